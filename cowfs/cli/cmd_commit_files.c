@@ -4,10 +4,12 @@
  * committed generation, and commits that image alone.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/compose.h"
 #include "attach/view_mount.h"
 #include "cli/cmd.h"
 #include "cli/place.h"
@@ -24,6 +26,8 @@ struct job {
 	const struct places *places;
 	struct client client;
 	struct view_mount scratch, now;
+	/* of the root on these, which is composed; else -1 */
+	int to_root_fd, from_root_fd, from_upper_fd;
 	struct failure *err;
 	bool again; /* the image has ended: nothing was committed */
 	bool same;  /* the card has these files already */
@@ -46,12 +50,17 @@ static void on_problem(void *ctx, const char *path, int error, const char *what)
 
 static int copy_all(struct job *j)
 {
-	const struct copy_options opt = {
-		.trusted = true, .stop = &stop, .problem = on_problem, .ctx = j
-	};
+	bool overlay = j->places->composed;
+	const struct copy_options opt = { .trusted = true,
+					  .overlay = overlay,
+					  .upper_fd = j->from_upper_fd,
+					  .stop = &stop,
+					  .problem = on_problem,
+					  .ctx = j };
 	struct copy_report rep;
 	struct copy *c;
-	int e = copy_new(&c, j->now.dir_fd, j->scratch.dir_fd, &opt);
+	int e = copy_new(&c, overlay ? j->from_root_fd : j->now.dir_fd,
+			 overlay ? j->to_root_fd : j->scratch.dir_fd, &opt);
 
 	if (e < 0)
 		return failure_set(j->err, EXIT_FAILED, e, "out of memory");
@@ -77,6 +86,30 @@ static int copy_all(struct job *j)
 	return e;
 }
 
+static int compose_both(struct job *j)
+{
+	int e = compose_adopt(j->scratch.dir_fd, j->now.dir_fd, j->err);
+
+	if (e == 0)
+		e = j->to_root_fd = compose_open(j->scratch.dir_fd, true, j->err);
+	if (e >= 0)
+		e = j->from_root_fd = compose_open(j->now.dir_fd, false, j->err);
+	if (e < 0)
+		return e;
+	j->from_upper_fd = openat(j->now.dir_fd, "upper", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return j->from_upper_fd < 0 ? failure_set(j->err, EXIT_FAILED, -errno, "upper: %s",
+						  strerrordesc_np(errno))
+				    : 0;
+}
+
+static void close_composed(struct job *j)
+{
+	cleanup_closep(&j->to_root_fd);
+	cleanup_closep(&j->from_root_fd);
+	cleanup_closep(&j->from_upper_fd);
+	j->to_root_fd = j->from_root_fd = j->from_upper_fd = -1;
+}
+
 static int fill(struct job *j)
 {
 	/* the image first: a commit in between could have newer files than the snapshot */
@@ -93,7 +126,12 @@ static int fill(struct job *j)
 	e = view_mount_open(&j->client, VIEW_NOW, NULL, &j->now, j->err);
 	if (e < 0)
 		return e;
-	e = copy_all(j);
+	if (j->places->composed)
+		e = compose_both(j);
+	j->again = e == -EIO || e == -EROFS;
+	if (e == 0)
+		e = copy_all(j);
+	close_composed(j);
 	view_mount_close(&j->now);
 	/* also when nothing will be committed: what is mounted must not outlive the command */
 	if (e == 0) {
@@ -172,7 +210,12 @@ int commit_files(const struct options *o, const struct places *p, struct json_ob
 	static const enum cmd_option not_with[] = { OPT_DRY_RUN, OPT_FORCE, OPT_LEND, OPT_TIMER };
 	const struct sigaction sa = { .sa_handler = on_signal };
 	struct failure err;
-	struct job j = { .o = o, .places = p, .err = &err };
+	struct job j = { .o = o,
+			 .places = p,
+			 .err = &err,
+			 .to_root_fd = -1,
+			 .from_root_fd = -1,
+			 .from_upper_fd = -1 };
 	int e = -EAGAIN;
 
 	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)

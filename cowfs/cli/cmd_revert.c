@@ -10,9 +10,11 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
+#include "attach/compose.h"
 #include "attach/view_mount.h"
 #include "base/array.h"
 #include "base/clean.h"
+#include "base/io.h"
 #include "base/mounts.h"
 #include "cli/cmd.h"
 #include "cli/open_files.h"
@@ -29,7 +31,10 @@ struct job {
 	const struct place *place; /* under way */
 	struct client client;
 	struct view_mount view;
-	int live_fd; /* the root of the mounted file system */
+	int composed_fd; /* the view composed with the image, as the live root is; else -1 */
+	int live_fd;	 /* the root of the mounted file system */
+	int from_fd;	 /* the same folder of the view */
+	int upper_fd;	 /* of a composed view: its upper layer of from_fd, -1: none */
 	struct copy *copy;
 	bool planning;
 	uint64_t lines;
@@ -282,26 +287,74 @@ static int alone(int fd)
 	return root;
 }
 
-/* Opens the root of the live file system, or of the part of it that is mounted, and the same folder
- * of the view. */
-static int open_roots(struct job *j, int *ret_from)
+/* The device number of the live file system. */
+static int find_device(struct job *j, dev_t *ret)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
-	struct live l = { .fd = -1, .places = &j->places };
+	struct compose_state composed;
 	struct json_object *status;
 	struct failure err;
 	struct stat st;
 	int e;
 
+	if (j->places.composed && compose_load(&composed)) {
+		*ret = composed.dev;
+		return EXIT_OK;
+	}
 	status = client_call(&j->client, &rq, NULL, NULL, &err);
 	if (!status)
 		return cmd_failed(j->o, &err);
 	e = stat(json_raw(status, "loop"), &st) < 0 ? -errno : 0;
 	json_object_put(status);
-	l.dev = st.st_rdev;
+	if (e < 0)
+		return cmd_fail(j->o, EXIT_FAILED, e, "%s: %s", j->client.name,
+				strerrordesc_np(-e));
+	*ret = st.st_rdev;
+	return EXIT_OK;
+}
+
+/* A folder of the view, "" its root. */
+static int open_source(struct job *j, const char *path)
+{
+	char upper[PATH_MAX + 8];
+
+	if (!*path)
+		path = ".";
+	snprintf(upper, sizeof(upper), "upper/%s", path);
+	if (j->places.composed)
+		j->upper_fd = io_open_below(j->view.dir_fd, upper,
+					    O_PATH | O_DIRECTORY | O_NOFOLLOW);
+	j->from_fd = io_open_below(j->places.composed ? j->composed_fd : j->view.dir_fd, path,
+				   O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+	return j->from_fd < 0 ? j->from_fd : 0;
+}
+
+static int compose_view(struct job *j)
+{
+	struct failure err;
+
+	if (!j->places.composed)
+		return EXIT_OK;
+	if (compose_check(j->view.dir_fd, &err) < 0)
+		return cmd_fail(j->o, EXIT_FAILED, err.error, "generation %s: %s: commit first",
+				with_commas(j->view.generation), err.why);
+	j->composed_fd = compose_open(j->view.dir_fd, false, &err);
+	return j->composed_fd < 0 ? cmd_failed(j->o, &err) : EXIT_OK;
+}
+
+/* Opens the root of the live file system, or of the part of it that is mounted, and the same folder
+ * of the view. */
+static int open_roots(struct job *j)
+{
+	struct live l = { .fd = -1, .places = &j->places };
+	int exit = find_device(j, &l.dev), e;
+
+	if (exit == EXIT_OK)
+		exit = compose_view(j);
+	if (exit != EXIT_OK)
+		return exit;
 	l.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (e == 0)
-		e = mounts_each(l.proc_fd, "self", look_at_mount, &l);
+	e = mounts_each(l.proc_fd, "self", look_at_mount, &l);
 	if (l.proc_fd >= 0)
 		close(l.proc_fd);
 	if (e < 0)
@@ -316,11 +369,9 @@ static int open_roots(struct job *j, int *ret_from)
 	if (l.readonly)
 		return cmd_fail(j->o, EXIT_FAILED, -EROFS, "%s: is mounted read-only",
 				j->client.name);
-	*ret_from = *l.root ? openat(j->view.dir_fd, l.root,
-				     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-			    : fcntl(j->view.dir_fd, F_DUPFD_CLOEXEC, 0);
-	if (*ret_from < 0)
-		return cmd_fail(j->o, EXIT_FAILED, -errno, "%s: %s does not exist in generation %s",
+	e = open_source(j, l.root);
+	if (e < 0)
+		return cmd_fail(j->o, EXIT_FAILED, e, "%s: %s does not exist in generation %s",
 				j->client.name, CLEAN(l.root), with_commas(j->view.generation));
 	/* paths below these folders */
 	for (size_t i = 0; i < j->places.n; i++) {
@@ -434,20 +485,23 @@ static int revert(struct job *j)
 
 static int with_view(struct job *j)
 {
-	const struct copy_options opt = {
-		.stop = &stop, .each = on_change, .problem = on_problem, .ctx = j
-	};
-	int from_fd = -1, exit = open_roots(j, &from_fd);
+	int exit = open_roots(j);
+	const struct copy_options opt = { .overlay = j->places.composed,
+					  .upper_fd = j->upper_fd,
+					  .stop = &stop,
+					  .each = on_change,
+					  .problem = on_problem,
+					  .ctx = j };
 
-	if (exit == EXIT_OK && copy_new(&j->copy, from_fd, j->live_fd, &opt) < 0)
+	if (exit == EXIT_OK && copy_new(&j->copy, j->from_fd, j->live_fd, &opt) < 0)
 		exit = cmd_fail(j->o, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (exit == EXIT_OK)
 		exit = revert(j);
 	copy_free(j->copy);
-	if (from_fd >= 0)
-		close(from_fd);
-	if (j->live_fd >= 0)
-		close(j->live_fd);
+	cleanup_closep(&j->from_fd);
+	cleanup_closep(&j->upper_fd);
+	cleanup_closep(&j->composed_fd);
+	cleanup_closep(&j->live_fd);
 	return exit;
 }
 
@@ -465,8 +519,6 @@ static int run(struct job *j)
 	struct failure err;
 	int exit = places_resolve(j->o, 0, &j->places);
 
-	if (exit == EXIT_OK)
-		exit = places_refuse_composed(j->o, &j->places, "revert");
 	if (exit != EXIT_OK)
 		return exit;
 	if (!j->places.n)
@@ -488,7 +540,10 @@ static int run(struct job *j)
 int cmd_revert(const struct options *o)
 {
 	struct job j = { .o = o,
+			 .composed_fd = -1,
 			 .live_fd = -1,
+			 .from_fd = -1,
+			 .upper_fd = -1,
 			 .changes = json_object_new_array(),
 			 .open = json_object_new_array(),
 			 .others = json_object_new_array(),

@@ -418,8 +418,6 @@ int cmd_commit(const struct options *o)
 		return commit_all(o);
 	exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;
 	if (exit == EXIT_OK)
-		exit = places_refuse_composed(o, &places, "commit");
-	if (exit == EXIT_OK)
 		exit = places.n ? commit_paths(o, &places) : commit_volume(o);
 	places_clear(&places);
 	return exit;

@@ -67,10 +67,10 @@ static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_volumes(names);
 	struct compose_state composed;
+	bool is_composed = compose_load(&composed);
 	struct stat st;
 
-	s->composed = compose_load(&composed) && composed.dev == m->dev &&
-		      is_listed(n, names, ROOT_NAME);
+	s->composed = is_composed && composed.dev == m->dev && is_listed(n, names, ROOT_NAME);
 	if (s->composed)
 		strcpy(s->volume, ROOT_NAME);
 	for (size_t i = 0; i < n && !*s->volume; i++) {
@@ -78,7 +78,9 @@ static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry
 		struct json_object *status = client_left_status(names[i]);
 		const char *loop = json_raw(status, "loop");
 
-		if (*loop && stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&
+		/* nothing changes the upper behind the back of overlayfs */
+		if (!(is_composed && !strcmp(names[i], ROOT_NAME)) && *loop &&
+		    stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&
 		    mounts_shows(s->proc_dirfd, root_dirfd, m, st.st_rdev))
 			snprintf(s->volume, sizeof(s->volume), "%s", names[i]);
 		json_object_put(status);
@@ -338,13 +340,4 @@ int places_resolve(const struct options *o, unsigned first_operand, struct place
 	else
 		places_clear(&p);
 	return exit;
-}
-
-int places_refuse_composed(const struct options *o, const struct places *p, const char *command)
-{
-	return p->composed && p->n
-		       ? cmd_fail(o, EXIT_USAGE, -EOPNOTSUPP,
-				  "%s: %s PATH does not work on a root with compose = overlay",
-				  p->p[0].operand, command)
-		       : EXIT_OK;
 }

@@ -19,7 +19,7 @@ struct places {
 	char name[RUNDIR_NAME_BYTES]; /* of the volume, "": no operand said */
 	struct place *p;
 	size_t n;      /* 0: all of the volume */
-	bool composed; /* paths are of a composed root, not of the file system of its volume */
+	bool composed; /* paths are of a composed root, whose volume has no paths of its own */
 };
 
 /*
@@ -36,13 +36,6 @@ struct places {
  */
 int places_resolve(const struct options *o, unsigned first_operand, struct places *ret) MUST_CHECK;
 void places_clear(struct places *p);
-
-/*
- * For what works on files of the volume itself: EXIT_OK, or the return value of cmd_fail for a
- * composed root.
- */
-int places_refuse_composed(const struct options *o, const struct places *p,
-			   const char *command) MUST_CHECK;
 
 /* For client_open: the name, or NULL for the only running volume. */
 static inline const char *places_volume(const struct places *p)

@@ -332,15 +332,12 @@ static void check_keep(struct parser *p, const struct section *s)
 static void check_compose(struct parser *p, const struct section *s)
 {
 	const char *compose = s->root_text[ROOTOPT_COMPOSE], *lower = s->root_text[ROOTOPT_LOWER];
-	const char *keep = s->root_text[ROOTOPT_KEEP];
 
 	if (!compose || strcmp(compose, "overlay"))
 		return;
 	p->line = s->line;
 	if (!lower || !*lower)
 		bad(p, "compose = overlay in [%s] needs lower = DEVICE[:/FILE]", s->name);
-	else if (keep && *keep)
-		bad(p, "[%s]: compose = overlay excludes keep", s->name);
 }
 
 /* ---- the file ---- */

@@ -224,8 +224,6 @@ static void test_conf_root(void **state)
 	refused("[default]\nenabled = no\n", "F:2: enabled belongs to [root]");
 	refused("[data]\nenabled = no\n", "F:2: enabled belongs to [root]");
 	refused("[root]\ncompose = overlay\n", "F:1: compose = overlay in [root] needs lower");
-	refused("[root]\ncompose = overlay\nlower = /dev/x\nkeep = /a\n",
-		"F:1: [root]: compose = overlay excludes keep");
 	refused("[data]\ncompose = overlay\n", "F:2: compose belongs to [root]");
 	refused("[root]\ncompose = overlay\nlower =\n",
 		"F:1: compose = overlay in [root] needs lower");

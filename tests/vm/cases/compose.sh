@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
-# A root of an image and an overlay. Changes are committed and survive a power cut (boot 1); a factory reset (2) brings back the
-# image (3). Another image is refused (4), kept with the changes (5), or begun anew (6), which a power cut takes back (7) unless the
+# A root of an image and an overlay. Changes, single files and kept paths are committed and survive a power cut (boot 1); files are
+# reverted, a factory reset (2) brings back the image (3). Another image is refused (4), kept with the changes (5), or begun anew (6), which a power cut takes back (7) unless the
 # first boot of a system commits its identity, as with systemd. Without an image there is no root (8). Nothing is written to the card that was not committed.
 # guests: busybox-squashfs busybox-erofs debian12-squashfs debian13-squashfs debian13-initramfs-squashfs
 # short: busybox-squashfs
@@ -37,6 +37,15 @@ change() {
 	must rm /etc/gone
 }
 
+# also of an image that nothing was committed over yet
+single_files() {
+	echo single >/srv-single
+	echo reverted >/srv-reverted
+	must cowctl commit /srv-single
+	must cowctl revert --yes /srv-reverted
+	[ ! -e /srv-reverted ] || fail "a new file is still there after revert"
+}
+
 step_1() {
 	composed
 	volume_is_hidden
@@ -44,9 +53,19 @@ step_1() {
 	change
 	sync
 	is "sectors written after sync" "$(card_written)" "$BASE"
+	single_files
 	must cowctl commit root
 	changes
+	is "differences after a commit" "$(cowctl diff /srv-new /etc/hostname)" ""
+	must sed -i 's/^\[root\]/&\nkeep = \/srv-kept/' /etc/cowfs/cowfs.conf
+	mkdir /srv-kept
+	echo kept >/srv-kept/file
+	must cowctl keep root
+	echo committed >/etc/single
+	must rm /etc/gone-2
+	must cowctl commit /etc/single /etc/gone-2
 	echo lost >/srv-lost
+	cowctl diff root | grep -q '^A.* /srv-lost$' || fail "cowctl diff: $(cowctl diff root 2>&1)"
 	mark now
 	sleep 100
 }
@@ -56,6 +75,16 @@ step_2() {
 	changes
 	[ ! -e /srv-lost ] || fail "a change that was not committed is there"
 	is "sectors written since boot" "$(card_written)" "$BASE"
+	is "the committed file" "$(cat /srv-single /etc/single)" "single
+committed"
+	[ ! -e /etc/gone-2 ] || fail "a file that was deleted and committed is there"
+	is "the kept file" "$(cat /srv-kept/file)" kept
+	! grep -q '^keep' /etc/cowfs/cowfs.conf || fail "more was committed than the kept path"
+	echo spoiled >/etc/hostname
+	rm -r /srv-kept /srv-new
+	must cowctl revert --yes /etc/hostname /srv-kept /srv-new
+	is "the reverted file" "$(cat /srv-kept/file)" kept
+	changes
 	must cowctl factory-reset --yes
 	changes
 }

@@ -1,0 +1,71 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # used by the files that load this; run sets status and stderr
+# SPDX-License-Identifier: MIT
+# A composed root without a boot: what compose.bats and compose_files.bats share. setup of a file calls compose_setup, and puts
+# what the image has into T/tree. RAM, and LOG in MiB: other sizes.
+
+compose_setup() {
+	cow_setup || return
+	export COWFS_DEVDIR=$T/dev COWFS_CONF=$T/cowfs.conf
+	mkdir "$COWFS_DEVDIR" "$T/sbin" "$T/tree"
+	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
+	ln -s cowfs "$T/sbin/cowctl"
+}
+
+# The composed root and its volume, then everything else.
+compose_teardown() {
+	umount "$MNT" 2>/dev/null
+	umount "$MNT" 2>/dev/null
+	umount "$COWFS_RUNDIR/lower" 2>/dev/null
+	cow_teardown
+}
+
+# image FS FILE: of $T/tree
+image() {
+	rm -f "$2"
+	case $1 in
+	squashfs) mksquashfs "$T/tree" "$2" -quiet -no-progress ;;
+	erofs) mkfs.erofs "$2" "$T/tree" ;;
+	esac >/dev/null
+}
+
+# [FS]: a volume, and the device LOWER with an image
+volume() {
+	image "${1:-squashfs}" "$T/image"
+	loop_up "$T/image" -r
+	LOWER=$LOOP
+	card_make ext4 40 $((68 + ${LOG:-32}))
+	cow format "$CARD" --log-size "${LOG:-32}M"
+	configure "$LOWER"
+}
+
+configure() { # LOWER [NEW-LOWER]
+	printf '[root]\nram = %s\ncompose = overlay\nlower = %s\nnew-lower = %s\n' "${RAM:-64M}" "$1" "${2:-refuse}" >"$COWFS_CONF"
+}
+
+compose() { # [WORD of the kernel command line]
+	run --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --compose "$MNT" --cmdline "ro $*"
+	echo "exit $status, stderr: $stderr"
+}
+
+# What an initramfs does: protects, mounts, composes.
+start() {
+	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
+	NAME=root
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	mount -o ro "$DEV" "$MNT"
+	compose "$@"
+}
+
+# Ends this boot: a shutdown with a commit, or not.
+stop() { # [detach option]
+	umount "$MNT"
+	! mountpoint -q "$MNT" || umount "$MNT"
+	umount "$COWFS_RUNDIR/lower"
+	cow detach "$@" root >/dev/null
+	rm -f "$COWFS_RUNDIR"/root.*
+}
+
+is_overlay() { [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }
+
+# The lines of cowctl diff, without the mount point
+diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }

@@ -1,0 +1,557 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
+# Single files of a composed root: cowctl commit PATH, revert, keep, view. Trees are compared by rsync. SEEDS=1-50: more random ones.
+# bats file_tags=compose
+
+load lib
+load compose
+
+setup() {
+	compose_setup || return
+	RAM=256M LOG=128 # no commit that is not asked for
+	LIVE=$T/live CARD_TREE=$T/card V=$T/view
+	mkdir "$LIVE" "$CARD_TREE" "$V"
+}
+
+teardown() {
+	umount "$V" 2>/dev/null
+	chattr -R -f -i -a "$MNT" "$T/tree" "$T/was" 2>/dev/null
+	compose_teardown
+}
+
+# differ A B: rsync -i, without the times of folders, which a commit of their files changes
+# LINKS=--no-H: and without hard links, whose numbers the caches of an overlay may show wrongly
+differ() {
+	local out
+	out=$(rsync -n -i --checksum "${LINKS--H}" -aAXO --numeric-ids --delete "$1/" "$2/")
+	[ -z "$out" ] || { echo "$1 and $2 differ: $out"; return 1; }
+}
+
+# is_committed TREE: what the last commit holds
+is_committed() {
+	local bad=0
+	cow view root "$V" >/dev/null || return
+	differ "$1" "$V" || bad=1
+	timeout 20 umount "$V" || return
+	return $bad
+}
+
+# A folder with the content of $MNT
+remember() {
+	mountpoint -q "$T/was" || {
+		truncate -s 300M "$T/was.img"
+		mke2fs -q -F -t ext4 "$T/was.img"
+		mkdir -p "$T/was"
+		mount -o loop "$T/was.img" "$T/was"
+		rmdir "$T/was/lost+found"
+	}
+	rsync -aHAXS --modify-window=-1 --numeric-ids --delete "$MNT/" "$T/was/"
+}
+
+# xattr set|remove NAME FILE...
+xattr() {
+	python3 -c 'import os, sys
+for f in sys.argv[3:]:
+    try:
+        os.setxattr(f, sys.argv[2], b"y", follow_symlinks=False) if sys.argv[1] == "set" else os.removexattr(f, sys.argv[2])
+    except OSError as e:
+        sys.exit(f"{f}: {e}")' "$@"
+}
+
+nothing_stays() {
+	[ -z "$(losetup -n -O BACK-FILE -l | grep -F cowfs-view || true)" ]
+}
+
+@test "compose: commit PATH commits these files of the root, and nothing else" {
+	local fs written
+	mkdir -p "$T/tree/etc/conf" "$T/tree/usr/lib/deep" "$T/tree/only/in/image"
+	for f in etc/one etc/two etc/conf/three usr/lib/four only/in/image/five; do echo 1 >"$T/tree/$f"; done
+	chmod 751 "$T/tree/only" "$T/tree/only/in"
+	chown 33:44 "$T/tree/only/in"
+	for fs in squashfs erofs; do
+		volume $fs
+		start
+		is_overlay
+		# nothing is committed yet: not even an upper
+		echo new >"$MNT/only/in/image/new"
+		echo lost >"$MNT/etc/one"
+		rm "$MNT/etc/two"
+		rm -r "$MNT/etc/conf"
+		written=$(card_written)
+		cow commit "$MNT/usr" | grep -q 'nothing'
+		[ "$(card_written)" = "$written" ]
+		cow commit "$MNT/only/in/image/new" "$MNT/etc/two" >/dev/null
+		[ "$(status_of .generation)" -ge 1 ]
+		[ "$(cat "$MNT/etc/one")" = lost ]
+		cow view root "$V" >/dev/null
+		[ "$(cat "$V/only/in/image/new")" = new ]
+		[ "$(cat "$V/only/in/image/five")" = 1 ]
+		[ "$(stat -c '%a %u %g' "$V/only" "$V/only/in" | xargs)" = "751 0 0 751 33 44" ]
+		[ "$(cat "$V/etc/one")" = 1 ]
+		[ ! -e "$V/etc/two" ]
+		[ -e "$V/etc/conf/three" ]
+		umount "$V"
+		stop --discard
+		start
+		[ "$status" = 0 ]
+		is_overlay
+		[[ $stderr == *"with its changes"* ]]
+		[ "$(cat "$MNT/only/in/image/new")" = new ]
+		[ ! -e "$MNT/etc/two" ]
+		[ "$(cat "$MNT/etc/one")" = 1 ]
+		# back to what the image has
+		echo 1 >"$MNT/etc/two"
+		touch -r "$COWFS_RUNDIR/lower/etc/two" "$MNT/etc/two"
+		rm "$MNT/only/in/image/new"
+		cow commit "$MNT/etc/two" "$MNT/only" >/dev/null
+		stop --discard
+		start
+		differ "$T/tree" "$MNT"
+		fails 2 "exists neither now" commit "$MNT/etc/none"
+		stop --discard
+		e2fsck -fn "$CARD" >/dev/null
+		losetup -d "$LOWER"
+		losetup -d "$CARD"
+	done
+}
+
+@test "compose: folders become files, files become folders, a folder is another one" {
+	local round LINKS=--no-H # an overlay breaks hard links of its image
+	mkdir -p "$T/tree"/{folder/sub,opaque,kept,gone/x}
+	echo 1 | tee "$T/tree"/{folder/a,folder/sub/b,opaque/old,kept/a,gone/x/y,file,other} >/dev/null
+	ln "$T/tree/other" "$T/tree/other2"
+	volume
+	start
+	for round in 1 2; do
+		remember
+		rm -r "$MNT"/{folder,opaque,gone}
+		echo file >"$MNT/folder"
+		mkdir "$MNT/opaque"
+		echo new >"$MNT/opaque/new"
+		rm "$MNT/file"
+		mkdir -p "$MNT/file/deep"
+		echo x >"$MNT/file/deep/x"
+		echo changed >"$MNT/other"
+		mv "$MNT/kept/a" "$MNT/kept/b"
+		ln "$MNT/kept/b" "$MNT/kept/c"
+		[ $round = 1 ] || break
+		run -0 cow revert --dry-run "$MNT"/{folder,opaque,gone,file,other,kept}
+		[[ $output == *"replace     $MNT/folder"* ]]
+		run -0 cow revert --yes "$MNT"/{folder,opaque,gone,file,other,kept}
+		echo "$output"
+		differ "$T/was" "$MNT"
+		[ -z "$(diff_of root | grep -v ' t ' || true)" ]
+	done
+	for round in folder opaque gone file other kept; do
+		cow commit "$MNT/$round" >/dev/null
+	done
+	is_committed "$MNT"
+	# and back, from a committed upper
+	rm -r "$MNT"/{folder,opaque,file}
+	cp -a "$T/was/"{folder,opaque,file} "$MNT"
+	rsync -aHAX --modify-window=-1 "$T/was/" "$MNT/"
+	rm "$MNT"/kept/{b,c}
+	cow commit "$MNT"/{folder,opaque,gone,file,other,kept} >/dev/null
+	is_committed "$T/was"
+	stop --discard
+	start
+	differ "$T/was" "$MNT"
+	# a folder of the volume hides one of the image again
+	rm -r "$MNT"/{folder,opaque,file}
+	echo file >"$MNT/folder"
+	run -0 cow revert --yes "$MNT"/{folder,opaque,file}
+	differ "$T/was" "$MNT"
+	stop --discard
+}
+
+# Everything a file can have. $1: erofs also has ACLs
+everything() {
+	local flags='chattr -R -f -i -a'
+	"$BATS_TEST_DIRNAME/mktree.py" "$T/tree/d"
+	$flags "$T/tree" || true
+	[ "$1" = erofs ] || {
+		xattr remove system.posix_acl_access "$T"/tree/d/{a,e,e/inherits}
+		xattr remove system.posix_acl_default "$T/tree/d/e"
+	}
+	[ "$1" = squashfs ] || rm "$T"/tree/d/{nnn*,sparse} # mkfs.erofs 1.5 has no names of 255 bytes, and no holes
+	volume "$1"
+	start
+	is_overlay
+	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/e"
+	xattr set user.overlay.opaque "$MNT/e/p"
+	# a container engine's: stored under another name since Linux 6.7
+	xattr set trusted.overlay.opaque "$MNT/d/e" "$MNT/e/e" 2>/dev/null || true
+	touch "$MNT"/d/{immutable,fixed,append} # a squashfs has no flags
+	chattr +i "$MNT/d/immutable" "$MNT/d/fixed"
+	chattr +a "$MNT/d/append"
+	chmod 711 "$MNT/d/folder-or-file"
+	echo more >>"$MNT/d/big"
+	ln "$MNT/d/nodump" "$MNT/d/z1"
+	ln "$MNT/d/nodump" "$MNT/d/z2"
+	remember
+	cow commit "$MNT/d" "$MNT/e" >/dev/null
+	is_committed "$T/was"
+	cow view root "$V" >/dev/null
+	[ "$(stat -c %i "$V/d/nodump")" = "$(stat -c %i "$V/d/z2")" ]
+	umount "$V"
+	# the same once more changes nothing
+	[[ $(cow commit "$MNT/d" "$MNT/e") == *nothing* ]]
+	for where in d e; do
+		chattr -f -i -a "$MNT/$where"/{fixed,immutable,append}
+		rm -r "$MNT/$where"/{folder-or-file,file-or-folder,chr,link,append,fixed}
+		echo x >"$MNT/$where/folder-or-file"
+		mkdir -p "$MNT/$where/file-or-folder/deep/er"
+		ln -s nowhere "$MNT/$where/chr"
+		echo x >>"$MNT/$where/a2"
+		chmod 777 "$MNT/$where/cap"
+		echo x >"$MNT/$where/e/new"
+		dd if=/dev/urandom of="$MNT/$where/sparse" bs=1M seek=20 count=1 conv=notrunc status=none
+	done
+	[ "$1" = squashfs ] || rm "$MNT/d/sparse"
+	run ! differ "$T/was" "$MNT"
+	run -0 cow revert --yes --json "$MNT/d" "$MNT/e"
+	jq -e '.ok and .created > 3 and .deleted >= 1 and .unchanged > 5' <<<"$output"
+	differ "$T/was" "$MNT"
+	for where in d e; do
+		[ "$(lsattr -d "$MNT/$where/immutable" | cut -c5)" = i ]
+		[ "$(lsattr -d "$MNT/$where/fixed" | cut -c5)" = i ]
+		[ "$(lsattr -d "$MNT/$where/append" | cut -c6)" = a ]
+	done
+	[ -z "$(find "$MNT" -name '.cowfs-*')" ]
+	run -0 cow revert --yes root "$MNT/d" "$MNT/e"
+	# hard links of what was a file of the image may be shown with two numbers until a restart
+	[[ $output == *"reverted "[02]" files"* ]]
+	stop --discard
+	start
+	is_overlay
+	differ "$T/was" "$MNT"
+	[ "$(lsattr -d "$MNT/d/immutable" | cut -c5)" = i ]
+	stop --discard
+	e2fsck -fn "$CARD" >/dev/null
+}
+
+@test "compose: everything a file has is committed and reverted, squashfs" { everything squashfs; }
+@test "compose: everything a file has is committed and reverted, erofs" { everything erofs; }
+
+change() { "$BATS_TEST_DIRNAME/random_tree.py" "$1" "$2" "$LIVE" "$MNT"; }
+
+copy_path() { # FROM TO PATH
+	mkdir -p "$2/$(dirname "$3")"
+	if [ -e "$1/$3" ]; then
+		rsync -aHAX --modify-window=-1 --delete "$1/$3" "$2/$(dirname "$3")/"
+	else
+		rm -rf "${2:?}/$3"
+	fi
+}
+
+one_random() {
+	local seed=$1 round n
+	RANDOM=$seed
+	"$BATS_TEST_DIRNAME/random_tree.py" "$seed" 150 "$T/links"
+	# an overlay breaks hard links of an image
+	cp -a --no-preserve=links "$T/links/." "$T/tree"
+	rsync -aAX --modify-window=-1 "$T/tree/" "$LIVE/"
+	rsync -aAX --modify-window=-1 "$T/tree/" "$CARD_TREE/"
+	volume "$2"
+	start
+	for ((round = 1; round <= 6; round++)); do
+		change "$((seed * 100 + round))" $((RANDOM % 40 + 5))
+		n=f$((RANDOM % 5))
+		case $((RANDOM % 7)) in
+		0) cow commit root >/dev/null && rsync -aHAX --modify-window=-1 --delete "$LIVE/" "$CARD_TREE/" ;;
+		1 | 2) [ ! -e "$CARD_TREE/$n" ] || { cow revert --yes "$MNT/$n" >/dev/null && copy_path "$CARD_TREE" "$LIVE" "$n"; } ;;
+		*) cow commit "$MNT/$n" >/dev/null && copy_path "$LIVE" "$CARD_TREE" "$n" ;;
+		esac || { echo "seed $seed, round $round"; return 1; }
+		is_committed "$CARD_TREE" && LINKS=--no-H differ "$LIVE" "$MNT" || { echo "seed $seed, round $round"; return 1; }
+		if [ $((RANDOM % 3)) = 0 ]; then
+			stop --discard
+			start
+			[ "$status" = 0 ]
+			rsync -aHAX --modify-window=-1 --delete "$CARD_TREE/" "$LIVE/"
+			differ "$LIVE" "$MNT" || { echo "seed $seed, round $round: boot"; return 1; }
+		fi
+	done
+	stop --discard
+	start
+	differ "$CARD_TREE" "$MNT" || { echo "seed $seed: card"; return 1; }
+	stop --discard
+	e2fsck -fn "$CARD" >/dev/null
+	losetup -d "$LOWER"
+	losetup -d "$CARD"
+	rm -rf "$T/links" "${LIVE:?}"/* "${CARD_TREE:?}"/* "$T/tree"/*
+}
+
+random() {
+	local seed seeds=${SEEDS:-$1}
+	for ((seed = ${seeds%-*}; seed <= ${seeds#*-}; seed++)); do one_random "$seed" "$2"; done
+}
+
+@test "compose: random changes, commits of folders and reverts, squashfs" { random 1-1 squashfs; }
+@test "compose: random changes, commits of folders and reverts, erofs" { random 3-3 erofs; }
+
+# a restart: what was not committed is lost
+start_other() {
+	stop --discard
+	start
+	[ "$status" = 0 ] && is_overlay
+}
+
+@test "compose: another image and a factory reset: what is committed is what the next boot reads" {
+	echo 1 >"$T/tree/one"
+	volume
+	start
+	echo new >"$MNT/one"
+	cow commit root >/dev/null
+	cow factory-reset --yes >/dev/null
+	echo newer >"$MNT/one"
+	fails 1 "a factory reset is committed: restart first" commit "$MNT/one"
+	fails 1 "generation .*: a factory reset is committed" revert --yes "$MNT/one"
+	stop --discard
+	# the former changes are still what is committed, until the first commit
+	start
+	[ "$(cat "$MNT/one")" = 1 ]
+	fails 1 "a factory reset is committed: commit first" revert --yes "$MNT/one"
+	echo 2 >"$MNT/two"
+	cow commit "$MNT/two" >/dev/null
+	stop --discard
+	start
+	[[ $stderr == *"with its changes"* ]]
+	[ "$(cat "$MNT/one" "$MNT/two")" = "1
+2" ]
+	# another image, with the changes
+	echo 5 >"$T/tree/five"
+	image squashfs "$T/image2"
+	loop_up "$T/image2" -r
+	configure "$LOOP" keep
+	start_other
+	fails 1 "generation .* belongs to another image: commit first" revert --yes "$MNT/one"
+	rm "$MNT/five"
+	cow commit "$MNT/five" >/dev/null
+	echo 3 >"$MNT/two"
+	cow revert --yes "$MNT/two" >/dev/null
+	[ "$(cat "$MNT/two")" = 2 ]
+	configure "$LOOP" refuse
+	start_other
+	[ "$(cat "$MNT/two")" = 2 ]
+	[ ! -e "$MNT/five" ]
+	# and without them
+	echo 6 >"$T/tree/six"
+	image squashfs "$T/image3"
+	loop_up "$T/image3" -r
+	configure "$LOOP" fresh
+	start_other
+	echo new >"$MNT/one"
+	cow commit "$MNT/one" >/dev/null
+	configure "$LOOP" refuse
+	start_other
+	[ "$(cat "$MNT/one" "$MNT/five" "$MNT/six")" = "new
+5
+6" ]
+	[ ! -e "$MNT/two" ]
+	echo newer >"$MNT/one"
+	cow commit "$MNT/one" >/dev/null
+	# composed by an initramfs with an older cowfs
+	sed -i 2d "$COWFS_RUNDIR/root.compose"
+	fails 1 "the initramfs has an older cowfs" commit "$MNT/one"
+	[[ $(cow diff root) != *error* ]]
+	stop --discard
+	# what somebody has mounted beside the root is not the root
+	start
+	is_overlay
+	[ "$(cat "$MNT/one")" = newer ]
+	mount "$DEV" "$V"
+	fails 4 "no file of a volume has this name" commit "$V/upper/one"
+	umount "$V"
+	mkdir -p "$MNT/mnt"
+	mount -t tmpfs tmpfs "$MNT/mnt"
+	touch "$MNT/mnt/x"
+	fails 2 "does not lie on volume root" commit root "$MNT/mnt/x"
+	fails 1 "something else is mounted" revert --yes "$MNT" || true
+	umount "$MNT/mnt"
+	stop --discard
+}
+
+@test "compose: an operand below a bind mount of the root" {
+	mkdir -p "$T/tree/a/b"
+	echo 1 >"$T/tree/a/b/c"
+	volume
+	start
+	echo 2 >"$MNT/a/b/c"
+	mount --bind "$MNT/a/b" "$V"
+	cow commit "$V/c" >/dev/null
+	echo 3 >"$MNT/a/b/c"
+	cow revert --yes "$V/c" >/dev/null
+	umount "$V"
+	[ "$(cat "$MNT/a/b/c")" = 2 ]
+	stop --discard
+	start
+	[ "$(cat "$MNT/a/b/c")" = 2 ]
+	stop --discard
+}
+
+@test "compose: folders that have left the cache between the check and the revert" {
+	mkdir -p "$T/tree/a/b"
+	echo 1 >"$T/tree/a/b/c"
+	volume
+	start
+	echo 2 >"$MNT/a/b/c"
+	mkdir -p "$MNT/a/new/deep"
+	cat >"$T/answer" <<-'END'
+		sleep 1
+		echo 2 >/proc/sys/vm/drop_caches
+		echo y
+		sleep 2
+	END
+	run -0 script -qec "$COWFS_BUILD/cowctl revert $MNT/a" /dev/null < <(bash "$T/answer")
+	echo "$output"
+	differ "$T/tree" "$MNT"
+	stop --discard
+}
+
+@test "compose: killed at any time, nothing stays mounted and the next one works" {
+	local i
+	mkdir "$T/tree/f"
+	volume
+	start
+	RANDOM=${SEED:-1}
+	for ((i = 0; i < ${KILLS:-24}; i++)); do
+		dd if=/dev/urandom of="$MNT/f/$((i % 8))" bs=64k count=20 status=none
+		case $((i % 3)) in
+		0) "$COWFS_BUILD/cowctl" diff root >/dev/null 2>&1 & ;;
+		1) "$COWFS_BUILD/cowctl" revert --yes "$MNT/f/$((i % 8))" >/dev/null 2>&1 & ;;
+		2) "$COWFS_BUILD/cowctl" commit "$MNT/f" >/dev/null 2>&1 & ;;
+		esac
+		sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+		kill -"$([ $((RANDOM % 3)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
+		wait $! || true
+	done
+	wait_for 10 nothing_stays
+	rm -rf "$MNT/f"/.cowfs-*
+	remember
+	cow commit "$MNT/f" >/dev/null
+	is_committed "$MNT"
+	stop --discard
+	[ ! -e "/sys/fs/ext4/${DEV#/dev/}" ]
+	start
+	is_overlay
+	differ "$T/was" "$MNT"
+	stop --discard
+}
+
+@test "compose: a full volume: nothing is committed, nothing is spoiled" {
+	mkdir "$T/tree/f"
+	echo 1 >"$T/tree/f/one"
+	volume
+	start
+	echo first >"$MNT/f/first"
+	cow commit "$MNT/f" >/dev/null
+	remember
+	dd if=/dev/zero of="$MNT/full" bs=64k status=none 2>/dev/null || true
+	rm "$MNT/f/one"
+	cow revert --yes "$MNT/f" >"$T/out" 2>&1 || grep -q 'No space' "$T/out"
+	# the card is full as well, what is in RAM is not
+	cow commit root >/dev/null
+	rm "$MNT/full"
+	cow revert --yes "$MNT/f" >/dev/null
+	dd if=/dev/urandom of="$MNT/f/large" bs=1M count=12 status=none
+	generation=$(status_of .generation)
+	fails 1 "No space left on device.*nothing was committed" commit "$MNT/f"
+	wait_for 5 nothing_stays
+	[ "$(status_of .generation)" = "$generation" ]
+	cow commit "$MNT/full" >/dev/null
+	cow commit "$MNT/f" >/dev/null
+	is_committed "$MNT"
+	rm "$MNT/f/large"
+	differ "$T/was" "$MNT"
+	stop --discard
+	start
+	[ -s "$MNT/f/large" ]
+	[ ! -e "$MNT/full" ]
+	stop --discard
+}
+
+@test "compose: a user's attributes and files mislead neither commit nor revert" {
+	local as_nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+	mkdir "$T/tree/home"
+	chmod 777 "$T/tree/home"
+	echo 1 >"$T/tree/home/a"
+	chown 65534:65534 "$T/tree/home/a"
+	chmod 755 "$T" "$MNT"
+	volume
+	start
+	$as_nobody sh -c "cd '$MNT/home' && mkdir -p d upper work && ln -s /etc e && ln -s ../../../etc/passwd d/p && mkfifo f &&
+		touch .wh.a .cowfs-1-0"
+	xattr set user.overlay.redirect "$MNT/home/d"
+	xattr set user.overlay.whiteout "$MNT/home/a"
+	remember
+	cow commit "$MNT/home" >/dev/null
+	is_committed "$T/was"
+	$as_nobody sh -c "cd '$MNT/home' && rm -r d e && ln -s /etc d && mkdir e && touch e/passwd"
+	cow revert --yes "$MNT/home" >/dev/null
+	differ "$T/was" "$MNT"
+	[ ! -e "$COWFS_RUNDIR/compose/upper" ]
+	[ "$(stat -c %a "$COWFS_RUNDIR/compose")" = 700 ]
+	stop --discard
+}
+
+@test "compose: keep" {
+	mkdir -p "$T/tree/srv/db"
+	echo 1 | tee "$T/tree/srv/db/a" "$T/tree/other" >/dev/null
+	volume
+	printf 'on-detach = discard\nkeep = %s %s\n' "$MNT/srv/db" "$MNT/none" >>"$COWFS_CONF"
+	start
+	is_overlay
+	echo kept >"$MNT/srv/db/a"
+	echo lost >"$MNT/other"
+	run -1 cow keep
+	[[ $output == *"$MNT/none: not kept"* ]]
+	stop --discard
+	start
+	[ "$(cat "$MNT/srv/db/a")" = kept ]
+	[ "$(cat "$MNT/other")" = 1 ]
+	# before the discard of a shutdown
+	echo again >"$MNT/srv/db/a"
+	echo lost >"$MNT/other"
+	cow shutdown >/dev/null 2>&1
+	stop
+	start
+	[ "$(cat "$MNT/srv/db/a")" = again ]
+	[ "$(cat "$MNT/other")" = 1 ]
+	# not mounted any more: nothing of the volume itself is taken for the root
+	echo late >"$MNT/srv/db/a"
+	umount "$MNT"
+	umount "$MNT"
+	run cow detach root
+	umount "$COWFS_RUNDIR/lower"
+	rm -f "$COWFS_RUNDIR"/root.*
+	start
+	[ "$(cat "$MNT/srv/db/a")" = again ]
+	stop --discard
+}
+
+@test "compose: a hard link of a file of the image, which the cache shows with two numbers" {
+	local fd
+	mkdir "$T/tree/d"
+	echo 1 >"$T/tree/d/a"
+	volume
+	start
+	ln "$MNT/d/a" "$MNT/d/b"
+	cow commit "$MNT/d" >/dev/null
+	exec {fd}<"$MNT/d/a"
+	echo 2 >/proc/sys/vm/drop_caches
+	[ "$(stat -c %i "$MNT/d/a")" != "$(stat -c %i "$MNT/d/b")" ]
+	cow revert --yes "$MNT/d"
+	exec {fd}<&-
+	echo changed >"$MNT/d/a"
+	[ "$(cat "$MNT/d/b")" = changed ]
+	[ "$(ls -A "$MNT/d")" = "a
+b" ]
+	cow revert --yes "$MNT/d"
+	[ "$(cat "$MNT/d/a" "$MNT/d/b")" = "1
+1" ]
+	stop --discard
+	start
+	[ "$(stat -c '%i %h' "$MNT/d/a")" = "$(stat -c '%i %h' "$MNT/d/b")" ]
+	stop --discard
+}
