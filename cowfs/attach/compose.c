@@ -400,6 +400,14 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 		     : 0;
 }
 
+bool compose_holds_upper(const char *dir)
+{
+	_cleanup_close_ int volume_fd = open_dir(AT_FDCWD, dir);
+
+	return volume_fd >= 0 && exists(volume_fd, id_file) && exists(volume_fd, "upper") &&
+	       exists(volume_fd, "work") && !exists(volume_fd, "etc");
+}
+
 /* ---- the state that outlives the initramfs ---- */
 
 static int save_state(const struct compose *c, const char *dir, const struct lower *l)

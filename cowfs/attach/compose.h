@@ -54,6 +54,9 @@ int compose_begin(int volume_fd, const char *id) MUST_CHECK;
 /* The upper belongs to ID from now on. 0 or -errno. */
 int compose_write_id(int volume_fd, const char *id) MUST_CHECK;
 
+/* What is mounted on dir is such a volume, and no root by itself. */
+bool compose_holds_upper(const char *dir);
+
 /* ---- compose_live.c, in the running system ---- */
 
 struct compose_state {

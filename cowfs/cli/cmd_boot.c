@@ -513,15 +513,21 @@ static enum boot_exit compose(struct boot *b, const char *dir)
 	struct compose c;
 	char why[512];
 
-	/* with a bad configuration the boot has failed already: the volume stays the root */
-	if (conf_load(&b->conf, why, sizeof(why)) < 0)
+	/* the boot has reported a bad configuration; the command line may still say what to compose */
+	if (conf_load(&b->conf, why, sizeof(why)) < 0 &&
+	    (setenv("COWFS_CONF", "/dev/null", 1) < 0 || conf_load(&b->conf, why, sizeof(why)) < 0))
 		return BOOT_ON;
 	c.lower = root_text(b, ROOTOPT_LOWER);
 	c.new_lower = root_text(b, ROOTOPT_NEW_LOWER);
 	state = rootstate_read(why, sizeof(why));
 	c.readonly = state == ROOT_FAILED;
 	if (strcmp(root_text(b, ROOTOPT_COMPOSE), "overlay"))
-		return BOOT_ON;
+		return !compose_holds_upper(dir)
+			       ? BOOT_ON
+			       : not_composed(b, false,
+					      "the volume holds the changes of an image, and "
+					      "nothing says which one: boot with "
+					      "cowfs=compose:overlay,lower:DEVICE[:/FILE]");
 	if (!*c.lower)
 		return not_composed(b, false, "compose = overlay needs lower = DEVICE[:/FILE]");
 	switch (compose_root(&c, dir, &b->fail)) {

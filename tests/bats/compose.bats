@@ -431,6 +431,40 @@ change_at_random() {
 	stop --discard
 }
 
+@test "compose: a volume of changes is no root by itself, and the command line is a way out" {
+	local conf
+	volume
+	start
+	echo new >"$MNT/etc/new"
+	stop --commit
+	for conf in '[root]' '[root]\ncompose = no\nlower = /dev/x' '[other]' '[root]\nnonsense = 1'; do
+		printf "$conf\n" >"$COWFS_CONF"
+		# also protected by hand, as none of these may be
+		mount -o ro,noload "$CARD" "$MNT"
+		compose
+		[ "$status" = 3 ]
+		[ "$(state)" = failed ]
+		[[ $stderr == *"NO ROOT: the volume holds the changes of an image, and nothing says which one: boot with cowfs=compose:overlay,lower:DEVICE"* ]]
+		compose "cowfs=compose:overlay,lower:$LOWER"
+		[ "$status" = 0 ]
+		is_overlay
+		[ "$(cat "$MNT/etc/new")" = new ]
+		run ! touch "$MNT/etc/newer" # after the failure before
+		umount "$MNT" "$COWFS_RUNDIR/lower"
+		umount "$MNT"
+		rm "$COWFS_RUNDIR"/root.*
+	done
+	# a root is not taken for one
+	configure "$LOWER"
+	printf '[root]\n' >"$COWFS_CONF"
+	mount "$CARD" "$MNT"
+	mkdir "$MNT/etc"
+	compose
+	[ "$status" = 0 ]
+	run ! is_overlay
+	umount "$MNT"
+}
+
 @test "compose: words of the configuration and of the command line" {
 	local line
 	for line in 'compose = maybe' 'compose = overlay' 'lower = relative' 'lower = /dev/a:/../b' 'lower = /dev/../b' 'lower = UUID=' \
