@@ -100,7 +100,8 @@ UNITS    := $(if $(filter systemd,$(PARTS)),$(sort $(wildcard systemd/*.service 
 # scripts of each part, with the places that they name: FILE:PATH:MODE
 SHIP = $(sort initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 $(foreach p,$(PARTS),$(SHIP_$p)))
 # what cowctl setup runs
-SHIP_setup = $(foreach f,setup check-initramfs dpkg-hook root-device,systemd/$f:$(libdir)/$f:755) systemd/setup-checks:$(libdir)/setup-checks:644
+SHIP_setup = $(foreach f,setup in-tree check-initramfs dpkg-hook root-device,systemd/$f:$(libdir)/$f:755) \
+	$(foreach f,setup-checks setup-image,systemd/$f:$(libdir)/$f:644)
 SHIP_udev = systemd/which-device:$(libdir)/which-device:755 systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644
 SHIP_initramfs-tools = $(SHIP_setup) initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \
 	$(foreach f,local-premount local-bottom,initramfs/initramfs-tools/$f:$(initramfsdir)/scripts/$f/cowfs:755)

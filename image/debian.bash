@@ -10,6 +10,7 @@
 #						-luks (with a key in the initramfs; -luks-ask: by passphrase), -lvm, -md for a root on such a
 #						device
 #	IMAGE_PLAIN=1		cowfs is installed, and that is all
+#	IMAGE_LOWER		where the tree will be as an image: cowctl setup --image prepares it
 #	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not this Debian
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
 
@@ -89,7 +90,11 @@ debian_tree() {
 	cowfs_tree "$suite" "$tree.cowfs"
 	cp -a --no-preserve=ownership "$tree.cowfs/." "$tree/"
 	rm -rf "$tree.cowfs"
-	if [ -z "${IMAGE_PLAIN-}" ]; then
+	if [ -n "${IMAGE_LOWER-}" ]; then
+		COWFS_LIBDIR=$TOP/systemd "$BUILD/cowctl" setup --image "$tree" --lower "$IMAGE_LOWER" --yes >"$tree.log" 2>&1 ||
+			{ cat "$tree.log" >&2; die "cowctl setup --image failed"; }
+		rm -f "$tree.log"
+	elif [ -z "${IMAGE_PLAIN-}" ]; then
 		debian_protect "$tree"
 		debian_initramfs "$kind" "$tree"
 	fi
@@ -114,7 +119,7 @@ debian_tree() {
 # What an installer would do.
 debian_settle() {
 	local kind=$1 tree=$2 boot=ro,x-cowfs,noatime,nofail
-	[ -z "${IMAGE_PLAIN-}" ] || boot=noatime,nofail
+	[ -z "${IMAGE_PLAIN-}${IMAGE_LOWER-}" ] || boot=noatime,nofail
 	echo cowfs >"$tree/etc/hostname"
 	: >"$tree/etc/machine-id"
 	ln -sf /proc/self/mounts "$tree/etc/mtab"
@@ -124,11 +129,8 @@ debian_settle() {
 		PARTUUID=c0ffee00-01  /boot  ext4  $boot  0 0
 	END
 	stack_settle "$kind" "$tree"
-	case ${IMAGE_CONF-} in
-	*compose*) sed -i 's|^PARTUUID=c0ffee00-02 .*|overlay  /  overlay  noatime  0 0|' "$tree/etc/fstab" ;;
-	esac
 	case $kind in
-	*-efi* | *-uboot* | *-plain-luks* | *-plain-lvm* | *-plain-md*) small_initramfs "$tree" ;;
+	*-efi* | *-uboot* | *-squashfs* | *-erofs* | *-plain-luks* | *-plain-lvm* | *-plain-md*) small_initramfs "$tree" ;;
 	esac
 	case $kind in
 	*-efi*)

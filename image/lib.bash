@@ -21,11 +21,12 @@ IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 lib
 IMAGE_TOOLS="build-essential pkg-config"
 IMAGE_DEV="libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev linux-libc-dev"
 
-# What the configuration of an image root is (LOWER_FS).
+# Where disk_make puts the image of a root (LOWER_FS), and the configuration of such a root.
+LOWER=PARTUUID=c0ffee00-03
 # shellcheck disable=SC2034
-LOWER_CONF='compose = overlay
-lower = PARTUUID=c0ffee00-03
-'
+LOWER_CONF="compose = overlay
+lower = $LOWER
+"
 
 die() {
 	echo "${0##*/}: $*" >&2
@@ -147,24 +148,12 @@ rootfs_unpack() {
 	tar -C "$2" --numeric-owner --xattrs --xattrs-include='*' -xf "$1"
 }
 
-# The mounts live in a namespace of their own and end with it; /dev is a tmpfs with what programs cannot do without.
+# CHROOT_BIND: a folder to mount on /mnt.
 chroot_run() {
-	local dir=$1
-	shift
 	# shellcheck disable=SC2016 # for the inner shell
-	unshare --mount --pid --fork --kill-child --propagation private sh -c '
-		d=$1; shift
-		mount -t proc proc "$d/proc" && mount -t tmpfs -o mode=755 dev "$d/dev" || exit 1
-		mount -t sysfs -o ro sysfs "$d/sys" 2>/dev/null
-		mount -t tmpfs tmp "$d/tmp"
-		cd "$d/dev" && mknod -m 666 null c 1 3 && mknod -m 666 zero c 1 5 && mknod -m 666 full c 1 7 &&
-		mknod -m 666 random c 1 8 && mknod -m 666 urandom c 1 9 && mknod -m 666 tty c 5 0 &&
-		ln -s /proc/self/fd fd && ln -s fd/0 stdin && ln -s fd/1 stdout && ln -s fd/2 stderr || exit 1
-		# hooks of raspi-firmware want a mount there
-		[ ! -d "$d/boot/firmware" ] || mount --bind "$d/boot/firmware" "$d/boot/firmware" || exit 1
-		[ -z "$CHROOT_BIND" ] || { mkdir -p "$d/mnt" && mount --bind "$CHROOT_BIND" "$d/mnt"; } || exit 1
-		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-			TMPDIR=/tmp chroot "$d" "$@"' sh "$dir" "$@"
+	unshare --mount --propagation private sh -c '
+		[ -z "$CHROOT_BIND" ] || { mkdir -p "$2/mnt" && mount --bind "$CHROOT_BIND" "$2/mnt"; } || exit 1
+		exec "$@"' sh "$TOP/systemd/in-tree" "$@"
 }
 
 # ---- cowfs ----

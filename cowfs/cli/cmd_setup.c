@@ -13,12 +13,21 @@
 
 #define SCRIPT "setup"
 
+static unsigned pass_value(const struct options *o, int id, char *name, char **argv)
+{
+	if (!has_option(o, id))
+		return 0;
+	argv[0] = name;
+	argv[1] = (char *)(uintptr_t)o->value[id];
+	return 2;
+}
+
 static int run(const struct options *o, char *what)
 {
 	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
 		    swap_off[] = "--swap-off", any_loader[] = "--any-boot-loader",
-		    root[] = "--root";
-	char path[PATH_MAX], *argv[10];
+		    root[] = "--root", image[] = "--image", lower[] = "--lower";
+	char path[PATH_MAX], *argv[16];
 	unsigned n = 0;
 	int e = cmd_lib_path(path, SCRIPT);
 
@@ -34,10 +43,9 @@ static int run(const struct options *o, char *what)
 		argv[n++] = swap_off;
 	if (has_option(o, OPT_ANY_BOOT_LOADER))
 		argv[n++] = any_loader;
-	if (has_option(o, OPT_ROOT)) {
-		argv[n++] = root;
-		argv[n++] = (char *)(uintptr_t)o->value[OPT_ROOT];
-	}
+	n += pass_value(o, OPT_ROOT, root, argv + n);
+	n += pass_value(o, OPT_IMAGE, image, argv + n);
+	n += pass_value(o, OPT_LOWER, lower, argv + n);
 	argv[n] = NULL;
 	if (e == 0) {
 		execv(path, argv);

@@ -49,6 +49,7 @@ _cowctl_values() {
 		;;
 	LIST) compgen -W "linear seek random mix iozone fragments" -- "$2" ;;
 	FILE) compgen -f -- "$2" ;;
+	DIR) compgen -d -- "$2" ;;
 	'[N] '*PATH*)
 		[ "$COMP_CWORD" != 2 ] || _cowctl_volumes | _cowctl_beginning "$2"
 		compgen -f -- "$2"

@@ -165,6 +165,10 @@ static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS,
 	{ OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root" },
 	{ OPT_ANY_BOOT_LOADER, "any-boot-loader", NULL, "go on if the boot loader is unknown" },
+	{ OPT_IMAGE, "image", "DIR",
+	  "prepare the system that is installed in DIR for being the image of a root" },
+	{ OPT_LOWER, "lower", "DEVICE",
+	  "with --image: where the image will be, DEVICE or DEVICE:/FILE" },
 	COMMON
 };
 static const struct option_spec enable_options[] = { SETUP_OPTIONS, COMMON };

@@ -613,7 +613,7 @@ overlayroot=\"tmpfs\" from /etc/overlayroot.conf"
 
 # the functions that change files, from the script itself
 edit() {
-	sh -c "set -eu; R=\$1 conf=\$1/etc/cowfs/cowfs.conf; command=setup raspi_defaults=/etc/default/raspi-firmware; finish() { printf '%s\n' \"\$2\" >&2; exit \"\$1\"; }
+	sh -c "set -eu; R=\$1 conf=\$1/etc/cowfs/cowfs.conf; command=setup image= raspi_defaults=/etc/default/raspi-firmware; finish() { printf '%s\n' \"\$2\" >&2; exit \"\$1\"; }
 		$(sed -n '/^# ---- changes/,/^make_dracut()/{/^make_dracut()/!p}' "$SRC/setup"); $1" sh "$R"
 }
 
