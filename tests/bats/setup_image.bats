@@ -318,6 +318,16 @@ nothing_left() {
 	run -1 make_it
 	tells "STOP /boot: 0 MiB free; rebuilding the initramfs needs 2 MiB"
 	umount "$R/boot"
+	cp -a "$R/etc" "$T/etc"
+	mount -t tmpfs -o size=64K tmpfs "$R/etc"
+	cp -a "$T/etc/." "$R/etc"
+	cat /dev/zero >"$R/etc/zero" 2>/dev/null || :
+	before=$(tree_sum "$R")
+	run -1 make_it
+	tells "the changes were taken back"
+	[ "$(tree_sum "$R")" = "$before" ]
+	umount "$R/etc"
+	nothing_left
 }
 
 @test "setup --image: interrupted and killed" {
