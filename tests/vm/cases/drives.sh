@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2034,SC2154,SC3028
 # SPDX-License-Identifier: MIT
 # The same card as an SD card, behind NVMe, behind USB and as an SD card again. Everywhere it boots protected with what was
 # committed elsewhere, nothing is written before a commit, and the power goes at a random write of that commit.
