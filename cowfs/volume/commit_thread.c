@@ -1213,12 +1213,19 @@ static void lock_cards(struct volume *v)
 /* The system has slept: finds a card that was changed meanwhile. Nothing is written. */
 static void look_after_sleep(struct volume *v)
 {
-	/* any other error is one for the next commit */
-	if (v->opened.state != LOG_FOREIGN && log_recheck(v->log) == -ESTALE)
+	int r = v->opened.state != LOG_FOREIGN ? log_recheck(v->log) : 0;
+
+	if (r == -ESTALE)
 		volume_alarm(v,
 			     "while the system slept, " CARD_CHANGED
 			     "; nothing more is written to it, and what it reads may be a mixture: "
 			     "copy what you need to another place");
+	else if (r < 0)
+		volume_alarm(v,
+			     "since the system slept, the card cannot be read (%s): it was "
+			     "removed, or it fails. What was changed since the last commit is "
+			     "only in RAM: copy what you need to another place",
+			     strerror(-r));
 }
 
 /* A failure is that of a checkpoint after a commit: the log has every block. The next commit makes

@@ -1,0 +1,113 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# While the system sleeps, the SD card of the root is removed, or another one is put in its place: nothing is written, the status
+# says what is wrong, what RAM holds can be read, and a shutdown ends. The next boot has what was committed before the sleep.
+# guests: debian12-generic
+# short:
+MEM=640 DRIVE=mmc DISK_MIB=2048 LIMIT=900 STEP_LIMIT=600 KILLED=3 RESUME=resume=/dev/vdb
+
+# How, and what the status says after that.
+sleep_by() {
+	echo "$1" >/srv/last
+	# what this step needs when the card is gone
+	status >/dev/null
+	cowctl commit root >/run/cowfs-test/out
+	grep -q x /run/cowfs-test/out
+	cat /srv/last "$(command -v systemctl)" /usr/lib/*/systemd/libsystemd-shared-* >/dev/null
+	mark "asleep-$STEP"
+	systemctl start "systemd-$1.service" >/run/cowfs-test/out 2>&1 || fail "$1: $(cat /run/cowfs-test/out)"
+	say "$1: awake at $(cut -d. -f1 /proc/uptime) s"
+	wait_for 30 sh -c "cowctl status root | grep -q '$2'" || fail "status says: $(status)"
+	say "status: $(status | grep alarm)"
+	echo ram >/srv/ram
+	cowctl commit root >/run/cowfs-test/out 2>&1 && fail "there was a commit"
+	say "the commit: $(cat /run/cowfs-test/out)"
+	is "what RAM holds" "$(cat /srv/ram)" ram
+	mark leaving
+}
+
+status() { cowctl status root; }
+
+# An orderly shutdown needs programs that nobody can read any more.
+off_without_card() {
+	verdict ok
+	systemctl poweroff -ff
+	END=none
+}
+
+step_1() {
+	protected || fail "the root is $(root_device)"
+	settled
+	sleep_by suspend 'the card cannot be read'
+	off_without_card
+}
+
+step_2() {
+	protected || fail "the root is $(root_device)"
+	is "the last commit" "$(cat /srv/last)" suspend
+	[ ! -e /srv/ram ] || fail "what was not committed is there"
+	sleep_by suspend 'the card was swapped'
+}
+
+step_3() {
+	protected || fail "the root is $(root_device)"
+	must swapon -L swap
+	sleep_by hibernate 'the card cannot be read'
+	off_without_card
+}
+
+step_4() { fail "the image was not resumed: $(dmesg | grep -i 'hibernat\|PM:' | tail -n 4)"; }
+
+step_5() {
+	protected || fail "the root is $(root_device)"
+	is "the last commit" "$(cat /srv/last)" hibernate
+	[ ! -e /srv/ram ] || fail "what was not committed is there"
+}
+
+host_before() {
+	APPEND=$RESUME
+	[ "$1" = 1 ] || return 0
+	truncate -s 900M "$WORK/swap.img" && mkswap -q -L swap "$WORK/swap.img"
+	DEVICES="-drive file=$WORK/swap.img,if=none,id=swap,format=raw -device virtio-blk-pci,drive=swap"
+	# an older copy of the same card
+	cp --sparse=always "$CARD" "$WORK/other.img"
+	cp --sparse=always "$CARD" "$WORK/other.was"
+}
+
+ends_soon() {
+	wait_mark leaving
+	start=$(date +%s)
+	while kill -0 "$QEMU" 2>/dev/null; do
+		[ $(($(date +%s) - start)) -lt 120 ] || { vm_kill; fail "the shutdown does not end: $(tail -n 3 "$WORK/console-$N")"; }
+		sleep 1
+	done
+	say "shutdown: $(($(date +%s) - start)) s"
+}
+
+host_during() {
+	case $1 in
+	1 | 2)
+		wait_mark "asleep-$1"
+		until qmp query-status 2>/dev/null | grep -q suspended; do sleep 1; done
+		sleep 4
+		case $1 in
+		1) qmp eject '{"device": "card", "force": true}' >/dev/null ;;
+		2) qmp blockdev-change-medium "{\"device\": \"card\", \"filename\": \"$WORK/other.img\", \"format\": \"raw\"}" >/dev/null ;;
+		esac
+		qmp system_wakeup >/dev/null
+		ends_soon
+		;;
+	4)
+		until [ -S "$SOCK" ] && qmp query-status >/dev/null 2>&1; do sleep 0.2; done
+		qmp eject '{"device": "card", "force": true}' >/dev/null
+		ends_soon
+		;;
+	esac
+}
+
+host_after() {
+	case $1 in
+	2) cmp "$WORK/other.img" "$WORK/other.was" || fail "the other card was written" ;;
+	3) grep -qx 'mark asleep-3' "$VERDICT" || fail "it went off before it slept" ;;
+	esac
+}
