@@ -430,6 +430,38 @@ static int open_linked(struct copy *c, const struct known *k, struct inode *ret)
 		dir = s->fresh_fd;
 	}
 	int e = inode_open(ret, dir, path);
+/* Has the plan seen this folder, and all that is in it now? 1: yes, 0, or -errno. */
+static int is_all_planned(struct copy *c, const struct inode *dir)
+{
+	_cleanup_close_ int fd = -1;
+	struct names l = { 0 };
+	int e = is_planned(c, dir);
+
+	if (e != 1 || c->opt.trusted)
+		return e;
+	fd = inode_reopen(dir, FOLDER);
+	e = fd < 0 ? fd : ++c->depth > DEPTH_MAX ? -ELOOP : read_names(fd, &l);
+	e = e < 0 ? e : 1;
+	for (size_t i = 0; i < l.n && e == 1; i++) {
+		struct inode n = INODE_INIT;
+		size_t len;
+
+		e = push(c, l.name[i], &len);
+		if (e < 0)
+			break;
+		e = inode_open(&n, fd, l.name[i]);
+		if (e == 0)
+			e = n.fd < 0		    ? 1
+			    : inode_is(&n, S_IFDIR) ? is_all_planned(c, &n)
+						    : is_planned(c, &n);
+		inode_close(&n);
+		pop(c, len);
+	}
+	c->depth -= fd >= 0;
+	free_names(&l);
+	return e;
+}
+
 
 	if (e == 0 && ret->fd >= 0 && !same_id(id_of(&ret->st), k->other))
 		inode_close(ret);
@@ -609,8 +641,9 @@ static int put(struct copy *c, const struct level *l, const char *name, int stag
 	struct statx st;
 	int e, thawed = 0;
 
-	if (inode_is(to, S_IFDIR) && !is_planned(c, to))
-		return -EAGAIN;
+	e = inode_is(to, S_IFDIR) ? is_all_planned(c, to) : 1;
+	if (e != 1)
+		return e < 0 ? e : -EAGAIN;
 	if (to->fd >= 0)
 		thawed = inode_thaw(to);
 	if (thawed < 0)

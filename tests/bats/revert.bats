@@ -161,6 +161,23 @@ everything() {
 	[ "$(cat "$MNT/secret/x")" = s ]
 }
 
+@test "what comes into a folder between the check and the revert is kept, with the folder" {
+	volume ext4
+	rm "$MNT/d/a2"
+	mkdir -p "$MNT/d/a2/deep"
+	cat >"$T/answer" <<-END
+		sleep 2
+		echo new >"$MNT/d/a2/deep/new"
+		echo y
+		sleep 2
+	END
+	run timeout 20 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a2" /dev/null < <(bash "$T/answer")
+	[[ $output == *"d/a2: has changed meanwhile"* ]]
+	[ "$(cat "$MNT/d/a2/deep/new")" = new ]
+	cow revert --yes "$MNT/d" >/dev/null
+	same
+}
+
 @test "interrupted: each file whole, nothing temporary, no view stays" {
 	local i
 	volume ext4
