@@ -194,26 +194,43 @@ static bool stopped(const struct copy *c)
 
 /* ---- what the plan knows ---- */
 
-/* A folder of an overlay may get another inode number at any time: its path stands for it. */
-static struct file_id plan_id(const struct copy *c, const struct inode *to)
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n)
 {
-	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+	const uint8_t *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ p[i]) * 0x100000001b3ull; /* FNV-1a */
+	return hash;
+}
+
+/*
+ * A folder of an overlay may get another inode number at any time. Its path stands for it, and, if it
+ * is not of the image, the time of its birth. Folders of the image have none, and nobody can rename
+ * them, but the next change there makes them folders of the upper.
+ */
+static struct file_id plan_id(const struct copy *c, const struct inode *to, bool of_upper)
+{
+	const struct statx_timestamp *born = &to->st.stx_btime;
+	uint64_t hash = hash_bytes(0xcbf29ce484222325ull, c->path, c->path_len);
 
 	if (!c->opt.overlay || !inode_is(to, S_IFDIR))
 		return id_of(&to->st);
-	for (size_t i = 0; i < c->path_len; i++)
-		hash = (hash ^ (uint8_t)c->path[i]) * 0x100000001b3ull;
+	if (of_upper && to->st.stx_mask & STATX_BTIME) {
+		hash = hash_bytes(hash, &born->tv_sec, sizeof(born->tv_sec));
+		hash = hash_bytes(hash, &born->tv_nsec, sizeof(born->tv_nsec));
+	}
 	return (struct file_id){ ~(dev_t)0, hash | 1 };
 }
 
 static int note_planned(struct copy *c, const struct inode *to)
 {
-	return table_add(&c->planned, plan_id(c, to)) ? 0 : -ENOMEM;
+	return table_add(&c->planned, plan_id(c, to, true)) ? 0 : -ENOMEM;
 }
 
 static bool is_planned(const struct copy *c, const struct inode *to)
 {
-	return c->opt.trusted || table_find(&c->planned, plan_id(c, to));
+	return c->opt.trusted || table_find(&c->planned, plan_id(c, to, true)) ||
+	       table_find(&c->planned, plan_id(c, to, false));
 }
 
 /* A file that goes: other names of it, outside of the reverted files, stay. */
@@ -413,23 +430,6 @@ static int remove_content(struct copy *c, int dir_fd, bool ours)
 	return e;
 }
 
-/* ---- hard links ---- */
-
-/* Opens the target inode that has the content of this source inode. fd -1: there is none, or its
- * place has changed. */
-static int open_linked(struct copy *c, const struct known *k, struct inode *ret)
-{
-	const struct stage *s = &c->stage;
-	const char *path = k->path;
-	int dir = c->to_fd;
-
-	/* in a folder that is not in its place yet */
-	if (s->fresh_fd >= 0 && !strncmp(path, c->path, s->fresh_len) &&
-	    path[s->fresh_len] == '/') {
-		path += s->fresh_len + 1;
-		dir = s->fresh_fd;
-	}
-	int e = inode_open(ret, dir, path);
 /* Has the plan seen this folder, and all that is in it now? 1: yes, 0, or -errno. */
 static int is_all_planned(struct copy *c, const struct inode *dir)
 {
@@ -462,6 +462,23 @@ static int is_all_planned(struct copy *c, const struct inode *dir)
 	return e;
 }
 
+/* ---- hard links ---- */
+
+/* Opens the target inode that has the content of this source inode. fd -1: there is none, or its
+ * place has changed. */
+static int open_linked(struct copy *c, const struct known *k, struct inode *ret)
+{
+	const struct stage *s = &c->stage;
+	const char *path = k->path;
+	int dir = c->to_fd;
+
+	/* in a folder that is not in its place yet */
+	if (s->fresh_fd >= 0 && !strncmp(path, c->path, s->fresh_len) &&
+	    path[s->fresh_len] == '/') {
+		path += s->fresh_len + 1;
+		dir = s->fresh_fd;
+	}
+	int e = inode_open(ret, dir, path);
 
 	if (e == 0 && ret->fd >= 0 && !same_id(id_of(&ret->st), k->other))
 		inode_close(ret);
@@ -1012,8 +1029,8 @@ static int root(struct copy *c)
 	int e;
 
 	if (from.fd < 0 || to.fd < 0 ||
-	    statx(from.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &from.st) < 0 ||
-	    statx(to.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &to.st) < 0)
+	    statx(from.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &from.st) < 0 ||
+	    statx(to.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &to.st) < 0)
 		e = -errno;
 	else
 		e = both_folders(c, &from, &to);

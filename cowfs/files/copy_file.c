@@ -52,7 +52,7 @@ int inode_open(struct inode *ret, int dirfd, const char *name)
 		ret->fd = -1;
 		return e == -ENOENT ? 0 : e;
 	}
-	if (statx(ret->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &ret->st) < 0) {
+	if (statx(ret->fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &ret->st) < 0) {
 		int e = -errno;
 
 		inode_close(ret);
