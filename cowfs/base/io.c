@@ -145,7 +145,8 @@ int io_replace_file(const char *path, const void *data, size_t len_bytes)
 	return e;
 }
 
-int io_open_below(int dirfd, const char *path, int flags)
+/* Of a path that a system call takes. */
+static int open_below(int dirfd, const char *path, int flags)
 {
 	struct open_how how = { .flags = (unsigned)flags | O_CLOEXEC,
 				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
@@ -159,6 +160,28 @@ int io_open_below(int dirfd, const char *path, int flags)
 			break;
 	}
 	return fd < 0 ? -errno : (int)fd;
+}
+
+int io_open_below(int dirfd, const char *path, int flags)
+{
+	_cleanup_close_ int dir_fd = -1;
+	char part[PATH_MAX];
+
+	while (strlen(path) >= sizeof(part)) {
+		const char *end = memrchr(path, '/', sizeof(part) - 1);
+		int fd;
+
+		if (!end)
+			return -ENAMETOOLONG;
+		snprintf(part, sizeof(part), "%.*s", (int)(end - path), path);
+		fd = open_below(dirfd, part, O_PATH | O_DIRECTORY);
+		if (fd < 0)
+			return fd;
+		cleanup_closep(&dir_fd);
+		dirfd = dir_fd = fd;
+		path = end + 1;
+	}
+	return open_below(dirfd, path, flags);
 }
 
 void *io_alloc(size_t len_bytes)

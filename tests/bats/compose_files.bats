@@ -555,6 +555,33 @@ b" ]
 	stop --discard
 }
 
+@test "compose: paths and hard links that no system call takes" {
+	mkdir "$T/tree/d"
+	echo 1 >"$T/tree/d/a"
+	volume
+	start
+	python3 -c '
+import os, sys
+d = os.open(sys.argv[1], os.O_RDONLY)
+for i in range(40):
+    os.mkdir("n" * 200, dir_fd=d)
+    d = os.open("n" * 200, os.O_RDONLY, dir_fd=d)
+    os.close(os.open("a", os.O_CREAT | os.O_WRONLY, dir_fd=d))
+    os.link("a", "b", src_dir_fd=d, dst_dir_fd=d)
+' "$MNT/d"
+	cow commit "$MNT/d" >/dev/null
+	[[ $(cow commit "$MNT/d") == *nothing* ]]
+	(cd "$MNT/d" && find . -name n\* -prune -exec rm -r {} +)
+	[ "$(ls "$MNT/d")" = a ]
+	cow revert --yes "$MNT/d" >/dev/null
+	[ "$(find "$MNT/d" -name a | wc -l)" = 41 ]
+	[ "$(find "$MNT/d" -links 2 -type f | wc -l)" = 80 ]
+	stop --discard
+	start
+	[ "$(find "$MNT/d" -links 2 -type f | wc -l)" = 80 ]
+	stop --discard
+}
+
 @test "compose: a folder that takes the place of another one between the check and the revert is kept" {
 	mkdir "$T/tree/home"
 	volume
