@@ -268,7 +268,7 @@ static bool remove_pass(int dirfd, int old_fd, int depth)
 	return changed;
 }
 
-static void remove_old(int volume_fd)
+void compose_remove_old(int volume_fd)
 {
 	_cleanup_close_ int old_fd = open_dir(volume_fd, "old");
 
@@ -307,7 +307,7 @@ static int copy_root(int volume_fd)
 		       : 0;
 }
 
-int compose_begin(int volume_fd, const char *id)
+static int try_to_begin(int volume_fd, const char *id)
 {
 	static const char *const parts[] = { "upper", "work" };
 	_cleanup_close_ int old_fd = -1;
@@ -330,9 +330,9 @@ int compose_begin(int volume_fd, const char *id)
 	return e < 0 ? e : 0;
 }
 
-static int begin_upper(int volume_fd, const char *id)
+int compose_begin(int volume_fd, const char *id)
 {
-	int e = compose_begin(volume_fd, id), upper_fd;
+	int e = try_to_begin(volume_fd, id), upper_fd;
 
 	if (e != -ENOSPC)
 		return e;
@@ -341,8 +341,8 @@ static int begin_upper(int volume_fd, const char *id)
 	while (upper_fd >= 0 && remove_pass(upper_fd, upper_fd, 1))
 		;
 	cleanup_closep(&upper_fd);
-	remove_old(volume_fd);
-	return compose_begin(volume_fd, id);
+	compose_remove_old(volume_fd);
+	return try_to_begin(volume_fd, id);
 }
 
 /* Only a regular file holds an id: a card may come from anywhere. */
@@ -388,13 +388,13 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	if (c->readonly)
 		return 0;
 	if (*ret_fresh)
-		e = begin_upper(volume_fd, l->id);
+		e = compose_begin(volume_fd, l->id);
 	else if (other)
 		e = compose_write_id(volume_fd, l->id);
 	if (e == 0)
 		e = check_work(volume_fd);
 	if (e == 0)
-		remove_old(volume_fd);
+		compose_remove_old(volume_fd);
 	return e < 0 ? failure_set(err, EXIT_FAILED, e, "the volume cannot be prepared: %s",
 				   strerrordesc_np(-e))
 		     : 0;

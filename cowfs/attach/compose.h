@@ -49,6 +49,8 @@ enum compose_result compose_root(const struct compose *c, const char *dir,
 
 /* Was the upper on this volume begun on the image ID? */
 bool compose_is_begun_on(int volume_fd, const char *id);
+/* What remains of earlier uppers. */
+void compose_remove_old(int volume_fd);
 /* Begins a new upper on ID, the image that is mounted in the run directory. 0 or -errno. */
 int compose_begin(int volume_fd, const char *id) MUST_CHECK;
 /* The upper belongs to ID from now on. 0 or -errno. */

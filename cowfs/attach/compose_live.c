@@ -123,7 +123,8 @@ int compose_adopt(int volume_fd, int now_fd, struct failure *err)
 	if (!exists(volume_fd, "upper") || exists(volume_fd, COMPOSE_RESET) ||
 	    (!mine && !is_same_upper(volume_fd, now_fd))) {
 		e = compose_begin(volume_fd, s.id);
-		(void)!unlinkat(volume_fd, "old", AT_REMOVEDIR); /* if it is empty */
+		compose_remove_old(
+			volume_fd); /* a full volume has no room for the new files else */
 	} else if (!mine) {
 		e = compose_write_id(volume_fd, s.id);
 	}

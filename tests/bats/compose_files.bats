@@ -582,6 +582,30 @@ for i in range(40):
 	stop --discard
 }
 
+@test "compose: a factory reset of a full volume, then a commit of paths" {
+	local i
+	mkdir "$T/tree/d"
+	echo 1 >"$T/tree/d/a"
+	volume
+	start
+	dd if=/dev/urandom of="$MNT/full" bs=64k status=none 2>/dev/null || true
+	for ((i = 0; i < 1000; i++)); do mkdir "$MNT/d/$i" 2>/dev/null || break; done
+	[ $i -lt 1000 ]
+	cow commit root >/dev/null
+	cow factory-reset --yes >/dev/null
+	stop --discard
+	start
+	[ "$(ls "$MNT")" = d ]
+	dd if=/dev/urandom of="$MNT/d/large" bs=1M count=8 status=none
+	cow commit "$MNT/d" >/dev/null
+	stop --discard
+	start
+	[[ $stderr == *"with its changes"* ]]
+	[ "$(stat -c %s "$MNT/d/large")" = $((8 << 20)) ]
+	[ ! -e "$MNT/full" ]
+	stop --discard
+}
+
 @test "compose: a folder that takes the place of another one between the check and the revert is kept" {
 	mkdir "$T/tree/home"
 	volume
