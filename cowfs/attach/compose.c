@@ -281,10 +281,13 @@ void compose_remove_old(int volume_fd)
 
 int compose_write_id(int volume_fd, const char *id)
 {
-	_cleanup_close_ int fd = openat(
-		volume_fd, id_temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-	int e = fd < 0 ? -errno : io_write_full(fd, id, strlen(id));
+	_cleanup_close_ int fd = -1;
+	int e;
 
+	/* whatever it is: to open a fifo would wait */
+	(void)!unlinkat(volume_fd, id_temp, 0);
+	fd = openat(volume_fd, id_temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	e = fd < 0 ? -errno : io_write_full(fd, id, strlen(id));
 	if (e == 0)
 		e = io_write_full(fd, "\n", 1);
 	if (e == 0 && (fsync(fd) < 0 || renameat(volume_fd, id_temp, volume_fd, id_file) < 0))

@@ -190,6 +190,14 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 		[ -e "$MNT/etc/one" ]
 		stop --discard
 	done
+	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
+	mount "$DEV" "$MNT"
+	mkfifo "$MNT/lower.new"
+	mount -o remount,ro "$MNT"
+	compose
+	[ "$status" = 0 ]
+	is_overlay
+	stop --discard
 	start
 	stop --commit
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
