@@ -422,7 +422,7 @@ static int save_state(const struct compose *c, const char *dir, const struct low
 		return -errno;
 	snprintf(text, sizeof(text), "%u:%u %s\n%s\n", major(st.st_dev), minor(st.st_dev), c->lower,
 		 l->id);
-	return io_replace_file(place(COMPOSE_STATE, path), text, strlen(text));
+	return io_replace_file(place(RUNDIR_COMPOSE, path), text, strlen(text));
 }
 
 /* ---- the root ---- */
@@ -467,7 +467,7 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 	if (e == 0)
 		e = mount_overlay(c, dir, err);
 	if (e == 0 && (e = save_state(c, dir, l)) < 0)
-		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), COMPOSE_STATE,
+		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), RUNDIR_COMPOSE,
 			    strerrordesc_np(-e));
 	return e;
 }

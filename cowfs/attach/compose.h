@@ -19,10 +19,8 @@
 #include "wire/failure.h"
 
 #define COMPOSE_RESET "reset"
-/* in the run directory: where the lower is mounted, and the state of a composed root */
-#define COMPOSE_LOWER_DIR "lower"
-#define COMPOSE_STATE "root.compose"
-#define COMPOSE_ID_BYTES 280 /* of ID, with its end */
+#define COMPOSE_LOWER_DIR "lower" /* in the run directory: where the lower is mounted */
+#define COMPOSE_ID_BYTES 280	  /* of ID, with its end */
 
 struct compose {
 	const char *lower;     /* DEVICE[:/FILE], as in cowfs.conf */
@@ -49,10 +47,10 @@ enum compose_result compose_root(const struct compose *c, const char *dir,
 
 /* Was the upper on this volume begun on the image ID? */
 bool compose_is_begun_on(int volume_fd, const char *id);
-/* What remains of earlier uppers. */
-void compose_remove_old(int volume_fd);
 /* Begins a new upper on ID, the image that is mounted in the run directory. 0 or -errno. */
 int compose_begin(int volume_fd, const char *id) MUST_CHECK;
+/* What remains of earlier uppers. */
+void compose_remove_old(int volume_fd);
 /* The upper belongs to ID from now on. 0 or -errno. */
 int compose_write_id(int volume_fd, const char *id) MUST_CHECK;
 

@@ -33,7 +33,7 @@ bool compose_load(struct compose_state *ret)
 	unsigned dev_major, dev_minor;
 	int n = 0;
 
-	if (io_read_text(AT_FDCWD, place(COMPOSE_STATE, path), text, sizeof(text)) < 0 ||
+	if (io_read_text(AT_FDCWD, place(RUNDIR_COMPOSE, path), text, sizeof(text)) < 0 ||
 	    sscanf(text, "%u:%u %n", &dev_major, &dev_minor, &n) < 2 || !n)
 		return false;
 	id = strchr(text, '\n');

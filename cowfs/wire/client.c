@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 
 #include "base/io.h"
@@ -236,14 +237,28 @@ static bool alive(int run_fd, const char *name)
 	return !is_dead(fd);
 }
 
+/* The composed root is the newest mount on dir. */
+static bool is_composed_on(int run_fd, const char *dir)
+{
+	unsigned dev_major, dev_minor;
+	char text[2 * PATH_MAX];
+	dev_t dev;
+
+	return io_read_text(run_fd, RUNDIR_COMPOSE, text, sizeof(text)) > 0 &&
+	       sscanf(text, "%u:%u ", &dev_major, &dev_minor) == 2 && mounts_newest(dir, &dev) &&
+	       dev == makedev(dev_major, dev_minor);
+}
+
 static bool match_device(void *ctx, int run_fd, const char *name)
 {
 	struct by_device *by = ctx;
 	struct json_object *o = read_status(run_fd, name);
-	bool match = o && (client_same_device(by->path, text_of(o, "device")) ||
-			   client_same_device(by->path, text_of(o, "log_device")) ||
-			   client_same_device(by->path, text_of(o, "loop")) ||
-			   (by->dir && mounts_device_is_on(by->dir, text_of(o, "loop"), NULL)));
+	bool match = o &&
+		     (client_same_device(by->path, text_of(o, "device")) ||
+		      client_same_device(by->path, text_of(o, "log_device")) ||
+		      client_same_device(by->path, text_of(o, "loop")) ||
+		      (by->dir && (mounts_device_is_on(by->dir, text_of(o, "loop"), NULL) ||
+				   (!strcmp(name, ROOT_NAME) && is_composed_on(run_fd, by->dir)))));
 
 	json_object_put(o);
 	if (!match || !alive(run_fd, name))

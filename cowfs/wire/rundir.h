@@ -16,6 +16,8 @@
 #define RUNDIR_LOCK "lock"
 #define RUNDIR_NAME_BYTES 64 /* with the terminator */
 #define ROOT_NAME "root"     /* the volume that is the root of the system */
+/* in /run/cowfs: the root is composed over this volume (attach/compose.h); begins with its device number */
+#define RUNDIR_COMPOSE "root.compose"
 
 /* /run/cowfs, or COWFS_RUNDIR of the environment in tests (not when set-uid) */
 const char *rundir_path(void);

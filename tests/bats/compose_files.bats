@@ -606,6 +606,26 @@ for i in range(40):
 	stop --discard
 }
 
+@test "compose: the mount point stands for the volume" {
+	mkdir "$T/tree/d"
+	volume
+	start
+	echo 1 >"$MNT/d/a"
+	[ "$(cow status --json "$MNT" | jq -r .name)" = root ]
+	cow commit "$MNT" >/dev/null
+	[ "$(diff_of "$MNT")" = "" ]
+	echo 2 >"$MNT/d/a"
+	(cd "$MNT/d" && cow commit .. >/dev/null)
+	fails 4 "no volume is attached as" status "$MNT/d"
+	mount -t tmpfs tmpfs "$MNT/d"
+	fails 4 "no volume is attached as" status "$MNT/d"
+	umount "$MNT/d"
+	stop --discard
+	start
+	[ "$(cat "$MNT/d/a")" = 2 ]
+	stop --discard
+}
+
 @test "compose: a folder that takes the place of another one between the check and the revert is kept" {
 	mkdir "$T/tree/home"
 	volume
