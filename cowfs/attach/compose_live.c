@@ -244,7 +244,7 @@ static int compose_here(const struct composition *c)
 	char lower[PATH_MAX], dir[PATH_MAX];
 	struct stat st, run;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return -errno;
 	lower_fd = open_folder(place(COMPOSE_LOWER_DIR, lower));
 	if (lower_fd < 0 || fstat(lower_fd, &st) < 0 || stat(rundir_path(), &run) < 0 ||

@@ -649,3 +649,49 @@ for i in range(40):
 	[ "$(ls -A "$MNT/home")" = x ]
 	stop --discard
 }
+
+@test "compose: what is unmounted meanwhile is unmounted" {
+	volume
+	start
+	truncate -s 8M "$T/other"
+	mke2fs -q -F -t ext4 "$T/other"
+	loop_up "$T/other"
+	mkdir "$T/shared"
+	mount -t tmpfs tmpfs "$T/shared"
+	mount --make-shared "$T/shared"
+	mkdir "$T/shared/m"
+	# stops cowctl while it has a namespace for the overlay
+	run -0 timeout 60 python3 - "$COWFS_BUILD/cowctl" "$LOOP" "$T/shared/m" <<-'END'
+		import os, signal, subprocess, sys, time
+		cowctl, loop, dir = sys.argv[1:]
+		seen = held = 0
+		mine = os.readlink("/proc/self/ns/mnt")
+		def elsewhere(pid):
+		    try:
+		        return any(os.readlink(f"/proc/{pid}/task/{t}/ns/mnt") != mine for t in os.listdir(f"/proc/{pid}/task"))
+		    except OSError:
+		        return False
+		for _ in range(200):
+		    subprocess.run(["mount", loop, dir], check=True)
+		    p = subprocess.Popen([cowctl, "diff", "root"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+		    while p.poll() is None and not elsewhere(p.pid):
+		        pass
+		    p.send_signal(signal.SIGSTOP)
+		    time.sleep(0.02)
+		    caught = elsewhere(p.pid)
+		    subprocess.run(["umount", dir], check=True)
+		    if caught:
+		        seen += 1
+		        held += os.path.exists("/sys/fs/ext4/" + os.path.basename(loop))
+		    p.send_signal(signal.SIGCONT)
+		    p.wait()
+		    time.sleep(0.02)
+		    if seen == 6:
+		        break
+		print("caught", seen, "held", held)
+		sys.exit(held or not seen)
+	END
+	echo "$output"
+	umount "$T/shared"
+	stop --discard
+}
