@@ -18,7 +18,8 @@
 #include "base/thread.h"
 #include "wire/rundir.h"
 
-#define VIEW_DIR "compose" /* in the run directory, empty: where a thread of its own mounts views */
+/* in the run directory, empty: where a thread of its own mounts views. No volume has such a name. */
+#define VIEW_DIR ".compose"
 #define STACK_BYTES (256 * KIB)
 
 static const char *place(const char *name, char buf[PATH_MAX])

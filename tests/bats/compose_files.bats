@@ -489,8 +489,8 @@ start_other() {
 	$as_nobody sh -c "cd '$MNT/home' && rm -r d e && ln -s /etc d && mkdir e && touch e/passwd"
 	cow revert --yes "$MNT/home" >/dev/null
 	differ "$T/was" "$MNT"
-	[ ! -e "$COWFS_RUNDIR/compose/upper" ]
-	[ "$(stat -c %a "$COWFS_RUNDIR/compose")" = 700 ]
+	[ ! -e "$COWFS_RUNDIR/.compose/upper" ]
+	[ "$(stat -c %a "$COWFS_RUNDIR/.compose")" = 700 ]
 	stop --discard
 }
 
@@ -694,4 +694,25 @@ for i in range(40):
 	echo "$output"
 	umount "$T/shared"
 	stop --discard
+}
+
+@test "compose: a volume with the name compose shares nothing with the views" {
+	local root
+	mkdir "$T/tree/d"
+	volume
+	root=$CARD
+	start
+	NAME=compose
+	card_make ext4 10 50
+	cow format "$CARD" --log-size 32M
+	cow attach --name compose "$CARD" >/dev/null
+	[ "$(cow status --json compose | jq -r .name)" = compose ]
+	# no upper is committed yet: an empty layer stands for it
+	cow view root "$V" >/dev/null
+	[ "$(ls -A "$V")" = d ]
+	umount "$V"
+	cow detach compose >/dev/null
+	CARD=$root NAME=root
+	stop --discard
+	fails 4 'no volume is attached as compose' status compose
 }
