@@ -276,6 +276,9 @@ one_random() {
 	start
 	differ "$CARD_TREE" "$MNT" || { echo "seed $seed: card"; return 1; }
 	stop --discard
+	# a folder that the cache of the overlay has kept is an orphan, which the next mount removes
+	mount "$CARD" "$V"
+	umount "$V"
 	e2fsck -fn "$CARD" >/dev/null
 	losetup -d "$LOWER"
 	losetup -d "$CARD"
