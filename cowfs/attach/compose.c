@@ -406,9 +406,12 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 bool compose_holds_upper(const char *dir)
 {
 	_cleanup_close_ int volume_fd = open_dir(AT_FDCWD, dir);
+	struct stat st;
 
-	return volume_fd >= 0 && exists(volume_fd, id_file) && exists(volume_fd, "upper") &&
-	       exists(volume_fd, "work") && !exists(volume_fd, "etc");
+	/* a root of another program may have the three names as directories */
+	return volume_fd >= 0 && fstatat(volume_fd, id_file, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISREG(st.st_mode) && exists(volume_fd, "upper") && exists(volume_fd, "work") &&
+	       !exists(volume_fd, "etc");
 }
 
 /* ---- the state that outlives the initramfs ---- */

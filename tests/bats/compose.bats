@@ -470,6 +470,13 @@ change_at_random() {
 	compose
 	[ "$status" = 0 ]
 	run ! is_overlay
+	# nor what another program makes an overlay of: there, lower is a directory
+	rmdir "$MNT/etc"
+	rm "$MNT/lower"
+	mkdir "$MNT/lower"
+	compose
+	[ "$status" = 0 ]
+	run ! is_overlay
 	umount "$MNT"
 }
 
