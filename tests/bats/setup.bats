@@ -169,6 +169,14 @@ tells() {
 	tells "ok /boot/firmware is vfat on /dev/fakecard1, apart from the root"
 	tells "would make /boot read-only"
 	run ! grep -qE "STOP|/boot is inside" <<<"$output"
+	# a second setup makes the firmware's partition writable for the initramfs
+	mkdir "$T/setup"
+	cp "$SRC"/{setup-checks,setup-image,root-device} "$T/setup"
+	{
+		sed '/^case $command:/,$d; s|/usr/lib/cowfs/dpkg-hook|echo|' "$SRC/setup"
+		echo 'checks >/dev/null; dry= && writable_boot on'
+	} >"$T/setup/setup"
+	[ "$(PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl sh "$T/setup/setup" setup --root "$R")" = boot-on ]
 	# no line, one that is a comment, one with a name
 	put boot/firmware/config.txt '#auto_initramfs=1' 'initramfs=x'
 	stops "/boot/firmware/config.txt: the firmware loads no initramfs: add the line auto_initramfs=1"
