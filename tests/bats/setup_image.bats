@@ -328,6 +328,17 @@ nothing_left() {
 	run -1 make_it
 	tells "the changes were taken back"
 	[ "$(tree_sum "$R")" = "$before" ]
+	# it becomes read-only meanwhile: no copy outlives the run, so none is named
+	rm "$R/etc/zero"
+	: >"$R/boot/lacks"
+	echo 2 >"$R/boot/wait"
+	make_it >"$T/out" &
+	wait_for 20 test -e "$R/boot/waiting"
+	mount -o remount,ro "$R/etc"
+	wait $! && return 1
+	output=$(cat "$T/out")
+	tells "lacks overlay.ko: the next boot would not protect the root; some changes remain"
+	run ! grep -qF "has the files as they were" <<<"$output"
 	umount "$R/etc"
 	nothing_left
 }
