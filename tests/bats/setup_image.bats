@@ -144,6 +144,10 @@ stops() { # TEXT [LOWER]
 	rm -r "$R/lib"
 	stops "no kernel with modules is installed"
 	tree
+	rm "$R/etc/fstab"
+	mkfifo "$R/etc/fstab"
+	stops "/etc/fstab is not a file"
+	rm "$R/etc/fstab"
 	put etc/fstab 'UUID=x / ext4 defaults 0 1' 'UUID=z / ext4 defaults 0 1'
 	stops "/etc/fstab has several lines of /"
 	put etc/fstab '/swap none swap sw 0 0' '/dev/sda9 none swap sw 0 0'
@@ -395,6 +399,10 @@ nothing_left() {
 	mv "$T/env" "$T/sh" "$R/usr/bin"
 	printf '#!/bin/sh\necho "usage: cowctl setup"\n' >"$R/usr/sbin/cowctl"
 	no "$R" "has no cowfs, or an older one"
+	rm "$R/usr/sbin/cowctl"
+	cp "$COWFS_BUILD/cowctl" "$R/usr/sbin"
+	rm -f "$R"/{,usr/}lib*/*/libfuse3.so.3
+	no "$R" "its cowctl cannot be run: cowctl: error while loading shared libraries: libfuse3.so.3"
 	rm "$R/usr/sbin/cowctl"
 	no "$R" "has no cowfs, or an older one"
 }
