@@ -96,7 +96,8 @@ static int mount_and_keep(const char *volume, const char *loop, const char *type
 {
 	bool kept;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	/* MS_SLAVE: what is unmounted elsewhere meanwhile is unmounted here, too */
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
 	    mount(loop, where, type, MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, NULL) < 0) {
 		fprintf(stderr, "cowctl: %s: cannot be mounted on %s to keep files: %s\n",
 			CLEAN(volume), CLEAN(where), strerrordesc_np(errno));
