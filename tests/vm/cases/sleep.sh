@@ -32,6 +32,7 @@ committed() { cowctl status "$1" --json | sed 's/.*"generation":\([0-9]*\),.*/\1
 # How, and the moment for people.
 sleep_by() {
 	before=$(committed root) data_before=$(committed data) slept=$(cut -d. -f1 /proc/uptime)
+	echo "$2" >/mnt/data/sleep # pour may just be reading
 	systemctl start "systemd-$1.service" >/run/cowfs-test/out 2>&1 ||
 		fail "$2: $(tail -n 3 /run/cowfs-test/out) $(dmesg | grep -A 8 'refusing to freeze' | tail -n 12)"
 	say "$2: $(($(cut -d. -f1 /proc/uptime) - slept)) s; $(stats success) times asleep, $(stats failed_freeze) freezes failed"
