@@ -17,6 +17,9 @@
 
 int node_open(int root_fd, const char *path, int flags)
 {
+	/* its users keep paths in so many bytes */
+	if (strlen(path) >= PATH_MAX)
+		return -ENAMETOOLONG;
 	return io_open_below(root_fd, *path ? path : ".", flags | O_NOFOLLOW);
 }
 
