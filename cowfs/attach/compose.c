@@ -73,11 +73,6 @@ static int make_dir_at(int dirfd, const char *name, mode_t mode)
 	return mkdirat(dirfd, name, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-static bool exists(int dirfd, const char *name)
-{
-	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
 #define LOWER_DIR(buf) place(COMPOSE_LOWER_DIR, buf)
 
 /* ---- the lower ---- */
@@ -225,7 +220,7 @@ static int move_aside(int dirfd, const char *name, int old_fd)
 	do
 		snprintf(free_name, sizeof(free_name), "%u", n++);
 	while (renameat2(dirfd, name, old_fd, free_name, RENAME_NOREPLACE) < 0 && errno == EEXIST);
-	return exists(dirfd, name) ? -errno : 0;
+	return io_exists(dirfd, name) ? -errno : 0;
 }
 
 static bool remove_name(int dirfd, const char *name)
@@ -319,7 +314,7 @@ static int try_to_begin(int volume_fd, const char *id)
 	if (e == 0)
 		e = old_fd = open_dir(volume_fd, "old");
 	for (size_t i = 0; i < ARRAY_SIZE(parts) && e >= 0; i++) {
-		if (exists(volume_fd, parts[i]))
+		if (io_exists(volume_fd, parts[i]))
 			e = move_aside(volume_fd, parts[i], old_fd);
 		if (e >= 0)
 			e = make_dir_at(volume_fd, parts[i], 0755);
@@ -374,7 +369,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	bool other = !compose_is_begun_on(volume_fd, l->id);
 	int e = 0;
 
-	*ret_fresh = upper_fd == -ENOENT || exists(volume_fd, COMPOSE_RESET) ||
+	*ret_fresh = upper_fd == -ENOENT || io_exists(volume_fd, COMPOSE_RESET) ||
 		     (other && !strcmp(c->new_lower, "fresh"));
 	if (c->readonly && (*ret_fresh || upper_fd < 0))
 		return failure_set(err, EXIT_FAILED, -EROFS,
@@ -410,8 +405,8 @@ bool compose_holds_upper(const char *dir)
 
 	/* a root of another program may have the three names as directories */
 	return volume_fd >= 0 && fstatat(volume_fd, id_file, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       S_ISREG(st.st_mode) && exists(volume_fd, "upper") && exists(volume_fd, "work") &&
-	       !exists(volume_fd, "etc");
+	       S_ISREG(st.st_mode) && io_exists(volume_fd, "upper") &&
+	       io_exists(volume_fd, "work") && !io_exists(volume_fd, "etc");
 }
 
 /* ---- the state that outlives the initramfs ---- */

@@ -72,11 +72,6 @@ void compose_where(const struct compose_state *s, char ret[PATH_MAX])
 		*ret = '\0';
 }
 
-static bool exists(int dirfd, const char *name)
-{
-	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
 static int load_id(struct compose_state *s, struct failure *err)
 {
 	return compose_load(s) && *s->id
@@ -90,9 +85,9 @@ int compose_check(int volume_fd, struct failure *err)
 	struct compose_state s;
 	int e = load_id(&s, err);
 
-	if (e == 0 && exists(volume_fd, COMPOSE_RESET))
+	if (e == 0 && io_exists(volume_fd, COMPOSE_RESET))
 		e = failure_set(err, EXIT_FAILED, -ESTALE, "a factory reset is committed");
-	else if (e == 0 && exists(volume_fd, "upper") && !compose_is_begun_on(volume_fd, s.id))
+	else if (e == 0 && io_exists(volume_fd, "upper") && !compose_is_begun_on(volume_fd, s.id))
 		e = failure_set(err, EXIT_FAILED, -ESTALE,
 				"what is committed belongs to another image");
 	return e;
@@ -117,11 +112,11 @@ int compose_adopt(int volume_fd, int now_fd, struct failure *err)
 
 	if (e < 0)
 		return e;
-	if (exists(now_fd, COMPOSE_RESET))
+	if (io_exists(now_fd, COMPOSE_RESET))
 		return failure_set(err, EXIT_FAILED, -ESTALE,
 				   "a factory reset is committed: restart first");
 	mine = compose_is_begun_on(volume_fd, s.id);
-	if (!exists(volume_fd, "upper") || exists(volume_fd, COMPOSE_RESET) ||
+	if (!io_exists(volume_fd, "upper") || io_exists(volume_fd, COMPOSE_RESET) ||
 	    (!mine && !is_same_upper(volume_fd, now_fd))) {
 		e = compose_begin(volume_fd, s.id);
 		compose_remove_old(

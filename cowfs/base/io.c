@@ -184,6 +184,11 @@ int io_open_below(int dirfd, const char *path, int flags)
 	return open_below(dirfd, path, flags);
 }
 
+bool io_exists(int dirfd, const char *name)
+{
+	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 void *io_alloc(size_t len_bytes)
 {
 	void *p = NULL;

@@ -37,6 +37,8 @@ int io_replace_file(const char *path, const void *data, size_t len_bytes) MUST_C
  * another mount is, or ".." leaves dirfd.
  */
 int io_open_below(int dirfd, const char *path, int flags) MUST_CHECK;
+/* Is there a file, of whatever type, under this name? */
+bool io_exists(int dirfd, const char *name);
 
 /*
  * Memory for direct I/O: 4 KiB aligned, zeroed; NULL: out of memory. The caller frees it with
