@@ -28,11 +28,7 @@ volume() {
 }
 
 # differ A B: rsync -i, without the times of folders, which a commit of their files changes
-differ() {
-	local out
-	out=$(rsync -n -i --checksum -aHAXO --numeric-ids --delete --exclude=/lost+found "$1/" "$2/")
-	[ -z "$out" ] || { echo "$1 and $2 differ: $out"; return 1; }
-}
+differ() { trees_differ "$1" "$2" -H --exclude=/lost+found; }
 
 change() {
 	"$BATS_TEST_DIRNAME/random_tree.py" "$1" "$2" "$LIVE" "$MNT"
@@ -52,13 +48,7 @@ commit_path() {
 	fi
 }
 
-committed_is_right() {
-	local bad=0
-	cow view vol "$V" >/dev/null || return
-	differ "$CARD_TREE" "$V" || bad=1
-	timeout 20 umount "$V" || return
-	return $bad
-}
+committed_is_right() { is_committed_in vol "$CARD_TREE" differ; }
 
 # from the device, not from caches
 live_is_right() {

@@ -22,20 +22,10 @@ teardown() {
 
 # differ A B: rsync -i, without the times of folders, which a commit of their files changes
 # LINKS=--no-H: and without hard links, whose numbers the caches of an overlay may show wrongly
-differ() {
-	local out
-	out=$(rsync -n -i --checksum "${LINKS--H}" -aAXO --numeric-ids --delete "$1/" "$2/")
-	[ -z "$out" ] || { echo "$1 and $2 differ: $out"; return 1; }
-}
+differ() { trees_differ "$1" "$2" "${LINKS--H}"; }
 
 # is_committed TREE: what the last commit holds
-is_committed() {
-	local bad=0
-	cow view root "$V" >/dev/null || return
-	differ "$1" "$V" || bad=1
-	timeout 20 umount "$V" || return
-	return $bad
-}
+is_committed() { is_committed_in root "$1" differ; }
 
 # A folder with the content of $MNT
 remember() {

@@ -197,6 +197,24 @@ clear_loops() {
 	return 1
 }
 
+# ---- trees ----
+
+# trees_differ FROM TO [OPTION...]: fails and says where, as rsync sees it with these options
+trees_differ() {
+	local out
+	out=$(rsync -n -i --checksum -aAXO --numeric-ids --delete "${@:3}" "$1/" "$2/")
+	[ -z "$out" ] || { echo "$1 and $2 differ: $out"; return 1; }
+}
+
+# is_committed_in NAME TREE COMMAND: what the volume has committed, seen in $V, and TREE are the same to COMMAND
+is_committed_in() {
+	local bad=0
+	cow view "$1" "$V" >/dev/null || return
+	"$3" "$2" "$V" || bad=1
+	timeout 20 umount "$V" || return
+	return $bad
+}
+
 # ---- loop devices and cards ----
 
 cards_here() {
