@@ -6,6 +6,7 @@
 #include "cli/cmd.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clean.h"
 #include "base/parse.h"
@@ -85,6 +86,7 @@ static void print_json(const struct check_report *c)
 	jsonw_bool(&w, "super_copy_b_bad", c->trouble & SUPER_COPY_B_BAD);
 	jsonw_bool(&w, "device_grown", c->trouble & SUPER_GROWN);
 	jsonw_str(&w, "shrink", c->shrink_committed ? "committed" : "");
+	jsonw_bool(&w, "guarded", c->guarded);
 	jsonw_str(&w, "log_state", log_state_name(r->state));
 	jsonw_bool(&w, "wants_lent", r->wants_lent);
 	jsonw_u64(&w, "generation", r->newest.ledger.commits);
@@ -150,6 +152,36 @@ static const char *verdict_words(const struct check_report *c)
 	return "BROKEN: the file system is as the card holds it, without the log";
 }
 
+static void print_warning(const struct check_report *c)
+{
+	bool external = strcmp(c->device, c->log_device);
+
+	printf("  %-14s do not mount it without cowfs before: it is a mixture of generations\n",
+	       "warning");
+	if (c->verdict != CHECK_BROKEN)
+		printf("  %-14s to look at it: cowctl view %s%s%s DIR; it writes nothing\n", "",
+		       CLEAN(c->device), external ? " --log " : "",
+		       external ? CLEAN(c->log_device) : "");
+}
+
+/* The log is empty: a cut came, or the card was pulled, before the last write of a checkpoint. An
+ * unused or retired log leaves no guard: then the base is a copy from another moment. */
+static void print_guard(const struct check_report *c)
+{
+	enum log_state state = c->log.state;
+
+	if (!c->guarded || *c->attached || state >= LOG_BROKEN)
+		return;
+	if (state == LOG_EMPTY || state == LOG_RETIRED)
+		printf("  %-14s the superblock is guarded, and not by this log: it is a copy of a "
+		       "file system whose log is not here, and may be a mixture of generations\n",
+		       "warning");
+	else
+		printf("  %-14s the superblock is still guarded: kernels mount it read-only and "
+		       "e2fsck refuses it, until 'cowctl recover', or an attach and a detach\n",
+		       "note");
+}
+
 static void print_text(const struct check_report *c)
 {
 	const struct log_open_report *r = &c->log;
@@ -194,9 +226,9 @@ static void print_text(const struct check_report *c)
 				"checkpoints them"
 			      : "");
 	if (blocks)
-		printf("  %-14s do not mount it without cowfs before: it is a mixture of "
-		       "generations\n",
-		       "warning");
+		print_warning(c);
+	else
+		print_guard(c);
 	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
 		printf("  %-14s %s\n", "finding", c->finding[i]);
 	if (c->findings > CHECK_FINDINGS)

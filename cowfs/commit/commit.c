@@ -269,7 +269,8 @@ static int upgrade(struct job *j, void (*publish)(void *ctx, struct log_index *i
 		if (r == 0)
 			r = log_upgrade(j->log);
 	}
-	return r == -EBUSY || r == -EBADMSG ? 0 : r;
+	j->rep.old_form = r == -EBUSY || r == -EBADMSG;
+	return j->rep.old_form ? 0 : r;
 }
 
 /* The card is writable. */
@@ -429,10 +430,11 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	struct job j = {
 		.log = log, .base = base, .src = opt->uses, .opt = opt, .older = has_older(log)
 	};
+	bool rests = log_rests(log, tail_type, opt->record_flags);
 	int r, off;
 
 	*ret_blks = 0;
-	if (log_super(log)->state == SUPER_VIRGIN || log_rests(log, tail_type, opt->record_flags))
+	if (log_super(log)->state == SUPER_VIRGIN || (rests && (opt->goes_on || !log_guarded(log))))
 		return 0;
 	r = set_writable(log, base, true);
 	if (r < 0)
@@ -440,9 +442,11 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	r = log_recheck(log);
 	if (r == 0)
 		r = log_prepare(log);
-	if (r == 0)
+	if (r == 0 && !rests)
 		r = checkpoint(&j, opt->content, publish, publish_ctx, tail_type,
 			       opt->record_flags);
+	if (r == 0 && !opt->goes_on)
+		r = log_unguard(log);
 	*ret_blks = j.rep.checkpoint;
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;

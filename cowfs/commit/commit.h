@@ -60,6 +60,9 @@ struct commit_options {
 	 * record, to the next checkpoint. */
 	bool (*stop)(void *ctx);
 	void *stop_ctx;
+	/* for commit_checkpoint: commits follow in this session, so the superblock keeps its guard
+	 * (docs/FORMAT.md, "The guard") until a checkpoint at rest or at the end */
+	bool goes_on;
 	/* NULL, or a counter kept from one commit to the next (0 at first): consecutive blocks that
 	 * differed from the committed content. If it is large, only samples are compared */
 	uint64_t *differed;
@@ -112,6 +115,8 @@ struct commit_report {
 	/* set with -EFBIG: lent room with which the commit would fit; 0: none would help */
 	uint64_t lend_blks;
 	bool estimate;
+	/* the log still has the old form, whose payload is not escaped: it cannot be emptied */
+	bool old_form;
 };
 
 /*

@@ -125,9 +125,14 @@ int log_settle(struct log *l)
 
 int log_begin(struct log *l)
 {
+	int r;
+
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
 	RULE("attempt begin", l->state == EPOCH_OPEN && !l->super_due);
+	r = guarded_begin(l);
+	if (r < 0)
+		return r;
 	attempt_clear(&l->at);
 	l->stage_blks = 0;
 	if (l->mark)
@@ -360,7 +365,9 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 
 	RULE("attempt",
 	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
-	r = choose_leader(l, &leader);
+	r = guarded_log_first(l);
+	if (r == 0)
+		r = choose_leader(l, &leader);
 	if (r == 0)
 		r = put_descriptors(l, &rec);
 	if (r == 0)
@@ -449,6 +456,7 @@ void log_abort(struct log *l)
 	l->ledger.commits_failed++;
 	attempt_clear(&l->at);
 	wearlog_settled(l, NULL);
+	guarded_failed(l);
 	l->stage_blks = 0;
 	epoch_set(l, EPOCH_DUE);
 	l->doubt = l->suspect = l->lag.cold = true;

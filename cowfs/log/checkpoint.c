@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "fs/guard.h"
 #include "fs/shrink_mark.h"
 #include "log/rules.h"
 
@@ -49,7 +50,8 @@ struct home {
 	int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks);
 	void *ctx;
 	uint64_t done, total;
-	bool skip_first; /* block 0 is written separately (log_checkpoint_shrink) */
+	bool skip_first; /* block 0 is written separately (log_checkpoint_shrink, log_unguard) */
+	bool guards;	 /* block 0 gets the guard */
 	uint64_t unit;	 /* of the last block */
 	bool stopped;
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
@@ -167,6 +169,17 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
 }
 
+/* Block 0, if the log has it. */
+static int read_first(struct log *l, const struct log_content *c, uint8_t *buf)
+{
+	struct index_entry e;
+
+	if (!log_index_extent(l->index, 0, &e) || e.blk)
+		return 0;
+	memset(buf, 0, COW_BLK_BYTES);
+	return e.kind == INDEX_ZERO ? 0 : read_logged(l, c, &e, 0, 1, buf);
+}
+
 static bool may_stop(const struct home *h)
 {
 	return h->content && h->content->stop;
@@ -210,6 +223,8 @@ static int write_home(struct home *h, const struct index_entry *e)
 			r = home_place(h, e->blk + i, max, &buf, &n);
 			if (r == 0)
 				r = read_logged(h->l, h->content, e, i, n, buf);
+			if (r == 0 && h->guards && !(e->blk + i))
+				guard_put(buf, guarded_owner(h->l));
 			if (r == 0)
 				home_placed(h, n);
 		}
@@ -233,7 +248,7 @@ static int write_all_home(struct home *h)
 	int r = 0;
 
 	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
-	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo);
+	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - h->skip_first;
 	for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 		r = write_home(h, &e);
 	if (r == 0)
@@ -266,13 +281,14 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index)
 {
-	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES);
+	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES),
+			       *next0 = io_alloc(COW_BLK_BYTES);
 	struct log_index *empty = log_index_empty();
 	struct home h = {
 		.l = l, .content = content, .buf = buf, .progress = progress, .ctx = ctx
 	};
 	struct index_entry e;
-	int r = buf && empty ? 0 : -ENOMEM;
+	int r = buf && next0 && empty ? 0 : -ENOMEM;
 
 	if (r == 0 && l->state == EPOCH_BROKEN)
 		r = -EUCLEAN;
@@ -282,6 +298,10 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
+		if (r == 0)
+			r = read_first(l, content, next0);
+		h.guards = r == 0 && guarded_fits(l, next0);
+		h.skip_first = h.guards && l->guarded.state != GUARD_OFF;
 		/* a reader without the lent room rejects both candidates: the newest record must
 		 * not refer to an older one */
 		if (r == 0 && l->lent_used)
@@ -290,6 +310,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 			r = write_all_home(&h);
 		if (r == 0 && h.stopped)
 			r = note_home(&h);
+		if (r == 0)
+			r = guarded_home(l, next0);
 		/* the record on the card has the fingerprint of the previous base. If the tail
 		 * record fails, only the index can prove that this base is the right one */
 		if (r == 0)

@@ -314,7 +314,6 @@ static void put_wear_ref(struct bytes_writer *w, const struct wear_ref *f)
 	put_u32(w, f->rotor);
 	put_u32(w, f->debt_blks);
 	put_u32(w, f->bytes);
-	put_u32(w, 0);
 }
 
 static void get_wear_ref(struct bytes_reader *r, struct wear_ref *f)
@@ -371,6 +370,7 @@ void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
 		put_u64(&w, i < n ? *f[i] : 0);
 	put_marks(&w, &rec->fingerprint);
 	put_wear_ref(&w, &rec->wear);
+	put_u32(&w, rec->copy_bytes);
 	seal(blk);
 }
 
@@ -419,6 +419,9 @@ int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
 	if (!get_zeroes(&r, OFF_WEAR - r.pos) || r.bad)
 		return -EUCLEAN;
 	get_wear_ref(&r, &rec.wear);
+	rec.copy_bytes = get_u32(&r);
+	if (rec.copy_bytes > min_u64(RECORD_COPY_MAX, RECORD_WEAR_ROOM - rec.wear.bytes))
+		rec.copy_bytes = 0;
 	if (rec.type < RECORD_COMMIT || rec.type > RECORD_RETIRED || !rec.seq ||
 	    rec.prev.seq >= rec.seq || rec.tail_seq > rec.seq || rec.floor_seq > rec.seq ||
 	    rec.fallback_seq > rec.seq || !rec.tail_seq)

@@ -13,6 +13,9 @@ void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *r);
 /* Copies of the wear table in a record. The caller puts r->wear.bytes of them here before
  * codec_put_record. */
 enum { RECORD_WEAR_OFF = 1704, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OFF };
+/* The packed copy of block 0 takes the end of that room, if there is one. The caller puts it there
+ * as well. */
+enum { RECORD_COPY_MAX = 1792 };
 /* A block of such copies. */
 enum { WEAR_BLK_OFF = 64, WEAR_BLK_ROOM = COW_BLK_BYTES - WEAR_BLK_OFF };
 void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,

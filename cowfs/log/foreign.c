@@ -6,20 +6,45 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bytes.h"
+#include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/fs_ops.h"
+#include "fs/guard.h"
 #include "fs/shrink_mark.h"
 #include "log/ring.h"
 
 struct images {
 	struct log *l;
 	const struct log_index *ix;
+	const uint8_t *copy; /* of block 0, in the record; NULL: none */
+	bool compares;
+	bool trusts;  /* block 0 with the guard is as the log has it */
+	bool guarded; /* it was read */
 };
 
+static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+
+/*
+ * What is on the base, without the guard. After a write that failed or was cut block 0 is known from
+ * the log only.
+ */
 static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return card_read(((struct images *)ctx)->l->base, blk_to_bytes(blk), buf,
-			 blk_to_bytes(blks));
+	struct images *im = ctx;
+	struct log *l = im->l;
+	uint32_t owner;
+	int r = card_read_bare(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+
+	if (r < 0 || blk || !blks || l->super.state == SUPER_PENDING)
+		return r;
+	im->guarded = guard_is(buf, &owner) && owner == guarded_owner(l);
+	if (im->trusts && im->guarded)
+		r = read_logged(im, 0, 1, buf);
+	else if (!im->compares && l->guarded.state == GUARD_UNSURE)
+		memcpy(buf, l->guarded.truth, COW_BLK_BYTES);
+	guard_take(buf);
+	return r == -ENODATA ? 0 : r;
 }
 
 /* Reads one block, from the log only. */
@@ -29,11 +54,14 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	enum log_where where;
 
 	log_index_run(im->ix, blk, 1, &where);
-	if (where == LOG_HOME)
+	if (where == LOG_HOME && !blk && im->copy)
+		memcpy(buf, im->copy, COW_BLK_BYTES);
+	else if (where == LOG_HOME)
 		return -ENODATA;
-	if (where == LOG_DATA)
+	else if (where == LOG_DATA)
 		return log_index_read(im->ix, blk, 1, buf);
-	memset(buf, 0, blk_to_bytes(blks));
+	else
+		memset(buf, 0, blk_to_bytes(blks));
 	return 0;
 }
 
@@ -72,14 +100,60 @@ int ring_look_home(struct log *l)
 	return r;
 }
 
+/*
+ * Block 0 has what neither the record nor its copy knows, and nothing waits in the log: did a cut
+ * leave it while cowfs wrote the block? Not if a sector is empty, or has most of its bytes in common
+ * with what it should be: then a tool has wiped it, or written something short (wipefs, mkswap,
+ * cryptsetup).
+ */
+static bool was_cut(const struct log_record *rec, const uint8_t *bare, const uint8_t *copy)
+{
+	const struct fs_mark *m = NULL;
+
+	for (uint32_t i = 0; i < rec->fingerprint.n_marks; i++)
+		if (!rec->fingerprint.mark[i].blk)
+			m = &rec->fingerprint.mark[i];
+	for (unsigned k = 0; k < 8; k++) {
+		const uint8_t *a = bare + k * 512, *b = copy + k * 512;
+		unsigned same = 0;
+
+		if (m && crc32c_back(a, 512) == m->sector_crc[k])
+			continue;
+		for (unsigned i = 0; i < 512; i++)
+			same += a[i] == b[i];
+		if (same < 512 && (same >= 256 || bytes_all_zero(a, 512)))
+			return false;
+	}
+	return true;
+}
+
+/* The same with the copy of block 0 that the record has. */
+static int match_copy(struct images *im, const struct log_record *rec, uint8_t *bare, bool *ret)
+{
+	struct images plain = { .l = im->l, .compares = true };
+	struct blk_reader home = { .read = read_home,
+				   .ctx = &plain,
+				   .volume_blks = base_blks(im->l) };
+	struct fsinfo fs;
+	int r = *ret ? card_read_bare(im->l->base, 0, bare, COW_BLK_BYTES) : 0;
+
+	if (r < 0 || !*ret || guard_is(bare, NULL))
+		return r;
+	r = fsinfo_probe_super(&home, &fs);
+	*ret = r == 0 && !fs.below && was_cut(rec, bare, im->copy);
+	return r;
+}
+
 int ring_base_matches(struct log *l, const struct log_record *rec, const struct log_index *ix,
 		      bool *ret)
 {
-	struct images im = { .l = l, .ix = ix };
+	_cleanup_free_ uint8_t *buf = NULL;
+	struct images im = { .l = l, .ix = ix, .compares = true };
 	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
 	struct blk_reader logged = { .read = read_logged,
 				     .ctx = &im,
 				     .volume_blks = home.volume_blks };
+	int r;
 
 	if (l->home == HOME_STRANGE) {
 		*ret = false;
@@ -87,10 +161,24 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	}
 	if (l->home == HOME_VOUCHES)
 		home.read = read_vouched;
+	if (rec->copy_bytes && !log_index_data_blks(ix) && !log_index_zero_blks(ix)) {
+		buf = io_alloc(2 * COW_BLK_BYTES);
+		r = buf ? guarded_copy_of(l, rec, buf) : -ENOMEM;
+		if (r < 0)
+			return r;
+		im.copy = r ? buf : NULL;
+	}
 	/* a checkpoint begins after a record of its own or after an open record; with lag that
 	 * record may be lost */
-	return fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
-					rec->type != RECORD_COMMIT || lag_on(l), ret);
+	r = fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
+				     rec->type != RECORD_COMMIT || lag_on(l), ret);
+	/* nothing that respects the guard has written block 0, but a kernel may have noted an error
+	 * in it */
+	im.trusts = im.guarded;
+	if (r == 0 && !*ret && im.trusts)
+		r = fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
+					     rec->type != RECORD_COMMIT || lag_on(l), ret);
+	return r == 0 && im.copy ? match_copy(&im, rec, buf + COW_BLK_BYTES, ret) : r;
 }
 
 int ring_base_unchanged(struct log *l, bool *ret)

@@ -10,10 +10,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/path.h"
 #include "card/blockdev.h"
 #include "log/scan.h"
 
@@ -109,24 +111,56 @@ static void ask_log(struct search *s, struct card *base, struct card *card,
 	s->answer = s->answer == -ENODEV || s->answer == r ? r : -ENOLINK;
 }
 
-/* Not devices that hang without a medium, or that are cowfs's own: their daemon may be dead or stopped.
+/* Reads an attribute of a block device into text (PATH_MAX). */
+static bool read_attr(int dirfd, const char *name, const char *attr, char *text)
+{
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/%s", name, attr);
+	return io_read_text(dirfd, path, text, PATH_MAX) >= 0;
+}
+
+/*
+ * Desktops make loop devices for users, and only the text of a name says of which file: one of root
+ * may have that name in another mount namespace. So a loop device is not asked, but the file of this
+ * name, if nobody but root can change it or put another one there. This also leaves out the loop
+ * devices of cowfs, whose daemon may be dead or stopped.
  */
-static bool may_hang(int dirfd, const char *name)
+static int open_file(const char *file, struct card **ret)
+{
+	_cleanup_close_ int path_fd = path_open_owned(file), fd = -1;
+	struct stat st;
+	int e;
+
+	if (path_fd < 0 || fstat(path_fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return -ENOENT;
+	fd = path_reopen(path_fd, O_RDONLY);
+	e = fd < 0 ? fd : blockdev_adopt(ret, fd);
+	if (e == 0)
+		(void)steal_fd(&fd);
+	return e;
+}
+
+/* Not devices that hang without a medium, or that a user can write to. */
+static int open_one(int dirfd, const char *name, const char *path, struct card **ret)
 {
 	static const char *const never[] = { "fd", "sr", "nbd", "ram", "zram", "ublkb" };
-	char path[300], text[PATH_MAX] = "";
-	_cleanup_close_ int fd = -1;
+	char text[PATH_MAX], file[PATH_MAX];
 
 	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
 		if (!strncmp(name, never[i], strlen(never[i])))
-			return true;
-	snprintf(path, sizeof(path), "%s/dm/suspended", name);
-	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0)
-		return read(fd, text, 1) != 1 || *text != '0';
-	snprintf(path, sizeof(path), "%s/loop/backing_file", name);
-	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && !strcmp(text, "/cowfs-volume\n");
+			return -ENOENT;
+	if (read_attr(dirfd, name, "dm/suspended", text) && strcmp(text, "0"))
+		return -ENOENT;
+	/* a partition of one */
+	if (read_attr(dirfd, name, "../loop/backing_file", text))
+		return -ENOENT;
+	if (!read_attr(dirfd, name, "loop/backing_file", file))
+		return blockdev_open(ret, path, BLOCKDEV_RDONLY, NULL);
+	if (!read_attr(dirfd, name, "loop/offset", text) || strcmp(text, "0") ||
+	    !read_attr(dirfd, name, "loop/sizelimit", text) || strcmp(text, "0"))
+		return -ENOENT;
+	return open_file(file, ret);
 }
 
 /* Calls fn for each block device. */
@@ -146,8 +180,7 @@ static int each_device(void (*fn)(struct search *s, struct card *c, const char *
 		snprintf(path, sizeof(path), "/dev/%s", e->d_name);
 		for (char *p = path; *p; p++) /* sysfs has ! for it */
 			*p = *p == '!' ? '/' : *p;
-		if (e->d_name[0] == '.' || may_hang(dirfd(d), e->d_name) ||
-		    blockdev_open(&c, path, BLOCKDEV_RDONLY, NULL) < 0)
+		if (e->d_name[0] == '.' || open_one(dirfd(d), e->d_name, path, &c) < 0)
 			continue;
 		fn(s, c, path, other);
 		card_close(c);

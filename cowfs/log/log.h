@@ -50,8 +50,12 @@ int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs,
 #define SUPER_MEMBER                                                                                \
 	"%s: is a member of an array: use the device of the array. If there is none any more, run " \
 	"'wipefs -a -t linux_raid_member,drbd' on it from a rescue system"
-/* A reader of the whole card for fsinfo.h. */
+/* A reader of the whole card for fsinfo.h. It shows the superblock without the guard. */
 struct blk_reader super_reader(struct card *base);
+/* Does the base have a guard, of this log or of another one? */
+int super_guarded(struct card *base, bool *ret) MUST_CHECK;
+/* A guard of a log that is void now: takes it from the base, which is writable. */
+int super_unguard(struct card *base) MUST_CHECK;
 enum {
 	SUPER_ANY_HOME = 1 << 0, /* a pending superblock counts in any case: recover --accept-log */
 };
@@ -384,6 +388,12 @@ void log_need_reader(struct log *l, bool needed);
  * caller makes sure that no reader uses an older index (view_set_index). */
 int log_put_tail(struct log *l, enum record_type type, uint32_t flags,
 		 enum commit_cause cause) MUST_CHECK;
+
+/* Everything is home, and the newest record says so, but the superblock of the file system on the
+ * base still has the guard (docs/FORMAT.md, "The guard"), or a cut has left garbage there. */
+bool log_guarded(const struct log *l);
+/* Ends that: writes the superblock, FLUSH. Does nothing in any other state. */
+int log_unguard(struct log *l) MUST_CHECK;
 
 /* A part of the ring for measurements: what is written there may have any content. */
 struct log_scratch {

@@ -42,6 +42,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	l->newest = s->foreign;
 	l->newest.fingerprint = fp;
 	l->newest.flags &= ~(uint32_t)RECORD_OF_IMAGE;
+	l->newest.copy_bytes = 0; /* not of this base */
 	l->tail_lblk = l->newest.start_lblk;
 	l->chain_records = 1;
 	lag_begin_anew(l);
@@ -211,6 +212,11 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	if (l->newest.seq)
 		go_on(l, &rep);
 	know_base(l, flags);
+	r = guarded_opened(l, rep.base_changed);
+	if (r < 0) {
+		log_close(l);
+		return r;
+	}
 	rep.newest = l->newest;
 	rep.chain_records = l->chain_records;
 	rep.live_blks = log_index_data_blks(l->index);
@@ -304,6 +310,7 @@ void log_close(struct log *l)
 	if (!l)
 		return;
 	wearlog_close(l);
+	guarded_close(l);
 	checkpoint_forget(l);
 	log_index_unref(l->index);
 	lag_close(l);

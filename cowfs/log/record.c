@@ -81,6 +81,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	rec->ledger.flushes += lag_on(l) && l->base != l->card ? 2 : 1;
 	wear_stop(&rec->ledger);
 	wearlog_fill_record(l, rec, blk);
+	guarded_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
 	r = rules_record(l, rec);
 	if (l->mark) {
@@ -104,6 +105,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 void record_accept(struct log *l, const struct log_record *rec)
 {
 	lag_accept(l, rec);
+	guarded_accept(l, rec);
 	l->newest = *rec;
 	l->unconfirmed = l->base_known = false;
 	if (l->state == EPOCH_WAIVED)
@@ -366,6 +368,9 @@ int log_prepare(struct log *l)
 	if (r < 0)
 		return r;
 	l->settled = true;
+	r = guarded_repair(l);
+	if (r < 0)
+		return r;
 	if (l->super.state == SUPER_LIVE && !l->super_due) {
 		r = mend_super(l);
 		if (r < 0)
@@ -375,6 +380,8 @@ int log_prepare(struct log *l)
 	 * clean log would continue the epoch, and could give its number to another commit. */
 	if (l->together && l->state == EPOCH_OPEN &&
 	    (!l->own_epoch || l->newest.flags & RECORD_CLEAN))
+		epoch_set(l, EPOCH_DUE);
+	if (l->state == EPOCH_OPEN && guarded_wants_copy(l))
 		epoch_set(l, EPOCH_DUE);
 	if (l->state != EPOCH_DUE && !l->super_due)
 		return lag_settle(l);
@@ -456,6 +463,19 @@ int log_upgrade(struct log *l)
 
 /* ---- tail, recheck ---- */
 
+/* A retired record has no copy, since the base may change behind it: it is the last write. With lag
+ * that of the superblock must count as durable. */
+static int unguard_before(struct log *l, enum commit_cause cause)
+{
+	int r = 0;
+
+	if (l->guarded.state != GUARD_OFF && !l->guarded.copied)
+		r = log_put_tail(l, RECORD_TAIL, 0, cause);
+	if (r == 0)
+		r = log_unguard(l);
+	return r == 0 && l->guarded.packed_bytes ? lag_pad(l, 2) : r;
+}
+
 int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum commit_cause cause)
 {
 	struct log_record rec = { .type = type, .flags = flags, .cause = cause };
@@ -464,6 +484,9 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
 	RULE("tail begin", epoch_is_open(l) && l->home_done);
+	r = type == RECORD_RETIRED ? unguard_before(l, cause) : 0;
+	if (r < 0)
+		return r;
 	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, false);
 	return r < 0 ? r : lag_repeat_tail(l, &l->newest);

@@ -102,7 +102,7 @@ uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direc
 	uint64_t bytes = (logged_blks + direct_blks) * 4 + (extents + splits) * DESC_EXTENT_BYTES;
 	uint64_t per_blk = COW_BLK_BYTES - DESC_HEADER_BYTES - 2 * DESC_EXTENT_BYTES;
 
-	return bytes / per_blk + 1 + 1;
+	return bytes / per_blk + 1 + 1 + guarded_extra_blks(l);
 }
 
 /* ---- the stage: gathers consecutive ring blocks into large writes ---- */

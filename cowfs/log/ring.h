@@ -78,6 +78,19 @@ struct lag {
 	struct log_index *direct[3];
 };
 
+/* guarded.c: block 0 of the base */
+struct guarded {
+	/* what the card has there; UNSURE: a write of it failed or was cut */
+	enum guard_state { GUARD_OFF, GUARD_ON, GUARD_UNSURE } state;
+	uint8_t *truth; /* its content without the guard, of the generation that is home */
+	uint8_t packed[RECORD_COPY_MAX];
+	size_t packed_bytes; /* 0: it takes no guard */
+	bool copied;	     /* the newest record has the copy */
+	unsigned since;	     /* number of records since the last write, or since it was read */
+	unsigned copies;     /* so have this number of records, newest first; 0: not known */
+	uint64_t mark;	     /* base: the last write of it */
+};
+
 /* rules.c: positions in time of past writes, in the unit of card->writes */
 struct order {
 	uint64_t head_mark, record_mark; /* card: the newest segment head and record */
@@ -137,6 +150,7 @@ struct log {
 	bool lent_failed;	  /* a write to it failed since it was lent */
 	bool no_lent;		  /* LOG_NO_LENT */
 	struct lag lag;
+	struct guarded guarded;
 	struct order order;
 	uint64_t tail_lblk; /* start of the oldest group that any candidate still needs */
 	uint64_t highest_seq, max_serial, epoch;
@@ -265,6 +279,35 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHEC
 void record_accept(struct log *l, const struct log_record *rec);
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
+
+/* guarded.c. Without a superblock that takes the guard these do nothing. */
+uint32_t guarded_owner(const struct log *l);
+/* Reads block 0 and what the newest record has of it. changed: the record does not count for the
+ * base. */
+int guarded_opened(struct log *l, bool changed) MUST_CHECK;
+void guarded_close(struct log *l);
+/* The copy of block 0 in this record: 1, or 0 if it has none. */
+int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy) MUST_CHECK;
+/* bytes of the copy that a record of this type would carry now */
+uint32_t guarded_copy_bytes(const struct log *l, enum record_type type);
+void guarded_fill_record(const struct log *l, struct log_record *rec, uint8_t *blk);
+void guarded_accept(struct log *l, const struct log_record *rec); /* the record is durable */
+bool guarded_is_covered(const struct log *l);
+bool guarded_is_due(const struct log *l); /* a commit puts the guard on */
+/* but a record with a copy must come before */
+bool guarded_wants_copy(const struct log *l);
+/* Writes block 0 again after a write of it failed or was cut, before its marks go into a record. */
+int guarded_repair(struct log *l) MUST_CHECK;
+int guarded_begin(struct log *l) MUST_CHECK; /* before an attempt */
+void guarded_failed(struct log *l);	     /* a FLUSH may have failed */
+/* Block 0 is in the log behind each commit: adds it to an attempt that does not have it. */
+int guarded_log_first(struct log *l) MUST_CHECK;
+uint64_t guarded_extra_blks(const struct log *l); /* room of the ring for that */
+/* next: block 0 as the log has it. If it takes the guard, a checkpoint leaves a guard where it is, and
+ * writes block 0 with one where there is none. */
+bool guarded_fits(const struct log *l, const uint8_t *next);
+/* Everything else is home. */
+int guarded_home(struct log *l, const uint8_t *next) MUST_CHECK;
 
 /* joint_ask.c: log_joint_ask, or what a test has set instead */
 int joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;

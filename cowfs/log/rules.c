@@ -98,6 +98,8 @@ int rules_record(const struct log *l, const struct log_record *rec)
 	RULE("order head", card_is_durable(l->card, l->order.head_mark));
 	RULE("order payload", (rec->type != RECORD_COMMIT && !lag_on(l)) ||
 				      (all_durable(l->card) && all_durable(l->base)));
+	RULE("G1 guard", rec->type != RECORD_COMMIT || !guarded_is_due(l));
+	RULE("G1 guard", rec->type != RECORD_COMMIT || card_is_durable(l->base, l->guarded.mark));
 	RULE("B1 lent", !l->at.lent_blks || all_durable(l->lent));
 	RULE("R9 tail", !passes(l, rec) || l->home_done);
 	RULE("R9 home", !passes(l, rec) || card_is_durable(l->base, l->order.home_mark));
@@ -137,6 +139,16 @@ int log_may_write(const struct log *l, uint64_t blk, uint64_t blks)
 		n = log_held_run(l, blk + i, blks - i, &held);
 		RULE("L3 held", !held);
 	}
+	return 0;
+}
+
+int rules_guard_write(const struct log *l, bool off)
+{
+	RULE("order record", newest_is_durable(l));
+	RULE("G2 copy", guarded_is_covered(l));
+	RULE("G3 home", !off || (l->guarded.copied && !log_index_data_blks(l->index) &&
+				 !log_index_zero_blks(l->index)));
+	RULE("G3 home", !off || card_is_durable(l->base, l->order.home_mark));
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "fs/guard.h"
 #include "fs/shrink_mark.h"
 #include "log/codec.h"
 #include "log/log.h"
@@ -212,7 +213,11 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 
 static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	return card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	int r = card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+
+	if (r == 0 && !blk && blks)
+		guard_take(buf);
+	return r;
 }
 
 struct blk_reader super_reader(struct card *base)
@@ -220,6 +225,27 @@ struct blk_reader super_reader(struct card *base)
 	return (struct blk_reader){ .read = read_base,
 				    .ctx = base,
 				    .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
+}
+
+int super_guarded(struct card *base, bool *ret)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	int r = blk ? card_read_bare(base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
+
+	*ret = r == 0 && guard_is(blk, NULL);
+	return r;
+}
+
+int super_unguard(struct card *base)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	int r = blk ? card_read_bare(base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
+
+	if (r < 0 || !guard_is(blk, NULL))
+		return r;
+	guard_take(blk);
+	r = card_write(base, 0, blk, COW_BLK_BYTES);
+	return r < 0 ? r : card_flush(base);
 }
 
 /* A device for a log only: if it has a file system as well, that owns the last block, too. */

@@ -321,16 +321,23 @@ static void pay(uint64_t *debt_blks, const struct log *l, uint32_t items)
 	*debt_blks -= min_u64(*debt_blks, blks);
 }
 
-static uint64_t blocks_wanted(const struct log *l, uint64_t debt_blks)
+/* of a record, for copies */
+static size_t record_room(const struct log *l, const struct log_record *rec)
+{
+	return RECORD_WEAR_ROOM - guarded_copy_bytes(l, rec->type);
+}
+
+static uint64_t blocks_wanted(const struct log *l, const struct log_record *rec, uint64_t debt_blks)
 {
 	uint64_t bytes = wear_encoded_bytes(l->wear.table, items_due(l, debt_blks)), n;
 	uint64_t written = (written_bytes(l) - l->wear.written_bytes) / COW_BLK_BYTES +
 			   l->stage_blks;
+	size_t room = record_room(l, rec);
 
-	if (bytes + RECORD_SPARE <= RECORD_WEAR_ROOM)
+	if (bytes + RECORD_SPARE <= room)
 		return 0;
 	/* a run that does not fit leaves a few bytes of a block unused */
-	n = (bytes + RECORD_SPARE - RECORD_WEAR_ROOM + WEAR_BLK_ROOM - 65) / (WEAR_BLK_ROOM - 64);
+	n = (bytes + RECORD_SPARE - room + WEAR_BLK_ROOM - 65) / (WEAR_BLK_ROOM - 64);
 	return l->wear.full ? n : min_u64(n, 1 + written / BLKS_PER_WEAR);
 }
 
@@ -355,7 +362,7 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 	if (!w || l->super.state == SUPER_PENDING)
 		return 0;
 	debt = debt_at(l, *lblk);
-	n = blocks_wanted(l, debt);
+	n = blocks_wanted(l, rec, debt);
 	blk = n ? io_alloc(COW_BLK_BYTES) : NULL;
 	for (uint32_t i = 0; blk && i < n && has_room(l, *lblk); i++) {
 		uint32_t passed;
@@ -399,7 +406,7 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 		rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
 	wear_note(w, &rec->ledger, rec->time_s, rec->type, rec->cause);
 	debt = debt_at(l, rec->lblk);
-	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, RECORD_WEAR_ROOM,
+	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, record_room(l, rec),
 						UINT32_MAX, &passed);
 	pay(&debt, l, passed);
 	g = &wear_table_of(w)->geo;

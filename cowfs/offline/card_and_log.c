@@ -3,19 +3,25 @@
 #include "offline/offline.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/boxed.h"
 #include "base/clean.h"
+#include "base/io.h"
 #include "base/mounts.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "card/blockdev.h"
 #include "wire/client.h"
 
 static int explain_busy(struct failure *fail, const char *path)
 {
-	char name[RUNDIR_NAME_BYTES], where[PATH_MAX];
+	char name[RUNDIR_NAME_BYTES], where[PATH_MAX], why[2 * PATH_MAX];
+	const char *what = path_strerror(path, -EBUSY, why, sizeof(why));
 
 	client_find_device(path, name);
 	if (*name)
@@ -25,17 +31,56 @@ static int explain_busy(struct failure *fail, const char *path)
 		return failure_set(fail, EXIT_FAILED, -EBUSY,
 				   "%s is mounted on %s: unmount it first", path,
 				   clean_text(where));
-	return failure_set(fail, EXIT_FAILED, -EBUSY,
-			   "%s is in use by something else (swap, LVM, RAID, another program)",
-			   path);
+	if (what == why)
+		return failure_set(fail, EXIT_FAILED, -EBUSY, "%s: %s", path, why);
+	return failure_set(
+		fail, EXIT_FAILED, -EBUSY,
+		"%s is in use by something else (a view, swap, LVM, RAID, another program)", path);
+}
+
+/* The lock on an image file does not show who uses it through a loop device. */
+static int check_loops(const char *path, struct failure *fail)
+{
+	static const char *const dir = "/sys/block/";
+	char name[PATH_MAX], backing[PATH_MAX], device[64], why[2 * PATH_MAX];
+	glob_t g;
+	int e = 0;
+
+	if (path_name(path, name, why, sizeof(why)) < 0 ||
+	    glob("/sys/block/loop*/loop/backing_file", 0, NULL, &g))
+		return 0;
+	for (size_t i = 0; i < g.gl_pathc && e == 0; i++) {
+		const char *loop = g.gl_pathv[i] + strlen(dir);
+		char volume[RUNDIR_NAME_BYTES];
+
+		/* only the text: to look the name up might wait for a file system of a user */
+		if (io_read_text(AT_FDCWD, g.gl_pathv[i], backing, sizeof(backing)) < 0 ||
+		    strcmp(backing, name))
+			continue;
+		snprintf(device, sizeof(device), "/dev/%.*s", (int)strcspn(loop, "/"), loop);
+		client_find_device(device, volume);
+		e = *volume ? failure_set(fail, EXIT_FAILED, -EBUSY,
+					  "%s is attached as volume %s: detach it first", path,
+					  volume)
+			    : failure_set(fail, EXIT_FAILED, -EBUSY,
+					  "%s is in use by %s: name that device, or remove it with "
+					  "losetup -d %s",
+					  path, device, device);
+	}
+	globfree(&g);
+	return e;
 }
 
 static int open_card(struct card **ret, const char *path, unsigned flags,
 		     uint32_t erase_block_bytes, struct failure *fail)
 {
 	const struct card_options opt = { .erase_block_bytes = erase_block_bytes };
-	int e = blockdev_open(ret, path, flags, &opt);
+	char why[2 * PATH_MAX];
+	int e = flags & BLOCKDEV_EXCL ? check_loops(path, fail) : 0;
 
+	if (e < 0)
+		return e;
+	e = blockdev_open(ret, path, flags, &opt);
 	switch (e) {
 	case 0:
 		return 0;
@@ -49,7 +94,8 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	case -ENXIO:
 		return failure_set(fail, EXIT_FAILED, e, "%s: no card in the reader", path);
 	default:
-		return failure_set(fail, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
+		return failure_set(fail, EXIT_FAILED, e, "%s: %s", path,
+				   path_strerror(path, e, why, sizeof(why)));
 	}
 }
 
@@ -151,11 +197,11 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 	default:
 		return failure_set(fail, EXIT_FAILED, e,
 				   "%s: cannot read the superblock of the log: %s", path,
-				   strerrordesc_np(-e));
+				   boxed_error(e));
 	}
 }
 
-int offline_open_log(struct offline *f, struct failure *fail)
+int offline_find_log(struct offline *f, struct failure *fail)
 {
 	unsigned flags = f->log_flags & LOG_ANY_BASE ? SUPER_ANY_HOME : 0;
 	int e = super_find(f->base, f->log_card, &f->fs, flags, &f->super, &f->trouble);
@@ -175,17 +221,30 @@ int offline_open_log(struct offline *f, struct failure *fail)
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
 		return failure_set(fail, EXIT_FAILED, -ERANGE,
 				   "%s: smaller than the volume of this log", f->device);
+	return 0;
+}
+
+int offline_explain_another(const struct offline *f, struct failure *fail)
+{
+	return failure_set(fail, EXIT_FAILED, -ESTALE,
+			   "%s: this log belongs to another file system than the one on %s. To use "
+			   "it for this one: cowctl format --force %s --log %s",
+			   f->log_card->geo.path, f->device, f->device, f->log_card->geo.path);
+}
+
+int offline_open_log(struct offline *f, struct failure *fail)
+{
+	int e = offline_find_log(f, fail);
+
+	if (e < 0)
+		return e;
 	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent,
 			  &f->report);
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot read the log: %s",
 				   f->log_card->geo.path, strerrordesc_np(-e));
 	if (log_of_another(f->log, &f->report, &f->fs))
-		return failure_set(
-			fail, EXIT_FAILED, -ESTALE,
-			"%s: this log belongs to another file system than the one on %s. To use "
-			"it for this one: cowctl format --force %s --log %s",
-			f->log_card->geo.path, f->device, f->device, f->log_card->geo.path);
+		return offline_explain_another(f, fail);
 	log_mend_super(f->log, f->trouble);
 	return 0;
 }

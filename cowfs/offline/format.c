@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/boxed.h"
 #include "base/numbers.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
@@ -30,7 +31,7 @@ static int check_alone(const struct format_options *opt, const struct offline *f
 	e = signatures_find(device, &f->fs, &s);
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
-				   strerrordesc_np(-e));
+				   boxed_error(e));
 	if (!s.n)
 		return 0;
 	if (f->fs.kind == FS_UNKNOWN)
@@ -78,7 +79,7 @@ static int check_log_device(const struct format_options *opt, const struct offli
 	e = signatures_find(f->log_card->geo.path, &none, &s);
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s",
-				   f->log_card->geo.path, strerrordesc_np(-e));
+				   f->log_card->geo.path, boxed_error(e));
 	if (!s.n)
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -EEXIST,
@@ -158,6 +159,26 @@ static int finish_shrink(const struct format_options *opt, struct offline *f,
 	return 0;
 }
 
+/* The blocks of the newest generation may lie in a log that nobody named. */
+static int check_guard(const struct format_options *opt, const struct offline *f,
+		       struct failure *fail)
+{
+	bool guarded;
+	int e = opt->over == FORMAT_OVER_ALL ? 0 : super_guarded(f->base, &guarded);
+
+	if (opt->over == FORMAT_OVER_ALL || (e == 0 && !guarded))
+		return 0;
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", f->device,
+				   strerrordesc_np(-e));
+	return failure_set(
+		fail, EXIT_FAILED, -ENOTEMPTY,
+		"%s: its superblock is guarded by a log that is not here and may hold newer blocks: "
+		"'cowctl recover %s --log DEVICE' writes them home. If that log is lost: --force "
+		"takes the file system as it is, for e2fsck -f",
+		f->device, f->device);
+}
+
 static int check_old_log(const struct format_options *opt, struct offline *f,
 			 struct format_report *ret, struct failure *fail)
 {
@@ -166,7 +187,7 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 
 	/* the file system covers the old log and owns its blocks: nothing can be lost */
 	if (e == -ENOENT || e == -ESTALE)
-		return 0;
+		return check_guard(opt, f, fail);
 	if (e == 0 && f->super.state == SUPER_PENDING && opt->dry_run)
 		return failure_set(fail, EXIT_FAILED, -EINPROGRESS,
 				   "%s: a shrink was interrupted after its commit: run cowctl "
@@ -252,6 +273,13 @@ static int write_log(struct offline *f, struct log_super *s, struct failure *fai
 	if (e == 0)
 		e = super_write(f->log_card, s);
 	off = card_set_writable(f->log_card, false);
+	if (e == 0)
+		e = off;
+	if (e == 0)
+		e = card_set_writable(f->base, true);
+	if (e == 0)
+		e = super_unguard(f->base);
+	off = card_set_writable(f->base, false);
 	if (e == 0)
 		e = off;
 	if (e < 0)

@@ -21,10 +21,13 @@ waiting_card() {
 	[ "$(state_of)" = live ]
 }
 
+unguard() { "$COWFS_BUILD/tests/unguard" "$CARD"; }
+
 state_of() { cow check --json "$CARD" | jq -r .log_state; }
 
-# Somebody mounts the bare card and changes a file.
+# Somebody mounts the bare card and changes a file; the guard does not hold him back (guard.bats).
 edit_elsewhere() {
+	unguard
 	mount "$CARD" "$MNT"
 	echo foreign >"$MNT/foreign"
 	umount "$MNT"
@@ -102,6 +105,7 @@ goes_on() {
 
 # Without taking a block that the log's generation has in place.
 touch_elsewhere() {
+	unguard
 	mount "$CARD" "$MNT"
 	chmod 711 "$MNT/lost+found"
 	umount "$MNT"
@@ -135,6 +139,7 @@ touch_elsewhere() {
 @test "e2fsck -f elsewhere" {
 	local sum code=0
 	waiting_card
+	unguard
 	e2fsck -fp "$CARD" || code=$?
 	[ $code -le 1 ]
 	sum=$(bare_sum)
@@ -151,6 +156,7 @@ touch_elsewhere() {
 @test "edited elsewhere, --accept-log: the file system has errors, and the command that is given repairs them" {
 	local command code=0
 	waiting_card
+	unguard
 	mount "$CARD" "$MNT"
 	mkdir "$MNT"/{1,2,3,4,5,6,7,8}
 	umount "$MNT"
@@ -201,6 +207,7 @@ touch_elsewhere() {
 			attach
 			detach
 		fi
+		unguard
 		e2fsck -fp "$CARD"
 		resize2fs -f "$CARD" 150M
 		random_file "$T/random" 4
@@ -651,6 +658,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	mount_volume
 	echo two >"$MNT/two"
 	# one field that any mount changes: s_mtime
+	"$COWFS_BUILD/tests/unguard" "$IMG"
 	printf '\1\2\3\4' | dd of="$IMG" bs=1 seek=$((1024 + 44)) conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
 	fails 1 "the card was swapped, or has foreign changes; nothing was written" commit

@@ -43,10 +43,10 @@ static void report(uint64_t start_ns)
 	       (unsigned long long)t->lends, (unsigned long long)t->refused,
 	       (unsigned long long)t->wraps, (unsigned long long)t->upgrades,
 	       (unsigned long long)t->faults);
-	printf("crash: %llu cuts, %llu images: %llu held N, %llu N+1; up to %llu block writes in flight\n",
+	printf("crash: %llu cuts, %llu images (%llu guarded): %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images,
-	       (unsigned long long)t->is_old, (unsigned long long)t->is_new,
-	       (unsigned long long)t->max_pending);
+	       (unsigned long long)t->guarded, (unsigned long long)t->is_old,
+	       (unsigned long long)t->is_new, (unsigned long long)t->max_pending);
 	if (t->fscks)
 		printf("crash: %llu recovered ext2 and ext4 volumes: e2fsck clean, their tree that of the generation\n",
 		       (unsigned long long)t->fscks);

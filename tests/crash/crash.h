@@ -124,7 +124,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
-		max_pending, upgrades, paths, stopped;
+		max_pending, upgrades, paths, stopped, guarded;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -167,7 +167,8 @@ int world_checkpoint(struct world *w, enum record_type type, uint32_t flags);
 int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flags, unsigned units);
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever);
 void world_disarm(struct world *w);
-void world_check_base(struct world *w); /* the base alone holds n, durably */
+/* the base alone holds n, durably; guarded: but for the superblock */
+void world_check_base(struct world *w, bool guarded);
 uint64_t world_ops(const struct world *w);
 
 /* Copies the volume as index and base show it into a static buffer. NULL: a read error, where that
@@ -237,8 +238,9 @@ struct attack {
 extern const struct attack attacks[], card_attacks[], forge_attacks[];
 extern const unsigned n_attacks, n_card_attacks, n_forge_attacks;
 extern uint64_t forgeries; /* their number */
-/* Contents from FORGED on are those of forge.c. */
-enum { FORGED = 61000 };
+/* Contents from FORGED on are those of forge.c; from SUPERS on, superblocks for block 0. */
+enum { FORGED = 61000, SUPERS = FORGED - CONTENTS };
+unsigned super_content(unsigned content);
 const uint8_t *forged_content(unsigned n);
 
 #endif

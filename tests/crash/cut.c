@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "crash.h"
+#include "fs/guard.h"
 #include "log/codec.h"
 
 enum { SUBSETS_MAX = 6, SUBSETS_DEEP = 12, SINGLES_MAX = 6, SAMPLES = 6, SAMPLES_WIDE = 60 };
@@ -166,6 +167,40 @@ static void judge_without_lent(struct world *w, const struct cards *c,
 	cards_close(&stale);
 }
 
+/*
+ * The invariant of the guard: the log is empty and the base alone is a whole generation, or the
+ * superblock on the base has the guard. With a log that is empty the last write of block 0 may be
+ * garbage or torn; the sector with the guard is that of the generation then.
+ */
+static void check_guard(struct world *w, const struct cards *c, const struct log_index *ix,
+			const struct image *im)
+{
+	static _Alignas(4096) uint8_t bare[MAX_BLKS][COW_BLK_BYTES];
+	bool waits = log_index_data_blks(ix) || log_index_zero_blks(ix);
+	int b;
+
+	for (unsigned i = 0; i < w->shape.blks && (!i || !waits); i++)
+		if (sim_peek(c->base, blk_to_bytes(i), bare[i], COW_BLK_BYTES) < 0)
+			fail("peek");
+	if (guard_is(bare[0], NULL)) {
+		total.guarded++;
+		return;
+	}
+	if (!guard_fits(bare[0]))
+		return;
+	if (waits)
+		fail("unguarded, and %llu blocks wait in the log",
+		     (unsigned long long)(log_index_data_blks(ix) + log_index_zero_blks(ix)));
+	b = im->use[0] == USE_USED ? memcmp(bare[0] + 1024, content_of(im->content[0]) + 1024, 512)
+				   : 0;
+	if (b)
+		fail("unguarded, with the superblock of another generation");
+	memcpy(bare[0], content_of(im->content[0]), COW_BLK_BYTES);
+	b = image_differs(im, bare[0], w->shape.blks);
+	if (b >= 0)
+		fail("unguarded, and block %d is not home", b);
+}
+
 void judge(struct world *w, struct cards *c)
 {
 	struct log_super super;
@@ -204,6 +239,8 @@ void judge(struct world *w, struct cards *c)
 		total.broken++;
 	if (volume && rep.state != LOG_BROKEN)
 		im = find_generation(w, volume, &rep);
+	if (im && !w->rotten && !measure)
+		check_guard(w, c, ix, im);
 	if (im && w->shape.ext4 && total.images % 256 == 0)
 		ext4_check(im, volume);
 	if (!w->rotten && !measure)
@@ -339,8 +376,18 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 {
 	enum log_where where;
 
+	static _Alignas(4096) uint8_t first[COW_BLK_BYTES];
+
 	if (blk >= w->shape.blks || w->n.use[blk] != USE_USED)
 		return;
+	/* the guard comes and goes while the log is empty */
+	if (!blk && guard_fits(content_of(w->n.content[0]))) {
+		memcpy(first, data, sizeof(first));
+		guard_take(first);
+		if (memcmp(first, content_of(w->n.content[0]), sizeof(first)))
+			fail("block 0 gets other content in place");
+		return;
+	}
 	log_index_run(w->index, blk, 1, &where);
 	if (where == LOG_HOME)
 		fail("block %llu, used in the committed image and not in the log, is written in place",

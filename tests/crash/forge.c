@@ -337,8 +337,13 @@ static void make_ready(struct world *w, unsigned n, unsigned turn)
 	for (unsigned b = 64; w->shape.heavy && b < w->shape.blks; b++)
 		live_free(w, b); /* for what spills */
 	attack_commit_ok(w);
-	if (log_spilled(w->log) || log_room_blks(w->log) < n + 4)
-		attack_expect(world_checkpoint(w, RECORD_TAIL, 0) == 0, "checkpoint");
+	if (!log_spilled(w->log) && log_room_blks(w->log) >= n + 5)
+		return;
+	attack_expect(world_checkpoint(w, RECORD_TAIL, 0) == 0, "checkpoint");
+	if (!w->shape.lag)
+		return;
+	live_write(w, 0, 101 + turn % 100); /* with records ahead of it, for the guard */
+	attack_commit_ok(w);
 }
 
 static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts, bool *reached,
@@ -346,7 +351,8 @@ static void forge_turn(struct world *w, unsigned kinds, unsigned turn, bool cuts
 {
 	unsigned room = (unsigned)(w->shape.heavy ? 52
 						  : min_u64(w->shape.blks - 2,
-							    log_capacity_blks(w->log) - 4));
+							    log_capacity_blks(w->log) -
+								    (w->shape.lag ? 16 : 5)));
 	unsigned n = 1 + (unsigned)rnd_below(w, room);
 	struct author a = { .w = w, .super = log_super(w->log), .newest = log_newest(w->log) };
 

@@ -72,6 +72,14 @@ broken 'B1 lent' 'crash --attack lent' cowfs/log/lend.c '	if (r == 0)
 		r = card_flush(l->lent);
 	l->lent' '	l->lent'
 broken 'B2 wipe' 'crash --attack lent' cowfs/log/lend.c '	if (log_lent_needed(l))' '	if (0)'
+broken 'G1 guard' 'crash --attack chain' cowfs/log/append.c '	r = guarded_begin(l);
+	if (r < 0)
+		return r;' ''
+broken 'G3 home' 'crash --attack half-checkpoint' cowfs/log/guarded.c '	memcpy(g->truth, next, COW_BLK_BYTES);
+	take_truth(l);
+	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
+	take_truth(l);
+	return write_first(l, next, GUARD_OFF);'
 # what is written over
 broken 'R9 ring' 'crash --attack reuse-early' cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' 'return old != USE_JOURNAL ? add_direct'

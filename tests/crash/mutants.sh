@@ -124,6 +124,22 @@ mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
 		if (r == 0) /* L4 */' '		if (r == 0) /* L4 */'
+# the guard
+mutant G1-on chain,w cowfs/log/append.c '	r = guarded_begin(l);
+	if (r < 0)
+		return r;' ''
+mutant G2-copy chain,w cowfs/log/guarded.c 'return (type == RECORD_OPEN || type == RECORD_TAIL) && is_empty(l->index)' 'return false'
+mutant G2-logged w cowfs/log/append.c 'r = guarded_log_first(l);' 'r = 0;'
+mutant G2-retired recover,w cowfs/log/guarded.c 'return l->guarded.packed_bytes && l->guarded.state != GUARD_ON && !guarded_is_covered(l) &&' \
+	'return false &&'
+mutant G3-early half-checkpoint,w cowfs/log/checkpoint.c 'h.skip_first = h.guards && l->guarded.state != GUARD_OFF;' 'h.guards = false;'
+mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, COW_BLK_BYTES);
+	take_truth(l);
+	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
+	take_truth(l);
+	return write_first(l, next, GUARD_OFF);'
+mutant G-repair recover,w cowfs/log/guarded.c 'if (l->guarded.state != GUARD_UNSURE || !guarded_is_due(l))' 'if (1)'
+mutant G-garbage chain,w cowfs/log/foreign.c '		im.copy = r ? buf : NULL;' ''
 # a checkpoint that takes from RAM
 mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place

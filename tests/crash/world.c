@@ -54,6 +54,35 @@ void say(const char *fmt, ...)
 	putchar('\n');
 }
 
+/* Superblocks of an ext file system that no tool opens: the toy's block 0. All are of one kind and
+ * one uuid; some have a journal, and orphans. */
+static const uint8_t *super_of(unsigned n)
+{
+	static uint8_t supers[CONTENTS][COW_BLK_BYTES];
+	uint8_t *sb = supers[n] + 1024;
+	uint64_t s = n + 1;
+
+	if (sb[0x38])
+		return supers[n];
+	for (size_t k = 0; k < 0x180; k += 8)
+		memcpy(sb + k, &(uint64_t){ rnd_next(&s) }, 8);
+	memcpy(sb + 0x18, &(uint64_t){ 2 }, 8); /* blocks of 4 KiB */
+	memset(sb + 0x20, 0, 12);		/* groups of nothing */
+	memcpy(sb + 0x38, &(uint16_t){ 0xef53 }, 2);
+	memcpy(sb + 0x4c, &(uint32_t){ 1 }, 4);
+	memcpy(sb + 0x5c, &(uint32_t){ n % 3 ? 4 : 0 }, 4);
+	memcpy(sb + 0x60, &(uint32_t){ n % 3 == 1 ? 4 : 0 }, 4);
+	memcpy(sb + 0x64, &(uint32_t){ n % 5 ? 0x400 : 0 }, 4);
+	memset(sb + 0x68, 0x5a, 16);
+	memcpy(sb + 0x3fc, &(uint32_t){ (uint32_t)rnd_next(&s) }, 4);
+	return supers[n];
+}
+
+unsigned super_content(unsigned content)
+{
+	return content < CONTENTS ? SUPERS + content : content;
+}
+
 const uint8_t *content_of(unsigned content)
 {
 	if (!contents[1][0])
@@ -62,6 +91,8 @@ const uint8_t *content_of(unsigned content)
 				memcpy(&contents[i][k], &(uint64_t){ rnd_next(&s) | 1 }, 8);
 	if (content >= FORGED)
 		return forged_content(content - FORGED);
+	if (content >= SUPERS)
+		return super_of(content - SUPERS);
 	return content < CONTENTS ? contents[content] : ext4_content(content);
 }
 
@@ -122,6 +153,8 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 		if (b != BITMAP_BLK && !s->no_classifier && rnd_below(w, 20) == 0)
 			w->n.use[b] = USE_JOURNAL;
 		w->n.content[b] = (uint16_t)rnd_below(w, CONTENTS);
+		if (b == BITMAP_BLK)
+			w->n.content[b] = (uint16_t)super_content(w->n.content[b]);
 	}
 	w->live = w->n;
 	format(w);
@@ -176,12 +209,13 @@ static void check_view(struct world *w, const char *when)
 		fail("%s: block %d of the committed image reads wrong", when, b);
 }
 
-void world_check_base(struct world *w)
+void world_check_base(struct world *w, bool guarded)
 {
 	static uint8_t blk[COW_BLK_BYTES];
 
 	for (unsigned b = 0; b < w->shape.blks; b++) {
-		if (w->n.use[b] != USE_USED)
+		/* no record comes behind the last write of the superblock */
+		if (w->n.use[b] != USE_USED || (!b && (guarded || w->lie)))
 			continue;
 		if (sim_peek(w->c.base, blk_to_bytes(b), blk, sizeof(blk)) < 0 ||
 		    memcmp(blk, content_of(w->n.content[b]), sizeof(blk)))
@@ -228,8 +262,8 @@ void world_open(struct world *w)
 	}
 	if (!measure)
 		ledger_check(&w->acked, &w->rep.ledger);
-	say("attach: state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
-	    w->rep.state, (unsigned long long)w->rep.newest.seq, w->rep.newest.type,
+	say("attach (%s): state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
+	    w->rep.why, w->rep.state, (unsigned long long)w->rep.newest.seq, w->rep.newest.type,
 	    (unsigned long long)w->rep.highest_seq, w->rep.rejected,
 	    (unsigned long long)w->rep.live_blks, gen, w->n_tried);
 }
@@ -319,6 +353,9 @@ void live_dirty(struct world *w, unsigned blk)
 
 void live_write(struct world *w, unsigned blk, unsigned content)
 {
+	/* without a file system now and then */
+	if (blk == BITMAP_BLK && !w->shape.ext4 && (content || w->commits % 8))
+		content = super_content(content);
 	w->live.use[blk] = USE_USED;
 	w->live.content[blk] = (uint16_t)content;
 	w->hole[blk] = false;
@@ -419,9 +456,15 @@ static int lend(struct world *w)
 	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* lent since the open */
 }
 
+/* What a failed attempt left in flight there is of no use to a later one (check_record_write). */
 static void unlend(struct world *w)
 {
 	int r = log_unlend(w->log);
+
+	w->mute = true;
+	if (w->c.lent && sim_pending(w->c.lent) && card_flush(w->c.lent) < 0)
+		fail("flush of the lent card");
+	w->mute = false;
 
 	if (r < 0 && r != -EBUSY)
 		fail("log_unlend: %s", strerror(-r));
@@ -519,6 +562,8 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 				      .content = at.seed % 3 ? &ram : NULL,
 				      .profile = profile_of(w),
 				      .uses = w->diverged ? NULL : &src,
+				      .goes_on = !at.attack && !flags && type == RECORD_TAIL &&
+						 at.seed % 5 == 0,
 				      .stop = units ? units_are_over : NULL,
 				      .stop_ctx = &units };
 	/* a part of a checkpoint may write no record */
@@ -539,7 +584,7 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 		if (stopped)
 			check_view(w, "after a part of a checkpoint");
 		else if (!measure)
-			world_check_base(w);
+			world_check_base(w, opt.goes_on);
 		if (log_newest(w->log)->seq != seq) {
 			w->acked_before = w->acked;
 			w->acked = log_newest(w->log)->ledger;

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Block 0 of the base, where it has a superblock that takes the guard (fs/guard.h): docs/FORMAT.md,
+ * "The guard".
+ *
+ * Rules
+ * G1  No record of a commit is written before the guard is durable.
+ * G2  While block 0 is written on the base, the newest durable record has its true content: in the
+ *     log, or as a copy in the record itself.
+ * G3  The guard goes only when nothing is left in the log, and the newest durable record says so.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "fs/guard.h"
+#include "log/rules.h"
+
+static bool is_empty(const struct log_index *ix)
+{
+	return !log_index_data_blks(ix) && !log_index_zero_blks(ix);
+}
+
+static bool has_first(const struct log_index *ix)
+{
+	enum log_where where;
+
+	log_index_run(ix, 0, 1, &where);
+	return where != LOG_HOME;
+}
+
+uint32_t guarded_owner(const struct log *l)
+{
+	return crc32c(0, l->super.ring_uuid, sizeof(l->super.ring_uuid));
+}
+
+static void take_truth(struct log *l)
+{
+	struct guarded *g = &l->guarded;
+
+	g->copied = false;
+	g->copies = 0;
+	g->packed_bytes = guard_fits(g->truth) ? guard_pack(g->truth, g->packed, sizeof(g->packed))
+					       : 0;
+}
+
+/* What all readers of the base get. Always, and not only while the guard is there: then no read of
+ * the card is under way when it comes. */
+static int show(struct log *l)
+{
+	const struct guarded *g = &l->guarded;
+
+	return card_show_first(l->base, g->packed_bytes || g->state != GUARD_OFF ? g->truth : NULL);
+}
+
+int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	struct log_record now;
+	int r = blk ? ring_read_record(l, rec->lblk, blk, &now) : -ENOMEM;
+
+	if (r == -EBADMSG)
+		return 0;
+	if (r < 0)
+		return r;
+	return now.seq == rec->seq && now.epoch == rec->epoch && now.copy_bytes &&
+	       guard_unpack(blk + COW_BLK_BYTES - now.copy_bytes, now.copy_bytes, copy) &&
+	       guard_fits(copy);
+}
+
+/* With LOG_ANY_BASE nothing was compared: is there another file system? */
+static bool is_another_fs(struct log *l, const uint8_t *bare)
+{
+	struct fs_fingerprint fp;
+
+	return l->any_base && memcmp(bare, l->guarded.truth, COW_BLK_BYTES) &&
+	       (ring_base_fingerprint(l, &fp) < 0 || fp.kind != FS_UNKNOWN);
+}
+
+int guarded_opened(struct log *l, bool changed)
+{
+	_cleanup_free_ uint8_t *bare = io_alloc(COW_BLK_BYTES);
+	struct guarded *g = &l->guarded;
+	int r = bare ? 0 : -ENOMEM, copied = 0;
+
+	if (r == 0 && !g->truth)
+		g->truth = io_alloc(COW_BLK_BYTES);
+	if (r < 0 || !g->truth)
+		return -ENOMEM;
+	if (l->super.state == SUPER_PENDING)
+		return card_show_first(l->base, NULL);
+	/* a base that cannot be read gets no guard */
+	if (card_read_bare(l->base, 0, bare, COW_BLK_BYTES) < 0)
+		return card_show_first(l->base, NULL);
+	if (l->newest.copy_bytes && is_empty(l->index) && !changed && l->state != EPOCH_BROKEN)
+		copied = guarded_copy_of(l, &l->newest, g->truth);
+	if (copied < 0)
+		return copied;
+	if (copied && !guard_is(bare, NULL) && is_another_fs(l, bare))
+		copied = 0;
+	g->state = guard_is(bare, NULL) ? GUARD_ON : GUARD_OFF;
+	if (copied && g->state == GUARD_OFF && memcmp(bare, g->truth, COW_BLK_BYTES))
+		g->state = GUARD_UNSURE;
+	if (!copied) {
+		memcpy(g->truth, bare, COW_BLK_BYTES);
+		guard_take(g->truth);
+	}
+	take_truth(l);
+	g->copied = copied;
+	return show(l);
+}
+
+void guarded_close(struct log *l)
+{
+	free(l->guarded.truth);
+}
+
+/* ---- records ---- */
+
+uint32_t guarded_copy_bytes(const struct log *l, enum record_type type)
+{
+	/* behind a retired record the base may change */
+	return (type == RECORD_OPEN || type == RECORD_TAIL) && is_empty(l->index)
+		       ? (uint32_t)l->guarded.packed_bytes
+		       : 0;
+}
+
+void guarded_fill_record(const struct log *l, struct log_record *rec, uint8_t *blk)
+{
+	rec->copy_bytes = guarded_copy_bytes(l, rec->type);
+	memcpy(blk + COW_BLK_BYTES - rec->copy_bytes, l->guarded.packed, rec->copy_bytes);
+}
+
+void guarded_accept(struct log *l, const struct log_record *rec)
+{
+	l->guarded.copied = rec->copy_bytes;
+	l->guarded.since++;
+	l->guarded.copies = rec->copy_bytes ? l->guarded.copies + 1 : 0;
+}
+
+/* ---- the guard comes ---- */
+
+/* G2. A record of a commit is not enough: recovery would not take garbage in block 0 for that of a
+ * write of cowfs. */
+bool guarded_is_covered(const struct log *l)
+{
+	return l->guarded.copied || (has_first(l->index) && l->newest.type != RECORD_COMMIT);
+}
+
+bool guarded_wants_copy(const struct log *l)
+{
+	return l->guarded.packed_bytes && l->guarded.state != GUARD_ON && !guarded_is_covered(l) &&
+	       is_empty(l->index);
+}
+
+static int write_first(struct log *l, const uint8_t *blk, enum guard_state to)
+{
+	struct guarded *g = &l->guarded;
+	int r = rules_guard_write(l, to == GUARD_OFF);
+
+	if (r < 0)
+		return r;
+	r = card_write(l->base, 0, blk, COW_BLK_BYTES);
+	g->mark = l->base->writes;
+	g->since = 0;
+	g->state = r < 0 ? GUARD_UNSURE : to;
+	l->suspect |= r < 0;
+	return r;
+}
+
+bool guarded_is_due(const struct log *l)
+{
+	return l->guarded.packed_bytes && l->guarded.state != GUARD_ON && guarded_is_covered(l);
+}
+
+static int guarded_set(struct log *l)
+{
+	_cleanup_free_ uint8_t *blk = NULL;
+	int r;
+
+	if (!guarded_is_due(l))
+		return 0;
+	blk = io_alloc(COW_BLK_BYTES);
+	if (!blk)
+		return -ENOMEM;
+	memcpy(blk, l->guarded.truth, COW_BLK_BYTES);
+	guard_put(blk, guarded_owner(l));
+	r = write_first(l, blk, GUARD_ON);
+	l->ledger.meta_blks += r == 0;
+	return r;
+}
+
+int guarded_repair(struct log *l)
+{
+	int r;
+
+	if (l->guarded.state != GUARD_UNSURE || !guarded_is_due(l))
+		return 0;
+	r = guarded_set(l);
+	if (r == 0)
+		r = record_flush(l);
+	guarded_failed(l);
+	return r;
+}
+
+/*
+ * The guard is the first write of an attempt, so that what follows in the ring stays together; the
+ * FLUSH of the attempt is its own. On a card that loses what it acknowledged last, both candidates
+ * have the copy, and two records come in between.
+ */
+int guarded_begin(struct log *l)
+{
+	struct guarded *g = &l->guarded;
+	bool due = guarded_is_due(l);
+	int r = 0;
+
+	if (!lag_on(l))
+		return guarded_set(l);
+	if (due && g->copied && g->copies < 2)
+		r = lag_pad(l, 2 - g->copies);
+	if (r == 0)
+		r = guarded_set(l);
+	if (r == 0 && due)
+		r = record_flush(l);
+	guarded_failed(l);
+	return r == 0 && g->state == GUARD_ON && g->since < 2 ? lag_pad(l, 2 - g->since) : r;
+}
+
+void guarded_failed(struct log *l)
+{
+	if (!card_is_durable(l->base, l->guarded.mark))
+		l->guarded.state = GUARD_UNSURE;
+}
+
+int guarded_log_first(struct log *l)
+{
+	if (!l->guarded.packed_bytes || has_first(l->index))
+		return 0;
+	for (size_t i = 0; i < l->at.list.n; i++)
+		if (!l->at.list.e[i].blk)
+			return 0;
+	return log_add_logged(l, 0, 1, l->guarded.truth);
+}
+
+uint64_t guarded_extra_blks(const struct log *l)
+{
+	return l->guarded.packed_bytes && !has_first(l->index);
+}
+
+/* ---- the guard goes ---- */
+
+bool guarded_fits(const struct log *l, const uint8_t *next)
+{
+	uint8_t packed[RECORD_COPY_MAX];
+
+	return has_first(l->index) && guard_fits(next) && guard_pack(next, packed, sizeof(packed));
+}
+
+int guarded_home(struct log *l, const uint8_t *next)
+{
+	struct guarded *g = &l->guarded;
+
+	if (!has_first(l->index))
+		return 0;
+	if (!guarded_fits(l, next))
+		g->state = GUARD_OFF;
+	else if (g->state == GUARD_OFF)
+		g->state = GUARD_ON;
+	memcpy(g->truth, next, COW_BLK_BYTES);
+	take_truth(l);
+	return show(l);
+}
+
+bool log_guarded(const struct log *l)
+{
+	return l->guarded.state != GUARD_OFF && l->guarded.copied && is_empty(l->index);
+}
+
+int log_unguard(struct log *l)
+{
+	int r;
+
+	if (!log_guarded(l))
+		return 0;
+	r = write_first(l, l->guarded.truth, GUARD_OFF);
+	l->ledger.checkpoint_blks += r == 0;
+	if (r == 0)
+		r = card_flush(l->base);
+	guarded_failed(l);
+	l->suspect |= r < 0;
+	return r;
+}
