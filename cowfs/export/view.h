@@ -95,8 +95,26 @@ int view_take_over(struct view *v, int (*submit)(void *ctx, int fd, struct async
  * view_punch. */
 int view_try_write(struct view *v, uint64_t off_bytes, const void *buf,
 		   size_t len_bytes) MUST_CHECK;
-/* Would this write first have to read from the card? Only a hint: the answer can change at any
- * moment. */
+/*
+ * Watches for one write: the next one that covers these bytes and whose bytes `is` accepts. seen()
+ * is called once the write is in RAM and before it is answered, in the thread that serves it; it may
+ * block that thread, and seal. The watch has ended by then. Until then view_try_write refuses writes
+ * to these bytes with -EAGAIN.
+ */
+struct view_watch {
+	uint64_t off_bytes;
+	size_t len_bytes;
+	bool (*is)(const uint8_t *bytes);
+	void (*seen)(void *ctx);
+	void *ctx;
+};
+/* w belongs to the view until the watch has ended. One at a time. */
+void view_watch(struct view *v, struct view_watch *w);
+/* Ends the watch. When it returns, seen() is not running and will not be called. */
+void view_unwatch(struct view *v);
+
+/* Would this write first have to read from the card, or is it watched? Only a hint: the answer can
+ * change at any moment. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 
 /* ---- commit thread only ---- */
@@ -109,6 +127,16 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
  * failed layer stays below the sealed one and belongs to it from now on. -EBUSY: already sealed.
  * -ENOMEM: nothing changed. */
 int view_seal(struct view *v) MUST_CHECK;
+/*
+ * The same, in a thread that serves a write (view_watch). The newest content of block keep_blk is in
+ * the new active generation as well, so that view_patch_sealed changes nothing that is read live. No
+ * write is under way at the seal. between(ctx), if not NULL, runs just before it, while all writes
+ * wait; on its error nothing is sealed, and it is returned.
+ */
+int view_seal_keeping(struct view *v, uint64_t keep_blk, int (*between)(void *ctx),
+		      void *ctx) MUST_CHECK;
+/* Replaces a block of the sealed generation, which the active one must have. Commit thread. */
+int view_patch_sealed(struct view *v, uint64_t blk, const void *buf) MUST_CHECK;
 /* After a seal: does RAM match its counters? -ENOTRECOVERABLE: a rule is broken (base/invariant.h),
  * and the generation must not be committed. */
 int view_check_sealed(const struct view *v) MUST_CHECK;

@@ -2,7 +2,7 @@
 /*
  * Internals of the view, shared by the serving side (view.c) and the commit side (view_commit.c).
  *
- * Lock order: seal_lock, then stripes by ascending index, then pin. The commit thread takes
+ * Lock order: watch_lock, seal_lock, then stripes by ascending index, then pin. The commit thread takes
  * seal_lock for one pointer store. It waits for pins (view_synchronize) without holding anything. A
  * holder of a pin waits for nothing but the card.
  */
@@ -40,6 +40,10 @@ struct view {
 	struct layers *spare;	/* private; room for all layers of `layers` */
 	struct layers *retired; /* freed at the next synchronize */
 
+	_Atomic uint64_t watched_bytes; /* place of the watch; UINT64_MAX: none. A hint */
+	pthread_mutex_t watch_lock;	/* held while the watch is served */
+	struct view_watch *watch;	/* under watch_lock; NULL: none */
+
 	pthread_rwlock_t seal_lock;
 	pthread_mutex_t stripe[VIEW_STRIPES];
 	struct pins pins;
@@ -55,6 +59,9 @@ static inline struct layers *view_layers(const struct view *v)
 {
 	return atomic_load_explicit(&v->layers, memory_order_acquire);
 }
+
+/* view.c: makes the block present in the active generation. Not with the seal lock held. */
+int view_fill(struct view *v, uint64_t blk) MUST_CHECK;
 
 /* view_relief.c: after a merge of compressed blocks [blk, end). Commit thread. */
 void view_pack_merged(struct view *v, struct generation *g, struct generation *lower, uint64_t blk,

@@ -6,6 +6,8 @@
  * - do_splice() and similar calls hold the file system's write count while they wait for pipe data.
  *   FIFREEZE waits for that count, uninterruptibly. Any stop signal makes the call unwind. After
  *   SIGCONT it restarts by itself and then waits at the freeze barrier, where it belongs.
+ * - open() with O_TRUNC and truncate() hold the write count while they wait for a lease of any user
+ *   (F_SETLEASE), up to 45 s. The same signal makes them unwind.
  * - Only tasks in an interruptible sleep are touched: a task in D does not see a signal, and a task
  *   that runs will end its call. A stopped task (T) was stopped on purpose.
  * - statx with AT_STATX_DONT_SYNC: the descriptor may belong to a dead network file system.
@@ -76,12 +78,16 @@ static char task_state(int task_dirfd)
 
 static bool holds_freeze(int task_dirfd, dev_t st_dev)
 {
+	char path[32], wchan[64];
 	struct statx st;
-	char path[32];
 	int fd;
 
 	if (task_state(task_dirfd) != 'S')
 		return false;
+	/* for a lease of whatever file system: the call only begins again */
+	if (io_read_text(task_dirfd, "wchan", wchan, sizeof(wchan)) > 0 &&
+	    strstr(wchan, "break_lease"))
+		return true;
 	fd = written_fd(task_dirfd);
 	if (fd < 0)
 		return false;

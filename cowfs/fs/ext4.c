@@ -405,6 +405,20 @@ static int jsb_parse(struct ext4_image *e, uint8_t *jsb, struct fsimage_journal 
 	return 0;
 }
 
+int ext4_own_file(struct ext4_image *e, uint32_t ino, struct ext2_inode *ret)
+{
+	int err;
+
+	if (!ino || ino > e->fs->super->s_inodes_count)
+		return -EUCLEAN;
+	err = ext4_desc_load(e, (ino - 1) / EXT2_INODES_PER_GROUP(e->fs->super));
+	if (!err)
+		err = ext4_result(e, ext2fs_read_inode(e->fs, ino, ret));
+	if (err)
+		return err;
+	return LINUX_S_ISREG(ret->i_mode) && ext4_tree_ok(ret) ? 0 : -EUCLEAN;
+}
+
 int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret)
 {
 	ext2_filsys fs = e->fs;
@@ -418,14 +432,10 @@ int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret)
 		return -ENOENT;
 	if (!jsb)
 		return -ENOMEM;
-	if (j.ino > fs->super->s_inodes_count)
-		return -EUCLEAN;
-	err = ext4_desc_load(e, (j.ino - 1) / EXT2_INODES_PER_GROUP(fs->super));
-	if (!err)
-		err = ext4_result(e, ext2fs_read_inode(fs, j.ino, &inode));
+	err = ext4_own_file(e, j.ino, &inode);
 	if (err)
 		return err;
-	if (!LINUX_S_ISREG(inode.i_mode) || !inode.i_links_count || !ext4_tree_ok(&inode))
+	if (!inode.i_links_count)
 		return -EUCLEAN;
 	j.size_bytes = EXT2_I_SIZE(&inode);
 	err = ext4_result(e, ext2fs_bmap2(fs, j.ino, &inode, NULL, 0, 0, NULL, &phys));

@@ -10,6 +10,10 @@
 
 #include "fs/fsimage.h"
 
+/* of ext2_fs.h, since e2fsprogs 1.47 */
+#define EXT4_COMPAT_ORPHAN_FILE 0x1000u
+#define EXT4_RO_COMPAT_ORPHAN_PRESENT 0x10000u
+
 struct ext4_image {
 	ext2_filsys fs;
 	struct blk_reader r;
@@ -44,6 +48,9 @@ int ext4_result(struct ext4_image *e, errcode_t rc) MUST_CHECK;
 /* Makes the descriptor of group usable for the library; -EUCLEAN: its checksum is wrong. */
 int ext4_desc_load(struct ext4_image *e, dgrp_t group) MUST_CHECK;
 
+/* Reads the inode of a file of the file system itself. -EUCLEAN: it cannot be one. */
+int ext4_own_file(struct ext4_image *e, uint32_t ino, struct ext2_inode *ret) MUST_CHECK;
+
 /* Is the root of the inode's extent tree one that the library may walk? True without extents. */
 bool ext4_tree_ok(const struct ext2_inode *inode);
 
@@ -71,6 +78,9 @@ void ext4_used_clear(struct ext4_used *m);
 
 /* -ENOENT: no internal journal; -EUCLEAN: damaged inode or journal superblock. */
 int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret) MUST_CHECK;
+
+/* ext4_counts.c: fills the fields of FSIMAGE_ASK_COUNTS. -EUCLEAN; errors of the reader. */
+int ext4_counts(struct ext4_image *e, struct fsimage_facts *f) MUST_CHECK;
 
 /* CRC32C of the group descriptor blocks, at most 64 KiB; each() gets the number of each block. */
 int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),

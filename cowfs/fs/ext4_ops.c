@@ -139,6 +139,10 @@ static int facts_of_ext(struct ext4_image *e, unsigned ask, struct fsimage_facts
 		f->gdt_err = ext4_gdt_crc(e, &f->gdt_crc, note_block, f);
 	if (f->gdt_err && f->gdt_err != -EUCLEAN)
 		return f->gdt_err;
+	if (ask & FSIMAGE_ASK_COUNTS)
+		f->counts_err = ext4_counts(e, f);
+	if (f->counts_err && f->counts_err != -EUCLEAN)
+		return f->counts_err;
 	if (ask & FSIMAGE_ASK_JOURNAL)
 		f->journal_err = ext4_journal(e, &f->journal);
 	return f->journal_err && f->journal_err != -EUCLEAN && f->journal_err != -ENOENT
@@ -180,6 +184,32 @@ static void close_ext(void *image)
 	ext4_close(image);
 }
 
+/* ---- what a freeze writes into the superblock, and a thaw takes back ---- */
+
+#define SB_SET(sb, field, value)                                                                   \
+	le_set(sb, offsetof(struct ext2_super_block, field),                                       \
+	       sizeof(((struct ext2_super_block *)0)->field), value)
+
+/* As ext4_freeze and ext4_update_super of the kernel do, except for times and counters. */
+static void settle_ext(const struct fsimage_facts *f, uint8_t *unit)
+{
+	uint8_t *sb = unit + EXT_SB;
+	uint64_t incompat = SB_GET(sb, s_feature_incompat),
+		 ro_compat = SB_GET(sb, s_feature_ro_compat);
+
+	SB_SET(sb, s_feature_incompat, incompat & ~(uint64_t)EXT3_FEATURE_INCOMPAT_RECOVER);
+	if (!f->orphans)
+		SB_SET(sb, s_feature_ro_compat,
+		       ro_compat & ~(uint64_t)EXT4_RO_COMPAT_ORPHAN_PRESENT);
+	SB_SET(sb, s_free_blocks_count, f->free_blocks);
+	if (incompat & EXT4_FEATURE_INCOMPAT_64BIT)
+		SB_SET(sb, s_free_blocks_hi, f->free_blocks >> 32);
+	SB_SET(sb, s_free_inodes_count, f->free_inodes);
+	if (ro_compat & EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
+		SB_SET(sb, s_checksum,
+		       ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
+}
+
 /* Clears in both superblocks what a thaw changes. */
 static void clear_thawed(uint8_t *sb)
 {
@@ -188,13 +218,23 @@ static void clear_thawed(uint8_t *sb)
 	} field[] = {
 #define FIELD(name)                                                                                \
 	{ offsetof(struct ext2_super_block, name), sizeof(((struct ext2_super_block *)0)->name) }
-		FIELD(s_wtime),	   FIELD(s_wtime_hi), FIELD(s_kbytes_written),
-		FIELD(s_checksum), FIELD(s_state),    FIELD(s_feature_incompat),
+		FIELD(s_wtime),
+		FIELD(s_wtime_hi),
+		FIELD(s_kbytes_written),
+		FIELD(s_checksum),
+		FIELD(s_state),
+		FIELD(s_feature_incompat),
+		/* of settle_ext: stale while it is mounted, and no change by themselves */
+		FIELD(s_free_blocks_count),
+		FIELD(s_free_blocks_hi),
+		FIELD(s_free_inodes_count),
 #undef FIELD
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
 		memset(sb + field[i].at, 0, field[i].bytes);
+	SB_SET(sb, s_feature_ro_compat,
+	       SB_GET(sb, s_feature_ro_compat) & ~(uint64_t)EXT4_RO_COMPAT_ORPHAN_PRESENT);
 }
 
 /* A thaw makes a file system unclean, and with a journal it sets the flag "needs recovery". Neither
@@ -239,6 +279,7 @@ const struct fs_ops ext_ops = {
 	.single_files = true,
 	.freezes = true,
 	.same_but_thaw = same_but_thaw_ext,
+	.settle = settle_ext,
 	.can_shrink = true,
 	.tells_mounts = true,
 	.readonly_options = "ro,noload",

@@ -62,6 +62,8 @@ struct fs_ops {
 	/* ---- commits ---- */
 	/* which blocks are in use; NULL: all, so all changes go through the log */
 	const struct fsimage_ops *image;
+	/* image is not known while a journal is to be replayed, and fsinfo does not know that */
+	bool replay_hides_image;
 	/* commits may rely on image: the log must hold only what changes in place */
 	bool counts_on_free;
 	/* single files can be committed: two descendants of one image can be told apart by `image`,
@@ -70,6 +72,9 @@ struct fs_ops {
 	bool freezes; /* FIFREEZE */
 	/* as fsinfo_same_but_thaw; NULL: the units must be equal */
 	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
+	/* The driver has a call that empties its journal (QUIESCE_CHECKPOINT). Sets in unit 0 of an
+	 * image of that moment what a freeze would have written. NULL: there is no such call. */
+	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);
 	/* the image after a power cut is valid at any moment: may be sealed without a freeze */
 	bool crash_safe;
 	/* after an error it is read-only, and it reads a transaction that is not on the device */

@@ -18,6 +18,9 @@
 #include "fs/fs_ops.h"
 #include "fs/reader.h"
 
+/* of ext3 and ext4: no folder has an entry for this inode */
+#define JOURNAL_INO 8
+
 /* s is zeroed; what lies beyond the end of a short volume stays zero */
 static int supers_read(const struct blk_reader *r, struct supers *s)
 {
@@ -125,11 +128,45 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 			return err;
 		if (!err) {
 			f.journal_bytes = facts.journal.size_bytes;
+			/* a journal that is a file: its owner could write what says that it is empty */
+			if (fs_ops(f.kind)->settle && facts.journal.ino == JOURNAL_INO)
+				f.journal_super_bytes = facts.journal.sb_block << facts.block_shift;
 			f.needs_recovery |= facts.journal.start != 0;
 		}
 	}
 	*ret = f;
 	return 0;
+}
+
+bool fsinfo_is_frozen(const struct fsinfo *f)
+{
+	return f->kind != FS_UNKNOWN && f->can_freeze && !f->journal_super_bytes;
+}
+
+/* The superblock of jbd2 is big-endian: h_magic, and s_start behind 28 bytes. */
+bool fsinfo_journal_empty(const uint8_t *super)
+{
+	static const uint8_t magic[] = { 0xc0, 0x3b, 0x39, 0x98 }, empty[4];
+
+	return !memcmp(super, magic, sizeof(magic)) && !memcmp(super + 28, empty, sizeof(empty));
+}
+
+int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit)
+{
+	struct fsimage_facts f;
+	struct reader *x;
+	int err = fs_ops(kind)->settle ? reader_open(&x, r, kind, FSIMAGE_ASK_COUNTS, &f)
+				       : -EOPNOTSUPP;
+
+	if (err)
+		return err;
+	reader_close(x);
+	if (f.counts_err)
+		return f.counts_err;
+	err = r->read(r->ctx, 0, 1, unit);
+	if (!err)
+		fs_ops(kind)->settle(&f, unit);
+	return err;
 }
 
 static void sector_crcs(const void *buf, uint32_t crc[8])

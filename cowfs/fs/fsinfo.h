@@ -38,6 +38,9 @@ struct fsinfo {
 	uint32_t block_bytes;
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
+	/* fsinfo_probe, for a kind whose journal can be emptied while it is mounted: place of the
+	 * journal's superblock; 0: none, or the journal is a file that a folder has */
+	uint64_t journal_super_bytes;
 	/* ext, from its superblock, exact when frozen or unmounted; for policy only. Otherwise 0 */
 	uint64_t free_bytes;
 	bool can_freeze; /* false for vfat and exfat */
@@ -70,6 +73,19 @@ bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk);
  * recovery needs (times, counters, that it is in use)? Both: COW_BLK_BYTES of such a unit.
  */
 bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now);
+/* Of fsinfo_probe: do commits of the mounted file system freeze it? Otherwise it has a journal that can be emptied (if the
+ * kernel has the call), or cannot be frozen. */
+bool fsinfo_is_frozen(const struct fsinfo *f);
+
+#define FSINFO_JOURNAL_SUPER_BYTES 1024u
+/* Does a superblock of a journal (FSINFO_JOURNAL_SUPER_BYTES) say that the journal is empty? */
+bool fsinfo_journal_empty(const uint8_t *super);
+/*
+ * For an image of the moment at which its journal was emptied: reads it and sets in *unit, its unit
+ * 0 of COW_BLK_BYTES, what a freeze would have written: no recovery is needed, so many blocks and
+ * inodes are free. -EUCLEAN: damaged; -EOPNOTSUPP: another kind; -EOWNERDEAD, errors of the reader.
+ */
+int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit) MUST_CHECK;
 /*
  * The reason why a commit of this device alone cannot keep the file system consistent: NULL, or the
  * rest of a sentence that begins with the name of the device and a colon, with what to do. Static.

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds the mount, syncs, freezes, seals, thaws.
+ * Finds the mount, syncs, empties the journal or freezes, seals, thaws.
  *
  * Notes on the design
+ * - A journal that is already empty is not written. Then this code changes the time stamp of the
+ *   mount's root directory and tries again. That is rare: without a transaction since the last
+ *   commit only the content of files has changed in place.
  * - After switch_root the daemon's own "/" is the emptied initramfs below the mounts that it
  *   serves: no path lookup works from there. So this code searches for the mount in mountinfo below
  *   the kept /proc, first that of this process, then that of pid 1. It opens the mount below the
@@ -35,6 +38,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -51,6 +55,7 @@
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/thread.h"
+#include "fs/quiesce_broker.h"
 #include "fs/stuck.h"
 
 #define BOUNCE_NS 500000000ull
@@ -65,6 +70,10 @@
 #define CHECK_ROUNDS 6 /* the minimum: a cure has this many steps, however long a look takes */
 #define ENOUGH_NS 1500000000ull /* for tasks that an abort would end */
 #define FREEZER_STACK_BYTES (256 * KIB)
+/* Time limit of a checkpoint, which RAM serves; longer than a commit of several volumes waits in it. */
+#define INSTANT_NS (10 * 1000000000ull)
+#define TOUCH_NS (2 * 1000000000ull)
+#define INSTANT_TRIES 3
 
 /* ---- the mount ---- */
 
@@ -116,14 +125,29 @@ static int search_mount(struct search *s)
 	return own == 1 || search_as("1", s) == 1 ? 1 : own;
 }
 
+static int find_there(char *where, size_t size_bytes, bool *ret_readonly)
+{
+	struct broker_message m = { .op = BROKER_FIND_MOUNT };
+	int r = broker_ask(BROKER_LOOK, &m, NULL, NULL);
+
+	if (r == 1 && where)
+		snprintf(where, size_bytes, "%.*s", (int)min_u64(m.bytes, PATH_MAX), m.data);
+	if (r == 1 && ret_readonly)
+		*ret_readonly = m.n[0];
+	return r;
+}
+
 int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes,
 		       bool *ret_readonly)
 {
 	struct search s = {
 		.proc_dirfd = proc_dirfd, .dev = dev, .where = where, .where_bytes = size_bytes
 	};
-	int r = search_mount(&s);
+	int r;
 
+	if (broker_on())
+		return find_there(where, size_bytes, ret_readonly);
+	r = search_mount(&s);
 	if (r == 1 && ret_readonly)
 		*ret_readonly = s.readonly;
 	return r;
@@ -163,6 +187,24 @@ static int call_thaw(int fd)
 	return ioctl(fd, FITHAW, 0);
 }
 
+static int call_checkpoint(int fd)
+{
+	uint32_t flags = 0;
+
+	return ioctl(fd, EXT4_IOC_CHECKPOINT, &flags);
+}
+
+static int call_touch(int fd)
+{
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT } };
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -1;
+	times[1] = st.st_mtim;
+	return futimens(fd, times);
+}
+
 static int call_create(int fs_fd)
 {
 	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
@@ -177,7 +219,9 @@ int quiesce_call(enum quiesce_call call, int fd, int disk_fd)
 				   [QUIESCE_THAW] = { "cowfs-thaw", call_thaw },
 				   [QUIESCE_SYNCFS] = { "cowfs-sync", syncfs },
 				   [QUIESCE_FSYNC] = { "cowfs-sync", fsync },
-				   [QUIESCE_CREATE] = { "cowfs-sync", call_create } };
+				   [QUIESCE_CREATE] = { "cowfs-sync", call_create },
+				   [QUIESCE_CHECKPOINT] = { "cowfs-sync", call_checkpoint },
+				   [QUIESCE_TOUCH] = { "cowfs-sync", call_touch } };
 	char source[32];
 
 	snprintf(source, sizeof(source), "/proc/self/fd/%d", disk_fd);
@@ -201,8 +245,14 @@ static int thaw(const struct freezer *f)
 	return r;
 }
 
-static atomic_bool hanging; /* an abandoned freezer is still in FIFREEZE */
-static atomic_bool syncing; /* the same for a sync */
+static atomic_bool hanging;  /* an abandoned freezer is still in FIFREEZE */
+static atomic_bool syncing;  /* the same for a sync */
+static atomic_bool touching; /* and for a change of a time stamp */
+
+static atomic_bool *left_of(enum quiesce_call call)
+{
+	return call == QUIESCE_FREEZE ? &hanging : call == QUIESCE_TOUCH ? &touching : &syncing;
+}
 
 static int tell(const struct freezer *f, int mount_fd)
 {
@@ -221,8 +271,9 @@ static void freezer_free(struct freezer *f)
 static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
-	bool abandoned, freezes = f->call == QUIESCE_FREEZE;
 	int r = make_call(f, f->call);
+	atomic_bool *left;
+	bool abandoned;
 
 	pthread_mutex_lock(&f->lock);
 	f->result = r;
@@ -231,10 +282,11 @@ static void *freezer_main(void *arg)
 	pthread_cond_signal(&f->changed);
 	pthread_mutex_unlock(&f->lock);
 	if (abandoned) {
-		if (!r && freezes)
+		if (!r && f->call == QUIESCE_FREEZE)
 			(void)thaw(f);
+		left = left_of(f->call);
 		freezer_free(f);
-		atomic_store(freezes ? &hanging : &syncing, false);
+		atomic_store(left, false);
 	}
 	return NULL;
 }
@@ -356,7 +408,7 @@ static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_repo
 /* The caller holds lock; releases it. f now belongs to its thread. */
 static int abandon(struct freezer *f, int error)
 {
-	atomic_store(f->call == QUIESCE_FREEZE ? &hanging : &syncing, true);
+	atomic_store(left_of(f->call), true);
 	pthread_detach(f->thread);
 	f->abandoned = true;
 	pthread_mutex_unlock(&f->lock);
@@ -376,14 +428,20 @@ static bool is_stopped(struct freezer *f, const struct quiesce_target *t, void *
 	return stopped && !f->done;
 }
 
-/* -ECANCELED: writes are withheld, so the sync would not end; f now belongs to its thread. */
-static int sync_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx)
+/* -ECANCELED: writes are withheld, so the sync would not end; -ETIMEDOUT. In both cases f now belongs
+ * to its thread. */
+static int sync_wait(struct freezer *f, const struct quiesce_target *t, uint64_t limit_ns,
+		     void *seal_ctx)
 {
+	uint64_t begin_ns = now_ns();
+
 	pthread_mutex_lock(&f->lock);
 	while (!f->done) {
 		thread_cond_wait_until(&f->changed, &f->lock, now_ns() + STOPPED_LOOK_NS);
 		if (!f->done && is_stopped(f, t, seal_ctx))
 			return abandon(f, -ECANCELED);
+		if (!f->done && now_ns() - begin_ns >= limit_ns)
+			return abandon(f, -ETIMEDOUT);
 	}
 	pthread_mutex_unlock(&f->lock);
 	pthread_join(f->thread, NULL);
@@ -450,7 +508,7 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 
 static bool cannot_freeze(int error)
 {
-	return error == -EDEADLK || error == -EALREADY;
+	return error == -EDEADLK || error == -EALREADY || error == -ETIMEDOUT;
 }
 
 static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
@@ -467,12 +525,13 @@ static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_r
 }
 
 /* Waits for the end of a call that was left behind. -EALREADY: not in time; -ECANCELED: stopped. */
-static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void *seal_ctx)
+static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, uint64_t limit_ns,
+			 void *seal_ctx)
 {
-	uint64_t end_ns = now_ns() + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
+	uint64_t end_ns = now_ns() + min_u64(limit_ns, t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
 
 	while (atomic_load(left)) {
-		if (t->stopped(seal_ctx))
+		if (t->stopped && t->stopped(seal_ctx))
 			return -ECANCELED;
 		if (now_ns() >= end_ns)
 			return -EALREADY;
@@ -483,18 +542,18 @@ static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, void
 
 /*
  * Makes a call that waits for writes, if only for those of an unmount. -ECANCELED: stopped, and the
- * call was left behind.
+ * call was left behind; -ETIMEDOUT: left behind as well.
  */
-static int call_stoppable(const struct quiesce_target *t, int fd, enum quiesce_call call,
-			  void *seal_ctx)
+static int call_within(const struct quiesce_target *t, int fd, enum quiesce_call call,
+		       uint64_t limit_ns, void *seal_ctx)
 {
 	struct freezer *f;
 	int r, own_fd;
 
-	if (!t->stopped)
+	if (!t->stopped && limit_ns == UINT64_MAX)
 		return t->call ? t->call(t->ctx, call, fd, t->loop_fd)
 			       : quiesce_call(call, fd, t->loop_fd);
-	r = wait_for_left(t, &syncing, seal_ctx);
+	r = wait_for_left(t, left_of(call), limit_ns, seal_ctx);
 	if (r < 0)
 		return r;
 	own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -509,10 +568,16 @@ static int call_stoppable(const struct quiesce_target *t, int fd, enum quiesce_c
 	f->frozen = NULL;
 	r = freezer_start(f);
 	if (!r)
-		r = sync_wait(f, t, seal_ctx);
-	if (r != -ECANCELED)
+		r = sync_wait(f, t, limit_ns, seal_ctx);
+	if (r != -ECANCELED && r != -ETIMEDOUT)
 		freezer_free(f);
 	return r;
+}
+
+static int call_stoppable(const struct quiesce_target *t, int fd, enum quiesce_call call,
+			  void *seal_ctx)
+{
+	return call_within(t, fd, call, UINT64_MAX, seal_ctx);
 }
 
 /*
@@ -526,15 +591,63 @@ static bool has_failed(int error, const struct quiesce_target *t, struct quiesce
 	return rep->failed && t->unfrozen_failed;
 }
 
+static bool has_no_checkpoint(int error)
+{
+	return error == -ENOTTY || error == -EOPNOTSUPP || error == -EINVAL || error == -ENODEV ||
+	       error == -EPERM;
+}
+
+/*
+ * *ret_sealed: what comes back is the result of the seal. Otherwise -EOPNOTSUPP: this driver has no
+ * such call, or does not write its journal; -ETIMEDOUT, -EALREADY: the call does not end; -EBUSY:
+ * another program has frozen the file system; -ECANCELED: stopped; -EIO, -EROFS: the file system has
+ * failed.
+ */
+static int seal_at_instant(int mount_fd, const struct quiesce_target *t, void *seal_ctx,
+			   struct quiesce_report *rep, bool *ret_sealed)
+{
+	uint64_t begin_ns = now_ns();
+
+	for (unsigned i = 0; i < INSTANT_TRIES; i++) {
+		int sealed, called, r = t->instant(seal_ctx, QUIESCE_BEGIN);
+
+		if (r < 0)
+			return r;
+		called = call_within(t, mount_fd, QUIESCE_CHECKPOINT, INSTANT_NS, seal_ctx);
+		sealed = t->instant(seal_ctx, QUIESCE_END);
+		rep->freeze_ns = now_ns() - begin_ns;
+		*ret_sealed = sealed != -EAGAIN;
+		if (*ret_sealed) {
+			rep->instant = true;
+			/* a journal that gives up writes its superblock as well, and then transactions
+			 * may have been under way: this image must not be committed */
+			rep->failed = called == -EIO || called == -EROFS;
+			return rep->failed && !sealed ? called : sealed;
+		}
+		if (called < 0)
+			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
+		/* without a transaction an empty journal is not written */
+		r = call_within(t, mount_fd, QUIESCE_TOUCH, TOUCH_NS, seal_ctx);
+		if (r == -ECANCELED)
+			return r;
+		/* nothing else keeps a change of a time stamp waiting; one of an earlier try may wait still */
+		if (r == -ETIMEDOUT || r == -EALREADY)
+			return -EBUSY;
+		if (r < 0) /* a root that is immutable */
+			break;
+	}
+	return -EOPNOTSUPP;
+}
+
 /* Takes ownership of mount_fd. */
 static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
 			void *seal_ctx, struct quiesce_report *rep)
 {
+	bool syncs = !t->no_sync || rep->readonly || t->instant;
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
-	bool failed = false;
-	int r = !t->no_sync || rep->readonly ? call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx)
-					     : 0;
+	bool failed = false, sealed = false;
+	int r = syncs ? call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx) : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
 	if (has_failed(r, t, rep)) {
@@ -544,8 +657,17 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 	}
 	if (!r && t->needed && !failed && !t->needed(seal_ctx))
 		r = -ENODATA;
+	if (!r && !failed && t->instant && !rep->readonly) {
+		r = seal_at_instant(mount_fd, t, seal_ctx, rep, &sealed);
+		if (sealed) {
+			close(mount_fd);
+			return r;
+		}
+		if (r == -EOPNOTSUPP || r == -EIO || r == -EROFS)
+			r = 0; /* the freeze shows */
+	}
 	if (!r && t->stopped)
-		r = wait_for_left(t, &hanging, seal_ctx);
+		r = wait_for_left(t, &hanging, UINT64_MAX, seal_ctx);
 	else if (!r && atomic_load(&hanging))
 		r = -EALREADY;
 	if (!r && !rep->readonly)
@@ -712,11 +834,14 @@ static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret)
 {
-	int r = run(t, seal, seal_ctx, ret);
+	int r;
 
+	if (broker_on())
+		return quiesce_ask(t, seal, seal_ctx, ret);
+	r = run(t, seal, seal_ctx, ret);
 	/* whatever blocks the freeze: the program that waits for the seal cannot remove it */
 	if (r < 0 && r != -ENODATA && t->stopped && !ret->frozen && !ret->unfrozen &&
-	    ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
+	    !ret->instant && ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
 		r = seal_stopped(seal, seal_ctx, ret);
 	return r;
 }

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Brings the file system on a loop device to a state that is consistent on the device (FIFREEZE),
- * runs the seal, and thaws. A separate thread, which serves no I/O, calls FIFREEZE.
+ * Brings the file system on a loop device to a state that is consistent on the device, and runs the
+ * seal.
  *
- * No freeze begins while a task is stuck in a write because its data do not come (stuck.h): the
+ * Where the driver has a call that empties its journal (ext3 and ext4, EXT4_IOC_CHECKPOINT of Linux
+ * 5.14), the seal runs at the instant at which that is done: while the last write of that call, which
+ * says that the journal is empty, waits for its answer. The driver begins no transaction before it
+ * has the answer. It waits for no program: a transaction never waits for memory of a caller, a lease,
+ * or a lock that a user can keep. So nobody can hold such a seal, and there is nothing to thaw.
+ *
+ * Otherwise the file system is frozen (FIFREEZE) by a separate thread, which serves no I/O, sealed,
+ * and thawed. No freeze begins while a task is stuck in a write because its data do not come (stuck.h): the
  * freeze would not end. A freeze that does not complete in `bounce_ns` hangs behind a task that
  * sleeps inside splice, sendfile or a write call with a descriptor of this file system. This code
  * finds the task through /proc, bounces it (SIGSTOP + SIGCONT: the call unwinds and restarts, the
@@ -14,9 +21,13 @@
 #ifndef COWFS_FS_QUIESCE_H
 #define COWFS_FS_QUIESCE_H
 
+#include <sys/ioctl.h>
 #include <sys/types.h>
 
 #include "base/util.h"
+
+/* of fs/ext4/ext4.h of the kernel, which installs no header */
+#define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
 
 /* Calls that flush. They sleep uninterruptibly until the device has answered. */
 enum quiesce_call {
@@ -24,13 +35,17 @@ enum quiesce_call {
 	QUIESCE_THAW,
 	QUIESCE_SYNCFS,
 	QUIESCE_FSYNC,
-	QUIESCE_CREATE, /* FSCONFIG_CMD_CREATE of a file system on the disk */
+	QUIESCE_CREATE,	    /* FSCONFIG_CMD_CREATE of a file system on the disk */
+	QUIESCE_CHECKPOINT, /* EXT4_IOC_CHECKPOINT */
+	QUIESCE_TOUCH,	    /* a new ctime, so that there is a transaction */
 	QUIESCE_CALLS
 };
 
 /* Makes the call in a thread that has no other descriptor (thread_call_alone). disk_fd: for
  * QUIESCE_CREATE. 0 or -errno. */
 int quiesce_call(enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
+
+enum quiesce_watch { QUIESCE_BEGIN, QUIESCE_END };
 
 struct quiesce_target {
 	int proc_dirfd;	  /* descriptor of /proc, kept from start: all lookups begin here */
@@ -61,6 +76,12 @@ struct quiesce_target {
 	 * visible (an unmount flushes dirty data). May be NULL.
 	 */
 	bool (*stopped)(void *seal_ctx);
+	/*
+	 * QUIESCE_BEGIN: from now on the caller watches for the write that says that the journal is
+	 * empty, and seals then. QUIESCE_END: it stops watching; result of the seal, or -EAGAIN: there
+	 * was no such write. Both with the ctx of the seal. NULL: the caller cannot watch.
+	 */
+	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
 	uint64_t bounce_ns; /* 0: 500 ms */
 	uint64_t giveup_ns; /* 0: 30 s */
 	bool no_sync;	    /* freeze at once: little is dirty, and writers are to be shut out */
@@ -78,6 +99,7 @@ struct quiesce_target {
 
 struct quiesce_report {
 	bool mounted, readonly, frozen;
+	bool instant;  /* sealed when the journal was empty, without a freeze */
 	bool unfrozen; /* sealed while in use and not frozen */
 	bool stopped;  /* because writes were withheld, or the user of the device is not visible */
 	bool failed;   /* sync or freeze: -EIO or -EROFS */
@@ -93,8 +115,8 @@ struct quiesce_report {
 
 /*
  * seal(ctx) runs while the file system is frozen (or not mounted, after fsync of the device) and
- * must be quick; its error is returned after the thaw. Errors before: -EOPNOTSUPP this file system
- * has no freeze and is mounted read-write; -EBUSY another program has frozen it; -EDEADLK a task is
+ * must be quick; its error is returned after the thaw. It does not run if t->instant has sealed.
+ * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another program has frozen it; -EDEADLK a task is
  * stuck in a write, so no freeze was begun; -ETIMEDOUT; -EALREADY a freeze that timed out earlier
  * still hangs; -ESTALE the device is claimed, but not by a mount (fsck) or not by a mount of this
  * type; -ENODATA not needed. After seal: -ECANCELED another program thawed meanwhile, so the sealed

@@ -46,6 +46,7 @@
 
 #include "base/clean.h"
 #include "base/io.h"
+#include "base/kernel.h"
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/proclist.h"
@@ -89,6 +90,7 @@ static const struct call {
 	{ SYS_ioctl, 0, SOURCE_ANY, 0, false, false },
 	{ SYS_io_submit, NO_FD, SOURCE_ANY, 0, false, false },
 	{ SYS_io_uring_enter, NO_FD, SOURCE_ANY, 0, false, false },
+	{ SYS_ioctl, 0, SOURCE_ANY, 0, false, true }, /* EXT4_IOC_SETVERSION */
 	/* these write nothing, but hold a lock that writers wait for */
 	{ SYS_read, 0, SOURCE_MEMORY, 1, true, false },
 	{ SYS_pread64, 0, SOURCE_MEMORY, 1, true, false },
@@ -130,6 +132,25 @@ static const struct call {
 #endif
 };
 
+/* Calls that read names and values of attributes with the write count held, before Linux 6.12. */
+static const long xattr_calls[] = {
+	SYS_setxattr,
+	SYS_lsetxattr,
+	SYS_fsetxattr,
+	SYS_removexattr,
+	SYS_lremovexattr,
+	SYS_fremovexattr,
+#if defined(__x86_64__) || defined(__aarch64__) /* of 32-bit programs */
+	226,
+	227,
+	228,
+	235,
+	236,
+	237,
+#endif
+};
+
+static const struct call xattr = { -1, NO_FD, SOURCE_ANY, 0, false, false };
 static const struct call core_dump = { -1, NO_FD, SOURCE_ANY, 0, false, false };
 static const struct call io_worker = { -1, NO_FD, SOURCE_ANY, 0, false, false };
 
@@ -522,6 +543,36 @@ static bool call_holds(const struct look *l, int task_dirfd, struct process *pr,
 	       (c->target != NO_FD && !strcmp(wchan, "handle_userfault"));
 }
 
+/*
+ * Before Linux 6.12 an overlay holds the write count of its upper file system while it copies a
+ * file up, in whatever call. An overlay of a user may read from FUSE there.
+ */
+static bool copies_up(int task_dirfd, struct stuck_task *t)
+{
+	char text[8192] = "";
+
+	if (io_read_text(task_dirfd, "wchan", text, sizeof(text)) <= 0 ||
+	    (!strstr(text, "request_wait_answer") && !strstr(text, "folio") &&
+	     !strstr(text, "page")))
+		return false;
+	if (io_read_text(task_dirfd, "stack", text, sizeof(text)) <= 0 ||
+	    !strstr(text, "ovl_copy_up"))
+		return false;
+	t->fuse = t->in_request = strstr(text, "request_wait_answer");
+	return true;
+}
+
+/* What only older kernels do with the write count held. */
+static bool holds_by_old_kernel(const struct look *l, int task_dirfd, struct process *pr,
+				long number, const unsigned long long arg[6], struct stuck_task *t)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(xattr_calls); i++)
+		if ((number & ~X32_BIT) == xattr_calls[i] &&
+		    call_holds(l, task_dirfd, pr, &xattr, arg, t))
+			return true;
+	return copies_up(task_dirfd, t);
+}
+
 static bool holds_freeze(const struct look *l, int task_dirfd, struct process *pr,
 			 struct stuck_task *t)
 {
@@ -542,6 +593,8 @@ static bool holds_freeze(const struct look *l, int task_dirfd, struct process *p
 	for (size_t i = 0; n == 7 && i < ARRAY_SIZE(calls) && !holds; i++)
 		holds = (number & ~X32_BIT) == calls[i].number &&
 			call_holds(l, task_dirfd, pr, &calls[i], arg, t);
+	if (n == 7 && !holds && !kernel_is(6, 12))
+		holds = holds_by_old_kernel(l, task_dirfd, pr, number, arg, t);
 	if (!holds && pr->dumps_core)
 		holds = call_holds(l, task_dirfd, pr, &core_dump, arg, t);
 	if (holds)

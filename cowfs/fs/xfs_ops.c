@@ -90,6 +90,7 @@ const struct fs_ops xfs_ops = {
 	.looks_written = looks_written_xfs,
 	.refusal = refusal_xfs,
 	.image = &image,
+	.replay_hides_image = true,
 	.single_files = true,
 	.freezes = true,
 	.crash_safe = true,

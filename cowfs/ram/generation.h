@@ -11,6 +11,8 @@
 #ifndef COWFS_RAM_GENERATION_H
 #define COWFS_RAM_GENERATION_H
 
+#include <sys/types.h>
+
 #include "base/util.h"
 
 struct ram_store; /* the tmpfs: never attached to the tree, hard-limited, no swap, no huge pages */
@@ -23,6 +25,10 @@ struct ram_usage {
 int ram_store_open(struct ram_store **ret, uint64_t limit_bytes) MUST_CHECK;
 /* Changes the hard limit, at any time. -EINVAL: lower than the usage. */
 int ram_store_resize(struct ram_store *s, uint64_t limit_bytes) MUST_CHECK;
+/* The same for the first of ram_store_fds, in the broker. */
+int ram_store_resize_mount(int mnt_fd, uint64_t limit_bytes) MUST_CHECK;
+/* The user who alone has access to stores that are opened later, besides root. */
+void ram_store_owner(uid_t uid, gid_t gid);
 void ram_store_close(struct ram_store *s); /* NULL allowed; all generations freed before */
 /*
  * For a process that takes over: the store lives as long as one of its descriptors.

@@ -14,11 +14,13 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
+#include "base/broker.h"
 #include "base/layout.h"
 #include "base/parse.h"
 #include "ram/packer.h"
@@ -34,6 +36,9 @@ struct record {
 	struct ram_stack copy[2];
 };
 SHARED_BYTES(struct record, 1056);
+
+static uid_t owner_uid;
+static gid_t owner_gid;
 
 struct ram_store {
 	int mnt_fd, side_fd;
@@ -54,6 +59,20 @@ static int set_size(int fs_fd, uint64_t limit_bytes)
 	return set_string(fs_fd, "size", size);
 }
 
+static int set_number(int fs_fd, const char *key, unsigned n)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", n);
+	return set_string(fs_fd, key, text);
+}
+
+void ram_store_owner(uid_t uid, gid_t gid)
+{
+	owner_uid = uid;
+	owner_gid = gid;
+}
+
 /* limit_bytes 0: none */
 static int configure(int fs_fd, uint64_t limit_bytes, const char *inodes)
 {
@@ -61,7 +80,9 @@ static int configure(int fs_fd, uint64_t limit_bytes, const char *inodes)
 
 	if ((r = set_size(fs_fd, limit_bytes)) < 0 ||
 	    (r = set_string(fs_fd, "nr_inodes", inodes)) < 0 ||
-	    (r = set_string(fs_fd, "mode", "0700")) < 0)
+	    (r = set_string(fs_fd, "mode", "0700")) < 0 ||
+	    (r = set_number(fs_fd, "uid", owner_uid)) < 0 ||
+	    (r = set_number(fs_fd, "gid", owner_gid)) < 0)
 		return r;
 	/* Kernels without huge pages reject the first option, those before 6.4 the second. Then the
 	 * setting already has the wanted value, or is not available. */
@@ -94,8 +115,13 @@ int ram_store_open(struct ram_store **ret, uint64_t limit_bytes)
 	r = s->mnt_fd = new_mount(limit_bytes, STORE_INODES);
 	if (r >= 0)
 		r = s->side_fd = new_mount(0, SIDE_INODES);
-	if (r >= 0)
+	if (r >= 0) { /* a file of the owner's */
+		setfsgid(owner_gid);
+		setfsuid(owner_uid);
 		r = ram_store_share(s, RECORD, sizeof(*s->record), (void **)&s->record);
+		setfsuid(geteuid());
+		setfsgid(getegid());
+	}
 	if (r < 0) {
 		ram_store_close(s);
 		return r;
@@ -130,9 +156,9 @@ void ram_store_fds(const struct ram_store *s, int ret[RAM_STORE_FDS])
 	ret[1] = s->side_fd;
 }
 
-int ram_store_resize(struct ram_store *s, uint64_t limit_bytes)
+int ram_store_resize_mount(int mnt_fd, uint64_t limit_bytes)
 {
-	_cleanup_close_ int fs_fd = fspick(s->mnt_fd, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+	_cleanup_close_ int fs_fd = fspick(mnt_fd, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
 	int r;
 
 	if (fs_fd < 0)
@@ -141,6 +167,12 @@ int ram_store_resize(struct ram_store *s, uint64_t limit_bytes)
 	if (r < 0)
 		return r;
 	return fsconfig(fs_fd, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0 ? -errno : 0;
+}
+
+int ram_store_resize(struct ram_store *s, uint64_t limit_bytes)
+{
+	return broker_on() ? broker_call(BROKER_MAIN, BROKER_RESIZE, limit_bytes, 0)
+			   : ram_store_resize_mount(s->mnt_fd, limit_bytes);
 }
 
 void ram_store_close(struct ram_store *s)

@@ -22,7 +22,6 @@
 #define ROUNDS_MAX 1000 /* of one commit, because a writer may never stop */
 #define THAW_NS (10 * 1000000000ull)
 #define THAW_NAP_NS 50000000
-#define UNFROZEN_TIMES 3 /* consecutive commits by timer that could not freeze */
 
 /* Images that are no longer read, because reading them kills the reader process. */
 enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
@@ -124,25 +123,28 @@ static void on_publish(void *ctx, struct log_index *index)
 
 /* ---- parts of a commit ---- */
 
-int volume_seal(struct volume *v)
+int volume_seal(struct volume *v, int (*between)(void *ctx))
 {
 	int r;
 
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
-	r = view_seal(v->view);
+	if (v->instant.serving) {
+		r = view_seal_keeping(v->view, 0, between, v);
+	} else {
+		r = between ? between(v) : 0;
+		if (r == 0)
+			r = view_seal(v->view);
+	}
 	v->sealed = r == 0;
+	v->past_seal |= v->sealed;
 	return r;
 }
 
 static int seal(void *ctx)
 {
-	struct volume *v = ctx;
-	int r = volume_seal(v);
-
-	v->past_seal |= v->sealed;
-	return r;
+	return volume_seal(ctx, NULL);
 }
 
 static bool something_changed(void *ctx);
@@ -161,14 +163,19 @@ static bool others_synced(void *ctx)
 	return true;
 }
 
-/* All volumes are frozen when the first one is sealed. */
-static int seal_together(void *ctx)
+static int others_still(void *ctx)
 {
 	struct volume *v = ctx;
 	bool changed = something_changed(v);
 	int r = joint_frozen(v->joint, changed);
 
-	return r < 0 ? r : changed ? seal(v) : -ENODATA;
+	return r < 0 ? r : changed ? 0 : -ENODATA;
+}
+
+/* All volumes are frozen, or let no write through, when the first one is sealed. */
+static int seal_together(void *ctx)
+{
+	return volume_seal(ctx, others_still);
 }
 
 static int no_seal(void *ctx)
@@ -334,15 +341,6 @@ static bool may_be_needless(struct volume *v, enum commit_cause cause)
 	       !monitor_hurries(v->monitor);
 }
 
-/* If it cannot be frozen, should it be sealed without a freeze? Not for a commit by a user, because
- * a user can end whatever blocks the freeze. */
-static bool may_stay_thawed(struct volume *v, enum commit_cause cause)
-{
-	return cause == CAUSE_SHUTDOWN || cause == CAUSE_PRESSURE ||
-	       (cause == CAUSE_TIMER && v->thawed_times >= UNFROZEN_TIMES &&
-		now_ns() >= v->thawed_since_ns + v->unfrozen_ns);
-}
-
 static int probe_live(struct volume *v,
 		      int (*probe)(const struct blk_reader *r, struct fsinfo *ret),
 		      struct fsinfo *ret)
@@ -357,13 +355,10 @@ static int probe_live(struct volume *v,
 
 /* Is a seal without a freeze allowed? Such a seal equals a power cut, so the file system needs a
  * journal that makes power cuts harmless. */
-static bool bears_power_cut(struct volume *v)
+static bool bears_power_cut(const struct fsinfo *fs)
 {
-	struct fsinfo fs;
-
-	return probe_live(v, fsinfo_probe, &fs) == 0 &&
-	       ((fs.has_journal && !fs.external_journal && fs.needs_recovery) ||
-		fs_ops(fs.kind)->crash_safe);
+	return (fs->has_journal && !fs->external_journal && fs->needs_recovery) ||
+	       fs_ops(fs->kind)->crash_safe;
 }
 
 /* May all writes be withheld before the seal? Not for an ext file system whose commits rely on its
@@ -380,45 +375,38 @@ static bool is_stopped(void *ctx)
 	return monitor_stopped(((struct volume *)ctx)->monitor);
 }
 
-static void note_freeze(struct volume *v, int r, const struct quiesce_report *q)
-{
-	if (q->stopped)
-		return;
-	if (r == 0 && !q->unfrozen) {
-		v->thawed_since_ns = v->thawed_times = 0;
-	} else if (q->unfrozen || r == -EDEADLK || r == -EALREADY || r == -ETIMEDOUT) {
-		if (!v->thawed_times++)
-			v->thawed_since_ns = now_ns();
-	}
-}
-
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
 	/* fn: not for a dry run */
 	bool sealing = fn == seal || fn == seal_together;
 	struct fsinfo fs;
-	bool known = probe_live(v, fsinfo_probe_super, &fs) == 0;
-	bool stops = known && may_stop(v, &fs), unfrozen = sealing && bears_power_cut(v);
-	struct quiesce_target t = { .proc_dirfd = v->proc_dirfd,
-				    .dev = v->loop_rdev,
-				    .loop_fd = v->loop_fd,
-				    .type = v->fs.type,
-				    .fuse_dirfd = v->fuse_dirfd,
-				    .cure = v->cure,
-				    .unfrozen = unfrozen && !v->cure && may_stay_thawed(v, cause),
-				    .unfrozen_failed = unfrozen,
-				    .frozen = v->frozen,
-				    .call = v->call,
-				    .ctx = v->frozen_ctx,
-				    /* a view is taken without changes, too */
-				    .needed = fn == seal_together ? others_synced
-					      : (sealing || fn == no_seal) &&
-							      may_be_needless(v, cause)
-						      ? something_changed
-						      : NULL,
-				    .stopped = stops ? is_stopped : NULL,
-				    .no_sync = monitor_hurries(v->monitor) };
+	/* with its journal, or at least its superblock */
+	bool read = probe_live(v, fsinfo_probe, &fs) == 0;
+	bool known = read || probe_live(v, fsinfo_probe_super, &fs) == 0;
+	bool stops = known && may_stop(v, &fs), unfrozen = sealing && read && bears_power_cut(&fs);
+	struct quiesce_target t = {
+		.proc_dirfd = v->proc_dirfd,
+		.dev = v->loop_rdev,
+		.loop_fd = v->loop_fd,
+		.type = v->fs.type,
+		.fuse_dirfd = v->fuse_dirfd,
+		.cure = v->cure,
+		/* volumes that are to be of one moment all stand still */
+		.unfrozen = unfrozen && !v->cure && (fn == seal || cause == CAUSE_SHUTDOWN),
+		.unfrozen_failed = unfrozen,
+		.frozen = v->frozen,
+		.call = v->call,
+		.ctx = v->frozen_ctx,
+		/* a view is taken without changes, too */
+		.needed = fn == seal_together ? others_synced
+			  : (sealing || fn == no_seal) && may_be_needless(v, cause)
+				  ? something_changed
+				  : NULL,
+		.instant = read && fs.journal_super_bytes ? instant_watch : NULL,
+		.stopped = stops ? is_stopped : NULL,
+		.no_sync = monitor_hurries(v->monitor)
+	};
 	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
 
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
@@ -426,6 +414,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
+	instant_prepare(v, &fs, fn);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
 	/* what the process before had frozen is thawed beside the take-over */
 	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
@@ -435,7 +424,11 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		nanosleep(&nap, NULL);
 		r = quiesce_run(&t, fn, v, &res->quiesce);
 	}
-	note_freeze(v, r, &res->quiesce);
+	if (res->quiesce.instant) {
+		res->quiesce.frozen_ns = v->instant.held_ns;
+		if (r == 0 && v->sealed)
+			r = instant_settle(v);
+	}
 	if (res->quiesce.bounced)
 		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);
 	return r;
@@ -754,6 +747,8 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 				      .profile = v->profile,
 				      .stop = stop,
 				      .stop_ctx = v,
+				      .goes_on = stop == makes_way && cause != CAUSE_SHUTDOWN &&
+						 cause != CAUSE_DETACH,
 				      .progress = on_progress,
 				      .progress_ctx = v };
 	struct wear_ledger before;
@@ -1273,7 +1268,8 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 static bool leaves_no_trace(const struct volume *v)
 {
 	return log_newest(v->log)->seq == v->opened.newest.seq && !failed_may_return(v) &&
-	       !log_unconfirmed(v->log) && (v->discard_armed || !waiting_blks(v));
+	       !log_unconfirmed(v->log) &&
+	       (v->discard_armed || (!waiting_blks(v) && !log_guarded(v->log)));
 }
 
 /* With blocks only in the log, the file system at the home locations is a mixture. */
@@ -1438,6 +1434,12 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 			 "committed, but the metadata was not checked (%s): check the file system "
 			 "(e2fsck)",
 			 FSINFO_DIED);
+	if (r == 0 && res->report.old_form && !res->why[0])
+		snprintf(
+			res->why, sizeof(res->why),
+			"committed, but the log keeps its old form, in which the content of a file "
+			"may pass for a commit: it cannot be emptied. Save the files, then format "
+			"the card again");
 	tell_lost(v, r, res);
 	if (rq->job == JOB_DRY_RUN) {
 		monitor_stage(v->monitor, STAGE_IDLE);
@@ -1449,7 +1451,8 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 								 : "");
 		else
 			volume_alarm(v, "%s",
-				     (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread
+				     (res->quiesce.unfrozen && !res->quiesce.stopped) ||
+						     res->unread || res->report.old_form
 					     ? res->why
 					     : "");
 	}

@@ -49,6 +49,7 @@ static bool may_begin(struct volume *v)
 void idle_look(struct volume *v, uint64_t now)
 {
 	uint64_t calls = read_calls(v), committed_ns = v->committed_ns, live_blks;
+	bool guarded;
 
 	if (calls != v->reads.calls || !v->reads.since_ns) {
 		v->reads.calls = calls;
@@ -59,8 +60,9 @@ void idle_look(struct volume *v, uint64_t now)
 		return;
 	pthread_mutex_lock(&v->lock);
 	live_blks = v->live_blks;
+	guarded = v->guarded;
 	pthread_mutex_unlock(&v->lock);
-	if (live_blks)
+	if (live_blks || guarded)
 		volume_ask_checkpoint(v);
 }
 

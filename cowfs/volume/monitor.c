@@ -743,7 +743,7 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 	m->p.retry_ns = p->retry_ns ? p->retry_ns : PRESSURE_RETRY_NS;
 	m->bdi = BDI_LIMIT_CLOSED;
 	m->rate = THROTTLE_OPEN;
-	m->meminfo_fd = openat(v->proc_dirfd, "meminfo", O_RDONLY | O_CLOEXEC);
+	m->meminfo_fd = fcntl(v->meminfo_fd, F_DUPFD_CLOEXEC, 0);
 	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	pthread_mutex_init(&m->lock, NULL);
 	m->room_limits = m->p.plan.ring_blks.full;

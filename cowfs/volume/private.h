@@ -64,7 +64,17 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
-SHARED_BYTES(struct volume_kept, 5192);
+SHARED_BYTES(struct volume_kept, 5200);
+
+/* A seal at the instant at which the journal is empty (fs/quiesce.h). Commit thread, and while that
+ * waits for the driver the thread that serves the watched write. */
+struct instant {
+	struct view_watch watch;
+	int (*seal)(void *ctx);
+	bool serving; /* seal runs in the serving thread, while the write waits for its answer */
+	int result;
+	uint64_t held_ns; /* how long it waited */
+};
 
 struct volume {
 	/* fixed after volume_open */
@@ -90,8 +100,7 @@ struct volume {
 	uint64_t volume_blks, attached_s;
 	int loop_fd;
 	dev_t loop_rdev;
-	int proc_dirfd, fuse_dirfd;
-	uint64_t unfrozen_ns;
+	int proc_dirfd, fuse_dirfd, meminfo_fd;
 	bool always_checkpoint, idle_checkpoint;
 	struct {
 		bool compress;
@@ -132,6 +141,7 @@ struct volume {
 	uint8_t log_id[16];
 	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
+	bool guarded; /* log_guarded */
 	char alarm[400];
 
 	_Atomic bool discard_armed;
@@ -155,6 +165,7 @@ struct volume {
 	/* they are not, but the process that knew more has died: no block counts as free, and no single
 	 * files are committed before the next commit of everything */
 	bool diverged_lost;
+	struct instant instant;
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -164,9 +175,6 @@ struct volume {
 	struct view_counters counted; /* already in the ledger */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
-	/* since when freezing fails, and the number of attempts; 0: the last freeze succeeded */
-	uint64_t thawed_since_ns;
-	unsigned thawed_times;
 	bool cure;		      /* the next freeze may end whatever blocks it */
 	uint64_t committed_room_blks; /* volume_room_blks of the newest generation */
 	uint64_t differed; /* under pressure, see commit_options: several commits form one stream */
@@ -186,11 +194,17 @@ struct blk_reader volume_committed(struct volume *v);
 /* Is this a file system whose volume can be committed? -EOPNOTSUPP: no; why names the device and the reason. */
 int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
 		    size_t n) MUST_CHECK;
-/* Seals the view. A process that takes over must not take what is sealed for committed. */
-int volume_seal(struct volume *v);
+/* Seals the view. A process that takes over must not take what is sealed for committed. between(v), if
+ * not NULL, runs before: its error is returned, and nothing is sealed. */
+int volume_seal(struct volume *v, int (*between)(void *ctx));
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);
+/* instant.c: callback `instant` of quiesce.h, whose seal runs `seal`. */
+void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));
+int instant_watch(void *v, enum quiesce_watch watch);
+/* After such a seal: makes the sealed image what a freeze would have left. */
+int instant_settle(struct volume *v) MUST_CHECK;
 /* Copies the state of the log that the status shows. */
 void volume_publish_log(struct volume *v);
 

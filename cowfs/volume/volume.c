@@ -6,10 +6,13 @@
 #include "volume/volume.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 
 #include "base/clean.h"
@@ -18,31 +21,44 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "volume/private.h"
+#include "base/path.h"
 #include "commit/shrink.h"
 #include "fs/fs_ops.h"
 
-#define UNFROZEN_NS (300 * 1000000000ull)
 #define QUIET_NS (600 * 1000000000ull)
 #define RELIEVE_NS (2 * 1000000000ull)
 #define TAKE_OVER_TRIES 10
 
 /* ---- open ---- */
 
+static bool is_file(const char *path)
+{
+	char why[2 * PATH_MAX];
+	_cleanup_close_ int fd = path_open(path, O_PATH, why, sizeof(why));
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 static int open_device(struct card **ret, const char *path, uint32_t eb_bytes, char *why, size_t n)
 {
 	struct card_options opt = { .erase_block_bytes = eb_bytes };
 	int r = blockdev_open(ret, path, BLOCKDEV_EXCL, &opt);
+	char link[2 * PATH_MAX];
 
-	if (r == -ENOTBLK)
+	if (r == -ENOTBLK && is_file(path))
 		return msg_why(why, n, r,
 			       "%s is not a block device (an image file: losetup -f --show %s)",
 			       path, path);
+	if (r == -ENOTBLK)
+		return msg_why(why, n, r, "%s is not a block device", path);
 	if (r == -EBUSY)
 		return msg_why(why, n, r, "%s is mounted or in use", path);
 	if (r == -ENXIO)
 		return msg_why(why, n, r, "%s: no card in the reader", path);
 	if (r < 0)
-		return msg_why(why, n, r, "%s: %s", path, strerror(-r));
+		return msg_why(why, n, r, "%s: %s", path,
+			       path_strerror(path, r, link, sizeof(link)));
 	return 0;
 }
 
@@ -372,13 +388,17 @@ static int open_snapshots(struct volume *v, char *why, size_t n)
 
 static void keep_attach(struct volume *v, const struct monitor_params *mp);
 
-static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
+static uint64_t ram_limit(const struct volume_params *p)
 {
-	uint64_t memory = memory_bytes(), ram = p->ram_bytes ? p->ram_bytes : memory / 2;
-	struct monitor_params mp;
-	struct log_index *ix;
+	return p->ram_bytes ? p->ram_bytes : memory_bytes() / 2;
+}
+
+int volume_prepare(struct volume_prepared *ret, const struct volume_params *p, char *why, size_t n)
+{
+	uint64_t memory = memory_bytes(), ram = ram_limit(p);
 	int r;
 
+	*ret = (struct volume_prepared){ 0 };
 	if (memory && ram > memory)
 		return msg_why(why, n, -EINVAL,
 			       "the RAM limit of %s exceeds the memory of this machine (%s)",
@@ -386,16 +406,44 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	if (ram < PRESSURE_MIN_BYTES)
 		return msg_why(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
 			       FORMAT_SIZE(ram), FORMAT_SIZE(PRESSURE_MIN_BYTES));
-	r = open_device(&v->base, p->device, p->erase_block_bytes, why, n);
-	if (r < 0)
-		return r;
-	v->log_card = v->base;
-	if (p->log_device) {
-		v->log_card = NULL;
-		r = open_device(&v->log_card, p->log_device, p->erase_block_bytes, why, n);
-		if (r < 0)
-			return r;
+	r = open_device(&ret->base, p->device, p->erase_block_bytes, why, n);
+	if (r == 0)
+		blockdev_through_broker(ret->base, 0);
+	if (r == 0 && p->log_device) {
+		r = open_device(&ret->log, p->log_device, p->erase_block_bytes, why, n);
+		if (r == 0)
+			blockdev_through_broker(ret->log, 1);
 	}
+	if (r < 0)
+		goto fail;
+	r = ram_store_open(&ret->store, ram);
+	if (r == 0)
+		return 0;
+	r = msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
+fail:
+	volume_unprepare(ret);
+	return r;
+}
+
+void volume_unprepare(struct volume_prepared *p)
+{
+	ram_store_close(p->store);
+	card_close(p->log);
+	card_close(p->base);
+	*p = (struct volume_prepared){ 0 };
+}
+
+static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
+{
+	uint64_t ram = ram_limit(p);
+	struct monitor_params mp;
+	struct log_index *ix;
+	int r;
+
+	v->base = p->prepared->base;
+	v->log_card = p->prepared->log ? p->prepared->log : v->base;
+	v->store = p->prepared->store;
+	*p->prepared = (struct volume_prepared){ 0 };
 	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
 			 (v->log_card == v->base ||
 			  card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
@@ -403,9 +451,7 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	if (r < 0)
 		return r;
 	take_profile(v, p->profile);
-	r = ram_store_open(&v->store, ram);
-	if (r == 0)
-		r = ram_store_share(v->store, "volume", sizeof(*v->kept), (void **)&v->kept);
+	r = ram_store_share(v->store, "volume", sizeof(*v->kept), (void **)&v->kept);
 	if (r < 0)
 		return msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
 	ix = log_index_of(v->log);
@@ -495,7 +541,7 @@ void volume_keep_state(struct volume *v)
 
 static int take_card(struct card **ret, const struct volume_kept *k, unsigned i, const int *fd)
 {
-	return blockdev_take_over(ret, &k->card[i], fd);
+	return blockdev_take_over(ret, &k->card[i], fd, i);
 }
 
 /* The state that the process left in memory. */
@@ -668,13 +714,13 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	snprintf(v->log_device, sizeof(v->log_device), "%s", p->log_device ? p->log_device : "");
 	v->loop_fd = -1;
 	v->proc_dirfd = p->proc_dirfd;
+	v->meminfo_fd = p->meminfo_fd;
 	v->fuse_dirfd = p->fuse_dirfd;
 	v->always_checkpoint = p->always_checkpoint;
 	v->idle_checkpoint = p->idle_checkpoint;
 	v->relief.compress = p->compress;
 	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
-	v->unfrozen_ns = p->unfrozen_ns ? p->unfrozen_ns : UNFROZEN_NS;
 	v->frozen = p->frozen;
 	v->call = p->call;
 	v->frozen_ctx = p->frozen_ctx;
@@ -718,6 +764,10 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 		msg(MSG_NOTICE,
 		    "%s: the newest commit is incomplete (%s); the previous generation is used",
 		    v->name, v->opened.why);
+	if (fsinfo_is_frozen(&v->fs))
+		msg(MSG_NOTICE,
+		    "%s: each commit freezes the %s for a moment; a program can delay one by seconds",
+		    v->name, v->fs.type);
 	*ret = v;
 	return 0;
 }
@@ -944,6 +994,7 @@ void volume_publish_log(struct volume *v)
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	v->guarded = log_guarded(v->log);
 	v->super_trouble = log_super_trouble(v->log);
 	v->room_blks = log_room_blks(v->log);
 	v->capacity_blks = log_capacity_blks(v->log);

@@ -47,13 +47,15 @@ struct volume_params {
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */
 	const struct profile_choice *profile; /* NULL: none; copied */
-	int proc_dirfd;			      /* /proc */
-	int fuse_dirfd;			      /* the root of fusectl; -1: none */
-	/* how long freezing may fail before a timer's commit proceeds without a freeze; 0: 5 min */
-	uint64_t unfrozen_ns;
+	/* What volume_prepare made; the volume takes it over. Not with `kept`. */
+	struct volume_prepared *prepared;
+	/* With a broker (base/broker.h) these three are not used: */
+	int proc_dirfd;				/* /proc */
+	int fuse_dirfd;				/* the root of fusectl; -1: none */
 	int (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
+	int meminfo_fd; /* /proc/meminfo; stays the caller's */
 	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be
 	 * NULL. */
 	void (*changed)(void *ctx);
@@ -64,6 +66,18 @@ struct volume_params {
 	/* Its processes die again and again: writes fail, and commits are made by hand only. */
 	bool halted;
 };
+
+/*
+ * What needs privileges before anything is read from the card: device, log_device, erase_block_bytes and
+ * ram_bytes of *p. volume_open takes it over; volume_unprepare drops what it has not.
+ */
+struct volume_prepared {
+	struct card *base, *log; /* log NULL: on the base */
+	struct ram_store *store;
+};
+int volume_prepare(struct volume_prepared *ret, const struct volume_params *p, char *why,
+		   size_t n) MUST_CHECK;
+void volume_unprepare(struct volume_prepared *p);
 
 /* For a process that takes the volume over: the descriptors that it needs, which stay the volume's. -1:
  * none. */

@@ -247,11 +247,11 @@ noise_test() {
 
 # ---- a task that holds up the freeze ----
 
-@test "a task asleep in splice does not hang a commit, is named, and its data arrives" {
+@test "a task asleep in splice does not hang a commit that freezes, is named, and its data arrives" {
 	local pid
 	card_make ext4 64 112 -J size=4
 	cow format "$CARD"
-	attach
+	COWFS_NO_CHECKPOINT=1 with_shim attach
 	mount_volume
 	mkfifo "$T/fifo"
 	python3 - "$MNT/spliced" "$T/fifo" 3>&- <<-'PY' &

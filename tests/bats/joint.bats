@@ -34,8 +34,7 @@ volumes() {
 
 # slow NAME MS: of each write to its card
 slow() {
-	echo "slow $2" >"$T/eio.new"
-	mv "$T/eio.new" "$T/eio.$1"
+	eio_order "$T/eio.$1" "slow $2"
 }
 
 # All daemons die at once, and with them what RAM had.
@@ -50,7 +49,7 @@ cut_all() {
 		timeout 60 umount "$T/$name" || return
 		volume_gone "${DEVS[$name]}" || losetup -d "${DEVS[$name]}" || volume_gone "${DEVS[$name]}"
 		wait_for 20 volume_gone "${DEVS[$name]}"
-		rm -f "$T/eio.$name"
+		eio_order "$T/eio.$name"
 	done
 }
 
@@ -65,8 +64,7 @@ cut_in() {
 
 # fail_flush NAME SKIP: one FLUSH of its card, after so many
 fail_flush() {
-	echo "flush $2 1" >"$T/eio.new"
-	mv "$T/eio.new" "$T/eio.$1"
+	eio_order "$T/eio.$1" "flush $2 1"
 }
 
 down() {
@@ -96,7 +94,7 @@ down() {
 	wait_for 10 test -s "$T/c/n"
 	for i in 1 2 3 4; do
 		run -0 cow commit --all
-		[[ $output == *"3 volumes committed together, frozen for "*" ms" ]]
+		[[ $output == *"3 volumes committed together, held for "*" ms" ]]
 	done
 	touch "$T/stop"
 	wait "$BG"
@@ -114,13 +112,13 @@ down() {
 	volumes a b
 	echo x >"$T/a/f"
 	run -0 cow commit --all
-	[[ $output == "a: committed "*$'\n'"b: nothing to commit, generation "*$'\n'"2 volumes committed together, frozen for "* ]] ||
-		[[ $output == "a: committed "*$'\n'"b: committed "*$'\n'"2 volumes committed together, frozen for "* ]]
+	[[ $output == "a: committed "*$'\n'"b: nothing to commit, generation "*$'\n'"2 volumes committed together, held for "* ]] ||
+		[[ $output == "a: committed "*$'\n'"b: committed "*$'\n'"2 volumes committed together, held for "* ]]
 	echo y >"$T/a/f"
 	echo y >"$T/b/f"
 	run -0 --separate-stderr cow commit --all --json
 	jq -e '.ok and .schema == 1 and .frozen_seconds > 0 and ([.volumes[].name] | sort) == ["a", "b"] and
-		all(.volumes[]; .ok and .generation > 0 and .quiesce.frozen and .report.written_bytes > 0)' <<<"$output"
+		all(.volumes[]; .ok and .generation > 0 and .quiesce.instant and .report.written_bytes > 0)' <<<"$output"
 	run -0 cow commit --all --dry-run
 	[[ $output == *"a: a commit now would write"* || $output == *"a: nothing to commit"* ]]
 	echo z >"$T/a/f"
@@ -132,14 +130,13 @@ down() {
 	# the card of one of them fails: none has committed, and RAM has everything
 	echo z >"$T/a/f"
 	echo z >"$T/b/f"
-	echo "write 0 1000" >"$T/eio.new"
-	mv "$T/eio.new" "$T/eio.a"
+	eio_order "$T/eio.a" "write 0 1000"
 	run -1 cow commit --all
 	[[ $output == *"a: the card reports an error"* ]]
 	[[ $output != *committed" "* ]]
 	run -1 --separate-stderr cow commit --all --json
 	jq -e '(.ok | not) and any(.volumes[]; .code == "EIO") and any(.volumes[]; .code == "ECANCELED" and (.error | length > 0))' <<<"$output"
-	rm "$T/eio.a"
+	eio_order "$T/eio.a"
 	cut_all
 	up a b
 	[ "$(cat "$T/a/f")" = y ]
@@ -165,7 +162,7 @@ down() {
 	wait "$BG" || true
 	# timeout(1) ends, and its child is killed with it
 	wait_for 30 sh -c "'$COWFS_BUILD/cowctl' status --json a | grep -q '\"phase\":\"idle\"\\|\"progress\":null' || sleep 3"
-	rm "$T/eio.a"
+	eio_order "$T/eio.a"
 	cow commit --all
 	down
 }
@@ -208,7 +205,7 @@ down() {
 		sleep "0.$((i * 15 + 5))"
 		kill -9 "$(NAME=$who worker_pid)"
 		wait "$BG" || cat "$T/out"
-		rm "$T/eio.b"
+		eio_order "$T/eio.b"
 		[ "$(cat "$T/a/n" "$T/b/n")" = "$i"$'\n'"$i" ]
 		run -0 cow commit --all
 		[[ $output == *"2 volumes committed together"* ]]
@@ -221,8 +218,15 @@ down() {
 	done
 }
 
+# What a view of its card shows.
+seen() {
+	cow view "${CARDS[$1]}" "$MNT" >/dev/null || { echo "no view of $1"; return 1; }
+	cat "$MNT/n" || true # not in the first generation
+	umount "$MNT"
+}
+
 @test "joint: a volume whose commit another one decides, and that one is missing" {
-	local cut found=''
+	local cut theirs found=''
 	volumes a b
 	cow commit --all # the first one writes more
 	for ((cut = 1; cut < 16; cut++)); do
@@ -246,9 +250,44 @@ down() {
 	done
 	echo "cut $cut: $found"
 	[[ $found == *"is record "*" committed? the volume that knows is missing"*"recover --joint"* ]]
+	[ "$(seen a)" = "$(seen b)" ] # the other one is there, and says so
 	losetup -d "${CARDS[b]}"
 	wait_for 20 card_gone "${CARDS[b]}"
+	fails 1 'is record .* committed\? the volume that knows is missing: plug in its card.*recover --joint accept\|reject' view "${CARDS[a]}" "$MNT"
+	# files of users answer nothing, whatever is in them
+	mkdir "$T/theirs"
+	cp "$T/b.img" "$T/theirs/b.img"
+	chown nobody "$T/theirs/b.img"
+	loop_up "$T/theirs/b.img"
 	fails 1 'Plug in the card of that volume' recover "${CARDS[a]}"
+	loop_down "$LOOP"
+	chown root "$T/theirs/b.img"
+	chmod 666 "$T/theirs/b.img"
+	loop_up "$T/theirs/b.img"
+	fails 1 'Plug in the card of that volume' recover "${CARDS[a]}"
+	chmod 600 "$T/theirs/b.img"
+	chown nobody "$T/theirs"
+	fails 1 'Plug in the card of that volume' recover "${CARDS[a]}"
+	loop_down "$LOOP"
+	# one that another mount namespace calls by the name of a file of root
+	mkdir "$T/roots"
+	chmod 755 "$T" "$T/roots"
+	echo "a file of root" >"$T/roots/b.img"
+	cp "$T/b.img" "$T/public"
+	chmod 644 "$T/public"
+	background setpriv --reuid 65534 --regid 65534 --clear-groups unshare -Urm sh -c '
+		mount -t tmpfs none "$1/roots" && cp "$1/public" "$1/roots/b.img" && touch "$1/roots/ready" && exec sleep 100' sh "$T"
+	theirs=/proc/$BG/root$T/roots
+	wait_for 10 test -e "$theirs/ready"
+	LOOP=$(/usr/bin/python3 -c '
+import fcntl, os, sys
+n = fcntl.ioctl(os.open("/dev/loop-control", os.O_RDWR), 0x4C82)
+fcntl.ioctl(os.open(f"/dev/loop{n}", os.O_RDWR), 0x4C00, os.open(sys.argv[1], os.O_RDWR))
+print(f"/dev/loop{n}")' "$theirs/b.img")
+	[ "$(cat "/sys/block/${LOOP#/dev/}/loop/backing_file")" = "$T/roots/b.img" ]
+	fails 1 'Plug in the card of that volume' recover "${CARDS[a]}"
+	losetup -d "$LOOP"
+	kill "$BG"
 	fails 2 'accept or reject, not maybe' recover --joint maybe "${CARDS[a]}"
 	cp "$T/a.img" "$T/a2.img"
 	cow recover --joint reject "${CARDS[a]}"
@@ -292,7 +331,7 @@ down() {
 		echo "$skip" >"$T/b/n"
 		fail_flush b "$skip"
 		run cow commit --all
-		rm -f "$T/eio.b"
+		eio_order "$T/eio.b"
 		[[ $status == 0 || $output == *"b: the card reports an error"* ]]
 		[[ $output != *"b: the card"* || $output != *"a: committed"* ]] || counts=$((counts + 1))
 		# a commits alone, and the power goes in it
@@ -319,7 +358,7 @@ in_doubt() {
 		echo "$N" >"$T/b/n"
 		fail_flush b "$N"
 		run cow commit --all
-		rm -f "$T/eio.b"
+		eio_order "$T/eio.b"
 		[[ $output != *"a: not known whether it is committed"* ]] || break
 	done
 	echo "FLUSH $N fails: $output"
@@ -387,8 +426,7 @@ in_doubt() {
 	for i in a b c; do
 		echo y >"$T/$i/f"
 	done
-	echo "write 0 1000" >"$T/eio.new"
-	mv "$T/eio.new" "$T/eio.a"
+	eio_order "$T/eio.a" "write 0 1000"
 	run -1 cow shutdown
 	[[ $output == "cowfs: NOT committed together, but one after another: a: the card reports an error"* ]]
 	[[ $output == *"cowfs: a: NOT COMMITTED: "*"cowfs: b: everything is on the card"*"cowfs: c: everything is on the card"* ]]
@@ -396,9 +434,10 @@ in_doubt() {
 	echo z >"$T/b/f"
 	run -1 cow shutdown
 	[[ $output == "cowfs: 2 volumes committed together"*"a: NOT COMMITTED"* ]]
-	rm "$T/eio.a"
 	# no time: one after another
+	slow a 200
 	run cow shutdown --within 100ms
+	eio_order "$T/eio.a"
 	[[ $output == *"NOT committed together, but one after another: it would take too long"* || $output == *"out of time"* ]]
 	cow commit --all
 	# one that hangs is not waited for
@@ -409,7 +448,7 @@ in_doubt() {
 	run cow shutdown --within 14s
 	echo "$output"
 	[[ $output == "cowfs: NOT committed together, but one after another: a: no answer"*"b: everything"*"c: everything"*"out of time"* ]]
-	rm "$T/eio.a"
+	eio_order "$T/eio.a"
 	cow commit --all
 	down
 }

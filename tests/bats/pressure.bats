@@ -68,7 +68,7 @@ card_holds() {
 @test "ext4: four times the limit as new files, at the speed of the card" {
 	local t0 t1 linear speed sum i
 	card_make none 0 64
-	echo card 1 20 >"$T/eio"
+	eio card 1 20
 	t0=$(now_ms)
 	# not dd, which writes in a way that the shim does not see
 	with_shim python3 -c 'import mmap, os, sys

@@ -7,7 +7,11 @@
  * 		a FUSE mount of nobody's on DIR, as fusermount3 -o fsname=FSNAME makes it (with DIR on
  * 		the device of a volume). With UID it is that user's, and everybody may use it. It answers.
  * 		Runs until it is unmounted. Stopped (SIGSTOP) it answers nothing, whatever is asked.
+ * 	fusehang lie DIR TARGET
+ * 		the same, of nobody's, for everybody, and it says that all in it is root's: "page", and
+ * 		"link", which leads to TARGET.
  * 	fusehang hold TARGET write|writev|write32|uring|core|sendfile|read|getdents|race [SECONDS]
+ * 	fusehang hold TARGET setxattr|removexattr|overlay|setversion [SECONDS]
  * 	fusehang hold TARGET threads|remap|beside|waiter [FILE]
  * 		in a user namespace of its own: a call on TARGET whose other side is a file on a FUSE
  * 		mount that does not answer reads, for SECONDS (default: ever). HOW race: writes that go on,
@@ -15,7 +19,8 @@
  * 		files (TARGET.N), in a process with as many mappings as one may have. remap: a write whose
  * 		source is something else as soon as it hangs. beside: a write from a page of FILE, on a FUSE
  * 		mount of somebody else, and one of its own. waiter: nothing hangs, a thread waits for
- * 		completions of io_uring until it is killed. Ends when the call ends,
+ * 		completions of io_uring until it is killed. overlay: copies a file up from FUSE to
+ * 		TARGET.upper. Ends when the call ends,
  * 		with status 0 if it failed. Leaves a folder below TMPDIR behind.
  *
  * Prints "ready" when it is so far; hold with the number of its FUSE connection.
@@ -28,6 +33,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -38,8 +44,10 @@
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 #include <fuse_lowlevel.h>
+#include <linux/fs.h>
 #include <linux/io_uring.h>
 
 #include "base/io.h"
@@ -47,6 +55,8 @@
 #define NOBODY 65534
 #define PAGE_INO 2
 #define PAGE_NAME "page"
+#define LINK_INO 3
+#define LINK_NAME "link"
 #define PAGE_BYTES (256 << 20)
 #define STRIDE_BYTES (1 << 20) /* beyond what the kernel reads ahead */
 #define SLOW_MS 200
@@ -59,6 +69,7 @@
 
 static fuse_req_t held; /* the read that waits */
 static bool answers;	/* none waits */
+static const char *lie; /* where the link leads; NULL: there is none */
 /* when the prober's write began that is under way; 0: none. NULL: no race */
 static _Atomic uint64_t *probe_ns;
 
@@ -72,12 +83,16 @@ static void die(const char *what)
 
 static bool fill_attr(fuse_ino_t ino, struct stat *ret)
 {
-	*ret = (struct stat){
-		.st_ino = ino, .st_nlink = 1, .st_uid = getuid(), .st_gid = getgid()
-	};
-	ret->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0644;
-	ret->st_size = ino == FUSE_ROOT_ID ? 0 : PAGE_BYTES;
-	return ino == FUSE_ROOT_ID || ino == PAGE_INO;
+	*ret = (struct stat){ .st_ino = ino,
+			      .st_nlink = 1,
+			      .st_uid = lie ? 0 : getuid(),
+			      .st_gid = lie ? 0 : getgid() };
+	ret->st_mode = ino == FUSE_ROOT_ID ? S_IFDIR | 0755
+		       : ino == LINK_INO   ? S_IFLNK | 0777
+		       : lie		   ? S_IFREG | 0600
+					   : S_IFREG | 0644;
+	ret->st_size = ino == FUSE_ROOT_ID ? 0 : ino == LINK_INO ? (off_t)strlen(lie) : PAGE_BYTES;
+	return ino == FUSE_ROOT_ID || ino == PAGE_INO || (lie && ino == LINK_INO);
 }
 
 static void op_init(void *ctx, struct fuse_conn_info *conn)
@@ -92,7 +107,10 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 				      .attr_timeout = FOREVER_S,
 				      .entry_timeout = FOREVER_S };
 
-	if (parent == FUSE_ROOT_ID && !strcmp(name, PAGE_NAME) && fill_attr(PAGE_INO, &e.attr))
+	if (lie && !strcmp(name, LINK_NAME))
+		e.ino = LINK_INO;
+	if (parent == FUSE_ROOT_ID && (e.ino == LINK_INO || !strcmp(name, PAGE_NAME)) &&
+	    fill_attr(e.ino, &e.attr))
 		fuse_reply_entry(req, &e);
 	else
 		fuse_reply_err(req, ENOENT);
@@ -107,6 +125,21 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		fuse_reply_attr(req, &st, FOREVER_S);
 	else
 		fuse_reply_err(req, ENOENT);
+}
+
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
+		       struct fuse_file_info *fi)
+{
+	(void)attr, (void)to_set;
+	op_getattr(req, ino, fi);
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	if (lie && ino == LINK_INO)
+		fuse_reply_readlink(req, lie);
+	else
+		fuse_reply_err(req, EINVAL);
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -139,6 +172,8 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 static const struct fuse_lowlevel_ops ops = { .init = op_init,
 					      .lookup = op_lookup,
 					      .getattr = op_getattr,
+					      .setattr = op_setattr,
+					      .readlink = op_readlink,
 					      .open = op_open,
 					      .read = op_read };
 
@@ -358,6 +393,19 @@ static long wait_for_completions(void)
 	return pause();
 }
 
+static long copy_up(const char *target)
+{
+	char upper[128], work[128], opts[320];
+
+	snprintf(upper, sizeof(upper), "%s.upper", target);
+	snprintf(work, sizeof(work), "%s.work", target);
+	snprintf(opts, sizeof(opts), "lowerdir=mnt,upperdir=%s,workdir=%s,userxattr", upper, work);
+	if (mkdir(upper, 0777) < 0 || mkdir(work, 0777) < 0 ||
+	    mount("overlay", "merged", "overlay", 0, opts) < 0)
+		die("overlay");
+	return open("merged/" PAGE_NAME, O_WRONLY);
+}
+
 static long call(const char *how, int target_fd, int page_fd, void *page)
 {
 	const struct iovec iov = { .iov_base = page, .iov_len = 4096 };
@@ -376,6 +424,12 @@ static long call(const char *how, int target_fd, int page_fd, void *page)
 		return sendfile(target_fd, page_fd, NULL, 4096);
 	if (!strcmp(how, "read"))
 		return read(target_fd, page, 4096);
+	if (!strcmp(how, "setxattr"))
+		return fsetxattr(target_fd, "user.x", page, 4096, 0);
+	if (!strcmp(how, "removexattr"))
+		return fremovexattr(target_fd, page);
+	if (!strcmp(how, "setversion"))
+		return ioctl(target_fd, FS_IOC_SETVERSION, page);
 	if (!strcmp(how, "getdents"))
 		return syscall(SYS_getdents64, target_fd, page, 4096);
 	return write(target_fd, page, 4096);
@@ -390,7 +444,7 @@ static void make_dir(char *dir)
 		die(dir);
 	umask(0);
 	if (mknod("fuse", S_IFCHR | 0666, st.st_rdev) < 0 || mkdir("mnt", 0777) < 0 ||
-	    chmod(dir, 0755) < 0)
+	    mkdir("merged", 0777) < 0 || chmod(dir, 0755) < 0)
 		die(dir);
 }
 
@@ -434,7 +488,7 @@ static int hold(const char *target, const char *how, const char *arg)
 {
 	const char *tmp = getenv("TMPDIR");
 	char dir[256];
-	bool reads = !strcmp(how, "read") || !strcmp(how, "getdents");
+	bool reads = !strcmp(how, "read") || !strcmp(how, "getdents") || !strcmp(how, "setversion");
 	int target_fd, page_fd, fuse_fd;
 	pid_t server;
 	void *page;
@@ -475,6 +529,8 @@ static int hold(const char *target, const char *how, const char *arg)
 		r = race(target_fd, page);
 	else if (!strcmp(how, "threads"))
 		r = write_all(target, page_fd, page);
+	else if (!strcmp(how, "overlay"))
+		r = copy_up(target);
 	else if (!strcmp(how, "beside"))
 		r = write_beside(target_fd, page_fd, arg);
 	else
@@ -491,9 +547,12 @@ int main(int argc, char **argv)
 
 	if (argc >= 4 && !strcmp(argv[1], "hold"))
 		return hold(argv[2], argv[3], argc > 4 ? argv[4] : "0");
-	if ((argc != 4 && argc != 5) || strcmp(argv[1], "mount")) {
+	if (argc == 4 && !strcmp(argv[1], "lie"))
+		lie = argv[3];
+	if ((argc != 4 && argc != 5) || (!lie && strcmp(argv[1], "mount"))) {
 		fprintf(stderr,
-			"usage: fusehang mount DIR FSNAME [UID] | hold TARGET HOW [SECONDS|FILE]\n");
+			"usage: fusehang mount DIR FSNAME [UID] | lie DIR TARGET | hold TARGET HOW "
+			"[SECONDS|FILE]\n");
 		return 2;
 	}
 	fuse_fd = open("/dev/fuse", O_RDWR);
@@ -501,7 +560,8 @@ int main(int argc, char **argv)
 		die("/dev/fuse");
 	if (argc == 5)
 		id = (unsigned)atoi(argv[4]);
-	mount_fuse(fuse_fd, argv[3], argv[2], id, argc == 5 ? ",allow_other" : "");
+	mount_fuse(fuse_fd, lie ? "lie" : argv[3], argv[2], id,
+		   lie || argc == 5 ? ",allow_other" : "");
 	become(id);
 	answers = true;
 	puts("ready");

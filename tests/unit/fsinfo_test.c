@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/fsinfo.h"
 #include "fsmade.h"
@@ -434,18 +435,22 @@ static void test_thaw(void **state)
 		uint64_t committed, now;
 		bool same;
 	} cases[] = {
-		{ 0x30, 4, 1, 2, true },	/* s_wtime */
-		{ 0x178, 8, 1, 2, true },	/* s_kbytes_written */
-		{ 0x3fc, 4, 1, 2, true },	/* s_checksum */
-		{ 0x60, 4, 0x42, 0x46, true },	/* needs recovery */
-		{ 0x60, 4, 0x46, 0x42, false }, /* the other way round */
-		{ 0x60, 4, 0x42, 0xc2, false }, /* another feature */
-		{ 0x3a, 2, 1, 0, true },	/* no longer clean */
-		{ 0x3a, 2, 0, 1, false },	/* clean now */
-		{ 0x3a, 2, 1, 3, false },	/* errors */
-		{ 0x78, 4, 'a', 'b', false },	/* label */
-		{ 0x34, 2, 1, 2, false },	/* s_mnt_count */
-		{ 0xe8, 4, 0, 11, false },	/* s_last_orphan */
+		{ 0x30, 4, 1, 2, true },	  /* s_wtime */
+		{ 0x178, 8, 1, 2, true },	  /* s_kbytes_written */
+		{ 0x3fc, 4, 1, 2, true },	  /* s_checksum */
+		{ 0x60, 4, 0x42, 0x46, true },	  /* needs recovery */
+		{ 0x60, 4, 0x46, 0x42, false },	  /* the other way round */
+		{ 0x60, 4, 0x42, 0xc2, false },	  /* another feature */
+		{ 0x3a, 2, 1, 0, true },	  /* no longer clean */
+		{ 0x3a, 2, 0, 1, false },	  /* clean now */
+		{ 0x3a, 2, 1, 3, false },	  /* errors */
+		{ 0x0c, 4, 9, 8, true },	  /* s_free_blocks_count, of fsinfo_settle */
+		{ 0x10, 4, 9, 8, true },	  /* s_free_inodes_count */
+		{ 0x64, 4, 0x1, 0x10001, true },  /* orphan_present */
+		{ 0x64, 4, 0x1, 0x20001, false }, /* another feature */
+		{ 0x78, 4, 'a', 'b', false },	  /* label */
+		{ 0x34, 2, 1, 2, false },	  /* s_mnt_count */
+		{ 0xe8, 4, 0, 11, false },	  /* s_last_orphan */
 	};
 	const struct fsinfo ext = { .kind = FS_EXT }, other = { .kind = FS_XFS };
 	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
@@ -461,6 +466,70 @@ static void test_thaw(void **state)
 	}
 	memcpy(b, a, sizeof(b));
 	assert_true(fsinfo_same_but_thaw(&other, a, b));
+}
+
+static int read_file(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	ssize_t n = pread(*(int *)ctx, buf, blk_to_bytes(blks), (off_t)blk_to_bytes(blk));
+
+	return n == (ssize_t)blk_to_bytes(blks) ? 0 : -EIO;
+}
+
+/* What a mounted file system has in its superblock becomes what mke2fs wrote there. */
+static void test_settle(void **state)
+{
+	static const char *const options[] = {
+		"-b 4096",	  "-b 1024", "-O ^metadata_csum,^64bit", "-O bigalloc -C 16384",
+		"-O orphan_file",
+	};
+	char image[] = "/tmp/cowfs-settle.XXXXXX", command[200];
+	_cleanup_close_ int fd = mkostemp(image, O_CLOEXEC);
+	_cleanup_free_ uint8_t *was = io_alloc(COW_BLK_BYTES), *unit = io_alloc(COW_BLK_BYTES);
+	const struct blk_reader r = { .read = read_file,
+				      .ctx = &fd,
+				      .volume_blks = 64 * MIB / COW_BLK_BYTES };
+	uint8_t other[COW_BLK_BYTES];
+	struct fsinfo f;
+
+	(void)state;
+	assert_true(fd >= 0 && was && unit && ftruncate(fd, 64 * MIB) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
+		snprintf(command, sizeof(command),
+			 "PATH=$PATH:/sbin:/usr/sbin mke2fs -q -F -t ext4 %s %s 60M", options[i],
+			 image);
+		assert_int_equal(system(command), 0);
+		assert_int_equal(r.read(r.ctx, 0, 1, was), 0);
+		memcpy(other, was, sizeof(other));
+		other[1024 + 0x60] |= 4;				    /* needs recovery */
+		other[1024 + 0x66] |= strstr(options[i], "orphan") ? 1 : 0; /* orphan_present */
+		put(other + 1024 + 0x0c, 77, 4);
+		put(other + 1024 + 0x10, 78, 4);
+		/* the reader checks the checksum, which the kernel has computed of this superblock */
+		if (!strstr(options[i], "^metadata_csum"))
+			put(other + 1024 + 0x3fc, (uint32_t)~crc32c(0, other + 1024, 0x3fc), 4);
+		assert_int_equal(pwrite(fd, other, sizeof(other), 0), sizeof(other));
+		assert_int_equal(fsinfo_settle(&r, FS_EXT, unit), 0);
+		assert_memory_equal(unit, was, COW_BLK_BYTES);
+		/* its journal is where the probe says, and empty */
+		assert_int_equal(fsinfo_probe(&r, &f), 0);
+		assert_true(f.journal_super_bytes);
+		assert_int_equal(
+			pread(fd, other, FSINFO_JOURNAL_SUPER_BYTES, (off_t)f.journal_super_bytes),
+			FSINFO_JOURNAL_SUPER_BYTES);
+		assert_true(fsinfo_journal_empty(other));
+		other[31] = 1; /* s_start */
+		assert_false(fsinfo_journal_empty(other));
+	}
+	/* not where programs could write it: inode 11 has a name */
+	snprintf(command, sizeof(command),
+		 "export PATH=$PATH:/sbin:/usr/sbin; debugfs -w -R 'copy_inode <8> <11>' %s && "
+		 "debugfs -w -R 'ssv journal_inum 11' %s",
+		 image, image);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(fsinfo_probe(&r, &f), 0);
+	assert_true(f.has_journal && f.journal_bytes && !f.journal_super_bytes);
+	assert_int_equal(fsinfo_settle(&r, FS_XFS, unit), -EOPNOTSUPP);
+	unlink(image);
 }
 
 /* Of the fields of nilfs2, a commit may leave out only those that each thaw writes. */
@@ -514,6 +583,7 @@ int main(void)
 		cmocka_unit_test(test_one_field_wrong),
 		cmocka_unit_test(test_read_errors),
 		cmocka_unit_test(test_thaw),
+		cmocka_unit_test(test_settle),
 		cmocka_unit_test(test_thaw_nilfs2),
 	};
 

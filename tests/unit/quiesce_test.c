@@ -580,6 +580,147 @@ static void erofs_write(void)
 }
 
 /* A sync is enough if no program can write; otherwise a file system without freeze is refused. */
+/* ---- the instant at which the journal is empty ---- */
+
+struct watcher {
+	struct probe p; /* first: the ctx of the seal */
+	unsigned begun, ended;
+	int result; /* what QUIESCE_END says */
+	bool needs_recovery;
+};
+
+static int watch(void *ctx, enum quiesce_watch what)
+{
+	struct watcher *w = ctx;
+
+	w->begun += what == QUIESCE_BEGIN;
+	w->ended += what == QUIESCE_END;
+	return what == QUIESCE_BEGIN ? 0 : w->result;
+}
+
+static void test_instant(void **state)
+{
+	struct watcher w = { .result = 0 };
+	struct quiesce_target t = target(&w.p);
+	struct quiesce_report rep;
+	unsigned fds = count_fds();
+
+	(void)state;
+	t.instant = watch;
+	write_file("dirty", 4 * MIB);
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_true(rep.mounted && rep.instant && !rep.frozen && !rep.unfrozen);
+	assert_true(w.begun == 1 && w.ended == 1 && w.p.calls == 0);
+	assert_string_equal(w.p.told, "");
+	/* its error is the result */
+	w.result = -ENODATA;
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), -ENODATA);
+	assert_int_equal(count_fds(), fds);
+}
+
+/* Nobody sees the write: a time stamp changes, and it is tried again, not for ever. Then it is frozen. */
+static void test_no_instant(void **state)
+{
+	struct watcher w = { .result = -EAGAIN };
+	struct quiesce_target t = target(&w.p);
+	struct quiesce_report rep;
+	struct stat before, after;
+
+	(void)state;
+	t.instant = watch;
+	assert_int_equal(stat(s.mnt, &before), 0);
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_int_equal(stat(s.mnt, &after), 0);
+	assert_true(w.begun == 3 && w.ended == 3);
+	assert_true(rep.frozen && !rep.instant && w.p.calls == 1 && !is_frozen());
+	assert_true(before.st_ctim.tv_sec != after.st_ctim.tv_sec ||
+		    before.st_ctim.tv_nsec != after.st_ctim.tv_nsec);
+	assert_true(before.st_mtim.tv_sec == after.st_mtim.tv_sec &&
+		    before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+}
+
+static int set_flags(int fd, unsigned flags)
+{
+	return ioctl(fd, FS_IOC_SETFLAGS, &flags) < 0 ? -errno : 0;
+}
+
+/* Nothing changes the time stamp of an immutable root: it is frozen. */
+static void test_instant_immutable(void **state)
+{
+	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct watcher w = { .result = -EAGAIN };
+	struct quiesce_target t = target(&w.p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.instant = watch;
+	assert_int_equal(set_flags(fd, FS_IMMUTABLE_FL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_true(rep.frozen && !rep.instant && w.p.calls == 1 && !is_frozen());
+	assert_int_equal(set_flags(fd, 0), 0);
+}
+
+/* However often it is tried: each try ends soon, and says so. */
+static void test_instant_frozen_by_others(void **state)
+{
+	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct watcher w = { .result = -EAGAIN };
+	struct quiesce_target t = target(&w.p);
+	struct quiesce_report rep;
+	uint64_t begin_ns;
+
+	(void)state;
+	t.instant = watch;
+	t.unfrozen = true;
+	assert_int_equal(ioctl(fd, FIFREEZE, 0), 0);
+	begin_ns = now_ns();
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), -EBUSY);
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), -EBUSY);
+	assert_true(now_ns() - begin_ns < 15000000000ull);
+	assert_true(w.p.calls == 0 && is_frozen());
+	assert_int_equal(ioctl(fd, FITHAW, 0), 0);
+	w.result = 0;
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_true(rep.instant);
+}
+
+static int failing_checkpoint(void *ctx, enum quiesce_call call, int fd, int disk_fd)
+{
+	(void)ctx;
+	return call == QUIESCE_CHECKPOINT ? -EIO : quiesce_call(call, fd, disk_fd);
+}
+
+/* The write that was seen came from a journal that gives up: the seal does not count. */
+static void test_instant_of_failure(void **state)
+{
+	struct watcher w = { .result = 0 };
+	struct quiesce_target t = target(&w.p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.instant = watch;
+	t.call = failing_checkpoint;
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), -EIO);
+	assert_true(rep.instant && rep.failed && w.p.calls == 0);
+}
+
+/* Without a journal the driver has no such call: it is frozen. */
+static void test_instant_without_journal(void **state)
+{
+	struct watcher w = { .result = -EAGAIN };
+	struct quiesce_target t;
+	struct quiesce_report rep;
+
+	(void)state;
+	assert_true(scratch_new(&s, "mkfs.ext4 -q -F -O ^has_journal", EXT4_BYTES));
+	assert_int_equal(scratch_mount(&s, "ext4", 0), 0);
+	t = target(&w.p);
+	t.instant = watch;
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_true(rep.frozen && !rep.instant && w.p.calls == 1 && w.begun == 1 && w.ended == 1);
+	scratch_free(&s);
+}
+
 static void test_no_freeze(void **state)
 {
 	struct probe p = { 0 };
@@ -672,6 +813,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bounce, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_giveup, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_stopped, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_instant, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_no_instant, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_instant_immutable, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_instant_frozen_by_others, setup_ext4,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_instant_of_failure, setup_ext4, teardown),
+		cmocka_unit_test(test_instant_without_journal),
 		cmocka_unit_test(test_no_freeze),
 		cmocka_unit_test(test_vfat),
 		cmocka_unit_test(test_btrfs),

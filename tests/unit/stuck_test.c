@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -420,6 +421,53 @@ static void test_look(void **state)
 	fake_finish(&f);
 }
 
+/* What holds the write count on older kernels only. */
+static void test_look_old_kernel(void **state)
+{
+	static const struct {
+		long number;
+		const char *wchan, *stack;
+		bool stuck, fuse;
+	} cases[] = {
+		{ SYS_setxattr, "folio_wait_bit_common", FAULT, true, true },
+		{ SYS_fremovexattr, "request_wait_answer", REQUEST, true, true },
+		{ SYS_lsetxattr, "rwsem_down_write", "[<0>] rwsem_down_write+0x1/0x2\n", false,
+		  false },
+		{ SYS_openat, "request_wait_answer",
+		  "[<0>] request_wait_answer+0x1/0x2\n[<0>] ovl_copy_up_one+0x1/0x2\n", true,
+		  true },
+		{ SYS_truncate, "folio_wait_bit_common",
+		  "[<0>] folio_wait_bit_common+0x1/0x2\n[<0>] ovl_copy_up_flags+0x1/0x2\n", true,
+		  false },
+		{ SYS_openat, "request_wait_answer", "[<0>] request_wait_answer+0x1/0x2\n", false,
+		  false },
+		/* for the upper file system, not for FUSE */
+		{ SYS_openat, "jbd2_log_wait_commit", "[<0>] ovl_copy_up_one+0x1/0x2\n", false,
+		  false },
+	};
+	char call[96];
+	struct fake f;
+
+	(void)state;
+	fake_begin(&f);
+	for (size_t i = 0; i < ARRAY_SIZE(cases) * 2; i++) {
+		size_t nr = i / 2;
+		bool old = i % 2;
+
+		snprintf(call, sizeof(call), "%ld 0x3 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f00",
+			 cases[nr].number);
+		fake_task(&f, 99999999, call, cases[nr].wchan, cases[nr].stack, MAP(10001, 4d));
+		/* Linux calls itself 2.6 */
+		assert_true(personality(old ? UNAME26 : 0) >= 0);
+		assert_int_equal(stuck_look(&f.st, 60000000000), 0);
+		assert_true(personality(0) >= 0);
+		if (f.st.n != (old && cases[nr].stuck) ||
+		    (f.st.n && f.st.task[0].fuse != cases[nr].fuse))
+			fail_msg("case %zu, old %d", nr, old);
+	}
+	fake_finish(&f);
+}
+
 static void look_until_long(struct fake *f, size_t n)
 {
 	do {
@@ -664,6 +712,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bounce_in_vain, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_look_left_behind, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_look, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_look_old_kernel, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_cure, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_cure_kills, setup_ext4, teardown),
 		cmocka_unit_test_setup_teardown(test_many_stuck, setup_ext4, teardown),

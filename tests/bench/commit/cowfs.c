@@ -253,6 +253,7 @@ static void checkpoint(struct run *w, bool sealed, uint32_t flags, enum commit_c
 	struct commit_options opt = { .cause = cause,
 				      .record_flags = flags,
 				      .content = sealed ? &ram : NULL,
+				      .goes_on = sealed && !(flags & RECORD_CLEAN),
 				      .profile = plan_by(w) };
 	struct blk_reader r = { .read = sealed ? read_sealed : read_committed,
 				.ctx = w,

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A seal at the instant at which the journal of the file system is empty.
+ *
+ * 	checkpoint call -> the driver writes everything home, then "the journal is empty"
+ * 	-> that write arrives here and is not answered -> seal -> answer -> the call ends
+ *
+ * Until the answer the driver begins no transaction, so the sealed bitmaps are those of the live file
+ * system, as in a freeze. Unlike a freeze, the call writes no superblock: its copy in the sealed image
+ * still asks for recovery, and has old numbers of free blocks. Only the sealed copy is changed. The
+ * live file system must keep its own: a mount throws away the journal of a superblock that does not
+ * ask for recovery.
+ */
+#include <errno.h>
+
+#include "base/io.h"
+#include "volume/private.h"
+
+#define SUPER_BLK 0 /* of the file systems that have such a call */
+
+static void seen(void *ctx)
+{
+	struct volume *v = ctx;
+	uint64_t begin_ns = now_ns();
+
+	v->instant.serving = true;
+	v->instant.result = v->instant.seal(v);
+	v->instant.serving = false;
+	v->instant.held_ns = now_ns() - begin_ns;
+}
+
+void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx))
+{
+	v->instant = (struct instant){ .seal = seal,
+				       .watch = { .off_bytes = live->journal_super_bytes,
+						  .len_bytes = FSINFO_JOURNAL_SUPER_BYTES,
+						  .is = fsinfo_journal_empty,
+						  .seen = seen,
+						  .ctx = v } };
+}
+
+int instant_watch(void *ctx, enum quiesce_watch watch)
+{
+	struct volume *v = ctx;
+
+	if (watch == QUIESCE_BEGIN) {
+		v->instant.result = -EAGAIN;
+		view_watch(v->view, &v->instant.watch);
+		return 0;
+	}
+	view_unwatch(v->view);
+	return v->instant.result;
+}
+
+static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return view_read_sealed(ctx, blk, blks, buf);
+}
+
+int instant_settle(struct volume *v)
+{
+	_cleanup_free_ uint8_t *unit = io_alloc(COW_BLK_BYTES);
+	const struct blk_reader sealed = { .read = read_sealed,
+					   .ctx = v->view,
+					   .volume_blks = v->volume_blks };
+	int r = unit ? fsinfo_settle(&sealed, v->fs.kind, unit) : -ENOMEM;
+
+	/* damage and a reader that died are found again, and reported, when the image is classified */
+	if (r == -EUCLEAN || r == -EOPNOTSUPP || r == -EOWNERDEAD)
+		return 0;
+	return r == 0 ? view_patch_sealed(v->view, SUPER_BLK, unit) : r;
+}

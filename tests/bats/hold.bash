@@ -1,0 +1,68 @@
+# shellcheck shell=bash disable=SC2034,SC2046,SC2154 # variables of lib.bash and of the tests
+# SPDX-License-Identifier: MIT
+#
+# Behind lib: an ordinary user (nobody) who wants to hold up what needs the volume's file system.
+
+hold_setup() {
+	cow_setup || return
+	export TMPDIR=$T
+	mkdir "$T/fusectl" # shared by all tests of this machine: only what CONNS names is touched
+	mount -t fusectl none "$T/fusectl"
+}
+
+# A task that sleeps in FUSE dies only when its connection is aborted.
+hold_teardown() {
+	local conn
+	[ ! -e "${T-}/conns" ] || while read -r conn; do
+		echo 1 2>/dev/null >"$T/fusectl/$conn/abort" || true
+	done <"$T/conns"
+	cow_teardown
+}
+
+asleep() { [[ $(cat "/proc/$1/stat") == *") "[SD]" "* ]] && grep -qv running "/proc/$1/syscall"; }
+
+# nobody hangs in a call on file $1 of the volume: hold FILE HOW [ARGUMENT]
+hold() {
+	background "$COWFS_BUILD/tests/fusehang" hold "$@" >"$T/hold"
+	HELD=$BG
+	wait_for 10 grep -q ready "$T/hold"
+	awk '{ print $2 }' "$T/hold" >>"$T/conns"
+	wait_for 5 asleep "$HELD"
+	sleep 0.2
+	[ "$(stat -c %u "/proc/$HELD")" = 65534 ]
+}
+
+let_go() {
+	local conn
+	conn=$(tail -n 1 "$T/conns")
+	echo 1 >"$T/fusectl/$conn/abort"
+	wait "$HELD"
+}
+
+# root writes to the volume, within a second
+can_write() { timeout 1 sh -c "echo $RANDOM >'$MNT/root-$RANDOM'"; }
+
+# nobody holds a lease on each of these files and does not hear that it is to be given back; programs of nobody wait for them in
+# open(O_TRUNC) and truncate(), all the time
+leases() {
+	background setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+held = [os.open(p, os.O_RDWR) for p in sys.argv[1:]]
+for f in held:
+    fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+for i, path in enumerate(sys.argv[1:]):
+    if os.fork() == 0:
+        for f in held:
+            os.close(f)
+        while True:
+            if i % 2:
+                os.truncate(path, 0)
+            else:
+                os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+for _ in held:
+    os.wait()' "$@"
+	HELD=$BG
+}
+
+waits_for_leases() { [ "$(grep -l break_lease $(printf '/proc/%s/wchan ' $(pgrep -P "$HELD")) 2>/dev/null | wc -l)" = "$1" ]; }

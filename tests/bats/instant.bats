@@ -1,0 +1,238 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
+# Commits of ext3 and ext4, which are sealed when the journal is empty: nothing is frozen, nobody can hold them, and what they
+# leave on the card is a clean file system.
+# alone: as hostile_user.bats
+# bats file_tags=commands
+
+load lib
+load hold
+
+setup() {
+	hold_setup || return
+	NOISE=$BATS_TEST_DIRNAME/../tools/noise.py
+}
+teardown() { hold_teardown; }
+
+protect() { # FS [MKFS_OPTION]...
+	card_make "$1" 200 250 "${@:2}"
+	cow format "$CARD"
+	attach
+	mount_volume
+	chmod 1777 "$MNT"
+}
+
+# A commit that somebody tries to hold: sealed at the instant, at once, and nothing was done to anybody.
+unheld() {
+	local begin=${EPOCHREALTIME/./}
+	can_write
+	run -0 --separate-stderr cow commit --json
+	jq -e '.ok and (.quiesce | .instant and (.frozen or .unfrozen | not) and .culprit == "" and
+		.bounced_tasks + .aborted_connections == 0)' <<<"$output"
+	[ $((${EPOCHREALTIME/./} - begin)) -lt 2000000 ]
+	can_write
+	[ "$(status_of .alarm)" = "" ]
+}
+
+@test "instant: calls of a user that never end hold no commit, no view and no writer" {
+	local how core=''
+	protect ext4 -O ^metadata_csum # for setversion
+	mkdir "$MNT/folder"
+	chown nobody "$MNT/folder"
+	[ "$(cat /proc/sys/kernel/core_pattern)" = core ] && core=core
+	for how in write writev write32 uring sendfile setxattr removexattr overlay race threads remap setversion getdents $core; do
+		case $how in
+		setversion | getdents) hold "$MNT/folder" "$how" ;;
+		*) hold "$MNT/hostile-$how" "$how" ;;
+		esac
+		unheld
+		kill -0 "$HELD"
+		mkdir -p "$T/view"
+		cow view --now "$NAME" "$T/view"
+		[ -e "$T/view/folder" ]
+		umount "$T/view"
+		let_go || true
+	done
+	detach
+	fsck ext4
+}
+
+@test "instant: leases of a user hold no commit, however many wait for them" {
+	local files
+	protect ext4
+	files=("$MNT"/leased-{1..60})
+	touch "${files[@]}"
+	chown nobody "${files[@]}"
+	leases "${files[@]}"
+	wait_for 20 waits_for_leases 60
+	for _ in 1 2 3 4 5; do
+		unheld
+		wait_for 5 waits_for_leases 60
+	done
+	kill $(pgrep -P "$HELD") "$HELD"
+	detach
+	fsck ext4
+}
+
+@test "instant: programs that are stopped, or busy with a large truncate, in the middle of a call" {
+	protect ext4
+	mkdir -m 1777 "$MNT/d"
+	background setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '
+import os, sys
+while True:
+    fd = os.open(sys.argv[1] + "/f", os.O_WRONLY | os.O_CREAT)
+    os.posix_fallocate(fd, 0, 60 << 20)
+    os.ftruncate(fd, 0)
+    os.close(fd)
+    for i in range(300):
+        open(f"{sys.argv[1]}/{i}", "w").close()
+        os.rename(f"{sys.argv[1]}/{i}", f"{sys.argv[1]}/x{i}")' "$MNT/d"
+	for _ in $(seq 10); do
+		sleep 0.1
+		kill -STOP "$BG"
+		unheld
+		kill -CONT "$BG"
+		unheld
+	done
+	kill "$BG"
+	detach
+	fsck ext4
+}
+
+# The content changes, and no time stamp: no transaction writes the journal.
+@test "instant: nothing but content has changed in place" {
+	local ctime
+	protect ext4
+	umount_volume
+	mount_volume -o lazytime
+	random_file "$MNT/f" 4
+	cow commit
+	for _ in 1 2 3; do
+		dd if=/dev/urandom of="$MNT/f" bs=64k count=20 oflag=direct conv=notrunc status=none
+		run -0 --separate-stderr cow commit --json
+		jq -e '.ok and .quiesce.instant' <<<"$output"
+	done
+	# not even that: the boot sector, as a boot loader's installer writes it
+	ctime=$(stat -c %Z.%z "$MNT")
+	printf 'boot sector' | dd of="$DEV" bs=512 conv=notrunc,fsync status=none
+	run -0 --separate-stderr cow commit --json
+	jq -e '.ok and .quiesce.instant' <<<"$output"
+	[ "$(stat -c %Z.%z "$MNT")" != "$ctime" ] # what made the journal write
+	sha256sum <"$MNT/f" >"$T/sum"
+	power_cut
+	attach
+	[ "$(head -c 11 "$DEV")" = 'boot sector' ]
+	mount_volume
+	sha256sum -c "$T/sum" <"$MNT/f"
+	detach
+	fsck ext4
+}
+
+@test "instant: a file system that another program has frozen" {
+	protect ext4
+	echo x >"$MNT/f"
+	cow commit
+	echo y >"$MNT/f"
+	sync -f "$MNT"
+	fsfreeze -f "$MNT"
+	fails 1 'another program has frozen the file system' commit
+	fsfreeze -u "$MNT"
+	cow commit
+	[ "$(status_of .last.quiesce.instant)" = true ]
+	detach
+	fsck ext4
+}
+
+# The committed image while programs write: nothing to replay, nothing to correct, and what was synced is there.
+clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
+	local round job jobs=()
+	protect "$1" -J size=8 "${@:3}"
+	umount_volume
+	mount_volume -o "$2"
+	for job in 1 2; do
+		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
+		jobs+=($!)
+	done
+	for round in 1 2 3 4 5; do
+		sleep 0.3
+		echo "$round" >"$MNT/closed"
+		run -0 --separate-stderr cow commit --checkpoint --json
+		jq -e '.ok and .quiesce.instant' <<<"$output"
+		cp --sparse=always "$IMG" "$T/copy"
+		run -0 dumpe2fs -h "$T/copy"
+		[[ $output != *needs_recovery* ]]
+		[ "$(debugfs -R 'cat closed' "$T/copy" 2>/dev/null)" = "$round" ]
+		# files that are deleted and open are orphans, after a freeze as well; nothing else is wrong, not even a number of free blocks
+		run debugfs -R 'show_super_stats -h' "$T/copy"
+		[[ $output == *"First orphan"* || $output == *orphan_present* ]] || e2fsck -fn "$T/copy"
+		e2fsck -fp "$T/copy" >"$T/fsck" || [ $? -le 1 ]
+		! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
+		e2fsck -fn "$T/copy"
+	done
+	touch "$MNT"/{1,2}.stop
+	for job in "${jobs[@]}"; do
+		wait "$job" || { cat "$T/mismatches"; return 1; }
+	done
+	for job in 1 2; do
+		"$NOISE" verify "$MNT/$job" $job
+	done
+	detach
+	fsck "$1"
+	loop_down "$CARD"
+	IMG='' MNT=$T/mnt
+}
+
+@test "instant: each committed image is clean, of the default ext4" {
+	clean_under_load ext4 noatime
+}
+
+@test "instant: each committed image is clean, with an orphan file and fast commits" {
+	clean_under_load ext4 noatime -O orphan_file,fast_commit
+}
+
+@test "instant: each committed image is clean, of a 1K ext4 whose journal has the data" {
+	clean_under_load ext4 data=journal -b 1024
+}
+
+@test "instant: each committed image is clean, of ext3 and of bigalloc" {
+	clean_under_load ext3 noatime
+	clean_under_load ext4 noatime -O bigalloc -C 16384
+}
+
+# What is free in the sealed image is neither written nor kept. The card has noise in those places: whoever reads one gets it.
+@test "instant: no program reads what a commit has dropped" {
+	local job jobs=() commits
+	IMG=$T/card.img
+	card_make ext4 360 1000 -b 4096 -J size=4
+	dd if=/dev/urandom of="$T/noise" bs=1M count=300 status=none
+	mount "$CARD" "$MNT"
+	cp "$T/noise" "$MNT/"
+	sync -f "$MNT"
+	rm "$MNT/noise" "$T/noise"
+	umount "$MNT"
+	cow format "$CARD" --log-size 600M
+	attach
+	mount_volume -o noatime
+	for job in 1 2 3 4 5 6 7 8; do
+		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
+		jobs+=($!)
+	done
+	for commits in $(seq 150); do
+		run -0 --separate-stderr cow commit --json
+		# the programs may not have got the processor since
+		jq -e '.quiesce.instant or .report.dirty_blocks == 0' <<<"$output"
+	done
+	touch "$MNT"/{1,2,3,4,5,6,7,8}.stop
+	for job in "${jobs[@]}"; do
+		wait "$job" || { cat "$T/mismatches"; return 1; }
+	done
+	umount_volume
+	fsck ext4 "$DEV"
+	mount_volume
+	for job in 1 2 3 4 5 6 7 8; do
+		"$NOISE" verify "$MNT/$job" $job
+	done
+	detach
+	fsck ext4
+}
