@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - This process makes the mounts and the loop device, so the daemon needs no further system call.
- *   It passes its /dev/fuse to the daemon and closes it: while it is open here, I/O of the view
- *   would wait forever instead of failing if the daemon dies.
+ * - This process makes the mounts and the loop device, so the server needs no further system call.
+ *   It passes its /dev/fuse on and closes it: while it is open here, I/O of the view
+ *   would wait forever instead of failing if the server dies.
  * - Whatever waits for the view's FUSE file ends after a minute (struct fuse_guard).
  * - The file system must not write: a journal is not replayed. A frozen or unmounted one has an
  *   empty journal. The scratch image is writable. It is unmounted ahead of its commit, and its loop
@@ -171,9 +171,15 @@ static int error_of(struct json_object *answer)
 	return -EIO;
 }
 
-static int ask(struct client *c, enum view_kind kind, struct connection *k, struct view_mount *m,
-	       struct failure *err)
+struct question {
+	struct client *c;
+	enum view_kind kind;
+};
+
+static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err)
 {
+	struct client *c = ((struct question *)ctx)->c;
+	enum view_kind kind = ((struct question *)ctx)->kind;
 	const struct request rq = { .command = COMMAND_VIEW,
 				    .now = kind == VIEW_NOW,
 				    .scratch = kind == VIEW_SCRATCH };
@@ -181,11 +187,10 @@ static int ask(struct client *c, enum view_kind kind, struct connection *k, stru
 	struct progress progress;
 	int r = 0;
 
-	c->pass_fd = k->fuse_fd;
+	c->pass_fd = fuse_fd;
 	progress_start(&progress);
 	answer = client_call(c, &rq, progress_event, &progress, err);
 	progress_end(&progress);
-	close(steal_fd(&k->fuse_fd));
 	if (!answer)
 		return err->error;
 	if (!json_true(answer, "ok")) {
@@ -244,25 +249,15 @@ static int mount_image(const char *name, bool writable, struct connection *k, st
 		r = mount_disk(m->disk, m->fs_type, writable, &m->dir_fd, err);
 	if (fuse_guard_stop(&guard) && r < 0)
 		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
-				"the daemon of volume %s has not answered reads of the view for %u "
-				"seconds",
-				name, GUARD_S);
+				"%s: nothing has answered reads of the view for %u seconds", name,
+				GUARD_S);
 	return r;
 }
 
 /* ---- */
 
-static int attach(const struct view_mount *m, const char *dir, struct failure *err)
-{
-	if (move_mount(m->dir_fd, "", AT_FDCWD, dir,
-		       MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) == 0)
-		return 0;
-	return failure_set(err, EXIT_FAILED, -errno, "%s: cannot mount here: %s", dir,
-			   strerrordesc_np(errno));
-}
-
-int view_mount_open(struct client *c, enum view_kind kind, const char *dir, struct view_mount *ret,
-		    struct failure *err)
+int view_mount_served(const char *name, bool writable, view_serve *serve, void *ctx,
+		      struct view_mount *ret, struct failure *err)
 {
 	struct view_mount m = { .dir_fd = -1, .disk_fd = -1 };
 	struct connection k;
@@ -271,17 +266,24 @@ int view_mount_open(struct client *c, enum view_kind kind, const char *dir, stru
 	r = open_connection(&k, err);
 	if (r < 0)
 		return r;
-	r = ask(c, kind, &k, &m, err);
+	r = serve(ctx, k.fuse_fd, &m, err);
+	close(steal_fd(&k.fuse_fd));
 	if (r == 0)
-		r = mount_image(c->name, kind == VIEW_SCRATCH, &k, &m, err);
-	if (r == 0 && dir)
-		r = attach(&m, dir, err);
+		r = mount_image(name, writable, &k, &m, err);
 	close_connection(&k);
 	if (r < 0)
 		view_mount_close(&m);
 	else
 		*ret = m;
 	return r;
+}
+
+int view_mount_open(struct client *c, enum view_kind kind, struct view_mount *ret,
+		    struct failure *err)
+{
+	struct question q = { c, kind };
+
+	return view_mount_served(c->name, kind == VIEW_SCRATCH, ask, &q, ret, err);
 }
 
 void view_mount_close(struct view_mount *m)

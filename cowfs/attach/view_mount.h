@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Views: read-only mounts of a volume's committed generation, or of a snapshot of the volume as it
- * is now. The daemon serves the image as a FUSE file, and this process makes a loop device of it
- * and mounts the file system. Nothing keeps a view but its mount: the last user of the mount ends
- * the loop device, the FUSE file and the image in the daemon.
+ * is now. The daemon (of a card that is not attached: a process of its own, offline/view_card.c) serves the
+ * image as a FUSE file, and this process makes a loop device of it and mounts the file system.
+ * Nothing keeps a view but its mount: the last user of the mount ends the loop device, the FUSE file
+ * and the image in the daemon.
  */
 #ifndef COWFS_ATTACH_VIEW_MOUNT_H
 #define COWFS_ATTACH_VIEW_MOUNT_H
@@ -30,21 +31,29 @@ struct view_mount {
 };
 
 /*
- * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). dir: an
- * existing directory where it is mounted, and where it stays until umount(8); NULL: it is attached
- * to no tree, and ends with the last descriptor of it, at the latest when this process ends.
+ * Makes a FUSE mount, has serve() provide the server of its file, and mounts that: as
+ * view_mount_open, whose errors this has. name: of what is shown. serve: gets the /dev/fuse of the
+ * mount, which stays this module's, and fills in generation, time_s and fs_type, a type that a file
+ * system of cowfs has. 0, or -errno with *err.
+ */
+typedef int view_serve(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err);
+int view_mount_served(const char *name, bool writable, view_serve *serve, void *ctx,
+		      struct view_mount *ret, struct failure *err) MUST_CHECK;
+/*
+ * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). It is
+ * attached to no tree, and ends with the last descriptor of it, at the latest when this process ends.
  *
  * Blocks: for a job of the volume under way, for the freeze (VIEW_NOW), at most a minute for the
  * mount itself. 0, or -errno with *err: -EMFILE the volume has 8 views, -EBUSY another scratch
  * image exists, -EOPNOTSUPP the file system cannot be mounted twice, and those of the daemon, of
  * mount(2) and of a lost connection. On error nothing stays.
  */
-int view_mount_open(struct client *c, enum view_kind kind, const char *dir, struct view_mount *ret,
+int view_mount_open(struct client *c, enum view_kind kind, struct view_mount *ret,
 		    struct failure *err) MUST_CHECK;
 /* Unmounts a scratch image, whose root only dir_fd refers to. Its content stays until
  * view_mount_close. */
 int view_mount_unmount(struct view_mount *m, struct failure *err) MUST_CHECK;
-/* Closes the descriptors. Without dir this ends the view; its RAM is free a moment later. */
+/* Closes the descriptors. This ends the view unless it was attached meanwhile; its RAM is free a moment later. */
 void view_mount_close(struct view_mount *m);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl view: mounts an image of a volume, and leaves it to umount(8). */
+/* cowctl view: mounts an image of a volume or a card, and leaves it to umount(8). */
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -13,24 +13,24 @@
 #include "attach/view_mount.h"
 #include "base/clean.h"
 #include "base/parse.h"
+#include "base/path.h"
+#include "offline/offline.h"
+#include "wire/render.h"
 
-static void print(const struct options *o, const char *name, const char *dir, bool now,
-		  const struct view_mount *m)
+/* log_state: of a card that is not attached; NULL: of a volume */
+static void print_json(const char *name, const char *kind, const char *log_state, const char *dir,
+		       const struct view_mount *m)
 {
 	char text[8 * KIB];
 	struct jsonw w;
 
-	if (!has_option(o, OPT_JSON)) {
-		printf("%s: %s%llu of %s on %s, read-only; umount %s ends the view\n", name,
-		       now ? "snapshot after generation " : "generation ",
-		       (unsigned long long)m->generation, format_time(m->time_s), CLEAN(dir),
-		       CLEAN(dir));
-		return;
-	}
 	jsonw_init(&w, text, sizeof(text));
 	answer_ok(&w);
 	jsonw_str(&w, "name", name);
-	jsonw_str(&w, "kind", now ? "now" : "committed");
+	jsonw_str(&w, "kind", kind);
+	jsonw_bool(&w, "attached", !log_state);
+	if (log_state)
+		jsonw_str(&w, "log_state", log_state);
 	jsonw_u64(&w, "generation", m->generation);
 	jsonw_u64(&w, "time_unix_seconds", m->time_s);
 	jsonw_str(&w, "fs_type", m->fs_type);
@@ -40,53 +40,176 @@ static void print(const struct options *o, const char *name, const char *dir, bo
 		fputs(text, stdout);
 }
 
+static void print(const struct options *o, const char *name, const char *dir, bool now,
+		  const struct view_mount *m)
+{
+	if (has_option(o, OPT_JSON))
+		print_json(name, now ? "now" : "committed", NULL, dir, m);
+	else
+		printf("%s: %s%llu of %s on %s, read-only; umount %s ends the view\n", name,
+		       now ? "snapshot after generation " : "generation ",
+		       (unsigned long long)m->generation, format_time(m->time_s), CLEAN(dir),
+		       CLEAN(dir));
+}
+
+/* dir_fd: the root of the mount, which is attached to the folder at_fd. */
+static int show(int dir_fd, int at_fd, const char *dir, struct failure *err)
+{
+	return move_mount(dir_fd, "", at_fd, "",
+			  MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
+		       ? failure_set(err, EXIT_FAILED, -errno, "%s: cannot mount here: %s", dir,
+				     strerrordesc_np(errno))
+		       : 0;
+}
+
 /* The root that this volume is the upper of, as it was then. */
-static int show_composed(struct view_mount *m, const char *dir, struct failure *err)
+static int show_composed(struct view_mount *m, int at_fd, const char *dir, struct failure *err)
 {
 	_cleanup_close_ int fd = compose_open(m->dir_fd, false, err);
 
 	if (fd < 0)
 		return fd;
 	snprintf(m->fs_type, sizeof(m->fs_type), "overlay");
-	return move_mount(fd, "", AT_FDCWD, dir, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS) <
-			       0
-		       ? failure_set(err, EXIT_FAILED, -errno, "%s: cannot mount here: %s", dir,
-				     strerrordesc_np(errno))
-		       : 0;
+	return show(fd, at_fd, dir, err);
+}
+
+static int view_volume(const struct options *o, struct client *c, int at_fd, const char *dir)
+{
+	bool now = has_option(o, OPT_NOW);
+	struct compose_state state;
+	struct view_mount m;
+	struct failure err;
+	int r = view_mount_open(c, now ? VIEW_NOW : VIEW_COMMITTED, &m, &err);
+
+	if (r < 0)
+		return cmd_failed(o, &err);
+	r = !strcmp(c->name, ROOT_NAME) && compose_load(&state)
+		    ? show_composed(&m, at_fd, dir, &err)
+		    : show(m.dir_fd, at_fd, dir, &err);
+	if (r == 0)
+		print(o, c->name, dir, now, &m);
+	view_mount_close(&m);
+	return r < 0 ? cmd_failed(o, &err) : EXIT_OK;
+}
+
+/* ---- a card that is not attached ---- */
+
+struct card_view {
+	const char *device, *log_device;
+	struct offline_view v;
+};
+
+static int serve_card(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err)
+{
+	struct card_view *x = ctx;
+	int r = offline_view(x->device, x->log_device, fuse_fd, &x->v, err);
+
+	if (r < 0)
+		return r;
+	m->generation = x->v.log.newest.ledger.commits;
+	m->time_s = x->v.log.newest.time_s;
+	memcpy(m->fs_type, x->v.fs_type, sizeof(m->fs_type));
+	return 0;
+}
+
+static void print_card(const struct options *o, const struct card_view *x, const char *dir,
+		       const struct view_mount *m)
+{
+	const struct log_open_report *log = &x->v.log;
+
+	if (has_option(o, OPT_JSON)) {
+		print_json(x->device, "committed", log_state_name(log->state), dir, m);
+		return;
+	}
+	if (m->generation)
+		printf("%s: generation %s of %s on %s, read-only; umount %s ends the view\n",
+		       CLEAN(x->device), with_commas(m->generation), format_time(m->time_s),
+		       CLEAN(dir), CLEAN(dir));
+	else
+		printf("%s: as before the first commit, on %s, read-only; umount %s ends the view\n",
+		       CLEAN(x->device), CLEAN(dir), CLEAN(dir));
+	if (log->state == LOG_FELL_BACK)
+		printf("  the newest commit is incomplete (%s): this is the previous generation\n",
+		       CLEAN(log->why));
+	if (log->base_changed)
+		puts("  with later changes to the file system that were made without cowfs");
+}
+
+static int view_card(const struct options *o, int at_fd, const char *dir)
+{
+	struct card_view x = { .device = o->operand[0], .log_device = o->value[OPT_LOG] };
+	struct view_mount m;
+	struct failure err;
+	int r;
+
+	if (has_option(o, OPT_NOW))
+		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH,
+				"%s: is not attached, so there is nothing uncommitted: leave --now "
+				"out",
+				x.device);
+	if (geteuid() != 0)
+		return cmd_fail(o, EXIT_FAILED, -EPERM, "%s: only root may mount a view", x.device);
+	r = view_mount_served(x.device, false, serve_card, &x, &m, &err);
+	if (r < 0)
+		return cmd_failed(o, &err);
+	r = show(m.dir_fd, at_fd, dir, &err);
+	if (r == 0)
+		print_card(o, &x, dir, &m);
+	view_mount_close(&m);
+	return r < 0 ? cmd_failed(o, &err) : EXIT_OK;
+}
+
+/* ---- */
+
+/* Also the link of another user: to open it says whose it is. */
+static bool is_card(const char *path)
+{
+	char why[2 * PATH_MAX];
+	_cleanup_close_ int fd = path_open(path, O_PATH, why, sizeof(why));
+	struct stat st;
+
+	return fd < 0 ? *why != '\0'
+		      : fstat(fd, &st) == 0 && (S_ISBLK(st.st_mode) || S_ISREG(st.st_mode));
+}
+
+static int open_dir(const struct options *o, const char *dir, int *ret_fd)
+{
+	char why[2 * PATH_MAX];
+	int fd = path_open(dir, O_PATH | O_DIRECTORY, why, sizeof(why));
+
+	if (fd == -ENOTDIR && o->operands == 1 && is_card(dir))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"name the directory, too: cowctl view %s DIR", dir);
+	if (fd < 0)
+		return cmd_fail(o, EXIT_FAILED, fd, "%s: %s", dir,
+				fd == -ENOTDIR ? "is not a directory"
+				: *why	       ? why
+					       : strerrordesc_np(-fd));
+	*ret_fd = fd;
+	return EXIT_OK;
 }
 
 int cmd_view(const struct options *o)
 {
-	bool now = has_option(o, OPT_NOW);
 	const char *which = o->operands == 2 ? o->operand[0] : NULL;
 	const char *dir = o->operands ? o->operand[o->operands - 1] : NULL;
-	struct compose_state state;
-	struct view_mount m;
+	_cleanup_close_ int at_fd = -1;
 	struct failure err;
 	struct client c;
-	struct stat st;
-	bool composed;
-	int r;
+	int exit;
 
 	if (!dir)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "name the directory for the view");
-	if (now && has_option(o, OPT_COMMITTED))
+	if (has_option(o, OPT_NOW) && has_option(o, OPT_COMMITTED))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--now and --committed exclude each other");
-	if (stat(dir, &st) < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s: %s", dir, strerrordesc_np(errno));
-	if (!S_ISDIR(st.st_mode))
-		return cmd_fail(o, EXIT_FAILED, -ENOTDIR, "%s: is not a directory", dir);
+	exit = open_dir(o, dir, &at_fd);
+	if (exit != EXIT_OK)
+		return exit;
 	if (client_open(&c, which, &err) < 0)
-		return cmd_failed(o, &err);
-	composed = !strcmp(c.name, ROOT_NAME) && compose_load(&state);
-	r = view_mount_open(&c, now ? VIEW_NOW : VIEW_COMMITTED, composed ? NULL : dir, &m, &err);
-	if (r == 0) {
-		if (composed)
-			r = show_composed(&m, dir, &err);
-		if (r == 0)
-			print(o, c.name, dir, now, &m);
-		view_mount_close(&m);
-	}
+		return which && err.exit == EXIT_NOT_RUNNING && is_card(which)
+			       ? view_card(o, at_fd, dir)
+			       : cmd_failed(o, &err);
+	exit = view_volume(o, &c, at_fd, dir);
 	client_close(&c);
-	return r < 0 ? cmd_failed(o, &err) : EXIT_OK;
+	return exit;
 }

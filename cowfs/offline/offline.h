@@ -33,8 +33,12 @@ struct offline {
  */
 int offline_open(struct offline *f, const char *device, const char *log_device, unsigned flags,
 		 uint32_t erase_block_bytes, struct failure *fail) MUST_CHECK;
-/* super_find, then log_open if there is a log. */
+/* super_find, and does it fit these cards? */
+int offline_find_log(struct offline *f, struct failure *fail) MUST_CHECK;
+/* The same, and log_open. */
 int offline_open_log(struct offline *f, struct failure *fail) MUST_CHECK;
+/* After log_of_another. */
+int offline_explain_another(const struct offline *f, struct failure *fail);
 void offline_close(struct offline *f);
 /* Bytes written to both cards since they were opened. */
 uint64_t offline_written_bytes(const struct offline *f);
@@ -141,6 +145,7 @@ struct check_report {
 	struct log_super super;
 	unsigned trouble;      /* enum super_trouble */
 	bool shrink_committed; /* a shrink was interrupted after its commit */
+	bool guarded;	       /* docs/FORMAT.md, "The guard" */
 	struct log_open_report log;
 	uint64_t bad_blks; /* blocks whose content differs from what was written */
 	unsigned findings; /* number of findings; may exceed those kept */
@@ -150,6 +155,23 @@ struct check_report {
 /* Returns 0 also for a broken log: the verdict reports it. */
 int offline_check(const char *device, const char *log_device, struct check_report *ret,
 		  struct failure *fail) MUST_CHECK;
+
+/* ---- view_card.c: serves the newest generation of a card, and reads only ---- */
+
+struct offline_view {
+	struct log_open_report log;
+	char fs_type[16];
+};
+
+/*
+ * Leaves a process without privileges behind that serves the image on fuse_fd, the /dev/fuse of a
+ * mount, as a file. It claims the device, so that nothing is written there meanwhile, and ends with
+ * the connection. fuse_fd stays the caller's, who closes it: as long as it is open, reads do not fail
+ * if that process dies. Errors also where no whole generation can be shown: the log is broken or set
+ * aside, or a journal is to be replayed.
+ */
+int offline_view(const char *device, const char *log_device, int fuse_fd, struct offline_view *ret,
+		 struct failure *fail) MUST_CHECK;
 
 /* ---- grow.c: the partition has grown ---- */
 

@@ -333,3 +333,23 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_off b
 	detach --discard
 }
+
+@test "a view is mounted where root said, not where the link of another user leads" {
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach
+	mkdir "$T/home" "$T/etc"
+	ln -s etc "$T/ours"
+	chown nobody "$T/home"
+	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../etc "$T/home/dir"
+	fails 1 "$T/home/dir is a symbolic link, and user 65534 controls it: name the place that it leads to" view vol "$T/home/dir"
+	fails 1 "$T/home/dir is a symbolic link" view vol "$T/home/dir/."
+	run ! mountpoint -q "$T/etc"
+	mkdir "$T/home/own"
+	view_on home/own
+	view_off home/own
+	view_on ours/.
+	mountpoint -q "$T/etc"
+	view_off etc
+	detach
+}

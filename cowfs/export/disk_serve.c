@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "export/disk_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/io.h"
+#include "export/fuse_mount.h"
+
+/* The kernel composes this path of names that root chose: the label is the file's name. */
+static bool is_ours(int sys_dirfd, dev_t rdev, const char *label)
+{
+	char path[64], file[256];
+	const char *name;
+
+	snprintf(path, sizeof(path), "dev/block/%u:%u/loop/backing_file", major(rdev), minor(rdev));
+	if (io_read_text(sys_dirfd, path, file, sizeof(file)) < 0)
+		return false;
+	name = strrchr(file, '/');
+	return name && !strcmp(name + 1, label);
+}
+
+int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
+{
+	struct loop_dev *l = &d->loop;
+	struct stat st;
+	char path[64];
+
+	if (fstat(loop_fd, &st) < 0)
+		return -errno;
+	if (!S_ISBLK(st.st_mode) || !is_ours(sys_dirfd, st.st_rdev, d->label))
+		return -ESTALE;
+	*l = (struct loop_dev){ .rdev = st.st_rdev, .number = minor(st.st_rdev) };
+	snprintf(l->path, sizeof(l->path), "/dev/loop%u", l->number);
+	l->fd = fcntl(loop_fd, F_DUPFD_CLOEXEC, 3);
+	l->dev_dirfd = fcntl(dev_dirfd, F_DUPFD_CLOEXEC, 3);
+	snprintf(path, sizeof(path), "dev/block/%u:%u/queue", major(l->rdev), minor(l->rdev));
+	l->queue_dirfd = openat(sys_dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	d->have_loop = l->fd >= 0 && l->dev_dirfd >= 0;
+	return d->have_loop ? 0 : -errno;
+}
+
+static int open_file(struct disk_serve *d)
+{
+	if (d->mount_fd < 0 || d->file_fd >= 0)
+		return -EALREADY;
+	d->file_fd = fuse_mount_open_file(d->mount_fd, d->label, O_RDWR);
+	close(steal_fd(&d->mount_fd));
+	return d->file_fd < 0 ? d->file_fd : 0;
+}
+
+/* The worker keeps what it needs to know; the limits that were found come back with the detach. */
+static void tell(const struct disk_serve *d, struct broker_message *m, int *ret_fd)
+{
+	struct loop_kept kept;
+	int fd[LOOP_FDS];
+
+	loop_keep(&d->loop, &kept, fd);
+	m->bytes = sizeof(kept);
+	memcpy(m->data, &kept, sizeof(kept));
+	*ret_fd = d->loop.fd;
+}
+
+static int attach(struct disk_serve *d, struct broker_message *m, int *ret_fd)
+{
+	unsigned read_ahead_kb = (unsigned)m->n[0], max_kb = (unsigned)m->n[1],
+		 tags = (unsigned)m->n[2];
+	int r;
+
+	m->n[3] = 0;
+	if (d->file_fd < 0 || d->have_loop)
+		return -EALREADY;
+	r = loop_attach(&d->loop, d->file_fd, read_ahead_kb, d->label, false);
+	close(steal_fd(&d->file_fd));
+	if (r < 0)
+		return r;
+	d->have_loop = true;
+	tell(d, m, ret_fd);
+	m->n[3] = 1; /* there is a device, whatever follows */
+	return max_kb ? loop_limit_requests(&d->loop, max_kb, tags) : 0;
+}
+
+static int detach(struct disk_serve *d, struct broker_message *m, int *ret_fd)
+{
+	int r;
+
+	if (d->mount_fd >= 0)
+		close(steal_fd(&d->mount_fd));
+	if (d->file_fd >= 0)
+		close(steal_fd(&d->file_fd));
+	if (!d->have_loop)
+		return 0;
+	if (m->bytes == sizeof(d->loop.found))
+		memcpy(d->loop.found, m->data, sizeof(d->loop.found));
+	m->bytes = 0;
+	r = loop_detach(&d->loop);
+	d->have_loop = r < 0;
+	if (r < 0)
+		*ret_fd = d->loop.fd;
+	return r;
+}
+
+void disk_serve(struct disk_serve *d, struct broker_message *m, int *ret_fd)
+{
+	int r;
+
+	*ret_fd = -1;
+	switch (m->op) {
+	case BROKER_FILE:
+		r = open_file(d);
+		break;
+	case BROKER_ATTACH:
+		r = attach(d, m, ret_fd);
+		break;
+	case BROKER_DETACH:
+		r = detach(d, m, ret_fd);
+		break;
+	default:
+		r = d->have_loop ? loop_in_use(&d->loop) : 0;
+		break;
+	}
+	m->result = r;
+}

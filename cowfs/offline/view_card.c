@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A view of a card that no daemon serves: the log over the base, as one file.
+ *
+ * A boxed child (base/boxed.h) opens the log, says what it found and stays to serve the file. So
+ * everything that the records of the log say is read without privileges. The child has the only
+ * descriptors of the card, which are read-only, and its claim. It knows of no path and ends when
+ * the kernel ends the connection.
+ */
+#include "offline/offline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/boxed.h"
+#include "card/blockdev.h"
+#include "export/fuse.h"
+#include "export/layers.h"
+#include "fs/fs_ops.h"
+#include "fs/fsproc.h"
+
+struct found {
+	int error;    /* of log_open, or of reading the file system */
+	bool another; /* log_of_another */
+	bool replay;  /* the image has a journal to be replayed */
+	struct log_open_report log;
+	struct fsinfo fs; /* of the image */
+};
+_Static_assert(sizeof(struct found) <= BOXED_MESSAGE_BYTES, "one message");
+
+struct joint_reply {
+	int r;
+	char why[256];
+};
+
+struct server {
+	struct offline f;
+	struct fuse_export *fuse;
+	struct layers *layers;
+	bool heard;
+	struct found found;
+};
+
+/* ---- the child ---- */
+
+static struct boxed *parent;
+
+/* Other devices are for the caller to open. */
+static int ask_joint(const struct log_joint *j, char *why, size_t why_bytes)
+{
+	struct joint_reply reply;
+
+	boxed_ask(parent, j, sizeof(*j), &reply, sizeof(reply));
+	reply.why[sizeof(reply.why) - 1] = '\0';
+	snprintf(why, why_bytes, "%s", reply.why);
+	return reply.r;
+}
+
+static int read_blocks(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return layers_read(ctx, LAYER_ACTIVE, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+static uint64_t volume_blks(const struct server *s)
+{
+	return s->f.super.fs_bytes / COW_BLK_BYTES;
+}
+
+/* No commit is the newest change, or other changes followed: nothing says that it was unmounted. */
+static bool is_plain(const struct log_open_report *log)
+{
+	return log->state == LOG_EMPTY || log->state == LOG_RETIRED || log->base_changed;
+}
+
+static int look_at_journal(const struct found *x, const struct blk_reader *r, bool *ret)
+{
+	struct fsmap *m;
+	int e;
+
+	*ret = x->fs.needs_recovery || (x->log.newest.flags & RECORD_UNFROZEN);
+	if (*ret || !is_plain(&x->log) || !fs_ops(x->fs.kind)->replay_hides_image)
+		return 0;
+	e = fsmap_open(&m, r);
+	if (e < 0)
+		return e;
+	*ret = !fsmap_knows(m);
+	fsmap_close(m);
+	return 0;
+}
+
+static int look_at_image(struct server *s, struct log *l)
+{
+	struct blk_reader r = { .read = read_blocks, .volume_blks = volume_blks(s) };
+	int e;
+
+	s->layers = layers_alloc(0);
+	if (!s->layers)
+		return -ENOMEM;
+	s->layers->base = s->f.base;
+	s->layers->index = log_index_of(l);
+	r.ctx = s->layers;
+	e = fsinfo_probe(&r, &s->found.fs);
+	return e < 0 ? e : look_at_journal(&s->found, &r, &s->found.replay);
+}
+
+static int work(void *ctx, struct boxed *b)
+{
+	struct server *s = ctx;
+	struct found *found = &s->found;
+	struct log *l = NULL;
+
+	fsproc_leave();
+	parent = b;
+	log_set_joint_ask(ask_joint);
+	found->error = log_open(&l, s->f.base, s->f.log_card, &s->f.super, 0, &found->log);
+	if (found->error == 0)
+		found->another = log_of_another(l, &found->log, &s->f.fs);
+	if (found->error == 0 && !found->another && found->log.state < LOG_BROKEN)
+		found->error = look_at_image(s, l);
+	log_close(l); /* the index stays */
+	boxed_say(b, found, sizeof(*found));
+	return s->layers ? found->error : -ENODATA;
+}
+
+static int read_image(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	struct server *s = ctx;
+	uint64_t size_bytes = blk_to_bytes(volume_blks(s));
+
+	if (off_bytes > size_bytes || len_bytes > size_bytes - off_bytes)
+		return -EINVAL;
+	return layers_read(s->layers, LAYER_ACTIVE, off_bytes, buf, len_bytes);
+}
+
+static void stay(void *ctx)
+{
+	struct server *s = ctx;
+	const struct fuse_image image = { .ctx = s,
+					  .volume_blks = volume_blks(s),
+					  .read = read_image };
+
+	fuse_image_serve(s->fuse, &image);
+}
+
+/* ---- this process ---- */
+
+static bool ends(const char *text, size_t bytes)
+{
+	return memchr(text, '\0', bytes);
+}
+
+/* The type goes to mount(2). */
+static bool makes_sense(const struct found *x)
+{
+	const struct fs_ops *ops = fs_ops(x->fs.kind);
+
+	return x->error <= 0 && x->error >= -4095 && (unsigned)x->log.state <= LOG_FOREIGN &&
+	       ends(x->log.why, sizeof(x->log.why)) && ends(x->fs.type, sizeof(x->fs.type)) &&
+	       (x->fs.kind == FS_UNKNOWN || (ops->probe && fs_has_name(ops, x->fs.type)));
+}
+
+static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+{
+	struct joint_reply *answer = reply;
+	struct server *s = ctx;
+	struct log_joint j;
+
+	if (answer && bytes == sizeof(j) && reply_bytes == sizeof(*answer)) {
+		memcpy(&j, message, sizeof(j));
+		answer->r = log_joint_ask(&j, answer->why, sizeof(answer->why));
+		return 0;
+	}
+	if (answer || bytes != sizeof(s->found) || s->heard)
+		return -EPROTO;
+	memcpy(&s->found, message, sizeof(s->found));
+	s->heard = true;
+	return makes_sense(&s->found) ? 0 : -EPROTO;
+}
+
+static int run(struct server *s, int fuse_fd)
+{
+	struct boxed_job job = {
+		.work = work, .hear = hear, .ctx = s, .stay = stay, .stay_fd = fuse_fd
+	};
+	struct card *const cards[] = { s->f.base, s->f.log_card };
+
+	for (size_t i = 0; i < (s->f.log_device ? 2 : 1); i++) {
+		struct blockdev_kept kept;
+		int fd[BLOCKDEV_FDS];
+
+		blockdev_keep(cards[i], &kept, fd);
+		job.fd[job.fds++] = fd[0];
+	}
+	job.fd[job.fds++] = fuse_fd;
+	return boxed_run(&job);
+}
+
+static int explain_state(const struct server *s, struct failure *fail)
+{
+	const struct log_open_report *log = &s->found.log;
+	const char *device = s->f.device, *of_log = s->f.log_device ? s->f.log_device : "",
+		   *option = s->f.log_device ? " --log " : "";
+
+	if (log->wants_lent)
+		return failure_set(
+			fail, EXIT_FAILED, -ENOMEDIUM,
+			"%s: %s: without it there is no whole generation to show. Plug it "
+			"in; cowctl recover --lend DEVICE|FILE %s%s%s writes it home",
+			device, log->why, device, option, of_log);
+	if (log->wants_joint)
+		return failure_set(
+			fail, EXIT_FAILED, -ENOLINK,
+			"%s: %s: plug in its card and repeat this, or decide with cowctl "
+			"recover --joint accept|reject %s%s%s",
+			device, log->why, device, option, of_log);
+	if (log->state == LOG_FOREIGN)
+		return failure_set(
+			fail, EXIT_FAILED, -ESTALE,
+			"%s: %s, and its log holds blocks that are not checkpointed: there is no "
+			"whole generation to show. Decide with cowctl recover --accept-base or "
+			"--accept-log %s%s%s",
+			device, log->why, device, option, of_log);
+	return failure_set(fail, EXIT_FAILED, -EUCLEAN,
+			   "%s: the log is damaged (%s): there is no whole generation to show. See "
+			   "cowctl check %s%s%s",
+			   device, log->why, device, option, of_log);
+}
+
+static int explain_journal(const struct server *s, struct failure *fail)
+{
+	return failure_set(
+		fail, EXIT_FAILED, -EOPNOTSUPP,
+		"%s: its file system has a journal to be replayed, which a view cannot "
+		"do. To replay it in RAM, without a write to the card: mount -t cowfs -o "
+		"on-detach=discard%s%s %s DIR",
+		s->f.device, s->f.log_device ? ",log=" : "", s->f.log_device ? s->f.log_device : "",
+		s->f.device);
+}
+
+/* r: of boxed_run */
+static int explain(const struct server *s, int r, struct failure *fail)
+{
+	const struct found *x = &s->found;
+
+	if (r == -ENODATA && s->heard && x->error)
+		r = x->error;
+	else if (r == -ENODATA && s->heard && x->another)
+		return offline_explain_another(&s->f, fail);
+	else if (r == -ENODATA && s->heard && x->log.state >= LOG_BROKEN)
+		return explain_state(s, fail);
+	if (r == 0 && !s->heard)
+		r = -EOWNERDEAD;
+	if (r < 0)
+		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", s->f.device,
+				   boxed_error(r));
+	if (x->fs.kind == FS_UNKNOWN)
+		return failure_set(fail, EXIT_FAILED, -ENODEV,
+				   "%s: holds no file system that cowfs knows", s->f.device);
+	if (x->replay)
+		return explain_journal(s, fail);
+	return 0;
+}
+
+static int serve(struct server *s, int fuse_fd, struct offline_view *ret, struct failure *fail)
+{
+	int fd, r;
+
+	r = fuse_image_open(&s->fuse, fuse_fd, &fd);
+	if (r < 0)
+		return failure_set(fail, EXIT_FAILED, r, "cannot serve through FUSE: %s",
+				   strerrordesc_np(-r));
+	r = explain(s, run(s, fd), fail);
+	fuse_image_close(s->fuse);
+	if (r < 0)
+		return r; /* the child ends with the connection */
+	ret->log = s->found.log;
+	memcpy(ret->fs_type, s->found.fs.type, sizeof(ret->fs_type));
+	return 0;
+}
+
+int offline_view(const char *device, const char *log_device, int fuse_fd, struct offline_view *ret,
+		 struct failure *fail)
+{
+	const unsigned flags = BLOCKDEV_RDONLY | BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE;
+	struct server *s = calloc(1, sizeof(*s));
+	int r;
+
+	if (!s)
+		return failure_set(fail, EXIT_FAILED, -ENOMEM, "no memory");
+	r = offline_open(&s->f, device, log_device, flags, 0, fail);
+	if (r == 0)
+		r = offline_find_log(&s->f, fail);
+	if (r == 0)
+		r = serve(s, fuse_fd, ret, fail);
+	offline_close(&s->f);
+	free(s);
+	return r;
+}
