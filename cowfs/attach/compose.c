@@ -32,6 +32,7 @@
 #include <linux/magic.h>
 
 #include "base/io.h"
+#include "base/path.h"
 #include "base/program.h"
 #include "export/loop.h"
 #include "wire/rundir.h"
@@ -132,7 +133,7 @@ static int loop_of_file(struct lower *l, const char *file, int *ret_fd)
 
 	if (mount_fd < 0)
 		return mount_fd;
-	fd = io_open_below(mount_fd, file, O_RDONLY);
+	fd = path_open_below(mount_fd, file, O_RDONLY);
 	if (fd < 0)
 		return fd;
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -220,7 +221,7 @@ static int move_aside(int dirfd, const char *name, int old_fd)
 	do
 		snprintf(free_name, sizeof(free_name), "%u", n++);
 	while (renameat2(dirfd, name, old_fd, free_name, RENAME_NOREPLACE) < 0 && errno == EEXIST);
-	return io_exists(dirfd, name) ? -errno : 0;
+	return path_exists(dirfd, name) ? -errno : 0;
 }
 
 static bool remove_name(int dirfd, const char *name)
@@ -314,7 +315,7 @@ static int try_to_begin(int volume_fd, const char *id)
 	if (e == 0)
 		e = old_fd = open_dir(volume_fd, "old");
 	for (size_t i = 0; i < ARRAY_SIZE(parts) && e >= 0; i++) {
-		if (io_exists(volume_fd, parts[i]))
+		if (path_exists(volume_fd, parts[i]))
 			e = move_aside(volume_fd, parts[i], old_fd);
 		if (e >= 0)
 			e = make_dir_at(volume_fd, parts[i], 0755);
@@ -323,8 +324,9 @@ static int try_to_begin(int volume_fd, const char *id)
 		e = copy_root(volume_fd);
 	if (e >= 0)
 		e = compose_write_id(volume_fd, id);
-	if (e >= 0 && unlinkat(volume_fd, COMPOSE_RESET, 0) < 0 && errno != ENOENT)
-		e = -errno;
+	if (e >= 0 && path_exists(volume_fd, COMPOSE_RESET) &&
+	    !remove_name(volume_fd, COMPOSE_RESET))
+		e = move_aside(volume_fd, COMPOSE_RESET, old_fd);
 	return e < 0 ? e : 0;
 }
 
@@ -369,7 +371,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	bool other = !compose_is_begun_on(volume_fd, l->id);
 	int e = 0;
 
-	*ret_fresh = upper_fd == -ENOENT || io_exists(volume_fd, COMPOSE_RESET) ||
+	*ret_fresh = upper_fd == -ENOENT || path_exists(volume_fd, COMPOSE_RESET) ||
 		     (other && !strcmp(c->new_lower, "fresh"));
 	if (c->readonly && (*ret_fresh || upper_fd < 0))
 		return failure_set(err, EXIT_FAILED, -EROFS,
@@ -405,22 +407,22 @@ bool compose_holds_upper(const char *dir)
 
 	/* a root of another program may have the three names as directories */
 	return volume_fd >= 0 && fstatat(volume_fd, id_file, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       S_ISREG(st.st_mode) && io_exists(volume_fd, "upper") &&
-	       io_exists(volume_fd, "work") && !io_exists(volume_fd, "etc");
+	       S_ISREG(st.st_mode) && path_exists(volume_fd, "upper") &&
+	       path_exists(volume_fd, "work") && !path_exists(volume_fd, "etc");
 }
 
 /* ---- the state that outlives the initramfs ---- */
 
 static int save_state(const struct compose *c, const char *dir, const struct lower *l)
 {
-	char text[PATH_MAX + COMPOSE_ID_BYTES + 32], path[PATH_MAX];
+	char text[PATH_MAX + COMPOSE_ID_BYTES + 32], path[PATH_MAX], why[2 * PATH_MAX];
 	struct stat st;
 
 	if (stat(dir, &st) < 0)
 		return -errno;
 	snprintf(text, sizeof(text), "%u:%u %s\n%s\n", major(st.st_dev), minor(st.st_dev), c->lower,
 		 l->id);
-	return io_replace_file(place(RUNDIR_COMPOSE, path), text, strlen(text));
+	return path_replace_file(place(RUNDIR_COMPOSE, path), text, strlen(text), why, sizeof(why));
 }
 
 /* ---- the root ---- */

@@ -15,6 +15,7 @@
 
 #include "base/io.h"
 #include "base/mounts.h"
+#include "base/path.h"
 #include "base/thread.h"
 #include "wire/rundir.h"
 
@@ -85,9 +86,9 @@ int compose_check(int volume_fd, struct failure *err)
 	struct compose_state s;
 	int e = load_id(&s, err);
 
-	if (e == 0 && io_exists(volume_fd, COMPOSE_RESET))
+	if (e == 0 && path_exists(volume_fd, COMPOSE_RESET))
 		e = failure_set(err, EXIT_FAILED, -ESTALE, "a factory reset is committed");
-	else if (e == 0 && io_exists(volume_fd, "upper") && !compose_is_begun_on(volume_fd, s.id))
+	else if (e == 0 && path_exists(volume_fd, "upper") && !compose_is_begun_on(volume_fd, s.id))
 		e = failure_set(err, EXIT_FAILED, -ESTALE,
 				"what is committed belongs to another image");
 	return e;
@@ -112,11 +113,11 @@ int compose_adopt(int volume_fd, int now_fd, struct failure *err)
 
 	if (e < 0)
 		return e;
-	if (io_exists(now_fd, COMPOSE_RESET))
+	if (path_exists(now_fd, COMPOSE_RESET))
 		return failure_set(err, EXIT_FAILED, -ESTALE,
 				   "a factory reset is committed: restart first");
 	mine = compose_is_begun_on(volume_fd, s.id);
-	if (!io_exists(volume_fd, "upper") || io_exists(volume_fd, COMPOSE_RESET) ||
+	if (!path_exists(volume_fd, "upper") || path_exists(volume_fd, COMPOSE_RESET) ||
 	    (!mine && !is_same_upper(volume_fd, now_fd))) {
 		e = compose_begin(volume_fd, s.id);
 		compose_remove_old(
@@ -198,7 +199,7 @@ static int open_folder(const char *path)
 /* Upper and work of the volume; upper -1: there is none. */
 static int open_parts(const struct composition *c, int *ret_upper_fd, int *ret_work_fd)
 {
-	int fd = io_open_below(c->volume_fd, "upper", O_PATH | O_DIRECTORY | O_NOFOLLOW);
+	int fd = path_open_below(c->volume_fd, "upper", O_PATH | O_DIRECTORY | O_NOFOLLOW);
 
 	if (fd == -ENOENT && !c->writable)
 		return 0;
@@ -207,7 +208,7 @@ static int open_parts(const struct composition *c, int *ret_upper_fd, int *ret_w
 	*ret_upper_fd = fd;
 	if (!c->writable)
 		return 0;
-	fd = io_open_below(c->volume_fd, "work", O_PATH | O_DIRECTORY | O_NOFOLLOW);
+	fd = path_open_below(c->volume_fd, "work", O_PATH | O_DIRECTORY | O_NOFOLLOW);
 	*ret_work_fd = fd < 0 ? -1 : fd;
 	return fd < 0 ? fd : 0;
 }
@@ -297,7 +298,8 @@ int compose_mark_reset(const char *loop, struct failure *err)
 		mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
 		fd = mount_fd < 0 ? -1
 				  : openat(mount_fd, COMPOSE_RESET,
-					   O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+					   O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+					   0644);
 		if (fd < 0 || fsync(fd) < 0)
 			e = -errno;
 	}

@@ -3,12 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clean.h"
@@ -91,47 +87,6 @@ static bool run_keep(const char *volume)
 	return program_run(argv, STDERR_FILENO) == 0;
 }
 
-/* In a child: 0, or 1. */
-static int mount_and_keep(const char *volume, const char *loop, const char *type, const char *where)
-{
-	bool kept;
-
-	/* MS_SLAVE: what is unmounted elsewhere meanwhile is unmounted here, too */
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 ||
-	    mount(loop, where, type, MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME, NULL) < 0) {
-		fprintf(stderr, "cowctl: %s: cannot be mounted on %s to keep files: %s\n",
-			CLEAN(volume), CLEAN(where), strerrordesc_np(errno));
-		return 1;
-	}
-	kept = run_keep(volume);
-	return umount(where) < 0 || !kept;
-}
-
-static bool keep_unmounted(const char *volume, struct json_object *status)
-{
-	struct keep_state s;
-	int end = 1;
-	pid_t pid;
-
-	keep_read(volume, &s);
-	if (!json_u64(status, "dirty_blocks") && !json_u64(status, "hole_blocks"))
-		return true;
-	if (!*s.mountpoint) {
-		fprintf(stderr,
-			"cowctl: %s: is not mounted, and its kept paths were never committed: "
-			"nothing is kept\n",
-			CLEAN(volume));
-		return false;
-	}
-	pid = fork();
-	if (pid == 0)
-		_exit(mount_and_keep(volume, json_raw(status, "loop"), json_raw(status, "fs_type"),
-				     s.mountpoint));
-	while (pid > 0 && waitpid(pid, &end, 0) < 0 && errno == EINTR)
-		;
-	return pid > 0 && end == 0;
-}
-
 bool keep_before_discard(const char *volume)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
@@ -144,9 +99,10 @@ bool keep_before_discard(const char *volume)
 		return true; /* whatever is wrong with the daemon shows in the next request */
 	status = client_call(&c, &rq, NULL, NULL, &err);
 	client_close(&c);
-	if (json_true(status, "discard_armed"))
-		kept = *json_raw(status, "mountpoint") ? run_keep(volume)
-						       : keep_unmounted(volume, status);
+	if (json_true(status, "discard_armed") &&
+	    (*json_raw(status, "mountpoint") || json_u64(status, "dirty_blocks") ||
+	     json_u64(status, "hole_blocks")))
+		kept = run_keep(volume);
 	json_object_put(status);
 	return kept;
 }

@@ -22,8 +22,7 @@ void keep_write(const char *volume, const struct keep_state *s);
 
 /*
  * Before the changes of a volume are discarded: runs `cowctl keep`, if paths are configured and the
- * discard is armed. Its messages go to stderr. A volume that is not mounted is mounted for that, in
- * a mount namespace of its own, where it was at the last keep. False: something was not kept.
+ * discard is armed. Its messages go to stderr. False: something was not kept.
  */
 bool keep_before_discard(const char *volume);
 

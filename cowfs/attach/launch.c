@@ -14,6 +14,7 @@
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/kernel.h"
+#include "base/path.h"
 #include "wire/client.h"
 #include "config/conf.h"
 #include "export/transport.h"
@@ -53,6 +54,17 @@ static int add(struct arguments *a, const char *name, const char *value)
 	return 0;
 }
 
+/* False: another user decides what path leads to. Opening it reports any other reason. */
+static bool resolve(const char *path, char ret_name[PATH_MAX], struct ready *ret)
+{
+	char why[2 * PATH_MAX];
+	int e = path_name(path, ret_name, why, sizeof(why));
+
+	if (e < 0)
+		tell(ret, EXIT_FAILED, e, "%s: %s", path, why);
+	return e == 0;
+}
+
 static int add_options(struct arguments *a, const struct volopts *o)
 {
 	char name[32];
@@ -61,7 +73,7 @@ static int add_options(struct arguments *a, const struct volopts *o)
 	for (size_t id = 0; e == 0 && id < VOLOPTS; id++) {
 		const char *value = o->text[id];
 
-		if (id == VOLOPT_LOG && value && realpath(value, a->log))
+		if (id == VOLOPT_LOG && value)
 			value = a->log;
 		snprintf(name, sizeof(name), "--%s", volopt_name((enum volopt)id));
 		if (value)
@@ -70,14 +82,11 @@ static int add_options(struct arguments *a, const struct volopts *o)
 	return e;
 }
 
-static int make_arguments(struct arguments *a, const char *device, const struct volopts *o,
-			  unsigned flags)
+static int make_arguments(struct arguments *a, const struct volopts *o, unsigned flags)
 {
 	const char *name = o->text[VOLOPT_NAME], *slash;
 	int e = add_options(a, o);
 
-	if (!realpath(device, a->device)) /* the daemon reports the reason */
-		snprintf(a->device, sizeof(a->device), "%s", device);
 	slash = strrchr(a->device, '/');
 	name = name ? name : slash ? slash + 1 : a->device;
 	if (rundir_name_valid(name))
@@ -344,14 +353,18 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 		tell(ret, EXIT_FAILED, e, "%s", why);
 		return;
 	}
-	if (launch_configure(device, &all, &c, ret) != EXIT_OK)
+	if (!resolve(device, a.device, ret) || launch_configure(device, &all, &c, ret) != EXIT_OK)
 		return;
+	if (all.text[VOLOPT_LOG] && !resolve(all.text[VOLOPT_LOG], a.log, ret)) {
+		conf_free(c);
+		return;
+	}
 	if (!(flags & LAUNCH_BOOT))
 		leftover_clear_and_tell(true);
 	if (all.text[VOLOPT_TRANSPORT]) /* the service may not load modules */
 		transport_load((enum transport_kind)volopt_value(VOLOPT_TRANSPORT,
 								 all.text[VOLOPT_TRANSPORT]));
-	if (make_arguments(&a, device, &all, flags) < 0)
+	if (make_arguments(&a, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))
 		start_child(&a, ret);

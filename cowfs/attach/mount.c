@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "base/boxed.h"
 #include "base/program.h"
 #include "base/mounts.h"
 #include "base/clean.h"
@@ -240,21 +241,61 @@ static void undo(struct helper *h)
 		helper_fail(0, "volume %s stays attached: %s", h->name, err.why);
 }
 
+struct found {
+	int r; /* of blkid_do_safeprobe */
+	char type[32];
+};
+
+struct listener {
+	blkid_probe pr;
+	struct found f;
+};
+
+/* In a boxed child. */
+static int look(void *ctx, struct boxed *b)
+{
+	blkid_probe pr = ((struct listener *)ctx)->pr;
+	struct found f = { 0 };
+	const char *type;
+
+	blkid_probe_enable_superblocks(pr, 1);
+	blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE);
+	blkid_probe_filter_superblocks_usage(pr, BLKID_FLTR_ONLYIN, BLKID_USAGE_FILESYSTEM);
+	f.r = blkid_do_safeprobe(pr);
+	if (f.r == 0 && blkid_probe_lookup_value(pr, "TYPE", &type, NULL) == 0)
+		snprintf(f.type, sizeof(f.type), "%s", type);
+	boxed_say(b, &f, sizeof(f));
+	return 0;
+}
+
+static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+{
+	struct found *f = &((struct listener *)ctx)->f;
+
+	(void)reply, (void)reply_bytes;
+	if (bytes != sizeof(*f))
+		return -EPROTO;
+	memcpy(f, message, bytes);
+	/* mount(8) runs a program for a type that the kernel does not have */
+	return !memchr(f->type, '\0', sizeof(f->type)) || (*f->type && !blkid_known_fstype(f->type))
+		       ? -EPROTO
+		       : 0;
+}
+
 static int probe(struct helper *h)
 {
-	blkid_probe pr = blkid_new_probe_from_filename(h->loop);
-	const char *type = NULL;
-	int r = -1;
+	struct listener x = { .pr = blkid_new_probe_from_filename(h->loop) };
+	const struct boxed_job job = { .work = look,
+				       .hear = hear,
+				       .ctx = &x,
+				       .fd = { x.pr ? blkid_probe_get_fd(x.pr) : -1 },
+				       .fds = 1 };
+	int e = x.pr ? boxed_run(&job) : 0, r = x.f.r;
 
-	if (pr) {
-		blkid_probe_enable_superblocks(pr, 1);
-		blkid_probe_set_superblocks_flags(pr, BLKID_SUBLKS_TYPE);
-		blkid_probe_filter_superblocks_usage(pr, BLKID_FLTR_ONLYIN, BLKID_USAGE_FILESYSTEM);
-		r = blkid_do_safeprobe(pr);
-		if (r == 0 && blkid_probe_lookup_value(pr, "TYPE", &type, NULL) == 0)
-			snprintf(h->fs_type, sizeof(h->fs_type), "%s", type);
-		blkid_free_probe(pr);
-	}
+	blkid_free_probe(x.pr);
+	if (e < 0)
+		return helper_fail(EXIT_MOUNT, "%s: %s", h->device, boxed_error(e));
+	snprintf(h->fs_type, sizeof(h->fs_type), "%s", x.f.type);
 	if (r == -2)
 		return helper_fail(EXIT_MOUNT,
 				   "%s: has the signatures of several file systems: remove the "

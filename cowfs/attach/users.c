@@ -111,7 +111,8 @@ int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
 	while (!*u.other && (pid = proclist_next(list)) >= 0) {
 		if (pid == getpid() || !process_uses(proc_dirfd, pid, id))
 			continue;
-		if (pid == worker || pid == parent)
+		if (pid == worker || pid == parent ||
+		    (worker && parent_of(proc_dirfd, pid) == worker)) /* its broker */
 			u.own = true;
 		else
 			note_process(proc_dirfd, pid, &u);

@@ -18,7 +18,7 @@ struct mount_users {
 /*
  * Checks descriptors, working directories, roots and programs of all processes, and mounts below.
  * Not found: mapped files whose descriptor is closed, users in the kernel (loop devices, swap).
- * worker: pid of the daemon's worker, 0: none; its parent counts as well. Accesses no file of the
+ * worker: pid of the daemon's worker, 0: none; its parent and its children count as well. Accesses no file of the
  * mount. -errno: the mount cannot be examined.
  */
 int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret) MUST_CHECK;

@@ -5,12 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 int io_pread_full(int fd, void *buf, size_t len_bytes, uint64_t off_bytes)
@@ -117,76 +115,6 @@ int io_write_text(int dirfd, const char *path, const char *text)
 	if (fd < 0)
 		return -errno;
 	return io_write_full(fd, text, strlen(text));
-}
-
-int io_replace_file(const char *path, const void *data, size_t len_bytes)
-{
-	char temp[PATH_MAX];
-	struct stat st;
-	int fd, e = 0;
-
-	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
-		return -ENAMETOOLONG;
-	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		return -EINVAL;
-	fd = mkostemp(temp, O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (data)
-		e = io_write_full(fd, data, len_bytes);
-	if (e == 0 && data && (fchmod(fd, 0644) < 0 || fsync(fd) < 0))
-		e = -errno;
-	if (close(fd) < 0 && e == 0)
-		e = -errno;
-	if (e == 0 && data && rename(temp, path) < 0)
-		e = -errno;
-	if (e < 0 || !data)
-		unlink(temp);
-	return e;
-}
-
-/* Of a path that a system call takes. */
-static int open_below(int dirfd, const char *path, int flags)
-{
-	struct open_how how = { .flags = (unsigned)flags | O_CLOEXEC,
-				.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-					   RESOLVE_NO_XDEV };
-	long fd;
-
-	/* -EAGAIN: something was renamed while ".." was looked up */
-	for (unsigned tries = 0; tries < 16; tries++) {
-		fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
-		if (fd >= 0 || (errno != EAGAIN && errno != EINTR))
-			break;
-	}
-	return fd < 0 ? -errno : (int)fd;
-}
-
-int io_open_below(int dirfd, const char *path, int flags)
-{
-	_cleanup_close_ int dir_fd = -1;
-	char part[PATH_MAX];
-
-	while (strlen(path) >= sizeof(part)) {
-		const char *end = memrchr(path, '/', sizeof(part) - 1);
-		int fd;
-
-		if (!end)
-			return -ENAMETOOLONG;
-		snprintf(part, sizeof(part), "%.*s", (int)(end - path), path);
-		fd = open_below(dirfd, part, O_PATH | O_DIRECTORY);
-		if (fd < 0)
-			return fd;
-		cleanup_closep(&dir_fd);
-		dirfd = dir_fd = fd;
-		path = end + 1;
-	}
-	return open_below(dirfd, path, flags);
-}
-
-bool io_exists(int dirfd, const char *name)
-{
-	return faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 void *io_alloc(size_t len_bytes)

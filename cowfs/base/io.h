@@ -22,25 +22,6 @@ int io_read_u64(int dirfd, const char *path, uint64_t *ret) MUST_CHECK;
 int io_write_text(int dirfd, const char *path, const char *text) MUST_CHECK;
 
 /*
- * Replaces the file at path by these bytes (mode 0644) in one step: by a new file beside it, whose
- * name is not known before, synced and renamed. A symbolic link at path is replaced, not what it
- * names. data NULL: only finds out whether that is possible, and changes nothing. -EINVAL: path
- * leads to something else than a regular file, such as /dev/null, which must not become one;
- * -ENAMETOOLONG.
- */
-int io_replace_file(const char *path, const void *data, size_t len_bytes) MUST_CHECK;
-
-/*
- * Opens path below dirfd without following a symbolic link anywhere and without entering another
- * mount; "." is dirfd itself. flags as for open(), O_CLOEXEC is added. Returns the descriptor or
- * -errno: -ELOOP a symbolic link is on the way (O_PATH | O_NOFOLLOW opens one at the end), -EXDEV
- * another mount is, or ".." leaves dirfd.
- */
-int io_open_below(int dirfd, const char *path, int flags) MUST_CHECK;
-/* Is there a file, of whatever type, under this name? */
-bool io_exists(int dirfd, const char *name);
-
-/*
  * Memory for direct I/O: 4 KiB aligned, zeroed; NULL: out of memory. The caller frees it with
  * free().
  */

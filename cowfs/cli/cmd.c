@@ -9,7 +9,7 @@
 
 #include "attach/compose.h"
 #include "base/clean.h"
-#include "base/io.h"
+#include "base/path.h"
 #include "wire/render.h"
 
 int cmd_failed(const struct options *o, const struct failure *f)
@@ -81,13 +81,16 @@ static void report_written(const struct options *o, const char *path, size_t len
 
 int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)
 {
-	int e = io_replace_file(path, text, len);
+	char why[2 * PATH_MAX];
+	int e = path_replace_file(path, text, len, why, sizeof(why));
 
 	if (e == -ENAMETOOLONG)
 		return cmd_fail(o, EXIT_USAGE, e, "--output %s is too long", path);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path,
-				e == -EINVAL ? "it is not a regular file" : strerrordesc_np(-e));
+				*why	       ? why
+				: e == -EINVAL ? "it is not a regular file"
+					       : strerrordesc_np(-e));
 	report_written(o, path, len);
 	return EXIT_OK;
 }

@@ -181,11 +181,11 @@ int overview(void);
 
 struct places;
 /*
- * Commits these paths alone. The caller puts the answer of the daemon. name: of the volume. EXIT_OK,
- * or the return value of cmd_fail.
+ * Commits these paths alone. The caller puts the answer of the daemon. name: of the volume. 0, or
+ * -errno with *err; -EINTR also in each call after a signal.
  */
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
-		 char name[RUNDIR_NAME_BYTES]) NOT_IN_INITRAMFS MUST_CHECK;
+		 char name[RUNDIR_NAME_BYTES], struct failure *err) NOT_IN_INITRAMFS MUST_CHECK;
 
 /* ---- cmd_volume.c ---- */
 

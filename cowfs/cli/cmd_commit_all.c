@@ -213,7 +213,7 @@ static int print_all(const struct all *a, double frozen_s)
 		reason = true;
 	}
 	if (exit == EXIT_OK)
-		printf("%zu volume%s committed together, frozen for %.0f ms\n", a->n,
+		printf("%zu volume%s committed together, held for %.1f ms\n", a->n,
 		       a->n == 1 ? "" : "s", frozen_s * 1000);
 	return exit;
 }

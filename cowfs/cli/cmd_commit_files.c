@@ -11,6 +11,7 @@
 
 #include "attach/compose.h"
 #include "attach/view_mount.h"
+#include "base/path.h"
 #include "cli/cmd.h"
 #include "cli/place.h"
 #include "files/copy.h"
@@ -39,6 +40,11 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
+static int interrupted(struct job *j)
+{
+	return failure_set(j->err, EXIT_FAILED, -EINTR, "interrupted; nothing was committed");
+}
+
 static void on_problem(void *ctx, const char *path, int error, const char *what)
 {
 	struct job *j = ctx;
@@ -46,6 +52,13 @@ static void on_problem(void *ctx, const char *path, int error, const char *what)
 	if (!j->err->why[0])
 		failure_set(j->err, EXIT_FAILED, error, "%s: %s (%s); nothing was committed", path,
 			    what, strerrordesc_np(-error));
+}
+
+static int look_for(int root_fd, const char *path)
+{
+	_cleanup_close_ int fd = path_open_below(root_fd, path, O_PATH | O_NOFOLLOW);
+
+	return fd < 0 ? fd : 0;
 }
 
 static int copy_all(struct job *j)
@@ -57,23 +70,32 @@ static int copy_all(struct job *j)
 					  .stop = &stop,
 					  .problem = on_problem,
 					  .ctx = j };
+	int from_fd = overlay ? j->from_root_fd : j->now.dir_fd;
+	char why[2 * PATH_MAX];
 	struct copy_report rep;
 	struct copy *c;
-	int e = copy_new(&c, overlay ? j->from_root_fd : j->now.dir_fd,
-			 overlay ? j->to_root_fd : j->scratch.dir_fd, &opt);
+	int e = copy_new(&c, from_fd, overlay ? j->to_root_fd : j->scratch.dir_fd, &opt);
 
 	if (e < 0)
 		return failure_set(j->err, EXIT_FAILED, e, "out of memory");
 	for (size_t i = 0; i < j->places->n && e == 0; i++) {
 		const struct place *p = &j->places->p[i];
 
-		e = copy_apply(c, p->path);
-		if (e == -ENOENT)
+		e = j->places->must_exist ? look_for(from_fd, p->path) : 0;
+		if (e == 0)
+			e = copy_apply(c, p->path);
+		if (e == -ENOENT && j->places->must_exist)
+			failure_set(j->err, EXIT_FAILED, e, "%s: %s", p->operand,
+				    strerrordesc_np(ENOENT));
+		else if (e == -ELOOP && path_link_below(from_fd, p->path, why, sizeof(why)))
+			failure_set(j->err, EXIT_FAILED, e, "%s: %s; nothing was committed",
+				    p->operand, why);
+		else if (e == -ENOENT)
 			failure_set(j->err, EXIT_USAGE, e,
 				    "%s: exists neither now nor in generation %s", p->operand,
 				    with_commas(j->scratch.generation));
 		else if (e == -EINTR)
-			failure_set(j->err, EXIT_FAILED, e, "interrupted; nothing was committed");
+			(void)interrupted(j);
 		else if (e < 0 && !j->err->why[0])
 			failure_set(j->err, EXIT_FAILED, e, "%s: %s; nothing was committed",
 				    p->operand, strerrordesc_np(-e));
@@ -117,13 +139,12 @@ static int fill(struct job *j)
 	int e;
 
 	/* another one may be under way, or just ending */
-	while ((e = view_mount_open(&j->client, VIEW_SCRATCH, NULL, &j->scratch, j->err)) ==
-		       -EBUSY &&
+	while ((e = view_mount_open(&j->client, VIEW_SCRATCH, &j->scratch, j->err)) == -EBUSY &&
 	       !stop && !has_option(j->o, OPT_NO_WAIT) && now_ns() < end_ns)
 		usleep(WAIT_STEP_US);
 	if (e < 0)
 		return e;
-	e = view_mount_open(&j->client, VIEW_NOW, NULL, &j->now, j->err);
+	e = view_mount_open(&j->client, VIEW_NOW, &j->now, j->err);
 	if (e < 0)
 		return e;
 	if (j->places->composed)
@@ -193,9 +214,7 @@ static int try_once(struct job *j, struct json_object **ret)
 	if (e == 0 && j->same && !has_option(j->o, OPT_CHECKPOINT))
 		*ret = nothing_committed(j);
 	else if (e == 0)
-		e = stop ? failure_set(j->err, EXIT_FAILED, -EINTR,
-				       "interrupted; nothing was committed")
-			 : commit(j, ret);
+		e = stop ? interrupted(j) : commit(j, ret);
 	view_mount_close(&j->now);
 	view_mount_close(&j->scratch);
 	client_close(&j->client);
@@ -205,30 +224,24 @@ static int try_once(struct job *j, struct json_object **ret)
 }
 
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
-		 char name[RUNDIR_NAME_BYTES])
+		 char name[RUNDIR_NAME_BYTES], struct failure *err)
 {
-	static const enum cmd_option not_with[] = { OPT_DRY_RUN, OPT_FORCE, OPT_LEND, OPT_TIMER };
 	const struct sigaction sa = { .sa_handler = on_signal };
-	struct failure err;
 	struct job j = { .o = o,
 			 .places = p,
-			 .err = &err,
+			 .err = err,
 			 .to_root_fd = -1,
 			 .from_root_fd = -1,
 			 .from_upper_fd = -1 };
 	int e = -EAGAIN;
 
-	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)
-		if (has_option(o, not_with[i]))
-			return cmd_fail(
-				o, EXIT_USAGE, -EINVAL,
-				"commit: --dry-run, --force, --lend and --timer are for all "
-				"changes, not for a PATH");
+	if (stop)
+		return interrupted(&j);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGHUP, &sa, NULL);
 	for (unsigned i = 0; i < TRIES && e < 0 && (i == 0 || j.again) && !stop; i++)
 		e = try_once(&j, ret);
 	snprintf(name, RUNDIR_NAME_BYTES, "%s", j.client.name);
-	return e < 0 ? cmd_failed(o, &err) : EXIT_OK;
+	return e;
 }

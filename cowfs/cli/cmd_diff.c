@@ -16,6 +16,7 @@
 
 #include "attach/compose.h"
 #include "attach/view_mount.h"
+#include "base/boxed.h"
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/parse.h"
@@ -75,8 +76,8 @@ static int take_once(struct comparison *x, bool *ret_again)
 
 	close_views(x);
 	x->clock_s = ext_live_clock();
-	if (view_mount_open(&x->c, VIEW_COMMITTED, NULL, &x->old_view, &err) < 0 ||
-	    view_mount_open(&x->c, VIEW_NOW, NULL, &x->new_view, &err) < 0)
+	if (view_mount_open(&x->c, VIEW_COMMITTED, &x->old_view, &err) < 0 ||
+	    view_mount_open(&x->c, VIEW_NOW, &x->new_view, &err) < 0)
 		return cmd_failed(x->o, &err);
 	/* after the snapshot: the list has all that was changed before it */
 	exit = top_ask_runs(x->o, &x->c, &x->sample, ret_again);
@@ -121,42 +122,33 @@ static int compose_views(struct comparison *x)
 	return x->new_root_fd < 0 ? cmd_failed(x->o, &err) : EXIT_OK;
 }
 
-static bool exists(int root_fd, const char *path)
+static bool look(int root_fd, const char *path, struct stat *ret)
 {
-	int fd = node_open(root_fd, path, O_PATH);
+	_cleanup_close_ int fd = node_open(root_fd, path, O_PATH);
 
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0;
+	return fd >= 0 && fstat(fd, ret) == 0;
 }
 
 static int check_paths(const struct comparison *x)
 {
 	for (size_t i = 0; i < x->places.n; i++) {
 		const struct place *p = &x->places.p[i];
+		struct stat st;
 
-		if (!exists(x->old_root_fd, p->path) && !exists(x->new_root_fd, p->path))
+		if (!look(x->new_root_fd, p->path, &st) && !look(x->old_root_fd, p->path, &st))
 			return cmd_fail(x->o, EXIT_FAILED, -ENOENT,
 					"%s: exists neither in generation %llu nor now", p->operand,
 					(unsigned long long)x->old_view.generation);
+		if (S_ISLNK(st.st_mode) && !has_option(x->o, OPT_JSON))
+			fprintf(stderr,
+				"cowctl: %s: is a symbolic link: the link itself is compared, not "
+				"what it leads to\n",
+				CLEAN(p->operand));
 	}
 	return EXIT_OK;
 }
 
 /* ---- comparing ---- */
-
-static int device_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	return io_pread_full(*(int *)ctx, buf, blk_to_bytes(blks), blk_to_bytes(blk));
-}
-
-static struct blk_reader reader_of(int *fd)
-{
-	off_t bytes = lseek(*fd, 0, SEEK_END);
-
-	return (struct blk_reader){ device_read, fd,
-				    bytes < 0 ? 0 : (uint64_t)bytes >> COW_BLK_SHIFT };
-}
 
 static void show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
 {
@@ -181,10 +173,11 @@ static int explain(const struct comparison *x, int e)
 {
 	const char *checker = fs_ops_named(x->new_view.fs_type)->checker;
 
-	if (e == -EUCLEAN)
+	if (e == -EUCLEAN || e == -EOWNERDEAD)
 		return cmd_fail(x->o, EXIT_FAILED, e,
-				"volume %s: the file system is damaged: check it offline%s%s",
-				x->c.name, checker ? " with " : "", checker ? checker : "");
+				"volume %s: %s: check the file system offline%s%s", x->c.name,
+				e == -EUCLEAN ? "the file system is damaged" : boxed_error(e),
+				checker ? " with " : "", checker ? checker : "");
 	return cmd_fail(x->o, EXIT_FAILED, e, "volume %s: cannot compare the files: %s", x->c.name,
 			strerrordesc_np(-e));
 }
@@ -204,13 +197,11 @@ static int open_live(const struct comparison *x)
 
 static int compare_ext(struct comparison *x, const struct diff_progress *progress)
 {
-	struct blk_reader old_state = reader_of(&x->old_view.disk_fd),
-			  new_state = reader_of(&x->new_view.disk_fd);
 	_cleanup_close_ int fd = open_live(x);
-	struct ext_live live = { fd, x->new_view.time_s, x->clock_s };
+	struct ext_live live = { fd, x->new_view.time_s, x->clock_s, { 0 } };
 
-	return ext_diff(&x->diff, &old_state, &new_state, &x->sample.runs, fd < 0 ? NULL : &live,
-			progress);
+	return ext_diff_boxed(&x->diff, x->old_view.disk_fd, x->new_view.disk_fd, &x->sample.runs,
+			      fd < 0 ? NULL : &live, progress);
 }
 
 /* ---- a composed root: files of the upper say where its trees can differ ---- */

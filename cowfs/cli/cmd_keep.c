@@ -7,16 +7,15 @@
 #include "cli/cmd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "attach/keep.h"
 #include "base/clean.h"
-#include "base/program.h"
+#include "base/path.h"
+#include "cli/place.h"
 #include "config/conf.h"
 
 #define PATHS_MAX 100 /* a line of the file has 198 bytes */
@@ -26,14 +25,20 @@ struct keep {
 	char name[RUNDIR_NAME_BYTES];
 	char *path[PATHS_MAX];
 	size_t n;
+	bool unmounted;
 	struct json_object *kept, *problems;
-	uint64_t generation;
-	struct keep_state state;
+	uint64_t generation, last_s; /* last_s: of the last keep */
+	struct keep_state state;     /* mountpoint: of now, or of the last keep */
 };
 
-static void add_problem(struct keep *k, const char *path, const char *why)
+static void add_problem(struct keep *k, const char *path, const struct failure *f)
 {
 	struct json_object *p = json_object_new_object();
+	const char *why = f->why;
+	size_t n = strlen(path);
+
+	if (!strncmp(why, path, n) && why[n] == ':') /* the message begins with it, too */
+		why += n + 1 + strspn(why + n + 1, " ");
 
 	json_object_object_add(p, "path", json_object_new_string(path));
 	json_object_object_add(p, "error", json_object_new_string(why));
@@ -41,35 +46,35 @@ static void add_problem(struct keep *k, const char *path, const char *why)
 	if (!has_option(k->o, OPT_JSON))
 		fprintf(stderr, "cowctl: %s: not kept: %s\n", CLEAN(path), CLEAN(why));
 	if (!*k->state.error)
-		snprintf(k->state.error, sizeof(k->state.error), "%s: %s", path, why);
+		snprintf(k->state.error, sizeof(k->state.error), "%.100s: %.150s", path, why);
 }
 
-/* Commits these paths. False: why has the reason. */
-static bool commit_paths(struct keep *k, char *const path[], size_t n, char *why, size_t why_bytes)
+/* A path of the mounted volume, or of one that was unmounted since the last keep. */
+static int add(struct keep *k, struct places *p, const char *path, struct failure *err)
 {
-	const char *argv[PATHS_MAX + 5] = { "/proc/self/exe", "commit", k->name };
-	_cleanup_close_ int fd = memfd_create("commit", MFD_CLOEXEC);
-	struct json_object *answer = NULL;
-	char text[16 * KIB];
-	ssize_t len;
-	bool ok;
+	return k->unmounted ? places_add_below(p, k->state.mountpoint, path, err)
+			    : places_add(p, path, err);
+}
 
-	for (size_t i = 0; i < n; i++)
-		argv[3 + i] = path[i];
-	argv[3 + n] = "--json";
-	snprintf(why, why_bytes, "cowctl commit cannot be run");
-	if (fd < 0 || program_run(argv, fd) == 127)
-		return false;
-	len = pread(fd, text, sizeof(text) - 1, 0);
-	text[len > 0 ? len : 0] = '\0';
-	answer = json_tokener_parse(text);
-	ok = json_true(answer, "ok");
-	if (ok)
-		k->generation = json_u64(answer, "generation");
-	else
-		snprintf(why, why_bytes, "%.500s", answer ? json_raw(answer, "error") : text);
+/* Commits these paths: 0, or -errno with *err. */
+static int commit_paths(struct keep *k, char *const path[], size_t n, struct failure *err)
+{
+	struct places places = { .must_exist = true };
+	struct json_object *answer;
+	char name[RUNDIR_NAME_BYTES];
+	int e = 0;
+
+	strcpy(places.name, k->name);
+	for (size_t i = 0; i < n && e == 0; i++)
+		e = add(k, &places, path[i], err);
+	if (e == 0)
+		e = commit_files(k->o, &places, &answer, name, err);
+	places_clear(&places);
+	if (e < 0)
+		return e;
+	k->generation = json_u64(answer, "generation");
 	json_object_put(answer);
-	return ok;
+	return 0;
 }
 
 static void note_kept(struct keep *k, char *const path[], size_t n)
@@ -78,27 +83,54 @@ static void note_kept(struct keep *k, char *const path[], size_t n)
 		json_object_array_add(k->kept, json_object_new_string(path[i]));
 }
 
+/* Is it there, on this volume, and reached without a link of another user? */
+static bool is_there(struct keep *k, const char *path)
+{
+	struct places one = { 0 };
+	char why[2 * PATH_MAX];
+	struct failure err;
+	int fd, e;
+
+	if (k->unmounted) /* shown by the commit */
+		return true;
+	strcpy(one.name, k->name);
+	e = places_add(&one, path, &err);
+	places_clear(&one);
+	if (e < 0) {
+		add_problem(k, path, &err);
+		return false;
+	}
+	fd = path_open(path, O_PATH | O_NOFOLLOW, why, sizeof(why));
+	if (fd >= 0) {
+		close(fd);
+		return true;
+	}
+	failure_set(&err, EXIT_FAILED, fd, "%s", *why ? why : strerrordesc_np(-fd));
+	add_problem(k, path, &err);
+	return false;
+}
+
 static void keep_all(struct keep *k)
 {
-	char *there[PATHS_MAX], why[1024];
+	struct failure err;
+	char *there[PATHS_MAX];
 	size_t n = 0;
-	struct stat st;
+	int e = 0;
 
-	for (size_t i = 0; i < k->n; i++) {
-		if (lstat(k->path[i], &st) < 0)
-			add_problem(k, k->path[i], strerrordesc_np(errno));
-		else
+	for (size_t i = 0; i < k->n; i++)
+		if (is_there(k, k->path[i]))
 			there[n++] = k->path[i];
-	}
-	if (n && commit_paths(k, there, n, why, sizeof(why))) {
+	if (n)
+		e = commit_paths(k, there, n, &err);
+	if (n && e == 0)
 		note_kept(k, there, n);
-		return;
-	}
-	for (size_t i = 0; i < n; i++) {
-		if (n > 1 && commit_paths(k, &there[i], 1, why, sizeof(why)))
+	for (size_t i = 0; i < n && e < 0; i++) {
+		int each = n > 1 && e != -EINTR ? commit_paths(k, &there[i], 1, &err) : e;
+
+		if (each == 0)
 			note_kept(k, &there[i], 1);
 		else
-			add_problem(k, there[i], why);
+			add_problem(k, there[i], &err);
 	}
 }
 
@@ -133,6 +165,7 @@ static int report(struct keep *k)
 static int find(struct keep *k, char **ret_text)
 {
 	struct json_object *status;
+	struct keep_state before;
 	struct failure err;
 	struct client c;
 	struct conf *conf;
@@ -149,6 +182,11 @@ static int find(struct keep *k, char **ret_text)
 	snprintf(k->state.mountpoint, sizeof(k->state.mountpoint), "%s",
 		 json_raw(status, "mountpoint"));
 	json_object_put(status);
+	keep_read(k->name, &before);
+	k->last_s = before.last_s;
+	k->unmounted = !*k->state.mountpoint;
+	if (k->unmounted)
+		memcpy(k->state.mountpoint, before.mountpoint, sizeof(before.mountpoint));
 	if (has_option(k->o, OPT_TIMER) && hold_s > 0)
 		return cmd_fail(k->o, EXIT_FAILED, -EBUSY, "%s: timer commits are on hold",
 				k->name);
@@ -160,16 +198,21 @@ static int find(struct keep *k, char **ret_text)
 	for (char *p; rest && k->n < PATHS_MAX && (p = strsep(&rest, " \t"));)
 		if (*p)
 			k->path[k->n++] = p;
-	return k->n ? EXIT_OK
-		    : cmd_fail(k->o, EXIT_FAILED, -ENOENT,
-			       "%s: no path is kept: set keep = PATH... in its section of %s",
-			       k->name, conf_path());
+	if (!k->n)
+		return cmd_fail(k->o, EXIT_FAILED, -ENOENT,
+				"%s: no path is kept: set keep = PATH... in its section of %s",
+				k->name, conf_path());
+	return *k->state.mountpoint
+		       ? EXIT_OK
+		       : cmd_fail(k->o, EXIT_FAILED, -ENODEV,
+				  "%s: is not mounted, and its kept paths were never committed: "
+				  "nothing is kept",
+				  k->name);
 }
 
 int cmd_keep(const struct options *o)
 {
 	struct keep k = { .o = o };
-	struct keep_state before;
 	_cleanup_free_ char *text = NULL;
 	int exit = find(&k, &text);
 
@@ -178,10 +221,7 @@ int cmd_keep(const struct options *o)
 	k.kept = json_object_new_array();
 	k.problems = json_object_new_array();
 	keep_all(&k);
-	keep_read(k.name, &before);
-	k.state.last_s = *k.state.error ? before.last_s : (uint64_t)time(NULL);
-	if (!*k.state.mountpoint)
-		memcpy(k.state.mountpoint, before.mountpoint, sizeof(before.mountpoint));
+	k.state.last_s = *k.state.error ? k.last_s : (uint64_t)time(NULL);
 	keep_write(k.name, &k.state);
 	exit = report(&k);
 	json_object_put(k.kept);

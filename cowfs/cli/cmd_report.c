@@ -52,6 +52,8 @@ int cmd_report(const struct options *o)
 	size_t bytes;
 	int exit;
 
+	if (!*path)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--output: the name of the file is empty");
 	if (std && has_option(o, OPT_JSON))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--json needs --output FILE; wear --json has the figures");

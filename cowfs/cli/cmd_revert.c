@@ -14,8 +14,8 @@
 #include "attach/view_mount.h"
 #include "base/array.h"
 #include "base/clean.h"
-#include "base/io.h"
 #include "base/mounts.h"
+#include "base/path.h"
 #include "cli/cmd.h"
 #include "cli/open_files.h"
 #include "cli/place.h"
@@ -322,10 +322,10 @@ static int open_source(struct job *j, const char *path)
 		path = ".";
 	snprintf(upper, sizeof(upper), "upper/%s", path);
 	if (j->places.composed)
-		j->upper_fd = io_open_below(j->view.dir_fd, upper,
-					    O_PATH | O_DIRECTORY | O_NOFOLLOW);
-	j->from_fd = io_open_below(j->places.composed ? j->composed_fd : j->view.dir_fd, path,
-				   O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+		j->upper_fd = path_open_below(j->view.dir_fd, upper,
+					      O_PATH | O_DIRECTORY | O_NOFOLLOW);
+	j->from_fd = path_open_below(j->places.composed ? j->composed_fd : j->view.dir_fd, path,
+				     O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
 	return j->from_fd < 0 ? j->from_fd : 0;
 }
 
@@ -527,7 +527,7 @@ static int run(struct job *j)
 	if (client_open(&j->client, places_volume(&j->places), &err) < 0)
 		return cmd_failed(j->o, &err);
 	catch_signals();
-	if (view_mount_open(&j->client, VIEW_COMMITTED, NULL, &j->view, &err) < 0) {
+	if (view_mount_open(&j->client, VIEW_COMMITTED, &j->view, &err) < 0) {
 		client_close(&j->client);
 		return cmd_failed(j->o, &err);
 	}

@@ -4,11 +4,14 @@
  * because they mostly call other programs.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/path.h"
 #include "cli/cmd.h"
 
 #define SCRIPT "setup"
@@ -20,6 +23,27 @@ static unsigned pass_value(const struct options *o, int id, char *name, char **a
 	argv[0] = name;
 	argv[1] = (char *)(uintptr_t)o->value[id];
 	return 2;
+}
+
+/*
+ * The script finds the tree as its working directory: its programs will run as root, so no user may
+ * choose or exchange it.
+ */
+static int enter_image(const struct options *o)
+{
+	const char *image = o->value[OPT_IMAGE];
+	_cleanup_close_ int fd = -1;
+	char why[2 * PATH_MAX];
+
+	if (!has_option(o, OPT_IMAGE))
+		return EXIT_OK;
+	fd = path_open(image, O_PATH | O_DIRECTORY, why, sizeof(why));
+	if (fd == -ENOENT || fd == -ENOTDIR)
+		return cmd_fail(o, EXIT_FAILED, fd, "%s is not a directory", image);
+	if (fd < 0 || fchdir(fd) < 0)
+		return cmd_fail(o, EXIT_FAILED, fd < 0 ? fd : -errno, "%s: %s", image,
+				*why ? why : strerrordesc_np(fd < 0 ? -fd : errno));
+	return EXIT_OK;
 }
 
 static int run(const struct options *o, char *what)
@@ -47,6 +71,8 @@ static int run(const struct options *o, char *what)
 	n += pass_value(o, OPT_IMAGE, image, argv + n);
 	n += pass_value(o, OPT_LOWER, lower, argv + n);
 	argv[n] = NULL;
+	if (enter_image(o) != EXIT_OK)
+		return EXIT_FAILED;
 	if (e == 0) {
 		execv(path, argv);
 		e = -errno;

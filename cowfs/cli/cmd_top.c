@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/boxed.h"
 #include "base/parse.h"
 #include "fs/btrfs.h"
 #include "fs/fs_ops.h"
@@ -51,8 +52,8 @@ static int find_owners(struct picture *p, const struct owners_query *q)
 
 	p->unmapped = "";
 	if (how == OWNERS_EXT)
-		e = owners_ext(&p->owners, loop, q);
-	if (!e || e == -ENOMEM)
+		e = owners_ext_boxed(&p->owners, loop, q);
+	if (!e || e == -ENOMEM || e == -EOWNERDEAD)
 		return e;
 	if (!mounted_here(mount, loop))
 		p->unmapped = "the volume is not mounted where this command can see it";
@@ -240,7 +241,9 @@ static int show(const struct options *o, const struct top_options *t, const stru
 	free(p.table.row);
 	owners_clear(&p.owners);
 	extents_clear(&p.fresh);
-	return e ? cmd_fail(o, EXIT_FAILED, e, "%s", strerrordesc_np(-e)) : EXIT_OK;
+	return e ? cmd_fail(o, EXIT_FAILED, e, "%s: %s", json_raw(now->status, "device"),
+			    boxed_error(e))
+		 : EXIT_OK;
 }
 
 static void pause_ns(uint64_t ns)

@@ -383,23 +383,28 @@ int commit_volume(const struct options *o)
 
 static int commit_paths(const struct options *o, const struct places *p)
 {
+	static const enum cmd_option not_with[] = { OPT_DRY_RUN, OPT_FORCE, OPT_LEND, OPT_TIMER,
+						    OPT_DEADLINE };
+	char name[RUNDIR_NAME_BYTES];
 	struct json_object *answer;
-	struct client c;
-	int exit;
+	struct failure err;
 
-	if (has_option(o, OPT_DEADLINE))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--deadline is for a commit of everything");
+	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)
+		if (has_option(o, not_with[i]))
+			return cmd_fail(
+				o, EXIT_USAGE, -EINVAL,
+				"commit: --dry-run, --force, --lend, --timer and --deadline "
+				"are for all changes, not for a PATH");
 	if (!commit_files)
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,
 			"commit PATH: not in an initramfs, only in the cowctl of the system");
-	exit = commit_files(o, p, &answer, c.name);
-	if (exit != EXIT_OK)
-		return exit;
+	if (commit_files(o, p, &answer, name, &err) < 0)
+		return cmd_failed(o, &err);
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else
-		print_commit(c.name, o, answer);
+		print_commit(name, o, answer);
 	json_object_put(answer);
 	return EXIT_OK;
 }

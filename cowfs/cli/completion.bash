@@ -58,6 +58,7 @@ _cowctl_values() {
 	'[N] DIR')
 		_cowctl_volumes | _cowctl_beginning "$2"
 		compgen -d -- "$2"
+		[[ $2 != /dev/* ]] || _cowctl_devices "$2"
 		;;
 	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
 	PROFILE)

@@ -104,6 +104,7 @@ static const struct option_spec top_options[] = {
 static const struct option_spec view_options[] = {
 	{ OPT_COMMITTED, "committed", NULL, "the newest commit (default)" },
 	{ OPT_NOW, "now", NULL, "a consistent snapshot of the volume, with uncommitted changes" },
+	LOG_OPTION,
 	COMMON
 };
 static const struct option_spec diff_options[] = {
@@ -232,9 +233,10 @@ static const struct command {
 	  "Lists what it will do, and asks.", cmd_revert, revert_options },
 	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
-	{ "view", "[N] DIR", "mount a read-only image of the volume on DIR: for backups",
-	  "The volume continues to work and to commit. umount DIR ends the view.", cmd_view,
-	  view_options },
+	{ "view", "[N] DIR", "mount a read-only image of a volume, or of a card, on DIR",
+	  "The volume continues to work and to commit. umount DIR ends the view.\n"
+	  "N may also be a device or image file that is not attached: nothing is written to it.",
+	  cmd_view, view_options },
 	{ "diff", "[N] [PATH...]", "show which files differ from the last commit",
 	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
 	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",

@@ -20,9 +20,11 @@
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
+#include "base/boxed.h"
 #include "base/bytes.h"
 #include "base/io.h"
 #include "base/mounts.h"
+#include "base/path.h"
 #include "offline/signature.h"
 
 #define LOOPS_MAX 8 /* loop devices stacked on each other */
@@ -105,7 +107,7 @@ static int check_place(const struct options *o, const char *path, int fd, const 
 		       unsigned depth)
 {
 	_cleanup_close_ int below_fd = -1;
-	char name[RUNDIR_NAME_BYTES], below[PATH_MAX];
+	char name[RUNDIR_NAME_BYTES], below[PATH_MAX], why[2 * PATH_MAX];
 	struct stat below_st;
 
 	if (is_in_ram(fd, st))
@@ -121,8 +123,8 @@ static int check_place(const struct options *o, const char *path, int fd, const 
 				"device, or a file on one that is not protected",
 				path, name);
 	find_backing_file(st, below);
-	below_fd = *below && depth < LOOPS_MAX ? open(below, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-					       : -1;
+	/* whoever owns its folders may have put something else there: it is looked at, not opened */
+	below_fd = *below && depth < LOOPS_MAX ? path_open(below, O_PATH, why, sizeof(why)) : -1;
 	return below_fd >= 0 && fstat(below_fd, &below_st) == 0
 		       ? check_place(o, path, below_fd, &below_st, depth + 1)
 		       : EXIT_OK;
@@ -162,8 +164,7 @@ static int check_content(const struct options *o, const char *path, int fd, cons
 	if (e == 0)
 		e = signatures_find(same, &none, &s);
 	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", path,
-				strerrordesc_np(-e));
+		return cmd_fail(o, EXIT_FAILED, e, "%s: cannot be read: %s", path, boxed_error(e));
 	if (s.n)
 		return cmd_fail(
 			o, EXIT_FAILED, -EEXIST,
@@ -201,28 +202,35 @@ static int check_for_commit(const struct options *o, struct client *c, const cha
 int lend_open(const struct options *o, struct client *c, int *ret_fd)
 {
 	const char *path = o->value[OPT_LEND];
-	_cleanup_close_ int fd = -1;
-	char name[RUNDIR_NAME_BYTES];
-	struct stat st, now;
+	_cleanup_close_ int path_fd = -1, fd = -1;
+	char name[RUNDIR_NAME_BYTES], why[2 * PATH_MAX];
 	int exit = EXIT_OK;
+	struct stat st;
 
 	client_find_device(path, name);
 	if (*name)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY,
 				"%s: belongs to volume %s: lend another device", path, name);
-	if (stat(path, &st) < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s: %s", path, strerrordesc_np(errno));
+	path_fd = path_open(path, O_PATH, why, sizeof(why));
+	if (path_fd < 0 || fstat(path_fd, &st) < 0)
+		return cmd_fail(o, EXIT_FAILED, path_fd < 0 ? path_fd : -errno, "%s: %s", path,
+				*why ? why : strerrordesc_np(path_fd < 0 ? -path_fd : errno));
 	if (!S_ISBLK(st.st_mode) && !S_ISREG(st.st_mode))
 		return cmd_fail(o, EXIT_FAILED, -ENOTBLK,
 				"%s: is neither a block device nor a file", path);
-	fd = open(path, O_RDWR | O_CLOEXEC | (S_ISBLK(st.st_mode) ? O_EXCL : 0));
-	if (fd < 0 && errno == EBUSY)
-		return cmd_fail(o, EXIT_FAILED, -EBUSY,
-				"%s: is mounted or in use by something else", path);
-	if (fd < 0 || fstat(fd, &now) < 0)
-		return cmd_fail(o, EXIT_FAILED, -errno, "%s: %s", path, strerrordesc_np(errno));
-	if (now.st_mode != st.st_mode || now.st_rdev != st.st_rdev || now.st_ino != st.st_ino)
-		return cmd_fail(o, EXIT_FAILED, -ESTALE, "%s: was replaced just now", path);
+	if (c && S_ISREG(st.st_mode) && !path_owners_count(path_fd))
+		return cmd_fail(o, EXIT_FAILED, -EPERM,
+				"%s: its file system is FUSE, or mounted nosuid, and may lie about "
+				"owners: lend a file elsewhere, or a device",
+				path);
+	fd = path_reopen(path_fd, O_RDWR | (S_ISBLK(st.st_mode) ? O_EXCL : 0));
+	if (fd == -EBUSY)
+		return cmd_fail(o, EXIT_FAILED, fd, "%s: %s", path,
+				path_lease(path_fd, why, sizeof(why))
+					? why
+					: "is mounted or in use by something else");
+	if (fd < 0)
+		return cmd_fail(o, EXIT_FAILED, fd, "%s: %s", path, strerrordesc_np(-fd));
 	if (S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0)
 		return cmd_fail(o, EXIT_FAILED, -EBUSY, "%s: is in use by something else", path);
 	if (c)

@@ -16,6 +16,7 @@
 #include "attach/compose.h"
 #include "base/array.h"
 #include "base/mounts.h"
+#include "base/path.h"
 
 static const char links[] = "/dev/cowfs/";
 
@@ -23,13 +24,15 @@ static const char links[] = "/dev/cowfs/";
 struct spot {
 	uint64_t mount_id;
 	char dir[PATH_MAX]; /* what exists of its folders, as the kernel names it */
+	int dirfd;	    /* and opened; -1: not yet */
 	const char *rest;   /* what follows there; "" if dir is all */
 	/* found by look_at_mount */
 	char volume[RUNDIR_NAME_BYTES];
 	char inside[2 * PATH_MAX]; /* place.path */
 	int proc_dirfd;
 	bool composed;
-	int error; /* -ENODEV: on no volume */
+	int error;		/* -ENODEV: on no volume */
+	char why[2 * PATH_MAX]; /* of path_open */
 };
 
 /* ---- volumes ---- */
@@ -45,7 +48,8 @@ static bool is_listed(size_t n, char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], c
 /* Does text name a volume, or one of its devices? */
 static bool names_volume(const char *text, char name[RUNDIR_NAME_BYTES])
 {
-	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], why[2 * PATH_MAX];
+	_cleanup_close_ int fd = -1;
 	struct stat st;
 
 	if (!strncmp(text, links, strlen(links)))
@@ -55,7 +59,8 @@ static bool names_volume(const char *text, char name[RUNDIR_NAME_BYTES])
 		snprintf(name, RUNDIR_NAME_BYTES, "%s", text);
 		return true;
 	}
-	if (stat(text, &st) < 0 || S_ISDIR(st.st_mode))
+	fd = path_open(text, O_PATH, why, sizeof(why));
+	if (fd < 0 || fstat(fd, &st) < 0 || S_ISDIR(st.st_mode))
 		return false;
 	client_find_device(text, name);
 	return *name;
@@ -106,6 +111,30 @@ static bool join_inside(struct spot *s, const char *root, const char *below)
 	return true;
 }
 
+/*
+ * Is dir in the place where the two texts together say? Whoever owns a folder above may have renamed
+ * it between them.
+ */
+static bool is_there(struct spot *s, const char *mount_point, const char *below)
+{
+	_cleanup_close_ int root_fd = path_open(mount_point, O_PATH | O_DIRECTORY, s->why,
+						sizeof(s->why));
+	_cleanup_close_ int fd = -1;
+	struct statx root;
+	struct stat is, want;
+
+	*s->why = '\0';
+	if (root_fd < 0 ||
+	    statx(root_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MNT_ID, &root) < 0)
+		return false;
+	if (!(root.stx_attributes & STATX_ATTR_MOUNT_ROOT) || root.stx_mnt_id != s->mount_id)
+		return false;
+	below += strspn(below, "/");
+	fd = path_open_below(root_fd, *below ? below : ".", O_PATH | O_DIRECTORY);
+	return fd >= 0 && fstat(fd, &is) == 0 && fstat(s->dirfd, &want) == 0 &&
+	       is.st_dev == want.st_dev && is.st_ino == want.st_ino;
+}
+
 static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 {
 	struct spot *s = ctx;
@@ -119,7 +148,8 @@ static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 	n = strcmp(m->path, "/") ? strlen(m->path) : 0;
 	if (!*s->volume)
 		s->error = -ENODEV;
-	else if (strncmp(s->dir, m->path, n) || (s->dir[n] && s->dir[n] != '/'))
+	else if (strncmp(s->dir, m->path, n) || (s->dir[n] && s->dir[n] != '/') ||
+		 !is_there(s, m->path, s->dir + n))
 		s->error = -ESTALE;
 	else
 		s->error = join_inside(s, m->root, s->dir + n) ? 0 : -ENAMETOOLONG;
@@ -129,13 +159,13 @@ static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 /* Opens dir if it is a folder. Fills in its mount and its name. */
 static int take_dir(struct spot *s, const char *dir)
 {
-	_cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int fd = path_open(dir, O_PATH | O_DIRECTORY, s->why, sizeof(s->why));
 	char link[32];
 	struct statx st;
 	ssize_t n;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
 		  STATX_TYPE | STATX_NLINK | STATX_MNT_ID, &st) < 0)
 		return -errno;
@@ -147,6 +177,8 @@ static int take_dir(struct spot *s, const char *dir)
 		return -errno;
 	s->dir[n] = '\0';
 	s->mount_id = st.stx_mnt_id;
+	cleanup_closep(&s->dirfd);
+	s->dirfd = steal_fd(&fd);
 	return !(st.stx_mask & STATX_MNT_ID) ? -EOPNOTSUPP : s->dir[0] == '/' ? 0 : -ESTALE;
 }
 
@@ -217,10 +249,12 @@ static int split(struct spot *s, char *path)
 /* If the path itself is the root of another mount, that mount counts. */
 static int enter_mount(struct spot *s, const char *operand)
 {
+	_cleanup_close_ int fd =
+		*s->rest ? path_open(operand, O_PATH | O_NOFOLLOW, s->why, sizeof(s->why)) : -1;
 	struct statx st;
 
-	if (!*s->rest || statx(AT_FDCWD, operand, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT,
-			       STATX_TYPE | STATX_MNT_ID, &st) < 0)
+	if (fd < 0 ||
+	    statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &st) < 0)
 		return 0;
 	if (!(st.stx_mask & STATX_MNT_ID) || st.stx_mnt_id == s->mount_id)
 		return 0;
@@ -234,8 +268,6 @@ static int locate(struct spot *s, const char *operand, char path[PATH_MAX])
 {
 	int e;
 
-	if (!*operand)
-		return -ENOENT;
 	if (strlen(operand) >= PATH_MAX)
 		return -ENAMETOOLONG;
 	strcpy(path, operand);
@@ -254,68 +286,80 @@ static int locate(struct spot *s, const char *operand, char path[PATH_MAX])
 
 /* ---- operands ---- */
 
-static int refuse(const struct options *o, const struct places *p, const char *operand, int e)
+static int refuse(const struct places *p, const char *operand, const struct spot *s, int e,
+		  struct failure *err)
 {
 	const char *name = p->name;
 
 	switch (e) {
 	case -ENODEV:
 		if (*name)
-			return cmd_fail(o, EXIT_USAGE, e, "%s: does not lie on volume %s", operand,
-					name);
-		return cmd_fail(
-			o, EXIT_NOT_RUNNING, -ESRCH,
+			return failure_set(err, EXIT_USAGE, e, "%s: does not lie on volume %s",
+					   operand, name);
+		return failure_set(
+			err, EXIT_NOT_RUNNING, -ESRCH,
 			"no volume is attached as %s, and no file of a volume has this name",
 			operand);
 	case -EINVAL:
-		return cmd_fail(o, EXIT_USAGE, e, "%s: has .. behind a folder that does not exist",
-				operand);
+		return failure_set(err, EXIT_USAGE, e,
+				   "%s: has .. behind a folder that does not exist", operand);
 	case -EXDEV:
-		return cmd_fail(o, EXIT_USAGE, e, "%s: something else is mounted there", operand);
+		return failure_set(err, EXIT_USAGE, e, "%s: something else is mounted there",
+				   operand);
+	case -ESTALE:
+		return failure_set(
+			err, EXIT_FAILED, e,
+			"%s: a folder of this path was renamed just now, or something was "
+			"mounted there: try again",
+			operand);
 	case -ENAMETOOLONG:
-		return cmd_fail(o, EXIT_USAGE, e, "%.60s...: the path is too long", operand);
+		return failure_set(err, EXIT_USAGE, e, "%.60s...: the path is too long", operand);
 	default:
-		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", operand, strerrordesc_np(-e));
+		return failure_set(err, EXIT_FAILED, e, "%s: %s", operand,
+				   *s->why ? s->why : strerrordesc_np(-e));
 	}
 }
 
-static int add_place(struct places *p, size_t *cap, const char *operand, const char *path)
+static int add_place(struct places *p, const char *operand, const char *path, struct failure *err)
 {
-	struct place *grown = array_grow(p->p, cap, p->n + 1, sizeof(*p->p));
+	struct place *grown = array_grow(p->p, &p->room, p->n + 1, sizeof(*p->p));
 	char *copy = strdup(path);
 
 	if (grown)
 		p->p = grown;
 	if (!grown || !copy) {
 		free(copy);
-		return -ENOMEM;
+		return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
 	}
 	p->p[p->n++] = (struct place){ operand, copy };
 	return 0;
 }
 
-static int take_operand(const struct options *o, struct places *p, size_t *cap, const char *operand,
-			bool first)
+static int take_operand(struct places *p, const char *operand, bool first, struct failure *err)
 {
 	_cleanup_free_ struct spot *s = calloc(1, sizeof(*s));
 	_cleanup_free_ char *path = malloc(PATH_MAX);
 	int e;
 
 	if (!s || !path)
-		return cmd_fail(o, EXIT_FAILED, -ENOMEM, "out of memory");
+		return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (!*operand)
+		return failure_set(err, EXIT_USAGE, -EINVAL,
+				   "an operand is empty: it names no file");
+	s->dirfd = -1;
 	e = locate(s, operand, path);
+	cleanup_closep(&s->dirfd);
 	if (e)
-		return refuse(o, p, operand, e);
+		return refuse(p, operand, s, e, err);
 	if (*p->name && strcmp(p->name, s->volume))
-		return cmd_fail(o, EXIT_USAGE, -EXDEV, "%s: lies on volume %s, not on volume %s",
-				operand, s->volume, p->name);
+		return failure_set(err, EXIT_USAGE, -EXDEV,
+				   "%s: lies on volume %s, not on volume %s", operand, s->volume,
+				   p->name);
 	strcpy(p->name, s->volume);
 	p->composed |= s->composed;
 	if (first && !*s->inside)
-		return EXIT_OK;
-	return add_place(p, cap, operand, s->inside)
-		       ? cmd_fail(o, EXIT_FAILED, -ENOMEM, "out of memory")
-		       : EXIT_OK;
+		return 0;
+	return add_place(p, operand, s->inside, err);
 }
 
 void places_clear(struct places *p)
@@ -329,15 +373,39 @@ void places_clear(struct places *p)
 int places_resolve(const struct options *o, unsigned first_operand, struct places *ret)
 {
 	struct places p = { 0 };
-	size_t cap = 0;
-	int exit = EXIT_OK;
+	struct failure err;
+	int e = 0;
 
-	for (unsigned i = first_operand; i < o->operands && exit == EXIT_OK; i++)
+	for (unsigned i = first_operand; i < o->operands && e == 0; i++)
 		if (i > first_operand || !names_volume(o->operand[i], p.name))
-			exit = take_operand(o, &p, &cap, o->operand[i], i == first_operand);
-	if (exit == EXIT_OK)
-		*ret = p;
-	else
+			e = take_operand(&p, o->operand[i], i == first_operand, &err);
+	if (e < 0) {
 		places_clear(&p);
-	return exit;
+		return cmd_failed(o, &err);
+	}
+	*ret = p;
+	return EXIT_OK;
+}
+
+int places_add(struct places *p, const char *path, struct failure *err)
+{
+	return take_operand(p, path, false, err);
+}
+
+int places_add_below(struct places *p, const char *mountpoint, const char *path,
+		     struct failure *err)
+{
+	size_t n = strcmp(mountpoint, "/") ? strlen(mountpoint) : 0;
+	_cleanup_free_ char *inside = NULL;
+
+	if (strncmp(path, mountpoint, n) || path[n] != '/')
+		return failure_set(err, EXIT_USAGE, -EXDEV,
+				   "%s: is not below %s, where volume %s was mounted", path,
+				   mountpoint, p->name);
+	inside = strdup(path + n);
+	if (!inside)
+		return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (!rest_is_plain(inside))
+		return failure_set(err, EXIT_USAGE, -EINVAL, "%s: has . or .. in it", path);
+	return add_place(p, path, inside, err);
 }

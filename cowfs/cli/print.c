@@ -322,6 +322,11 @@ void print_bill(struct json_object *result)
 		       "ms)\n",
 		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
 		       json_number(q, "freeze_seconds") * 1e3);
+	if (json_true(q, "instant"))
+		printf("  sealed while its journal was empty, held for %.1f ms (sync before it "
+		       "%.3f s, journal emptied in %.1f ms)\n",
+		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
+		       json_number(q, "freeze_seconds") * 1e3);
 }
 
 void print_remarks(struct json_object *result)

@@ -15,11 +15,12 @@
 #include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
 
 #include "base/array.h"
-#include "base/io.h"
+#include "base/path.h"
 #include "files/copy_private.h"
 
 #define DEPTH_MAX 1000
@@ -49,6 +50,7 @@ struct stage {
 	int fd;	       /* -1: it is not there */
 	char name[40];
 	unsigned files;
+	bool kept; /* it has something that is not ours to remove */
 	/* a folder that is being built: the longest path of one, "" none */
 	int fresh_fd;
 	size_t fresh_len;
@@ -63,7 +65,8 @@ struct copy {
 	char *path;
 	size_t path_len, path_room, depth;
 	struct stage stage;
-	struct table planned; /* what the plan has seen in the target */
+	struct table planned; /* what the plan has seen in the target, and where */
+	uint64_t seed[2];     /* of plan_id */
 	struct table links;   /* source inode -> target inode that has its content, path */
 	struct table used;    /* target inode that stays -> source inode */
 	struct table names;   /* target inode that goes and has several names */
@@ -204,22 +207,35 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n)
 }
 
 /*
- * A folder of an overlay may get another inode number at any time. Its path stands for it, and, if it
- * is not of the image, the time of its birth. Folders of the image have none, and nobody can rename
- * them, but the next change there makes them folders of the upper.
+ * What the plan has seen is a file in its place: its path, what it is, and whose. The same file in
+ * another place was not seen. The hashes are seeded, or a user could choose names of equal ones.
+ *
+ * A file of an overlay may get another inode number at any time. Its size and time stand for it, and
+ * for a folder that is not of the image the time of its birth. Folders of the image have none, and
+ * nobody can rename them, but the next change there makes them folders of the upper.
  */
 static struct file_id plan_id(const struct copy *c, const struct inode *to, bool of_upper)
 {
-	const struct statx_timestamp *born = &to->st.stx_btime;
-	uint64_t hash = hash_bytes(0xcbf29ce484222325ull, c->path, c->path_len);
+	bool dir = inode_is(to, S_IFDIR), born = to->st.stx_mask & STATX_BTIME;
+	const struct statx_timestamp *t = c->opt.overlay && !dir ? &to->st.stx_mtime
+								 : &to->st.stx_btime;
+	struct file_id id = id_of(&to->st);
+	uint64_t what[5] = { id.ino, id.dev, to->st.stx_uid }, hash[2];
 
-	if (!c->opt.overlay || !inode_is(to, S_IFDIR))
-		return id_of(&to->st);
-	if (of_upper && to->st.stx_mask & STATX_BTIME) {
-		hash = hash_bytes(hash, &born->tv_sec, sizeof(born->tv_sec));
-		hash = hash_bytes(hash, &born->tv_nsec, sizeof(born->tv_nsec));
+	if (c->opt.overlay) {
+		what[0] = dir ? 0 : to->st.stx_size;
+		what[1] = to->st.stx_mode & S_IFMT;
+		born = !dir || (born && of_upper);
 	}
-	return (struct file_id){ ~(dev_t)0, hash | 1 };
+	if (born) {
+		what[3] = (uint64_t)t->tv_sec;
+		what[4] = t->tv_nsec;
+	}
+	for (size_t i = 0; i < 2; i++) {
+		hash[i] = hash_bytes(c->seed[i], c->path, c->path_len);
+		hash[i] = hash_bytes(hash[i], what, sizeof(what));
+	}
+	return (struct file_id){ hash[0], hash[1] | 1 };
 }
 
 static int note_planned(struct copy *c, const struct inode *to)
@@ -326,7 +342,7 @@ static int stage_get(struct copy *c)
 				return -errno;
 			continue;
 		}
-		s->fd = io_open_below(s->parent_fd, s->name, FOLDER);
+		s->fd = path_open_below(s->parent_fd, s->name, FOLDER);
 		if (s->fd < 0)
 			return s->fd;
 	}
@@ -351,7 +367,13 @@ static int stage_name(struct copy *c, char name[24])
 	return fd;
 }
 
-static int remove_content(struct copy *c, int dir_fd, bool ours);
+enum removal {
+	ASKED,	  /* the source lacks it */
+	REPLACED, /* something else takes, or has taken, its place */
+	OURS,	  /* it was made in the stage: the plan need not have seen it */
+};
+
+static int remove_content(struct copy *c, int dir_fd, enum removal how);
 
 static void stage_close(struct copy *c)
 {
@@ -359,16 +381,18 @@ static void stage_close(struct copy *c)
 
 	if (s->fd < 0)
 		return;
-	(void)!remove_content(c, s->fd, true);
+	if (!s->kept)
+		(void)!remove_content(c, s->fd, OURS);
 	close(s->fd);
 	s->fd = -1;
+	s->kept = false;
 	(void)!unlinkat(s->parent_fd, s->name, AT_REMOVEDIR);
 }
 
 /* ---- removing ---- */
 
-/* ours: it lies in the stage, or is what a rename put there. */
-static int remove_node(struct copy *c, int dir_fd, const char *name, struct inode *to, bool ours)
+static int remove_node(struct copy *c, int dir_fd, const char *name, struct inode *to,
+		       enum removal how)
 {
 	bool is_dir = inode_is(to, S_IFDIR);
 	int e = 0, thawed = 0;
@@ -377,10 +401,10 @@ static int remove_node(struct copy *c, int dir_fd, const char *name, struct inod
 		e = note_planned(c, to);
 		if (e == 0)
 			e = note_names(c, to);
-	} else if (!ours && !is_planned(c, to)) {
+	} else if (how != OURS && !is_planned(c, to)) {
 		return problem(c, -EAGAIN, "is new since the check, and is kept");
 	}
-	if (!ours)
+	if (how == ASKED)
 		count(c, COPY_REMOVE, to);
 	if (is_dir && e == 0) {
 		int fd = inode_reopen(to, FOLDER);
@@ -389,7 +413,7 @@ static int remove_node(struct copy *c, int dir_fd, const char *name, struct inod
 			return problem(c, fd, "cannot be removed");
 		if (!c->planning)
 			thawed = inode_thaw(to);
-		e = thawed < 0 ? thawed : remove_content(c, fd, ours);
+		e = thawed < 0 ? thawed : remove_content(c, fd, how);
 		close(fd);
 	}
 	if (e == 0 && !c->planning && unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0) {
@@ -404,7 +428,7 @@ static int remove_node(struct copy *c, int dir_fd, const char *name, struct inod
 	return e;
 }
 
-static int remove_content(struct copy *c, int dir_fd, bool ours)
+static int remove_content(struct copy *c, int dir_fd, enum removal how)
 {
 	struct names l = { 0 };
 	int e = ++c->depth > DEPTH_MAX ? problem(c, -ELOOP, "lies too deep")
@@ -414,14 +438,14 @@ static int remove_content(struct copy *c, int dir_fd, bool ours)
 		struct inode to = INODE_INIT;
 		size_t len;
 
-		e = stopped(c) && !ours ? -EINTR : push(c, l.name[i], &len);
+		e = stopped(c) && how == ASKED ? -EINTR : push(c, l.name[i], &len);
 		if (e < 0)
 			break;
 		e = inode_open(&to, dir_fd, l.name[i]);
 		if (e < 0)
 			e = problem(c, e, "cannot be removed");
 		else if (to.fd >= 0)
-			e = remove_node(c, dir_fd, l.name[i], &to, ours);
+			e = remove_node(c, dir_fd, l.name[i], &to, how);
 		inode_close(&to);
 		pop(c, len);
 	}
@@ -430,14 +454,14 @@ static int remove_content(struct copy *c, int dir_fd, bool ours)
 	return e;
 }
 
-/* Has the plan seen this folder, and all that is in it now? 1: yes, 0, or -errno. */
+/* Has the plan seen this file, or this folder and all that is in it now? 1: yes, 0, or -errno. */
 static int is_all_planned(struct copy *c, const struct inode *dir)
 {
 	_cleanup_close_ int fd = -1;
 	struct names l = { 0 };
 	int e = is_planned(c, dir);
 
-	if (e != 1 || c->opt.trusted)
+	if (e != 1 || c->opt.trusted || !inode_is(dir, S_IFDIR))
 		return e;
 	fd = inode_reopen(dir, FOLDER);
 	e = fd < 0 ? fd : ++c->depth > DEPTH_MAX ? -ELOOP : read_names(fd, &l);
@@ -451,9 +475,7 @@ static int is_all_planned(struct copy *c, const struct inode *dir)
 			break;
 		e = inode_open(&n, fd, l.name[i]);
 		if (e == 0)
-			e = n.fd < 0		    ? 1
-			    : inode_is(&n, S_IFDIR) ? is_all_planned(c, &n)
-						    : is_planned(c, &n);
+			e = n.fd < 0 ? 1 : is_all_planned(c, &n);
 		inode_close(&n);
 		pop(c, len);
 	}
@@ -650,55 +672,102 @@ static int fill_folder(struct copy *c, const struct inode *from, const struct in
 	return e;
 }
 
-/* Puts what was made into its place, whatever is there. */
+/* What lies in the stage under this name is not ours, and cannot go back. */
+static int keep_staged(struct copy *c, const char *temp)
+{
+	char what[96];
+
+	c->stage.kept = true;
+	snprintf(what, sizeof(what), "what came there meanwhile is kept in %s/%s", c->stage.name,
+		 temp);
+	return problem(c, -EAGAIN, what);
+}
+
+/*
+ * An exchange has put what lay in the place into the stage, where its owner can no longer rename it.
+ * What the plan has not seen there goes back. If the owner exchanges names then, too, something else
+ * of his choice comes into the stage: that is kept there.
+ */
+static int take_away(struct copy *c, const struct level *l, const char *name, int stage_fd,
+		     const char *temp, const struct inode *made)
+{
+	for (unsigned tries = 0; tries < 2; tries++) {
+		struct inode out = INODE_INIT;
+		int e = inode_open(&out, stage_fd, temp);
+		/* a hard link may be what was made, without having gone back */
+		bool settled = tries && e == 0 &&
+			       (out.fd < 0 || same_id(id_of(&out.st), id_of(&made->st)));
+
+		if (e == 0 && !settled)
+			e = out.fd < 0 ? -ESTALE : is_all_planned(c, &out);
+		if (e == 1) {
+			e = remove_node(c, stage_fd, temp, &out, REPLACED);
+			if (e == 0 && path_exists(stage_fd, temp))
+				e = keep_staged(c, temp);
+			inode_close(&out);
+			return e == 0 && tries ? -EAGAIN : e;
+		}
+		inode_close(&out);
+		if (settled)
+			return -EAGAIN;
+		if (tries || renameat2(stage_fd, temp, l->to, name, RENAME_EXCHANGE) < 0)
+			break;
+	}
+	(void)!keep_staged(c, temp);
+	return -EAGAIN;
+}
+
+/* Puts what was made into its place, if what is there is what the plan has seen. */
 static int put(struct copy *c, const struct level *l, const char *name, int stage_fd,
 	       const char *temp, const struct inode *made, struct inode *to)
 {
-	bool swap = to->fd >= 0 && (inode_is(to, S_IFDIR) || inode_is(made, S_IFDIR));
+	bool there = to->fd >= 0, swapped = there;
 	struct statx st;
 	int e, thawed = 0;
 
-	e = inode_is(to, S_IFDIR) ? is_all_planned(c, to) : 1;
+	e = there ? is_all_planned(c, to) : 1;
 	if (e != 1)
 		return e < 0 ? e : -EAGAIN;
-	if (to->fd >= 0)
+	if (there)
 		thawed = inode_thaw(to);
 	if (thawed < 0)
 		return thawed;
-	e = renameat2(stage_fd, temp, l->to, name,
-		      to->fd < 0 ? RENAME_NOREPLACE
-		      : swap	 ? RENAME_EXCHANGE
-				 : 0) < 0
+	e = renameat2(stage_fd, temp, l->to, name, there ? RENAME_EXCHANGE : RENAME_NOREPLACE) < 0
 		    ? -errno
 		    : 0;
 	if (e == -EXDEV && c->opt.overlay && inode_is(to, S_IFDIR)) {
 		/* a folder of the image cannot be renamed: it is removed first */
-		e = remove_node(c, l->to, name, to, true);
+		e = remove_node(c, l->to, name, to, REPLACED);
 		if (e == 0)
 			e = renameat2(stage_fd, temp, l->to, name, RENAME_NOREPLACE) < 0 ? -errno
 											 : 0;
-		swap = false;
-	} else if (e == -EINVAL && swap) { /* a file system without RENAME_EXCHANGE */
+		swapped = false;
+	} else if (e == -EINVAL && there) { /* a file system without RENAME_EXCHANGE */
 		char old[24];
 
-		stage_name(c, old);
-		e = renameat(l->to, name, stage_fd, old) < 0 ? -errno : 0;
-		if (e == 0)
-			e = renameat2(stage_fd, temp, l->to, name, RENAME_NOREPLACE) < 0 ? -errno
-											 : 0;
-		if (e == 0)
+		swapped = inode_is(to, S_IFDIR) || inode_is(made, S_IFDIR);
+		if (swapped) {
+			stage_name(c, old);
+			e = renameat(l->to, name, stage_fd, old) < 0 ? -errno : 0;
+		}
+		if (e == 0 || !swapped)
+			e = renameat2(stage_fd, temp, l->to, name, swapped ? RENAME_NOREPLACE : 0) <
+					    0
+				    ? -errno
+				    : 0;
+		if (e == 0 && swapped)
 			(void)!renameat(stage_fd, old, stage_fd, temp);
 	}
+	if (e == 0 && swapped)
+		e = take_away(c, l, name, stage_fd, temp, made);
 	if (e < 0) {
 		/* what stays in its place stays as it was */
 		if (thawed && inode_freeze(to) < 0)
 			return -EIO;
 		return e;
 	}
-	if (swap)
-		e = remove_node(c, stage_fd, temp, to, true);
-	if (e == 0 && (statx(l->to, name, AT_SYMLINK_NOFOLLOW, STATX_INO, &st) < 0 ||
-		       st.stx_ino != made->st.stx_ino))
+	if (statx(l->to, name, AT_SYMLINK_NOFOLLOW, STATX_INO, &st) < 0 ||
+	    st.stx_ino != made->st.stx_ino)
 		e = -EAGAIN; /* the owner of the folder has renamed something meanwhile */
 	return e;
 }
@@ -755,6 +824,8 @@ static int make_new(struct copy *c, const struct level *l, const char *name, str
 		e = inode_set_times(from, &made);
 	if (e == 0 && !linked)
 		e = note_link(c, from, &made.st);
+	if (e == 0 && inode_is(from, S_IFDIR)) /* another operand may lie in it */
+		e = note_planned(c, &made);
 	if (e == 0 && !linked && (!inode_is(from, S_IFDIR) || with_content))
 		e = inode_set_flags(from, &made, true);
 	if (e == 0 && ret_made) {
@@ -776,7 +847,7 @@ static int plan_new(struct copy *c, struct inode *from, struct inode *to, bool w
 	if (e == 0 && inode_is(to, S_IFDIR)) {
 		int fd = inode_reopen(to, FOLDER);
 
-		e = fd < 0 ? fd : remove_content(c, fd, false);
+		e = fd < 0 ? fd : remove_content(c, fd, ASKED);
 		if (fd >= 0)
 			close(fd);
 	}
@@ -816,6 +887,43 @@ static int update_in_place(struct copy *c, struct inode *from, struct inode *to)
 }
 
 /* ---- the walk ---- */
+
+/* 1: the same folder, 0: another one, -1: its file system does not say when a folder was born. An
+ * overlay may have two numbers for it, of which the upper bits name a layer. */
+static int is_born_as(const struct copy *c, const struct inode *from, const struct inode *to)
+{
+	const struct statx *a = &from->st, *b = &to->st;
+	uint64_t differ = a->stx_ino ^ b->stx_ino;
+
+	if (c->opt.overlay ? (uint32_t)differ : differ)
+		return 0;
+	if (!(a->stx_mask & b->stx_mask & STATX_BTIME))
+		return -1;
+	return a->stx_btime.tv_sec == b->stx_btime.tv_sec &&
+	       a->stx_btime.tv_nsec == b->stx_btime.tv_nsec;
+}
+
+/*
+ * May the folder `to` get owner and mode of `from`, or files of it? Only if it is that folder: a user
+ * may have put another one of somebody else in its place, and must not get into that. It is so if it
+ * was born as that one, or if owner and mode are the same anyway. Who owns its parent now says
+ * nothing: that may have changed, and another folder above may have been exchanged. 1, 0, -errno.
+ */
+static int is_its_folder(struct copy *c, int parent_fd, struct inode *from, struct inode *to)
+{
+	int born = is_born_as(c, from, to), e;
+	struct stat parent;
+
+	if (c->opt.trusted || born > 0)
+		return 1;
+	/* the same number, and nobody could have made a folder that got it again */
+	if (born < 0 && fstat(parent_fd, &parent) == 0 && !parent.st_uid && !(parent.st_mode & 022))
+		return 1;
+	e = load_source(c, from);
+	if (e == 0)
+		e = inode_load(to);
+	return e < 0 ? e : inode_same_meta(from, to, false);
+}
 
 /* A folder on both sides. Its owner and mode come first: then who owned it can no longer interfere. */
 static int both_folders(struct copy *c, struct inode *from, struct inode *to)
@@ -875,20 +983,25 @@ static int entry(struct copy *c, const struct level *l, const char *name)
 {
 	struct inode from = INODE_INIT, to = INODE_INIT;
 	int e = inode_open(&from, l->from, name), same = 0;
+	char lease[96];
 
 	if (e == 0)
 		e = inode_open(&to, l->to, name);
-	if (e == 0 && from.fd >= 0 && to.fd >= 0 && !inode_is(&from, S_IFDIR))
-		e = same = is_same(c, &from, &to);
+	if (e == 0 && from.fd >= 0 && to.fd >= 0)
+		e = same = inode_is(&from, S_IFDIR) && inode_is(&to, S_IFDIR)
+				   ? is_its_folder(c, l->to, &from, &to)
+				   : is_same(c, &from, &to);
 	if (e < 0) {
 		e = problem(c, e,
-			    e == -EXDEV ? "something else is mounted there" : "cannot be compared");
+			    e == -EXDEV ? "something else is mounted there"
+			    : e == -EBUSY && path_lease(to.fd, lease, sizeof(lease))
+				    ? lease
+				    : "cannot be compared");
 	} else if (from.fd < 0) {
-		e = to.fd < 0 ? 0 : remove_node(c, l->to, name, &to, false);
+		e = to.fd < 0 ? 0 : remove_node(c, l->to, name, &to, ASKED);
 	} else if (same) {
-		e = note_same(c, &from, &to);
-	} else if (inode_is(&from, S_IFDIR) && inode_is(&to, S_IFDIR)) {
-		e = both_folders(c, &from, &to);
+		e = inode_is(&from, S_IFDIR) ? both_folders(c, &from, &to)
+					     : note_same(c, &from, &to);
 	} else {
 		bool in_place = c->opt.trusted && inode_is(&from, S_IFREG) &&
 				inode_is(&to, S_IFREG) && from.st.stx_nlink == 1 &&
@@ -960,6 +1073,14 @@ static int descend(struct copy *c, struct level *l, const char *name)
 	else if (e == 0 && ((from.fd >= 0 && !inode_is(&from, S_IFDIR)) ||
 			    (to.fd >= 0 && !inode_is(&to, S_IFDIR))))
 		e = -ENOTDIR;
+	if (e == 0 && from.fd >= 0 && to.fd >= 0) {
+		e = is_its_folder(c, l->to, &from, &to);
+		e = e < 0 ? e : e == 0 ? -ESTALE : 0;
+	}
+	if (e == 0 && to.fd >= 0 && c->planning)
+		e = note_planned(c, &to);
+	else if (e == 0 && to.fd >= 0 && !is_planned(c, &to))
+		e = -EAGAIN;
 	if (e == 0 && to.fd < 0) {
 		count(c, COPY_CREATE, NULL);
 		c->stage.parent_fd = l->to;
@@ -985,19 +1106,20 @@ static int descend(struct copy *c, struct level *l, const char *name)
 static int last_name(struct copy *c, struct level *l, const char *name)
 {
 	struct inode from = INODE_INIT, to = INODE_INIT, parent = INODE_INIT;
-	bool there, is_dir;
-	int e = inode_open(&from, l->from, name), thawed = 0;
+	int e = inode_open(&from, l->from, name), thawed = 0, goes_in = 0;
+	bool there;
 
 	if (e == 0)
 		e = inode_open(&to, l->to, name);
 	there = from.fd >= 0 || to.fd >= 0;
-	is_dir = inode_is(&from, S_IFDIR) && inode_is(&to, S_IFDIR);
+	if (e == 0 && inode_is(&from, S_IFDIR) && inode_is(&to, S_IFDIR))
+		goes_in = is_its_folder(c, l->to, &from, &to);
 	inode_close(&from);
 	inode_close(&to);
 	if (e == 0 && !there)
 		return -ENOENT;
 	/* the folder of the operand stays as it is, but must allow changes */
-	if (e == 0 && !is_dir && !c->planning) {
+	if (e == 0 && goes_in < 1 && !c->planning) {
 		parent.fd = fcntl(l->to, F_DUPFD_CLOEXEC, 0);
 		if (parent.fd < 0 ||
 		    statx(parent.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &parent.st) < 0)
@@ -1022,7 +1144,8 @@ static int last_name(struct copy *c, struct level *l, const char *name)
 	return e;
 }
 
-static int root(struct copy *c)
+/* go: goes into them. -ESTALE: only a folder is mounted, and it is not the one of the source. */
+static int roots(struct copy *c, bool go)
 {
 	struct inode from = { .fd = fcntl(c->from_fd, F_DUPFD_CLOEXEC, 0) },
 		     to = { .fd = fcntl(c->to_fd, F_DUPFD_CLOEXEC, 0) };
@@ -1032,8 +1155,14 @@ static int root(struct copy *c)
 	    statx(from.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &from.st) < 0 ||
 	    statx(to.fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &to.st) < 0)
 		e = -errno;
+	else if (!c->opt.overlay && is_born_as(c, &from, &to) == 0)
+		e = is_its_folder(c, -1, &from, &to);
 	else
-		e = both_folders(c, &from, &to);
+		e = 1;
+	if (e == 1)
+		e = go ? both_folders(c, &from, &to) : 0;
+	else if (e == 0)
+		e = problem(c, -ESTALE, "is another folder than at the last commit");
 	inode_close(&from);
 	inode_close(&to);
 	return e;
@@ -1047,8 +1176,10 @@ static int operand(struct copy *c, char *path)
 	int e = l.from < 0 || l.to < 0 ? -EMFILE : 0;
 	size_t len;
 
-	if (e == 0 && !name)
-		e = root(c);
+	if (e == 0)
+		e = roots(c, !name);
+	if (e == 0)
+		e = c->error;
 	for (; name && e == 0; name = next) {
 		next = strtok_r(NULL, "/", &save);
 		e = push(c, name, &len);
@@ -1056,9 +1187,11 @@ static int operand(struct copy *c, char *path)
 			e = next ? descend(c, &l, name) : last_name(c, &l, name);
 		if (e < 0 && next &&
 		    !problem(c, e,
-			     e == -ENOTDIR ? "is no folder on both sides"
-			     : e == -EXDEV ? "something else is mounted there"
-					   : "cannot be opened"))
+			     e == -ENOTDIR  ? "is no folder on both sides"
+			     : e == -ESTALE ? "is another folder than at the last commit"
+			     : e == -EAGAIN ? "has changed meanwhile"
+			     : e == -EXDEV  ? "something else is mounted there"
+					    : "cannot be opened"))
 			e = c->error;
 		else if (e == 1)
 			e = -ENOENT;
@@ -1149,6 +1282,9 @@ int copy_new(struct copy **ret, int from_fd, int to_fd, const struct copy_option
 	c->to_fd = to_fd;
 	c->path = path;
 	c->path_room = 256;
+	if (getrandom(c->seed, sizeof(c->seed), 0) <
+	    0) /* early in a boot, when there are no users */
+		memset(c->seed, 0x5a, sizeof(c->seed));
 	c->stage = (struct stage){ .parent_fd = -1, .fd = -1, .fresh_fd = -1 };
 	*ret = c;
 	return 0;

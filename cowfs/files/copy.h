@@ -7,8 +7,8 @@
  * Other users may own the folders of the target and change them meanwhile. All look-ups start at
  * descriptors, never follow a symbolic link and never enter another mount. A new file is made in a
  * folder of root with mode 0700 beside the target, and renamed when it is complete. No existing
- * inode is written to, except the owner, mode, times and xattrs of folders. What copy_plan() has
- * not seen is not deleted.
+ * inode is written to, except the owner, mode, times and xattrs of folders, if nobody can have put
+ * another folder there. What copy_plan() has not seen in its place is not deleted or replaced.
  */
 #ifndef COWFS_FILES_COPY_H
 #define COWFS_FILES_COPY_H

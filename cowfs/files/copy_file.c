@@ -17,6 +17,7 @@
 #include "base/array.h"
 #include "base/bytes.h"
 #include "base/io.h"
+#include "base/path.h"
 
 #define CHUNK_BYTES (256 * KIB)
 #define FL(x) ((uint64_t)(x) << 32)
@@ -45,7 +46,7 @@ int inode_open(struct inode *ret, int dirfd, const char *name)
 	*ret = (struct inode)INODE_INIT;
 	if (dirfd < 0)
 		return 0;
-	ret->fd = io_open_below(dirfd, name, O_PATH | O_NOFOLLOW);
+	ret->fd = path_open_below(dirfd, name, O_PATH | O_NOFOLLOW);
 	if (ret->fd < 0) {
 		int e = ret->fd;
 
@@ -82,9 +83,7 @@ void inode_close(struct inode *n)
 
 int inode_reopen(const struct inode *n, int flags)
 {
-	int fd = open(LINK(n), flags | O_CLOEXEC | O_NOCTTY);
-
-	return fd < 0 ? -errno : fd;
+	return path_reopen(n->fd, flags);
 }
 
 /* ---- xattrs ---- */

@@ -42,7 +42,7 @@ static inline bool inode_is(const struct inode *n, unsigned type)
 /* dirfd -1, and a name that is not there: 0 with fd -1. -EXDEV: another mount lies on it. */
 int inode_open(struct inode *ret, int dirfd, const char *name) MUST_CHECK;
 void inode_close(struct inode *n);
-/* Opens the same inode again: a regular file or a directory. Returns the descriptor or -errno. */
+/* path_reopen: a regular file or a directory. */
 int inode_reopen(const struct inode *n, int flags) MUST_CHECK;
 /* Reads xattrs, flags and the project id, once. -EOPNOTSUPP: fs-verity or fscrypt. */
 int inode_load(struct inode *n) MUST_CHECK;

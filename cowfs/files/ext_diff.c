@@ -39,7 +39,7 @@ struct ext_scan {
 	struct ext_entries gone, added; /* added: ascending by ino once it is complete */
 	struct ext_node *a, *b;		/* for one comparison */
 	uint64_t names_left;
-	const struct ext_live *live; /* NULL: none */
+	const struct ext_live_source *live; /* NULL: none */
 	const struct diff_progress *progress;
 	struct diff_names gone_names, added_names;
 	struct diff *ret;
@@ -690,36 +690,71 @@ static int look_at_name(void *ctx, const struct ext_name *n)
 	return err ? err : s->names_left ? 0 : ALL_FOUND;
 }
 
-/* A file with one name to find, from the caches of the mounted file system. */
-static int ask_live(struct ext_scan *s, struct found *f, struct kept *k, bool *ret_found)
-{
-	char text[EXT2_NAME_LEN + 1];
-	struct ext_name n = { .ino = f->ino, .name = text };
-	const uint8_t *raw;
-	int r = ext_side_inode(&s->x.new_side, f->ino, &raw);
+/* Files with one name to find, for a question to the caches of the mounted file system. */
+struct ask_live {
+	struct found *f[EXT_LIVE_IDS];
+	struct ext_live_id id[EXT_LIVE_IDS];
+	uint32_t n;
+	struct ext_live_names names;
+};
 
-	*ret_found = false;
-	if (!r && raw)
-		r = ext_live_name(s->live, &s->new_names, f->ino, ext_inode(raw)->i_generation,
-				  &n.dir, text);
-	if (r <= 0)
-		return r;
-	*ret_found = true;
-	n.len = strlen(text);
-	return look_at_name(k, &n) == -ENOMEM ? -ENOMEM : 0;
+/* Collects files from *i on. */
+static int collect_live(struct ext_scan *s, struct ask_live *a, size_t *i)
+{
+	int err = 0;
+
+	for (a->n = 0; *i < s->n && a->n < EXT_LIVE_IDS && !err; ++*i) {
+		const uint8_t *raw;
+
+		if (s->f[*i].names != 1)
+			continue;
+		err = ext_side_inode(&s->x.new_side, s->f[*i].ino, &raw);
+		if (err || !raw)
+			continue;
+		a->f[a->n] = &s->f[*i];
+		a->id[a->n++] = (struct ext_live_id){ s->f[*i].ino, ext_inode(raw)->i_generation };
+	}
+	return err;
+}
+
+/* misses: without a name, the last ones in a row */
+static int ask_live(struct ext_scan *s, struct ask_live *a, struct kept *k, unsigned *misses)
+{
+	int err;
+
+	a->names = (struct ext_live_names){ 0 };
+	s->live->find(s->live->ctx, a->id, a->n, &a->names);
+	err = ext_live_learn(&s->new_names, &a->names);
+	for (uint32_t of = 0, i = 0; of < a->names.answered && !err; of++) {
+		struct ext_name n = { .ino = a->f[of]->ino };
+
+		++*misses;
+		if (i >= a->names.n || a->names.name[i].of != of)
+			continue;
+		n.dir = a->names.name[i].dir;
+		n.name = a->names.name[i].name;
+		n.len = strlen(n.name);
+		*misses = 0;
+		err = look_at_name(k, &n) == -ENOMEM ? -ENOMEM : 0;
+		while (i < a->names.n && a->names.name[i].of == of)
+			i++;
+	}
+	return err;
 }
 
 static int ask_live_all(struct ext_scan *s, struct kept *k)
 {
+	_cleanup_free_ struct ask_live *a = malloc(sizeof(*a));
 	unsigned misses = 0;
-	bool found;
-	int err = 0;
+	int err = a ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < s->n && misses < LIVE_MISSES && !err; i++) {
-		if (s->f[i].names != 1)
-			continue;
-		err = ask_live(s, &s->f[i], k, &found);
-		misses = found ? 0 : misses + 1;
+	for (size_t i = 0; i < s->n && misses < LIVE_MISSES && !err;) {
+		err = collect_live(s, a, &i);
+		if (err || !a->n)
+			break;
+		err = ask_live(s, a, k, &misses);
+		if (a->names.answered < a->n)
+			i = (size_t)(a->f[a->names.answered] - s->f);
 	}
 	return err;
 }
@@ -817,7 +852,7 @@ static int open_pair(struct ext_scan *s, const struct blk_reader *old_state,
 
 int ext_diff(struct diff *ret, const struct blk_reader *old_state,
 	     const struct blk_reader *new_state, const struct extents *changed,
-	     const struct ext_live *live, const struct diff_progress *progress)
+	     const struct ext_live_source *live, const struct diff_progress *progress)
 {
 	struct ext_scan s = { .live = live, .progress = progress, .ret = ret };
 	int err = open_pair(&s, old_state, new_state, changed);

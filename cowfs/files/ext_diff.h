@@ -18,6 +18,7 @@ struct diff_progress {
 };
 
 struct ext_live;
+struct ext_live_source;
 
 /*
  * live: the mounted file system, or NULL (ext_live.h). changed: every unit of 4 KiB in which both
@@ -28,6 +29,12 @@ struct ext_live;
  */
 int ext_diff(struct diff *ret, const struct blk_reader *old_state,
 	     const struct blk_reader *new_state, const struct extents *changed,
-	     const struct ext_live *live, const struct diff_progress *progress) MUST_CHECK;
+	     const struct ext_live_source *live, const struct diff_progress *progress) MUST_CHECK;
+/*
+ * The same in a boxed child (base/boxed.h), for two descriptors of devices. live: a whole mount, of
+ * which the caller asks the names. -EOWNERDEAD: boxed_error.
+ */
+int ext_diff_boxed(struct diff *ret, int old_fd, int new_fd, const struct extents *changed,
+		   struct ext_live *live, const struct diff_progress *progress) MUST_CHECK;
 
 #endif

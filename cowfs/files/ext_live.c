@@ -15,6 +15,7 @@
 
 #define INO32_GEN 1 /* FILEID_INO32_GEN of the kernel: inode and generation number */
 #define MARGIN_S 3
+#define NAMES_PER_ID 15
 
 /* The path of the inode, if the kernel has it. */
 static bool cached_path(const struct ext_live *l, uint32_t ino, uint32_t gen, char path[PATH_MAX])
@@ -62,9 +63,9 @@ static bool is_unchanged(const struct ext_live *l, int fd, dev_t dev, uint32_t *
 	       (uint64_t)st.stx_ctime.tv_sec + MARGIN_S <= l->time_s;
 }
 
-/* Cuts the last name off path. Does it name the inode, in a directory that is as it was? */
-static bool take_name(const struct ext_live *l, char *path, uint64_t ino, dev_t dev,
-		      struct ext_name *ret)
+/* Cuts the last name off path. Adds it if it names the inode, in a directory that is as it was. */
+static bool take_name(const struct ext_live *l, char *path, uint32_t ino, dev_t dev,
+		      struct ext_live_names *ret)
 {
 	char *slash = strrchr(path, '/');
 	_cleanup_close_ int fd = -1;
@@ -79,33 +80,52 @@ static bool take_name(const struct ext_live *l, char *path, uint64_t ino, dev_t 
 	/* after the look at the name */
 	if (!is_unchanged(l, fd, dev, &dir))
 		return false;
-	*ret = (struct ext_name){ .dir = dir,
-				  .ino = (uint32_t)ino,
-				  .maybe_dir = true,
-				  .name = slash + 1,
-				  .len = strlen(slash + 1) };
-	return ret->len && ret->len <= EXT2_NAME_LEN;
+	if (!slash[1] || strlen(slash + 1) > EXT2_NAME_LEN)
+		return false;
+	strcpy(ret->name[ret->n].name, slash + 1);
+	ret->name[ret->n].dir = dir;
+	ret->name[ret->n++].ino = ino;
+	return true;
 }
 
-int ext_live_name(const struct ext_live *l, struct ext_names *x, uint32_t ino, uint32_t gen,
-		  uint32_t *ret_dir, char ret_name[EXT2_NAME_LEN + 1])
+static void find_one(struct ext_live *l, uint32_t ino, uint32_t gen, struct ext_live_names *ret)
 {
 	char path[PATH_MAX];
-	struct ext_name n;
+	uint32_t of = ret->answered;
 	struct stat st;
 
-	if (fstat(l->dir_fd, &st) < 0 || !cached_path(l, ino, gen, path) ||
-	    !take_name(l, path, ino, st.st_dev, &n))
-		return 0;
-	*ret_dir = n.dir;
-	memcpy(ret_name, n.name, n.len + 1);
-	/* what is not found here is read from the blocks later */
-	while (n.dir != EXT2_ROOT_INO && !ext_names_knows(x, n.dir) && *path &&
-	       take_name(l, path, n.dir, st.st_dev, &n)) {
-		int err = ext_names_learn(x, &n);
-
-		if (err)
-			return err;
+	if (fstat(l->dir_fd, &st) < 0 || !cached_path(l, ino, gen, path))
+		return;
+	for (unsigned i = 0; i < NAMES_PER_ID && *path && take_name(l, path, ino, st.st_dev, ret);
+	     i++) {
+		ret->name[ret->n - 1].of = of;
+		ino = ret->name[ret->n - 1].dir;
+		if (ino == EXT2_ROOT_INO || l->returned[ino % EXT_LIVE_RETURNED] == ino)
+			break;
+		l->returned[ino % EXT_LIVE_RETURNED] = ino;
 	}
-	return 1;
+}
+
+void ext_live_find(void *ctx, const struct ext_live_id *id, uint32_t n, struct ext_live_names *ret)
+{
+	for (; ret->answered < n && ret->n + NAMES_PER_ID <= EXT_LIVE_NAMES; ret->answered++)
+		find_one(ctx, id[ret->answered].ino, id[ret->answered].gen, ret);
+}
+
+int ext_live_learn(struct ext_names *x, const struct ext_live_names *names)
+{
+	int err = 0;
+
+	/* what is not found here is read from the blocks later */
+	for (uint32_t i = 1; i < names->n && !err; i++) {
+		const struct ext_name n = { .dir = names->name[i].dir,
+					    .ino = names->name[i].ino,
+					    .maybe_dir = true,
+					    .name = names->name[i].name,
+					    .len = strlen(names->name[i].name) };
+
+		if (names->name[i].of == names->name[i - 1].of && !ext_names_knows(x, n.ino))
+			err = ext_names_learn(x, &n);
+	}
+	return err;
 }

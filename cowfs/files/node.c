@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "files/node.h"
 
-#include "base/io.h"
+#include "base/path.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@ int node_open(int root_fd, const char *path, int flags)
 	/* its users keep paths in so many bytes */
 	if (strlen(path) >= PATH_MAX)
 		return -ENAMETOOLONG;
-	return io_open_below(root_fd, *path ? path : ".", flags | O_NOFOLLOW);
+	return path_open_below(root_fd, *path ? path : ".", flags | O_NOFOLLOW);
 }
 
 int node_load(int root_fd, const char *path, struct node *ret)

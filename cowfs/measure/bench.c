@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/clean.h"
-#include "base/io.h"
 #include "base/numbers.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "config/options.h"
 #include "measure/bench_run.h"
 #include "measure/bench_show.h"
@@ -185,17 +185,20 @@ static int write_page(const char *path, struct json_object *doc, struct json_obj
 	size_t len = 0;
 	FILE *out = doc ? open_memstream(&page, &len) : NULL;
 	int e = doc && !out ? -errno : 0;
+	char why[2 * PATH_MAX] = "";
 
 	if (out)
 		bench_page(out, doc, former);
 	if (out && fclose(out))
 		e = -errno;
 	if (e == 0)
-		e = io_replace_file(path, page, len);
+		e = path_replace_file(path, page, len, why, sizeof(why));
 	if (e == -ENAMETOOLONG)
 		return failure_set(f, EXIT_USAGE, e, "--html FILE is too long");
 	return e < 0 ? failure_set(f, EXIT_FAILED, e, "%s cannot be written: %s", path,
-				   e == -EINVAL ? "it is not a regular file" : strerrordesc_np(-e))
+				   *why		  ? why
+				   : e == -EINVAL ? "it is not a regular file"
+						  : strerrordesc_np(-e))
 		     : 0;
 }
 

@@ -14,11 +14,13 @@
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
+#include "base/boxed.h"
 #include "base/clean.h"
 #include "base/holder.h"
 #include "base/io.h"
 #include "base/mounts.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "card/blockdev.h"
 #include "log/log.h"
 #include "offline/signature.h"
@@ -230,11 +232,10 @@ static int look_at_device(const struct bench_request *rq, struct bench_target *t
 	return rq->write_len_bytes ? use_area(rq, t, f) : 0;
 }
 
-static int open_device(const struct bench_request *rq, struct bench_target *t, dev_t dev,
-		       struct failure *f)
+static int open_device(const struct bench_request *rq, struct bench_target *t, int path_fd,
+		       dev_t dev, struct failure *f)
 {
 	int e, readonly = 0;
-	struct stat st;
 
 	t->writes = rq->write || rq->write_len_bytes;
 	e = look_at_device(rq, t, dev, f);
@@ -245,12 +246,10 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, d
 				   "%s: the tested part has %s; at least 1 MiB is needed", t->path,
 				   FORMAT_SIZE(t->len_bytes));
 	/* nothing else can mount it meanwhile */
-	t->fd = open(t->path, t->writes ? O_RDWR | O_EXCL : O_RDONLY);
+	t->fd = path_reopen(path_fd, t->writes ? O_RDWR | O_EXCL : O_RDONLY);
 	if (t->fd < 0)
-		return errno == EBUSY ? in_use(t, dev, f) : open_failed(t, -errno, f);
-	/* a link may lead elsewhere by now */
-	if (fstat(t->fd, &st) < 0 || !S_ISBLK(st.st_mode) || st.st_rdev != dev)
-		return open_failed(t, -ESTALE, f);
+		return t->fd == -EBUSY ? in_use(t, dev, f) : open_failed(t, t->fd, f);
+	(void)fcntl(t->fd, F_SETFD, 0); /* fio inherits it */
 	/* a device that was set read-only can be opened for writing all the same */
 	if (t->writes && ioctl(t->fd, BLKROGET, &readonly) == 0 && readonly)
 		return open_failed(t, -EROFS, f);
@@ -261,7 +260,7 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, d
 		e = find_content(t);
 		if (e < 0)
 			return failure_set(f, EXIT_FAILED, e, "%s: cannot be read: %s", t->path,
-					   strerrordesc_np(-e));
+					   boxed_error(e));
 	}
 	if (*t->content && !rq->force)
 		return failure_set(f, EXIT_FAILED, -EEXIST,
@@ -373,7 +372,8 @@ static int check_room(const struct bench_target *t, uint64_t extra_bytes, struct
 	return 0;
 }
 
-static int open_dir(const struct bench_request *rq, struct bench_target *t, struct failure *f)
+static int open_dir(const struct bench_request *rq, struct bench_target *t, int path_fd,
+		    struct failure *f)
 {
 	int e;
 
@@ -388,9 +388,9 @@ static int open_dir(const struct bench_request *rq, struct bench_target *t, stru
 	t->unit_guessed = true;
 	if (t->len_bytes < MIB)
 		return failure_set(f, EXIT_USAGE, -EINVAL, "--size: at least 1M is needed");
-	t->dir_fd = open(t->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	t->dir_fd = path_reopen(path_fd, O_RDONLY | O_DIRECTORY);
 	if (t->dir_fd < 0)
-		return open_failed(t, -errno, f);
+		return open_failed(t, t->dir_fd, f);
 	e = find_fs(t, f);
 	if (e == 0)
 		e = check_room(t, rq->extra_bytes, f);
@@ -411,16 +411,18 @@ static int open_dir(const struct bench_request *rq, struct bench_target *t, stru
 int bench_open(const struct bench_request *rq, struct bench_target *ret, struct failure *f)
 {
 	struct bench_target t = { .path = rq->path, .fd = -1, .dir_fd = -1 };
+	char why[2 * PATH_MAX];
+	_cleanup_close_ int path_fd = path_open(rq->path, O_PATH, why, sizeof(why));
 	struct stat st;
-	int e;
+	int e = path_fd < 0 ? path_fd : fstat(path_fd, &st) < 0 ? -errno : 0;
 
-	if (stat(rq->path, &st) < 0)
-		return failure_set(f, EXIT_FAILED, -errno, "%s: %s", rq->path,
-				   strerrordesc_np(errno));
+	if (e < 0)
+		return failure_set(f, EXIT_FAILED, e, "%s: %s", rq->path,
+				   *why ? why : strerrordesc_np(-e));
 	if (S_ISBLK(st.st_mode))
-		e = open_device(rq, &t, st.st_rdev, f);
+		e = open_device(rq, &t, path_fd, st.st_rdev, f);
 	else if (S_ISDIR(st.st_mode))
-		e = open_dir(rq, &t, f);
+		e = open_dir(rq, &t, path_fd, f);
 	else
 		e = failure_set(f, EXIT_USAGE, -ENOTBLK,
 				"%s: is neither a block device nor a directory", rq->path);

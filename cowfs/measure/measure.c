@@ -16,10 +16,11 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 
+#include "base/boxed.h"
 #include "base/clean.h"
-#include "base/io.h"
 #include "base/numbers.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "card/blockdev.h"
 #include "config/options.h"
 #include "log/log.h"
@@ -55,7 +56,8 @@ struct command {
 	const char *device;
 	uint64_t start_bytes, end_bytes, seed;
 	struct card_geometry geo;
-	struct stat checked; /* DEVICE, when it was checked */
+	int path_fd;	     /* O_PATH of DEVICE */
+	struct stat checked; /* of it */
 	char save[512];	     /* "": nowhere */
 	FILE *raw;	     /* NULL: nowhere */
 	/* without an area: the card with its log, open until the end */
@@ -176,11 +178,14 @@ static int check_content(struct command *c, struct offline *f)
 	uint64_t size = f->base->geo.size_bytes;
 	bool all = c->end_bytes == UINT64_MAX;
 	struct signatures s;
-	int e = signatures_find(c->device, &f->fs, &s);
+	char path[32];
+	int e;
 
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", c->path_fd);
+	e = signatures_find(path, &f->fs, &s);
 	if (e < 0)
 		return complain(c, EXIT_FAILED, e, "%s: cannot be read: %s", c->device,
-				strerrordesc_np(-e));
+				boxed_error(e));
 	if (all)
 		c->end_bytes = size;
 	if (s.n)
@@ -229,16 +234,33 @@ static int open_log(struct command *c)
 	return EXIT_OK;
 }
 
+/* Is the card that was opened by its path what will be written? */
+static bool is_opened(const struct command *c)
+{
+	struct blockdev_kept kept;
+	int fd[BLOCKDEV_FDS];
+	struct stat st;
+
+	blockdev_keep(c->f.base, &kept, fd);
+	return fstat(fd[0], &st) == 0 && is_device(c, &st);
+}
+
 static int check_device(struct command *c)
 {
 	unsigned flags = BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE | (c->in_log ? 0 : BLOCKDEV_RDONLY);
+	char why[2 * PATH_MAX];
 	struct failure fail;
 	int e;
 
-	if (stat(c->device, &c->checked) < 0)
-		return complain(c, EXIT_FAILED, -errno, "%s: %s", c->device,
-				strerrordesc_np(errno));
+	c->path_fd = path_open(c->device, O_PATH, why, sizeof(why));
+	e = c->path_fd < 0 ? c->path_fd : fstat(c->path_fd, &c->checked) < 0 ? -errno : 0;
+	if (e < 0)
+		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
+				*why ? why : strerrordesc_np(-e));
 	e = offline_open(&c->f, c->device, NULL, flags, 0, &fail);
+	if (e == 0 && !is_opened(c))
+		e = failure_set(&fail, EXIT_FAILED, -ESTALE,
+				"%s: was replaced by another file meanwhile", c->device);
 	if (e == 0 && S_ISBLK(c->checked.st_mode))
 		e = bench_check_users(c->device, c->checked.st_rdev, &fail);
 	if (e < 0) {
@@ -298,28 +320,19 @@ static int open_target(struct command *c, struct target **ret)
 {
 	/* in the log the open card has the claim */
 	bool claim = !c->in_log && S_ISBLK(c->checked.st_mode);
-	int fd = open(c->device, O_RDWR | O_CLOEXEC | (claim ? O_EXCL : 0)), e, on = 0;
-	struct stat st;
+	int fd = path_reopen(c->path_fd, O_RDWR | (claim ? O_EXCL : 0)), e = fd, on = 0;
 
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		e = -errno;
-		if (fd >= 0)
-			close(fd);
+	if (fd >= 0 && !c->in_log && S_ISREG(c->checked.st_mode) &&
+	    flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		close(fd);
+		e = -EBUSY;
+	}
+	if (e < 0)
 		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
 				e == -EROFS || e == -EACCES ? "is write-protected"
 				: e == -EBUSY		    ? "is in use"
 							    : strerrordesc_np(-e));
-	}
-	/* the path may lead elsewhere now */
-	e = !is_device(c, &st)							    ? -ESTALE
-	    : !c->in_log && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) < 0 ? -EBUSY
-										    : 0;
-	if (e < 0) {
-		close(fd);
-		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
-				e == -EBUSY ? "is in use" : "was replaced just now");
-	}
-	if (S_ISBLK(st.st_mode) && ioctl(fd, BLKROGET, &on) == 0 && on) {
+	if (S_ISBLK(c->checked.st_mode) && ioctl(fd, BLKROGET, &on) == 0 && on) {
 		close(fd);
 		return complain(c, EXIT_FAILED, -EROFS, "%s: is write-protected", c->device);
 	}
@@ -341,15 +354,18 @@ static int open_target(struct command *c, struct target **ret)
 /* text NULL: only finds out whether it can be written. */
 static int write_text(const struct command *c, const char *path, const char *text)
 {
+	char why[2 * PATH_MAX];
 	struct stat st;
 	int e;
 
 	if (stat(path, &st) == 0 && is_device(c, &st))
 		return complain(c, EXIT_FAILED, -EINVAL, "%s: is what is measured", path);
-	e = io_replace_file(path, text, text ? strlen(text) : 0);
+	e = path_replace_file(path, text, text ? strlen(text) : 0, why, sizeof(why));
 	return e == 0 ? EXIT_OK
 		      : complain(c, EXIT_FAILED, e, "%s: %s", path,
-				 e == -EINVAL ? "is not a regular file" : strerrordesc_np(-e));
+				 *why		? why
+				 : e == -EINVAL ? "is not a regular file"
+						: strerrordesc_np(-e));
 }
 
 static void make_folder(const struct command *c)
@@ -369,7 +385,9 @@ static int check_results(struct command *c)
 {
 	const char *paths[] = { c->o.value[OPT_OUTPUT], *c->save ? c->save : NULL },
 		   *raw = c->o.value[OPT_RAW];
+	char why[2 * PATH_MAX];
 	struct stat st;
+	int fd;
 
 	if (*c->save)
 		make_folder(c);
@@ -378,10 +396,12 @@ static int check_results(struct command *c)
 			return EXIT_FAILED;
 	if (raw && stat(raw, &st) == 0 && is_device(c, &st))
 		return complain(c, EXIT_FAILED, -EINVAL, "%s: is what is measured", raw);
-	c->raw = raw ? fopen(raw, "we") : NULL;
-	return !raw || c->raw
-		       ? EXIT_OK
-		       : complain(c, EXIT_FAILED, -errno, "%s: %s", raw, strerrordesc_np(errno));
+	fd = raw ? path_create_file(raw, 0644, why, sizeof(why)) : -1;
+	if (raw && fd < 0)
+		return complain(c, EXIT_FAILED, fd, "%s: %s", raw,
+				*why ? why : strerrordesc_np(-fd));
+	c->raw = raw ? fdopen(fd, "w") : NULL;
+	return EXIT_OK;
 }
 
 static int save(const struct command *c, const char *text)

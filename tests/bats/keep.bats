@@ -213,3 +213,114 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 	say "sqlite: $good of $((rounds / 2 * 2)) rounds had a keep that succeeded"
 	[ "$good" -gt 0 ]
 }
+
+@test "keep: the owner of the folder above the mount point leads root nowhere" {
+	needs_paths
+	mkdir "$T/home" "$T/home/mnt"
+	MNT=$T/home/mnt
+	kiosk
+	change second
+	cow keep vol
+	change third
+	# what a user may make of the volume's root is no system's /etc
+	cat >"$T/evil.c" <<-END
+		#include <stdio.h>
+		__attribute__((constructor)) static void evil(void) { fclose(fopen("$T/root-ran-it", "w")); }
+	END
+	gcc -shared -fPIC -o "$T/evil.so" "$T/evil.c"
+	echo "$T/evil.so" >"$MNT/ld.so.preload"
+	umount_volume
+	chown nobody "$T/home"
+	rmdir "$T/home/mnt"
+	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s /etc "$T/home/mnt"
+	run -0 cow detach vol
+	[ ! -e "$T/root-ran-it" ]
+	wait_for 20 no_daemons
+	rm "$T/home/mnt"
+	mkdir "$T/home/mnt"
+	card_holds third third first
+}
+
+@test "keep, revert, commit PATH: a link that another user made is not followed, and named with its owner" {
+	needs_paths
+	kiosk
+	mkdir "$MNT/home" "$MNT/secret"
+	echo old >"$MNT/secret/file"
+	chown nobody "$MNT/home"
+	conf '[vol]' 'on-detach = discard' "keep = $MNT/home/dir/file $MNT/db"
+	cow commit vol
+	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../secret "$MNT/home/dir"
+	change second
+	echo new >"$MNT/secret/file"
+	warns "not kept: $MNT/home/dir is a symbolic link, and user 65534 controls it" keep vol
+	[[ $output == *"kept 1 path as"* ]]
+	fails 1 "$MNT/home/dir is a symbolic link, and user 65534 controls it" commit vol "$MNT/home/dir/file"
+	fails 1 "$MNT/home/dir is a symbolic link, and user 65534 controls it" revert --yes "$MNT/home/dir/file"
+	[ "$(cat "$MNT/secret/file")" = new ]
+	# one of root's, moved or not, in a folder of root
+	ln -s secret "$MNT/ours"
+	cow revert --yes "$MNT/ours/file"
+	[ "$(cat "$MNT/secret/file")" = old ]
+	# the same one in a folder of nobody
+	mv "$MNT/ours" "$MNT/home/ours"
+	fails 1 "$MNT/home/ours is a symbolic link, and user 65534 controls it" commit vol "$MNT/home/ours/file"
+	# unmounted: nothing is looked up on the way to the volume
+	echo newer >"$MNT/secret/file"
+	change third
+	umount_volume
+	warns "not kept: home/dir is a symbolic link of user 65534" keep vol
+	[[ $output == *"kept 1 path as"* ]]
+	cow detach vol --discard
+	wait_for 20 no_daemons
+	card_holds third first first
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT/secret/file")" = old ]
+	umount "$MNT"
+}
+
+@test "revert: the owner of a folder above the mount point moves it while the place of a path is found" {
+	needs_paths
+	mkdir "$T/his" "$T/his/p" "$T/his/p/m"
+	chmod 755 "$T"
+	chown nobody "$T/his" "$T/his/p"
+	MNT=$T/his/p/m
+	kiosk
+	mkdir -p "$MNT/his/m"
+	echo old >"$MNT/file"
+	echo old >"$MNT/his/m/file"
+	chown -R nobody "$MNT/his"
+	cow commit vol
+	echo precious >"$MNT/file"
+	# stops cowctl when it has the name of the folder, and before it reads the mounts
+	cat >"$T/slow.c" <<-'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <fcntl.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <unistd.h>
+		ssize_t readlink(const char *path, char *buf, size_t n)
+		{
+			ssize_t r = ((ssize_t (*)(const char *, char *, size_t))dlsym(RTLD_NEXT, "readlink"))(path, buf, n);
+			char *at = getenv("AT"), *go = getenv("GO");
+			if (r > 6 && !memcmp(buf + r - 6, "/his/m", 6) && access(at, F_OK) < 0) {
+				close(open(at, O_CREAT, 0600));
+				while (access(go, F_OK) < 0)
+					usleep(10000);
+			}
+			return r;
+		}
+	END
+	gcc -shared -fPIC -o "$T/slow.so" "$T/slow.c"
+	AT=$T/at GO=$T/go LD_PRELOAD=$T/slow.so ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" \
+		background "$COWFS_BUILD/cowctl" revert --yes "$MNT/his/m/file" >"$T/out" 2>&1
+	wait_for 20 test -e "$T/at"
+	# the folder of the path is now the mount point, by name
+	setpriv --reuid 65534 --regid 65534 --clear-groups sh -c 'cd "$1" && mv p q && mkdir -p p/m && mv q p/m/his' sh "$T/his"
+	touch "$T/go"
+	wait "$BG" || true
+	cat "$T/out"
+	grep -q 'a folder of this path was renamed just now, or something was mounted there: try again' "$T/out"
+	MNT=$T/his/p/m/his/m
+	[ "$(cat "$MNT/file")" = precious ]
+}

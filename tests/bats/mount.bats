@@ -329,7 +329,11 @@ commit_again_and_again() {
 
 # Does the daemon have a descriptor of it?
 being_held() {
-	find "/proc/$(worker_pid)/fd" -lname "$1" 2>/dev/null | grep -q .
+	local pid
+	pid=$(worker_pid)
+	# the broker is a child of the worker
+	# shellcheck disable=SC2046
+	find $(printf '/proc/%s/fd ' "$pid" $(cat "/proc/$pid/task/$pid/children")) -lname "$1" 2>/dev/null | grep -q .
 }
 
 @test "mounted twice: the last umount detaches" {

@@ -6,6 +6,7 @@
 load lib
 
 teardown() {
+	exec 9<&- # of homes
 	chattr -R -f -i -a "$MNT" "$T/was" 2>/dev/null || true
 	cow_teardown
 }
@@ -197,4 +198,169 @@ everything() {
 	cow revert --yes "$MNT/d"
 	[ "$(stat -c %s "$MNT/d/r1")" = 8388608 ]
 	detach
+}
+
+as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
+
+# RENAME_EXCHANGE of A and B as nobody, COUNT times (0: until killed)
+exchange() {
+	exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '
+import ctypes, sys
+libc, n = ctypes.CDLL(None, use_errno=True), int(sys.argv[3])
+while True:
+    if libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2) < 0 and ctypes.get_errno() != 2:
+        sys.exit("renameat2: %d" % ctypes.get_errno())
+    n -= 1
+    if n == 0:
+        break
+' "$@"
+}
+
+# a folder of nobody that has one of his own and one of root's, both committed; descriptor 9 is root's, and stays
+homes() {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	mkdir -p "$MNT"/home/{his,roots}
+	echo his >"$MNT/home/his/file"
+	echo secret >"$MNT/home/roots/file"
+	chown -R nobody "$MNT/home"
+	chown -R root "$MNT/home/roots"
+	chmod 700 "$MNT/home/roots"
+	cow commit vol
+	exec 9<"$MNT/home/roots"
+}
+
+roots_is_roots() { [ "$(stat -L -c %u:%a /proc/$$/fd/9)" = 0:700 ] || { stat -L /proc/$$/fd/9; return 1; }; }
+
+@test "folders that a user exchanges never get his owner and mode" {
+	local i
+	homes
+	# before the check: each name gets the folder that was committed there
+	(exchange "$MNT/home/his" "$MNT/home/roots" 1)
+	cow revert --yes "$MNT/home"
+	roots_is_roots
+	[ "$(stat -c %U:%a "$MNT/home/his"):$(cat "$MNT/home/his/file")" = nobody:755:his ]
+	[ "$(stat -c %U:%a "$MNT/home/roots"):$(cat "$MNT/home/roots/file")" = root:700:secret ]
+	exec 9<"$MNT/home/roots"
+	# one of them alone: no file of his is put into root's folder
+	as_nobody rm "$MNT/home/his/file"
+	(exchange "$MNT/home/his" "$MNT/home/roots" 1)
+	warns "home/his: is another folder than at the last commit" revert --yes "$MNT/home/his/file"
+	[ "$(cat /proc/$$/fd/9/file)" = secret ]
+	(exchange "$MNT/home/his" "$MNT/home/roots" 1)
+	# at any time
+	background exchange "$MNT/home/his" "$MNT/home/roots" 0
+	for ((i = 0; i < 15; i++)); do
+		as_nobody touch "$MNT/home/his/new" "$MNT/home/roots/new" 2>/dev/null || true
+		cow revert --yes "$MNT/home" >/dev/null 2>&1 || true
+		roots_is_roots
+	done
+	kill "$BG"
+	wait "$BG" || true
+	cow revert --yes "$MNT/home" >/dev/null
+	[ "$(stat -c %U:%a "$MNT/home/roots"):$(cat "$MNT/home/roots/file")" = root:700:secret ]
+	[ -z "$(find "$MNT" -name '.cowfs-*')" ]
+	exec 9<&-
+}
+
+@test "leases of a user are named and not waited for" {
+	local i start
+	homes
+	for i in {1..30}; do
+		echo committed >"$MNT/home/his/$i"
+	done
+	chown nobody "$MNT"/home/his/*
+	cow commit vol
+	for i in {1..30}; do
+		echo "now" >"$MNT/home/his/$i"
+	done
+	background setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+files = [os.open(p, os.O_RDWR) for p in sys.argv[2:]]
+for f in files:
+    fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open(sys.argv[1], "w").close()
+time.sleep(300)' /dev/null "$MNT"/home/his/{1..20}
+	wait_for 10 eval '[ "$(grep -c "LEASE.* $BG " /proc/locks)" = 20 ]'
+	start=$SECONDS
+	warns "home/his/7: process $BG of user 65534 holds a lease on it" revert --yes "$MNT/home"
+	[ $((SECONDS - start)) -lt 10 ]
+	[ "$(cat "$MNT/home/his/25")" = committed ]
+	kill "$BG"
+	wait "$BG" || true
+	cow revert --yes "$MNT/home"
+	[ "$(cat "$MNT"/home/his/{1..30} | sort -u)" = committed ]
+	exec 9<&-
+}
+
+@test "folders of root with equal owner and mode, exchanged by a user, keep what is in them" {
+	homes
+	mkdir -p "$MNT"/home/{one,two}/sub
+	chown nobody "$MNT/home/one/sub"
+	chmod 700 "$MNT/home/two/sub"
+	echo secret >"$MNT/home/two/sub/file"
+	cow commit vol
+	exec 9<"$MNT/home/two/sub"
+	(exchange "$MNT/home/one" "$MNT/home/two" 1)
+	cow revert --yes "$MNT/home"
+	roots_is_roots
+	[ "$(stat -c %U:%a "$MNT/home/one/sub" "$MNT/home/two/sub" | xargs)" = "nobody:755 root:700" ]
+	[ "$(cat "$MNT/home/two/sub/file")" = secret ]
+	exec 9<&-
+}
+
+@test "a folder that belonged to a user for a while is not believed to have its own folders" {
+	homes
+	chown root "$MNT/home"
+	cow commit vol
+	chown nobody "$MNT/home"
+	(exchange "$MNT/home/his" "$MNT/home/roots" 1)
+	cow revert --yes "$MNT/home"
+	roots_is_roots
+	[ "$(stat -c %U:%a "$MNT/home" "$MNT/home/his" "$MNT/home/roots" | xargs)" = "root:755 nobody:755 root:700" ]
+	exec 9<"$MNT/home/roots"
+	# the same, and root has taken it back before
+	chown nobody "$MNT/home"
+	cow commit vol
+	(exchange "$MNT/home/his" "$MNT/home/roots" 1)
+	chown root "$MNT/home"
+	cow revert --yes "$MNT/home/his" "$MNT/home/roots"
+	roots_is_roots
+	exec 9<&-
+}
+
+# a shim in front of renameat2: the owner of the folder acts at the moment of the exchange, and of that back
+@test "what a user puts into the place during an exchange is neither removed nor changed" {
+	homes
+	mkdir "$MNT/home/victim"
+	chmod 700 "$MNT/home/victim"
+	echo keep >"$MNT/home/victim/file"
+	echo other >"$MNT/home/other"
+	echo old >"$MNT/home/z"
+	cow commit vol
+	echo now >"$MNT/home/z"
+	cat >"$T/shim.c" <<-'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <string.h>
+		int renameat2(int a, const char *x, int b, const char *y, unsigned flags)
+		{
+			int (*real)(int, const char *, int, const char *, unsigned) = dlsym(RTLD_NEXT, "renameat2");
+			static int calls;
+			if (flags == 2 && !strcmp(y, "z"))
+				real(b, "z", b, calls++ ? "victim" : "other", 2);
+			return real(a, x, b, y, flags);
+		}
+	END
+	cc -shared -fPIC -o "$T/shim.so" "$T/shim.c" -ldl
+	run -1 --separate-stderr env LD_PRELOAD="$T/shim.so" ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" \
+		"$COWFS_BUILD/cowctl" revert --yes "$MNT/home/z"
+	[[ $stderr == *"home/z: what came there meanwhile is kept in .cowfs-"*"/0 ("* ]]
+	[ "$(cat "$MNT"/home/.cowfs-*/0/file)" = keep ]
+	[ "$(stat -c %u:%a "$MNT"/home/.cowfs-*/0)" = 0:700 ]
+	[ "$(cat "$MNT"/home/{z,other,victim} | sort | xargs)" = "now old other" ]
+	exec 9<&-
 }
