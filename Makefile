@@ -125,6 +125,7 @@ SHIP_runit = $(SHIP_services) packaging/runit/run:/etc/sv/cowfs/run:755 \
 	$(foreach f,65-cowfs.sh 85-cowfs.sh,packaging/runit/$f:/etc/runit/shutdown.d/$f:644)
 SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
+	systemd/cowfs.sysusers:$(prefix)/lib/sysusers.d/cowfs.conf:644 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755
 SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
@@ -163,7 +164,7 @@ help:
 	@echo "  make check-packaging   hooks and scripts of Arch, OpenRC, runit, Buildroot (as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
 	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (cloned and built, or XFSTESTS=DIR, PJDFSTEST=DIR; FS=, TESTS=; as root)"
-	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang); make fuzz-all MINUTES=30: of each target"
+	@echo "  make fuzz TARGET=ring SECONDS=600   libFuzzer (clang); make fuzz-all MINUTES=30: of each target; make check-oss-fuzz"
 	@echo "  make coverage   branches of log/ and commit/ that tests have taken (gcovr; as root)"
 	@echo "  make soak       half an hour of stress in a small cgroup (COWFS_SOAK_SECONDS; as root)"
 	@echo "  make check-vm   virtual machines: boot, shutdown, power cuts (hours; as root; CASES=\"timer ends:debian12\")"
@@ -277,6 +278,8 @@ install: programs
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
+	[ -n "$(DESTDIR)" ] || grep -q '^cowfs:' /etc/passwd || ! command -v useradd >/dev/null || \
+		useradd --system --no-create-home --home-dir / --shell /usr/sbin/nologin cowfs
 
 uninstall:
 	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(CARDSIM:$(B)/%=$(DESTDIR)$(bindir)/%) \

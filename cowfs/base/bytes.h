@@ -132,6 +132,12 @@ static inline uint64_t le_at(const uint8_t *p, size_t off, size_t width)
 	return v;
 }
 
+static inline void le_set(uint8_t *p, size_t off, size_t width, uint64_t v)
+{
+	for (size_t i = 0; i < width; i++)
+		p[off + i] = (uint8_t)(v >> 8 * i);
+}
+
 static inline uint64_t be_at(const uint8_t *p, size_t off, size_t width)
 {
 	uint64_t v = 0;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/broker.h"
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/mounts.h"
@@ -78,17 +79,38 @@ static bool process_holds(struct search *s, int pid)
 	return holds;
 }
 
+static int own_pid;
+
+void holder_ignore(int pid)
+{
+	own_pid = pid;
+}
+
+static bool ask_there(char *name, size_t size_bytes)
+{
+	struct broker_message m = { .op = BROKER_HOLDER };
+
+	if (broker_ask(BROKER_LOOK, &m, NULL, NULL) != 1)
+		return false;
+	snprintf(name, size_bytes, "%.*s", (int)m.bytes, m.data);
+	return true;
+}
+
 bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
 {
 	struct search s = { .proc_dirfd = proc_dirfd, .dev = dev };
-	DIR *list = proclist_open(proc_dirfd, ".");
 	uint64_t end_ns = now_ns() + LIMIT_NS;
 	char path[32], comm[32];
 	bool found = false;
+	DIR *list;
 	int pid;
 
+	if (broker_on())
+		return ask_there(name, size_bytes);
+	list = proclist_open(proc_dirfd, ".");
 	while (list && !found && now_ns() < end_ns && (pid = proclist_next(list)) >= 0) {
-		if (pid == getpid() || pid == getppid() || !process_holds(&s, pid))
+		if (pid == getpid() || pid == getppid() || pid == own_pid ||
+		    !process_holds(&s, pid))
 			continue;
 		snprintf(path, sizeof(path), "%d/comm", pid);
 		found = io_read_text(proc_dirfd, path, comm, sizeof(comm)) >= 0;

@@ -18,4 +18,7 @@
  */
 bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes);
 
+/* One more process that is not meant. */
+void holder_ignore(int pid);
+
 #endif

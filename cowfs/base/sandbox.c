@@ -2,9 +2,19 @@
 #include "base/sandbox.h"
 
 #include <errno.h>
+#include <grp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <linux/capability.h>
+
+/*
+ * A user id that no other process has: a process of the same user may send signals. Above the ids
+ * that accounts, containers and user namespaces get.
+ */
+#define LONELY_ID 0x7ffffffeu
 
 int sandbox_capabilities(uint64_t keep)
 {
@@ -47,4 +57,134 @@ int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filte
 		r = seccomp_load(filter);
 	seccomp_release(filter);
 	return r;
+}
+
+/* ---- Landlock: linux/landlock.h of older kernel headers lacks what newer kernels have ---- */
+
+#define CREATE_RULESET 444
+#define ADD_RULE 445
+#define RESTRICT_SELF 446
+#define RULESET_VERSION 1u
+#define RULE_PATH_BENEATH 1
+enum {
+	FS_WRITE_FILE = 1 << 1,
+	FS_READ_FILE = 1 << 2,
+	FS_READ_DIR = 1 << 3,
+	FS_REMOVE_FILE = 1 << 5,
+	FS_MAKE_REG = 1 << 8,
+	FS_TRUNCATE = 1 << 14,
+	FS_STORE = FS_WRITE_FILE | FS_READ_FILE | FS_READ_DIR | FS_REMOVE_FILE | FS_MAKE_REG |
+		   FS_TRUNCATE,
+	NET_ALL = 3,  /* bind and connect of TCP */
+	SCOPE_ALL = 3 /* abstract sockets, signals */
+};
+
+/* By version: all that the kernel knows is handled, so all that is not allowed is refused. */
+static uint64_t files_of(int version)
+{
+	return (UINT64_C(1) << (version < 2 ? 13 : version < 3 ? 14 : version < 5 ? 15 : 16)) - 1;
+}
+
+int sandbox_files(const int *dirfd, unsigned n)
+{
+	struct {
+		uint64_t files, net, scope;
+	} set = { 0 };
+	struct __attribute__((packed)) {
+		uint64_t allowed;
+		int32_t fd;
+	} beneath;
+	int version = (int)syscall(CREATE_RULESET, NULL, 0, RULESET_VERSION);
+	_cleanup_close_ int fd = -1;
+
+	if (version < 0)
+		return -errno;
+	set.files = files_of(version);
+	set.net = version >= 4 ? NET_ALL : 0;
+	set.scope = version >= 6 ? SCOPE_ALL : 0;
+	fd = (int)syscall(CREATE_RULESET, &set,
+			  version >= 6	 ? sizeof(set)
+			  : version >= 4 ? 2 * sizeof(uint64_t)
+					 : sizeof(uint64_t),
+			  0);
+	if (fd < 0)
+		return -errno;
+	for (unsigned i = 0; i < n; i++) {
+		beneath.allowed = FS_STORE & set.files;
+		beneath.fd = dirfd[i];
+		if (syscall(ADD_RULE, fd, RULE_PATH_BENEATH, &beneath, 0) < 0)
+			return -errno;
+	}
+	return syscall(RESTRICT_SELF, fd, 0) < 0 ? -errno : 0;
+}
+
+static int limit(uint64_t memory_bytes, unsigned cpu_s)
+{
+	const struct {
+		int what;
+		rlim_t max;
+		bool sanitized;
+	} all[] = { { RLIMIT_CORE, 0, true },
+		    { RLIMIT_FSIZE, 0, true },
+		    { RLIMIT_CPU, cpu_s, true },
+		    { RLIMIT_NOFILE, 0, false },
+		    { RLIMIT_AS, (rlim_t)min_u64(memory_bytes, RLIM_INFINITY - 1), false } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		if ((all[i].sanitized || !SANDBOX_SANITIZED) &&
+		    setrlimit(all[i].what, &(struct rlimit){ all[i].max, all[i].max }) < 0)
+			return -errno;
+	return 0;
+}
+
+struct rules {
+	int (*more)(scmp_filter_ctx filter, void *ctx);
+	void *ctx;
+};
+
+/*
+ * Any call that is not allowed returns an error and does not kill: a C library also makes calls that
+ * it can do without (qsort: how much memory there is). Mappings of files are private.
+ */
+static int memory_calls(scmp_filter_ctx filter, void *rules)
+{
+	static const int allowed[] = {
+		SCMP_SYS(munmap),    SCMP_SYS(mremap),	       SCMP_SYS(brk),
+		SCMP_SYS(madvise),   SCMP_SYS(mprotect),       SCMP_SYS(futex),
+		SCMP_SYS(exit),	     SCMP_SYS(exit_group),     SCMP_SYS(rt_sigreturn),
+		SCMP_SYS(getrandom), SCMP_SYS(restart_syscall)
+	};
+	static const int maps[] = { SCMP_SYS(mmap), SCMP_SYS(mmap2) };
+	const struct scmp_arg_cmp private = SCMP_CMP64(3, SCMP_CMP_MASKED_EQ, MAP_SHARED, 0);
+	const struct rules *x = rules;
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(allowed) && !r; i++)
+		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
+	for (size_t i = 0; i < ARRAY_SIZE(maps) && !r; i++)
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, maps[i], 1, &private);
+	return r ? r : x->more(filter, x->ctx);
+}
+
+int sandbox_enter(bool keep_root, uint64_t memory_bytes, unsigned cpu_s,
+		  int (*rules)(scmp_filter_ctx filter, void *ctx), void *ctx)
+{
+	struct rules all = { rules, ctx };
+	int r;
+
+	/*
+	 * a user namespace may lack this user, so a failure is ignored: without capabilities and
+	 * system calls, a separate user is only an extra
+	 */
+	if (geteuid() == 0 && !keep_root && setgroups(0, NULL) == 0 &&
+	    setresgid(LONELY_ID, LONELY_ID, LONELY_ID) == 0)
+		(void)!setresuid(LONELY_ID, LONELY_ID, LONELY_ID);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return -errno;
+	r = sandbox_capabilities(0);
+	if (r == 0)
+		r = limit(memory_bytes, cpu_s);
+	if (r == 0 && !SANDBOX_SANITIZED)
+		r = sandbox_filter(SCMP_ACT_ERRNO(EPERM), false, memory_calls, &all);
+	return r == -ENOSYS || r == -EINVAL ? 0 : r;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The two steps by which a process drops the privileges that it does not need. */
+/* How a process drops the privileges that it does not need. */
 #ifndef COWFS_BASE_SANDBOX_H
 #define COWFS_BASE_SANDBOX_H
 
@@ -20,5 +20,34 @@ int sandbox_capabilities(uint64_t keep) MUST_CHECK;
  */
 int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filter, void *ctx),
 		   void *ctx) MUST_CHECK;
+
+/*
+ * Landlock: from now on this thread, and those that it starts, open, create and remove files only below
+ * the n folders, make no links to other folders, and reach no abstract socket and no process outside.
+ * What is open already stays usable. Needs "no new privileges". -ENOSYS, -EOPNOTSUPP: the kernel has
+ * no Landlock, or it is off.
+ */
+int sandbox_files(const int *dirfd, unsigned n) MUST_CHECK;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANDBOX_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANDBOX_SANITIZED true
+#endif
+#endif
+#ifndef SANDBOX_SANITIZED
+#define SANDBOX_SANITIZED false
+#endif
+
+/*
+ * For a process that reads foreign content, and has only the descriptors that it needs. Leaves it
+ * without capabilities, new privileges and new descriptors, with limits, as a user that no other
+ * process has unless keep_root, and with no system calls but those for memory and its own end, and
+ * those of rules. Other calls return an error. Programs with a sanitizer have neither the filter nor
+ * the limits of memory and descriptors. A kernel without filters is no error.
+ */
+int sandbox_enter(bool keep_root, uint64_t memory_bytes, unsigned cpu_s,
+		  int (*rules)(scmp_filter_ctx filter, void *ctx), void *ctx) MUST_CHECK;
 
 #endif

@@ -134,6 +134,8 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 
 	if (r < 0 || !len_bytes)
 		return r < 0 ? r : -EINVAL;
+	if (!off_bytes && atomic_load(&a->card->shows_first))
+		return -EAGAIN; /* card_read has it */
 	io_prep_pread(&io->iocb, a->fd, buf, len_bytes, (long long)off_bytes);
 	io->iocb.data = io;
 	atomic_store_explicit(&io->armed, true, memory_order_release);

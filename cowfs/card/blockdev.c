@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -24,8 +25,10 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/broker.h"
 #include "base/io.h"
 #include "base/msg.h"
+#include "base/path.h"
 #include "card/sysfs.h"
 
 struct blockdev {
@@ -34,6 +37,7 @@ struct blockdev {
 	int stat_fd;	  /* -1: no counters */
 	bool rdonly;	  /* BLOCKDEV_RDONLY */
 	bool locked;	  /* we own BLKROSET: on at open, off in commits, cleared on close */
+	int there;	  /* the number by which the broker knows it; -1: it does not */
 };
 
 static struct blockdev *blockdev_of(struct card *c)
@@ -73,25 +77,35 @@ static int blockdev_flush(struct card *c)
 	return fdatasync(blockdev_of(c)->fd) < 0 ? -errno : 0;
 }
 
-static int blockdev_set_writable(struct card *c, bool writable)
+int blockdev_fd_set_writable(int fd, bool writable)
 {
-	struct blockdev *b = blockdev_of(c);
-	int r;
+	int r = set_readonly(fd, !writable);
 
-	if (b->rdonly)
-		return writable ? -EROFS : 0;
-	if (!b->locked)
-		return 0;
-	r = set_readonly(b->fd, !writable);
 	if (r < 0 || !writable)
 		return r;
 	/* the card's write-protect switch, or the setting of the whole disk, may have changed
 	 * meanwhile */
-	r = get_readonly(b->fd);
+	r = get_readonly(fd);
 	if (r == 0)
 		return 0;
-	(void)set_readonly(b->fd, true);
+	(void)set_readonly(fd, true);
 	return r < 0 ? r : -EROFS;
+}
+
+static int change(struct blockdev *b, bool writable)
+{
+	return b->there >= 0 && broker_on()
+		       ? broker_call(BROKER_MAIN, BROKER_WRITABLE, (uint64_t)b->there, writable)
+		       : blockdev_fd_set_writable(b->fd, writable);
+}
+
+static int blockdev_set_writable(struct card *c, bool writable)
+{
+	struct blockdev *b = blockdev_of(c);
+
+	if (b->rdonly)
+		return writable ? -EROFS : 0;
+	return b->locked ? change(b, writable) : 0;
 }
 
 static int blockdev_counters(struct card *c, struct card_counters *ret)
@@ -106,7 +120,7 @@ static void blockdev_close(struct card *c)
 	struct blockdev *b = blockdev_of(c);
 
 	if (b->locked)
-		(void)set_readonly(b->fd, false);
+		(void)change(b, true);
 	if (b->fd >= 0)
 		close(b->fd);
 	if (b->claim >= 0)
@@ -140,27 +154,24 @@ static const struct card_ops blockdev_ops = {
 
 /* ---- opening ---- */
 
-/* stat and open look path up separately: want is the result of the first look-up. */
-static int open_same(const char *path, int flags, const struct stat *want)
+/* path_fd: of the path, which is looked up once */
+static int open_block(int path_fd, int flags)
 {
-	_cleanup_close_ int fd = open(path, flags | O_DIRECT | O_CLOEXEC);
-	struct stat st;
+	char link[32];
+	int fd;
 
-	if (fd < 0 && errno == EINVAL && S_ISREG(want->st_mode))
-		fd = open(path, flags | O_CLOEXEC);
-	if (fd < 0)
-		return errno == ENOMEDIUM ? -ENXIO : -errno;
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (S_ISBLK(want->st_mode) ? !S_ISBLK(st.st_mode) || st.st_rdev != want->st_rdev
-				   : st.st_dev != want->st_dev || st.st_ino != want->st_ino)
-		return -ENOENT;
-	return steal_fd(&fd);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
+	fd = open(link, flags | O_DIRECT | O_CLOEXEC);
+	return fd >= 0 ? fd : errno == ENOMEDIUM ? -ENXIO : -errno;
 }
 
-static int open_file(struct blockdev *b, const char *path, unsigned flags, const struct stat *st)
+static int open_file(struct blockdev *b, int path_fd, unsigned flags, const struct stat *st)
 {
-	b->fd = open_same(path, b->rdonly ? O_RDONLY : O_RDWR, st);
+	int how = b->rdonly ? O_RDONLY : O_RDWR;
+
+	b->fd = path_reopen(path_fd, how | O_DIRECT);
+	if (b->fd == -EINVAL)
+		b->fd = path_reopen(path_fd, how);
 	if (b->fd < 0)
 		return b->fd;
 	if ((flags & BLOCKDEV_EXCL) && flock(b->fd, LOCK_EX | LOCK_NB) < 0)
@@ -186,36 +197,33 @@ static int unlock_leftover(int claim)
 	return r < 0 ? r : -EROFS;
 }
 
-static int open_exclusive(struct blockdev *b, const char *path, const struct stat *st)
+static int open_exclusive(struct blockdev *b, int path_fd)
 {
 	int r;
 
-	b->claim = open_same(path, O_RDONLY | O_EXCL, st);
+	b->claim = open_block(path_fd, O_RDONLY | O_EXCL);
 	if (b->claim < 0)
 		return b->claim;
 	if (b->rdonly) {
 		b->fd = b->claim, b->claim = -1;
-		r = get_readonly(b->fd);
-		if (r != 0) /* read-only: not ours, so close must not clear it */
-			return r < 0 ? r : 0;
-	} else {
-		r = unlock_leftover(b->claim);
-		if (r < 0)
-			return r;
-		b->fd = open_same(path, O_RDWR, st);
-		if (b->fd < 0)
-			return b->fd;
+		return 0;
 	}
+	r = unlock_leftover(b->claim);
+	if (r < 0)
+		return r;
+	b->fd = open_block(path_fd, O_RDWR);
+	if (b->fd < 0)
+		return b->fd;
 	r = set_readonly(b->fd, true);
 	b->locked = r == 0;
 	return r;
 }
 
-static int open_shared(struct blockdev *b, const char *path, const struct stat *st)
+static int open_shared(struct blockdev *b, int path_fd)
 {
 	int r;
 
-	b->fd = open_same(path, b->rdonly ? O_RDONLY : O_RDWR, st);
+	b->fd = open_block(path_fd, b->rdonly ? O_RDONLY : O_RDWR);
 	if (b->fd < 0)
 		return b->fd;
 	r = get_readonly(b->fd);
@@ -233,7 +241,7 @@ static int open_sysfs(dev_t rdev, char *name, size_t name_bytes)
 	return fd < 0 ? -errno : fd;
 }
 
-static int open_device(struct blockdev *b, const char *path, unsigned flags, const struct stat *st)
+static int open_device(struct blockdev *b, int path_fd, unsigned flags, const struct stat *st)
 {
 	_cleanup_close_ int devdir = -1;
 	struct card_geometry *geo = &b->card.geo;
@@ -241,7 +249,7 @@ static int open_device(struct blockdev *b, const char *path, unsigned flags, con
 	uint64_t size_bytes;
 	int r;
 
-	r = flags & BLOCKDEV_EXCL ? open_exclusive(b, path, st) : open_shared(b, path, st);
+	r = flags & BLOCKDEV_EXCL ? open_exclusive(b, path_fd) : open_shared(b, path_fd);
 	if (r < 0)
 		return r;
 	if (ioctl(b->fd, BLKGETSIZE64, &size_bytes) < 0)
@@ -251,7 +259,7 @@ static int open_device(struct blockdev *b, const char *path, unsigned flags, con
 	(void)fcntl(b->fd, F_SETFL, fcntl(b->fd, F_GETFL) | O_NOATIME);
 	devdir = open_sysfs(st->st_rdev, name, sizeof(name));
 	if (devdir < 0) {
-		msg(MSG_ERR, "%s: no %s: is /sys mounted?", path, name);
+		msg(MSG_ERR, "%s: no %s: is /sys mounted?", b->card.geo.path, name);
 		return devdir;
 	}
 	b->stat_fd = sysfs_open_stat(devdir);
@@ -262,14 +270,17 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		  const struct card_options *opt)
 {
 	uint32_t erase_block_bytes = opt ? opt->erase_block_bytes : 0;
+	_cleanup_close_ int path_fd = -1;
 	struct blockdev *b;
 	struct stat st;
+	char why[2 * PATH_MAX];
 	int r;
 
 	if (erase_block_bytes % COW_BLK_BYTES)
 		return -EINVAL;
-	if (stat(path, &st) < 0)
-		return -errno;
+	path_fd = path_open(path, O_PATH, why, sizeof(why));
+	if (path_fd < 0 || fstat(path_fd, &st) < 0)
+		return path_fd < 0 ? path_fd : -errno;
 	if (!S_ISBLK(st.st_mode) && !(S_ISREG(st.st_mode) && (flags & BLOCKDEV_ALLOW_FILE)))
 		return -ENOTBLK;
 	b = calloc(1, sizeof(*b));
@@ -277,9 +288,10 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		return -ENOMEM;
 	b->card.ops = &blockdev_ops;
 	b->rdonly = flags & BLOCKDEV_RDONLY;
-	b->fd = b->claim = b->stat_fd = -1;
+	b->fd = b->claim = b->stat_fd = b->there = -1;
 	snprintf(b->card.geo.path, sizeof(b->card.geo.path), "%s", path);
-	r = S_ISBLK(st.st_mode) ? open_device(b, path, flags, &st) : open_file(b, path, flags, &st);
+	r = S_ISBLK(st.st_mode) ? open_device(b, path_fd, flags, &st)
+				: open_file(b, path_fd, flags, &st);
 	if (r == 0 && !b->card.geo.size_bytes)
 		r = -ENXIO;
 	if (r < 0) {
@@ -311,7 +323,7 @@ int blockdev_adopt(struct card **ret, int fd)
 	b->card.ops = &blockdev_ops;
 	b->card.geo.size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
 	b->fd = fd;
-	b->claim = b->stat_fd = -1;
+	b->claim = b->stat_fd = b->there = -1;
 	*ret = &b->card;
 	return 0;
 }
@@ -327,8 +339,13 @@ void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDE
 	ret_fd[2] = b->stat_fd;
 }
 
+void blockdev_through_broker(struct card *c, unsigned number)
+{
+	blockdev_of(c)->there = (int)number;
+}
+
 int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
-		       const int fd[BLOCKDEV_FDS])
+		       const int fd[BLOCKDEV_FDS], unsigned number)
 {
 	struct blockdev *b = calloc(1, sizeof(*b));
 	int r;
@@ -341,6 +358,7 @@ int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
 	b->fd = fd[0];
 	b->claim = fd[1];
 	b->stat_fd = fd[2];
+	b->there = (int)number;
 	/* the process may have died in a commit */
 	r = blockdev_set_writable(&b->card, false);
 	if (r < 0) {

@@ -6,7 +6,9 @@
 #include "card/card.h"
 
 enum {
-	BLOCKDEV_RDONLY = 1 << 0, /* never opened for writing; set_writable(true) returns -EROFS */
+	/* never opened for writing, and no setting of the device is changed; set_writable(true) returns
+	 * -EROFS */
+	BLOCKDEV_RDONLY = 1 << 0,
 	/* O_EXCL: no other process can mount it meanwhile; -EBUSY if it is mounted or held */
 	BLOCKDEV_EXCL = 1 << 1,
 	/* also accept a regular file (image builders, check on a PC) */
@@ -19,7 +21,7 @@ struct card_options {
 
 /*
  * Opens path with O_DIRECT (a regular file without it if its file system does not support it). With
- * BLOCKDEV_EXCL the device is set read-only (BLKROSET) until set_writable(true). One O_RDWR
+ * BLOCKDEV_EXCL alone the device is set read-only (BLKROSET) until set_writable(true). One O_RDWR
  * descriptor stays open for the whole life, so that udev sees no close-after-write. A device that
  * an earlier run left read-only is accepted.
  * Errors: -ENOTBLK not a block device (nor, if allowed, a regular file), -EBUSY mounted or held,
@@ -44,7 +46,11 @@ struct blockdev_kept {
 };
 void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDEV_FDS]);
 int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
-		       const int fd[BLOCKDEV_FDS]) MUST_CHECK;
+		       const int fd[BLOCKDEV_FDS], unsigned number) MUST_CHECK;
+/* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. */
+void blockdev_through_broker(struct card *c, unsigned number);
+/* What set_writable does, in the broker. fd: of a block device. */
+int blockdev_fd_set_writable(int fd, bool writable) MUST_CHECK;
 
 /* From now on the kernel refuses writes to it, including those of a mount, until the setting is
  * reverted. */

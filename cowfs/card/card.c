@@ -8,6 +8,8 @@
 #include "card/card.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/invariant.h"
 
@@ -44,11 +46,42 @@ int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_
 	return 0;
 }
 
-int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	int r = card_account_read(c, off_bytes, buf, len_bytes);
 
 	return r < 0 || !len_bytes ? r : card_error(c->ops->read(c, off_bytes, buf, len_bytes));
+}
+
+int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	int r = card_read_bare(c, off_bytes, buf, len_bytes);
+
+	if (r == 0 && !off_bytes && len_bytes && atomic_load(&c->shows_first)) {
+		pthread_mutex_lock(&c->first_lock);
+		memcpy(buf, c->first, COW_BLK_BYTES);
+		pthread_mutex_unlock(&c->first_lock);
+	}
+	return r;
+}
+
+int card_show_first(struct card *c, const void *blk)
+{
+	bool shows = atomic_load(&c->shows_first);
+
+	if (blk && !c->first)
+		c->first = malloc(COW_BLK_BYTES);
+	if (blk && !c->first)
+		return -ENOMEM;
+	if (blk && shows && memcmp(c->first, blk, COW_BLK_BYTES) && c->before_write)
+		c->before_write(c->before_write_ctx, c, 0, COW_BLK_BYTES);
+	if (blk) {
+		pthread_mutex_lock(&c->first_lock);
+		memcpy(c->first, blk, COW_BLK_BYTES);
+		pthread_mutex_unlock(&c->first_lock);
+	}
+	atomic_store(&c->shows_first, blk);
+	return 0;
 }
 
 int card_async_fd(struct card *c)
@@ -117,6 +150,8 @@ int card_counters(struct card *c, struct card_counters *ret)
 
 void card_close(struct card *c)
 {
-	if (c)
-		c->ops->close(c);
+	if (!c)
+		return;
+	free(c->first);
+	c->ops->close(c);
 }

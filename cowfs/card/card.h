@@ -15,6 +15,7 @@
 #ifndef COWFS_CARD_CARD_H
 #define COWFS_CARD_CARD_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/util.h"
@@ -75,6 +76,10 @@ struct card {
 	/* NULL, or called ahead of each write, which waits for its return. It may read the card. */
 	void (*before_write)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
 	void *before_write_ctx;
+	/* card_show_first */
+	_Atomic bool shows_first;
+	uint8_t *first;
+	pthread_mutex_t first_lock; /* its content; all zero is unlocked */
 	/* NULL, or called for each write once it is accounted for. Also called with len_bytes 0
 	 * after the card was set writable. */
 	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
@@ -82,6 +87,13 @@ struct card {
 };
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
+/*
+ * From now on card_read gives this for block 0, whatever the card has there; NULL: what it has. Calls
+ * before_write if that changes what is read. Of the writing thread. -ENOMEM.
+ */
+int card_show_first(struct card *c, const void *blk) MUST_CHECK;
+/* card_read without card_show_first: what the card has. */
+int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 /* -EROFS unless the card was set writable before */
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 int card_flush(struct card *c) MUST_CHECK;

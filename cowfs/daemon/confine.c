@@ -24,6 +24,8 @@
 #include "daemon/confine.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <linux/btrfs.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -34,23 +36,44 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/sandbox.h"
+#include "fs/quiesce.h"
 
 enum {
 	S = 1 << CONFINE_START,
 	N = 1 << CONFINE_NEXT,
 	P = 1 << CONFINE_PARENT,
+	B = 1 << CONFINE_BROKER,
 	SN = S | N,
 	SW = SN | 1 << CONFINE_WORKER,
 	SWP = SW | P,
-	RING = 1 << CONFINE_ROLES, /* only after confine_allow_ring */
+	SWB = SW | B,
+	ALL = SWP | B,
+	RING = 1 << CONFINE_ROLES,	  /* only after confine_allow_ring */
+	ALONE = 1 << (CONFINE_ROLES + 1), /* for a worker only if it has no broker */
 };
 
-static bool ring_allowed;
+static bool ring_allowed, has_broker;
+
+void confine_with_broker(void)
+{
+	has_broker = true;
+}
+
+/* Does an entry of a table hold for the role? */
+static bool holds(unsigned roles, enum confine_role role)
+{
+	if (has_broker && (roles & ALONE))
+		roles &= ~(unsigned)SW;
+	return (roles & 1u << role) && (ring_allowed || !(roles & RING));
+}
 
 void confine_allow_ring(void)
 {
@@ -64,33 +87,64 @@ static const struct {
 } capabilities[] = {
 	/*
 	 * FIFREEZE, FITHAW, BLKROSET around each commit; /proc/PID/stack; fsopen and fsmount at
-	 * the start, and for a mount that cannot be opened
+	 * the start, and for a mount that cannot be opened; the loop device
 	 */
-	{ CAP_SYS_ADMIN, SWP },
+	{ CAP_SYS_ADMIN, ALONE | ALL },
 	/* mappings beyond RLIMIT_MEMLOCK while MCL_FUTURE is in force: stacks, maps of
 	 * generations */
-	{ CAP_IPC_LOCK, SWP },
-	/* stops and continues tasks of any user that block a freeze */
-	{ CAP_KILL, SW },
+	{ CAP_IPC_LOCK, ALONE | ALL },
+	/* stops and continues tasks of any user that block a freeze; ends what reads metadata, and a
+	 * worker that gives no sign of life: they have other users */
+	{ CAP_KILL, ALONE | ALL },
 	/* /proc/PID/{syscall,stack,maps,fd,root,ns} of other users, and of root processes with more
 	 * capabilities */
-	{ CAP_SYS_PTRACE, SW },
+	{ CAP_SYS_PTRACE, ALONE | SWB },
 	/* mount points in private directories; image files and FUSE connections of other users */
-	{ CAP_DAC_OVERRIDE, SW },
+	{ CAP_DAC_OVERRIDE, ALONE | SWB },
 	/* priority of the control thread */
-	{ CAP_SYS_NICE, SW },
+	{ CAP_SYS_NICE, ALONE | SW },
 	/* reboots if the worker of the running root dies */
 	{ CAP_SYS_BOOT, P },
 };
 
 uint64_t confine_capability_mask(enum confine_role role)
 {
+	struct rlimit lock;
 	uint64_t mask = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(capabilities); i++)
-		if (capabilities[i].roles & 1u << role)
+		if (holds(capabilities[i].roles, role))
 			mask |= UINT64_C(1) << capabilities[i].number;
+	/* a limit that could not be raised: harden.c */
+	if (has_broker && role != CONFINE_PARENT && getrlimit(RLIMIT_MEMLOCK, &lock) == 0 &&
+	    lock.rlim_cur != RLIM_INFINITY)
+		mask |= UINT64_C(1) << CAP_IPC_LOCK;
 	return mask;
+}
+
+int confine_user(uid_t uid, gid_t gid)
+{
+	/* the capabilities stay permitted until confine_capabilities */
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 || setgroups(0, NULL) < 0 ||
+	    setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+		return -errno;
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return -errno;
+	return sandbox_capabilities(UINT64_MAX); /* effective again: the bounding set needs it */
+}
+
+int confine_files(void)
+{
+	_cleanup_close_ int fs_fd = fsopen("tmpfs", FSOPEN_CLOEXEC), fd = -1;
+
+	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "size", "4k", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "nr_inodes", "1", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "mode", "0555", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
+		     MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+	return fd < 0 || fchdir(fd) < 0 || chroot(".") < 0 ? -errno : 0;
 }
 
 /*
@@ -142,31 +196,31 @@ static const struct {
 	unsigned char roles, priority;
 } calls[] = {
 	/* data path: FUSE, store, card */
-	{ "read", SWP, HOT },
+	{ "read", ALL, HOT },
 	{ "writev", SW, HOT },
-	{ "pread64", SWP, HOT },
-	{ "pwrite64", SW, HOT },
-	{ "futex", SWP, HOT },
-	{ "futex_time64", SWP, HOT },
+	{ "pread64", ALL, HOT },
+	{ "pwrite64", SWB, HOT },
+	{ "futex", ALL, HOT },
+	{ "futex_time64", ALL, HOT },
 	{ "io_submit", SW, HOT },
 	{ "io_getevents", SW, HOT },
 	{ "io_pgetevents", SW, HOT },
 	{ "io_pgetevents_time64", SW, HOT },
 	{ "io_uring_enter", SWP | RING, HOT },
 	{ "fallocate", SW, HOT },
-	{ "write", SWP, HOT - 1 },
-	{ "madvise", SWP, HOT - 1 },
-	{ "poll", SWP, HOT - 1 },
-	{ "ppoll", SWP, HOT - 1 },
-	{ "ppoll_time64", SWP, HOT - 1 },
-	{ "readv", SW, 0 },
-	{ "preadv", SW, 0 },
-	{ "preadv2", SW, 0 },
-	{ "pwritev", SW, 0 },
-	{ "pwritev2", SW, 0 },
-	{ "fsync", SW, 0 },
-	{ "fdatasync", SW, 0 },
-	{ "syncfs", SW, 0 },
+	{ "write", ALL, HOT - 1 },
+	{ "madvise", ALL, HOT - 1 },
+	{ "poll", ALL, HOT - 1 },
+	{ "ppoll", ALL, HOT - 1 },
+	{ "ppoll_time64", ALL, HOT - 1 },
+	{ "readv", SWB, 0 },
+	{ "preadv", SWB, 0 },
+	{ "preadv2", SWB, 0 },
+	{ "pwritev", SWB, 0 },
+	{ "pwritev2", SWB, 0 },
+	{ "fsync", SWB, 0 },
+	{ "fdatasync", SWB, 0 },
+	{ "syncfs", ALONE | SWB, 0 },
 	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
 	{ "io_uring_setup", SN | RING, 0 },
 	{ "io_uring_register", SN | RING, 0 },
@@ -179,140 +233,151 @@ static const struct {
 	{ "capset", SN | RING, 0 },
 	{ "io_setup", SN, 0 },
 	{ "io_destroy", SW, 0 },
-	{ "eventfd2", SW, 0 },
+	{ "eventfd2", SWB, 0 },
 	/* files: below descriptors that are kept open, /proc, and the mount that is frozen */
-	{ "open", SW, 0 },
-	{ "openat", SW, 0 },
-	{ "openat2", SW, 0 },
-	{ "close", SWP, 0 },
-	{ "close_range", SWP, 0 },
-	{ "dup", SWP, 0 },
-	{ "dup2", SWP, 0 },
-	{ "dup3", SWP, 0 },
-	{ "fcntl", SWP, 0 },
-	{ "fcntl64", SWP, 0 },
-	{ "lseek", SW, 0 },
-	{ "_llseek", SW, 0 },
-	{ "stat", SW, 0 },
-	{ "stat64", SW, 0 },
-	{ "lstat", SW, 0 },
-	{ "lstat64", SW, 0 },
-	{ "fstat", SWP, 0 },
-	{ "fstat64", SWP, 0 },
-	{ "newfstatat", SWP, 0 },
-	{ "fstatat64", SWP, 0 },
-	{ "statx", SWP, 0 },
-	{ "statfs", SW, 0 },
-	{ "statfs64", SW, 0 },
-	{ "fstatfs", SW, 0 },
-	{ "fstatfs64", SW, 0 },
-	{ "access", SW, 0 },
-	{ "faccessat", SW, 0 },
-	{ "faccessat2", SW, 0 },
-	{ "getdents64", SW, 0 },
-	{ "readlink", SW, 0 },
-	{ "readlinkat", SW, 0 },
-	{ "ftruncate", SW, 0 },
-	{ "ftruncate64", SW, 0 },
-	{ "fchmod", SW, 0 },
-	{ "flock", S, 0 },
-	{ "mkdir", S, 0 },
-	{ "mkdirat", S, 0 },
-	{ "rename", SW, 0 },
-	{ "renameat", SW, 0 },
-	{ "renameat2", SW, 0 },
-	{ "unlink", SW, 0 },
-	{ "unlinkat", SW, 0 },
-	{ "rmdir", SW, 0 },
+	{ "open", ALONE | SWB, 0 },
+	{ "openat", SWB, 0 },
+	{ "openat2", ALONE | SWB, 0 },
+	{ "close", ALL, 0 },
+	{ "close_range", ALL, 0 },
+	{ "dup", ALL, 0 },
+	{ "dup2", ALL, 0 },
+	{ "dup3", ALL, 0 },
+	{ "fcntl", ALL, 0 },
+	{ "fcntl64", ALL, 0 },
+	{ "lseek", SWB, 0 },
+	{ "_llseek", SWB, 0 },
+	{ "stat", ALONE | SWB, 0 },
+	{ "stat64", ALONE | SWB, 0 },
+	{ "lstat", ALONE | SWB, 0 },
+	{ "lstat64", ALONE | SWB, 0 },
+	{ "fstat", ALL, 0 },
+	{ "fstat64", ALL, 0 },
+	{ "newfstatat", ALL, 0 },
+	{ "fstatat64", ALL, 0 },
+	{ "statx", ALL, 0 },
+	{ "statfs", SWB, 0 },
+	{ "statfs64", SWB, 0 },
+	{ "fstatfs", SWB, 0 },
+	{ "fstatfs64", SWB, 0 },
+	{ "access", ALONE | SWB, 0 },
+	{ "faccessat", ALONE | SWB, 0 },
+	{ "faccessat2", ALONE | SWB, 0 },
+	{ "getdents64", SWB, 0 },
+	{ "readlink", ALONE | SWB, 0 },
+	{ "readlinkat", ALONE | SWB, 0 },
+	{ "ftruncate", SWB, 0 },
+	{ "ftruncate64", SWB, 0 },
+	{ "fchmod", ALONE | SWB, 0 },
+	{ "flock", ALONE | S, 0 },
+	{ "mkdir", ALONE | S, 0 },
+	{ "mkdirat", ALONE | S, 0 },
+	{ "rename", ALONE | SWB, 0 },
+	{ "renameat", ALONE | SWB, 0 },
+	{ "renameat2", ALONE | SWB, 0 },
+	{ "unlink", ALONE | SWB, 0 },
+	{ "unlinkat", SWB, 0 },
+	{ "rmdir", ALONE | SWB, 0 },
 	/* used by libblkid, on a copy in memory */
-	{ "fadvise64", SW, 0 },
-	{ "fadvise64_64", SW, 0 },
-	{ "arm_fadvise64_64", SW, 0 },
+	{ "fadvise64", SWB, 0 },
+	{ "fadvise64_64", SWB, 0 },
+	{ "arm_fadvise64_64", SWB, 0 },
 	/*
 	 * mounts that are never attached: FUSE, the store, and later that of a volume whose mount
 	 * points cannot be opened
 	 */
-	{ "fsopen", SW, 0 },
-	{ "fsconfig", SW, 0 },
-	{ "fsmount", SW, 0 },
-	{ "fspick", S, 0 },
+	{ "fsopen", ALONE | SWB, 0 },
+	{ "fsconfig", ALONE | SWB, 0 },
+	{ "fsmount", ALONE | SWB, 0 },
+	{ "fspick", ALONE | S | B, 0 },
 	/* memory */
-	{ "brk", SWP, 0 },
-	{ "munmap", SWP, 0 },
-	{ "mremap", SW, 0 },
-	{ "memfd_create", SW, 0 },
+	{ "brk", ALL, 0 },
+	{ "munmap", ALL, 0 },
+	{ "mremap", SWB, 0 },
+	{ "memfd_create", SWB, 0 },
 	/* threads and signals */
-	{ "set_robust_list", SWP, 0 },
-	{ "rseq", SWP, 0 },
-	{ "exit", SWP, 0 },
-	{ "exit_group", SWP, 0 },
-	{ "rt_sigprocmask", SWP, 0 },
-	{ "rt_sigaction", SWP, 0 },
-	{ "rt_sigreturn", SWP, 0 },
-	{ "sigreturn", SWP, 0 },
-	{ "sigaltstack", SWP, 0 },
-	{ "restart_syscall", SWP, 0 },
-	{ "membarrier", SWP, 0 },
-	{ "sched_yield", SWP, 0 },
-	{ "sched_getaffinity", SWP, 0 },
-	{ "gettid", SWP, 0 },
-	{ "getpid", SWP, 0 },
-	{ "getppid", SWP, 0 },
-	{ "getuid", SWP, 0 },
-	{ "getuid32", SWP, 0 },
-	{ "geteuid", SWP, 0 },
-	{ "geteuid32", SWP, 0 },
-	{ "getgid", SWP, 0 },
-	{ "getgid32", SWP, 0 },
-	{ "getegid", SWP, 0 },
-	{ "getegid32", SWP, 0 },
-	{ "setpriority", SW, 0 },
+	{ "set_robust_list", ALL, 0 },
+	{ "rseq", ALL, 0 },
+	{ "exit", ALL, 0 },
+	{ "exit_group", ALL, 0 },
+	{ "rt_sigprocmask", ALL, 0 },
+	{ "rt_sigaction", ALL, 0 },
+	{ "rt_sigreturn", ALL, 0 },
+	{ "sigreturn", ALL, 0 },
+	{ "sigaltstack", ALL, 0 },
+	{ "restart_syscall", ALL, 0 },
+	{ "membarrier", ALL, 0 },
+	{ "sched_yield", ALL, 0 },
+	{ "sched_getaffinity", ALL, 0 },
+	{ "gettid", ALL, 0 },
+	{ "getpid", ALL, 0 },
+	{ "getppid", ALL, 0 },
+	{ "getuid", ALL, 0 },
+	{ "getuid32", ALL, 0 },
+	{ "geteuid", ALL, 0 },
+	{ "geteuid32", ALL, 0 },
+	{ "getgid", ALL, 0 },
+	{ "getgid32", ALL, 0 },
+	{ "getegid", ALL, 0 },
+	{ "getegid32", ALL, 0 },
+	{ "setpriority", SWB, 0 },
 	/* tasks that block a freeze */
-	{ "pidfd_open", SW, 0 },
+	{ "pidfd_open", ALONE | SWB, 0 },
 	/* the parent kills a worker that does not answer */
-	{ "pidfd_send_signal", SWP, 0 },
+	{ "pidfd_send_signal", ALONE | ALL, 0 },
 	/* time, randomness, properties of the machine */
-	{ "clock_gettime", SWP, 0 },
-	{ "clock_gettime64", SWP, 0 },
-	{ "clock_getres", SWP, 0 },
-	{ "clock_getres_time64", SWP, 0 },
-	{ "clock_nanosleep", SWP, 0 },
-	{ "clock_nanosleep_time64", SWP, 0 },
-	{ "nanosleep", SWP, 0 },
-	{ "gettimeofday", SWP, 0 },
-	{ "time", SWP, 0 },
-	{ "getrandom", SWP, 0 },
-	{ "sysinfo", SW, 0 },
-	{ "uname", SW, 0 },
+	{ "clock_gettime", ALL, 0 },
+	{ "clock_gettime64", ALL, 0 },
+	{ "clock_getres", ALL, 0 },
+	{ "clock_getres_time64", ALL, 0 },
+	{ "clock_nanosleep", ALL, 0 },
+	{ "clock_nanosleep_time64", ALL, 0 },
+	{ "nanosleep", ALL, 0 },
+	{ "gettimeofday", ALL, 0 },
+	{ "time", ALL, 0 },
+	{ "getrandom", ALL, 0 },
+	{ "sysinfo", SWB, 0 },
+	{ "uname", SWB, 0 },
 	/* arm, riscv: libc needs them to map memory or keep caches coherent */
-	{ "cacheflush", SWP, 0 },
-	{ "riscv_flush_icache", SWP, 0 },
-	{ "riscv_hwprobe", SWP, 0 },
-	{ "set_tls", SWP, 0 },
-	{ "getrlimit", SW, 0 },
-	{ "ugetrlimit", SW, 0 },
+	{ "cacheflush", ALL, 0 },
+	{ "riscv_flush_icache", ALL, 0 },
+	{ "riscv_hwprobe", ALL, 0 },
+	{ "set_tls", ALL, 0 },
+	{ "getrlimit", SWB, 0 },
+	{ "ugetrlimit", SWB, 0 },
 	/* clients and parent, on existing sockets */
 	/* the starting worker asks the daemon that holds its card for its name */
-	{ "connect", S, 0 },
-	{ "bind", S, 0 },
-	{ "listen", S, 0 },
+	{ "connect", ALONE | S, 0 },
+	{ "setsockopt", ALONE | S, 0 },
+	{ "bind", ALONE | S, 0 },
+	{ "listen", ALONE | S, 0 },
 	{ "accept", SW, 0 },
 	{ "accept4", SW, 0 },
-	{ "send", SWP, 0 },
-	{ "sendto", SWP, 0 },
-	{ "sendmsg", SWP, 0 },
-	{ "recv", SWP, 0 },
-	{ "recvfrom", SWP, 0 },
-	{ "recvmsg", SWP, 0 },
-	{ "getsockopt", SW, 0 },
-	{ "shutdown", SW, 0 },
+	{ "send", ALL, 0 },
+	{ "sendto", ALL, 0 },
+	{ "sendmsg", ALL, 0 },
+	{ "recv", ALL, 0 },
+	{ "recvfrom", ALL, 0 },
+	{ "recvmsg", ALL, 0 },
+	{ "getsockopt", SWB, 0 },
+	{ "shutdown", SWB, 0 },
 	/* the parent waits for its worker */
-	{ "wait4", P, 0 },
-	{ "waitid", P, 0 },
+	{ "wait4", P | B, 0 },
+	{ "waitid", P | B, 0 },
 	/* the second filter of the worker */
-	{ "seccomp", SN, 0 },
+	{ "seccomp", SN | B, 0 },
 	/* the parent */
 	{ "reboot", P, 0 },
+	/* the broker's child that asks another log, and the processes that read metadata for it */
+	{ "fork", B, 0 },
+	{ "socketpair", B, 0 },
+	{ "pipe2", B, 0 },
+	{ "capget", B, 0 },
+	{ "capset", B, 0 },
+	{ "setrlimit", B, 0 },
+	{ "prlimit64", B, 0 },
+	{ "mlockall", B, 0 },
+	{ "kill", B, 0 },
 };
 
 #define ONLY(arg, value) SCMP_CMP64(arg, SCMP_CMP_MASKED_EQ, 0xffffffffu, (uint32_t)(value))
@@ -325,6 +390,10 @@ static const struct {
 #define CLONE_FLAGS_ARG 0
 #endif
 
+#define NAMESPACES                                                                                 \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
+	 CLONE_NEWPID | CLONE_NEWNET)
+
 /* Allowed with one suitable argument. */
 static const struct {
 	const char *name;
@@ -332,43 +401,52 @@ static const struct {
 	struct scmp_arg_cmp arg;
 } bound_calls[] = {
 	/* the volume and its card */
-	{ "ioctl", SWP, ONLY(1, FITHAW) },
-	{ "ioctl", SW, ONLY(1, FIFREEZE) },
+	{ "ioctl", ALONE | ALL, ONLY(1, FITHAW) },
+	{ "ioctl", ALONE | SWB, ONLY(1, FIFREEZE) },
 	{ "ioctl", P | RING, ONLY(1, FIFREEZE) },
-	{ "ioctl", SW, ONLY(1, BLKROSET) },
-	{ "ioctl", SW, ONLY(1, BLKROGET) },
-	{ "ioctl", SW, ONLY(1, BLKGETSIZE64) },
-	{ "ioctl", SW, ONLY(1, BTRFS_IOC_FS_INFO) },
-	{ "ioctl", SW, ONLY(1, BTRFS_IOC_DEV_INFO) },
-	{ "ioctl", SW, ONLY(1, LOOP_CLR_FD) },
-	{ "ioctl", SW, ONLY(1, LOOP_GET_STATUS64) },
-	{ "ioctl", SW, ONLY(1, LOOP_SET_STATUS64) },
-	{ "ioctl", S, ONLY(1, LOOP_CTL_GET_FREE) },
-	{ "ioctl", S, ONLY(1, LOOP_CONFIGURE) },
-	{ "ioctl", S, ONLY(1, BLKRASET) },
+	{ "ioctl", ALONE | SWB, ONLY(1, EXT4_IOC_CHECKPOINT) },
+	{ "ioctl", P | RING, ONLY(1, EXT4_IOC_CHECKPOINT) },
+	/* of a descriptor (futimens) */
+	{ "utimensat", ALONE | SWB, WITHOUT(1, UINT64_MAX) },
+	{ "utimensat", P | RING, WITHOUT(1, UINT64_MAX) },
+	{ "utimensat_time64", ALONE | SWB, WITHOUT(1, UINT64_MAX) },
+	{ "utimensat_time64", P | RING, WITHOUT(1, UINT64_MAX) },
+	{ "ioctl", ALONE | SWB, ONLY(1, BLKROSET) },
+	{ "ioctl", ALONE | SWB, ONLY(1, BLKROGET) },
+	{ "ioctl", SWB, ONLY(1, BLKGETSIZE64) },
+	{ "ioctl", ALONE | SWB, ONLY(1, BTRFS_IOC_FS_INFO) },
+	{ "ioctl", ALONE | SWB, ONLY(1, BTRFS_IOC_DEV_INFO) },
+	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_CLR_FD) },
+	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_GET_STATUS64) },
+	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_SET_STATUS64) },
+	{ "ioctl", ALONE | S | B, ONLY(1, LOOP_CTL_GET_FREE) },
+	{ "ioctl", ALONE | S | B, ONLY(1, LOOP_CONFIGURE) },
+	{ "ioctl", ALONE | S | B, ONLY(1, BLKRASET) },
 	/* tests whether it is a terminal; called on standard error in the foreground */
-	{ "ioctl", SW, ONLY(1, TCGETS) },
+	{ "ioctl", SWB, ONLY(1, TCGETS) },
 	/* TCGETS2 of newer libraries; its type needs kernel headers */
-	{ "ioctl", SW, ONLY(1, 0x802c542a) },
+	{ "ioctl", SWB, ONLY(1, 0x802c542a) },
 	/* threads, not processes */
 	{ "clone", SWP, WITH(CLONE_FLAGS_ARG, CLONE_THREAD) },
+	{ "clone", B, WITHOUT(CLONE_FLAGS_ARG, NAMESPACES) },
 	/* data, not code */
-	{ "mprotect", SWP, WITHOUT(2, PROT_EXEC) },
+	{ "mprotect", ALL, WITHOUT(2, PROT_EXEC) },
 #if defined(__s390__) /* the arguments are in memory */
-	{ "mmap", SWP, WITHOUT(5, 0) },
+	{ "mmap", ALL, WITHOUT(5, 0) },
 #else
-	{ "mmap", SWP, WITHOUT(2, PROT_EXEC) },
+	{ "mmap", ALL, WITHOUT(2, PROT_EXEC) },
 #endif
-	{ "mmap2", SWP, WITHOUT(2, PROT_EXEC) },
+	{ "mmap2", ALL, WITHOUT(2, PROT_EXEC) },
 	/* its own limits */
 	{ "prlimit64", SW, ONLY(0, 0) },
-	{ "prctl", SWP, ONLY(0, PR_SET_NAME) },
-	{ "prctl", SWP, ONLY(0, PR_SET_NO_NEW_PRIVS) },
-	{ "prctl", SN, ONLY(0, PR_GET_SECCOMP) },
+	{ "prctl", ALL, ONLY(0, PR_SET_NAME) },
+	{ "prctl", ALL, ONLY(0, PR_SET_NO_NEW_PRIVS) },
+	{ "prctl", SN | B, ONLY(0, PR_GET_SECCOMP) },
+	{ "prctl", B, ONLY(0, PR_SET_DUMPABLE) },
 	/* checks whether the daemon that holds the card is alive */
-	{ "kill", S, ONLY(1, 0) },
+	{ "kill", ALONE | S, ONLY(1, 0) },
 	/* the control socket, the message to the service manager */
-	{ "socket", S, ONLY(0, AF_UNIX) },
+	{ "socket", ALONE | S, ONLY(0, AF_UNIX) },
 };
 
 static uint32_t refusal(void)
@@ -398,23 +476,22 @@ static int add_own_signals(scmp_filter_ctx ctx)
 	return add_rule(ctx, SCMP_ACT_ALLOW, "tgkill", &own);
 }
 
-static int add_rules(scmp_filter_ctx ctx, void *roles)
+static int add_rules(scmp_filter_ctx ctx, void *of)
 {
-	unsigned role = *(unsigned *)roles;
-	unsigned off = ring_allowed ? 0 : RING;
+	enum confine_role role = *(enum confine_role *)of;
 	int r = add_rule(ctx, SCMP_ACT_ALLOW, "clone3", NULL); /* see refuse_clone3 */
 
 	for (size_t i = 0; !r && i < ARRAY_SIZE(calls); i++) {
 		int number = seccomp_syscall_resolve_name(calls[i].name);
 
-		if (!(calls[i].roles & role) || (calls[i].roles & off))
+		if (!holds(calls[i].roles, role))
 			continue;
 		r = add_rule(ctx, SCMP_ACT_ALLOW, calls[i].name, NULL);
 		if (!r && calls[i].priority && number >= 0)
 			r = seccomp_syscall_priority(ctx, number, calls[i].priority);
 	}
 	for (size_t i = 0; !r && i < ARRAY_SIZE(bound_calls); i++)
-		if ((bound_calls[i].roles & role) && !(bound_calls[i].roles & off))
+		if (holds(bound_calls[i].roles, role))
 			r = add_rule(ctx, SCMP_ACT_ALLOW, bound_calls[i].name, &bound_calls[i].arg);
 	return r ? r : add_own_signals(ctx);
 }
@@ -430,9 +507,8 @@ int confine_calls(enum confine_role role)
 	/* the worker has this filter since its start */
 	int r = role == CONFINE_WORKER ? 0
 				       : sandbox_filter(SCMP_ACT_ALLOW, false, refuse_clone3, NULL);
-	unsigned bit = 1u << role;
 
-	return r < 0 ? r : sandbox_filter(refusal(), true, add_rules, &bit);
+	return r < 0 ? r : sandbox_filter(refusal(), true, add_rules, &role);
 }
 
 #endif

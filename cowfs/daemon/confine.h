@@ -6,6 +6,8 @@
 #ifndef COWFS_DAEMON_CONFINE_H
 #define COWFS_DAEMON_CONFINE_H
 
+#include <sys/types.h>
+
 #include "base/util.h"
 
 enum confine_role {
@@ -13,12 +15,13 @@ enum confine_role {
 	CONFINE_NEXT,	/* one that takes over, until it serves: it creates and opens no devices */
 	CONFINE_WORKER, /* the worker while it serves; narrower, applied after the others */
 	CONFINE_PARENT,
+	CONFINE_BROKER, /* daemon/broker_serve.h */
 	CONFINE_ROLES
 };
 
 /*
  * Permanently gives up all capabilities that the role does not need (bounding set, no new
- * privileges). All but CONFINE_PARENT need the same capabilities. Affects only the
+ * privileges). All workers need the same capabilities: none, if there is a broker. Affects only the
  * calling thread and the threads that it starts afterwards. -errno: some or all capabilities
  * remain.
  */
@@ -31,6 +34,16 @@ int confine_capabilities(enum confine_role role) MUST_CHECK;
  * filter is in force. -ENOTSUP: not in this build (sanitizers).
  */
 int confine_calls(enum confine_role role) MUST_CHECK;
+
+/* The worker has a broker: it keeps less. Call it before the other functions, in the worker and its
+ * broker. */
+void confine_with_broker(void);
+/* Becomes another user for good; the capabilities stay until confine_capabilities. -errno: it is still
+ * the user that it was, perhaps without its groups. */
+int confine_user(uid_t uid, gid_t gid) MUST_CHECK;
+/* Gets an empty root directory, out of which no path leads. Descriptors of folders elsewhere still do,
+ * so the process must have none. Needs CAP_SYS_ADMIN and CAP_SYS_CHROOT. */
+int confine_files(void) MUST_CHECK;
 
 /* The filters of this process and its children also allow what a ring of io_uring needs (transport
  * ublk). Call it before confine_calls. */

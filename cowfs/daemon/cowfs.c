@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/broker.h"
 #include "base/clean.h"
 #include "base/invariant.h"
 #include "base/kernel.h"
@@ -30,8 +32,11 @@
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/parse.h"
+#include "base/path.h"
+#include "base/sandbox.h"
 #include "card/blockdev.h"
 #include "fs/fsproc.h"
+#include "daemon/broker_serve.h"
 #include "daemon/cgroup.h"
 #include "daemon/confine.h"
 #include "wire/client.h"
@@ -44,6 +49,8 @@
 #include "export/transport.h"
 
 #define READ_AHEAD_KB 128
+#define USER_NAME "cowfs"
+#define LONELY_WORKER 0x7ffffffdu
 
 enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_SPARE, OPT_HELP, OPT_VERSION };
 
@@ -70,8 +77,17 @@ struct daemon {
 	bool replace, halt;
 	const char *replace_why;
 	/* what has been started; undone in reverse order */
-	int proc_dirfd, fuse_dirfd;
+	int proc_dirfd, fuse_dirfd, dev_dirfd, sys_dirfd;
 	struct supervisor_link link;
+	/* what a worker gets while it is root */
+	bool broker;	 /* it has one, and no privileges from then on */
+	bool other_user; /* it can become uid and gid */
+	uid_t uid;
+	gid_t gid;
+	int notify_fd; /* to the starter, in the foreground; -1: nobody waits */
+	int null_fd, meminfo_fd, listen_fd, mount_fd, abort_fd;
+	struct cgroup_limit limit;
+	struct volume_prepared prepared;
 	struct volume *volume;
 	struct rundir dir;
 	struct transport *transport;
@@ -95,14 +111,20 @@ struct daemon_kept {
 enum {
 	KEPT_VOLUME = SUPERVISOR_KEPT,
 	KEPT_DISK = KEPT_VOLUME + VOLUME_FDS,
-	KEPT_RUN = KEPT_DISK + DISK_FDS, /* parent, directory, lock */
-	KEPT_LISTEN = KEPT_RUN + 3,
+	KEPT_LOCK = KEPT_DISK + DISK_FDS,
+	KEPT_LISTEN,
+	KEPT_N,
+	/* the deposit */
+	KEPT_RUN_PARENT = SUPERVISOR_DEPOSIT,
+	KEPT_RUN,
+	KEPT_DEV,
+	KEPT_SYS,
 	KEPT_FUSECTL,
-	KEPT_N
 };
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
+_Static_assert((int)KEPT_FUSECTL < (int)SUPERVISOR_KEPT, "room for the deposit");
 SHARED_BYTES(struct daemon_kept, 816);
-SHARED_BYTES(char[KEPT_N], 23);
+SHARED_BYTES(char[KEPT_N], 25);
 
 /* ---- reporting the start ---- */
 
@@ -134,10 +156,12 @@ static PRINTF(4, 5) int fail(const struct daemon *d, enum exit_code exit, int er
 
 /* ---- arguments ---- */
 
-static void absolute(const char *path, char *buf)
+static int resolve(const struct daemon *d, const char *path, char ret_name[PATH_MAX])
 {
-	if (!realpath(path, buf)) /* opening it reports the reason */
-		snprintf(buf, PATH_MAX, "%s", path);
+	char why[2 * PATH_MAX];
+	int e = path_name(path, ret_name, why, sizeof(why));
+
+	return e < 0 ? fail(d, EXIT_FAILED, e, "%s: %s", path, why) : EXIT_OK;
 }
 
 static int take_name(struct daemon *d)
@@ -183,9 +207,11 @@ static int take_arguments(struct daemon *d, const struct options *o)
 			    "usage: cowfs [OPTION]... DEVICE (try 'cowfs --help')");
 	if (volopts_of_command(o, &d->opt, why, sizeof(why)) < 0)
 		return fail(d, EXIT_USAGE, -EINVAL, "%s", why);
-	absolute(o->operand[0], d->device);
-	if (d->opt.text[VOLOPT_LOG])
-		absolute(d->opt.text[VOLOPT_LOG], d->log_device);
+	exit = resolve(d, o->operand[0], d->device);
+	if (exit == EXIT_OK && d->opt.text[VOLOPT_LOG])
+		exit = resolve(d, d->opt.text[VOLOPT_LOG], d->log_device);
+	if (exit != EXIT_OK)
+		return exit;
 	d->running_root = o->value[OPT_RUNNING_ROOT] != NULL;
 	d->foreground = o->value[OPT_FOREGROUND] != NULL;
 	return take_name(d);
@@ -201,14 +227,16 @@ static bool may_be_ublk(const struct daemon *d)
 	return wanted(d) == TRANSPORT_UBLK;
 }
 
-static void allow_ring(const struct daemon *d)
+/* ublk's worker makes and controls its disk itself. */
+static void choose_confinement(struct daemon *d)
 {
-	if (may_be_ublk(d))
+	d->broker = !may_be_ublk(d);
+	if (!d->broker)
 		confine_allow_ring();
 }
 
 /* Before anything starts: a kernel that cannot do it is refused with one sentence. */
-static int check_kernel(const struct daemon *d)
+static int check_kernel(struct daemon *d)
 {
 	char why[256];
 	int e = kernel_check(NULL, why, sizeof(why));
@@ -217,7 +245,7 @@ static int check_kernel(const struct daemon *d)
 		e = transport_check(why, sizeof(why));
 	if (e == 0)
 		transport_load(wanted(d));
-	allow_ring(d);
+	choose_confinement(d);
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
 
@@ -238,6 +266,27 @@ static void choose_on_crash(struct daemon *d)
 }
 
 /*
+ * The user of workers, as the package made it. Without one (an initramfs) a number that no account has:
+ * it is above those of accounts, containers and user namespaces. No libc module is asked, because it
+ * may read what another program serves.
+ */
+static void find_user(struct daemon *d)
+{
+	FILE *f = fopen("/etc/passwd", "re");
+	struct passwd *p;
+
+	d->uid = d->gid = LONELY_WORKER;
+	while (f && (p = fgetpwent(f)))
+		if (!strcmp(p->pw_name, USER_NAME) && p->pw_uid) {
+			d->uid = p->pw_uid;
+			d->gid = p->pw_gid;
+			break;
+		}
+	if (f)
+		fclose(f);
+}
+
+/*
  * The command that makes a spare of the installed version: what was given here. Paths are absolute. The
  * program copies it before it executes itself again.
  */
@@ -248,8 +297,8 @@ static int make_upgrade(struct daemon *d, const struct options *o, bool from_ram
 	int r = 0;
 
 	d->upgrade[n++] = from_ram ? marked : plain;
-	r |= asprintf(&d->upgrade[n++], "--spare=" UPGRADE_LOAD "%s",
-		      from_ram ? UPGRADE_FROM_RAM : "");
+	r |= asprintf(&d->upgrade[n++], "--spare=" UPGRADE_LOAD "%s" UPGRADE_USER "%u:%u",
+		      from_ram ? UPGRADE_FROM_RAM : "", d->uid, d->gid);
 	for (const struct option_spec *s = specs; s->name; s++) {
 		const char *text = s->id == VOLOPT_LOG && d->log_device[0] ? d->log_device
 									   : o->value[s->id];
@@ -319,20 +368,51 @@ static int go_background(struct daemon *d)
 	return EXIT_OK;
 }
 
-/* Returns in the process that becomes the supervisor. */
+/* The worker writes a byte when it is ready. It has read the card by then, so it says no more. */
+static void notify_when_ready(const struct daemon *d, int pipe_fd, int notify_fd)
+{
+	char status[RUNDIR_NAME_BYTES + 16], byte;
+	ssize_t n;
+
+	snprintf(status, sizeof(status), "volume %s", d->name);
+	while ((n = read(pipe_fd, &byte, 1)) < 0 && errno == EINTR)
+		;
+	if (n == 1)
+		ready_notify(notify_fd, status);
+	close(pipe_fd);
+	close(notify_fd);
+}
+
+/*
+ * Returns in the process that becomes the supervisor. The starter is the main process of the service, and
+ * the only one that the service manager believes.
+ */
 static int stay_foreground(struct daemon *d)
 {
-	pid_t pid = fork();
-	int status = 0;
+	int notify_fd = ready_notify_open(), fds[2] = { -1, -1 }, status = 0;
+	pid_t pid;
 
+	if (notify_fd >= 0 && pipe2(fds, O_CLOEXEC) < 0)
+		return fail(d, EXIT_FAILED, -errno, "no pipe: %s", strerror(errno));
+	pid = fork();
 	if (pid < 0)
 		return fail(d, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
-	if (pid == 0)
+	if (pid == 0) {
+		if (notify_fd >= 0) {
+			close(notify_fd);
+			close(fds[0]);
+		}
+		d->notify_fd = fds[1];
 		return EXIT_OK;
+	}
 	if (d->ready_fd >= 0)
 		close(d->ready_fd); /* otherwise the reader would not see the end of the pipe */
 	(void)!harden_process(HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR, d->argv0);
 	(void)!harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_PARENT);
+	if (notify_fd >= 0) {
+		close(fds[1]);
+		notify_when_ready(d, fds[0], notify_fd);
+	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
@@ -431,11 +511,8 @@ static int keep(struct daemon *d)
 		kept[SUPERVISOR_KERNEL] = disk_fd[TRANSPORT_KERNEL];
 		volume_keep(d->volume, kept + KEPT_VOLUME);
 		memcpy(kept + KEPT_DISK, disk_fd + TRANSPORT_OTHER, DISK_FDS * sizeof(int));
-		kept[KEPT_RUN] = d->dir.parent_fd;
-		kept[KEPT_RUN + 1] = d->dir.fd;
-		kept[KEPT_RUN + 2] = d->dir.lock_fd;
+		kept[KEPT_LOCK] = d->dir.lock_fd;
 		kept[KEPT_LISTEN] = server_listen_fd(d->server);
-		kept[KEPT_FUSECTL] = d->fuse_dirfd;
 	}
 	return supervisor_serving(&d->link, kept);
 }
@@ -450,9 +527,9 @@ static void changed(void *ctx)
 		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
 }
 
-static int open_volume(struct daemon *d)
+static struct volume_params params(struct daemon *d)
 {
-	const struct volume_params p = {
+	return (struct volume_params){
 		.device = d->device,
 		.log_device = d->log_device[0] ? d->log_device : NULL,
 		.name = d->name,
@@ -468,9 +545,10 @@ static int open_volume(struct daemon *d)
 		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
 		.relieve_ns = duration_of("COWFS_RELIEVE_EVERY"),
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
-		.unfrozen_ns = duration_of("COWFS_UNFROZEN_AFTER"),
+		.prepared = &d->prepared,
 		.proc_dirfd = d->proc_dirfd,
 		.fuse_dirfd = d->fuse_dirfd,
+		.meminfo_fd = d->meminfo_fd,
 		.frozen = supervisor_frozen,
 		.call = supervisor_call,
 		.frozen_ctx = &d->link,
@@ -479,6 +557,11 @@ static int open_volume(struct daemon *d)
 		.kept = d->link.replaces ? d->kept + KEPT_VOLUME : NULL,
 		.halted = d->halted,
 	};
+}
+
+static int open_volume(struct daemon *d)
+{
+	const struct volume_params p = params(d);
 	char why[512] = "";
 	int e;
 
@@ -493,20 +576,231 @@ static int open_volume(struct daemon *d)
 		return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
 	if (d->link.replaces) {
 		d->shared->replaced += d->link.upgrade == UPGRADE_NONE;
-		d->dir.parent_fd = d->kept[KEPT_RUN];
-		d->dir.fd = d->kept[KEPT_RUN + 1];
-		d->dir.lock_fd = d->kept[KEPT_RUN + 2];
-		snprintf(d->dir.name, sizeof(d->dir.name), "%s", d->name);
 		return EXIT_OK;
 	}
 	volume_arm_discard(d->volume, value_of(d, VOLOPT_ON_DETACH) == ON_DETACH_DISCARD);
-	e = rundir_claim(&d->dir, d->name);
+	return EXIT_OK;
+}
+
+/* ---- what a worker does as root ---- */
+
+static int claim(struct daemon *d)
+{
+	int e = rundir_claim(&d->dir, d->name);
+
 	if (e == -EBUSY)
 		return fail(d, EXIT_FAILED, e,
 			    "another volume is attached as %s: choose a name with --name", d->name);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s/%s cannot be made: %s", rundir_path(), d->name,
 			    strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+static int open_dir(const char *path)
+{
+	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Without CAP_SETUID, or in a user namespace without this user, it stays root, without capabilities. Tried
+ * in a process of its own, because the store belongs to the user before the worker is that. */
+static bool try_user(const struct daemon *d)
+{
+	int status = 1;
+	pid_t pid;
+
+	/* systemd ends processes of other users when it leaves an initramfs */
+	if (!d->broker || d->link.from_ram)
+		return false;
+	pid = fork();
+	if (pid == 0)
+		_exit(confine_user(d->uid, d->gid) < 0);
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return pid > 0 && status == 0;
+}
+
+static void open_files(struct daemon *d)
+{
+	d->meminfo_fd = openat(d->proc_dirfd, "meminfo", O_RDONLY | O_CLOEXEC);
+	cgroup_limit(d->proc_dirfd, &d->limit);
+	d->other_user = try_user(d);
+	if (d->link.replaces)
+		return;
+	d->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	d->fuse_dirfd = mounts_open_fusectl();
+	d->dev_dirfd = open_dir("/dev");
+	d->sys_dirfd = open_dir("/sys");
+}
+
+/* Makes what needs privileges. Reads nothing of the card. */
+static int prepare(struct daemon *d)
+{
+	const struct volume_params p = params(d);
+	int deposit[SUPERVISOR_DEPOSITS], e, exit;
+	char why[512] = "";
+
+	if (d->other_user)
+		ram_store_owner(d->uid, d->gid);
+	e = volume_prepare(&d->prepared, &p, why, sizeof(why));
+	if (e < 0)
+		return explain_open(d, e, why);
+	exit = claim(d);
+	if (exit != EXIT_OK)
+		return exit;
+	deposit[KEPT_RUN_PARENT - SUPERVISOR_DEPOSIT] = d->dir.parent_fd;
+	deposit[KEPT_RUN - SUPERVISOR_DEPOSIT] = d->dir.fd;
+	deposit[KEPT_DEV - SUPERVISOR_DEPOSIT] = d->dev_dirfd;
+	deposit[KEPT_SYS - SUPERVISOR_DEPOSIT] = d->sys_dirfd;
+	deposit[KEPT_FUSECTL - SUPERVISOR_DEPOSIT] = d->fuse_dirfd;
+	e = supervisor_deposit(&d->link, deposit);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the parent process does not answer: %s",
+			    strerrordesc_np(-e));
+	if (!d->broker)
+		return EXIT_OK;
+	e = d->listen_fd = server_listen(&d->dir, BROKER_SOCKET_NEW);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
+	e = transport_prepare(d->link.kernel_fd, &d->mount_fd, &d->abort_fd);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "cannot export the volume through FUSE: %s",
+			    strerrordesc_np(-e));
+	return EXIT_OK;
+}
+
+/* Gets what the parent keeps. */
+static int take(struct daemon *d)
+{
+	int e = supervisor_take(&d->link, d->kept, &d->halted);
+
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "the parent process has nothing: %s", strerror(-e));
+	d->dir.parent_fd = d->kept[KEPT_RUN_PARENT];
+	d->dir.fd = d->kept[KEPT_RUN];
+	d->dir.lock_fd = d->kept[KEPT_LOCK];
+	snprintf(d->dir.name, sizeof(d->dir.name), "%s", d->name);
+	d->fuse_dirfd = d->kept[KEPT_FUSECTL];
+	d->dev_dirfd = d->kept[KEPT_DEV];
+	d->sys_dirfd = d->kept[KEPT_SYS];
+	d->listen_fd = d->kept[KEPT_LISTEN];
+	return EXIT_OK;
+}
+
+static void prepare_broker(void *ctx)
+{
+	const struct daemon *d = ctx;
+	const unsigned not = HARDEN_OOM | (d->link.from_ram ? 0u : (unsigned)HARDEN_MARK);
+
+	if (d->foreground && !d->link.replaces)
+		cgroup_leave(d->proc_dirfd);
+	/* what fails here also fails in the worker, which reports it */
+	(void)!harden_process(HARDEN_ALL & ~not, d->argv0);
+}
+
+/* Nothing can be committed without it, so it counts as the death of the worker: on-crash says what
+ * follows. The next worker has another broker. */
+static void broker_lost(void)
+{
+	msg(MSG_ERR, "the broker died");
+	_exit(EXIT_FAILED);
+}
+
+static int ask_joint(const struct log_joint *j, char *why, size_t why_bytes)
+{
+	struct broker_message m = { .op = BROKER_JOINT, .bytes = sizeof(*j) };
+	int r;
+
+	memcpy(m.data, j, sizeof(*j));
+	r = broker_ask(BROKER_MAIN, &m, NULL, NULL);
+	snprintf(why, why_bytes, "%.*s", r == -EPIPE ? 0 : (int)m.bytes, m.data);
+	return r == 0 || r == 1 ? r : -ENOLINK;
+}
+
+static void label_of(const struct daemon *d, char *buf, size_t n)
+{
+	snprintf(buf, n, "cowfs:%s", d->name);
+}
+
+static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
+{
+	char label[RUNDIR_NAME_BYTES + 8];
+	int lane_fd[BROKER_LANES], card_fd[2][BLOCKDEV_FDS] = { { -1 }, { -1 } }, e;
+	struct blockdev_kept none;
+	struct broker_facts f = { .name = d->name,
+				  .label = label,
+				  .proc_dirfd = d->proc_dirfd,
+				  .fuse_dirfd = d->fuse_dirfd,
+				  .dev_dirfd = d->dev_dirfd,
+				  .sys_dirfd = d->sys_dirfd,
+				  .store_fd = d->link.replaces ? -1 : store_fd[0],
+				  .side_fd = store_fd[1],
+				  .run_fd = d->dir.fd,
+				  .run_parent_fd = d->dir.parent_fd,
+				  .mount_fd = d->mount_fd,
+				  .loop_fd = d->link.replaces ? d->kept[KEPT_DISK] : -1,
+				  .kmsg_fd = d->link.kmsg_fd,
+				  .prepare = prepare_broker,
+				  .ctx = d };
+
+	label_of(d, label, sizeof(label));
+	if (d->link.replaces) {
+		f.card_fd[0] = d->kept[KEPT_VOLUME + VOLUME_FD_BASE];
+		f.card_fd[1] = d->kept[KEPT_VOLUME + VOLUME_FD_LOG];
+	} else {
+		blockdev_keep(d->prepared.base, &none, card_fd[0]);
+		if (d->prepared.log)
+			blockdev_keep(d->prepared.log, &none, card_fd[1]);
+		f.card_fd[0] = card_fd[0][0];
+		f.card_fd[1] = card_fd[1][0];
+	}
+	e = broker_start(&f, lane_fd);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no broker process: %s", strerrordesc_np(-e));
+	broker_use(lane_fd, broker_lost);
+	log_set_joint_ask(ask_joint);
+	return EXIT_OK;
+}
+
+/* No folder may stay open through which a path leads out. */
+static void close_folders(struct daemon *d)
+{
+	int *const fds[] = { &d->proc_dirfd, &d->fuse_dirfd, &d->dev_dirfd,    &d->sys_dirfd,
+			     &d->dir.fd,     &d->mount_fd,   &d->dir.parent_fd };
+
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		if (*fds[i] >= 0)
+			close(steal_fd(fds[i]));
+}
+
+/* From here on it has no privileges. Then, and only then, it reads the card, and what a worker that
+ * died has left. */
+static int drop(struct daemon *d, unsigned *missing)
+{
+	enum confine_role role = d->link.replaces ? CONFINE_NEXT : CONFINE_START;
+	int store_fd[RAM_STORE_FDS], exit;
+
+	if (!d->broker) {
+		*missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, role);
+		return EXIT_OK;
+	}
+	if (d->link.replaces)
+		memcpy(store_fd, d->kept + KEPT_VOLUME + VOLUME_FD_STORE, sizeof(store_fd));
+	else
+		ram_store_fds(d->prepared.store, store_fd);
+	confine_with_broker();
+	exit = start_broker(d, store_fd);
+	if (exit != EXIT_OK)
+		return exit;
+	close_folders(d);
+	if (confine_files() < 0)
+		*missing |= HARDEN_FILES;
+	if (!d->link.from_ram && (!d->other_user || confine_user(d->uid, d->gid) < 0))
+		*missing |= HARDEN_USER;
+	*missing |= harden_confine(HARDEN_CAPABILITIES, role);
+	if (sandbox_files(store_fd, RAM_STORE_FDS) < 0)
+		*missing |= HARDEN_LANDLOCK;
+	*missing |= harden_confine(HARDEN_CALLS, role);
 	return EXIT_OK;
 }
 
@@ -525,7 +819,7 @@ static unsigned harden(const struct daemon *d)
 
 static void tell_missing(const struct daemon *d, unsigned missing)
 {
-	struct cgroup_limit l;
+	const struct cgroup_limit *l = &d->limit;
 	char list[200] = "";
 	size_t len = 0;
 
@@ -535,10 +829,9 @@ static void tell_missing(const struct daemon *d, unsigned missing)
 						len ? ", " : "", harden_name(bit));
 	if (missing)
 		msg(MSG_WARN, "goes on without: %s", list);
-	cgroup_limit(d->proc_dirfd, &l);
-	if (l.bytes)
-		msg(MSG_WARN, "cgroup %s limits the daemon's memory to %llu MiB", l.path,
-		    l.bytes / MIB);
+	if (l->bytes)
+		msg(MSG_WARN, "cgroup %s limits the daemon's memory to %llu MiB", l->path,
+		    l->bytes / MIB);
 }
 
 /*
@@ -547,15 +840,14 @@ static void tell_missing(const struct daemon *d, unsigned missing)
  */
 static int check_cgroup(const struct daemon *d, unsigned missing)
 {
-	struct cgroup_limit l;
+	const struct cgroup_limit *l = &d->limit;
 
-	cgroup_limit(d->proc_dirfd, &l);
-	if (l.bytes && (missing & HARDEN_IO_FLUSHER))
+	if (l->bytes && (missing & HARDEN_IO_FLUSHER))
 		return fail(d, EXIT_FAILED, -EPERM,
 			    "cgroup %s limits memory to %llu MiB, and a daemon that may not be "
 			    "an I/O flusher (no CAP_SYS_RESOURCE) would deadlock in it: start it "
 			    "outside",
-			    l.path, l.bytes / MIB);
+			    l->path, l->bytes / MIB);
 	return EXIT_OK;
 }
 
@@ -573,6 +865,7 @@ static int export_volume(struct daemon *d)
 	const struct transport_params p = {
 		.wanted = wanted(d),
 		.kernel_fd = d->link.kernel_fd,
+		.abort_fd = d->abort_fd,
 		.view = volume_view(d->volume),
 		.throttle = volume_throttle(d->volume),
 		.label = label,
@@ -585,7 +878,7 @@ static int export_volume(struct daemon *d)
 	const struct transport_disk *disk;
 	int disk_fd[TRANSPORT_FDS], e;
 
-	snprintf(label, sizeof(label), "cowfs:%s", d->name);
+	label_of(d, label, sizeof(label));
 	disk_fd[TRANSPORT_ABORT] = d->kept[SUPERVISOR_ABORT];
 	disk_fd[TRANSPORT_KERNEL] = d->link.kernel_fd;
 	memcpy(disk_fd + TRANSPORT_OTHER, d->kept + KEPT_DISK, DISK_FDS * sizeof(int));
@@ -660,7 +953,8 @@ static int serve_clients(struct daemon *d)
 		.transport = d->transport,
 		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
-		.listen_fd = d->link.replaces ? d->kept[KEPT_LISTEN] : -1,
+		.listen_fd = d->listen_fd,
+		.hidden = d->broker && !d->link.replaces,
 		.on_crash = !d->link.replace ? "stop"
 			    : d->halt	     ? "replace"
 					     : "reboot",
@@ -687,29 +981,25 @@ static int serve_clients(struct daemon *d)
 
 static void leave_terminal(const struct daemon *d)
 {
-	int null_fd;
-
 	if (!d->foreground || !isatty(STDERR_FILENO))
 		msg_to_kmsg(d->link.kmsg_fd);
 	if (d->foreground)
 		return;
-	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
-		dup2(null_fd, fd);
-	if (null_fd > 2)
-		close(null_fd);
+	for (int fd = 0; fd < 3 && d->null_fd >= 0; fd++)
+		dup2(d->null_fd, fd);
 }
 
 static void say_ready(struct daemon *d, unsigned *missing)
 {
 	struct ready r = { .exit = EXIT_OK };
-	char status[256];
 
 	snprintf(r.loop, sizeof(r.loop), "%s", transport_disk(d->transport)->path);
 	snprintf(r.name, sizeof(r.name), "%s", d->name);
-	snprintf(status, sizeof(status), "volume %s on %s", d->name, r.loop);
 	if (!d->link.replaces) {
-		ready_notify(status);
+		if (d->notify_fd >= 0) {
+			(void)!write(d->notify_fd, "", 1);
+			close(steal_fd(&d->notify_fd));
+		}
 		leave_terminal(d);
 	}
 	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
@@ -738,7 +1028,14 @@ static int undo(struct daemon *d)
 		volume_stop(d->volume);
 	if (e == 0 && d->volume)
 		volume_close(d->volume);
-	rundir_release(&d->dir);
+	volume_unprepare(&d->prepared);
+	if (broker_on()) {
+		(void)!broker_call(BROKER_MAIN, BROKER_RELEASE, 0, 0);
+	} else {
+		if (d->dir.fd >= 0)
+			unlinkat(d->dir.fd, BROKER_SOCKET_NEW, 0);
+		rundir_release(&d->dir);
+	}
 	return e;
 }
 
@@ -751,17 +1048,6 @@ static void prepare_reader(void *ctx)
 
 	/* what fails here also fails in the worker, which reports it */
 	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
-}
-
-/* Gets what the parent keeps. */
-static int take(struct daemon *d)
-{
-	int e = supervisor_take(&d->link, d->kept, &d->halted);
-
-	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "the parent process has nothing: %s", strerror(-e));
-	d->fuse_dirfd = d->kept[KEPT_FUSECTL];
-	return EXIT_OK;
 }
 
 static int worker(struct daemon *d)
@@ -787,16 +1073,14 @@ static int worker(struct daemon *d)
 	}
 	/* first: locking fills what is mapped, and the presence map must stay sparse */
 	missing = harden(d);
-	if (!d->link.replaces) {
-		d->fuse_dirfd = mounts_open_fusectl();
-		exit = check_cgroup(d, missing);
-	}
+	open_files(d);
+	exit = d->link.replaces ? take(d) : check_cgroup(d, missing);
+	if (exit == EXIT_OK && !d->link.replaces)
+		exit = prepare(d);
 	/* before anything is read from the card or from a worker that died, and before there is a
 	 * second thread */
-	missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS,
-				  d->link.replaces ? CONFINE_NEXT : CONFINE_START);
-	if (d->link.replaces)
-		exit = take(d);
+	if (exit == EXIT_OK)
+		exit = drop(d, &missing);
 	if (exit == EXIT_OK)
 		exit = open_volume(d);
 	if (exit == EXIT_OK)
@@ -831,6 +1115,7 @@ static int serve_as_spare(struct daemon *d, const struct options *o, char **argv
 {
 	const char *what = o->value[OPT_SPARE];
 	bool from_ram = strstr(what, UPGRADE_FROM_RAM);
+	const char *user = strstr(what, UPGRADE_USER);
 	const struct supervisor_opts opts = {
 		.mark = from_ram,
 		.replace = true,
@@ -838,6 +1123,8 @@ static int serve_as_spare(struct daemon *d, const struct options *o, char **argv
 		.argv0 = d->argv0,
 	};
 
+	if (!user || sscanf(user, UPGRADE_USER "%u:%u", &d->uid, &d->gid) != 2)
+		return EXIT_FAILED;
 	msg_to_kmsg(UPGRADE_KMSG);
 	if (!strncmp(what, UPGRADE_LOAD, strlen(UPGRADE_LOAD))) {
 		msg(MSG_ERR, "%s: version %s cannot be copied into RAM: %s", d->name, COWFS_VERSION,
@@ -845,7 +1132,7 @@ static int serve_as_spare(struct daemon *d, const struct options *o, char **argv
 		return EXIT_FAILED;
 	}
 	d->proc_dirfd = UPGRADE_PROC;
-	allow_ring(d);
+	choose_confinement(d);
 	choose_on_crash(d);
 	if (make_upgrade(d, o, from_ram) != EXIT_OK || supervisor_spare(&opts, &d->link) < 0)
 		return EXIT_FAILED;
@@ -865,9 +1152,18 @@ static void help(void)
 
 int cowfs_main(int argc, char **argv)
 {
-	static struct daemon d = {
-		.ready_fd = -1, .proc_dirfd = -1, .fuse_dirfd = -1, .dir = { -1, -1, -1, "" }
-	};
+	static struct daemon d = { .ready_fd = -1,
+				   .proc_dirfd = -1,
+				   .fuse_dirfd = -1,
+				   .dev_dirfd = -1,
+				   .sys_dirfd = -1,
+				   .notify_fd = -1,
+				   .null_fd = -1,
+				   .meminfo_fd = -1,
+				   .listen_fd = -1,
+				   .mount_fd = -1,
+				   .abort_fd = -1,
+				   .dir = { -1, -1, -1, "" } };
 	struct options o;
 	char why[256];
 	int exit;
@@ -892,6 +1188,7 @@ int cowfs_main(int argc, char **argv)
 		return serve_as_spare(&d, &o, argv);
 	if (upgrade_remember_program() < 0)
 		return fail(&d, EXIT_FAILED, -ENOMEM, "no memory");
+	find_user(&d);
 	exit = make_upgrade(&d, &o, harden_started_from_ram());
 	if (exit == EXIT_OK)
 		exit = check_kernel(&d);

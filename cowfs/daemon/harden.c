@@ -22,6 +22,7 @@
 #endif
 
 #define NOFILE_MIN 4096
+#define NICE_MIN 25 /* 20 - nice: the control thread of server.c */
 #define LARGE_BYTES (64 * KIB)
 
 /*
@@ -42,8 +43,12 @@ static void frugal_malloc(void)
  */
 static bool lock_memory(char *argv0)
 {
+	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
+
 	(void)argv0;
 	frugal_malloc();
+	/* for a worker that gives up CAP_IPC_LOCK; confine.c looks at the result */
+	(void)!setrlimit(RLIMIT_MEMLOCK, &all);
 	return mlockall(MCL_CURRENT) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
 }
 
@@ -87,12 +92,16 @@ static bool leave_dir(char *argv0)
 
 static bool raise_nofile(char *argv0)
 {
+	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY }, nice = { NICE_MIN, NICE_MIN };
 	struct rlimit lim;
 
 	(void)argv0;
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return false;
 	lim.rlim_cur = lim.rlim_max = max_u64(lim.rlim_max, NOFILE_MIN);
+	/* for a worker that is not root: threads of all volumes count together; best effort */
+	(void)!setrlimit(RLIMIT_NPROC, &all);
+	(void)!setrlimit(RLIMIT_NICE, &nice);
 	return setrlimit(RLIMIT_NOFILE, &lim) == 0;
 }
 
@@ -151,6 +160,12 @@ const char *harden_name(unsigned bit)
 		return "dropping capabilities";
 	if (bit == HARDEN_CALLS)
 		return "filter of system calls";
+	if (bit == HARDEN_USER)
+		return "a user of its own";
+	if (bit == HARDEN_FILES)
+		return "an empty root directory";
+	if (bit == HARDEN_LANDLOCK)
+		return "Landlock";
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		if (steps[i].bit == bit)
 			return steps[i].name;

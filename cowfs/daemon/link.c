@@ -94,6 +94,17 @@ static int tell_parent(struct supervisor_link *l, char what, const int *fd, stru
 	return answer->error;
 }
 
+int supervisor_deposit(struct supervisor_link *l, const int fd[SUPERVISOR_DEPOSITS])
+{
+	int all[SUPERVISOR_KEPT_MAX];
+	struct message answer;
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		all[i] = -1;
+	memcpy(all + SUPERVISOR_DEPOSIT, fd, SUPERVISOR_DEPOSITS * sizeof(int));
+	return tell_parent(l, 'D', all, &answer);
+}
+
 int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
 {
 	struct message answer;

@@ -4,7 +4,7 @@
  *
  * It is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or has
  * happened (restarts the dead-man timer). 'T': thawed. 'S': serving, with what the parent is to keep.
- * 'E': ending. 'G': asks for what is kept. 'C' with a file, an eventfd and perhaps the disk: a call
+ * 'E': ending. 'D': a deposit, of the first worker. 'G': asks for what is kept. 'C' with a file, an eventfd and perhaps the disk: a call
  * (quiesce.h). 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
  * does nothing with the card and may be killed. Each of these is answered by the same letter. 'H',
  * from a worker of the spare: who it is.
@@ -22,12 +22,15 @@
 /* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
  * adds. -1: nothing. */
 #define SUPERVISOR_KEPT_MAX PASSFD_MAX
+#define SUPERVISOR_DEPOSITS 5
 enum {
 	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
 	 * die without it. */
 	SUPERVISOR_ABORT,
 	SUPERVISOR_KERNEL, /* TRANSPORT_KERNEL; -1: a worker that dies is not replaced */
-	SUPERVISOR_KEPT	   /* number of the first one that the caller adds */
+	/* of supervisor_deposit, until the parent ends */
+	SUPERVISOR_DEPOSIT,
+	SUPERVISOR_KEPT = SUPERVISOR_DEPOSIT + SUPERVISOR_DEPOSITS /* the first one of the caller */
 };
 
 /* Given to the worker, which owns all descriptors. */
@@ -63,6 +66,11 @@ int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT
 /* The parent closes what it keeps, and replaces the worker no more, until supervisor_serving is called
  * again. */
 void supervisor_ending(struct supervisor_link *l);
+/*
+ * Before the first worker reads anything of a card: the parent keeps duplicates of these for the next
+ * workers, and takes no others from then on. So these are right, even if a worker was taken over.
+ */
+int supervisor_deposit(struct supervisor_link *l, const int fd[SUPERVISOR_DEPOSITS]) MUST_CHECK;
 /* In a worker that replaces another one: what the parent keeps. *ret_halted: workers died again and
  * again. Sets l->kernel_fd. */
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],

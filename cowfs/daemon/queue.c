@@ -258,6 +258,17 @@ bool server_any_work(struct server *s)
 	return any;
 }
 
+unsigned server_jobs(struct server *s)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&s->lock);
+	for (const struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		n += c->work != WORK_NONE;
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}
+
 void server_queue_job(struct server *s, struct session *c, const struct request *rq)
 {
 	pthread_mutex_lock(&s->lock);

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "base/broker.h"
 #include "base/msg.h"
 #include "base/thread.h"
 #include "wire/render.h"
@@ -44,6 +45,18 @@ void server_render_status(struct server *s, struct jsonw *w)
 	jsonw_bool(w, "halted", s->status.halted);
 }
 
+static int write_file(const struct server *s, const char *file, const char *text, size_t len)
+{
+	struct broker_message m = { .op = BROKER_PUBLISH };
+
+	if (!broker_on())
+		return rundir_publish(s->p.dir, file, text, len);
+	m.n[0] = !strcmp(file, RUNDIR_PID);
+	m.bytes = (uint32_t)min_u64(len, sizeof(m.data));
+	memcpy(m.data, text, m.bytes);
+	return broker_ask(BROKER_LOOK, &m, NULL, NULL);
+}
+
 static void publish(struct server *s)
 {
 	struct jsonw w = server_writer(s);
@@ -54,7 +67,7 @@ static void publish(struct server *s)
 	len = jsonw_finish(&w);
 	if (!len || (len == s->published_bytes && !memcmp(s->text, s->published, len)))
 		return;
-	if (rundir_publish(s->p.dir, RUNDIR_STATUS, s->text, len) < 0)
+	if (write_file(s, RUNDIR_STATUS, s->text, len) < 0)
 		return; /* tmpfs full: the next tick tries again */
 	memcpy(s->published, s->text, len);
 	s->published_bytes = len;
@@ -101,7 +114,7 @@ static short wanted(struct server *s, const struct session *c)
 {
 	short events = c->out.len ? POLLOUT : 0;
 
-	if (!c->eof && !c->closing && server_work_of(s, c) == WORK_NONE)
+	if (!c->eof && !c->closing && !c->more && server_work_of(s, c) == WORK_NONE)
 		events |= POLLIN;
 	return events;
 }
@@ -138,16 +151,21 @@ static void *control_thread(void *arg)
 	/* Raise the priority so that status stays responsive under load; best effort. */
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
 	while (!stopping(s)) {
-		int timeout_ms = tick(s);
+		int timeout_ms = tick(s), full_ms = server_full_ms(s);
 
 		if (s->p.alive && !loops(s))
 			++*s->p.alive;
 		fds[0] = (struct pollfd){ .fd = s->event_fd, .events = POLLIN };
-		fds[1] = (struct pollfd){ .fd = s->accept_pause ? -1 : s->listen_fd,
+		fds[1] = (struct pollfd){ .fd = s->accept_pause || full_ms ? -1 : s->listen_fd,
 					  .events = POLLIN };
-		for (size_t i = 0; i < CLIENTS; i++)
+		if (full_ms && full_ms < timeout_ms)
+			timeout_ms = full_ms;
+		for (size_t i = 0; i < CLIENTS; i++) {
 			fds[i + 2] = (struct pollfd){ .fd = s->clients[i].fd,
 						      .events = wanted(s, &s->clients[i]) };
+			if (s->clients[i].fd >= 0 && s->clients[i].more)
+				timeout_ms = 0;
+		}
 		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
 			continue; /* EINTR, ENOMEM: the ticks limit the rate of this loop */
 		if (fds[0].revents && read(s->event_fd, &count, sizeof(count)) < 0)
@@ -168,14 +186,14 @@ static void *control_thread(void *arg)
  * Binds through the descriptor of the directory: a long path fits, and no part of it can be
  * exchanged.
  */
-static int open_socket(const struct rundir *dir)
+int server_listen(const struct rundir *dir, const char *name)
 {
 	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 
 	if (fd < 0)
 		return -errno;
-	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir->fd, RUNDIR_SOCKET);
+	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir->fd, name);
 	if (fchmod(fd, 0600) < 0) /* bind gives this mode to the file */
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, CLIENTS) < 0)
@@ -235,15 +253,17 @@ int server_start(struct server **ret, const struct server_params *p)
 	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->listen_fd = s->event_fd < 0	   ? -errno
 		       : p->listen_fd >= 0 ? p->listen_fd
-					   : open_socket(p->dir);
+					   : server_listen(p->dir, RUNDIR_SOCKET);
 	e = s->listen_fd < 0 ? s->listen_fd : 0;
 	if (e == 0)
 		e = views_new(&s->views, p->volume, view_gone, s);
 	if (e == 0) {
 		publish(s); /* a client that finds the socket also finds the status */
-		e = rundir_publish(p->dir, RUNDIR_PID, pid,
-				   (size_t)snprintf(pid, sizeof(pid), "%d\n", (int)getpid()));
+		e = write_file(s, RUNDIR_PID, pid,
+			       (size_t)snprintf(pid, sizeof(pid), "%d\n", (int)getpid()));
 	}
+	if (e == 0 && p->hidden)
+		e = broker_call(BROKER_MAIN, BROKER_LISTEN, 0, 0);
 	if (e == 0)
 		e = start_threads(s);
 	if (e < 0) {

@@ -18,7 +18,8 @@ struct server_params {
 	struct transport *transport;
 	int proc_dirfd;
 	const struct rundir *dir; /* claimed; outlives the server */
-	int listen_fd;		  /* -1, or the socket of a daemon that has died */
+	int listen_fd;		  /* -1, or from server_listen, or of a daemon that has died */
+	bool hidden;		  /* it has the name for which BROKER_LISTEN looks */
 	const char *on_crash;	  /* the word of the option, */
 	const char *on_crash_why; /* and a clause that says why */
 	unsigned replaced;	  /* number of workers that died */
@@ -38,6 +39,8 @@ struct server_params {
 	void *ctx;
 };
 
+/* Makes the control socket in a directory. A descriptor or -errno. */
+int server_listen(const struct rundir *dir, const char *name) MUST_CHECK;
 int server_start(struct server **ret, const struct server_params *p) MUST_CHECK;
 /* The control socket, for a process that takes over. It stays the server's. */
 int server_listen_fd(const struct server *s);

@@ -11,8 +11,11 @@
 #include "daemon/views.h"
 
 #define CLIENTS 32
-#define OUT_BYTES (128 * KIB) /* limit of unread output for a client */
-#define TEXT_BYTES (16 * KIB) /* longest answer */
+#define JOBS_MAX (CLIENTS / 2) /* clients that wait for a job leave places for others */
+#define GRACE_NS 100000000ull  /* a client keeps its place for so long without a word */
+#define LINES_MAX 4	       /* requests of one client before it is the turn of the next one */
+#define OUT_BYTES (128 * KIB)  /* limit of unread output for a client */
+#define TEXT_BYTES (16 * KIB)  /* longest answer */
 #define STACK_BYTES (256 * KIB)
 
 enum work { WORK_NONE, WORK_QUEUED, WORK_RUNNING, WORK_DONE };
@@ -20,6 +23,7 @@ enum work { WORK_NONE, WORK_QUEUED, WORK_RUNNING, WORK_DONE };
 struct session {
 	int fd;		   /* -1: disconnected */
 	bool eof, closing; /* nothing more to read; close once everything is written */
+	bool more;	   /* in `in`: requests that wait for the next round */
 	struct linebuf in, out;
 	uint64_t active_ns;
 	/* under the server's lock while work != WORK_NONE */
@@ -61,6 +65,7 @@ void *server_job_thread(void *arg);
 enum work server_work_of(struct server *s, const struct session *c);
 /* Is a job queued or running? */
 bool server_any_work(struct server *s);
+unsigned server_jobs(struct server *s); /* clients with a job that is not answered yet */
 void server_queue_job(struct server *s, struct session *c, const struct request *rq);
 /* Takes the result of a finished job: true once. */
 bool server_take_result(struct server *s, struct session *c, struct volume_result *ret);
@@ -77,5 +82,7 @@ void server_drop(struct server *s, struct session *c);
 /* Handles revents of one client, then does whatever its buffers allow. */
 void server_serve_client(struct server *s, struct session *c, short revents);
 void server_accept(struct server *s);
+/* How long the next client has to wait for a place, in ms; 0: there is one. */
+int server_full_ms(struct server *s);
 
 #endif

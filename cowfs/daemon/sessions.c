@@ -124,6 +124,14 @@ static void serve_hold(struct server *s, struct session *c, const struct request
 	server_send(s, c, &w);
 }
 
+static void serve_job(struct server *s, struct session *c, const struct request *rq)
+{
+	if (server_jobs(s) >= JOBS_MAX)
+		send_error(s, c, -EBUSY, EXIT_FAILED, "too many clients wait for a commit");
+	else
+		server_queue_job(s, c, rq);
+}
+
 static void serve_line(struct server *s, struct session *c, const char *line, size_t len)
 {
 	struct request rq;
@@ -165,11 +173,11 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		if (rq.no_wait && server_any_work(s))
 			send_error(s, c, -EBUSY, EXIT_FAILED, "another commit is under way");
 		else
-			server_queue_job(s, c, &rq);
+			serve_job(s, c, &rq);
 		break;
 	case COMMAND_VIEW:
 	case COMMAND_UPGRADE:
-		server_queue_job(s, c, &rq);
+		serve_job(s, c, &rq);
 		break;
 	case COMMAND_NONE:
 		break;
@@ -181,8 +189,11 @@ static void serve_lines(struct server *s, struct session *c)
 	const char *line;
 	size_t len;
 
-	while (c->fd >= 0 && server_work_of(s, c) == WORK_NONE &&
-	       (line = linebuf_line(&c->in, &len))) {
+	for (unsigned n = 0; c->fd >= 0 && server_work_of(s, c) == WORK_NONE; n++) {
+		line = linebuf_line(&c->in, &len);
+		c->more = line && n == LINES_MAX;
+		if (!line || c->more)
+			return;
 		serve_line(s, c, line, len);
 		if (c->fd >= 0)
 			linebuf_drop_line(&c->in, len);
@@ -227,14 +238,14 @@ void server_serve_client(struct server *s, struct session *c, short revents)
 		if (e < 0 && e != -EAGAIN)
 			server_drop(s, c);
 	}
-	if (c->fd >= 0 && !c->out.len && (c->eof || c->closing) &&
+	if (c->fd >= 0 && !c->out.len && !c->more && (c->eof || c->closing) &&
 	    server_work_of(s, c) == WORK_NONE)
 		server_drop(s, c);
 }
 
 /*
  * A free slot, otherwise that of the client that has been silent longest and has no pending
- * request.
+ * request. There is always one: see JOBS_MAX.
  */
 static struct session *slot(struct server *s)
 {
@@ -248,12 +259,19 @@ static struct session *slot(struct server *s)
 		if (!oldest || c->active_ns < oldest->active_ns)
 			oldest = c;
 	}
-	if (oldest)
-		server_drop(s, oldest);
 	return oldest;
 }
 
-/* For a client without a slot: one line into the empty socket buffer, if it fits. */
+/* Who connects often does not displace a client that is about to write its request. */
+int server_full_ms(struct server *s)
+{
+	const struct session *c = slot(s);
+	uint64_t silent_ns = c->fd < 0 ? GRACE_NS : now_ns() - c->active_ns;
+
+	return silent_ns >= GRACE_NS ? 0 : (int)((GRACE_NS - silent_ns) / 1000000) + 1;
+}
+
+/* For a client that is not served: one line into the empty socket buffer, if it fits. */
 static void turn_away(int fd, int error, const char *why)
 {
 	char text[256];
@@ -285,13 +303,11 @@ void server_accept(struct server *s)
 		return;
 	}
 	c = slot(s);
-	if (!c) {
-		turn_away(fd, -EBUSY, "too many clients wait for a commit");
-		return;
-	}
+	if (c->fd >= 0)
+		server_drop(s, c);
 	c->in = (struct linebuf){ .max_bytes = PROTO_LINE_BYTES };
 	c->out = (struct linebuf){ .max_bytes = OUT_BYTES };
-	c->eof = c->closing = false;
+	c->eof = c->closing = c->more = false;
 	c->active_ns = now_ns();
 	c->fd = steal_fd(&fd);
 }

@@ -38,6 +38,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/allowance.h"
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/layout.h"
@@ -67,6 +68,8 @@
 #define STUCK_NS (60 * 1000000000ull)  /* without a sign of life */
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define HELLO_MS 10000
+#define MESSAGE_COST_NS 1000000ull /* allowance.h */
+#define UPGRADE_COST_NS 1000000000ull
 #define UPGRADED_NS                                                                                \
 	(20 * 1000000000ull) /* the same for one of another version: clients wait for 30 s */
 #define READY_NS (900 * 1000000000ull) /* for which a spare of another version waits */
@@ -93,14 +96,16 @@ SHARED_BYTES(struct shared, 8);
 struct parent {
 	struct supervisor_opts opts;
 	struct upgrade upgrade;
-	struct spare spare; /* sock_fd -1: none, or it is dead */
+	struct allowance messages, upgrades; /* of the worker */
+	struct spare spare;		     /* sock_fd -1: none, or it is dead */
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
 	int status; /* of the worker, once it has ended */
 	bool reaped;
 	int kept[SUPERVISOR_KEPT_MAX];
-	bool serving;  /* a worker has served */
-	bool starting; /* the present worker replaces another one and does not serve yet */
+	bool deposited; /* kept has what the first worker gave before it read anything */
+	bool serving;	/* a worker has served */
+	bool starting;	/* the present worker replaces another one and does not serve yet */
 	bool halted, ending, ended;
 	unsigned dying;		      /* slices */
 	uint64_t died_ns[DEATHS_MAX]; /* a ring */
@@ -146,9 +151,30 @@ static void detach_stdio(struct parent *p)
 			dup2(p->null_fd, fd);
 }
 
+static bool is_deposit(unsigned i)
+{
+	return i >= SUPERVISOR_DEPOSIT && i < SUPERVISOR_KEPT;
+}
+
+/* Of these, or instead of them. */
+static void keep(struct parent *p, int fd[SUPERVISOR_KEPT_MAX], bool deposit)
+{
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++) {
+		if (is_deposit(i) != deposit)
+			continue;
+		if (p->kept[i] >= 0)
+			close(p->kept[i]);
+		p->kept[i] = steal_fd(&fd[i]);
+	}
+}
+
 static void drop_kept(struct parent *p)
 {
-	link_close(p->kept);
+	int none[SUPERVISOR_KEPT_MAX];
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		none[i] = -1;
+	keep(p, none, false);
 }
 
 /* ---- another version ---- */
@@ -179,6 +205,9 @@ static int begin_upgrade(struct parent *p)
 		return -EBUSY;
 	if (u->next.sock_fd >= 0 && !u->ready)
 		return -EALREADY;
+	if (allowance_use(&p->upgrades, now_ns(), 0))
+		return -EAGAIN;
+	(void)allowance_use(&p->upgrades, now_ns(), UPGRADE_COST_NS);
 	refuse_upgrade(u, 0);
 	u->version[0] = '\0';
 	u->end = UPGRADE_NONE;
@@ -285,7 +314,7 @@ static bool must_wait_for_thaw(const struct parent *p)
 }
 
 /* False: the worker has closed its end. */
-static bool serve_link(struct parent *p)
+static bool take_message(struct parent *p)
 {
 	int fd[SUPERVISOR_KEPT_MAX], called = 0, error = 0, r;
 	struct message m;
@@ -309,15 +338,20 @@ static bool serve_link(struct parent *p)
 		p->mount_fd = steal_fd(&fd[0]);
 		break;
 	case 'S':
-		drop_kept(p);
-		memcpy(p->kept, fd, sizeof(fd));
-		for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-			fd[i] = -1;
+		keep(p, fd, false);
 		p->serving = true;
 		p->starting = p->ending = false;
 		p->silent_ns =
 			0; /* the start may have taken longer than a worker that serves may */
 		end_upgrade(&p->upgrade);
+		break;
+	case 'D':
+		if (p->deposited) {
+			error = -EALREADY;
+			break;
+		}
+		keep(p, fd, true);
+		p->deposited = true;
 		break;
 	case 'E':
 		p->ending = true;
@@ -348,6 +382,19 @@ static bool serve_link(struct parent *p)
 	if (dies)
 		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
 	return true;
+}
+
+/* The same. A worker that sends very many messages waits: this process is root. */
+static bool serve_link(struct parent *p)
+{
+	uint64_t cpu_ns = cpu_now_ns(), wait_ns;
+	bool linked = take_message(p);
+
+	wait_ns = allowance_use(&p->messages, now_ns(),
+				MESSAGE_COST_NS + 2 * (cpu_now_ns() - cpu_ns));
+	if (wait_ns)
+		poll(NULL, 0, (int)(min_u64(wait_ns, SLICE_NS) / 1000000) + 1);
+	return linked;
 }
 
 /* Does a thread of a dead worker, or one that calls for it, perhaps still freeze? */

@@ -154,7 +154,7 @@ static int copy_object(struct dl_phdr_info *info, size_t bytes, void *ctx)
 static void run_copy(char *const *argv, bool dynamic)
 {
 	static char started[] = STARTED, option[] = "--library-path", here[] = ".",
-		    program[] = "./" PROGRAM, spare[64];
+		    program[] = "./" PROGRAM, spare[96];
 	char *args[ARGS_MAX + 8];
 	unsigned n = 0;
 
@@ -164,8 +164,8 @@ static void run_copy(char *const *argv, bool dynamic)
 		args[n++] = here;
 		args[n++] = program;
 	}
-	snprintf(spare, sizeof(spare), "--spare=" UPGRADE_RUN "%s",
-		 strstr(argv[1], UPGRADE_FROM_RAM) ? UPGRADE_FROM_RAM : "");
+	snprintf(spare, sizeof(spare), "--spare=" UPGRADE_RUN "%.60s",
+		 argv[1] + strlen("--spare=" UPGRADE_LOAD));
 	args[n++] = spare;
 	for (unsigned i = 2; argv[i] && i < ARGS_MAX; i++)
 		args[n++] = argv[i];

@@ -25,7 +25,8 @@ enum {
 #define UPGRADE_LOAD "load"
 #define UPGRADE_RUN "run"
 #define UPGRADE_FROM_RAM ",ram"
-#define UPGRADE_MS 60000 /* until the copy runs: it is read from the card */
+#define UPGRADE_USER ",user=" /* of the workers: UID:GID */
+#define UPGRADE_MS 60000      /* until the copy runs: it is read from the card */
 
 /* Remembers the path of the running program, which is where the next version will be installed. */
 int upgrade_remember_program(void) MUST_CHECK;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "base/broker.h"
 #include "base/io.h"
 
 #define BDI_DIR "/sys/class/bdi"
@@ -19,13 +20,23 @@ static int open_in(int dirfd, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+static uint64_t ask_number(unsigned which)
+{
+	struct broker_message m = { .op = BROKER_BDI_CAN };
+
+	return broker_ask(BROKER_MAIN, &m, NULL, NULL) < 0 ? 0 : m.n[which];
+}
+
 bool bdi_can_limit(void)
 {
 	char name[300];
 	bool can = false;
 	struct dirent *e;
-	DIR *d = opendir(BDI_DIR);
+	DIR *d;
 
+	if (broker_on())
+		return ask_number(0);
+	d = opendir(BDI_DIR);
 	while (d && (e = readdir(d)) && !can) {
 		if (e->d_name[0] == '.')
 			continue;
@@ -37,12 +48,27 @@ bool bdi_can_limit(void)
 	return can;
 }
 
+static int ask_limit(struct bdi_limit *ret)
+{
+	struct broker_message m = { .op = BROKER_BDI_OPEN };
+	int fd[BROKER_FDS], r = broker_ask(BROKER_MAIN, &m, NULL, fd);
+
+	if (r == 0)
+		*ret = (struct bdi_limit){ .max_bytes_fd = fd[0],
+					   .min_bytes_fd = fd[1],
+					   .strict_fd = fd[2],
+					   .max_ratio_fd = fd[3] };
+	return r;
+}
+
 int bdi_limit_open(struct bdi_limit *ret, dev_t rdev)
 {
 	struct bdi_limit b = BDI_LIMIT_CLOSED;
 	_cleanup_close_ int dirfd = -1;
 	char path[64];
 
+	if (broker_on())
+		return ask_limit(ret);
 	snprintf(path, sizeof(path), BDI_DIR "/%u:%u", major(rdev), minor(rdev));
 	dirfd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dirfd < 0)
@@ -108,6 +134,8 @@ uint64_t global_dirty_bytes(void)
 	unsigned long long pages;
 	const char *p;
 
+	if (broker_on())
+		return ask_number(1);
 	if (!text || io_read_text(AT_FDCWD, "/proc/vmstat", text, 64 * KIB) < 0)
 		return UINT64_MAX;
 	p = strstr(text, name);

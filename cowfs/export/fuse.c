@@ -49,11 +49,13 @@
 #include <linux/falloc.h>
 #include <linux/fuse.h>
 
+#include "base/broker.h"
 #include "base/io.h"
 #include "base/msg.h"
 #include "base/thread.h"
 #include "export/fuse_mount.h"
 #include "export/serve.h"
+#include "export/transport.h"
 #include "export/slots.h"
 
 /* older kernel headers have none */
@@ -86,7 +88,6 @@
 struct fuse_export {
 	struct view *view;
 	struct fuse_image image; /* without a function: it serves the view */
-	const char *name;	 /* of the file */
 	uint64_t volume_blks;
 	int stop_fd;		   /* readable: end; -1: ends with the connection only */
 	struct throttle *throttle; /* may be NULL */
@@ -95,7 +96,8 @@ struct fuse_export {
 	int abort_fd;
 	sem_t init_done;
 	_Atomic int init_result;
-	struct serve *serve;
+	struct serve *serve; /* NULL: one thread serves alone, with alone_buf */
+	void *alone_buf;
 	struct fuse_kept *kept; /* NULL: nothing is kept */
 
 	struct slots *slots;
@@ -175,14 +177,15 @@ static bool fill_attr(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 	return true;
 }
 
+/* The file has every name: who opens it decides which one sysfs shows. */
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param entry = { .ino = VOLUME_INO,
 					  .attr_timeout = FOREVER_S,
 					  .entry_timeout = FOREVER_S };
 
-	if (parent == FUSE_ROOT_ID && !strcmp(name, req_export(req)->name) &&
-	    fill_attr(req, VOLUME_INO, &entry.attr))
+	(void)name;
+	if (parent == FUSE_ROOT_ID && fill_attr(req, VOLUME_INO, &entry.attr))
 		fuse_reply_entry(req, &entry);
 	else
 		reply_error(req, -ENOENT);
@@ -494,14 +497,15 @@ static int wait_init(struct fuse_export *e)
 /* If the kernel did not accept the reply to INIT (a filter refused the call, for example), every
  * request waits forever, whatever happens to this process. op_init only knows that a reply was
  * sent. */
-static int open_file(struct fuse_export *e, int mount_fd)
+static int open_file(struct fuse_export *e, int mount_fd, const char *name)
 {
 	struct fuse_guard guard;
 	int r = e->abort_fd >= 0 ? fuse_guard_start(&guard, e->abort_fd, START_TIMEOUT_S) : 0;
 
 	if (r < 0)
 		return r;
-	r = fuse_mount_open_file(mount_fd, FUSE_VOLUME_NAME, O_RDWR);
+	r = mount_fd < 0 ? broker_call(BROKER_MAIN, BROKER_FILE, 0, 0)
+			 : fuse_mount_open_file(mount_fd, name, O_RDWR);
 	return e->abort_fd >= 0 && fuse_guard_stop(&guard) && r < 0 ? -ETIMEDOUT : r;
 }
 
@@ -514,25 +518,34 @@ static void free_export(struct fuse_export *e)
 	if (e->stop_fd >= 0)
 		close(e->stop_fd);
 	slots_free(e->slots);
+	free(e->alone_buf);
 	sem_destroy(&e->init_done);
 	free(e);
+}
+
+static struct fuse_export *alloc_export(void)
+{
+	struct fuse_export *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->abort_fd = e->stop_fd = -1;
+	e->read_ns = 2 * FAST_READ_NS;
+	sem_init(&e->init_done, 0, 0);
+	return e;
 }
 
 /* image NULL: serves the view. */
 static int new_export(struct fuse_export **ret, struct view *v, const struct fuse_image *image,
 		      int fuse_fd)
 {
-	struct fuse_export *e = calloc(1, sizeof(*e));
+	struct fuse_export *e = alloc_export();
 	int r = 0;
 
 	if (!e)
 		return -ENOMEM;
 	e->view = v;
-	e->name = image ? FUSE_IMAGE_NAME : FUSE_VOLUME_NAME;
 	e->volume_blks = image ? image->volume_blks : view_volume_blks(v);
-	e->abort_fd = e->stop_fd = -1;
-	e->read_ns = 2 * FAST_READ_NS;
-	sem_init(&e->init_done, 0, 0);
 	if (!image) {
 		r = slots_new(&e->slots, MAX_WRITE_BYTES);
 	} else {
@@ -579,6 +592,41 @@ void fuse_export_end(struct fuse_export *e)
 	free_export(e);
 }
 
+int fuse_image_open(struct fuse_export **ret, int fuse_fd, int *ret_fd)
+{
+	struct fuse_export *e = alloc_export();
+	int r;
+
+	if (!e)
+		return -ENOMEM;
+	e->alone_buf = io_alloc(BUF_BYTES);
+	r = e->alone_buf ? new_session(e, fuse_fd) : -ENOMEM;
+	if (r < 0) {
+		free_export(e);
+		return r;
+	}
+	*ret = e;
+	*ret_fd = e->fuse_fd;
+	return 0;
+}
+
+void fuse_image_serve(struct fuse_export *e, const struct fuse_image *image)
+{
+	ssize_t n;
+
+	e->image = *image;
+	e->volume_blks = image->volume_blks;
+	while ((n = receive(e, e->alone_buf)) > 0 || n == -EAGAIN)
+		if (n > 0)
+			handle(e, e->alone_buf, (size_t)n);
+}
+
+void fuse_image_close(struct fuse_export *e)
+{
+	if (e)
+		free_export(e);
+}
+
 /* The kernel sends all requests again that were taken and not answered. */
 static int ask_again(int fuse_fd)
 {
@@ -613,8 +661,17 @@ int fuse_export_take_over(struct fuse_export **ret, struct view *v, int fuse_fd,
 	return r;
 }
 
-int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, struct fuse_kept *kept,
-		      int *ret_file_fd)
+/* What fails here makes no mount: the caller's. */
+static int make_mount(struct fuse_export *e, int abort_fd, int *ret_mount_fd)
+{
+	if (!broker_on())
+		return transport_prepare(e->fuse_fd, ret_mount_fd, &e->abort_fd);
+	e->abort_fd = abort_fd;
+	return 0;
+}
+
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int abort_fd,
+		      const char *name, struct fuse_kept *kept, int *ret_file_fd)
 {
 	_cleanup_close_ int mount_fd = -1;
 	struct fuse_export *e;
@@ -624,25 +681,22 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, str
 	if (r < 0)
 		return r;
 	e->kept = kept;
-	r = fuse_mount_create(e->fuse_fd, &mount_fd);
-	if (!r) {
-		e->abort_fd = fuse_mount_open_abort(mount_fd);
-		if (e->abort_fd < 0)
-			msg(MSG_WARN, "cannot abort FUSE connections later (fusectl): %s",
-			    strerror(-e->abort_fd));
+	r = make_mount(e, abort_fd, &mount_fd);
+	if (!r)
 		r = serve_start(e->serve);
-	}
 	if (!r)
 		r = wait_init(e);
 	if (!r)
-		r = file_fd = open_file(e, mount_fd);
+		r = file_fd = open_file(e, mount_fd, name);
 	if (r < 0) {
 		if (mount_fd >= 0)
 			close(steal_fd(&mount_fd)); /* the last close: wakes the threads */
+		if (broker_on())
+			(void)!broker_call(BROKER_MAIN, BROKER_DETACH, 0, 0);
 		fuse_export_stop(e);
 		return r;
 	}
-	*ret_file_fd = file_fd;
+	*ret_file_fd = broker_on() ? -1 : file_fd;
 	*ret = e;
 	return 0;
 }

@@ -10,8 +10,6 @@
 #include "export/throttle.h"
 #include "export/view.h"
 
-#define FUSE_VOLUME_NAME "cowfs-volume" /* losetup shows it as the backing file */
-
 #define FUSE_IMAGE_NAME "cowfs-view"
 
 struct fuse_export;
@@ -28,10 +26,12 @@ struct fuse_kept {
  * through the mount descriptor and closes that descriptor. Refuses to start without FUSE_ASYNC_DIO,
  * because a short write would be silent loss: -EPROTONOSUPPORT. -ETIMEDOUT: for 10 s the kernel
  * sent no request, or accepted no reply. *ret_file_fd: O_RDWR|O_DIRECT descriptor of the file, for
- * the loop device; the caller closes it.
+ * the loop device; the caller closes it. name: of the file. sysfs and losetup show it as the backing
+ * file, and programs take two disks with one backing file for one disk. abort_fd: with a broker, that of
+ * transport_prepare, which then is the export's; *ret_file_fd is -1 then, because the broker has the file.
  */
-int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, struct fuse_kept *kept,
-		      int *ret_file_fd) MUST_CHECK;
+int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int abort_fd,
+		      const char *name, struct fuse_kept *kept, int *ret_file_fd) MUST_CHECK;
 /*
  * Serves the file on the connection of a process that has died. The kernel sends again whatever that
  * process has not answered (kernel >= 6.9). abort_fd: the connection's abort switch, or -1; owned by
@@ -55,11 +55,19 @@ struct fuse_image {
 	void (*gone)(void *ctx);
 };
 /*
- * Serves the file FUSE_IMAGE_NAME on a connection that another process has mounted. fuse_fd is
+ * Serves the image as a file on a connection that another process has mounted. fuse_fd is
  * duplicated, and set not to block.
  */
 int fuse_export_image(struct fuse_export **ret, const struct fuse_image *image,
 		      int fuse_fd) MUST_CHECK;
+/*
+ * The same in the calling thread, in two steps, because the second one may run in a child without
+ * privileges that learns there what the image is. fuse_image_open: *ret_fd is the duplicate, which
+ * the child needs. fuse_image_serve returns when the connection ends, and opens nothing; e stays.
+ */
+int fuse_image_open(struct fuse_export **ret, int fuse_fd, int *ret_fd) MUST_CHECK;
+void fuse_image_serve(struct fuse_export *e, const struct fuse_image *image);
+void fuse_image_close(struct fuse_export *e); /* NULL allowed */
 /* Ends the service, also while the file is in use: its users get errors. Waits for reads of the
  * image that are under way. Frees e. */
 void fuse_export_end(struct fuse_export *e);

@@ -13,9 +13,11 @@
 
 #include <linux/loop.h>
 
+#include "base/broker.h"
 #include "base/io.h"
 #include "base/msg.h"
 #include "export/fuse.h"
+#include "export/fuse_mount.h"
 #include "export/loop.h"
 #include "export/transport_private.h"
 
@@ -68,10 +70,47 @@ static void show_loop(struct fuse_loop *t)
 	memcpy(t->transport.disk.path, t->loop.path, sizeof(t->loop.path));
 }
 
+int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd)
+{
+	int e = fuse_mount_create(kernel_fd, ret_mount_fd);
+
+	if (e < 0)
+		return e;
+	*ret_abort_fd = fuse_mount_open_abort(*ret_mount_fd);
+	if (*ret_abort_fd < 0)
+		msg(MSG_WARN, "cannot abort FUSE connections later (fusectl): %s",
+		    strerrordesc_np(-*ret_abort_fd));
+	return 0;
+}
+
+static int ask_loop(struct fuse_loop *t, const struct transport_params *p, char *why, size_t n)
+{
+	struct broker_message m = { .op = BROKER_ATTACH,
+				    .n = { p->read_ahead_kb, p->max_kb, p->tags } };
+	const int none[LOOP_FDS] = { -1, -1, -1 };
+	struct loop_kept kept;
+	int fd[BROKER_FDS], e = broker_ask(BROKER_MAIN, &m, NULL, fd);
+
+	if (e == -EPIPE)
+		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
+	if (m.n[3] && m.bytes == sizeof(kept)) {
+		memcpy(&kept, m.data, sizeof(kept));
+		loop_take_over(&t->loop, &kept, none);
+		t->loop.fd = fd[0];
+		t->have_loop = true;
+		show_loop(t);
+	}
+	return e < 0 ? msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e)) : 0;
+}
+
 static int start_loop(struct fuse_loop *t, int file_fd, const struct transport_params *p, char *why,
 		      size_t n)
 {
-	int e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label, p->temporary);
+	int e;
+
+	if (broker_on())
+		return ask_loop(t, p, why, n);
+	e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label, p->temporary);
 
 	if (e < 0)
 		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
@@ -97,8 +136,8 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 	t->transport.ops = &transport_fuse_loop;
 	t->kernel_fd = p->kernel_fd;
 	*ret = &t->transport;
-	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, p->kept ? &p->kept->fuse : NULL,
-			      &file_fd);
+	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, p->abort_fd, p->label,
+			      p->kept ? &p->kept->fuse : NULL, &file_fd);
 	if (e == 0 && p->throttle)
 		e = fuse_export_set_throttle(t->fuse, p->throttle);
 	if (e == -ETIMEDOUT)
@@ -131,14 +170,34 @@ static bool loops(struct transport *t, uint64_t cpu_ns)
 
 static int in_use(const struct transport *t)
 {
-	return loop_in_use(&((const struct fuse_loop *)t)->loop);
+	return broker_on() ? broker_call(BROKER_LOOK, BROKER_IN_USE, 0, 0)
+			   : loop_in_use(&((const struct fuse_loop *)t)->loop);
+}
+
+/* The broker waits until nothing has the device open, this process included. */
+static int ask_detach(struct loop_dev *l)
+{
+	struct broker_message m = { .op = BROKER_DETACH, .bytes = sizeof(l->found) };
+	int fd[BROKER_FDS], e;
+
+	memcpy(m.data, l->found, sizeof(l->found));
+	if (l->fd >= 0)
+		close(steal_fd(&l->fd));
+	e = broker_ask(BROKER_MAIN, &m, NULL, fd);
+	if (e < 0 && e != -EPIPE)
+		l->fd = fd[0];
+	return e;
 }
 
 static int detach(struct transport *transport)
 {
 	struct fuse_loop *t = of(transport);
-	int e = t->have_loop ? loop_detach(&t->loop) : 0;
+	int e;
 
+	if (broker_on())
+		e = ask_detach(&t->loop); /* or what a start that failed has left */
+	else
+		e = t->have_loop ? loop_detach(&t->loop) : 0;
 	if (e == 0)
 		t->have_loop = false;
 	else
@@ -212,7 +271,8 @@ bool fuse_loop_left(const char *path)
 	return access(sysfs, F_OK) == 0;
 }
 
-static bool has_our_file(int fd)
+/* Its backing file has the name of the label, or the one that all volumes of earlier daemons had. */
+static bool has_our_file(int fd, const char *label)
 {
 	char path[64], file[256];
 	const char *name;
@@ -225,7 +285,7 @@ static bool has_our_file(int fd)
 	if (io_read_text(AT_FDCWD, path, file, sizeof(file)) < 0)
 		return false;
 	name = strrchr(file, '/');
-	return name && !strcmp(name + 1, FUSE_VOLUME_NAME);
+	return name && (!strcmp(name + 1, label) || !strcmp(name + 1, "cowfs-volume"));
 }
 
 int fuse_loop_left_label(int fd, const char *label)
@@ -233,9 +293,9 @@ int fuse_loop_left_label(int fd, const char *label)
 	struct loop_info64 info;
 
 	/* Linux before 5.16 asks FUSE for the file's attributes first, once it was written. Without
-	 * a connection there is no label, but the file shows whose device it was. */
+	 * a connection there is no label, but its file has a name. */
 	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
-		return errno == ENOTCONN && has_our_file(fd) ? 0 : -errno;
+		return errno == ENOTCONN && has_our_file(fd, label) ? 0 : -errno;
 	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ? -ESRCH : 0;
 }
 

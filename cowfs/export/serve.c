@@ -72,6 +72,8 @@ static void lead_next(struct serve *s)
 
 void serve_hand_over(struct serve *s)
 {
+	if (!s)
+		return;
 	pthread_mutex_lock(&s->lock);
 	if (s->leader == self)
 		lead_next(s);

@@ -30,7 +30,7 @@ int serve_new(struct serve **ret, unsigned threads, const struct serve_ops *ops,
 /* On an error some threads may already run: make receive fail, then call serve_free. */
 int serve_start(struct serve *s) MUST_CHECK;
 /* From within handle: this thread may block from now on. Does nothing in a thread that does not
- * lead. */
+ * lead, and for NULL: one thread serves alone. */
 void serve_hand_over(struct serve *s);
 /* From within handle: did this thread have to wait for the request? If so, most likely no other
  * request is queued behind it. */

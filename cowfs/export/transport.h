@@ -49,6 +49,7 @@ enum {
 struct transport_params {
 	enum transport_kind wanted;
 	int kernel_fd; /* from transport_open; not closed */
+	int abort_fd;  /* with a broker: of transport_prepare; the transport's then */
 	struct view *view;
 	struct throttle *throttle; /* NULL: no throttle. Started here, stopped by transport_stop. */
 	const char *label; /* "cowfs:root": identifies the owner of the disk; cut at 63 bytes */
@@ -74,6 +75,9 @@ void transport_load(enum transport_kind wanted);
  * it, I/O waits when the worker dies instead of failing. A descriptor, or -errno.
  */
 int transport_open(void) MUST_CHECK;
+/* Before a worker gives up its privileges, for FUSE with a broker: what transport_start needs. The mount is
+ * for the broker. */
+int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd) MUST_CHECK;
 /* On return the disk answers. On failure -errno, with a sentence in why. Call transport_stop in
  * both cases, unless *ret is NULL. */
 int transport_start(struct transport **ret, const struct transport_params *p, char *why,

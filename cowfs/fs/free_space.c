@@ -10,6 +10,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "base/broker.h"
 #include "base/thread.h"
 #include "fs/quiesce.h"
 
@@ -33,30 +34,41 @@ static void unref(struct free_space *l)
 }
 
 /* Tries again: -EAGAIN means that the path is not cached, perhaps only for this moment. */
-static int open_mount(const struct free_space *l)
+static int open_mount(int proc_dirfd, dev_t dev)
 {
-	int fd = quiesce_open_mount(l->proc_dirfd, l->dev);
+	int fd = quiesce_open_mount(proc_dirfd, dev);
 
 	for (int i = 0; i < OPEN_TRIES && fd < 0 && fd != -ENOENT; i++) {
 		poll(NULL, 0, 1);
-		fd = quiesce_open_mount(l->proc_dirfd, l->dev);
+		fd = quiesce_open_mount(proc_dirfd, dev);
 	}
 	return fd;
+}
+
+uint64_t free_space_now(int proc_dirfd, dev_t dev)
+{
+	_cleanup_close_ int mount_fd = open_mount(proc_dirfd, dev);
+	struct statfs st;
+
+	if (mount_fd >= 0 && fstatfs(mount_fd, &st) == 0)
+		return (uint64_t)st.f_bfree * (uint64_t)st.f_bsize;
+	/* a file system that is mounted but cannot be asked may have no space left */
+	return mount_fd == -ENOENT ? UINT64_MAX : 0;
+}
+
+static uint64_t ask_there(void)
+{
+	struct broker_message m = { .op = BROKER_FREE_BYTES };
+
+	return broker_ask(BROKER_SPACE, &m, NULL, NULL) < 0 ? 0 : m.n[0];
 }
 
 static void *ask_main(void *arg)
 {
 	struct free_space *l = arg;
-	int mount_fd = open_mount(l);
-	/* a file system that is mounted but cannot be asked may have no space left */
-	uint64_t one = 1, bytes = mount_fd == -ENOENT ? UINT64_MAX : 0;
-	struct statfs st;
+	uint64_t one = 1;
 
-	if (mount_fd >= 0 && fstatfs(mount_fd, &st) == 0)
-		bytes = (uint64_t)st.f_bfree * (uint64_t)st.f_bsize;
-	if (mount_fd >= 0)
-		close(mount_fd);
-	l->bytes = bytes;
+	l->bytes = broker_on() ? ask_there() : free_space_now(l->proc_dirfd, l->dev);
 	l->asking = false;
 	(void)!write(l->wake_fd, &one, sizeof(one)); /* full: the reader is awake */
 	unref(l);

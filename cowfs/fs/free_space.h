@@ -15,6 +15,8 @@
 
 struct free_space;
 
+/* In the thread of the caller: the free bytes. UINT64_MAX: not mounted. */
+uint64_t free_space_now(int proc_dirfd, dev_t dev);
 /* dev: as in quiesce.h. wake_fd: an eventfd that gets a 1 after each answer; duplicated. */
 int free_space_new(struct free_space **ret, int proc_dirfd, dev_t dev, int wake_fd) MUST_CHECK;
 void free_space_free(struct free_space *l); /* NULL allowed; does not wait */

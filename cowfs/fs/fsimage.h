@@ -26,7 +26,7 @@ struct fsimage_journal {
 
 #define FSIMAGE_GDT_MARKS 64
 
-enum { FSIMAGE_ASK_GDT = 1, FSIMAGE_ASK_JOURNAL = 2 };
+enum { FSIMAGE_ASK_GDT = 1, FSIMAGE_ASK_JOURNAL = 2, FSIMAGE_ASK_COUNTS = 4 };
 
 struct fsimage_facts {
 	uint64_t blocks;
@@ -43,6 +43,11 @@ struct fsimage_facts {
 	 * superblock. */
 	int journal_err;
 	struct fsimage_journal journal;
+	/* FSIMAGE_ASK_COUNTS: the sums of all group descriptors, in blocks, and whether the orphan
+	 * file has an entry. -EUCLEAN: damaged. */
+	int counts_err;
+	uint64_t free_blocks, free_inodes;
+	bool orphans;
 };
 
 /* The operations of one kind: they read the metadata that say which blocks are in use. */

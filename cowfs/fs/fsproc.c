@@ -10,6 +10,8 @@
  * - The first and the second process share their end of one socket. If the second process is
  *   killed, the request that it had taken is lost: the first process reports this, and the request
  *   is made again. Requests are numbered, so that a duplicate answer is recognised.
+ * - These processes are root, and a worker that was taken over may ask without end. So sessions cost
+ *   time (allowance.h), and only a few live at a time. A commit needs up to five, one after another.
  * - A session may need memory while writers are parked, so it must not wait for I/O on the volume.
  *   It inherits the I/O flusher flag, and prepare locks the program's text, which sessions share.
  */
@@ -17,9 +19,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -30,20 +32,18 @@
 
 #include <linux/capability.h>
 
+#include "base/allowance.h"
 #include "base/io.h"
 #include "base/passfd.h"
 #include "base/sandbox.h"
 #include "fs/answer.h"
 
-/*
- * A user id that no other process has: a process of the same user may send signals. Above the ids
- * that accounts, containers and user namespaces get.
- */
-#define SESSION_ID 0x7ffffffeu
 #define SOCKET_FD 3
 #define PROC_FD 4
 #define SESSION_MEMORY_BYTES (1024 * MIB) /* address space, including the program's own */
 #define SESSION_CPU_S 60
+#define SESSIONS_MAX 16
+#define SESSION_COST_NS 4000000ull
 #define ASK_TRIES 8 /* answers to earlier requests, and deaths, during the wait for one answer */
 
 enum { SESSION = 'S', NO_SESSION = 'E', FORKED_AGAIN = 'R' };
@@ -52,63 +52,25 @@ struct message {
 	uint8_t what, request;
 };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false
-#endif
-
 static struct {
 	int fd; /* to the processes that fork */
 	pid_t pid;
 	int proc_dirfd; /* -1: opened by its path */
-	bool on, keep_root;
+	bool on, may_fork, keep_root;
 	uint8_t request; /* the number of the last request */
 } own = { .fd = -1, .proc_dirfd = -1 };
 
 /* ---- the other processes ---- */
 
-static void limit_session(void)
-{
-	struct rlimit no = { 0, 0 }, cpu = { SESSION_CPU_S, SESSION_CPU_S };
-	struct rlimit memory = { SESSION_MEMORY_BYTES, SESSION_MEMORY_BYTES };
-
-	if (setrlimit(RLIMIT_CORE, &no) < 0 || setrlimit(RLIMIT_CPU, &cpu) < 0 ||
-	    setrlimit(RLIMIT_FSIZE, &no) < 0)
-		_exit(1);
-	if (!SANITIZED && setrlimit(RLIMIT_AS, &memory) < 0)
-		_exit(1);
-}
-
-/*
- * Allows the socket, memory, and exit. Any other call returns an error and does not kill: a C
- * library also makes calls that it can do without (qsort: how much memory there is). No flags
- * except those of answer.c: urgent data of stream sockets was a way into kernels.
- */
+/* The socket. No flags except those of answer.c: urgent data of streams was a way into kernels. */
 static int session_calls(scmp_filter_ctx filter, void *nothing)
 {
-	static const int allowed[] = { SCMP_SYS(mmap),		 SCMP_SYS(munmap),
-				       SCMP_SYS(mremap),	 SCMP_SYS(brk),
-				       SCMP_SYS(madvise),	 SCMP_SYS(mprotect),
-				       SCMP_SYS(futex),		 SCMP_SYS(exit),
-				       SCMP_SYS(mmap2),		 SCMP_SYS(exit_group),
-				       SCMP_SYS(rt_sigreturn),	 SCMP_SYS(getrandom),
-				       SCMP_SYS(restart_syscall) };
 	const struct scmp_arg_cmp out = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, MSG_NOSIGNAL),
 				  in = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, ~0u, 0);
 	int r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(sendmsg), 1, &out);
 
 	(void)nothing;
-	if (!r)
-		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(recvmsg), 1, &in);
-	for (size_t i = 0; i < ARRAY_SIZE(allowed) && !r; i++)
-		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-	return r;
+	return r ? r : seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(recvmsg), 1, &in);
 }
 
 /*
@@ -123,26 +85,12 @@ static void end_protection(void)
 
 static __attribute__((noreturn)) void session_main(int fd)
 {
-	int r;
-
 	end_protection();
 	/* its memory must not wait for a swap file on the volume, whose writers may be parked */
 	(void)!mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT);
-	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0)
-		_exit(1);
-	/*
-	 * a user namespace may lack this user, so a failure is ignored: without capabilities and
-	 * system calls, a separate user is only an extra
-	 */
-	if (geteuid() == 0 && !own.keep_root && setgroups(0, NULL) == 0 &&
-	    setresgid(SESSION_ID, SESSION_ID, SESSION_ID) == 0)
-		(void)!setresuid(SESSION_ID, SESSION_ID, SESSION_ID);
-	if (sandbox_capabilities(0) < 0)
-		_exit(1);
-	limit_session();
-	r = SANITIZED ? 0 : sandbox_filter(SCMP_ACT_ERRNO(EPERM), false, session_calls, NULL);
-	/* on a kernel without filters the session continues without one */
-	if (r < 0 && r != -ENOSYS && r != -EINVAL)
+	if (dup2(fd, SOCKET_FD) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0 ||
+	    sandbox_enter(own.keep_root, SESSION_MEMORY_BYTES, SESSION_CPU_S, session_calls, NULL) <
+		    0)
 		_exit(1);
 	answer_serve(SOCKET_FD);
 	_exit(0);
@@ -156,6 +104,8 @@ static int send_session(uint8_t request, const int fd[2])
 	return passfd_send(SOCKET_FD, &msg, sizeof(msg), fd, fd[1] < 0 ? 1 : 2, 0);
 }
 
+static atomic_int sessions; /* that live */
+
 static int fork_session(uint8_t request)
 {
 	int pair[2], fd[2] = { -1, -1 }, r;
@@ -167,6 +117,8 @@ static int fork_session(uint8_t request)
 	if (pid == 0)
 		session_main(pair[1]);
 	r = pid < 0 ? -errno : 0;
+	if (pid > 0)
+		sessions++;
 	close(pair[1]);
 	fd[0] = pair[0];
 	if (r == 0)
@@ -179,15 +131,31 @@ static int fork_session(uint8_t request)
 	return r;
 }
 
+static void session_ended(int signal)
+{
+	int error = errno;
+
+	(void)signal;
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		sessions--;
+	errno = error;
+}
+
 static __attribute__((noreturn)) void forker_main(void)
 {
+	const struct sigaction reap = { .sa_handler = session_ended, .sa_flags = SA_RESTART };
+	struct pollfd gone = { .fd = SOCKET_FD };
+	struct allowance allowance = { 0 };
 	struct message msg;
 
-	signal(SIGCHLD, SIG_IGN);
+	sigaction(SIGCHLD, &reap, NULL);
 	while (recv(SOCKET_FD, &msg, sizeof(msg), 0) == sizeof(msg)) {
+		uint64_t wait_ns = allowance_use(&allowance, now_ns(), SESSION_COST_NS);
 		struct message no = { NO_SESSION, msg.request };
 
-		if (fork_session(msg.request) < 0 &&
+		if (wait_ns)
+			(void)!poll(&gone, 1, (int)(wait_ns / 1000000) + 1);
+		if ((sessions >= SESSIONS_MAX || fork_session(msg.request) < 0) &&
 		    send(SOCKET_FD, &no, sizeof(no), MSG_NOSIGNAL) < 0)
 			break;
 	}
@@ -280,7 +248,12 @@ int fsproc_start(void (*prepare)(void *ctx), void *ctx, int proc_dirfd, bool kee
 
 void fsproc_start_when_asked(void)
 {
-	own.on = true;
+	own.on = own.may_fork = true;
+}
+
+bool fsproc_may_fork(void)
+{
+	return own.may_fork;
 }
 
 bool fsproc_on(void)
@@ -346,6 +319,12 @@ int fsproc_session(int *ret_pid_fd)
 			close_both(fd);
 	}
 	return r < 0 ? r : -EOWNERDEAD;
+}
+
+void fsproc_leave(void)
+{
+	own.on = own.may_fork = false;
+	own.fd = -1;
 }
 
 void fsproc_stop(void)

@@ -24,12 +24,16 @@ int fsproc_start(void (*prepare)(void *ctx), void *ctx, int proc_dirfd, bool kee
  */
 void fsproc_start_when_asked(void);
 bool fsproc_on(void);
+bool fsproc_may_fork(void); /* fsproc_start_when_asked was called: boxed_run works as well */
 /*
  * A stream socket to a new session, and its pidfd (-1: the kernel has no pidfds), for the caller to
  * close; -errno. The process that forks is replaced if it was killed; -EOWNERDEAD: the replacement
  * was killed too, or there was no answer in time.
  */
 int fsproc_session(int *ret_pid_fd) MUST_CHECK;
+/* For a child without privileges: it answers questions itself from now on. The processes stay those of
+ * its parent. */
+void fsproc_leave(void);
 /* Ends the processes; this process answers questions itself again. For tests. */
 void fsproc_stop(void);
 

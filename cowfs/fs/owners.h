@@ -63,6 +63,10 @@ struct owners_query {
  * know; -EUCLEAN, -ENOMEM, -errno of the open.
  */
 int owners_ext(struct owners *ret, const char *device, const struct owners_query *q) MUST_CHECK;
+int owners_ext_fd(struct owners *ret, int fd, const struct owners_query *q) MUST_CHECK;
+/* The same in a boxed child (base/boxed.h). -EOWNERDEAD: boxed_error. */
+int owners_ext_boxed(struct owners *ret, const char *device,
+		     const struct owners_query *q) MUST_CHECK;
 /*
  * For any other kind: asks all files of the tree mounted at dir for their places (FIEMAP). Ends
  * after max_files, or max_ns. -EOPNOTSUPP: the file system does not report places, or is a btrfs in

@@ -679,10 +679,9 @@ static int device_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return io_pread_full(*(int *)ctx, buf, blk_to_bytes(blks), blk_to_bytes(blk));
 }
 
-int owners_ext(struct owners *ret, const char *device, const struct owners_query *q)
+int owners_ext_fd(struct owners *ret, int fd, const struct owners_query *q)
 {
-	_cleanup_close_ int fd = open(device, O_RDONLY | O_CLOEXEC);
-	off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	off_t bytes = lseek(fd, 0, SEEK_END);
 	struct owners w = { .complete = true };
 	struct scan s = { .q = q, .w = &w };
 	struct blk_reader r = { device_read, &fd, (uint64_t)bytes >> COW_BLK_SHIFT };
@@ -704,4 +703,11 @@ int owners_ext(struct owners *ret, const char *device, const struct owners_query
 	else
 		*ret = w;
 	return err;
+}
+
+int owners_ext(struct owners *ret, const char *device, const struct owners_query *q)
+{
+	_cleanup_close_ int fd = open(device, O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : owners_ext_fd(ret, fd, q);
 }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "base/broker.h"
 #include "base/io.h"
 #include "fs/answer.h"
 #include "fs/fs_ops.h"
@@ -156,7 +157,8 @@ static bool facts_sane(const struct reader *x, const struct fsimage_facts *f)
 	    f->blocks_per_group >> f->cluster_shift > 8u << f->block_shift ||
 	    f->gdt_blocks > FSIMAGE_GDT_MARKS)
 		return false;
-	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err))
+	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err) ||
+	    !part_err_sane(x, f->counts_err))
 		return false;
 	for (uint32_t i = 0; i < f->gdt_blocks; i++)
 		if (f->gdt_block[i] >= all)
@@ -218,6 +220,18 @@ int reader_open(struct reader **ret, const struct blk_reader *r, enum fs_kind ki
 	return 0;
 }
 
+/* It has another user, so a worker without privileges cannot signal it. */
+static void end_session(int pid_fd)
+{
+	struct broker_message m = { .op = BROKER_KILL };
+	const int fd[BROKER_FDS] = { pid_fd, -1, -1, -1 };
+
+	if (broker_on())
+		(void)!broker_ask(BROKER_LOOK, &m, fd, NULL);
+	else
+		syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0);
+}
+
 void reader_close(struct reader *x)
 {
 	if (!x)
@@ -226,7 +240,7 @@ void reader_close(struct reader *x)
 		close(x->fd);
 	/* a session that an attacker has taken over does not end by itself */
 	if (x->pid_fd >= 0) {
-		syscall(SYS_pidfd_send_signal, x->pid_fd, SIGKILL, NULL, 0);
+		end_session(x->pid_fd);
 		close(x->pid_fd);
 	}
 	fsimage_close(&x->here);

@@ -12,9 +12,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/boxed.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "fs/fsproc.h"
 
 #define EXT_SB 1024u
 #define SECTOR_BYTES 512u
@@ -151,28 +153,52 @@ static int copy_ends(const struct blk_reader *r, int fd)
 	return 0;
 }
 
-/* types: the only superblocks that count; NULL: anything counts, also a partition table. */
+struct search {
+	blkid_probe pr;
+	char **types; /* the only superblocks that count; NULL: anything counts, also a partition table */
+	bool found;
+};
+
+static int look(void *ctx, struct boxed *b)
+{
+	struct search *x = ctx;
+
+	blkid_probe_enable_superblocks(x->pr, 1);
+	blkid_probe_enable_partitions(x->pr, !x->types);
+	if (x->types)
+		blkid_probe_filter_superblocks_type(x->pr, BLKID_FLTR_ONLYIN, x->types);
+	/* 0: found, 1: nothing found; with several results (-2) or an error, something is there */
+	x->found = blkid_do_safeprobe(x->pr) != 1;
+	if (b)
+		boxed_say(b, &x->found, sizeof(x->found));
+	return 0;
+}
+
+static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+{
+	(void)reply, (void)reply_bytes;
+	((struct search *)ctx)->found = bytes && *(const uint8_t *)message;
+	return 0;
+}
+
 static int find_signature(const struct blk_reader *r, char *types[], bool *ret)
 {
 	_cleanup_close_ int fd = memfd_create("ends", MFD_CLOEXEC);
-	blkid_probe pr = fd < 0 ? NULL : blkid_new_probe();
-	int e = pr ? copy_ends(r, fd) : -ENOMEM;
+	struct search x = { .pr = fd < 0 ? NULL : blkid_new_probe(), .types = types };
+	const struct boxed_job job = {
+		.work = look, .hear = hear, .ctx = &x, .fd = { fd }, .fds = 1
+	};
+	int e = x.pr ? copy_ends(r, fd) : -ENOMEM;
 
 	if (e == 0 &&
-	    blkid_probe_set_device(pr, fd, 0, (blkid_loff_t)blk_to_bytes(r->volume_blks)) < 0)
+	    blkid_probe_set_device(x.pr, fd, 0, (blkid_loff_t)blk_to_bytes(r->volume_blks)) < 0)
 		e = -EIO;
-	if (e == 0) {
-		blkid_probe_enable_superblocks(pr, 1);
-		blkid_probe_enable_partitions(pr, !types);
-		if (types)
-			blkid_probe_filter_superblocks_type(pr, BLKID_FLTR_ONLYIN, types);
-		/*
-		 * 0: found, 1: nothing found; with several results (-2) or an error, something is
-		 * there
-		 */
-		*ret = blkid_do_safeprobe(pr) != 1;
-	}
-	blkid_free_probe(pr);
+	/* the worker of a daemon has no system calls to fork with */
+	if (e == 0)
+		e = fsproc_may_fork() ? boxed_run(&job) : look(&x, NULL);
+	if (e == 0)
+		*ret = x.found;
+	blkid_free_probe(x.pr);
 	return e;
 }
 

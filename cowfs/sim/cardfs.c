@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/io.h"
+#include "base/path.h"
 #include "base/parse.h"
 #include "sim/sim.h"
 
@@ -194,13 +196,14 @@ int cardfs_load(struct card *c, const char *path)
 
 int cardfs_save(const struct card *c, const char *path)
 {
-	_cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	char why[2 * PATH_MAX];
+	_cleanup_close_ int fd = path_create_file(path, 0600, why, sizeof(why));
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
 
 	if (!buf)
 		return -ENOMEM;
 	if (fd < 0 || ftruncate(fd, (off_t)c->geo.size_bytes) < 0)
-		return -errno;
+		return fd < 0 ? fd : -errno;
 	for (uint64_t at = 0; at < c->geo.size_bytes; at += COW_BLK_BYTES) {
 		int r = sim_peek(c, at, buf, COW_BLK_BYTES);
 

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/io.h"
+#include "base/path.h"
 
 #define MAGIC "COWTRACE"
 #define MAGIC_BYTES 8
@@ -199,20 +200,13 @@ int flash_trace_contents(struct flash_trace *t, const struct flash_trace_record 
 
 /* ---- writing ---- */
 
-static int create(const char *path)
-{
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-
-	return fd < 0 ? -errno : fd;
-}
-
 int flash_trace_create(struct flash_trace_writer **ret, const char *path, uint64_t volume_bytes,
 		       bool contents)
 {
 	uint8_t head[FLASH_TRACE_HEADER_BYTES] = { 0 };
 	struct bytes_writer b = { .p = head, .size_bytes = sizeof(head) };
 	struct flash_trace_writer *w = calloc(1, sizeof(*w));
-	char data[PATH_MAX];
+	char data[PATH_MAX], why[2 * PATH_MAX];
 	int r;
 
 	if (!w)
@@ -220,9 +214,9 @@ int flash_trace_create(struct flash_trace_writer **ret, const char *path, uint64
 	w->fd = w->data_fd = -1;
 	r = data_path(path, data);
 	if (!r)
-		r = w->fd = create(path);
+		r = w->fd = path_create_file(path, 0644, why, sizeof(why));
 	if (r >= 0 && contents)
-		r = w->data_fd = create(data);
+		r = w->data_fd = path_create_file(data, 0644, why, sizeof(why));
 	put_bytes(&b, MAGIC, MAGIC_BYTES);
 	put_u32(&b, FLASH_TRACE_VERSION);
 	put_u32(&b, FLASH_TRACE_RECORD_BYTES);

@@ -23,6 +23,7 @@
 #include "base/proclist.h"
 
 #define STATUS_BYTES (64 * KIB)
+#define CONNECT_S 10	 /* while more clients connect than the daemon takes in */
 #define SILENCE_MS 10000 /* the daemon sends progress five times a second while a job runs */
 /*
  * number of silent periods before giving up, unless the daemon is stopped: a busy machine is not a
@@ -189,16 +190,19 @@ static int try_connect(int run_fd, const char *name)
 					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int fd = -1;
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	const struct timeval limit = { .tv_sec = CONNECT_S };
+	int type = SOCK_STREAM | SOCK_CLOEXEC | (stopped_pid(run_fd, name) ? SOCK_NONBLOCK : 0);
 	bool dying;
 
 	if (dir_fd < 0)
 		return -errno;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
+	fd = socket(AF_UNIX, type, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
 		return -errno;
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir_fd, RUNDIR_SOCKET);
 	dying = is_dying(pid_of(run_fd, name));
-	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+	/* clients that wait get their places in order */
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
 	return dying ? -EOWNERDEAD : steal_fd(&fd);
 }

@@ -42,6 +42,15 @@ static int reserve_line(struct linebuf *b)
 	return e == -ENOBUFS ? -E2BIG : e;
 }
 
+/* No request takes a socket. A client that passes its own would never be gone. */
+static bool is_socket(int fd)
+{
+	int type;
+	socklen_t len = sizeof(type);
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
+}
+
 /* Keeps only the last of several descriptors. */
 static void take_passed(struct msghdr *m, int *passed_fd)
 {
@@ -54,6 +63,8 @@ static void take_passed(struct msghdr *m, int *passed_fd)
 			if (*passed_fd >= 0)
 				close(*passed_fd);
 			memcpy(passed_fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (is_socket(*passed_fd))
+				close(steal_fd(passed_fd));
 		}
 	}
 }

@@ -85,24 +85,33 @@ void ready_wait(int fd, struct ready *ret)
 	json_object_put(o);
 }
 
-void ready_notify(const char *status)
+int ready_notify_open(void)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	_cleanup_close_ int fd = -1;
-	char text[256];
 	socklen_t len;
-	int n;
 
 	if (!path || (*path != '/' && *path != '@') || strlen(path) >= sizeof(a.sun_path))
-		return;
+		return -ENOENT;
 	memcpy(a.sun_path, path, strlen(path));
 	if (*path == '@')
 		a.sun_path[0] = '\0';
 	len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
-	n = snprintf(text, sizeof(text), "READY=1\nSTATUS=%s", status);
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0 && sendto(fd, text, (size_t)n, MSG_NOSIGNAL, (struct sockaddr *)&a, len) < 0)
-		fprintf(stderr, "cowfs: cannot notify the service manager: %s\n", strerror(errno));
 	unsetenv("NOTIFY_SOCKET");
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&a, len) < 0) {
+		fprintf(stderr, "cowfs: cannot notify the service manager: %s\n", strerror(errno));
+		return -errno;
+	}
+	return steal_fd(&fd);
+}
+
+void ready_notify(int fd, const char *status)
+{
+	char text[256];
+	int n = snprintf(text, sizeof(text), "READY=1\nSTATUS=%s", status);
+
+	if (send(fd, text, (size_t)n, MSG_NOSIGNAL) < 0)
+		fprintf(stderr, "cowfs: cannot notify the service manager: %s\n", strerror(errno));
 }

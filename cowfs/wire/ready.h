@@ -20,7 +20,11 @@ struct ready {
 void ready_send(int fd, const struct ready *r);
 /* Waits for the line. *ret reports a missing line (the daemon died). */
 void ready_wait(int fd, struct ready *ret);
-/* Notifies the service manager if NOTIFY_SOCKET is set, and removes that from the environment. */
-void ready_notify(const char *status);
+/*
+ * Connects to the service manager that started this process, which it does no more afterwards. A
+ * descriptor; -ENOENT: there is none. ready_notify reports that the volume is ready.
+ */
+int ready_notify_open(void) MUST_CHECK;
+void ready_notify(int fd, const char *status);
 
 #endif

@@ -214,6 +214,7 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "logged_blocks", r->logged);
 	jsonw_u64(w, "logged_extents", r->logged_extents);
 	jsonw_u64(w, "spilled_blocks", r->spilled);
+	jsonw_bool(w, "old_form", r->old_form);
 	jsonw_u64(w, "lent_blocks", r->lent);
 	jsonw_u64(w, "moved_blocks", r->moved);
 	jsonw_u64(w, "padded_blocks", r->padded);
@@ -243,6 +244,7 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 {
 	jsonw_bool(w, "mounted", q->mounted);
 	jsonw_bool(w, "frozen", q->frozen);
+	jsonw_bool(w, "instant", q->instant);
 	jsonw_bool(w, "unfrozen", q->unfrozen);
 	jsonw_seconds(w, "sync_seconds", q->sync_ns);
 	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);

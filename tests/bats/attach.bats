@@ -193,6 +193,28 @@ load lib
 	[ "$(cow status --json | jq -r .name)" = two ]
 }
 
+@test "several volumes: the backing file has the name of the volume, so btrfs tools do not take one volume for another" {
+	local dev1
+	card_make btrfs 120 160
+	cow format "$CARD"
+	attach --name one
+	dev1=$DEV
+	IMG=$T/second.img
+	card_make btrfs 120 160
+	cow format "$CARD"
+	attach --name two
+	[ "$(losetup -n -O BACK-FILE "$dev1")" = /cowfs:one ]
+	[ "$(losetup -n -O BACK-FILE "$DEV")" = /cowfs:two ]
+	mount "$dev1" "$MNT"
+	btrfs check --readonly "$DEV"
+	mkfs.btrfs -q -f "$DEV"
+	run ! mkfs.btrfs -q -f "$dev1"
+	[[ $output == *"$dev1 is mounted"* ]]
+	umount "$MNT"
+	cow detach --discard two
+	cow detach one
+}
+
 @test "attach: the daemon by itself, in the foreground, and with --ready-fd" {
 	card_make ext4 100 150
 	cow format "$CARD"

@@ -49,6 +49,9 @@ all_refuse() {
 	cow format "$IMG"
 	SUM=$(image_sum)
 	fails 1 "$IMG is not a block device \(an image file: losetup" attach "$IMG"
+	fails 1 '/dev is not a block device$' attach /dev
+	fails 2 'an operand is empty: it names no file' revert --yes ''
+	fails 2 '--output: the name of the file is empty' report --output ''
 	fails 1 'not a block device' attach --json "$IMG"
 	unchanged
 }

@@ -193,6 +193,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 	mount "$DEV" "$MNT"
 	mkfifo "$MNT/lower.new"
+	mkdir -p "$MNT/reset/full"
 	mount -o remount,ro "$MNT"
 	compose
 	[ "$status" = 0 ]

@@ -41,10 +41,25 @@ confined() {
 	done
 }
 
-# dac_override kill ipc_lock sys_ptrace sys_admin sys_nice; ipc_lock sys_admin sys_boot
+# ipc_lock if the limit of locked memory could not be raised
+worker_caps() {
+	grep -q 'Max locked memory *unlimited' "/proc/$(worker_pid)/limits" || echo 14
+}
+
+# A child of the worker
+child_named() {
+	local pid
+	for pid in $(children "$(worker_pid)"); do
+		[ "$(field "$pid" Name)" != "$1" ] || echo "$pid"
+	done
+}
+
+# dac_override kill ipc_lock sys_ptrace sys_admin; kill ipc_lock sys_admin sys_boot
 both_confined() {
-	confined "$(worker_pid)" $((3 + outer)) 1 5 14 19 21 23 &&
-		confined "$(parent_pid)" $((2 + outer)) 14 21 22
+	# shellcheck disable=SC2046
+	confined "$(worker_pid)" $((3 + outer)) $(worker_caps) &&
+		confined "$(child_named cowfs-broker)" $((2 + outer)) 1 5 14 19 21 &&
+		confined "$(parent_pid)" $((2 + outer)) 5 14 21 22
 }
 
 setup() {
@@ -81,7 +96,7 @@ children() {
 # The process that forks sessions: there is one, and not PID
 forker_after() {
 	local first
-	first=$(children "$(worker_pid)")
+	first=$(child_named cowfs-meta)
 	FORKER=$(children "${first%% *}")
 	FORKER=${FORKER%% *}
 	[ -n "$FORKER" ] && [ "$FORKER" != "$1" ]
@@ -117,7 +132,7 @@ no_other_uid() {
 	cow format "$CARD"
 	attach --ram 32M
 	mount_volume
-	first=$(children "$(worker_pid)")
+	first=$(child_named cowfs-meta)
 	[ "$(field "$first" Name)" = cowfs-meta ]
 	for round in 1 2 3; do
 		random_file "$MNT/a$round" 2
@@ -147,7 +162,7 @@ no_other_uid() {
 # Nothing is left that could read metadata: as on a card that kills whatever reads it.
 no_reader() {
 	local first
-	first=$(children "$(worker_pid)")
+	first=$(child_named cowfs-meta)
 	wait_for 20 forker_after ''
 	kill -9 "$first" "$FORKER"
 }
@@ -249,7 +264,8 @@ no_reader() {
 	# where the kernel log cannot be read, nothing is compared
 	! dmesg >/dev/null 2>&1 || dmesg | tail -n 200 | grep -q 'goes on without: .*dropping capabilities'
 	# the effective set needs no permission to be made smaller
-	[ "$(field "$(worker_pid)" CapEff)" = "$(printf '%016x' $((0x$(mask 1 5 14 19 21 23) & 0x$(field self CapBnd))))" ]
+	# shellcheck disable=SC2046 # none, or one word
+	[ "$(field "$(worker_pid)" CapEff)" = "$(mask $(worker_caps))" ]
 	[ "$(field "$(worker_pid)" Seccomp)" = 2 ]
 	cow detach vol
 }

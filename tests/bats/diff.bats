@@ -143,6 +143,8 @@ for i in range(17):
 	# names of the volume, and places on it
 	[ "$(diff_of "$MNT/a")" = "$(printf 'M ct /a/one\nm p /a/b/two')" ]
 	[ "$(diff_of vol "$MNT/a/b" "$MNT/link")" = "$(printf 'M ct /link\nm p /a/b/two')" ]
+	[[ $(cow diff "$MNT/link" 2>&1 >/dev/null) == "cowctl: $MNT/link: is a symbolic link: the link itself is compared"* ]]
+	[ -z "$(cow diff "$MNT/a" 2>&1 >/dev/null)" ]
 	[ "$(diff_of "$MNT" "$MNT/c/four")" = 'D /c/four' ]
 	[ "$(diff_of "$MNT/c/three")" = 'R /c/three -> /c/3' ]
 	[ "$(diff_of "$T/bind/one")" = 'M ct /a/one' ]

@@ -199,3 +199,63 @@ tables_zeroed() {
 	[ "$(image_sum)" = "$before" ]
 	fsck ext4
 }
+
+# ---- clients ----
+
+# flood_socket HOW COUNT: so many times a client connects, as fast as it can, and stays
+flood_socket() {
+	python3 - "$COWFS_RUNDIR/vol/control" "$@" <<-'END'
+	import array, resource, socket, sys, time
+	path, how, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+	resource.setrlimit(resource.RLIMIT_NOFILE, (count + 100, count + 100))
+	request = b'{"version":1,"command":"status"}\n'
+	kept, why = [], {}
+	for i in range(count):
+	    c = socket.socket(socket.AF_UNIX)
+	    c.setblocking(False)
+	    try:
+	        c.connect(path)
+	        kept.append(c)
+	        if how == "half":      # begins a request
+	            c.send(request[:1 + i % 30])
+	        elif how == "deaf":    # does not read the answers
+	            c.send(request * 200)
+	        elif how == "rights":  # passes descriptors, its own socket among them
+	            fds = [c.fileno()] * 200 + [0] * 53
+	            c.sendmsg([request[:9]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+	        elif how == "commit":  # has to wait
+	            c.send(b'{"version":1,"command":"commit","dry_run":true}\n')
+	    except OSError as e:
+	        why[e.strerror] = why.get(e.strerror, 0) + 1
+	        time.sleep(0.0005)
+	print(len(kept), "connected", why, flush=True)
+	END
+}
+
+ask_status() { cow status --json >"$T/status" || [ $? = 3 ] || { cat "$T/status" && return 1; }; }
+
+@test "flood: 10,000 connections, and status answers within a second" {
+	local how pid seconds slowest
+	card_make ext4 40 100
+	cow format "$CARD"
+	attach
+	mount_volume
+	for how in silent half deaf rights commit; do
+		flood_socket $how $([ $how = silent ] && echo 10000 || echo 2000) >"$T/flood" &
+		pid=$!
+		slowest=0
+		while kill -0 $pid 2>/dev/null; do
+			seconds=$(seconds_of ask_status 2>&1 | tail -1)
+			below "$slowest" "$seconds" && slowest=$seconds
+			below "$seconds" 1 || { echo "$how: $seconds"; kill $pid; return 1; }
+		done
+		wait $pid
+		say "$how: $(cat "$T/flood"); slowest status $slowest s"
+		echo $how >"$MNT/file"
+		cow commit
+	done
+	# an ordinary user cannot connect at all
+	! python3 -c 'import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])' "$COWFS_RUNDIR/vol/control" 2>"$T/why"
+	grep PermissionError "$T/why"
+}

@@ -209,3 +209,98 @@ no_process() { ! [ -e "/proc/$1" ]; }
 	kill -TERM "$BG"
 	wait_for 10 no_process "$BG"
 }
+
+@test "a log of the old form that cannot be emptied: each commit says so, and the status has an alarm" {
+	local at
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	head -c 65536 /dev/zero | tr '\0' a >"$MNT/file"
+	cow commit --checkpoint
+	head -c 65536 /dev/zero | tr '\0' b | dd of="$MNT/file" conv=notrunc status=none
+	cow commit
+	power_cut
+	logedit set 56 8 0 # without LOG_INCOMPAT_ESCAPED
+	at=$(python3 -c 'import sys; print(open(sys.argv[1], "rb").read().find(b"b" * 4096, 100 << 20))' "$IMG")
+	[ "$at" -gt 0 ]
+	attach
+	mount_volume
+	logedit flip "$at" # what is read at attach is intact
+	echo x >"$MNT/new"
+	run -0 cow commit
+	[[ $output == *"the log keeps its old form"* ]]
+	[[ $(status_of .alarm) == *"the log keeps its old form"* ]]
+	[ "$(status_of .last.report.old_form)" = true ]
+	logedit flip "$at"
+	echo y >"$MNT/new"
+	run -0 cow commit
+	[[ $output != *"old form"* ]]
+	[ "$(status_of .alarm)" = "" ]
+	detach
+	fsck ext4
+}
+
+# An image that takes over libext2fs or libblkid in a command; it gets no file, and the command names it.
+owned() { # DEVICE COMMAND...
+	local device=$1
+	shift
+	run -1 env BADIMAGE_OWNS="$T/owned" LD_PRELOAD="$COWFS_BUILD/tests/badimage.so" \
+		ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" "$@"
+	[[ $output == *"$device: "*'made its reader crash (signal '* ]] || { echo "$*: $output"; return 1; }
+	[ ! -e "$T/owned" ] || { echo "$*: it opened a file"; return 1; }
+}
+
+@test "a card that takes over the libraries by which commands read it gets nothing, and changes nothing" {
+	local cow=$COWFS_BUILD/cowctl sum
+	card_make ext4 60 160
+	sum=$(image_sum)
+	owned "$CARD" "$cow" format "$CARD" --log-size 64M
+	owned "$CARD" "$cow" measure "$CARD" --write-area all
+	owned "$CARD" "$cow" bench "$CARD" --write --size 4M --tables mix
+	[ "$(image_sum)" = "$sum" ]
+	cow format "$CARD" --log-size 64M
+	attach
+	mount_volume
+	echo x >"$MNT/x"
+	sync -f "$MNT"
+	owned "volume vol" "$cow" diff vol
+	owned "$CARD" "$cow" top vol
+	umount_volume
+	run -32 env BADIMAGE_OWNS="$T/owned" LD_PRELOAD="$COWFS_BUILD/tests/badimage.so" "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT"
+	[[ $output == *'made its reader crash'* ]]
+	[ ! -e "$T/owned" ]
+	cow diff vol
+	cow top vol
+}
+
+@test "directories in a circle, and a tree of extents whose block points to itself: each command ends" {
+	local i leaf cow=$COWFS_BUILD/cowctl
+	card_make ext4 60 160 -b 1024 -O ^metadata_csum
+	mount "$CARD" "$MNT"
+	mkdir -p "$MNT/a/b/c" "$MNT/z"
+	for ((i = 0; i < 300; i += 2)); do
+		printf x | dd of="$MNT/holes" bs=1024 seek=$i conv=notrunc status=none
+	done
+	umount "$MNT"
+	debugfs -w -R 'link /a /a/b/c/again' "$CARD" 2>/dev/null
+	leaf=$(debugfs -R 'ex /holes' "$CARD" 2>/dev/null | awk '$1 == "0/" && !n++ { print $8 }')
+	[ "$leaf" -gt 0 ]
+	# the magic number, one entry of at most 84, depth 1: logical block 0 is in this block
+	python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<HHHHIIIHH", 0xf30a, 1, 84, 1, 0, 0, int(sys.argv[1]), 0, 0))' "$leaf" |
+		dd of="$CARD" bs=1024 seek="$leaf" conv=notrunc,fsync status=none
+	cow format "$CARD" --log-size 64M
+	cow check "$CARD"
+	attach
+	mount_volume
+	mv "$MNT/z" "$MNT/a/b/y"
+	touch "$MNT/holes"
+	sync -f "$MNT"
+	run timeout 20 "$cow" diff vol
+	[ "$status" -le 1 ]
+	run timeout 20 "$cow" top vol --json
+	[ "$status" -le 1 ]
+	run timeout 20 "$cow" commit vol
+	[ "$status" -le 1 ]
+	umount_volume
+}

@@ -106,6 +106,7 @@ in_checkpoint() {
 	[[ $output == *"NEEDS LENT SPACE"*"verdict: WAITS: do not mount"* ]]
 	run -1 cow check --json "$CARD"
 	jq -e '.wants_lent and .verdict == "broken"' <<<"$output"
+	fails 1 'was committed with lent space.*no whole generation to show.*cowctl recover --lend DEVICE\|FILE' view "$CARD" "$MNT"
 	# blocks are in place already: there is no way back
 	fails 1 'no complete generation' recover --lend none "$CARD"
 	# not what was lent to this commit
@@ -236,6 +237,20 @@ in_checkpoint() {
 	loop_down "$LOOP"
 	umount "$T/ram"
 	rm "$MNT/file"
+	# what a user has put where the file of a loop device seems to be is not opened: a fifo's writer would go on
+	mkdir "$T/his"
+	truncate -s 60M "$T/his/file"
+	loop_up "$T/his/file"
+	mke2fs -q -F -t ext2 "$LOOP"
+	rm "$T/his/file"
+	mkfifo "$T/his/file (deleted)" # as the kernel names it now
+	chown nobody "$T/his" "$T/his"/*
+	background sh -c ': >"$1"; : >"$2"' sh "$T/his/file (deleted)" "$T/opened"
+	fails 1 'holds a file system .ext2.' commit --lend "$LOOP"
+	sleep 0.2
+	[ ! -e "$T/opened" ]
+	kill "$BG"
+	loop_down "$LOOP"
 	# who may write there could make recovery believe anything, and who may read sees all that is committed
 	chown 65534 "$T/file"
 	fails 1 'other users could read or change' commit --lend "$T/file"

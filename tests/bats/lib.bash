@@ -22,6 +22,7 @@
 #	cow ARGUMENT...		cowctl
 #	fails CODE REGEX ARGUMENT...	cowctl must end with CODE, say REGEX (grep -E) on stderr and nothing on
 #			stdout; with --json the same as valid JSON on stdout
+#	warns REGEX ARGUMENT...	cowctl must end with 1 and say REGEX on stderr; it may have done a part of the work
 #	status_of FILTER	one field of cowctl status --json (exit 3 allowed), by a jq filter
 #
 # Volumes
@@ -357,6 +358,14 @@ fails() {
 	fi
 }
 
+warns() {
+	local regex=$1
+	shift
+	run --separate-stderr cow "$@"
+	echo "cowctl $*: exit $status, stdout: $output, stderr: $stderr"
+	[ "$status" = 1 ] && grep -Eq -- "$regex" <<<"$stderr"
+}
+
 status_of() {
 	local text code=0
 	text=$(cow status --json ${NAME:+"$NAME"}) || code=$?
@@ -453,11 +462,16 @@ with_shim() {
 		LD_PRELOAD=$COWFS_BUILD/tests/eioshim.so "$@"
 }
 
+# FILE [WORD...]: what the shim of this file does from now on; nothing
+eio_order() {
+	local file=$1
+	shift
+	printf '%-63s\n' "$*" | dd of="$file" conv=notrunc status=none
+}
+
 eio() {
-	rm -f "$T/eio"
-	[ "$1" = off ] && return
-	echo "$*" >"$T/eio.new"
-	mv "$T/eio.new" "$T/eio"
+	[ "$1" != off ] || shift
+	eio_order "$T/eio" "$@"
 }
 
 # ---- contents ----

@@ -48,7 +48,7 @@ fast_card() {
 	fails 1 'is mounted on' measure --write-area 104M+40M "$CARD"
 	umount "$MNT"
 	upper=$(losetup -f --show -o 104M "$CARD")
-	fails 1 "is in use by ${upper#/dev/}" measure --write-area 104M+40M "$CARD" || { losetup -d "$upper" && false; }
+	fails 1 "is in use by $upper" measure --write-area 104M+40M "$CARD" || { losetup -d "$upper" && false; }
 	losetup -d "$upper"
 	[ "$(image_sum)" = "$before" ]
 	attach

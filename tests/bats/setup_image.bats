@@ -210,15 +210,24 @@ stops() { # TEXT [LOWER]
 
 # ---- trees with programs ----
 
+# FILE...: copied to the same place in the tree
+copy_in() {
+	local file
+	for file; do
+		mkdir -p "$R${file%/*}"
+		[ -e "$R$file" ] || cp "$file" "$R$file"
+	done
+}
+
+libraries_of() { ldd "$1" 2>/dev/null | grep -o '/[^ ]*'; }
+
 # COMMAND...: copies programs with their libraries
 install_programs() {
-	local program file
+	local program
 	for program; do
 		program=$(type -P "$program")
-		for file in "$program" $(ldd "$program" 2>/dev/null | grep -o '/[^ ]*'); do
-			mkdir -p "$R${file%/*}"
-			[ -e "$R$file" ] || cp "$file" "$R$file"
-		done
+		# shellcheck disable=SC2046
+		copy_in "$program" $(libraries_of "$program")
 	done
 }
 
@@ -237,8 +246,10 @@ real_tree() {
 		env true ls sleep
 	ln -s mawk "$R/usr/bin/awk"
 	rm "$R/usr/sbin/"cow*
+	# the build may lie below /tmp: no path of it in the tree
 	cp "$COWFS_BUILD/cowctl" "$R/usr/sbin"
-	PATH=$COWFS_BUILD:$PATH install_programs cowctl
+	# shellcheck disable=SC2046
+	copy_in $(libraries_of "$COWFS_BUILD/cowctl")
 	put usr/sbin/cowfs x
 	cp "$SRC"/{setup,setup-checks,setup-image,check-initramfs} "$R/usr/lib/cowfs"
 	put usr/sbin/update-initramfs '#!/bin/sh' \
@@ -309,7 +320,7 @@ nothing_left() {
 	grep -q '^UUID=x / ext4' "$R/etc/fstab"
 	rm "$R/boot/lacks"
 	# a disk that is full, or read-only
-	mount -t tmpfs -o ro tmpfs "$R/etc/initramfs-tools"
+	mount -t tmpfs -o ro,mode=755 tmpfs "$R/etc/initramfs-tools"
 	run -0 make_it
 	umount "$R/etc/initramfs-tools"
 	real_tree
@@ -319,13 +330,13 @@ nothing_left() {
 	tells "STOP /etc cannot be written to"
 	tells "STOP /boot cannot be written to"
 	umount "$R"
-	mount -t tmpfs -o size=1M tmpfs "$R/boot"
+	mount -t tmpfs -o mode=755,size=1M tmpfs "$R/boot"
 	head -c 900K /dev/zero >"$R/boot/initrd.img-$V"
 	run -1 make_it
 	tells "STOP /boot: 0 MiB free; rebuilding the initramfs needs 2 MiB"
 	umount "$R/boot"
 	cp -a "$R/etc" "$T/etc"
-	mount -t tmpfs -o size=64K tmpfs "$R/etc"
+	mount -t tmpfs -o mode=755,size=64K tmpfs "$R/etc"
 	cp -a "$T/etc/." "$R/etc"
 	cat /dev/zero >"$R/etc/zero" 2>/dev/null || :
 	before=$(tree_sum "$R")
@@ -391,6 +402,45 @@ nothing_left() {
 	no "$R/etc/fstab" "is not a directory"
 	no "$T" "is not a system: it has no directory /proc"
 	no -x "is not a directory"
+	# a tree that a user made, or exchanges: its programs would run as root
+	chown nobody "$R"
+	no "$R" "$R: its programs would run as root, and other users can change . (user 65534,"
+	chown root "$R"
+	chown nobody "$R/usr"
+	no "$R" "other users can change ./usr (user 65534,"
+	chown root "$R/usr"
+	chmod o+w "$R"
+	no "$R" "other users can change . (user 0,"
+	chmod o-w "$R"
+	for file in usr/sbin/cowctl usr/lib/cowfs usr/lib/cowfs/setup etc/initramfs-tools/initramfs.conf; do
+		chmod g+w "$R/$file"
+		no "$R" "other users can change ./$file (user 0,"
+		chmod g-w "$R/$file"
+	done
+	chown nobody "$R/usr/bin/sed"
+	no "$R" "other users can change ./usr/bin/sed (user 65534,"
+	chown root "$R/usr/bin/sed"
+	chown nobody "$R/etc/fstab"
+	no "$R" "other users can change ./etc/fstab (user 65534,"
+	chown root "$R/etc/fstab"
+	# as Debian makes it for group staff
+	mkdir -p "$R/usr/local/share/fonts" "$R/usr/local/bin"
+	chmod 2775 "$R/usr/local/bin" "$R/usr/local/share/fonts"
+	no "$R" "other users can change ./usr/local/bin (user 0,"
+	chmod 755 "$R/usr/local/bin"
+	# an ACL with user:nobody:rwx
+	/usr/bin/python3 -c 'import os, struct, sys
+acl = ((1, 7, ~0), (2, 7, 65534), (4, 5, ~0), (16, 7, ~0), (32, 5, ~0))
+os.setxattr(sys.argv[1], "system.posix_acl_access",
+	struct.pack("<I", 2) + b"".join(struct.pack("<HHI", t, p, i & 0xffffffff) for t, p, i in acl))' "$R/usr/sbin"
+	no "$R" "other users can change ./usr/sbin (user 0, group 0, mode 775)"
+	chmod g-w "$R/usr/sbin" # masks it
+	mkdir -p "$R/etc/polkit-1/rules.d" # of a service
+	chown 996 "$R/etc/polkit-1/rules.d"
+	mkdir "$T/his"
+	ln -s "$R" "$T/his/tree"
+	chown -h nobody "$T/his" "$T/his/tree"
+	no "$T/his/tree" "his/tree is a symbolic link, and user 65534 controls it: name the place"
 	mv "$R/usr/bin/env" "$R/usr/bin/sh" "$T"
 	printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\363\0' >"$R/usr/bin/env"
 	chmod +x "$R/usr/bin/env"

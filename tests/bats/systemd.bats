@@ -76,6 +76,7 @@ units() {
 		cowfs-power*) max=50 ;; # it has no time for a filter of system calls
 		# one short program of cowfs with fixed arguments; making its filters takes longer than it runs
 		cowfs-shutdown* | cowfs-options*) max=75 ;;
+		cowfs@*) max=38 ;;
 		cowfs-keep*) max=70 ;; # it mounts, and copies files of all users
 		*) max=40 ;;
 		esac
@@ -565,6 +566,31 @@ process() {
 
 frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgroup/||; s|/cgroup.freeze||" | sort | tr '\n' ' '; }
 
+@test "sleep: the name of a cgroup, which a user may choose, is no other path" {
+	local evil
+	mkdir -p "$COWFS_RUNDIR" "$T/victim"
+	echo precious >"$T/victim/cgroup.freeze"
+	# what echo would make two lines of, the second a path
+	evil='x\n'${T//\//\\0057}'\0057victim'
+	cgroup "user.slice/$evil"
+	cgroup 'user.slice/ends with a space '
+	cgroup 'user.slice/ends with a space'
+	cgroup 'user.slice/server '
+	: >"$T/cgroup/cgroup.controllers"
+	process 1 init.scope
+	process 7 'user.slice/server '
+	ln -s /dev/fuse "$T/proc/7/fd/4"
+	export COWFS_CGROUPS=$T/cgroup COWFS_PROC=$T/proc COWFS_CTL=$COWFS_BUILD/cowctl
+	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
+	echo "$output"
+	grep -qx 1 "$T/cgroup/user.slice/$evil/cgroup.freeze"
+	grep -qx 1 "$T/cgroup/user.slice/ends with a space /cgroup.freeze"
+	grep -qx 0 "$T/cgroup/user.slice/server /cgroup.freeze"
+	run -0 sh "$SRC/cowfs.sleep" post
+	[ "$(cat "$T/victim/cgroup.freeze")" = precious ]
+	[ "$(frozen_ones)" = '' ]
+}
+
 @test "sleep: everything is frozen but what serves file systems, then committed; and goes on" {
 	card_make ext4 100 150
 	cow format "$CARD"
@@ -607,4 +633,23 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	detach
 	run -0 env COWFS_RUNDIR="$T/none" sh "$SRC/cowfs.sleep" pre
 	[ "$(frozen_ones)" = "user.slice/paused.scope " ]
+}
+
+@test "the main process of the service says that it is ready" {
+	local main
+	card_make ext4 60 100
+	cow format "$CARD"
+	background /usr/bin/python3 -c '
+import os, socket, struct, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+s.bind(sys.argv[1])
+data, extra, *_ = s.recvmsg(4096, 1024)
+print(struct.unpack("iii", extra[0][2])[0], data.decode().split("\n")[:2])' "$T/notify" >"$T/said"
+	wait_for 10 test -S "$T/notify"
+	NOTIFY_SOCKET=$T/notify background "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/loop"
+	main=$BG
+	wait_for 20 test -s "$T/said"
+	[ "$(cat "$T/said")" = "$main ['READY=1', 'STATUS=volume vol']" ]
+	cow detach vol
 }

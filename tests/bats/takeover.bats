@@ -215,3 +215,29 @@ fill_both() { # NUMBER
 	blockdev --flushbufs "$DEV"
 	debugfs -R "cat two" "$DEV" | cmp - "$T/file"
 }
+
+@test "takeover: a broker that dies ends its worker: the next one has another broker, or the volume ends" {
+	local pid broker
+	card_make ext4 100 160
+	cow format "$CARD"
+	COWFS_DEATHS=100 attach --on-crash replace
+	echo one >"$T/file"
+	debugfs -w -R "write $T/file one" "$DEV"
+	pid=$(worker_pid)
+	broker=$(pgrep -P "$pid" -x cowfs-broker)
+	kill -9 "$broker"
+	cow commit
+	[ "$(worker_pid)" != "$pid" ]
+	[ "$(status_of .replaced)" = 1 ]
+	detach
+	[ "$(debugfs -R 'cat one' "$CARD" 2>/dev/null)" = one ]
+	attach
+	pid=$(worker_pid)
+	kill -9 "$(pgrep -P "$pid" -x cowfs-broker)"
+	run cow commit
+	echo "$status $output"
+	[ "$status" != 0 ]
+	run cow status
+	echo "$status $output"
+	[ "$status" = 4 ]
+}

@@ -34,6 +34,12 @@ is_exact() { # N
 	[ "$(wear_of '[.erase_blocks.visits[]] | add' "$n")" = "$(wear_of .totals.erase_block_visits "$n")" ]
 }
 
+# The last write of a session, the superblock without its guard, comes behind the last record.
+is_exact_but_last() {
+	start=$((start + 4096))
+	is_exact "$CARD"
+}
+
 @test "wear: the ledger is what the device counted, attached, detached, and over many attaches" {
 	local i
 	protect
@@ -45,14 +51,14 @@ is_exact() { # N
 	cow commit --checkpoint
 	is_exact
 	detach
-	is_exact "$CARD"
+	is_exact_but_last
 	for i in 4 5; do
 		attach
 		mount_volume
 		change f$i 1
 		cow commit
 		detach
-		is_exact "$CARD"
+		is_exact_but_last
 	done
 	[ "$(wear_of '.totals | [.attaches, .commits_by_cause.manual, .table_losses] | @csv' "$CARD")" = 3,5,0 ]
 	[ "$(wear_of '[.history.commits[].written_bytes] | add' "$CARD")" = "$(wear_of .totals.written_bytes "$CARD")" ]
@@ -292,7 +298,8 @@ offline_card() {
 	[ "$(wear_of .erase_blocks.hottest[0].log_device)" = true ]
 	umount_volume
 	cow detach vol
-	want=$(($(card_written "$CARD") + $(card_written "$log") - start))
+	# without the last write of a session: see is_exact_but_last
+	want=$(($(card_written "$CARD") + $(card_written "$log") - start - 4096))
 	[ "$(cow wear "$CARD" --log "$log" --json | jq .erase_blocks.counted_bytes)" = "$want" ]
 	loop_down "$log"
 }

@@ -3,8 +3,9 @@
  * LD_PRELOAD library for tests: a block device that reports errors, or is slow, when told to.
  *
  * Touches only descriptors of block devices opened O_DIRECT, which is how cowfs opens a card. The
- * file that COWFS_EIO_FILE names is looked at before each operation (make it by rename); while it
- * is not there, nothing happens. It holds one line:
+ * first 64 bytes of the file that COWFS_EIO_FILE names are looked at before each operation (write them
+ * in place: the file is mapped, because the daemon's worker opens no files). While they are blank,
+ * nothing happens. They hold one line:
  *
  * 	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
  * 	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
@@ -13,6 +14,8 @@
  * 					the transfer at MB_PER_S (10^6 bytes)
  * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
  *
+ * With COWFS_NO_CHECKPOINT in the environment ext4 has no EXT4_IOC_CHECKPOINT, as before Linux 5.14:
+ * its commits freeze it.
  * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits
  * by.
  *
@@ -32,13 +35,14 @@
 #include <string.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const char *control_file;
+static const char *control; /* mapped */
 static char order[64];
 static unsigned long seen;
 
@@ -57,6 +61,22 @@ static void *real(const char *name)
 	return f;
 }
 
+static void map_control(const char *file)
+{
+	int fd = file ? open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	void *p;
+
+	if (!file)
+		return;
+	if (fd < 0 || ftruncate(fd, sizeof(order)) < 0)
+		abort();
+	p = mmap(NULL, sizeof(order), PROT_READ, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		abort();
+	close(fd);
+	control = p;
+}
+
 __attribute__((constructor)) static void eioshim_init(void)
 {
 	real_pread = real("pread64");
@@ -64,7 +84,7 @@ __attribute__((constructor)) static void eioshim_init(void)
 	real_io_submit = dlsym(RTLD_NEXT, "io_submit"); /* programs without libaio have none */
 	real_fsync = real("fsync");
 	real_fdatasync = real("fdatasync");
-	control_file = getenv("COWFS_EIO_FILE");
+	map_control(getenv("COWFS_EIO_FILE"));
 }
 
 static bool is_card(int fd)
@@ -78,13 +98,10 @@ static bool is_card(int fd)
 static void look(void)
 {
 	char text[sizeof(order)] = "";
-	int fd = control_file ? open(control_file, O_RDONLY | O_CLOEXEC) : -1;
 
-	if (fd >= 0) {
-		if (read(fd, text, sizeof(text) - 1) < 0)
-			abort();
-		close(fd);
-	}
+	/* it may be written at this moment */
+	while (control && memcmp(text, control, sizeof(text) - 1) != 0)
+		memcpy(text, control, sizeof(text) - 1);
 	if (strcmp(text, order)) {
 		memcpy(order, text, sizeof(order));
 		seen = 0;
@@ -200,6 +217,10 @@ int ioctl(int fd, unsigned long request, ...)
 	va_end(ap);
 	if (request == BLKROSET && *(const int *)arg && fails(fd, "lock", 0))
 		return -1;
+	if (request == _IOW('f', 43, uint32_t) && getenv("COWFS_NO_CHECKPOINT")) {
+		errno = ENOTTY;
+		return -1;
+	}
 	return real_ioctl(fd, request, arg);
 }
 

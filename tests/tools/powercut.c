@@ -18,9 +18,11 @@
  *				N	the N-th
  *				sN	the N-th sync
  *				sN+K	the K-th operation after the N-th sync
- *	COWFS_CUT_FILE=PATH	or later: when this file holds a WHEN, counted from then on. Looked
- *at before each operation: make it by rename. COWFS_CUT_SEED=S	of the choices (default 1)
- *	COWFS_CUT_LOG=PATH	one line that says what was done (default: stderr)
+ *	COWFS_CUT_FILE=PATH	or later: when this file begins with a WHEN, counted from then on. It is
+ *				mapped, because the daemon's worker opens no files: write in place
+ *	COWFS_CUT_SEED=S	of the choices (default 1)
+ *	COWFS_CUT_LOG=PATH	one line that says what was done (default: in COWFS_CUT_FILE,
+ *				from byte 64 on, or stderr)
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,6 +34,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -59,7 +62,11 @@ static struct {
 	int armed;
 } when;
 static uint64_t syncs, ops, all_ops, random_state = 1;
-static const char *cut_file, *cut_log;
+static const char *cut_log;
+static char *control; /* COWFS_CUT_FILE, mapped */
+
+#define WHEN_BYTES 64
+#define CONTROL_BYTES 512
 
 static ssize_t (*real_pread)(int, void *, size_t, off64_t);
 static ssize_t (*real_pwritev2)(int, const struct iovec *, int, off64_t, int);
@@ -86,6 +93,20 @@ static void arm(const char *text)
 	when.armed = when.syncs || when.ops;
 }
 
+static void map_control(const char *path)
+{
+	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+	if (!path)
+		return;
+	if (fd < 0 || ftruncate(fd, CONTROL_BYTES) < 0)
+		abort();
+	control = mmap(NULL, CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (control == MAP_FAILED)
+		abort();
+	close(fd);
+}
+
 __attribute__((constructor)) static void powercut_init(void)
 {
 	const char *after = getenv("COWFS_CUT_AFTER"), *seed = getenv("COWFS_CUT_SEED");
@@ -95,7 +116,7 @@ __attribute__((constructor)) static void powercut_init(void)
 	real_write = real("write");
 	real_fsync = real("fsync");
 	real_fdatasync = real("fdatasync");
-	cut_file = getenv("COWFS_CUT_FILE");
+	map_control(getenv("COWFS_CUT_FILE"));
 	cut_log = getenv("COWFS_CUT_LOG");
 	if (after)
 		arm(after);
@@ -113,7 +134,11 @@ static __attribute__((format(printf, 1, 2))) void say(const char *fmt, ...)
 	va_start(ap, fmt);
 	n = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (n < 0 || real_write(fd >= 0 ? fd : 2, text, (size_t)n) < 0)
+	if (n < 0)
+		abort();
+	if (fd < 0 && control)
+		snprintf(control + WHEN_BYTES, CONTROL_BYTES - WHEN_BYTES, "%s", text);
+	else if (real_write(fd >= 0 ? fd : 2, text, (size_t)n) < 0)
 		abort();
 	if (fd >= 0)
 		close(fd);
@@ -270,12 +295,9 @@ static __attribute__((noreturn)) void cut(struct unsynced *current)
 static int is_time(int is_sync)
 {
 	char text[32] = "";
-	int fd;
 
-	if (!when.armed && cut_file && (fd = open(cut_file, O_RDONLY | O_CLOEXEC)) >= 0) {
-		if (read(fd, text, sizeof(text) - 1) < 0)
-			give_up(cut_file);
-		close(fd);
+	if (!when.armed && control) {
+		memcpy(text, control, sizeof(text) - 1);
 		arm(text);
 	}
 	if (!when.armed)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/allowance.h"
 #include "base/array.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -410,6 +411,21 @@ static void test_kernel(void **state)
 	assert_int_equal(kernel_check(NULL, why, sizeof(why)), 0);
 }
 
+static void test_allowance(void **state)
+{
+	const uint64_t begin = 77, piece = ALLOWANCE_NS / 10;
+	struct allowance a = { 0 };
+
+	(void)state;
+	for (unsigned i = 0; i < 10; i++)
+		assert_int_equal(allowance_use(&a, begin, piece), 0);
+	assert_int_equal(allowance_use(&a, begin, piece), piece);
+	assert_int_equal(allowance_use(&a, begin + piece, 0), 0);
+	assert_int_equal(allowance_use(&a, begin + piece, piece), piece);
+	/* no more than this is saved */
+	assert_int_equal(allowance_use(&a, begin + 100 * ALLOWANCE_NS, ALLOWANCE_NS + 1), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -428,6 +444,7 @@ int main(void)
 		cmocka_unit_test(test_array),
 		cmocka_unit_test(test_kernel),
 		cmocka_unit_test(test_thread_stack),
+		cmocka_unit_test(test_allowance),
 	};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);

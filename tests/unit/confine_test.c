@@ -204,19 +204,16 @@ static long call_reboot_off(void)
 }
 
 static long (*const never[])(void) = {
-	call_execve,	    call_vfork,
-	call_namespace,	    call_inet,
-	call_netlink,	    call_exec_mmap,
-	call_exec_mprotect, call_ptrace,
-	call_mount,	    call_handle,
-	call_bpf,	    call_keyctl,
-	call_userfaultfd,   call_memory_of_others,
-	call_kill,	    call_setuid,
-	call_mknod,	    call_slack,
-	call_tiocsti,	    call_blkdiscard,
-	call_fork,	    call_kill_hard,
-	call_socketpair,
+	call_execve,	       call_namespace,	   call_inet,	call_netlink,
+	call_exec_mmap,	       call_exec_mprotect, call_ptrace, call_mount,
+	call_handle,	       call_bpf,	   call_keyctl, call_userfaultfd,
+	call_memory_of_others, call_setuid,	   call_mknod,	call_slack,
+	call_tiocsti,	       call_blkdiscard,
 };
+
+/* The broker forks what asks another log. */
+static long (*const not_in_workers[])(void) = { call_fork, call_vfork, call_kill, call_kill_hard,
+						call_socketpair };
 
 static void test_never(void **state)
 {
@@ -237,6 +234,11 @@ static void test_never(void **state)
 				print_error("call %zu of never[], role %d: %d\n", i, role, r);
 			assert_int_equal(r, EPERM);
 		}
+#ifndef SYS_socketcall
+	for (size_t i = 0; i < ARRAY_SIZE(not_in_workers); i++)
+		for (enum confine_role role = 0; role < CONFINE_BROKER; role++)
+			assert_int_equal(in_child(role, not_in_workers[i]), EPERM);
+#endif
 }
 
 /* ---- only by some ---- */
@@ -305,17 +307,22 @@ enum {
 	START = 1 << CONFINE_START,
 	NEXT = 1 << CONFINE_NEXT,
 	WORKERS = START | NEXT | 1 << CONFINE_WORKER,
-	ALL = WORKERS | 1 << CONFINE_PARENT,
+	BROKER = 1 << CONFINE_BROKER,
+	ALL = WORKERS | 1 << CONFINE_PARENT | BROKER,
 };
 
 static const struct {
 	long (*call)(void);
 	unsigned roles;
 } some[] = {
-	{ call_unix, START },	    { call_loop_configure, START },
-	{ call_aio, START | NEXT }, { call_fsopen, WORKERS },
-	{ call_freeze, WORKERS },   { call_openat, WORKERS },
-	{ call_syncfs, WORKERS },   { call_thaw, ALL },
+	{ call_unix, START },
+	{ call_loop_configure, START | BROKER },
+	{ call_aio, START | NEXT },
+	{ call_fsopen, WORKERS | BROKER },
+	{ call_freeze, WORKERS | BROKER },
+	{ call_openat, WORKERS | BROKER },
+	{ call_syncfs, WORKERS | BROKER },
+	{ call_thaw, ALL },
 	{ call_thread, ALL },
 };
 
@@ -447,12 +454,44 @@ static void test_capabilities(void **state)
 		    confine_capability_mask(CONFINE_NEXT));
 }
 
+/* In a child, because it cannot be taken back. */
+static int child_with_broker(void)
+{
+	static long (*const gone[])(void) = { call_unix,   call_loop_configure, call_fsopen,
+					      call_freeze, call_syncfs,		call_thaw };
+	int failed = 0;
+
+	confine_with_broker();
+	for (size_t i = 0; i < ARRAY_SIZE(gone); i++)
+		for (enum confine_role role = 0; role < CONFINE_PARENT; role++)
+			failed += in_child(role, gone[i]) != EPERM;
+	failed += in_child(CONFINE_BROKER, call_freeze) == EPERM;
+	failed += in_child(CONFINE_WORKER, call_openat) != 0;
+	failed += (confine_capability_mask(CONFINE_WORKER) & ~(UINT64_C(1) << CAP_IPC_LOCK)) != 0;
+	return failed;
+}
+
+static void test_with_broker(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	if (in_child(CONFINE_WORKER, call_execve) == NO_FILTER)
+		skip();
+	pid = fork();
+	if (pid == 0)
+		_exit(child_with_broker());
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_never),	     cmocka_unit_test(test_some),
 		cmocka_unit_test(test_stages),	     cmocka_unit_test(test_kill),
-		cmocka_unit_test(test_capabilities),
+		cmocka_unit_test(test_capabilities), cmocka_unit_test(test_with_broker),
 	};
 
 	unsetenv("COWFS_SECCOMP"); /* the test examines the refused calls here */

@@ -197,7 +197,7 @@ static int setup(void **state)
 		((uint64_t *)view.data)[i] = i * 0x9E3779B97F4A7C15u;
 	pthread_mutex_unlock(&order);
 	fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-	if (fuse_export_start(&export, &view, fuse_fd, NULL, &file_fd) < 0)
+	if (fuse_export_start(&export, &view, fuse_fd, -1, "cowfs:test", NULL, &file_fd) < 0)
 		return -1;
 	start_janitor();
 	return 0;
@@ -417,8 +417,8 @@ static void test_bad_descriptor(void **state)
 	unsigned fds = count_fds();
 
 	(void)state;
-	assert_true(fuse_export_start(&e, &view, null_fd, NULL, &fd) < 0);
-	assert_true(fuse_export_start(&e, &view, -1, NULL, &fd) < 0);
+	assert_true(fuse_export_start(&e, &view, null_fd, -1, "cowfs:test", NULL, &fd) < 0);
+	assert_true(fuse_export_start(&e, &view, -1, -1, "cowfs:test", NULL, &fd) < 0);
 	assert_null(e);
 	assert_int_equal(fd, -7);
 	assert_int_equal(count_fds(), fds);
@@ -436,7 +436,8 @@ static void test_refused_replies(void **state)
 	(void)state;
 	alarm(60);
 	refuse_replies = true;
-	assert_int_equal(fuse_export_start(&e, &view, dev_fd, NULL, &fd), -ETIMEDOUT);
+	assert_int_equal(fuse_export_start(&e, &view, dev_fd, -1, "cowfs:test", NULL, &fd),
+			 -ETIMEDOUT);
 	refuse_replies = false;
 	assert_true(now_ns() - begin_ns >= 9000000000ull);
 	assert_null(e);

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The broker: a small privileged process beside a worker that has no privileges. This is the worker's
+ * side, and the messages. The modules that need a privilege ask here when there is a broker, and act
+ * by themselves when there is none (tools, tests, ublk). daemon/broker_serve.c answers.
+ *
+ * There are three lanes, each a SOCK_SEQPACKET pair with a thread of the broker. A call on one lane
+ * does not wait for a call on another one. A lane takes one call at a time; other threads wait.
+ *
+ * The broker trusts no message. A call names what is to be done, never to what: card, disk, folder
+ * and store are those that the broker got from root before the worker read anything.
+ */
+#ifndef COWFS_BASE_BROKER_H
+#define COWFS_BASE_BROKER_H
+
+#include "base/util.h"
+
+enum broker_lane {
+	BROKER_MAIN,  /* may take as long as a card, or a freeze */
+	BROKER_LOOK,  /* quick questions; the control thread waits for them */
+	BROKER_SPACE, /* one question, which may hang in a file system */
+	BROKER_LANES
+};
+
+enum broker_op {
+	BROKER_WRITABLE, /* n[0]: 0 base, 1 log; n[1]: writable? (card/blockdev.c) */
+	BROKER_BDI_CAN,	 /* n[0]: bdi_can_limit; n[1]: global_dirty_bytes (export/bdi.c) */
+	BROKER_BDI_OPEN, /* answered with BDI_LIMIT_FDS descriptors of the disk */
+	BROKER_RESIZE,	 /* n[0]: limit of the store in bytes (ram/store.c) */
+	BROKER_FILE,	 /* opens the file on the FUSE mount (export/fuse_loop.c) */
+	/* a loop device on it. n: read-ahead in KiB, most KiB, tags. n[3]: was it made? data: struct
+	 * loop_kept, and a descriptor. */
+	BROKER_ATTACH,
+	BROKER_DETACH,	   /* data: found of loop_kept. A descriptor if it fails. */
+	BROKER_IN_USE,	   /* result 1, 0 */
+	BROKER_QUIESCE,	   /* fs/quiesce_broker.c */
+	BROKER_FIND_MOUNT, /* n[0]: read-only; data: the mount point; result 1, 0 */
+	BROKER_HOLDER,	   /* data: name; result 1, 0 */
+	BROKER_FREE_BYTES, /* n[0]: free_space.h */
+	BROKER_KILL,	   /* ends the process of one pidfd, if it reads metadata (fs/reader.c) */
+	BROKER_JOINT,	   /* data: struct log_joint; result as log_joint_ask, data: why */
+	BROKER_PUBLISH,	   /* data: the status file; n[0] 1: the file pid instead */
+	BROKER_LISTEN,	   /* clients find the control socket from now on */
+	BROKER_RELEASE,	   /* removes the folder in /run and lets go of everything */
+	BROKER_CALLBACK,   /* from the broker during a call: see broker_ask_with */
+	BROKER_OPS
+};
+
+#define BROKER_N 8
+#define BROKER_FDS 4
+#define BROKER_DATA_BYTES 16384
+
+struct broker_message {
+	uint32_t op;
+	int32_t result; /* of an answer: 0, positive or -errno */
+	uint64_t n[BROKER_N];
+	uint32_t bytes; /* of data */
+	char data[BROKER_DATA_BYTES];
+};
+
+/* Both sides. fd: BROKER_FDS of them, or NULL; -1: none, in front of which there are no others. */
+int broker_send(int sock_fd, const struct broker_message *m, const int *fd) MUST_CHECK;
+/* 1 a message, 0 end of file, -errno. All of data behind `bytes` is zero for a text's sake: one byte. */
+int broker_receive(int sock_fd, struct broker_message *ret, int ret_fd[BROKER_FDS]) MUST_CHECK;
+
+/* From now on this process asks. lost: called once by the thread that finds the broker dead; may be
+ * NULL. The descriptors are owned by this module. */
+void broker_use(const int lane_fd[BROKER_LANES], void (*lost)(void));
+bool broker_on(void);
+/*
+ * Asks and waits. *m becomes the answer; returns its result. -EPIPE: there is no broker any more.
+ * fd: descriptors to pass, or NULL. ret_fd: for those of the answer, or NULL.
+ */
+int broker_ask(enum broker_lane lane, struct broker_message *m, const int *fd,
+	       int *ret_fd) MUST_CHECK;
+/* The same for a call in which the broker asks back: `back` answers in place. fd: one, or -1; it is
+ * closed afterwards. */
+int broker_ask_with(enum broker_lane lane, struct broker_message *m,
+		    void (*back)(void *ctx, struct broker_message *m, int fd),
+		    void *ctx) MUST_CHECK;
+/* For calls with numbers only. */
+int broker_call(enum broker_lane lane, enum broker_op op, uint64_t n0, uint64_t n1) MUST_CHECK;
+
+#endif

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Notes on the design
+ * - A process of its own, beside the supervisor: that one stays as small as it is, and a volume whose
+ *   supervisor was killed can still commit.
+ * - It is forked before the worker reads anything of a card. What it acts on are descriptors from then:
+ *   no message names a device, a path or a process. So a worker that was taken over can ask for the
+ *   same calls as before, on its own volume.
+ * - A worker that takes over gives its broker what the supervisor keeps. The folders are a deposit of the
+ *   first worker. The card is what a worker that was taken over may have exchanged, but it has no
+ *   descriptor of another one. The disk is compared with the label.
+ * - It opens nothing by a path that begins at the root, except for the question about another log.
+ * - One broker of a volume freezes at a time: a lock in the store, which ends with the process. A thaw
+ *   of the one before would end the freeze of the next one.
+ * - A worker that was taken over must not use up processors as root, or let the system see a storm of
+ *   freezes and disks. So calls cost time (allowance.h).
+ */
+#include "daemon/broker_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "base/allowance.h"
+#include "base/holder.h"
+#include "base/io.h"
+#include "base/msg.h"
+#include "base/sandbox.h"
+#include "base/thread.h"
+#include "card/blockdev.h"
+#include "daemon/confine.h"
+#include "daemon/harden.h"
+#include "export/bdi.h"
+#include "export/disk_serve.h"
+#include "fs/free_space.h"
+#include "fs/fsproc.h"
+#include "fs/quiesce_broker.h"
+#include "log/log.h"
+#include "ram/generation.h"
+#include "wire/rundir.h"
+
+#define STACK_BYTES (256 * KIB)
+#define SEAL_NS (12 * 1000000000ull) /* longer than the supervisor's dead-man timer */
+#define LOCK "lock"
+
+static struct {
+	struct broker_facts f;
+	int lane_fd[BROKER_LANES];
+	int lock_fd;
+	struct disk_serve disk; /* disk_lock */
+	_Atomic dev_t device;	/* of the disk; 0: there is none */
+	pthread_mutex_t disk_lock, run_lock;
+	bool released; /* run_lock, with the folders in /run */
+} own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER, .run_lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- the file system ---- */
+
+static dev_t device(void)
+{
+	return own.device;
+}
+
+static void note_device(void)
+{
+	own.device = own.disk.have_loop ? own.disk.loop.rdev : 0;
+}
+
+/* Held until this process ends. */
+static int take_lock(void)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return fcntl(own.lock_fd, F_SETLK, &all) < 0 ? -EBUSY : 0;
+}
+
+static void quiesce(struct broker_message *m)
+{
+	struct quiesce_target where = { .proc_dirfd = own.f.proc_dirfd,
+					.dev = device(),
+					.loop_fd = own.disk.loop.fd,
+					.fuse_dirfd = own.f.fuse_dirfd };
+
+	m->result = device() ? take_lock() : -ENODEV;
+	if (m->result == 0)
+		quiesce_serve(own.lane_fd[BROKER_MAIN], m, &where, SEAL_NS);
+	else
+		m->bytes = 0;
+}
+
+static void find_mount(struct broker_message *m)
+{
+	bool readonly = false;
+
+	m->data[0] = '\0';
+	m->result = device() ? quiesce_find_mount(own.f.proc_dirfd, device(), m->data, PATH_MAX,
+						  &readonly)
+			     : 0;
+	m->n[0] = readonly;
+	m->bytes = (uint32_t)strlen(m->data);
+}
+
+static void find_holder(struct broker_message *m)
+{
+	m->data[0] = '\0';
+	m->result = device() && holder_find(own.f.proc_dirfd, device(), m->data, 64);
+	m->bytes = (uint32_t)strlen(m->data);
+}
+
+/* ---- processes ---- */
+
+/* Is this a pidfd of a process that reads metadata? While it lives no other process has its number. */
+static bool reads_metadata(int pid_fd)
+{
+	char path[48], text[512], *at;
+	int pid;
+
+	snprintf(path, sizeof(path), "self/fdinfo/%d", pid_fd);
+	if (io_read_text(own.f.proc_dirfd, path, text, sizeof(text)) < 0 ||
+	    !(at = strstr(text, "Pid:")) || sscanf(at, "Pid:%d", &pid) != 1 || pid <= 0)
+		return false;
+	snprintf(path, sizeof(path), "%d/comm", pid);
+	return io_read_text(own.f.proc_dirfd, path, text, sizeof(text)) >= 0 &&
+	       !strcmp(text, "cowfs-meta");
+}
+
+static int end_session(int pid_fd)
+{
+	if (pid_fd < 0 || !reads_metadata(pid_fd))
+		return -EPERM;
+	return syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0) < 0 ? -errno : 0;
+}
+
+struct joint_answer {
+	int r;
+	char why[256];
+};
+
+/* Reads the logs of other cards, so it is a process that ends, without capabilities. */
+static __attribute__((noreturn)) void joint_main(const struct log_joint *j, int out_fd)
+{
+	struct joint_answer a = { .r = -ENOLINK };
+
+	if (fsproc_start(NULL, NULL, own.f.proc_dirfd, true) == 0 && sandbox_capabilities(0) == 0)
+		a.r = log_joint_ask(j, a.why, sizeof(a.why));
+	_exit(io_write_full(out_fd, &a, sizeof(a)) < 0);
+}
+
+static void ask_joint(struct broker_message *m)
+{
+	struct joint_answer a = { .r = -ENOLINK };
+	struct log_joint j;
+	int fds[2], status;
+	pid_t pid;
+
+	m->result = -ENOLINK;
+	if (m->bytes != sizeof(j) || pipe2(fds, O_CLOEXEC) < 0)
+		return;
+	memcpy(&j, m->data, sizeof(j));
+	pid = fork();
+	if (pid == 0) {
+		for (unsigned i = 0; i < BROKER_LANES; i++)
+			close(own.lane_fd[i]);
+		close(fds[0]);
+		joint_main(&j, fds[1]);
+	}
+	close(fds[1]);
+	if (pid > 0 && read(fds[0], &a, sizeof(a)) != sizeof(a))
+		a = (struct joint_answer){ .r = -ENOLINK };
+	close(fds[0]);
+	if (pid > 0)
+		waitpid(pid, &status, 0);
+	m->result = a.r;
+	a.why[sizeof(a.why) - 1] = '\0';
+	m->bytes = (uint32_t)snprintf(m->data, sizeof(m->data), "%s", a.why);
+}
+
+/* ---- /run ---- */
+
+static int publish(const struct broker_message *m)
+{
+	int r = -ESHUTDOWN;
+
+	pthread_mutex_lock(&own.run_lock);
+	if (!own.released) {
+		const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
+
+		r = rundir_publish(&d, m->n[0] ? RUNDIR_PID : RUNDIR_STATUS, m->data, m->bytes);
+	}
+	pthread_mutex_unlock(&own.run_lock);
+	return r;
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(steal_fd(fd));
+}
+
+static bool release_run(void)
+{
+	struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
+	bool first;
+
+	pthread_mutex_lock(&own.run_lock);
+	first = !own.released;
+	own.released = true;
+	pthread_mutex_unlock(&own.run_lock);
+	if (!first)
+		return false;
+	snprintf(d.name, sizeof(d.name), "%s", own.f.name);
+	unlinkat(d.fd, BROKER_SOCKET_NEW, 0);
+	rundir_release(&d);
+	return true;
+}
+
+/* Everything that keeps the card or the disk in use. */
+static int release(void)
+{
+	if (!release_run())
+		return -EALREADY;
+	close_fd(&own.f.card_fd[0]);
+	close_fd(&own.f.card_fd[1]);
+	close_fd(&own.f.store_fd);
+	close_fd(&own.f.side_fd);
+	pthread_mutex_lock(&own.disk_lock);
+	close_fd(&own.disk.mount_fd);
+	close_fd(&own.disk.file_fd);
+	if (own.disk.have_loop)
+		close_fd(&own.disk.loop.fd);
+	own.disk.have_loop = false;
+	note_device();
+	pthread_mutex_unlock(&own.disk_lock);
+	return 0;
+}
+
+/* ---- serving ---- */
+
+static int open_limit(int ret_fd[BROKER_FDS])
+{
+	struct bdi_limit b = BDI_LIMIT_CLOSED;
+	int r = device() ? bdi_limit_open(&b, device()) : -ENODEV;
+
+	if (r == 0) {
+		ret_fd[0] = b.max_bytes_fd;
+		ret_fd[1] = b.min_bytes_fd;
+		ret_fd[2] = b.strict_fd;
+		ret_fd[3] = b.max_ratio_fd;
+	}
+	return r;
+}
+
+/* Returns whether ret_fd is to be closed after the answer. */
+static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
+{
+	uint64_t n0 = m->n[0], n1 = m->n[1];
+
+	switch (m->op) {
+	case BROKER_WRITABLE:
+		m->result = n0 < 2 && own.f.card_fd[n0] >= 0
+				    ? blockdev_fd_set_writable(own.f.card_fd[n0], n1)
+				    : -EBADF;
+		break;
+	case BROKER_BDI_CAN:
+		m->n[0] = bdi_can_limit();
+		m->n[1] = global_dirty_bytes();
+		m->result = 0;
+		break;
+	case BROKER_BDI_OPEN:
+		m->result = open_limit(ret_fd);
+		return true;
+	case BROKER_RESIZE:
+		m->result = own.f.store_fd >= 0 ? ram_store_resize_mount(own.f.store_fd, n0)
+						: -EBADF;
+		break;
+	case BROKER_FILE:
+	case BROKER_ATTACH:
+	case BROKER_DETACH:
+	case BROKER_IN_USE:
+		pthread_mutex_lock(&own.disk_lock);
+		disk_serve(&own.disk, m, &ret_fd[0]);
+		note_device();
+		pthread_mutex_unlock(&own.disk_lock);
+		break;
+	case BROKER_QUIESCE:
+		quiesce(m);
+		break;
+	case BROKER_FIND_MOUNT:
+		find_mount(m);
+		return false;
+	case BROKER_HOLDER:
+		find_holder(m);
+		return false;
+	case BROKER_FREE_BYTES:
+		m->n[0] = device() ? free_space_now(own.f.proc_dirfd, device()) : UINT64_MAX;
+		m->result = 0;
+		break;
+	case BROKER_KILL:
+		m->result = end_session(fd[0]);
+		break;
+	case BROKER_JOINT:
+		ask_joint(m);
+		return false;
+	case BROKER_PUBLISH:
+		m->result = publish(m);
+		m->bytes = 0;
+		break;
+	case BROKER_LISTEN:
+		m->result = renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) <
+					    0
+				    ? -errno
+				    : 0;
+		break;
+	case BROKER_RELEASE:
+		m->result = release();
+		break;
+	default:
+		m->result = -EPROTO;
+		break;
+	}
+	return false;
+}
+
+/* On which lane does a call come? One that may wait must not make the quick ones wait. */
+static bool fits(enum broker_op op, enum broker_lane lane)
+{
+	bool look = op == BROKER_IN_USE || op == BROKER_FIND_MOUNT || op == BROKER_HOLDER ||
+		    op == BROKER_KILL || op == BROKER_PUBLISH;
+
+	return lane == (look ? BROKER_LOOK : op == BROKER_FREE_BYTES ? BROKER_SPACE : BROKER_MAIN);
+}
+
+/* What a call costs beside the processor time that it takes. */
+static uint64_t cost_ns(uint32_t op)
+{
+	switch (op) {
+	case BROKER_QUIESCE:
+	case BROKER_FILE:
+	case BROKER_ATTACH:
+	case BROKER_DETACH:
+		return 20000000;
+	case BROKER_JOINT: /* its process reads logs */
+		return 1000000000;
+	default:
+		return 1000000;
+	}
+}
+
+/* Makes the next call of this lane wait if there were many, or until the worker is gone. */
+static void limit(struct allowance *a, int sock_fd, uint64_t used_ns)
+{
+	struct pollfd p = { .fd = sock_fd };
+	uint64_t wait_ns = allowance_use(a, now_ns(), used_ns);
+
+	if (wait_ns)
+		(void)!poll(&p, 1, (int)min_u64(wait_ns / 1000000 + 1, INT_MAX));
+}
+
+static void serve(enum broker_lane lane)
+{
+	int sock_fd = own.lane_fd[lane], fd[BROKER_FDS], ret_fd[BROKER_FDS];
+	struct allowance allowance = { 0 };
+	struct broker_message m;
+
+	while (broker_receive(sock_fd, &m, fd) == 1) {
+		uint64_t used_ns = cost_ns(m.op), cpu_ns = cpu_now_ns();
+		bool mine = false;
+
+		for (unsigned i = 0; i < BROKER_FDS; i++)
+			ret_fd[i] = -1;
+		if (m.op < BROKER_OPS && m.op != BROKER_CALLBACK && fits(m.op, lane))
+			mine = act(&m, fd, ret_fd);
+		else
+			m.result = -EPROTO;
+		for (unsigned i = 0; i < BROKER_FDS; i++)
+			close_fd(&fd[i]);
+		/* the answer to a question that is not waited for any more: it has no answer */
+		if (m.op != BROKER_CALLBACK && broker_send(sock_fd, &m, ret_fd) < 0)
+			break;
+		for (unsigned i = 0; i < BROKER_FDS && mine; i++)
+			close_fd(&ret_fd[i]);
+		limit(&allowance, sock_fd, used_ns + 2 * (cpu_now_ns() - cpu_ns));
+	}
+}
+
+static void *lane_main(void *arg)
+{
+	serve((enum broker_lane)(uintptr_t)arg);
+	return NULL;
+}
+
+static void keep_only(const int *keep, unsigned n)
+{
+	for (int fd = 3; fd < 1024; fd++) {
+		bool kept = false;
+
+		for (unsigned i = 0; i < n; i++)
+			kept |= keep[i] == fd;
+		if (!kept)
+			close(fd);
+	}
+	close_range(1024, ~0u, 0);
+}
+
+static __attribute__((noreturn)) void broker_main(int null_fd)
+{
+	const struct broker_facts *f = &own.f;
+	const int keep[] = { f->proc_dirfd,
+			     f->fuse_dirfd,
+			     f->dev_dirfd,
+			     f->sys_dirfd,
+			     f->card_fd[0],
+			     f->card_fd[1],
+			     f->store_fd,
+			     f->side_fd,
+			     f->run_fd,
+			     f->run_parent_fd,
+			     own.disk.mount_fd,
+			     f->kmsg_fd,
+			     own.lock_fd,
+			     own.lane_fd[0],
+			     own.lane_fd[1],
+			     own.lane_fd[2],
+			     own.disk.have_loop ? own.disk.loop.fd : -1,
+			     own.disk.have_loop ? own.disk.loop.dev_dirfd : -1,
+			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1 };
+	pthread_t thread;
+	unsigned failed;
+
+	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
+		dup2(null_fd, fd);
+	keep_only(keep, ARRAY_SIZE(keep));
+	prctl(PR_SET_NAME, "cowfs-broker");
+	msg_to_kmsg(f->kmsg_fd);
+	f->prepare(f->ctx);
+	failed = harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_BROKER);
+	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
+		if (failed & bit)
+			msg(MSG_WARN, "broker: no %s", harden_name(bit));
+	for (uintptr_t lane = BROKER_MAIN + 1; lane < BROKER_LANES; lane++) {
+		if (thread_start(&thread, NULL, STACK_BYTES, lane_main, (void *)lane) < 0)
+			_exit(1);
+		pthread_detach(thread);
+	}
+	serve(BROKER_MAIN);
+	_exit(0);
+}
+
+int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
+{
+	_cleanup_close_ int lock_fd = -1, null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int pair[BROKER_LANES][2], supervisor = getppid(), r = 0;
+	pid_t pid = -1;
+
+	own.f = *f;
+	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
+	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
+	lock_fd = openat(f->side_fd, LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+			 0600);
+	if (lock_fd < 0)
+		return -errno;
+	if (f->loop_fd >= 0)
+		r = disk_serve_take(&own.disk, f->loop_fd, f->dev_dirfd, f->sys_dirfd);
+	note_device();
+	if (r < 0)
+		return r;
+	for (unsigned i = 0; i < BROKER_LANES; i++)
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair[i]) < 0)
+			return -errno;
+	pid = fork();
+	if (pid == 0) {
+		holder_ignore(supervisor);
+		for (unsigned i = 0; i < BROKER_LANES; i++)
+			own.lane_fd[i] = pair[i][0];
+		own.lock_fd = lock_fd;
+		broker_main(null_fd);
+	}
+	r = pid < 0 ? -errno : 0;
+	for (unsigned i = 0; i < BROKER_LANES; i++) {
+		close(pair[i][0]);
+		ret_lane_fd[i] = pair[i][1];
+	}
+	if (own.disk.have_loop) { /* this process has its own */
+		close(own.disk.loop.fd);
+		close(own.disk.loop.dev_dirfd);
+		close_fd(&own.disk.loop.queue_dirfd);
+	}
+	return r;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The broker of a worker (base/broker.h): its process. It is root, and does what the worker may not: set
+ * the card read-only and writable, attach and detach the disk, look the mount up and freeze it, write the
+ * files in /run. It ends with the worker.
+ */
+#ifndef COWFS_DAEMON_BROKER_SERVE_H
+#define COWFS_DAEMON_BROKER_SERVE_H
+
+#include "base/broker.h"
+
+/* What it acts on. The descriptors stay the caller's; -1: none. */
+struct broker_facts {
+	const char *name;  /* of the volume */
+	const char *label; /* of the disk */
+	int proc_dirfd, fuse_dirfd, dev_dirfd, sys_dirfd;
+	int card_fd[2]; /* base and log */
+	int store_fd;	/* of the RAM store; -1: it is not resized any more */
+	int side_fd;	/* the other one */
+	int run_fd, run_parent_fd;
+	int mount_fd; /* of transport_prepare */
+	/* instead of it: the disk that a worker before had, which may have been taken over */
+	int loop_fd;
+	int kmsg_fd;
+	void (*prepare)(void *ctx); /* hardens the process, as fsproc_start */
+	void *ctx;
+};
+
+#define BROKER_SOCKET_NEW ".control" /* until BROKER_LISTEN */
+
+/* Call it while the process has one thread. The caller's ends of the lanes. -ESTALE: loop_fd is another
+ * device. */
+int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES]) MUST_CHECK;
+
+#endif

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: MIT
+/*
+ * boxed.h: what code gets that has taken over a parser. Each attempt is made in a boxed child, which
+ * says what came of it; as root, the child would be allowed all of it without the box.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include <linux/fs.h>
+
+#include "base/boxed.h"
+#include "base/sandbox.h"
+
+struct attempt {
+	char name[32];
+	int64_t r;
+};
+
+struct trial {
+	int image, other;
+	pid_t parent;
+	unsigned heard, succeeded;
+	uint64_t bytes;
+};
+
+static void made(struct boxed *b, const char *name, long r)
+{
+	struct attempt a = { .r = r };
+
+	strncpy(a.name, name, sizeof(a.name) - 1);
+	boxed_say(b, &a, sizeof(a));
+}
+
+/* Arguments that do no harm where there is no box: then the error is another one, or none. */
+#define TRY(name, ...) made(b, name, syscall(__VA_ARGS__) == -1 && errno == EPERM ? -1 : 0)
+
+static int hostile(void *ctx, struct boxed *b)
+{
+	struct trial *t = ctx;
+	struct stat st;
+
+	TRY("open", SYS_openat, AT_FDCWD, "/etc/shadow", O_RDONLY);
+	TRY("open world-readable", SYS_openat, AT_FDCWD, "/etc/passwd", O_RDONLY);
+	TRY("stat", SYS_newfstatat, AT_FDCWD, "/etc/passwd", &st, 0);
+	TRY("socket", SYS_socket, AF_UNIX, SOCK_STREAM, 0);
+	TRY("kill parent", SYS_kill, t->parent, 0);
+	TRY("ptrace", SYS_ptrace, -1, t->parent, 0, 0);
+	TRY("memory of parent", SYS_process_vm_readv, t->parent, NULL, 0, NULL, 0, 0);
+	TRY("fork", SYS_clone, CLONE_SIGHAND, 0, 0, 0, 0);
+	TRY("execve", SYS_execve, "/nonexistent", NULL, NULL);
+	TRY("mount", SYS_mount, "none", "/nonexistent", "tmpfs", 0, NULL);
+	TRY("unshare", SYS_unshare, 0);
+	TRY("setuid", SYS_setuid, 0);
+	TRY("write image", SYS_pwrite64, t->image, "x", 1, 100);
+	TRY("write image at offset", SYS_write, t->image, "", 0);
+	TRY("truncate image", SYS_ftruncate, t->image, 5);
+	TRY("discard", SYS_ioctl, t->image, BLKDISCARD, NULL);
+	TRY("flags of image", SYS_fcntl, t->image, F_SETFL, O_APPEND);
+	TRY("duplicate", SYS_dup, t->image);
+	TRY("memfd", SYS_memfd_create, "x", 0);
+	TRY("io_uring", SYS_io_uring_setup, 1, NULL);
+	TRY("io_submit", SYS_io_setup, 1, NULL);
+	TRY("pidfd", SYS_pidfd_open, t->parent, 0);
+	TRY("descriptors", SYS_recvmsg, *(int *)b, NULL, 0);
+	TRY("map image", SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, t->image, 0);
+	made(b, "another descriptor", fstat(t->other, &st));
+	made(b, "standard error", fstat(2, &st));
+	made(b, "user", geteuid() == 0 ? 0 : -1);
+	return 0;
+}
+
+static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+{
+	const struct attempt *a = message;
+	struct trial *t = ctx;
+
+	(void)reply;
+	t->bytes += bytes;
+	if ((bytes != sizeof(*a) && bytes != BOXED_MESSAGE_BYTES) || reply_bytes)
+		return -EPROTO;
+	t->heard++;
+	if (a->r >= 0) {
+		fprintf(stderr, "%s: got through\n", a->name);
+		t->succeeded++;
+	}
+	return 0;
+}
+
+static int run(struct trial *t, int (*work)(void *ctx, struct boxed *b))
+{
+	const struct boxed_job job = {
+		.work = work, .hear = hear, .ctx = t, .fd = { t->image }, .fds = 1
+	};
+
+	return boxed_run(&job);
+}
+
+static struct trial setup(void)
+{
+	char path[] = "/tmp/boxed.XXXXXX";
+	struct trial t = { .image = mkstemp(path),
+			   .other = open("/dev/zero", O_RDONLY | O_CLOEXEC),
+			   .parent = getpid() };
+
+	assert_true(t.image > 2 && t.other > 2);
+	assert_int_equal(pwrite(t.image, "image", 5, 0), 5);
+	unlink(path);
+	return t;
+}
+
+static void teardown(struct trial *t)
+{
+	char text[5];
+
+	assert_int_equal(lseek(t->image, 0, SEEK_END), 5);
+	assert_int_equal(pread(t->image, text, 5, 0), 5);
+	assert_memory_equal(text, "image", 5);
+	close(t->image);
+	close(t->other);
+	/* no child is left */
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void test_hostile(void **state)
+{
+	struct trial t = setup();
+
+	(void)state;
+	if (SANDBOX_SANITIZED)
+		skip();
+	assert_int_equal(run(&t, hostile), 0);
+	assert_int_equal(t.heard, 27);
+	assert_int_equal(t.succeeded, 0);
+	teardown(&t);
+}
+
+static int reads(void *ctx, struct boxed *b)
+{
+	struct trial *t = ctx;
+	char text[5];
+
+	made(b, "image", pread(t->image, text, 5, 0) == 5 && !memcmp(text, "image", 5) ? -1 : 0);
+	return -EUCLEAN;
+}
+
+/* What it is for works, and its result arrives. */
+static void test_result(void **state)
+{
+	struct trial t = setup();
+
+	(void)state;
+	assert_int_equal(run(&t, reads), -EUCLEAN);
+	assert_int_equal(t.heard, 1);
+	assert_int_equal(t.succeeded, 0);
+	teardown(&t);
+}
+
+static int crashes(void *ctx, struct boxed *b)
+{
+	(void)ctx, (void)b;
+	signal(SIGSEGV, SIG_DFL);
+	__builtin_trap();
+}
+
+static int leaves(void *ctx, struct boxed *b)
+{
+	(void)ctx, (void)b;
+	_exit(0);
+}
+
+static int lies(void *ctx, struct boxed *b)
+{
+	(void)ctx;
+	boxed_say(b, "garbage", 7);
+	return 0;
+}
+
+/* The socket is not this library's alone: the head of a message is garbage as well. */
+static int lies_in_head(void *ctx, struct boxed *b)
+{
+	uint8_t noise[4096];
+
+	(void)ctx;
+	memset(noise, 0xff, sizeof(noise));
+	for (;;)
+		(void)!write(*(int *)b, noise, sizeof(noise));
+	return 0;
+}
+
+static int positive(void *ctx, struct boxed *b)
+{
+	(void)ctx, (void)b;
+	return 1;
+}
+
+static int talks(void *ctx, struct boxed *b)
+{
+	static uint8_t huge[BOXED_MESSAGE_BYTES];
+
+	(void)ctx;
+	memset(huge, 0xff, sizeof(huge));
+	for (;;)
+		boxed_say(b, huge, sizeof(huge));
+	return 0;
+}
+
+static int eats(void *ctx, struct boxed *b)
+{
+	(void)ctx;
+	for (uint64_t all = 0; all < 16 * GIB; all += 16 * MIB) {
+		void *p = mmap(NULL, 16 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			       -1, 0);
+
+		if (p == MAP_FAILED)
+			return -ENOMEM;
+	}
+	made(b, "memory", 0);
+	return 0;
+}
+
+static int sleeps(void *ctx, struct boxed *b)
+{
+	uint8_t room;
+
+	(void)ctx;
+	for (;;)
+		(void)!read(*(int *)b, &room, 1);
+	return 0;
+}
+
+static int spins(void *ctx, struct boxed *b)
+{
+	(void)ctx, (void)b;
+	for (;;)
+		__asm__ volatile("");
+	return 0;
+}
+
+static void test_ends(void **state)
+{
+	static const struct {
+		int (*work)(void *ctx, struct boxed *b);
+		int r;
+		const char *text;
+		bool unsanitized;
+	} cases[] = {
+		{ crashes, -EOWNERDEAD, "made its reader crash (signal ", false },
+		{ leaves, -EOWNERDEAD, "made its reader exit", false },
+		{ lies, -EOWNERDEAD, "made its reader send an invalid answer", false },
+		{ lies_in_head, -EOWNERDEAD, "made its reader send an invalid answer", false },
+		{ positive, -EOWNERDEAD, "made its reader send an invalid answer", false },
+		{ talks, -EOWNERDEAD, "made its reader send an invalid answer", true },
+		{ eats, -ENOMEM, "Cannot allocate memory", true },
+		{ sleeps, -EOWNERDEAD, "made its reader take longer than 1 s", false },
+		{ spins, -EOWNERDEAD, "made its reader take longer than 1 s", false },
+	};
+	unsigned patience = boxed_patience_s;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct trial t = setup();
+		int r;
+
+		if (cases[i].unsanitized && SANDBOX_SANITIZED)
+			continue;
+		boxed_patience_s = cases[i].work == sleeps || cases[i].work == spins ? 1 : 600;
+		r = run(&t, cases[i].work);
+		assert_int_equal(r, cases[i].r);
+		if (!strstr(boxed_error(r), cases[i].text))
+			fail_msg("%s, not %s", boxed_error(r), cases[i].text);
+		assert_true(t.bytes <= GIB);
+		teardown(&t);
+	}
+	boxed_patience_s = patience;
+}
+
+static int asks(void *ctx, struct boxed *b)
+{
+	uint32_t sum = 0;
+
+	(void)ctx;
+	for (uint32_t i = 0; i < 1000; i++) {
+		uint32_t n[2] = { i, 0 };
+
+		boxed_say(b, &i, sizeof(i));
+		boxed_ask(b, &i, sizeof(i), n, sizeof(n));
+		sum += n[1];
+	}
+	return sum == 2 * 999 * 1000 / 2 ? 0 : -EIO;
+}
+
+static int answers(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+{
+	(void)bytes;
+	++*(unsigned *)ctx;
+	if (reply_bytes)
+		((uint32_t *)reply)[1] = 2 * *(const uint32_t *)message;
+	return 0;
+}
+
+static void test_questions(void **state)
+{
+	unsigned n = 0;
+	const struct boxed_job job = { .work = asks, .hear = answers, .ctx = &n };
+
+	(void)state;
+	assert_int_equal(boxed_run(&job), 0);
+	assert_int_equal(n, 2000);
+}
+
+/* Whoever waits for the child is killed: the child, which is in a loop, ends as well. */
+static void test_parent_dies(void **state)
+{
+	int pair[2];
+	struct boxed_job job = { .work = spins, .hear = answers, .fds = 1 };
+	struct pollfd p;
+	char byte = 0;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe(pair), 0);
+	job.fd[0] = pair[1];
+	pid = fork();
+	if (pid == 0) {
+		close(pair[0]);
+		_exit(boxed_run(&job) != 0);
+	}
+	close(pair[1]);
+	usleep(300000);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	p = (struct pollfd){ .fd = pair[0], .events = POLLIN };
+	assert_int_equal(poll(&p, 1, 10000), 1);
+	assert_int_equal(read(pair[0], &byte, 1), 0);
+	close(pair[0]);
+}
+
+/* ---- a child that stays ---- */
+
+struct stayer {
+	int image, sock; /* of the child */
+};
+
+static int sees(void *ctx, struct boxed *b)
+{
+	(void)ctx;
+	boxed_say(b, "seen", 4);
+	return 0;
+}
+
+static int fails(void *ctx, struct boxed *b)
+{
+	(void)ctx, (void)b;
+	return -EUCLEAN;
+}
+
+static int hears_seen(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+{
+	(void)ctx, (void)reply;
+	return bytes == 4 && !reply_bytes && !memcmp(message, "seen", 4) ? 0 : -EPROTO;
+}
+
+#define REFUSED(...) (syscall(__VA_ARGS__) == -1 && errno == EPERM)
+
+/* For each byte: what is refused, a bit each. */
+static void serves(void *ctx)
+{
+	struct stayer *s = ctx;
+	const struct iovec one = { .iov_base = (char[]){ "x" }, .iov_len = 1 };
+	char byte;
+
+	while (read(s->sock, &byte, 1) == 1) {
+		byte = (char)(REFUSED(SYS_writev, s->image, &one, 1) << 0 |
+			      REFUSED(SYS_write, s->sock, "x", 1) << 1 |
+			      REFUSED(SYS_openat, AT_FDCWD, "/etc/passwd", O_RDONLY) << 2 |
+			      REFUSED(SYS_kill, 1, 0) << 3 | (geteuid() != 0) << 4 |
+			      (getsid(0) == getpid() || errno == EPERM) << 5);
+		(void)!writev(s->sock, &(struct iovec){ &byte, 1 }, 1);
+	}
+}
+
+static int leave_behind(int (*work)(void *ctx, struct boxed *b), int *ret_sock)
+{
+	char path[] = "/tmp/boxed.XXXXXX";
+	struct stayer s = { .image = mkstemp(path) };
+	struct boxed_job job = {
+		.work = work, .hear = hears_seen, .ctx = &s, .stay = serves, .fds = 2
+	};
+	int pair[2], r;
+
+	unlink(path);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	s.sock = job.stay_fd = job.fd[0] = pair[1];
+	job.fd[1] = s.image;
+	r = boxed_run(&job);
+	close(pair[1]);
+	close(s.image);
+	*ret_sock = pair[0];
+	return r;
+}
+
+static char ask_byte(int sock)
+{
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	char byte = 0;
+
+	return send(sock, "?", 1, MSG_NOSIGNAL) == 1 && poll(&p, 1, 10000) == 1 &&
+			       read(sock, &byte, 1) == 1
+		       ? byte
+		       : -1;
+}
+
+/* It serves when boxed_run has returned, with no more rights than before, and ends by itself. */
+static void test_stays(void **state)
+{
+	int sock;
+
+	(void)state;
+	if (SANDBOX_SANITIZED)
+		skip();
+	assert_int_equal(leave_behind(sees, &sock), 0);
+	assert_int_equal(ask_byte(sock), geteuid() == 0 ? 0x3f : 0x2f);
+	assert_int_equal(ask_byte(sock), geteuid() == 0 ? 0x3f : 0x2f);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
+	close(sock);
+	assert_true(waitpid(-1, NULL, 0) > 0);
+}
+
+/* Not after a failure. */
+static void test_stays_not(void **state)
+{
+	int sock;
+
+	(void)state;
+	assert_int_equal(leave_behind(fails, &sock), -EUCLEAN);
+	assert_int_equal(ask_byte(sock), -1);
+	close(sock);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+/* It outlives the process that called boxed_run. */
+static void test_stays_alone(void **state)
+{
+	int pass[2], sock, r;
+	char text[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
+	struct iovec iov = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &iov,
+			    .msg_iovlen = 1,
+			    .msg_control = text,
+			    .msg_controllen = sizeof(text) };
+	pid_t pid;
+
+	(void)state;
+	if (SANDBOX_SANITIZED)
+		skip();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pass), 0);
+	pid = fork();
+	if (pid == 0) {
+		r = leave_behind(sees, &sock);
+		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+						       .cmsg_type = SCM_RIGHTS,
+						       .cmsg_len = CMSG_LEN(sizeof(int)) };
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &sock, sizeof(int));
+		_exit(r != 0 || sendmsg(pass[1], &m, 0) != 1);
+	}
+	assert_int_equal(waitpid(pid, &r, 0), pid);
+	assert_int_equal(r, 0);
+	assert_int_equal(recvmsg(pass[0], &m, 0), 1);
+	memcpy(&sock, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
+	assert_int_not_equal(ask_byte(sock), -1);
+	close(sock);
+	close(pass[0]);
+	close(pass[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hostile),	    cmocka_unit_test(test_result),
+		cmocka_unit_test(test_ends),	    cmocka_unit_test(test_questions),
+		cmocka_unit_test(test_parent_dies), cmocka_unit_test(test_stays),
+		cmocka_unit_test(test_stays_not),   cmocka_unit_test(test_stays_alone),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
