@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Makes targets one after another and prints how long each took: check.sh MAKE TARGET... [-- TARGET...]
-# Those behind -- run beside the others once the first target is made; their output follows at the end.
-# Stops at the first failure; under make -k it goes on. Ends with 1 if a target failed, or if COWFS_CHECK_SECONDS (4800) are over:
-# then it ends what runs and names the targets that are left.
+# Makes targets one after another: check.sh MAKE TARGET... [-- TARGET...]
+# Those behind -- run beside the others once the first target is made; their output follows at the end. The others need the first
+# one: nothing else runs if it fails. After any other failure it goes on. The last thing that it prints is one table: each target,
+# its result, its time, and the command that runs it again. Ends with 1 if a target failed, or if COWFS_CHECK_SECONDS (4800) are
+# over: then it ends what runs, and the table names what did not run.
 #
 # It always ends, and whoever reads its output sees the end: a target writes to a file, so that nobody but this script holds the
 # output. A target must leave nothing behind. A process of it that is still there (they know each other by COWFS_CHECK_TARGET in the
@@ -17,21 +18,34 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 	shift
 done
 [ $# = 0 ] || shift
-go_on='' failed='' times='' beside='' current='' start=$SECONDS
+beside='' current='' start=$SECONDS bad=0
 until=${COWFS_CHECK_UNTIL:-$(($(date +%s) + ${COWFS_CHECK_SECONDS:-4800}))}
 export COWFS_CHECK_UNTIL="$until" # those beside end with the others
-# the first word holds the flags of one letter, if there are any
-flags=${MAKEFLAGS-}
-case ${flags%% *} in
--* | *=*) ;;
-*k*) go_on=1 ;;
-esac
-case " $flags " in
+case " ${MAKEFLAGS-} " in
 *" -j"* | *" --jobserver"*) jobs=() ;;
 *) jobs=("-j$(nproc)") ;;
 esac
 dir=$(mktemp -d) || exit
 trap 'rm -rf "$dir"' EXIT
+# rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
+table=${COWFS_CHECK_TABLE:-$dir/table}
+
+# The row of target $1 that began at second $2: result $3.
+row() {
+	[ "$3" = ok ] || bad=1
+	printf '%s %s %s\n' "$((SECONDS - $2))" "$1" "$3" >>"$table"
+}
+
+print_table() {
+	[ -z "${COWFS_CHECK_TABLE-}" ] || return 0
+	echo
+	printf '%7s  %-22s %-14s %s\n' time part result again
+	sort -n "$table" | while read -r seconds part result; do
+		[ "$result" = ok ] && again='' || again="make $part"
+		printf '%5d s  %-22s %-14s %s\n' "$seconds" "$part" "$result" "$again"
+	done
+	printf '%5d s  in all%s\n' $((SECONDS - start)) "$([ $bad = 0 ] || echo ': FAILED')"
+}
 
 # the processes that target $1 has left, a line each
 left_by() {
@@ -84,7 +98,7 @@ tidy() {
 end_beside() {
 	[ -n "$beside" ] || return 0
 	[ -z "${1-}" ] || kill -s "$1" -- "-$beside" 2>/dev/null
-	wait "$beside" || failed="$failed (beside)"
+	wait "$beside" || bad=1
 	cat "$dir/beside"
 	beside=''
 }
@@ -92,16 +106,22 @@ end_beside() {
 end_all() {
 	[ -z "$current" ] || kill -s TERM "$current" 2>/dev/null
 	end_beside TERM
-	[ -z "$current" ] || { wait_until 20 ended "$current" && tidy "$target"; }
+	[ -z "$current" ] || { wait_until 20 ended "$current" && tidy "$target"; row "$target" "$from" interrupted; }
+	print_table
 	exit 1
 }
 trap end_all HUP INT TERM
 
+# What is left when the time is over or the first target failed.
+skip() {
+	row "$1" $SECONDS 'not run'
+}
+
 for target in "${targets[@]}"; do
 	from=$SECONDS
 	left=$((until - $(date +%s)))
-	if [ $left -le 0 ]; then
-		failed="$failed $target (no time left)"
+	if [ $left -le 0 ] || { [ "$target" != "${targets[0]}" ] && [ ! -e "$dir/begun" ]; }; then
+		skip "$target"
 		continue
 	fi
 	: >"$dir/output"
@@ -113,29 +133,28 @@ for target in "${targets[@]}"; do
 	shown=$!
 	wait $current
 	case $? in
-	0) ;;
-	124 | 137) failed="$failed $target (out of time)" ;;
-	*) failed="$failed $target" ;;
+	0) result=ok ;;
+	124 | 137) result='out of time' ;;
+	*) result=FAILED ;;
 	esac
 	current=''
 	wait $shown
-	tidy "$target" || failed="$failed $target (not tidy)"
-	times="$times$(printf '%6d s  %s' $((SECONDS - from)) "$target")
-"
-	[ -z "$failed" ] || [ -n "$go_on" ] || break
+	tidy "$target" || result="${result/ok/FAILED}, not tidy"
+	row "$target" $from "$result"
+	# beside others, no target needs the first one
+	[ "$target" = "${targets[0]}" ] || continue
+	[ "$result" = ok ] || [ -n "${COWFS_CHECK_TABLE-}" ] || continue
+	: >"$dir/begun"
 	if [ $# -gt 0 ]; then
 		echo "check: beside the following: $*"
-		setsid nice "$0" "$make" "$@" >"$dir/beside" 2>&1 </dev/null &
+		COWFS_CHECK_TABLE=$table setsid nice "$0" "$make" "$@" >"$dir/beside" 2>&1 </dev/null &
 		beside=$!
 		shift $#
 	fi
 done
-if [ -z "$failed" ] || [ -n "$go_on" ]; then
-	end_beside
-else
-	end_beside TERM
-fi
-echo "check: where the time went"
-printf '%s' "$times" | sort -n
-printf '%6d s  in all\n' $((SECONDS - start))
-[ -z "$failed" ] || { echo "check: FAILED:$failed" >&2; exit 1; }
+for target; do # those that were to run beside it
+	skip "$target"
+done
+end_beside
+print_table
+[ $bad = 0 ] || exit 1

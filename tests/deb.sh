@@ -115,15 +115,15 @@ printf '[root]\nenabled = no\n' >"$conf"
 : >"$ROOT/etc/cowfs/leaving"
 refused "'cowctl disable' is not finished" dpkg -r cowfs
 rm "$ROOT/etc/cowfs/leaving"
-mkdir -p "$ROOT/run/cowfs"
-echo on >"$ROOT/run/cowfs/root.state"
-refused "the root is protected" dpkg -r cowfs
+# every program inside has a /run of its own
+# shellcheck disable=SC2016 # for the inner shell
+protected=(sh -c 'mkdir -p /run/cowfs && echo on >/run/cowfs/root.state && "$@"' sh)
+refused "the root is protected" "${protected[@]}" dpkg -r cowfs
 
 step "upgraded while the root is protected"
 printf '[root]\nenabled = yes\n' >"$conf"
-must dpkg -i /srv/deb/next.deb
-refused "the root is protected" dpkg -r cowfs
-rm -r "$ROOT/run/cowfs"
+must "${protected[@]}" dpkg -i /srv/deb/next.deb
+refused "the root is protected" "${protected[@]}" dpkg -r cowfs
 
 step "removed and purged: nothing is left"
 printf '[root]\nenabled = no\n' >"$conf"

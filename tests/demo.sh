@@ -389,8 +389,7 @@ step "Protect it" \
 	"The partition becomes read-only; the system uses a loop device whose writes go to RAM." \
 	"(The daemon runs with a shim that can cut the power of this card; it sleeps until step 8.)"
 card_counters_zero
-attach LD_PRELOAD="$BUILD/tests/powercut.so" COWFS_CUT_FILE="$DEMO/arm" COWFS_CUT_SEED="$SEED" \
-	COWFS_CUT_LOG="$DEMO/cut.log"
+attach LD_PRELOAD="$BUILD/tests/powercut.so" COWFS_CUT_FILE="$DEMO/arm" COWFS_CUT_SEED="$SEED"
 echo 1 2>/dev/null >"$PART" && fail "the partition can be written"
 say "writing to $PART: refused"
 
@@ -429,11 +428,11 @@ step "Commit, and cut the power in the middle" \
 cowctl commit "$NAME" --dry-run --json >"$DEMO/dry.json" || fail "cowctl commit --dry-run"
 choose_cut "$DEMO/dry.json"
 say "the power goes $CUT_WORDS (DEMO_SEED=$SEED)"
-echo "$CUT" >"$DEMO/arm.new"
-mv "$DEMO/arm.new" "$DEMO/arm"
+printf '%s' "$CUT" | dd of="$DEMO/arm" conv=notrunc status=none
 STATUS=0
 show cowctl commit "$NAME" || STATUS=$?
 [ "$STATUS" != 0 ] || fail "the commit returned: the power did not go"
+tail -c +65 "$DEMO/arm" | tr -d '\0' >"$DEMO/cut.log"
 [ -s "$DEMO/cut.log" ] || fail "the commit failed by itself, not by the power cut"
 wait_daemon_gone || fail "the daemon lives on"
 sed 's/^/   /' "$DEMO/cut.log"

@@ -50,7 +50,7 @@ failed_names() {
 	sed -nE 's/^not ok [0-9]+ (.*)$/\1/p' "$1" | sed -E 's/ in [0-9]+ms$//; s/ # timeout after.*$//; s/[][()*+?.^$|{}\\]/\\&/g' | paste -sd '|'
 }
 
-bad=0 again=0
+bad=0 again=0 left=()
 for f in "$dir"/*.failed; do
 	[ -e "$f" ] || continue
 	name=$(basename "$f" .failed) out=$dir/$(basename "$f" .failed).out
@@ -63,6 +63,7 @@ for f in "$dir"/*.failed; do
 	[ "${planned:-0}" = "$(grep -cE '^(not )?ok' "$out")" ] || names=''
 	if [ $again -gt "${COWFS_BATS_AGAIN:-8}" ]; then
 		bad=$((bad + 1))
+		left+=("$(cat "$f")")
 		continue
 	fi
 	echo "---- $name: once more, alone ----"
@@ -71,10 +72,12 @@ for f in "$dir"/*.failed; do
 	else
 		cat "$out.2"
 		bad=$((bad + 1))
+		left+=("$(cat "$f")")
 	fi
 done
 cat "$dir"/*.out | sed -nE 's/^ok [0-9]+ (.*) in ([0-9]+)ms$/\2 \1/p' | sort -rn | head -12 |
 	awk '{ ms = $1; sub(/^[0-9]+ /, ""); printf "%6.1f s  %s\n", ms / 1000, $0 }'
 echo "bats: $(cat "$dir"/*.out | grep -c '^ok') passed, $(cat "$dir"/*.out | grep -c '^not ok') failed in the first run," \
 	"$(cat "$dir"/*.out | grep -c '^ok.*# skip') skipped; $bad files failed"
+[ $bad = 0 ] || echo "bats: again: make check-bats BATS=\"${left[*]}\""
 [ $bad = 0 ] && [ "$(find "$dir" -name '*.out' | wc -l)" = $# ]

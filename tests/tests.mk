@@ -4,11 +4,11 @@
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c nopages.c)
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c nopages.c hostile.c)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
-FUZZ_SRC := $(filter-out tests/fuzz/main.c tests/fuzz/image.c,$(sort $(wildcard tests/fuzz/*.c)))
+FUZZ_SRC := $(filter-out $(addprefix tests/fuzz/,main.c image.c disk.c),$(sort $(wildcard tests/fuzz/*.c)))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz_%)
 # the same with libFuzzer's main: see fuzz
 LIBFUZZER := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
@@ -22,7 +22,7 @@ OBJECTS  += $(TEST_OBJ)
 TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
-.PHONY: demo ready check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all \
+.PHONY: demo ready check check-cross check-unit crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-blocklayer check-bench-commit lint lint-objects format
@@ -35,8 +35,13 @@ $(UNIT_BIN): LIBS := -lcmocka -lm
 $(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o
 $(FUZZ_BIN): $(B)/tests/fuzz_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/main.o
 $(LIBFUZZER): $(B)/tests/libfuzzer_%: $(B)/obj/tests/fuzz/%.o
-$(LIBFUZZER): LIBS := -fsanitize=fuzzer
-$(FUZZ_BIN) $(LIBFUZZER): $(B)/obj/tests/fuzz/image.o
+$(LIBFUZZER): LIBS := $(or $(LIB_FUZZING_ENGINE),-fsanitize=fuzzer)
+$(FUZZ_BIN) $(LIBFUZZER): $(addprefix $(B)/obj/tests/fuzz/,image.o disk.o)
+# file systems that targets change, beside the programs
+$(FUZZ_BIN) $(LIBFUZZER): | $(B)/tests/images
+$(B)/tests/images: tests/fuzz/images.sh
+	$(call say,IMAGES,$@)
+	$(Q)$< $@
 $(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o)
 $(B)/tests/recorder: $(B)/obj/tests/bench/commit/recorder.o
 $(B)/tests/replay: $(REPLAY_SRC:%.c=$(B)/obj/%.o)
@@ -116,7 +121,7 @@ golden: $(B)/tests/mkgolden
 	$(Q)$< tests/golden && git -C tests/golden --no-pager diff --stat .
 
 # Mutations for each target: what fits into half a minute.
-FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000
+FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
 
 check-fuzz-san:
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
@@ -154,15 +159,29 @@ fuzz:
 	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-run
 fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
 	@mkdir -p $(B)/$(TARGET)
-	$(Q)$< -max_total_time=$(or $(SECONDS),60) -timeout=20 -max_len=4096 -print_final_stats=1 \
+	$(Q)$< $(addprefix -dict=,$(wildcard tests/fuzz/$(TARGET).dict)) -max_total_time=$(or $(SECONDS),60) -timeout=20 -max_len=4096 -print_final_stats=1 \
 		-artifact_prefix=$(B)/$(TARGET)- $(B)/$(TARGET) tests/fuzz/corpus/$(TARGET)
 
 # Every target until it has had MINUTES of CPU time, twice that for ring and extfs; goes on where it was stopped, and prints a
 # table of figures (tests/fuzz/all.py).
-fuzz-all:
+fuzz-all: check-oss-fuzz
 	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-all-run
-fuzz-all-run: $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
+fuzz-programs: $(LIBFUZZER)
+fuzz-all-run: fuzz-programs
 	$(Q)nice -n 19 tests/fuzz/all.py $(B) tests/fuzz/corpus $(B)/all $(or $(MINUTES),30)
+
+# The project for OSS-Fuzz, without its container: every target runs from OUT alone.
+OSS_FUZZ := build-oss-fuzz
+OSS_CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,fuzzer-no-link
+check-oss-fuzz:
+	$(Q)rm -rf $(OSS_FUZZ)/out && mkdir -p $(OSS_FUZZ)/out $(OSS_FUZZ)/src && ln -sfn $(CURDIR) $(OSS_FUZZ)/src/cowfs
+	$(Q)env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL SRC=$(CURDIR)/$(OSS_FUZZ)/src WORK=$(CURDIR)/$(OSS_FUZZ) \
+		OUT=$(CURDIR)/$(OSS_FUZZ)/out CC=clang CFLAGS="$(OSS_CFLAGS)" LIB_FUZZING_ENGINE=-fsanitize=fuzzer \
+		nice tests/fuzz/oss-fuzz/build.sh
+	$(Q)cd $(OSS_FUZZ)/out && for t in $(FUZZ_SRC:tests/fuzz/%.c=%); do \
+		mkdir $$t.corpus && python3 -m zipfile -e $${t}_seed_corpus.zip $$t.corpus && \
+		env -i ./$$t -dict=$$t.dict -runs=0 $$t.corpus >$$t.log 2>&1 || { cat $$t.log; exit 1; }; \
+		echo "  ok    $$t of OSS-Fuzz"; done
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
@@ -224,7 +243,8 @@ check-tsan:
 
 # Virtual machines. The short form is one life of each kind of guest; the guests are kept in build/vm.
 check-vm-short: all
-	@echo "check-vm-short: boot, commit, reboot, verify in virtual machines (as root)"
+	@echo "check-vm-short: boot, commit, reboot, verify in virtual machines; the small image is made (as root)"
+	$(Q)$(MAKE) --no-print-directory image IMAGE=busybox
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix --short $(CASES)
 
 check-vm: all
@@ -328,6 +348,7 @@ lint:
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
 	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
 	$(Q)tests/includes.py
+	$(Q)tests/paths.py
 	$(Q)tests/crash/mutants.sh --apply
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi

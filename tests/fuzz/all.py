@@ -42,7 +42,9 @@ def findings(target="*"):
 def run_slice(target, seconds):
     os.makedirs(f"{out}/{target}", exist_ok=True)
     with open(f"{out}/{target}.log", "w", encoding="ascii") as log:
-        p = subprocess.Popen([prefix + target, f"-max_total_time={seconds}", "-timeout=20", "-max_len=4096",
+        words = f"{corpus}/../{target}.dict"
+        p = subprocess.Popen([prefix + target, *([f"-dict={words}"] if os.path.exists(words) else []),
+                              f"-max_total_time={seconds}", "-timeout=20", "-max_len=4096",
                               "-use_value_profile=1", "-print_final_stats=1", f"-artifact_prefix={out}/{target}-", f"{out}/{target}",
                               f"{corpus}/{target}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     usage = os.wait4(p.pid, 0)[2]

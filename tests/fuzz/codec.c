@@ -56,6 +56,8 @@ static void try_record(void)
 	memcpy(out + OFF_CRC, blk + OFF_CRC, 4);
 	FUZZ_PROMISE(!memcmp(blk, out, sizeof(blk)));
 	FUZZ_PROMISE(r.wear.bytes <= RECORD_WEAR_ROOM);
+	FUZZ_PROMISE(r.copy_bytes <= RECORD_COPY_MAX &&
+		     r.copy_bytes + r.wear.bytes <= RECORD_WEAR_ROOM);
 	FUZZ_PROMISE(strlen(r.identity) < sizeof(r.identity));
 	FUZZ_PROMISE(r.seq && r.prev.seq < r.seq && r.tail_seq && r.tail_seq <= r.seq);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Whole file systems: small ext2/3/4 images of mke2fs, made at the first call and changed by the
- * edits of an input. Input: image u8, flags u8, then edits. All code in cowfs that parses such an
+ * Whole file systems: small ext2/3/4 images of mke2fs, changed by the edits of an input.
+ * Input: image u8, flags u8, then edits. All code in cowfs that parses such an
  * image then reads it: probe, fingerprint, the map of all blocks, and the walk of cowctl top.
  * Checksums detect simple damage; FLAG_SEAL makes them right again.
  *
@@ -17,31 +17,15 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
-#include "base/io.h"
-#include "fs/fsinfo.h"
+#include "disk.h"
 #include "fs/owners.h"
-#include "fuzz.h"
 
 enum { FLAG_SEAL = 1, FLAG_OWNERS = 2, FLAG_RUNS = 4 };
 enum { PLACE_SUPER, PLACE_DESC, PLACE_INODE, PLACE_META };
-enum { MAX_INODES = 64, MAX_META = 2048, JOURNAL_INO = 8 };
-
-static const struct kind {
-	const char *options, *size;
-} kinds[] = {
-	{ "-t ext4 -b 1024 -g 1024 -G 2 -J size=1 -N 128", "3M" },
-	{ "-t ext4 -b 4096 -O ^has_journal -N 128", "2M" },
-	{ "-t ext2 -b 1024 -g 256 -N 128", "1M" },
-	{ "-t ext3 -b 1024 -J size=1 -I 128 -N 128", "2560k" },
-	{ "-t ext4 -b 1024 -O ^metadata_csum,uninit_bg,^64bit,^has_journal -g 512 -N 128", "2M" },
-	{ "-t ext4 -b 1024 -O meta_bg,^resize_inode,^has_journal -g 256 -N 128", "1M" },
-	{ "-t ext4 -b 1024 -O bigalloc,^has_journal -C 4096 -N 128", "2M" },
-	{ "-t ext4 -b 2048 -J size=2 -O ^flex_bg,sparse_super2 -N 128", "6M" },
-};
+enum { MAX_INODES = 64, MAX_META = 2048, JOURNAL_INO = 8, IMAGES = 8 };
 
 static struct image {
-	uint8_t *was;
-	size_t bytes;
+	struct disk d;
 	uint32_t block_bytes, inode_bytes, desc_bytes, groups, per_group_bytes;
 	uint64_t descs_off;
 	struct {
@@ -51,18 +35,12 @@ static struct image {
 	unsigned n_inodes;
 	uint32_t meta[MAX_META]; /* blocks that are not zero */
 	unsigned n_meta;
-} images[ARRAY_SIZE(kinds)];
+} images[IMAGES];
 
 static uint8_t *now; /* a mapping of memory_fd */
 static int memory_fd;
 
 /* ---- the images ---- */
-
-static const char make_tree[] =
-	"mkdir -p t/folder/deep/er t/many && echo x >t/one && ln t/one t/two && ln -s $(printf %0100d 1) t/link && "
-	"for i in $(seq 0 2 20); do printf x | dd of=t/folder/holes bs=4k seek=$i conv=notrunc status=none; done && "
-	"for i in $(seq 60); do : >t/many/a-name-that-is-long-enough-$i; done && printf x >t/folder/deep/er/file && "
-	"printf x | dd of=t/folder/far bs=1k seek=70000 status=none";
 
 static void note_inodes(struct image *im, const char *path)
 {
@@ -93,47 +71,30 @@ static void note_inodes(struct image *im, const char *path)
 	ext2fs_free(fs);
 }
 
-static void image_make(struct image *im, const struct kind *k)
+static void image_load(struct image *im, unsigned nr)
 {
-	char dir[] = "/tmp/cowfs-fuzz-XXXXXX", cmd[2048], path[64];
-	struct stat st;
-	int fd;
+	char name[16], path[32];
+	_cleanup_close_ int fd = -1;
 
-	if (!mkdtemp(dir))
-		abort();
-	snprintf(
-		cmd, sizeof(cmd),
-		"export PATH=$PATH:/sbin:/usr/sbin E2FSPROGS_FAKE_TIME=1600000000; cd %s && { %s; } && mke2fs -q -F %s -d t -U "
-		"00112233-4455-6677-8899-aabbccddeeff -E hash_seed=00112233-4455-6677-8899-aabbccddeeff image %s >log 2>&1",
-		dir, make_tree, k->options, k->size);
-	snprintf(path, sizeof(path), "%s/image", dir);
-	if (system(cmd) || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0 || fstat(fd, &st) < 0) {
-		fprintf(stderr, "cannot make an image: %s (%s/log)\n", k->options, dir);
-		abort();
-	}
-	im->bytes = (size_t)st.st_size;
-	im->was = malloc(im->bytes);
-	if (!im->was || io_pread_full(fd, im->was, im->bytes, 0) < 0)
-		abort();
-	close(fd);
+	snprintf(name, sizeof(name), "ext-%u", nr);
+	disk_load(&im->d, name);
+	fd = disk_open(name, &im->d.bytes);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	note_inodes(im, path);
-	for (uint32_t b = 0; b < im->bytes / im->block_bytes && im->n_meta < MAX_META; b++)
-		if (im->was[b * (size_t)im->block_bytes] ||
-		    memcmp(im->was + b * (size_t)im->block_bytes,
-			   im->was + b * (size_t)im->block_bytes + 1, im->block_bytes - 1))
+	for (uint32_t b = 0; b < im->d.bytes / im->block_bytes && im->n_meta < MAX_META; b++)
+		if (im->d.was[b * (size_t)im->block_bytes] ||
+		    memcmp(im->d.was + b * (size_t)im->block_bytes,
+			   im->d.was + b * (size_t)im->block_bytes + 1, im->block_bytes - 1))
 			im->meta[im->n_meta++] = b;
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	if (system(cmd))
-		abort();
 }
 
 static void images_make(void)
 {
 	size_t most = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-		image_make(&images[i], &kinds[i]);
-		most = images[i].bytes > most ? images[i].bytes : most;
+	for (unsigned i = 0; i < IMAGES; i++) {
+		image_load(&images[i], i);
+		most = images[i].d.bytes > most ? images[i].d.bytes : most;
 	}
 	memory_fd = memfd_create("image", MFD_CLOEXEC);
 	if (memory_fd < 0 || ftruncate(memory_fd, (off_t)most) < 0)
@@ -221,7 +182,7 @@ static void seal_desc(const struct image *im, uint32_t seed, uint32_t group, boo
 		fuzz_put(p + 30, v, 2);
 		return;
 	}
-	if (bitmap + im->block_bytes <= im->bytes) {
+	if (bitmap + im->block_bytes <= im->d.bytes) {
 		v = crc(seed, now + bitmap, im->per_group_bytes);
 		fuzz_put(p + 0x18, v, 2);
 		if (im->desc_bytes >= 64)
@@ -289,8 +250,8 @@ static int memory_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct image *im = ctx;
 
-	FUZZ_PROMISE(blks && blk < im->bytes / COW_BLK_BYTES &&
-		     blks <= im->bytes / COW_BLK_BYTES - blk);
+	FUZZ_PROMISE(blks && blk < im->d.bytes / COW_BLK_BYTES &&
+		     blks <= im->d.bytes / COW_BLK_BYTES - blk);
 	memcpy(buf, now + blk_to_bytes(blk), blk_to_bytes(blks));
 	return 0;
 }
@@ -325,7 +286,7 @@ static void try_owners(const struct image *im)
 	int e;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory_fd);
-	if (extents_add(&all, 0, im->bytes / COW_BLK_BYTES) < 0)
+	if (extents_add(&all, 0, im->d.bytes / COW_BLK_BYTES) < 0)
 		abort();
 	e = owners_ext(&w, path, &q);
 	FUZZ_PROMISE(e == 0 || e == -EUCLEAN || e == -EOPNOTSUPP);
@@ -349,10 +310,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 	if (!now)
 		images_make();
-	r.volume_blks = im->bytes / COW_BLK_BYTES;
-	if (ftruncate(memory_fd, (off_t)im->bytes) < 0)
+	r.volume_blks = im->d.bytes / COW_BLK_BYTES;
+	if (ftruncate(memory_fd, (off_t)im->d.bytes) < 0)
 		abort();
-	memcpy(now, im->was, im->bytes);
+	memcpy(now, im->d.was, im->d.bytes);
 	while (in.left)
 		edit_one(im, &in);
 	if (flags & FLAG_SEAL)

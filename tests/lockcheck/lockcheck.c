@@ -12,12 +12,13 @@
 
 /* docs/DESIGN.md, "Lock order", outer first. Locks of one rank: by ascending address. A lock that
  * is not here is a leaf: only what stands behind LEAF may be taken under it. */
-enum rank { SEAL = 1, STRIPES, VOLUME, MONITOR, GATE, SERVER, LEAF, ALARM };
+enum rank { WATCH = 1, SEAL, STRIPES, VOLUME, MONITOR, GATE, SERVER, LEAF, ALARM };
 
 static const struct {
 	enum rank rank;
 	const char *file, *what;
 } table[] = {
+	{ WATCH, "view.c", "&v->watch_lock" },
 	{ SEAL, "view.c", "&v->seal_lock" },
 	{ SEAL, "view_commit.c", "&v->seal_lock" },
 	{ STRIPES, "view.c", "&v->stripe[i]" },

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The parent process and a worker that sends what it likes: any bytes with any descriptors, many
+ * messages before the parent looks, and a new spare that says anything. The parent answers each
+ * message of the right length, never waits, and in the end no descriptor is left.
+ *
+ * Input: steps. A step: what u8 (low three bits: see enum step), then what it takes. Calls of
+ * quiesce.h do nothing but return what the input says.
+ */
+#define quiesce_call simulated_call
+#include "daemon/apart.c"
+#include "daemon/supervisor.c"
+
+#include <dirent.h>
+
+#include "fuzz.h"
+
+enum step { LETTER, BYTES, FLOOD, LOOK, HELLO, READ, THREADS_LEFT, STEPS };
+enum { MAX_STEPS = 128, WAIT_MS = 5000 };
+
+static _Atomic int call_result;
+
+int simulated_call(enum quiesce_call call, int fd, int disk_fd)
+{
+	(void)call, (void)fd, (void)disk_fd;
+	return -call_result;
+}
+
+static struct parent parent;
+static int worker_fd, spare_fd;
+
+static void must(bool ok)
+{
+	if (!ok)
+		abort();
+}
+
+static void begin(void)
+{
+	static struct shared shared;
+	static int event_fd;
+	int pair[2];
+
+	if (!event_fd) {
+		must(thawer_start(&parent.thawer) == 0);
+		event_fd = parent.thawer.event_fd;
+	}
+	parent = (struct parent){
+		.opts = { .kmsg_fd = -1, .proc_dirfd = -1, .deadman_ns = SLICE_NS },
+		.worker_pidfd = -1,
+		.worker_status_fd = -1,
+		.kernel_fd = -1,
+		.null_fd = -1,
+		.mount_fd = -1,
+		.thaw_fd = -1,
+		.shared_fd = -1,
+		.shared = &shared,
+		.spare.sock_fd = -1,
+		.upgrade = { .next.sock_fd = -1, .old.sock_fd = -1 },
+		.thawer.event_fd = event_fd
+	};
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		parent.kept[i] = -1;
+	must(spare_link(pair) == 0);
+	parent.sock_fd = pair[0];
+	worker_fd = pair[1];
+	must(spare_link(pair) == 0);
+	parent.upgrade.next.sock_fd = pair[0];
+	parent.upgrade.begun_ns = now_ns();
+	spare_fd = pair[1];
+	must(spare_link(pair) == 0);
+	parent.spare.sock_fd = pair[0];
+	close(pair[1]);
+}
+
+static void end(void)
+{
+	int fds[] = { parent.sock_fd, worker_fd, spare_fd };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	drop_mount(&parent);
+	drop_kept(&parent);
+	close_spare(&parent.spare);
+	close_spare(&parent.upgrade.next);
+	close_spare(&parent.upgrade.old);
+}
+
+/* ---- steps ---- */
+
+static bool send_any(struct fuzz_input *in, const void *p, size_t len)
+{
+	unsigned n = (unsigned)fuzz_uint(in, 1) % (PASSFD_MAX + 1),
+		 kind = (unsigned)fuzz_uint(in, 1);
+	int fd[PASSFD_MAX] = { -1 }, r;
+
+	for (unsigned i = 0; i < n; i++) {
+		fd[i] = (kind + i) % 3 == 0   ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+			: (kind + i) % 3 == 1 ? dup(worker_fd)
+					      : memfd_create("passed", MFD_CLOEXEC);
+		must(fd[i] >= 0);
+	}
+	r = passfd_send(worker_fd, p, len, fd, n, MSG_DONTWAIT);
+	for (unsigned i = 0; i < n; i++)
+		close(fd[i]);
+	return r == 0;
+}
+
+static struct message some_message(struct fuzz_input *in)
+{
+	static const char letters[] = "FTSEGCUQKH";
+	struct message m;
+	unsigned char raw[sizeof(m)];
+
+	for (size_t i = 0; i < sizeof(raw); i++)
+		raw[i] = 0;
+	memcpy(&m, raw, sizeof(m));
+	m.what = letters[fuzz_uint(in, 1) % (sizeof(letters) - 1)];
+	m.pid = (int)(int8_t)fuzz_uint(in, 1);
+	m.slots = (uint32_t)fuzz_uint(in, 4);
+	m.number = (uint32_t)fuzz_uint(in, 1);
+	return m;
+}
+
+static bool readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+static void empty(void)
+{
+	struct message m;
+	int fd[SUPERVISOR_KEPT_MAX];
+
+	while (readable(worker_fd) && link_receive(worker_fd, &m, fd) == 1)
+		link_close(fd);
+}
+
+/* One message of the right form, and its answer. */
+static void ask(struct fuzz_input *in)
+{
+	struct message m = some_message(in), answer;
+	int fd[SUPERVISOR_KEPT_MAX];
+	bool answered = false;
+
+	while (readable(parent.sock_fd))
+		FUZZ_PROMISE(serve_link(&parent));
+	empty();
+	if (!send_any(in, &m, sizeof(m)))
+		return;
+	do /* a call may write to the worker's socket, too */
+		FUZZ_PROMISE(serve_link(&parent));
+	while (readable(parent.sock_fd));
+	while (readable(worker_fd) && link_receive(worker_fd, &answer, fd) == 1) {
+		answered |= answer.what == m.what && answer.number == m.number;
+		FUZZ_PROMISE(memchr(answer.version, '\0', sizeof(answer.version)));
+		for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+			FUZZ_PROMISE(fd[i] < 0 || (m.what == 'G' && parent.kept[i] >= 0));
+		link_close(fd);
+	}
+	FUZZ_PROMISE(answered);
+}
+
+static void take_step(struct fuzz_input *in)
+{
+	unsigned what = (unsigned)fuzz_uint(in, 1);
+	uint8_t some[256];
+	size_t n;
+
+	switch ((enum step)((what & 7) % STEPS)) {
+	case LETTER:
+		ask(in);
+		break;
+	case BYTES: /* a message without any is the end of the worker */
+		n = fuzz_uint(in, 1);
+		n = min_u64(n, in->left);
+		some[0] = (uint8_t)what;
+		memcpy(some + 1, in->p, n);
+		in->p += n;
+		in->left -= n;
+		(void)!send_any(in, some, n + 1);
+		break;
+	case FLOOD:
+		for (struct message m = some_message(in); what; what--)
+			(void)!send_any(in, &m, sizeof(m));
+		break;
+	case LOOK:
+		call_result = what >> 3;
+		if (readable(parent.sock_fd))
+			(void)serve_link(&parent);
+		deadman(&parent, SLICE_NS);
+		end_wait(&parent.upgrade, now_ns());
+		break;
+	case HELLO:
+		n = fuzz_uint(in, 1);
+		n = min_u64(n, in->left);
+		(void)!send(spare_fd, in->p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+		in->p += n;
+		in->left -= n;
+		if (readable(parent.upgrade.next.sock_fd))
+			serve_upgrade(&parent);
+		break;
+	case READ:
+		empty();
+		break;
+	case THREADS_LEFT: /* the worker has died with a frozen file system */
+		if (parent.thaw_fd < 0 && parent.mount_fd >= 0)
+			parent.thaw_fd = steal_fd(&parent.mount_fd);
+		parent.thaws_until_ns = what >> 3 ? now_ns() + THAW_NS : 0;
+		break;
+	case STEPS:
+	default:
+		break;
+	}
+}
+
+static unsigned open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	must(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct fuzz_input in = { data, len };
+	static unsigned before;
+	uint64_t until_ns;
+
+	if (!before) {
+		msg_set_level(MSG_ERR - 1);
+		begin();
+		end();
+		before = open_fds();
+	}
+	begin();
+	for (unsigned n = 0; in.left && n < MAX_STEPS; n++)
+		take_step(&in);
+	while (readable(parent.sock_fd))
+		if (!serve_link(&parent))
+			break;
+	call_result = EINVAL;
+	for (until_ns = now_ns() + WAIT_MS * 1000000ull;
+	     call_any(parent.call) || parent.thawer.busy || parent.thaw_fd >= 0;) {
+		FUZZ_PROMISE(now_ns() < until_ns);
+		thaw_after_death(&parent);
+		usleep(10);
+	}
+	end();
+	FUZZ_PROMISE(open_fds() <= before);
+	return 0;
+}
