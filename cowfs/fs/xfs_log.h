@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Does the log of an XFS image have anything to replay? */
+/* The log of an XFS image. */
 #ifndef COWFS_FS_XFS_LOG_H
 #define COWFS_FS_XFS_LOG_H
 
-#include "fs/xfs_image.h"
+#include "fs/xfs_replay.h"
 
 /*
- * 0: a replay at mount changes nothing about which blocks are free. -EOPNOTSUPP: it may. -ENOMEM,
- * or the error of a read.
+ * What the replay at mount would change; x must outlive it. -EOPNOTSUPP: not known; -ENOMEM, or the
+ * error of a read.
  */
-int xfs_log_clean(struct xfs_image *x) MUST_CHECK;
+int xfs_log_replay(struct xfs_replay **ret, struct xfs_image *x) MUST_CHECK;
 
 #endif

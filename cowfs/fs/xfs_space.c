@@ -9,15 +9,16 @@
  * I2 a record is trusted only if superblock, AGF and every tree block from the root to its leaf
  *    have the right checksum, UUID, address, owner and level, the records ascend without overlap,
  *    each tree block starts with the key that its parent has for it, and no record touches the AG's
- *    headers or the log;
- * I3 the trees are trusted only if the log has nothing to replay that could change them
- *    (xfs_log.c). What XFS does later than in the trees is in the log until it is in the trees:
- *    deferred frees (intents). An extent that is freed enters the tree in the transaction that
- *    frees it. What XFS does earlier: an online discard of a free extent changes nothing that is
- *    used. Counters in the superblock may be behind (lazy counters); this code does not read them;
- * I4 after a clean log no free block is read before it is written: new metadata is made in memory
- *    and logged as a whole. Unlinked inodes that were open, and copy-on-write staging, are freed by
- *    the mount, and count as used here.
+ *    headers or the log. A block that the log changes has no valid checksum; the log's records have;
+ * I3 the trees are those that the replay of the log leaves (xfs_log.c, xfs_replay.c). What XFS does
+ *    later than in the trees is in the log until it is in the trees: deferred frees (intents). An
+ *    extent that is freed enters the tree in the transaction that frees it. What XFS does earlier:
+ *    an online discard of a free extent changes nothing that is used. Counters in the superblock
+ *    may be behind (lazy counters); this code does not read them;
+ * I4 no block that is free after the replay is read before it is written: new metadata is made in
+ *    memory and logged as a whole, and a replay skips buffers, inodes and new inode chunks whose
+ *    blocks were freed, because the free cancels the buffer. Unlinked inodes that were open, and
+ *    copy-on-write staging, are freed by the mount, and count as used here.
  *
  * A crafted image causes only bounded work: a tree block is visited only for a key range of its own
  * that is not empty, one block per level is kept, and reads are counted.
@@ -30,8 +31,8 @@
 #include "fs/xfs_log.h"
 #include "fs/xfs_space.h"
 
-/* for the log: 4 MiB, and a block for each tree block in the log */
-#define OPEN_READS_BLKS 16384u
+/* for the log: 128 MiB to replay, read in parts that overlap, and 4 MiB to find its head */
+#define OPEN_READS_BLKS 45056u
 /* for a question: 128 MiB of blocks of 1 KiB, every second one free, have 1,100 tree blocks */
 #define USED_READS_BLKS 4096u
 #define MIN_AG_BYTES MIB /* mkfs.xfs: 16 MiB; limits the AGs of one question */
@@ -105,6 +106,7 @@ struct node {
 
 struct xfs_space {
 	struct xfs_image i;
+	struct xfs_replay *replay;
 	struct node path[MAX_LEVELS]; /* the last tree block of each level */
 };
 
@@ -176,31 +178,55 @@ static bool geometry_take(struct xfs_image *x, const uint8_t *sb)
 	return log_place(x, be_at(sb, SB_LOGSTART, 8), be_at(sb, SB_AGBLKLOG, 1));
 }
 
-static int super_load(struct xfs_image *x)
+static bool super_take(struct xfs_image *x, const uint8_t *sb)
 {
-	_cleanup_free_ uint8_t *sb = NULL;
+	bool other = be_at(sb, SB_FEATURES_INCOMPAT, 4) & INCOMPAT_META_UUID;
+
+	memcpy(x->uuid, sb + SB_UUID, XFS_UUID_BYTES);
+	memcpy(x->meta_uuid, sb + (other ? SB_META_UUID : SB_UUID), XFS_UUID_BYTES);
+	return !memcmp(sb + SB_MAGICNUM, "XFSB", 4) &&
+	       be_at(sb, SB_SECTSIZE, 2) == x->sector_bytes && features_known(sb) &&
+	       geometry_take(x, sb);
+}
+
+/* Reads a buffer as it is after the replay. *ret_replayed: its checksum is not valid. */
+static int buffer_get(struct xfs_space *x, uint64_t off_bytes, uint32_t len_bytes, uint8_t *buf,
+		      bool *ret_replayed)
+{
+	int err = xfs_read(&x->i, off_bytes, len_bytes, buf);
+
+	*ret_replayed = !err && x->replay &&
+			xfs_replay_apply(x->replay, off_bytes / XFS_BB_BYTES,
+					 len_bytes / XFS_BB_BYTES, buf);
+	return err;
+}
+
+/* The superblock, before and after the replay: a growfs may be in the log. */
+static int super_load(struct xfs_space *x)
+{
+	_cleanup_free_ uint8_t *sb = malloc(x->i.sector_bytes);
+	bool replayed;
+	int err;
+
+	if (!sb)
+		return -ENOMEM;
+	err = buffer_get(x, 0, x->i.sector_bytes, sb, &replayed);
+	if (err)
+		return err == -EUCLEAN ? -EOPNOTSUPP : err;
+	return super_take(&x->i, sb) && (replayed || xfs_crc_ok(sb, x->i.sector_bytes, SB_CRC))
+		       ? 0
+		       : -EOPNOTSUPP;
+}
+
+static int sector_size_load(struct xfs_image *x)
+{
 	uint8_t head[SB_BYTES];
-	bool other;
 	int err = xfs_read(x, 0, sizeof(head), head);
 
 	if (err)
 		return err == -EUCLEAN ? -EOPNOTSUPP : err;
 	x->sector_bytes = (uint32_t)be_at(head, SB_SECTSIZE, 2);
-	if (memcmp(head + SB_MAGICNUM, "XFSB", 4) || !pow2_between(x->sector_bytes, 512, 32768))
-		return -EOPNOTSUPP;
-	sb = malloc(x->sector_bytes);
-	if (!sb)
-		return -ENOMEM;
-	err = xfs_read(x, 0, x->sector_bytes, sb);
-	if (err)
-		return err == -EUCLEAN ? -EOPNOTSUPP : err;
-	if (!features_known(sb) || !xfs_crc_ok(sb, x->sector_bytes, SB_CRC) ||
-	    !geometry_take(x, sb))
-		return -EOPNOTSUPP;
-	other = be_at(sb, SB_FEATURES_INCOMPAT, 4) & INCOMPAT_META_UUID;
-	memcpy(x->uuid, sb + SB_UUID, XFS_UUID_BYTES);
-	memcpy(x->meta_uuid, sb + (other ? SB_META_UUID : SB_UUID), XFS_UUID_BYTES);
-	return 0;
+	return pow2_between(x->sector_bytes, 512, 32768) ? 0 : -EOPNOTSUPP;
 }
 
 /* ---- the tree ---- */
@@ -214,8 +240,7 @@ static bool node_ok(const struct query *q, const uint8_t *p, uint32_t block, uns
 
 	return !memcmp(p + BB_MAGIC, "AB3B", 4) && be_at(p, BB_LEVEL, 2) == level && n <= max &&
 	       be_at(p, BB_BLKNO, 8) == daddr &&
-	       !memcmp(p + BB_UUID, i->meta_uuid, XFS_UUID_BYTES) &&
-	       be_at(p, BB_OWNER, 4) == q->ag && xfs_crc_ok(p, i->block_bytes, BB_CRC);
+	       !memcmp(p + BB_UUID, i->meta_uuid, XFS_UUID_BYTES) && be_at(p, BB_OWNER, 4) == q->ag;
 }
 
 /*
@@ -226,6 +251,7 @@ static int node_get(const struct query *q, uint32_t block, unsigned level, const
 {
 	struct xfs_image *i = &q->x->i;
 	struct node *n = &q->x->path[level];
+	bool replayed;
 	int err;
 
 	if ((uint64_t)block * i->block_bytes < AG_HEADER_SECTORS * i->sector_bytes ||
@@ -237,11 +263,12 @@ static int node_get(const struct query *q, uint32_t block, unsigned level, const
 			n->p = malloc(i->block_bytes);
 		if (!n->p)
 			return -ENOMEM;
-		err = xfs_read(i, ((uint64_t)q->ag * i->ag_blocks + block) * i->block_bytes,
-			       i->block_bytes, n->p);
+		err = buffer_get(q->x, ((uint64_t)q->ag * i->ag_blocks + block) * i->block_bytes,
+				 i->block_bytes, n->p, &replayed);
 		if (err)
 			return err;
-		if (!node_ok(q, n->p, block, level))
+		if (!node_ok(q, n->p, block, level) ||
+		    (!replayed && !xfs_crc_ok(n->p, i->block_bytes, BB_CRC)))
 			return -EUCLEAN;
 		n->ag = q->ag;
 		n->block = block;
@@ -324,20 +351,21 @@ static int ag_walk(struct query *q)
 {
 	struct xfs_image *i = &q->x->i;
 	_cleanup_free_ uint8_t *agf = malloc(i->sector_bytes);
+	bool replayed;
 	uint64_t level;
 	int err;
 
 	if (!agf)
 		return -ENOMEM;
-	err = xfs_read(i, (uint64_t)q->ag * i->ag_blocks * i->block_bytes + i->sector_bytes,
-		       i->sector_bytes, agf);
+	err = buffer_get(q->x, (uint64_t)q->ag * i->ag_blocks * i->block_bytes + i->sector_bytes,
+			 i->sector_bytes, agf, &replayed);
 	if (err)
 		return err;
 	level = be_at(agf, AGF_BNO_LEVEL, 4);
 	if (memcmp(agf + AGF_MAGICNUM, "XAGF", 4) || be_at(agf, AGF_VERSIONNUM, 4) != 1 ||
 	    be_at(agf, AGF_SEQNO, 4) != q->ag || be_at(agf, AGF_LENGTH, 4) != q->ag_len || !level ||
 	    level > MAX_LEVELS || memcmp(agf + AGF_UUID, i->meta_uuid, XFS_UUID_BYTES) ||
-	    !xfs_crc_ok(agf, i->sector_bytes, AGF_CRC))
+	    (!replayed && !xfs_crc_ok(agf, i->sector_bytes, AGF_CRC)))
 		return -EUCLEAN;
 	return tree_walk(q, (uint32_t)be_at(agf, AGF_BNO_ROOT, 4), (unsigned)level - 1, UINT64_MAX,
 			 q->ag_len);
@@ -384,9 +412,13 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 	x->i.r = *r;
 	x->i.reads_blks = OPEN_READS_BLKS;
 	x->i.buf = io_alloc(XFS_READ_UNITS * COW_BLK_BYTES);
-	err = x->i.buf ? super_load(&x->i) : -ENOMEM;
+	err = x->i.buf ? sector_size_load(&x->i) : -ENOMEM;
 	if (!err)
-		err = xfs_log_clean(&x->i);
+		err = super_load(x);
+	if (!err)
+		err = xfs_log_replay(&x->replay, &x->i);
+	if (!err)
+		err = super_load(x);
 	if (err) {
 		xfs_space_close(x);
 		return err;
@@ -402,6 +434,7 @@ void xfs_space_close(struct xfs_space *x)
 		return;
 	for (size_t k = 0; k < MAX_LEVELS; k++)
 		free(x->path[k].p);
+	xfs_replay_free(x->replay);
 	free(x->i.buf);
 	free(x);
 }

@@ -5,8 +5,8 @@
  * Allocates; not for concurrent use.
  *
  * A unit that is reported free is written in place before the commit is durable, so doubt is "used"
- * or an error. Only XFS version 5 (with checksums) is supported, and only while its log is clean:
- * unmounted, or frozen by Linux 5.12 or later.
+ * or an error. Only XFS version 5 (with checksums) is supported. The answer is what a mount finds
+ * after the replay of the log.
  */
 #ifndef COWFS_FS_XFS_SPACE_H
 #define COWFS_FS_XFS_SPACE_H
@@ -17,7 +17,7 @@ struct xfs_space;
 
 /*
  * r is copied; its ctx must outlive the space. *ret_units: whole units of the file system; all
- * units behind them are used. -EOPNOTSUPP: not supported, or its log is not clean; -ENOMEM; the
+ * units behind them are used. -EOPNOTSUPP: not supported, or its log is not understood; -ENOMEM; the
  * error of a read.
  */
 int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r,

@@ -148,6 +148,9 @@ static size_t make_op(const struct image *im, struct fuzz_input *in, uint8_t *op
 		fuzz_put(p + 4, fuzz_uint(in, 2), 2);
 		fuzz_put(p + 6, 1, 2);
 		fuzz_put(p + 8, im->node[fuzz_uint(in, 1) % im->n_nodes].at / BB, 8);
+		/* its first chunk changed, if there is a second region */
+		fuzz_put(p + 16, 1, 4);
+		fuzz_put(p + 20, p[2] > 1, 4);
 		len = 24;
 		break;
 	case OP_COMMIT:
