@@ -277,10 +277,12 @@ check-soak:
 check-replay-short: all
 	@echo "check-replay-short: power cuts from a recording by QEMU (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 40 --rounds 8
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/xfsfree.py 12 1 1
 
 check-replay: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 2
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 8
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/xfsfree.py 400
 
 # No network, no foreign build system: docs/PACKAGING.md says what was checked with those.
 PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* initramfs/mkinitcpio/*)) \
