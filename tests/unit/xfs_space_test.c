@@ -23,6 +23,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/xfs_image.h"
+#include "fs/xfs_replay.h"
 #include "fs/xfs_space.h"
 #include "image.h"
 #include "rnd.h"
@@ -458,6 +459,96 @@ static void test_wraps(void **state)
 	assert_int_equal(answer_of("i"), 0);
 }
 
+/* ---- transactions made by hand ---- */
+
+static void put(uint8_t *p, uint64_t v, size_t width)
+{
+	while (width--) {
+		p[width] = (uint8_t)v;
+		v >>= 8;
+	}
+}
+
+enum { CANCEL = 2, BTREE = 4 << 11 };
+
+static void op(struct xfs_replay *y, uint64_t lsn, unsigned flags, const uint8_t *p, uint32_t len)
+{
+	uint8_t o[12 + 256] = { 0, 0, 0, 7 };
+
+	assert_true(len <= 256);
+	o[8] = 0x69;
+	o[9] = (uint8_t)flags;
+	if (len)
+		memcpy(o + 12, p, len);
+	assert_int_equal(xfs_replay_op(y, lsn, o, len), 0);
+}
+
+/* One transaction: chunk 1 of the buffer at 8 becomes v, or the buffer is cancelled. */
+static void transaction(struct xfs_replay *y, uint64_t lsn, uint16_t flags, uint8_t v)
+{
+	const bool cancel = flags & CANCEL;
+	const uint8_t header[16] = { 0x4e, 0x41, 0x52, 0x54, [12] = cancel ? 1 : 2 };
+	uint8_t chunk[128], item[24] = { 0x3c, 0x12, cancel ? 1 : 2 };
+
+	memset(chunk, v, sizeof(chunk));
+	item[4] = (uint8_t)flags;
+	item[5] = (uint8_t)(flags >> 8);
+	item[6] = 8;
+	item[8] = 8;
+	item[16] = 1;
+	item[20] = cancel ? 0 : 2;
+	op(y, lsn, 1, NULL, 0);
+	/* header and chunk continue in the next record */
+	op(y, lsn, 4, header, 4);
+	op(y, lsn, 8, header + 4, 12);
+	op(y, lsn, 0, item, 24);
+	if (!cancel) {
+		op(y, lsn, 4, chunk, 100);
+		op(y, lsn, 8 | 16, chunk + 100, 28);
+	}
+	op(y, lsn, 2, NULL, 0);
+}
+
+/* The buffer after these transactions, from one that is home with this LSN. */
+static int replayed(const char *flow, uint64_t home_lsn)
+{
+	static const struct xfs_image x = { .block_bytes = 4096 };
+	struct xfs_replay *y = xfs_replay_new(&x);
+	uint8_t block[4096] = "AB3B";
+	bool changed;
+
+	assert_non_null(y);
+	put(block + 24, home_lsn, 8);
+	/* each transaction is a letter, its LSN 10, 20 ...; an upper one has that of the previous */
+	for (uint64_t lsn = 0, k = 0; flow[k]; k++) {
+		lsn += flow[k] >= 'A' && flow[k] <= 'Z' ? 0 : 10;
+		transaction(y, lsn, flow[k] == '-' ? CANCEL : BTREE, (uint8_t)flow[k]);
+	}
+	xfs_replay_ready(y);
+	assert_false(xfs_replay_apply(y, 16, 8, block));
+	assert_false(xfs_replay_apply(y, 8, 4, block));
+	changed = xfs_replay_apply(y, 8, 8, block);
+	xfs_replay_free(y);
+	assert_int_equal(block[128], block[255]);
+	assert_int_equal(changed, block[128] != 0);
+	return block[128];
+}
+
+static void test_transactions(void **state)
+{
+	(void)state;
+	assert_int_equal(replayed("a", 0), 'a');
+	assert_int_equal(replayed("abc", 5), 'c');
+	assert_int_equal(replayed("abc", 29), 'c');
+	assert_int_equal(replayed("abc", 30), 0);
+	assert_int_equal(replayed("ab", UINT64_MAX), 'b');
+	assert_int_equal(replayed("aB", 5), 'B');
+	assert_int_equal(replayed("aB", 10), 0);
+	assert_int_equal(replayed("ab-", 5), 0);
+	assert_int_equal(replayed("a-c", 5), 'c');
+	assert_int_equal(replayed("-c-de", 5), 'e');
+}
+
 /* ---- damage ---- */
 
 enum { BAD_ROUNDS = 1500, MOST_REPLAYED_BYTES = 1 << 20 };
@@ -468,14 +559,6 @@ struct bad {
 	uint8_t *right, *bits;	      /* the used blocks */
 	uint64_t ag_bytes, log, last; /* bytes; the last record before the head */
 };
-
-static void put(uint8_t *p, uint64_t v, size_t width)
-{
-	while (width--) {
-		p[width] = (uint8_t)v;
-		v >>= 8;
-	}
-}
 
 static void seal(uint8_t *p, size_t len, size_t crc_off)
 {
@@ -748,6 +831,7 @@ static void test_damage(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_transactions),
 		cmocka_unit_test_teardown(test_layouts, teardown),
 		cmocka_unit_test_teardown(test_no_mount, teardown),
 		cmocka_unit_test_teardown(test_head, teardown),
