@@ -119,7 +119,8 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 
 /* ---- commit thread only ---- */
 
-/* Statistics of the active generation, and of the sealed and failed ones together. */
+/* Statistics of the active generation, and of the sealed and failed ones together. Without what
+ * view_release_keeping has kept. */
 void view_dirty(struct view *v, struct generation_stats *ret_active,
 		struct generation_stats *ret_below);
 
@@ -128,11 +129,12 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
  * -ENOMEM: nothing changed. */
 int view_seal(struct view *v) MUST_CHECK;
 /*
- * The same, in a thread that serves a write (view_watch). The newest content of block keep_blk is in
- * the new active generation as well, so that view_patch_sealed changes nothing that is read live. No
+ * The same, in a thread that serves a write (view_watch). The newest content of block keep_blk, if it is
+ * one, is in the new active generation as well, so that view_patch_sealed changes nothing that is read live. No
  * write is under way at the seal. between(ctx), if not NULL, runs just before it, while all writes
  * wait; on its error nothing is sealed, and it is returned.
  */
+#define VIEW_KEEP_NONE UINT64_MAX
 int view_seal_keeping(struct view *v, uint64_t keep_blk, int (*between)(void *ctx),
 		      void *ctx) MUST_CHECK;
 /* Replaces a block of the sealed generation, which the active one must have. Commit thread. */
@@ -143,6 +145,13 @@ int view_check_sealed(const struct view *v) MUST_CHECK;
 /* The commit succeeded. Publishes index (takes the caller's reference). Then frees the sealed and
  * the failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);
+/* The same, but keep(ctx, blk) says which blocks of the sealed generation stay in RAM until the next
+ * release. The commit did not write them. The next seal seals them again, below what was written
+ * later. */
+void view_release_keeping(struct view *v, struct log_index *index,
+			  bool (*keep)(void *ctx, uint64_t blk), void *ctx);
+/* How many blocks of data view_release_keeping has kept. Any thread. */
+uint64_t view_kept_blks(struct view *v);
 /* The commit failed, or there is none: the sealed generation becomes the failed layer. An older
  * failed layer is merged with it, block by block, in bounded extra memory, unless one of the two is
  * in a copy of the stack. Writes to the active generation and reads continue meanwhile. -ENOSPC,
@@ -192,8 +201,8 @@ int view_peek_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_
 /* Next present run of the sealed pair at or after *blk, as generation_next. */
 bool view_next_sealed(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		      enum blk_state *ret_state);
-/* The live image and its runs (all RAM layers merged), for dry runs. They change while they are
- * read. */
+/* The live image and its runs (all RAM layers merged, without what view_release_keeping has kept), for dry
+ * runs. They change while they are read. */
 int view_read_live(struct view *v, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
 bool view_next_live(struct view *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		    enum blk_state *ret_state);

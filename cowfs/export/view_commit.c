@@ -265,6 +265,7 @@ static int seal_with(struct view *v, struct generation *g)
 	}
 	publish_stack(v, next, spare);
 	v->sealed = true;
+	v->kept = NULL;
 	return 0;
 }
 
@@ -306,15 +307,17 @@ static int copy_block(struct generation *to, const struct generation *from, uint
 int view_seal_keeping(struct view *v, uint64_t keep_blk, int (*between)(void *ctx), void *ctx)
 {
 	struct generation *g;
-	int r = v->sealed ? -EBUSY : view_fill(v, keep_blk);
+	int r = v->sealed ? -EBUSY : 0;
 
+	if (r == 0 && keep_blk != VIEW_KEEP_NONE)
+		r = view_fill(v, keep_blk);
 	if (r == 0)
 		r = generation_new(&g, v->store, v->volume_blks);
 	if (r < 0)
 		return r;
 	pthread_rwlock_wrlock(&v->seal_lock);
 	r = between ? between(ctx) : 0;
-	if (r == 0)
+	if (r == 0 && keep_blk != VIEW_KEEP_NONE)
 		r = copy_block(g, view_layers(v)->gen[LAYER_ACTIVE], keep_blk);
 	if (r == 0)
 		r = seal_with(v, g);
@@ -358,23 +361,55 @@ void view_set_index(struct view *v, struct log_index *index)
 	log_index_unref(old->index);
 }
 
-void view_release(struct view *v, struct log_index *index)
+/* The stack has become {active, kept}. Where the kept generation is in a copy of the stack, it stays
+ * as it is: the next commit writes some of its blocks again. */
+static void trim_kept(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
+		      void *ctx)
+{
+	struct generation_stats left;
+
+	if (!generation_is_shared(g))
+		view_trim(v, g, keep, ctx);
+	generation_stats(g, &left);
+	if (left.data_blks || left.hole_blks) {
+		v->kept = g;
+		return;
+	}
+	(void)next_layers(v, LAYER_SEALED);
+	publish_spare(v);
+	(void)!record(v, view_layers(v), false);
+	generation_free(g);
+}
+
+/* n: layers that stay */
+static void release(struct view *v, struct log_index *index, unsigned n)
 {
 	struct layers *old;
 
-	/* nothing was committed, so nothing in RAM may be freed */
-	if (!v->sealed) {
-		view_set_index(v, index);
-		return;
-	}
 	(void)INVARIANT("layers", view_layers(v)->n > LAYER_SEALED);
-	next_layers(v, 1)->index = index;
+	next_layers(v, n)->index = index;
 	old = publish_spare(v);
 	v->sealed = false;
-	(void)!record(v, view_layers(v), false); /* it got shorter */
-	for (unsigned i = LAYER_SEALED; i < old->n; i++)
+	(void)!record(v, view_layers(v), false); /* it did not get longer */
+	for (unsigned i = n; i < old->n; i++)
 		generation_free(old->gen[i]);
 	log_index_unref(old->index);
+}
+
+void view_release(struct view *v, struct log_index *index)
+{
+	/* nothing was committed, so nothing in RAM may be freed */
+	if (!v->sealed)
+		view_set_index(v, index);
+	else
+		release(v, index, LAYER_SEALED);
+}
+
+void view_release_keeping(struct view *v, struct log_index *index,
+			  bool (*keep)(void *ctx, uint64_t blk), void *ctx)
+{
+	release(v, index, LAYER_SEALED + 1);
+	trim_kept(v, view_layers(v)->gen[LAYER_SEALED], keep, ctx);
 }
 
 /* ---- a commit that failed ---- */
@@ -603,8 +638,22 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
 
 	*ret_active = *ret_below = (struct generation_stats){ 0 };
 	for (unsigned i = 0; i < l->n; i++)
-		add_stats(l->gen[i], i == LAYER_ACTIVE ? ret_active : ret_below);
+		if (l->gen[i] != v->kept)
+			add_stats(l->gen[i], i == LAYER_ACTIVE ? ret_active : ret_below);
 	pins_leave(pin);
+}
+
+uint64_t view_kept_blks(struct view *v)
+{
+	struct pin pin = pins_enter(&v->pins);
+	const struct layers *l = view_layers(v);
+	struct generation_stats stats = { 0 };
+
+	for (unsigned i = 0; i < l->n; i++)
+		if (l->gen[i] == v->kept)
+			generation_stats(l->gen[i], &stats);
+	pins_leave(pin);
+	return stats.data_blks;
 }
 
 enum image { IMAGE_LIVE = LAYER_ACTIVE, IMAGE_SEALED = LAYER_SEALED, IMAGE_COMMITTED };
@@ -630,7 +679,12 @@ static bool next_run(struct view *v, enum image image, uint64_t *blk, uint64_t m
 		     uint64_t *ret_blks, enum blk_state *ret_state)
 {
 	struct pin pin = pins_enter(&v->pins);
-	bool found = layers_next(view_layers(v), image, blk, max_blks, ret_blks, ret_state);
+	const struct layers *l = view_layers(v);
+	/* what is kept is the only layer below the active one */
+	bool found = l->gen[l->n - 1] == v->kept
+			     ? generation_next(l->gen[LAYER_ACTIVE], blk, max_blks, ret_blks,
+					       ret_state)
+			     : layers_next(l, image, blk, max_blks, ret_blks, ret_state);
 
 	pins_leave(pin);
 	return found;

@@ -37,6 +37,8 @@ struct view {
 
 	/* belongs to the commit thread; others read sealed */
 	_Atomic bool sealed;
+	/* the last layer, if view_release_keeping has kept it; not while something is sealed. For comparison */
+	_Atomic(const struct generation *) kept;
 	struct layers *spare;	/* private; room for all layers of `layers` */
 	struct layers *retired; /* freed at the next synchronize */
 
@@ -63,6 +65,10 @@ static inline struct layers *view_layers(const struct view *v)
 /* view.c: makes the block present in the active generation. Not with the seal lock held. */
 int view_fill(struct view *v, uint64_t blk) MUST_CHECK;
 
+/* view_relief.c: takes away all blocks of g that `keep` does not want. No writer has g, and nothing else
+ * looks for these blocks there any more. Commit thread. */
+void view_trim(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
+	       void *ctx);
 /* view_relief.c: after a merge of compressed blocks [blk, end). Commit thread. */
 void view_pack_merged(struct view *v, struct generation *g, struct generation *lower, uint64_t blk,
 		      uint64_t end);

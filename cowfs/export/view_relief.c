@@ -222,6 +222,51 @@ static void drop_packs(struct batch *b)
 	} while (b->n == BATCH_GROUPS);
 }
 
+/* ---- */
+
+/* The blocks of the group from *blk on, up to end, that are not to be kept. *blk becomes their end. */
+static uint8_t unwanted(uint64_t *blk, uint64_t end, bool (*keep)(void *ctx, uint64_t blk),
+			void *ctx)
+{
+	uint64_t group = *blk / GENERATION_GROUP_BLKS;
+	uint8_t mask = 0;
+
+	for (; *blk < end && *blk / GENERATION_GROUP_BLKS == group; ++*blk)
+		if (!keep(ctx, *blk))
+			mask |= (uint8_t)(1u << *blk % GENERATION_GROUP_BLKS);
+	return mask;
+}
+
+void view_trim(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
+	       void *ctx)
+{
+	struct batch b = { .v = v, .g = g };
+	enum blk_state state;
+	uint64_t blks;
+
+	for (uint64_t blk = 0; generation_next(g, &blk, UINT64_MAX, &blks, &state);) {
+		uint64_t end = blk + blks;
+
+		while (blk < end) {
+			uint64_t group = blk / GENERATION_GROUP_BLKS;
+			uint8_t mask = unwanted(&blk, end, keep, ctx);
+
+			(void)generation_is_cold(g, group); /* nobody writes to it */
+			if (!mask || !generation_forget(g, group, mask))
+				continue;
+			b.changed[b.n] = true;
+			b.group[b.n++] = group;
+			if (b.n == BATCH_GROUPS) {
+				drop_pages(&b);
+				b.n = 0;
+				memset(b.changed, 0, sizeof(b.changed));
+			}
+		}
+	}
+	drop_pages(&b);
+	drop_packs(&b);
+}
+
 /* What a merge has copied to g from a lower layer, where no reader looks for it any more: else it would
  * take what compressing has saved, when RAM is short. What fails stays plain. */
 void view_pack_merged(struct view *v, struct generation *g, struct generation *lower, uint64_t blk,

@@ -6,13 +6,21 @@
 #include "fs/btrfs_space.h"
 #include "fs/fs_ops.h"
 
+enum { SB_CSUM = 0, SB_BYTENR = 0x30, SB_FLAGS = 0x38, SB_LOG_ROOT = 0x60 };
+
+static bool is_super(const uint8_t *sb)
+{
+	return !memcmp(sb + 0x40, "_BHRfS_M", 8) &&
+	       le_at(sb, SB_BYTENR, 8) == blk_to_bytes(BTRFS_UNIT);
+}
+
 static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
 {
 	const uint8_t *sb = s->at64k;
 
-	if (memcmp(sb + 0x40, "_BHRfS_M", 8) || le_at(sb, 0x30, 8) != 65536 ||
-	    !pow2_between(le_at(sb, 0x90, 4), 512, 65536))
+	if (!is_super(sb) || !pow2_between(le_at(sb, 0x90, 4), 512, 65536))
 		return false;
+	f->instant_bytes = blk_to_bytes(BTRFS_UNIT);
 	f->block_bytes = (uint32_t)le_at(sb, 0x90, 4);
 	f->size_bytes = le_at(sb, 0xd1, 8); /* dev_item.total_bytes: of this device only */
 	memcpy(f->uuid, sb + 0x20, sizeof(f->uuid));
@@ -61,6 +69,28 @@ static void close_btrfs(void *image)
 	btrfs_space_close(image);
 }
 
+/* A transaction is whole with its superblock. One that fsync writes has a log tree as well. */
+static bool ends_transaction(const uint8_t *sb)
+{
+	return is_super(sb) && !le_at(sb, SB_LOG_ROOT, 8);
+}
+
+static const struct fs_instant superblock_written = { .len_bytes = COW_BLK_BYTES,
+						      .is = ends_transaction,
+						      .by_sync = true,
+						      .overlaps = true };
+
+/* The driver writes them behind the first one, without order. */
+static uint64_t copied_btrfs(uint64_t blk)
+{
+	return blk == 64 * MIB / COW_BLK_BYTES || blk == 256 * GIB / COW_BLK_BYTES ? BTRFS_UNIT : 0;
+}
+
+static bool is_copy_btrfs(const uint8_t *committed, const uint8_t *copy)
+{
+	return !memcmp(committed + SB_FLAGS, copy + SB_FLAGS, COW_BLK_BYTES - SB_FLAGS);
+}
+
 static const struct fsimage_ops image = {
 	.open = open_btrfs,
 	.group = group_btrfs,
@@ -75,6 +105,9 @@ const struct fs_ops btrfs_ops = {
 	.refusal = refusal_btrfs,
 	.image = &image,
 	.freezes = true,
+	.instant = &superblock_written,
+	.copied = copied_btrfs,
+	.is_copy = is_copy_btrfs,
 	.crash_safe = true,
 	.reads_lost_transaction = true,
 	.own_dirty_limits = true,

@@ -210,6 +210,16 @@ static void settle_ext(const struct fsimage_facts *f, uint8_t *unit)
 		       ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
 }
 
+/* The superblock of jbd2 is big-endian: h_magic, and s_start behind 28 bytes. */
+static bool journal_is_empty(const uint8_t *super)
+{
+	static const uint8_t magic[] = { 0xc0, 0x3b, 0x39, 0x98 }, empty[4];
+
+	return !memcmp(super, magic, sizeof(magic)) && !memcmp(super + 28, empty, sizeof(empty));
+}
+
+static const struct fs_instant journal_emptied = { .len_bytes = 1024, .is = journal_is_empty };
+
 /* Clears in both superblocks what a thaw changes. */
 static void clear_thawed(uint8_t *sb)
 {
@@ -279,6 +289,7 @@ const struct fs_ops ext_ops = {
 	.single_files = true,
 	.freezes = true,
 	.same_but_thaw = same_but_thaw_ext,
+	.instant = &journal_emptied,
 	.settle = settle_ext,
 	.can_shrink = true,
 	.tells_mounts = true,

@@ -21,6 +21,15 @@ struct supers {
 
 #define FS_UNITS 4
 
+struct fs_instant {
+	size_t len_bytes; /* of the write, at instant_bytes of struct fsinfo */
+	bool (*is)(const uint8_t *bytes);
+	/* syncfs causes the write, and EXT4_IOC_CHECKPOINT if not */
+	bool by_sync;
+	/* The next transaction is under way: it may have written to blocks that the image calls free. */
+	bool overlaps;
+};
+
 enum fs_owners {
 	OWNERS_NONE, /* the file system does not report where its files lie */
 	OWNERS_TREE, /* by FIEMAP of all files of a mounted tree */
@@ -72,8 +81,12 @@ struct fs_ops {
 	bool freezes; /* FIFREEZE */
 	/* as fsinfo_same_but_thaw; NULL: the units must be equal */
 	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
-	/* The driver has a call that empties its journal (QUIESCE_CHECKPOINT). Sets in unit 0 of an
-	 * image of that moment what a freeze would have written. NULL: there is no such call. */
+	/* as fsinfo_copied_blk, fsinfo_is_copy; NULL: it has no copies that are written by themselves */
+	uint64_t (*copied)(uint64_t blk);
+	bool (*is_copy)(const uint8_t *committed, const uint8_t *copy);
+	/* A write of the driver after which the image is whole. NULL: there is none. */
+	const struct fs_instant *instant;
+	/* Sets in unit 0 of an image of that moment what a freeze would have written; NULL: nothing. */
 	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);
 	/* the image after a power cut is valid at any moment: may be sealed without a freeze */
 	bool crash_safe;

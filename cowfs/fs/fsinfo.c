@@ -71,6 +71,18 @@ bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, cons
 				  : !memcmp(committed, now, COW_BLK_BYTES);
 }
 
+uint64_t fsinfo_copied_blk(const struct fsinfo *f, uint64_t blk)
+{
+	const struct fs_ops *ops = fs_ops(f->kind);
+
+	return ops->copied ? ops->copied(blk) : 0;
+}
+
+bool fsinfo_is_copy(const struct fsinfo *f, const uint8_t *committed, const uint8_t *copy)
+{
+	return fs_ops(f->kind)->is_copy(committed, copy);
+}
+
 const char *fsinfo_refusal(const struct fsinfo *f)
 {
 	const struct fs_ops *ops = fs_ops(f->kind);
@@ -129,8 +141,8 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 		if (!err) {
 			f.journal_bytes = facts.journal.size_bytes;
 			/* a journal that is a file: its owner could write what says that it is empty */
-			if (fs_ops(f.kind)->settle && facts.journal.ino == JOURNAL_INO)
-				f.journal_super_bytes = facts.journal.sb_block << facts.block_shift;
+			if (fs_ops(f.kind)->instant && facts.journal.ino == JOURNAL_INO)
+				f.instant_bytes = facts.journal.sb_block << facts.block_shift;
 			f.needs_recovery |= facts.journal.start != 0;
 		}
 	}
@@ -140,15 +152,7 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 
 bool fsinfo_is_frozen(const struct fsinfo *f)
 {
-	return f->kind != FS_UNKNOWN && f->can_freeze && !f->journal_super_bytes;
-}
-
-/* The superblock of jbd2 is big-endian: h_magic, and s_start behind 28 bytes. */
-bool fsinfo_journal_empty(const uint8_t *super)
-{
-	static const uint8_t magic[] = { 0xc0, 0x3b, 0x39, 0x98 }, empty[4];
-
-	return !memcmp(super, magic, sizeof(magic)) && !memcmp(super + 28, empty, sizeof(empty));
+	return f->kind != FS_UNKNOWN && f->can_freeze && !f->instant_bytes;
 }
 
 int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit)

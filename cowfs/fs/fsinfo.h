@@ -38,9 +38,9 @@ struct fsinfo {
 	uint32_t block_bytes;
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
-	/* fsinfo_probe, for a kind whose journal can be emptied while it is mounted: place of the
-	 * journal's superblock; 0: none, or the journal is a file that a folder has */
-	uint64_t journal_super_bytes;
+	/* fsinfo_probe: place of the write after which an image is whole (struct fs_instant); 0: none,
+	 * or the journal is a file that a folder has */
+	uint64_t instant_bytes;
 	/* ext, from its superblock, exact when frozen or unmounted; for policy only. Otherwise 0 */
 	uint64_t free_bytes;
 	bool can_freeze; /* false for vfat and exfat */
@@ -73,13 +73,14 @@ bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk);
  * recovery needs (times, counters, that it is in use)? Both: COW_BLK_BYTES of such a unit.
  */
 bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now);
-/* Of fsinfo_probe: do commits of the mounted file system freeze it? Otherwise it has a journal that can be emptied (if the
- * kernel has the call), or cannot be frozen. */
+/* The unit of the superblock of which blk has a copy; 0: blk is not the place of a copy. */
+uint64_t fsinfo_copied_blk(const struct fsinfo *f, uint64_t blk);
+/* For such a unit: is it a copy of the committed superblock, and nothing newer? */
+bool fsinfo_is_copy(const struct fsinfo *f, const uint8_t *committed, const uint8_t *copy);
+/* Of fsinfo_probe: do commits of the mounted file system freeze it? Otherwise it is sealed at a write
+ * (if the kernel has the call), or cannot be frozen. */
 bool fsinfo_is_frozen(const struct fsinfo *f);
 
-#define FSINFO_JOURNAL_SUPER_BYTES 1024u
-/* Does a superblock of a journal (FSINFO_JOURNAL_SUPER_BYTES) say that the journal is empty? */
-bool fsinfo_journal_empty(const uint8_t *super);
 /*
  * For an image of the moment at which its journal was emptied: reads it and sets in *unit, its unit
  * 0 of COW_BLK_BYTES, what a freeze would have written: no recovery is needed, so many blocks and

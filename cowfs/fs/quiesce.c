@@ -613,7 +613,9 @@ static int seal_at_instant(int mount_fd, const struct quiesce_target *t, void *s
 
 		if (r < 0)
 			return r;
-		called = call_within(t, mount_fd, QUIESCE_CHECKPOINT, INSTANT_NS, seal_ctx);
+		called = call_within(t, mount_fd,
+				     t->instant_by_sync ? QUIESCE_SYNCFS : QUIESCE_CHECKPOINT,
+				     INSTANT_NS, seal_ctx);
 		sealed = t->instant(seal_ctx, QUIESCE_END);
 		rep->freeze_ns = now_ns() - begin_ns;
 		*ret_sealed = sealed != -EAGAIN;
@@ -626,7 +628,7 @@ static int seal_at_instant(int mount_fd, const struct quiesce_target *t, void *s
 		}
 		if (called < 0)
 			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
-		/* without a transaction an empty journal is not written */
+		/* without a transaction the driver does not write */
 		r = call_within(t, mount_fd, QUIESCE_TOUCH, TOUCH_NS, seal_ctx);
 		if (r == -ECANCELED)
 			return r;

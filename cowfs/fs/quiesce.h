@@ -77,11 +77,12 @@ struct quiesce_target {
 	 */
 	bool (*stopped)(void *seal_ctx);
 	/*
-	 * QUIESCE_BEGIN: from now on the caller watches for the write that says that the journal is
-	 * empty, and seals then. QUIESCE_END: it stops watching; result of the seal, or -EAGAIN: there
+	 * QUIESCE_BEGIN: from now on the caller watches for the write after which the image is
+	 * whole, and seals then. QUIESCE_END: it stops watching; result of the seal, or -EAGAIN: there
 	 * was no such write. Both with the ctx of the seal. NULL: the caller cannot watch.
 	 */
 	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
+	bool instant_by_sync; /* syncfs causes that write; if not, QUIESCE_CHECKPOINT does */
 	uint64_t bounce_ns; /* 0: 500 ms */
 	uint64_t giveup_ns; /* 0: 30 s */
 	bool no_sync;	    /* freeze at once: little is dirty, and writers are to be shut out */
@@ -99,7 +100,7 @@ struct quiesce_target {
 
 struct quiesce_report {
 	bool mounted, readonly, frozen;
-	bool instant;  /* sealed when the journal was empty, without a freeze */
+	bool instant;  /* sealed at the write after which the image is whole, without a freeze */
 	bool unfrozen; /* sealed while in use and not frozen */
 	bool stopped;  /* because writes were withheld, or the user of the device is not visible */
 	bool failed;   /* sync or freeze: -EIO or -EROFS */

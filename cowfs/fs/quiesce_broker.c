@@ -26,7 +26,8 @@ enum {
 	STAY_FROZEN = 16,
 	NEEDED = 32,
 	STOPPED = 64,
-	INSTANT = 128
+	INSTANT = 128,
+	BY_SYNC = 256
 };
 enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END };
 
@@ -83,7 +84,8 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 		.n = { (t->cure ? CURE : 0u) | (t->unfrozen ? UNFROZEN : 0u) |
 		       (t->unfrozen_failed ? UNFROZEN_FAILED : 0u) | (t->no_sync ? NO_SYNC : 0u) |
 		       (t->stay_frozen ? STAY_FROZEN : 0u) | (t->needed ? NEEDED : 0u) |
-		       (t->stopped ? STOPPED : 0u) | (t->instant ? INSTANT : 0u) }
+		       (t->stopped ? STOPPED : 0u) | (t->instant ? INSTANT : 0u) |
+		       (t->instant_by_sync ? BY_SYNC : 0u) }
 	};
 	int r;
 
@@ -198,6 +200,7 @@ void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_t
 	t.needed = m->n[0] & NEEDED ? needed_there : NULL;
 	t.stopped = m->n[0] & STOPPED ? stopped_there : NULL;
 	t.instant = m->n[0] & INSTANT ? instant_there : NULL;
+	t.instant_by_sync = m->n[0] & BY_SYNC;
 	t.frozen = frozen_there;
 	t.ctx = &s;
 	m->result = quiesce_run(&t, seal_there, &s, &report);

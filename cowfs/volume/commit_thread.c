@@ -78,6 +78,8 @@ static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 	if (r == 0 && *ret == USE_FREE && im->v->diverged && !im->v->committing &&
 	    diverged_must_write(im->v->diverged, blk, *ret_blks, ret_blks))
 		*ret = USE_USED;
+	if (r == 0 && *ret == USE_FREE)
+		overlap_note(im->v, blk, *ret_blks);
 
 	/* a damaged bitmap in the image to be committed: only with force */
 	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN
@@ -130,8 +132,9 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
+	v->kept->keeps = v->instant.serving && fs_ops(v->fs.kind)->instant->overlaps;
 	if (v->instant.serving) {
-		r = view_seal_keeping(v->view, 0, between, v);
+		r = view_seal_keeping(v->view, instant_kept_blk(v), between, v);
 	} else {
 		r = between ? between(v) : 0;
 		if (r == 0)
@@ -300,17 +303,19 @@ static int explain(const struct volume *v, struct volume_result *res, int error)
 	return error;
 }
 
-/* A unit that each thaw writes: does it have nothing to commit? */
+/* A unit that each thaw writes, or a copy of the superblock: does it have nothing to commit? */
 static bool same_but_thaw(struct volume *v, uint64_t blk)
 {
+	uint64_t of_blk = fsinfo_copied_blk(&v->fs, blk);
 	_cleanup_free_ uint8_t *buf = NULL;
 
-	if (!fsinfo_thaw_writes(&v->fs, blk))
+	if (!of_blk && !fsinfo_thaw_writes(&v->fs, blk))
 		return false;
 	buf = io_alloc(2 * COW_BLK_BYTES);
-	return buf && view_read_committed(v->view, blk, 1, buf) == 0 &&
+	return buf && view_read_committed(v->view, of_blk ? of_blk : blk, 1, buf) == 0 &&
 	       view_read_live(v->view, blk, 1, buf + COW_BLK_BYTES) == 0 &&
-	       fsinfo_same_but_thaw(&v->fs, buf, buf + COW_BLK_BYTES);
+	       (of_blk ? fsinfo_is_copy(&v->fs, buf, buf + COW_BLK_BYTES)
+		       : fsinfo_same_but_thaw(&v->fs, buf, buf + COW_BLK_BYTES));
 }
 
 /* Is there more than the changes that every thaw makes? A generation that was sealed without a
@@ -403,7 +408,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 			  : (sealing || fn == no_seal) && may_be_needless(v, cause)
 				  ? something_changed
 				  : NULL,
-		.instant = read && fs.journal_super_bytes ? instant_watch : NULL,
+		.instant = read && fs.instant_bytes ? instant_watch : NULL,
+		.instant_by_sync = read && fs.instant_bytes && fs_ops(fs.kind)->instant->by_sync,
 		.stopped = stops ? is_stopped : NULL,
 		.no_sync = monitor_hurries(v->monitor)
 	};
@@ -414,7 +420,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
-	instant_prepare(v, &fs, fn);
+	instant_prepare(v, read ? &fs : NULL, fn);
 	r = quiesce_run(&t, fn, v, &res->quiesce);
 	/* what the process before had frozen is thawed beside the take-over */
 	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
@@ -998,7 +1004,8 @@ bool volume_decide(struct volume *v)
 	return counts;
 }
 
-static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+static int do_commit_once(struct volume *v, const struct volume_request *rq,
+			  struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
 	struct log_index *ix = NULL;
@@ -1025,6 +1032,8 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	monitor_stage(v->monitor, STAGE_SEALED);
 	if (r == 0)
 		r = view_check_sealed(v->view);
+	if (r == 0)
+		r = overlap_begin(v);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, &ix);
 	if (r < 0 && log_undecided(v->log) && volume_decide(v)) {
@@ -1059,7 +1068,10 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 		log_index_unref(ix);
 		ix = log_index_of(v->log);
 	}
-	view_release(v->view, ix);
+	if (v->overlap)
+		view_release_keeping(v->view, ix, overlap_keeps, v);
+	else
+		view_release(v->view, ix);
 	v->failed_below = false;
 	forget_diverged(v);
 	monitor_stage(v->monitor, STAGE_RELEASED);
@@ -1075,6 +1087,14 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
 		r = 0;
 	}
+	return r;
+}
+
+static int commit_once(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	int r = do_commit_once(v, rq, res);
+
+	overlap_end(v);
 	return r;
 }
 

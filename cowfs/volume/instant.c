@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "base/io.h"
+#include "fs/fs_ops.h"
 #include "volume/private.h"
 
 #define SUPER_BLK 0 /* of the file systems that have such a call */
@@ -31,12 +32,15 @@ static void seen(void *ctx)
 
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx))
 {
-	v->instant = (struct instant){ .seal = seal,
-				       .watch = { .off_bytes = live->journal_super_bytes,
-						  .len_bytes = FSINFO_JOURNAL_SUPER_BYTES,
-						  .is = fsinfo_journal_empty,
-						  .seen = seen,
-						  .ctx = v } };
+	const struct fs_instant *at = live ? fs_ops(live->kind)->instant : NULL;
+
+	v->instant = (struct instant){ .seal = seal };
+	if (at)
+		v->instant.watch = (struct view_watch){ .off_bytes = live->instant_bytes,
+							.len_bytes = at->len_bytes,
+							.is = at->is,
+							.seen = seen,
+							.ctx = v };
 }
 
 int instant_watch(void *ctx, enum quiesce_watch watch)
@@ -50,6 +54,11 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 	}
 	view_unwatch(v->view);
 	return v->instant.result;
+}
+
+uint64_t instant_kept_blk(const struct volume *v)
+{
+	return fs_ops(v->fs.kind)->settle ? SUPER_BLK : VIEW_KEEP_NONE;
 }
 
 static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)

@@ -155,7 +155,8 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 		 * fails; blocks that are never committed do not count */
 		.dirty_blks = commits_nothing(m)
 				      ? 0
-				      : active.data_blks + (is_durable(m) ? 0 : below.data_blks),
+				      : active.data_blks + (is_durable(m) ? 0 : below.data_blks) +
+						view_kept_blks(m->v->view),
 		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
 		.memory_bytes = m->memory_bytes,
 	};

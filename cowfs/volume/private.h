@@ -53,6 +53,8 @@ struct volume_kept {
 	/* The commit under way: does what is sealed wait for a record (mark), or is it durable? */
 	struct log_mark mark;
 	_Atomic bool durable;
+	/* free blocks of what is sealed may be in use by the live file system: RAM is not released */
+	_Atomic bool keeps;
 
 	/* as in struct volume; volume_keep_state copies it */
 	_Atomic uint64_t room_blks;
@@ -66,7 +68,7 @@ struct volume_kept {
 };
 SHARED_BYTES(struct volume_kept, 5200);
 
-/* A seal at the instant at which the journal is empty (fs/quiesce.h). Commit thread, and while that
+/* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
 struct instant {
 	struct view_watch watch;
@@ -166,6 +168,7 @@ struct volume {
 	 * files are committed before the next commit of everything */
 	bool diverged_lost;
 	struct instant instant;
+	uint8_t *overlap; /* a bit for each block; NULL: the commit under way releases all */
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -200,9 +203,17 @@ int volume_seal(struct volume *v, int (*between)(void *ctx));
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);
+/* overlap.c: the commit under way keeps in RAM what overlap_note was called for. -ENOMEM. */
+int overlap_begin(struct volume *v) MUST_CHECK;
+void overlap_note(struct volume *v, uint64_t blk, uint64_t blks);
+bool overlap_keeps(void *v, uint64_t blk);
+void overlap_end(struct volume *v);
+
 /* instant.c: callback `instant` of quiesce.h, whose seal runs `seal`. */
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));
 int instant_watch(void *v, enum quiesce_watch watch);
+/* The block that instant_settle changes; VIEW_KEEP_NONE. */
+uint64_t instant_kept_blk(const struct volume *v);
 /* After such a seal: makes the sealed image what a freeze would have left. */
 int instant_settle(struct volume *v) MUST_CHECK;
 /* Copies the state of the log that the status shows. */

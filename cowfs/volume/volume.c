@@ -655,7 +655,8 @@ static int take_over(struct volume *v, const struct volume_params *p, char *why,
 	if (r < 0)
 		return r;
 	/* a record that is only in the cache of the card does not count */
-	committed = log_settle(v->log) == 0 && (k->durable || log_reached(v->log, &k->mark));
+	committed = log_settle(v->log) == 0 && (k->durable || log_reached(v->log, &k->mark)) &&
+		    !k->keeps;
 	/* everything is committed, so what single files left behind is of the past */
 	if (committed && ram_store_stack(v->store, &stack) == 0 && stack.sealed)
 		k->diverged = false;

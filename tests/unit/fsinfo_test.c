@@ -16,6 +16,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "fs/fs_ops.h"
 #include "fs/fsinfo.h"
 #include "fsmade.h"
 
@@ -488,6 +489,7 @@ static void test_settle(void **state)
 	const struct blk_reader r = { .read = read_file,
 				      .ctx = &fd,
 				      .volume_blks = 64 * MIB / COW_BLK_BYTES };
+	const struct fs_instant *at = fs_ops(FS_EXT)->instant;
 	uint8_t other[COW_BLK_BYTES];
 	struct fsinfo f;
 
@@ -512,13 +514,12 @@ static void test_settle(void **state)
 		assert_memory_equal(unit, was, COW_BLK_BYTES);
 		/* its journal is where the probe says, and empty */
 		assert_int_equal(fsinfo_probe(&r, &f), 0);
-		assert_true(f.journal_super_bytes);
-		assert_int_equal(
-			pread(fd, other, FSINFO_JOURNAL_SUPER_BYTES, (off_t)f.journal_super_bytes),
-			FSINFO_JOURNAL_SUPER_BYTES);
-		assert_true(fsinfo_journal_empty(other));
+		assert_true(f.instant_bytes);
+		assert_int_equal(pread(fd, other, at->len_bytes, (off_t)f.instant_bytes),
+				 at->len_bytes);
+		assert_true(at->is(other));
 		other[31] = 1; /* s_start */
-		assert_false(fsinfo_journal_empty(other));
+		assert_false(at->is(other));
 	}
 	/* not where programs could write it: inode 11 has a name */
 	snprintf(command, sizeof(command),
@@ -527,7 +528,7 @@ static void test_settle(void **state)
 		 image, image);
 	assert_int_equal(system(command), 0);
 	assert_int_equal(fsinfo_probe(&r, &f), 0);
-	assert_true(f.has_journal && f.journal_bytes && !f.journal_super_bytes);
+	assert_true(f.has_journal && f.journal_bytes && !f.instant_bytes);
 	assert_int_equal(fsinfo_settle(&r, FS_XFS, unit), -EOPNOTSUPP);
 	unlink(image);
 }
