@@ -204,8 +204,8 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 free_is_noise() { # FS MIB [MKFS_OPTION]...
 	local job jobs=() commits
 	IMG=$T/card.img
-	card_make "$1" "$2" 1700 "${@:3}"
-	dd if=/dev/urandom of="$T/noise" bs=1M count=$(($2 * 2 / 3)) status=none
+	card_make "$1" "$2" 1900 "${@:3}"
+	dd if=/dev/urandom of="$T/noise" bs=1M count=250 status=none
 	mount -o nodiscard "$CARD" "$MNT"
 	cp "$T/noise" "$MNT/"
 	sync -f "$MNT"
@@ -242,5 +242,5 @@ free_is_noise() { # FS MIB [MKFS_OPTION]...
 }
 
 @test "instant: no program reads what a commit of btrfs has dropped" {
-	free_is_noise btrfs 1000 -m single
+	free_is_noise btrfs 1200 -m single
 }
