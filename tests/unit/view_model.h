@@ -39,6 +39,7 @@ struct fixture {
 	struct rewrites *rewrites;
 	uint64_t rewritten;		 /* blocks of do_write that were DATA already */
 	uint8_t *active_map, *below_map; /* enum blk_state of each block */
+	uint8_t top_map[BLKS], kept_map[BLKS]; /* the newest sealed generation; view_release_keeping */
 	bool is_sealed;
 };
 
@@ -180,6 +181,8 @@ static inline void check_all(struct fixture *f)
 	if (!f->is_sealed) { /* one failed layer at most: sums are exact */
 		count_states(f->below_map, &want);
 		assert_memory_equal(&below, &want, sizeof(want));
+		count_states(f->kept_map, &want);
+		assert_int_equal(view_kept_blks(f->v), want.data_blks);
 		assert_int_equal(view_read_sealed(f->v, 0, 1, f->buf), -EINVAL);
 		return;
 	}
@@ -194,9 +197,11 @@ static inline void do_seal(struct fixture *f)
 	assert_int_equal(view_check_sealed(f->v), 0);
 	assert_int_equal(view_seal(f->v), -EBUSY);
 	for (uint64_t b = 0; b < BLKS; b++)
-		if (f->active_map[b])
-			f->below_map[b] = f->active_map[b];
+		if (f->active_map[b] || f->kept_map[b])
+			f->below_map[b] = f->active_map[b] ? f->active_map[b] : f->kept_map[b];
+	memcpy(f->top_map, f->active_map, BLKS);
 	memset(f->active_map, 0, BLKS);
+	memset(f->kept_map, 0, BLKS);
 	memcpy(f->sealed, f->live, BYTES);
 	f->is_sealed = true;
 }
