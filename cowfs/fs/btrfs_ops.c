@@ -75,10 +75,9 @@ static bool ends_transaction(const uint8_t *sb)
 	return is_super(sb) && !le_at(sb, SB_LOG_ROOT, 8);
 }
 
-static const struct fs_instant superblock_written = { .len_bytes = COW_BLK_BYTES,
-						      .is = ends_transaction,
-						      .by_sync = true,
-						      .overlaps = true };
+static const struct fs_instant superblock_written = {
+	.len_bytes = COW_BLK_BYTES, .is = ends_transaction, .by_sync = true, .overlaps = true
+};
 
 /* The driver writes them behind the first one, without order. */
 static uint64_t copied_btrfs(uint64_t blk)

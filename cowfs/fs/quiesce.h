@@ -83,10 +83,10 @@ struct quiesce_target {
 	 */
 	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
 	bool instant_by_sync; /* syncfs causes that write; if not, QUIESCE_CHECKPOINT does */
-	uint64_t bounce_ns; /* 0: 500 ms */
-	uint64_t giveup_ns; /* 0: 30 s */
-	bool no_sync;	    /* freeze at once: little is dirty, and writers are to be shut out */
-	bool stay_frozen;   /* shutdown: no thaw unless seal fails */
+	uint64_t bounce_ns;   /* 0: 500 ms */
+	uint64_t giveup_ns;   /* 0: 30 s */
+	bool no_sync;	      /* freeze at once: little is dirty, and writers are to be shut out */
+	bool stay_frozen;     /* shutdown: no thaw unless seal fails */
 	/* ends tasks that are stuck in a write before the freeze, not only while it waits */
 	bool cure;
 	/* seal even if a freeze is impossible: the image is that of a power cut */

@@ -516,21 +516,6 @@ waits_for_completions() { cat /proc/"$HELD"/task/*/wchan | grep -q io_cqring; }
 	done
 }
 
-@test "a write that never comes, into a subvolume of btrfs: found as well" {
-	command -v mkfs.btrfs || skip "no btrfs-progs"
-	protect btrfs 300 360
-	btrfs subvolume create "$MNT/sub"
-	chmod 1777 "$MNT/sub"
-	hold "$MNT/sub/hostile" write
-	run -0 cow commit
-	[[ $output == *"sealed without a freeze"*"[$HELD]"* ]]
-	can_write
-	let_go
-	cow commit
-	detach
-	fsck btrfs
-}
-
 @test "more than the log holds without a freeze: what is in the way is ended, and the file system frozen" {
 	protect_frozen
 	random_file "$MNT/big" 40

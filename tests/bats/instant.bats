@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
-# Commits of ext3 and ext4, which are sealed when the journal is empty: nothing is frozen, nobody can hold them, and what they
-# leave on the card is a clean file system.
+# Commits of ext3 and ext4, which are sealed when the journal is empty, and of btrfs, which are sealed when a transaction ends:
+# nothing is frozen, nobody can hold them, and what they leave on the card is a clean file system.
 # alone: as hostile_user.bats
 # bats file_tags=commands
 
@@ -35,16 +35,14 @@ unheld() {
 	[ "$(status_of .alarm)" = "" ]
 }
 
-@test "instant: calls of a user that never end hold no commit, no view and no writer" {
+nothing_holds() { # FOLDER HOW...
 	local how core=''
-	protect ext4 -O ^metadata_csum # for setversion
-	mkdir "$MNT/folder"
-	chown nobody "$MNT/folder"
+	chown nobody "$1"
 	[ "$(cat /proc/sys/kernel/core_pattern)" = core ] && core=core
-	for how in write writev write32 uring sendfile setxattr removexattr overlay race threads remap setversion getdents $core; do
+	for how in write writev write32 uring sendfile setxattr removexattr overlay race threads remap getdents $core "${@:2}"; do
 		case $how in
-		setversion | getdents) hold "$MNT/folder" "$how" ;;
-		*) hold "$MNT/hostile-$how" "$how" ;;
+		setversion | getdents) hold "$1" "$how" ;;
+		*) hold "$1/hostile-$how" "$how" ;;
 		esac
 		unheld
 		kill -0 "$HELD"
@@ -55,12 +53,33 @@ unheld() {
 		let_go || true
 	done
 	detach
+}
+
+@test "instant: calls of a user that never end hold no commit, no view and no writer" {
+	protect ext4 -O ^metadata_csum # for setversion
+	mkdir "$MNT/folder"
+	nothing_holds "$MNT/folder" setversion
 	fsck ext4
 }
 
+@test "instant: calls of a user that never end, on a subvolume of btrfs" {
+	protect btrfs
+	btrfs subvolume create "$MNT/folder"
+	nothing_holds "$MNT/folder"
+	fsck btrfs
+}
+
 @test "instant: leases of a user hold no commit, however many wait for them" {
+	leases_hold_nothing ext4
+}
+
+@test "instant: leases of a user on btrfs" {
+	leases_hold_nothing btrfs
+}
+
+leases_hold_nothing() { # FS
 	local files
-	protect ext4
+	protect "$1"
 	files=("$MNT"/leased-{1..60})
 	touch "${files[@]}"
 	chown nobody "${files[@]}"
@@ -72,7 +91,7 @@ unheld() {
 	done
 	kill $(pgrep -P "$HELD") "$HELD"
 	detach
-	fsck ext4
+	fsck "$1"
 }
 
 @test "instant: programs that are stopped, or busy with a large truncate, in the middle of a call" {
@@ -201,10 +220,10 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 }
 
 # What is free in the sealed image is not written. The card has noise in those places: whoever reads one gets it.
-free_is_noise() { # FS MIB [MKFS_OPTION]...
+free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 	local job jobs=() commits
 	IMG=$T/card.img
-	card_make "$1" "$2" 1900 "${@:3}"
+	card_make "$1" "$2" 1900 "${@:4}"
 	dd if=/dev/urandom of="$T/noise" bs=1M count=250 status=none
 	mount -o nodiscard "$CARD" "$MNT"
 	cp "$T/noise" "$MNT/"
@@ -218,7 +237,7 @@ free_is_noise() { # FS MIB [MKFS_OPTION]...
 		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
 		jobs+=($!)
 	done
-	for commits in $(seq 150); do
+	for commits in $(seq "$3"); do
 		run -0 --separate-stderr cow commit --json
 		# the programs may not have got the processor since
 		jq -e '.quiesce.instant or .report.dirty_blocks == 0' <<<"$output"
@@ -238,9 +257,9 @@ free_is_noise() { # FS MIB [MKFS_OPTION]...
 }
 
 @test "instant: no program reads what a commit has dropped" {
-	free_is_noise ext4 360 -b 4096 -J size=4
+	free_is_noise ext4 360 150 -b 4096 -J size=4
 }
 
 @test "instant: no program reads what a commit of btrfs has dropped" {
-	free_is_noise btrfs 1200 -m single
+	free_is_noise btrfs 1200 80 -m single
 }

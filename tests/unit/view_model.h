@@ -39,7 +39,8 @@ struct fixture {
 	struct rewrites *rewrites;
 	uint64_t rewritten;		 /* blocks of do_write that were DATA already */
 	uint8_t *active_map, *below_map; /* enum blk_state of each block */
-	uint8_t top_map[BLKS], kept_map[BLKS]; /* the newest sealed generation; view_release_keeping */
+	uint8_t top_map[BLKS],
+		kept_map[BLKS]; /* the newest sealed generation; view_release_keeping */
 	bool is_sealed;
 };
 
