@@ -219,6 +219,33 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	clean_under_load ext4 noatime -O bigalloc -C 16384
 }
 
+@test "instant: each committed image of btrfs is whole, and has what was closed" {
+	local round job jobs=()
+	protect btrfs -m single
+	for job in 1 2; do
+		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
+		jobs+=($!)
+	done
+	mkdir "$T/copied"
+	for round in $(seq 10); do
+		sleep "0.$round"
+		echo "$round" >"$MNT/closed"
+		run -0 --separate-stderr cow commit --checkpoint --json
+		jq -e '.ok and .quiesce.instant' <<<"$output"
+		cp --sparse=always "$IMG" "$T/copy"
+		truncate -s 200M "$T/copy"
+		btrfs check --check-data-csum "$T/copy"
+		[ "$(btrfs restore -x "$T/copy" "$T/copied" >/dev/null 2>&1; cat "$T/copied/closed")" = "$round" ]
+		rm -rf "$T/copied" && mkdir "$T/copied"
+	done
+	touch "$MNT"/{1,2}.stop
+	for job in "${jobs[@]}"; do
+		wait "$job" || { cat "$T/mismatches"; return 1; }
+	done
+	detach
+	fsck btrfs
+}
+
 # What is free in the sealed image is not written. The card has noise in those places: whoever reads one gets it.
 free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 	local job jobs=() commits
