@@ -836,13 +836,13 @@ static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret)
 {
-	int r;
+	bool sealed = false;
+	int r = broker_on() ? quiesce_ask(t, seal, seal_ctx, ret, &sealed)
+			    : run(t, seal, seal_ctx, ret);
 
-	if (broker_on())
-		return quiesce_ask(t, seal, seal_ctx, ret);
-	r = run(t, seal, seal_ctx, ret);
-	/* whatever blocks the freeze: the program that waits for the seal cannot remove it */
-	if (r < 0 && r != -ENODATA && t->stopped && !ret->frozen && !ret->unfrozen &&
+	/* whatever blocks the freeze: the program that waits for the seal cannot remove it. The broker of
+	 * a worker that was killed in a sync may be what blocks it: it ends with the writes that wait. */
+	if (r < 0 && r != -ENODATA && !sealed && t->stopped && !ret->frozen && !ret->unfrozen &&
 	    !ret->instant && ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
 		r = seal_stopped(seal, seal_ctx, ret);
 	return r;

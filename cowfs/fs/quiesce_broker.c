@@ -38,8 +38,18 @@ struct asking {
 	int (*seal)(void *ctx);
 	void *seal_ctx;
 	bool told; /* the supervisor has a descriptor */
+	bool watching;
 	bool sealed;
 };
+
+static int end_watch(struct asking *a)
+{
+	int r = a->t->instant(a->seal_ctx, QUIESCE_END);
+
+	a->watching = false;
+	a->sealed |= r != -EAGAIN;
+	return r;
+}
 
 static void answer_back(void *ctx, struct broker_message *m, int fd)
 {
@@ -62,11 +72,12 @@ static void answer_back(void *ctx, struct broker_message *m, int fd)
 		a->told |= m->result == 0;
 		break;
 	case ASK_BEGIN:
+		m->result = !t->instant || a->watching ? -EPROTO
+						       : t->instant(a->seal_ctx, QUIESCE_BEGIN);
+		a->watching |= m->result == 0;
+		break;
 	case ASK_END:
-		m->result = t->instant
-				    ? t->instant(a->seal_ctx,
-						 m->n[0] == ASK_BEGIN ? QUIESCE_BEGIN : QUIESCE_END)
-				    : -EPROTO;
+		m->result = a->watching ? end_watch(a) : -EPROTO;
 		break;
 	default:
 		m->result = -EPROTO;
@@ -76,7 +87,7 @@ static void answer_back(void *ctx, struct broker_message *m, int fd)
 }
 
 int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
-		struct quiesce_report *ret)
+		struct quiesce_report *ret, bool *ret_sealed)
 {
 	struct asking a = { .t = t, .seal = seal, .seal_ctx = seal_ctx };
 	struct broker_message m = {
@@ -97,6 +108,9 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 	ret->holder[sizeof(ret->holder) - 1] = ret->culprit[sizeof(ret->culprit) - 1] = '\0';
 	if (a.told && t->frozen)
 		(void)t->frozen(t->ctx, -1);
+	if (a.watching)
+		(void)!end_watch(&a);
+	*ret_sealed = a.sealed;
 	return r;
 }
 
