@@ -62,6 +62,7 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 	f->needs_recovery = incompat & EXT3_FEATURE_INCOMPAT_RECOVER;
 	f->mmp = incompat & EXT4_FEATURE_INCOMPAT_MMP;
 	f->inline_data = incompat & EXT4_FEATURE_INCOMPAT_INLINE_DATA;
+	f->fast_commit = SB_GET(sb, s_feature_compat) & EXT4_FEATURE_COMPAT_FAST_COMMIT;
 	f->error_flag = SB_GET(sb, s_state) & EXT2_ERROR_FS;
 	f->clean = SB_GET(sb, s_state) & EXT2_VALID_FS;
 	return true;

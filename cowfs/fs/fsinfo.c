@@ -141,7 +141,8 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 		if (!err) {
 			f.journal_bytes = facts.journal.size_bytes;
 			/* a journal that is a file: its owner could write what says that it is empty */
-			if (fs_ops(f.kind)->instant && facts.journal.ino == JOURNAL_INO)
+			if (fs_ops(f.kind)->instant && facts.journal.ino == JOURNAL_INO &&
+			    !f.fast_commit)
 				f.instant_bytes = facts.journal.sb_block << facts.block_shift;
 			f.needs_recovery |= facts.journal.start != 0;
 		}

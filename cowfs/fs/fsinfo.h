@@ -47,6 +47,8 @@ struct fsinfo {
 	/* ext only; needs_recovery: from the superblock or from s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 	bool inline_data; /* Linux 6.18 deadlocks with it and a small journal */
+	/* Linux 6.18 deadlocks if its journal is emptied while an fsync makes a fast commit */
+	bool fast_commit;
 	/*
 	 * xfs with checksums: each metadata block has this UUID, next to the number of the log
 	 * record that changed the block last. The replay of a log skips a block with a higher

@@ -206,8 +206,18 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	clean_under_load ext4 noatime
 }
 
-@test "instant: each committed image is clean, with an orphan file and fast commits" {
-	clean_under_load ext4 noatime -O orphan_file,fast_commit
+@test "instant: each committed image is clean, with an orphan file" {
+	clean_under_load ext4 noatime -O orphan_file
+}
+
+# Nothing syncs a file here: Linux 6.18 has deadlocked.
+@test "instant: an ext4 with fast commits is frozen" {
+	protect ext4 -O fast_commit
+	touch "$MNT/f"
+	run -0 --separate-stderr cow commit --json
+	jq -e '.ok and (.quiesce | .frozen and (.instant | not))' <<<"$output"
+	detach
+	fsck ext4
 }
 
 @test "instant: each committed image is clean, of a 1K ext4 whose journal has the data" {
