@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The worker of a mounted ext4 is killed KILLS times (1000), at random moments 0.3 to 1.5 s after the last one was replaced, under two
+# The worker of a mounted ext4 (or FS=btrfs) is killed KILLS times (1000), at random moments 0.3 to 1.5 s after the last one was replaced, under two
 # fio jobs that verify (through the page cache and past it), commits (full, with a checkpoint, of one file) and sync(2). No read
 # or write may fail, no content may be wrong, live and on the bare card, and nothing may hang. Prints how long a read waited
 # after a kill. As root; Linux 6.9 or newer.
@@ -15,7 +15,7 @@ export COWFS_ON_CRASH=replace
 
 here=$(cd "$(dirname "$0")" && pwd)
 COWFS_BUILD=${COWFS_BUILD:-$here/../build}
-kills=${KILLS:-1000}
+kills=${KILLS:-1000} fs=${FS:-ext4}
 hang_s=60
 compress=${COMPRESS:-off}
 if [ "$compress" = off ]; then
@@ -132,7 +132,7 @@ stalls() {
 cow_setup
 NAME=vol passed=''
 trap bye EXIT
-card_make ext4 400 512 -J size=$journal_mib
+if [ "$fs" = btrfs ]; then card_make btrfs 500 640; else card_make "$fs" 400 512 -J size=$journal_mib; fi
 mount "$CARD" "$MNT"
 mkdir "$MNT/fixed"
 for i in $(seq 8); do
@@ -184,7 +184,7 @@ umount_volume
 mount_volume
 [ "$(tree_sum "$MNT")" = "$live" ] || finish "another content without the page cache"
 detach --commit >/dev/null
-fsck ext4 >"$T/fsck" 2>&1 || { cat "$T/fsck"; finish "e2fsck"; }
+fsck "$fs" >"$T/fsck" 2>&1 || { cat "$T/fsck"; finish "fsck"; }
 mount -o ro "$CARD" "$MNT"
 [ "$(tree_sum "$MNT")" = "$live" ] || finish "another content on the card"
 umount "$MNT"
