@@ -32,16 +32,20 @@ step() { echo "check-deb: $*"; }
 
 inside() { chroot_run "$ROOT" "$@"; }
 
-# What a file system below $ROOT holds, without the data bases of apt and dpkg and what every run of them changes.
+# What a file system below $ROOT holds, without the data bases of apt, dpkg and accounts, and what every run of them changes.
 files() {
 	(
 		cd "$ROOT"
 		local places=(! -path './proc/*' ! -path './sys/*' ! -path './dev/*' ! -path './tmp/*' ! -path './var/lib/dpkg/*'
-			! -path './var/lib/apt/*' ! -path './var/cache/*' ! -path './var/log/*' ! -path ./etc/ld.so.cache)
+			! -path './var/lib/apt/*' ! -path './var/cache/*' ! -path './var/log/*' ! -path ./etc/ld.so.cache
+			! -path './etc/passwd*' ! -path './etc/group*' ! -path './etc/shadow*' ! -path './etc/gshadow*')
 		find . "${places[@]}" -printf '%p %M %u %g %l\n'
 		find . "${places[@]}" -type f -print0 | xargs -0 sha256sum | awk '{ print $2, $1 }'
 	) | sort
 }
+
+# users and groups, without their numbers
+accounts() { sed 's/:x:[0-9:]*/:/' "$ROOT/etc/passwd" "$ROOT/etc/group" | sort; }
 
 # TEXT COMMAND...: must fail and say TEXT, and the package is as it was
 refused() {
@@ -90,6 +94,7 @@ dpkg-deb -R "$package" "$WORK/pack"
 sed -i 's/^\(Version: .*\)/\1+next/' "$WORK/pack/DEBIAN/control"
 dpkg-deb --root-owner-group -b "$WORK/pack" "$ROOT/srv/deb/next.deb" >/dev/null
 files >"$WORK/before"
+accounts >"$WORK/accounts"
 
 step "installed: its own files and nothing else"
 must dpkg -i "/srv/deb/${package##*/}"
@@ -103,6 +108,9 @@ done >"$WORK/more"
 # the state of debhelper's helper for units, which a purge removes
 is "what else is there" "$(sed '/^\/var\/lib\/systemd\/deb-systemd-helper/d' "$WORK/more" | xargs)" ""
 is "/etc/cowfs" "$(ls -A "$ROOT/etc/cowfs")" ""
+
+printf 'cowfs:\ncowfs:/:/usr/sbin/nologin\n' | sort - "$WORK/accounts" >"$WORK/wanted"
+accounts | diff "$WORK/wanted" - || die "not the user cowfs alone was added, see above"
 
 step "removal refused: enabled, invalid, leaving, protected"
 conf=$ROOT/etc/cowfs/cowfs.conf
@@ -125,7 +133,7 @@ printf '[root]\nenabled = yes\n' >"$conf"
 must "${protected[@]}" dpkg -i /srv/deb/next.deb
 refused "the root is protected" "${protected[@]}" dpkg -r cowfs
 
-step "removed and purged: nothing is left"
+step "removed and purged: nothing is left but the user"
 printf '[root]\nenabled = no\n' >"$conf"
 must dpkg -i "/srv/deb/${cardsim##*/}"
 must dpkg -r cowfs cowfs-cardsim
@@ -133,6 +141,7 @@ must dpkg -r cowfs cowfs-cardsim
 must dpkg -P cowfs cowfs-cardsim
 files >"$WORK/after"
 diff "$WORK/before" "$WORK/after" || die "purge leaves or changes files, see above"
+accounts | diff "$WORK/wanted" - || die "purge has changed accounts, see above"
 
 step "piuparts"
 tar -C "$ROOT" -czf "$WORK/root.tar.gz" --exclude ./srv/deb .
