@@ -397,16 +397,35 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 		     (unsigned long long)blk);
 }
 
+static bool head_pending(const struct world *w)
+{
+	const struct log_super *s = log_super(w->log);
+	uint64_t ring_blk = s->ring_off_bytes / COW_BLK_BYTES,
+		 seg_blks = s->seg_bytes / COW_BLK_BYTES;
+
+	for (size_t i = 0; i < sim_pending(w->c.log); i++) {
+		uint64_t blk = sim_pending_blk(w->c.log, i) - ring_blk;
+
+		if (blk < s->seg_count * seg_blks && blk % seg_blks == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Everything that the record refers to is durable: a FLUSH came in between. Recovery would mostly
- * detect a record that came too early, so a cut would not reveal it. */
+ * detect a record that came too early, so a cut would not reveal it. A record of any kind also
+ * needs the head of its segment: without it, it appears only when the segment gets another one. */
 static void check_record_write(struct world *w, const uint8_t *data)
 {
 	enum { TYPE_AT = 32 };
 
-	if (!w->lie && !memcmp(data, "COWFSREC", 8) && data[TYPE_AT] == RECORD_COMMIT &&
-	    (sim_pending(w->c.base) || sim_pending(w->c.log) ||
-	     (w->c.lent && sim_pending(w->c.lent))))
+	if (w->lie || memcmp(data, "COWFSREC", 8))
+		return;
+	if (data[TYPE_AT] == RECORD_COMMIT && (sim_pending(w->c.base) || sim_pending(w->c.log) ||
+					       (w->c.lent && sim_pending(w->c.lent))))
 		fail("a commit record is written while blocks are not flushed");
+	if (head_pending(w))
+		fail("a record is written while the head of a segment is not flushed");
 }
 
 static void note_fault(int r, bool must_fail)

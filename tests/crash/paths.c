@@ -255,7 +255,8 @@ int world_commit_paths(struct world *w, void (*change)(struct world *w))
 
 /* ---- the attack ---- */
 
-/* Frees some blocks, takes others, and changes some. Or changes all: more than the ring holds. */
+/* Frees some blocks, takes others, changes some, and leaves content in free ones. Or changes all:
+ * more than the ring holds. */
 static void change_some(struct world *w)
 {
 	bool all = w->paths && w->shape.heavy && rnd_below(w, 2);
@@ -268,6 +269,10 @@ static void change_some(struct world *w)
 			live_free(w, blk);
 		else if (all ? w->live.use[blk] == USE_USED : dice < 5)
 			live_write(w, blk, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
+		else if (dice == 7 && w->live.use[blk] == USE_FREE) { /* a file that is gone */
+			live_write(w, blk, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
+			live_free(w, blk);
+		}
 	}
 }
 
@@ -306,7 +311,7 @@ void attack_paths(void)
 		struct shape s = { .blks = 40,
 				   .plan = seed % 4,
 				   .lag = seed / 4 % 2,
-				   .segs = 16,
+				   .segs = 8, /* little to move to: gaps are filled */
 				   .external = seed / 8 % 2 };
 
 		if (seed % 3 == 0) {

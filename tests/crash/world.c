@@ -476,15 +476,15 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	struct commit_options planned = *opt;
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
 	bool old_form = log_wants_upgrade(w->log);
+	unsigned bitmap = w->n.content[BITMAP_BLK] % SUPERS;
 	struct log_index *ix = NULL;
 	int r;
 
 	if (w->n_tried == MAX_TRIED)
 		fail("too many attempts for this test");
 	if (!w->shape.ext4 && memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
-		live_write(w, BITMAP_BLK,
-			   1 + (w->n.content[BITMAP_BLK] + 1 + rnd_below(w, CONTENTS - 3)) %
-					   (CONTENTS - 1));
+		live_write(w, BITMAP_BLK, /* never the same */
+			   1 + (bitmap + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	planned.profile = w->paths ? NULL : profile_of(w);
 	r = paths_seal(w);
