@@ -182,12 +182,12 @@ help:
 	@echo "  V=1  SAN=address,undefined | SAN=thread  CC=clang  STRIP= (install with symbols)"
 
 deps:
-	@if [ "$$(id -u)" != 0 ]; then echo "make deps installs packages: run it as root" >&2; exit 1; fi
 	$(Q)missing() { \
 		for p in $(DEPS); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done; \
 		for p in $(DEPS_IF_THERE); do dpkg -s $$p >/dev/null 2>&1 || ! apt-cache show $$p >/dev/null 2>&1 || echo $$p; done; \
 	}; \
 	[ -n "$$(missing)" ] || { echo "deps: nothing missing"; exit 0; }; \
+	[ "$$(id -u)" = 0 ] || { echo "make deps installs packages: run it as root" >&2; exit 1; }; \
 	export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && set -- $$(missing) && echo "deps: installing $$*" && \
 	apt-get -qq -y --no-install-recommends install "$$@" >/dev/null
 

@@ -152,9 +152,9 @@ coverage-report:
 		gcovr -r . --object-directory build-cov --filter "$$d" --exclude-unreachable-branches --branches build-cov || exit 1; \
 	done
 
-# Needs clang and its runtime (Debian: clang, libclang-rt-dev or libclang-rt-14-dev). What it finds lies in
-# build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.
-fuzz:
+# Needs clang's runtime. What it finds lies in build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.
+fuzz fuzz-all check-oss-fuzz: DEPS += libclang-rt-dev
+fuzz: deps
 	@test -n "$(TARGET)" || { echo "make fuzz TARGET=one of: $(FUZZ_SRC:tests/fuzz/%.c=%) [SECONDS=60]" >&2; exit 2; }
 	$(Q)$(MAKE) --no-print-directory CC=clang SAN=address,undefined FUZZ=1 fuzz-run
 fuzz-run: $(B)/tests/libfuzzer_$(TARGET)
@@ -173,7 +173,7 @@ fuzz-all-run: fuzz-programs
 # The project for OSS-Fuzz, without its container: every target runs from OUT alone.
 OSS_FUZZ := build-oss-fuzz
 OSS_CFLAGS := -O1 -g -fno-omit-frame-pointer -fsanitize=address,fuzzer-no-link
-check-oss-fuzz:
+check-oss-fuzz: deps
 	$(Q)rm -rf $(OSS_FUZZ)/out && mkdir -p $(OSS_FUZZ)/out $(OSS_FUZZ)/src && ln -sfn $(CURDIR) $(OSS_FUZZ)/src/cowfs
 	$(Q)env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL SRC=$(CURDIR)/$(OSS_FUZZ)/src WORK=$(CURDIR)/$(OSS_FUZZ) \
 		OUT=$(CURDIR)/$(OSS_FUZZ)/out CC=clang CFLAGS="$(OSS_CFLAGS)" LIB_FUZZING_ENGINE=-fsanitize=fuzzer \
@@ -188,11 +188,11 @@ check-bats: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/run-bats.sh $(or $(BATS),$(wildcard tests/bats/*.bats))
 
 check-kills: all
-	@echo "check-kills: 100 kills of all processes of a daemon in the middle of commits, twice (as root)"
-	$(Q)COUNT=100 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+	@echo "check-kills: $(or $(COUNT),100) kills of all processes of a daemon in the middle of commits, twice (as root)"
+	$(Q)COUNT=$(or $(COUNT),100) COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --print-output-on-failure --timing tests/bats/kills.bats
-	@echo "check-kills: 60 kills of each other command, and of workers before a power cut (as root)"
-	$(Q)COUNT=60 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
+	@echo "check-kills: $(or $(COUNT),60) kills of each other command, and of workers before a power cut (as root)"
+	$(Q)COUNT=$(or $(COUNT),60) COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --print-output-on-failure --timing tests/bats/kills_elsewhere.bats tests/bats/takeover.bats
 
 # Workers of a mounted volume, each replaced by another one.
@@ -352,6 +352,7 @@ lint:
 	$(Q)tests/includes.py
 	$(Q)tests/paths.py
 	$(Q)tests/crash/mutants.sh --apply
+	$(Q)tests/crash/invariants.sh --apply
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
 	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' | xargs -0 codespell -L $(WORDS)

@@ -8,63 +8,29 @@
 #	MUTANT_RUN	a command that runs each build and each attack, such as nice
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
-work=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-mutants.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+# shellcheck source-path=SCRIPTDIR source=mutate.bash
+. "$(dirname "$0")/mutate.bash"
 seconds=${MUTANT_SECONDS:-240}
-read -ra run <<<"${MUTANT_RUN-}"
-bad=0 n=0 apply=
-[ "${1-}" != --apply ] || { apply=1; shift; }
-only=" $* "
+export CFLAGS="${CFLAGS:--O2 -g} -DCOWFS_NO_INVARIANTS"
 
-tar -C "$root" --exclude=./build* --exclude=./.git -cf - . | tar -C "$work" -xf -
-
-build() {
-	CFLAGS="${CFLAGS:--O2 -g} -DCOWFS_NO_INVARIANTS" "${run[@]}" make -s -C "$work" build/tests/crash >"$work/make.log" 2>&1
-}
-
-# mutant NAME ATTACK FILE OLD NEW: OLD must be in FILE once, however it is broken into lines.
+# mutant NAME ATTACK FILE OLD NEW: see changed
 # ATTACK w: random workloads; several with commas: one of them.
 mutant() {
-	local name=$1 attack file=$3 log=$work/out verdict=''
-	[ "$only" = '  ' ] || [[ $only == *" $name "* ]] || return 0
-	n=$((n + 1))
-	cp "$work/$file" "$work/saved"
-	if ! OLD=$4 NEW=$5 python3 - "$work/$file" <<'PY'; then
-import os, re, sys
-path, old, new = sys.argv[1], os.environ['OLD'], os.environ['NEW']
-text = open(path).read()
-indent = re.match(r'\t*', old).group()
-found = re.findall('\n' * bool(indent) + indent + r'\s*'.join(re.escape(c) for c in old if not c.isspace()), text)
-if len(found) != 1:
-    sys.exit(f'{len(found)} times in {path}: {old}')
-open(path, 'w').write(text.replace(found[0], '\n' * bool(indent) + new))
-PY
-		verdict='cannot be applied'
-	elif [ -n "$apply" ]; then
-		cp "$work/saved" "$work/$file"
-		return 0
-	elif ! build; then
-		verdict="does not build: $(grep -m1 error "$work/make.log" || tail -1 "$work/make.log")"
-	fi
-	if [ -z "$verdict" ]; then
+	local name=$1 attack args code
+	chosen "$name" || return 0
+	if changed crash "${@:3}"; then
 		verdict='NOT NOTICED'
 		for attack in ${2//,/ }; do
-			local args=(--attack "${attack%@*}") code=0
-			[ "$attack" = "${attack%@*}" ] || args+=(--thin "${attack#*@}")
+			args=(--attack "$attack") code=0
 			[ "$attack" != w ] || args=(--no-attacks --seconds 60)
-			"${run[@]}" timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$log" 2>&1 || code=$?
-			[ $code != 1 ] || verdict="$attack: $(grep -m1 FAILED "$log" | cut -c1-100)"
-			[ $code -lt 124 ] || verdict="$attack: ended with $code"
-			[ "$verdict" = 'NOT NOTICED' ] || break
+			"${run[@]}" timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$work/out" 2>&1 || code=$?
+			[ $code != 1 ] || noticed="$attack: $(grep -m1 FAILED "$work/out" | cut -c1-100)"
+			[ $code -lt 124 ] || noticed="$attack: ended with $code"
+			[ -z "$noticed" ] || break
 		done
 	fi
-	cp "$work/saved" "$work/$file"
-	printf '%-20s %s\n' "$name" "$verdict"
-	case $verdict in 'NOT NOTICED' | cannot* | does*) bad=$((bad + 1)) ;; esac
+	judged "$name" "$3"
 }
-
-[ -n "$apply" ] || build || { cat "$work/make.log" >&2; exit 1; }
 
 # R1 a chain that is not complete
 mutant R1-chain chain,reuse-early,wrap,w cowfs/log/chain.c '(unsigned long long)r.prev.seq, (unsigned long long)r.seq);
@@ -155,7 +121,7 @@ mutant gap-used w cowfs/commit/classify.c '		r = classify_all(job, blk + i, blks
 	*ret = true;'
 mutant gap-spilled w cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
 # a record needs its segment's head
-mutant head-flush chain@8 cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
+mutant head-flush chain cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
 # content is never a block of the log
 mutant escape file-record,forgeries cowfs/log/append.c '|| !escape_needed(data + blk_to_bytes(i)))' '|| 1 || !escape_needed(data + blk_to_bytes(i)))'
 mutant escape-back file-record cowfs/log/escape.c '	memcpy(blk, LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);' ''
@@ -220,5 +186,4 @@ mutant P-gaps paths tests/crash/world.c '.uses = w->diverged ? NULL : &src' '.us
 mutant P-plan paths tests/crash/world.c 'planned.profile = w->paths ? NULL : profile_of(w)' 'planned.profile = profile_of(w)'
 mutant P-spill paths cowfs/commit/decide.c 'j->opt->only_changed ||' ''
 
-echo "mutants: $n, $bad not noticed"
-[ $bad = 0 ]
+summary
