@@ -134,7 +134,7 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 
 	if (r < 0 || !len_bytes)
 		return r < 0 ? r : -EINVAL;
-	if (!off_bytes && atomic_load(&a->card->shows_first))
+	if (card_shows(a->card, off_bytes, len_bytes))
 		return -EAGAIN; /* card_read has it */
 	io_prep_pread(&io->iocb, a->fd, buf, len_bytes, (long long)off_bytes);
 	io->iocb.data = io;

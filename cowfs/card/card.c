@@ -57,30 +57,32 @@ int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	int r = card_read_bare(c, off_bytes, buf, len_bytes);
 
-	if (r == 0 && !off_bytes && len_bytes && atomic_load(&c->shows_first)) {
-		pthread_mutex_lock(&c->first_lock);
-		memcpy(buf, c->first, COW_BLK_BYTES);
-		pthread_mutex_unlock(&c->first_lock);
+	if (r == 0 && card_shows(c, off_bytes, len_bytes)) {
+		pthread_mutex_lock(&c->shown_lock);
+		if (card_shows(c, off_bytes, len_bytes))
+			memcpy((uint8_t *)buf + (c->shown_end_bytes - COW_BLK_BYTES - off_bytes),
+			       c->shown, COW_BLK_BYTES);
+		pthread_mutex_unlock(&c->shown_lock);
 	}
 	return r;
 }
 
-int card_show_first(struct card *c, const void *blk)
+int card_show(struct card *c, uint64_t off_bytes, const void *blk)
 {
-	bool shows = atomic_load(&c->shows_first);
+	uint64_t end_bytes = off_bytes + COW_BLK_BYTES;
 
-	if (blk && !c->first)
-		c->first = malloc(COW_BLK_BYTES);
-	if (blk && !c->first)
+	if (blk && !c->shown)
+		c->shown = malloc(COW_BLK_BYTES);
+	if (blk && !c->shown)
 		return -ENOMEM;
-	if (blk && shows && memcmp(c->first, blk, COW_BLK_BYTES) && c->before_write)
-		c->before_write(c->before_write_ctx, c, 0, COW_BLK_BYTES);
-	if (blk) {
-		pthread_mutex_lock(&c->first_lock);
-		memcpy(c->first, blk, COW_BLK_BYTES);
-		pthread_mutex_unlock(&c->first_lock);
-	}
-	atomic_store(&c->shows_first, blk);
+	if (blk && c->shown_end_bytes == end_bytes && memcmp(c->shown, blk, COW_BLK_BYTES) &&
+	    c->before_write)
+		c->before_write(c->before_write_ctx, c, off_bytes, COW_BLK_BYTES);
+	pthread_mutex_lock(&c->shown_lock);
+	if (blk)
+		memcpy(c->shown, blk, COW_BLK_BYTES);
+	atomic_store(&c->shown_end_bytes, blk ? end_bytes : 0);
+	pthread_mutex_unlock(&c->shown_lock);
 	return 0;
 }
 
@@ -152,6 +154,6 @@ void card_close(struct card *c)
 {
 	if (!c)
 		return;
-	free(c->first);
+	free(c->shown);
 	c->ops->close(c);
 }

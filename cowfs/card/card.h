@@ -76,10 +76,10 @@ struct card {
 	/* NULL, or called ahead of each write, which waits for its return. It may read the card. */
 	void (*before_write)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
 	void *before_write_ctx;
-	/* card_show_first */
-	_Atomic bool shows_first;
-	uint8_t *first;
-	pthread_mutex_t first_lock; /* its content; all zero is unlocked */
+	/* card_show: the end of the block on the card, and what is read there; 0: none */
+	_Atomic uint64_t shown_end_bytes;
+	uint8_t *shown;
+	pthread_mutex_t shown_lock; /* of both; all zero is unlocked */
 	/* NULL, or called for each write once it is accounted for. Also called with len_bytes 0
 	 * after the card was set writable. */
 	void (*wrote)(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes);
@@ -88,11 +88,12 @@ struct card {
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 /*
- * From now on card_read gives this for block 0, whatever the card has there; NULL: what it has. Calls
- * before_write if that changes what is read. Of the writing thread. -ENOMEM.
+ * From now on card_read gives this for the block at off_bytes, whatever the card has there, and of any
+ * other block what the card has; NULL: of all. Calls before_write if what is shown there changes. Of
+ * the writing thread. -ENOMEM.
  */
-int card_show_first(struct card *c, const void *blk) MUST_CHECK;
-/* card_read without card_show_first: what the card has. */
+int card_show(struct card *c, uint64_t off_bytes, const void *blk) MUST_CHECK;
+/* card_read without card_show: what the card has. */
 int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 /* -EROFS unless the card was set writable before */
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
@@ -100,6 +101,13 @@ int card_flush(struct card *c) MUST_CHECK;
 int card_set_writable(struct card *c, bool writable) MUST_CHECK;
 int card_counters(struct card *c, struct card_counters *ret) MUST_CHECK;
 void card_close(struct card *c); /* NULL allowed */
+/* Does a read of these bytes get what card_show has? */
+static inline bool card_shows(const struct card *c, uint64_t off_bytes, size_t len_bytes)
+{
+	uint64_t end_bytes = atomic_load(&c->shown_end_bytes);
+
+	return end_bytes > off_bytes && end_bytes <= off_bytes + len_bytes;
+}
 /* Did a good FLUSH follow all writes up to the moment when c->writes was `mark`? */
 static inline bool card_is_durable(const struct card *c, uint64_t mark)
 {

@@ -6,9 +6,23 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "fs/ext4.h"
+#include "fs/fs_ops.h"
+#include "fs/xfs_image.h"
+
+#define MAGIC 0x44526743u /* "CgRD" */
+
+/* One kind of superblock. All functions take its block. */
+struct kind {
+	bool (*is)(const uint8_t *blk); /* has it the magic number? */
+	bool (*fits)(const uint8_t *blk);
+	void (*put)(uint8_t *blk, uint32_t owner);
+	bool (*has)(const uint8_t *blk, uint32_t *owner);
+	void (*take)(uint8_t *blk);
+};
+
+/* ---- ext: the feature "read-only", for kernels, and an unknown one of ro_compat, for tools ---- */
 
 #define EXT_SB 1024u
-#define MAGIC 0x44526743u      /* "CgRD" */
 #define RO_READONLY 0x1000u    /* of ro_compat: the kernel mounts read-only */
 #define RO_UNKNOWN 0x40000000u /* of ro_compat: no kernel and no tool has it */
 
@@ -53,6 +67,15 @@ static uint32_t get(const uint8_t *sb, size_t off)
 	return (uint32_t)le_at(sb, off, 4);
 }
 
+/* bytes_all_zero takes multiples of 8 bytes */
+static bool is_unused(const uint8_t *p, size_t len_bytes)
+{
+	for (size_t i = 0; i < len_bytes; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
 static void put(uint8_t *sb, size_t off, uint32_t v)
 {
 	le_set(sb, off, 4, v);
@@ -63,13 +86,18 @@ static bool is_ext(const uint8_t *sb)
 	return (get(sb, AT_SB_MAGIC) & 0xffff) == EXT2_SUPER_MAGIC && get(sb, AT_REV);
 }
 
-bool guard_fits(const uint8_t blk0[COW_BLK_BYTES])
+static bool ext_is(const uint8_t *blk)
 {
-	const uint8_t *sb = blk0 + EXT_SB;
+	return is_ext(blk + EXT_SB);
+}
 
-	return is_ext(sb) && !(get(sb, AT_RO_COMPAT) & (RO_READONLY | RO_UNKNOWN)) &&
+static bool ext_fits(const uint8_t *blk)
+{
+	const uint8_t *sb = blk + EXT_SB;
+
+	return !(get(sb, AT_RO_COMPAT) & (RO_READONLY | RO_UNKNOWN)) &&
 	       !(get(sb, AT_INCOMPAT) & EXT3_FEATURE_INCOMPAT_JOURNAL_DEV) &&
-	       bytes_all_zero(sb + AT_MAGIC, AT_END - AT_MAGIC);
+	       is_unused(sb + AT_MAGIC, AT_END - AT_MAGIC);
 }
 
 /* Sets the four bytes at AT_FILL so that the CRC of the superblock becomes sum. A CRC is linear:
@@ -102,9 +130,9 @@ static void fill_up(uint8_t *sb, uint32_t sum)
 	put(sb, AT_FILL, fill);
 }
 
-void guard_put(uint8_t blk0[COW_BLK_BYTES], uint32_t owner)
+static void ext_put(uint8_t *blk, uint32_t owner)
 {
-	uint8_t *sb = blk0 + EXT_SB;
+	uint8_t *sb = blk + EXT_SB;
 	uint32_t sum = crc32c(0, sb, SUMMED), had = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
@@ -122,23 +150,20 @@ void guard_put(uint8_t blk0[COW_BLK_BYTES], uint32_t owner)
 	fill_up(sb, sum);
 }
 
-bool guard_is(const uint8_t blk0[COW_BLK_BYTES], uint32_t *ret_owner)
+static bool ext_has(const uint8_t *blk, uint32_t *owner)
 {
-	const uint8_t *sb = blk0 + EXT_SB;
+	const uint8_t *sb = blk + EXT_SB;
 	const uint32_t both = RO_READONLY | RO_UNKNOWN;
 
-	if (ret_owner)
-		*ret_owner = get(sb, AT_OWNER);
-	return is_ext(sb) && get(sb, AT_MAGIC) == MAGIC && (get(sb, AT_RO_COMPAT) & both) == both;
+	*owner = get(sb, AT_OWNER);
+	return get(sb, AT_MAGIC) == MAGIC && (get(sb, AT_RO_COMPAT) & both) == both;
 }
 
-void guard_take(uint8_t blk0[COW_BLK_BYTES])
+static void ext_take(uint8_t *blk)
 {
-	uint8_t *sb = blk0 + EXT_SB;
+	uint8_t *sb = blk + EXT_SB;
 	uint32_t had = get(sb, AT_HIDDEN);
 
-	if (!guard_is(blk0, NULL))
-		return;
 	put(sb, AT_RO_COMPAT, get(sb, AT_RO_COMPAT) & ~(RO_READONLY | RO_UNKNOWN));
 	put(sb, AT_LAST_ORPHAN, get(sb, AT_ORPHAN));
 	for (size_t i = 0; i < ARRAY_SIZE(hidden); i++)
@@ -147,23 +172,223 @@ void guard_take(uint8_t blk0[COW_BLK_BYTES])
 	memset(sb + AT_MAGIC, 0, AT_END - AT_MAGIC);
 }
 
+/*
+ * ---- xfs: an unknown feature of ro_compat, and one of log_incompat ----
+ *
+ * The second one forbids to replay the log: a mount with "ro" alone would do so, on the base, and write
+ * the superblock without the guard. With "norecovery" Linux mounts it.
+ */
+
+enum {
+	XFS_VERSION = 100, /* the last byte: 101, low half */
+	XFS_SECTOR = 102,
+	XFS_RO_COMPAT = 212, /* the byte of the bit: the first one, big-endian */
+	XFS_LOG_INCOMPAT = 220,
+	XFS_CRC = 224,
+	/* the end of the smallest sector, which no version uses */
+	XFS_MAGIC = 496,
+	XFS_OWNER = 500,
+	XFS_END = 512,
+	XFS_UNKNOWN = 0x40,
+};
+
+static uint32_t xfs_sector(const uint8_t *blk)
+{
+	return (uint32_t)be_at(blk, XFS_SECTOR, 2);
+}
+
+static void xfs_seal(uint8_t *blk)
+{
+	put(blk, XFS_CRC, 0);
+	put(blk, XFS_CRC, crc32c(0, blk, xfs_sector(blk)));
+}
+
+static bool xfs_is(const uint8_t *blk)
+{
+	return !memcmp(blk, "XFSB", 4) && (be_at(blk, XFS_VERSION, 2) & 0xf) == 5 &&
+	       pow2_between(xfs_sector(blk), 512, COW_BLK_BYTES);
+}
+
+static bool xfs_fits(const uint8_t *blk)
+{
+	return !((blk[XFS_RO_COMPAT] | blk[XFS_LOG_INCOMPAT]) & XFS_UNKNOWN) &&
+	       is_unused(blk + XFS_MAGIC, XFS_END - XFS_MAGIC) &&
+	       xfs_crc_ok(blk, xfs_sector(blk), XFS_CRC);
+}
+
+static void xfs_put(uint8_t *blk, uint32_t owner)
+{
+	blk[XFS_RO_COMPAT] |= XFS_UNKNOWN;
+	blk[XFS_LOG_INCOMPAT] |= XFS_UNKNOWN;
+	put(blk, XFS_MAGIC, MAGIC);
+	put(blk, XFS_OWNER, owner);
+	xfs_seal(blk);
+}
+
+static bool xfs_has(const uint8_t *blk, uint32_t *owner)
+{
+	*owner = get(blk, XFS_OWNER);
+	return get(blk, XFS_MAGIC) == MAGIC &&
+	       blk[XFS_RO_COMPAT] & blk[XFS_LOG_INCOMPAT] & XFS_UNKNOWN;
+}
+
+static void xfs_take(uint8_t *blk)
+{
+	blk[XFS_RO_COMPAT] &= (uint8_t)~XFS_UNKNOWN;
+	blk[XFS_LOG_INCOMPAT] &= (uint8_t)~XFS_UNKNOWN;
+	memset(blk + XFS_MAGIC, 0, XFS_END - XFS_MAGIC);
+	xfs_seal(blk);
+}
+
+/*
+ * ---- btrfs: an unknown feature of compat_ro ----
+ *
+ * Only the first copy of the superblock. Kernels mount by no other one, and a program that uses
+ * another one was told to.
+ */
+
+enum {
+	/* of the checksum's 32 bytes CRC32C needs four; no program looks at the others */
+	BTRFS_CSUM = 0,
+	BTRFS_MAGIC = 4,
+	BTRFS_OWNER = 8,
+	BTRFS_LOG = 12, /* log_root, hidden */
+	BTRFS_SUMMED = 32,
+	BTRFS_BYTENR = 48,
+	BTRFS_SB_MAGIC = 64,
+	BTRFS_LOG_ROOT = 96,
+	BTRFS_RO_COMPAT = 180 + 7, /* the byte of the bit: the last one */
+	BTRFS_CSUM_TYPE = 196,
+	BTRFS_UNKNOWN = 0x40,
+};
+
+static uint32_t btrfs_sum(const uint8_t *blk)
+{
+	return crc32c(0, blk + BTRFS_SUMMED, COW_BLK_BYTES - BTRFS_SUMMED);
+}
+
+static bool btrfs_is(const uint8_t *blk)
+{
+	return !memcmp(blk + BTRFS_SB_MAGIC, "_BHRfS_M", 8) &&
+	       le_at(blk, BTRFS_BYTENR, 8) == BTRFS_UNIT * COW_BLK_BYTES &&
+	       !le_at(blk, BTRFS_CSUM_TYPE, 2);
+}
+
+static bool btrfs_fits(const uint8_t *blk)
+{
+	return !(blk[BTRFS_RO_COMPAT] & BTRFS_UNKNOWN) &&
+	       is_unused(blk + BTRFS_MAGIC, BTRFS_SUMMED - BTRFS_MAGIC) &&
+	       get(blk, BTRFS_CSUM) == btrfs_sum(blk);
+}
+
+static void btrfs_put(uint8_t *blk, uint32_t owner)
+{
+	put(blk, BTRFS_MAGIC, MAGIC);
+	put(blk, BTRFS_OWNER, owner);
+	memcpy(blk + BTRFS_LOG, blk + BTRFS_LOG_ROOT, 8);
+	memset(blk + BTRFS_LOG_ROOT, 0, 8);
+	blk[BTRFS_RO_COMPAT] |= BTRFS_UNKNOWN;
+	put(blk, BTRFS_CSUM, btrfs_sum(blk));
+}
+
+static bool btrfs_has(const uint8_t *blk, uint32_t *owner)
+{
+	*owner = get(blk, BTRFS_OWNER);
+	return get(blk, BTRFS_MAGIC) == MAGIC && blk[BTRFS_RO_COMPAT] & BTRFS_UNKNOWN;
+}
+
+static void btrfs_take(uint8_t *blk)
+{
+	memcpy(blk + BTRFS_LOG_ROOT, blk + BTRFS_LOG, 8);
+	memset(blk + BTRFS_MAGIC, 0, BTRFS_SUMMED - BTRFS_MAGIC);
+	blk[BTRFS_RO_COMPAT] &= (uint8_t)~BTRFS_UNKNOWN;
+	put(blk, BTRFS_CSUM, btrfs_sum(blk));
+}
+
+/* ---- all kinds ---- */
+
+/* In the order of the probes, except that btrfs is not in block 0. NULL: none. */
+static const struct kind *kind_of(const uint8_t *blk)
+{
+	static const struct kind kinds[] = {
+		{ btrfs_is, btrfs_fits, btrfs_put, btrfs_has, btrfs_take },
+		{ ext_is, ext_fits, ext_put, ext_has, ext_take },
+		{ xfs_is, xfs_fits, xfs_put, xfs_has, xfs_take },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (kinds[i].is(blk))
+			return &kinds[i];
+	return NULL;
+}
+
+int guard_find(const struct blk_reader *r, uint64_t *ret_blk)
+{
+	struct fsinfo fs;
+	int err = fsinfo_probe_super(r, &fs);
+
+	if (!err)
+		*ret_blk = fs.kind == FS_BTRFS ? BTRFS_UNIT : 0;
+	return err;
+}
+
+uint64_t guard_blk(const uint8_t blk[COW_BLK_BYTES])
+{
+	return btrfs_is(blk) ? BTRFS_UNIT : 0;
+}
+
+bool guard_fits(const uint8_t blk[COW_BLK_BYTES])
+{
+	const struct kind *k = kind_of(blk);
+
+	return k && k->fits(blk);
+}
+
+void guard_put(uint8_t blk[COW_BLK_BYTES], uint32_t owner)
+{
+	kind_of(blk)->put(blk, owner);
+}
+
+bool guard_is(const uint8_t blk[COW_BLK_BYTES], uint32_t *ret_owner)
+{
+	const struct kind *k = kind_of(blk);
+	uint32_t owner;
+
+	return k && k->has(blk, ret_owner ? ret_owner : &owner);
+}
+
+void guard_take(uint8_t blk[COW_BLK_BYTES])
+{
+	if (guard_is(blk, NULL))
+		kind_of(blk)->take(blk);
+}
+
+void guard_take_all(uint64_t first_blk, uint64_t blks, uint8_t *buf)
+{
+	static const uint64_t may[] = GUARD_BLKS;
+
+	for (size_t i = 0; i < ARRAY_SIZE(may); i++)
+		if (may[i] - first_blk < blks)
+			guard_take(buf + blk_to_bytes(may[i] - first_blk));
+}
+
 /* ---- packing: pairs of a number of zeroes and a number of bytes, which follow ---- */
 
 enum { RUN_MAX = 255, GAP_MIN = 3 };
 
-size_t guard_pack(const uint8_t blk0[COW_BLK_BYTES], uint8_t *to, size_t room)
+size_t guard_pack(const uint8_t blk[COW_BLK_BYTES], uint8_t *to, size_t room)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < COW_BLK_BYTES;) {
 		size_t zeroes = 0, bytes = 0, gap = 0;
 
-		while (i < COW_BLK_BYTES && zeroes < RUN_MAX && !blk0[i]) {
+		while (i < COW_BLK_BYTES && zeroes < RUN_MAX && !blk[i]) {
 			zeroes++;
 			i++;
 		}
 		while (i + bytes < COW_BLK_BYTES && bytes < RUN_MAX && gap < GAP_MIN) {
-			gap = blk0[i + bytes] ? 0 : gap + 1;
+			gap = blk[i + bytes] ? 0 : gap + 1;
 			bytes++;
 		}
 		bytes -= gap;
@@ -171,25 +396,25 @@ size_t guard_pack(const uint8_t blk0[COW_BLK_BYTES], uint8_t *to, size_t room)
 			return 0;
 		to[n++] = (uint8_t)zeroes;
 		to[n++] = (uint8_t)bytes;
-		memcpy(to + n, blk0 + i, bytes);
+		memcpy(to + n, blk + i, bytes);
 		n += bytes;
 		i += bytes;
 	}
 	return n;
 }
 
-bool guard_unpack(const uint8_t *from, size_t bytes, uint8_t blk0[COW_BLK_BYTES])
+bool guard_unpack(const uint8_t *from, size_t bytes, uint8_t blk[COW_BLK_BYTES])
 {
 	size_t at = 0, n = 0;
 
-	memset(blk0, 0, COW_BLK_BYTES);
+	memset(blk, 0, COW_BLK_BYTES);
 	while (bytes - n >= 2) {
 		size_t zeroes = from[n], run = from[n + 1];
 
 		n += 2;
 		if (run > bytes - n || zeroes + run > COW_BLK_BYTES - at)
 			return false;
-		memcpy(blk0 + at + zeroes, from + n, run);
+		memcpy(blk + at + zeroes, from + n, run);
 		at += zeroes + run;
 		n += run;
 	}

@@ -37,6 +37,8 @@ static int put_checkpoint_begin(struct log *l)
 	return record_put_empty(l, &rec, ring_seg(l, l->cursor) == ring_seg(l, l->newest.lblk));
 }
 
+#define NO_BLK UINT64_MAX
+
 /* Blocks on their way to their home location, gathered into long writes. */
 struct home {
 	struct log *l;
@@ -50,9 +52,10 @@ struct home {
 	int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks);
 	void *ctx;
 	uint64_t done, total;
-	bool skip_first; /* block 0 is written separately (log_checkpoint_shrink, log_unguard) */
-	bool guards;	 /* block 0 gets the guard */
-	uint64_t unit;	 /* of the last block */
+	/* written separately (log_checkpoint_shrink, log_unguard); NO_BLK: none */
+	uint64_t skip_blk;
+	uint64_t guard_blk; /* gets the guard; NO_BLK: none */
+	uint64_t unit;	    /* of the last block */
 	bool stopped;
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
@@ -169,15 +172,36 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
 }
 
-/* Block 0, if the log has it. */
-static int read_first(struct log *l, const struct log_content *c, uint8_t *buf)
+/* Reads the generation that is in the log. */
+static int read_next(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	struct index_entry e;
+	struct home *h = ctx;
+	struct index_entry e = { 0 };
+	uint8_t *to = buf;
+	int r = 0;
 
-	if (!log_index_extent(l->index, 0, &e) || e.blk)
-		return 0;
-	memset(buf, 0, COW_BLK_BYTES);
-	return e.kind == INDEX_ZERO ? 0 : read_logged(l, c, &e, 0, 1, buf);
+	for (size_t i; blks && r == 0; blk++, blks--, to += COW_BLK_BYTES) {
+		for (i = 0; log_index_extent(h->l->index, i, &e) && e.blk + e.blks <= blk;)
+			i++;
+		if (!log_index_extent(h->l->index, i, &e) || e.blk > blk)
+			r = card_read(h->l->base, blk_to_bytes(blk), to, COW_BLK_BYTES);
+		else if (e.kind == INDEX_ZERO)
+			memset(to, 0, COW_BLK_BYTES);
+		else
+			r = read_logged(h->l, h->content, &e, blk - e.blk, 1, to);
+	}
+	return r;
+}
+
+/* Its superblock, and where that is. */
+static int find_next(struct home *h, uint64_t *ret_blk, uint8_t *buf)
+{
+	struct blk_reader next = { .read = read_next,
+				   .ctx = h,
+				   .volume_blks = h->l->base->geo.size_bytes / COW_BLK_BYTES };
+	int r = guard_find(&next, ret_blk);
+
+	return r < 0 ? r : read_next(h, *ret_blk, 1, buf);
 }
 
 static bool may_stop(const struct home *h)
@@ -208,28 +232,33 @@ static int write_home(struct home *h, const struct index_entry *e)
 {
 	uint64_t n, max;
 
-	for (uint64_t i = h->skip_first && !e->blk; i < e->blks; i += n) {
+	for (uint64_t i = 0; i < e->blks; i += n) {
+		uint64_t blk = e->blk + i;
 		uint8_t *buf;
 		int r;
 
-		h->stopped = stops_at(h, e->blk + i, &max);
+		n = 1;
+		if (blk == h->skip_blk)
+			continue;
+		h->stopped = stops_at(h, blk, &max);
 		if (h->stopped)
 			return 0;
-		max = min_u64(max, e->blks - i);
+		max = min_u64(max, min_u64(e->blks - i, h->skip_blk - blk));
 		if (e->kind == INDEX_ZERO) {
 			n = min_u64(STAGE_BLKS, max);
-			r = write_zeros_home(h, e->blk + i, n);
+			r = write_zeros_home(h, blk, n);
 		} else {
-			r = home_place(h, e->blk + i, max, &buf, &n);
+			r = home_place(h, blk, max, &buf, &n);
 			if (r == 0)
 				r = read_logged(h->l, h->content, e, i, n, buf);
-			if (r == 0 && h->guards && !(e->blk + i))
-				guard_put(buf, guarded_owner(h->l));
+			if (r == 0 && h->guard_blk - blk < n)
+				guard_put(buf + blk_to_bytes(h->guard_blk - blk),
+					  guarded_owner(h->l));
 			if (r == 0)
 				home_placed(h, n);
 		}
 		if (r == 0 && may_stop(h))
-			r = index_list_add(&h->list, INDEX_HOME, e->blk + i, n, 0, NULL);
+			r = index_list_add(&h->list, INDEX_HOME, blk, n, 0, NULL);
 		if (r < 0)
 			return r;
 		h->done += n;
@@ -248,7 +277,7 @@ static int write_all_home(struct home *h)
 	int r = 0;
 
 	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
-	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - h->skip_first;
+	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
 	for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 		r = write_home(h, &e);
 	if (r == 0)
@@ -282,13 +311,18 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		   struct log_index **ret_index)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES),
-			       *next0 = io_alloc(COW_BLK_BYTES);
+			       *next = io_alloc(COW_BLK_BYTES);
 	struct log_index *empty = log_index_empty();
-	struct home h = {
-		.l = l, .content = content, .buf = buf, .progress = progress, .ctx = ctx
-	};
+	struct home h = { .l = l,
+			  .content = content,
+			  .buf = buf,
+			  .progress = progress,
+			  .ctx = ctx,
+			  .skip_blk = NO_BLK,
+			  .guard_blk = NO_BLK };
 	struct index_entry e;
-	int r = buf && next0 && empty ? 0 : -ENOMEM;
+	uint64_t blk = 0;
+	int r = buf && next && empty ? 0 : -ENOMEM;
 
 	if (r == 0 && l->state == EPOCH_BROKEN)
 		r = -EUCLEAN;
@@ -299,9 +333,11 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		if (r == 0) /* L4 */
 			r = lag_same_image(l);
 		if (r == 0)
-			r = read_first(l, content, next0);
-		h.guards = r == 0 && guarded_fits(l, next0);
-		h.skip_first = h.guards && l->guarded.state != GUARD_OFF;
+			r = find_next(&h, &blk, next);
+		if (r == 0 && guarded_fits(l, blk, next))
+			h.guard_blk = blk;
+		if (l->guarded.state != GUARD_OFF && h.guard_blk == l->guarded.blk)
+			h.skip_blk = blk;
 		/* a reader without the lent room rejects both candidates: the newest record must
 		 * not refer to an older one */
 		if (r == 0 && l->lent_used)
@@ -311,7 +347,7 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		if (r == 0 && h.stopped)
 			r = note_home(&h);
 		if (r == 0)
-			r = guarded_home(l, next0);
+			r = guarded_home(l, blk, next);
 		/* the record on the card has the fingerprint of the previous base. If the tail
 		 * record fails, only the index can prove that this base is the right one */
 		if (r == 0)
@@ -398,8 +434,8 @@ int log_checkpoint_shrink(struct log *l,
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES),
 			       *new0 = io_alloc(2 * COW_BLK_BYTES);
 	struct home h = {
-		.l = l, .buf = buf, .progress = progress, .ctx = ctx, .skip_first = true
-	};
+		.l = l, .buf = buf, .progress = progress, .ctx = ctx, .guard_blk = NO_BLK
+	}; /* .skip_blk: block 0 */
 	struct index_entry e;
 	int r = buf && new0 ? 0 : -ENOMEM;
 

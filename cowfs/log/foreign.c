@@ -17,34 +17,45 @@
 struct images {
 	struct log *l;
 	const struct log_index *ix;
-	const uint8_t *copy; /* of block 0, in the record; NULL: none */
+	const uint8_t *copy; /* of the superblock, in the record; NULL: none */
 	bool compares;
-	bool trusts;  /* block 0 with the guard is as the log has it */
+	bool trusts;  /* a superblock with the guard is as the log has it */
 	bool guarded; /* it was read */
 };
 
 static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 
+/* A block that may have the guard, as it was read. */
+static int show_true(struct images *im, uint64_t blk, uint8_t *buf)
+{
+	const struct guarded *g = &im->l->guarded;
+	uint32_t owner;
+	bool own = guard_is(buf, &owner) && owner == guarded_owner(im->l);
+	int r = 0;
+
+	im->guarded |= own;
+	if (im->trusts && own)
+		r = read_logged(im, blk, 1, buf);
+	else if (!im->compares && g->state == GUARD_UNSURE && blk == g->blk)
+		memcpy(buf, g->truth, COW_BLK_BYTES);
+	guard_take(buf);
+	return r == -ENODATA ? 0 : r;
+}
+
 /*
- * What is on the base, without the guard. After a write that failed or was cut block 0 is known from
- * the log only.
+ * What is on the base, without the guard. After a write that failed or was cut the superblock is known
+ * from the log only.
  */
 static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
+	static const uint64_t may[] = GUARD_BLKS;
 	struct images *im = ctx;
-	struct log *l = im->l;
-	uint32_t owner;
-	int r = card_read_bare(l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+	int r = card_read_bare(im->l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 
-	if (r < 0 || blk || !blks || l->super.state == SUPER_PENDING)
-		return r;
-	im->guarded = guard_is(buf, &owner) && owner == guarded_owner(l);
-	if (im->trusts && im->guarded)
-		r = read_logged(im, 0, 1, buf);
-	else if (!im->compares && l->guarded.state == GUARD_UNSURE)
-		memcpy(buf, l->guarded.truth, COW_BLK_BYTES);
-	guard_take(buf);
-	return r == -ENODATA ? 0 : r;
+	for (size_t i = 0; i < ARRAY_SIZE(may) && im->l->super.state != SUPER_PENDING; i++)
+		if (r == 0 && may[i] - blk < blks)
+			r = show_true(im, may[i], (uint8_t *)buf + blk_to_bytes(may[i] - blk));
+	return r;
 }
 
 /* Reads one block, from the log only. */
@@ -54,7 +65,7 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	enum log_where where;
 
 	log_index_run(im->ix, blk, 1, &where);
-	if (where == LOG_HOME && !blk && im->copy)
+	if (where == LOG_HOME && im->copy && blk == guard_blk(im->copy))
 		memcpy(buf, im->copy, COW_BLK_BYTES);
 	else if (where == LOG_HOME)
 		return -ENODATA;
@@ -101,7 +112,7 @@ int ring_look_home(struct log *l)
 }
 
 /*
- * Block 0 has what neither the record nor its copy knows, and nothing waits in the log: did a cut
+ * The superblock's block has what neither the record nor its copy knows, and nothing waits in the log: did a cut
  * leave it while cowfs wrote the block? Not if a sector is empty, or has most of its bytes in common
  * with what it should be: then a tool has wiped it, or written something short (wipefs, mkswap,
  * cryptsetup).
@@ -111,7 +122,7 @@ static bool was_cut(const struct log_record *rec, const uint8_t *bare, const uin
 	const struct fs_mark *m = NULL;
 
 	for (uint32_t i = 0; i < rec->fingerprint.n_marks; i++)
-		if (!rec->fingerprint.mark[i].blk)
+		if (rec->fingerprint.mark[i].blk == guard_blk(copy))
 			m = &rec->fingerprint.mark[i];
 	for (unsigned k = 0; k < 8; k++) {
 		const uint8_t *a = bare + k * 512, *b = copy + k * 512;
@@ -127,7 +138,7 @@ static bool was_cut(const struct log_record *rec, const uint8_t *bare, const uin
 	return true;
 }
 
-/* The same with the copy of block 0 that the record has. */
+/* The same with the copy of the superblock that the record has. */
 static int match_copy(struct images *im, const struct log_record *rec, uint8_t *bare, bool *ret)
 {
 	struct images plain = { .l = im->l, .compares = true };
@@ -135,7 +146,8 @@ static int match_copy(struct images *im, const struct log_record *rec, uint8_t *
 				   .ctx = &plain,
 				   .volume_blks = base_blks(im->l) };
 	struct fsinfo fs;
-	int r = *ret ? card_read_bare(im->l->base, 0, bare, COW_BLK_BYTES) : 0;
+	uint64_t off_bytes = blk_to_bytes(guard_blk(im->copy));
+	int r = *ret ? card_read_bare(im->l->base, off_bytes, bare, COW_BLK_BYTES) : 0;
 
 	if (r < 0 || !*ret || guard_is(bare, NULL))
 		return r;
@@ -172,8 +184,8 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	 * record may be lost */
 	r = fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,
 				     rec->type != RECORD_COMMIT || lag_on(l), ret);
-	/* nothing that respects the guard has written block 0, but a kernel may have noted an error
-	 * in it */
+	/* nothing that respects the guard has written the superblock, but a kernel may have noted an
+	 * error in it */
 	im.trusts = im.guarded;
 	if (r == 0 && !*ret && im.trusts)
 		r = fsinfo_fingerprint_match(&rec->fingerprint, &home, &logged,

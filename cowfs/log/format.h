@@ -152,7 +152,7 @@ struct log_record {
 	uint64_t desc_epoch, desc_seq;
 	uint64_t direct_blks, logged_blks, zero_blks;
 	enum commit_cause cause;
-	/* of the copy of block 0 at the end of the record's block, packed (fs/guard.h); 0: none */
+	/* of the copy of the superblock's block at the end of the record's block, packed (fs/guard.h); 0: none */
 	uint32_t copy_bytes;
 	uint64_t time_s;
 	struct fs_fingerprint fingerprint;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Block 0 of the base, where it has a superblock that takes the guard (fs/guard.h): docs/FORMAT.md,
+ * The first superblock on the base, where it is one that takes the guard (fs/guard.h): docs/FORMAT.md,
  * "The guard".
  *
  * Rules
  * G1  No record of a commit is written before the guard is durable.
- * G2  While block 0 is written on the base, the newest durable record has its true content: in the
+ * G2  While its block is written on the base, the newest durable record has its true content: in the
  *     log, or as a copy in the record itself.
  * G3  The guard goes only when nothing is left in the log, and the newest durable record says so.
  */
@@ -22,11 +22,11 @@ static bool is_empty(const struct log_index *ix)
 	return !log_index_data_blks(ix) && !log_index_zero_blks(ix);
 }
 
-static bool has_first(const struct log_index *ix)
+static bool is_logged(const struct log *l, uint64_t blk)
 {
 	enum log_where where;
 
-	log_index_run(ix, 0, 1, &where);
+	log_index_run(l->index, blk, 1, &where);
 	return where != LOG_HOME;
 }
 
@@ -51,7 +51,8 @@ static int show(struct log *l)
 {
 	const struct guarded *g = &l->guarded;
 
-	return card_show_first(l->base, g->packed_bytes || g->state != GUARD_OFF ? g->truth : NULL);
+	return card_show(l->base, blk_to_bytes(g->blk),
+			 g->packed_bytes || g->state != GUARD_OFF ? g->truth : NULL);
 }
 
 int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy)
@@ -78,6 +79,28 @@ static bool is_another_fs(struct log *l, const uint8_t *bare)
 	       (ring_base_fingerprint(l, &fp) < 0 || fp.kind != FS_UNKNOWN);
 }
 
+static int read_at(struct log *l, uint64_t blk, uint8_t *bare)
+{
+	l->guarded.blk = blk;
+	return card_read_bare(l->base, blk_to_bytes(blk), bare, COW_BLK_BYTES);
+}
+
+static int read_bare(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return card_read_bare(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
+static int find_home(struct log *l, uint8_t *bare)
+{
+	struct blk_reader home = { .read = read_bare,
+				   .ctx = l->base,
+				   .volume_blks = l->base->geo.size_bytes / COW_BLK_BYTES };
+	uint64_t blk;
+	int r = guard_find(&home, &blk);
+
+	return r < 0 ? r : read_at(l, blk, bare);
+}
+
 int guarded_opened(struct log *l, bool changed)
 {
 	_cleanup_free_ uint8_t *bare = io_alloc(COW_BLK_BYTES);
@@ -89,16 +112,19 @@ int guarded_opened(struct log *l, bool changed)
 	if (r < 0 || !g->truth)
 		return -ENOMEM;
 	if (l->super.state == SUPER_PENDING)
-		return card_show_first(l->base, NULL);
-	/* a base that cannot be read gets no guard */
-	if (card_read_bare(l->base, 0, bare, COW_BLK_BYTES) < 0)
-		return card_show_first(l->base, NULL);
+		return card_show(l->base, 0, NULL);
 	if (l->newest.copy_bytes && is_empty(l->index) && !changed && l->state != EPOCH_BROKEN)
 		copied = guarded_copy_of(l, &l->newest, g->truth);
 	if (copied < 0)
 		return copied;
-	if (copied && !guard_is(bare, NULL) && is_another_fs(l, bare))
+	r = copied ? read_at(l, guard_blk(g->truth), bare) : find_home(l, bare);
+	if (r == 0 && copied && !guard_is(bare, NULL) && is_another_fs(l, bare)) {
 		copied = 0;
+		r = find_home(l, bare);
+	}
+	/* a base that cannot be read gets no guard */
+	if (r < 0)
+		return card_show(l->base, 0, NULL);
 	g->state = guard_is(bare, NULL) ? GUARD_ON : GUARD_OFF;
 	if (copied && g->state == GUARD_OFF && memcmp(bare, g->truth, COW_BLK_BYTES))
 		g->state = GUARD_UNSURE;
@@ -141,11 +167,12 @@ void guarded_accept(struct log *l, const struct log_record *rec)
 
 /* ---- the guard comes ---- */
 
-/* G2. A record of a commit is not enough: recovery would not take garbage in block 0 for that of a
+/* G2. A record of a commit is not enough: recovery would not take garbage in the block for that of a
  * write of cowfs. */
 bool guarded_is_covered(const struct log *l)
 {
-	return l->guarded.copied || (has_first(l->index) && l->newest.type != RECORD_COMMIT);
+	return l->guarded.copied ||
+	       (is_logged(l, l->guarded.blk) && l->newest.type != RECORD_COMMIT);
 }
 
 bool guarded_wants_copy(const struct log *l)
@@ -161,7 +188,7 @@ static int write_first(struct log *l, const uint8_t *blk, enum guard_state to)
 
 	if (r < 0)
 		return r;
-	r = card_write(l->base, 0, blk, COW_BLK_BYTES);
+	r = card_write(l->base, blk_to_bytes(g->blk), blk, COW_BLK_BYTES);
 	g->mark = l->base->writes;
 	g->since = 0;
 	g->state = r < 0 ? GUARD_UNSURE : to;
@@ -235,38 +262,41 @@ void guarded_failed(struct log *l)
 
 int guarded_log_first(struct log *l)
 {
-	if (!l->guarded.packed_bytes || has_first(l->index))
+	uint64_t blk = l->guarded.blk;
+
+	if (!l->guarded.packed_bytes || is_logged(l, blk))
 		return 0;
 	for (size_t i = 0; i < l->at.list.n; i++)
-		if (!l->at.list.e[i].blk)
+		if (blk - l->at.list.e[i].blk < l->at.list.e[i].blks)
 			return 0;
-	return log_add_logged(l, 0, 1, l->guarded.truth);
+	return log_add_logged(l, blk, 1, l->guarded.truth);
 }
 
 uint64_t guarded_extra_blks(const struct log *l)
 {
-	return l->guarded.packed_bytes && !has_first(l->index);
+	return l->guarded.packed_bytes && !is_logged(l, l->guarded.blk);
 }
 
 /* ---- the guard goes ---- */
 
-bool guarded_fits(const struct log *l, const uint8_t *next)
+bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next)
 {
 	uint8_t packed[RECORD_COPY_MAX];
 
-	return has_first(l->index) && guard_fits(next) && guard_pack(next, packed, sizeof(packed));
+	return is_logged(l, blk) && guard_fits(next) && guard_pack(next, packed, sizeof(packed));
 }
 
-int guarded_home(struct log *l, const uint8_t *next)
+int guarded_home(struct log *l, uint64_t blk, const uint8_t *next)
 {
 	struct guarded *g = &l->guarded;
 
-	if (!has_first(l->index))
+	if (!is_logged(l, blk) && !is_logged(l, g->blk))
 		return 0;
-	if (!guarded_fits(l, next))
+	if (!guarded_fits(l, blk, next))
 		g->state = GUARD_OFF;
-	else if (g->state == GUARD_OFF)
+	else if (g->state == GUARD_OFF || blk != g->blk)
 		g->state = GUARD_ON;
+	g->blk = blk;
 	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return show(l);

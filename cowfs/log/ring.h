@@ -78,8 +78,9 @@ struct lag {
 	struct log_index *direct[3];
 };
 
-/* guarded.c: block 0 of the base */
+/* guarded.c: the first superblock on the base */
 struct guarded {
+	uint64_t blk; /* where it is: as guard_find */
 	/* what the card has there; UNSURE: a write of it failed or was cut */
 	enum guard_state { GUARD_OFF, GUARD_ON, GUARD_UNSURE } state;
 	uint8_t *truth; /* its content without the guard, of the generation that is home */
@@ -282,11 +283,11 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHE
 
 /* guarded.c. Without a superblock that takes the guard these do nothing. */
 uint32_t guarded_owner(const struct log *l);
-/* Reads block 0 and what the newest record has of it. changed: the record does not count for the
+/* Reads the superblock and what the newest record has of it. changed: the record does not count for the
  * base. */
 int guarded_opened(struct log *l, bool changed) MUST_CHECK;
 void guarded_close(struct log *l);
-/* The copy of block 0 in this record: 1, or 0 if it has none. */
+/* The copy of the superblock in this record: 1, or 0 if it has none. */
 int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy) MUST_CHECK;
 /* bytes of the copy that a record of this type would carry now */
 uint32_t guarded_copy_bytes(const struct log *l, enum record_type type);
@@ -296,18 +297,18 @@ bool guarded_is_covered(const struct log *l);
 bool guarded_is_due(const struct log *l); /* a commit puts the guard on */
 /* but a record with a copy must come before */
 bool guarded_wants_copy(const struct log *l);
-/* Writes block 0 again after a write of it failed or was cut, before its marks go into a record. */
+/* Writes the superblock again after a write of it failed or was cut, before its marks go into a record. */
 int guarded_repair(struct log *l) MUST_CHECK;
 int guarded_begin(struct log *l) MUST_CHECK; /* before an attempt */
 void guarded_failed(struct log *l);	     /* a FLUSH may have failed */
-/* Block 0 is in the log behind each commit: adds it to an attempt that does not have it. */
+/* The superblock is in the log behind each commit: adds it to an attempt that does not have it. */
 int guarded_log_first(struct log *l) MUST_CHECK;
 uint64_t guarded_extra_blks(const struct log *l); /* room of the ring for that */
-/* next: block 0 as the log has it. If it takes the guard, a checkpoint leaves a guard where it is, and
- * writes block 0 with one where there is none. */
-bool guarded_fits(const struct log *l, const uint8_t *next);
+/* next, in blk: the superblock of the generation that is in the log. If it takes the guard, a
+ * checkpoint leaves a guard where it is, and writes the block with one where there is none. */
+bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next);
 /* Everything else is home. */
-int guarded_home(struct log *l, const uint8_t *next) MUST_CHECK;
+int guarded_home(struct log *l, uint64_t blk, const uint8_t *next) MUST_CHECK;
 
 /* joint_ask.c: log_joint_ask, or what a test has set instead */
 int joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;

@@ -131,6 +131,7 @@ int log_may_write(const struct log *l, uint64_t blk, uint64_t blks)
 	RULE("direct attempt", l->state == EPOCH_ATTEMPT);
 	RULE("order record", newest_is_durable(l));
 	RULE("direct bounds", blk && blk <= volume_blks && blks <= volume_blks - blk);
+	RULE("direct guard", !l->guarded.packed_bytes || l->guarded.blk - blk >= blks);
 	ring_blk = l->super.ring_off_bytes / COW_BLK_BYTES;
 	end_blk = ring_blk + l->ring_blks;
 	RULE("direct log", l->super.external || blk >= end_blk || blk + blks <= ring_blk);

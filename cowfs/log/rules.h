@@ -33,7 +33,7 @@ int rules_super(const struct log *l) MUST_CHECK;
  * log_may_write.) */
 int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 void rules_home_written(struct log *l);
-/* Call before block 0 gets the guard, or (off) loses it. */
+/* Call before the superblock gets the guard, or (off) loses it. */
 int rules_guard_write(const struct log *l, bool off) MUST_CHECK;
 
 #endif

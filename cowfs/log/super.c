@@ -215,8 +215,8 @@ static int read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	int r = card_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 
-	if (r == 0 && !blk && blks)
-		guard_take(buf);
+	if (r == 0)
+		guard_take_all(blk, blks, buf);
 	return r;
 }
 
@@ -227,24 +227,34 @@ struct blk_reader super_reader(struct card *base)
 				    .volume_blks = base->geo.size_bytes / COW_BLK_BYTES };
 }
 
+static int read_guard_blk(struct card *base, uint64_t *ret_blk, uint8_t *buf)
+{
+	struct blk_reader reader = super_reader(base);
+	int r = guard_find(&reader, ret_blk);
+
+	return r < 0 ? r : card_read_bare(base, blk_to_bytes(*ret_blk), buf, COW_BLK_BYTES);
+}
+
 int super_guarded(struct card *base, bool *ret)
 {
-	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	int r = blk ? card_read_bare(base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	uint64_t blk;
+	int r = buf ? read_guard_blk(base, &blk, buf) : -ENOMEM;
 
-	*ret = r == 0 && guard_is(blk, NULL);
+	*ret = r == 0 && guard_is(buf, NULL);
 	return r;
 }
 
 int super_unguard(struct card *base)
 {
-	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
-	int r = blk ? card_read_bare(base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	uint64_t blk;
+	int r = buf ? read_guard_blk(base, &blk, buf) : -ENOMEM;
 
-	if (r < 0 || !guard_is(blk, NULL))
+	if (r < 0 || !guard_is(buf, NULL))
 		return r;
-	guard_take(blk);
-	r = card_write(base, 0, blk, COW_BLK_BYTES);
+	guard_take(buf);
+	r = card_write(base, blk_to_bytes(blk), buf, COW_BLK_BYTES);
 	return r < 0 ? r : card_flush(base);
 }
 

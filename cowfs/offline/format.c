@@ -175,8 +175,8 @@ static int check_guard(const struct format_options *opt, const struct offline *f
 		fail, EXIT_FAILED, -ENOTEMPTY,
 		"%s: its superblock is guarded by a log that is not here and may hold newer blocks: "
 		"'cowctl recover %s --log DEVICE' writes them home. If that log is lost: --force "
-		"takes the file system as it is, for e2fsck -f",
-		f->device, f->device);
+		"takes the file system as it is, for %s",
+		f->device, f->device, fs_ops(f->fs.kind)->checker);
 }
 
 static int check_old_log(const struct format_options *opt, struct offline *f,

@@ -7,8 +7,8 @@
 load lib
 
 # A commit that is not home, and a power cut.
-cut_card() {
-	card_make "$1" 100 150
+cut_card() { # KIND [MIB OF IT, MIB OF THE CARD]
+	card_make "$1" "${2:-100}" "${3:-150}"
 	cow format "$CARD"
 	attach
 	mount_volume
@@ -71,6 +71,104 @@ for_kind() {
 @test "a card that was cut is mounted read-only and left alone: ext3" { for_kind ext3; }
 @test "a card that was cut is mounted read-only and left alone: ext2" { for_kind ext2; }
 
+# ---- xfs and btrfs ----
+
+unchanged_by() {
+	run "$@"
+	echo "$* ends with $status: $output"
+	[ "$(image_sum)" = "$sum" ]
+}
+
+# Linux refuses, as mount: "can only be safely mounted read only"; reads with these options.
+is_refused() { # OPTIONS
+	sum=$(image_sum)
+	refuses mount "$CARD" "$MNT"
+	mount -o "$1" "$CARD" "$MNT"
+	run ! mount -o remount,rw "$MNT"
+	run ! touch "$MNT/foreign"
+	umount "$MNT"
+	[ "$(image_sum)" = "$sum" ]
+}
+
+comes_back_as() { # CHECKER
+	run cow check "$CARD"
+	[[ $output != *foreign* ]]
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	cow status --json | jq -e '.base_changed == false'
+	umount "$MNT"
+	detach
+	blockdev --setrw "$CARD"
+	cow check --json "$CARD" | jq -e '.guarded == false'
+	"$@" "$CARD"
+	mount "$CARD" "$MNT"
+	findmnt -no OPTIONS "$MNT" | grep -qw rw
+	umount "$MNT"
+}
+
+@test "a card that was cut is not mounted and left alone: xfs" {
+	cut_card xfs 300 400
+	is_refused ro,norecovery
+	refuses xfs_repair "$CARD"
+	refuses xfs_repair -L "$CARD"
+	refuses xfs_repair -n "$CARD"
+	# "ro" alone wants to replay or end the log: nothing can be read, and only the log gets blocks
+	if mount -o ro "$CARD" "$MNT"; then
+		run ! cat "$MNT/one"
+		run ! mount -o remount,rw "$MNT"
+		umount "$MNT"
+	fi
+	run ! mount "$CARD" "$MNT"
+	comes_back_as xfs_repair -n
+}
+
+@test "a card that was cut is not mounted and left alone: btrfs" {
+	cut_card btrfs 300 400
+	is_refused ro
+	is_refused ro,usebackuproot
+	unchanged_by btrfs check --force "$CARD"
+	refuses btrfs check --repair --force "$CARD"
+	refuses btrfs rescue zero-log "$CARD"
+	refuses btrfs filesystem label "$CARD" foreign
+	refuses btrfstune -S 1 "$CARD"
+	unchanged_by btrfs rescue super-recover -y "$CARD"
+	comes_back_as btrfs check
+}
+
+# The next one that is written home has the guard from its first block on.
+@test "a file system of another kind, made on a volume, is guarded too" {
+	local kind
+	card_make ext4 300 400
+	cow format "$CARD"
+	for kind in btrfs xfs ext4; do
+		attach
+		case $kind in
+		ext4) mke2fs -q -F -t ext4 "$DEV" ;;
+		*) mkfs."$kind" -q -f -K "$DEV" ;;
+		esac
+		mount_volume
+		echo "$kind" >"$MNT/kind"
+		umount_volume
+		cow commit --checkpoint
+		mount_volume
+		echo again >"$MNT/again"
+		umount_volume
+		cow commit
+		power_cut
+		blockdev --setrw "$CARD"
+		cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
+		blkid -p -o value -s TYPE "$CARD" | grep -qx "$kind"
+		attach
+		mount_volume
+		[ "$(cat "$MNT/kind" "$MNT/again")" = "$kind
+again" ]
+		detach
+		blockdev --setrw "$CARD"
+		cow check --json "$CARD" | jq -e '.guarded == false'
+	done
+}
+
 # Cut between the tail record of a detach and the last write, that of the superblock: the copy in the record has it.
 @test "the last write of a detach is cut: nothing waits in the log, and the next detach removes the guard" {
 	card_make ext4 100 150
@@ -99,9 +197,9 @@ for_kind() {
 	umount "$MNT"
 }
 
-@test "format keeps the guard of a log that is on another device, or lost" {
+format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	local base
-	card_make ext4 100 150
+	card_make "$1" "$2" "$(($2 + 50))"
 	base=$CARD
 	truncate -s 64M "$T/log"
 	loop_up "$T/log"
@@ -113,7 +211,7 @@ for_kind() {
 	power_cut
 	blockdev --setrw "$base"
 	blockdev --setrw "$LOOP"
-	dd if="$IMG" of="$T/before" bs=4096 count=1 status=none
+	dd if="$IMG" of="$T/before" bs=4096 count=1 skip="$3" status=none
 	sum=$(image_sum)
 	fails 1 'guarded by a log that is not here' format "$base"
 	fails 1 'guarded by a log that is not here' format --shrink "$base"
@@ -121,15 +219,43 @@ for_kind() {
 	[ "$(image_sum)" = "$sum" ]
 	cow recover "$base" --log "$LOOP"
 	cow check --json "$base" --log "$LOOP" | jq -e '.guarded == false'
-	mount "$base" "$MNT"
+	mount -o ro "$base" "$MNT" # what the old superblock refers to stays
 	[ "$(cat "$MNT/one")" = one ]
 	umount "$MNT"
-	dd if="$T/before" of="$IMG" bs=4096 count=1 conv=notrunc status=none
+	dd if="$T/before" of="$IMG" bs=4096 count=1 seek="$3" conv=notrunc status=none
 	blockdev --flushbufs "$base"
 	cow format --force "$base"
 	mount "$base" "$MNT"
 	findmnt -no OPTIONS "$MNT" | grep -qw rw
 	umount "$MNT"
+}
+
+@test "format keeps the guard of a log that is on another device, or lost" {
+	format_keeps_guard ext4 100 0
+}
+
+@test "format keeps the guard of such a log: xfs" {
+	format_keeps_guard xfs 300 0
+}
+
+@test "format keeps the guard of such a log: btrfs" {
+	format_keeps_guard btrfs 120 16
+}
+
+# A superblock that a kernel would not take: no guard, and a commit goes on without.
+@test "a superblock with a wrong checksum is not touched, and a guard in it not believed" {
+	card_make xfs 300 400
+	cow format "$CARD"
+	printf '\001' | dd of="$IMG" bs=1 seek=300 conv=notrunc status=none # behind the last field
+	blockdev --flushbufs "$CARD"
+	attach
+	dd if=/dev/urandom of="$DEV" bs=1M seek=100 count=1 status=none
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	cow check --json "$CARD" | jq -e '.guarded == false and .log_state == "live"'
+	attach
+	detach
 }
 
 @test "check tells of a guarded file system that was copied in front of a retired log" {

@@ -184,7 +184,7 @@ static bool base_holds(struct world *w, const struct image *im)
 	for (unsigned b = 0; b < w->shape.blks; b++) {
 		if (sim_peek(w->c.base, blk_to_bytes(b), blk, sizeof(blk)) < 0)
 			return false;
-		if (!b)
+		if (b == BITMAP_BLK)
 			guard_take(blk);
 		if (memcmp(blk, content_of(im->content[b]), sizeof(blk)))
 			return false;

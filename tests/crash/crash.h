@@ -15,7 +15,10 @@
 #include "rnd.h"
 
 /* The toy's bitmap: always used, and its content changes whenever the use of a block does. */
-enum { BITMAP_BLK = 0 };
+#define BITMAP_BLK (super_kind == SUPER_BTRFS ? 16u : 0u)
+/* never free, as in every file system */
+#define IS_FIXED(blk) (!(blk) || (blk) == BITMAP_BLK)
+extern enum super_kind { SUPER_EXT, SUPER_XFS, SUPER_BTRFS, SUPER_KINDS } super_kind;
 enum { MAX_BLKS = 640, TOY_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
 /* world.lie: number of acknowledged FLUSHes that are lost; this value: everything after the record
  * before the last one is lost */
@@ -238,7 +241,7 @@ struct attack {
 extern const struct attack attacks[], card_attacks[], forge_attacks[];
 extern const unsigned n_attacks, n_card_attacks, n_forge_attacks;
 extern uint64_t forgeries; /* their number */
-/* Contents from FORGED on are those of forge.c; from SUPERS on, superblocks for block 0. */
+/* Contents from FORGED on are those of forge.c; from SUPERS on, superblocks for BITMAP_BLK. */
 enum { FORGED = 61000, SUPERS = FORGED - CONTENTS };
 unsigned super_content(unsigned content);
 const uint8_t *forged_content(unsigned n);

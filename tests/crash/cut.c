@@ -169,7 +169,7 @@ static void judge_without_lent(struct world *w, const struct cards *c,
 
 /*
  * The invariant of the guard: the log is empty and the base alone is a whole generation, or the
- * superblock on the base has the guard. With a log that is empty the last write of block 0 may be
+ * superblock on the base has the guard. With a log that is empty the last write of it may be
  * garbage or torn; the sector with the guard is that of the generation then.
  */
 static void check_guard(struct world *w, const struct cards *c, const struct log_index *ix,
@@ -177,25 +177,27 @@ static void check_guard(struct world *w, const struct cards *c, const struct log
 {
 	static _Alignas(4096) uint8_t bare[MAX_BLKS][COW_BLK_BYTES];
 	bool waits = log_index_data_blks(ix) || log_index_zero_blks(ix);
+	const unsigned at_blk = BITMAP_BLK, sector = super_kind == SUPER_EXT ? 1024 : 0;
 	int b;
 
-	for (unsigned i = 0; i < w->shape.blks && (!i || !waits); i++)
+	for (unsigned i = 0; i < w->shape.blks && (i <= at_blk || !waits); i++)
 		if (sim_peek(c->base, blk_to_bytes(i), bare[i], COW_BLK_BYTES) < 0)
 			fail("peek");
-	if (guard_is(bare[0], NULL)) {
+	if (guard_is(bare[at_blk], NULL)) {
 		total.guarded++;
 		return;
 	}
-	if (!guard_fits(bare[0]))
+	if (!guard_fits(bare[at_blk]))
 		return;
 	if (waits)
 		fail("unguarded, and %llu blocks wait in the log",
 		     (unsigned long long)(log_index_data_blks(ix) + log_index_zero_blks(ix)));
-	b = im->use[0] == USE_USED ? memcmp(bare[0] + 1024, content_of(im->content[0]) + 1024, 512)
-				   : 0;
+	b = im->use[at_blk] == USE_USED
+		    ? memcmp(bare[at_blk] + sector, content_of(im->content[at_blk]) + sector, 512)
+		    : 0;
 	if (b)
 		fail("unguarded, with the superblock of another generation");
-	memcpy(bare[0], content_of(im->content[0]), COW_BLK_BYTES);
+	memcpy(bare[at_blk], content_of(im->content[at_blk]), COW_BLK_BYTES);
 	b = image_differs(im, bare[0], w->shape.blks);
 	if (b >= 0)
 		fail("unguarded, and block %d is not home", b);
@@ -381,11 +383,11 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 	if (blk >= w->shape.blks || w->n.use[blk] != USE_USED)
 		return;
 	/* the guard comes and goes while the log is empty */
-	if (!blk && guard_fits(content_of(w->n.content[0]))) {
+	if (blk == BITMAP_BLK && guard_fits(content_of(w->n.content[blk]))) {
 		memcpy(first, data, sizeof(first));
 		guard_take(first);
-		if (memcmp(first, content_of(w->n.content[0]), sizeof(first)))
-			fail("block 0 gets other content in place");
+		if (memcmp(first, content_of(w->n.content[blk]), sizeof(first)))
+			fail("the superblock gets other content in place");
 		return;
 	}
 	log_index_run(w->index, blk, 1, &where);

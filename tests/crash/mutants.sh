@@ -98,7 +98,7 @@ mutant G2-copy chain,w cowfs/log/guarded.c 'return (type == RECORD_OPEN || type 
 mutant G2-logged w cowfs/log/append.c 'r = guarded_log_first(l);' 'r = 0;'
 mutant G2-retired recover,w cowfs/log/guarded.c 'return l->guarded.packed_bytes && l->guarded.state != GUARD_ON && !guarded_is_covered(l) &&' \
 	'return false &&'
-mutant G3-early half-checkpoint,w cowfs/log/checkpoint.c 'h.skip_first = h.guards && l->guarded.state != GUARD_OFF;' 'h.guards = false;'
+mutant G3-early half-checkpoint,w cowfs/log/checkpoint.c 'if (r == 0 && guarded_fits(l, blk, next))' 'if (0)'
 mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);

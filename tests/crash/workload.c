@@ -50,7 +50,7 @@ static struct shape random_shape(struct world *w)
 
 static void change_block(struct world *w, unsigned blk)
 {
-	switch (blk == BITMAP_BLK ? 3 : rnd_below(w, 12)) {
+	switch (blk == BITMAP_BLK ? 3 : !blk ? 11 : rnd_below(w, 12)) {
 	case 0: /* allocated, or overwritten, with its present content */
 		live_write(w, blk, w->live.content[blk]);
 		break;
@@ -94,7 +94,7 @@ static void change(struct world *w)
 	for (; b < w->shape.blks; b++)
 		if (w->live.use[b] == USE_USED) {
 			live_write(w, b, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
-			if (b != BITMAP_BLK && rnd_below(w, 16) == 0)
+			if (!IS_FIXED(b) && rnd_below(w, 16) == 0)
 				live_free(w, b);
 		}
 	while (n--) {

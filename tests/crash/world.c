@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
+#include "base/crc32c.h"
 #include "base/io.h"
 #include "crash.h"
 #include "log/codec.h"
@@ -54,28 +56,77 @@ void say(const char *fmt, ...)
 	putchar('\n');
 }
 
-/* Superblocks of an ext file system that no tool opens: the toy's block 0. All are of one kind and
- * one uuid; some have a journal, and orphans. */
+enum super_kind super_kind;
+
+static void random_bytes(uint8_t *p, size_t len_bytes, uint64_t *seed)
+{
+	for (size_t k = 0; k < len_bytes; k++)
+		p[k] = (uint8_t)rnd_next(seed);
+}
+
+static void make_ext(uint8_t *blk, unsigned n, uint64_t *seed)
+{
+	uint8_t *sb = blk + 1024;
+
+	random_bytes(sb, 0x180, seed);
+	le_set(sb, 0x18, 8, 2);	  /* blocks of 4 KiB */
+	memset(sb + 0x20, 0, 12); /* groups of nothing */
+	le_set(sb, 0x38, 2, 0xef53);
+	le_set(sb, 0x4c, 4, 1);
+	le_set(sb, 0x5c, 4, n % 3 ? 4 : 0);
+	le_set(sb, 0x60, 4, n % 3 == 1 ? 4 : 0);
+	le_set(sb, 0x64, 4, n % 5 ? 0x400 : 0);
+	memset(sb + 0x68, 0x5a, 16);
+	random_bytes(sb + 0x3fc, 4, seed);
+}
+
+static void make_xfs(uint8_t *sb, uint64_t *seed)
+{
+	random_bytes(sb, 264, seed);
+	random_bytes(sb + 512, 512, seed); /* the next one, of the first group */
+	memcpy(sb, "XFSB\0\0\x10", 8);	   /* blocks of 4 KiB */
+	memset(sb + 16, 0, 8);		   /* no realtime section */
+	memset(sb + 32, 0x5a, 16);
+	memcpy(sb + 100, "\xb4\xa5\2", 4); /* version 5, sectors of 512 bytes */
+	sb[212] = sb[219] = sb[220] = 0;
+	le_set(sb, 224, 4, 0);
+	le_set(sb, 224, 4, crc32c(0, sb, 512));
+}
+
+static void make_btrfs(uint8_t *sb, unsigned n, uint64_t *seed)
+{
+	random_bytes(sb + 32, 900, seed);
+	random_bytes(sb + 0xb2b, 500, seed);
+	memset(sb + 0x20, 0x5a, 16);
+	le_set(sb, 0x30, 8, 65536);
+	memcpy(sb + 0x40, "_BHRfS_M", 8);
+	le_set(sb, 0x60, 8, n % 3 ? 0 : 4096 * n);
+	le_set(sb, 0x88, 8, 1);
+	le_set(sb, 0x90, 4, 16384);
+	le_set(sb, 0xb4, 8, n % 4);
+	le_set(sb, 0xc4, 2, 0);
+	le_set(sb, 0, 4, crc32c(0, sb + 32, COW_BLK_BYTES - 32));
+}
+
+/* Superblocks of a file system that no tool opens: the toy's bitmap. All are of one kind and one
+ * uuid; some have a journal, and orphans. */
 static const uint8_t *super_of(unsigned n)
 {
-	static uint8_t supers[CONTENTS][COW_BLK_BYTES];
-	uint8_t *sb = supers[n] + 1024;
-	uint64_t s = n + 1;
+	static uint8_t supers[SUPER_KINDS][CONTENTS][COW_BLK_BYTES];
+	static bool made[SUPER_KINDS][CONTENTS];
+	uint8_t *blk = supers[super_kind][n];
+	uint64_t seed = n + 1;
 
-	if (sb[0x38])
-		return supers[n];
-	for (size_t k = 0; k < 0x180; k += 8)
-		memcpy(sb + k, &(uint64_t){ rnd_next(&s) }, 8);
-	memcpy(sb + 0x18, &(uint64_t){ 2 }, 8); /* blocks of 4 KiB */
-	memset(sb + 0x20, 0, 12);		/* groups of nothing */
-	memcpy(sb + 0x38, &(uint16_t){ 0xef53 }, 2);
-	memcpy(sb + 0x4c, &(uint32_t){ 1 }, 4);
-	memcpy(sb + 0x5c, &(uint32_t){ n % 3 ? 4 : 0 }, 4);
-	memcpy(sb + 0x60, &(uint32_t){ n % 3 == 1 ? 4 : 0 }, 4);
-	memcpy(sb + 0x64, &(uint32_t){ n % 5 ? 0x400 : 0 }, 4);
-	memset(sb + 0x68, 0x5a, 16);
-	memcpy(sb + 0x3fc, &(uint32_t){ (uint32_t)rnd_next(&s) }, 4);
-	return supers[n];
+	if (made[super_kind][n])
+		return blk;
+	made[super_kind][n] = true;
+	if (super_kind == SUPER_EXT)
+		make_ext(blk, n, &seed);
+	else if (super_kind == SUPER_XFS)
+		make_xfs(blk, &seed);
+	else
+		make_btrfs(blk, n, &seed);
+	return blk;
 }
 
 unsigned super_content(unsigned content)
@@ -142,15 +193,16 @@ static void format(struct world *w)
 void world_new(struct world *w, const struct shape *s, uint64_t seed)
 {
 	*w = (struct world){ .shape = *s, .rnd = seed, .lie = s->lie };
+	super_kind = s->ext4 ? SUPER_EXT : seed % (at.attack || s->blks <= 16 ? 2 : 3);
 	content_of(1);
 	if (s->ext4)
 		ext4_begin(w);
 	for (unsigned b = 0; !s->ext4 && b < s->blks; b++) {
-		w->n.use[b] = b == BITMAP_BLK || s->no_classifier || s->full ||
+		w->n.use[b] = IS_FIXED(b) || s->no_classifier || s->full ||
 					      rnd_below(w, 5) < (s->heavy ? 3 : 2)
 				      ? USE_USED
 				      : USE_FREE;
-		if (b != BITMAP_BLK && !s->no_classifier && rnd_below(w, 20) == 0)
+		if (!IS_FIXED(b) && !s->no_classifier && rnd_below(w, 20) == 0)
 			w->n.use[b] = USE_JOURNAL;
 		w->n.content[b] = (uint16_t)rnd_below(w, CONTENTS);
 		if (b == BITMAP_BLK)
@@ -215,7 +267,7 @@ void world_check_base(struct world *w, bool guarded)
 
 	for (unsigned b = 0; b < w->shape.blks; b++) {
 		/* no record comes behind the last write of the superblock */
-		if (w->n.use[b] != USE_USED || (!b && (guarded || w->lie)))
+		if (w->n.use[b] != USE_USED || (b == BITMAP_BLK && (guarded || w->lie)))
 			continue;
 		if (sim_peek(w->c.base, blk_to_bytes(b), blk, sizeof(blk)) < 0 ||
 		    memcmp(blk, content_of(w->n.content[b]), sizeof(blk)))

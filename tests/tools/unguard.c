@@ -9,16 +9,19 @@
 
 int main(int argc, char **argv)
 {
+	static const uint64_t may[] = GUARD_BLKS;
 	static uint8_t blk[COW_BLK_BYTES];
-	int fd = argc == 2 ? open(argv[1], O_RDWR | O_CLOEXEC) : -1;
+	int fd = argc == 2 ? open(argv[1], O_RDWR | O_CLOEXEC) : -1, failed = fd < 0;
 
-	if (fd < 0 || pread(fd, blk, sizeof(blk), 0) != sizeof(blk)) {
-		perror(argc == 2 ? argv[1] : "usage: unguard DEVICE");
-		return 1;
+	for (size_t i = 0; i < ARRAY_SIZE(may) && !failed; i++) {
+		off_t off = (off_t)blk_to_bytes(may[i]);
+
+		failed = pread(fd, blk, sizeof(blk), off) != sizeof(blk);
+		guard_take(blk);
+		failed |= pwrite(fd, blk, sizeof(blk), off) != sizeof(blk);
 	}
-	guard_take(blk);
-	if (pwrite(fd, blk, sizeof(blk), 0) != sizeof(blk) || fsync(fd) < 0) {
-		perror(argv[1]);
+	if (failed || fsync(fd) < 0) {
+		perror(argc == 2 ? argv[1] : "usage: unguard DEVICE");
 		return 1;
 	}
 	return close(fd) < 0;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "fs/guard.h"
 #include "rnd.h"
@@ -75,6 +76,150 @@ static void test_does_not_fit(void **state)
 	make_super(blk);
 	blk[SB + 0x4c] = 0;
 	assert_false(guard_fits(blk));
+	make_super(blk);
+	blk[SB + 0x194] = 1; /* s_error_count lies behind it */
+	assert_true(guard_fits(blk));
+}
+
+/* ---- xfs and btrfs: the same bytes but for one sector, with a checksum of their own ---- */
+
+static void make_xfs(uint8_t *blk, unsigned sector_bytes)
+{
+	memset(blk, 0, COW_BLK_BYTES);
+	for (unsigned i = 0; i < 264; i++)
+		blk[i] = (uint8_t)rnd_next(&seed);
+	memcpy(blk, "XFSB", 4);
+	blk[101] = 0xa5;
+	blk[102] = (uint8_t)(sector_bytes >> 8);
+	blk[103] = 0;
+	blk[212] &= 0xbf; /* neither of the two features */
+	blk[220] &= 0xbf;
+	le_set(blk, 224, 4, 0);
+	le_set(blk, 224, 4, crc32c(0, blk, sector_bytes));
+}
+
+static void make_btrfs(uint8_t *blk)
+{
+	for (unsigned i = 0; i < COW_BLK_BYTES; i++)
+		blk[i] = (uint8_t)rnd_next(&seed);
+	memset(blk, 0, 32);
+	le_set(blk, 48, 8, 65536);
+	memcpy(blk + 64, "_BHRfS_M", 8);
+	blk[187] &= 0xbf; /* without the feature */
+	le_set(blk, 196, 2, 0);
+	le_set(blk, 0, 4, crc32c(0, blk + 32, COW_BLK_BYTES - 32));
+}
+
+static void on_and_off(uint8_t *blk, uint32_t owner)
+{
+	static uint8_t was[COW_BLK_BYTES];
+	uint32_t is;
+
+	memcpy(was, blk, sizeof(was));
+	assert_true(guard_fits(blk));
+	assert_false(guard_is(blk, NULL));
+	guard_take(blk);
+	assert_memory_equal(blk, was, sizeof(was));
+	guard_put(blk, owner);
+	assert_true(guard_is(blk, &is));
+	assert_int_equal(is, owner);
+	assert_false(guard_fits(blk));
+	assert_memory_equal(blk + 512, was + 512, sizeof(was) - 512);
+}
+
+static void test_xfs(void **state)
+{
+	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
+	static const unsigned bits[] = { 212, 220 };
+
+	(void)state;
+	for (unsigned n = 0; n < 1000; n++) {
+		unsigned sector = 512u << n % 4;
+		uint32_t sum;
+
+		make_xfs(blk, sector);
+		memcpy(was, blk, sizeof(was));
+		assert_int_equal(guard_blk(blk), 0);
+		on_and_off(blk, n);
+		assert_int_equal(blk[212], was[212] | 0x40);
+		assert_int_equal(blk[220], was[220] | 0x40);
+		sum = (uint32_t)le_at(blk, 224, 4);
+		le_set(blk, 224, 4, 0);
+		assert_int_equal(sum, crc32c(0, blk, sector));
+		guard_take(blk);
+		assert_memory_equal(blk, was, sizeof(was));
+	}
+	for (unsigned i = 0; i < 2; i++) { /* a feature that is there already */
+		make_xfs(blk, 512);
+		blk[bits[i]] |= 0x40;
+		le_set(blk, 224, 4, 0);
+		le_set(blk, 224, 4, crc32c(0, blk, 512));
+		assert_false(guard_fits(blk));
+		guard_take(blk);
+	}
+	make_xfs(blk, 512);
+	blk[9] ^= 1; /* a wrong checksum */
+	assert_false(guard_fits(blk));
+	make_xfs(blk, 512);
+	blk[496] = 1;
+	le_set(blk, 224, 4, 0);
+	le_set(blk, 224, 4, crc32c(0, blk, 512));
+	assert_false(guard_fits(blk));
+	make_xfs(blk, 512);
+	blk[101] = 0xa4; /* version 4 has no checksum */
+	assert_false(guard_fits(blk));
+	make_xfs(blk, 512);
+	blk[102] = 0x20; /* sectors of 8 KiB */
+	assert_false(guard_fits(blk));
+}
+
+static void test_btrfs(void **state)
+{
+	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
+	static const unsigned bad[] = { 4, 31, 48, 64, 187, 196, 4095 };
+
+	(void)state;
+	for (unsigned n = 0; n < 1000; n++) {
+		make_btrfs(blk);
+		memcpy(was, blk, sizeof(was));
+		assert_int_equal(guard_blk(blk), 16);
+		on_and_off(blk, n);
+		assert_int_equal(blk[187], was[187] | 0x40);
+		assert_int_equal(le_at(blk, 96, 8), 0); /* no log tree */
+		assert_int_equal(le_at(blk, 0, 4), crc32c(0, blk + 32, COW_BLK_BYTES - 32));
+		guard_take(blk);
+		assert_memory_equal(blk, was, sizeof(was));
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+		make_btrfs(blk);
+		blk[bad[i]] ^= 0x40;
+		if (bad[i] >= 32 && bad[i] < 4095)
+			le_set(blk, 0, 4, crc32c(0, blk + 32, COW_BLK_BYTES - 32));
+		assert_false(guard_fits(blk));
+	}
+	make_btrfs(blk);
+	assert_true(guard_fits(blk));
+}
+
+/* In a read of a volume each block that may have it is found, and no other. */
+static void test_take_all(void **state)
+{
+	static uint8_t vol[18 * COW_BLK_BYTES], was[sizeof(vol)];
+
+	(void)state;
+	make_super(vol);
+	make_btrfs(vol + blk_to_bytes(16));
+	memcpy(was, vol, sizeof(was));
+	guard_put(vol, 1);
+	guard_put(vol + blk_to_bytes(16), 1);
+	guard_take_all(1, 15, vol + blk_to_bytes(1));
+	assert_true(guard_is(vol, NULL) && guard_is(vol + blk_to_bytes(16), NULL));
+	guard_take_all(16, 2, vol + blk_to_bytes(16));
+	assert_true(guard_is(vol, NULL));
+	assert_memory_equal(vol + COW_BLK_BYTES, was + COW_BLK_BYTES, sizeof(vol) - COW_BLK_BYTES);
+	guard_put(vol + blk_to_bytes(16), 1);
+	guard_take_all(0, 18, vol);
+	assert_memory_equal(vol, was, sizeof(vol));
 }
 
 static void test_packing(void **state)
@@ -108,9 +253,9 @@ static void test_packing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_on_and_off),
-		cmocka_unit_test(test_does_not_fit),
-		cmocka_unit_test(test_packing),
+		cmocka_unit_test(test_on_and_off), cmocka_unit_test(test_does_not_fit),
+		cmocka_unit_test(test_xfs),	   cmocka_unit_test(test_btrfs),
+		cmocka_unit_test(test_take_all),   cmocka_unit_test(test_packing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
