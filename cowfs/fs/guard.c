@@ -188,6 +188,7 @@ enum {
 	/* the end of the smallest sector, which no version uses */
 	XFS_MAGIC = 496,
 	XFS_OWNER = 500,
+	XFS_WAS = 504, /* sb_crc: a sector may be torn off from others that it covers */
 	XFS_END = 512,
 	XFS_UNKNOWN = 0x40,
 };
@@ -222,6 +223,7 @@ static void xfs_put(uint8_t *blk, uint32_t owner)
 	blk[XFS_LOG_INCOMPAT] |= XFS_UNKNOWN;
 	put(blk, XFS_MAGIC, MAGIC);
 	put(blk, XFS_OWNER, owner);
+	put(blk, XFS_WAS, get(blk, XFS_CRC));
 	xfs_seal(blk);
 }
 
@@ -236,8 +238,8 @@ static void xfs_take(uint8_t *blk)
 {
 	blk[XFS_RO_COMPAT] &= (uint8_t)~XFS_UNKNOWN;
 	blk[XFS_LOG_INCOMPAT] &= (uint8_t)~XFS_UNKNOWN;
+	put(blk, XFS_CRC, get(blk, XFS_WAS));
 	memset(blk + XFS_MAGIC, 0, XFS_END - XFS_MAGIC);
-	xfs_seal(blk);
 }
 
 /*
@@ -253,6 +255,7 @@ enum {
 	BTRFS_MAGIC = 4,
 	BTRFS_OWNER = 8,
 	BTRFS_LOG = 12, /* log_root, hidden */
+	BTRFS_WAS = 20, /* the checksum, as of xfs */
 	BTRFS_SUMMED = 32,
 	BTRFS_BYTENR = 48,
 	BTRFS_SB_MAGIC = 64,
@@ -285,6 +288,7 @@ static void btrfs_put(uint8_t *blk, uint32_t owner)
 {
 	put(blk, BTRFS_MAGIC, MAGIC);
 	put(blk, BTRFS_OWNER, owner);
+	put(blk, BTRFS_WAS, get(blk, BTRFS_CSUM));
 	memcpy(blk + BTRFS_LOG, blk + BTRFS_LOG_ROOT, 8);
 	memset(blk + BTRFS_LOG_ROOT, 0, 8);
 	blk[BTRFS_RO_COMPAT] |= BTRFS_UNKNOWN;
@@ -300,9 +304,9 @@ static bool btrfs_has(const uint8_t *blk, uint32_t *owner)
 static void btrfs_take(uint8_t *blk)
 {
 	memcpy(blk + BTRFS_LOG_ROOT, blk + BTRFS_LOG, 8);
+	put(blk, BTRFS_CSUM, get(blk, BTRFS_WAS));
 	memset(blk + BTRFS_MAGIC, 0, BTRFS_SUMMED - BTRFS_MAGIC);
 	blk[BTRFS_RO_COMPAT] &= (uint8_t)~BTRFS_UNKNOWN;
-	put(blk, BTRFS_CSUM, btrfs_sum(blk));
 }
 
 /* ---- all kinds ---- */
