@@ -77,6 +77,13 @@ static int blockdev_flush(struct card *c)
 	return fdatasync(blockdev_of(c)->fd) < 0 ? -errno : 0;
 }
 
+static int blockdev_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
+{
+	uint64_t range[2] = { off_bytes, len_bytes };
+
+	return ioctl(blockdev_of(c)->fd, BLKDISCARD, range) < 0 ? -errno : 0;
+}
+
 int blockdev_fd_set_writable(int fd, bool writable)
 {
 	int r = set_readonly(fd, !writable);
@@ -149,6 +156,7 @@ static const struct card_ops blockdev_ops = {
 	.set_writable = blockdev_set_writable,
 	.counters = blockdev_counters,
 	.async_fd = blockdev_async_fd,
+	.discard = blockdev_discard,
 	.close = blockdev_close,
 };
 

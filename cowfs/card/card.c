@@ -13,6 +13,8 @@
 
 #include "base/invariant.h"
 
+#define SECTOR_BYTES 512u
+
 static void account_add(_Atomic uint64_t *counter, uint64_t n)
 {
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
@@ -109,6 +111,25 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 	if (c->wrote)
 		c->wrote(c->wrote_ctx, c, off_bytes, len_bytes);
 	return card_error(c->ops->write(c, off_bytes, buf, len_bytes));
+}
+
+int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
+{
+	int r;
+
+	if ((off_bytes | len_bytes) % SECTOR_BYTES || off_bytes > c->geo.size_bytes ||
+	    len_bytes > c->geo.size_bytes - off_bytes)
+		return -EINVAL;
+	if (!c->ops->discard)
+		return -EOPNOTSUPP;
+	if (!c->writable)
+		return -EROFS;
+	if (invariant_broken())
+		return -ENOTRECOVERABLE;
+	r = card_error(c->ops->discard(c, off_bytes, len_bytes));
+	if (r == 0)
+		account_add(&c->account.discarded_bytes, len_bytes);
+	return r;
 }
 
 int card_flush(struct card *c)

@@ -32,6 +32,8 @@ struct card_geometry {
 	uint64_t disk_off_bytes;
 	uint32_t erase_block_bytes; /* any multiple of COW_BLK_BYTES, not only powers of two */
 	enum card_eb_source eb_source;
+	/* of discards, counted from the start of the disk; 0: the device announces none */
+	uint64_t discard_bytes;
 	/* CID, serial or name that the device reports; "" if none */
 	char identity[64];
 	char path[128]; /* for messages */
@@ -42,6 +44,7 @@ struct card_account {
 	_Atomic uint64_t write_calls, written_bytes;
 	_Atomic uint64_t read_calls, read_bytes;
 	_Atomic uint64_t flushes;
+	_Atomic uint64_t discarded_bytes;
 	_Atomic uint64_t writable_ns; /* time between set_writable(true) and (false) */
 };
 
@@ -62,7 +65,9 @@ struct card_ops {
 	/* -ENOTSUP: the device has none */
 	int (*counters)(struct card *c, struct card_counters *ret);
 	int (*async_fd)(struct card *c); /* may be NULL: -ENOTSUP */
-	void (*close)(struct card *c);	 /* frees c */
+	/* may be NULL: -EOPNOTSUPP */
+	int (*discard)(struct card *c, uint64_t off_bytes, uint64_t len_bytes);
+	void (*close)(struct card *c); /* frees c */
 };
 
 struct card {
@@ -98,6 +103,12 @@ int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_byt
 /* -EROFS unless the card was set writable before */
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 int card_flush(struct card *c) MUST_CHECK;
+/*
+ * The card need not keep this range any more: from now on each read of it may return anything, until it
+ * is written. Any multiple of a sector. Nothing is saved for views (before_write). -EROFS unless the
+ * card was set writable before; -EOPNOTSUPP.
+ */
+int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 int card_set_writable(struct card *c, bool writable) MUST_CHECK;
 int card_counters(struct card *c, struct card_counters *ret) MUST_CHECK;
 void card_close(struct card *c); /* NULL allowed */

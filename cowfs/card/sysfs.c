@@ -55,6 +55,16 @@ static void find_erase_block(int diskdir, struct card_geometry *geo)
 	}
 }
 
+static void find_discard(int diskdir, struct card_geometry *geo)
+{
+	uint64_t max_bytes, bytes;
+
+	geo->discard_bytes = 0;
+	if (io_read_u64(diskdir, "queue/discard_max_bytes", &max_bytes) == 0 && max_bytes &&
+	    io_read_u64(diskdir, "queue/discard_granularity", &bytes) == 0)
+		geo->discard_bytes = max_u64(bytes, SECTOR_BYTES);
+}
+
 /* The serial number of an ATA disk is at the end of its wwid. A name that is too long is cut, but
  * its CRC keeps it unique. */
 static void find_identity(int diskdir, struct card_geometry *geo)
@@ -128,6 +138,7 @@ int sysfs_geometry(int devdir, struct card_geometry *geo)
 		return diskdir;
 	geo->disk_off_bytes = start_sectors * SECTOR_BYTES;
 	find_erase_block(diskdir, geo);
+	find_discard(diskdir, geo);
 	find_identity(diskdir, geo);
 	return 0;
 }

@@ -168,11 +168,16 @@ int classify_content(struct job *j)
 		for (uint64_t i = 0; i < c.blks && r == 0; i++) {
 			const uint8_t *p = j->buf + blk_to_bytes(i);
 
-			bool same = compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES);
+			bool same = compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES),
+			     free = false;
 
+			/* metadata in a free block, which does not keep its content once it is trimmed */
+			if (same && j->src->metadata_uuid)
+				r = classify_in_no_candidate(j, c.blk + i, 1, &free);
+			same &= !free;
 			differed = same ? 0 : differed + compare;
 			j->rep.skipped_same += same;
-			if (!same)
+			if (!same && r == 0)
 				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero
 										 : &j->logged,
 						c.blk + i, 1);

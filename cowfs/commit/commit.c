@@ -19,8 +19,8 @@
  *
  * I1  Before the record is durable, no write touches a block that the committed generation uses:
  *     direct targets are free in it, everything else goes to the ring.
- * I2  "Same" is tested only for blocks that no attempt writes in place: those that the committed file
- *     system uses, and metadata (metadata_uuid). It is never tested after a failed attempt (R8).
+ * I2  "Same" is tested only for blocks that no attempt writes in place and no trim takes away: those that
+ *     the committed file system uses. It is never tested after a failed attempt (R8).
  * I3  Spilled or lent payload is checkpointed, and the tail record that says so durable, before
  *     anything else is written (R10): so no direct block and no checkpoint of a later commit can
  *     overwrite it.
@@ -452,7 +452,7 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	return r < 0 ? r : off;
 }
 
-int commit_confirm(struct log *log, struct card *base)
+static int write_record(struct log *log, struct card *base, int (*write)(struct log *l))
 {
 	int r = set_writable(log, base, true), off;
 
@@ -460,7 +460,17 @@ int commit_confirm(struct log *log, struct card *base)
 		return r;
 	r = log_recheck(log);
 	if (r == 0)
-		r = log_prepare(log);
+		r = write(log);
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
+}
+
+int commit_confirm(struct log *log, struct card *base)
+{
+	return write_record(log, base, log_prepare);
+}
+
+int commit_note(struct log *log, struct card *base)
+{
+	return write_record(log, base, log_note);
 }

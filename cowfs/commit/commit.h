@@ -36,7 +36,7 @@ struct commit_source {
 	const uint8_t *metadata_uuid;
 };
 
-enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT };
+enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT, PHASE_TRIM };
 
 typedef void commit_progress(void *ctx, enum commit_phase phase, uint64_t done_blks,
 			     uint64_t total_blks);
@@ -137,6 +137,8 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
  * many records. With a profile the commit of a shutdown may leave the log nearly full. opt may be
  * NULL. */
 bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
+/* Writes an empty record (log_note). */
+int commit_note(struct log *log, struct card *base) MUST_CHECK;
 /* Writes a record if one is due, for example after log_decide. */
 int commit_confirm(struct log *log, struct card *base) MUST_CHECK;
 /* Adds what was written to the card since the totals were `before`. */

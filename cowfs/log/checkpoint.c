@@ -135,22 +135,23 @@ static int home_zeros(struct home *h, uint64_t blk, uint64_t blks)
 /*
  * Zeros that are on the base already are not written: most come from lazy inode tables and
  * discards. Never after a failure (R8): a read may then show a write that the card loses at the
- * next power cut.
+ * next power cut. Nor on a card that was ever trimmed: such a block may read zero now, and as
+ * something else later.
  */
 static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 {
 	struct log *l = h->l;
+	bool reads = !l->suspect && !l->ledger.trims;
 	uint64_t i = 0, end;
-	int r = l->suspect ? 0 : card_read(l->base, blk_to_bytes(blk), h->old, blk_to_bytes(blks));
+	int r = reads ? card_read(l->base, blk_to_bytes(blk), h->old, blk_to_bytes(blks)) : 0;
 
 	for (; r == 0 && i < blks; i = end) {
-		if (!l->suspect && bytes_all_zero(h->old + blk_to_bytes(i), COW_BLK_BYTES)) {
+		if (reads && bytes_all_zero(h->old + blk_to_bytes(i), COW_BLK_BYTES)) {
 			end = i + 1;
 			continue;
 		}
 		for (end = i + 1; end < blks; end++)
-			if (!l->suspect &&
-			    bytes_all_zero(h->old + blk_to_bytes(end), COW_BLK_BYTES))
+			if (reads && bytes_all_zero(h->old + blk_to_bytes(end), COW_BLK_BYTES))
 				break;
 		r = home_zeros(h, blk + i, end - i);
 	}

@@ -238,7 +238,8 @@ static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_
 				  &l->cause_commits[1], &l->cause_commits[2], &l->cause_commits[3],
 				  &l->cause_commits[4], &l->cause_commits[5], &l->visits,
 				  &l->attached_ns,	&l->first_s,	      &l->foreign_bytes,
-				  &l->foreign_first_s,	&l->table_losses };
+				  &l->foreign_first_s,	&l->table_losses,     &l->trims,
+				  &l->trimmed_bytes,	&l->trimmed_s };
 
 	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its space");
 	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger),

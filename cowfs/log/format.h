@@ -113,6 +113,8 @@ struct wear_ledger {
 	/* foreign writes to the card, and the time when cowfs first saw them */
 	uint64_t foreign_bytes, foreign_first_s;
 	uint64_t table_losses; /* number of attaches that did not find a part of the wear table */
+	/* trims begun; bytes in all; end of the last complete trim */
+	uint64_t trims, trimmed_bytes, trimmed_s;
 };
 
 #define WEAR_COUNTER_MAX ((uint64_t)INT64_MAX) /* counters stop here and never wrap */

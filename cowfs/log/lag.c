@@ -213,6 +213,11 @@ struct log_index *log_older_index(const struct log *l)
 	return lag_on(l) && !l->lag.cold && l->lag.same < 2 ? ref(l->lag.index) : NULL;
 }
 
+bool log_older_unknown(const struct log *l)
+{
+	return lag_is_cold(l);
+}
+
 uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held)
 {
 	*ret_held = false;

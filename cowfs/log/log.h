@@ -216,6 +216,9 @@ struct log_index *log_index_of(struct log *l);
  * choose; NULL if there is no other image. Base and ring keep the blocks of this index until the
  * next record. */
 struct log_index *log_older_index(const struct log *l);
+/* With lag: may recovery choose a generation that log_older_index does not return, because this session
+ * has committed nothing yet? */
+bool log_older_unknown(const struct log *l);
 /* With lag: may recovery of a candidate read back block blk, because it was written in place for
  * that candidate? Returns for how many blocks from blk on (at most max_blks, at least 1) the
  * answer is the same. */
@@ -232,6 +235,9 @@ int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ct
  * the ring, and opens an epoch where rule 3 requires it. Idempotent, and cheap when there is
  * nothing to do. */
 int log_prepare(struct log *l) MUST_CHECK;
+
+/* Writes an empty record, which carries the ledger. */
+int log_note(struct log *l) MUST_CHECK;
 
 /* The card is of the old form (without LOG_INCOMPAT_ESCAPED) and its log is live: a commit
  * upgrades it first. */

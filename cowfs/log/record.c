@@ -179,6 +179,15 @@ static int put_empty(struct log *l)
 	return record_put_empty(l, &rec, false);
 }
 
+int log_note(struct log *l)
+{
+	int r = log_prepare(l);
+
+	if (r == 0 && !has_room(l, 3))
+		return -ENOSPC;
+	return r < 0 ? r : put_empty(l);
+}
+
 int lag_pad(struct log *l, unsigned n)
 {
 	int r = 0;

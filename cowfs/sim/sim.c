@@ -126,6 +126,7 @@ static const struct card_ops sim_ops_table = {
 	.flush = sim_flush,
 	.set_writable = sim_set_writable,
 	.counters = sim_counters,
+	.discard = sim_discard,
 	.close = sim_close,
 };
 

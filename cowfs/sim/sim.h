@@ -75,6 +75,8 @@ void sim_set_cache(struct card *c, size_t blks);
  * pending writes are dropped. Not counted as an operation. -EIO while dead, -EINVAL.
  */
 int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
+/* From now on each read of a discarded block returns something else, and zero now and then. */
+void sim_set_noise(struct card *c, bool on);
 
 uint64_t sim_ops(const struct card *c);	  /* writes + flushes issued since sim_new */
 size_t sim_pending(const struct card *c); /* unflushed 4 KiB block writes now, in issue order */

@@ -271,6 +271,14 @@ int sim_look(const struct card *c, uint64_t off_bytes, void *buf, size_t len_byt
 	return read_store(c, false, off_bytes, buf, len_bytes);
 }
 
+void sim_set_noise(struct card *c, bool on)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.noise = on;
+	sim_unlock(s);
+}
+
 int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t first = off_bytes >> COW_BLK_SHIFT, end = first + (len_bytes >> COW_BLK_SHIFT);
@@ -292,8 +300,8 @@ int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 	if (!r)
 		s->n_pending = kept;
 	for (uint64_t blk = first; blk < end && !r; blk++) {
-		sim_store_set(&s->durable, blk, NULL);
-		sim_store_set(&s->view, blk, NULL);
+		sim_store_set(&s->durable, blk, s->state.noise ? &sim_noise : NULL);
+		sim_store_set(&s->view, blk, s->state.noise ? &sim_noise : NULL);
 	}
 	if (s->model && !r)
 		flash_model_discard(s->model, off_bytes, len_bytes);

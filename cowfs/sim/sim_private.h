@@ -36,6 +36,7 @@ struct sim_state {
 		bool forever;
 	} fail;
 	bool dead;
+	bool noise; /* sim_set_noise */
 	struct card_counters seen;
 };
 

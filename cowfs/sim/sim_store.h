@@ -31,6 +31,8 @@ struct sim_store {
 	struct sim_leaf **leaf; /* NULL: zeroes */
 };
 
+/* Reads of it return something else each time. */
+extern struct sim_block sim_noise;
 struct sim_block *sim_block_new(void); /* one reference; content undefined */
 struct sim_block *sim_block_copy(const struct sim_block *from /* NULL: zeroes */);
 struct sim_block *sim_block_ref(struct sim_block *b); /* NULL allowed, here and below */

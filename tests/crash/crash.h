@@ -127,7 +127,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
-		max_pending, upgrades, paths, stopped, guarded;
+		max_pending, upgrades, paths, stopped, guarded, trims;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -168,6 +168,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt);
 int world_checkpoint(struct world *w, enum record_type type, uint32_t flags);
 /* Stops after this number of units, with -EINTR, if any is left; 0: after all. */
 int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flags, unsigned units);
+/* Trims what no candidate uses, if that is known. */
+void world_trim(struct world *w);
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever);
 void world_disarm(struct world *w);
 /* the base alone holds n, durably; guarded: but for the superblock */

@@ -197,6 +197,8 @@ static void step(struct world *w)
 
 	at.step++;
 	at.cut = at.variant = 0;
+	if (rnd_below(w, 4) == 0)
+		world_trim(w);
 	if (dice < 20 && !w->shape.ext4) {
 		commit_paths(w);
 	} else if (dice < 70) {

@@ -210,6 +210,9 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 	}
 	w->live = w->n;
 	format(w);
+	/* A card that also loses what it acknowledged would have to be read back with luck: a lost
+	 * block of zeros, and a trimmed block that reads zero just then. */
+	sim_set_noise(w->c.base, !s->lie);
 	sim_seed(w->c.base, rnd_next(&w->rnd));
 	sim_seed(w->c.log, rnd_next(&w->rnd));
 	if (w->c.lent)
@@ -647,6 +650,59 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 	cut_here(w);
 	unlend(w);
 	return r;
+}
+
+/* May nothing be trimmed? As in volume/trim.c. A card that loses more than the lag has no past. */
+static bool keeps_all(const struct world *w)
+{
+	return w->shape.no_classifier || (w->lie && !w->shape.lag) || w->n_tried || w->diverged ||
+	       log_doubt(w->log) || log_spilled(w->log) || log_older_unknown(w->log);
+}
+
+static int note_first_trim(struct world *w)
+{
+	struct wear_ledger *l = log_ledger(w->log);
+	int r = l->trims++ ? 0 : commit_note(w->log, w->c.base);
+
+	say("trim: record: %s", strerror(-r));
+	if (r < 0)
+		l->trims--;
+	w->acked = log_newest(w->log)->ledger;
+	return r;
+}
+
+void world_trim(struct world *w)
+{
+	const struct commit_source src = source_of(w);
+	struct log_index *older;
+	uint64_t n, trimmed = 0;
+	enum blk_use use;
+
+	if (keeps_all(w) || note_first_trim(w) < 0 || card_set_writable(w->c.base, true) < 0)
+		return;
+	older = log_older_index(w->log);
+	for (uint64_t blk = 0; blk < w->shape.blks; blk += n) {
+		bool held = false;
+
+		(void)!src.run_committed(w, blk, w->shape.blks - blk, &use, &n);
+		if (use == USE_FREE && older)
+			(void)!src.run_older(w, blk, n, &use, &n);
+		if (use == USE_FREE)
+			n = log_held_run(w->log, blk, n, &held);
+		if (use != USE_FREE || held)
+			continue;
+		if (card_discard(w->c.base, blk_to_bytes(blk), blk_to_bytes(n)) < 0)
+			fail("discard");
+		trimmed += n;
+	}
+	log_index_unref(older);
+	if (card_set_writable(w->c.base, false) < 0)
+		fail("cannot be set read-only");
+	say("trimmed %llu blocks", (unsigned long long)trimmed);
+	total.trims++;
+	check_view(w, "after a trim");
+	paths_check(w, "after a trim");
+	cut_here(w);
 }
 
 int world_checkpoint(struct world *w, enum record_type type, uint32_t flags)

@@ -347,6 +347,43 @@ static void test_discard_and_look(void **state)
 	card_close(c);
 }
 
+/* card_discard, and blocks that read as something else each time until they are written. */
+static void test_discard_noise(void **state)
+{
+	struct card *c = new_card();
+	unsigned zeros = 0, last = 0, changes = 0;
+
+	(void)state;
+	assert_int_equal(put(c, 2, 3), 0);
+	assert_int_equal(card_flush(c), 0);
+	assert_int_equal(card_set_writable(c, false), 0);
+	assert_int_equal(card_discard(c, blk_to_bytes(2), COW_BLK_BYTES), -EROFS);
+	assert_int_equal(seen(c, 2), 3);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(card_discard(c, blk_to_bytes(2) + 100, COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(card_discard(c, blk_to_bytes(BLKS), COW_BLK_BYTES), -EINVAL);
+	assert_int_equal(c->account.discarded_bytes, 0);
+	sim_set_noise(c, true);
+	assert_int_equal(card_discard(c, blk_to_bytes(2), COW_BLK_BYTES), 0);
+	assert_int_equal(c->account.discarded_bytes, COW_BLK_BYTES);
+	for (unsigned i = 0; i < 60; i++) {
+		unsigned now = (unsigned)shown(c, 2);
+
+		zeros += !now;
+		changes += now != last;
+		last = now;
+		if (i == 30)
+			sim_power_cycle(c, all_dropped, NULL);
+	}
+	assert_in_range(zeros, 10, 55);
+	assert_in_range(changes, 5, 60);
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(put(c, 2, 7), 0);
+	assert_int_equal(seen(c, 2), 7);
+	assert_int_equal(seen(c, 2), 7);
+	card_close(c);
+}
+
 /* Writes that no longer fit into the cache are durable, the oldest first. */
 static void test_small_cache(void **state)
 {
@@ -424,6 +461,7 @@ int main(void)
 		cmocka_unit_test(test_peek_and_poke),
 		cmocka_unit_test(test_error_words),
 		cmocka_unit_test(test_discard_and_look),
+		cmocka_unit_test(test_discard_noise),
 		cmocka_unit_test(test_small_cache),
 		cmocka_unit_test(test_model),
 		cmocka_unit_test(test_against_reference),
