@@ -92,6 +92,7 @@ int cmd_status(const struct options *o);
 int cmd_commit(const struct options *o);
 int cmd_discard(const struct options *o);
 int cmd_hold(const struct options *o);
+int cmd_trim(const struct options *o);
 int cmd_factory_reset(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_release(const struct options *o);
 int cmd_check(const struct options *o);

@@ -450,6 +450,26 @@ int cmd_discard(const struct options *o)
 	return EXIT_OK;
 }
 
+int cmd_trim(const struct options *o)
+{
+	const struct request rq = { .command = COMMAND_TRIM };
+	struct json_object *answer;
+	struct client c;
+	int exit = ask(&c, o, &rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		printf("%s: trimmed %s (%s bytes)\n", c.name,
+		       FORMAT_SIZE(json_u64(answer, "trimmed_bytes")),
+		       with_commas(json_u64(answer, "trimmed_bytes")));
+	json_object_put(answer);
+	client_close(&c);
+	return EXIT_OK;
+}
+
 static int hold(const struct options *o, const struct request *rq)
 {
 	struct json_object *answer;

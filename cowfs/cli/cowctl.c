@@ -264,6 +264,8 @@ static const struct command {
 	{ "hold", "[N]", "suspend timer commits for some time", "RAM pressure still commits.",
 	  cmd_hold, hold_options },
 	{ "release", "[N]", "end a hold", NULL, cmd_release, common_options },
+	{ "trim", "[N]", "tell the card which blocks no generation uses (TRIM)",
+	  "Prints how much that is. Makes way for commits.", cmd_trim, common_options },
 	{ "check", "DEVICE", "verify the log and the last generations; reads only",
 	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
 	{ "recover", "DEVICE", "checkpoint everything and retire the log, without a daemon",

@@ -222,6 +222,23 @@ static void print_card(struct json_object *s)
 	    with_commas(json_u64(l, "commits")), plural(json_u64(l, "commits")));
 }
 
+static void print_trim(struct json_object *t)
+{
+	bool weekly = !strcmp(json_text(t, "mode"), "weekly");
+
+	if (!json_true(t, "announced"))
+		row("trim", "the card announces no discards");
+	else
+		row("trim", "%s, last %s, %s since attach",
+		    !weekly ? "by hand"
+		    : json_true(t, "timer_off")
+			    ? "by hand until the next attach: THE CARD IS SLOW, OR FAILS"
+			    : "weekly",
+		    json_u64(t, "last_unix_seconds") ? format_time(json_u64(t, "last_unix_seconds"))
+						     : "never",
+		    FORMAT_SIZE(json_u64(t, "bytes")));
+}
+
 static void print_keep(struct json_object *k)
 {
 	if (!k)
@@ -246,6 +263,8 @@ void print_status(struct json_object *s)
 	print_keep(json_object_object_get(s, "keep"));
 	print_log(s);
 	print_card(s);
+	if (json_object_object_get(s, "trim"))
+		print_trim(json_object_object_get(s, "trim"));
 	if (p)
 		row("now", "%s: %s, %s of %s, %.1f s", json_text(p, "job"), json_text(p, "phase"),
 		    size_of(json_u64(p, "done_blocks")), size_of(json_u64(p, "total_blocks")),

@@ -414,6 +414,7 @@ static const struct {
 	{ "ioctl", ALONE | SWB, ONLY(1, BLKROSET) },
 	{ "ioctl", ALONE | SWB, ONLY(1, BLKROGET) },
 	{ "ioctl", SWB, ONLY(1, BLKGETSIZE64) },
+	{ "ioctl", SW, ONLY(1, BLKDISCARD) },
 	{ "ioctl", ALONE | SWB, ONLY(1, BTRFS_IOC_FS_INFO) },
 	{ "ioctl", ALONE | SWB, ONLY(1, BTRFS_IOC_DEV_INFO) },
 	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_CLR_FD) },

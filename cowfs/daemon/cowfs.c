@@ -539,6 +539,7 @@ static struct volume_params params(struct daemon *d)
 		.pressure_fails = value_of(d, VOLOPT_PRESSURE) == PRESSURE_FAIL,
 		.always_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_ALWAYS,
 		.idle_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_IDLE,
+		.trim_weekly = value_of(d, VOLOPT_TRIM) == TRIM_WEEKLY,
 		.compress = value_of(d, VOLOPT_COMPRESS) == COMPRESS_ZSTD,
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),

@@ -166,6 +166,40 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	return 0;
 }
 
+static struct session *next_job(struct server *s)
+{
+	struct session *next = NULL;
+
+	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
+		if (c->work == WORK_QUEUED && (!next || c->ticket < next->ticket))
+			next = c;
+	return next;
+}
+
+/* Another client waits, or this one has gone. */
+static bool trim_stops(void *ctx)
+{
+	const struct asker *a = ctx;
+	bool waits;
+
+	pthread_mutex_lock(&a->s->lock);
+	waits = next_job(a->s);
+	pthread_mutex_unlock(&a->s->lock);
+	return waits || is_gone(ctx);
+}
+
+static int run_trim(struct server *s, struct session *c, struct volume_result *ret)
+{
+	struct asker asker = { s, c };
+	const struct volume_request vr = { .job = JOB_TRIM,
+					   .cause = CAUSE_MANUAL,
+					   .trim = &c->trim,
+					   .stop = trim_stops,
+					   .stop_ctx = &asker };
+
+	return volume_run(s->p.volume, &vr, ret);
+}
+
 /* Otherwise the next one is of another version, and this process ends. */
 static int run_upgrade(struct server *s, struct volume_result *ret)
 {
@@ -181,16 +215,6 @@ static int run_upgrade(struct server *s, struct volume_result *ret)
 		return refuse(ret, -EBUSY, "it would end %u view%s: unmount %s first", st.views.n,
 			      st.views.n == 1 ? "" : "s", st.views.n == 1 ? "it" : "them");
 	return s->p.upgrade(s->p.ctx, ret);
-}
-
-static struct session *next_job(struct server *s)
-{
-	struct session *next = NULL;
-
-	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
-		if (c->work == WORK_QUEUED && (!next || c->ticket < next->ticket))
-			next = c;
-	return next;
 }
 
 void *server_job_thread(void *arg)
@@ -217,9 +241,16 @@ void *server_job_thread(void *arg)
 			result.error = run_detach(s, &c->rq, &result);
 		else if (c->rq.command == COMMAND_VIEW)
 			result.error = run_view(s, c, passed_fd, &result);
+		else if (c->rq.command == COMMAND_TRIM)
+			result.error = run_trim(s, c, &result);
 		else
 			result.error = run_commit(s, c, &passed_fd, &result);
 		pthread_mutex_lock(&s->lock);
+		if (c->rq.command == COMMAND_TRIM && result.error == -EINTR && c->fd >= 0) {
+			c->ticket = ++s->tickets; /* behind what it made way for */
+			c->work = WORK_QUEUED;
+			continue;
+		}
 		c->result = result;
 		ended = c->rq.command == COMMAND_DETACH && !result.error;
 		if (ended) {

@@ -34,6 +34,7 @@ struct session {
 	int passed_fd; /* received with the request; -1: none */
 	struct volume_result result;
 	struct volume_image image; /* of a view */
+	struct volume_trim trim;
 };
 
 struct server {

@@ -64,6 +64,8 @@ void server_send_result(struct server *s, struct session *c, const struct volume
 		answer_ok(&w);
 	if (c->rq.command == COMMAND_VIEW)
 		render_image(&w, &c->image);
+	else if (c->rq.command == COMMAND_TRIM)
+		jsonw_u64(&w, "trimmed_bytes", c->trim.bytes);
 	else
 		render_result(&w, r);
 	server_send(s, c, &w);
@@ -177,6 +179,8 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		break;
 	case COMMAND_VIEW:
 	case COMMAND_UPGRADE:
+	case COMMAND_TRIM:
+		c->trim = (struct volume_trim){ 0 };
 		serve_job(s, c, &rq);
 		break;
 	case COMMAND_NONE:

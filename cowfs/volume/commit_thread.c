@@ -723,9 +723,38 @@ static bool open_free(struct images *im, bool sealed)
 				.ctx = im,
 				.volume_blks = im->v->volume_blks };
 
-	return !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) &&
+	return !im->v->diverged && !im->v->diverged_lost &&
+	       !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) &&
 	       fsmap_open(&im->committed, &r) == 0 && tells_truth(im->committed) &&
 	       open_older(im) == 0 && (!im->older || tells_truth(im->older));
+}
+
+int volume_free_everywhere(struct volume *v, struct extents *ret, bool (*stop)(void *ctx),
+			   void *ctx)
+{
+	struct images im = { .v = v, .from = v->view };
+	int r = open_free(&im, false) && !log_older_unknown(v->log) ? 0 : -ENODATA;
+	enum blk_use use;
+	uint64_t n;
+
+	for (uint64_t blk = 0; r == 0 && blk < v->volume_blks; blk += n) {
+		bool held = false;
+
+		r = stop(ctx) ? -EINTR
+			      : img_run_committed(&im, blk, v->volume_blks - blk, &use, &n);
+		if (r == 0 && use == USE_FREE && im.older)
+			r = img_run_older(&im, blk, n, &use, &n);
+		if (r == 0 && use == USE_FREE)
+			n = log_held_run(v->log, blk, n, &held);
+		if (r == 0 && use == USE_FREE && !held)
+			r = extents_add(ret, blk, n);
+	}
+	if (r == 0 && (fsmap_alarms(im.committed) || (im.older && fsmap_alarms(im.older))))
+		r = -EUCLEAN;
+	fsmap_close(im.committed);
+	fsmap_close(im.older);
+	log_index_unref(im.older_index);
+	return r;
 }
 
 /* A commit must not wait for a checkpoint that nobody asked for. */
@@ -761,7 +790,7 @@ static int do_checkpoint(struct volume *v, enum commit_cause cause, uint32_t fla
 	uint64_t blks;
 	int r;
 
-	if (v->profile && !v->diverged && !v->diverged_lost && open_free(&im, sealed))
+	if (v->profile && open_free(&im, sealed))
 		opt.uses = &uses;
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, on_publish, v, RECORD_TAIL, &blks);
@@ -1254,7 +1283,9 @@ static void do_idle(struct volume *v, const struct volume_request *rq, struct vo
 		look_after_sleep(v);
 		return;
 	}
-	r = idle_may_begin(v) ? do_checkpoint(v, rq->cause, 0, false, idle_must_stop, res) : -EINTR;
+	r = v->idle_checkpoint && idle_may_begin(v)
+		    ? do_checkpoint(v, rq->cause, 0, false, idle_must_stop, res)
+		    : -EINTR;
 	if (r < 0 && r != -EINTR) {
 		v->idle_failed = true;
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
@@ -1411,6 +1442,11 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	}
 	if (rq->job == JOB_CHECKPOINT) {
 		do_idle(v, rq, res);
+		return;
+	}
+	if (rq->job == JOB_TRIM) {
+		res->error = trim_do(v, rq, res);
+		lock_cards(v);
 		return;
 	}
 	res->not_begun = rq->job == JOB_COMMIT && is_too_late(v, rq, res);

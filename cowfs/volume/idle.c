@@ -10,6 +10,8 @@
  * The while is longer than the usual shortest interval of commits. Commits in a row change the same
  * blocks again and again, and the log is there to save their home writes.
  *
+ * A trim that is due (trim.c) comes after it, by the same rules.
+ *
  * The same job looks at the card after the system has slept: it may be another one now, or another
  * system may have written to it. The next commit would find that as well, but it may be far away.
  */
@@ -29,7 +31,7 @@ static uint64_t read_calls(const struct volume *v)
 	return c.read_calls;
 }
 
-static bool has_views(struct volume *v)
+bool volume_has_views(struct volume *v)
 {
 	struct scratch *s = volume_scratch(v);
 
@@ -41,9 +43,9 @@ static bool has_views(struct volume *v)
  * overwritten. A hold is for commits by timer, and for this. */
 static bool may_begin(struct volume *v)
 {
-	return v->idle_checkpoint && !v->halted && v->committed_ns && v->life == VOLUME_RUNNING &&
-	       !v->idle_failed && !v->failed_below && !monitor_hold_left_ns(v->monitor) &&
-	       !invariant_broken() && !has_views(v);
+	return !v->halted && v->committed_ns && v->life == VOLUME_RUNNING && !v->idle_failed &&
+	       !v->failed_below && !monitor_hold_left_ns(v->monitor) && !invariant_broken() &&
+	       !volume_has_views(v);
 }
 
 void idle_look(struct volume *v, uint64_t now)
@@ -62,8 +64,10 @@ void idle_look(struct volume *v, uint64_t now)
 	live_blks = v->live_blks;
 	guarded = v->guarded;
 	pthread_mutex_unlock(&v->lock);
-	if (live_blks || guarded)
+	if (v->idle_checkpoint && (live_blks || guarded))
 		volume_ask_checkpoint(v);
+	else if (trim_is_due(v))
+		volume_ask_trim(v);
 }
 
 /* For how long the system has slept since it was booted; never 0. */

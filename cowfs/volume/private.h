@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/layout.h"
+#include "fs/extents.h"
 #include "volume/diverged.h"
 #include "volume/monitor.h"
 #include "volume/snapshots.h"
@@ -113,6 +114,13 @@ struct volume {
 		_Atomic uint64_t forgotten_blks;
 	} relief;
 	uint64_t quiet_ns;
+	struct {
+		bool weekly;
+		_Atomic bool off; /* the timer, for this session: the card was slow, or failed */
+		/* a trim of the timer was refused; nothing changes that before the next commit */
+		_Atomic uint64_t refused_ns;
+		struct volume_trim own; /* of the timer */
+	} trim;
 	int (*frozen)(void *ctx, int mount_fd);
 	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
@@ -130,7 +138,7 @@ struct volume {
 	pthread_cond_t work, done;
 	struct ticket *queue;
 	bool busy;		   /* with a job; in RUNNING and STOPPING, see enum commit_stage */
-	bool idling;		   /* the job is a checkpoint of idle.c, which makes way */
+	bool idling;		   /* the job makes way: a checkpoint of idle.c, or a trim */
 	struct own_job own, idle;  /* a commit, and such a checkpoint */
 	struct volume_result last; /* last commit */
 	struct wear_ledger totals;
@@ -192,6 +200,11 @@ struct scratch *volume_scratch(struct volume *v);
 bool volume_decide(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
+/* Gathers the blocks that no generation uses which recovery may choose, and that the live file system
+ * does not read from the card. -ENODATA: that is not known; -EUCLEAN: the file system is damaged;
+ * -EINTR: stop said so. */
+int volume_free_everywhere(struct volume *v, struct extents *ret, bool (*stop)(void *ctx),
+			   void *ctx) MUST_CHECK;
 /* The newest generation. */
 struct blk_reader volume_committed(struct volume *v);
 /* Is this a file system whose volume can be committed? -EOPNOTSUPP: no; why names the device and the reason. */
@@ -240,6 +253,7 @@ void volume_enqueue(struct volume *v, struct ticket *t);
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 bool volume_ask_checkpoint(struct volume *v);
 bool volume_ask_relief(struct volume *v);
+bool volume_ask_trim(struct volume *v);
 /* Lock held. Is a job queued or running that does not make way? */
 bool volume_works(const struct volume *v);
 /* Is a job queued? Commit thread: another one than its own. Takes the lock. */
@@ -267,6 +281,17 @@ void idle_look_after_sleep(struct volume *v);
 bool idle_may_begin(struct volume *v);
 /* Commit thread, v: must the one under way stop? */
 bool idle_must_stop(void *v);
+
+/* Is there a view, or the image of a commit of single files? */
+bool volume_has_views(struct volume *v);
+
+/* ---- trim.c: the card learns what is free ---- */
+
+/* Monitor thread: by option, time and earlier trims. */
+bool trim_is_due(struct volume *v);
+/* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */
+int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+void trim_status(const struct volume *v, struct volume_trim_status *ret);
 
 /* ---- relief.c: RAM that comes back without a commit ---- */
 

@@ -36,7 +36,7 @@ bool volume_job_waits(struct volume *v)
 static void put_own(struct volume *v, struct own_job *o, enum volume_job job,
 		    enum commit_cause cause)
 {
-	o->rq = (struct volume_request){ .job = job, .cause = cause };
+	o->rq = (struct volume_request){ .job = job, .cause = cause, .trim = &v->trim.own };
 	o->res = (struct volume_result){ .job = job };
 	o->t = (struct ticket){ .rq = &o->rq, .res = &o->res };
 	volume_enqueue(v, &o->t);
@@ -69,6 +69,11 @@ static bool ask_idle(struct volume *v, enum volume_job job)
 bool volume_ask_checkpoint(struct volume *v)
 {
 	return ask_idle(v, JOB_CHECKPOINT);
+}
+
+bool volume_ask_trim(struct volume *v)
+{
+	return ask_idle(v, JOB_TRIM);
 }
 
 bool volume_ask_relief(struct volume *v)

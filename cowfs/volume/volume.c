@@ -719,6 +719,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->fuse_dirfd = p->fuse_dirfd;
 	v->always_checkpoint = p->always_checkpoint;
 	v->idle_checkpoint = p->idle_checkpoint;
+	v->trim.weekly = p->trim_weekly;
 	v->relief.compress = p->compress;
 	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
@@ -847,7 +848,7 @@ static void *commit_thread(void *arg)
 		t = v->queue;
 		v->queue = t->next;
 		v->busy = true;
-		v->idling = t == &v->idle.t;
+		v->idling = t == &v->idle.t || t->rq->job == JOB_TRIM;
 		commits = log_ledger(v->log)->commits;
 		pthread_mutex_unlock(&v->lock);
 		v->progress.start_ns = now_ns();
@@ -1070,6 +1071,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->counters.write_errors += ret->pressure.throttle.refused;
 	account_card_status(v, ret);
 	snapshots_status(v->snapshots, &ret->views);
+	trim_status(v, &ret->trim);
 	volume_get_progress(v, &ret->progress);
 	pthread_mutex_lock(&v->lock);
 	ret->super_trouble = v->super_trouble;

@@ -38,6 +38,7 @@ struct volume_params {
 	/* a checkpoint while the card is idle and nothing was committed for quiet_ns; 0: 10 min */
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
+	bool trim_weekly;
 	bool compress;	     /* blocks that are not written for a while are compressed */
 	uint64_t relieve_ns; /* between two looks for such blocks; 0: 2 s */
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
@@ -127,7 +128,14 @@ enum volume_job {
 	JOB_VIEW = 5,
 	JOB_COMMIT_SCRATCH = 6, /* commits the scratch image alone */
 	JOB_CALL = 7,		/* calls a function while no other job is under way */
+	JOB_TRIM = 9,		/* makes way for other jobs */
 	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
+};
+
+/* Of JOB_TRIM, which continues from next_bytes. Zero-initialised. */
+struct volume_trim {
+	uint64_t next_bytes; /* 0: from the start */
+	uint64_t bytes;	     /* trimmed so far */
 };
 
 /* An image for a view, made by JOB_VIEW. */
@@ -156,7 +164,10 @@ struct volume_request {
 	struct card **lent;
 	struct joint *joint;	    /* commit: with other volumes; NULL: of this one alone */
 	struct volume_image *image; /* for JOB_VIEW */
-	int (*call)(void *ctx);	    /* for JOB_CALL: 0 or -errno */
+	struct volume_trim *trim;   /* for JOB_TRIM */
+	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
+	void *stop_ctx;
+	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;
 	enum commit_cause cause;
 };
@@ -227,6 +238,13 @@ struct volume_pressure {
 	bool too_slow;			   /* the card is: the limit is not kept */
 };
 
+struct volume_trim_status {
+	bool announced; /* the card takes discards */
+	bool weekly;	/* trim=weekly */
+	bool timer_off; /* for this session: the card was slow, or failed */
+	uint64_t bytes; /* since attach; the ledger has the rest */
+};
+
 struct volume_status {
 	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
 	char mountpoint[128]; /* "" if not mounted */
@@ -236,6 +254,7 @@ struct volume_status {
 	uint64_t ram_limit_bytes, ram_used_bytes;
 	struct volume_pressure pressure;
 	struct volume_views views;
+	struct volume_trim_status trim;
 	/* Not committed. A block that was changed again since a failed or unfinished commit counts
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;

@@ -42,7 +42,8 @@ enum proto_command {
 	COMMAND_CHANGES,
 	COMMAND_REWRITES,
 	COMMAND_VIEW,
-	COMMAND_UPGRADE
+	COMMAND_UPGRADE,
+	COMMAND_TRIM
 };
 
 struct request {

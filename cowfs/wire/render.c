@@ -18,6 +18,7 @@ const char *job_name(enum volume_job job)
 		[JOB_VIEW] = "view",
 		[JOB_COMMIT_SCRATCH] = "commit-files",
 		[JOB_CALL] = "upgrade",
+		[JOB_TRIM] = "trim",
 	};
 
 	return NAME(names, job);
@@ -26,10 +27,8 @@ const char *job_name(enum volume_job job)
 const char *phase_name(enum commit_phase phase)
 {
 	static const char *const names[] = {
-		[PHASE_CLASSIFY] = "classify",
-		[PHASE_DIRECT] = "direct",
-		[PHASE_LOG] = "log",
-		[PHASE_CHECKPOINT] = "checkpoint",
+		[PHASE_CLASSIFY] = "classify",	   [PHASE_DIRECT] = "direct", [PHASE_LOG] = "log",
+		[PHASE_CHECKPOINT] = "checkpoint", [PHASE_TRIM] = "trim",
 	};
 
 	return NAME(names, phase);
@@ -92,6 +91,9 @@ void render_ledger(struct jsonw *w, const struct wear_ledger *l)
 	jsonw_u64(w, "foreign_bytes", l->foreign_bytes);
 	jsonw_u64(w, "foreign_first_unix_seconds", l->foreign_first_s);
 	jsonw_u64(w, "table_losses", l->table_losses);
+	jsonw_u64(w, "trims", l->trims);
+	jsonw_u64(w, "trimmed_bytes", l->trimmed_bytes);
+	jsonw_u64(w, "trimmed_unix_seconds", l->trimmed_s);
 }
 
 static const char *eb_source_name(unsigned source)
@@ -337,6 +339,17 @@ static void render_views(struct jsonw *w, const struct volume_views *v)
 	jsonw_end(w);
 }
 
+static void render_trim(struct jsonw *w, const struct volume_status *s)
+{
+	const struct volume_trim_status *t = &s->trim;
+
+	jsonw_bool(w, "announced", t->announced);
+	jsonw_str(w, "mode", t->weekly ? "weekly" : "off");
+	jsonw_bool(w, "timer_off", t->timer_off);
+	jsonw_u64(w, "last_unix_seconds", s->ledger.trimmed_s);
+	jsonw_u64(w, "bytes", t->bytes);
+}
+
 static void render_card(struct jsonw *w, const struct volume_status *s)
 {
 	jsonw_u64(w, "write_calls", s->our_write_calls);
@@ -420,6 +433,9 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_end(w);
 	jsonw_object(w, "views");
 	render_views(w, &s->views);
+	jsonw_end(w);
+	jsonw_object(w, "trim");
+	render_trim(w, s);
 	jsonw_end(w);
 	jsonw_object(w, "card");
 	render_card(w, s);

@@ -289,6 +289,7 @@ power_cut_left() {
 		[[ $output == *"sealed without a freeze"*"[$HELD]"* ]]
 		[[ $(status_of .alarm) == *"sealed without a freeze"* ]]
 		[ "$(status_of .last.quiesce.unfrozen)" = true ]
+		fails 1 'not trimmed: the newest generation was sealed without a freeze' trim
 		kill "$BG"
 		wait "$BG" || true
 		power_cut_held

@@ -48,7 +48,7 @@ commands() {
 	done
 	json 4 upgrade nosuch
 	quiet
-	for c in detach status commit keep top diff wear discard hold release; do
+	for c in detach status commit keep top diff wear discard hold release trim; do
 		json 4 "$c" nosuch
 		quiet
 		json 4 "$c"
@@ -127,6 +127,11 @@ commands() {
 	quiet
 	json 0 hold
 	json 0 release
+	json 1 trim # after a commit of a path
+	quiet
+	json 0 commit
+	json 0 trim
+	[ "$(jq .trimmed_bytes <<<"$output")" -gt 1000000 ]
 	json 0 discard
 	json 0 discard --undo
 	json 0 events --once || [ "$status" = 0 ] # nothing to report: no line
@@ -143,7 +148,7 @@ commands() {
 	json 0 help measure
 	jq -e '.options | length == 7' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure bench card format check attach commit top diff status view revert upgrade keep wear report metrics hold release discard detach"
+	covered+=" measure bench card format check attach commit top diff status view revert upgrade keep wear report metrics hold release trim discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }

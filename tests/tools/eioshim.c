@@ -10,6 +10,9 @@
  * 	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
  * 	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
  * 	slow MS				each write takes MS milliseconds longer
+ * 	discard SKIP COUNT		after SKIP discards, the next COUNT fail with EIO
+ * 	trim MS				each discard takes MS milliseconds longer
+ * 	noise SEED			a discard writes noise instead
  * 	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
  * 					the transfer at MB_PER_S (10^6 bytes)
  * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
@@ -160,6 +163,8 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 	pthread_mutex_unlock(&lock);
 	if (!strcmp(what, "slow") && !strcmp(kind, "write"))
 		nap(a);
+	if (!strcmp(what, "trim") && !strcmp(kind, "discard"))
+		nap(a);
 	if (!strcmp(what, "card") && len_bytes)
 		card_turn(a, b, len_bytes);
 	errno = fail ? EIO : saved;
@@ -205,6 +210,28 @@ int __clock_gettime64(clockid_t clock, int64_t ts[2])
 }
 #endif
 
+/* -1: it is to be a discard */
+static int write_noise(int fd, const uint64_t range[2])
+{
+	static _Alignas(4096) unsigned char noise[1 << 16];
+	unsigned long seed = 0;
+	bool on;
+
+	pthread_mutex_lock(&lock);
+	look();
+	on = sscanf(order, "noise %lu", &seed) == 1;
+	for (size_t i = 0; on && i < sizeof(noise); i++)
+		noise[i] = (unsigned char)((seed + i) * 2654435761u >> 13);
+	for (uint64_t i = 0; on && i < range[1]; i += sizeof(noise)) {
+		size_t n = range[1] - i < sizeof(noise) ? range[1] - i : sizeof(noise);
+
+		if (real_pwrite(fd, noise, n, (off64_t)(range[0] + i)) != (ssize_t)n)
+			abort();
+	}
+	pthread_mutex_unlock(&lock);
+	return on ? 0 : -1;
+}
+
 int ioctl(int fd, unsigned long request, ...)
 {
 	int (*real_ioctl)(int, unsigned long,
@@ -217,6 +244,10 @@ int ioctl(int fd, unsigned long request, ...)
 	va_end(ap);
 	if (request == BLKROSET && *(const int *)arg && fails(fd, "lock", 0))
 		return -1;
+	if (request == BLKDISCARD && fails(fd, "discard", 0))
+		return -1;
+	if (request == BLKDISCARD && write_noise(fd, arg) == 0)
+		return 0;
 	if (request == _IOW('f', 43, uint32_t) && getenv("COWFS_NO_CHECKPOINT")) {
 		errno = ENOTTY;
 		return -1;

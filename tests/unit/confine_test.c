@@ -172,9 +172,9 @@ static long call_tiocsti(void)
 	return ioctl(0, TIOCSTI, "x");
 }
 
-static long call_blkdiscard(void)
+static long call_blksecdiscard(void)
 {
-	return ioctl(0, BLKDISCARD, NULL);
+	return ioctl(0, BLKSECDISCARD, NULL);
 }
 
 /* the pid of no process */
@@ -208,7 +208,7 @@ static long (*const never[])(void) = {
 	call_exec_mmap,	       call_exec_mprotect, call_ptrace, call_mount,
 	call_handle,	       call_bpf,	   call_keyctl, call_userfaultfd,
 	call_memory_of_others, call_setuid,	   call_mknod,	call_slack,
-	call_tiocsti,	       call_blkdiscard,
+	call_tiocsti,	       call_blksecdiscard,
 };
 
 /* The broker forks what asks another log. */

@@ -1,0 +1,401 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets output
+# TRIM: the card learns what no generation uses. The backing file of a loop device gets holes for it. What a card
+# answers then is noise here: the discards of the daemon write it (tests/tools/eioshim.c).
+# bats file_tags=commands
+
+load lib
+
+# FS [MKFS_OPTION]...; with the shim
+card() {
+	case $1 in
+	xfs | btrfs) card_make "$1" 320 420 "${@:2}" ;;
+	*) card_make "$1" 100 150 -b 4096 "${@:2}" ;;
+	esac
+	cow format "$CARD" ${LAG:+--lag $LAG} >/dev/null
+	FS=$1
+	volume
+}
+
+volume() {
+	with_shim attach "$@"
+	mount_volume
+}
+
+# Allocated blocks of the backing file.
+blocks() {
+	sync "$IMG"
+	stat -c %b "$IMG"
+}
+
+# of 4 KiB: where the file lies on the card, as ranges FIRST COUNT
+extents_of() {
+	sync -f "$1"
+	filefrag -e -b4096 "$1" | awk -F'[ .:]+' '/^ +[0-9]+:/ { print $5, $6 - $5 + 1 }'
+}
+
+# WHAT RANGE...: are all blocks of the ranges data or holes of the backing file (what: data, hole)?
+all_are() {
+	python3 - "$IMG" "$1" <<-'END'
+		import os, sys
+		path, want = sys.argv[1:3]
+		fd = os.open(path, os.O_RDONLY)
+		END_ = os.fstat(fd).st_size
+		def is_hole(at):
+		    try:
+		        return os.lseek(fd, at, os.SEEK_DATA) != at
+		    except OSError:
+		        return True
+		bad = n = 0
+		for line in open(os.environ["RANGES"]):
+		    first, count = map(int, line.split())
+		    for b in range(first, first + count):
+		        n += 1
+		        bad += is_hole(b * 4096) != (want == "hole")
+		print(f"{n} blocks, {bad} are not {want}")
+		sys.exit(bad != 0 or n == 0)
+	END
+}
+
+# Not to new blocks: the trimmed ones are among the first that it would take.
+in_place() { dd if=/dev/urandom of="$1" bs=4096 count=1 conv=notrunc status=none; }
+
+trimmed() { cow trim --json | jq -e .trimmed_bytes; }
+
+# The live volume and, after a power cut, the card have what was there before.
+intact() {
+	local sum
+	sum=$(tree_sum "$MNT")
+	echo 3 >/proc/sys/vm/drop_caches
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	[ "$sum" = "$1" ]
+	power_cut
+	cow check "$CARD" >/dev/null
+	volume
+	[ "$(tree_sum "$MNT")" = "$1" ]
+	detach
+	fsck "$FS"
+	cow check "$CARD" >/dev/null
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$1" ]
+	umount "$MNT"
+}
+
+@test "trim: the card gives back a deleted file of a committed generation, exactly, and the rest stays" {
+	local before after bytes
+	card ext4
+	random_file "$MNT/kept" 10
+	random_file "$MNT/gone" 20
+	cow commit --checkpoint
+	export RANGES=$T/gone
+	extents_of "$MNT/gone" >"$RANGES"
+	all_are data
+	rm "$MNT/gone"
+	# not committed: the newest generation has it
+	bytes=$(trimmed)
+	all_are data
+	cow commit --checkpoint
+	before=$(blocks)
+	after=$(trimmed)
+	all_are hole
+	[ $((after - bytes)) = $((20 * 1024 * 1024)) ]
+	[ $((before - $(blocks))) -ge $((20 * 2048)) ]
+	[ $((before - $(blocks))) -le $((20 * 2048 + 512)) ]
+	[ "$after" -le $((($(stat -f -c %f "$MNT") + 64) * 4096)) ]
+	[ "$(blockdev --getro "$CARD")" = 1 ]
+	# the second one has nothing to give back
+	before=$(blocks)
+	[ "$(trimmed)" = "$after" ]
+	[ "$(blocks)" = "$before" ]
+	[ "$(status_of .trim.announced)" = true ]
+	[ "$(status_of .trim.bytes)" = $((bytes + 2 * after)) ]
+	[ "$(status_of .lifetime.trimmed_bytes)" = $((bytes + 2 * after)) ]
+	[ "$(status_of .card.kernel_discarded_bytes)" = $((bytes + 2 * after)) ]
+	[ "$(status_of .trim.last_unix_seconds)" -ge $(($(date +%s) - 20)) ]
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+	[ "$(status_of .alarm)" = "" ]
+	cow trim | grep -qx "vol: trimmed [0-9.]* MiB ([0-9,]* bytes)"
+	cow status | grep -Eqx "trim +weekly, last 20.*, [0-9.]+ MiB since attach"
+	# the ledger keeps it
+	echo 1 >"$MNT/new"
+	cow commit
+	bytes=$(status_of .lifetime.trimmed_bytes)
+	power_cut
+	volume
+	[ "$(status_of .lifetime.trimmed_bytes)" = "$bytes" ]
+	[ "$(status_of .trim.bytes)" = 0 ]
+	intact "$(tree_sum "$MNT")"
+}
+
+# Noise, then changes over it that are committed and not, a power cut, and noise again.
+noise_test() {
+	local i sum
+	card "$@"
+	eio noise 1
+	for i in 1 2 3 4; do
+		random_file "$MNT/a$i" 3
+		rm -f "$MNT/a$((i - 2))"
+		fallocate -l 1M "$MNT/f$i"
+		cow commit
+		eio noise $i
+		[ "$(trimmed)" -gt 1000000 ]
+		random_file "$MNT/live$i" 2
+		head -c 300000 /dev/zero >"$MNT/zero$i"
+		truncate -s 5M "$MNT/sparse$i"
+		sync -f "$MNT"
+		fstrim "$MNT"
+		fallocate -l 1M "$MNT/after$i"
+		head -c 200000 /dev/zero >"$MNT/zeros$i"
+		sync -f "$MNT"
+		[ "$(trimmed)" -gt 1000000 ]
+		echo 3 >/proc/sys/vm/drop_caches
+	done
+	cow commit
+	trimmed
+	sum=$(tree_sum "$MNT")
+	echo lost >"$MNT/lost"
+	random_file "$MNT/lost2" 2
+	sync -f "$MNT"
+	trimmed
+	rm "$MNT/lost" "$MNT/lost2"
+	intact "$sum"
+}
+
+@test "trimmed blocks of an ext4 that are noise hurt nobody" {
+	noise_test ext4
+}
+
+@test "trimmed blocks of an ext4 with lag 1 that are noise hurt nobody" {
+	LAG=1
+	noise_test ext4
+}
+
+@test "trimmed blocks of an xfs that are noise hurt nobody" {
+	noise_test xfs
+}
+
+@test "trimmed blocks of a btrfs that are noise hurt nobody" {
+	noise_test btrfs
+}
+
+@test "lag 1: what is free in the newest generation only stays, and before the first commit nothing is trimmed" {
+	LAG=1
+	card ext4
+	fails 1 'not trimmed: with lag 1.*: commit first' trim
+	random_file "$MNT/old" 1
+	random_file "$MNT/gone" 20
+	cow commit --checkpoint
+	export RANGES=$T/gone
+	extents_of "$MNT/gone" >"$RANGES"
+	rm "$MNT/gone"
+	cow commit
+	trimmed
+	all_are data
+	in_place "$MNT/old"
+	cow commit
+	trimmed
+	all_are hole
+	# written in place for a generation whose blocks recovery of the previous one reads back
+	random_file "$MNT/gone" 10
+	cow commit
+	extents_of "$MNT/gone" >"$RANGES"
+	rm "$MNT/gone"
+	cow commit
+	in_place "$MNT/old"
+	cow commit
+	trimmed
+	all_are data
+	in_place "$MNT/old"
+	cow commit
+	trimmed
+	all_are hole
+	intact "$(tree_sum "$MNT")"
+}
+
+@test "nothing is trimmed with a view, nor after a commit of single files, nor without a freeze" {
+	card ext4
+	random_file "$MNT/a" 10
+	random_file "$MNT/b" 1
+	cow commit --checkpoint
+	export RANGES=$T/gone
+	extents_of "$MNT/a" >"$RANGES"
+	mkdir "$T/view"
+	rm "$MNT/a"
+	cow view "$NAME" "$T/view" >/dev/null
+	cow commit --checkpoint
+	fails 1 'not trimmed: there is a view.*umount' trim
+	fails 1 'not trimmed: there is a view' trim --json
+	all_are data
+	timeout 20 umount "$T/view"
+	view_gone() { [ "$(status_of '.views.list | length')" = 0 ]; }
+	wait_for 10 view_gone
+	# a commit of a path: the live file system goes on from the generation before
+	in_place "$MNT/b"
+	cow commit "$MNT/b"
+	fails 1 'not trimmed: the newest generation has only some files' trim
+	all_are data
+	cow commit
+	trimmed
+	all_are hole
+	intact "$(tree_sum "$MNT")"
+}
+
+@test "trim before the first commit of a card: one record, and the card is as it was" {
+	local sum
+	card ext4
+	random_file "$MNT/a" 3
+	cow commit --checkpoint
+	detach
+	cow format --force "$CARD"
+	volume
+	sum=$(tree_sum "$MNT")
+	[ "$(trimmed)" -gt 1000000 ]
+	[ "$(status_of .card.write_calls)" -gt 0 ]
+	[ "$(status_of .lifetime.trims)" = 1 ]
+	echo lost >"$MNT/lost"
+	sync -f "$MNT"
+	power_cut
+	volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	[ "$(status_of .lifetime.trims)" = 1 ]
+	[ "$(trimmed)" -gt 1000000 ]
+	[ "$(status_of .card.write_calls)" = 0 ]
+	cow commit
+	intact "$sum"
+}
+
+@test "a commit, and whoever waits for the card, come between two calls of a trim" {
+	card ext4
+	random_file "$MNT/a" 2
+	cow commit --checkpoint
+	eio trim 300
+	for i in 1 2 3 4 5 6 7 8; do
+		random_file "$MNT/f$i" 1
+		[ $((i % 2)) = 0 ] || continue
+		cow commit --checkpoint
+		rm "$MNT/f$((i - 1))"
+	done
+	cow commit --checkpoint
+	background cow trim --json >"$T/trim"
+	trims() { [ "$(status_of .progress.job)" = trim ]; }
+	wait_for 10 trims
+	[ "$(status_of .progress.phase)" = trim ]
+	echo x >"$MNT/x"
+	SECONDS=0
+	cow commit
+	[ $SECONDS -le 3 ]
+	kill -0 "$BG"
+	eio off
+	wait "$BG"
+	[ "$(jq .trimmed_bytes "$T/trim")" -gt 1000000 ]
+	# whoever goes away ends it
+	eio trim 300
+	background "$COWFS_BUILD/cowctl" trim
+	wait_for 10 trims
+	kill "$BG"
+	idles() { [ "$(status_of .progress.job)" = null ]; }
+	wait_for 10 idles
+	eio off
+	intact "$(tree_sum "$MNT")"
+}
+
+@test "trim = weekly: once the card is idle after a commit, and not again; off and by default" {
+	local after
+	export COWFS_QUIET_AFTER=300ms # instead of 10 min
+	card ext4
+	has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
+	sleep 2
+	run ! has_trimmed
+	random_file "$MNT/a" 5
+	cow commit
+	wait_for 10 has_trimmed
+	after=$(status_of .trim.bytes)
+	[ "$after" -gt 10000000 ]
+	rm "$MNT/a"
+	cow commit
+	sleep 2
+	[ "$(status_of .trim.bytes)" = "$after" ]
+	# nor in the next session
+	power_cut
+	volume
+	echo 1 >"$MNT/b"
+	cow commit
+	sleep 2
+	[ "$(status_of .trim.bytes)" = 0 ]
+	intact "$(tree_sum "$MNT")"
+	card_make ext4 100 150
+	cow format "$CARD"
+	volume --trim off
+	echo 1 >"$MNT/b"
+	cow commit
+	sleep 2
+	[ "$(status_of '.trim | "\(.mode) \(.bytes)"')" = "off 0" ]
+	cow trim
+	detach
+}
+
+@test "a card that is slow at it, or fails: trim = weekly is off until the next attach" {
+	export COWFS_QUIET_AFTER=300ms
+	card ext4
+	eio trim 1100
+	echo 1 >"$MNT/b"
+	cow commit
+	is_off() { [ "$(status_of .trim.timer_off)" = true ]; }
+	wait_for 15 is_off
+	[ "$(status_of .trim.last_unix_seconds)" = 0 ]
+	cow status | grep -Eq "trim +by hand until the next attach"
+	eio off
+	trimmed
+	detach
+	volume
+	[ "$(status_of .trim.timer_off)" = false ]
+	eio discard 1 1
+	fails 1 'the card refuses a discard: Input/output error' trim
+	is_off
+	[ "$(blockdev --getro "$CARD")" = 1 ]
+	trimmed
+	intact "$(tree_sum "$MNT")"
+}
+
+@test "a card that announces no discards is left alone" {
+	mkdir "$T/ram"
+	mount -t ramfs none "$T/ram" # its files take no fallocate
+	IMG=$T/ram/card.img
+	card_make ext4 24 64
+	cow format "$CARD" >/dev/null
+	attach
+	[ "$(status_of .trim.announced)" = false ]
+	cow status | grep -Eqx "trim +the card announces no discards"
+	fails 1 'the card announces no discards' trim
+	detach
+	loop_down "$CARD"
+	umount "$T/ram"
+}
+
+@test "a file system whose free blocks are not known is left alone" {
+	card_make vfat 100 150
+	cow format "$CARD"
+	attach
+	fails 1 'not trimmed: it is not known which blocks of this vfat are free' trim
+	detach
+}
+
+@test "nothing is trimmed after a failed commit, nor in a file system with errors" {
+	card ext4
+	random_file "$MNT/a" 5
+	cow commit --checkpoint
+	random_file "$MNT/b" 5
+	eio flush 0 1000
+	warns 'the card reports an error' commit
+	fails 1 'not trimmed: it is not certain which commit is the newest: commit first' trim
+	eio off
+	fails 1 'not trimmed: it is not certain which commit is the newest: commit first' trim
+	cow commit
+	trimmed
+	detach
+	tune2fs -E force_fsck "$CARD" >/dev/null # an error flag
+	volume
+	fails 1 'not trimmed: the file system is damaged: check it first' trim
+	detach
+}
