@@ -273,6 +273,30 @@ static void same_after_doubt(void)
 	}
 }
 
+/* A checkpoint must not take what they read for the zeros that are to be there. */
+static void trimmed(void)
+{
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		struct world w;
+
+		attack_start(&w, &PLAIN, seed);
+		for (unsigned round = 0; round < 3; round++) {
+			for (unsigned b = 3; b < 9; b++)
+				live_free(&w, b);
+			attack_commit_ok(&w);
+			world_trim(&w);
+			for (unsigned b = 3; b < 6; b++)
+				live_punch(&w, b);
+			live_write(&w, 6, 0);
+			attack_write_run(&w, 7, 2);
+			attack_commit_ok(&w);
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		}
+		attack_expect(log_ledger(w.log)->trims == 3, "nothing was trimmed");
+		world_free(&w);
+	}
+}
+
 /* Zeros that are already home are not written, except after a failure: they may be only in the
  * card's cache. */
 static void zeros_home(void)
@@ -522,6 +546,7 @@ const struct attack attacks[] = {
 	{ "rejected", "newest record whole, its payload damaged", rejected },
 	{ "rotten", "one block of a resting card rots", rotten },
 	{ "same-after-doubt", "content compared after a failed attempt", same_after_doubt },
+	{ "trimmed", "blocks that were trimmed become holes, zeros and content", trimmed },
 	{ "zeros-home", "zeros already home are not written, but after a failure", zeros_home },
 	{ "reuse-early", "ring reused before the record with the new tail is durable",
 	  reuse_early },

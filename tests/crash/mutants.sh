@@ -65,7 +65,9 @@ mutant R6-revoke revoke cowfs/log/ring.h '		return INDEX_HOME;' '		return INDEX_
 mutant R7-floor rotten,begin cowfs/log/chain.c 'c->seq < s->fallback_floor ||' '0 ||'
 # R8 nothing is the same after a failure
 mutant R8-same same-after-doubt cowfs/commit/classify.c 'bool compare = !log_doubt(j->log) &&' 'bool compare ='
-mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'int r = l->suspect ? 0 : card_read' 'l->suspect = false; int r = card_read'
+mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'bool reads = !l->suspect &&' 'l->suspect = false; bool reads ='
+mutant T-zeros trimmed cowfs/log/checkpoint.c '!l->suspect && !l->ledger.trims' '!l->suspect'
+mutant T-free trimmed tests/crash/world.c 'if (use != USE_FREE || held)' 'if (held)'
 # R9 the tail after the home writes' FLUSH; the ring after the record that carries it
 mutant R10-left stopped-checkpoint cowfs/log/append.c 'r = index_list_overlay(&left, l->left, &a->list,' \
 	'r = index_list_overlay(&left, l->left, &(struct index_list){ 0 },'
