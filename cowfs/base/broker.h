@@ -2,7 +2,7 @@
 /*
  * The broker: a small privileged process beside a worker that has no privileges. This is the worker's
  * side, and the messages. The modules that need a privilege ask here when there is a broker, and act
- * by themselves when there is none (tools, tests, ublk). daemon/broker_serve.c answers.
+ * by themselves when there is none (tools, tests). daemon/broker_serve.c answers.
  *
  * There are three lanes, each a SOCK_SEQPACKET pair with a thread of the broker. A call on one lane
  * does not wait for a call on another one. A lane takes one call at a time; other threads wait.
@@ -31,7 +31,7 @@ enum broker_op {
 	/* a loop device on it. n: read-ahead in KiB, most KiB, tags. n[3]: was it made? data: struct
 	 * loop_kept, and a descriptor. */
 	BROKER_ATTACH,
-	BROKER_DETACH,	   /* data: found of loop_kept. A descriptor if it fails. */
+	BROKER_DETACH, /* data: found of loop_kept. A descriptor if it fails. ublk: n[0] failed start */
 	BROKER_IN_USE,	   /* result 1, 0 */
 	BROKER_QUIESCE,	   /* fs/quiesce_broker.c */
 	BROKER_FIND_MOUNT, /* n[0]: read-only; data: the mount point; result 1, 0 */
@@ -42,7 +42,13 @@ enum broker_op {
 	BROKER_PUBLISH,	   /* data: the status file; n[0] 1: the file pid instead */
 	BROKER_LISTEN,	   /* clients find the control socket from now on */
 	BROKER_RELEASE,	   /* removes the folder in /run and lets go of everything */
-	BROKER_CALLBACK,   /* from the broker during a call: see broker_ask_with */
+	/* ublk: makes the device, or takes it from a dead server (export/ublk_disk.h). n: tags, bytes of
+	 * the disk, most bytes of a request. Answered with the character device. */
+	BROKER_UBLK_QUEUE,
+	/* The worker serves it. n: tags, read-ahead in KiB; n[0] of the answer: the disk's number. A new
+	 * disk comes as a descriptor, and one for direct reads. */
+	BROKER_UBLK_START,
+	BROKER_CALLBACK, /* from the broker during a call: see broker_ask_with */
 	BROKER_OPS
 };
 

@@ -14,7 +14,7 @@
  *	  (ram/store.c, ram/generation.c, ram/packer.h)
  *	- the two maps of volume/diverged.c
  *	- what the kernel was told once: sizes of requests and the inode of FUSE (export/fuse.c), parameters
- *	  and mark of ublk (export/ublk.c)
+ *	  and mark of ublk (export/ublk_disk.c)
  *	- the messages of parent, worker and spare (daemon/supervisor.c, daemon/spare.h)
  *	- the descriptors and the option that a new spare gets (daemon/upgrade.h)
  */

@@ -13,56 +13,6 @@
 
 #define THAW_STACK_BYTES (256 * KIB)
 
-/* ---- calls for the worker ---- */
-
-static void *call_main(void *arg)
-{
-	struct call *c = arg;
-	int done_fd = c->done_fd, r = quiesce_call(c->what, c->fd, c->disk_fd);
-
-	close(c->fd);
-	if (c->disk_fd >= 0)
-		close(c->disk_fd);
-	/* it may sleep, if it is something else: then this call counts as busy */
-	(void)eventfd_write(done_fd, (eventfd_t)(1 - r));
-	close(done_fd);
-	c->busy = false;
-	return NULL;
-}
-
-int call_start(struct call *calls, int what, const int fd[3])
-{
-	struct call *c = calls;
-	pthread_t thread;
-	int r;
-
-	while (c < calls + CALLS_MAX && c->busy)
-		c++;
-	if (c == calls + CALLS_MAX || what < 0 || what >= QUIESCE_CALLS || fd[0] < 0 || fd[1] < 0)
-		return -EAGAIN;
-	c->what = (enum quiesce_call)what;
-	c->fd = fd[0];
-	c->done_fd = fd[1];
-	c->disk_fd = fd[2];
-	c->busy = true;
-	r = thread_start(&thread, NULL, THAW_STACK_BYTES, call_main, c);
-	if (r < 0)
-		c->busy = false;
-	else
-		pthread_detach(thread);
-	return r;
-}
-
-bool call_any(const struct call *calls)
-{
-	for (unsigned i = 0; i < CALLS_MAX; i++)
-		if (calls[i].busy)
-			return true;
-	return false;
-}
-
-/* ---- thawing ---- */
-
 static void *thawer_main(void *arg)
 {
 	struct thawer *t = arg;

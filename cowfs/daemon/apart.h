@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls of the parent that may sleep for as long as a worker does: each in a thread of its own, so
+ * The thaw of the parent, which may sleep for as long as a worker does: in a thread of its own, so
  * that the parent still sees the worker's death. Such a thread must not keep /dev/fuse open either.
  */
 #ifndef COWFS_DAEMON_APART_H
@@ -19,21 +19,8 @@ struct thawer {
 	atomic_int result; /* of the last job */
 };
 
-/* A call for a worker, in its own thread. */
-struct call {
-	enum quiesce_call what;
-	int fd, disk_fd, done_fd; /* owned by the thread while busy; disk_fd may be -1 */
-	atomic_bool busy;
-};
-
-#define CALLS_MAX 8
-
 int thawer_start(struct thawer *t) MUST_CHECK;
 /* 0: thawed. -EAGAIN: no answer within wait_ns; call again. -EINVAL: it is not frozen. */
 int thaw(struct thawer *t, int mount_fd, uint64_t wait_ns) MUST_CHECK;
-/* Starts a call for a worker in a free one of CALLS_MAX. On success the descriptors are the call's:
- * the file, the eventfd, the disk. */
-int call_start(struct call *calls, int what, const int fd[3]) MUST_CHECK;
-bool call_any(const struct call *calls);
 
 #endif

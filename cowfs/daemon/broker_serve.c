@@ -71,7 +71,7 @@ static dev_t device(void)
 
 static void note_device(void)
 {
-	own.device = own.disk.have_loop ? own.disk.loop.rdev : 0;
+	own.device = disk_serve_rdev(&own.disk);
 }
 
 /* Held until this process ends. */
@@ -86,7 +86,7 @@ static void quiesce(struct broker_message *m)
 {
 	struct quiesce_target where = { .proc_dirfd = own.f.proc_dirfd,
 					.dev = device(),
-					.loop_fd = own.disk.loop.fd,
+					.loop_fd = disk_serve_fd(&own.disk),
 					.fuse_dirfd = own.f.fuse_dirfd };
 
 	m->result = device() ? take_lock() : -ENODEV;
@@ -232,11 +232,7 @@ static int release(void)
 	close_fd(&own.f.store_fd);
 	close_fd(&own.f.side_fd);
 	pthread_mutex_lock(&own.disk_lock);
-	close_fd(&own.disk.mount_fd);
-	close_fd(&own.disk.file_fd);
-	if (own.disk.have_loop)
-		close_fd(&own.disk.loop.fd);
-	own.disk.have_loop = false;
+	disk_serve_close(&own.disk);
 	note_device();
 	pthread_mutex_unlock(&own.disk_lock);
 	return 0;
@@ -258,8 +254,8 @@ static int open_limit(int ret_fd[BROKER_FDS])
 	return r;
 }
 
-/* Returns whether ret_fd is to be closed after the answer. */
-static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
+/* ret_fd is closed after the answer. */
+static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 {
 	uint64_t n0 = m->n[0], n1 = m->n[1];
 
@@ -276,7 +272,7 @@ static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		break;
 	case BROKER_BDI_OPEN:
 		m->result = open_limit(ret_fd);
-		return true;
+		break;
 	case BROKER_RESIZE:
 		m->result = own.f.store_fd >= 0 ? ram_store_resize_mount(own.f.store_fd, n0)
 						: -EBADF;
@@ -285,8 +281,10 @@ static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 	case BROKER_ATTACH:
 	case BROKER_DETACH:
 	case BROKER_IN_USE:
+	case BROKER_UBLK_QUEUE:
+	case BROKER_UBLK_START:
 		pthread_mutex_lock(&own.disk_lock);
-		disk_serve(&own.disk, m, &ret_fd[0]);
+		disk_serve(&own.disk, m, ret_fd);
 		note_device();
 		pthread_mutex_unlock(&own.disk_lock);
 		break;
@@ -295,10 +293,10 @@ static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		break;
 	case BROKER_FIND_MOUNT:
 		find_mount(m);
-		return false;
+		break;
 	case BROKER_HOLDER:
 		find_holder(m);
-		return false;
+		break;
 	case BROKER_FREE_BYTES:
 		m->n[0] = device() ? free_space_now(own.f.proc_dirfd, device()) : UINT64_MAX;
 		m->result = 0;
@@ -308,7 +306,7 @@ static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		break;
 	case BROKER_JOINT:
 		ask_joint(m);
-		return false;
+		break;
 	case BROKER_PUBLISH:
 		m->result = publish(m);
 		m->bytes = 0;
@@ -326,7 +324,6 @@ static bool act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		m->result = -EPROTO;
 		break;
 	}
-	return false;
 }
 
 /* On which lane does a call come? One that may wait must not make the quick ones wait. */
@@ -346,6 +343,8 @@ static uint64_t cost_ns(uint32_t op)
 	case BROKER_FILE:
 	case BROKER_ATTACH:
 	case BROKER_DETACH:
+	case BROKER_UBLK_QUEUE:
+	case BROKER_UBLK_START:
 		return 20000000;
 	case BROKER_JOINT: /* its process reads logs */
 		return 1000000000;
@@ -372,12 +371,11 @@ static void serve(enum broker_lane lane)
 
 	while (broker_receive(sock_fd, &m, fd) == 1) {
 		uint64_t used_ns = cost_ns(m.op), cpu_ns = cpu_now_ns();
-		bool mine = false;
 
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
 		if (m.op < BROKER_OPS && m.op != BROKER_CALLBACK && fits(m.op, lane))
-			mine = act(&m, fd, ret_fd);
+			act(&m, fd, ret_fd);
 		else
 			m.result = -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
@@ -385,7 +383,7 @@ static void serve(enum broker_lane lane)
 		/* the answer to a question that is not waited for any more: it has no answer */
 		if (m.op != BROKER_CALLBACK && broker_send(sock_fd, &m, ret_fd) < 0)
 			break;
-		for (unsigned i = 0; i < BROKER_FDS && mine; i++)
+		for (unsigned i = 0; i < BROKER_FDS; i++)
 			close_fd(&ret_fd[i]);
 		limit(&allowance, sock_fd, used_ns + 2 * (cpu_now_ns() - cpu_ns));
 	}
@@ -410,6 +408,14 @@ static void keep_only(const int *keep, unsigned n)
 	close_range(1024, ~0u, 0);
 }
 
+/* The filter allows no new io_uring. */
+static void open_ublk(void)
+{
+	own.disk.ublk.worker_fd = own.lane_fd[BROKER_MAIN];
+	ublk_disk_open(&own.disk.ublk, own.f.label);
+	note_device();
+}
+
 static __attribute__((noreturn)) void broker_main(int null_fd)
 {
 	const struct broker_facts *f = &own.f;
@@ -431,7 +437,8 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 			     own.lane_fd[2],
 			     own.disk.have_loop ? own.disk.loop.fd : -1,
 			     own.disk.have_loop ? own.disk.loop.dev_dirfd : -1,
-			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1 };
+			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1,
+			     own.disk.ublk.fd };
 	pthread_t thread;
 	unsigned failed;
 
@@ -441,6 +448,8 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 	prctl(PR_SET_NAME, "cowfs-broker");
 	msg_to_kmsg(f->kmsg_fd);
 	f->prepare(f->ctx);
+	if (f->ublk)
+		open_ublk();
 	failed = harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_BROKER);
 	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
 		if (failed & bit)
@@ -461,14 +470,23 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	pid_t pid = -1;
 
 	own.f = *f;
-	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
+	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd,
+					.file_fd = -1,
+					.ublk = { .fd = -1,
+						  .error = -ENOTSUP,
+						  .dev_dirfd = f->dev_dirfd,
+						  .sys_dirfd = f->sys_dirfd,
+						  .proc_dirfd = f->proc_dirfd,
+						  .end = f->end } };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
 	lock_fd = openat(f->side_fd, LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 			 0600);
 	if (lock_fd < 0)
 		return -errno;
-	if (f->loop_fd >= 0)
-		r = disk_serve_take(&own.disk, f->loop_fd, f->dev_dirfd, f->sys_dirfd);
+	if (f->disk_fd >= 0)
+		r = disk_serve_take(&own.disk, f->disk_fd, f->dev_dirfd, f->sys_dirfd);
+	if (r == 0 && own.disk.ublk.added && !f->ublk)
+		r = -ESTALE;
 	note_device();
 	if (r < 0)
 		return r;
@@ -488,7 +506,8 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 		close(pair[i][0]);
 		ret_lane_fd[i] = pair[i][1];
 	}
-	if (own.disk.have_loop) { /* this process has its own */
+	close_fd(&own.disk.ublk.fd); /* this process has its own */
+	if (own.disk.have_loop) {
 		close(own.disk.loop.fd);
 		close(own.disk.loop.dev_dirfd);
 		close_fd(&own.disk.loop.queue_dirfd);

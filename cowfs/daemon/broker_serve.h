@@ -20,7 +20,10 @@ struct broker_facts {
 	int run_fd, run_parent_fd;
 	int mount_fd; /* of transport_prepare */
 	/* instead of it: the disk that a worker before had, which may have been taken over */
-	int loop_fd;
+	int disk_fd;
+	bool ublk; /* a disk of ublk may be made, or taken */
+	_Atomic uint32_t
+		*end; /* what transport_end is to end if nobody takes the disk over; NULL */
 	int kmsg_fd;
 	void (*prepare)(void *ctx); /* hardens the process, as fsproc_start */
 	void *ctx;
@@ -28,7 +31,7 @@ struct broker_facts {
 
 #define BROKER_SOCKET_NEW ".control" /* until BROKER_LISTEN */
 
-/* Call it while the process has one thread. The caller's ends of the lanes. -ESTALE: loop_fd is another
+/* Call it while the process has one thread. The caller's ends of the lanes. -ESTALE: disk_fd is another
  * device. */
 int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES]) MUST_CHECK;
 

@@ -56,22 +56,14 @@ enum {
 	SWP = SW | P,
 	SWB = SW | B,
 	ALL = SWP | B,
-	RING = 1 << CONFINE_ROLES,	  /* only after confine_allow_ring */
-	ALONE = 1 << (CONFINE_ROLES + 1), /* for a worker only if it has no broker */
+	RING = 1 << CONFINE_ROLES, /* only after confine_allow_ring */
 };
 
-static bool ring_allowed, has_broker;
-
-void confine_with_broker(void)
-{
-	has_broker = true;
-}
+static bool ring_allowed;
 
 /* Does an entry of a table hold for the role? */
 static bool holds(unsigned roles, enum confine_role role)
 {
-	if (has_broker && (roles & ALONE))
-		roles &= ~(unsigned)SW;
 	return (roles & 1u << role) && (ring_allowed || !(roles & RING));
 }
 
@@ -89,20 +81,18 @@ static const struct {
 	 * FIFREEZE, FITHAW, BLKROSET around each commit; /proc/PID/stack; fsopen and fsmount at
 	 * the start, and for a mount that cannot be opened; the loop device
 	 */
-	{ CAP_SYS_ADMIN, ALONE | ALL },
+	{ CAP_SYS_ADMIN, P | B },
 	/* mappings beyond RLIMIT_MEMLOCK while MCL_FUTURE is in force: stacks, maps of
 	 * generations */
-	{ CAP_IPC_LOCK, ALONE | ALL },
+	{ CAP_IPC_LOCK, P | B },
 	/* stops and continues tasks of any user that block a freeze; ends what reads metadata, and a
 	 * worker that gives no sign of life: they have other users */
-	{ CAP_KILL, ALONE | ALL },
+	{ CAP_KILL, P | B },
 	/* /proc/PID/{syscall,stack,maps,fd,root,ns} of other users, and of root processes with more
 	 * capabilities */
-	{ CAP_SYS_PTRACE, ALONE | SWB },
+	{ CAP_SYS_PTRACE, B },
 	/* mount points in private directories; image files and FUSE connections of other users */
-	{ CAP_DAC_OVERRIDE, ALONE | SWB },
-	/* priority of the control thread */
-	{ CAP_SYS_NICE, ALONE | SW },
+	{ CAP_DAC_OVERRIDE, B },
 	/* reboots if the worker of the running root dies */
 	{ CAP_SYS_BOOT, P },
 };
@@ -116,7 +106,7 @@ uint64_t confine_capability_mask(enum confine_role role)
 		if (holds(capabilities[i].roles, role))
 			mask |= UINT64_C(1) << capabilities[i].number;
 	/* a limit that could not be raised: harden.c */
-	if (has_broker && role != CONFINE_PARENT && getrlimit(RLIMIT_MEMLOCK, &lock) == 0 &&
+	if (role != CONFINE_PARENT && getrlimit(RLIMIT_MEMLOCK, &lock) == 0 &&
 	    lock.rlim_cur != RLIM_INFINITY)
 		mask |= UINT64_C(1) << CAP_IPC_LOCK;
 	return mask;
@@ -206,7 +196,7 @@ static const struct {
 	{ "io_getevents", SW, HOT },
 	{ "io_pgetevents", SW, HOT },
 	{ "io_pgetevents_time64", SW, HOT },
-	{ "io_uring_enter", SWP | RING, HOT },
+	{ "io_uring_enter", ALL | RING, HOT },
 	{ "fallocate", SW, HOT },
 	{ "write", ALL, HOT - 1 },
 	{ "madvise", ALL, HOT - 1 },
@@ -220,24 +210,17 @@ static const struct {
 	{ "pwritev2", SWB, 0 },
 	{ "fsync", SWB, 0 },
 	{ "fdatasync", SWB, 0 },
-	{ "syncfs", ALONE | SWB, 0 },
+	{ "syncfs", B, 0 },
 	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
 	{ "io_uring_setup", SN | RING, 0 },
 	{ "io_uring_register", SN | RING, 0 },
-	/* with ublk the parent makes the calls of quiesce.h */
-	{ "fsync", P | RING, 0 },
-	{ "syncfs", P | RING, 0 },
-	{ "fsconfig", P | RING, 0 },
-	/* the ring thread has fewer capabilities */
-	{ "capget", SN | RING, 0 },
-	{ "capset", SN | RING, 0 },
 	{ "io_setup", SN, 0 },
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SWB, 0 },
 	/* files: below descriptors that are kept open, /proc, and the mount that is frozen */
-	{ "open", ALONE | SWB, 0 },
+	{ "open", B, 0 },
 	{ "openat", SWB, 0 },
-	{ "openat2", ALONE | SWB, 0 },
+	{ "openat2", B, 0 },
 	{ "close", ALL, 0 },
 	{ "close_range", ALL, 0 },
 	{ "dup", ALL, 0 },
@@ -247,10 +230,10 @@ static const struct {
 	{ "fcntl64", ALL, 0 },
 	{ "lseek", SWB, 0 },
 	{ "_llseek", SWB, 0 },
-	{ "stat", ALONE | SWB, 0 },
-	{ "stat64", ALONE | SWB, 0 },
-	{ "lstat", ALONE | SWB, 0 },
-	{ "lstat64", ALONE | SWB, 0 },
+	{ "stat", B, 0 },
+	{ "stat64", B, 0 },
+	{ "lstat", B, 0 },
+	{ "lstat64", B, 0 },
 	{ "fstat", ALL, 0 },
 	{ "fstat64", ALL, 0 },
 	{ "newfstatat", ALL, 0 },
@@ -260,24 +243,21 @@ static const struct {
 	{ "statfs64", SWB, 0 },
 	{ "fstatfs", SWB, 0 },
 	{ "fstatfs64", SWB, 0 },
-	{ "access", ALONE | SWB, 0 },
-	{ "faccessat", ALONE | SWB, 0 },
-	{ "faccessat2", ALONE | SWB, 0 },
+	{ "access", B, 0 },
+	{ "faccessat", B, 0 },
+	{ "faccessat2", B, 0 },
 	{ "getdents64", SWB, 0 },
-	{ "readlink", ALONE | SWB, 0 },
-	{ "readlinkat", ALONE | SWB, 0 },
+	{ "readlink", B, 0 },
+	{ "readlinkat", B, 0 },
 	{ "ftruncate", SWB, 0 },
 	{ "ftruncate64", SWB, 0 },
-	{ "fchmod", ALONE | SWB, 0 },
-	{ "flock", ALONE | S, 0 },
-	{ "mkdir", ALONE | S, 0 },
-	{ "mkdirat", ALONE | S, 0 },
-	{ "rename", ALONE | SWB, 0 },
-	{ "renameat", ALONE | SWB, 0 },
-	{ "renameat2", ALONE | SWB, 0 },
-	{ "unlink", ALONE | SWB, 0 },
+	{ "fchmod", B, 0 },
+	{ "rename", B, 0 },
+	{ "renameat", B, 0 },
+	{ "renameat2", B, 0 },
+	{ "unlink", B, 0 },
 	{ "unlinkat", SWB, 0 },
-	{ "rmdir", ALONE | SWB, 0 },
+	{ "rmdir", B, 0 },
 	/* used by libblkid, on a copy in memory */
 	{ "fadvise64", SWB, 0 },
 	{ "fadvise64_64", SWB, 0 },
@@ -286,10 +266,10 @@ static const struct {
 	 * mounts that are never attached: FUSE, the store, and later that of a volume whose mount
 	 * points cannot be opened
 	 */
-	{ "fsopen", ALONE | SWB, 0 },
-	{ "fsconfig", ALONE | SWB, 0 },
-	{ "fsmount", ALONE | SWB, 0 },
-	{ "fspick", ALONE | S | B, 0 },
+	{ "fsopen", B, 0 },
+	{ "fsconfig", B, 0 },
+	{ "fsmount", B, 0 },
+	{ "fspick", B, 0 },
 	/* memory */
 	{ "brk", ALL, 0 },
 	{ "munmap", ALL, 0 },
@@ -322,9 +302,9 @@ static const struct {
 	{ "getegid32", ALL, 0 },
 	{ "setpriority", SWB, 0 },
 	/* tasks that block a freeze */
-	{ "pidfd_open", ALONE | SWB, 0 },
+	{ "pidfd_open", B, 0 },
 	/* the parent kills a worker that does not answer */
-	{ "pidfd_send_signal", ALONE | ALL, 0 },
+	{ "pidfd_send_signal", P | B, 0 },
 	/* time, randomness, properties of the machine */
 	{ "clock_gettime", ALL, 0 },
 	{ "clock_gettime64", ALL, 0 },
@@ -346,11 +326,6 @@ static const struct {
 	{ "getrlimit", SWB, 0 },
 	{ "ugetrlimit", SWB, 0 },
 	/* clients and parent, on existing sockets */
-	/* the starting worker asks the daemon that holds its card for its name */
-	{ "connect", ALONE | S, 0 },
-	{ "setsockopt", ALONE | S, 0 },
-	{ "bind", ALONE | S, 0 },
-	{ "listen", ALONE | S, 0 },
 	{ "accept", SW, 0 },
 	{ "accept4", SW, 0 },
 	{ "send", ALL, 0 },
@@ -401,28 +376,24 @@ static const struct {
 	struct scmp_arg_cmp arg;
 } bound_calls[] = {
 	/* the volume and its card */
-	{ "ioctl", ALONE | ALL, ONLY(1, FITHAW) },
-	{ "ioctl", ALONE | SWB, ONLY(1, FIFREEZE) },
-	{ "ioctl", P | RING, ONLY(1, FIFREEZE) },
-	{ "ioctl", ALONE | SWB, ONLY(1, EXT4_IOC_CHECKPOINT) },
-	{ "ioctl", P | RING, ONLY(1, EXT4_IOC_CHECKPOINT) },
+	{ "ioctl", P | B, ONLY(1, FITHAW) },
+	{ "ioctl", B, ONLY(1, FIFREEZE) },
+	{ "ioctl", B, ONLY(1, EXT4_IOC_CHECKPOINT) },
 	/* of a descriptor (futimens) */
-	{ "utimensat", ALONE | SWB, WITHOUT(1, UINT64_MAX) },
-	{ "utimensat", P | RING, WITHOUT(1, UINT64_MAX) },
-	{ "utimensat_time64", ALONE | SWB, WITHOUT(1, UINT64_MAX) },
-	{ "utimensat_time64", P | RING, WITHOUT(1, UINT64_MAX) },
-	{ "ioctl", ALONE | SWB, ONLY(1, BLKROSET) },
-	{ "ioctl", ALONE | SWB, ONLY(1, BLKROGET) },
+	{ "utimensat", B, WITHOUT(1, UINT64_MAX) },
+	{ "utimensat_time64", B, WITHOUT(1, UINT64_MAX) },
+	{ "ioctl", B, ONLY(1, BLKROSET) },
+	{ "ioctl", B, ONLY(1, BLKROGET) },
 	{ "ioctl", SWB, ONLY(1, BLKGETSIZE64) },
 	{ "ioctl", SW, ONLY(1, BLKDISCARD) },
-	{ "ioctl", ALONE | SWB, ONLY(1, BTRFS_IOC_FS_INFO) },
-	{ "ioctl", ALONE | SWB, ONLY(1, BTRFS_IOC_DEV_INFO) },
-	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_CLR_FD) },
-	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_GET_STATUS64) },
-	{ "ioctl", ALONE | SWB, ONLY(1, LOOP_SET_STATUS64) },
-	{ "ioctl", ALONE | S | B, ONLY(1, LOOP_CTL_GET_FREE) },
-	{ "ioctl", ALONE | S | B, ONLY(1, LOOP_CONFIGURE) },
-	{ "ioctl", ALONE | S | B, ONLY(1, BLKRASET) },
+	{ "ioctl", B, ONLY(1, BTRFS_IOC_FS_INFO) },
+	{ "ioctl", B, ONLY(1, BTRFS_IOC_DEV_INFO) },
+	{ "ioctl", B, ONLY(1, LOOP_CLR_FD) },
+	{ "ioctl", B, ONLY(1, LOOP_GET_STATUS64) },
+	{ "ioctl", B, ONLY(1, LOOP_SET_STATUS64) },
+	{ "ioctl", B, ONLY(1, LOOP_CTL_GET_FREE) },
+	{ "ioctl", B, ONLY(1, LOOP_CONFIGURE) },
+	{ "ioctl", B, ONLY(1, BLKRASET) },
 	/* tests whether it is a terminal; called on standard error in the foreground */
 	{ "ioctl", SWB, ONLY(1, TCGETS) },
 	/* TCGETS2 of newer libraries; its type needs kernel headers */
@@ -444,10 +415,6 @@ static const struct {
 	{ "prctl", ALL, ONLY(0, PR_SET_NO_NEW_PRIVS) },
 	{ "prctl", SN | B, ONLY(0, PR_GET_SECCOMP) },
 	{ "prctl", B, ONLY(0, PR_SET_DUMPABLE) },
-	/* checks whether the daemon that holds the card is alive */
-	{ "kill", ALONE | S, ONLY(1, 0) },
-	/* the control socket, the message to the service manager */
-	{ "socket", ALONE | S, ONLY(0, AF_UNIX) },
 };
 
 static uint32_t refusal(void)

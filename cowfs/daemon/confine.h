@@ -21,7 +21,7 @@ enum confine_role {
 
 /*
  * Permanently gives up all capabilities that the role does not need (bounding set, no new
- * privileges). All workers need the same capabilities: none, if there is a broker. Affects only the
+ * privileges). Workers need none. Affects only the
  * calling thread and the threads that it starts afterwards. -errno: some or all capabilities
  * remain.
  */
@@ -35,9 +35,6 @@ int confine_capabilities(enum confine_role role) MUST_CHECK;
  */
 int confine_calls(enum confine_role role) MUST_CHECK;
 
-/* The worker has a broker: it keeps less. Call it before the other functions, in the worker and its
- * broker. */
-void confine_with_broker(void);
 /* Becomes another user for good; the capabilities stay until confine_capabilities. -errno: it is still
  * the user that it was, perhaps without its groups. */
 int confine_user(uid_t uid, gid_t gid) MUST_CHECK;

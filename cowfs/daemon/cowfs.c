@@ -80,7 +80,6 @@ struct daemon {
 	int proc_dirfd, fuse_dirfd, dev_dirfd, sys_dirfd;
 	struct supervisor_link link;
 	/* what a worker gets while it is root */
-	bool broker;	 /* it has one, and no privileges from then on */
 	bool other_user; /* it can become uid and gid */
 	uid_t uid;
 	gid_t gid;
@@ -227,11 +226,9 @@ static bool may_be_ublk(const struct daemon *d)
 	return wanted(d) == TRANSPORT_UBLK;
 }
 
-/* ublk's worker makes and controls its disk itself. */
-static void choose_confinement(struct daemon *d)
+static void choose_confinement(const struct daemon *d)
 {
-	d->broker = !may_be_ublk(d);
-	if (!d->broker)
+	if (may_be_ublk(d))
 		confine_allow_ring();
 }
 
@@ -418,21 +415,30 @@ static int stay_foreground(struct daemon *d)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
+static void label_of(const struct daemon *d, char *buf, size_t n)
+{
+	snprintf(buf, n, "cowfs:%s", d->name);
+}
+
 static int start_supervisor(struct daemon *d)
 {
+	static char label[RUNDIR_NAME_BYTES + 8];
 	const struct supervisor_opts opts = {
 		.running_root = d->running_root,
 		.leave_cgroup = d->foreground,
 		.detach_stdio = !d->foreground,
 		.replace = d->replace,
 		.halt = d->halt,
-		.ends = may_be_ublk(d),
+		.ends = may_be_ublk(d) ? label : NULL,
 		.proc_dirfd = d->proc_dirfd,
 		.upgrade = d->upgrade,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
 	};
-	int e = supervisor_start(&opts, &d->link);
+	int e;
+
+	label_of(d, label, sizeof(label));
+	e = supervisor_start(&opts, &d->link);
 
 	if (e == -EACCES || e == -EPERM)
 		return fail(d, EXIT_FAILED, e, "permission denied: only root may attach a volume");
@@ -551,7 +557,6 @@ static struct volume_params params(struct daemon *d)
 		.fuse_dirfd = d->fuse_dirfd,
 		.meminfo_fd = d->meminfo_fd,
 		.frozen = supervisor_frozen,
-		.call = supervisor_call,
 		.frozen_ctx = &d->link,
 		.changed = changed,
 		.changed_ctx = d,
@@ -611,7 +616,7 @@ static bool try_user(const struct daemon *d)
 	pid_t pid;
 
 	/* systemd ends processes of other users when it leaves an initramfs */
-	if (!d->broker || d->link.from_ram)
+	if (d->link.from_ram)
 		return false;
 	pid = fork();
 	if (pid == 0)
@@ -658,8 +663,6 @@ static int prepare(struct daemon *d)
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the parent process does not answer: %s",
 			    strerrordesc_np(-e));
-	if (!d->broker)
-		return EXIT_OK;
 	e = d->listen_fd = server_listen(&d->dir, BROKER_SOCKET_NEW);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
@@ -718,11 +721,6 @@ static int ask_joint(const struct log_joint *j, char *why, size_t why_bytes)
 	return r == 0 || r == 1 ? r : -ENOLINK;
 }
 
-static void label_of(const struct daemon *d, char *buf, size_t n)
-{
-	snprintf(buf, n, "cowfs:%s", d->name);
-}
-
 static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 {
 	char label[RUNDIR_NAME_BYTES + 8];
@@ -739,7 +737,9 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 				  .run_fd = d->dir.fd,
 				  .run_parent_fd = d->dir.parent_fd,
 				  .mount_fd = d->mount_fd,
-				  .loop_fd = d->link.replaces ? d->kept[KEPT_DISK] : -1,
+				  .disk_fd = d->link.replaces ? d->kept[KEPT_DISK] : -1,
+				  .ublk = may_be_ublk(d),
+				  .end = d->link.end,
 				  .kmsg_fd = d->link.kmsg_fd,
 				  .prepare = prepare_broker,
 				  .ctx = d };
@@ -781,15 +781,10 @@ static int drop(struct daemon *d, unsigned *missing)
 	enum confine_role role = d->link.replaces ? CONFINE_NEXT : CONFINE_START;
 	int store_fd[RAM_STORE_FDS], exit;
 
-	if (!d->broker) {
-		*missing |= harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, role);
-		return EXIT_OK;
-	}
 	if (d->link.replaces)
 		memcpy(store_fd, d->kept + KEPT_VOLUME + VOLUME_FD_STORE, sizeof(store_fd));
 	else
 		ram_store_fds(d->prepared.store, store_fd);
-	confine_with_broker();
 	exit = start_broker(d, store_fd);
 	if (exit != EXIT_OK)
 		return exit;
@@ -874,7 +869,6 @@ static int export_volume(struct daemon *d)
 		.max_kb = rq.kb,
 		.tags = rq.tags,
 		.kept = &d->shared->transport,
-		.end = d->link.end,
 	};
 	const struct transport_disk *disk;
 	int disk_fd[TRANSPORT_FDS], e;
@@ -887,7 +881,6 @@ static int export_volume(struct daemon *d)
 			     : transport_start(&d->transport, &p, why, sizeof(why));
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s", why);
-	d->link.calls_apart = transport_calls_apart(d->transport);
 	disk = transport_disk(d->transport);
 	e = volume_start(d->volume, disk->fd, disk->rdev, disk->path);
 	if (e < 0)
@@ -955,7 +948,7 @@ static int serve_clients(struct daemon *d)
 		.proc_dirfd = d->proc_dirfd,
 		.dir = &d->dir,
 		.listen_fd = d->listen_fd,
-		.hidden = d->broker && !d->link.replaces,
+		.hidden = !d->link.replaces,
 		.on_crash = !d->link.replace ? "stop"
 			    : d->halt	     ? "replace"
 					     : "reboot",

@@ -2,11 +2,9 @@
 #include "daemon/link.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include "base/io.h"
@@ -180,54 +178,4 @@ int supervisor_give_way(struct supervisor_link *l)
 		return r;
 	nanosleep(&nap, NULL);
 	return -ETIMEDOUT;
-}
-
-/* The result is 1 - that of the call: an eventfd cannot hold 0. */
-static int wait_call(struct supervisor_link *l, int done_fd)
-{
-	struct pollfd fds[] = { { .fd = done_fd, .events = POLLIN }, { .fd = l->sock_fd } };
-	eventfd_t value;
-
-	while (poll(fds, ARRAY_SIZE(fds), -1) < 0)
-		;
-	if (!(fds[0].revents & POLLIN))
-		return -ECONNRESET;
-	return eventfd_read(done_fd, &value) < 0 ? -errno : 1 - (int)value;
-}
-
-/* The parent died, perhaps in this call: then the freeze, which goes on, is this process's. */
-static int call_again(enum quiesce_call call, int fd, int disk_fd)
-{
-	int r = quiesce_call(call, fd, disk_fd);
-
-	return call == QUIESCE_FREEZE && r == -EBUSY ? 0 : r;
-}
-
-int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd)
-{
-	struct supervisor_link *l = link;
-	_cleanup_close_ int done_fd = -1;
-	int fds[SUPERVISOR_KEPT_MAX], none[SUPERVISOR_KEPT_MAX], r;
-	struct message answer;
-
-	if (!l->calls_apart)
-		return quiesce_call(call, fd, disk_fd);
-	done_fd = eventfd(0, EFD_CLOEXEC);
-	if (done_fd < 0)
-		return -errno;
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		fds[i] = -1;
-	fds[0] = fd;
-	fds[1] = done_fd;
-	fds[2] = call == QUIESCE_CREATE ? disk_fd : -1;
-	r = ask_parent(l, (struct message){ .what = 'C', .pid = (int)call }, fds, &answer, none);
-	if (r == 0)
-		link_close(none);
-	if (r == 0)
-		r = answer.pid;
-	if (r == 0)
-		r = wait_call(l, done_fd);
-	if (r == -EPIPE)
-		return quiesce_call(call, fd, disk_fd);
-	return r == -ECONNRESET ? call_again(call, fd, disk_fd) : r;
 }

@@ -4,8 +4,7 @@
  *
  * It is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or has
  * happened (restarts the dead-man timer). 'T': thawed. 'S': serving, with what the parent is to keep.
- * 'E': ending. 'D': a deposit, of the first worker. 'G': asks for what is kept. 'C' with a file, an eventfd and perhaps the disk: a call
- * (quiesce.h). 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
+ * 'E': ending. 'D': a deposit, of the first worker. 'G': asks for what is kept. 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
  * does nothing with the card and may be killed. Each of these is answered by the same letter. 'H',
  * from a worker of the spare: who it is.
  */
@@ -15,7 +14,6 @@
 #include "base/passfd.h"
 #include "base/util.h"
 #include "daemon/harden.h"
-#include "fs/quiesce.h"
 
 #define SUPERVISOR_VERSION_BYTES 32
 
@@ -47,7 +45,6 @@ struct supervisor_link {
 	/* with replace: a worker that serves changes it at least each minute, or it is killed */
 	_Atomic uint32_t *alive;
 	_Atomic uint32_t *end; /* with replace: for transport_params */
-	bool calls_apart;      /* supervisor_call: the parent makes the calls */
 };
 
 /*
@@ -81,20 +78,13 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
  * mount. -EBUSY: the parent still thaws what a worker before has frozen.
  */
 int supervisor_frozen(void *link, int mount_fd);
-/*
- * The callback `call` of quiesce.h. With calls_apart the parent makes the call: a thread of this
- * process that sleeps in it would keep the memory of the process, and so what is mapped there, also
- * after a kill. -EPIPE: the parent died meanwhile.
- */
-int supervisor_call(void *link, enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
-
 /* ---- messages ---- */
 
 /* Descriptor i of a message is for the i-th bit that is set in slots. */
 struct message {
 	char what;
 	bool halted;
-	int pid; /* 'C': which call; its answer: 0, or -errno, and nothing was called */
+	int pid; /* 'H' */
 	uint32_t slots;
 	uint32_t number; /* of the question */
 	int error;

@@ -119,7 +119,6 @@ struct parent {
 	uint64_t armed_ns;
 	struct shared *shared;	  /* NULL without replace */
 	struct ublk_control *end; /* NULL: no disk needs it */
-	struct call call[CALLS_MAX];
 	/* the worker's sign of life, the last one seen, and for how long there was no other */
 	int shared_fd; /* of shared */
 	uint32_t seen;
@@ -316,7 +315,7 @@ static bool must_wait_for_thaw(const struct parent *p)
 /* False: the worker has closed its end. */
 static bool take_message(struct parent *p)
 {
-	int fd[SUPERVISOR_KEPT_MAX], called = 0, error = 0, r;
+	int fd[SUPERVISOR_KEPT_MAX], error = 0, r;
 	struct message m;
 	bool dies;
 
@@ -357,11 +356,6 @@ static bool take_message(struct parent *p)
 		p->ending = true;
 		drop_kept(p);
 		break;
-	case 'C':
-		called = call_start(p->call, m.pid, fd);
-		if (called == 0)
-			fd[0] = fd[1] = fd[2] = -1;
-		break;
 	default:
 		break;
 	}
@@ -370,7 +364,6 @@ static bool take_message(struct parent *p)
 		detach_stdio(p);
 	m = (struct message){ .what = m.what,
 			      .halted = p->halted,
-			      .pid = called,
 			      .number = m.number,
 			      .error = error,
 			      .upgrade = p->upgrade.end };
@@ -397,10 +390,10 @@ static bool serve_link(struct parent *p)
 	return linked;
 }
 
-/* Does a thread of a dead worker, or one that calls for it, perhaps still freeze? */
+/* Does a thread of a dead worker perhaps still freeze? */
 static bool any_left(const struct parent *p)
 {
-	bool any = call_any(p->call);
+	bool any = false;
 
 	for (unsigned i = 0; i < LEFT_MAX; i++)
 		any |= p->left[i] != 0;
@@ -461,7 +454,7 @@ static void let_go(struct parent *p)
 	if (abort_fd >= 0 && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
 	if (p->end && p->shared->end && !p->ended)
-		transport_end(p->end, p->shared->end);
+		transport_end(p->end, p->shared->end, p->opts.ends);
 	p->ended = true;
 	if (p->kernel_fd >= 0)
 		close(steal_fd(&p->kernel_fd));

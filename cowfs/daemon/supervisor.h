@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The parent process is small, locked in memory, and holds the FUSE descriptor. It does nothing
- * until the worker dies or leaves a file system frozen, except for calls that the worker asks for. It
- * keeps descriptors for the next worker. If
- * it has all that one needs, a dead worker is replaced: the next one takes the volume over, and I/O
+ * until the worker dies or leaves a file system frozen. It keeps descriptors for the next worker. If it
+ * has all that one needs, a dead worker is replaced: the next one takes the volume over, and I/O
  * waits meanwhile. Otherwise, or if workers die again and again, it writes to the kernel log and
  *	- reboots, if the volume is the running root (nothing else can help a root without a
  *	  disk; the card holds the last commit);
@@ -26,9 +25,10 @@ struct supervisor_opts {
 	bool leave_cgroup;
 	/* after supervisor_serving, descriptors 0 to 2 of the parent are /dev/null */
 	bool detach_stdio;
-	bool replace;	/* a worker that dies is replaced, */
-	bool halt;	/* and halted after deaths in a row; otherwise that is the end */
-	bool ends;	/* with replace: the parent may have to call transport_end */
+	bool replace; /* a worker that dies is replaced, */
+	bool halt;    /* and halted after deaths in a row; otherwise that is the end */
+	/* with replace: the parent may have to call transport_end, with this label; NULL */
+	const char *ends;
 	int proc_dirfd; /* with replace: /proc; later workers have it, too */
 	/* with replace: the command that makes a spare of another version (daemon/upgrade.h) */
 	char *const *upgrade;

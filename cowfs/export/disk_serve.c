@@ -24,7 +24,7 @@ static bool is_ours(int sys_dirfd, dev_t rdev, const char *label)
 	return name && !strcmp(name + 1, label);
 }
 
-int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
+static int take_loop(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
 {
 	struct loop_dev *l = &d->loop;
 	struct stat st;
@@ -44,6 +44,23 @@ int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_di
 	return d->have_loop ? 0 : -errno;
 }
 
+int disk_serve_take(struct disk_serve *d, int disk_fd, int dev_dirfd, int sys_dirfd)
+{
+	int r = ublk_disk_take(&d->ublk, disk_fd, sys_dirfd);
+
+	return r == -ESRCH ? take_loop(d, disk_fd, dev_dirfd, sys_dirfd) : r;
+}
+
+dev_t disk_serve_rdev(const struct disk_serve *d)
+{
+	return d->have_loop ? d->loop.rdev : d->ublk.live ? d->ublk.rdev : 0;
+}
+
+int disk_serve_fd(const struct disk_serve *d)
+{
+	return d->have_loop ? d->loop.fd : d->ublk.live ? d->ublk.fd : -1;
+}
+
 static int open_file(struct disk_serve *d)
 {
 	if (d->mount_fd < 0 || d->file_fd >= 0)
@@ -54,7 +71,7 @@ static int open_file(struct disk_serve *d)
 }
 
 /* The worker keeps what it needs to know; the limits that were found come back with the detach. */
-static void tell(const struct disk_serve *d, struct broker_message *m, int *ret_fd)
+static void tell(const struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	struct loop_kept kept;
 	int fd[LOOP_FDS];
@@ -62,10 +79,10 @@ static void tell(const struct disk_serve *d, struct broker_message *m, int *ret_
 	loop_keep(&d->loop, &kept, fd);
 	m->bytes = sizeof(kept);
 	memcpy(m->data, &kept, sizeof(kept));
-	*ret_fd = d->loop.fd;
+	ret_fd[0] = fcntl(d->loop.fd, F_DUPFD_CLOEXEC, 3);
 }
 
-static int attach(struct disk_serve *d, struct broker_message *m, int *ret_fd)
+static int attach(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	unsigned read_ahead_kb = (unsigned)m->n[0], max_kb = (unsigned)m->n[1],
 		 tags = (unsigned)m->n[2];
@@ -84,14 +101,21 @@ static int attach(struct disk_serve *d, struct broker_message *m, int *ret_fd)
 	return max_kb ? loop_limit_requests(&d->loop, max_kb, tags) : 0;
 }
 
-static int detach(struct disk_serve *d, struct broker_message *m, int *ret_fd)
+static void close_fuse(struct disk_serve *d)
 {
-	int r;
-
 	if (d->mount_fd >= 0)
 		close(steal_fd(&d->mount_fd));
 	if (d->file_fd >= 0)
 		close(steal_fd(&d->file_fd));
+}
+
+static int detach(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	int r;
+
+	if (d->ublk.added) /* FUSE may be tried instead */
+		return ublk_disk_remove(&d->ublk, m->n[0]);
+	close_fuse(d);
 	if (!d->have_loop)
 		return 0;
 	if (m->bytes == sizeof(d->loop.found))
@@ -100,15 +124,45 @@ static int detach(struct disk_serve *d, struct broker_message *m, int *ret_fd)
 	r = loop_detach(&d->loop);
 	d->have_loop = r < 0;
 	if (r < 0)
-		*ret_fd = d->loop.fd;
+		ret_fd[0] = fcntl(d->loop.fd, F_DUPFD_CLOEXEC, 3);
 	return r;
 }
 
-void disk_serve(struct disk_serve *d, struct broker_message *m, int *ret_fd)
+static int ublk_queue(struct disk_serve *d, const struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	int r = d->have_loop ? -EALREADY
+			     : ublk_disk_queue(&d->ublk, (unsigned)m->n[0], m->n[1], m->n[2]);
+
+	if (r >= 0)
+		ret_fd[0] = r;
+	return r < 0 ? r : 0;
+}
+
+static int ublk_start(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	bool taken = d->ublk.live;
+	int r = ublk_disk_start(&d->ublk, (unsigned)m->n[0], (unsigned)m->n[1]);
+
+	m->n[0] = d->ublk.id;
+	if (r < 0 || taken)
+		return r;
+	ret_fd[1] = ublk_disk_reopen(&d->ublk, O_RDONLY | O_DIRECT);
+	if (ret_fd[1] < 0)
+		return ret_fd[1];
+	ret_fd[0] = fcntl(d->ublk.fd, F_DUPFD_CLOEXEC, 3);
+	close_fuse(d);
+	return ret_fd[0] < 0 ? -errno : 0;
+}
+
+static int in_use(const struct disk_serve *d)
+{
+	return d->have_loop ? loop_in_use(&d->loop) : d->ublk.live ? ublk_disk_in_use(&d->ublk) : 0;
+}
+
+void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	int r;
 
-	*ret_fd = -1;
 	switch (m->op) {
 	case BROKER_FILE:
 		r = open_file(d);
@@ -119,9 +173,26 @@ void disk_serve(struct disk_serve *d, struct broker_message *m, int *ret_fd)
 	case BROKER_DETACH:
 		r = detach(d, m, ret_fd);
 		break;
+	case BROKER_UBLK_QUEUE:
+		r = ublk_queue(d, m, ret_fd);
+		break;
+	case BROKER_UBLK_START:
+		r = ublk_start(d, m, ret_fd);
+		break;
 	default:
-		r = d->have_loop ? loop_in_use(&d->loop) : 0;
+		r = in_use(d);
 		break;
 	}
 	m->result = r;
+}
+
+void disk_serve_close(struct disk_serve *d)
+{
+	close_fuse(d);
+	if (d->have_loop)
+		close(steal_fd(&d->loop.fd));
+	d->have_loop = false;
+	if (d->ublk.fd >= 0)
+		close(steal_fd(&d->ublk.fd));
+	d->ublk.live = false;
 }

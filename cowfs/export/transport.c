@@ -6,10 +6,12 @@
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 
+#include "base/broker.h"
 #include "base/kernel.h"
 #include "base/msg.h"
 #include "export/transport_private.h"
 #include "export/ublk_control.h"
+#include "export/ublk_disk.h"
 #include "export/uring.h"
 
 /* Older kernels have ublk, too. This one has DEL_DEV_ASYNC: DEL_DEV waits for users of the disk. */
@@ -48,9 +50,9 @@ static int check_ublk(char *why, size_t n)
 		snprintf(why, n, "ublk needs Linux %d.%d", UBLK_MIN_MAJOR, UBLK_MIN_MINOR);
 		return -ENOSYS;
 	}
-	if (access(UBLK_CONTROL_PATH, F_OK) < 0) {
-		snprintf(why, n, "the kernel has no ublk (module ublk_drv)");
-		return -ENODEV;
+	if (!broker_on()) {
+		snprintf(why, n, "ublk needs a broker");
+		return -ENOTSUP;
 	}
 	return uring_check(why, n);
 }
@@ -116,19 +118,15 @@ int transport_end_open(struct ublk_control **ret)
 	return ublk_control_open(ret);
 }
 
-void transport_end(struct ublk_control *c, uint32_t end)
+void transport_end(struct ublk_control *c, uint32_t end, const char *label)
 {
-	ublk_control_stop_later(c, end - 1);
+	if (ublk_is_of(c, end - 1, label))
+		ublk_control_stop_later(c, end - 1);
 }
 
 bool transport_ended(struct ublk_control *c)
 {
 	return ublk_control_stopped(c);
-}
-
-bool transport_calls_apart(const struct transport *t)
-{
-	return t->ops->calls_apart;
 }
 
 const char *transport_name(const struct transport *t)

@@ -31,7 +31,6 @@ struct transport_kept {
 	struct fuse_kept fuse;
 	struct loop_kept loop;
 	struct {
-		uint32_t id;
 		unsigned depth;
 		dev_t rdev;
 		char path[32];
@@ -58,8 +57,6 @@ struct transport_params {
 	/* the disk disappears with its last user if this process is killed. FUSE only. */
 	bool temporary;
 	struct transport_kept *kept; /* NULL: it is not taken over later */
-	/* With kept: what transport_end is to end if nobody takes the disk over; 0: nothing. */
-	_Atomic uint32_t *end;
 };
 
 /* Can a volume with this transport be taken over on this kernel? False: with a clause in why. */
@@ -92,14 +89,13 @@ int transport_take_over(struct transport **ret, const struct transport_params *p
 /*
  * For a process that outlives the server. With ublk nothing but such a process ends the I/O that waits
  * for another server, so it opens this before its system calls are restricted. -errno: it is not needed,
- * because there is no ublk. transport_end does not wait; transport_ended: is it done?
+ * because there is no ublk. end: what broker_facts says; only a disk with this label is ended.
+ * transport_end does not wait for it; transport_ended: is it done?
  */
 struct ublk_control;
 int transport_end_open(struct ublk_control **ret) MUST_CHECK;
-void transport_end(struct ublk_control *c, uint32_t end); /* not 0 */
+void transport_end(struct ublk_control *c, uint32_t end, const char *label); /* not 0 */
 bool transport_ended(struct ublk_control *c);
-/* While a call waits for I/O on the disk, must the memory of the server not be that of the caller? */
-bool transport_calls_apart(const struct transport *t);
 /* "ublk" or "fuse". */
 const char *transport_name(const struct transport *t);
 /* A clause that says why it is this one. */

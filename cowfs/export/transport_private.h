@@ -9,7 +9,6 @@
 struct transport_ops {
 	const char *name;
 	enum transport_kind kind;
-	bool calls_apart;
 	int (*start)(struct transport **ret, const struct transport_params *p, char *why, size_t n);
 	int (*abort_fd)(const struct transport *t);
 	bool (*loops)(struct transport *t, uint64_t cpu_ns); /* NULL: it cannot tell */

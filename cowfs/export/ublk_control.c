@@ -22,15 +22,14 @@ int ublk_control_open(struct ublk_control **ret)
 	return ublk_control_take(ret, -1);
 }
 
-int ublk_control_fd(const struct ublk_control *c)
-{
-	(void)c;
-	return -1;
-}
-
 void ublk_control_close(struct ublk_control *c)
 {
 	(void)c;
+}
+
+void ublk_control_until(struct ublk_control *c, int sock_fd)
+{
+	(void)c, (void)sock_fd;
 }
 
 static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
@@ -53,10 +52,14 @@ bool ublk_control_stopped(struct ublk_control *c)
 #else
 
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
+
+#define WAIT_MS 100
 
 struct ublk_control {
 	int fd;
+	int sock_fd;	    /* ublk_control_until; -1 */
 	struct uring uring; /* entries of 128 bytes */
 };
 
@@ -86,6 +89,7 @@ int ublk_control_take(struct ublk_control **ret, int fd)
 		return r;
 	}
 	c->fd = fd;
+	c->sock_fd = -1;
 	*ret = c;
 	return 0;
 }
@@ -100,9 +104,9 @@ int ublk_control_open(struct ublk_control **ret)
 	return r;
 }
 
-int ublk_control_fd(const struct ublk_control *c)
+void ublk_control_until(struct ublk_control *c, int sock_fd)
 {
-	return c->fd;
+	c->sock_fd = sock_fd;
 }
 
 void ublk_control_close(struct ublk_control *c)
@@ -127,6 +131,19 @@ static int submit(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cm
 	return uring_submit(&c->uring, 0);
 }
 
+/* Waits for a completion, or for the end of the other process. The time limit: a completion that the
+ * kernel has left to this process shows only in a call. */
+static int await(struct ublk_control *c)
+{
+	struct pollfd p[] = { { .fd = c->uring.fd, .events = POLLIN }, { .fd = c->sock_fd } };
+
+	if (c->sock_fd < 0)
+		return uring_submit(&c->uring, 1);
+	if (poll(p, ARRAY_SIZE(p), WAIT_MS) > 0 && p[1].revents)
+		return -ECONNRESET;
+	return uring_submit(&c->uring, 0);
+}
+
 static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *cmd)
 {
 	uint64_t user_data;
@@ -135,7 +152,7 @@ static int run(struct ublk_control *c, uint32_t op, const struct ublk_ctrl_cmd *
 	while (r >= 0 || r == -EINTR) {
 		if (uring_take(&c->uring, &user_data, &res))
 			return res;
-		r = uring_submit(&c->uring, 1);
+		r = await(c);
 	}
 	return r;
 }

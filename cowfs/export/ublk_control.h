@@ -12,10 +12,12 @@ struct ublk_control;
 
 /* -errno of opening the device, or of the io_uring; -ENOTSUP: this build has none. */
 int ublk_control_open(struct ublk_control **ret) MUST_CHECK;
-/* The same with a descriptor of the device that another process had. On success c owns it. */
+/* The same with a descriptor of the device. On success c owns it. */
 int ublk_control_take(struct ublk_control **ret, int fd) MUST_CHECK;
-int ublk_control_fd(const struct ublk_control *c);
 void ublk_control_close(struct ublk_control *c); /* NULL allowed */
+/* A wait for a command ends with -ECONNRESET when the other end of this socket is closed, and c is of no use
+ * any more. */
+void ublk_control_until(struct ublk_control *c, int sock_fd);
 
 /* All return 0 or -errno of the kernel. One thread at a time. */
 /* Fills in what info wants from the kernel, dev_id in particular. */
@@ -31,7 +33,8 @@ void ublk_control_stop_later(struct ublk_control *c, uint32_t dev_id);
 bool ublk_control_stopped(struct ublk_control *c);
 /* The device of a server that died waits for another one. -EBUSY: not yet. */
 int ublk_control_recover(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
-/* This process is the server from now on. Waits until it has fetched with every tag. */
+/* There is another server. Waits until it has fetched with every tag. This process has opened the character
+ * device, as for ublk_control_start. */
 int ublk_control_recovered(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;
 /* The device disappears once nothing has it or its disk open. Waits for nothing. */
 int ublk_control_delete(struct ublk_control *c, uint32_t dev_id) MUST_CHECK;

@@ -170,7 +170,6 @@ struct freezer {
 	enum quiesce_call call;
 	int mount_fd;
 	int (*frozen)(void *ctx, int mount_fd);
-	int (*make)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	int disk_fd;
 	void *ctx;
 	bool done, abandoned; /* protected by lock */
@@ -230,15 +229,9 @@ int quiesce_call(enum quiesce_call call, int fd, int disk_fd)
 	return thread_call_alone(calls[call].name, fd, calls[call].make);
 }
 
-static int make_call(const struct freezer *f, enum quiesce_call call)
-{
-	return f->make ? f->make(f->ctx, call, f->mount_fd, f->disk_fd)
-		       : quiesce_call(call, f->mount_fd, f->disk_fd);
-}
-
 static int thaw(const struct freezer *f)
 {
-	int r = make_call(f, QUIESCE_THAW);
+	int r = quiesce_call(QUIESCE_THAW, f->mount_fd, f->disk_fd);
 
 	if (r < 0 && r != -EINVAL) /* no thread: nothing may stay frozen for that reason */
 		r = call_thaw(f->mount_fd) < 0 ? -errno : 0;
@@ -271,7 +264,7 @@ static void freezer_free(struct freezer *f)
 static void *freezer_main(void *arg)
 {
 	struct freezer *f = arg;
-	int r = make_call(f, f->call);
+	int r = quiesce_call(f->call, f->mount_fd, f->disk_fd);
 	atomic_bool *left;
 	bool abandoned;
 
@@ -299,7 +292,6 @@ static int freezer_new(struct freezer **ret, const struct quiesce_target *t, int
 		return -ENOMEM;
 	f->mount_fd = mount_fd;
 	f->frozen = t->frozen;
-	f->make = t->call;
 	f->disk_fd = t->loop_fd;
 	f->ctx = t->ctx;
 	pthread_mutex_init(&f->lock, NULL);
@@ -551,8 +543,7 @@ static int call_within(const struct quiesce_target *t, int fd, enum quiesce_call
 	int r, own_fd;
 
 	if (!t->stopped && limit_ns == UINT64_MAX)
-		return t->call ? t->call(t->ctx, call, fd, t->loop_fd)
-			       : quiesce_call(call, fd, t->loop_fd);
+		return quiesce_call(call, fd, t->loop_fd);
 	r = wait_for_left(t, left_of(call), limit_ns, seal_ctx);
 	if (r < 0)
 		return r;

@@ -61,8 +61,6 @@ struct quiesce_target {
 	 * NULL.
 	 */
 	int (*frozen)(void *ctx, int mount_fd);
-	/* Used instead of quiesce_call, by any thread. May be NULL. */
-	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *ctx;
 	/*
 	 * Called after the syncfs, before the freeze, with the ctx of the seal; false: -ENODATA.

@@ -401,7 +401,6 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		.unfrozen = unfrozen && !v->cure && (fn == seal || cause == CAUSE_SHUTDOWN),
 		.unfrozen_failed = unfrozen,
 		.frozen = v->frozen,
-		.call = v->call,
 		.ctx = v->frozen_ctx,
 		/* a view is taken without changes, too */
 		.needed = fn == seal_together ? others_synced

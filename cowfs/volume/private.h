@@ -122,7 +122,6 @@ struct volume {
 		struct volume_trim own; /* of the timer */
 	} trim;
 	int (*frozen)(void *ctx, int mount_fd);
-	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;
 	const struct flash_profile *profile;	/* used to plan commits; NULL: none */

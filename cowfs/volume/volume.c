@@ -724,7 +724,6 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
 	v->frozen = p->frozen;
-	v->call = p->call;
 	v->frozen_ctx = p->frozen_ctx;
 	v->attached_s = (uint64_t)time(NULL);
 	v->halted = p->halted;

@@ -54,7 +54,6 @@ struct volume_params {
 	int proc_dirfd;				/* /proc */
 	int fuse_dirfd;				/* the root of fusectl; -1: none */
 	int (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
-	int (*call)(void *ctx, enum quiesce_call call, int fd, int disk_fd);
 	void *frozen_ctx;
 	int meminfo_fd; /* /proc/meminfo; stays the caller's */
 	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be

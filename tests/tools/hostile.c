@@ -205,7 +205,7 @@ static void send_random(int sock_fd)
 	for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++)
 		text[i] = draw() & 3 ? draw() & 0xff : draw();
 	if (draw() & 1) {
-		head[0] = (uint32_t)(draw() % 20);
+		head[0] = (uint32_t)(draw() % 22);
 		head[18] = (uint32_t)(draw() % 200);
 		iov.iov_len = 76 + head[18];
 	} else {

@@ -55,7 +55,6 @@ static bool replace; /* workers that die are replaced */
 static bool halt = true;
 static bool mute;	     /* but the next one cannot say who it is */
 static char *const *program; /* the arguments of one of another version */
-static bool ring;	     /* the parent may make calls for its worker */
 
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
 			       uint64_t deadman_ns)
@@ -79,8 +78,6 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 		else if (replace)
 			o.proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-		if (ring)
-			confine_allow_ring();
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(log[0]);
 		close(go[1]);
@@ -213,31 +210,6 @@ static void worker_floods_frozen(struct supervisor_link *l, int go_fd)
 	_exit(0);
 }
 
-static bool freezes_by_call(struct supervisor_link *l)
-{
-	int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	bool ok = fd >= 0 && supervisor_call(l, QUIESCE_SYNCFS, fd, -1) == 0 &&
-		  supervisor_call(l, QUIESCE_THAW, fd, -1) == -EINVAL;
-
-	supervisor_frozen(l, fd);
-	ok &= supervisor_call(l, QUIESCE_FREEZE, fd, -1) == 0 && is_frozen() &&
-	      supervisor_call(l, QUIESCE_FREEZE, fd, -1) == -EBUSY;
-	return ok;
-}
-
-/* The parent makes the calls. */
-static void worker_calls(struct supervisor_link *l, int go_fd)
-{
-	bool ok;
-
-	(void)go_fd;
-	l->calls_apart = true;
-	ok = freezes_by_call(l);
-	if (ok)
-		raise(SIGKILL);
-	_exit(1);
-}
-
 static void worker_freezes_well(struct supervisor_link *l, int go_fd)
 {
 	for (int i = 0; i < 20; i++) {
@@ -292,20 +264,6 @@ static void test_flood(void **state)
 	assert_true(wait_frozen(true, 10000));
 	assert_true(wait_frozen(false, 10000));
 	assert_int_equal(finish(&k), 0);
-}
-
-/* What the parent froze for a worker is thawed like what the worker itself froze. */
-static void test_calls(void **state)
-{
-	struct supervisor k;
-
-	(void)state;
-	ring = true;
-	k = start(worker_calls, 0);
-	ring = false;
-	assert_int_equal(finish(&k), 128 + SIGKILL);
-	assert_false(is_frozen());
-	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
 }
 
 static void test_deadman(void **state)
@@ -1151,7 +1109,6 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_exit_status, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_death_while_frozen, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_calls, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_deadman, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_flood, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stopped_processes_do_not_alarm, setup,
