@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A seal at the instant at which the journal of the file system is empty.
+ * A seal at the instant at which the image is whole (struct fs_instant).
  *
- * 	checkpoint call -> the driver writes everything home, then "the journal is empty"
+ * 	call -> the driver writes everything, then the block that says so
  * 	-> that write arrives here and is not answered -> seal -> answer -> the call ends
  *
- * Until the answer the driver begins no transaction, so the sealed bitmaps are those of the live file
- * system, as in a freeze. Unlike a freeze, the call writes no superblock: its copy in the sealed image
- * still asks for recovery, and has old numbers of free blocks. Only the sealed copy is changed. The
- * live file system must keep its own: a mount throws away the journal of a superblock that does not
- * ask for recovery.
+ * ext: the call empties the journal. Until the answer the driver begins no transaction, so the sealed
+ * bitmaps are those of the live file system, as in a freeze. Unlike a freeze, the call writes no
+ * superblock: its copy in the sealed image still asks for recovery, and has old numbers of free blocks.
+ * Only the sealed copy is changed. The live file system must keep its own: a mount throws away the
+ * journal of a superblock that does not ask for recovery.
+ *
+ * btrfs: the write is that of the superblock. The next transaction is under way (overlap.c).
  */
 #include <errno.h>
 
