@@ -171,6 +171,9 @@ int classify_content(struct job *j)
 			bool same = compare && !memcmp(p, j->old + blk_to_bytes(i), COW_BLK_BYTES),
 			     free = false;
 
+			/* a trimmed block that reads as zeros today may read as anything else tomorrow */
+			if (same && log_ledger(j->log)->trims)
+				same = !bytes_all_zero(p, COW_BLK_BYTES);
 			/* metadata in a free block, which does not keep its content once it is trimmed */
 			if (same && j->src->metadata_uuid)
 				r = classify_in_no_candidate(j, c.blk + i, 1, &free);

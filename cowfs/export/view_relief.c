@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/io.h"
 #include "export/view_private.h"
 
@@ -124,8 +125,9 @@ static uint8_t same_blocks(const struct batch *b, uint64_t group)
 			blk_to_bytes(blks)) < 0)
 		return 0;
 	for (unsigned i = 0; i < blks; i++)
-		if (memcmp(b->here + blk_to_bytes(i), b->below + blk_to_bytes(i), COW_BLK_BYTES) !=
-		    0)
+		/* zeros of a block that was trimmed may not last; packed, they take next to nothing */
+		if (memcmp(b->here + blk_to_bytes(i), b->below + blk_to_bytes(i), COW_BLK_BYTES) ||
+		    bytes_all_zero(b->here + blk_to_bytes(i), COW_BLK_BYTES))
 			mask &= (uint8_t) ~(1u << i);
 	return mask;
 }

@@ -60,6 +60,7 @@ static int open_xfs(void **ret, const struct blk_reader *r, unsigned ask, struct
 	if (err)
 		return err;
 	*f = fsimage_windows(r, units);
+	f->replays = xfs_space_replays(x);
 	*ret = x;
 	return 0;
 }

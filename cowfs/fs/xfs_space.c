@@ -428,6 +428,11 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 	return 0;
 }
 
+bool xfs_space_replays(const struct xfs_space *x)
+{
+	return x->i.replays;
+}
+
 void xfs_space_close(struct xfs_space *x)
 {
 	if (!x)

@@ -29,6 +29,8 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r,
  */
 int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units,
 		   uint8_t *bits) MUST_CHECK;
+/* Its log does not end with the record of an unmount. */
+bool xfs_space_replays(const struct xfs_space *x);
 void xfs_space_close(struct xfs_space *x); /* NULL allowed */
 
 #endif

@@ -13,7 +13,8 @@
  * L2  tail_lblk, from where the ring is busy, is that of the older candidate; so is what is
  *     spilled.
  * L3  Nothing that the older candidate uses is written in place, and nothing that its floor's
- *     record wrote in place either.
+ *     record wrote in place either. The newest record is its own floor with lag 0: what it wrote in
+ *     place is read back, also where its image leaves that block free.
  * L4  Before the first home write both candidates have one image and read it from the log; before
  *     the record that carries the tail the home writes count as durable. Empty records see to both.
  * L5  What a session finds may be in the card's cache only: its first write is preceded by empty
@@ -111,7 +112,10 @@ void lag_accept(struct log *l, const struct log_record *rec)
 	g->alone = false;
 	g->older_seq = alone ? 0 : l->newest.seq;
 	if (alone) {
+		struct log_index *own = rec->type == RECORD_CHECKPOINT ? ref(g->direct[0]) : NULL;
+
 		forget_older(&l->lag);
+		g->direct[0] = own;
 		return;
 	}
 	log_index_unref(g->index);
@@ -136,7 +140,7 @@ int lag_direct_set(const struct log *l, struct log_index **ret)
 	int r = 0;
 
 	*ret = NULL;
-	if (!lag_on(l) || !l->at.direct_blks)
+	if (!l->at.direct_blks)
 		return 0;
 	for (size_t i = 0; i < l->at.list.n && r == 0; i++)
 		if (l->at.list.e[i].kind == INDEX_HOME)
@@ -224,7 +228,7 @@ uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool
 	for (unsigned i = 0; i < ARRAY_SIZE(l->lag.direct); i++) {
 		enum log_where where = LOG_HOME;
 
-		if (l->lag.direct[i] && !l->lag.cold)
+		if (l->lag.direct[i] && !lag_is_cold(l))
 			max_blks = log_index_run(l->lag.direct[i], blk, max_blks, &where);
 		if (where == LOG_HOME)
 			continue;

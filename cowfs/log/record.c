@@ -185,7 +185,9 @@ int log_note(struct log *l)
 
 	if (r == 0 && !has_room(l, 3))
 		return -ENOSPC;
-	return r < 0 ? r : put_empty(l);
+	if (r == 0)
+		r = put_empty(l);
+	return r < 0 ? r : lag_pad(l, 1);
 }
 
 int lag_pad(struct log *l, unsigned n)

@@ -84,7 +84,7 @@ static int look_at_journal(const struct found *x, const struct blk_reader *r, bo
 	e = fsmap_open(&m, r);
 	if (e < 0)
 		return e;
-	*ret = !fsmap_knows(m);
+	*ret = !fsmap_knows(m) || fsmap_replays(m);
 	fsmap_close(m);
 	return 0;
 }

@@ -132,7 +132,7 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
-	v->kept->keeps = v->instant.serving && fs_ops(v->fs.kind)->instant->overlaps;
+	v->kept->keeps = v->instant.serving && v->instant.ops->instant->overlaps;
 	if (v->instant.serving) {
 		r = view_seal_keeping(v->view, instant_kept_blk(v), between, v);
 	} else {
@@ -650,6 +650,9 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	}
 	if (r == 0)
 		r = commit_run(v->log, v->base, &src, &opt, on_publish, v, &res->report, ret_index);
+	/* then it is not known which blocks are free, and all of them were committed */
+	if (!src.run_sealed || fsmap_doubts(im.sealed))
+		overlap_note(v, 0, v->volume_blks);
 	if (r == 0 && !dry &&
 	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
 		note_room(v, scratch ? im.room_blks : volume_room_blks(v, &im.fs));

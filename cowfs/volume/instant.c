@@ -34,9 +34,12 @@ static void seen(void *ctx)
 
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx))
 {
-	const struct fs_instant *at = live ? fs_ops(live->kind)->instant : NULL;
+	const struct fs_ops *ops = fs_ops(live ? live->kind : FS_UNKNOWN);
+	const struct fs_instant *at = ops->instant;
 
-	v->instant = (struct instant){ .seal = seal };
+	v->instant = (struct instant){ .ops = ops,
+				       .kind = live ? live->kind : FS_UNKNOWN,
+				       .seal = seal };
 	if (at)
 		v->instant.watch = (struct view_watch){ .off_bytes = live->instant_bytes,
 							.len_bytes = at->len_bytes,
@@ -60,7 +63,7 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 
 uint64_t instant_kept_blk(const struct volume *v)
 {
-	return fs_ops(v->fs.kind)->settle ? SUPER_BLK : VIEW_KEEP_NONE;
+	return v->instant.ops->settle ? SUPER_BLK : VIEW_KEEP_NONE;
 }
 
 static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -74,7 +77,7 @@ int instant_settle(struct volume *v)
 	const struct blk_reader sealed = { .read = read_sealed,
 					   .ctx = v->view,
 					   .volume_blks = v->volume_blks };
-	int r = unit ? fsinfo_settle(&sealed, v->fs.kind, unit) : -ENOMEM;
+	int r = unit ? fsinfo_settle(&sealed, v->instant.kind, unit) : -ENOMEM;
 
 	/* damage and a reader that died are found again, and reported, when the image is classified */
 	if (r == -EUCLEAN || r == -EOPNOTSUPP || r == -EOWNERDEAD)
