@@ -229,11 +229,12 @@ static void print_trim(struct json_object *t)
 	if (!json_true(t, "announced"))
 		row("trim", "the card announces no discards");
 	else
-		row("trim", "%s, last %s, %s since attach",
+		row("trim", "%s%s%s, last %s, %s since attach",
 		    !weekly ? "by hand"
 		    : json_true(t, "timer_off")
 			    ? "by hand until the next attach: THE CARD IS SLOW, OR FAILS"
 			    : "weekly",
+		    *json_text(t, "refused") ? ", refused: " : "", json_text(t, "refused"),
 		    json_u64(t, "last_unix_seconds") ? format_time(json_u64(t, "last_unix_seconds"))
 						     : "never",
 		    FORMAT_SIZE(json_u64(t, "bytes")));

@@ -176,14 +176,15 @@ static struct session *next_job(struct server *s)
 	return next;
 }
 
-/* Another client waits, or this one has gone. */
+/* Another client waits that has something other to do, or this one has gone. */
 static bool trim_stops(void *ctx)
 {
 	const struct asker *a = ctx;
-	bool waits;
+	bool waits = false;
 
 	pthread_mutex_lock(&a->s->lock);
-	waits = next_job(a->s);
+	for (const struct session *c = a->s->clients; c < a->s->clients + CLIENTS; c++)
+		waits |= c->work == WORK_QUEUED && c->rq.command != COMMAND_TRIM;
 	pthread_mutex_unlock(&a->s->lock);
 	return waits || is_gone(ctx);
 }
@@ -277,13 +278,13 @@ enum work server_work_of(struct server *s, const struct session *c)
 	return w;
 }
 
-bool server_any_work(struct server *s)
+bool server_any_work(struct server *s, bool with_trims)
 {
 	bool any = false;
 
 	pthread_mutex_lock(&s->lock);
 	for (const struct session *c = s->clients; c < s->clients + CLIENTS; c++)
-		any |= c->work != WORK_NONE;
+		any |= c->work != WORK_NONE && (with_trims || c->rq.command != COMMAND_TRIM);
 	any &= !s->detached;
 	pthread_mutex_unlock(&s->lock);
 	return any;

@@ -97,7 +97,7 @@ static int tick(struct server *s)
 	bool busy;
 
 	volume_get_progress(s->p.volume, &p);
-	busy = server_any_work(s) || p.job != JOB_NONE;
+	busy = server_any_work(s, true) || p.job != JOB_NONE;
 	if (busy && s->next_tick_ns > now + BUSY_TICK_NS)
 		s->next_tick_ns = now + BUSY_TICK_NS;
 	if (now >= s->next_tick_ns) {

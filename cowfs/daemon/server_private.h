@@ -65,7 +65,8 @@ struct server {
 void *server_job_thread(void *arg);
 enum work server_work_of(struct server *s, const struct session *c);
 /* Is a job queued or running? */
-bool server_any_work(struct server *s);
+/* Trims make way. */
+bool server_any_work(struct server *s, bool with_trims);
 unsigned server_jobs(struct server *s); /* clients with a job that is not answered yet */
 void server_queue_job(struct server *s, struct session *c, const struct request *rq);
 /* Takes the result of a finished job: true once. */

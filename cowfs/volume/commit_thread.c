@@ -187,8 +187,6 @@ static int no_seal(void *ctx)
 	return 0;
 }
 
-#define CARD_CHANGED "the card was swapped, or has foreign changes"
-
 static const char UNFREEZABLE[] =
 	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
 	"commit; what RAM holds stays there";
@@ -1447,6 +1445,9 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		return;
 	}
 	if (rq->job == JOB_TRIM) {
+		/* a client's comes again at once, so the job of idle.c may not get its turn */
+		if (atomic_exchange(&v->slept, false))
+			look_after_sleep(v);
 		res->error = trim_do(v, rq, res);
 		lock_cards(v);
 		return;

@@ -466,8 +466,8 @@ static void look(struct monitor *m)
 	bound_dirty(m, dirty_bytes, now);
 	keep_lost(m);
 	relief_look(m->v, &m->p.plan, &u, level, now);
-	idle_look(m->v, now);
 	idle_look_after_sleep(m->v);
+	idle_look(m->v, now);
 }
 
 static int nap_ms(struct monitor *m)

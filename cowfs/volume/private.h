@@ -122,6 +122,7 @@ struct volume {
 		_Atomic bool off; /* the timer, for this session: the card was slow, or failed */
 		/* a trim of the timer was refused; nothing changes that before the next commit */
 		_Atomic uint64_t refused_ns;
+		char refused_why[320];
 		struct volume_trim own; /* of the timer */
 	} trim;
 	int (*frozen)(void *ctx, int mount_fd);
@@ -287,13 +288,15 @@ bool idle_must_stop(void *v);
 /* Is there a view, or the image of a commit of single files? */
 bool volume_has_views(struct volume *v);
 
+#define CARD_CHANGED "the card was swapped, or has foreign changes"
+
 /* ---- trim.c: the card learns what is free ---- */
 
 /* Monitor thread: by option, time and earlier trims. */
 bool trim_is_due(struct volume *v);
 /* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
-void trim_status(const struct volume *v, struct volume_trim_status *ret);
+void trim_status(struct volume *v, struct volume_trim_status *ret);
 
 /* ---- relief.c: RAM that comes back without a commit ---- */
 

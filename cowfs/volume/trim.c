@@ -58,12 +58,16 @@ bool trim_is_due(struct volume *v)
 	       (now_s < last_s || now_s - last_s >= WEEK_S);
 }
 
-void trim_status(const struct volume *v, struct volume_trim_status *ret)
+void trim_status(struct volume *v, struct volume_trim_status *ret)
 {
 	*ret = (struct volume_trim_status){ .announced = v->base->geo.discard_bytes,
 					    .weekly = v->trim.weekly,
 					    .timer_off = v->trim.off,
 					    .bytes = v->base->account.discarded_bytes };
+	pthread_mutex_lock(&v->lock);
+	if (v->trim.refused_ns == v->committed_ns)
+		memcpy(ret->refused, v->trim.refused_why, sizeof(ret->refused));
+	pthread_mutex_unlock(&v->lock);
 }
 
 static bool must_stop(void *ctx)
@@ -71,7 +75,7 @@ static bool must_stop(void *ctx)
 	const struct trim *t = ctx;
 	struct volume *v = t->v;
 
-	return volume_job_waits(v) || v->life != VOLUME_RUNNING ||
+	return volume_job_waits(v) || v->slept || v->life != VOLUME_RUNNING ||
 	       (is_own(t->rq) && idle_must_stop(v)) ||
 	       (t->rq->stop && t->rq->stop(t->rq->stop_ctx));
 }
@@ -200,13 +204,42 @@ static int note_first(struct volume *v)
 	return r;
 }
 
+static int stale(struct volume *v, char *why, size_t n)
+{
+	msg_why(why, n, -ESTALE, CARD_CHANGED "; nothing was written");
+	volume_alarm(v, "%s", why);
+	return -ESTALE;
+}
+
+/* Is it still the same card? Then it becomes writable. */
+static int prepare(struct trim *t, const struct extents *x, char *why, size_t n)
+{
+	struct volume *v = t->v;
+	int r = log_recheck(v->log);
+
+	if (r < 0 && r != -ESTALE)
+		return msg_why(why, n, r, "not trimmed: the card cannot be read: %s", strerror(-r));
+	if (r == 0 && x->n && !t->t->next_bytes)
+		r = note_first(v);
+	if (r == -ESTALE)
+		return stale(v, why, n);
+	if (r == -ENOSPC)
+		return msg_why(why, n, r,
+			       "not trimmed: the log is full: cowctl commit --checkpoint first");
+	if (r < 0)
+		return msg_why(why, n, r, "not trimmed: the log cannot be written: %s",
+			       strerror(-r));
+	r = card_set_writable(v->base, true);
+	return r < 0 ? msg_why(why, n, r, "not trimmed: the card cannot be set writable: %s",
+			       strerror(-r))
+		     : 0;
+}
+
 static int trim_all(struct trim *t, const struct extents *x)
 {
 	struct volume *v = t->v;
-	int r = x->n && !t->t->next_bytes ? note_first(v) : 0;
+	int r = 0;
 
-	if (r == 0)
-		r = card_set_writable(v->base, true);
 	v->progress.phase = PHASE_TRIM;
 	v->progress.done_blks = t->t->bytes / COW_BLK_BYTES;
 	v->progress.total_blks = x->blks;
@@ -217,9 +250,18 @@ static int trim_all(struct trim *t, const struct extents *x)
 
 static void turn_off(struct volume *v, const char *why)
 {
-	if (!v->trim.off)
+	if (!v->trim.off && v->trim.weekly)
 		msg(MSG_WARN, "%s: %s: trim=weekly is off until the next attach", v->name, why);
 	v->trim.off = true;
+}
+
+/* The timer waits for the next commit. */
+static void note_refusal(struct volume *v, const char *why)
+{
+	pthread_mutex_lock(&v->lock);
+	snprintf(v->trim.refused_why, sizeof(v->trim.refused_why), "%s", why);
+	v->trim.refused_ns = v->committed_ns;
+	pthread_mutex_unlock(&v->lock);
 }
 
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -232,6 +274,8 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 
 	if (r == 0)
 		r = gather(&t, &x, res->why, sizeof(res->why));
+	if (r == 0)
+		r = prepare(&t, &x, res->why, sizeof(res->why));
 	if (r == 0) {
 		t.max_bytes = whole_units(&t, FIRST_BYTES);
 		r = trim_all(&t, &x);
@@ -240,8 +284,8 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 				 strerror(-r));
 			turn_off(v, res->why);
 		}
-	} else if (r != -EINTR) {
-		v->trim.refused_ns = v->committed_ns;
+	} else if (r != -EINTR && is_own(rq)) {
+		note_refusal(v, res->why);
 	}
 	extents_clear(&x);
 	if (t.slowest_ns > SLOW_NS)

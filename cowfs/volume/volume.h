@@ -238,10 +238,11 @@ struct volume_pressure {
 };
 
 struct volume_trim_status {
-	bool announced; /* the card takes discards */
-	bool weekly;	/* trim=weekly */
-	bool timer_off; /* for this session: the card was slow, or failed */
-	uint64_t bytes; /* since attach; the ledger has the rest */
+	bool announced;	   /* the card takes discards */
+	bool weekly;	   /* trim=weekly */
+	bool timer_off;	   /* for this session: the card was slow, or failed */
+	char refused[320]; /* why the timer waits for the next commit, or "" */
+	uint64_t bytes;	   /* since attach; the ledger has the rest */
 };
 
 struct volume_status {

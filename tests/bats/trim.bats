@@ -399,3 +399,93 @@ noise_test() {
 	fails 1 'not trimmed: the file system is damaged: check it first' trim
 	detach
 }
+
+@test "a swapped card is not trimmed: alarm, and trim = weekly is not off" {
+	local before at
+	card ext4
+	random_file "$MNT/a" 5
+	cow commit --checkpoint
+	trimmed
+	rm "$MNT/a"
+	cow commit
+	at=$(($(logedit newest) + 60))
+	logedit flip $at
+	before=$(blocks)
+	fails 1 'the card was swapped, or has foreign changes; nothing was written' trim
+	[ "$(blocks)" = "$before" ]
+	[ "$(status_of .trim.timer_off)" = false ]
+	[[ $(status_of .alarm) == *"the card was swapped, or has foreign changes"* ]]
+	logedit flip $at
+	trimmed
+	[ "$(blocks)" -lt "$before" ]
+}
+
+@test "two trims come one after the other, and commit --no-wait does not wait for them" {
+	local a b
+	card ext4
+	random_file "$MNT/a" 5
+	cow commit --checkpoint
+	eio trim 300
+	background cow trim --json >"$T/trim1"
+	a=$BG
+	trims() { [ "$(status_of .progress.job)" = trim ]; }
+	wait_for 10 trims
+	echo x >"$MNT/x"
+	cow commit --no-wait
+	background cow trim --json >"$T/trim2"
+	b=$BG
+	sleep 1
+	echo y >"$MNT/y"
+	cow commit --no-wait
+	kill -0 "$a"
+	eio off
+	both() { [ -s "$T/trim1" ] && [ -s "$T/trim2" ]; }
+	wait_for 20 both
+	wait "$a"
+	wait "$b"
+	jq -se 'all(.trimmed_bytes > 1000000)' "$T/trim1" "$T/trim2"
+	detach
+}
+
+@test "a log that cannot be written is not a card that refuses a discard" {
+	card ext4
+	random_file "$MNT/a" 5
+	cow commit --checkpoint
+	eio flush 0 1000
+	fails 1 'not trimmed: the log cannot be written: Input/output error' trim
+	eio off
+	[ "$(status_of .trim.timer_off)" = false ]
+	cow commit
+	trimmed
+	detach
+}
+
+@test "trim = weekly: status shows a refusal; one by hand changes nothing" {
+	export COWFS_QUIET_AFTER=300ms
+	card ext4
+	mkdir "$T/view"
+	random_file "$MNT/a" 1
+	cow view "$NAME" "$T/view" >/dev/null
+	cow commit
+	fails 1 'not trimmed: there is a view' trim
+	[ "$(status_of .trim.refused)" = "" ]
+	timeout 20 umount "$T/view"
+	has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
+	wait_for 15 has_trimmed
+	detach
+	card_make ext4 100 150 -b 4096
+	cow format "$CARD" >/dev/null
+	volume
+	random_file "$MNT/a" 1
+	cow commit
+	in_place "$MNT/a"
+	random_file "$MNT/b" 1
+	cow commit "$MNT/a"
+	is_refused() { [[ $(status_of .trim.refused) == "not trimmed: the newest generation has only some files"* ]]; }
+	wait_for 15 is_refused
+	cow status | grep -Eq "^trim +weekly, refused: not trimmed: .*, last never"
+	cow commit
+	wait_for 15 has_trimmed
+	[ "$(status_of .trim.refused)" = "" ]
+	detach
+}
