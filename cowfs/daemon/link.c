@@ -73,8 +73,8 @@ static int ask_parent(struct supervisor_link *l, struct message m, const int *fd
 			link_close(ret_fd);
 		else if (r == 0)
 			r = -ECONNRESET;
-		else if (r == -EINTR || (r == -EAGAIN && m.what == 'C'))
-			r = 0; /* what the parent will call is waited for */
+		else if (r == -EINTR)
+			r = 0;
 	}
 	pthread_mutex_unlock(&asking);
 	return r == 1 ? 0 : r;

@@ -199,7 +199,7 @@ static void send_random(int sock_fd)
 	} control = { 0 };
 	struct iovec iov = { .iov_base = text };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	static const char letters[] = "FTSEGCUQKHD";
+	static const char letters[] = "FTSEGUQKHD";
 	uint32_t *head = (uint32_t *)text;
 
 	for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++)
