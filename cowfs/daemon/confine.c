@@ -211,7 +211,7 @@ static const struct {
 	{ "fsync", SWB, 0 },
 	{ "fdatasync", SWB, 0 },
 	{ "syncfs", B, 0 },
-	/* each io_uring is restricted to what ring_thread.c and ublk_control.c use */
+	/* ring_thread.c restricts its io_uring; nothing forces that on code that has taken over */
 	{ "io_uring_setup", SN | RING, 0 },
 	{ "io_uring_register", SN | RING, 0 },
 	{ "io_setup", SN, 0 },
