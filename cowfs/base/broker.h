@@ -45,7 +45,7 @@ enum broker_op {
 	/* ublk: makes the device, or takes it from a dead server (export/ublk_disk.h). n: tags, bytes of
 	 * the disk, most bytes of a request. Answered with the character device. */
 	BROKER_UBLK_QUEUE,
-	/* The worker serves it. n: tags, read-ahead in KiB; n[0] of the answer: the disk's number. A new
+	/* The worker serves it. n[0]: read-ahead in KiB; of the answer: the disk's number. A new
 	 * disk comes as a descriptor, and one for direct reads. */
 	BROKER_UBLK_START,
 	BROKER_CALLBACK, /* from the broker during a call: see broker_ask_with */

@@ -411,6 +411,9 @@ static void keep_only(const int *keep, unsigned n)
 /* The filter allows no new io_uring. */
 static void open_ublk(void)
 {
+	off_t card_bytes = lseek(own.f.card_fd[0], 0, SEEK_END);
+
+	own.disk.ublk.card_bytes = card_bytes < 0 ? 0 : (uint64_t)card_bytes;
 	own.disk.ublk.worker_fd = own.lane_fd[BROKER_MAIN];
 	ublk_disk_open(&own.disk.ublk, own.f.label);
 	note_device();

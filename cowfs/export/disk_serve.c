@@ -141,7 +141,7 @@ static int ublk_queue(struct disk_serve *d, const struct broker_message *m, int 
 static int ublk_start(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	bool taken = d->ublk.live;
-	int r = ublk_disk_start(&d->ublk, (unsigned)m->n[0], (unsigned)m->n[1]);
+	int r = d->have_loop ? -EALREADY : ublk_disk_start(&d->ublk, (unsigned)m->n[0]);
 
 	m->n[0] = d->ublk.id;
 	if (r < 0 || taken)

@@ -421,7 +421,7 @@ static int start_ring(struct ublk *u)
 /* All tags have fetched. ret_fd: of a new disk, and one for direct reads; -1. */
 static int start_disk(struct ublk *u, unsigned read_ahead_kb, int ret_fd[BROKER_FDS])
 {
-	struct broker_message m = { .op = BROKER_UBLK_START, .n = { u->depth, read_ahead_kb } };
+	struct broker_message m = { .op = BROKER_UBLK_START, .n = { read_ahead_kb } };
 	int r = broker_ask(BROKER_MAIN, &m, NULL, ret_fd);
 
 	if (r == 0)

@@ -165,10 +165,10 @@ int ublk_disk_reopen(const struct ublk_disk *d, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int add_device(struct ublk_disk *d, unsigned depth)
+static int add_device(struct ublk_disk *d)
 {
 	struct ublk_dev_info info = { .nr_hw_queues = 1,
-				      .queue_depth = (uint16_t)depth,
+				      .queue_depth = (uint16_t)d->depth,
 				      .max_io_buf_bytes = UBLK_IO_BYTES_MAX,
 				      .dev_id = UINT32_MAX,
 				      .flags = UBLK_F_NEED_GET_DATA | UBLK_F_CMD_IOCTL_ENCODE,
@@ -227,16 +227,27 @@ static int wait_released(const struct ublk_disk *d)
 	return r;
 }
 
+/* The kernel warns of a request of less than a page. */
+static bool valid(const struct ublk_disk *d, uint64_t bytes, uint64_t max_io_bytes)
+{
+	return bytes <= d->card_bytes && max_io_bytes >= (uint64_t)sysconf(_SC_PAGESIZE) &&
+	       max_io_bytes % (1u << SECTOR_SHIFT) == 0;
+}
+
 int ublk_disk_queue(struct ublk_disk *d, unsigned depth, uint64_t bytes, uint64_t max_io_bytes)
 {
 	bool taken = d->live;
 	int r = d->error;
 
-	if (r == 0 && d->queued)
+	if (r == 0 && d->made)
 		return -EALREADY;
-	if (r == 0)
-		r = taken ? wait_released(d)
-			  : add_device(d, (unsigned)min_u64(depth, UBLK_DEPTH_MAX));
+	if (r == 0 && !taken && !valid(d, bytes, max_io_bytes))
+		r = -EINVAL;
+	if (r == 0) {
+		d->made = true;
+		d->depth = (unsigned)min_u64(depth, UBLK_DEPTH_MAX);
+		r = taken ? wait_released(d) : add_device(d);
+	}
 	if (r == 0 && !taken)
 		r = set_params(d, bytes, max_io_bytes);
 	if (r == 0)
@@ -247,7 +258,7 @@ int ublk_disk_queue(struct ublk_disk *d, unsigned depth, uint64_t bytes, uint64_
 	return r;
 }
 
-static int set_queue(const struct ublk_disk *d, unsigned depth, unsigned read_ahead_kb)
+static int set_queue(const struct ublk_disk *d, unsigned read_ahead_kb)
 {
 	_cleanup_close_ int queue_dirfd = -1;
 	char path[64], text[16];
@@ -260,14 +271,14 @@ static int set_queue(const struct ublk_disk *d, unsigned depth, unsigned read_ah
 	/* requests are sorted and merged below cowfs, if at all; a scheduler also has tags of its
 	 * own, to which nr_requests would apply */
 	(void)!io_write_text(queue_dirfd, "scheduler", "none");
-	snprintf(text, sizeof(text), "%u", depth - 1);
+	snprintf(text, sizeof(text), "%u", d->depth - 1);
 	r = io_write_text(queue_dirfd, "nr_requests", text);
 	if (r >= 0 && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
 		r = -errno;
 	return r < 0 ? r : 0;
 }
 
-int ublk_disk_start(struct ublk_disk *d, unsigned depth, unsigned read_ahead_kb)
+int ublk_disk_start(struct ublk_disk *d, unsigned read_ahead_kb)
 {
 	struct stat st;
 	int r;
@@ -279,15 +290,14 @@ int ublk_disk_start(struct ublk_disk *d, unsigned depth, unsigned read_ahead_kb)
 	r = ublk_control_start(d->control, d->id);
 	if (r < 0)
 		return r;
+	d->live = true;
 	r = d->fd = open_node(d, DISK_NAME, O_RDWR);
 	if (r >= 0 && fstat(d->fd, &st) < 0)
 		r = -errno;
 	if (r < 0)
 		return r;
 	d->rdev = st.st_rdev;
-	r = set_queue(d, depth, read_ahead_kb);
-	d->live = r == 0;
-	return r;
+	return set_queue(d, read_ahead_kb);
 }
 
 /* ---- end ---- */
@@ -341,12 +351,19 @@ int ublk_disk_remove(struct ublk_disk *d, bool failed)
 
 /* ---- a disk whose processes were killed ---- */
 
+/* The path comes from a worker that may have been taken over. */
+static bool left_number(const char *path, uint32_t *ret)
+{
+	return !strncmp(path, DISK_PREFIX, strlen(DISK_PREFIX)) &&
+	       !strchr(path + strlen("/dev/"), '/') && number_of(path, ret);
+}
+
 bool ublk_left(const char *path)
 {
 	char ctl[48];
 	uint32_t id;
 
-	if (strncmp(path, DISK_PREFIX, strlen(DISK_PREFIX)) || !number_of(path, &id))
+	if (!left_number(path, &id))
 		return false;
 	snprintf(ctl, sizeof(ctl), "/dev/ublkc%u", id);
 	return access(ctl, F_OK) == 0;
@@ -357,10 +374,10 @@ bool ublk_left(const char *path)
 static int command_left(const char *path, const char *label, unsigned state,
 			int (*command)(struct ublk_control *c, uint32_t dev_id))
 {
-	uint32_t id = (uint32_t)strtoul(path + strlen(DISK_PREFIX), NULL, 10);
 	struct ublk_control *c = NULL;
 	struct ublk_dev_info info = { 0 };
-	int r = ublk_control_open(&c);
+	uint32_t id = 0;
+	int r = left_number(path, &id) ? ublk_control_open(&c) : -ESRCH;
 
 	if (r == 0)
 		r = ublk_control_info(c, id, &info);
@@ -385,9 +402,12 @@ dev_t ublk_left_end(const char *path, const char *label)
 	uint64_t until_ns = now_ns() + LEFT_WAIT_NS;
 	unsigned major = 0, minor = 0;
 	char sysfs[48], text[32];
+	uint32_t id;
 	int r;
 
-	snprintf(sysfs, sizeof(sysfs), "/sys/block/%.20s/dev", path + strlen("/dev/"));
+	if (!left_number(path, &id))
+		return 0;
+	snprintf(sysfs, sizeof(sysfs), "/sys/block/" DISK_NAME "%u/dev", id);
 	if (io_read_text(AT_FDCWD, sysfs, text, sizeof(text)) > 0)
 		(void)!sscanf(text, "%u:%u", &major, &minor);
 	/* what cannot be ended is reported by what follows */

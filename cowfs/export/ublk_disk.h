@@ -20,8 +20,11 @@ struct ublk_disk {
 	int dev_dirfd, sys_dirfd, proc_dirfd;
 	int worker_fd;	       /* a socket: a wait ends when the worker's end is closed */
 	_Atomic uint32_t *end; /* transport_params; NULL: nobody takes the disk over */
+	uint64_t card_bytes;   /* the most that a disk may have */
 	uint64_t mark;
 	uint32_t id;
+	unsigned depth;
+	bool made;	  /* there was a device: no second one */
 	bool added, live; /* there is a device; the kernel has the disk */
 	bool queued;	  /* the worker has the character device */
 	int fd;		  /* of the disk; -1 */
@@ -38,12 +41,12 @@ void ublk_disk_open(struct ublk_disk *d, const char *label);
 /*
  * Makes a device, or gets the one that was taken away from its dead server, which may take a minute.
  * Returns its character device, which the kernel lets one process have: the caller passes it on and
- * closes it. On failure nothing is left.
+ * closes it. On failure nothing is left. -EALREADY: asked a second time.
  */
 int ublk_disk_queue(struct ublk_disk *d, unsigned depth, uint64_t bytes,
 		    uint64_t max_io_bytes) MUST_CHECK;
 /* The worker has fetched with all tags: the disk is there, or goes on. A new one has d->fd then. */
-int ublk_disk_start(struct ublk_disk *d, unsigned depth, unsigned read_ahead_kb) MUST_CHECK;
+int ublk_disk_start(struct ublk_disk *d, unsigned read_ahead_kb) MUST_CHECK;
 /* Another descriptor of it, or -errno. */
 int ublk_disk_reopen(const struct ublk_disk *d, int flags) MUST_CHECK;
 /* 1, 0, -errno */

@@ -20,6 +20,7 @@
 #include "base/io.h"
 #include "export/disk_serve.h"
 #include "export/transport.h"
+#include "export/transport_private.h"
 #include "export/ublk_control.h"
 #include "scratch.h"
 
@@ -230,6 +231,7 @@ static void broker(struct disk_serve *d, int mount_fd)
 					    .sys_dirfd = sys_dirfd,
 					    .proc_dirfd = proc_dirfd,
 					    .worker_fd = pair[0],
+					    .card_bytes = BYTES,
 					    .end = &end } };
 }
 
@@ -262,7 +264,7 @@ static int ask_closing(struct disk_serve *d, struct broker_message m)
 
 static const struct broker_message queue = { .op = BROKER_UBLK_QUEUE,
 					     .n = { 64, BYTES, 64 * KIB } },
-				   begin = { .op = BROKER_UBLK_START, .n = { 64, 128 } },
+				   begin = { .op = BROKER_UBLK_START, .n = { 128 } },
 				   detach = { .op = BROKER_DETACH },
 				   failed = { .op = BROKER_DETACH, .n = { 1 } },
 				   used = { .op = BROKER_IN_USE };
@@ -333,11 +335,46 @@ static void test_failures(void **state)
 	assert_int_equal(ask_closing(&d, queue), -EINVAL);
 	assert_string_equal(driver.calls, "add params stop delete ");
 	driver.params_result = 0;
-	assert_int_equal(ask_closing(&d, queue), 0);
-	assert_int_equal(ask_closing(&d, failed), 0);
-	assert_string_equal(driver.calls, "add params stop delete add params stop delete ");
+	assert_int_equal(ask_closing(&d, queue), -EALREADY); /* not without end */
+	assert_string_equal(driver.calls, "add params stop delete ");
 	assert_int_equal(end, 0);
 	assert_true(fcntl(mount_fd, F_GETFD) >= 0);
+	end_broker(&d);
+}
+
+static void test_start_fails(void **state)
+{
+	int mount_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct disk_serve d;
+
+	(void)state;
+	broker(&d, mount_fd);
+	ublk_disk_open(&d.ublk, LABEL);
+	assert_int_equal(ask_closing(&d, queue), 0);
+	unlink(at("sys/ublkb3/queue/nr_requests"));
+	assert_int_equal(ask_closing(&d, begin), -ENOENT);
+	assert_true(disk_serve_rdev(&d) == s.loop.rdev); /* the kernel has it */
+	assert_int_equal(ask_closing(&d, failed), 0);
+	assert_string_equal(driver.calls, "add params start stop delete ");
+	assert_int_equal(ask_closing(&d, queue), -EALREADY);
+	assert_int_equal(end, 0);
+	assert_true(fcntl(mount_fd, F_GETFD) >= 0);
+	end_broker(&d);
+}
+
+/* A loop device that was attached in between */
+static void test_both(void **state)
+{
+	struct disk_serve d;
+
+	(void)state;
+	broker(&d, -1);
+	ublk_disk_open(&d.ublk, LABEL);
+	assert_int_equal(ask_closing(&d, queue), 0);
+	d.have_loop = true;
+	assert_int_equal(ask_closing(&d, begin), -EALREADY);
+	assert_string_equal(driver.calls, "add params ");
+	d.have_loop = false;
 	end_broker(&d);
 }
 
@@ -347,8 +384,18 @@ static void test_limits(void **state)
 	struct disk_serve d;
 
 	(void)state;
+	static const uint64_t wrong[][2] = {
+		{ BYTES + 512, 64 * KIB }, { BYTES, 0 }, { BYTES, 512 }, { BYTES, 64 * KIB + 1 }
+	};
+
 	broker(&d, -1);
 	ublk_disk_open(&d.ublk, LABEL);
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		assert_int_equal(ask_closing(&d, (struct broker_message){ .op = BROKER_UBLK_QUEUE,
+									  .n = { 64, wrong[i][0],
+										 wrong[i][1] } }),
+				 -EINVAL);
+	assert_string_equal(driver.calls, "");
 	assert_int_equal(ask_closing(&d, (struct broker_message){ .op = BROKER_UBLK_QUEUE,
 								  .n = { 1000, BYTES, GIB } }),
 			 0);
@@ -463,17 +510,35 @@ static void test_end(void **state)
 	ublk_control_close(c);
 }
 
+/* What a worker has written as its disk */
+static void test_left(void **state)
+{
+	(void)state;
+	make_mark(LABEL);
+	driver.info.state = UBLK_S_DEV_DEAD;
+	assert_int_equal(ublk_left_detach("/dev/ublkb7/ublkb3", LABEL), -ESRCH);
+	assert_int_equal(ublk_left_detach("/dev/ublkb3/../ublkb3", LABEL), -ESRCH);
+	assert_int_equal(ublk_left_detach("/dev/ublkb3x", LABEL), -ESRCH);
+	assert_int_equal(ublk_left_detach("/dev/ublkb3", "cowfs:other"), -ESRCH);
+	assert_string_equal(driver.calls, "");
+	assert_int_equal(ublk_left_detach("/dev/ublkb3", LABEL), 0);
+	assert_string_equal(driver.calls, "delete ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_life, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_start_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_both, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_none, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_take_over, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_worker_gone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_end, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_left, setup, teardown),
 	};
 
 	if (scratch_not_root("ublk_disk_test"))
