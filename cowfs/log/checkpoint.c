@@ -253,8 +253,7 @@ static int write_home(struct home *h, const struct index_entry *e)
 			if (r == 0)
 				r = read_logged(h->l, h->content, e, i, n, buf);
 			if (r == 0 && h->guard_blk - blk < n)
-				guard_put(buf + blk_to_bytes(h->guard_blk - blk),
-					  guarded_owner(h->l));
+				guarded_put(h->l, buf + blk_to_bytes(h->guard_blk - blk));
 			if (r == 0)
 				home_placed(h, n);
 		}

@@ -30,7 +30,7 @@ static int show_true(struct images *im, uint64_t blk, uint8_t *buf)
 {
 	const struct guarded *g = &im->l->guarded;
 	uint32_t owner;
-	bool own = guard_is(buf, &owner) && owner == guarded_owner(im->l);
+	bool own = guard_is(buf, &owner) && (owner & ~(uint32_t)GUARD_ODD) == guarded_owner(im->l);
 	int r = 0;
 
 	im->guarded |= own;

@@ -72,6 +72,11 @@ enum {
 	RECORD_UNFROZEN = 1 << 1,
 	/* of a commit: no process could read its metadata, so they were not checked */
 	RECORD_UNREAD = 1 << 2,
+	/* the base had the guard, and nothing is left in the log: the write that takes the guard away
+	 * may come behind this record (log/guarded.c) */
+	RECORD_GUARDED = 1 << 3,
+	/* which guard: the lowest bit of its owner */
+	RECORD_GUARD_ODD = 1 << 4,
 	/* flags that later records of the same image repeat */
 	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };

@@ -8,6 +8,9 @@
  * G2  While its block is written on the base, the newest durable record has its true content: in the
  *     log, or as a copy in the record itself.
  * G3  The guard goes only when nothing is left in the log, and the newest durable record says so.
+ * G4  No record needs to follow, and count that write: if none does, nothing is sent between the
+ *     newest record and the write, and the record says which guard is there. The next opening looks
+ *     whether that guard is gone (taken), and counts the write then.
  */
 #include <errno.h>
 #include <string.h>
@@ -32,7 +35,36 @@ static bool is_logged(const struct log *l, uint64_t blk)
 
 uint32_t guarded_owner(const struct log *l)
 {
-	return crc32c(0, l->super.ring_uuid, sizeof(l->super.ring_uuid));
+	return crc32c(0, l->super.ring_uuid, sizeof(l->super.ring_uuid)) & ~(uint32_t)GUARD_ODD;
+}
+
+static bool has_seen(const struct log_record *rec, bool odd)
+{
+	return rec->flags & RECORD_GUARDED && odd == !!(rec->flags & RECORD_GUARD_ODD);
+}
+
+void guarded_put(struct log *l, uint8_t *blk)
+{
+	struct guarded *g = &l->guarded;
+
+	g->odd = has_seen(&l->newest, false);
+	guard_put(blk, guarded_owner(l) | (g->odd ? GUARD_ODD : 0));
+}
+
+static uint64_t count_sent(const struct log *l)
+{
+	const struct card_account *a = &l->card->account, *b = &l->base->account;
+
+	return a->write_calls + a->flushes + (a == b ? 0 : b->write_calls + b->flushes);
+}
+
+void guarded_count(struct wear_ledger *t, uint64_t n)
+{
+	t->checkpoint_blks += n;
+	t->write_calls += n;
+	t->written_bytes += n * COW_BLK_BYTES;
+	t->flushes += n;
+	t->visits += n; /* the ring is in other erase blocks */
 }
 
 static void take_truth(struct log *l)
@@ -101,11 +133,30 @@ static int find_home(struct log *l, uint8_t *bare)
 	return r < 0 ? r : read_at(l, blk, bare);
 }
 
+/* G4. truth: the copy that the newest record has. A guard that the record has not seen came after
+ * that write. */
+static int look_taken(struct log *l, uint8_t *bare)
+{
+	const struct log_record *head = &l->wear.head;
+	struct guarded *g = &l->guarded;
+	uint32_t owner;
+	int r = read_at(l, guard_blk(g->truth), bare);
+
+	/* a later record that was rejected has counted it */
+	g->taken = r == 0 && l->newest.flags & RECORD_GUARDED && head->seq == l->newest.seq &&
+		   head->epoch == l->newest.epoch &&
+		   !(guard_is(bare, &owner) && has_seen(&l->newest, owner & GUARD_ODD));
+	g->taken_blk = g->blk;
+	return r;
+}
+
 int guarded_opened(struct log *l, bool changed)
 {
 	_cleanup_free_ uint8_t *bare = io_alloc(COW_BLK_BYTES);
 	struct guarded *g = &l->guarded;
 	int r = bare ? 0 : -ENOMEM, copied = 0;
+	bool counts = !changed && l->state != EPOCH_BROKEN && is_empty(l->index);
+	uint32_t owner;
 
 	if (r == 0 && !g->truth)
 		g->truth = io_alloc(COW_BLK_BYTES);
@@ -113,27 +164,29 @@ int guarded_opened(struct log *l, bool changed)
 		return -ENOMEM;
 	if (l->super.state == SUPER_PENDING)
 		return card_show(l->base, 0, NULL);
-	if (l->newest.copy_bytes && is_empty(l->index) && !changed && l->state != EPOCH_BROKEN)
+	if (l->newest.copy_bytes)
 		copied = guarded_copy_of(l, &l->newest, g->truth);
-	if (copied < 0)
+	if (copied < 0 && counts)
 		return copied;
-	r = copied ? read_at(l, guard_blk(g->truth), bare) : find_home(l, bare);
-	if (r == 0 && copied && !guard_is(bare, NULL) && is_another_fs(l, bare)) {
+	r = copied > 0 ? look_taken(l, bare) : find_home(l, bare);
+	if (r == 0 && copied > 0 &&
+	    (!counts || (!guard_is(bare, NULL) && is_another_fs(l, bare)))) {
 		copied = 0;
 		r = find_home(l, bare);
 	}
 	/* a base that cannot be read gets no guard */
 	if (r < 0)
 		return card_show(l->base, 0, NULL);
-	g->state = guard_is(bare, NULL) ? GUARD_ON : GUARD_OFF;
-	if (copied && g->state == GUARD_OFF && memcmp(bare, g->truth, COW_BLK_BYTES))
+	g->state = guard_is(bare, &owner) ? GUARD_ON : GUARD_OFF;
+	g->odd = g->state == GUARD_ON && owner & GUARD_ODD;
+	if (copied > 0 && g->state == GUARD_OFF && memcmp(bare, g->truth, COW_BLK_BYTES))
 		g->state = GUARD_UNSURE;
-	if (!copied) {
+	if (copied <= 0) {
 		memcpy(g->truth, bare, COW_BLK_BYTES);
 		guard_take(g->truth);
 	}
 	take_truth(l);
-	g->copied = copied;
+	g->copied = copied > 0;
 	return show(l);
 }
 
@@ -155,6 +208,8 @@ uint32_t guarded_copy_bytes(const struct log *l, enum record_type type)
 void guarded_fill_record(const struct log *l, struct log_record *rec, uint8_t *blk)
 {
 	rec->copy_bytes = guarded_copy_bytes(l, rec->type);
+	if (rec->copy_bytes && l->guarded.state == GUARD_ON)
+		rec->flags |= RECORD_GUARDED | (l->guarded.odd ? RECORD_GUARD_ODD : 0);
 	memcpy(blk + COW_BLK_BYTES - rec->copy_bytes, l->guarded.packed, rec->copy_bytes);
 }
 
@@ -162,6 +217,7 @@ void guarded_accept(struct log *l, const struct log_record *rec)
 {
 	l->guarded.copied = rec->copy_bytes;
 	l->guarded.since++;
+	l->guarded.sent = count_sent(l);
 	l->guarded.copies = rec->copy_bytes ? l->guarded.copies + 1 : 0;
 }
 
@@ -212,7 +268,7 @@ static int guarded_set(struct log *l)
 	if (!blk)
 		return -ENOMEM;
 	memcpy(blk, l->guarded.truth, COW_BLK_BYTES);
-	guard_put(blk, guarded_owner(l));
+	guarded_put(l, blk);
 	r = write_first(l, blk, GUARD_ON);
 	l->ledger.meta_blks += r == 0;
 	return r;
@@ -307,7 +363,7 @@ bool log_guarded(const struct log *l)
 	return l->guarded.state != GUARD_OFF && l->guarded.copied && is_empty(l->index);
 }
 
-int log_unguard(struct log *l)
+int guarded_take_off(struct log *l)
 {
 	int r;
 
@@ -320,4 +376,14 @@ int log_unguard(struct log *l)
 	guarded_failed(l);
 	l->suspect |= r < 0;
 	return r;
+}
+
+int log_unguard(struct log *l)
+{
+	struct guarded *g = &l->guarded;
+	int r = 0;
+
+	if (log_guarded(l) && !(has_seen(&l->newest, g->odd) && g->sent == count_sent(l))) /* G4 */
+		r = log_put_tail(l, RECORD_TAIL, l->newest.flags & RECORD_CLEAN, l->newest.cause);
+	return r < 0 ? r : guarded_take_off(l);
 }

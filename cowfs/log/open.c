@@ -206,9 +206,6 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		rep.ledger = (struct wear_ledger){ 0 };
 		l->wear.head.seq = 0;
 	}
-	wear_stop(&rep.ledger);
-	l->ledger = rep.ledger;
-	l->ledger.attaches++;
 	if (l->newest.seq)
 		go_on(l, &rep);
 	know_base(l, flags);
@@ -217,6 +214,11 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		log_close(l);
 		return r;
 	}
+	wear_stop(&rep.ledger);
+	if (l->guarded.taken)
+		guarded_count(&rep.ledger, 1);
+	l->ledger = rep.ledger;
+	l->ledger.attaches++;
 	rep.newest = l->newest;
 	rep.chain_records = l->chain_records;
 	rep.live_blks = log_index_data_blks(l->index);

@@ -483,7 +483,7 @@ static int unguard_before(struct log *l, enum commit_cause cause)
 	if (l->guarded.state != GUARD_OFF && !l->guarded.copied)
 		r = log_put_tail(l, RECORD_TAIL, 0, cause);
 	if (r == 0)
-		r = log_unguard(l);
+		r = guarded_take_off(l);
 	return r == 0 && l->guarded.packed_bytes ? lag_pad(l, 2) : r;
 }
 

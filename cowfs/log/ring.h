@@ -90,6 +90,10 @@ struct guarded {
 	unsigned since;	     /* number of records since the last write, or since it was read */
 	unsigned copies;     /* so have this number of records, newest first; 0: not known */
 	uint64_t mark;	     /* base: the last write of it */
+	bool odd;	     /* the guard is one with an odd owner */
+	bool taken;	     /* at open: the guard that the newest record had seen is gone */
+	uint64_t taken_blk;  /* it was there */
+	uint64_t sent;	     /* writes and flushes up to the newest record; 0: of another session */
 };
 
 /* rules.c: positions in time of past writes, in the unit of card->writes */
@@ -282,7 +286,15 @@ void record_accept(struct log *l, const struct log_record *rec);
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
 
 /* guarded.c. Without a superblock that takes the guard these do nothing. */
+/* The owner of the guards of this ring, without its lowest bit (GUARD_ODD). */
+enum { GUARD_ODD = 1 };
 uint32_t guarded_owner(const struct log *l);
+/* Gives the superblock a guard that the newest record has not seen. */
+void guarded_put(struct log *l, uint8_t *blk);
+/* Adds the write that took the guard away n times to a ledger (modulo 2^64). */
+void guarded_count(struct wear_ledger *t, uint64_t n);
+/* Writes the superblock without the guard, FLUSH, if log_guarded(). */
+int guarded_take_off(struct log *l) MUST_CHECK;
 /* Reads the superblock and what the newest record has of it. changed: the record does not count for the
  * base. */
 int guarded_opened(struct log *l, bool changed) MUST_CHECK;

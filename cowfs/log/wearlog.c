@@ -243,6 +243,19 @@ static bool find(struct log *l, struct wear *w, uint8_t *buf)
 	return whole;
 }
 
+/* The write behind the newest record (guarded.c, G4) belongs to the same day and commit. */
+static void count_unguarded(struct log *l, struct wear *w)
+{
+	struct wear_ledger before = l->ledger;
+
+	guarded_count(&before, UINT64_MAX);
+	wear_since(w, &before);
+	wear_count(w, 0, l->base->geo.disk_off_bytes / COW_BLK_BYTES + l->guarded.taken_blk, 1);
+	wear_new_window(w);
+	wear_note(w, &l->ledger, l->newest.time_s, RECORD_TAIL, l->newest.cause);
+	l->ledger.visits -= wear_visits(w); /* log_totals adds those of the table */
+}
+
 void log_wear_load(struct log *l)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
@@ -270,6 +283,8 @@ void log_wear_load(struct log *l)
 	if (l->wear.full)
 		wear_change_all(w);
 	wear_since(w, &l->ledger);
+	if (l->guarded.taken)
+		count_unguarded(l, w);
 	l->wear.lblk = l->newest.lblk;
 	if (!l->wear.full)
 		l->wear.last = (struct record_ptr){ l->newest.seq, l->newest.epoch,

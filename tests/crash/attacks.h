@@ -23,6 +23,7 @@ void attack_rot(struct world *w, struct card *c, uint64_t off_bytes);
 
 /* attacks_fail.c */
 void attack_half_checkpoint(void);
+void attack_unguard(void);
 void attack_stopped_checkpoint(void);
 void attack_stopped_full(void);
 void attack_begin(void);

@@ -44,6 +44,43 @@ void attack_half_checkpoint(void)
 	}
 }
 
+/* The end of a session is cut; the next ones write nothing but that end. No write of the superblock is
+ * forgotten, or counted twice (world_open). */
+void attack_unguard(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		const struct shape s = {
+			.blks = 24, .full = true, .external = seed / 2 % 2, .lag = seed / 4 % 2
+		};
+
+		attack_start(&w, &s, seed);
+		w.mute = true;
+		attack_write_run(&w, 0, 3);
+		attack_commit_ok(&w);
+		w.mute = seed % 3 == 0;
+		for (unsigned i = 0; i < 6; i++) {
+			at.step++;
+			cards_close(&w.kept);
+			w.kept_of = 0;
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) == 0,
+				      "checkpoint");
+			if (seed & 8 || !world_crash(&w)) {
+				world_close(&w);
+				world_open(&w);
+			}
+			if (i % 3 == 1) {
+				attack_write_run(&w, 2, 1);
+				attack_commit_ok(&w);
+				if (seed & 16)
+					world_crash(&w);
+			}
+		}
+		world_free(&w);
+	}
+}
+
 /* A checkpoint is stopped after each unit. In between commits log blocks again that are home, free
  * them, and write them in place. No block is written home twice for one commit. */
 void attack_stopped_checkpoint(void)
@@ -300,6 +337,7 @@ static int measure_once(struct world *w, bool is_cut)
 	int r;
 
 	at.step++;
+	w->ended = false;
 	set_writable(w, true);
 	r = log_scratch_begin(w->log, rnd_below(w, 2) ? UINT64_MAX : 1, &room);
 	if (r == 0) {

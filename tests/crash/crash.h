@@ -73,6 +73,9 @@ struct world {
 	struct wear_ledger acked;
 	/* of the operation before that: even a card that lies has at least this */
 	struct wear_ledger acked_before;
+	/* if the last operation ended a session, all that was sent: the next attach finds it */
+	bool ended;
+	struct wear_ledger sent;
 
 	struct image n;		       /* the last generation whose commit returned */
 	struct image older;	       /* the previous generation */

@@ -203,6 +203,20 @@ static void check_guard(struct world *w, const struct cards *c, const struct log
 		fail("unguarded, and block %d is not home", b);
 }
 
+/* The ledger of an image has nothing that was not sent by then. (A record counts its FLUSHes before
+ * they are made.) */
+static void check_sent(const struct world *w, const struct wear_ledger *found)
+{
+	struct wear_ledger sent;
+
+	log_totals(w->log, &sent);
+	if (found->written_bytes > sent.written_bytes || found->write_calls > sent.write_calls)
+		fail("the ledger has %llu bytes in %llu writes, and %llu in %llu were sent",
+		     (unsigned long long)found->written_bytes,
+		     (unsigned long long)found->write_calls, (unsigned long long)sent.written_bytes,
+		     (unsigned long long)sent.write_calls);
+}
+
 void judge(struct world *w, struct cards *c)
 {
 	struct log_super super;
@@ -247,6 +261,8 @@ void judge(struct world *w, struct cards *c)
 		ext4_check(im, volume);
 	if (!w->rotten && !measure)
 		ledger_check(w->lie ? &w->acked_before : &w->acked, &rep.ledger);
+	if (!w->rotten && !measure && !w->lie && w->log)
+		check_sent(w, &rep.ledger);
 	if (!w->rotten && !measure && at.variant % 8 == 0 &&
 	    (log_verify(l, NULL, NULL, &bad) < 0 || bad))
 		fail("log_verify finds %llu bad blocks", (unsigned long long)bad);

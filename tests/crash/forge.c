@@ -318,6 +318,8 @@ static void check_now(struct world *w, unsigned how)
 	if (how == 1 && world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) < 0)
 		fail("checkpoint");
 	is = *log_newest(w->log);
+	if (how == 1) /* the next session counts the end of this one */
+		log_totals(w->log, &is.ledger);
 	if (how == 2) {
 		world_cut(w, NULL, NULL);
 	} else {

@@ -108,6 +108,11 @@ mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, CO
 	return write_first(l, next, GUARD_OFF);'
 mutant G-repair recover,w cowfs/log/guarded.c 'if (l->guarded.state != GUARD_UNSURE || !guarded_is_due(l))' 'if (1)'
 mutant G-garbage chain,w cowfs/log/foreign.c '		im.copy = r ? buf : NULL;' ''
+mutant G4-taken unguard cowfs/log/open.c 'if (l->guarded.taken)' 'if (0)'
+mutant G4-there unguard cowfs/log/guarded.c '!(guard_is(bare, &owner) && has_seen(&l->newest, owner & GUARD_ODD))' '(guard_is(bare, &owner) || 1)'
+mutant G4-odd unguard,half-checkpoint,w cowfs/log/guarded.c 'g->odd = has_seen(&l->newest, false);' 'g->odd = false;'
+mutant G4-directly unguard cowfs/log/guarded.c '&& g->sent == count_sent(l)' ''
+mutant G4-flag unguard cowfs/log/guarded.c 'if (rec->copy_bytes && l->guarded.state == GUARD_ON)' 'if (rec->copy_bytes)'
 # a checkpoint that takes from RAM
 mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place

@@ -280,6 +280,29 @@ void world_check_base(struct world *w, bool guarded)
 
 /* ---- sessions ---- */
 
+static void ledger_take_sent(struct wear_ledger *to, const struct wear_ledger *sent)
+{
+	to->checkpoint_blks = sent->checkpoint_blks;
+	to->written_bytes = sent->written_bytes;
+	to->write_calls = sent->write_calls;
+	to->flushes = sent->flushes;
+	to->visits = sent->visits;
+}
+
+static void ledger_equal(const struct wear_ledger *sent, const struct wear_ledger *found)
+{
+	struct wear_ledger equal = *found;
+
+	ledger_take_sent(&equal, sent);
+	if (memcmp(&equal, found, sizeof(equal)))
+		fail("sent were %llu bytes, %llu writes, %llu flushes and %llu visits; the ledger has %llu, %llu, %llu and %llu",
+		     (unsigned long long)sent->written_bytes, (unsigned long long)sent->write_calls,
+		     (unsigned long long)sent->flushes, (unsigned long long)sent->visits,
+		     (unsigned long long)found->written_bytes,
+		     (unsigned long long)found->write_calls, (unsigned long long)found->flushes,
+		     (unsigned long long)found->visits);
+}
+
 void world_open(struct world *w)
 {
 	struct log_super super;
@@ -317,6 +340,8 @@ void world_open(struct world *w)
 	}
 	if (!measure)
 		ledger_check(&w->acked, &w->rep.ledger);
+	if (w->ended)
+		ledger_equal(&w->sent, &w->rep.ledger);
 	say("attach (%s): state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
 	    w->rep.why, w->rep.state, (unsigned long long)w->rep.newest.seq, w->rep.newest.type,
 	    (unsigned long long)w->rep.highest_seq, w->rep.rejected,
@@ -355,7 +380,7 @@ static void make_old(struct world *w)
 /* After a cut RAM is lost, and everything found on the card is durable. */
 static void after_cut(struct world *w)
 {
-	w->mute = w->armed = w->failed = w->fault = false;
+	w->mute = w->armed = w->failed = w->fault = w->ended = false;
 	if (w->shape.old_form)
 		make_old(w);
 	hook_cards(w);
@@ -535,6 +560,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	struct log_index *ix = NULL;
 	int r;
 
+	w->ended = false;
 	if (w->n_tried == MAX_TRIED)
 		fail("too many attempts for this test");
 	if (!w->shape.ext4 && memcmp(w->live.use, w->n.use, sizeof(w->n.use)))
@@ -622,10 +648,11 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 				      .stop = units ? units_are_over : NULL,
 				      .stop_ctx = &units };
 	/* a part of a checkpoint may write no record */
-	uint64_t blks, seq = log_newest(w->log)->seq;
+	uint64_t blks, seq = log_newest(w->log)->seq, ops = world_ops(w);
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 	bool stopped;
 
+	w->ended &= r == 0;
 	say("checkpoint, record type %d flags %u: %s, %llu blocks, newest %llu", type, flags,
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)blks,
 	    (unsigned long long)log_newest(w->log)->seq);
@@ -645,6 +672,12 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 			w->acked = log_newest(w->log)->ledger;
 			w->n_tried = 0; /* its record is newer than theirs: they cannot win */
 		}
+		w->ended = r == 0 && !opt.goes_on && !w->lie && !measure &&
+			   (w->ended || world_ops(w) != ops);
+		log_totals(w->log, &w->sent);
+		/* no record counts the last write of the superblock: the next attach does */
+		if (w->ended)
+			ledger_take_sent(&w->acked, &w->sent);
 		w->last = 0;
 	}
 	cut_here(w);
@@ -678,6 +711,7 @@ void world_trim(struct world *w)
 	uint64_t n, trimmed = 0;
 	enum blk_use use;
 
+	w->ended = false;
 	if (keeps_all(w) || note_first_trim(w) < 0 || card_set_writable(w->c.base, true) < 0)
 		return;
 	older = log_older_index(w->log);
