@@ -4,8 +4,9 @@
  *
  *	void heads | FLUSH | open record | FLUSH | pending superblock of the log | FLUSH
  *	the commit | checkpoint record | FLUSH
- *	block 0 with tags: as it is | FLUSH | as in the log | FLUSH | all other home writes | FLUSH
- *	superblock A of the log that stays | FLUSH | block 0 without tags | FLUSH
+ *	block 0 with tags: as it is | FLUSH | with the guard | FLUSH | as in the log, with it | FLUSH
+ *	all other home writes | FLUSH | superblock A of the log that stays | FLUSH
+ *	block 0 without the guard | FLUSH | without tags | FLUSH
  *	superblock B | FLUSH | a pending one that lies elsewhere is zeroed | FLUSH
  *
  * I1  The short ring and the pending superblock lie in blocks that are free in the old file system,
@@ -230,6 +231,8 @@ int shrink_forget(struct card *base, const struct log_super *pending)
 	int r, off = 0;
 
 	r = was ? 0 : card_set_writable(base, true);
+	if (r == 0)
+		r = super_unguard(base);
 	if (r == 0)
 		r = write_zeros(base, pending->copy_off_bytes[1]);
 	if (r == 0)

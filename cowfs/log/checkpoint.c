@@ -336,6 +336,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 			r = find_next(&h, &blk, next);
 		if (r == 0 && guarded_fits(l, blk, next))
 			h.guard_blk = blk;
+		if (h.guard_blk != NO_BLK)
+			r = guarded_before_home(l);
 		if (l->guarded.state != GUARD_OFF && h.guard_blk == l->guarded.blk)
 			h.skip_blk = blk;
 		/* a reader without the lent room rejects both candidates: the newest record must
@@ -388,21 +390,30 @@ static int put_block0(struct log *l, const uint8_t *blk0)
 	return r < 0 ? r : card_flush(l->base);
 }
 
+static int put_guarded(struct log *l, uint8_t *blk0)
+{
+	if (guard_fits(blk0))
+		guard_put(blk0, guarded_owner(l));
+	return put_block0(l, blk0);
+}
+
 /*
- * Gives block 0 on the base the content of the log, but with tags. First the old superblock gets
- * the tags. That is one sector, so the write is done or not. The new superblock follows in a
- * write of its own. Its two sectors may be torn, and each of the tags matches one version of the
- * first. Garbage from either write can only be in this block. It stays garbage until the tags
- * are there: the sector with the magic comes last.
+ * Gives block 0 on the base the content of the log, but with tags and the guard. First the old
+ * superblock gets the tags, and then the guard. Each is one sector, so the write is done or not.
+ * The new superblock follows in a write of its own. Its two sectors may be torn, and each of the
+ * tags matches one version of the first; both have the guard. Garbage from these writes can only be
+ * in this block. It stays garbage until the tags are there: the sector with the magic comes last.
  */
 static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
 {
 	struct shrink_marks tags = { 0 };
-	bool has_old, tagged;
+	bool has_old, tagged, guarded;
 	int r = card_read(l->base, 0, blk0, COW_BLK_BYTES);
 
 	if (r < 0)
 		return r;
+	guarded = guard_is(blk0, NULL);
+	guard_take(blk0);
 	tagged = shrink_mark_look(blk0, l->super.ring_uuid) == SHRINK_MARK_MATCH;
 	has_old = shrink_mark_is_ext(blk0);
 	if (tagged)
@@ -420,11 +431,25 @@ static int tag_home(struct log *l, const uint8_t *new0, uint8_t *blk0)
 		memset(blk0 + 1024, 0, 512);
 		r = put_block0(l, blk0);
 	}
+	if (r == 0 && has_old && !guarded && guard_fits(blk0))
+		r = put_guarded(l, blk0);
 	if (r < 0)
 		return r;
 	memcpy(blk0, new0, COW_BLK_BYTES);
 	shrink_mark_put(blk0, &tags);
-	return put_block0(l, blk0);
+	return put_guarded(l, blk0);
+}
+
+/* Everything else is home: takes the guard away, and then the tags, a sector each. */
+static int untag_home(struct log *l, const uint8_t *new0, uint8_t *tagged0)
+{
+	int r = 0;
+
+	if (guard_is(tagged0, NULL)) {
+		guard_take(tagged0);
+		r = put_block0(l, tagged0);
+	}
+	return r < 0 ? r : put_block0(l, new0);
 }
 
 int log_checkpoint_shrink(struct log *l,
@@ -457,7 +482,7 @@ int log_checkpoint_shrink(struct log *l,
 	if (r == 0)
 		r = before_last(last_ctx);
 	if (r == 0)
-		r = put_block0(l, new0);
+		r = untag_home(l, new0, new0 + COW_BLK_BYTES);
 	l->suspect |= r < 0;
 	return r;
 }

@@ -52,8 +52,12 @@ static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	struct images *im = ctx;
 	int r = card_read_bare(im->l->base, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 
-	for (size_t i = 0; i < ARRAY_SIZE(may) && im->l->super.state != SUPER_PENDING; i++)
-		if (r == 0 && may[i] - blk < blks)
+	if (r == 0 && im->l->super.state == SUPER_PENDING) {
+		guard_take_all(blk, blks, buf);
+		return 0;
+	}
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(may); i++)
+		if (may[i] - blk < blks)
 			r = show_true(im, may[i], (uint8_t *)buf + blk_to_bytes(may[i] - blk));
 	return r;
 }
@@ -103,6 +107,8 @@ int ring_look_home(struct log *l)
 
 	if (r == 0)
 		r = fsinfo_probe(&home, &fs);
+	if (r == 0)
+		guard_take(blk);
 	if (r == 0)
 		l->home = fs.kind == FS_UNKNOWN || shrink_mark_look(blk, l->super.ring_uuid) ==
 							   SHRINK_MARK_MATCH

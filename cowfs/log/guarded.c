@@ -274,17 +274,29 @@ static int guarded_set(struct log *l)
 	return r;
 }
 
-int guarded_repair(struct log *l)
+static int set_now(struct log *l)
 {
-	int r;
+	int r = guarded_set(l);
 
-	if (l->guarded.state != GUARD_UNSURE || !guarded_is_due(l))
-		return 0;
-	r = guarded_set(l);
 	if (r == 0)
 		r = record_flush(l);
 	guarded_failed(l);
 	return r;
+}
+
+int guarded_repair(struct log *l)
+{
+	return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;
+}
+
+int guarded_before_home(struct log *l)
+{
+	int r;
+
+	if (!guarded_is_due(l))
+		return 0;
+	r = set_now(l);
+	return r < 0 ? r : lag_pad(l, 2);
 }
 
 /*

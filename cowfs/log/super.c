@@ -286,6 +286,8 @@ static int look_home(struct card *base, const struct fsinfo *fs, struct home *h)
 
 	h->blk0 = io_alloc(COW_BLK_BYTES);
 	e = h->blk0 ? card_read(base, 0, h->blk0, COW_BLK_BYTES) : -ENOMEM;
+	if (e == 0)
+		guard_take(h->blk0);
 	h->end_bytes = fs->size_bytes;
 	if (e == 0 && fs->kind == FS_UNKNOWN)
 		e = shrink_mark_signature(&r, &other);

@@ -268,3 +268,87 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	blockdev --flushbufs "$CARD"
 	cow check "$CARD" | grep 'guarded, and not by this log'
 }
+
+# Cuts COMMAND at each of its writes and flushes on the card of T/copy; after each it must end when it is repeated.
+cut_each() { # COMMAND...
+	local n code guarded=0
+	for ((n = 1; n <= 60; n++)); do
+		code=0
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
+			"$COWFS_BUILD/cowctl" "$@" >/dev/null || code=$?
+		blockdev --setrw "$CARD"
+		whole_or_guarded
+		[ -z "$GUARDED" ] || guarded=$((guarded + 1))
+		[ $code -gt 128 ] || break
+		# its record may be there already, with nothing left to decide
+		"$COWFS_BUILD/cowctl" "$@" || "$COWFS_BUILD/cowctl" recover "$CARD"
+		whole_or_guarded
+		[ -z "$GUARDED" ]
+	done
+	say "$*: $n operations, guarded after $guarded cuts"
+	[ "$n" -gt 4 ] && [ "$n" -lt 60 ]
+	CUTS_GUARDED=$guarded
+}
+
+@test "recover is cut anywhere: the card is whole or guarded, in the end whole" {
+	cut_card ext4
+	cp --sparse=always "$IMG" "$T/copy"
+	cut_each recover "$CARD"
+	[ "$CUTS_GUARDED" -gt 4 ]
+}
+
+# The commit was not checkpointed, so what is on the base is whole.
+@test "a changed base: recover --accept-base is cut anywhere" {
+	cut_card ext4
+	"$COWFS_BUILD/tests/unguard" "$CARD"
+	mount "$CARD" "$MNT"
+	echo foreign >"$MNT/foreign"
+	umount "$MNT"
+	cp --sparse=always "$IMG" "$T/copy"
+	cp "$T/sum" "$T/sum2" # the generation of the log
+	mount -o ro "$CARD" "$MNT"
+	tree_sum "$MNT" >"$T/sum"
+	umount "$MNT"
+	cut_each recover --accept-base "$CARD"
+	[ "$CUTS_GUARDED" = 0 ]
+}
+
+@test "a base that was only mounted: recover --accept-log is cut anywhere" {
+	cut_card ext4
+	"$COWFS_BUILD/tests/unguard" "$CARD"
+	mount "$CARD" "$MNT"
+	umount "$MNT"
+	cp --sparse=always "$IMG" "$T/copy"
+	cp "$T/sum" "$T/sum2" # the generation of the log
+	mount -o ro "$CARD" "$MNT"
+	tree_sum "$MNT" >"$T/sum"
+	umount "$MNT"
+	cut_each recover --accept-log "$CARD"
+	[ "$CUTS_GUARDED" -gt 4 ]
+}
+
+@test "grow is cut anywhere, and a commit waits" {
+	cut_card ext4
+	truncate -s 170M "$IMG"
+	losetup -c "$CARD"
+	cp --sparse=always "$IMG" "$T/copy"
+	local n guarded=0 code
+	for n in 1 2 3 4 5 6 7 8; do
+		code=0
+		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
+		blockdev --flushbufs "$CARD"
+		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
+			"$COWFS_BUILD/cowctl" grow "$CARD" || code=$?
+		blockdev --setrw "$CARD"
+		whole_or_guarded
+		[ "$GUARDED" ]
+		guarded=$((guarded + 1))
+		[ $code -gt 128 ] || break
+	done
+	[ $guarded -gt 2 ]
+	cow recover "$CARD"
+	whole_or_guarded
+	[ -z "$GUARDED" ]
+}

@@ -16,6 +16,7 @@
 #			FS: ext2 ext3 ext4 xfs btrfs nilfs2 vfat none. Sets IMG and CARD. More cards: set IMG first.
 #	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE
 #	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD)
+#	whole_or_guarded	after a cut: is CARD guarded, or a whole file system with the tree of T/sum or T/sum2?
 #	image_sum [FILE]	checksum of the image (default: IMG), pending writes included
 #
 # Programs (each bounded by COW_LIMIT seconds, 60)
@@ -316,6 +317,23 @@ plant() { # WHAT FILE
 		    put(0, b"\xeb\x3c\x90" + b"x" * 300)
 		    put(510, b"\x55\xaa")
 	END
+}
+
+# Whatever a cut has left on CARD: no other machine writes to a mixture. Its superblock is guarded, or nothing can
+# mount it, or it is a whole file system with the tree of $T/sum (or $T/sum2). Sets GUARDED.
+whole_or_guarded() {
+	GUARDED=
+	if [ "$(dd if="$IMG" bs=1 skip=1408 count=4 status=none | tr -d '\0')" = CgRD ]; then
+		# shellcheck disable=SC2034 # for the caller
+		GUARDED=1
+		return
+	fi
+	dumpe2fs -h "$CARD" >/dev/null 2>&1 || return 0
+	e2fsck -fn "$CARD"
+	mount -o ro,noload "$CARD" "$MNT"
+	tree_sum "$MNT" >"$T/bare"
+	umount "$MNT"
+	cmp -s "$T/bare" "$T/sum" || cmp -s "$T/bare" "$T/sum2" || { echo "neither whole nor guarded"; return 1; }
 }
 
 card_written() {

@@ -135,13 +135,15 @@ cut_shrink() {
 }
 
 @test "shrink: the power is cut: the old or the new file system, and check, attach, recover and another run go on" {
-	local n state olds=0 news=0 finished=0
+	local n state olds=0 news=0 finished=0 guarded=0
 	card_make ext4 128 128 -J size=8
 	fill 60
 	cp --sparse=always "$IMG" "$T/copy"
 	for n in 1 12 24 27 29 30 31 32 33 34 35 36 37 38 39 40 42 44 47 50 53 56 60 80; do
 		run cut_shrink "$n" "$n"
 		[ "$status" != 0 ] || finished=$((finished + 1))
+		whole_or_guarded
+		[ -z "$GUARDED" ] || guarded=$((guarded + 1))
 		run cow check --json "$CARD"
 		state=$(jq -r '.shrink // ""' <<<"$output")
 		echo "cut $n: $(tail -n 1 "$T/cut"): check $status, ${state:-none}"
@@ -182,7 +184,8 @@ cut_shrink() {
 		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
 		blockdev --flushbufs "$CARD"
 	done
-	say "$olds old, $news new, $finished finished"
+	say "$olds old, $news new, $guarded guarded, $finished finished"
+	[ $guarded -gt 2 ]
 	[ $olds -gt 2 ] && [ $news -gt 2 ] && [ $finished -gt 0 ]
 }
 

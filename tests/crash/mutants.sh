@@ -106,7 +106,7 @@ mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, CO
 	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
-mutant G-repair recover,w cowfs/log/guarded.c 'if (l->guarded.state != GUARD_UNSURE || !guarded_is_due(l))' 'if (1)'
+mutant G-repair recover,w cowfs/log/guarded.c 'return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;' 'return 0;'
 mutant G-garbage chain,w cowfs/log/foreign.c '		im.copy = r ? buf : NULL;' ''
 mutant G4-taken unguard cowfs/log/open.c 'if (l->guarded.taken)' 'if (0)'
 mutant G4-there unguard cowfs/log/guarded.c '!(guard_is(bare, &owner) && has_seen(&l->newest, owner & GUARD_ODD))' '(guard_is(bare, &owner) || 1)'

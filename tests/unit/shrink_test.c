@@ -18,6 +18,7 @@
 
 #include "base/io.h"
 #include "sim/sim.h"
+#include "fs/guard.h"
 #include "fs/shrink_mark.h"
 #include "log/codec.h"
 #include "commit/shrink.h"
@@ -164,14 +165,40 @@ static int probe(struct card *c, struct log_super *super)
 	return super_find(c, c, &fs, 0, super, &trouble);
 }
 
+struct tally {
+	uint64_t cuts, olds, news, again, guarded;
+};
+
+/* Nothing mounts the base read-write but one that is whole: the old file system, which may have tags
+ * already, or the new one. */
+static void check_whole_or_guarded(struct scene *s, struct card *c, struct tally *t)
+{
+	const struct shrink_marks none = { 0 };
+	_cleanup_free_ uint8_t *blk0 = io_alloc(COW_BLK_BYTES);
+	struct card *bare;
+
+	assert_int_equal(sim_peek(c, 0, blk0, COW_BLK_BYTES), 0);
+	if (guard_is(blk0, NULL) || !shrink_mark_is_ext(blk0)) {
+		t->guarded++;
+		return;
+	}
+	shrink_mark_put(blk0, &none);
+	assert_int_equal(sim_clone(&bare, c), 0);
+	assert_int_equal(sim_poke(bare, 0, blk0, COW_BLK_BYTES), 0);
+	if (!card_holds(bare, &s->old) && !card_holds(bare, &s->new))
+		fail_msg("neither whole nor guarded");
+	card_close(bare);
+}
+
 /* The steps of attach and recover after a cut. cut: the power is cut again at that operation. 1
  * new, 0 old */
-static int go_on(struct card *c, uint64_t cut, uint64_t seed)
+static int go_on(struct scene *s, struct tally *t, struct card *c, uint64_t cut, uint64_t seed)
 {
 	struct log_super super;
 	struct shrink_report rep;
 	int r = probe(c, &super);
 
+	check_whole_or_guarded(s, c, t);
 	if (r == -ENOENT)
 		return 0;
 	assert_int_equal(r, 0);
@@ -182,7 +209,7 @@ static int go_on(struct card *c, uint64_t cut, uint64_t seed)
 	if (cut && sim_is_dead(c)) {
 		sim_seed(c, seed);
 		sim_power_cycle(c, NULL, NULL);
-		return go_on(c, 0, 0);
+		return go_on(s, t, c, 0, 0);
 	}
 	sim_cut_at(c, 0);
 	if (r < 0)
@@ -216,10 +243,6 @@ static enum sim_fate alike(void *arg, size_t i)
 	return v < ALIKE ? fates[v] : SIM_TORN;
 }
 
-struct tally {
-	uint64_t cuts, olds, news, again;
-};
-
 static void one_cut(struct scene *s, uint64_t n, unsigned v, struct tally *t, bool *ret_all_alike)
 {
 	struct shrink_report rep;
@@ -233,7 +256,7 @@ static void one_cut(struct scene *s, uint64_t n, unsigned v, struct tally *t, bo
 	sim_seed(c, n * 16 + v + 1);
 	sim_power_cycle(c, v < BY_SEED ? NULL : alike, &v);
 	/* a second cut, somewhere in the completion */
-	new = go_on(c, v == 0 || v == BY_SEED ? 0 : 1 + (n * 7 + v * 3) % 24, n + v);
+	new = go_on(s, t, c, v == 0 || v == BY_SEED ? 0 : 1 + (n * 7 + v * 3) % 24, n + v);
 	if (rep.committed && !new)
 		fail_msg("cut %llu/%u: a commit that was reported is gone", (unsigned long long)n,
 			 v);
@@ -276,10 +299,10 @@ static void every_cut(struct scene *s)
 				break;
 		}
 	print_message(
-		"%llu operations, %llu cuts: %llu old, %llu new; done again %llu; ring %llu KiB, %llu direct, %llu logged, "
+		"%llu operations, %llu cuts, %llu guarded: %llu old, %llu new; done again %llu; ring %llu KiB, %llu direct, %llu logged, "
 		"%llu spilled, %llu zero\n",
-		(unsigned long long)ops, (unsigned long long)t.cuts, (unsigned long long)t.olds,
-		(unsigned long long)t.news, (unsigned long long)t.again,
+		(unsigned long long)ops, (unsigned long long)t.cuts, (unsigned long long)t.guarded,
+		(unsigned long long)t.olds, (unsigned long long)t.news, (unsigned long long)t.again,
 		(unsigned long long)(whole.ring_bytes / KIB),
 		(unsigned long long)whole.commit.direct, (unsigned long long)whole.commit.logged,
 		(unsigned long long)whole.commit.spilled, (unsigned long long)whole.commit.zero);
