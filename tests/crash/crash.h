@@ -100,6 +100,10 @@ struct world {
 
 	bool rotten; /* images may be broken, or answer with an error, but must not be wrong */
 
+	/* joint.c: the newest joint commit; which of the last 64 count, by seq modulo 64 */
+	uint64_t joint_seq, joint_counts;
+	enum { JOINT_NONE, JOINT_OPEN, JOINT_DECIDED } joint; /* of the attempt under way */
+
 	/* cuts */
 	bool mute;     /* no cuts now */
 	bool armed;    /* an operation will fail */
@@ -113,6 +117,7 @@ struct world {
 	struct cards kept;
 	struct image kept_n, kept_older; /* its content, and the previous generation */
 	struct wear_ledger kept_acked;
+	uint64_t kept_joint_counts;
 	uint64_t kept_of;
 };
 
@@ -130,7 +135,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
-		max_pending, upgrades, paths, stopped, guarded, trims;
+		max_pending, upgrades, paths, stopped, guarded, trims, joint;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -205,6 +210,13 @@ void paths_forget(struct world *w);
 /* around a commit of any kind */
 int paths_seal(struct world *w);
 void paths_committed(struct world *w, int result);
+
+/* ---- joint.c ---- */
+/* A commit together with other volumes, of which there is only the decision. Errors as
+ * world_commit; -ECANCELED counts as a failed operation. */
+int world_commit_joint(struct world *w);
+void attack_joint(void);
+void joint_judged(struct world *w, const struct image *im, const uint8_t *volume);
 
 /* ---- lie.c ---- */
 void lie_start(struct world *w);		   /* new cards, or cards after a power cut */

@@ -156,6 +156,15 @@ mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state
 		return 0;' '	if (1)
 		return 0;'
 mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
+# joint commits
+mutant J-ask joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts >= 0 ? 0 : counts;'
+mutant J-rejects joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts < 0 ? counts : -EBADMSG;'
+mutant J-cancelled joint cowfs/log/append.c '		r = l->together->after_record(l->together->ctx);' '		(void)!l->together->after_record(l->together->ctx);'
+mutant J-guard joint cowfs/log/append.c '	r = guarded_begin(l);
+	if (r < 0)
+		return r;' '	r = l->together ? 0 : guarded_begin(l);
+	if (r < 0)
+		return r;'
 # lag
 mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
 mutant L2-ring lag cowfs/log/record.c '	if (!has_room(l, 0)) {' '	if (1) {'

@@ -386,7 +386,8 @@ static void after_cut(struct world *w)
 	hook_cards(w);
 	world_open(w);
 	/* a rejected record is visible only until its place is used again */
-	w->acked = w->acked_before = w->lie ? w->rep.newest.ledger : w->rep.ledger;
+	w->acked = w->acked_before = w->lie || w->rep.rejected ? w->rep.newest.ledger
+							       : w->rep.ledger;
 	w->n_tried = 0;
 	lie_forget(w);
 	live_revert(w);
@@ -406,6 +407,7 @@ bool world_crash(struct world *w)
 	w->older = w->kept_older;
 	w->n_tried = 0;
 	w->acked = w->kept_acked;
+	w->joint_counts = w->kept_joint_counts;
 	say("power cut, going on from an image");
 	after_cut(w);
 	return true;
