@@ -437,8 +437,7 @@ static int log_take(struct xlog *l, struct xfs_replay *y)
 		return -EOPNOTSUPP;
 	err = tail_distance(l, be_at(r.header, H_TAIL_LSN, 8), &distance);
 	record_unpack(&r);
-	l->i->replays = !is_unmount(&r);
-	if (!l->i->replays)
+	if (is_unmount(&r))
 		return 0;
 	return err || !crc ? -EOPNOTSUPP : records_take(l, distance, y);
 }

@@ -418,6 +418,8 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 	if (!err)
 		err = xfs_log_replay(&x->replay, &x->i);
 	if (!err)
+		err = xfs_replay_changes(x->replay, &x->i, &x->i.replays);
+	if (!err)
 		err = super_load(x);
 	if (err) {
 		xfs_space_close(x);
