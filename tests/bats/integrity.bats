@@ -41,8 +41,9 @@ commits_stop() {
 }
 
 # Names, types, owners, modes, times, links, attributes, contents.
+# Not the ctime: a commit may renew that of the root, so that there is a transaction.
 tree_digest() {
-	tar -C "$1" --sort=name --xattrs --acls --exclude=./lost+found --exclude=./churn -cf - . | sha256sum | cut -d' ' -f1
+	tar -C "$1" --sort=name --xattrs --acls --pax-option=delete=ctime --exclude=./lost+found --exclude=./churn -cf - . | sha256sum | cut -d' ' -f1
 }
 
 # The card as it is without cowfs.
