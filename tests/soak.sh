@@ -8,7 +8,7 @@
 #
 # The machine itself is not starved: all of it lives in the cgroup (v2, or v1 controllers). The daemon, too, where it may
 # declare itself an I/O flusher. Where it may not (a container without CAP_SYS_RESOURCE) it stays outside the memory
-# limit: its allocations would wait for writeback to its own device, and all would hang: see "Processes and threads" in docs/DESIGN.md.
+# limit: its allocations would wait for writeback to its own device, and all would hang: see docs/design/processes.md, "Processes and threads".
 # COWFS_SOAK_INSIDE=1 puts it there all the same.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs a function that parses the content of a foreign image in a child process without privileges
- * (docs/DESIGN.md, "Who reads metadata"). The child is a copy of this process, so the function sees
+ * (docs/design/hardening.md, "Who reads metadata"). The child is a copy of this process, so the function sees
  * all data of its caller, but changes only its copy. Of all descriptors it has those of the image,
  * and can only read them, and a socket to this process. It opens nothing and sends no signals. Its
  * memory and its time are bounded.

@@ -5,7 +5,7 @@
  * protocol.
  *
  * Threads: serving threads use volume_view(). Any thread may ask for a status or a commit. Lock
- * order: docs/DESIGN.md.
+ * order: docs/design/serving.md.
  */
 #ifndef COWFS_VOLUME_VOLUME_H
 #define COWFS_VOLUME_VOLUME_H

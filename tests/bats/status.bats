@@ -238,7 +238,7 @@ is_status() {
 	[ "$(status_of .name)" = vol ]
 }
 
-# Bound by cowfs for its volume, see "RAM pressure" in docs/DESIGN.md: what has the loop device next would crawl.
+# Bound by cowfs for its volume, see docs/design/pressure.md, "RAM pressure": what has the loop device next would crawl.
 @test "the daemon was killed: its loop device gets its share of dirty pages back" {
 	local bdi
 	protect

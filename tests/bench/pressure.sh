@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# More is written than RAM holds, on a slow card: the figures of docs/DESIGN.md, "RAM pressure". As root.
+# More is written than RAM holds, on a slow card: the figures of docs/design/pressure.md, "RAM pressure". As root.
 #
 #	tests/bench/pressure.sh [new|place]...	default: both
 #	BENCH_RAM=MIB		RAM limit (96); four times as much is written

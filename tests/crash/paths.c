@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Commits of paths (docs/DESIGN.md, "Commit of paths"): the image to be committed is the committed
+ * Commits of paths (docs/design/paths.md, "Commit of paths"): the image to be committed is the committed
  * generation with some changes, not the live image. Both images are real views over the card, with
  * the real rule of what is kept for the live one (volume/diverged.h). The rest is as the commit
  * thread does it.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock order of docs/DESIGN.md, checked at run time. Included before everything else in builds
+ * The lock order of docs/design/serving.md, checked at run time. Included before everything else in builds
  * with SAN=thread, so that the sources stay as they are: each lock and unlock tells which lock it
  * is by its file and its expression.
  *
