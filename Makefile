@@ -88,6 +88,10 @@ BOOT     := $(COWFS_BOOT) $(B)/set-readonly
 CARDSIM  := $(B)/cowfs-cardsim
 # what cowctl runs for measure and bench, so that no initramfs carries it
 MEASURE  := $(B)/cowfs-measure
+# for a machine without cowfs: one static file, of which nothing is installed
+RECOVER  := $(B)/cowfs-recover
+# sources that name the program or its commands; they stand before the library, which has the others of cowctl
+RECOVER_OBJ := $(patsubst %,$(B)/obj/recover/%.o,cli/cowctl cli/cmd_check cli/cmd_recover cli/cmd_view wire/failure offline/recover offline/view_card)
 # each program says below what it is made of beside the library, and in LIBS what it is linked with beside ALL_LIBS
 LINKED   := $(PROGS) $(HELPERS) $(BOOT) $(CARDSIM) $(MEASURE)
 
@@ -145,7 +149,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools rsync squashfs-tools erofs-utils
 DEPS_IF_THERE := clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
 
-.PHONY: help deps all programs cross cross-deps install uninstall deb clean
+.PHONY: help deps all recover-static programs cross cross-deps install uninstall deb clean
 .DEFAULT_GOAL := help
 
 help:
@@ -176,6 +180,7 @@ help:
 	@echo "  make bench-blocklayer   the same through loop device, daemon and kernel, for two traces (as root)"
 	@echo "  make lint       warnings of gcc and clang as errors, layout and includes of C files, shellcheck, manuals, spelling"
 	@echo "  make cross-deps | cross | check-cross ARCH=armhf   for another architecture of Debian, in build/armhf"
+	@echo "  make recover-static   build/cowfs-recover: one file for a card of cowfs in a machine without cowfs (ARCH=arm64)"
 	@echo "  make programs   what make install installs, without the tests"
 	@echo "  make install    to DESTDIR and prefix ($(prefix)); make uninstall takes it away. PARTS=\"$(PARTS)\""
 	@echo "  make clean"
@@ -193,7 +198,7 @@ deps:
 
 include tests/tests.mk
 
-all: $(LINKED) $(SHIM)
+all: $(LINKED) $(SHIM) $(if $(SAN)$(COV)$(FUZZ)$(MUSL),,$(RECOVER))
 
 # ---- another architecture ----
 
@@ -217,6 +222,17 @@ $(OBJECTS): $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+# stripped, because it is carried to other machines
+recover-static: $(RECOVER)
+$(RECOVER_OBJ): $(B)/obj/recover/%.o: cowfs/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -DCOWFS_RECOVER -DCOWCTL='"cowfs-recover"' -MMD -MP -c -o $@ $<
+$(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(RECOVER_OBJ) $(B)/libcowfs.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -static -s -o $@ $^ $$($(PKG_CONFIG) --static --libs $(PKGS)) -laio -pthread \
+		-Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
 # the page of cowctl report: template, style, script and uPlot (MIT) in one file, which the program has inside
 REPORT := page.css page.js uPlot.LICENSE uPlot.min.css uPlot.iife.min.js

@@ -156,6 +156,9 @@ static int open_connection(struct connection *k, struct failure *err)
 	if (r >= 0)
 		return 0;
 	close_connection(k);
+	if (r == -ENOENT || r == -ENODEV || r == -ENXIO)
+		return failure_set(err, EXIT_FAILED, r,
+				   "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
 	return failure_set(err, EXIT_FAILED, r, "cannot mount through FUSE: %s",
 			   strerrordesc_np(-r));
 }
@@ -227,8 +230,10 @@ static int make_disk(const char *name, bool writable, struct connection *k, stru
 	if (r >= 0)
 		r = loop_attach_view(&loop, file_fd, label, !writable);
 	if (r < 0)
-		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
-				   strerrordesc_np(-r));
+		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s%s",
+				   strerrordesc_np(-r),
+				   r == -ENOENT || r == -ENODEV || r == -ENXIO ? ": run modprobe loop" :
+										 "");
 	close(loop.dev_dirfd);
 	m->disk_fd = loop.fd;
 	m->disk_rdev = loop.rdev;

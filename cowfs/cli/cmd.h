@@ -84,24 +84,31 @@ int cowctl_main(int argc, char **argv);
  */
 #define NOT_IN_INITRAMFS __attribute__((weak))
 
+/* cowfs-recover has check, recover and view alone. */
+#ifdef COWFS_RECOVER
+#define NOT_IN_RECOVER __attribute__((weak))
+#else
+#define NOT_IN_RECOVER
+#endif
+
 int cmd_card(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_format(const struct options *o);
-int cmd_attach(const struct options *o);
-int cmd_detach(const struct options *o);
-int cmd_status(const struct options *o);
-int cmd_commit(const struct options *o);
-int cmd_discard(const struct options *o);
-int cmd_hold(const struct options *o);
-int cmd_trim(const struct options *o);
+int cmd_format(const struct options *o) NOT_IN_RECOVER;
+int cmd_attach(const struct options *o) NOT_IN_RECOVER;
+int cmd_detach(const struct options *o) NOT_IN_RECOVER;
+int cmd_status(const struct options *o) NOT_IN_RECOVER;
+int cmd_commit(const struct options *o) NOT_IN_RECOVER;
+int cmd_discard(const struct options *o) NOT_IN_RECOVER;
+int cmd_hold(const struct options *o) NOT_IN_RECOVER;
+int cmd_trim(const struct options *o) NOT_IN_RECOVER;
 int cmd_factory_reset(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_release(const struct options *o);
+int cmd_release(const struct options *o) NOT_IN_RECOVER;
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
-int cmd_grow(const struct options *o);
+int cmd_grow(const struct options *o) NOT_IN_RECOVER;
 int cmd_keep(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_config(const struct options *o);
-int cmd_boot(const struct options *o);
-int cmd_shutdown(const struct options *o);
+int cmd_config(const struct options *o) NOT_IN_RECOVER;
+int cmd_boot(const struct options *o) NOT_IN_RECOVER;
+int cmd_shutdown(const struct options *o) NOT_IN_RECOVER;
 int cmd_events(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_top(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_diff(const struct options *o) NOT_IN_INITRAMFS;

@@ -30,13 +30,13 @@ static const char *state_words(enum log_state state, bool wants_lent)
 	case LOG_BROKEN:
 		return wants_lent
 			       ? "NEEDS LENT SPACE: the newest commit is complete only with the "
-				 "device or file that was lent to it; cowctl recover --lend "
+				 "device or file that was lent to it; " COWCTL " recover --lend "
 				 "DEVICE|FILE checkpoints it"
 			       : "BROKEN: no complete generation is left; nothing will be replayed or "
 				 "written";
 	case LOG_FOREIGN:
 		return "SET ASIDE: foreign changes to the file system while the log held blocks "
-		       "that are not checkpointed; cowctl recover --accept-base or --accept-log "
+		       "that are not checkpointed; " COWCTL " recover --accept-base or --accept-log "
 		       "decides";
 	}
 	return "?";
@@ -137,7 +137,7 @@ static const char *verdict_words(const struct check_report *c)
 	if (c->shrink_committed)
 		return "usable";
 	if (c->verdict == CHECK_REPAIRABLE)
-		return c->log.state == LOG_FELL_BACK ? "usable: an attach or 'cowctl recover' "
+		return c->log.state == LOG_FELL_BACK ? "usable: an attach or '" COWCTL " recover' "
 						       "continues from the generation above"
 						     : "usable: one superblock of the log is "
 						       "left; 'cowctl grow' writes the second "
@@ -159,7 +159,7 @@ static void print_warning(const struct check_report *c)
 	printf("  %-14s do not mount it without cowfs before: it is a mixture of generations\n",
 	       "warning");
 	if (c->verdict != CHECK_BROKEN)
-		printf("  %-14s to look at it: cowctl view %s%s%s DIR; it writes nothing\n", "",
+		printf("  %-14s to look at it: " COWCTL " view %s%s%s DIR; it writes nothing\n", "",
 		       CLEAN(c->device), external ? " --log " : "",
 		       external ? CLEAN(c->log_device) : "");
 }
@@ -178,7 +178,7 @@ static void print_guard(const struct check_report *c)
 		       "warning");
 	else
 		printf("  %-14s the superblock is still guarded: kernels mount it read-only and "
-		       "e2fsck refuses it, until 'cowctl recover', or an attach and a detach\n",
+		       "e2fsck refuses it, until '" COWCTL " recover', or an attach and a detach\n",
 		       "note");
 }
 
@@ -195,7 +195,7 @@ static void print_text(const struct check_report *c)
 	print_super(c);
 	if (c->shrink_committed)
 		printf("  %-14s a shrink was interrupted after its commit and is valid: attach "
-		       "or 'cowctl recover' finishes it\n",
+		       "or '" COWCTL " recover' finishes it\n",
 		       "state");
 	else
 		printf("  %-14s %s\n", "state", state_words(r->state, r->wants_lent));
@@ -222,7 +222,7 @@ static void print_text(const struct check_report *c)
 	if (r->newest.seq)
 		printf("  %-14s %s block%s%s\n", "not checkpointed", with_commas(blocks),
 		       plural(blocks),
-		       blocks ? " exist in the log only: an attach serves them, 'cowctl recover' "
+		       blocks ? " exist in the log only: an attach serves them, '" COWCTL " recover' "
 				"checkpoints them"
 			      : "");
 	if (blocks)

@@ -71,7 +71,7 @@ static int report(const struct options *o, const struct recover_report *rep)
 
 	if (rep->lent_dirty)
 		fprintf(stderr,
-			"cowctl: the header of %s could not be wiped; it is no longer needed\n",
+			COWCTL ": the header of %s could not be wiped; it is no longer needed\n",
 			CLEAN(o->value[OPT_LEND]));
 	if (rep->check_with)
 		snprintf(command, sizeof(command), "%s %s", rep->check_with, device);

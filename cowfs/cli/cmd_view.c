@@ -179,7 +179,7 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 
 	if (fd == -ENOTDIR && o->operands == 1 && is_card(dir))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"name the directory, too: cowctl view %s DIR", dir);
+				"name the directory, too: " COWCTL " view %s DIR", dir);
 	if (fd < 0)
 		return cmd_fail(o, EXIT_FAILED, fd, "%s: %s", dir,
 				fd == -ENOTDIR ? "is not a directory"

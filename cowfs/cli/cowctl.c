@@ -12,6 +12,19 @@
 #include "wire/client.h"
 #include "cli/cmd.h"
 
+#ifdef COWFS_RECOVER
+#define ABOUT                                                                                      \
+	"Reads a card of cowfs, or makes it a plain file system, on a machine without cowfs.\n\n"
+#define OPERANDS "A DEVICE, or an image file, may also be given as "
+#define ABSENT "not in cowfs-recover, only in cowctl"
+#else
+#define ABOUT "Controls volumes that cowfs protects from writes.\n\n"
+#define OPERANDS                                                                                   \
+	"N is the name of a volume, its device, loop device or mount point; it may be omitted "    \
+	"when only\none is attached. A DEVICE may be given as "
+#define ABSENT "not in an initramfs, only in the cowctl of the system"
+#endif
+
 #define COMMON                                                                                     \
 	{ OPT_JSON, "json", NULL, "print the result as JSON" },                                    \
 		{ OPT_HELP, "help", NULL, "show this help" },                                      \
@@ -101,12 +114,14 @@ static const struct option_spec top_options[] = {
 	{ OPT_ONCE, "once", NULL, "with --interval: end after one interval" },
 	COMMON
 };
+#ifndef COWFS_RECOVER
 static const struct option_spec view_options[] = {
 	{ OPT_COMMITTED, "committed", NULL, "the newest commit (default)" },
 	{ OPT_NOW, "now", NULL, "a consistent snapshot of the volume, with uncommitted changes" },
 	LOG_OPTION,
 	COMMON
 };
+#endif
 static const struct option_spec diff_options[] = {
 	{ OPT_STAT, "stat", NULL, "print only how many files differ, and their sizes" },
 	{ OPT_NULL, "z", NULL, "short for --null" },
@@ -233,10 +248,15 @@ static const struct command {
 	  "Lists what it will do, and asks.", cmd_revert, revert_options },
 	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
+#ifdef COWFS_RECOVER
+	{ "view", "DEVICE DIR", "mount the newest generation of a card on DIR, read-only",
+	  "Writes nothing to DEVICE. umount DIR ends the view.", cmd_view, offline_options },
+#else
 	{ "view", "[N] DIR", "mount a read-only image of a volume, or of a card, on DIR",
 	  "The volume continues to work and to commit. umount DIR ends the view.\n"
 	  "N may also be a device or image file that is not attached: nothing is written to it.",
 	  cmd_view, view_options },
+#endif
 	{ "diff", "[N] [PATH...]", "show which files differ from the last commit",
 	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
 	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",
@@ -313,8 +333,7 @@ static const struct command *find(const char *name)
 
 static void usage(FILE *f)
 {
-	fputs("usage: cowctl COMMAND [OPTION]... [OPERAND]\n"
-	      "Controls volumes that cowfs protects from writes.\n\n",
+	fputs("usage: " COWCTL " COMMAND [OPTION]... [OPERAND]\n" ABOUT,
 	      f);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
 		int n;
@@ -325,16 +344,14 @@ static void usage(FILE *f)
 			    commands[i].operand ? commands[i].operand : "");
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
 	}
-	fputs("\nN is the name of a volume, its device, loop device or mount point; it may be "
-	      "omitted when only\none is attached. A DEVICE may be given as UUID=, LABEL=, "
-	      "PARTUUID= or PARTLABEL=.\n'cowctl COMMAND --help' lists the options.\nExit codes: "
-	      "0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
+	fputs("\n" OPERANDS "UUID=, LABEL=, PARTUUID= or PARTLABEL=.\n'" COWCTL " COMMAND --help' lists "
+	      "the options.\nExit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
 	      f);
 }
 
 static void command_help(const struct command *c)
 {
-	printf("usage: cowctl %s [OPTION]...%s%s\n%s\n", c->name, c->operand ? " " : "",
+	printf("usage: " COWCTL " %s [OPTION]...%s%s\n%s\n", c->name, c->operand ? " " : "",
 	       c->operand ? c->operand : "", c->summary);
 	if (c->more)
 		printf("%s\n", c->more);
@@ -388,12 +405,11 @@ static int unknown_command(const struct options *o, const char *name)
 
 	if (c && !is_here(c))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"%s: not in an initramfs, only in the cowctl of the system",
-				c->name);
+				"%s: " ABSENT, c->name);
 	if (c)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
 				name, c->name);
-	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try 'cowctl --help')", name);
+	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')", name);
 }
 
 /* c: with its options; NULL: all commands. */
@@ -514,7 +530,7 @@ static int run(const struct command *c, int argc, char **argv)
 
 	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0) {
 		take_json(argc, argv, &o);
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try 'cowctl %s --help')", c->name,
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try '" COWCTL " %s --help')", c->name,
 				why, c->name);
 	}
 	if (has_option(&o, OPT_HELP)) {
@@ -522,7 +538,7 @@ static int run(const struct command *c, int argc, char **argv)
 		return EXIT_OK;
 	}
 	if (!operands_fit(c, &o))
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "usage: cowctl %s [OPTION]...%s%s",
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "usage: " COWCTL " %s [OPTION]...%s%s",
 				c->name, c->operand ? " " : "", c->operand ? c->operand : "");
 	/* further operands are paths */
 	if (o.operands) {
@@ -549,11 +565,18 @@ int cowctl_main(int argc, char **argv)
 	static char version[] = "version";
 	int exit;
 
-	msg_set_prog("cowctl");
+	msg_set_prog(COWCTL);
 	client_no_seed();
 	fsproc_start_when_asked();
+#ifdef COWFS_RECOVER
+	if (argc < 2) {
+		usage(stderr);
+		return EXIT_USAGE;
+	}
+#else
 	if (argc < 2)
 		return overview();
+#endif
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
 		usage(stdout);
 		return EXIT_OK;
@@ -565,7 +588,7 @@ int cowctl_main(int argc, char **argv)
 		return cmd_tool(argv);
 	exit = c ? run(c, argc - 2, argv + 2) : unknown(argc - 1, argv + 1);
 	if (fflush(stdout) == EOF || ferror(stdout)) {
-		fprintf(stderr, "cowctl: cannot write the result\n");
+		fprintf(stderr, COWCTL ": cannot write the result\n");
 		return EXIT_FAILED;
 	}
 	return exit;

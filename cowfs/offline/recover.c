@@ -28,7 +28,7 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 	return failure_set(
 		fail, EXIT_FAILED, -EUCLEAN,
 		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
-		"written. Check the file system with its own checker, then 'cowctl recover "
+		"written. Check the file system with its own checker, then '" COWCTL " recover "
 		"--accept-base' takes it as it is",
 		f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
 }

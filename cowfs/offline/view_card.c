@@ -206,24 +206,24 @@ static int explain_state(const struct server *s, struct failure *fail)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOMEDIUM,
 			"%s: %s: without it there is no whole generation to show. Plug it "
-			"in; cowctl recover --lend DEVICE|FILE %s%s%s writes it home",
+			"in; " COWCTL " recover --lend DEVICE|FILE %s%s%s writes it home",
 			device, log->why, device, option, of_log);
 	if (log->wants_joint)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOLINK,
-			"%s: %s: plug in its card and repeat this, or decide with cowctl "
-			"recover --joint accept|reject %s%s%s",
+			"%s: %s: plug in its card and repeat this, or decide with " COWCTL
+			" recover --joint accept|reject %s%s%s",
 			device, log->why, device, option, of_log);
 	if (log->state == LOG_FOREIGN)
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,
 			"%s: %s, and its log holds blocks that are not checkpointed: there is no "
-			"whole generation to show. Decide with cowctl recover --accept-base or "
+			"whole generation to show. Decide with " COWCTL " recover --accept-base or "
 			"--accept-log %s%s%s",
 			device, log->why, device, option, of_log);
 	return failure_set(fail, EXIT_FAILED, -EUCLEAN,
 			   "%s: the log is damaged (%s): there is no whole generation to show. See "
-			   "cowctl check %s%s%s",
+			   COWCTL " check %s%s%s",
 			   device, log->why, device, option, of_log);
 }
 

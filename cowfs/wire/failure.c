@@ -41,7 +41,7 @@ int failure_print(const struct failure *f, enum exit_code exit, bool json)
 	struct jsonw w;
 
 	if (!json) {
-		fprintf(stderr, "cowctl: %s\n", f->why);
+		fprintf(stderr, COWCTL ": %s\n", f->why);
 		failure_print_said(f);
 		return exit;
 	}

@@ -10,6 +10,11 @@
 
 #include "wire/proto.h"
 
+/* The program that messages name: cowfs-recover is compiled with its own name (Makefile). */
+#ifndef COWCTL
+#define COWCTL "cowctl"
+#endif
+
 struct failure {
 	enum exit_code exit;
 	int error;	 /* -errno */

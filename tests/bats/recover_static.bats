@@ -1,0 +1,143 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowfs-recover, one static file, for a card in a machine that has no cowfs.
+# bats file_tags=foreign
+
+load lib
+
+# It runs in a root that has the file, /dev, /proc and /sys alone.
+setup() {
+	cow_setup || return
+	[ -x "$COWFS_BUILD/cowfs-recover" ] || make -C "$BATS_TEST_DIRNAME/../.." -s recover-static B="$COWFS_BUILD" || return
+	R=$T/root
+	mkdir -p "$R"/{dev,proc,sys,view}
+	cp "$COWFS_BUILD/cowfs-recover" "$R/cowfs-recover"
+	mount --rbind /dev "$R/dev"
+	mount --make-rslave "$R/dev"
+	mount -t proc proc "$R/proc"
+	mount --rbind /sys "$R/sys"
+	mount --make-rslave "$R/sys"
+}
+
+teardown() {
+	mountpoint -q "$R/view" && timeout 20 umount "$R/view"
+	umount "$R/proc"
+	umount -R -l "$R/dev" "$R/sys"
+	cow_teardown
+}
+
+rec() { timeout -k 5 60 chroot "$R" /cowfs-recover "$@"; }
+
+# A commit that is not home, and a power cut.
+cut_card() { # FS
+	card_make "$1" 200 300
+	cow format "$CARD"
+	attach
+	mount_volume
+	random_file "$MNT/big" 8
+	echo one >"$MNT/one"
+	cow commit
+	echo two >"$MNT/one"
+	dd if=/dev/urandom of="$MNT/big" bs=4096 count=500 seek=100 conv=notrunc status=none
+	cow commit
+	SUM=$(tree_sum "$MNT")
+	give_up_early
+	power_cut
+	blockdev --setrw "$CARD"
+	[ "$(cow check --json "$CARD" | jq '.log_live_blocks > 0 and .guarded')" = true ]
+}
+
+# It is a plain file system with the newest generation.
+is_whole() {
+	e2fsck -fn "$CARD"
+	mount "$CARD" "$MNT"
+	findmnt -no OPTIONS "$MNT" | grep -qw rw
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	umount "$MNT"
+	[ "$(cow check --json "$CARD" | jq .guarded)" = false ]
+}
+
+@test "cowfs-recover: check, view and recover of a cut card, in an empty root" {
+	local before
+	cut_card ext4
+	before=$(image_sum)
+	run -0 rec check "$CARD"
+	[[ $output == *"live: the newest generation is complete"* ]]
+	[[ $output == *"'cowfs-recover recover' checkpoints them"* ]]
+	[[ $output == *"cowfs-recover view $CARD DIR"* ]]
+	[[ $output != *cowctl* ]]
+	rec check --json "$CARD" | jq -e '.log_state == "live" and .guarded'
+	run -0 rec view "$CARD" /view
+	[ "$(cat "$R/view/one")" = two ]
+	[ "$(tree_sum "$R/view")" = "$SUM" ]
+	run ! touch "$R/view/new"
+	run -1 rec recover "$CARD" # while the view uses it
+	timeout 20 umount "$R/view"
+	wait_for 10 no_daemons
+	[ "$(image_sum)" = "$before" ]
+	run -0 rec recover "$CARD"
+	[[ $output == *"is checkpointed and the log is retired"* ]]
+	is_whole
+	run -0 rec recover "$CARD"
+	[[ $output == *"nothing to do"* ]]
+}
+
+@test "cowfs-recover: killed at any moment of recover, and started again" {
+	local i pid killed=0
+	cut_card ext4
+	cp --sparse=always "$IMG" "$T/cut"
+	for i in 0 1 2 4 8 15 30; do
+		dd if="$T/cut" of="$CARD" bs=1M conv=fsync status=none
+		chroot "$R" /cowfs-recover recover "$CARD" >/dev/null 2>&1 &
+		pid=$!
+		sleep "$(printf '0.%03d' "$i")"
+		kill -9 "$pid" 2>/dev/null || :
+		wait "$pid" || killed=$((killed + 1))
+		run -0 rec recover "$CARD"
+		is_whole
+	done
+	echo "$killed killed"
+	[ "$killed" -ge 2 ]
+}
+
+@test "cowfs-recover: clear errors" {
+	local c
+	run -2 --separate-stderr rec
+	[[ $stderr == "usage: cowfs-recover "* ]]
+	run -0 rec --version
+	[[ $output == "cowfs "[0-9]* ]]
+	run -2 --separate-stderr rec format /dev/null
+	[[ $stderr == "cowfs-recover: format: not in cowfs-recover, only in cowctl" ]]
+	for c in check recover view; do
+		run -0 rec "$c" --help
+		[[ $output == "usage: cowfs-recover $c "* ]]
+		run -2 rec "$c"
+		run -2 rec "$c" --no-such-option /dev/null
+	done
+	run -1 --separate-stderr rec check /dev/none
+	[[ $stderr == "cowfs-recover: /dev/none: No such file"* ]]
+	card_make ext4 50 60
+	for c in check recover; do
+		run -1 --separate-stderr rec "$c" "$CARD"
+		[[ $stderr == "cowfs-recover: $CARD: no cowfs log"* ]]
+		run -1 --separate-stderr timeout 20 chroot --userspec=65534:65534 "$R" /cowfs-recover "$c" "$CARD"
+		[[ $stderr == "cowfs-recover: $CARD: Permission denied"* ]]
+	done
+	run -1 --separate-stderr rec view "$CARD" /view
+	[[ $stderr == "cowfs-recover: $CARD: no cowfs log"* ]]
+	run -1 --separate-stderr timeout 20 chroot --userspec=65534:65534 "$R" /cowfs-recover view "$CARD" /view
+	[[ $stderr == "cowfs-recover: $CARD: only root may mount a view" ]]
+}
+
+@test "cowfs-recover: a kernel without FUSE is named" {
+	cut_card ext4
+	mkdir "$R/few"
+	mount -t tmpfs few "$R/few"
+	cp -a "$CARD" "$R/few/"
+	umount -R -l "$R/dev"
+	mount --bind "$R/few" "$R/dev"
+	run -1 --separate-stderr rec view "$CARD" /view
+	umount "$R/dev" "$R/few"
+	[[ $stderr == *"the kernel has no FUSE (/dev/fuse): run modprobe fuse"* ]]
+}
