@@ -47,8 +47,14 @@ static bool lock_stripes(struct change *c, struct view *v)
 	return true;
 }
 
-/* The range lies within one piece, and so within neighbouring stripes. False: with no_wait, a lock
- * is held by another thread. */
+static bool lock_seal(struct view *v, bool no_wait)
+{
+	return (no_wait ? pthread_rwlock_tryrdlock(&v->seal_lock)
+			: pthread_rwlock_rdlock(&v->seal_lock)) == 0;
+}
+
+/* Seal lock held shared. The range lies within one piece, and so within neighbouring stripes. False:
+ * with no_wait, a stripe is held by another thread. */
 static bool change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes,
 			 bool no_wait)
 {
@@ -56,14 +62,8 @@ static bool change_begin(struct change *c, struct view *v, uint64_t off_bytes, u
 	c->no_wait = no_wait;
 	c->first = off_bytes / VIEW_STRIPE_BYTES % VIEW_STRIPES;
 	c->end = (off_bytes + len_bytes - 1) / VIEW_STRIPE_BYTES % VIEW_STRIPES + 1;
-	if (!no_wait)
-		pthread_rwlock_rdlock(&v->seal_lock);
-	else if (pthread_rwlock_tryrdlock(&v->seal_lock))
+	if (!lock_stripes(c, v))
 		return false;
-	if (!lock_stripes(c, v)) {
-		pthread_rwlock_unlock(&v->seal_lock);
-		return false;
-	}
 	c->pin = pins_enter(&v->pins);
 	c->l = view_layers(v);
 	return true;
@@ -74,7 +74,6 @@ static void change_end(struct change *c)
 	pins_leave(c->pin);
 	for (unsigned i = c->first; i < c->end; i++)
 		pthread_mutex_unlock(&c->v->stripe[i]);
-	pthread_rwlock_unlock(&c->v->seal_lock);
 }
 
 /* ---- changing blocks, all locks held ---- */
@@ -203,12 +202,17 @@ static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *
 	return 0;
 }
 
-/* Piece by piece, so that a punch of gigabytes delays no other writer for long. */
-static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes,
-			bool no_wait)
+static uint64_t piece_bytes(uint64_t off_bytes, uint64_t len_bytes)
+{
+	return min_u64(len_bytes, VIEW_PIECE_BYTES - off_bytes % VIEW_PIECE_BYTES);
+}
+
+/* Seal lock held. */
+static int change_pieces(struct view *v, uint64_t off_bytes, const uint8_t *from,
+			 uint64_t len_bytes, bool no_wait)
 {
 	while (len_bytes) {
-		uint64_t n = min_u64(len_bytes, VIEW_PIECE_BYTES - off_bytes % VIEW_PIECE_BYTES);
+		uint64_t n = piece_bytes(off_bytes, len_bytes);
 		struct change c;
 		int r;
 
@@ -220,6 +224,31 @@ static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from,
 			return r;
 		off_bytes += n;
 		from = from ? from + n : NULL;
+		len_bytes -= n;
+	}
+	return 0;
+}
+
+/* A seal sees all of a write or nothing: the recovery of xfs cannot mend a block of metadata of which
+ * only the beginning was written. A punch is sealed piece by piece, because one of gigabytes would
+ * delay the seal and, behind it, all writers. */
+static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes,
+			bool no_wait)
+{
+	/* the second piece may have to wait when the first is done */
+	if (no_wait && from && piece_bytes(off_bytes, len_bytes) < len_bytes)
+		return -EAGAIN;
+	while (len_bytes) {
+		uint64_t n = from ? len_bytes : piece_bytes(off_bytes, len_bytes);
+		int r;
+
+		if (!lock_seal(v, no_wait))
+			return -EAGAIN;
+		r = change_pieces(v, off_bytes, from, n, no_wait);
+		pthread_rwlock_unlock(&v->seal_lock);
+		if (r < 0)
+			return r;
+		off_bytes += n;
 		len_bytes -= n;
 	}
 	return 0;
@@ -377,6 +406,7 @@ int view_fill(struct view *v, uint64_t blk)
 	struct change c;
 	int r = 0;
 
+	(void)lock_seal(v, false);
 	(void)change_begin(&c, v, blk_to_bytes(blk), COW_BLK_BYTES, false);
 	generation_run(c.l->gen[LAYER_ACTIVE], blk, 1, &state);
 	if (state == BLK_ABSENT) {
@@ -385,6 +415,7 @@ int view_fill(struct view *v, uint64_t blk)
 			r = put_blocks(&c, blk, 1, block);
 	}
 	change_end(&c);
+	pthread_rwlock_unlock(&v->seal_lock);
 	return r;
 }
 

@@ -9,8 +9,9 @@
  *
  * I1  A request pins the layer stack from look-up to the end of its copying. A layer is freed, and
  *     ring space is reused, only after every pin older than the removal is gone (view_synchronize).
- * I2  Every write or punch holds the seal lock shared from its look-up to its mark. The seal takes
- *     it exclusively, for microseconds.
+ * I2  Every write holds the seal lock shared from its first look-up to its last mark, so that a seal
+ *     has all of it or nothing. A punch holds it piece by piece. The seal takes it exclusively, for
+ *     microseconds.
  * I3  A striped lock serialises the writers of one block. The first write to a part of a block
  *     fills the rest from below, once.
  * I4  view_read, view_write and view_punch never wait for a commit.

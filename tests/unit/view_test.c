@@ -488,6 +488,56 @@ static void tries_wait_for_nothing(void **state)
 	teardown(&f);
 }
 
+enum { ACROSS_BYTES = 256 * KIB, ACROSS_AT = 2 * MIB - ACROSS_BYTES / 2, ACROSS_SEALS = 200 };
+
+struct across {
+	struct view *v;
+	_Atomic bool ended;
+};
+
+static void *write_across(void *arg)
+{
+	static uint8_t buf[ACROSS_BYTES];
+	struct across *a = arg;
+
+	for (uint8_t n = 1; !a->ended; n++) {
+		memset(buf, n, sizeof(buf));
+		assert_int_equal(view_write(a->v, ACROSS_AT, buf, sizeof(buf)), 0);
+	}
+	return NULL;
+}
+
+/* However the write is cut into pieces, the sealed image has all of it or nothing. */
+static void a_seal_does_not_cut_a_write(void **state)
+{
+	static uint8_t sealed[ACROSS_BYTES];
+	struct across a = { 0 };
+	unsigned torn = 0;
+	struct fixture f;
+	pthread_t writer;
+
+	(void)state;
+	setup(&f, 64 * MIB);
+	a.v = f.v;
+	memset(sealed, 0, sizeof(sealed));
+	assert_int_equal(view_write(f.v, ACROSS_AT, sealed, sizeof(sealed)), 0);
+	/* a piece that would have to wait when the one before it is done */
+	assert_int_equal(view_try_write(f.v, ACROSS_AT, sealed, sizeof(sealed)), -EAGAIN);
+	assert_int_equal(pthread_create(&writer, NULL, write_across, &a), 0);
+	for (unsigned i = 0; i < ACROSS_SEALS; i++) {
+		assert_int_equal(view_seal(f.v), 0);
+		assert_int_equal(view_read_sealed(f.v, ACROSS_AT / COW_BLK_BYTES,
+						  ACROSS_BYTES / COW_BLK_BYTES, sealed),
+				 0);
+		torn += memcmp(sealed, sealed + 1, sizeof(sealed) - 1) != 0;
+		assert_int_equal(view_fail(f.v), 0);
+	}
+	a.ended = true;
+	assert_int_equal(pthread_join(writer, NULL), 0);
+	assert_int_equal(torn, 0);
+	teardown(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -500,6 +550,7 @@ int main(void)
 		cmocka_unit_test(failed_layers_without_room),
 		cmocka_unit_test(seal_without_memory_changes_nothing),
 		cmocka_unit_test(a_watched_write_seals),
+		cmocka_unit_test(a_seal_does_not_cut_a_write),
 		cmocka_unit_test(release_without_seal_keeps_ram),
 	};
 
