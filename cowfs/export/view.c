@@ -403,7 +403,7 @@ int view_fill(struct view *v, uint64_t blk)
 {
 	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
 	enum blk_state state;
-	struct change c;
+	struct change c = { 0 };
 	int r = 0;
 
 	(void)lock_seal(v, false);
