@@ -132,7 +132,7 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
-	v->kept->keeps = v->instant.serving && v->instant.ops->instant->overlaps;
+	v->kept->keeps = v->instant.serving && fs_ops(v->instant.kind)->instant->overlaps;
 	if (v->instant.serving) {
 		r = view_seal_keeping(v->view, instant_kept_blk(v), between, v);
 	} else {

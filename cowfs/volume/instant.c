@@ -34,12 +34,10 @@ static void seen(void *ctx)
 
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx))
 {
-	const struct fs_ops *ops = fs_ops(live ? live->kind : FS_UNKNOWN);
-	const struct fs_instant *at = ops->instant;
+	enum fs_kind kind = live ? live->kind : FS_UNKNOWN;
+	const struct fs_instant *at = fs_ops(kind)->instant;
 
-	v->instant = (struct instant){ .ops = ops,
-				       .kind = live ? live->kind : FS_UNKNOWN,
-				       .seal = seal };
+	v->instant = (struct instant){ .kind = kind, .seal = seal };
 	if (at)
 		v->instant.watch = (struct view_watch){ .off_bytes = live->instant_bytes,
 							.len_bytes = at->len_bytes,
@@ -63,7 +61,7 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 
 uint64_t instant_kept_blk(const struct volume *v)
 {
-	return v->instant.ops->settle ? SUPER_BLK : VIEW_KEEP_NONE;
+	return fs_ops(v->instant.kind)->settle ? SUPER_BLK : VIEW_KEEP_NONE;
 }
 
 static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)

@@ -74,7 +74,6 @@ SHARED_BYTES(struct volume_kept, 5264);
 struct instant {
 	/* of the live file system: mkfs may have made another kind since the attach */
 	enum fs_kind kind;
-	const struct fs_ops *ops;
 	struct view_watch watch;
 	int (*seal)(void *ctx);
 	bool serving; /* seal runs in the serving thread, while the write waits for its answer */
