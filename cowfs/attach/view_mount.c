@@ -230,10 +230,10 @@ static int make_disk(const char *name, bool writable, struct connection *k, stru
 	if (r >= 0)
 		r = loop_attach_view(&loop, file_fd, label, !writable);
 	if (r < 0)
-		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s%s",
-				   strerrordesc_np(-r),
-				   r == -ENOENT || r == -ENODEV || r == -ENXIO ? ": run modprobe loop" :
-										 "");
+		return failure_set(
+			err, EXIT_FAILED, r, "no loop device for the view: %s%s",
+			strerrordesc_np(-r),
+			r == -ENOENT || r == -ENODEV || r == -ENXIO ? ": run modprobe loop" : "");
 	close(loop.dev_dirfd);
 	m->disk_fd = loop.fd;
 	m->disk_rdev = loop.rdev;

@@ -36,7 +36,8 @@ static const char *state_words(enum log_state state, bool wants_lent)
 				 "written";
 	case LOG_FOREIGN:
 		return "SET ASIDE: foreign changes to the file system while the log held blocks "
-		       "that are not checkpointed; " COWCTL " recover --accept-base or --accept-log "
+		       "that are not checkpointed; " COWCTL
+		       " recover --accept-base or --accept-log "
 		       "decides";
 	}
 	return "?";
@@ -222,7 +223,8 @@ static void print_text(const struct check_report *c)
 	if (r->newest.seq)
 		printf("  %-14s %s block%s%s\n", "not checkpointed", with_commas(blocks),
 		       plural(blocks),
-		       blocks ? " exist in the log only: an attach serves them, '" COWCTL " recover' "
+		       blocks ? " exist in the log only: an attach serves them, '" COWCTL
+				" recover' "
 				"checkpoints them"
 			      : "");
 	if (blocks)

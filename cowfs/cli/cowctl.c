@@ -333,8 +333,7 @@ static const struct command *find(const char *name)
 
 static void usage(FILE *f)
 {
-	fputs("usage: " COWCTL " COMMAND [OPTION]... [OPERAND]\n" ABOUT,
-	      f);
+	fputs("usage: " COWCTL " COMMAND [OPTION]... [OPERAND]\n" ABOUT, f);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
 		int n;
 
@@ -344,7 +343,8 @@ static void usage(FILE *f)
 			    commands[i].operand ? commands[i].operand : "");
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
 	}
-	fputs("\n" OPERANDS "UUID=, LABEL=, PARTUUID= or PARTLABEL=.\n'" COWCTL " COMMAND --help' lists "
+	fputs("\n" OPERANDS "UUID=, LABEL=, PARTUUID= or PARTLABEL=.\n'" COWCTL
+	      " COMMAND --help' lists "
 	      "the options.\nExit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
 	      f);
 }
@@ -404,12 +404,12 @@ static int unknown_command(const struct options *o, const char *name)
 	const struct command *c = find_similar(name);
 
 	if (c && !is_here(c))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"%s: " ABSENT, c->name);
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, c->name);
 	if (c)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
 				name, c->name);
-	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')", name);
+	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')",
+			name);
 }
 
 /* c: with its options; NULL: all commands. */
@@ -530,8 +530,8 @@ static int run(const struct command *c, int argc, char **argv)
 
 	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0) {
 		take_json(argc, argv, &o);
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try '" COWCTL " %s --help')", c->name,
-				why, c->name);
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try '" COWCTL " %s --help')",
+				c->name, why, c->name);
 	}
 	if (has_option(&o, OPT_HELP)) {
 		command_help(c);

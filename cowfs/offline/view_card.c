@@ -221,10 +221,11 @@ static int explain_state(const struct server *s, struct failure *fail)
 			"whole generation to show. Decide with " COWCTL " recover --accept-base or "
 			"--accept-log %s%s%s",
 			device, log->why, device, option, of_log);
-	return failure_set(fail, EXIT_FAILED, -EUCLEAN,
-			   "%s: the log is damaged (%s): there is no whole generation to show. See "
-			   COWCTL " check %s%s%s",
-			   device, log->why, device, option, of_log);
+	return failure_set(
+		fail, EXIT_FAILED, -EUCLEAN,
+		"%s: the log is damaged (%s): there is no whole generation to show. See " COWCTL
+		" check %s%s%s",
+		device, log->why, device, option, of_log);
 }
 
 static int explain_journal(const struct server *s, struct failure *fail)
