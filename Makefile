@@ -229,7 +229,7 @@ $(RECOVER_OBJ): $(B)/obj/recover/%.o: cowfs/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -DCOWFS_RECOVER -DCOWCTL='"cowfs-recover"' -MMD -MP -c -o $@ $<
-$(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(RECOVER_OBJ) $(B)/libcowfs.a
+$(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(B)/obj/cowfs/boot/fuse_parts.o $(RECOVER_OBJ) $(B)/libcowfs.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -static -s -o $@ $^ $$($(PKG_CONFIG) --static --libs $(PKGS)) -laio -pthread \
 		-Wl,--push-state,--as-needed -latomic -Wl,--pop-state
@@ -253,7 +253,7 @@ $(B)/cowfs: $(B)/obj/cowfs/daemon/cowfs_main.o
 $(B)/cowctl: $(filter $(B)/obj/cowfs/cli/%,$(OBJECTS))
 # An initramfs has no other use for libfuse, json-c, inih and libaio, so it carries the parts that are called. The others are
 # shared with udev (libblkid), e2fsck (libext2fs), systemd (libseccomp) and kmod (libzstd). A library without an archive is linked as a shared one.
-$(COWFS_BOOT): $(B)/obj/cowfs/boot/boot_main.o
+$(COWFS_BOOT): $(B)/obj/cowfs/boot/boot_main.o $(B)/obj/cowfs/boot/fuse_parts.o
 $(COWFS_BOOT): ALL_LIBS = $(if $(STATIC),$(PKG_LIBS) -laio,$(foreach l,fuse3 json-c inih aio,\
 	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp libzstd)) -pthread \
 	-Wl,--push-state,--as-needed -latomic -ldl -lrt -Wl,--pop-state
