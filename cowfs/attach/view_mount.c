@@ -145,9 +145,13 @@ static void close_connection(struct connection *k)
 
 static int open_connection(struct connection *k, struct failure *err)
 {
+	char why[256];
 	int r;
 
 	*k = (struct connection){ -1, -1, -1 };
+	r = transport_check(why, sizeof(why));
+	if (r < 0)
+		return failure_set(err, EXIT_FAILED, r, "%s", why);
 	r = k->fuse_fd = transport_open();
 	if (r >= 0)
 		r = fuse_mount_create(k->fuse_fd, &k->mount_fd);
@@ -156,9 +160,6 @@ static int open_connection(struct connection *k, struct failure *err)
 	if (r >= 0)
 		return 0;
 	close_connection(k);
-	if (r == -ENOENT || r == -ENODEV || r == -ENXIO)
-		return failure_set(err, EXIT_FAILED, r,
-				   "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
 	return failure_set(err, EXIT_FAILED, r, "cannot mount through FUSE: %s",
 			   strerrordesc_np(-r));
 }
@@ -230,10 +231,8 @@ static int make_disk(const char *name, bool writable, struct connection *k, stru
 	if (r >= 0)
 		r = loop_attach_view(&loop, file_fd, label, !writable);
 	if (r < 0)
-		return failure_set(
-			err, EXIT_FAILED, r, "no loop device for the view: %s%s",
-			strerrordesc_np(-r),
-			r == -ENOENT || r == -ENODEV || r == -ENXIO ? ": run modprobe loop" : "");
+		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
+				   strerrordesc_np(-r));
 	close(loop.dev_dirfd);
 	m->disk_fd = loop.fd;
 	m->disk_rdev = loop.rdev;
