@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Runs a function that parses the content of a foreign image in a child process without privileges
- * (docs/design/hardening.md, "Who reads metadata"). The child is a copy of this process, so the function sees
- * all data of its caller, but changes only its copy. Of all descriptors it has those of the image,
- * and can only read them, and a socket to this process. It opens nothing and sends no signals. Its
- * memory and its time are bounded.
+ * (docs/design/hardening.md, "Who reads metadata"). The child is a copy of this process, so the
+ * function sees all data of its caller, but changes only its copy. Of all descriptors it has those
+ * of the image, and can only read them, and a socket to this process. It opens nothing and sends
+ * no signals. Its memory and its time are bounded.
  *
  * The caller checks every message: whoever made the image may have written it.
  *

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Processes that read the content of a card (docs/design/hardening.md, "Who reads metadata"). fsproc_start
- * forks a small process that forks one process for each session: without capabilities, files and
- * system calls, except for a socket and memory. Whatever such a process does can end a question,
- * but not the caller. Not for concurrent use.
+ * Processes that read the content of a card (docs/design/hardening.md, "Who reads metadata").
+ * fsproc_start forks a small process that forks one process for each session: without
+ * capabilities, files and system calls, except for a socket and memory. Whatever such a process
+ * does can end a question, but not the caller. Not for concurrent use.
  */
 #ifndef COWFS_FS_FSPROC_H
 #define COWFS_FS_FSPROC_H

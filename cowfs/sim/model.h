@@ -38,8 +38,8 @@
  * - append_bytes: a layer of the host above the device gathers writes and appends them with its
  *   map. Its cleaner is not modelled: figures hold for a device with much free space.
  *
- * docs/design/flash.md, "The flash model", and profiles.json give the sources of the equations and their
- * constants.
+ * docs/design/flash.md, "The flash model", and profiles.json give the sources of the equations and
+ * their constants.
  *
  * Calls never block, and only new and clone allocate. A model belongs to one thread at a time.
  */

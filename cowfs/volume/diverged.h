@@ -6,7 +6,8 @@
  * - which blocks the base used. Only these can the live file system read from the card: whatever
  *   it has written since is in RAM.
  * - which blocks got metadata of xfs from a commit of single files. Where the live file system
- *   leaves them free they must not stay on the card (docs/design/free.md, "What an xfs leaves free").
+ *   leaves them free they must not stay on the card (docs/design/free.md, "What an xfs leaves
+ *   free").
  * - the number of the journal's first transaction that the card can not have: commits write no
  *   journal, so it is that of the base.
  *

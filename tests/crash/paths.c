@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Commits of paths (docs/design/paths.md, "Commit of paths"): the image to be committed is the committed
- * generation with some changes, not the live image. Both images are real views over the card, with
- * the real rule of what is kept for the live one (volume/diverged.h). The rest is as the commit
- * thread does it.
+ * Commits of paths (docs/design/paths.md, "Commit of paths"): the image to be committed is the
+ * committed generation with some changes, not the live image. Both images are real views over the
+ * card, with the real rule of what is kept for the live one (volume/diverged.h). The rest is as
+ * the commit thread does it.
  *
  * The oracle of the live image is a copy of its bytes. What the base used, or what was written
  * since, must read the same after everything that is written to the card.

@@ -10,8 +10,8 @@
 
 #define MAX_HELD 128
 
-/* docs/design/serving.md, "Lock order", outer first. Locks of one rank: by ascending address. A lock that
- * is not here is a leaf: only what stands behind LEAF may be taken under it. */
+/* docs/design/serving.md, "Lock order", outer first. Locks of one rank: by ascending address. A
+ * lock that is not here is a leaf: only what stands behind LEAF may be taken under it. */
 enum rank { WATCH = 1, SEAL, STRIPES, VOLUME, MONITOR, GATE, SERVER, LEAF, ALARM };
 
 static const struct {

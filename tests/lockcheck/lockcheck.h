@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock order of docs/design/serving.md, checked at run time. Included before everything else in builds
- * with SAN=thread, so that the sources stay as they are: each lock and unlock tells which lock it
- * is by its file and its expression.
+ * The lock order of docs/design/serving.md, checked at run time. Included before everything else
+ * in builds with SAN=thread, so that the sources stay as they are: each lock and unlock tells
+ * which lock it is by its file and its expression.
  *
  * ThreadSanitizer reports an inversion when it has seen both orders; this reports the first lock
  * that is taken in another order than the table's, whether the other way round ever happened or
