@@ -44,6 +44,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 #include <fuse_lowlevel.h>
 #include <linux/falloc.h>
@@ -54,6 +55,7 @@
 #include "base/msg.h"
 #include "base/thread.h"
 #include "export/fuse_mount.h"
+#include "export/loop.h"
 #include "export/serve.h"
 #include "export/transport.h"
 #include "export/slots.h"
@@ -72,8 +74,12 @@
 
 #define SERVERS 4
 #define IMAGE_SERVERS 2
-/* locked once per server; a size of 1 MiB is no faster on a card */
-#define MAX_WRITE_BYTES (256u * KIB)
+#define MAX_WRITE_BYTES (LOOP_REQUEST_KB * KIB) /* a buffer per server, locked */
+/*
+ * Linux cuts a request that touches more pages than this, and a seal could fall between the parts.
+ * The loop device has up to 128 segments in a request, and a short one has a page of its own.
+ */
+#define MAX_PAGES 256u
 #define HEADER_BYTES COW_BLK_BYTES /* request headers; aligns the payload of a read */
 #define BUF_BYTES (HEADER_BYTES + MAX_WRITE_BYTES)
 #define FAST_READ_NS 150000	    /* a card is fast if its small reads take less than this, */
@@ -104,6 +110,7 @@ struct fuse_export {
 	_Atomic uint64_t read_ns; /* duration of a small read of the card: a moving average */
 };
 
+static __thread bool answers_init; /* this thread handles FUSE_INIT */
 static __thread char *read_buf; /* MAX_WRITE_BYTES of the serving thread that handles a request */
 
 /* The only place that maps an error to the one that the kernel sees. */
@@ -451,6 +458,7 @@ static void handle(void *ctx, void *buf, size_t len_bytes)
 		memcpy(e->kept->init, buf, len_bytes);
 		e->kept->init_bytes = (uint32_t)len_bytes;
 	}
+	answers_init = in->opcode == FUSE_INIT;
 	read_buf = (char *)buf + HEADER_BYTES;
 	fuse_session_process_buf(e->session, &request);
 }
@@ -459,11 +467,28 @@ static const struct serve_ops serve_ops = { .buf_bytes = BUF_BYTES,
 					    .receive = receive,
 					    .handle = handle };
 
+/* libfuse derives max_pages from max_write. */
+static ssize_t send_reply(int fd, struct iovec *iov, int n, void *userdata)
+{
+	(void)userdata;
+	if (answers_init && n == 2 && iov[1].iov_len >= offsetof(struct fuse_init_out, flags2))
+		((struct fuse_init_out *)iov[1].iov_base)->max_pages = MAX_PAGES;
+	return writev(fd, iov, n);
+}
+
+static ssize_t never_read(int fd, void *buf, size_t len_bytes, void *userdata)
+{
+	(void)fd, (void)buf, (void)len_bytes, (void)userdata;
+	errno = EINVAL;
+	return -1;
+}
+
 static int new_session(struct fuse_export *e, int fuse_fd)
 {
+	static const struct fuse_custom_io io = { .writev = send_reply, .read = never_read };
 	char *argv[] = { (char *)"cowfs", NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
-	char path[32];
+	int r;
 
 	e->session = fuse_session_new(&args, &ops, sizeof(ops), e);
 	fuse_opt_free_args(&args);
@@ -474,12 +499,10 @@ static int new_session(struct fuse_export *e, int fuse_fd)
 		e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
 	if (e->fuse_fd < 0)
 		return -errno;
-	snprintf(path, sizeof(path), "/dev/fd/%d", e->fuse_fd);
-	if (fuse_session_mount(e->session, path) < 0) {
+	r = fuse_session_custom_io(e->session, &io, e->fuse_fd);
+	if (r < 0)
 		close(e->fuse_fd);
-		return -EINVAL;
-	}
-	return 0;
+	return r;
 }
 
 static int wait_init(struct fuse_export *e)

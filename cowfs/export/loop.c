@@ -6,8 +6,7 @@
  * - LOOP_CLR_FD is only a request. With another opener (udev's probe, a status tool) the device is
  *   marked AUTOCLEAR and lives on. So detach first claims the device (O_EXCL: no mount can come in
  *   between), then requests, closes, and polls until the device no longer uses our file.
- * - max_sectors_kb: the kernel would split a request above FUSE's max_write behind the loop
- *   driver's back. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
+ * - max_sectors_kb: FUSE would cut a request above its max_write into two. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
  * - The limits of the queue outlive LOOP_CLR_FD. Limits left by a killed daemon must not apply to
  *   this one, and ours must not slow the next user of the device number.
  */
@@ -28,7 +27,6 @@
 #include "base/thread.h"
 
 #define ATTACH_TRIES 64
-#define MAX_SECTORS_KB 256u /* max_write of fuse.c */
 #define DISCARD_MAX_BYTES (64 * MIB)
 #define DRIVER_REQUESTS 128u /* hw_queue_depth of the loop driver, unless configured otherwise */
 #define DETACH_WAIT_NS (5 * 1000000000ull)
@@ -141,7 +139,7 @@ static int set_queue(struct loop_dev *d, unsigned read_ahead_kb)
 	if (!r)
 		r = io_read_u64(d->queue_dirfd, "max_hw_sectors_kb", &max_hw_kb);
 	if (!r)
-		r = set_limit(d, MAX_SECTORS, min_u64(max_hw_kb, MAX_SECTORS_KB));
+		r = set_limit(d, MAX_SECTORS, min_u64(max_hw_kb, LOOP_REQUEST_KB));
 	if (!r)
 		r = lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
 	if (!r)

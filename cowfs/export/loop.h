@@ -9,6 +9,7 @@
 #include "base/util.h"
 
 #define LOOP_LIMITS 4u
+#define LOOP_REQUEST_KB 256u /* a larger one is no faster on a card */
 
 struct loop_dev {
 	int fd;		 /* open block device */
@@ -22,7 +23,7 @@ struct loop_dev {
 
 /*
  * Takes a free loop device, and retries when another process was faster. Configures it on file_fd
- * with direct I/O. Then sets its queue: max_sectors_kb <= 256, discard_max_bytes <= 64 MiB, as many
+ * with direct I/O. Then sets its queue: max_sectors_kb <= LOOP_REQUEST_KB, discard_max_bytes <= 64 MiB, as many
  * requests as the driver has, read_ahead_kb. Verifies that direct I/O is really on and that the
  * first block can be read, so on return the device answers. On error nothing stays.
  * temporary: the device disappears with its last user if this process is killed.

@@ -148,6 +148,31 @@ while True:
 	fsck ext4
 }
 
+# A seal can fall between two requests of FUSE. It would cut one that touches more than 64 pages, if the daemon allowed no more.
+@test "instant: a write of the file system is one request, however many pages it touches" {
+	local worker waiting before requests
+	protect ext4
+	dd if=/dev/zero of="$MNT/f" bs=256K count=1 conv=fsync status=none
+	cow commit
+	worker=$(worker_pid)
+	waiting=$T/fusectl/$(loop_backing "$DEV" | cut -d: -f2)/waiting
+	before=$(cat "$waiting")
+	kill -STOP "$worker"
+	# as many segments as a request of the loop device may have, each in a page of its own
+	background python3 -c '
+import mmap, os, sys
+memory = memoryview(mmap.mmap(-1, 2 << 20))
+pieces = [memory[at:at + 1024] for at in range(1024, 128 << 13, 8192)]
+os.pwritev(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), pieces, 0)' "$MNT/f"
+	wait_for 5 eval '[ "$(cat "$waiting")" -gt "$before" ]'
+	sleep 0.1
+	requests=$(($(cat "$waiting") - before))
+	kill -CONT "$worker"
+	wait "$BG"
+	[ "$requests" -eq 1 ]
+	detach
+}
+
 @test "instant: a file system that another program has frozen" {
 	protect ext4
 	echo x >"$MNT/f"
