@@ -10,23 +10,27 @@
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/thread.h"
+#include "export/loop.h"
 
 #define STACK_BYTES (64 * KIB)
 
 int fuse_mount_create(int fuse_fd, int *ret_mount_fd)
 {
 	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
-	char fd_text[16];
+	char fd_text[16], max_read[16];
 	int fd;
 
 	if (fs_fd < 0)
 		return -errno;
 	snprintf(fd_text, sizeof(fd_text), "%d", fuse_fd);
+	/* reads have no other limit than max_pages */
+	snprintf(max_read, sizeof(max_read), "%u", LOOP_REQUEST_KB * 1024u);
 	if (fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", "cowfs", 0) < 0 ||
 	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "fd", fd_text, 0) < 0 ||
 	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "rootmode", "40000", 0) < 0 ||
 	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "user_id", "0", 0) < 0 ||
 	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "group_id", "0", 0) < 0 ||
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "max_read", max_read, 0) < 0 ||
 	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		return -errno;
 	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
