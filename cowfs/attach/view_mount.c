@@ -5,9 +5,9 @@
  *   It passes its /dev/fuse on and closes it: while it is open here, I/O of the view
  *   would wait forever instead of failing if the server dies.
  * - Whatever waits for the view's FUSE file ends after a minute (struct fuse_guard).
- * - The file system must not write: a journal is not replayed. A frozen or unmounted one has an
- *   empty journal. The scratch image is writable. It is unmounted ahead of its commit, and its loop
- *   device keeps it until then: a freeze would keep the file system of a killed process forever.
+ * - A mount replays the journal of the image, in RAM. Then the loop device becomes read-only.
+ * - The scratch image stays writable. It is unmounted ahead of its commit, and its loop device
+ *   keeps it until then: a freeze would keep the file system of a killed process forever.
  */
 #include "attach/view_mount.h"
 
@@ -15,8 +15,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+
+#include <linux/fs.h>
 
 #include "export/fuse.h"
 #include "export/fuse_mount.h"
@@ -30,49 +33,25 @@
 
 /* ---- the file system ---- */
 
-#define OPTIONS_MAX_EACH 3
-
-/* Options besides ro. Others need none. A view may end at any time, and then its reads fail: a
- * superblock that asks for a panic after an error must not get one. */
-static const struct {
-	const char *type;
-	const char *option[OPTIONS_MAX_EACH + 1];
-	const char *value[OPTIONS_MAX_EACH + 1];
-} mount_options[] = {
-	{ "ext2", { "errors" }, { "continue" } },
-	{ "ext3", { "noload", "errors" }, { NULL, "continue" } },
-	{ "ext4", { "noload", "errors" }, { NULL, "continue" } },
-	{ "xfs", { "norecovery", "nouuid" }, { NULL } },
-	{ "btrfs", { "rescue" }, { "nologreplay" } },
-	{ "nilfs2", { "norecovery" }, { NULL } },
-	{ "f2fs", { "norecovery" }, { NULL } },
-};
-
 static int set_flag(int fs_fd, const char *name)
 {
 	return fsconfig(fs_fd, FSCONFIG_SET_FLAG, name, NULL, 0) < 0 ? -errno : 0;
 }
 
-/* Of the scratch image: no write but those of the copied files. */
-static int set_scratch_options(int fs_fd, const char *type)
+/* A view may end at any time, and then its reads fail: a superblock that asks for a panic after an
+ * error must not get one. Nothing but a replay, and copied files, is written. */
+static int set_options(int fs_fd, const char *type, bool writable)
 {
+	int r = 0;
+
 	if (!strcmp(type, "xfs"))
-		return set_flag(fs_fd, "nouuid");
-	return strcmp(type, "ext4") ? 0 : set_flag(fs_fd, "noinit_itable");
-}
-
-static int set_options(int fs_fd, const char *type)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(mount_options); i++)
-		for (size_t k = 0;
-		     !strcmp(mount_options[i].type, type) && mount_options[i].option[k]; k++) {
-			const char *value = mount_options[i].value[k];
-
-			if (fsconfig(fs_fd, value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG,
-				     mount_options[i].option[k], value, 0) < 0)
-				return -errno;
-		}
-	return set_flag(fs_fd, "ro");
+		r = set_flag(fs_fd, "nouuid");
+	else if (!strncmp(type, "ext", 3) &&
+		 fsconfig(fs_fd, FSCONFIG_SET_STRING, "errors", "continue", 0) < 0)
+		r = -errno;
+	if (r == 0 && !strcmp(type, "ext4"))
+		r = set_flag(fs_fd, "noinit_itable");
+	return r < 0 || writable ? r : set_flag(fs_fd, "ro");
 }
 
 /* Linux says more about a failure than an error number: the last line, "" if none. */
@@ -114,7 +93,7 @@ static int mount_disk(const char *disk, const char *type, bool writable, int *re
 		return explain_mount(-errno, type, "", err);
 	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", disk, 0) < 0 ? -errno : 0;
 	if (r == 0)
-		r = writable ? set_scratch_options(fs_fd, type) : set_options(fs_fd, type);
+		r = set_options(fs_fd, type, writable);
 	if (r == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		r = -errno;
 	if (r < 0) {
@@ -204,13 +183,6 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 		m->generation = json_u64(answer, "generation");
 		m->time_s = json_u64(answer, "time_unix_seconds");
 		snprintf(m->fs_type, sizeof(m->fs_type), "%s", json_raw(answer, "fs_type"));
-		if (json_true(answer, "needs_recovery"))
-			r = failure_set(
-				err, EXIT_FAILED, -EOPNOTSUPP,
-				"generation %llu has a journal to be replayed, which a view "
-				"cannot do: mount the volume, then commit again or view "
-				"--now",
-				(unsigned long long)m->generation);
 	}
 	json_object_put(answer);
 	return r;
@@ -218,18 +190,17 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 
 /* ---- the disk ---- */
 
-static int make_disk(const char *name, bool writable, struct connection *k, struct view_mount *m,
+static int make_disk(const char *name, struct connection *k, struct view_mount *m,
 		     struct failure *err)
 {
-	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME,
-							   writable ? O_RDWR : O_RDONLY);
+	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME, O_RDWR);
 	struct loop_dev loop;
 	char label[64];
 	int r = file_fd;
 
 	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
 	if (r >= 0)
-		r = loop_attach_view(&loop, file_fd, label, !writable);
+		r = loop_attach_view(&loop, file_fd, label);
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
 				   strerrordesc_np(-r));
@@ -243,14 +214,18 @@ static int make_disk(const char *name, bool writable, struct connection *k, stru
 static int mount_image(const char *name, bool writable, struct connection *k, struct view_mount *m,
 		       struct failure *err)
 {
+	const int readonly = !writable;
 	struct fuse_guard guard;
 	int r = fuse_guard_start(&guard, k->abort_fd, GUARD_S);
 
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
-	r = make_disk(name, writable, k, m, err);
+	r = make_disk(name, k, m, err);
 	if (r == 0)
 		r = mount_disk(m->disk, m->fs_type, writable, &m->dir_fd, err);
+	if (r == 0 && ioctl(m->disk_fd, BLKROSET, &readonly) < 0)
+		r = failure_set(err, EXIT_FAILED, -errno, "%s: cannot be made read-only: %s",
+				m->disk, strerrordesc_np(errno));
 	if (fuse_guard_stop(&guard) && r < 0)
 		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
 				"%s: nothing has answered reads of the view for %u seconds", name,

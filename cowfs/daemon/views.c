@@ -94,7 +94,8 @@ static int write_image(void *ctx, uint64_t off_bytes, const void *buf, size_t le
 	int r;
 
 	o->reads++;
-	r = scratch_write(o->scratch, off_bytes, buf, len_bytes);
+	r = o->scratch ? scratch_write(o->scratch, off_bytes, buf, len_bytes)
+		       : snapshot_write(o->snapshot, off_bytes, buf, len_bytes);
 	o->reads--;
 	return r;
 }
@@ -142,17 +143,17 @@ static bool is_fuse(int fd)
 static int serve(struct views *vs, int fuse_fd, struct volume_image *im)
 {
 	struct one *o = free_place(vs);
-	struct fuse_image image = { .ctx = o, .read = read_image, .gone = lost_mount };
+	struct fuse_image image = {
+		.ctx = o, .read = read_image, .write = write_image, .gone = lost_mount
+	};
 	int r;
 
 	if (!o)
 		return -EMFILE;
 	image.volume_blks = im->scratch ? scratch_volume_blks(im->scratch)
 					: snapshot_volume_blks(im->snapshot);
-	if (im->scratch) {
-		image.write = write_image;
+	if (im->scratch)
 		image.punch = punch_image;
-	}
 	o->views = vs;
 	o->gone = false;
 	pthread_mutex_lock(&vs->lock);

@@ -143,11 +143,6 @@ static bool serves_image(const struct fuse_export *e)
 	return e->image.read;
 }
 
-static bool is_readonly(const struct fuse_export *e)
-{
-	return serves_image(e) && !e->image.write;
-}
-
 static struct view *req_view(fuse_req_t req)
 {
 	return req_export(req)->view;
@@ -174,7 +169,7 @@ static bool fill_attr(fuse_req_t req, fuse_ino_t ino, struct stat *ret)
 		ret->st_mode = S_IFDIR | 0500;
 		ret->st_nlink = 2;
 	} else if (ino == VOLUME_INO) {
-		ret->st_mode = S_IFREG | (is_readonly(req_export(req)) ? 0400 : 0600);
+		ret->st_mode = S_IFREG | 0600;
 		ret->st_nlink = 1;
 		ret->st_size = (off_t)blk_to_bytes(req_export(req)->volume_blks);
 		ret->st_blocks = ret->st_size / 512;
@@ -317,7 +312,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	int r = throttle ? throttle_admit(throttle, whole) : 0;
 
 	(void)fi;
-	if (ino != VOLUME_INO || off < 0 || is_readonly(e))
+	if (ino != VOLUME_INO || off < 0)
 		r = -EINVAL;
 	else if (!r && (serves_image(e) || view_write_waits(e->view, (uint64_t)off, size)))
 		serve_hand_over(e->serve);
@@ -369,7 +364,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	int r = -EINVAL;
 
 	(void)fi;
-	if (is_readonly(req_export(req)) ||
+	if ((serves_image(req_export(req)) && !req_export(req)->image.punch) ||
 	    (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE))
 		r = -EOPNOTSUPP;
 	else if (ino == VOLUME_INO && off >= 0 && len > 0 && (uint64_t)off <= end_bytes &&

@@ -48,8 +48,8 @@ struct fuse_image {
 	uint64_t volume_blks;
 	/* several threads; may block; any alignment, inside the image: 0 or -errno */
 	int (*read)(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes);
-	/* likewise; NULL: it is read-only. punch: the range reads zero from then on */
 	int (*write)(void *ctx, uint64_t off_bytes, const void *buf, size_t len_bytes);
+	/* likewise; the range reads zero from then on. NULL: it takes no discards */
 	int (*punch)(void *ctx, uint64_t off_bytes, uint64_t len_bytes);
 	/* the connection has ended: call fuse_export_end from another thread. May be NULL. */
 	void (*gone)(void *ctx);

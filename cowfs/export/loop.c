@@ -228,17 +228,16 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 	return 0;
 }
 
-int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label, bool readonly)
+int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label)
 {
 	const int writable = 0;
 	struct loop_dev d;
-	int r = configure(&d, file_fd, label,
-			  (readonly ? LO_FLAGS_READ_ONLY : 0) | LO_FLAGS_AUTOCLEAR);
+	int r = configure(&d, file_fd, label, LO_FLAGS_AUTOCLEAR);
 
 	if (r < 0)
 		return r;
 	/* as in set_queue */
-	if (!readonly && ioctl(d.fd, BLKROSET, &writable) < 0)
+	if (ioctl(d.fd, BLKROSET, &writable) < 0)
 		r = -errno;
 	if (r == 0)
 		r = verify(&d);

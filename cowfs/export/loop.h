@@ -38,8 +38,7 @@ int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags
  * The same for a view, with the limits of a new queue. The device disappears with its last user:
  * close ret->fd and ret->dev_dirfd once something else uses it.
  */
-int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label,
-		     bool readonly) MUST_CHECK;
+int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
 /* The same, read-only, for a file of any file system: with direct I/O only if that has it. */
 int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
 /* What a process that takes the device over must know; ret_fd: its descriptors, which stay d's. */

@@ -26,10 +26,12 @@ struct snapshot {
 	struct pins pins;
 	_Atomic unsigned refs;
 	_Atomic bool ended;
-	uint64_t volume_blks;
-	pthread_mutex_t lock;	  /* protects the release of the layers; held for moments */
-	struct layers *l;	  /* under a pin; NULL: released */
-	struct generation *saved; /* the lowest generation of l */
+	uint64_t volume_blks, max_bytes;
+	struct ram_store *store;
+	pthread_mutex_t lock;	    /* protects the release of the layers; held for moments */
+	pthread_mutex_t write_lock; /* for [read, write, mark] of a block */
+	struct layers *l;	    /* under a pin; NULL: released; `written` is the highest */
+	struct generation *saved;   /* the lowest generation of l */
 	/* commit thread only: the places of the index, sorted; a buffer of SAVE_BLKS */
 	struct log_place *place;
 	size_t places;
@@ -68,32 +70,43 @@ static void free_snapshot(struct snapshot *s)
 	free(s->place);
 	free(s->buf);
 	pthread_mutex_destroy(&s->lock);
+	pthread_mutex_destroy(&s->write_lock);
 	free(s);
 }
 
 int snapshot_new(struct snapshot **ret, struct ram_store *store, struct layers *l,
-		 uint64_t volume_blks)
+		 uint64_t volume_blks, uint64_t max_bytes)
 {
 	struct snapshot *s = aligned_alloc(alignof(struct snapshot), sizeof(*s));
+	struct generation *written = NULL;
 	int r;
 
 	if (!s)
 		return -ENOMEM;
 	memset(s, 0, sizeof(*s));
 	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->write_lock, NULL);
+	s->store = store;
+	s->max_bytes = max_bytes;
 	s->refs = 1;
 	s->volume_blks = volume_blks;
 	s->buf = io_alloc(blk_to_bytes(SAVE_BLKS));
 	s->l = l;
 	r = s->buf ? list_places(s) : -ENOMEM;
 	if (r == 0)
+		r = generation_new(&written, store, volume_blks);
+	if (r == 0)
 		r = generation_new(&s->saved, store, volume_blks);
 	if (r < 0) {
+		generation_free(written);
 		s->l = NULL; /* the caller's */
 		free_snapshot(s);
 		return r;
 	}
-	l->gen[l->n++] = s->saved;
+	memmove(l->gen + 1, l->gen, l->n * sizeof(l->gen[0]));
+	l->gen[0] = written;
+	l->gen[++l->n] = s->saved;
+	l->n++;
 	*ret = s;
 	return 0;
 }
@@ -221,6 +234,60 @@ int snapshot_read(struct snapshot *s, uint64_t off_bytes, void *buf, size_t len_
 		to += n;
 		len_bytes -= n;
 	}
+	leave(s, pin);
+	return r;
+}
+
+/* ---- writing ---- */
+
+static int may_write(const struct snapshot *s)
+{
+	struct ram_usage ram;
+
+	if (s->ended)
+		return -EIO;
+	ram_store_usage(s->store, &ram);
+	return ram.used_bytes < s->max_bytes ? 0 : -ENOSPC;
+}
+
+/* A part of one block, or the whole. */
+static int write_blk(struct snapshot *s, uint64_t off_bytes, const void *part, size_t len_bytes)
+{
+	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
+	uint8_t buf[COW_BLK_BYTES];
+	int r = may_write(s);
+
+	if (r == 0 && len_bytes < COW_BLK_BYTES)
+		r = read_piece(s, blk_to_bytes(blk), buf, COW_BLK_BYTES);
+	if (r < 0)
+		return r;
+	memcpy(buf + off_bytes % COW_BLK_BYTES, part, len_bytes);
+	r = generation_write(s->l->gen[0], blk_to_bytes(blk), buf, COW_BLK_BYTES);
+	if (r == 0)
+		r = generation_mark(s->l->gen[0], blk, 1, BLK_DATA);
+	return r;
+}
+
+int snapshot_write(struct snapshot *s, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	const uint64_t size_bytes = blk_to_bytes(s->volume_blks);
+	const uint8_t *from = buf;
+	struct pin pin;
+	int r = 0;
+
+	if (off_bytes > size_bytes || len_bytes > size_bytes - off_bytes)
+		return -EINVAL;
+	pin = enter(s);
+	pthread_mutex_lock(&s->write_lock);
+	while (len_bytes && r == 0) {
+		size_t n = min_u64(len_bytes, COW_BLK_BYTES - off_bytes % COW_BLK_BYTES);
+
+		r = write_blk(s, off_bytes, from, n);
+		off_bytes += n;
+		from += n;
+		len_bytes -= n;
+	}
+	pthread_mutex_unlock(&s->write_lock);
 	leave(s, pin);
 	return r;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A snapshot: an image of the volume that never changes, for a view. For each block it shows the
- * newest of
- * 	1 shared generations	RAM, of the merged view (an image of now); never change
- * 	2 saved			RAM, blocks of the card from before they were overwritten
- * 	3 log, base		card, as the index says that the snapshot took
+ * A snapshot: an image of the volume, for a view, that only the view changes: the file system replays
+ * its journal in it. For each block it shows the newest of
+ * 	1 written		RAM, by the view
+ * 	2 shared generations	RAM, of the merged view (an image of now); never change
+ * 	3 saved			RAM, blocks of the card from before they were overwritten
+ * 	4 log, base		card, as the index says that the snapshot took
  *
  * S1  Nothing on the card is held for a snapshot. The commit thread calls snapshot_save ahead of
  *     each write to a card: whatever the snapshot reads at that place goes to `saved` first.
@@ -23,16 +24,20 @@
 struct snapshot;
 
 /* l: from view_copy_layers with room for SNAPSHOT_ROOM; on success it belongs to the snapshot. The
- * store must outlive the snapshot, the cards must outlive its end. */
-#define SNAPSHOT_ROOM 1u
+ * store must outlive the snapshot, the cards must outlive its end. max_bytes: of the store; the view
+ * writes nothing above it. */
+#define SNAPSHOT_ROOM 2u
 int snapshot_new(struct snapshot **ret, struct ram_store *store, struct layers *l,
-		 uint64_t volume_blks) MUST_CHECK;
+		 uint64_t volume_blks, uint64_t max_bytes) MUST_CHECK;
 struct snapshot *snapshot_ref(struct snapshot *s);
 void snapshot_unref(struct snapshot *s); /* NULL allowed */
 uint64_t snapshot_volume_blks(const struct snapshot *s);
 
 /* Any thread and alignment. -EINVAL outside the volume, -EIO ended, errors of the card. */
 int snapshot_read(struct snapshot *s, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
+/* Likewise, in RAM. -ENOSPC: the limit is reached. */
+int snapshot_write(struct snapshot *s, uint64_t off_bytes, const void *buf,
+		   size_t len_bytes) MUST_CHECK;
 
 /* ---- commit thread only ---- */
 

@@ -71,8 +71,6 @@ struct fs_ops {
 	/* ---- commits ---- */
 	/* which blocks are in use; NULL: all, so all changes go through the log */
 	const struct fsimage_ops *image;
-	/* image is not known while a journal is to be replayed, and fsinfo does not know that */
-	bool replay_hides_image;
 	/* commits may rely on image: the log must hold only what changes in place */
 	bool counts_on_free;
 	/* single files can be committed: two descendants of one image can be told apart by `image`,

@@ -48,7 +48,6 @@ struct fsimage_facts {
 	int counts_err;
 	uint64_t free_blocks, free_inodes;
 	bool orphans;
-	bool replays; /* xfs: a mount replays its log; the map is that of the time after it */
 };
 
 /* The operations of one kind: they read the metadata that say which blocks are in use. */

@@ -201,8 +201,6 @@ void fsmap_assume_empty_journal(struct fsmap *m);
  * btrfs and xfs with the limits in btrfs_space.h, xfs_space.h.
  */
 bool fsmap_knows(const struct fsmap *m);
-/* Is the file system known as it will be after the replay of its log only? */
-bool fsmap_replays(const struct fsmap *m);
 /* Did something of it count as used only because it could not be read? Another fsmap of the image may
  * know that it is free. */
 bool fsmap_doubts(const struct fsmap *m);

@@ -384,11 +384,6 @@ bool fsmap_knows(const struct fsmap *m)
 	return m->knows;
 }
 
-bool fsmap_replays(const struct fsmap *m)
-{
-	return m->knows && m->f.replays;
-}
-
 bool fsmap_doubts(const struct fsmap *m)
 {
 	return m->doubt;

@@ -23,7 +23,6 @@ struct xfs_image {
 	uint64_t blocks;
 	uint64_t log_block; /* counted from the start of the file system, like blocks */
 	uint32_t log_blocks;
-	bool replays;			   /* a replay of the log changes something, or perhaps */
 	uint8_t uuid[XFS_UUID_BYTES];	   /* as mounted, and in the log */
 	uint8_t meta_uuid[XFS_UUID_BYTES]; /* in all other metadata */
 	uint8_t *buf;			   /* for one read: XFS_READ_UNITS */

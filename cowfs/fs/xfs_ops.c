@@ -60,7 +60,6 @@ static int open_xfs(void **ret, const struct blk_reader *r, unsigned ask, struct
 	if (err)
 		return err;
 	*f = fsimage_windows(r, units);
-	f->replays = xfs_space_replays(x);
 	*ret = x;
 	return 0;
 }
@@ -91,7 +90,6 @@ const struct fs_ops xfs_ops = {
 	.looks_written = looks_written_xfs,
 	.refusal = refusal_xfs,
 	.image = &image,
-	.replay_hides_image = true,
 	.single_files = true,
 	.freezes = true,
 	.crash_safe = true,

@@ -25,8 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKED_AT_MAX 64u /* buffers of xfs_replay_changes */
-#define MAX_OPEN 64u	  /* transactions at a time; Linux has a few */
+#define MAX_OPEN 64u /* transactions at a time; Linux has a few */
 #define MAX_MEMORY_BYTES (64 * MIB)
 #define MIN_ROOM 4096u
 
@@ -520,31 +519,6 @@ bool xfs_replay_apply(const struct xfs_replay *y, uint64_t daddr, uint32_t bbs, 
 		last = b;
 	}
 	return last;
-}
-
-/* A freeze leaves superblocks, and perhaps one transaction, all of them home. */
-int xfs_replay_changes(const struct xfs_replay *y, struct xfs_image *x, bool *ret)
-{
-	_cleanup_free_ uint8_t *buf = malloc(XFS_MAX_BLOCK_BYTES);
-	int err = buf ? 0 : -ENOMEM;
-
-	*ret = y->n > LOOKED_AT_MAX;
-	for (uint32_t k = 0; k < y->n && !err && !*ret; k++) {
-		const struct logged *b = &y->logged[k];
-		size_t bytes = (size_t)b->bbs * XFS_BB_BYTES;
-
-		if (b->cancel)
-			continue;
-		*ret = bytes > XFS_MAX_BLOCK_BYTES || b->daddr > UINT64_MAX / XFS_BB_BYTES;
-		if (!*ret)
-			err = xfs_read(x, b->daddr * XFS_BB_BYTES, bytes, buf);
-		if (err == -EUCLEAN) {
-			*ret = true;
-			return 0;
-		}
-		*ret |= !err && xfs_replay_apply(y, b->daddr, b->bbs, buf);
-	}
-	return err;
 }
 
 struct xfs_replay *xfs_replay_new(const struct xfs_image *x)

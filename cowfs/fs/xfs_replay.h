@@ -25,9 +25,6 @@ void xfs_replay_ready(struct xfs_replay *y);
  * it was changed, and its checksum is not valid, nor is its LSN.
  */
 bool xfs_replay_apply(const struct xfs_replay *y, uint64_t daddr, uint32_t bbs, uint8_t *buf);
-/* Would it change any of its buffers? True as well if there are many. -ENOMEM, or the error of a
- * read. */
-int xfs_replay_changes(const struct xfs_replay *y, struct xfs_image *x, bool *ret) MUST_CHECK;
 void xfs_replay_free(struct xfs_replay *y); /* NULL allowed */
 
 /* an operation of a record: struct xlog_op_header */

@@ -418,8 +418,6 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 	if (!err)
 		err = xfs_log_replay(&x->replay, &x->i);
 	if (!err)
-		err = xfs_replay_changes(x->replay, &x->i, &x->i.replays);
-	if (!err)
 		err = super_load(x);
 	if (err) {
 		xfs_space_close(x);
@@ -428,11 +426,6 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t 
 	*ret = x;
 	*ret_units = x->i.blocks * x->i.block_bytes >> COW_BLK_SHIFT;
 	return 0;
-}
-
-bool xfs_space_replays(const struct xfs_space *x)
-{
-	return x->i.replays;
 }
 
 void xfs_space_close(struct xfs_space *x)

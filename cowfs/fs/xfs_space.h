@@ -29,8 +29,6 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r,
  */
 int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units,
 		   uint8_t *bits) MUST_CHECK;
-/* Does a mount replay its log, and change something by it? True if that is not certain. */
-bool xfs_space_replays(const struct xfs_space *x);
 void xfs_space_close(struct xfs_space *x); /* NULL allowed */
 
 #endif

@@ -10,6 +10,7 @@
 #include "offline/offline.h"
 
 #include <errno.h>
+#include <search.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,6 @@
 struct found {
 	int error;    /* of log_open, or of reading the file system */
 	bool another; /* log_of_another */
-	bool replay;  /* the image has a journal to be replayed */
 	struct log_open_report log;
 	struct fsinfo fs; /* of the image */
 };
@@ -34,10 +34,16 @@ struct joint_reply {
 	char why[256];
 };
 
+struct written {
+	uint64_t blk;
+	uint8_t content[COW_BLK_BYTES];
+};
+
 struct server {
 	struct offline f;
 	struct fuse_export *fuse;
 	struct layers *layers;
+	void *written; /* tsearch(3): blocks that the view wrote */
 	bool heard;
 	struct found found;
 };
@@ -67,32 +73,9 @@ static uint64_t volume_blks(const struct server *s)
 	return s->f.super.fs_bytes / COW_BLK_BYTES;
 }
 
-/* No commit is the newest change, or other changes followed: nothing says that it was unmounted. */
-static bool is_plain(const struct log_open_report *log)
-{
-	return log->state == LOG_EMPTY || log->state == LOG_RETIRED || log->base_changed;
-}
-
-static int look_at_journal(const struct found *x, const struct blk_reader *r, bool *ret)
-{
-	struct fsmap *m;
-	int e;
-
-	*ret = x->fs.needs_recovery || (x->log.newest.flags & RECORD_UNFROZEN);
-	if (*ret || !is_plain(&x->log) || !fs_ops(x->fs.kind)->replay_hides_image)
-		return 0;
-	e = fsmap_open(&m, r);
-	if (e < 0)
-		return e;
-	*ret = !fsmap_knows(m) || fsmap_replays(m);
-	fsmap_close(m);
-	return 0;
-}
-
 static int look_at_image(struct server *s, struct log *l)
 {
 	struct blk_reader r = { .read = read_blocks, .volume_blks = volume_blks(s) };
-	int e;
 
 	s->layers = layers_alloc(0);
 	if (!s->layers)
@@ -100,8 +83,7 @@ static int look_at_image(struct server *s, struct log *l)
 	s->layers->base = s->f.base;
 	s->layers->index = log_index_of(l);
 	r.ctx = s->layers;
-	e = fsinfo_probe(&r, &s->found.fs);
-	return e < 0 ? e : look_at_journal(&s->found, &r, &s->found.replay);
+	return fsinfo_probe(&r, &s->found.fs);
 }
 
 static int work(void *ctx, struct boxed *b)
@@ -123,22 +105,93 @@ static int work(void *ctx, struct boxed *b)
 	return s->layers ? found->error : -ENODATA;
 }
 
+static bool is_inside(const struct server *s, uint64_t off_bytes, size_t len_bytes)
+{
+	uint64_t size_bytes = blk_to_bytes(volume_blks(s));
+
+	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct written *x = a, *y = b;
+
+	return x->blk < y->blk ? -1 : x->blk > y->blk;
+}
+
+static struct written *find_written(struct server *s, uint64_t off_bytes)
+{
+	const struct written key = { .blk = off_bytes >> COW_BLK_SHIFT };
+	struct written **w = tfind(&key, &s->written, compare);
+
+	return w ? *w : NULL;
+}
+
 static int read_image(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	struct server *s = ctx;
-	uint64_t size_bytes = blk_to_bytes(volume_blks(s));
+	const struct written *w;
+	uint8_t *to = buf;
+	int r;
 
-	if (off_bytes > size_bytes || len_bytes > size_bytes - off_bytes)
+	if (!is_inside(s, off_bytes, len_bytes))
 		return -EINVAL;
-	return layers_read(s->layers, LAYER_ACTIVE, off_bytes, buf, len_bytes);
+	r = layers_read(s->layers, LAYER_ACTIVE, off_bytes, buf, len_bytes);
+	for (size_t n; len_bytes && s->written; off_bytes += n, to += n, len_bytes -= n) {
+		n = min_u64(len_bytes, COW_BLK_BYTES - off_bytes % COW_BLK_BYTES);
+		w = find_written(s, off_bytes);
+		if (w)
+			memcpy(to, w->content + off_bytes % COW_BLK_BYTES, n);
+	}
+	return r;
+}
+
+/* The block with the content that the image has. */
+static int add_written(struct server *s, uint64_t off_bytes, struct written **ret)
+{
+	struct written *w = malloc(sizeof(*w));
+	int r = -ENOMEM;
+
+	if (w) {
+		w->blk = off_bytes >> COW_BLK_SHIFT;
+		r = layers_read(s->layers, LAYER_ACTIVE, blk_to_bytes(w->blk), w->content,
+				COW_BLK_BYTES);
+	}
+	if (r == 0 && !tsearch(w, &s->written, compare))
+		r = -ENOMEM;
+	if (r < 0)
+		free(w);
+	else
+		*ret = w;
+	return r;
+}
+
+/* In memory, which a limit of this process bounds. */
+static int write_image(void *ctx, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	struct server *s = ctx;
+	const uint8_t *from = buf;
+
+	if (!is_inside(s, off_bytes, len_bytes))
+		return -EINVAL;
+	for (size_t n; len_bytes; off_bytes += n, from += n, len_bytes -= n) {
+		struct written *w = find_written(s, off_bytes);
+		int r = w ? 0 : add_written(s, off_bytes, &w);
+
+		if (r < 0)
+			return r;
+		n = min_u64(len_bytes, COW_BLK_BYTES - off_bytes % COW_BLK_BYTES);
+		memcpy(w->content + off_bytes % COW_BLK_BYTES, from, n);
+	}
+	return 0;
 }
 
 static void stay(void *ctx)
 {
 	struct server *s = ctx;
-	const struct fuse_image image = { .ctx = s,
-					  .volume_blks = volume_blks(s),
-					  .read = read_image };
+	const struct fuse_image image = {
+		.ctx = s, .volume_blks = volume_blks(s), .read = read_image, .write = write_image
+	};
 
 	fuse_image_serve(s->fuse, &image);
 }
@@ -228,17 +281,6 @@ static int explain_state(const struct server *s, struct failure *fail)
 		device, log->why, device, option, of_log);
 }
 
-static int explain_journal(const struct server *s, struct failure *fail)
-{
-	return failure_set(
-		fail, EXIT_FAILED, -EOPNOTSUPP,
-		"%s: its file system has a journal to be replayed, which a view cannot "
-		"do. To replay it in RAM, without a write to the card: mount -t cowfs -o "
-		"on-detach=discard%s%s %s DIR",
-		s->f.device, s->f.log_device ? ",log=" : "", s->f.log_device ? s->f.log_device : "",
-		s->f.device);
-}
-
 /* r: of boxed_run */
 static int explain(const struct server *s, int r, struct failure *fail)
 {
@@ -258,8 +300,6 @@ static int explain(const struct server *s, int r, struct failure *fail)
 	if (x->fs.kind == FS_UNKNOWN)
 		return failure_set(fail, EXIT_FAILED, -ENODEV,
 				   "%s: holds no file system that cowfs knows", s->f.device);
-	if (x->replay)
-		return explain_journal(s, fail);
 	return 0;
 }
 

@@ -36,12 +36,6 @@ static int take_now(struct volume *v, struct volume_result *res, struct layers *
 	e = view_fail(v->view);
 	if (e < 0)
 		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
-	if (r == 0 && (res->quiesce.unfrozen || res->quiesce.stopped)) {
-		snprintf(res->why, sizeof(res->why),
-			 "the file system could not be frozen: the log is full, or a task is stuck "
-			 "in a write; commit first");
-		r = -EAGAIN;
-	}
 	if (r == 0)
 		r = view_copy_layers(v->view, false, SNAPSHOT_ROOM, ret);
 	if (r == 0 && (*ret)->n > SHARED_MAX) {
@@ -112,9 +106,6 @@ static const char *scratch_refusal(struct volume *v)
 	if (v->opened.state == LOG_FOREIGN)
 		return "the log is set aside because of foreign changes to the file system: "
 		       "nothing can be committed";
-	if (log_newest(v->log)->flags & RECORD_UNFROZEN)
-		return "the newest generation was committed without a freeze: commit everything "
-		       "first";
 	return NULL;
 }
 
@@ -155,6 +146,7 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 {
 	struct layers *l = NULL;
 	struct snapshot *s;
+	struct monitor_status m;
 	struct fsinfo fs;
 	struct blk_reader reader = { .read = read_image, .volume_blks = v->volume_blks };
 	int r;
@@ -178,7 +170,8 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	r = take_image(v, im, res, &l);
 	if (r < 0)
 		return r;
-	r = snapshot_new(&s, v->store, l, v->volume_blks);
+	monitor_status(v->monitor, &m);
+	r = snapshot_new(&s, v->store, l, v->volume_blks, m.plan.ram_bytes.full);
 	if (r < 0) {
 		layers_free(l);
 		return r;
@@ -194,8 +187,6 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	if (im->now || !(log_newest(v->log)->flags & RECORD_UNFROZEN))
 		forget_free(v, s, &reader);
 	memcpy(im->fs_type, fs.type, sizeof(im->fs_type));
-	im->needs_recovery = fs.needs_recovery ||
-			     (!im->now && (log_newest(v->log)->flags & RECORD_UNFROZEN));
 	im->snapshot = s;
 	return 0;
 }

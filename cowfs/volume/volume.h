@@ -146,7 +146,6 @@ struct volume_image {
 	struct scratch *scratch;     /* writable. volume_end_scratch */
 	uint64_t generation, time_s; /* as struct volume_view_status */
 	char fs_type[16];
-	bool needs_recovery; /* its journal is not empty */
 };
 
 struct volume_request {

@@ -280,7 +280,6 @@ void render_image(struct jsonw *w, const struct volume_image *im)
 	jsonw_u64(w, "generation", im->generation);
 	jsonw_u64(w, "time_unix_seconds", im->time_s);
 	jsonw_str(w, "fs_type", im->fs_type);
-	jsonw_bool(w, "needs_recovery", im->needs_recovery);
 }
 
 void render_progress(struct jsonw *w, const struct volume_progress *p)

@@ -304,7 +304,7 @@ static void take(struct lapped *r, struct snap *p)
 	if (e == 0)
 		e = view_copy_layers(r->v, committed, SNAPSHOT_ROOM, &l);
 	if (e == 0)
-		e = snapshot_new(&s, r->store, l, BLKS);
+		e = snapshot_new(&s, r->store, l, BLKS, UINT64_MAX);
 	if (e < 0) {
 		complain(r, "take", 0, (uint64_t)-e);
 		return;
@@ -480,7 +480,7 @@ static struct snapshot *committed(struct view *v, struct ram_store *store)
 	struct layers *l;
 
 	assert_int_equal(view_copy_layers(v, true, SNAPSHOT_ROOM, &l), 0);
-	assert_int_equal(snapshot_new(&s, store, l, BLKS), 0);
+	assert_int_equal(snapshot_new(&s, store, l, BLKS, UINT64_MAX), 0);
 	return s;
 }
 
