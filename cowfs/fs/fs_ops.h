@@ -22,7 +22,9 @@ struct supers {
 #define FS_UNITS 4
 
 struct fs_instant {
-	size_t len_bytes; /* of the write, at instant_bytes of struct fsinfo */
+	/* each moment after a syncfs: a mount replays, and the map is that of the time after it */
+	bool any;
+	size_t len_bytes; /* if not: of the write, at instant_bytes of struct fsinfo */
 	bool (*is)(const uint8_t *bytes);
 	/* syncfs causes the write, and EXT4_IOC_CHECKPOINT if not */
 	bool by_sync;
@@ -82,7 +84,7 @@ struct fs_ops {
 	/* as fsinfo_copied_blk, fsinfo_is_copy; NULL: it has no copies that are written by themselves */
 	uint64_t (*copied)(uint64_t blk);
 	bool (*is_copy)(const uint8_t *committed, const uint8_t *copy);
-	/* A write of the driver after which the image is whole. NULL: there is none. */
+	/* When the image is whole without a freeze. NULL: never. */
 	const struct fs_instant *instant;
 	/* Sets in unit 0 of an image of that moment what a freeze would have written; NULL: nothing. */
 	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);

@@ -153,7 +153,10 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 
 bool fsinfo_is_frozen(const struct fsinfo *f)
 {
-	return f->kind != FS_UNKNOWN && f->can_freeze && !f->instant_bytes;
+	const struct fs_instant *instant = fs_ops(f->kind)->instant;
+
+	return f->kind != FS_UNKNOWN && f->can_freeze && !f->instant_bytes &&
+	       !(instant && instant->any);
 }
 
 int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit)

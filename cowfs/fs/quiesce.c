@@ -636,20 +636,27 @@ static int seal_at_instant(int mount_fd, const struct quiesce_target *t, void *s
 static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
 			void *seal_ctx, struct quiesce_report *rep)
 {
-	bool syncs = !t->no_sync || rep->readonly || t->instant;
+	bool syncs = !t->no_sync || rep->readonly || t->instant || t->any_instant;
 	uint64_t begin_ns = now_ns();
 	struct freezer *f = NULL;
 	bool failed = false, sealed = false;
 	int r = syncs ? call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx) : 0;
 
 	rep->sync_ns = now_ns() - begin_ns;
+	if (t->any_instant && has_failed(r, t, rep))
+		r = call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx);
 	if (has_failed(r, t, rep)) {
-		rep->failed = false; /* the error may be old: the freeze shows */
+		rep->failed = t->any_instant; /* the error may be old: the freeze shows */
 		failed = true;
 		r = 0;
 	}
 	if (!r && t->needed && !failed && !t->needed(seal_ctx))
 		r = -ENODATA;
+	if (!r && t->any_instant) {
+		close(mount_fd);
+		rep->instant = !failed;
+		return failed ? seal_unfrozen(seal, seal_ctx, rep) : seal(seal_ctx);
+	}
 	if (!r && !failed && t->instant && !rep->readonly) {
 		r = seal_at_instant(mount_fd, t, seal_ctx, rep, &sealed);
 		if (sealed) {

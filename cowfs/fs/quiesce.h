@@ -9,6 +9,9 @@
  * has the answer. It waits for no program: a transaction never waits for memory of a caller, a lease,
  * or a lock that a user can keep. So nobody can hold such a seal, and there is nothing to thaw.
  *
+ * Where a mount replays what it finds at any moment, and cowfs knows the image of the time after that
+ * (xfs), the seal follows a syncfs.
+ *
  * Otherwise the file system is frozen (FIFREEZE) by a separate thread, which serves no I/O, sealed,
  * and thawed. No freeze begins while a task is stuck in a write because its data do not come (stuck.h): the
  * freeze would not end. A freeze that does not complete in `bounce_ns` hangs behind a task that
@@ -81,6 +84,7 @@ struct quiesce_target {
 	 */
 	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
 	bool instant_by_sync; /* syncfs causes that write; if not, QUIESCE_CHECKPOINT does */
+	bool any_instant;     /* the image is whole at any moment after a syncfs */
 	uint64_t bounce_ns;   /* 0: 500 ms */
 	uint64_t giveup_ns;   /* 0: 30 s */
 	bool no_sync;	      /* freeze at once: little is dirty, and writers are to be shut out */
@@ -98,7 +102,7 @@ struct quiesce_target {
 
 struct quiesce_report {
 	bool mounted, readonly, frozen;
-	bool instant;  /* sealed at the write after which the image is whole, without a freeze */
+	bool instant;  /* sealed when the image is whole, without a freeze */
 	bool unfrozen; /* sealed while in use and not frozen */
 	bool stopped;  /* because writes were withheld, or the user of the device is not visible */
 	bool failed;   /* sync or freeze: -EIO or -EROFS */

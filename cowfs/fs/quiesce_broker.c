@@ -27,7 +27,8 @@ enum {
 	NEEDED = 32,
 	STOPPED = 64,
 	INSTANT = 128,
-	BY_SYNC = 256
+	BY_SYNC = 256,
+	ANY = 512
 };
 enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END };
 
@@ -96,7 +97,7 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 		       (t->unfrozen_failed ? UNFROZEN_FAILED : 0u) | (t->no_sync ? NO_SYNC : 0u) |
 		       (t->stay_frozen ? STAY_FROZEN : 0u) | (t->needed ? NEEDED : 0u) |
 		       (t->stopped ? STOPPED : 0u) | (t->instant ? INSTANT : 0u) |
-		       (t->instant_by_sync ? BY_SYNC : 0u) }
+		       (t->instant_by_sync ? BY_SYNC : 0u) | (t->any_instant ? ANY : 0u) }
 	};
 	int r;
 
@@ -215,6 +216,7 @@ void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_t
 	t.stopped = m->n[0] & STOPPED ? stopped_there : NULL;
 	t.instant = m->n[0] & INSTANT ? instant_there : NULL;
 	t.instant_by_sync = m->n[0] & BY_SYNC;
+	t.any_instant = m->n[0] & ANY;
 	t.frozen = frozen_there;
 	t.ctx = &s;
 	m->result = quiesce_run(&t, seal_there, &s, &report);

@@ -83,6 +83,8 @@ static const struct fsimage_ops image = {
 	.reads_blks = FSIMAGE_READS_TREES_BLKS,
 };
 
+static const struct fs_instant any_moment = { .any = true, .overlaps = true };
+
 const struct fs_ops xfs_ops = {
 	.names = { "xfs" },
 	.probe = probe_xfs,
@@ -92,6 +94,7 @@ const struct fs_ops xfs_ops = {
 	.image = &image,
 	.single_files = true,
 	.freezes = true,
+	.instant = &any_moment,
 	.crash_safe = true,
 	.readonly_options = "ro,norecovery",
 	.checker = "xfs_repair",

@@ -132,7 +132,7 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
-	v->kept->keeps = v->instant.serving && fs_ops(v->instant.kind)->instant->overlaps;
+	v->kept->keeps = instant_overlaps(v);
 	if (v->instant.serving) {
 		r = view_seal_keeping(v->view, instant_kept_blk(v), between, v);
 	} else {
@@ -405,6 +405,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 			  : (sealing || fn == no_seal) && may_be_needless(v, cause)
 				  ? something_changed
 				  : NULL,
+		.any_instant = read && fs_ops(fs.kind)->instant && fs_ops(fs.kind)->instant->any,
 		.instant = read && fs.instant_bytes ? instant_watch : NULL,
 		.instant_by_sync = read && fs.instant_bytes && fs_ops(fs.kind)->instant->by_sync,
 		.stopped = stops ? is_stopped : NULL,
@@ -432,6 +433,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		if (r == 0 && v->sealed)
 			r = instant_settle(v);
 	}
+	if (!res->quiesce.instant)
+		v->kept->keeps = false; /* nothing is under way */
 	if (res->quiesce.bounced)
 		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);
 	return r;

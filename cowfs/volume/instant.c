@@ -12,6 +12,8 @@
  * journal of a superblock that does not ask for recovery.
  *
  * btrfs: the write is that of the superblock. The next transaction is under way (overlap.c).
+ *
+ * xfs: any moment will do. Its log is replayed by the next mount, and by the map (xfs_space.h).
  */
 #include <errno.h>
 
@@ -38,7 +40,7 @@ void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(vo
 	const struct fs_instant *at = fs_ops(kind)->instant;
 
 	v->instant = (struct instant){ .kind = kind, .seal = seal };
-	if (at)
+	if (at && !at->any)
 		v->instant.watch = (struct view_watch){ .off_bytes = live->instant_bytes,
 							.len_bytes = at->len_bytes,
 							.is = at->is,
@@ -57,6 +59,13 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 	}
 	view_unwatch(v->view);
 	return v->instant.result;
+}
+
+bool instant_overlaps(const struct volume *v)
+{
+	const struct fs_instant *at = fs_ops(v->instant.kind)->instant;
+
+	return at && at->overlaps && (v->instant.serving || at->any);
 }
 
 uint64_t instant_kept_blk(const struct volume *v)

@@ -227,6 +227,8 @@ void overlap_end(struct volume *v);
 /* instant.c: callback `instant` of quiesce.h, whose seal runs `seal`. */
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));
 int instant_watch(void *v, enum quiesce_watch watch);
+/* May a transaction be under way at this seal that has written to free blocks? */
+bool instant_overlaps(const struct volume *v);
 /* The block that instant_settle changes; VIEW_KEEP_NONE. */
 uint64_t instant_kept_blk(const struct volume *v);
 /* After such a seal: makes the sealed image what a freeze would have left. */
