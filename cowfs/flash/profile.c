@@ -196,6 +196,7 @@ static const char *const known[] = {
 	"open_random",
 	"copy_mb_s",
 	"merge_ms",
+	"discard_ms",
 	"absorb",
 	"cheat_mib",
 	"front_mib",
@@ -372,6 +373,9 @@ static void read_units(struct reader *r, struct flash_profile *p)
 	take_unsigned(r, "absorb", 1, 1e6, &p->absorb);
 	take(r, "copy_mb_s", 0.001, 1e7, 1e6, &p->copy_bytes_per_s);
 	take(r, "merge_ms", 0, 10000, 1e6, &p->merge_ns);
+	v = p->discard_us;
+	take(r, "discard_ms", 0, 10000, 1e3, &v);
+	p->discard_us = (uint32_t)v;
 	w = take_word(r, "wear", wears, ARRAY_SIZE(wears));
 	if (w >= 0)
 		p->wear = (enum flash_wear)w;

@@ -64,6 +64,7 @@ struct flash_profile {
 	/* number of scattered blocks, over 512 MiB, that share one merge; 1: a card without a
 	 * shared log */
 	unsigned absorb;
+	uint32_t discard_us; /* of a discard, for each unit that it touches */
 
 	/* ---- extra cost of a write that must be durable. Negative where the source's synchronous
 	 * writes through a file system were faster than its plain ones to the raw device (another

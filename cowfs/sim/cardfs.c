@@ -143,7 +143,7 @@ static int flush_card(void)
 static int punch_card(uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t end = off_bytes + len_bytes, first = round_up_u64(off_bytes, COW_BLK_BYTES),
-		 last = round_down_u64(end, COW_BLK_BYTES);
+		 last = round_down_u64(end, COW_BLK_BYTES), since;
 	int r = 0;
 
 	serving.f->changes++;
@@ -156,8 +156,10 @@ static int punch_card(uint64_t off_bytes, uint64_t len_bytes)
 		r = write_card(off_bytes, NULL, first - off_bytes);
 	if (!r && last < end)
 		r = write_card(last, NULL, end - last);
+	since = clock_ns(serving.f->card);
 	if (!r && first < last)
 		r = sim_discard(serving.f->card, first, last - first);
+	spend(since);
 	return !r && first < last ? trace(FLASH_TRACE_DISCARD, first, last - first, NULL) : r;
 }
 

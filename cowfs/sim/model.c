@@ -56,6 +56,11 @@ static int new_array(struct flash_model *m)
 	return r;
 }
 
+static size_t valid_bytes(const struct flash_model *m)
+{
+	return (m->units * m->unit_blks + 7) / 8;
+}
+
 static int new_card(struct flash_model *m)
 {
 	m->units = (m->size_bytes + m->p.unit_bytes - 1) / m->p.unit_bytes;
@@ -65,10 +70,10 @@ static int new_card(struct flash_model *m)
 	m->bits_bytes = (m->unit_blks + 7) / 8;
 	m->open = calloc(m->p.open_units, sizeof(*m->open));
 	m->bits = calloc(m->p.open_units, m->bits_bytes);
-	m->holds = malloc((m->units + 7) / 8);
-	if (!m->open || !m->bits || !m->holds)
+	m->valid = malloc(valid_bytes(m));
+	if (!m->open || !m->bits || !m->valid)
 		return -ENOMEM;
-	memset(m->holds, m->flags & FLASH_FRESH ? 0 : 0xff, (m->units + 7) / 8);
+	memset(m->valid, m->flags & FLASH_FRESH ? 0 : 0xff, valid_bytes(m));
 	if (m->p.absorb > 1) {
 		m->log_room_blks = max_u64(1, m->p.absorb * (MEASURED_BYTES / m->p.unit_bytes) / 2);
 		m->log_unit = calloc(min_u64(m->units, m->log_room_blks) + 1, sizeof(*m->log_unit));
@@ -126,7 +131,7 @@ void flash_model_free(struct flash_model *m)
 	free(m->member);
 	free(m->open);
 	free(m->bits);
-	free(m->holds);
+	free(m->valid);
 	free(m->log_unit);
 	free(m->log_count);
 	free(m->cheat);
@@ -162,7 +167,7 @@ int flash_model_copy(struct flash_model *to, const struct flash_model *from)
 	} else if (is_card(from)) {
 		memcpy(to->open, from->open, from->s.n_open * sizeof(*from->open));
 		memcpy(to->bits, from->bits, from->s.n_open * from->bits_bytes);
-		memcpy(to->holds, from->holds, (from->units + 7) / 8);
+		memcpy(to->valid, from->valid, valid_bytes(from));
 		if (from->log_unit) {
 			memcpy(to->log_unit, from->log_unit,
 			       from->s.n_log * sizeof(*from->log_unit));
@@ -320,19 +325,22 @@ uint64_t flash_model_flush(struct flash_model *m)
 	return pass(m, ns + flash_sync_ns(&m->p));
 }
 
-void flash_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
+uint64_t flash_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
+	uint64_t ns = 0;
+
 	len_bytes = cut(m, off_bytes, len_bytes);
 	if (!len_bytes)
-		return;
+		return 0;
 	m->st.discards++;
 	m->st.discarded_bytes += len_bytes;
 	if (m->p.append_bytes)
-		return; /* the appending layer uses other positions than the host */
+		return 0; /* the appending layer uses other positions than the host */
 	if (is_array(m))
-		array_model_discard(m, off_bytes, len_bytes);
+		ns = array_model_discard(m, off_bytes, len_bytes);
 	else if (is_card(m))
-		card_model_discard(m, off_bytes, len_bytes);
+		ns = card_model_discard(m, off_bytes, len_bytes);
+	return pass(m, ns);
 }
 
 void flash_model_wait(struct flash_model *m, uint64_t ns)

@@ -10,7 +10,11 @@
  *   previous one. Reads never close units.
  * - A write to a unit that is not open opens it. If open_units are open already, the least
  *   recently used one is closed first: t = (unit - new) / C + t_e. new: bytes of it that were
- *   written since it was opened, none counted twice. Empty blocks (fresh, discarded) need no copy.
+ *   written since it was opened, none counted twice.
+ * - A block is valid from its write to its discard; one that is discarded in part stays valid. A
+ *   block-mapped card copies the rest of a unit, or nothing if no block of that rest is valid. A
+ *   page-mapped one (absorb > 1) copies the valid blocks. A discard takes discard_us for each unit
+ *   that it touches.
  * - *Switch*: a unit that was written whole and in order costs nothing if the stream continues in
  *   the next unit or through the same unit again (the published linear rate includes this), and
  *   t_e if another unit evicts it. One erase.
@@ -19,8 +23,9 @@
  * - A write inside an open unit that does not continue the previous one makes the unit a random
  *   one. open_random of these may be open; with open_random 0 the unit is closed and opened again.
  * - absorb > 1 (a log that units share): scattered writes open no unit; they take blocks of a log.
- *   When the log is full, the unit with the oldest block in it is merged for unit / C + t_e, which
- *   frees all blocks of that unit. The log has absorb * (512 MiB / unit) / 2 blocks. Random writes
+ *   When the log is full, the unit with the oldest block in it is merged for valid / C + t_e, which
+ *   frees all blocks of that unit. Its copies fill units together: one erase for each unit of them.
+ *   The log has absorb * (512 MiB / unit) / 2 blocks. Random writes
  *   over 512 MiB, the measured area, then cost one merge for every absorb-th block (units are
  *   merged in turn, so each is on average halfway to its next merge). Writes to fewer units cost
  *   fewer merges, writes to more units cost more. A run of writes, among the last 16, gets its own
@@ -119,8 +124,8 @@ uint64_t flash_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t le
 uint64_t flash_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
 			   unsigned flags);
 uint64_t flash_model_flush(struct flash_model *m);
-/* Empties the units that lie in it completely: no merge copies them. Takes no time. */
-void flash_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
+/* What lies in it is not valid any more (see above). */
+uint64_t flash_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 /* The host is idle for this time. */
 void flash_model_wait(struct flash_model *m, uint64_t ns);
 /*

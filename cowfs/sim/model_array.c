@@ -170,14 +170,15 @@ uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t l
 	return bus_ns(m, len_bytes, finish(&ph));
 }
 
-/* Discards whole rows; leftover parity does not matter to a model. */
-void array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
+/* Discards whole rows; leftover parity does not matter to a model. The members work at the same time. */
+uint64_t array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t row_bytes = data_members(&m->p) * m->p.chunk_bytes;
+	uint64_t row_bytes = data_members(&m->p) * m->p.chunk_bytes, ns = 0;
 	uint64_t first = (off_bytes + row_bytes - 1) / row_bytes,
 		 end = (off_bytes + len_bytes) / row_bytes;
 
 	for (unsigned i = 0; first < end && i < m->p.members; i++)
-		flash_model_discard(m->member[i], first * m->p.chunk_bytes,
-				    (end - first) * m->p.chunk_bytes);
+		ns = max_u64(ns, flash_model_discard(m->member[i], first * m->p.chunk_bytes,
+						     (end - first) * m->p.chunk_bytes));
+	return ns;
 }

@@ -9,17 +9,43 @@ static uint8_t *bits_of(const struct flash_model *m, const struct open_unit *o)
 	return m->bits + (size_t)(o - m->open) * m->bits_bytes;
 }
 
-static bool holds(const struct flash_model *m, uint64_t unit)
+static bool is_valid(const struct flash_model *m, uint64_t blk)
 {
-	return m->holds[unit / 8] >> unit % 8 & 1;
+	return m->valid[blk / 8] >> blk % 8 & 1;
 }
 
-static void set_holds(struct flash_model *m, uint64_t unit, bool on)
+static void set_valid(struct flash_model *m, uint64_t blk, uint64_t end, bool on)
 {
-	if (on)
-		m->holds[unit / 8] |= (uint8_t)(1u << unit % 8);
-	else
-		m->holds[unit / 8] &= (uint8_t) ~(1u << unit % 8);
+	for (; blk < end; blk++) {
+		if (blk % 8 == 0 && end - blk >= 8) {
+			m->valid[blk / 8] = on ? 0xff : 0;
+			blk += 7;
+			continue;
+		}
+		m->valid[blk / 8] &= (uint8_t) ~(1u << blk % 8);
+		m->valid[blk / 8] |= (uint8_t)((unsigned)on << blk % 8);
+	}
+}
+
+/* Valid blocks of the unit, without those that o has new; o may be NULL. */
+static uint64_t old_blks(const struct flash_model *m, uint64_t unit, const struct open_unit *o)
+{
+	const uint8_t *bits = o ? bits_of(m, o) : NULL;
+	uint64_t first = unit * m->unit_blks, n = 0;
+
+	for (uint64_t b = 0; b < m->unit_blks; b++)
+		n += is_valid(m, first + b) && !(bits && bits[b / 8] >> b % 8 & 1);
+	return n;
+}
+
+/* What is copied when the unit is merged: see "page-mapped" in model.h. */
+static uint64_t copy_bytes(const struct flash_model *m, uint64_t unit, const struct open_unit *o)
+{
+	uint64_t blks = old_blks(m, unit, o);
+
+	if (m->log_unit || !blks)
+		return blk_to_bytes(blks);
+	return m->p.unit_bytes - (o ? blk_to_bytes(o->new_blks) : 0);
 }
 
 /* ---- reading ---- */
@@ -63,15 +89,13 @@ static void restart(struct flash_model *m, struct open_unit *o, uint64_t from_by
 /* Returns the time of closing. The caller reuses the slot, or releases it with drop. */
 static uint64_t close_unit(struct flash_model *m, const struct open_unit *o)
 {
-	uint64_t copy = m->p.unit_bytes - blk_to_bytes(o->new_blks), ns;
+	uint64_t copy, ns;
 
 	if (o->full)
 		return m->p.merge_ns; /* the switch itself is already counted */
 	if (!o->written_bytes)
 		return 0;
-	if (!holds(m, o->unit))
-		copy = 0;
-	set_holds(m, o->unit, true);
+	copy = copy_bytes(m, o->unit, o);
 	ns = flash_copy_ns(&m->p, copy);
 	m->st.copied_bytes += copy;
 	m->st.programmed_bytes += copy;
@@ -194,14 +218,14 @@ static void log_forget(struct flash_model *m, uint64_t unit)
 
 static uint64_t log_merge_oldest(struct flash_model *m)
 {
-	uint64_t unit = m->log_unit[0], copy = holds(m, unit) ? m->p.unit_bytes : 0;
+	uint64_t unit = m->log_unit[0], copy = copy_bytes(m, unit, NULL);
+	uint64_t ns = flash_copy_ns(&m->p, copy);
 
 	log_forget(m, unit);
-	set_holds(m, unit, true);
 	m->st.full_merges++;
 	m->st.copied_bytes += copy;
-	m->st.programmed_bytes += copy;
-	return flash_copy_ns(&m->p, copy) + wear_model_erase(m, unit, 1);
+	use_log(m, unit, copy, &ns);
+	return ns;
 }
 
 static uint64_t absorb(struct flash_model *m, uint64_t unit, uint64_t len_bytes)
@@ -272,7 +296,6 @@ static uint64_t write_piece(struct flash_model *m, uint64_t from_bytes, uint64_t
 		return ns;
 	}
 	o->full = true;
-	set_holds(m, unit, true);
 	m->st.switch_merges++;
 	return ns + wear_model_erase(m, unit, 1);
 }
@@ -327,13 +350,11 @@ static bool cheat(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 	return all;
 }
 
-uint64_t card_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
+static uint64_t write_range(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t ns = 0, end = off_bytes + len_bytes, at;
 	struct run *run;
 
-	if (m->s.read_only)
-		return flash_write_ns(&m->p, COW_BLK_BYTES);
 	if (off_bytes < m->p.front_bytes) {
 		uint64_t part = min_u64(end, m->p.front_bytes) - off_bytes;
 
@@ -361,23 +382,48 @@ uint64_t card_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t le
 	return ns;
 }
 
-void card_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
+/* New blocks count as valid when they are written: before, no merge has to copy them. */
+uint64_t card_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t end = (off_bytes + len_bytes) / m->p.unit_bytes;
+	uint64_t ns;
+
+	if (m->s.read_only)
+		return flash_write_ns(&m->p, COW_BLK_BYTES);
+	ns = write_range(m, off_bytes, len_bytes);
+	set_valid(m, off_bytes >> COW_BLK_SHIFT,
+		  (off_bytes + len_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT, true);
+	return ns;
+}
+
+/* Nothing in the unit is valid any more. */
+static void empty_unit(struct flash_model *m, uint64_t unit)
+{
+	struct open_unit *o = find_open(m, unit);
+
+	log_forget(m, unit);
+	if (!o)
+		return;
+	if (!o->full && o->written_bytes)
+		wear_model_erase(m, unit, 1);
+	drop(m, o);
+}
+
+uint64_t card_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes)
+{
+	uint64_t blk = (off_bytes + COW_BLK_BYTES - 1) >> COW_BLK_SHIFT, n = 0, next,
+		 end = (off_bytes + len_bytes) >> COW_BLK_SHIFT;
 
 	if (off_bytes + len_bytes == m->size_bytes)
-		end = m->units;
-	for (uint64_t u = (off_bytes + m->p.unit_bytes - 1) / m->p.unit_bytes; u < end; u++) {
-		struct open_unit *o = find_open(m, u);
+		end = m->units * m->unit_blks;
+	for (; blk < end; blk = next, n++) {
+		uint64_t unit = blk / m->unit_blks;
 
-		set_holds(m, u, false);
-		log_forget(m, u);
-		if (!o)
-			continue;
-		if (!o->full && o->written_bytes)
-			wear_model_erase(m, u, 1);
-		drop(m, o);
+		next = min_u64(end, (unit + 1) * m->unit_blks);
+		set_valid(m, blk, next, false);
+		if (!old_blks(m, unit, NULL))
+			empty_unit(m, unit);
 	}
+	return m->p.discard_us * 1000u * n;
 }
 
 uint64_t card_model_settle(struct flash_model *m)

@@ -6,7 +6,7 @@
  * I1  a unit is open at most once; it is full if and only if all of its blocks are new, and then
  *     its switch is accounted for.
  * I2  erases * unit_bytes >= programmed_bytes once nothing is open and no log is part full.
- * I3  a copy needs only state, open, bits, holds, the log and cheat to continue; none of them
+ * I3  a copy needs only state, open, bits, valid, the log and cheat to continue; none of them
  *     grows.
  * I4  a unit is in log_unit once if and only if log_count of it is not 0; log_blks is the sum. No
  *     open unit is in the log.
@@ -76,7 +76,7 @@ struct flash_model {
 	struct open_unit *open;
 	uint8_t *bits;	     /* which blocks of an open unit are new */
 	size_t bits_bytes;   /* for each open unit */
-	uint8_t *holds;	     /* one bit per unit: holds data */
+	uint8_t *valid;	     /* one bit per block: written, and not discarded since */
 	uint32_t *log_unit;  /* sorted by the age of their oldest block; NULL: no shared log */
 	uint32_t *log_count; /* blocks in the log for each unit */
 	uint64_t log_room_blks;
@@ -93,7 +93,7 @@ struct flash_model {
  */
 uint64_t card_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 uint64_t card_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
-void card_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
+uint64_t card_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 uint64_t card_model_settle(struct flash_model *m);
 
 uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, uint64_t off_bytes,
@@ -102,7 +102,7 @@ uint64_t disk_model_io(struct flash_model *m, const struct flash_speed *speed, u
 uint64_t array_model_read(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 uint64_t array_model_write(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes,
 			   unsigned flags);
-void array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
+uint64_t array_model_discard(struct flash_model *m, uint64_t off_bytes, uint64_t len_bytes);
 uint64_t array_member_bytes(const struct flash_profile *p, uint64_t size_bytes);
 
 int wear_model_new(struct flash_model *m) MUST_CHECK;

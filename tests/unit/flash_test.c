@@ -203,7 +203,7 @@ static void test_fresh_and_discard(void **state)
 	assert_int_equal(flash_model_settle(m), 5 * MS); /* nothing to copy */
 	flash_model_write(m, FOUR, FOUR, 0);
 	assert_int_equal(flash_model_settle(m), MERGE(FOUR));
-	flash_model_discard(m, 0, MIB - 1); /* not the whole unit */
+	flash_model_discard(m, FOUR, MIB - FOUR); /* not the whole unit */
 	flash_model_write(m, FOUR, FOUR, 0);
 	assert_int_equal(flash_model_settle(m), MERGE(FOUR));
 	flash_model_write(m, FOUR, FOUR, 0);
@@ -213,6 +213,79 @@ static void test_fresh_and_discard(void **state)
 	assert_int_equal(flash_model_settle(m), 5 * MS);
 	assert_int_equal(stats(m).discards, 2);
 	check_conservation(m, 0);
+	flash_model_free(m);
+}
+
+/* A block-mapped unit needs no copy once no block of it is valid, however it came to this. */
+static void test_discard_in_parts(void **state)
+{
+	struct flash_profile p = toy();
+	struct flash_model *m = new_model(&p, 0, 0);
+
+	(void)state;
+	p.open_units = 1;
+	flash_model_discard(m, 100, FOUR); /* touches two blocks, and has none */
+	flash_model_discard(m, FOUR, MIB - FOUR);
+	flash_model_write(m, MIB - FOUR, FOUR, 0);
+	assert_int_equal(flash_model_settle(m), MERGE(FOUR)); /* block 0 is valid */
+	flash_model_discard(m, 0, FOUR);
+	flash_model_write(m, MIB - FOUR, FOUR, 0);
+	assert_int_equal(flash_model_settle(m), 5 * MS);
+	/* what was discarded while the unit is open is not copied */
+	flash_model_write(m, 0, MIB, 0);
+	flash_model_write(m, 0, 8 * KIB, 0);
+	flash_model_discard(m, 8 * KIB, MIB - 8 * KIB);
+	assert_int_equal(flash_model_settle(m), 5 * MS);
+	/* and one of which nothing is left is not closed */
+	flash_model_write(m, 0, FOUR, 0);
+	flash_model_discard(m, 0, 8 * KIB);
+	assert_int_equal(flash_model_settle(m), 0);
+	check_conservation(m, 0);
+	flash_model_free(m);
+}
+
+/* A page-mapped card copies valid blocks, and erases for what it copies. */
+static void test_discard_page_mapped(void **state)
+{
+	struct flash_profile p = toy();
+	struct flash_model *m;
+	struct flash_stats st;
+
+	(void)state;
+	p.absorb = 2;
+	m = new_model(&p, 0, 0);
+	for (unsigned unit = 0; unit < 4; unit++) /* a quarter of the blocks stay valid */
+		for (unsigned i = 0; i < 256; i += 4)
+			flash_model_discard(m, unit * MIB + i * FOUR, 3 * FOUR);
+	for (unsigned unit = 0; unit < 4; unit++)
+		flash_model_write(m, unit * MIB + 8 * KIB, FOUR, 0);
+	flash_model_settle(m);
+	st = stats(m);
+	assert_int_equal(st.full_merges, 4);
+	assert_int_equal(st.copied_bytes, 4 * (MIB / 4 + FOUR)); /* with the one from the log */
+	assert_int_equal(st.programmed_bytes, st.copied_bytes + 4 * FOUR);
+	assert_int_equal(st.erases, 1);
+	/* and so does a stream in a unit of its own */
+	flash_model_write(m, 5 * MIB, MIB / 2 + FOUR, 0);
+	flash_model_discard(m, 5 * MIB + 600 * KIB, 300 * KIB);
+	flash_model_settle(m);
+	assert_int_equal(stats(m).copied_bytes - st.copied_bytes, MIB / 2 - FOUR - 300 * KIB);
+	flash_model_free(m);
+}
+
+static void test_discard_takes_time(void **state)
+{
+	struct flash_profile p = toy();
+	struct flash_model *m;
+
+	(void)state;
+	p.discard_us = 2000;
+	m = new_model(&p, 0, 0);
+	assert_int_equal(flash_model_discard(m, 0, 4 * MIB), 8 * MS);
+	assert_int_equal(flash_model_discard(m, MIB - FOUR, 2 * FOUR), 4 * MS);
+	assert_int_equal(flash_model_discard(m, 100, FOUR - 100), 0);
+	assert_int_equal(stats(m).clock_ns, 12 * MS);
+	assert_int_equal(stats(m).longest_ns, 8 * MS);
 	flash_model_free(m);
 }
 
@@ -463,6 +536,9 @@ int main(void)
 		cmocka_unit_test(test_reads),
 		cmocka_unit_test(test_sync),
 		cmocka_unit_test(test_fresh_and_discard),
+		cmocka_unit_test(test_discard_in_parts),
+		cmocka_unit_test(test_discard_page_mapped),
+		cmocka_unit_test(test_discard_takes_time),
 		cmocka_unit_test(test_cheat_and_front),
 		cmocka_unit_test(test_wear),
 		cmocka_unit_test(test_worn_out),
