@@ -172,11 +172,12 @@ int view_add_below(struct view *v, struct generation *g) MUST_CHECK;
  * Gives RAM back without a commit, from blocks that were not written since the previous call.
  * compress: they are compressed. is_used: those that are the same as below are forgotten, if the
  * committed file system uses them: what it does not use may be overwritten on the card. NULL: none.
+ * zeros: blocks of zeros as well; on a card that was trimmed, zeros that are read may not last.
  * Only with no layer but the active one. Ends early when must_stop says so, with -EINTR. -ENOSPC,
  * errors of the store: the rest stays as it is.
  */
 struct view_relief {
-	bool compress;
+	bool compress, zeros;
 	bool (*is_used)(void *ctx, uint64_t blk);
 	bool (*must_stop)(void *ctx);
 	void *ctx;

@@ -70,6 +70,7 @@ void relief_do(struct volume *v)
 {
 	struct relief rf = { .v = v };
 	struct view_relief vr = { .compress = v->relief.compress,
+				  .zeros = !log_ledger(v->log)->trims,
 				  .must_stop = must_stop,
 				  .ctx = &rf };
 	struct scratch *s = volume_scratch(v);

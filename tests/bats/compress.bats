@@ -105,6 +105,31 @@ card_has_it() {
 	cow commit
 	card_has_it
 }
+
+@test "RAM runs short: zeros that are on the card come back as well, unless the card was ever trimmed" {
+	rewrite() {
+		dd if=/dev/zero of="$MNT/zeros" bs=1M count=40 conv=notrunc status=none
+		dd if="$T/new" of="$MNT/new" bs=1M conv=notrunc status=none
+		sync -f "$MNT"
+	}
+	volume --ram 128M
+	head -c 40M /dev/zero >"$MNT/zeros"
+	random_file "$T/new" 44
+	cp "$T/new" "$MNT/new"
+	cow commit
+	rewrite
+	wait_for 20 forgotten 21000
+	cow commit --checkpoint
+	cow trim
+	rewrite
+	wait_for 20 forgotten 32000
+	sleep 5
+	run ! forgotten 34000
+	SUM=$(tree_sum "$MNT")
+	cow commit
+	card_has_it
+}
+
 replaced() { [ "$(status_of .replaced)" = "$1" ]; }
 
 @test "RAM runs short: blocks that are the same as on the card come back without a commit" {
