@@ -32,7 +32,8 @@ struct card_geometry {
 	uint64_t disk_off_bytes;
 	uint32_t erase_block_bytes; /* any multiple of COW_BLK_BYTES, not only powers of two */
 	enum card_eb_source eb_source;
-	/* of discards, counted from the start of the disk; 0: the device announces none */
+	/* of discards, counted from the start of the disk; 0: the device announces none, or it is known
+	 * to lose data by them */
 	uint64_t discard_bytes;
 	/* CID, serial or name that the device reports; "" if none */
 	char identity[64];

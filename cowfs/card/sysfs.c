@@ -55,12 +55,46 @@ static void find_erase_block(int diskdir, struct card_geometry *geo)
 	}
 }
 
+/*
+ * SD cards that damage other data when they are asked to discard, and that Linux asks all the same. They
+ * are those with MMC_QUIRK_ERASE_BROKEN in Raspberry Pi's kernel. "Cards that must not be trimmed" of
+ * docs/design/flash.md has the devices that Linux itself takes care of.
+ */
+static bool discard_harms(int diskdir)
+{
+	static const struct {
+		const char *name, *manfid, *oemid;
+	} cards[] = {
+		/* Kingston: several erases of less than 64 sectors can cause corruption */
+		{ "SD16G", "0x000041", "0x3432" },
+		{ "SD32G", "0x000041", "0x3432" },
+		{ "SD64G", "0x000041", "0x3432" },
+		/* Integral, controllers of Phison: an erase destroys flash blocks nearby */
+		{ "SD64G", "0x000027", "0x5048" },
+		{ "SD128", "0x000027", "0x5048" },
+		{ "SD256", "0x000027", "0x5048" },
+		{ "SD512", "0x000027", "0x5048" },
+	};
+	char name[32], manfid[32], oemid[32];
+
+	if (!is_mmc(diskdir) || io_read_text(diskdir, "device/name", name, sizeof(name)) <= 0 ||
+	    io_read_text(diskdir, "device/manfid", manfid, sizeof(manfid)) <= 0 ||
+	    io_read_text(diskdir, "device/oemid", oemid, sizeof(oemid)) <= 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++)
+		if (!strcmp(name, cards[i].name) && !strcmp(manfid, cards[i].manfid) &&
+		    !strcmp(oemid, cards[i].oemid))
+			return true;
+	return false;
+}
+
 static void find_discard(int diskdir, struct card_geometry *geo)
 {
 	uint64_t max_bytes, bytes;
 
 	geo->discard_bytes = 0;
-	if (io_read_u64(diskdir, "queue/discard_max_bytes", &max_bytes) == 0 && max_bytes &&
+	if (!discard_harms(diskdir) &&
+	    io_read_u64(diskdir, "queue/discard_max_bytes", &max_bytes) == 0 && max_bytes &&
 	    io_read_u64(diskdir, "queue/discard_granularity", &bytes) == 0)
 		geo->discard_bytes = max_u64(bytes, SECTOR_BYTES);
 }

@@ -26,6 +26,9 @@
 #define WEEK_S (7 * 86400u)
 #define CALL_NS 20000000ull   /* a call that takes longer is followed by shorter ones */
 #define SLOW_NS 1000000000ull /* no call of a card that is good for this takes that long */
+#define SLOWER 10	      /* nor so many times as long as announced */
+#define LEAST_NS 50000000ull  /* shorter times are not announced: what programs may wait for a read */
+#define ANNOUNCED_CALLS 8     /* the first of a session announce what the others take */
 #define REST_NS 10000000ull   /* the card is busy for this long before it rests */
 #define FIRST_BYTES (4 * MIB)
 #define MAX_BYTES (256 * MIB)
@@ -37,7 +40,7 @@ struct trim {
 	uint64_t unit_bytes; /* of discards */
 	uint64_t max_bytes;  /* of a call now */
 	uint64_t busy_ns;    /* since the last rest */
-	uint64_t slowest_ns;
+	char slow[160];	     /* a call took too long: what to say of it */
 };
 
 /* By the timer, and not by hand. */
@@ -67,6 +70,7 @@ void trim_status(struct volume *v, struct volume_trim_status *ret)
 	pthread_mutex_lock(&v->lock);
 	if (v->trim.refused_ns == v->committed_ns)
 		memcpy(ret->refused, v->trim.refused_why, sizeof(ret->refused));
+	memcpy(ret->off_why, v->trim.off_why, sizeof(ret->off_why));
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -84,7 +88,9 @@ static bool must_stop(void *ctx)
 static int refuse(struct volume *v, char *why, size_t n)
 {
 	if (!v->base->geo.discard_bytes)
-		return msg_why(why, n, -EOPNOTSUPP, "%s: the card announces no discards",
+		return msg_why(why, n, -EOPNOTSUPP,
+			       "%s: the card announces no discards, or is known to lose data by "
+			       "them",
 			       v->device);
 	if (v->opened.state == LOG_FOREIGN || v->halted || invariant_broken())
 		return msg_why(why, n, -EUCLEAN, "%s: nothing is written to this card any more",
@@ -151,6 +157,40 @@ static uint64_t whole_units(const struct trim *t, uint64_t bytes)
 	return max_u64(bytes / t->unit_bytes, 1) * t->unit_bytes;
 }
 
+/*
+ * How long a discard should take. No device says it. So it is what the profile of the card states, or
+ * else what the first calls of the session took; before there are enough of them, a tenth of SLOW_NS.
+ */
+static uint64_t announced_ns(const struct trim *t, uint64_t len_bytes)
+{
+	const struct volume *v = t->v;
+	const struct flash_profile *p = v->profile;
+	uint64_t ns = SLOW_NS / SLOWER;
+
+	if (p && p->discard_us)
+		ns = (len_bytes / p->unit_bytes + 1) * p->discard_us * 1000;
+	else if (v->trim.first_calls == ANNOUNCED_CALLS)
+		ns = mul_div_u64(v->trim.first_ns, len_bytes, v->trim.first_bytes);
+	return min_u64(max_u64(ns, LEAST_NS), SLOW_NS / SLOWER);
+}
+
+static void look_at_time(struct trim *t, uint64_t len_bytes, uint64_t ns)
+{
+	struct volume *v = t->v;
+	uint64_t announced = announced_ns(t, len_bytes);
+
+	if (ns > SLOWER * announced && !*t->slow)
+		snprintf(t->slow, sizeof(t->slow),
+			 "the card took %.2f s for a discard of %s, more than %u times the %.2f s "
+			 "that it should take",
+			 (double)ns / 1e9, FORMAT_SIZE(len_bytes), SLOWER, (double)announced / 1e9);
+	if (v->trim.first_calls == ANNOUNCED_CALLS)
+		return;
+	v->trim.first_calls++;
+	v->trim.first_ns += ns;
+	v->trim.first_bytes += len_bytes;
+}
+
 static int trim_call(struct trim *t, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t start_ns = now_ns(), ns;
@@ -160,7 +200,7 @@ static int trim_call(struct trim *t, uint64_t off_bytes, uint64_t len_bytes)
 		return r;
 	ns = now_ns() - start_ns;
 	t->busy_ns += ns;
-	t->slowest_ns = max_u64(t->slowest_ns, ns);
+	look_at_time(t, len_bytes, ns);
 	if (ns > CALL_NS)
 		t->max_bytes = whole_units(t, len_bytes / 2);
 	else if (ns < CALL_NS / 4 && len_bytes == t->max_bytes)
@@ -185,7 +225,7 @@ static int trim_run(struct trim *t, const struct extent_run *run)
 		uint64_t n = min_u64(end - off, t->max_bytes);
 
 		r = must_stop(t) ? -EINTR : trim_call(t, off - disk, n);
-		if (r == 0 && is_own(t->rq) && t->slowest_ns > SLOW_NS)
+		if (r == 0 && is_own(t->rq) && *t->slow)
 			r = -ETIME;
 		off += n;
 		rest(t);
@@ -250,8 +290,13 @@ static int trim_all(struct trim *t, const struct extents *x)
 
 static void turn_off(struct volume *v, const char *why)
 {
-	if (!v->trim.off && v->trim.weekly)
+	if (v->trim.off)
+		return;
+	if (v->trim.weekly)
 		msg(MSG_WARN, "%s: %s: trim=weekly is off until the next attach", v->name, why);
+	pthread_mutex_lock(&v->lock);
+	snprintf(v->trim.off_why, sizeof(v->trim.off_why), "%s", why);
+	pthread_mutex_unlock(&v->lock);
 	v->trim.off = true;
 }
 
@@ -288,8 +333,8 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 		note_refusal(v, res->why);
 	}
 	extents_clear(&x);
-	if (t.slowest_ns > SLOW_NS)
-		turn_off(v, "the card took more than 1 s for a discard");
+	if (*t.slow)
+		turn_off(v, t.slow);
 	if (r == 0) {
 		log_ledger(v->log)->trimmed_s = (uint64_t)time(NULL);
 		if (is_own(rq))

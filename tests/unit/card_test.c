@@ -233,6 +233,40 @@ static void test_sysfs_mmc(void **state)
 	assert_int_equal(geo.eb_source, CARD_EB_GUESSED);
 }
 
+static void test_sysfs_discard(void **state)
+{
+	static const struct {
+		const char *name, *manfid, *oemid;
+		uint64_t bytes;
+	} cards[] = {
+		{ "SD128", "0x000003", "0x5344", 8 * MIB }, /* as Linux prints them */
+		{ "SD128", "0x000027", "0x5048", 0 },
+		{ "SD16G", "0x000027", "0x5048", 8 * MIB },
+		{ "SD16G", "0x000041", "0x3432", 0 },
+		{ "SD16GX", "0x000041", "0x3432", 8 * MIB },
+		{ "SD16G", "0x000041", "", 8 * MIB },
+	};
+
+	(void)state;
+	make_sysfs("../../../bus/mmc");
+	assert_int_equal(geometry_of("sys").discard_bytes, 0); /* not announced */
+	write_scratch("sys/queue/discard_max_bytes", "2147483648\n");
+	assert_int_equal(geometry_of("sys").discard_bytes, 8 * MIB);
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		write_scratch("sys/device/name", cards[i].name);
+		write_scratch("sys/device/manfid", cards[i].manfid);
+		write_scratch("sys/device/oemid", cards[i].oemid);
+		assert_int_equal(geometry_of("sys").discard_bytes, cards[i].bytes);
+		assert_int_equal(geometry_of("sys/p1").discard_bytes, cards[i].bytes);
+	}
+	write_scratch("sys/device/oemid", "0x3432\n");
+	assert_int_equal(geometry_of("sys").discard_bytes, 0);
+	make_sysfs("../../../bus/scsi");
+	assert_int_equal(geometry_of("sys").discard_bytes, 8 * MIB);
+	assert_int_equal(unlink(scratch("sys/queue/discard_max_bytes")), 0);
+	assert_int_equal(unlink(scratch("sys/device/name")), 0);
+}
+
 static void test_sysfs_other(void **state)
 {
 	struct card_geometry geo, other;
@@ -650,6 +684,7 @@ int main(void)
 		cmocka_unit_test(test_image_truncated),
 		cmocka_unit_test(test_many_readers),
 		cmocka_unit_test(test_sysfs_mmc),
+		cmocka_unit_test(test_sysfs_discard),
 		cmocka_unit_test(test_sysfs_other),
 		cmocka_unit_test(test_sysfs_model),
 		cmocka_unit_test(test_sysfs_stat),
