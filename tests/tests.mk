@@ -25,7 +25,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
-	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-blocklayer check-bench-commit lint lint-objects format
+	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -84,7 +84,7 @@ check: ready
 
 # Everything that docs/HACKING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
 CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) check-unit-san check-mutants check-crash check-replay check-kills kills power check-report \
-	check-packaging check-layouts check-deb coverage soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-blocklayer check-vm
+	check-packaging check-layouts check-deb coverage soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
 
@@ -331,15 +331,21 @@ bench-commit: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py $(B)/traces --out $(or $(BENCH_OUT),docs/bench-commit)
 
+# A year with and without trims, on the same cards: docs/bench-commit/trim.md.
+bench-trim: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/trim.py $(B)/traces --out $(or $(BENCH_OUT),docs/bench-commit)
+
 # Two of these traces through loop device, daemon and kernel, on simulated cards: docs/BENCHMARKS.md.
 bench-blocklayer: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private tests/bench/commit/blocklayer.py $(B)/traces
 
-# One small trace, three cards, seconds; a power cut behind each write.
+# One small trace, three cards, seconds; a power cut behind each write. Three weeks of bench-trim.
 check-bench-commit: all
 	@echo "check-bench-commit: a trace priced for cowfs and for others, power cuts, the same through the kernel (as root)"
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py --short
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/trim.py --short
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) timeout -k 10 120 unshare --mount --propagation private tests/bench/commit/blocklayer.py --short
 
 # The layout of C files, with one version of clang-format, because each lays out a little differently. Lines longer than 100

@@ -11,7 +11,9 @@
  * that has made way gathers again before it continues.
  *
  * A card that is busy with a discard answers no reads. So the length of a call is bounded by the time
- * that calls of this length took, and the card rests for as long as it was busy.
+ * that calls of this length took, and the card rests for as long as it was busy. Many cards take as long
+ * for a part of an erase block as for all of it: calls do not cross a multiple of their length, and
+ * become no shorter where that does not make them faster.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,6 +32,7 @@
 #define LEAST_NS 50000000ull  /* shorter times are not announced: what programs may wait for a read */
 #define ANNOUNCED_CALLS 8     /* the first of a session announce what the others take */
 #define REST_NS 10000000ull   /* the card is busy for this long before it rests */
+#define NAP_NS 5000000ull     /* of a rest, before it looks whether a job waits */
 #define FIRST_BYTES (4 * MIB)
 #define MAX_BYTES (256 * MIB)
 
@@ -39,6 +42,8 @@ struct trim {
 	struct volume_trim *t;
 	uint64_t unit_bytes; /* of discards */
 	uint64_t max_bytes;  /* of a call now */
+	uint64_t least_bytes; /* shorter calls are no faster */
+	uint64_t longer_ns;   /* time of the call for which they became shorter; 0: not now */
 	uint64_t busy_ns;    /* since the last rest */
 	char slow[160];	     /* a call took too long: what to say of it */
 };
@@ -143,12 +148,13 @@ static int gather(struct trim *t, struct extents *ret, char *why, size_t n)
 
 static void rest(struct trim *t)
 {
-	struct timespec nap = { .tv_nsec = (long)(t->busy_ns % 1000000000u),
-				.tv_sec = (time_t)(t->busy_ns / 1000000000u) };
+	const struct timespec nap = { .tv_nsec = NAP_NS };
+	uint64_t until_ns = now_ns() + t->busy_ns;
 
 	if (t->busy_ns < REST_NS)
 		return;
-	nanosleep(&nap, NULL);
+	while (now_ns() < until_ns && !must_stop(t))
+		nanosleep(&nap, NULL);
 	t->busy_ns = 0;
 }
 
@@ -191,6 +197,24 @@ static void look_at_time(struct trim *t, uint64_t len_bytes, uint64_t ns)
 	v->trim.first_bytes += len_bytes;
 }
 
+static void choose_length(struct trim *t, uint64_t len_bytes, uint64_t ns)
+{
+	bool whole = len_bytes == t->max_bytes;
+
+	if (whole && t->longer_ns && ns > t->longer_ns / 4 * 3) {
+		t->max_bytes = t->least_bytes = 2 * len_bytes;
+		t->longer_ns = 0;
+	} else if (ns > CALL_NS && len_bytes > t->max_bytes / 2 &&
+		   t->max_bytes / 2 >= t->least_bytes) {
+		t->max_bytes = whole_units(t, t->max_bytes / 2);
+		t->longer_ns = ns;
+	} else if (whole) {
+		t->longer_ns = 0;
+		if (ns < CALL_NS / 4)
+			t->max_bytes = min_u64(2 * t->max_bytes, whole_units(t, MAX_BYTES));
+	}
+}
+
 static int trim_call(struct trim *t, uint64_t off_bytes, uint64_t len_bytes)
 {
 	uint64_t start_ns = now_ns(), ns;
@@ -201,10 +225,7 @@ static int trim_call(struct trim *t, uint64_t off_bytes, uint64_t len_bytes)
 	ns = now_ns() - start_ns;
 	t->busy_ns += ns;
 	look_at_time(t, len_bytes, ns);
-	if (ns > CALL_NS)
-		t->max_bytes = whole_units(t, len_bytes / 2);
-	else if (ns < CALL_NS / 4 && len_bytes == t->max_bytes)
-		t->max_bytes = min_u64(2 * t->max_bytes, whole_units(t, MAX_BYTES));
+	choose_length(t, len_bytes, ns);
 	t->t->bytes += len_bytes;
 	t->t->next_bytes = off_bytes + len_bytes;
 	log_ledger(t->v->log)->trimmed_bytes += len_bytes;
@@ -222,7 +243,7 @@ static int trim_run(struct trim *t, const struct extent_run *run)
 
 	off = (off + unit - 1) / unit * unit;
 	while (r == 0 && off < end) {
-		uint64_t n = min_u64(end - off, t->max_bytes);
+		uint64_t n = min_u64(end - off, t->max_bytes - off % t->max_bytes);
 
 		r = must_stop(t) ? -EINTR : trim_call(t, off - disk, n);
 		if (r == 0 && is_own(t->rq) && *t->slow)
@@ -323,6 +344,7 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 		r = prepare(&t, &x, res->why, sizeof(res->why));
 	if (r == 0) {
 		t.max_bytes = whole_units(&t, FIRST_BYTES);
+		t.least_bytes = t.unit_bytes;
 		r = trim_all(&t, &x);
 		if (r < 0 && r != -EINTR && r != -ETIME) {
 			snprintf(res->why, sizeof(res->why), "the card refuses a discard: %s",

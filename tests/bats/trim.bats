@@ -7,6 +7,13 @@
 
 load lib
 
+setup() {
+	cow_setup
+	C=$T/sim
+}
+
+teardown() { sim_teardown; }
+
 # FS [MKFS_OPTION]...; with the shim
 card() {
 	case $1 in
@@ -389,6 +396,32 @@ noise_test() {
 	wait "$BG"
 	[ "$(status_of .trim.timer_off)" = false ]
 	intact "$(tree_sum "$MNT")"
+}
+
+@test "a card that takes as long for a part of an erase block as for all of it is not asked in parts" {
+	local requests
+	mkdir "$C"
+	cat >"$T/profiles" <<-'END'
+		{"slow": {"title": "slow discards", "member": "lexar-300x-8g", "discard_ms": 40, "from": {"discard_ms": "assumed: for a test"}}}
+	END
+	CARD=$(SIM --loop --real-time --profiles "$T/profiles" slow 300M "$C")
+	mke2fs -q -F -t ext4 -b 4096 -E nodiscard "$CARD" 240M
+	cow format "$CARD" >/dev/null
+	volume
+	echo 1 >"$MNT/a"
+	cow commit
+	SIM reset "$C"
+	trimmed >"$T/bytes"
+	requests=$(SIM stat --json "$C" | jq .discards)
+	[ "$(SIM stat --json "$C" | jq .discarded_bytes)" = "$(cat "$T/bytes")" ]
+	[ "$(cat "$T/bytes")" -gt $((200 << 20)) ]
+	# units of 2 MiB; the first call has two of them
+	[ "$requests" -le 160 ]
+	[ "$(SIM stat --json "$C" | jq .longest_request_ns)" -le 80000000 ]
+	[ "$(status_of .trim.timer_off)" = false ]
+	umount_volume
+	detach
+	SIM stop "$C"
 }
 
 @test "a card that announces no discards is left alone" {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The figures of docs/BENCHMARKS.md, as rows of its table. As root; nothing but image files is written.
 #
-#	tests/bench/commit.sh [apt|logger|freeze|attach|memory|size|status]...	default: all of them
+#	tests/bench/commit.sh [apt|logger|freeze|attach|memory|size|status|trim]...	default: all of them
 #	BENCH_RUNS=N	repetitions where a median is taken (5)
 #
 # The images lie in TMPDIR, which needs 6 GiB for "apt"; those of "freeze" in memory (6 GiB).
@@ -10,7 +10,7 @@
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
-ALL=(apt logger freeze attach memory size status)
+ALL=(apt logger freeze attach memory size status trim)
 for what; do
 	case " ${ALL[*]} " in
 	*" $what "*) ;;
@@ -26,6 +26,8 @@ CACHE=$TOP/build/cache
 
 tidy() {
 	set +e
+	touch "$T/stop"
+	[ -z "${SIM_DIR-}" ] || { umount -l "$MNT"; cow detach --discard vol; SIM stop "$SIM_DIR"; } >/dev/null 2>&1
 	cow_teardown
 }
 
@@ -378,6 +380,71 @@ bench_status() {
 	row "— reading status.json" "≤ 50 ms" "median ${numbers[3]}, maximum ${numbers[4]} ms (${numbers[6]} versions seen)" \
 		"$(verdict "${numbers[4]}" 50 ' ms')"
 	volume_down
+}
+
+# ---- trims ----
+
+# sim_up MS: CARD, a simulated card with a clock that runs, whose discards take MS for each unit of 4 MiB
+sim_up() {
+	SIM_DIR=$T/sim
+	mkdir "$SIM_DIR"
+	cat >"$T/profiles" <<-END
+		{"bench": {"title": "a card that knows discards", "member": "sandisk-ultra-4g", "discard_ms": $1,
+		           "from": {"discard_ms": "assumed: for a measurement"}}}
+	END
+	CARD=$(SIM --loop --real-time --profiles "$T/profiles" bench 512M "$SIM_DIR")
+}
+
+# The 99.9 % latency of reads of 4 KiB of the volume, in ms
+read_latency() {
+	fio --output-format=json --name=read --filename="$DEV" --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=1 --norandommap \
+		--percentile_list=99.9 --time_based --runtime="${BENCH_SECONDS:-10}" --allow_mounted_write=1 |
+		jq -r '.jobs[0].read.clat_ns | "\(.percentile["99.900000"] / 1e6) \(.max / 1e6)"'
+}
+
+# Milliseconds that commits of one block take: median, maximum
+commit_times() {
+	local i start ms=()
+	for i in $(seq 15); do
+		dd if=/dev/urandom of="$MNT/file" bs=4096 count=1 seek="$i" conv=notrunc status=none
+		start=$EPOCHREALTIME
+		cow commit "$NAME" >/dev/null
+		ms+=("$(calc "($EPOCHREALTIME - $start) * 1000")")
+	done
+	echo "$(median "${ms[@]}") $(printf '%s\n' "${ms[@]}" | sort -g | tail -1)"
+}
+
+bench_trim() {
+	local ms trimmer plain with commits commits_with
+	for ms in ${BENCH_DISCARD_MS:-1 5 20 40}; do
+		sim_up "$ms"
+		mke2fs -q -F -t ext4 -b 4096 -J size=8 -E nodiscard "$CARD" 440M
+		volume_up 64M --trim off
+		mount_volume -o noatime,noinit_itable
+		"$MEASURE" fill "$MNT/file" 64 1
+		cow commit "$NAME" --checkpoint >/dev/null
+		read -ra plain < <(read_latency)
+		read -ra commits < <(commit_times)
+		rm -f "$T/stop"
+		while [ ! -e "$T/stop" ]; do
+			cow trim "$NAME" >>"$T/trims" || true
+		done &
+		trimmer=$!
+		read -ra with < <(read_latency)
+		read -ra commits_with < <(commit_times)
+		touch "$T/stop"
+		wait "$trimmer"
+		row "Reads of 4 KiB while a trim runs, a discard takes $ms ms for each unit of 4 MiB: 99.9 %" "≤ 50 ms" \
+			"${with[0]} ms, maximum ${with[1]} (without a trim ${plain[0]}, ${plain[1]})" "$(verdict "${with[0]}" 50 ' ms')"
+		row "— a commit of one block while a trim runs, longer than without" "—" \
+			"median $(calc "${commits_with[0]} - ${commits[0]}"), maximum $(calc "${commits_with[1]} - ${commits[1]}") ms (${commits_with[*]} against ${commits[*]}; $(wc -l <"$T/trims") trims)" "—"
+		rm -f "$T/trims"
+		umount_volume
+		detach --discard >/dev/null
+		SIM stop "$SIM_DIR"
+		rmdir "$SIM_DIR"
+		SIM_DIR=''
+	done
 }
 
 # ---- all ----

@@ -19,7 +19,7 @@ import time
 sys.dont_write_bytecode = True
 import plot # noqa: E402
 from card import BUILD, HERE # noqa: E402
-from record import WORKLOADS # noqa: E402
+from record import OTHERS, WORKLOADS # noqa: E402
 
 METHOD = """What programs write is recorded once on a real ext4 (record.py), as it is on the card, and as it is on overlays. Each system's
 writes and flushes then go to a model of each card (cowfs/flash) in virtual time, with the card in its steady state and what it owes at
@@ -392,7 +392,7 @@ def main():
         return short()
     if not a.folder:
         p.error("FOLDER is missing")
-    wanted = a.only.split(",") if a.only else [w for w in WORKLOADS if w != "small"]
+    wanted = a.only.split(",") if a.only else [w for w in WORKLOADS if w not in OTHERS]
     if set(wanted) - set(WORKLOADS):
         p.error(f"no workload is called {(set(wanted) - set(WORKLOADS)).pop()}")
     print(METHOD)

@@ -13,6 +13,7 @@ import ctypes
 import fcntl
 import os
 import shutil
+import struct
 import subprocess
 import time
 
@@ -20,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.abspath(f"{HERE}/../../..")
 BUILD = os.environ.get("COWFS_BUILD", f"{TOP}/build")
 JOURNAL_S, WRITEBACK_S, COMMIT_S = 5, 30, 300
-FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+FIFREEZE, FITHAW, FITRIM = 0xC0045877, 0xC0045878, 0xC0185879
 MAX_REQUEST_KIB = 1024 # of the loop device: no host asks for more at once
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -115,10 +116,11 @@ class Recorder:
 
 
 class Card:
-    """A recorded ext4, mounted. freezes: a commit point every 300 s of virtual time, and wherever commit() is called."""
+    """A recorded ext4, mounted. freezes: a commit point every 300 s of virtual time, and wherever commit() is called. fstrim: what
+    fstrim() does."""
 
-    def __init__(self, base, name, *, journal, freezes=False, contents=True, mount=True):
-        self.name, self.journal, self.freezes = name, journal, freezes
+    def __init__(self, base, name, *, journal, freezes=False, contents=True, mount=True, options="noatime", fstrim=False):
+        self.name, self.journal, self.freezes, self.trims = name, journal, freezes, fstrim
         self.image = f"{name}.img"
         self.now_s = 0.0
         self.loop = self.recorder = None
@@ -128,7 +130,7 @@ class Card:
             self.recorder.mark("on")
             if mount:
                 self.loop = Loop(self.recorder.card)
-                self.loop.mount(f"{name}.mnt")
+                self.loop.mount(f"{name}.mnt", options)
                 self.mnt = self.loop.mnt
                 self.root_fd = os.open(self.mnt, os.O_RDONLY | os.O_DIRECTORY)
         except BaseException:
@@ -171,6 +173,17 @@ class Card:
                 self.commit()
             step += JOURNAL_S
         self.clock(t)
+
+    def idle(self, t):
+        """Until t nothing happens: what is dirty is written back, and then there is a place to merge."""
+        self.journal_commit()
+        self.writeback()
+        self.commit()
+        self.clock(t)
+
+    def fstrim(self):
+        if self.trims:
+            fcntl.ioctl(self.root_fd, FITRIM, struct.pack("=QQQ", 0, 2**64 - 1, 0))
 
     # ---- the end ----
 

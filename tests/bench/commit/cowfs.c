@@ -23,6 +23,8 @@
 #include "log/log.h"
 #include "replay.h"
 
+#define WEEK_NS (7 * 86400 * 1000000000ull)
+
 struct run {
 	struct trace *t;
 	const struct flash_profile *p;
@@ -367,6 +369,43 @@ static void rest(struct run *w)
 	w->res->chain_records += log_chain_records(w->log);
 }
 
+/*
+ * As volume/trim.c: what is free in each generation that recovery may choose. From then on it reads as
+ * noise, so that verify finds a block too many.
+ */
+static void trim(struct run *w)
+{
+	struct wear_ledger *ledger = log_ledger(w->log);
+	struct blk_reader r = { .read = read_committed, .ctx = w, .volume_blks = w->blks };
+	enum blk_use use;
+	bool held;
+
+	check(fsmap_open(&w->committed, &r), "map of the committed file system");
+	w->older_index = log_older_index(w->log);
+	r.read = read_older;
+	if (w->older_index)
+		check(fsmap_open(&w->older, &r), "map of the older file system");
+	if (!ledger->trims++)
+		check(commit_note(w->log, w->card), "note");
+	sim_set_noise(w->card, true);
+	check(card_set_writable(w->card, true), "set_writable");
+	for (uint64_t blk = 0, n; blk < w->blks; blk += n) {
+		check(run_committed(w, blk, w->blks - blk, &use, &n), "map");
+		if (use == USE_FREE && w->older)
+			check(run_older(w, blk, n, &use, &n), "map");
+		if (use != USE_FREE)
+			continue;
+		n = log_held_run(w->log, blk, n, &held);
+		if (held)
+			continue;
+		check(card_discard(w->card, blk_to_bytes(blk), blk_to_bytes(n)), "discard");
+		w->res->trimmed_blks += n;
+	}
+	check(card_set_writable(w->card, false), "set_writable");
+	close_maps(w);
+	w->res->trims++;
+}
+
 /* ---- the card ---- */
 
 static void format(struct run *w, struct log_super *super)
@@ -490,7 +529,7 @@ void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, boo
 	struct result res = { 0 };
 	struct run w = { .t = t, .p = p, .opt = opt, .res = &res };
 	struct flash_trace_record r;
-	uint64_t points = 0;
+	uint64_t points = 0, trimmed_ns = 0;
 
 	set_up(&w);
 	while (trace_next(t, &r)) {
@@ -510,6 +549,10 @@ void cowfs_replay(struct trace *t, const struct flash_profile *p, bool each, boo
 		/* also a time in which nothing changed */
 		if (due && !last)
 			rest(&w);
+		if (opt->trim && due && !last && r.time_ns >= trimmed_ns + WEEK_NS) {
+			trimmed_ns = r.time_ns;
+			trim(&w);
+		}
 	}
 	if (w.cuts)
 		res.cuts = cuts_free(w.cuts);

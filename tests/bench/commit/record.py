@@ -12,6 +12,8 @@ A TRACE is WORKLOAD.VARIANT. The workloads are in workloads.py; boot is a Debian
 	plainN	ext4 as the recipes for cards have it: no journal, stride and stripe-width of an erase block of N MiB
 	rsync	the end of "journal" brought by rsync to an ext4 as in plain4: an overlayfs merged at shutdown
 	qemu	the blocks of "journal" in a qcow2 overlay, brought to the card by qemu-img commit; qemu5: those of "freeze", each time
+	fstrimN	as plainN, with an fstrim each week of virtual time; freeze has one as well (year and weeks)
+	discardN	as plainN, mounted with "discard"
 	rsync5	a tree in RAM that is merged by rsync every 5 minutes; the card is mounted read-only between
 
 All mount options are noatime. Left behind: TRACE.trace, and for journal and freeze TRACE.data, TRACE.base and (journal) TRACE.end.
@@ -28,7 +30,7 @@ import workloads # noqa: E402
 from card import BUILD, TOP, Card, Loop, Tree, clear_away, copy_sparse, mkfs, output, run # noqa: E402
 
 FS_MIB = 896
-SMALL_MIB = 64
+SIZES_MIB = {"small": 64, "year": 448, "weeks": 128}
 STRIPES_MIB = (1, 2, 4, 32)
 KERNELS = [f"linux-image-6.1.0-{n}-cloud-amd64" for n in range(49, 57)]
 CMDLINE = "root=/dev/vda rw console=ttyS0 panic=-1"
@@ -43,7 +45,11 @@ WORKLOADS = {
     "browser": ["journal", "freeze", "plain", "rsync", "qemu", "qemu5"],
     "kernel30": ["journal", "freeze", "plain", "rsync", "qemu", "qemu5"],
     "small": ["journal", "freeze", "plain4", "rsync", "qemu", "qemu5"],
+    "year": ["freeze", "fstrim4", "discard4"],
+    "weeks": ["freeze", "fstrim4", "discard4"],
 }
+# what make bench-commit does not record
+OTHERS = ("small", "year", "weeks")
 
 
 def traces(stripes):
@@ -109,6 +115,15 @@ class Trees:
             with open(f"{tree}.new/etc/apt/sources.list", "w") as f:
                 f.write("\n".join(self.sources(True)) + "\n")
             workloads.in_root(f"{tree}.new", "apt-get -q update")
+            os.rename(f"{tree}.new", tree)
+        return tree
+
+    def packages(self, workload):
+        """What workloads.Packages begin with: more than half of the file system."""
+        tree = f"{self.folder}/{workload}"
+        if not os.path.exists(tree):
+            clear_away(f"{tree}.new")
+            workloads.Packages(f"{tree}.new", SIZES_MIB[workload]).fill()
             os.rename(f"{tree}.new", tree)
         return tree
 
@@ -178,14 +193,15 @@ class Studio:
 
     def start_tree(self, workload):
         return {"boot": self.trees.guest, "apt-install": self.trees.debian, "apt-upgrade": self.trees.installed,
-                "kernel30": lambda: self.trees.kernels()[0], "small": lambda: None}.get(workload, self.trees.debian)()
+                "kernel30": lambda: self.trees.kernels()[0], "small": lambda: None, "year": lambda: self.trees.packages("year"),
+                "weeks": lambda: self.trees.packages("weeks")}.get(workload, self.trees.debian)()
 
     def base(self, workload, variant):
         """The volume before the workload. Not kept for what is only priced."""
         path = f"{self.folder}/{workload}.{variant}.base"
-        plain = variant.startswith("plain")
-        mkfs(path, SMALL_MIB if workload == "small" else FS_MIB, journal=not plain and not variant.startswith("rsync"),
-             stripe_mib=int(variant[5:]) if plain else 4, tree=self.start_tree(workload))
+        mkfs(path, SIZES_MIB.get(workload, FS_MIB), journal=variant in ("journal", "freeze"),
+             stripe_mib=int(variant.lstrip("abcdefghijklmnopqrstuvwxyz") or 4) if not variant.startswith("rsync") else 4,
+             tree=self.start_tree(workload))
         return path
 
     def do(self, workload, card):
@@ -195,6 +211,8 @@ class Studio:
             workloads.kernel_updates(card, self.trees.kernels()[1])
         elif workload == "gps-day":
             workloads.gps_day(card)
+        elif workload in ("year", "weeks"):
+            workloads.year(card, SIZES_MIB[workload], 364 if workload == "year" else 22)
         else:
             getattr(workloads, workload)(card)
 
@@ -253,7 +271,8 @@ class Studio:
         keep = variant in ("journal", "freeze")
         name = f"{self.folder}/{trace}"
         base = self.base(workload, variant)
-        with Card(base, name, journal=keep, freezes=variant == "freeze", contents=keep,
+        with Card(base, name, journal=keep, freezes=variant == "freeze", contents=keep, fstrim=variant.startswith(("freeze", "fstrim")),
+                  options="noatime,discard" if variant.startswith("discard") else "noatime",
                   mount=not (workload == "boot" and variant != "rsync")) as card:
             if workload == "boot" and variant != "rsync":
                 boot(self.trees.guest(), card.recorder.card)
@@ -292,7 +311,7 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     if sys.argv[1] == "--list":
-        print("\n".join(traces(stripes)))
+        print("\n".join(t for t in traces(stripes) if t.split(".")[0] not in OTHERS))
         return
     if os.geteuid() != 0:
         sys.exit("record: needs root")
@@ -301,7 +320,7 @@ def main():
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) # loop devices are given back
     known = list(traces(range(1, 65)))
-    wanted = sys.argv[2:] or [t for t in traces(stripes) if not t.startswith("small")]
+    wanted = sys.argv[2:] or [t for t in traces(stripes) if t.split(".")[0] not in OTHERS]
     for t in wanted:
         if t not in known:
             sys.exit(f"record: no trace is called {t}")

@@ -22,6 +22,9 @@
  *	--log MIB	size of cowfs's log; default: as cowctl format chooses
  *	--plan-by measured|none	cowfs plans by the profile that cowctl measure makes of the card, or
  *			without one; default: by the card's own profile
+ *	--home		only the second line of cowfs
+ *	--trim		cowfs trims once a week of the trace's time
+ *	--no-discard	plain: the card knows no discards
  *	--verify	compares the card at the end with what was written (cowfs)
  *	--cuts N	cuts the power after each N-th write of cowfs, in a copy, and compares the
  *			state found (cuts.c)
@@ -45,7 +48,7 @@
 
 static struct {
 	const char *system, *profile;
-	bool each, no_journal, measured;
+	bool each, no_journal, no_discard, home, measured;
 	unsigned chunk_blks;
 	struct cowfs_options cowfs;
 } opt = { .chunk_blks = 4 };
@@ -143,7 +146,8 @@ static void replay_plain(struct trace *t, struct flash_model *m, struct result *
 			flash_model_flush(m);
 			break;
 		case FLASH_TRACE_DISCARD:
-			flash_model_discard(m, r.off_bytes, r.len_bytes);
+			if (!opt.no_discard)
+				flash_model_discard(m, r.off_bytes, r.len_bytes);
 			break;
 		case FLASH_TRACE_COMMIT:
 		case FLASH_TRACE_SYNC:
@@ -250,11 +254,13 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 	       (unsigned long long)s->hottest_unit, (unsigned long long)s->hottest_erases,
 	       seconds(s->longest_ns), seconds(r->risk_ns), (unsigned long long)r->commits,
 	       1 / linear_s);
+	printf(",\"copied_bytes\":%llu,\"discarded_bytes\":%llu",
+	       (unsigned long long)s->copied_bytes, (unsigned long long)s->discarded_bytes);
 	if (cowfs)
 		printf(",\"home\":%s,\"payload_bytes\":%llu,\"commit_seconds\":%.6f,\"commit_bytes\":%llu,\"linear_seconds\":%.6f,"
 		       "\"home_units\":%llu,\"bound_seconds\":%.6f,\"atomic_seconds\":%.6f,\"atomic_erases\":%llu,\"logged_blks\":%llu,\"direct_blks\":%llu,\"checkpoint_blks\":%llu,"
 		       "\"meta_blks\":%llu,\"idles\":%llu,\"idle_seconds\":%.6f,\"idle_blks\":%llu,\"rests\":%llu,\"waiting_blks\":%llu,"
-		       "\"most_waiting_blks\":%llu,\"chain_records\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
+		       "\"most_waiting_blks\":%llu,\"chain_records\":%llu,\"trims\":%llu,\"trimmed_blks\":%llu,\"cuts\":%llu,\"cuts_new\":%llu",
 		       home ? "true" : "false", (unsigned long long)r->payload_bytes,
 		       seconds(r->commit_ns), (unsigned long long)r->commit_bytes,
 		       (double)r->payload_bytes * linear_s, (unsigned long long)r->home_units,
@@ -265,7 +271,8 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 		       seconds(r->idle_ns), (unsigned long long)r->idle_blks,
 		       (unsigned long long)r->rests, (unsigned long long)r->waiting_blks,
 		       (unsigned long long)r->most_waiting_blks,
-		       (unsigned long long)r->chain_records, (unsigned long long)r->cuts.cuts,
+		       (unsigned long long)r->chain_records, (unsigned long long)r->trims,
+		       (unsigned long long)r->trimmed_blks, (unsigned long long)r->cuts.cuts,
 		       (unsigned long long)r->cuts.found_new);
 	puts("}");
 	fflush(stdout);
@@ -273,7 +280,7 @@ static void print(const struct flash_profile *p, const struct result *r, bool ho
 
 static void usage(FILE *f)
 {
-	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--plan-by measured|none] [--idle PERCENT] [--every N] [--verify] [--cuts N] [--verbose]\n"
+	fputs("usage: replay [--each] [--profile ID] [--chunk KIB] [--log MIB] [--no-journal] [--plan-by measured|none] [--idle PERCENT] [--every N] [--home] [--trim] [--no-discard] [--verify] [--cuts N] [--verbose]\n"
 	      "	plain|merge|order|dm-snapshot|cowfs|dirty TRACE\n",
 	      f);
 	exit(f == stdout ? 0 : 2);
@@ -302,6 +309,9 @@ static void options(int argc, char **argv)
 					       { "plan-by", 1, NULL, 'P' },
 					       { "idle", 1, NULL, 'i' },
 					       { "every", 1, NULL, 'E' },
+					       { "home", 0, NULL, 'H' },
+					       { "trim", 0, NULL, 't' },
+					       { "no-discard", 0, NULL, 'd' },
 					       { 0 } };
 	static const char *const systems[] = { "plain",	      "merge", "order",
 					       "dm-snapshot", "cowfs", "dirty" };
@@ -337,6 +347,15 @@ static void options(int argc, char **argv)
 			break;
 		case 'E':
 			opt.cowfs.every = number(optarg);
+			break;
+		case 'H':
+			opt.home = true;
+			break;
+		case 't':
+			opt.cowfs.trim = true;
+			break;
+		case 'd':
+			opt.no_discard = true;
 			break;
 		case 'v':
 			opt.cowfs.verify = true;
@@ -413,11 +432,12 @@ int main(int argc, char **argv)
 			opt.cowfs.plan = measured_of(p);
 			opt.cowfs.no_plan = !opt.cowfs.plan;
 		}
-		if (cowfs)
-			cowfs_replay(&t, p, opt.each, false, &opt.cowfs, &r);
-		else
+		if (!cowfs)
 			replay_model(&t, p, &r);
-		print(p, &r, false);
+		else if (!opt.home)
+			cowfs_replay(&t, p, opt.each, false, &opt.cowfs, &r);
+		if (!opt.home)
+			print(p, &r, false);
 		if (!cowfs)
 			continue;
 		trace_rewind(&t);

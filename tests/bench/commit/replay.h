@@ -77,6 +77,8 @@ struct result {
 	/* cowfs: rests between two commits, and over all of them: blocks that exist in the log only,
 	 * and records that a start would read */
 	uint64_t rests, waiting_blks, most_waiting_blks, chain_records;
+	/* cowfs: trims, and blocks that they discarded */
+	uint64_t trims, trimmed_blks;
 	struct cuts_counts cuts;
 };
 
@@ -123,6 +125,7 @@ struct cowfs_options {
 	bool idle;
 	uint64_t idle_percent;
 	uint64_t every; /* only every N-th commit point counts; 0: each */
+	bool trim;	/* once a week of the trace's time, behind a commit */
 };
 
 /* each: a commit at each commit point; otherwise one at the last. home: the last one is that of a

@@ -122,62 +122,189 @@ def gps_day(card, folder="var/gps-day", seconds=DAY_S, every_s=10):
 
 # ---- a browser ----
 
-def browser(card, folder="var/browser", pages=240, cache_mib=64, cwd=None):
-    """Two hours: a page every 30 s with about 30 objects. The cache as Firefox's: each entry is written to a file of its own, under a
-    temporary name first, the index is written anew, the oldest go when it is full. History and cookies in sqlite (WAL, synchronous=NORMAL),
-    the session saved every 15 s by rename."""
-    rnd = random.Random(2)
-    root = f"{card.mnt}/{folder}" if folder else card.mnt
-    entries, doomed = f"{root}/cache2/entries", f"{root}/cache2/doomed"
-    for d in entries, doomed:
-        os.makedirs(d, exist_ok=True)
-    places = sqlite3.connect(f"{root}/places.sqlite", isolation_level=None)
-    cookies = sqlite3.connect(f"{root}/cookies.sqlite", isolation_level=None)
-    for db in places, cookies:
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.execute("CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, key TEXT, value TEXT, time INTEGER)")
-        db.execute("CREATE INDEX IF NOT EXISTS i ON t(key)")
-    have, used = [], 0
+def put(path, data):
+    with open(f"{path}.tmp", "wb") as f:
+        f.write(data)
+    os.rename(f"{path}.tmp", path)
 
-    def put(path, data):
-        with open(f"{path}.tmp", "wb") as f:
-            f.write(data)
-        os.rename(f"{path}.tmp", path)
 
-    for page in range(pages):
-        t = page * 30.0
+class Browser:
+    """The cache as Firefox's: each entry is written to a file of its own, under a temporary name first, the index is written anew, the
+    oldest go when it is full. History and cookies in sqlite (WAL, synchronous=NORMAL), the session saved every 15 s by rename."""
+
+    def __init__(self, root, cache_mib):
+        self.root, self.cache_bytes = root, cache_mib << 20
+        self.rnd = random.Random(2)
+        self.entries, self.doomed = f"{root}/cache2/entries", f"{root}/cache2/doomed"
+        for d in self.entries, self.doomed:
+            os.makedirs(d, exist_ok=True)
+        self.have, self.used = [], 0
+        self.open()
+
+    def open(self):
+        self.places = sqlite3.connect(f"{self.root}/places.sqlite", isolation_level=None)
+        self.cookies = sqlite3.connect(f"{self.root}/cookies.sqlite", isolation_level=None)
+        for db in self.places, self.cookies:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute("CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, key TEXT, value TEXT, time INTEGER)")
+            db.execute("CREATE INDEX IF NOT EXISTS i ON t(key)")
+
+    def close(self):
+        self.places.close()
+        self.cookies.close()
+
+    def page(self, card, page, t):
+        """Page number `page` at time t, and the half minute behind it."""
+        rnd, have = self.rnd, self.have
         card.tick(t)
-        put(f"{root}/sessionstore.jsonlz4", rnd.randbytes(rnd.randint(20_000, 60_000)))
+        put(f"{self.root}/sessionstore.jsonlz4", rnd.randbytes(rnd.randint(20_000, 60_000)))
         for n in range(rnd.randint(10, 50)):
             size = min(200_000, max(1000, int(math.exp(rnd.gauss(9.3, 1.2)))))
             name = f"{rnd.getrandbits(160):040X}"
-            put(f"{entries}/{name}", rnd.randbytes(size))
+            put(f"{self.entries}/{name}", rnd.randbytes(size))
             have.append((name, size))
-            used += size
+            self.used += size
             if n % 10 == 0:
-                cookies.execute("INSERT INTO t(key, value, time) VALUES(?,?,?)", (name, name * 3, int(t)))
+                self.cookies.execute("INSERT INTO t(key, value, time) VALUES(?,?,?)", (name, name * 3, int(t)))
             if n % 16 == 15:
                 card.tick(t + n / 20)
-        while used > cache_mib << 20:
+        while self.used > self.cache_bytes:
             name, size = have.pop(0)
-            os.rename(f"{entries}/{name}", f"{doomed}/{name}")
-            os.unlink(f"{doomed}/{name}")
-            used -= size
+            os.rename(f"{self.entries}/{name}", f"{self.doomed}/{name}")
+            os.unlink(f"{self.doomed}/{name}")
+            self.used -= size
         # pages seen again read their entries; their metadata, at the end of the file, is written
         for name, _ in rnd.sample(have, min(8, len(have))):
-            with open(f"{entries}/{name}", "ab") as f:
+            with open(f"{self.entries}/{name}", "ab") as f:
                 f.write(b"metadata" * 8)
-        places.execute("INSERT INTO t(key, value, time) VALUES(?,?,?)", (f"https://example.org/{page}", "title " * 10, int(t)))
-        places.execute("UPDATE t SET time = ? WHERE id = ?", (int(t), rnd.randint(1, page + 1)))
-        put(f"{root}/cache2/index", rnd.randbytes(36 * len(have) + 16))
+        self.places.execute("INSERT INTO t(key, value, time) VALUES(?,?,?)", (f"https://example.org/{page}", "title " * 10, int(t)))
+        self.places.execute("UPDATE t SET time = ? WHERE id = ?", (int(t), rnd.randint(1, page + 1)))
+        put(f"{self.root}/cache2/index", rnd.randbytes(36 * len(have) + 16))
         card.tick(t + 15)
-        put(f"{root}/sessionstore.jsonlz4", rnd.randbytes(rnd.randint(20_000, 60_000)))
+        put(f"{self.root}/sessionstore.jsonlz4", rnd.randbytes(rnd.randint(20_000, 60_000)))
+
+
+def browser(card, folder="var/browser", pages=240, cache_mib=64, cwd=None):
+    """Two hours: a page every 30 s with about 30 objects."""
+    b = Browser(f"{card.mnt}/{folder}" if folder else card.mnt, cache_mib)
+    for page in range(pages):
+        b.page(card, page, page * 30.0)
         if page % 60 == 59:
             print(f"record: {page + 1} of {pages} pages", flush=True)
     card.tick(pages * 30.0)
-    places.close()
-    cookies.close()
+    b.close()
+
+
+# ---- a year ----
+
+class Packages:
+    """What apt and dpkg do to files, without the packages of a distribution: as many of them as fill more than half of a file system of
+    fs_mib. The last version number of each package is kept, contents are random."""
+
+    def __init__(self, root, fs_mib):
+        self.root, self.rnd = root, random.Random(3)
+        self.packages, used = [], 0
+        while used < fs_mib << 19:
+            files = [min(4 << 20, max(200, int(math.exp(self.rnd.gauss(8.6, 1.7))))) for _ in range(self.rnd.randint(4, 60))]
+            self.packages.append(files)
+            used += sum(max(f, 4096) for f in files)
+        self.dpkg, self.lists, self.cache = (f"{root}/{d}" for d in ("var/lib/dpkg", "var/lib/apt/lists", "var/cache/apt"))
+
+    def fill(self):
+        for d in self.dpkg, self.lists, f"{self.cache}/archives":
+            os.makedirs(d)
+        for i, files in enumerate(self.packages):
+            os.makedirs(f"{self.root}/usr/{i}")
+            for k, size in enumerate(files):
+                with open(f"{self.root}/usr/{i}/{k}", "wb") as f:
+                    f.write(self.rnd.randbytes(size))
+
+    def replace(self, path, data, suffix, sync=True):
+        with open(path + suffix, "wb") as f:
+            f.write(data)
+            f.flush()
+            if sync:
+                os.fsync(f.fileno())
+        os.rename(path + suffix, path)
+
+    def status(self):
+        """dpkg writes its database of all packages for each one that it configures; here for each run."""
+        path = f"{self.dpkg}/status"
+        if os.path.exists(path):
+            if os.path.exists(f"{path}-old"):
+                os.unlink(f"{path}-old")
+            os.link(path, f"{path}-old")
+        self.replace(path, self.rnd.randbytes(900 * len(self.packages)), "-new")
+
+    def update(self):
+        """apt-get update: each list is fetched beside the old one; the binary caches are made anew."""
+        for i, size in enumerate((600_000, 60_000, 150_000)):
+            self.replace(f"{self.lists}/{i}_Packages", self.rnd.randbytes(size), ".partial", sync=False)
+        for name in "pkgcache.bin", "srcpkgcache.bin":
+            if os.path.exists(f"{self.cache}/{name}"):
+                os.unlink(f"{self.cache}/{name}")
+            self.replace(f"{self.cache}/{name}", self.rnd.randbytes(500_000), ".new", sync=False)
+
+    def upgrade(self, n):
+        """Archives fetched, unpacked under another name, synced and renamed over the old files; then the archives are deleted."""
+        some = self.rnd.sample(range(len(self.packages)), n)
+        for i in some:
+            with open(f"{self.cache}/archives/{i}.deb", "wb") as f:
+                f.write(self.rnd.randbytes(sum(self.packages[i]) // 3))
+        for i in some:
+            # a new version has other sizes
+            self.packages[i] = [max(200, int(size * self.rnd.uniform(0.93, 1.07))) for size in self.packages[i]]
+            for k, size in enumerate(self.packages[i]):
+                self.replace(f"{self.root}/usr/{i}/{k}", self.rnd.randbytes(size), ".dpkg-new")
+            self.status()
+        for i in some:
+            os.unlink(f"{self.cache}/archives/{i}.deb")
+
+    def temporary(self):
+        """Something is installed, used for a while, and removed: a tree of as many files as a sixteenth of the packages."""
+        path = f"{self.root}/opt"
+        if os.path.exists(path):
+            run("rm", "-r", path)
+            return
+        os.makedirs(path)
+        for i, files in enumerate(self.packages[::16]):
+            for k, size in enumerate(files):
+                with open(f"{path}/{i}.{k}", "wb") as f:
+                    f.write(self.rnd.randbytes(size))
+
+
+def year(card, fs_mib, days):
+    """Each day: in the morning logs are rotated and packages updated, in the evening two minutes of a browser. Between them nothing
+    happens, and the time goes on. Each Sunday fstrim, if the recording has it; each month something is installed, or removed."""
+    rnd = random.Random(4)
+    packages = Packages(card.mnt, fs_mib)
+    web = Browser(f"{card.mnt}/browser", max(fs_mib // 10, 8))
+    log = Syslog(card.mnt, rnd)
+    for day in range(days):
+        morning, evening = day * DAY_S + 7 * 3600, day * DAY_S + 19 * 3600
+        card.idle(morning)
+        log.rotate()
+        packages.update()
+        card.tick(morning + 20)
+        packages.upgrade(rnd.randint(1, 3) * max(fs_mib // 448, 1))
+        if day % 15 == 14:
+            packages.temporary()
+        card.tick(morning + 60)
+        card.idle(evening)
+        for page in range(4):
+            for _ in range(300): # a quarter of the day's lines each
+                log.line(evening + page)
+            web.page(card, 4 * day + page, evening + page * 30.0)
+        card.tick(evening + 120)
+        if day % 7 == 6:
+            card.idle(evening + 3600)
+            card.fstrim()
+        if day % 28 == 27:
+            print(f"record: {day + 1} of {days} days", flush=True)
+    card.idle(days * DAY_S)
+    web.close()
+    log.close()
 
 
 # ---- small, for tests ----
