@@ -230,7 +230,7 @@ static void print_trim(struct json_object *t)
 		row("trim", "the card announces no discards, or is known to lose data by them");
 	else
 		row("trim", "%s%s%s%s, last %s, %s since attach",
-		    !weekly		       ? "by hand"
+		    !weekly			? "by hand"
 		    : json_true(t, "timer_off") ? "by hand until the next attach: "
 						: "weekly",
 		    weekly ? json_text(t, "timer_off_why") : "",

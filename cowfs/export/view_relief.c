@@ -126,8 +126,7 @@ static uint8_t same_blocks(const struct batch *b, uint64_t group)
 		return 0;
 	for (unsigned i = 0; i < blks; i++)
 		if (memcmp(b->here + blk_to_bytes(i), b->below + blk_to_bytes(i), COW_BLK_BYTES) ||
-		    (!b->rf->zeros &&
-		     bytes_all_zero(b->here + blk_to_bytes(i), COW_BLK_BYTES)))
+		    (!b->rf->zeros && bytes_all_zero(b->here + blk_to_bytes(i), COW_BLK_BYTES)))
 			mask &= (uint8_t) ~(1u << i);
 	return mask;
 }

@@ -29,10 +29,11 @@
 #define CALL_NS 20000000ull   /* a call that takes longer is followed by shorter ones */
 #define SLOW_NS 1000000000ull /* no call of a card that is good for this takes that long */
 #define SLOWER 10	      /* nor so many times as long as announced */
-#define LEAST_NS 50000000ull  /* shorter times are not announced: what programs may wait for a read */
-#define ANNOUNCED_CALLS 8     /* the first of a session announce what the others take */
-#define REST_NS 10000000ull   /* the card is busy for this long before it rests */
-#define NAP_NS 5000000ull     /* of a rest, before it looks whether a job waits */
+#define LEAST_NS                                                                                   \
+	50000000ull	    /* shorter times are not announced: what programs may wait for a read */
+#define ANNOUNCED_CALLS 8   /* the first of a session announce what the others take */
+#define REST_NS 10000000ull /* the card is busy for this long before it rests */
+#define NAP_NS 5000000ull   /* of a rest, before it looks whether a job waits */
 #define FIRST_BYTES (4 * MIB)
 #define MAX_BYTES (256 * MIB)
 
@@ -40,12 +41,12 @@ struct trim {
 	struct volume *v;
 	const struct volume_request *rq;
 	struct volume_trim *t;
-	uint64_t unit_bytes; /* of discards */
-	uint64_t max_bytes;  /* of a call now */
+	uint64_t unit_bytes;  /* of discards */
+	uint64_t max_bytes;   /* of a call now */
 	uint64_t least_bytes; /* shorter calls are no faster */
 	uint64_t longer_ns;   /* time of the call for which they became shorter; 0: not now */
-	uint64_t busy_ns;    /* since the last rest */
-	char slow[160];	     /* a call took too long: what to say of it */
+	uint64_t busy_ns;     /* since the last rest */
+	char slow[160];	      /* a call took too long: what to say of it */
 };
 
 /* By the timer, and not by hand. */

@@ -297,22 +297,16 @@ static uint64_t number(const char *s)
 
 static void options(int argc, char **argv)
 {
-	static const struct option names[] = { { "each", 0, NULL, 'e' },
-					       { "profile", 1, NULL, 'p' },
-					       { "chunk", 1, NULL, 'c' },
-					       { "log", 1, NULL, 'l' },
-					       { "verify", 0, NULL, 'v' },
-					       { "no-journal", 0, NULL, 'n' },
-					       { "cuts", 1, NULL, 'C' },
-					       { "verbose", 0, NULL, 'V' },
-					       { "help", 0, NULL, 'h' },
-					       { "plan-by", 1, NULL, 'P' },
-					       { "idle", 1, NULL, 'i' },
-					       { "every", 1, NULL, 'E' },
-					       { "home", 0, NULL, 'H' },
-					       { "trim", 0, NULL, 't' },
-					       { "no-discard", 0, NULL, 'd' },
-					       { 0 } };
+	static const struct option names[] = {
+		{ "each", 0, NULL, 'e' },	{ "profile", 1, NULL, 'p' },
+		{ "chunk", 1, NULL, 'c' },	{ "log", 1, NULL, 'l' },
+		{ "verify", 0, NULL, 'v' },	{ "no-journal", 0, NULL, 'n' },
+		{ "cuts", 1, NULL, 'C' },	{ "verbose", 0, NULL, 'V' },
+		{ "help", 0, NULL, 'h' },	{ "plan-by", 1, NULL, 'P' },
+		{ "idle", 1, NULL, 'i' },	{ "every", 1, NULL, 'E' },
+		{ "home", 0, NULL, 'H' },	{ "trim", 0, NULL, 't' },
+		{ "no-discard", 0, NULL, 'd' }, { 0 }
+	};
 	static const char *const systems[] = { "plain",	      "merge", "order",
 					       "dm-snapshot", "cowfs", "dirty" };
 	int c;
