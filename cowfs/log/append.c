@@ -13,6 +13,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "fs/loader.h"
 #include "log/escape.h"
 #include "log/rules.h"
 
@@ -143,10 +144,14 @@ int log_begin(struct log *l)
 	return 0;
 }
 
-static void crc_blocks(const void *data, uint64_t blks, uint32_t *crc)
+static void look_at_blocks(struct attempt *a, const void *data, uint64_t blks, uint32_t *crc)
 {
-	for (uint64_t i = 0; i < blks; i++)
-		crc[i] = crc32c_back((const uint8_t *)data + blk_to_bytes(i), COW_BLK_BYTES);
+	for (uint64_t i = 0; i < blks; i++) {
+		const uint8_t *blk = (const uint8_t *)data + blk_to_bytes(i);
+
+		crc[i] = crc32c_back(blk, COW_BLK_BYTES);
+		a->loader |= loader_has_env(blk);
+	}
 }
 
 /* Escapes: no content enters the ring that a scan could take for a block of the log. */
@@ -176,7 +181,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	crc_blocks(data, blks, crc);
+	look_at_blocks(a, data, blks, crc);
 	for (uint64_t i = 0; i < blks;) {
 		uint64_t n;
 		int r = ring_enter(l, &a->head_lblk);
@@ -214,7 +219,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	 * (R10) */
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	r = log_may_write(l, to_blk, blks);
-	crc_blocks(data, blks, crc);
+	look_at_blocks(&l->at, data, blks, crc);
 	if (r == 0)
 		r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	if (r < 0)
@@ -233,7 +238,7 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	RULE("R10 lent", !l->spilled);
 	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
-	crc_blocks(data, blks, crc);
+	look_at_blocks(&l->at, data, blks, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	l->lent_failed |= r < 0;
 	if (r < 0)
@@ -247,7 +252,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	crc_blocks(data, blks, crc);
+	look_at_blocks(&l->at, data, blks, crc);
 	l->at.direct_blks += blks;
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
 }
@@ -404,6 +409,7 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	rec.direct_blks = a->direct_blks;
 	rec.logged_blks = a->logged_blks + a->lent_blks;
 	rec.zero_blks = a->zero_blks;
+	rec.flags |= loader_flag(l) | (a->loader ? (uint32_t)RECORD_LOADER : 0);
 	before = l->ledger;
 	count_commit(&l->ledger, a, cause);
 	if (l->mark) {
@@ -461,6 +467,11 @@ void log_abort(struct log *l)
 	epoch_set(l, EPOCH_DUE);
 	l->doubt = l->suspect = l->lag.cold = true;
 	checkpoint_forget(l);
+}
+
+bool log_loader_waits(const struct log *l)
+{
+	return loader_flag(l);
 }
 
 bool log_spilled(const struct log *l)

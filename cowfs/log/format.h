@@ -77,6 +77,9 @@ enum {
 	RECORD_GUARDED = 1 << 3,
 	/* which guard: the lowest bit of its owner */
 	RECORD_GUARD_ODD = 1 << 4,
+	/* the log has, or this commit wrote in place, a block that a boot loader may change on the
+	 * card: it must not stay in the log */
+	RECORD_LOADER = 1 << 5,
 	/* flags that later records of the same image repeat */
 	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };

@@ -118,6 +118,7 @@ struct log_open_report {
 	bool joint;
 	bool wants_joint; /* BROKEN only because the log that knows was not found */
 	bool clone;	  /* the records are of another card: the ledger starts from zero */
+	bool loader_wrote; /* a boot loader has changed a block that the newest commit wrote */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */
 	uint64_t read_bytes;
@@ -285,6 +286,9 @@ int log_unlend(struct log *l) MUST_CHECK;
  * generation, until a durable tail record marks it as checkpointed. Before that nothing may be
  * written in place (R10). */
 bool log_spilled(const struct log *l);
+/* The log may have a block that a boot loader writes to the card (fs/loader.h). What the loader wrote
+ * there does not count before a checkpoint has emptied the log. */
+bool log_loader_waits(const struct log *l);
 /* Call before writing blocks in place or as a spill: do the rules of the log allow it?
  * -ENOTRECOVERABLE: no (base/invariant.h), and the blocks must not be written. */
 int log_may_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;

@@ -53,6 +53,7 @@ struct attempt {
 	uint64_t head_lblk; /* next block to fill, after the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
 	uint64_t lent_blks; /* not part of logged_blks */
+	bool loader;	    /* a block of a boot loader is among them */
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -203,6 +204,12 @@ static inline bool epoch_is_open(const struct log *l)
 static inline uint64_t ring_seg(const struct log *l, uint64_t lblk)
 {
 	return lblk / l->seg_blks % l->super.seg_count;
+}
+
+/* For the next record: RECORD_LOADER, until everything is home. */
+static inline uint32_t loader_flag(const struct log *l)
+{
+	return l->home_done ? 0 : l->newest.flags & RECORD_LOADER;
 }
 
 /* The next block of a group after lblk: skips heads, wraps. */
@@ -387,7 +394,5 @@ int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_reco
  * bounds. -EBADMSG with why filled, or each()'s error. */
 int ring_each_extent(struct log *l, const struct log_record *rec,
 		     int (*each)(void *ctx, const struct desc_extent *e), void *ctx) MUST_CHECK;
-/* Checks payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
-int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk) MUST_CHECK;
 
 #endif

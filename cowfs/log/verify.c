@@ -11,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "fs/loader.h"
 #include "log/escape.h"
 #include "log/scan.h"
 
@@ -128,7 +129,10 @@ static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
 				      : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
-int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk)
+/* Checks payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk.
+ * *loader_wrote: set if a boot loader has changed a block in place since. */
+static int check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk,
+			bool *loader_wrote)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct card *c = e->type == DESC_LOGGED ? l->card
@@ -152,11 +156,17 @@ int ring_check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_
 
 		if (r < 0)
 			return r;
-		for (uint64_t k = 0; k < n; k++)
-			if (!content_ok(e, buf + blk_to_bytes(k), e->crc[i + k])) {
+		for (uint64_t k = 0; k < n; k++) {
+			uint8_t *blk = buf + blk_to_bytes(k);
+
+			if (content_ok(e, blk, e->crc[i + k]))
+				continue;
+			if (e->type != DESC_DIRECT || !loader_has_env(blk)) {
 				*ret_bad_blk = e->blk + i + k;
 				return -EBADMSG;
 			}
+			*loader_wrote = true;
+		}
 	}
 	return 0;
 }
@@ -167,6 +177,7 @@ struct verify {
 	struct log *l;
 	const struct log_index *dom; /* blocks that newer records name */
 	struct index_list own;	     /* those of this record */
+	bool *loader_wrote;
 	bool check;
 	char *why;
 	size_t why_bytes;
@@ -192,7 +203,7 @@ static int verify_extent(void *ctx, const struct desc_extent *e)
 		i += run;
 		if (where != LOG_HOME)
 			continue;
-		r = ring_check_extent(v->l, &part, &bad);
+		r = check_extent(v->l, &part, &bad, v->loader_wrote);
 		if (r == -EBADMSG)
 			snprintf(v->why, v->why_bytes,
 				 "%s of block %llu does not match its checksum",
@@ -221,9 +232,11 @@ int verify_chain(struct scan *s, const struct chain *ch)
 	struct log_index *dom = log_index_empty(), *next;
 	int r = dom ? 0 : -ENOMEM;
 
+	s->rep->loader_wrote = false;
 	for (size_t i = 0; i < ch->n && r == 0; i++) {
 		struct verify v = { .l = s->l,
 				    .dom = dom,
+				    .loader_wrote = &s->rep->loader_wrote,
 				    .check = ch->rec[i].seq >= ch->head.floor_seq,
 				    .why = s->why,
 				    .why_bytes = sizeof(s->why) };

@@ -1010,6 +1010,13 @@ static uint64_t waiting_blks(const struct volume *v)
 	return blks;
 }
 
+/* For boot loaders, which read the bare card, and may write to it. A checkpoint keeps no limit of time. */
+static bool wants_empty_log(const struct volume *v)
+{
+	return v->always_checkpoint ||
+	       (log_loader_waits(v->log) && monitor_time_blks(v->monitor) == UINT64_MAX);
+}
+
 /* What an earlier session, or a checkpoint that failed, left in the log. If that cannot be
  * checkpointed, a commit is still worth more than none. */
 static void checkpoint_first(struct volume *v, const struct volume_request *rq,
@@ -1017,7 +1024,7 @@ static void checkpoint_first(struct volume *v, const struct volume_request *rq,
 {
 	int r = 0;
 
-	if (v->always_checkpoint && waiting_blks(v))
+	if (wants_empty_log(v) && waiting_blks(v))
 		r = do_checkpoint(v, rq->cause, 0, false, NULL, res);
 	if (r < 0)
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
@@ -1041,7 +1048,7 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
 	struct log_index *ix = NULL;
-	bool must_go_home;
+	bool must_go_home, all;
 	int r = commit_is_idle(v, rq, res);
 
 	if (r)
@@ -1092,11 +1099,12 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	}
 	res->generation = log_ledger(v->log)->commits;
 	must_go_home = rq->checkpoint || res->report.lent;
-	if (must_go_home || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
+	all = must_go_home || wants_empty_log(v);
+	if (all || commit_checkpoint_due(v->log, &due)) {
 		/* the checkpoint reads the blocks from RAM; they are released afterwards */
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = do_checkpoint(v, rq->cause, rq->cause == CAUSE_DETACH ? RECORD_CLEAN : 0, true,
-				  must_go_home || v->always_checkpoint ? NULL : makes_way, res);
+				  all ? NULL : makes_way, res);
 		log_index_unref(ix);
 		ix = log_index_of(v->log);
 	}
@@ -1202,7 +1210,7 @@ static int commit_image(struct volume *v, const struct volume_request *rq,
 		r = run_commit(v, rq, false, res, &ix);
 	if (r < 0)
 		return r;
-	if (rq->checkpoint || v->always_checkpoint || commit_checkpoint_due(v->log, &due)) {
+	if (rq->checkpoint || wants_empty_log(v) || commit_checkpoint_due(v->log, &due)) {
 		on_publish(v, log_index_ref(ix));
 		r = do_checkpoint(v, rq->cause, 0, true, NULL, res);
 		if (r < 0 && !rq->checkpoint) {

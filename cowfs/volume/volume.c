@@ -765,6 +765,11 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 		msg(MSG_NOTICE,
 		    "%s: the newest commit is incomplete (%s); the previous generation is used",
 		    v->name, v->opened.why);
+	if (v->opened.loader_wrote)
+		msg(MSG_NOTICE,
+		    "%s: the boot loader has changed its environment block since the last commit; "
+		    "the change is kept",
+		    v->name);
 	if (fsinfo_is_frozen(&v->fs))
 		msg(MSG_NOTICE,
 		    "%s: each commit freezes the %s for a moment; a program can delay one by seconds",

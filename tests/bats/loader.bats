@@ -1,0 +1,245 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# A boot loader writes to the card before cowfs is there: save_env of GRUB changes the block of grubenv in place. It
+# reads the bare card, with or without a log.
+# bats file_tags=loader
+
+load lib
+
+ENV=boot/grub/grubenv
+
+setup() {
+	cow_setup
+	command -v grub-editenv >/dev/null || skip "no grub-editenv"
+}
+
+# FS [MKFS_OPTION...]: a card whose volume is mounted and has /boot/grub, committed
+card_with_env() {
+	local fs=$1
+	shift
+	if [ "$fs" = xfs ]; then
+		card_make xfs 330 500 "$@"
+	else
+		card_make "$fs" 100 150 "$@"
+	fi
+	cow format "$CARD"
+	attach
+	mount_volume
+	mkdir -p "$MNT/boot/grub"
+	grub-editenv "$MNT/$ENV" create
+	grub-editenv "$MNT/$ENV" set saved_entry=0
+	cow commit
+	# what grub-editenv wrote may have moved: GRUB must find it
+	in_place set recordfail=
+	cow commit --checkpoint
+}
+
+# grub-editenv truncates the file, so it gets another block. This keeps the block.
+in_place() {
+	cp "$MNT/$ENV" "$T/env"
+	grub-editenv "$T/env" "$@"
+	dd if="$T/env" of="$MNT/$ENV" conv=notrunc,fsync status=none
+}
+
+# Sets WHERE: the place of the file on the bare card, in bytes, as a boot loader finds it there.
+where() {
+	case $(blkid -p -o value -s TYPE "$CARD") in
+	xfs)
+		local inode
+		inode=$(xfs_db -r -c "path /$ENV" -c "print core.version" "$CARD" >/dev/null && xfs_db -r -c "path /$ENV" -c "bmap" "$CARD")
+		WHERE=$(xfs_db -r -c "convert fsblock $(sed -n 's/.*startblock \([0-9]*\).*/\1/p' <<<"$inode") daddr" "$CARD" | sed 's/.*(\([0-9]*\)).*/\1/')
+		WHERE=$((WHERE * 512))
+		;;
+	*)
+		WHERE=$(($(debugfs -R "blocks /$ENV" "$CARD" 2>/dev/null) * $(debugfs -R "show_super_stats -h" "$CARD" 2>/dev/null | sed -n 's/^Block size: *//p')))
+		;;
+	esac
+	[ "$WHERE" -gt 0 ]
+}
+
+# What GRUB does at a boot: load_env, then save_env, two sectors of the bare card.
+loader() {
+	blockdev --setrw "$CARD"
+	blockdev --flushbufs "$CARD"
+	where
+	dd if="$IMG" of="$T/env" bs=512 skip=$((WHERE / 512)) count=2 status=none
+	loader_saw=$(grub-editenv "$T/env" list)
+	echo "GRUB sees: $loader_saw"
+	grub-editenv "$T/env" "$@"
+	dd if="$T/env" of="$IMG" bs=512 seek=$((WHERE / 512)) conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+}
+
+env_is() {
+	local got
+	got=$(grub-editenv "$MNT/$ENV" list)
+	[ "$got" = "$1" ] || { echo "grubenv has '$got', not '$1'"; return 1; }
+}
+
+again() {
+	attach "$@"
+	mount_volume
+}
+
+# The change of the loader stays, whatever is committed and checkpointed.
+stays() {
+	local i
+	env_is "$1"
+	for i in 1 2; do
+		random_file "$MNT/more$i" 1
+		cow commit
+		env_is "$1"
+		power_cut
+		again
+		env_is "$1"
+	done
+	cow commit --checkpoint
+	power_cut
+	again
+	env_is "$1"
+	detach
+	fsck "$(blkid -p -o value -s TYPE "$CARD")"
+	loader set seen=1
+	[ "$loader_saw" = "$1" ]
+}
+
+# an entry for one boot: chosen, committed with another file, power cut, taken by the loader; $1: how it is written
+one_boot() {
+	"$1" set next_entry=2
+	random_file "$MNT/same" 1
+	tree_sum "$MNT" >"$T/sum"
+	cow commit
+	power_cut
+	loader set next_entry=
+	[ "$loader_saw" = $'saved_entry=0\nrecordfail=\nnext_entry=2' ]
+	again
+	[ -s "$MNT/same" ]
+	stays $'saved_entry=0\nrecordfail=\nnext_entry='
+}
+
+editenv() { grub-editenv "$MNT/$ENV" "$@"; }
+reboot_once() { grub-reboot --boot-directory="$MNT/boot" 2; }
+
+@test "loader: a change after a detach is taken" {
+	card_with_env ext4
+	editenv set next_entry=2
+	detach
+	loader set next_entry=
+	again
+	stays $'saved_entry=0\nrecordfail=\nnext_entry='
+}
+
+@test "loader: a change of a block that was overwritten in place survives a power cut and commits (ext4)" {
+	card_with_env ext4
+	one_boot in_place
+}
+
+@test "loader: a change of a block that was free in the previous generation keeps the newest one (ext4)" {
+	card_with_env ext4
+	one_boot editenv
+}
+
+@test "loader: grub-reboot boots its entry once, time after time" {
+	command -v grub-reboot >/dev/null || skip "no grub-reboot"
+	card_with_env ext4
+	one_boot reboot_once
+	again
+	for _ in 1 2; do
+		reboot_once
+		cow commit
+		power_cut
+		loader set next_entry=
+		[[ $loader_saw == *next_entry=2* ]]
+		again
+		[[ $(editenv list) == *next_entry= ]] || [[ $(editenv list) == *$'next_entry=\n'* ]]
+		random_file "$MNT/x" 1
+		cow commit
+		power_cut
+		loader set recordfail=1
+		[[ $loader_saw != *next_entry=2* ]]
+		again
+		[[ $(editenv list) == *recordfail=1* ]]
+	done
+}
+
+@test "loader: the same with blocks of 1 KiB, ext2, and xfs" {
+	card_with_env ext4 -b 1024
+	one_boot in_place
+	IMG='' && loop_down "$CARD"
+	card_with_env ext2
+	one_boot editenv
+	IMG='' && loop_down "$CARD"
+	card_with_env xfs
+	one_boot editenv
+}
+
+# a limit of time leaves no room for a checkpoint: this is also what a cut between record and checkpoint leaves
+limited_card() {
+	card_with_env ext4
+	detach
+	again --max-commit-time 100s
+}
+
+@test "loader: a change between the record and its checkpoint does not cost the generation" {
+	limited_card
+	editenv set next_entry=2
+	random_file "$MNT/same" 1
+	cow commit
+	block=$(filefrag -v "$MNT/$ENV" | awk '$1 == "0:" { print $4 + 0 }')
+	sum=$(tree_sum "$MNT")
+	power_cut
+	[ "$(cow check --json "$CARD" | jq .log_live_blocks)" -gt 0 ]
+	# a checkpoint that was cut had written the inode, but not the tail
+	where() { WHERE=$((block * 4096)); }
+	loader set next_entry=
+	[ "$(cow check --json "$CARD" | jq -r .log_state)" = live ]
+	again 2>"$T/said"
+	env_is $'saved_entry=0\nrecordfail=\nnext_entry='
+	editenv set next_entry=2
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	# no text: neither GRUB nor any other program wrote that
+	power_cut
+	dd if=/dev/urandom of="$IMG" bs=1024 seek=$((block * 4)) count=1 conv=notrunc status=none
+	blockdev --flushbufs "$CARD"
+	[ "$(cow check --json "$CARD" | jq -r .log_state)" = fell-back ]
+}
+
+@test "loader: what a cut commit left in the log is emptied before the next commit" {
+	limited_card
+	in_place set next_entry=2
+	cow commit
+	power_cut
+	again
+	env_is $'saved_entry=0\nrecordfail=\nnext_entry=2'
+	echo 1 >"$MNT/x"
+	# cut again, in this checkpoint: it must be known afterwards
+	with_shim true
+	cow commit
+	[ "$(cow status --json | jq .log.live_blocks)" = 0 ]
+	power_cut
+	loader set next_entry=
+	[ "$loader_saw" = $'saved_entry=0\nrecordfail=\nnext_entry=2' ]
+	again
+	stays $'saved_entry=0\nrecordfail=\nnext_entry='
+}
+
+@test "loader: a file of any user with that header is no mixture" {
+	limited_card
+	detach
+	again
+	cp "$MNT/$ENV" "$MNT/mine"
+	cow commit --checkpoint
+	detach
+	again --max-commit-time 100s
+	cp "$MNT/mine" "$T/env"
+	grub-editenv "$T/env" set evil=1
+	dd if="$T/env" of="$MNT/mine" conv=notrunc status=none
+	echo new >"$MNT/beside"
+	cow commit
+	sum=$(tree_sum "$MNT")
+	power_cut
+	again
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	cmp "$T/env" "$MNT/mine"
+}
