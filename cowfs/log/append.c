@@ -144,13 +144,26 @@ int log_begin(struct log *l)
 	return 0;
 }
 
-static void look_at_blocks(struct attempt *a, const void *data, uint64_t blks, uint32_t *crc)
+void loader_note(struct log *l, uint64_t blk)
+{
+	for (unsigned i = 0; i < l->loader.n; i++)
+		if (l->loader.blk[i] == blk)
+			return;
+	if (l->loader.n < LOADER_BLKS_MAX)
+		l->loader.blk[l->loader.n++] = blk;
+}
+
+static void look_at_blocks(struct log *l, uint64_t blk, uint64_t blks, const void *data,
+			   uint32_t *crc)
 {
 	for (uint64_t i = 0; i < blks; i++) {
-		const uint8_t *blk = (const uint8_t *)data + blk_to_bytes(i);
+		const uint8_t *p = (const uint8_t *)data + blk_to_bytes(i);
 
-		crc[i] = crc32c_back(blk, COW_BLK_BYTES);
-		a->loader |= loader_has_env(blk);
+		crc[i] = crc32c_back(p, COW_BLK_BYTES);
+		if (loader_has_env(p)) {
+			l->at.loader = true;
+			loader_note(l, blk + i);
+		}
 	}
 }
 
@@ -181,7 +194,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	look_at_blocks(a, data, blks, crc);
+	look_at_blocks(l, blk, blks, data, crc);
 	for (uint64_t i = 0; i < blks;) {
 		uint64_t n;
 		int r = ring_enter(l, &a->head_lblk);
@@ -219,7 +232,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	 * (R10) */
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	r = log_may_write(l, to_blk, blks);
-	look_at_blocks(&l->at, data, blks, crc);
+	look_at_blocks(l, blk, blks, data, crc);
 	if (r == 0)
 		r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	if (r < 0)
@@ -238,7 +251,7 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	RULE("R10 lent", !l->spilled);
 	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
-	look_at_blocks(&l->at, data, blks, crc);
+	look_at_blocks(l, blk, blks, data, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	l->lent_failed |= r < 0;
 	if (r < 0)
@@ -252,7 +265,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	look_at_blocks(&l->at, data, blks, crc);
+	look_at_blocks(l, blk, blks, data, crc);
 	l->at.direct_blks += blks;
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
 }

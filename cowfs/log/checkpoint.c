@@ -57,6 +57,7 @@ struct home {
 	uint64_t guard_blk; /* gets the guard; NO_BLK: none */
 	uint64_t unit;	    /* of the last block */
 	bool stopped;
+	bool last;		/* only blocks of boot loaders are left */
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
 
@@ -229,6 +230,22 @@ static bool stops_at(struct home *h, uint64_t blk, uint64_t *ret_blks)
 	return next && h->content->stop(h->content->stop_ctx);
 }
 
+/* For how many blocks from blk on is it the same whether they are written now? */
+static uint64_t run_of_pass(const struct home *h, uint64_t blk, uint64_t max_blks, bool *ret_now)
+{
+	bool loader = false;
+
+	for (unsigned i = 0; i < h->l->loader.n; i++) {
+		uint64_t at = h->l->loader.blk[i];
+
+		loader |= at == blk;
+		if (at > blk)
+			max_blks = min_u64(max_blks, at - blk);
+	}
+	*ret_now = blk != h->skip_blk && loader == h->last;
+	return loader || blk == h->skip_blk ? 1 : min_u64(max_blks, h->skip_blk - blk);
+}
+
 static int write_home(struct home *h, const struct index_entry *e)
 {
 	uint64_t n, max;
@@ -236,15 +253,17 @@ static int write_home(struct home *h, const struct index_entry *e)
 	for (uint64_t i = 0; i < e->blks; i += n) {
 		uint64_t blk = e->blk + i;
 		uint8_t *buf;
+		bool now;
 		int r;
 
-		n = 1;
-		if (blk == h->skip_blk)
+		n = run_of_pass(h, blk, e->blks - i, &now);
+		if (!now)
 			continue;
 		h->stopped = stops_at(h, blk, &max);
 		if (h->stopped)
 			return 0;
-		max = min_u64(max, min_u64(e->blks - i, h->skip_blk - blk));
+		max = min_u64(max, n);
+		n = 1;
 		if (e->kind == INDEX_ZERO) {
 			n = min_u64(STAGE_BLKS, max);
 			r = write_zeros_home(h, blk, n);
@@ -268,21 +287,35 @@ static int write_home(struct home *h, const struct index_entry *e)
 	return 0;
 }
 
-/* Writes every block home that only the log has, in order, until it is stopped; FLUSH. */
-static int write_all_home(struct home *h)
+static int write_pass(struct home *h, const struct log_index *todo)
 {
 	struct log *l = h->l;
-	const struct log_index *todo = l->left ? l->left : l->index;
 	struct index_entry e;
 	int r = 0;
 
-	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
-	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
 	for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 		r = write_home(h, &e);
 	if (r == 0)
 		r = home_write(h);
 	return r < 0 ? r : card_flush(l->base);
+}
+
+/*
+ * Writes every block home that only the log has, in order, until it is stopped; FLUSH. Blocks of boot
+ * loaders come last. What a loader changes in them counts from the tail record on, so there should be
+ * little between the two.
+ */
+static int write_all_home(struct home *h)
+{
+	struct log *l = h->l;
+	const struct log_index *todo = l->left ? l->left : l->index;
+	int r;
+
+	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
+	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
+	r = write_pass(h, todo);
+	h->last = true;
+	return r == 0 && !h->stopped && h->done < h->total ? write_pass(h, todo) : r;
 }
 
 /* What was written home is durable: takes it out of what is left. */
@@ -370,6 +403,7 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		l->ledger.checkpoints++;
 	checkpoint_forget(l);
 	l->home_done = true;
+	l->loader.n = 0;
 	log_index_unref(l->index);
 	l->index = empty;
 	*ret_index = log_index_ref(empty);

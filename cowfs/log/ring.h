@@ -47,13 +47,15 @@ enum epoch_state {
 	EPOCH_BROKEN,  /* nothing may be written */
 };
 
+enum { LOADER_BLKS_MAX = 16 };
+
 /* what the current attempt has gathered */
 struct attempt {
 	uint64_t seq, start_lblk;
 	uint64_t head_lblk; /* next block to fill, after the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
 	uint64_t lent_blks; /* not part of logged_blks */
-	bool loader;	    /* a block of a boot loader is among them */
+	bool loader;	    /* a block of a boot loader is among them (log.loader) */
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -166,6 +168,12 @@ struct log {
 	struct log_index *index;
 	/* the part of the index that a checkpoint which was stopped left to do; NULL: all of it */
 	struct log_index *left;
+	/* Blocks of boot loaders that commits and attempts since the last checkpoint wrote, as far as
+	 * that is known: the first ones. */
+	struct {
+		uint64_t blk[LOADER_BLKS_MAX];
+		unsigned n;
+	} loader;
 
 	struct wear_ledger ledger; /* totals up to attach, plus what the caller adds */
 	uint64_t opened_ns;
@@ -206,6 +214,7 @@ static inline uint64_t ring_seg(const struct log *l, uint64_t lblk)
 	return lblk / l->seg_blks % l->super.seg_count;
 }
 
+void loader_note(struct log *l, uint64_t blk); /* in log.loader */
 /* For the next record: RECORD_LOADER, until everything is home. */
 static inline uint32_t loader_flag(const struct log *l)
 {

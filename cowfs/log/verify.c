@@ -129,8 +129,22 @@ static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
 				      : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
-/* Checks payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk.
- * *loader_wrote: set if a boot loader has changed a block in place since. */
+/* Is this the content of the i-th block, or what a boot loader has made of it since (*loader_wrote)? With lag a
+ * card may have lost what the newest commit wrote in place: then no other content counts. */
+static bool check_block(struct log *l, const struct desc_extent *e, uint64_t i, uint8_t *blk,
+			bool *loader_wrote)
+{
+	bool same = content_ok(e, blk, e->crc[i]);
+
+	if (!loader_has_env(blk) || (!same && (e->type != DESC_DIRECT || lag_on(l))))
+		return same;
+	if (same)
+		loader_note(l, e->blk + i);
+	*loader_wrote |= !same;
+	return true;
+}
+
+/* Checks payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
 static int check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk,
 			bool *loader_wrote)
 {
@@ -156,17 +170,11 @@ static int check_extent(struct log *l, const struct desc_extent *e, uint64_t *re
 
 		if (r < 0)
 			return r;
-		for (uint64_t k = 0; k < n; k++) {
-			uint8_t *blk = buf + blk_to_bytes(k);
-
-			if (content_ok(e, blk, e->crc[i + k]))
-				continue;
-			if (e->type != DESC_DIRECT || !loader_has_env(blk)) {
+		for (uint64_t k = 0; k < n; k++)
+			if (!check_block(l, e, i + k, buf + blk_to_bytes(k), loader_wrote)) {
 				*ret_bad_blk = e->blk + i + k;
 				return -EBADMSG;
 			}
-			*loader_wrote = true;
-		}
 	}
 	return 0;
 }
@@ -233,6 +241,7 @@ int verify_chain(struct scan *s, const struct chain *ch)
 	int r = dom ? 0 : -ENOMEM;
 
 	s->rep->loader_wrote = false;
+	s->l->loader.n = 0;
 	for (size_t i = 0; i < ch->n && r == 0; i++) {
 		struct verify v = { .l = s->l,
 				    .dom = dom,

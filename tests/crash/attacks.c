@@ -560,6 +560,8 @@ const struct attack attacks[] = {
 	  attack_undone },
 	{ "joint", "commits that count if another log says so, which is cut on both sides of that",
 	  attack_joint },
+	{ "loader", "a boot loader changes its environment block on the card after each cut",
+	  attack_loader },
 	{ "unguard", "the last write of a session, that of the superblock, is cut or not",
 	  attack_unguard },
 	{ "half-checkpoint", "checkpoint cut half way, then more commits", attack_half_checkpoint },

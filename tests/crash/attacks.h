@@ -35,6 +35,9 @@ void attack_swapped(void);
 void attack_eio(void);
 void attack_measured(void);
 
+/* loader.c */
+void attack_loader(void);
+
 /* paths.c */
 void attack_paths(void);
 void attack_undone(void);

@@ -100,6 +100,10 @@ struct world {
 
 	bool rotten; /* images may be broken, or answer with an error, but must not be wrong */
 
+	/* loader.c */
+	unsigned loader_blk;	  /* a boot loader writes there after each cut; 0: none does */
+	uint64_t loader_home; /* which record was the newest one when it was written home */
+
 	/* joint.c: the newest joint commit; which of the last 64 count, by seq modulo 64 */
 	uint64_t joint_seq, joint_counts;
 	enum { JOINT_NONE, JOINT_OPEN, JOINT_DECIDED } joint; /* of the attempt under way */
@@ -218,6 +222,13 @@ int world_commit_joint(struct world *w);
 void attack_joint(void);
 void joint_judged(struct world *w, const struct image *im, const uint8_t *volume);
 
+/* ---- loader.c ---- */
+/* The card of this image, before cowfs is there. volume: what an attach without that has shown. */
+void loader_boots(struct world *w, const struct cards *c, const struct log_super *super,
+		  const struct log_open_report *rep, const uint8_t *volume);
+void loader_home_write(struct world *w, uint64_t blk, const void *data);
+const uint8_t *loader_content(unsigned n);
+
 /* ---- lie.c ---- */
 void lie_start(struct world *w);		   /* new cards, or cards after a power cut */
 void lie_wrote(struct world *w, const void *data); /* to the log card */
@@ -260,6 +271,8 @@ extern const unsigned n_attacks, n_card_attacks, n_forge_attacks;
 extern uint64_t forgeries; /* their number */
 /* Contents from FORGED on are those of forge.c; from SUPERS on, superblocks for BITMAP_BLK. */
 enum { FORGED = 61000, SUPERS = FORGED - CONTENTS };
+/* from here on: environment blocks of a boot loader */
+enum { ENVS_N = 32, ENVS = SUPERS - ENVS_N };
 unsigned super_content(unsigned content);
 const uint8_t *forged_content(unsigned n);
 

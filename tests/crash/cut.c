@@ -256,6 +256,8 @@ void judge(struct world *w, struct cards *c)
 		total.broken++;
 	if (volume && rep.state != LOG_BROKEN)
 		im = find_generation(w, volume, &rep);
+	if (im && w->loader_blk)
+		loader_boots(w, c, &super, &rep, volume);
 	if (im && !w->rotten && !measure)
 		check_guard(w, c, ix, im);
 	if (im && !w->rotten && !measure)
@@ -409,6 +411,7 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 			fail("the superblock gets other content in place");
 		return;
 	}
+	loader_home_write(w, blk, data);
 	log_index_run(w->index, blk, 1, &where);
 	if (where == LOG_HOME)
 		fail("block %llu, used in the committed image and not in the log, is written in place",

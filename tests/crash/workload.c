@@ -78,7 +78,9 @@ static void change_block(struct world *w, unsigned blk)
 		w->live.use[blk] = USE_JOURNAL;
 		break;
 	default:
-		live_write(w, blk, (unsigned)rnd_below(w, CONTENTS));
+		live_write(w, blk,
+			   rnd_below(w, 16) ? (unsigned)rnd_below(w, CONTENTS)
+					    : ENVS + (unsigned)rnd_below(w, ENVS_N));
 	}
 }
 

@@ -144,6 +144,8 @@ const uint8_t *content_of(unsigned content)
 		return forged_content(content - FORGED);
 	if (content >= SUPERS)
 		return super_of(content - SUPERS);
+	if (content >= ENVS)
+		return loader_content(content - ENVS);
 	return content < CONTENTS ? contents[content] : ext4_content(content);
 }
 
