@@ -402,8 +402,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	if (h.done || l->left)
 		l->ledger.checkpoints++;
 	checkpoint_forget(l);
-	l->home_done = true;
 	l->loader.n = 0;
+	l->home_done = true;
 	log_index_unref(l->index);
 	l->index = empty;
 	*ret_index = log_index_ref(empty);

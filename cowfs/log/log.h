@@ -116,8 +116,8 @@ struct log_open_report {
 	/* the newest record is one of several logs, and the others decided: it counts, or was
 	 * rejected. The next commit writes a record that needs no answer */
 	bool joint;
-	bool wants_joint; /* BROKEN only because the log that knows was not found */
-	bool clone;	  /* the records are of another card: the ledger starts from zero */
+	bool wants_joint;  /* BROKEN only because the log that knows was not found */
+	bool clone;	   /* the records are of another card: the ledger starts from zero */
 	bool loader_wrote; /* a boot loader has changed a block that the newest commit wrote */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */

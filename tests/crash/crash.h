@@ -101,7 +101,7 @@ struct world {
 	bool rotten; /* images may be broken, or answer with an error, but must not be wrong */
 
 	/* loader.c */
-	unsigned loader_blk;	  /* a boot loader writes there after each cut; 0: none does */
+	unsigned loader_blk;  /* a boot loader writes there after each cut; 0: none does */
 	uint64_t loader_home; /* which record was the newest one when it was written home */
 
 	/* joint.c: the newest joint commit; which of the last 64 count, by seq modulo 64 */

@@ -19,7 +19,8 @@ const uint8_t *loader_content(unsigned n)
 	if (!blk[n][0]) {
 		/* both sectors differ, so that a torn block is none of these */
 		memset(blk[n], '#', 1024);
-		memcpy(blk[n] + sprintf((char *)blk[n], "# GRUB Environment Block\n"), "next_entry=", 11);
+		memcpy(blk[n] + sprintf((char *)blk[n], "# GRUB Environment Block\n"),
+		       "next_entry=", 11);
 		blk[n][40] = blk[n][700] = (uint8_t)('A' + n);
 		blk[n][41] = blk[n][701] = '\n';
 	}
@@ -110,7 +111,8 @@ void attack_loader(void)
 				world_open(&w);
 			}
 			if (log_loader_waits(w.log))
-				attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+				attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0,
+					      "checkpoint");
 			attack_expect(!log_loader_waits(w.log), "the log is not empty");
 			if (i % 3 == 0)
 				(void)!world_crash(&w);
