@@ -24,7 +24,7 @@ card_with_env() {
 	else
 		card_make "$fs" 100 150 "$@"
 	fi
-	cow format "$CARD"
+	cow format "$CARD" ${LAG:+--lag $LAG}
 	attach
 	mount_volume
 	mkdir -p "$MNT/boot/grub"
@@ -191,7 +191,7 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	done
 }
 
-@test "loader: the same with blocks of 1 KiB, on ext2, and on xfs" {
+@test "loader: the same with blocks of 1 KiB, on ext2, on xfs, and with lag" {
 	card_with_env ext4 -b 1024
 	one_boot in_place
 	IMG='' && loop_down "$CARD"
@@ -200,6 +200,48 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	IMG='' && loop_down "$CARD"
 	card_with_env xfs
 	one_boot editenv
+	IMG='' && loop_down "$CARD"
+	LAG=1
+	card_with_env ext4 -b 4096
+	one_boot editenv
+}
+
+@test "loader: a commit of the file alone is checkpointed as well" {
+	card_with_env ext4 -b 4096
+	editenv set next_entry=2
+	echo dirty >"$MNT/other"
+	cow commit "$MNT/$ENV"
+	power_cut
+	loader set next_entry=
+	[[ $loader_saw == *next_entry=2* ]]
+	again
+	[ ! -e "$MNT/other" ]
+	stays $'saved_entry=0\nrecordfail=\nnext_entry='
+}
+
+@test "loader: the block that openSUSE keeps in front of a btrfs" {
+	at=$((256 * 1024))
+	card_make btrfs 250 400
+	cow format "$CARD"
+	attach
+	mount_volume
+	grub-editenv "$T/env" create
+	grub-editenv "$T/env" set next_entry=2
+	dd if="$T/env" of="$DEV" bs=1024 seek=$((at / 1024)) conv=notrunc,fsync status=none
+	random_file "$MNT/same" 1
+	cow commit
+	power_cut
+	where() { WHERE=$at; }
+	loader set next_entry=
+	[ "$loader_saw" = next_entry=2 ]
+	again
+	cmp -n 1024 "$DEV" "$T/env" "$at"
+	[ -s "$MNT/same" ]
+	random_file "$MNT/same" 1
+	cow commit --checkpoint
+	power_cut
+	again
+	cmp -n 1024 "$DEV" "$T/env" "$at"
 }
 
 @test "loader: GRUB itself boots the entry of grub-reboot once (ext4, ext2, xfs)" {
@@ -252,6 +294,7 @@ limited_card() {
 	loader set next_entry=
 	[ "$(cow check --json "$CARD" | jq -r .log_state)" = live ]
 	again 2>"$T/said"
+	grep 'the boot loader has changed its environment block' "$T/said"
 	env_is $'saved_entry=0\nrecordfail=\nnext_entry='
 	editenv set next_entry=2
 	[ "$(tree_sum "$MNT")" = "$sum" ]
