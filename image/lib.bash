@@ -314,7 +314,7 @@ root_fs_make() {
 grub_put() {
 	local file=$1 core=$2/core.img from=/usr/lib/grub/i386-pc
 	grub-mkimage -O i386-pc -d "$from" -o "$core" -p '(hd0,msdos1)/grub' \
-		biosdisk part_msdos ext2 linux normal configfile serial terminal echo test sleep minicmd ||
+		biosdisk part_msdos ext2 linux normal configfile serial terminal echo test sleep minicmd loadenv ||
 		die "grub-mkimage failed"
 	dd if="$from/boot.img" of="$file" bs=1 count=440 conv=notrunc status=none
 	dd if="$core" of="$file" bs=512 seek=1 conv=notrunc status=none
