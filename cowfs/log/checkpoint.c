@@ -57,7 +57,7 @@ struct home {
 	uint64_t guard_blk; /* gets the guard; NO_BLK: none */
 	uint64_t unit;	    /* of the last block */
 	bool stopped;
-	bool last;		/* only blocks of boot loaders are left */
+	bool put_off, last;	/* blocks of boot loaders: some are left; now they are written */
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
 
@@ -257,6 +257,7 @@ static int write_home(struct home *h, const struct index_entry *e)
 		int r;
 
 		n = run_of_pass(h, blk, e->blks - i, &now);
+		h->put_off |= !now && !h->last && blk != h->skip_blk;
 		if (!now)
 			continue;
 		h->stopped = stops_at(h, blk, &max);
@@ -315,7 +316,7 @@ static int write_all_home(struct home *h)
 	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
 	r = write_pass(h, todo);
 	h->last = true;
-	return r == 0 && !h->stopped && h->done < h->total ? write_pass(h, todo) : r;
+	return r == 0 && !h->stopped && h->put_off ? write_pass(h, todo) : r;
 }
 
 /* What was written home is durable: takes it out of what is left. */
