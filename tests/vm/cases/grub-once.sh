@@ -70,6 +70,7 @@ host_before() {
 			save_env -f (hd0,msdos2)$env next_entry
 		fi
 	END
+	# shellcheck disable=SC2016 # a variable of GRUB
 	sed -i 's|linux /vmlinuz.*|& entry=$entry|' "$WORK/grub.cfg"
 	printf 'rm /grub/grub.cfg\nwrite %s /grub/grub.cfg\n' "$WORK/grub.cfg" |
 		debugfs -w -f - "$CARD?offset=$boot_at" >"$WORK/debugfs.out" 2>&1
