@@ -356,8 +356,4 @@ void print_remarks(struct json_object *result)
 	if (json_true(q, "hidden"))
 		printf("  mounted in a mount namespace that is not visible here, kept by %s\n",
 		       *json_text(q, "holder") ? json_text(q, "holder") : "an unknown process");
-	if (json_u64(q, "bounced_tasks"))
-		printf("  %s task%s blocked the freeze, first %s\n",
-		       with_commas(json_u64(q, "bounced_tasks")),
-		       plural(json_u64(q, "bounced_tasks")), json_text(q, "culprit"));
 }

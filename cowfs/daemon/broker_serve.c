@@ -86,8 +86,7 @@ static void quiesce(struct broker_message *m)
 {
 	struct quiesce_target where = { .proc_dirfd = own.f.proc_dirfd,
 					.dev = device(),
-					.loop_fd = disk_serve_fd(&own.disk),
-					.fuse_dirfd = own.f.fuse_dirfd };
+					.loop_fd = disk_serve_fd(&own.disk) };
 
 	m->result = device() ? take_lock() : -ENODEV;
 	if (m->result == 0)
@@ -423,7 +422,6 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 {
 	const struct broker_facts *f = &own.f;
 	const int keep[] = { f->proc_dirfd,
-			     f->fuse_dirfd,
 			     f->dev_dirfd,
 			     f->sys_dirfd,
 			     f->card_fd[0],

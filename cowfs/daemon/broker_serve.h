@@ -13,7 +13,7 @@
 struct broker_facts {
 	const char *name;  /* of the volume */
 	const char *label; /* of the disk */
-	int proc_dirfd, fuse_dirfd, dev_dirfd, sys_dirfd;
+	int proc_dirfd, dev_dirfd, sys_dirfd;
 	int card_fd[2]; /* base and log */
 	int store_fd;	/* of the RAM store; -1: it is not resized any more */
 	int side_fd;	/* the other one */

@@ -78,20 +78,19 @@ static const struct {
 	unsigned number, roles;
 } capabilities[] = {
 	/*
-	 * FIFREEZE, FITHAW, BLKROSET around each commit; /proc/PID/stack; fsopen and fsmount at
+	 * FIFREEZE, FITHAW, BLKROSET around each commit; fsopen and fsmount at
 	 * the start, and for a mount that cannot be opened; the loop device
 	 */
 	{ CAP_SYS_ADMIN, P | B },
 	/* mappings beyond RLIMIT_MEMLOCK while MCL_FUTURE is in force: stacks, maps of
 	 * generations */
 	{ CAP_IPC_LOCK, P | B },
-	/* stops and continues tasks of any user that block a freeze; ends what reads metadata, and a
-	 * worker that gives no sign of life: they have other users */
+	/* ends what reads metadata, and a worker that gives no sign of life: they have other users */
 	{ CAP_KILL, P | B },
-	/* /proc/PID/{syscall,stack,maps,fd,root,ns} of other users, and of root processes with more
-	 * capabilities */
+	/* /proc/PID/{fd,root,ns} of other users, and of root processes with more capabilities: who
+	 * keeps the file system */
 	{ CAP_SYS_PTRACE, B },
-	/* mount points in private directories; image files and FUSE connections of other users */
+	/* mount points in private directories; image files of other users */
 	{ CAP_DAC_OVERRIDE, B },
 	/* reboots if the worker of the running root dies */
 	{ CAP_SYS_BOOT, P },
@@ -301,7 +300,7 @@ static const struct {
 	{ "getegid", ALL, 0 },
 	{ "getegid32", ALL, 0 },
 	{ "setpriority", SWB, 0 },
-	/* tasks that block a freeze */
+	/* processes that read metadata */
 	{ "pidfd_open", B, 0 },
 	/* the parent kills a worker that does not answer */
 	{ "pidfd_send_signal", P | B, 0 },

@@ -77,7 +77,7 @@ struct daemon {
 	bool replace, halt;
 	const char *replace_why;
 	/* what has been started; undone in reverse order */
-	int proc_dirfd, fuse_dirfd, dev_dirfd, sys_dirfd;
+	int proc_dirfd, dev_dirfd, sys_dirfd;
 	struct supervisor_link link;
 	/* what a worker gets while it is root */
 	bool other_user; /* it can become uid and gid */
@@ -118,12 +118,11 @@ enum {
 	KEPT_RUN,
 	KEPT_DEV,
 	KEPT_SYS,
-	KEPT_FUSECTL,
 };
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
-_Static_assert((int)KEPT_FUSECTL < (int)SUPERVISOR_KEPT, "room for the deposit");
+_Static_assert((int)KEPT_SYS < (int)SUPERVISOR_KEPT, "room for the deposit");
 SHARED_BYTES(struct daemon_kept, 816);
-SHARED_BYTES(char[KEPT_N], 25);
+SHARED_BYTES(char[KEPT_N], 24);
 
 /* ---- reporting the start ---- */
 
@@ -554,7 +553,6 @@ static struct volume_params params(struct daemon *d)
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
 		.prepared = &d->prepared,
 		.proc_dirfd = d->proc_dirfd,
-		.fuse_dirfd = d->fuse_dirfd,
 		.meminfo_fd = d->meminfo_fd,
 		.frozen = supervisor_frozen,
 		.frozen_ctx = &d->link,
@@ -634,7 +632,6 @@ static void open_files(struct daemon *d)
 	if (d->link.replaces)
 		return;
 	d->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	d->fuse_dirfd = mounts_open_fusectl();
 	d->dev_dirfd = open_dir("/dev");
 	d->sys_dirfd = open_dir("/sys");
 }
@@ -658,7 +655,6 @@ static int prepare(struct daemon *d)
 	deposit[KEPT_RUN - SUPERVISOR_DEPOSIT] = d->dir.fd;
 	deposit[KEPT_DEV - SUPERVISOR_DEPOSIT] = d->dev_dirfd;
 	deposit[KEPT_SYS - SUPERVISOR_DEPOSIT] = d->sys_dirfd;
-	deposit[KEPT_FUSECTL - SUPERVISOR_DEPOSIT] = d->fuse_dirfd;
 	e = supervisor_deposit(&d->link, deposit);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the parent process does not answer: %s",
@@ -684,7 +680,6 @@ static int take(struct daemon *d)
 	d->dir.fd = d->kept[KEPT_RUN];
 	d->dir.lock_fd = d->kept[KEPT_LOCK];
 	snprintf(d->dir.name, sizeof(d->dir.name), "%s", d->name);
-	d->fuse_dirfd = d->kept[KEPT_FUSECTL];
 	d->dev_dirfd = d->kept[KEPT_DEV];
 	d->sys_dirfd = d->kept[KEPT_SYS];
 	d->listen_fd = d->kept[KEPT_LISTEN];
@@ -729,7 +724,6 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	struct broker_facts f = { .name = d->name,
 				  .label = label,
 				  .proc_dirfd = d->proc_dirfd,
-				  .fuse_dirfd = d->fuse_dirfd,
 				  .dev_dirfd = d->dev_dirfd,
 				  .sys_dirfd = d->sys_dirfd,
 				  .store_fd = d->link.replaces ? -1 : store_fd[0],
@@ -766,8 +760,8 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 /* No folder may stay open through which a path leads out. */
 static void close_folders(struct daemon *d)
 {
-	int *const fds[] = { &d->proc_dirfd, &d->fuse_dirfd, &d->dev_dirfd,    &d->sys_dirfd,
-			     &d->dir.fd,     &d->mount_fd,   &d->dir.parent_fd };
+	int *const fds[] = { &d->proc_dirfd, &d->dev_dirfd, &d->sys_dirfd,
+			     &d->dir.fd,     &d->mount_fd,  &d->dir.parent_fd };
 
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		if (*fds[i] >= 0)
@@ -1148,7 +1142,6 @@ int cowfs_main(int argc, char **argv)
 {
 	static struct daemon d = { .ready_fd = -1,
 				   .proc_dirfd = -1,
-				   .fuse_dirfd = -1,
 				   .dev_dirfd = -1,
 				   .sys_dirfd = -1,
 				   .notify_fd = -1,

@@ -20,7 +20,7 @@
 /* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
  * adds. -1: nothing. */
 #define SUPERVISOR_KEPT_MAX PASSFD_MAX
-#define SUPERVISOR_DEPOSITS 5
+#define SUPERVISOR_DEPOSITS 4
 enum {
 	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
 	 * die without it. */

@@ -22,7 +22,8 @@ struct supers {
 #define FS_UNITS 4
 
 struct fs_instant {
-	/* each moment after a syncfs: a mount replays, and the map is that of the time after it */
+	/* each moment after a syncfs: a mount replays, and the map, if there is one, is that of the
+	 * time after it */
 	bool any;
 	size_t len_bytes; /* if not: of the write, at instant_bytes of struct fsinfo */
 	bool (*is)(const uint8_t *bytes);

@@ -42,7 +42,7 @@ static size_t units_nilfs2(const struct supers *s, uint64_t units[FS_UNITS])
 static bool probe_nilfs2(const struct supers *s, struct fsinfo *f)
 {
 	const uint8_t *sb = s->head + NILFS_SB_OFFSET_BYTES;
-	uint64_t units[FS_UNITS], fat_bytes = fat_reserved_bytes(s);
+	uint64_t fat_bytes = fat_reserved_bytes(s);
 
 	/* mkfs.nilfs2 keeps a boot sector; but in the table of a FAT, files decide the content */
 	if (!is_super(sb) ||
@@ -55,8 +55,6 @@ static bool probe_nilfs2(const struct supers *s, struct fsinfo *f)
 	 */
 	f->size_bytes = SB_GET(sb, s_dev_size) & ~(uint64_t)(COW_BLK_BYTES - 1);
 	memcpy(f->uuid, sb + offsetof(struct nilfs_super_block, s_uuid), sizeof(f->uuid));
-	f->thaw_blks = (unsigned)units_nilfs2(s, units);
-	memcpy(f->thaw_blk, units, sizeof(f->thaw_blk));
 	return true;
 }
 
@@ -77,39 +75,7 @@ static bool looks_written_nilfs2(const uint8_t *sector, unsigned k)
 	return k == 0 && is_super(sector);
 }
 
-/* Clears what a freeze and a thaw write. The number of the last checkpoint and its place: without
- * other changes they are those of the freeze, and the roll-forward finds them. */
-static void clear_thawed(uint8_t *sb)
-{
-	static const struct {
-		size_t at, bytes;
-	} field[] = {
-#define FIELD(name)                                                                                \
-	{ offsetof(struct nilfs_super_block, name), sizeof(((struct nilfs_super_block *)0)->name) }
-		FIELD(s_sum),	    FIELD(s_free_blocks_count), FIELD(s_last_cno),
-		FIELD(s_last_pseg), FIELD(s_last_seq),		FIELD(s_wtime),
-#undef FIELD
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
-		memset(sb + field[i].at, 0, field[i].bytes);
-	sb[offsetof(struct nilfs_super_block, s_state)] &= (uint8_t)~NILFS_VALID_FS;
-}
-
-/* The label, for example, can be changed without a mount. */
-static bool same_but_thaw_nilfs2(const uint8_t *committed, const uint8_t *now)
-{
-	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
-	size_t at = is_super(now + NILFS_SB_OFFSET_BYTES) ? NILFS_SB_OFFSET_BYTES : 0;
-
-	memcpy(a, committed, sizeof(a));
-	memcpy(b, now, sizeof(b));
-	if (is_super(a + at) && is_super(b + at)) {
-		clear_thawed(a + at);
-		clear_thawed(b + at);
-	}
-	return !memcmp(a, b, sizeof(a));
-}
+static const struct fs_instant any_moment = { .any = true };
 
 const struct fs_ops nilfs2_ops = {
 	.names = { "nilfs2" },
@@ -118,7 +84,7 @@ const struct fs_ops nilfs2_ops = {
 	.fields = fields_nilfs2,
 	.looks_written = looks_written_nilfs2,
 	.freezes = true,
-	.same_but_thaw = same_but_thaw_nilfs2,
+	.instant = &any_moment,
 	.crash_safe = true,
 	.tells_mounts = true,
 	.readonly_options = "ro,norecovery",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds the mount, syncs, empties the journal or freezes, seals, thaws.
+ * Finds the mount, syncs, waits for a moment at which the image is whole or freezes, seals, thaws.
  *
  * Notes on the design
  * - A journal that is already empty is not written. Then this code changes the time stamp of the
@@ -17,9 +17,8 @@
  *   It does the same if no mount of the file system is visible, but the device is in use: any user
  *   can keep a copy of the mount in a private mount namespace.
  * - FIFREEZE sleeps uninterruptibly, cannot be cancelled (FITHAW needs a complete freeze), and all
- *   writers wait behind it. So no freeze is started while a task is stuck in a write (stuck.h). A
- *   task that gets stuck between that check and the freeze is handled while the freeze waits: it is
- *   bounced first, then the FUSE connection that it waits for is aborted, at last it is killed.
+ *   writers wait behind it. A program that keeps a write from ending keeps it waiting. So it is used
+ *   only where there is no other moment at which the image is whole.
  * - FIFREEZE has a thread of its own that can be left behind. An abandoned thread owns its
  *   descriptor and thaws by itself; until then no other freeze is tried.
  * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep uninterruptibly in I/O that this
@@ -56,19 +55,9 @@
 #include "base/msg.h"
 #include "base/thread.h"
 #include "fs/quiesce_broker.h"
-#include "fs/stuck.h"
 
-#define BOUNCE_NS 500000000ull
-#define GIVEUP_NS (30 * 1000000000ull)
-#define ABORT_NS (2 * 1000000000ull) /* age of a pending freeze, which keeps writers waiting */
-#define KILL_NS (10 * 1000000000ull)
-#define LOOK_NS 1000000000ull /* time limit for a look at one process */
-#define LOOK_AGAIN_MS 100
-#define CHECK_NS 4000000000ull /* longer than stuck_for_long needs to be sure */
+#define GIVEUP_NS (10 * 1000000000ull)
 #define STOPPED_LOOK_NS 10000000ull
-#define CURE_NS 10000000000ull
-#define CHECK_ROUNDS 6 /* the minimum: a cure has this many steps, however long a look takes */
-#define ENOUGH_NS 1500000000ull /* for tasks that an abort would end */
 #define FREEZER_STACK_BYTES (256 * KIB)
 /* Time limit of a checkpoint, which RAM serves; longer than a commit of several volumes waits in it. */
 #define INSTANT_NS (10 * 1000000000ull)
@@ -305,98 +294,6 @@ static int freezer_start(struct freezer *f)
 	return thread_start(&f->thread, "cowfs-freezer", FREEZER_STACK_BYTES, freezer_main, f);
 }
 
-/* ---- tasks that would keep a freeze waiting ---- */
-
-/* The device of an open file's mount in mountinfo; 0: that mount is not visible. */
-static dev_t device_of_mount(int proc_dirfd, int mount_fd)
-{
-	struct statx st;
-	dev_t dev;
-
-	if (statx(mount_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 ||
-	    !(st.stx_mask & STATX_MNT_ID))
-		return 0;
-	return mounts_find(proc_dirfd, "self", st.stx_mnt_id, &dev) ||
-			       mounts_find(proc_dirfd, "1", st.stx_mnt_id, &dev)
-		       ? dev
-		       : 0;
-}
-
-static void stuck_init(struct stuck *s, const struct quiesce_target *t, int mount_fd)
-{
-	struct stat st;
-
-	memset(s, 0, sizeof(*s));
-	s->proc_dirfd = t->proc_dirfd;
-	s->fuse_dirfd = t->fuse_dirfd;
-	s->st_dev = fstat(mount_fd, &st) < 0 ? t->dev : st.st_dev;
-	s->sb_dev = major(s->st_dev) ? 0 : device_of_mount(t->proc_dirfd, mount_fd);
-}
-
-static void note_culprit(struct quiesce_report *rep, const char *name)
-{
-	if (!rep->culprit[0])
-		snprintf(rep->culprit, sizeof(rep->culprit), "%s", name);
-}
-
-/*
- * 0, or -EDEADLK and the name of a task: the freeze would not end. Looks again until the result is
- * certain. If a cure is allowed, a process that cannot be examined is treated like a stuck one;
- * otherwise it does not prevent the freeze.
- */
-static int check_stuck(const struct quiesce_target *t, int mount_fd, struct quiesce_report *rep)
-{
-	uint64_t begin_ns = now_ns(), limit_ns = t->cure ? CURE_NS : CHECK_NS;
-	bool certain = false;
-	struct stuck s;
-
-	stuck_init(&s, t, mount_fd);
-	for (unsigned round = 0;; round++) {
-		int r = stuck_look(&s, LOOK_NS);
-		uint64_t took_ns = now_ns() - begin_ns;
-		const struct stuck_task *task = stuck_for_long(&s);
-
-		certain = task && !task->suspect;
-		if (certain)
-			note_culprit(rep, task->name);
-		/*
-		 * a lack of memory for a look means a lack of memory for a freeze; and a task that
-		 * makes progress ends its call
-		 */
-		if ((r < 0 && r != -ETIMEDOUT) || s.n == (t->cure ? 0 : s.suspects) ||
-		    (certain && !t->cure) || (took_ns >= limit_ns && round >= CHECK_ROUNDS))
-			break;
-		if (t->cure)
-			rep->aborted += stuck_cure(&s, took_ns >= ENOUGH_NS);
-		poll(NULL, 0, LOOK_AGAIN_MS);
-	}
-	for (size_t i = 0; i < s.n; i++)
-		if (s.task[i].suspect)
-			msg(MSG_WARN, "%s cannot be inspected: it may block a freeze",
-			    s.task[i].name);
-	stuck_free(&s);
-	return certain ? -EDEADLK : 0;
-}
-
-/* Looks once more; a freeze has been pending for pending_ns. */
-static void cure_stuck(struct stuck *s, uint64_t pending_ns, struct quiesce_report *rep)
-{
-	const struct stuck_task *task;
-	unsigned before = s->bounced;
-	int r = stuck_look(s, LOOK_NS);
-
-	if (r < 0 && r != -ETIMEDOUT)
-		return;
-	rep->bounced += s->bounced - before;
-	if (s->bounced)
-		note_culprit(rep, s->culprit);
-	task = stuck_for_long(s);
-	if (task)
-		note_culprit(rep, task->name);
-	if (task && pending_ns >= ABORT_NS)
-		rep->aborted += stuck_cure(s, pending_ns >= KILL_NS);
-}
-
 /* The caller holds lock; releases it. f now belongs to its thread. */
 static int abandon(struct freezer *f, int error)
 {
@@ -420,7 +317,12 @@ static bool is_stopped(struct freezer *f, const struct quiesce_target *t, void *
 	return stopped && !f->done;
 }
 
-/* -ECANCELED: writes are withheld, so the sync would not end; -ETIMEDOUT. In both cases f now belongs
+static uint64_t giveup_ns(const struct quiesce_target *t)
+{
+	return t->giveup_ns ? t->giveup_ns : GIVEUP_NS;
+}
+
+/* -ECANCELED: writes are withheld, so the call would not end; -ETIMEDOUT. In both cases f now belongs
  * to its thread. */
 static int sync_wait(struct freezer *f, const struct quiesce_target *t, uint64_t limit_ns,
 		     void *seal_ctx)
@@ -440,43 +342,15 @@ static int sync_wait(struct freezer *f, const struct quiesce_target *t, uint64_t
 	return f->result;
 }
 
-/*
- * Waits for FIFREEZE, and cures the tasks that it hangs behind. -ETIMEDOUT, -ECANCELED (writes are
- * withheld): f now belongs to its thread.
- */
+/* Waits for FIFREEZE. -ETIMEDOUT, -ECANCELED (writes are withheld): f now belongs to its thread. */
 static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void *seal_ctx,
 			struct quiesce_report *rep)
 {
-	uint64_t every_ns = t->bounce_ns ? t->bounce_ns : BOUNCE_NS;
-	uint64_t begin_ns = now_ns(), cure_at_ns = begin_ns + every_ns;
-	uint64_t end_ns = begin_ns + (t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
-	struct stuck s;
+	uint64_t begin_ns = now_ns();
+	int r = sync_wait(f, t, giveup_ns(t), seal_ctx);
 
-	stuck_init(&s, t, f->mount_fd);
-	s.readers = s.bounce = true;
-	pthread_mutex_lock(&f->lock);
-	while (!f->done && now_ns() < end_ns) {
-		uint64_t look_ns = t->stopped ? now_ns() + STOPPED_LOOK_NS : UINT64_MAX;
-
-		if (now_ns() < cure_at_ns) {
-			thread_cond_wait_until(&f->changed, &f->lock,
-					       min_u64(min_u64(cure_at_ns, end_ns), look_ns));
-			if (!f->done && is_stopped(f, t, seal_ctx))
-				return abandon(f, -ECANCELED);
-			continue;
-		}
-		pthread_mutex_unlock(&f->lock);
-		cure_stuck(&s, now_ns() - begin_ns, rep);
-		cure_at_ns = now_ns() + every_ns;
-		pthread_mutex_lock(&f->lock);
-	}
-	stuck_free(&s);
 	rep->freeze_ns = now_ns() - begin_ns;
-	if (!f->done)
-		return abandon(f, -ETIMEDOUT);
-	pthread_mutex_unlock(&f->lock);
-	pthread_join(f->thread, NULL);
-	return f->result;
+	return r;
 }
 
 static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*seal)(void *ctx),
@@ -500,7 +374,7 @@ static int seal_frozen(struct freezer *f, const struct quiesce_target *t, int (*
 
 static bool cannot_freeze(int error)
 {
-	return error == -EDEADLK || error == -EALREADY || error == -ETIMEDOUT;
+	return error == -EALREADY || error == -ETIMEDOUT;
 }
 
 static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
@@ -520,7 +394,7 @@ static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_r
 static int wait_for_left(const struct quiesce_target *t, atomic_bool *left, uint64_t limit_ns,
 			 void *seal_ctx)
 {
-	uint64_t end_ns = now_ns() + min_u64(limit_ns, t->giveup_ns ? t->giveup_ns : GIVEUP_NS);
+	uint64_t end_ns = now_ns() + min_u64(limit_ns, giveup_ns(t));
 
 	while (atomic_load(left)) {
 		if (t->stopped && t->stopped(seal_ctx))
@@ -670,8 +544,6 @@ static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal
 		r = wait_for_left(t, &hanging, UINT64_MAX, seal_ctx);
 	else if (!r && atomic_load(&hanging))
 		r = -EALREADY;
-	if (!r && !rep->readonly)
-		r = check_stuck(t, mount_fd, rep);
 	if (r == -ECANCELED) {
 		close(mount_fd);
 		return seal_stopped(seal, seal_ctx, rep);

@@ -13,13 +13,9 @@
  * (xfs), the seal follows a syncfs.
  *
  * Otherwise the file system is frozen (FIFREEZE) by a separate thread, which serves no I/O, sealed,
- * and thawed. No freeze begins while a task is stuck in a write because its data do not come (stuck.h): the
- * freeze would not end. A freeze that does not complete in `bounce_ns` hangs behind a task that
- * sleeps inside splice, sendfile or a write call with a descriptor of this file system. This code
- * finds the task through /proc, bounces it (SIGSTOP + SIGCONT: the call unwinds and restarts, the
- * task is unharmed) and names it in the report. From 2 s on it aborts the FUSE connection that the
- * task waits for, from 10 s on it kills the task. After `giveup_ns` the call returns -ETIMEDOUT;
- * the freezer thread thaws as soon as the kernel lets it.
+ * and thawed. A freeze waits for every write that is under way, and all other writers wait for it. After
+ * `giveup_ns` the call returns -ETIMEDOUT, or seals without a freeze; the freezer thread thaws as
+ * soon as the kernel lets it.
  */
 #ifndef COWFS_FS_QUIESCE_H
 #define COWFS_FS_QUIESCE_H
@@ -55,7 +51,6 @@ struct quiesce_target {
 	dev_t dev;	  /* st_dev of the loop device's file system = rdev of the loop device */
 	int loop_fd;	  /* the loop block device, for fsync when nothing is mounted */
 	const char *type; /* of the file system, for a mount that is not visible; NULL: not known */
-	int fuse_dirfd;	  /* the root of fusectl; -1: none */
 	/*
 	 * Informs the supervisor (dead-man): passes a descriptor of the root before the freeze
 	 * begins and again when it is complete, and -1 after the thaw (or when it shall stay
@@ -85,12 +80,9 @@ struct quiesce_target {
 	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
 	bool instant_by_sync; /* syncfs causes that write; if not, QUIESCE_CHECKPOINT does */
 	bool any_instant;     /* the image is whole at any moment after a syncfs */
-	uint64_t bounce_ns;   /* 0: 500 ms */
-	uint64_t giveup_ns;   /* 0: 30 s */
+	uint64_t giveup_ns;   /* 0: 10 s */
 	bool no_sync;	      /* freeze at once: little is dirty, and writers are to be shut out */
 	bool stay_frozen;     /* shutdown: no thaw unless seal fails */
-	/* ends tasks that are stuck in a write before the freeze, not only while it waits */
-	bool cure;
 	/* seal even if a freeze is impossible: the image is that of a power cut */
 	bool unfrozen;
 	/*
@@ -111,19 +103,15 @@ struct quiesce_report {
 	uint64_t sync_ns;   /* syncfs before the freeze */
 	uint64_t freeze_ns; /* FIFREEZE call */
 	uint64_t frozen_ns; /* from frozen to thawed */
-	unsigned bounced;   /* tasks */
-	unsigned aborted;   /* FUSE connections */
-	char culprit[64];   /* "comm[pid]" of the first task that was bounced, or is stuck */
 };
 
 /*
  * seal(ctx) runs while the file system is frozen (or not mounted, after fsync of the device) and
  * must be quick; its error is returned after the thaw. It does not run if t->instant has sealed.
- * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another program has frozen it; -EDEADLK a task is
- * stuck in a write, so no freeze was begun; -ETIMEDOUT; -EALREADY a freeze that timed out earlier
+ * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another program has frozen it; -ETIMEDOUT; -EALREADY a freeze that timed out earlier
  * still hangs; -ESTALE the device is claimed, but not by a mount (fsck) or not by a mount of this
  * type; -ENODATA not needed. After seal: -ECANCELED another program thawed meanwhile, so the sealed
- * image is not consistent. *ret is filled in any case: it names the task that hung.
+ * image is not consistent.
  */
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret) MUST_CHECK;

@@ -19,16 +19,15 @@
 #define SLICE_MS 250
 
 enum {
-	CURE = 1,
-	UNFROZEN = 2,
-	UNFROZEN_FAILED = 4,
-	NO_SYNC = 8,
-	STAY_FROZEN = 16,
-	NEEDED = 32,
-	STOPPED = 64,
-	INSTANT = 128,
-	BY_SYNC = 256,
-	ANY = 512
+	UNFROZEN = 1,
+	UNFROZEN_FAILED = 2,
+	NO_SYNC = 4,
+	STAY_FROZEN = 8,
+	NEEDED = 16,
+	STOPPED = 32,
+	INSTANT = 64,
+	BY_SYNC = 128,
+	ANY = 256
 };
 enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END };
 
@@ -93,11 +92,11 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 	struct asking a = { .t = t, .seal = seal, .seal_ctx = seal_ctx };
 	struct broker_message m = {
 		.op = BROKER_QUIESCE,
-		.n = { (t->cure ? CURE : 0u) | (t->unfrozen ? UNFROZEN : 0u) |
-		       (t->unfrozen_failed ? UNFROZEN_FAILED : 0u) | (t->no_sync ? NO_SYNC : 0u) |
-		       (t->stay_frozen ? STAY_FROZEN : 0u) | (t->needed ? NEEDED : 0u) |
-		       (t->stopped ? STOPPED : 0u) | (t->instant ? INSTANT : 0u) |
-		       (t->instant_by_sync ? BY_SYNC : 0u) | (t->any_instant ? ANY : 0u) }
+		.n = { (t->unfrozen ? UNFROZEN : 0u) | (t->unfrozen_failed ? UNFROZEN_FAILED : 0u) |
+		       (t->no_sync ? NO_SYNC : 0u) | (t->stay_frozen ? STAY_FROZEN : 0u) |
+		       (t->needed ? NEEDED : 0u) | (t->stopped ? STOPPED : 0u) |
+		       (t->instant ? INSTANT : 0u) | (t->instant_by_sync ? BY_SYNC : 0u) |
+		       (t->any_instant ? ANY : 0u) }
 	};
 	int r;
 
@@ -106,7 +105,7 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 	r = broker_ask_with(BROKER_MAIN, &m, answer_back, &a);
 	if (m.bytes == sizeof(*ret) && r != -EPIPE)
 		memcpy(ret, m.data, sizeof(*ret));
-	ret->holder[sizeof(ret->holder) - 1] = ret->culprit[sizeof(ret->culprit) - 1] = '\0';
+	ret->holder[sizeof(ret->holder) - 1] = '\0';
 	if (a.told && t->frozen)
 		(void)t->frozen(t->ctx, -1);
 	if (a.watching)
@@ -207,7 +206,6 @@ void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_t
 	s = (struct serving){ .sock_fd = sock_fd, .seal_ns = seal_ns };
 	snprintf(type, sizeof(type), "%.*s", (int)sizeof(type) - 1, m->data);
 	t.type = type;
-	t.cure = m->n[0] & CURE;
 	t.unfrozen = m->n[0] & UNFROZEN;
 	t.unfrozen_failed = m->n[0] & UNFROZEN_FAILED;
 	t.no_sync = m->n[0] & NO_SYNC;

@@ -248,20 +248,15 @@ static int explain(const struct volume *v, struct volume_result *res, int error)
 	case -ESTALE:
 		explain_stale(q, w, n);
 		break;
-	case -EDEADLK:
-		snprintf(w, n,
-			 "not frozen: %s is stuck in a write to the file system, so a freeze "
-			 "would hang. End it, then commit; nothing was written",
-			 q->culprit);
-		break;
 	case -EALREADY:
 		snprintf(
 			w, n,
 			"an earlier freeze of the file system is still pending; nothing was written");
 		break;
 	case -ETIMEDOUT:
-		snprintf(w, n, "the file system did not freeze in time%s%s; nothing was written",
-			 q->culprit[0] ? ": it waits for " : "", q->culprit);
+		snprintf(w, n,
+			 "the file system did not freeze in time: a program keeps a write from "
+			 "ending; nothing was written");
 		break;
 	case -EOPNOTSUPP:
 		snprintf(
@@ -393,10 +388,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		.dev = v->loop_rdev,
 		.loop_fd = v->loop_fd,
 		.type = v->fs.type,
-		.fuse_dirfd = v->fuse_dirfd,
-		.cure = v->cure,
 		/* volumes that are to be of one moment all stand still */
-		.unfrozen = unfrozen && !v->cure && (fn == seal || cause == CAUSE_SHUTDOWN),
+		.unfrozen = unfrozen && (fn == seal || cause == CAUSE_SHUTDOWN),
 		.unfrozen_failed = unfrozen,
 		.frozen = v->frozen,
 		.ctx = v->frozen_ctx,
@@ -435,8 +428,6 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	}
 	if (!res->quiesce.instant)
 		v->kept->keeps = false; /* nothing is under way */
-	if (res->quiesce.bounced)
-		msg(MSG_WARN, "%s: the freeze hung behind %s", v->name, res->quiesce.culprit);
 	return r;
 }
 
@@ -1140,8 +1131,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 
 /* More was dirty than one commit can hold. It is committed in several rounds. All but the last are
  * in the state that a power cut leaves. */
-static int commit_rounds(struct volume *v, const struct volume_request *rq,
-			 struct volume_result *res)
+static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	int r = commit_once(v, rq, res);
 
@@ -1153,25 +1143,6 @@ static int commit_rounds(struct volume *v, const struct volume_request *rq,
 		if (r == 0)
 			res->why[0] = '\0'; /* for example, that there was nothing left to commit */
 	}
-	return r;
-}
-
-/* An image that was not frozen has no valid bitmaps, so nothing can be kept out of the log. If the
- * log cannot hold that, the only way left is to end whatever blocks the freeze. */
-static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
-{
-	int r = commit_rounds(v, rq, res);
-
-	if (r != -EFBIG || !res->quiesce.unfrozen || res->quiesce.stopped || res->quiesce.failed)
-		return r;
-	msg(MSG_WARN,
-	    "%s: the log cannot hold a commit without a freeze: ending the processes that block "
-	    "one",
-	    v->name);
-	*res = (struct volume_result){ .job = res->job };
-	v->cure = true;
-	r = commit_once(v, rq, res);
-	v->cure = false;
 	return r;
 }
 
@@ -1495,10 +1466,10 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 			 "has seen I/O errors and can no longer be frozen: unmount it and mount "
 			 "it again (if it is the root: reboot)");
 	else if (r == 0 && res->quiesce.unfrozen && !res->why[0])
-		snprintf(res->why, sizeof(res->why),
-			 "sealed without a freeze, as a power cut would leave it: %s is stuck in a "
-			 "write to the file system",
-			 res->quiesce.culprit[0] ? res->quiesce.culprit : "a task");
+		snprintf(
+			res->why, sizeof(res->why),
+			"sealed without a freeze, as a power cut would leave it: a program kept a write "
+			"to the file system from ending");
 	if (r == 0 && res->unread && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "committed, but the metadata was not checked (%s): check the file system "

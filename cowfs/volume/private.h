@@ -67,7 +67,7 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
-SHARED_BYTES(struct volume_kept, 5264);
+SHARED_BYTES(struct volume_kept, 5192);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
@@ -105,7 +105,7 @@ struct volume {
 	uint64_t volume_blks, attached_s;
 	int loop_fd;
 	dev_t loop_rdev;
-	int proc_dirfd, fuse_dirfd, meminfo_fd;
+	int proc_dirfd, meminfo_fd;
 	bool always_checkpoint, idle_checkpoint;
 	struct {
 		bool compress;
@@ -191,7 +191,6 @@ struct volume {
 	struct view_counters counted; /* already in the ledger */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
-	bool cure;		      /* the next freeze may end whatever blocks it */
 	uint64_t committed_room_blks; /* volume_room_blks of the newest generation */
 	uint64_t differed; /* under pressure, see commit_options: several commits form one stream */
 };

@@ -716,7 +716,6 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	v->loop_fd = -1;
 	v->proc_dirfd = p->proc_dirfd;
 	v->meminfo_fd = p->meminfo_fd;
-	v->fuse_dirfd = p->fuse_dirfd;
 	v->always_checkpoint = p->always_checkpoint;
 	v->idle_checkpoint = p->idle_checkpoint;
 	v->trim.weekly = p->trim_weekly;

@@ -52,7 +52,6 @@ struct volume_params {
 	struct volume_prepared *prepared;
 	/* With a broker (base/broker.h) these three are not used: */
 	int proc_dirfd;				/* /proc */
-	int fuse_dirfd;				/* the root of fusectl; -1: none */
 	int (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
 	void *frozen_ctx;
 	int meminfo_fd; /* /proc/meminfo; stays the caller's */

@@ -251,9 +251,6 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 	jsonw_seconds(w, "sync_seconds", q->sync_ns);
 	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);
 	jsonw_seconds(w, "frozen_seconds", q->frozen_ns);
-	jsonw_u64(w, "bounced_tasks", q->bounced);
-	jsonw_u64(w, "aborted_connections", q->aborted);
-	jsonw_str(w, "culprit", q->culprit);
 	jsonw_bool(w, "hidden", q->hidden);
 	jsonw_str(w, "holder", q->holder);
 }

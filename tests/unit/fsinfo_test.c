@@ -86,9 +86,7 @@ static void test_kinds(void **state)
 		assert_int_equal(f.journal_bytes, cases[i].journal_bytes);
 		assert_int_equal(f.can_freeze, cases[i].can_freeze);
 		/* superblocks that a thaw writes */
-		assert_int_equal(fsinfo_thaw_writes(&f, 0),
-				 f.kind == FS_EXT || f.kind == FS_NILFS2);
-		assert_int_equal(fsinfo_thaw_writes(&f, im.r.volume_blks - 1), f.kind == FS_NILFS2);
+		assert_int_equal(fsinfo_thaw_writes(&f, 0), f.kind == FS_EXT);
 		assert_false(fsinfo_thaw_writes(&f, 1));
 		assert_int_equal(f.has_journal, f.journal_bytes != 0);
 		assert_int_equal(f.clean, f.kind == FS_EXT);
@@ -533,45 +531,6 @@ static void test_settle(void **state)
 	unlink(image);
 }
 
-/* Of the fields of nilfs2, a commit may leave out only those that each thaw writes. */
-static void test_thaw_nilfs2(void **state)
-{
-	static const struct {
-		size_t at, bytes;
-		bool same;
-	} cases[] = {
-		{ 0x10, 4, true },   /* s_sum */
-		{ 0x38, 32, true },  /* s_last_cno, s_last_pseg, s_last_seq, s_free_blocks_count */
-		{ 0x68, 8, true },   /* s_wtime */
-		{ 0x72, 2, false },  /* s_max_mnt_count */
-		{ 0xa8, 16, false }, /* s_volume_name */
-	};
-	struct fsinfo f;
-	struct image im, changed;
-
-	(void)state;
-	for (unsigned second = 0; second < 2; second++)
-		for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-			size_t at = second ? 0 : 1024;
-
-			blank(&im, MIB);
-			blank(&changed, MIB);
-			nilfs2_put(im.p + 1024, MIB);
-			assert_int_equal(fsinfo_probe(&im.r, &f), 0);
-			nilfs2_put(im.p + at, MIB);
-			nilfs2_put(changed.p + 1024, MIB);
-			nilfs2_put(changed.p + at, MIB);
-			memset(changed.p + at + cases[i].at, 0x55, cases[i].bytes);
-			if (second) {
-				memset(im.p + 1024, 0, 1024);
-				memset(changed.p + 1024, 0, 1024);
-			}
-			assert_int_equal(fsinfo_same_but_thaw(&f, im.p, changed.p), cases[i].same);
-			image_close(&im);
-			image_close(&changed);
-		}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -585,7 +544,6 @@ int main(void)
 		cmocka_unit_test(test_read_errors),
 		cmocka_unit_test(test_thaw),
 		cmocka_unit_test(test_settle),
-		cmocka_unit_test(test_thaw_nilfs2),
 	};
 
 	return cmocka_run_group_tests(tests, setup, workdir_remove);

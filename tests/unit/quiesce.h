@@ -13,9 +13,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
-#include "fs/bounce.h"
 #include "fs/quiesce.h"
-#include "fs/stuck.h"
 #include "export/fuse_mount.h"
 #include "scratch.h"
 
@@ -23,7 +21,7 @@
 #define EXT4_BYTES (32 * MIB)
 
 static struct scratch s;
-static int proc_dirfd = -1, fuse_dirfd = -1;
+static int proc_dirfd = -1;
 
 struct probe {
 	unsigned calls;
@@ -82,7 +80,6 @@ static inline struct quiesce_target target(struct probe *p)
 	return (struct quiesce_target){ .proc_dirfd = proc_dirfd,
 					.dev = s.loop.rdev,
 					.loop_fd = s.loop.fd,
-					.fuse_dirfd = fuse_dirfd,
 					.frozen = told,
 					.ctx = p };
 }

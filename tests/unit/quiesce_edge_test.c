@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+/* Quiesce without memory, with a strange list of mounts, and what its callbacks can say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+
+#include "base/io.h"
+#include "base/mounts.h"
+#include "fs/quiesce.h"
+#include "export/fuse_mount.h"
+#include "scratch.h"
+#include "quiesce.h"
+
+/* ---- a /proc made by the test ---- */
+
+/* Invalid lines, and one with a strange path: it is found, and used only if the file system there
+ * is the right one. */
+static void test_strange_mountinfo(void **state)
+{
+	struct probe p = { 0 };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	char path[160], where[256];
+	static char info[24000];
+	bool readonly = true;
+	size_t n;
+
+	(void)state;
+	t.proc_dirfd = fake_proc(path);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
+			 -ENOENT);
+	/* could not check: nothing is sealed */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);
+	fake_put(t.proc_dirfd, "self/mountinfo", "");
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
+			 -ENOENT);
+	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	n = (size_t)snprintf(
+		info, sizeof(info),
+		"nothing\n1 2 %u:%u / /x rw ext4 /dev/x rw\n"
+		"1 2 %u:%u - ext4 /dev/x rw\n1 2 %u:%u / /x rw - ext4\n1 2 seven / /x rw - ext4 /dev/x rw\n"
+		"9 1 0:55 / /x rw - tmpfs none rw\n9 1 0:55 / /x rw - btrfs /dev/not/there rw\n"
+		"9 1 0:55 / /x rw - btrfs /dev/null rw\n9 1 %u:%u / ",
+		major(t.dev), minor(t.dev), major(t.dev), minor(t.dev), major(t.dev), minor(t.dev),
+		major(t.dev), minor(t.dev));
+	memset(info + n, 'x', 20000); /* longer than any line is allowed to be */
+	n += 20000;
+	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n");
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	snprintf(info + n, sizeof(info) - n,
+		 " rw - ext4 /dev/x rw\n"
+		 "9 1 %u:%u / /a\\040b\\134c\\9\\04 rw - ext4 /dev/x root=ro\n",
+		 major(t.dev), minor(t.dev));
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
+			 1);
+	assert_string_equal(where, "/a b\\c\\9\\04");
+	assert_false(readonly);
+	/* not there, but mounted elsewhere */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 1 && p.was_frozen);
+	/* another block device, and words that end within an escape */
+	snprintf(info, sizeof(info),
+		 "9 1 0:55 / /x rw - btrfs %s rw\n9 1 0:55 / /x\\!22 rw - btrfs /dev/x\\0 rw\n",
+		 s.loop.path);
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	assert_int_equal(
+		quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
+	/* the user who mounts chooses the source and the rest of the line, except the device
+	 * number */
+	snprintf(
+		info, sizeof(info),
+		"9 1 0:55 / /x rw - fuse %s rw\n9 1 0:55 / /x rw - fuse.btrfs %s rw\n"
+		"9 1 0:55 / /x\\012 rw - fuse x\\0409\\0401\\040%u:%u\\040/\\040/\\040rw\\040-\\040ext4 rw\n",
+		s.loop.path, s.loop.path, major(t.dev), minor(t.dev));
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev),
+		 minor(t.dev));
+	fake_put(t.proc_dirfd, "self/mountinfo", info);
+	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
+			 1);
+	assert_true(readonly);
+	/* something else, and it is not mounted there */
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	assert_int_equal(p.calls, 1);
+	fake_end(path, t.proc_dirfd);
+}
+
+static bool never(void *ctx)
+{
+	((struct probe *)ctx)->calls += 100;
+	return false;
+}
+
+static bool always(void *ctx)
+{
+	((struct probe *)ctx)->calls += 10;
+	return true;
+}
+
+/* The callback comes after the sync, and returns yes. */
+static void test_needed(void **state)
+{
+	struct probe p = { 0 };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.needed = always;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 11 && rep.frozen && p.was_frozen);
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.calls == 22 && !rep.mounted);
+}
+
+/*
+ * No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
+ * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have ended.
+ */
+static void test_no_memory(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	(void)state;
+	skip(); /* they end a program without memory */
+#else
+	struct probe p = { 0 };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	struct rlimit old, none;
+	unsigned fds = count_fds();
+	void **list = NULL, **more;
+	int r[3];
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+	while ((more = malloc(160))) {
+		*more = list;
+		list = more;
+	}
+	t.no_sync = true;
+	r[0] = quiesce_run(&t, seal, &p, &rep);
+	t.no_sync = false;
+	while ((more = list)) {
+		list = *more;
+		free(more);
+	}
+	r[1] = quiesce_run(&t, seal, &p, &rep);
+	t.no_sync = true;
+	r[2] = quiesce_run(&t, seal, &p, &rep);
+	assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+	assert_int_equal(r[0], -ENOMEM);
+	assert_int_equal(r[1], -EAGAIN);
+	assert_int_equal(r[2], -EAGAIN);
+	assert_int_equal(p.calls, 0);
+	/* the first one ends before or after its freeze begins, by what the heap has in small pieces */
+	assert_true(!strcmp(p.told, "FT") || !strcmp(p.told, "FTFT"));
+	assert_false(is_frozen());
+	assert_int_equal(count_fds(), fds);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.was_frozen);
+#endif
+}
+
+/* The callback comes after the sync, and returns no: then nothing is frozen. */
+static void test_not_needed(void **state)
+{
+	struct probe p = { 0 };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.needed = never;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
+	assert_true(p.calls == 100 && !rep.frozen);
+	assert_int_equal(umount(s.mnt), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
+	assert_int_equal(p.calls, 200);
+}
+
+/* No callback for descriptors, and the caller has already synced. */
+static void test_quiet(void **state)
+{
+	struct probe p = { 0 };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+
+	(void)state;
+	t.frozen = NULL;
+	t.no_sync = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.was_frozen && !p.needs_recovery);
+	assert_string_equal(p.told, "");
+	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(rep.readonly && p.calls == 2);
+	/* the seal fails and another program has thawed the file system: the seal's error is
+	 * returned */
+	p.thaw = true;
+	p.result = -ENOSPC;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOSPC);
+	/* not mounted, and no device to find its holder */
+	assert_int_equal(umount(s.mnt), 0);
+	t.loop_fd = -1;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);
+	assert_int_equal(p.calls, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_no_memory, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_strange_mountinfo, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_needed, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_quiet, setup_ext4, teardown),
+		cmocka_unit_test_setup_teardown(test_not_needed, setup_ext4, teardown),
+	};
+
+	if (scratch_not_root("quiesce_edge_test"))
+		return 0;
+	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
