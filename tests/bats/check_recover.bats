@@ -6,30 +6,6 @@
 
 load lib
 
-# A card with two commits in its log, not at home, and what the tree was after each.
-cut_card() {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
-	echo one >"$MNT/one"
-	cow commit
-	tree_sum "$MNT" >"$T/sum1"
-	echo two >"$MNT/two"
-	random_file "$MNT/big" 2
-	cow commit
-	tree_sum "$MNT" >"$T/sum2"
-	echo three >"$MNT/three"
-	sync -f "$MNT"
-	power_cut
-}
-
-bare_sum() {
-	mount -o ro "$CARD" "$MNT" || return
-	tree_sum "$MNT"
-	umount "$MNT"
-}
-
 # check says the regex, exits with the code, and its JSON has state and verdict
 checks() {
 	local code=$1 regex=$2 state=$3 verdict=$4 sum
@@ -53,7 +29,7 @@ checks() {
 }
 
 @test "check: clean after a detach; it works on the image file too" {
-	cut_card
+	cut_card 2 ext4
 	attach
 	detach
 	checks 0 'state +clean: everything is checkpointed, detached in order' clean good
@@ -65,7 +41,7 @@ checks() {
 }
 
 @test "check: live, with the blocks that are only in the log" {
-	cut_card
+	cut_card 2 ext4
 	checks 0 'state +live: the newest generation is complete' live good
 	cow check "$CARD" | grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)"
 	cow check "$CARD" | grep -Eq "not checkpointed +[1-9][0-9]* blocks exist in the log only: .*'cowctl recover'"
@@ -89,7 +65,7 @@ checks() {
 }
 
 @test "check: fell back to the generation before; attach and recover take that one" {
-	cut_card
+	cut_card 2 ext4
 	logedit damage 1
 	checks 3 'state +fell back: the newest commit is incomplete, the previous generation is used' fell-back repairable
 	run -3 cow check "$CARD"
@@ -123,7 +99,7 @@ checks() {
 
 @test "check: broken; attach and recover refuse and write nothing" {
 	local sum
-	cut_card
+	cut_card 2 ext4
 	logedit damage 1
 	logedit damage 2
 	checks 1 'state +BROKEN' broken broken
@@ -139,11 +115,11 @@ checks() {
 
 @test "recover: checkpoints everything; the second run writes nothing" {
 	local before sum
-	cut_card
+	cut_card 2 ext4
 	run -0 --separate-stderr cow recover "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"* && $output == *"blocks ("*") checkpointed, "* ]]
 	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	checks 0 'state +retired: cowfs has left this card, everything is checkpointed' retired good
 	before=$(card_written) sum=$(image_sum)
 	run -0 cow recover "$CARD"
@@ -155,7 +131,7 @@ checks() {
 	# and cowfs can come back
 	attach
 	mount_volume
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	echo back >"$MNT/back"
 	detach
 	fsck ext4
@@ -164,7 +140,7 @@ checks() {
 
 @test "recover: --json, on an image file, on a fresh log, on a clean one" {
 	local sum
-	cut_card
+	cut_card 2 ext4
 	loop_down "$CARD"
 	run -0 --separate-stderr cow recover "$IMG" --json
 	jq -e '.ok and .nothing_to_do == false and .home_blocks > 0 and .written_bytes > 0 and
@@ -188,7 +164,7 @@ checks() {
 
 @test "recover: killed half way, the next one finishes it" {
 	local n
-	cut_card
+	cut_card 2 ext4
 	cp "$IMG" "$T/copy"
 	for n in 0 2 4 6; do
 		eio write "$n" 1000
@@ -200,19 +176,19 @@ checks() {
 	done
 	cow recover "$CARD"
 	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum2")" ]
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
 @test "one damaged superblock: keeps running, reports it, and the next commit or recover repairs it" {
 	local copy
 	for copy in A B; do
 		IMG=$T/$copy.img
-		cut_card
+		cut_card 2 ext4
 		logedit break $copy
 		checks 3 "superblock +copy $copy is DAMAGED" live repairable
 		attach
 		mount_volume
-		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
+		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 		run -3 cow status
 		[[ $output == *"superblock $copy of the log is damaged"* && $output == *"alarm"*"one superblock of the log is damaged"* ]]
 		run -3 cow status --json
@@ -237,7 +213,7 @@ checks() {
 }
 
 @test "check: a card that grew" {
-	cut_card
+	cut_card 2 ext4
 	loop_down "$CARD"
 	truncate -s 170M "$IMG"
 	loop_up "$IMG"
@@ -246,7 +222,7 @@ checks() {
 	[[ $output == *"the device has grown since the log was made"* ]]
 	attach
 	mount_volume
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum2")" ]
+	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	[ "$(status_of .device_grown)" = true ]
 	echo more >"$MNT/more"
 	detach

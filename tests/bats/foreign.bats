@@ -6,21 +6,6 @@
 
 load lib
 
-# A card with a commit in its log that is not home; the base is as mke2fs made it.
-waiting_card() {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
-	echo one >"$MNT/one"
-	random_file "$MNT/big" 2
-	cow commit
-	tree_sum "$MNT" >"$T/sum"
-	power_cut
-	blockdev --setrw "$CARD"
-	[ "$(state_of)" = live ]
-}
-
 unguard() { "$COWFS_BUILD/tests/unguard" "$CARD"; }
 
 state_of() { cow check --json "$CARD" | jq -r .log_state; }
@@ -30,12 +15,6 @@ edit_elsewhere() {
 	unguard
 	mount "$CARD" "$MNT"
 	echo foreign >"$MNT/foreign"
-	umount "$MNT"
-}
-
-bare_sum() {
-	mount -o ro "$CARD" "$MNT" || return
-	tree_sum "$MNT"
 	umount "$MNT"
 }
 
@@ -86,7 +65,7 @@ goes_on() {
 
 @test "mounted and edited elsewhere: set aside, served as found, nothing written; --accept-base" {
 	local sum
-	waiting_card
+	cut_card 1 ext4
 	edit_elsewhere
 	sum=$(bare_sum)
 	is_set_aside
@@ -113,7 +92,7 @@ touch_elsewhere() {
 
 @test "mounted and edited over blocks that were committed in place: --accept-log cannot have them back, and says so" {
 	local sum image
-	waiting_card
+	cut_card 1 ext4
 	edit_elsewhere
 	sum=$(bare_sum) image=$(image_sum)
 	fails 1 "newest generation cannot be restored.*Nothing was written; only --accept-base" recover --accept-log "$CARD"
@@ -125,7 +104,7 @@ touch_elsewhere() {
 }
 
 @test "mounted and edited elsewhere: --accept-log writes the log over it" {
-	waiting_card
+	cut_card 1 ext4
 	touch_elsewhere
 	is_set_aside
 	run -3 cow recover --accept-log "$CARD"
@@ -138,7 +117,7 @@ touch_elsewhere() {
 
 @test "e2fsck -f elsewhere" {
 	local sum code=0
-	waiting_card
+	cut_card 1 ext4
 	unguard
 	e2fsck -fp "$CARD" || code=$?
 	[ $code -le 1 ]
@@ -155,7 +134,7 @@ touch_elsewhere() {
 # Folders go to other groups than those that the log has blocks of.
 @test "edited elsewhere, --accept-log: the file system has errors, and the command that is given repairs them" {
 	local command code=0
-	waiting_card
+	cut_card 1 ext4
 	unguard
 	mount "$CARD" "$MNT"
 	mkdir "$MNT"/{1,2,3,4,5,6,7,8}
@@ -176,7 +155,7 @@ touch_elsewhere() {
 }
 
 @test "mounted read-only elsewhere is no change" {
-	waiting_card
+	cut_card 1 ext4
 	bare_sum
 	[ "$(state_of)" = live ]
 	cow recover "$CARD"
@@ -186,7 +165,7 @@ touch_elsewhere() {
 
 @test "a new file system over it" {
 	local sum
-	waiting_card
+	cut_card 1 ext4
 	mke2fs -q -F -t ext4 -E nodiscard "$CARD" 100M
 	sum=$(bare_sum)
 	is_set_aside
@@ -202,7 +181,7 @@ touch_elsewhere() {
 	local sum kind
 	for kind in waiting clean; do
 		IMG=$T/$kind.img
-		waiting_card
+		cut_card 1 ext4
 		if [ $kind = clean ]; then
 			attach
 			detach
@@ -420,7 +399,7 @@ golden_card() {
 
 @test "grow: cut at each write, one good superblock is always found" {
 	local n done=0
-	waiting_card
+	cut_card 1 ext4
 	truncate -s 200M "$IMG"
 	losetup -c "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
@@ -464,7 +443,7 @@ golden_card() {
 
 @test "two copies of one card at once: each is served from its own path, and status reports it" {
 	local first second=$T/copy.img dev
-	waiting_card
+	cut_card 1 ext4
 	cp "$IMG" "$second"
 	loop_up "$second"
 	first=$CARD
@@ -653,7 +632,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 }
 
 @test "foreign changes between two commits: refused" {
-	waiting_card
+	cut_card 1 ext4
 	attach
 	mount_volume
 	echo two >"$MNT/two"
@@ -669,7 +648,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 
 @test "a checkpoint of our own, cut at each write: recognised as ours" {
 	local n code
-	waiting_card
+	cut_card 1 ext4
 	cp --sparse=always "$IMG" "$T/copy"
 	for ((n = 1; n <= 40; n++)); do
 		code=0

@@ -6,20 +6,6 @@
 
 load lib
 
-# A commit that is not home, and a power cut.
-cut_card() { # KIND [MIB OF IT, MIB OF THE CARD]
-	card_make "$1" "${2:-100}" "${3:-150}"
-	cow format "$CARD"
-	attach
-	mount_volume
-	echo one >"$MNT/one"
-	random_file "$MNT/big" 2
-	cow commit
-	tree_sum "$MNT" >"$T/sum"
-	power_cut
-	blockdev --setrw "$CARD"
-}
-
 refuses() {
 	run "$@"
 	echo "$* ends with $status: $output"
@@ -62,7 +48,7 @@ comes_back() {
 }
 
 for_kind() {
-	cut_card "$1"
+	cut_card 1 "$1"
 	is_left_alone
 	comes_back
 }
@@ -108,7 +94,7 @@ comes_back_as() { # CHECKER
 }
 
 @test "a card that was cut is not mounted and left alone: xfs" {
-	cut_card xfs 300 400
+	cut_card 1 xfs 300 400
 	is_refused ro,norecovery
 	refuses xfs_repair "$CARD"
 	refuses xfs_repair -L "$CARD"
@@ -124,7 +110,7 @@ comes_back_as() { # CHECKER
 }
 
 @test "a card that was cut is not mounted and left alone: btrfs" {
-	cut_card btrfs 300 400
+	cut_card 1 btrfs 300 400
 	is_refused ro
 	is_refused ro,usebackuproot
 	unchanged_by btrfs check --force "$CARD"
@@ -259,7 +245,7 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 }
 
 @test "check tells of a guarded file system that was copied in front of a retired log" {
-	cut_card ext4
+	cut_card 1 ext4
 	dd if="$IMG" of="$T/copy" bs=1M count=100 status=none
 	cow recover "$CARD"
 	run -0 cow check "$CARD"
@@ -293,7 +279,7 @@ cut_each() { # COMMAND...
 }
 
 @test "recover is cut anywhere: the card is whole or guarded, in the end whole" {
-	cut_card ext4
+	cut_card 1 ext4
 	cp --sparse=always "$IMG" "$T/copy"
 	cut_each recover "$CARD"
 	[ "$CUTS_GUARDED" -gt 4 ]
@@ -301,36 +287,32 @@ cut_each() { # COMMAND...
 
 # The commit was not checkpointed, so what is on the base is whole.
 @test "a changed base: recover --accept-base is cut anywhere" {
-	cut_card ext4
+	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	mount "$CARD" "$MNT"
 	echo foreign >"$MNT/foreign"
 	umount "$MNT"
 	cp --sparse=always "$IMG" "$T/copy"
 	cp "$T/sum" "$T/sum2" # the generation of the log
-	mount -o ro "$CARD" "$MNT"
-	tree_sum "$MNT" >"$T/sum"
-	umount "$MNT"
+	bare_sum >"$T/sum"
 	cut_each recover --accept-base "$CARD"
 	[ "$CUTS_GUARDED" = 0 ]
 }
 
 @test "a base that was only mounted: recover --accept-log is cut anywhere" {
-	cut_card ext4
+	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	mount "$CARD" "$MNT"
 	umount "$MNT"
 	cp --sparse=always "$IMG" "$T/copy"
 	cp "$T/sum" "$T/sum2" # the generation of the log
-	mount -o ro "$CARD" "$MNT"
-	tree_sum "$MNT" >"$T/sum"
-	umount "$MNT"
+	bare_sum >"$T/sum"
 	cut_each recover --accept-log "$CARD"
 	[ "$CUTS_GUARDED" -gt 4 ]
 }
 
 @test "grow is cut anywhere, and a commit waits" {
-	cut_card ext4
+	cut_card 1 ext4
 	truncate -s 170M "$IMG"
 	losetup -c "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"

@@ -32,6 +32,11 @@
 #	volume_gone DEVICE	after the daemon has ended: its loop device is free
 #	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
 #	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test
+#	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
+#			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
+#			LOGDEV: more options of format and attach
+#	commit_frozen		commits, once more if the file system was not frozen
+#	bare_sum		tree_sum of CARD, mounted read-only without cowfs
 #	power_cut		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is
 #	fsck FS [DEVICE]	offline check (default: CARD): repairs nothing but orphans, fails on any error
 #
@@ -62,7 +67,7 @@ cow_setup() {
 	[ -x "$COWFS_BUILD/cowctl" ] || { echo "no programs in $COWFS_BUILD: make all"; return 1; }
 	T=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-bats.XXXXXX")
 	chmod 755 "$T" # status.json is for everybody
-	MNT=$T/mnt COWFS_RUNDIR=$T/run IMG='' CARD='' DEV='' NAME=''
+	MNT=$T/mnt COWFS_RUNDIR=$T/run IMG='' CARD='' DEV='' NAME='' LOGDEV=()
 	mkdir "$MNT"
 	export COWFS_BUILD COWFS_RUNDIR
 	export COWFS_SECCOMP=kill # a system call that the daemon's filter refuses ends it
@@ -465,6 +470,50 @@ fsck() {
 	btrfs) btrfs check --readonly "$dev" ;;
 	vfat) fsck.vfat -n "$dev" ;;
 	esac
+}
+
+# Another test's write that is stuck can hold up a freeze.
+commit_frozen() {
+	local i
+	for i in 1 2 3 4 5; do
+		cow commit || return
+		[ "$(cow check --json "${LOGDEV[@]}" "$CARD" | jq .unfrozen)" = true ] || return 0
+		touch "$MNT"
+		sleep 1
+	done
+}
+
+cut_card() {
+	local commits=$1 fs=$2
+	shift 2
+	[ $# -gt 0 ] || set -- 100 150
+	card_make "$fs" "$@"
+	cow format "$CARD" "${LOGDEV[@]}"
+	attach "${LOGDEV[@]}"
+	mount_volume
+	echo one >"$MNT/one"
+	random_file "$MNT/big" 4
+	commit_frozen
+	tree_sum "$MNT" >"$T/sum1"
+	if [ "$commits" = 2 ]; then
+		echo more >>"$MNT/one"
+		echo two >"$MNT/two"
+		dd if=/dev/urandom of="$MNT/big" bs=4096 count=500 seek=100 conv=notrunc status=none
+		commit_frozen
+	fi
+	SUM=$(tree_sum "$MNT")
+	echo "$SUM" >"$T/sum"
+	echo three >"$MNT/three"
+	sync -f "$MNT"
+	give_up_early
+	power_cut
+	blockdev --setrw "$CARD"
+}
+
+bare_sum() {
+	mount -o ro "$CARD" "$MNT" || return
+	tree_sum "$MNT"
+	umount "$MNT"
 }
 
 # ---- damage ----

@@ -8,42 +8,9 @@ load lib
 
 setup() {
 	cow_setup || return
-	V=$T/view LOGDEV=()
+	V=$T/view
 	mkdir "$V"
 }
-
-# A write of another test that is stuck can hold up a freeze; then once more.
-commit() {
-	local i
-	for i in 1 2 3 4 5; do
-		cow commit || return
-		[ "$(cow check --json "${LOGDEV[@]}" "$CARD" | jq .unfrozen)" = true ] || return 0
-		touch "$MNT"
-		sleep 1
-	done
-}
-
-# A card with a generation whose blocks are partly in the log. LOGDEV: where it is, for format.
-cut_card() { # FS FS_MIB CARD_MIB [MKFS_OPTION]...
-	card_make "$@"
-	cow format "$CARD" "${LOGDEV[@]}"
-	attach "${LOGDEV[@]}"
-	mount_volume
-	mkdir "$MNT/dir"
-	echo one >"$MNT/dir/one"
-	random_file "$MNT/big" 4
-	commit
-	echo two >"$MNT/dir/two"
-	echo more >>"$MNT/dir/one"
-	dd if=/dev/urandom of="$MNT/big" bs=4096 count=50 seek=100 conv=notrunc status=none
-	commit
-	SUM=$(tree_sum "$MNT")
-	echo three >"$MNT/dir/three"
-	sync -f "$MNT"
-	give_up_early
-	power_cut
-}
-
 
 # Other tests of this machine may have views of their own: the loop device of this one is free again.
 loop_free() { [ ! -e "/sys/block/${1#/dev/}/loop" ] || [ "$(cat "/sys/block/${1#/dev/}/loop/backing_file")" != /cowfs-view ]; }
@@ -71,11 +38,11 @@ views() {
 }
 
 shows_generation() { # FS FS_MIB CARD_MIB
-	cut_card "$@"
+	cut_card 2 "$@"
 	cow check "$CARD" | grep -qF "to look at it: cowctl view $CARD DIR; it writes nothing"
 	views "$SUM" "$CARD"
-	# the device as a killed daemon leaves it, and as a new one
-	blockdev --setrw "$CARD"
+	# the device as a killed daemon leaves it
+	blockdev --setro "$CARD"
 	views "$SUM" "$CARD"
 	# what the view shows is what recover makes
 	cow recover "$CARD"
@@ -94,7 +61,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 
 @test "view of a card: an image file, a device that cannot be written, a UUID; JSON" {
 	local sum
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	sum=$(sha256sum <"$IMG")
 	run -0 cow view --json "$CARD" "$V"
 	jq -e --arg d "$CARD" '.ok and .name == $d and .kind == "committed" and .attached == false and .log_state == "live" and
@@ -120,7 +87,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	loop_up "$T/log.img"
 	log=$LOOP
 	LOGDEV=(--log "$log")
-	cut_card ext4 60 60
+	cut_card 2 ext4 60 60
 	cow check --log "$log" "$CARD" | grep -qF "to look at it: cowctl view $CARD --log $log DIR"
 	sum=$(sha256sum <"$T/log.img")
 	fails 1 "no cowfs log \(if it is on another device: --log DEVICE\)" view "$CARD" "$V"
@@ -164,7 +131,7 @@ cut_in_commit() { # N
 	LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$1 attach
 	mount_volume
 	SUM=$(tree_sum "$MNT")
-	echo "$1" >"$MNT/dir/two"
+	echo "$1" >"$MNT/two"
 	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + $1)) conv=notrunc status=none
 	random_file "$MNT/new$1" 1
 	NEW=$(tree_sum "$MNT")
@@ -184,7 +151,7 @@ cut_in_commit() { # N
 # In the middle of a commit and of its checkpoint: what the view shows is N or N+1, and what recover and attach find.
 cuts() { # FS FS_MIB CARD_MIB CUT...
 	local n fs=$1 old=0 new=0 sum
-	cut_card "$1" "$2" "$3"
+	cut_card 2 "$1" "$2" "$3"
 	for n in "${@:4}"; do
 		cut_in_commit "$n" && break
 		cow view "$CARD" "$V" | tee "$T/out"
@@ -214,11 +181,11 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 
 @test "view of a card: fell back, and a shrink that was cut after its commit" {
 	local n
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	logedit damage 1
 	run -0 cow view "$CARD" "$V"
 	[[ $output == *": generation "[0-9]*" of "*"the newest commit is incomplete ("*"): this is the previous generation"* ]]
-	[ ! -e "$V/dir/two" ]
+	[ ! -e "$V/two" ]
 	unview
 	loop_down "$CARD"
 	card_make ext4 128 128 -J size=8
@@ -240,7 +207,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 }
 
 @test "view of a card: no whole generation is refused, with what it is and what to do next" {
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	blockdev --setrw "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
 	# changed elsewhere, by what does not respect the guard
@@ -296,7 +263,7 @@ damage_log() {
 	for i in 1 2 3 4; do
 		echo "$i" >"$MNT/file$i"
 		dd if=/dev/urandom of="$MNT/big" bs=4096 count=20 seek=$((i * 30)) conv=notrunc status=none
-		commit
+		commit_frozen
 		good[$(tree_sum "$MNT")]=$i
 	done
 	power_cut
@@ -327,7 +294,7 @@ damage_log() {
 @test "view of a card: claimed by others, and by the view" {
 	local other=$T/v2 disk
 	mkdir "$other"
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	cow view "$CARD" "$V"
 	# udev hides it, although there is no daemon
 	disk=$(findmnt -no SOURCE "$V")
@@ -361,7 +328,7 @@ damage_log() {
 }
 
 @test "view of a card: what a new user types" {
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	fails 2 "name the directory, too: cowctl view $CARD DIR" view "$CARD"
 	fails 4 "$CARD: is not attached, so there is nothing uncommitted: leave --now out" view --now "$CARD" "$V"
 	fails 1 "$T/nothing: No such file or directory" view "$CARD" "$T/nothing"
@@ -411,7 +378,7 @@ server() { daemons; }
 
 @test "view of a card: its server is killed, and cowctl at any moment" {
 	local disk i pid
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	for i in 1 2; do
 		cow view "$CARD" "$V"
 		disk=$(findmnt -no SOURCE "$V")
@@ -435,7 +402,7 @@ server() { daemons; }
 
 @test "view of a card: the server has no rights, and nothing but the card and its connection" {
 	local pid fd
-	cut_card ext4 60 100
+	cut_card 2 ext4 60 100
 	cow view "$CARD" "$V"
 	pid=$(server)
 	[ "$(wc -w <<<"$pid")" = 1 ]
