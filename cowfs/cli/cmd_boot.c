@@ -198,6 +198,7 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 struct found {
 	struct fsinfo fs;
 	bool has_log;
+	bool log_missing; /* there is none, and the superblock is guarded */
 	bool member; /* of an array, whose log this is: nothing may be written, and a start refuses it */
 	bool pending; /* a shrink was interrupted after its commit; state is undefined then */
 	enum log_state state; /* valid if the log was requested */
@@ -292,6 +293,7 @@ static int look(const struct boot *b, enum depth depth, struct found *ret)
 		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 	if (e == 0)
 		e = look_at_super(b, card, log_card ? log_card : card, depth, ret);
+	ret->log_missing = e == 0 && !ret->has_log && super_log_missing(card);
 	card_close(log_card);
 	card_close(card);
 	return e;
@@ -324,8 +326,9 @@ static int recover(struct boot *b)
 
 /*
  * Prepares the partition for use without cowfs. False if it is not fit for that: *why has the
- * reason. A log that cannot be read may hold a newer state. A partition that nothing declares to
- * have a log is assumed to have none. Without a section of the root, nothing is written.
+ * reason. A log that cannot be read, or that is missing, may hold a newer state. A partition that
+ * nothing declares to have a log, the guard included, is assumed to have none. Without a section of
+ * the root, nothing is written.
  */
 static bool come_home(struct boot *b, const char **why)
 {
@@ -337,6 +340,10 @@ static bool come_home(struct boot *b, const char **why)
 		say(MSG_ERR, "%s: cannot read its log: %s", b->device, strerrordesc_np(-e));
 		*why = "its log cannot be read and may hold newer changes: see cowctl check";
 		return !known;
+	}
+	if (f.log_missing) {
+		*why = SUPER_LOG_MISSING;
+		return false;
 	}
 	if (e < 0 || (!f.pending && !in_use(&f)))
 		return true;

@@ -54,6 +54,10 @@ int super_find(struct card *base, struct card *logcard, const struct fsinfo *fs,
 struct blk_reader super_reader(struct card *base);
 /* Does the base have a guard, of this log or of another one? */
 int super_guarded(struct card *base, bool *ret) MUST_CHECK;
+/* The same where no log was found; an error is none. */
+bool super_log_missing(struct card *base);
+/* What to say about it: the newest generation may be in that log. */
+#define SUPER_LOG_MISSING "its superblock is guarded by a log that is not here and may hold newer blocks"
 /* A guard of a log that is void now: takes it from the base, which is writable. */
 int super_unguard(struct card *base) MUST_CHECK;
 enum {

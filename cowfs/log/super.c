@@ -245,6 +245,13 @@ int super_guarded(struct card *base, bool *ret)
 	return r;
 }
 
+bool super_log_missing(struct card *base)
+{
+	bool guarded;
+
+	return super_guarded(base, &guarded) == 0 && guarded;
+}
+
 int super_unguard(struct card *base)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);

@@ -532,3 +532,48 @@ cut_boot() {
 	boots 1 card
 	[[ $stderr == *"cannot read its log"* ]]
 }
+
+# PiShrink makes the file system as small as it gets and cuts the image behind it; so does a copy of only what it uses.
+@test "boot: a root whose log was cut off: unguarded it gets a new one, guarded it is never taken for a whole one" {
+	local sum
+	cut_card 1 ext4 100 150
+	cp --sparse=always "$IMG" "$T/cut"
+	cow recover "$CARD"
+	sum=$(bare_sum)
+	[ "$sum" = "$SUM" ]
+	loop_down "$CARD"
+	e2fsck -fy "$IMG"
+	resize2fs -M "$IMG"
+	truncate -s 100M "$IMG" # of what the tool leaves; a first boot that gives it the card again is as any other
+	resize2fs "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	echo 'prepare = shrink' >>"$CONF"
+	boots 0 loop
+	[[ $stderr == *"making space"* ]]
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	detach
+	loop_down "$CARD"
+	cp --sparse=always "$T/cut" "$IMG"
+	truncate -s 100M "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	sum=$(image_sum)
+	boots 3 card
+	readonly_card
+	grep 'guarded by a log that is not here' "$COWFS_RUNDIR/root.failed"
+	printf '[root]\nram = 64M\n' >"$CONF" # nothing to prepare
+	boots 3 card
+	grep 'guarded by a log that is not here' "$COWFS_RUNDIR/root.failed"
+	boots 3 card cowfs=off
+	grep 'guarded by a log that is not here' "$COWFS_RUNDIR/root.failed"
+	: >"$CONF"
+	boots 3 card
+	grep 'guarded by a log that is not here' "$COWFS_RUNDIR/root.failed"
+	readonly_card
+	[ "$(image_sum)" = "$sum" ]
+	fails 1 "guarded by a log that is not here" attach "$CARD"
+	fails 1 "no cowfs log, and its superblock is guarded by a log that is not here" check "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+}

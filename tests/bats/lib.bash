@@ -36,6 +36,8 @@
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
 #			LOGDEV: more options of format and attach
 #	commit_frozen		commits, once more if the file system was not frozen
+#	cut_in_commit N		the power goes at the N-th write or flush of a commit with a checkpoint. SUM: tree before, NEW: of
+#			the commit. Fails (as the commit) if it was cut
 #	bare_sum		tree_sum of CARD, mounted read-only without cowfs
 #	power_cut		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is
 #	fsck FS [DEVICE]	offline check (default: CARD): repairs nothing but orphans, fails on any error
@@ -514,6 +516,30 @@ bare_sum() {
 	mount -o ro "$CARD" "$MNT" || return
 	tree_sum "$MNT"
 	umount "$MNT"
+}
+
+# The n-th write or flush of a commit with a checkpoint is the last one.
+cut_in_commit() { # N
+	local code=0
+	truncate -s 4096 "$T/arm"
+	LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$1 attach
+	mount_volume
+	SUM=$(tree_sum "$MNT")
+	echo "$1" >"$MNT/two"
+	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + $1)) conv=notrunc status=none
+	random_file "$MNT/new$1" 1
+	NEW=$(tree_sum "$MNT")
+	printf %s "$1" | dd of="$T/arm" conv=notrunc status=none
+	give_up_early
+	cow commit --checkpoint >/dev/null 2>&1 || code=$?
+	if [ $code = 0 ]; then
+		detach --discard
+	else
+		clear_after_cut
+	fi
+	rm "$T/arm" "$T/volumes" # gone: another test may get the number of the device
+	blockdev --setrw "$CARD"
+	return $code
 }
 
 # ---- damage ----

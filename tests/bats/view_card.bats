@@ -124,30 +124,6 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	delpart "$disk" 1
 }
 
-# The n-th write or flush of a commit with a checkpoint is the last one.
-cut_in_commit() { # N
-	local code=0
-	truncate -s 4096 "$T/arm"
-	LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$1 attach
-	mount_volume
-	SUM=$(tree_sum "$MNT")
-	echo "$1" >"$MNT/two"
-	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + $1)) conv=notrunc status=none
-	random_file "$MNT/new$1" 1
-	NEW=$(tree_sum "$MNT")
-	printf %s "$1" | dd of="$T/arm" conv=notrunc status=none
-	give_up_early
-	cow commit --checkpoint >/dev/null 2>&1 || code=$?
-	if [ $code = 0 ]; then
-		detach --discard
-	else
-		clear_after_cut
-	fi
-	rm "$T/arm" "$T/volumes" # gone: another test may get the number of the device
-	blockdev --setrw "$CARD"
-	return $code
-}
-
 # In the middle of a commit and of its checkpoint: what the view shows is N or N+1, and what recover and attach find.
 cuts() { # FS FS_MIB CARD_MIB CUT...
 	local n fs=$1 old=0 new=0 sum
