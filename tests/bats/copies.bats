@@ -1,0 +1,133 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
+# Tools that copy or shrink a card and know nothing of cowfs: what they make of a card whose superblock is guarded, and of one
+# that is not. The table is in docs/design/copies.md.
+# bats file_tags=foreign
+
+load lib
+
+# COPY is the card: it has the log, and the newest generation.
+is_card() {
+	[ "$(cow check --json "$CARD" | jq -c '[.guarded, .base_changed, .verdict]')" = "[$GUARDED,false,\"good\"]" ]
+	attach
+	mount_volume -o ro
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	umount_volume
+	detach --discard
+	rm "$T/volumes"
+	blockdev --setrw "$CARD"
+}
+
+# Without a log, and whole.
+is_plain() {
+	fails 1 'no cowfs log \(if' check "$CARD"
+	mount "$CARD" "$MNT"
+	findmnt -no OPTIONS "$MNT" | grep -qw rw
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	umount "$MNT"
+}
+
+# Guarded, and the log is not in it: nobody takes it for a whole one.
+is_refused() {
+	local sum
+	sum=$(image_sum "$COPY")
+	fails 1 'guarded by a log that is not here' check "$CARD"
+	fails 1 'guarded by a log that is not here' attach "$CARD"
+	fails 1 'guarded by a log that is not here' format "$CARD"
+	if mount "$CARD" "$MNT"; then
+		run ! touch "$MNT/foreign"
+		umount "$MNT"
+	fi
+	[ "$(image_sum "$COPY")" = "$sum" ]
+}
+
+# IS COMMAND...: the copy that COMMAND makes, to the device $CARD
+copied() {
+	local is=$1
+	shift
+	COPY=$T/copy
+	truncate -s "${MIB}M" "$COPY"
+	loop_up "$COPY"
+	CARD=$LOOP
+	"$@" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }
+	blockdev --flushbufs "$CARD"
+	"is_$is"
+	loop_down "$CARD"
+	rm "$COPY"
+}
+
+dd_all() { dd if="$SOURCE" of="$CARD" bs=1M conv=fsync; }
+dd_fs() { dd if="$SOURCE" of="$CARD" bs=1M count="$FS_MIB" conv=fsync; }
+# through an image, and from device to device
+partclone_image() { rm -f "$T/image" && partclone."$FS" -c -s "$SOURCE" -o "$T/image" && partclone."$FS" -r -s "$T/image" -o "$CARD"; }
+partclone_device() { partclone."$FS" -b -s "$SOURCE" -o "$CARD"; }
+partclone_dd() { partclone.dd -s "$SOURCE" -o "$CARD"; }
+
+copies() { # FS FS_MIB CARD_MIB
+	FS=$1 FS_MIB=$2 MIB=$3
+	cut_card 2 "$@"
+	SOURCE=$CARD GUARDED=true
+	copied card dd_all
+	copied card partclone_dd
+	copied refused dd_fs
+	copied refused partclone_image
+	copied refused partclone_device
+	cow recover "$SOURCE"
+	GUARDED=false
+	copied card dd_all
+	copied card partclone_dd
+	copied plain dd_fs
+	copied plain partclone_image
+	copied plain partclone_device
+}
+
+@test "copies of a card by dd and partclone: ext4" { copies ext4 100 150; }
+@test "copies of a card by dd and partclone: xfs" { copies xfs 310 360; }
+@test "copies of a card by dd and partclone: btrfs" { copies btrfs 120 160; }
+
+# The commands of PiShrink, which goes on if one of them ends with less than 4.
+pishrink() {
+	e2fsck -pf "$IMG" || [ $? -lt 4 ] || e2fsck -y "$IMG" || [ $? -lt 4 ] || return 9
+	resize2fs -p "$IMG" $(($(resize2fs -P "$IMG" | sed 's/.*: //') + 100)) || return 12
+	truncate -s "$(dumpe2fs -h "$IMG" 2>/dev/null | awk '/^Block count/ { n = $3 } /^Block size/ { print n * $3 }')" "$IMG"
+}
+
+# That of an unguarded one as a root: boot.bats
+@test "PiShrink: a guarded image stays as it is, an unguarded one becomes a plain file system" {
+	local sum
+	cut_card 2 ext4 100 150 -b 4096
+	loop_down "$CARD"
+	sum=$(image_sum)
+	run -9 pishrink
+	[[ $output == *"unsupported feature"* ]]
+	[ "$(image_sum)" = "$sum" ]
+	cow recover "$IMG"
+	pishrink
+	[ "$(stat -c %s "$IMG")" -lt $((100 << 20)) ]
+	loop_up "$IMG"
+	CARD=$LOOP
+	is_plain
+}
+
+# rpi-clone, and any backup of files
+@test "rsync: of a guarded card that is mounted bare it copies an old generation, of a volume or a view the newest one" {
+	cut_card 2 ext4
+	mkdir "$T/view" "$T/to"
+	mount -o ro "$CARD" "$MNT"
+	rsync -aAX "$MNT/" "$T/to"
+	umount "$MNT"
+	[ "$(tree_sum "$T/to")" != "$SUM" ]
+	cow view "$CARD" "$T/view"
+	rsync -aAX --delete "$T/view/" "$T/to"
+	umount "$T/view"
+	wait_for 10 no_daemons
+	[ "$(tree_sum "$T/to")" = "$SUM" ]
+	rm -r "$T/to/one"
+	attach
+	mount_volume
+	rsync -aAX --delete "$MNT/" "$T/to"
+	[ "$(tree_sum "$T/to")" = "$SUM" ]
+	umount_volume
+	detach
+}
