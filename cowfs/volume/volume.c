@@ -110,9 +110,10 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 			"overwritten its log: run cowctl format --shrink %s",
 			v->device, FORMAT_MIB(fs->size_bytes), FORMAT_MIB(super->fs_bytes),
 			v->device);
-	if (r == -ENOENT && super_log_missing(v->base))
+	if (r == -ENOENT && v->log_card == v->base && super_log_missing(v->base))
 		return msg_why(why, n, r,
-			       "%s: " SUPER_LOG_MISSING ": name the device that has it with --log. "
+			       "%s: no cowfs log, and " SUPER_LOG_MISSING
+			       ": name the device that has it with --log. "
 			       "If that log is lost: see cowctl format %s",
 			       v->device, v->device);
 	if (r == -ENOENT && v->log_card == v->base)
