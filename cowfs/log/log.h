@@ -57,7 +57,8 @@ int super_guarded(struct card *base, bool *ret) MUST_CHECK;
 /* The same where no log was found; an error is none. */
 bool super_log_missing(struct card *base);
 /* What to say about it: the newest generation may be in that log. */
-#define SUPER_LOG_MISSING "its superblock is guarded by a log that is not here and may hold newer blocks"
+#define SUPER_LOG_MISSING                                                                          \
+	"its superblock is guarded by a log that is not here and may hold newer blocks"
 /* A guard of a log that is void now: takes it from the base, which is writable. */
 int super_unguard(struct card *base) MUST_CHECK;
 enum {

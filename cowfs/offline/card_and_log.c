@@ -171,12 +171,11 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 				"before its commit and changed nothing: run cowctl format "
 				"--shrink %s again",
 				path, path);
-		return failure_set(fail, EXIT_FAILED, e, "%s: no cowfs log%s%s", path,
-				   !f->log_device && super_log_missing(f->base) ?
-					   ", and " SUPER_LOG_MISSING :
-					   "",
-				   f->log_device ? ""
-						 : " (if it is on another device: --log DEVICE)");
+		return failure_set(
+			fail, EXIT_FAILED, e, "%s: no cowfs log%s%s", path,
+			!f->log_device && super_log_missing(f->base) ? ", and " SUPER_LOG_MISSING
+								     : "",
+			f->log_device ? "" : " (if it is on another device: --log DEVICE)");
 	case -EBADMSG:
 		return failure_set(
 			fail, EXIT_FAILED, e,

@@ -173,7 +173,8 @@ static int check_guard(const struct format_options *opt, const struct offline *f
 				   strerrordesc_np(-e));
 	return failure_set(
 		fail, EXIT_FAILED, -ENOTEMPTY,
-		"%s: " SUPER_LOG_MISSING ": 'cowctl recover %s --log DEVICE' writes them home. If that log is lost: --force "
+		"%s: " SUPER_LOG_MISSING
+		": 'cowctl recover %s --log DEVICE' writes them home. If that log is lost: --force "
 		"takes the file system as it is, for %s",
 		f->device, f->device, fs_ops(f->fs.kind)->checker);
 }

@@ -413,6 +413,7 @@ attach() {
 	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
 }
 
+# shellcheck disable=SC2120 # callers have options
 mount_volume() {
 	timeout 30 mount "$@" "$DEV" "$MNT"
 }
@@ -492,6 +493,7 @@ cut_card() {
 	card_make "$fs" "$@"
 	cow format "$CARD" "${LOGDEV[@]}"
 	attach "${LOGDEV[@]}"
+	# shellcheck disable=SC2119
 	mount_volume
 	echo one >"$MNT/one"
 	random_file "$MNT/big" 4
@@ -528,6 +530,7 @@ cut_in_commit() { # N
 	echo "$1" >"$MNT/two"
 	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + $1)) conv=notrunc status=none
 	random_file "$MNT/new$1" 1
+	# shellcheck disable=SC2034 # for the caller
 	NEW=$(tree_sum "$MNT")
 	printf %s "$1" | dd of="$T/arm" conv=notrunc status=none
 	give_up_early
