@@ -9,7 +9,7 @@
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
 #						-luks (with a key in the initramfs; -luks-ask: by passphrase), -lvm, -md for a root on such a
 #						device
-#	IMAGE_PLAIN=1		cowfs is installed, and that is all
+#	IMAGE_PLAIN=1		cowfs is installed, and that is all; IMAGE_BARE=1: not even that
 #	IMAGE_LOWER		where the tree will be as an image: cowctl setup --image prepares it
 #	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not this Debian
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
@@ -87,9 +87,11 @@ debian_tree() {
 		cp -a --no-preserve=ownership "$overlay/." "$tree/"
 	done
 	[ -z "${IMAGE_PLAIN-}" ] || debian_initramfs "$kind" "$tree"
-	cowfs_tree "$suite" "$tree.cowfs"
-	cp -a --no-preserve=ownership "$tree.cowfs/." "$tree/"
-	rm -rf "$tree.cowfs"
+	if [ -z "${IMAGE_BARE-}" ]; then
+		cowfs_tree "$suite" "$tree.cowfs"
+		cp -a --no-preserve=ownership "$tree.cowfs/." "$tree/"
+		rm -rf "$tree.cowfs"
+	fi
 	if [ -n "${IMAGE_LOWER-}" ]; then
 		COWFS_LIBDIR=$TOP/systemd "$BUILD/cowctl" setup --image "$tree" --lower "$IMAGE_LOWER" --yes >"$tree.log" 2>&1 ||
 			{ cat "$tree.log" >&2; die "cowctl setup --image failed"; }

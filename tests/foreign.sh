@@ -45,7 +45,7 @@ tool() { # EXPECTED COMMAND...
 	want=$1
 	shift
 	before=$(written) answer=refused
-	! timeout 60 "$@" "$dev" >"$out" 2>&1 </dev/null || answer=done
+	! timeout 60 "$@" "$dev" >"$out" 2>&1 </dev/null || answer=ends
 	row "$want" $answer "$@"
 }
 
@@ -53,19 +53,19 @@ case $kind in
 ext*)
 	mounts read-only defaults
 	mounts read-only ro
-	tool 'refused|done' fsck -a # of systemd, with pass 2
+	tool 'refused|ends' fsck -a # of systemd, with pass 2
 	tool refused e2fsck -p
 	tool refused e2fsck -fy
 	tool refused tune2fs -L foreign
 	tool refused tune2fs -O ^dir_index
 	tool refused resize2fs
 	tool refused resize2fs -M
-	tool done debugfs -w -R 'mkdir foreign'
+	tool ends debugfs -w -R 'mkdir foreign'
 	;;
 xfs)
 	mounts refused defaults
 	mounts read-only ro,norecovery
-	tool done fsck -a
+	tool ends fsck -a
 	tool refused xfs_repair
 	tool refused xfs_repair -L
 	tool refused xfs_repair -n
@@ -77,12 +77,13 @@ btrfs)
 	mounts refused defaults
 	mounts read-only ro
 	mounts read-only ro,usebackuproot
-	tool done fsck -a
-	tool 'done|refused' btrfs check --force
+	tool ends fsck -a
+	tool 'ends|refused' btrfs check --force
 	tool refused btrfs check --repair --force
 	tool refused btrfs rescue zero-log
 	tool refused btrfstune -S 1
-	tool done btrfs rescue super-recover -y
+	# with -y, or after a yes, it writes if a copy is newer, which may be in the middle of a checkpoint
+	tool 'ends|refused' btrfs rescue super-recover
 	;;
 *) echo "$dev: $kind has no guard" && exit 1 ;;
 esac
