@@ -303,6 +303,27 @@ static void test_recover(void **state)
 	assert_true(rep.nothing_to_do && !rep.written_bytes);
 }
 
+/* What is copied without its log is guarded, and says so. */
+static void test_log_missing(void **state)
+{
+	const struct format_options opt = usual();
+	struct check_report rep;
+	struct format_report made;
+
+	(void)state;
+	format();
+	commit_block(A_BLK, 7);
+	must("truncate -s %llu %s && truncate -s %llu %s", FS_BYTES, card, CARD_BYTES, card);
+	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED,
+		     "no cowfs log, and " SUPER_LOG_MISSING);
+	assert_fails(offline_format(&opt, &made, &fail), -ENOTEMPTY, EXIT_FAILED,
+		     SUPER_LOG_MISSING);
+	take_guard();
+	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED,
+		     "no cowfs log (if");
+	format();
+}
+
 /* The file system was changed without cowfs: a user must decide. */
 static void test_recover_foreign(void **state)
 {
@@ -393,6 +414,7 @@ int main(void)
 		cmocka_unit_test_setup(test_check, new_card),
 		cmocka_unit_test_setup(test_check_finds, new_card),
 		cmocka_unit_test_setup(test_recover, new_card),
+		cmocka_unit_test_setup(test_log_missing, new_card),
 		cmocka_unit_test_setup(test_recover_foreign, new_card),
 		cmocka_unit_test_setup(test_grow, new_card),
 		cmocka_unit_test_setup(test_silent, new_card),
