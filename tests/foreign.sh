@@ -51,8 +51,9 @@ tool() { # EXPECTED COMMAND...
 
 case $kind in
 ext*)
-	mounts read-only defaults
-	mounts read-only ro
+	# refused: a mixture, in the middle of a checkpoint ("structure needs cleaning")
+	mounts 'read-only|refused' defaults
+	mounts 'read-only|refused' ro
 	tool 'refused|ends' fsck -a # of systemd, with pass 2
 	tool refused e2fsck -p
 	tool refused e2fsck -fy
@@ -64,7 +65,7 @@ ext*)
 	;;
 xfs)
 	mounts refused defaults
-	mounts read-only ro,norecovery
+	mounts 'read-only|refused' ro,norecovery
 	tool ends fsck -a
 	tool refused xfs_repair
 	tool refused xfs_repair -L
@@ -75,8 +76,8 @@ xfs)
 	;;
 btrfs)
 	mounts refused defaults
-	mounts read-only ro
-	mounts read-only ro,usebackuproot
+	mounts 'read-only|refused' ro
+	mounts 'read-only|refused' ro,usebackuproot
 	tool ends fsck -a
 	tool 'ends|refused' btrfs check --force
 	tool refused btrfs check --repair --force
