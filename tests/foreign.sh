@@ -51,9 +51,10 @@ tool() { # EXPECTED COMMAND...
 
 case $kind in
 ext*)
-	# refused: a mixture, in the middle of a checkpoint ("structure needs cleaning")
-	mounts 'read-only|refused' defaults
-	mounts 'read-only|refused' ro
+	# of a mixture, in the middle of a checkpoint: "structure needs cleaning", or the kernel notes an error in the superblock
+	ext='read-only|refused|read-only+writes|refused+writes'
+	mounts "$ext" defaults
+	mounts "$ext" ro
 	tool 'refused|ends' fsck -a # of systemd, with pass 2
 	tool refused e2fsck -p
 	tool refused e2fsck -fy

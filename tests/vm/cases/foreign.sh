@@ -67,7 +67,7 @@ step_1() {
 	is "answers of udisks" "$(wc -l </run/udisks)" "$(cat count)"
 	for dev in $(cards); do
 		mkdir -p "/srv/${dev##*/}"
-		echo "UUID=$(blkid -p -o value -s UUID "$dev") /srv/${dev##*/} auto defaults,nofail 0 2" >>/etc/fstab
+		echo "UUID=$(blkid -p -o value -s UUID "$dev") /srv/${dev##*/} auto defaults,nofail,x-systemd.device-timeout=30min 0 2" >>/etc/fstab
 	done
 	END=reboot
 }
