@@ -25,6 +25,8 @@ struct fs_instant {
 	/* each moment after a syncfs: a mount replays, and the map, if there is one, is that of the
 	 * time after it */
 	bool any;
+	/* metadata may be in the journal only: boot loaders, which replay nothing, need a freeze */
+	bool needs_replay;
 	size_t len_bytes; /* if not: of the write, at instant_bytes of struct fsinfo */
 	bool (*is)(const uint8_t *bytes);
 	/* syncfs causes the write, and EXT4_IOC_CHECKPOINT if not */

@@ -83,7 +83,7 @@ static const struct fsimage_ops image = {
 	.reads_blks = FSIMAGE_READS_TREES_BLKS,
 };
 
-static const struct fs_instant any_moment = { .any = true, .overlaps = true };
+static const struct fs_instant any_moment = { .any = true, .needs_replay = true, .overlaps = true };
 
 const struct fs_ops xfs_ops = {
 	.names = { "xfs" },

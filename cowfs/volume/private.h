@@ -218,6 +218,8 @@ int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
  * not NULL, runs before: its error is returned, and nothing is sealed. */
 int volume_seal(struct volume *v, int (*between)(void *ctx));
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
+/* Not if a boot loader reads this card: it replays nothing. */
+bool volume_seals_any_time(const struct volume *v, const struct fsinfo *fs);
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);
 /* overlap.c: the commit under way keeps in RAM what overlap_note was called for. -ENOMEM. */

@@ -19,13 +19,15 @@ setup() {
 card_with_env() {
 	local fs=$1
 	shift
+	ALWAYS=()
 	if [ "$fs" = xfs ]; then
+		ALWAYS=(--checkpoint always) # a loader replays no log
 		card_make xfs 330 500 "$@"
 	else
 		card_make "$fs" 100 150 "$@"
 	fi
 	cow format "$CARD" ${LAG:+--lag $LAG}
-	attach
+	attach "${ALWAYS[@]}"
 	mount_volume
 	mkdir -p "$MNT/boot/grub"
 	grub-editenv "$MNT/$ENV" create
