@@ -74,6 +74,8 @@ copies() { # FS FS_MIB CARD_MIB
 	copied refused partclone_image
 	copied refused partclone_device
 	cow recover "$SOURCE"
+	# partclone replays no log
+	[ "$FS" != xfs ] || { mount "$SOURCE" "$MNT" && umount "$MNT"; }
 	GUARDED=false
 	copied card dd_all
 	copied card partclone_dd

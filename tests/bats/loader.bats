@@ -110,7 +110,7 @@ env_is() {
 }
 
 again() {
-	attach "$@"
+	attach "${ALWAYS[@]}" "$@"
 	mount_volume
 }
 

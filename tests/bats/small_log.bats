@@ -107,6 +107,7 @@ stamps() {
 	cow commit
 	[ $(($(status_of .lifetime.direct_blocks) - direct)) -ge 1024 ]
 	[ "$(stamps)" = "$before" ]
+	umount_volume # till then the metadata is in the log of the xfs
 	cow commit --checkpoint
 	[ "$(stamps)" -gt $((before + 2000)) ]
 }
