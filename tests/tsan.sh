@@ -59,7 +59,7 @@ grep -q libtsan "/proc/$(worker_pid)/maps" || finish "$COWFS_BUILD is not built 
 mount_volume -o noatime,discard
 mkdir "$MNT/fio" "$MNT/small"
 
-compressed() { [ "$(status_of .compressed_blocks)" -ge 7000 ]; }
+compressed() { [ "$(status_of .compressed_blocks)" -ge 4000 ]; }
 seq 10000000 | head -c 32M >"$MNT/text"
 sync -f "$MNT"
 wait_for 120 compressed || finish "nothing is compressed: $(status_of .compressed_blocks) blocks"
