@@ -5,7 +5,8 @@
  *   It passes its /dev/fuse on and closes it: while it is open here, I/O of the view
  *   would wait forever instead of failing if the server dies.
  * - Whatever waits for the view's FUSE file ends after a minute (struct fuse_guard).
- * - A mount replays the journal of the image, in RAM. Then the loop device becomes read-only.
+ * - A mount replays the journal of the image, in RAM. The loop device stays writable: the kernel keeps
+ *   BLKROSET for the next user of the number.
  * - The scratch image stays writable. It is unmounted ahead of its commit, and its loop device
  *   keeps it until then: a freeze would keep the file system of a killed process forever.
  */
@@ -15,11 +16,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-
-#include <linux/fs.h>
 
 #include "export/fuse.h"
 #include "export/fuse_mount.h"
@@ -214,7 +212,6 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 static int mount_image(const char *name, bool writable, struct connection *k, struct view_mount *m,
 		       struct failure *err)
 {
-	const int readonly = !writable;
 	struct fuse_guard guard;
 	int r = fuse_guard_start(&guard, k->abort_fd, GUARD_S);
 
@@ -223,9 +220,6 @@ static int mount_image(const char *name, bool writable, struct connection *k, st
 	r = make_disk(name, k, m, err);
 	if (r == 0)
 		r = mount_disk(m->disk, m->fs_type, writable, &m->dir_fd, err);
-	if (r == 0 && ioctl(m->disk_fd, BLKROSET, &readonly) < 0)
-		r = failure_set(err, EXIT_FAILED, -errno, "%s: cannot be made read-only: %s",
-				m->disk, strerrordesc_np(errno));
 	if (fuse_guard_stop(&guard) && r < 0)
 		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
 				"%s: nothing has answered reads of the view for %u seconds", name,
