@@ -106,6 +106,9 @@ static const char *scratch_refusal(struct volume *v)
 	if (v->opened.state == LOG_FOREIGN)
 		return "the log is set aside because of foreign changes to the file system: "
 		       "nothing can be committed";
+	if (log_newest(v->log)->flags & RECORD_UNFROZEN)
+		return "the newest generation was committed without a freeze: commit everything "
+		       "first";
 	return NULL;
 }
 
