@@ -6,7 +6,8 @@
  * - LOOP_CLR_FD is only a request. With another opener (udev's probe, a status tool) the device is
  *   marked AUTOCLEAR and lives on. So detach first claims the device (O_EXCL: no mount can come in
  *   between), then requests, closes, and polls until the device no longer uses our file.
- * - max_sectors_kb: FUSE would cut a request above its max_write into two. discard_max_bytes: the default of 4 GiB is one fallocate under the inode's lock.
+ * - max_sectors_kb: FUSE would cut a request above its max_write into two. discard_max_bytes: the
+ *   default of 4 GiB is one fallocate under the inode's lock.
  * - The limits of the queue outlive LOOP_CLR_FD. Limits left by a killed daemon must not apply to
  *   this one, and ours must not slow the next user of the device number.
  */

@@ -23,8 +23,8 @@ struct loop_dev {
 
 /*
  * Takes a free loop device, and retries when another process was faster. Configures it on file_fd
- * with direct I/O. Then sets its queue: max_sectors_kb <= LOOP_REQUEST_KB, discard_max_bytes <= 64 MiB, as many
- * requests as the driver has, read_ahead_kb. Verifies that direct I/O is really on and that the
+ * with direct I/O. Then sets its queue: max_sectors_kb <= LOOP_REQUEST_KB, discard_max_bytes <= 64
+ * MiB, as many requests as the driver has, read_ahead_kb. Verifies that direct I/O is really on and that the
  * first block can be read, so on return the device answers. On error nothing stays.
  * temporary: the device disappears with its last user if this process is killed.
  * label: the file name that LOOP_GET_STATUS64 reports ("cowfs:root"; cut at 63 bytes).

@@ -108,10 +108,10 @@ struct quiesce_report {
 /*
  * seal(ctx) runs while the file system is frozen (or not mounted, after fsync of the device) and
  * must be quick; its error is returned after the thaw. It does not run if t->instant has sealed.
- * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another program has frozen it; -ETIMEDOUT; -EALREADY a freeze that timed out earlier
- * still hangs; -ESTALE the device is claimed, but not by a mount (fsck) or not by a mount of this
- * type; -ENODATA not needed. After seal: -ECANCELED another program thawed meanwhile, so the sealed
- * image is not consistent.
+ * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another
+ * program has frozen it; -ETIMEDOUT; -EALREADY a freeze that timed out earlier still hangs; -ESTALE the
+ * device is claimed, but not by a mount (fsck) or not by a mount of this type; -ENODATA not needed.
+ * After seal: -ECANCELED another program thawed meanwhile, so the sealed image is not consistent.
  */
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret) MUST_CHECK;

@@ -14,7 +14,8 @@
 int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret, bool *ret_sealed) MUST_CHECK;
 
-/* In the broker: carries out a BROKER_QUIESCE and makes *m the answer. where: proc_dirfd, dev, loop_fd. The worker has at most seal_ns for a seal: then the file system is thawed. */
+/* In the broker: carries out a BROKER_QUIESCE and makes *m the answer. where: proc_dirfd, dev, loop_fd.
+ * The worker has at most seal_ns for a seal: then the file system is thawed. */
 void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_target *where,
 		   uint64_t seal_ns);
 

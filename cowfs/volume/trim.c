@@ -29,8 +29,8 @@
 #define CALL_NS 20000000ull   /* a call that takes longer is followed by shorter ones */
 #define SLOW_NS 1000000000ull /* no call of a card that is good for this takes that long */
 #define SLOWER 10	      /* nor so many times as long as announced */
-#define LEAST_NS                                                                                   \
-	50000000ull	    /* shorter times are not announced: what programs may wait for a read */
+/* shorter times are not announced: what programs may wait for a read */
+#define LEAST_NS 50000000ull
 #define ANNOUNCED_CALLS 8   /* the first of a session announce what the others take */
 #define REST_NS 10000000ull /* the card is busy for this long before it rests */
 #define NAP_NS 5000000ull   /* of a rest, before it looks whether a job waits */
