@@ -99,7 +99,7 @@ static void print_log(const struct format_options *opt, const struct format_repo
 		       "newest one\n",
 		       "lag", s->lag);
 	print_whole(r);
-	if (fsinfo_is_frozen(&r->fs))
+	if (fsinfo_is_frozen(&r->fs, false))
 		printf("  %-14s freeze the %s for a moment; a program can delay one by seconds\n",
 		       "commits", r->fs.type);
 	if (!r->fs.can_freeze)

@@ -56,7 +56,6 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 	    log_cluster > log_size)
 		f->free_bytes >>= min_u64(log_cluster - log_size, 63);
 	memcpy(f->uuid, sb + offsetof(struct ext2_super_block, s_uuid), sizeof(f->uuid));
-	f->thaw_blks = 1; /* unit 0 */
 	f->has_journal = compat & EXT3_FEATURE_COMPAT_HAS_JOURNAL;
 	f->external_journal = f->has_journal && !SB_GET(sb, s_journal_inum);
 	f->needs_recovery = incompat & EXT3_FEATURE_INCOMPAT_RECOVER;

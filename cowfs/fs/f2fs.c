@@ -63,8 +63,6 @@ static const char *refusal_f2fs(const struct fsinfo *f)
 			 "Make one on a single device";
 }
 
-static const struct fs_instant any_moment = { .any = true };
-
 const struct fs_ops f2fs_ops = {
 	.names = { "f2fs" },
 	.probe = probe_f2fs,
@@ -72,7 +70,7 @@ const struct fs_ops f2fs_ops = {
 	.looks_written = looks_written_f2fs,
 	.refusal = refusal_f2fs,
 	.freezes = true,
-	.instant = &any_moment,
+	.instant = &fs_any_moment,
 	.crash_safe = true,
 	.readonly_options = "ro",
 	.checker = "fsck.f2fs -f",

@@ -35,6 +35,8 @@ struct fs_instant {
 	bool overlaps;
 };
 
+extern const struct fs_instant fs_any_moment; /* of a kind without `image` */
+
 enum fs_owners {
 	OWNERS_NONE, /* the file system does not report where its files lie */
 	OWNERS_TREE, /* by FIEMAP of all files of a mounted tree */
@@ -82,7 +84,7 @@ struct fs_ops {
 	 * and Linux mounts both at a time */
 	bool single_files;
 	bool freezes; /* FIFREEZE */
-	/* as fsinfo_same_but_thaw; NULL: the units must be equal */
+	/* as fsinfo_same_but_thaw, of unit 0, which each thaw writes; NULL: a thaw writes none */
 	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
 	/* as fsinfo_copied_blk, fsinfo_is_copy; NULL: it has no copies that are written by themselves */
 	uint64_t (*copied)(uint64_t blk);

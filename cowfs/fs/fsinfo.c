@@ -57,10 +57,7 @@ static void supers_probe(const struct supers *s, struct fsinfo *ret)
 
 bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk)
 {
-	for (unsigned i = 0; i < f->thaw_blks; i++)
-		if (f->thaw_blk[i] == blk)
-			return true;
-	return false;
+	return blk == 0 && fs_ops(f->kind)->same_but_thaw;
 }
 
 bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now)
@@ -151,12 +148,17 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 	return 0;
 }
 
-bool fsinfo_is_frozen(const struct fsinfo *f)
+bool fsinfo_any_moment(const struct fsinfo *f, bool for_loader)
 {
-	const struct fs_instant *instant = fs_ops(f->kind)->instant;
+	const struct fs_instant *at = fs_ops(f->kind)->instant;
 
+	return at && at->any && !(at->needs_replay && for_loader);
+}
+
+bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader)
+{
 	return f->kind != FS_UNKNOWN && f->can_freeze && !f->instant_bytes &&
-	       !(instant && instant->any);
+	       !fsinfo_any_moment(f, for_loader);
 }
 
 int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit)

@@ -61,9 +61,6 @@ struct fsinfo {
 	bool external_log, realtime; /* xfs */
 	/* FS_UNKNOWN: what it is instead (LUKS, LVM), which fsinfo_refusal names; otherwise 0 */
 	uint8_t below;
-	/* units of its superblocks, which each thaw writes */
-	uint64_t thaw_blk[2];
-	unsigned thaw_blks;
 	/* btrfs, f2fs: devices of the file system, including this one; otherwise 1 */
 	uint64_t devices;
 };
@@ -79,9 +76,12 @@ bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, cons
 uint64_t fsinfo_copied_blk(const struct fsinfo *f, uint64_t blk);
 /* For such a unit: is it a copy of the committed superblock, and nothing newer? */
 bool fsinfo_is_copy(const struct fsinfo *f, const uint8_t *committed, const uint8_t *copy);
-/* Of fsinfo_probe: do commits of the mounted file system freeze it? Otherwise it is sealed at a write
- * (if the kernel has the call), or cannot be frozen. */
-bool fsinfo_is_frozen(const struct fsinfo *f);
+/* Of fsinfo_probe: is the image whole at any moment after a syncfs? for_loader: for a boot loader, which
+ * replays no journal. */
+bool fsinfo_any_moment(const struct fsinfo *f, bool for_loader);
+/* Do commits of the mounted file system freeze it? Otherwise it is sealed at any moment, or at a write (if
+ * the kernel has the call), or cannot be frozen. */
+bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader);
 
 /*
  * For an image of the moment at which its journal was emptied: reads it and sets in *unit, its unit

@@ -75,8 +75,6 @@ static bool looks_written_nilfs2(const uint8_t *sector, unsigned k)
 	return k == 0 && is_super(sector);
 }
 
-static const struct fs_instant any_moment = { .any = true };
-
 const struct fs_ops nilfs2_ops = {
 	.names = { "nilfs2" },
 	.probe = probe_nilfs2,
@@ -84,7 +82,7 @@ const struct fs_ops nilfs2_ops = {
 	.fields = fields_nilfs2,
 	.looks_written = looks_written_nilfs2,
 	.freezes = true,
-	.instant = &any_moment,
+	.instant = &fs_any_moment,
 	.crash_safe = true,
 	.tells_mounts = true,
 	.readonly_options = "ro,norecovery",

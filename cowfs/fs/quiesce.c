@@ -324,7 +324,7 @@ static uint64_t giveup_ns(const struct quiesce_target *t)
 
 /* -ECANCELED: writes are withheld, so the call would not end; -ETIMEDOUT. In both cases f now belongs
  * to its thread. */
-static int sync_wait(struct freezer *f, const struct quiesce_target *t, uint64_t limit_ns,
+static int call_wait(struct freezer *f, const struct quiesce_target *t, uint64_t limit_ns,
 		     void *seal_ctx)
 {
 	uint64_t begin_ns = now_ns();
@@ -347,7 +347,7 @@ static int freezer_wait(struct freezer *f, const struct quiesce_target *t, void 
 			struct quiesce_report *rep)
 {
 	uint64_t begin_ns = now_ns();
-	int r = sync_wait(f, t, giveup_ns(t), seal_ctx);
+	int r = call_wait(f, t, giveup_ns(t), seal_ctx);
 
 	rep->freeze_ns = now_ns() - begin_ns;
 	return r;
@@ -433,7 +433,7 @@ static int call_within(const struct quiesce_target *t, int fd, enum quiesce_call
 	f->frozen = NULL;
 	r = freezer_start(f);
 	if (!r)
-		r = sync_wait(f, t, limit_ns, seal_ctx);
+		r = call_wait(f, t, limit_ns, seal_ctx);
 	if (r != -ECANCELED && r != -ETIMEDOUT)
 		freezer_free(f);
 	return r;

@@ -368,13 +368,6 @@ static bool may_stop(struct volume *v, const struct fsinfo *fs)
 		v->committed_room_blks <= log_capacity_blks(v->log));
 }
 
-bool volume_seals_any_time(const struct volume *v, const struct fsinfo *fs)
-{
-	const struct fs_instant *at = fs_ops(fs->kind)->instant;
-
-	return at && at->any && !(at->needs_replay && v->always_checkpoint);
-}
-
 static bool is_stopped(void *ctx)
 {
 	return monitor_stopped(((struct volume *)ctx)->monitor);
@@ -405,7 +398,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 			  : (sealing || fn == no_seal) && may_be_needless(v, cause)
 				  ? something_changed
 				  : NULL,
-		.any_instant = read && volume_seals_any_time(v, &fs),
+		.any_instant = read && fsinfo_any_moment(&fs, v->always_checkpoint),
 		.instant = read && fs.instant_bytes ? instant_watch : NULL,
 		.instant_by_sync = read && fs.instant_bytes && fs_ops(fs.kind)->instant->by_sync,
 		.stopped = stops ? is_stopped : NULL,

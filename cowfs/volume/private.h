@@ -67,7 +67,7 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
-SHARED_BYTES(struct volume_kept, 5192);
+SHARED_BYTES(struct volume_kept, 5168);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
@@ -218,8 +218,6 @@ int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
  * not NULL, runs before: its error is returned, and nothing is sealed. */
 int volume_seal(struct volume *v, int (*between)(void *ctx));
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
-/* Not if a boot loader reads this card: it replays nothing. */
-bool volume_seals_any_time(const struct volume *v, const struct fsinfo *fs);
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);
 /* overlap.c: the commit under way keeps in RAM what overlap_note was called for. -ENOMEM. */

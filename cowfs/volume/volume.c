@@ -775,9 +775,7 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 		    "%s: the boot loader has changed its environment block since the last commit; "
 		    "the change is kept",
 		    v->name);
-	if (fsinfo_is_frozen(&v->fs) ||
-	    (fs_ops(v->fs.kind)->instant && fs_ops(v->fs.kind)->instant->any &&
-	     !volume_seals_any_time(v, &v->fs)))
+	if (fsinfo_is_frozen(&v->fs, v->always_checkpoint))
 		msg(MSG_NOTICE,
 		    "%s: each commit freezes the %s for a moment; a program can delay one by seconds",
 		    v->name, v->fs.type);
