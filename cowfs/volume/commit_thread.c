@@ -426,8 +426,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		if (r == 0 && v->sealed)
 			r = instant_settle(v);
 	}
-	if (!res->quiesce.instant)
-		v->kept->keeps = false; /* nothing is under way */
+	if (v->sealed && !res->quiesce.instant)
+		v->kept->keeps = false; /* nothing was under way */
 	return r;
 }
 
