@@ -44,6 +44,11 @@ static inline uint64_t round_up_u64(uint64_t v, uint64_t to)
 	return (v + to - 1) / to * to;
 }
 
+static inline bool range_fits(uint64_t off, uint64_t len, uint64_t size)
+{
+	return off <= size && len <= size - off;
+}
+
 static inline uint64_t round_down_u64(uint64_t v, uint64_t to)
 {
 	return v / to * to;

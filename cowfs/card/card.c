@@ -117,8 +117,8 @@ int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 {
 	int r;
 
-	if ((off_bytes | len_bytes) % SECTOR_BYTES || off_bytes > c->geo.size_bytes ||
-	    len_bytes > c->geo.size_bytes - off_bytes)
+	if ((off_bytes | len_bytes) % SECTOR_BYTES ||
+	    !range_fits(off_bytes, len_bytes, c->geo.size_bytes))
 		return -EINVAL;
 	if (!c->ops->discard)
 		return -EOPNOTSUPP;

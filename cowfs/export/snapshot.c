@@ -217,13 +217,12 @@ static int read_piece(const struct snapshot *s, uint64_t off_bytes, void *buf, s
 
 int snapshot_read(struct snapshot *s, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	const uint64_t piece_bytes = blk_to_bytes(PIECE_BLKS),
-		       size_bytes = blk_to_bytes(s->volume_blks);
+	const uint64_t piece_bytes = blk_to_bytes(PIECE_BLKS);
 	struct pin pin;
 	uint8_t *to = buf;
 	int r = 0;
 
-	if (off_bytes > size_bytes || len_bytes > size_bytes - off_bytes)
+	if (!range_fits(off_bytes, len_bytes, blk_to_bytes(s->volume_blks)))
 		return -EINVAL;
 	pin = enter(s);
 	while (len_bytes && r == 0) {
@@ -240,22 +239,12 @@ int snapshot_read(struct snapshot *s, uint64_t off_bytes, void *buf, size_t len_
 
 /* ---- writing ---- */
 
-static int may_write(const struct snapshot *s)
-{
-	struct ram_usage ram;
-
-	if (s->ended)
-		return -EIO;
-	ram_store_usage(s->store, &ram);
-	return ram.used_bytes < s->max_bytes ? 0 : -ENOSPC;
-}
-
 /* A part of one block, or the whole. */
 static int write_blk(struct snapshot *s, uint64_t off_bytes, const void *part, size_t len_bytes)
 {
 	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
 	uint8_t buf[COW_BLK_BYTES];
-	int r = may_write(s);
+	int r = s->ended ? -EIO : ram_store_room(s->store, s->max_bytes) ? 0 : -ENOSPC;
 
 	if (r == 0 && len_bytes < COW_BLK_BYTES)
 		r = read_piece(s, blk_to_bytes(blk), buf, COW_BLK_BYTES);
@@ -270,12 +259,11 @@ static int write_blk(struct snapshot *s, uint64_t off_bytes, const void *part, s
 
 int snapshot_write(struct snapshot *s, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
-	const uint64_t size_bytes = blk_to_bytes(s->volume_blks);
 	const uint8_t *from = buf;
 	struct pin pin;
 	int r = 0;
 
-	if (off_bytes > size_bytes || len_bytes > size_bytes - off_bytes)
+	if (!range_fits(off_bytes, len_bytes, blk_to_bytes(s->volume_blks)))
 		return -EINVAL;
 	pin = enter(s);
 	pthread_mutex_lock(&s->write_lock);

@@ -40,7 +40,7 @@ static bool in_area(const struct target *t, uint64_t off_bytes, uint64_t len_byt
 int64_t target_read(struct target *t, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	if (off_bytes % t->sector_bytes || len_bytes % t->sector_bytes ||
-	    off_bytes > t->size_bytes || len_bytes > t->size_bytes - off_bytes)
+	    !range_fits(off_bytes, len_bytes, t->size_bytes))
 		return -EINVAL;
 	return t->ops->read(t, off_bytes, buf, len_bytes);
 }

@@ -105,13 +105,6 @@ static int work(void *ctx, struct boxed *b)
 	return s->layers ? found->error : -ENODATA;
 }
 
-static bool is_inside(const struct server *s, uint64_t off_bytes, size_t len_bytes)
-{
-	uint64_t size_bytes = blk_to_bytes(volume_blks(s));
-
-	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
-}
-
 static int compare(const void *a, const void *b)
 {
 	const struct written *x = a, *y = b;
@@ -134,7 +127,7 @@ static int read_image(void *ctx, uint64_t off_bytes, void *buf, size_t len_bytes
 	uint8_t *to = buf;
 	int r;
 
-	if (!is_inside(s, off_bytes, len_bytes))
+	if (!range_fits(off_bytes, len_bytes, blk_to_bytes(volume_blks(s))))
 		return -EINVAL;
 	r = layers_read(s->layers, LAYER_ACTIVE, off_bytes, buf, len_bytes);
 	for (size_t n; len_bytes && s->written; off_bytes += n, to += n, len_bytes -= n) {
@@ -172,7 +165,7 @@ static int write_image(void *ctx, uint64_t off_bytes, const void *buf, size_t le
 	struct server *s = ctx;
 	const uint8_t *from = buf;
 
-	if (!is_inside(s, off_bytes, len_bytes))
+	if (!range_fits(off_bytes, len_bytes, blk_to_bytes(volume_blks(s))))
 		return -EINVAL;
 	for (size_t n; len_bytes; off_bytes += n, from += n, len_bytes -= n) {
 		struct written *w = find_written(s, off_bytes);

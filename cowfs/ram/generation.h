@@ -43,6 +43,8 @@ int ram_store_share(const struct ram_store *s, const char *name, size_t bytes,
 		    void **ret) MUST_CHECK;
 void ram_store_unshare(const struct ram_store *s, const char *name, void *p, size_t bytes);
 void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
+/* What may be added until max_bytes of the store are used. */
+uint64_t ram_store_room(const struct ram_store *s, uint64_t max_bytes);
 /* Allocates what generation_pack needs. -ENOMEM. */
 int ram_store_compress(struct ram_store *s) MUST_CHECK;
 

@@ -199,6 +199,14 @@ void ram_store_usage(const struct ram_store *s, struct ram_usage *ret)
 	ret->used_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
 }
 
+uint64_t ram_store_room(const struct ram_store *s, uint64_t max_bytes)
+{
+	struct ram_usage ram;
+
+	ram_store_usage(s, &ram);
+	return ram.used_bytes < max_bytes ? max_bytes - ram.used_bytes : 0;
+}
+
 int ram_store_compress(struct ram_store *s)
 {
 	return s->packer ? 0 : packer_new(&s->packer);

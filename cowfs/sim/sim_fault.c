@@ -286,8 +286,8 @@ int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 	struct sim *s;
 	int r;
 
-	if ((off_bytes | len_bytes) % COW_BLK_BYTES || off_bytes > c->geo.size_bytes ||
-	    len_bytes > c->geo.size_bytes - off_bytes)
+	if ((off_bytes | len_bytes) % COW_BLK_BYTES ||
+	    !range_fits(off_bytes, len_bytes, c->geo.size_bytes))
 		return -EINVAL;
 	s = sim_lock(c);
 	r = s->state.dead ? -EIO : 0;

@@ -170,12 +170,10 @@ struct keep {
 static int put(struct keep *k, uint64_t blk, uint64_t blks)
 {
 	enum blk_state state = BLK_HOLE;
-	struct ram_usage ram;
 	int r = view_read_committed(k->live, blk, blks, k->buf);
 
 	if (r == 0 && !bytes_all_zero(k->buf, blk_to_bytes(blks))) {
-		ram_store_usage(k->store, &ram);
-		if (ram.used_bytes + blk_to_bytes(blks) > k->max_bytes)
+		if (ram_store_room(k->store, k->max_bytes) < blk_to_bytes(blks))
 			return -ENOSPC;
 		r = generation_write(k->kept, blk_to_bytes(blk), k->buf, blk_to_bytes(blks));
 		state = BLK_DATA;

@@ -96,12 +96,9 @@ int scratch_read(struct scratch *s, uint64_t off_bytes, void *buf, size_t len_by
 
 static int may_write(const struct scratch *s)
 {
-	struct ram_usage ram;
-
 	if (s->ended || s->sealed)
 		return -EIO;
-	ram_store_usage(s->store, &ram);
-	return ram.used_bytes < s->max_bytes ? 0 : -ENOSPC;
+	return ram_store_room(s->store, s->max_bytes) ? 0 : -ENOSPC;
 }
 
 int scratch_write(struct scratch *s, uint64_t off_bytes, const void *buf, size_t len_bytes)

@@ -125,11 +125,7 @@ static void end(struct snapshots *set, struct snapshot *s, const char *why)
 
 static uint64_t room_blks(const struct snapshots *set)
 {
-	struct ram_usage ram;
-
-	ram_store_usage(set->store, &ram);
-	return ram.used_bytes < set->max_bytes ? (set->max_bytes - ram.used_bytes) >> COW_BLK_SHIFT
-					       : 0;
+	return ram_store_room(set->store, set->max_bytes) >> COW_BLK_SHIFT;
 }
 
 static const char *explain(int error, char *buf, size_t n)
