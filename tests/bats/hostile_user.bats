@@ -3,7 +3,7 @@
 # shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
 # What an ordinary user tries (as nobody): FUSE mounts that claim to be the volume, writes that never end. And what is left when
 # something dies or fails.
-# alone: its tasks that are stuck in io_uring or a core dump do not show to which file system they write
+# alone: calls that are waited for have limits of time
 # bats file_tags=commands
 
 load lib

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
 # Commits of ext3 and ext4, which are sealed when the journal is empty, of btrfs, which are sealed when a transaction ends, and of xfs:
 # nothing is frozen, nobody can hold them, and what they leave on the card is a clean file system.
-# alone: as hostile_user.bats
+# alone: a commit that nobody holds has two seconds
 # bats file_tags=commands
 
 load lib
@@ -201,6 +201,29 @@ os.pwritev(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), pieces, 0)' "$MNT/f"
 	fsck ext4
 }
 
+# Programs that write, read back and remove, in folders 1 to N of the volume.
+noise_begin() { # N
+	local job
+	JOBS=()
+	for job in $(seq "$1"); do
+		"$NOISE" load "$MNT/$job" "$job" >>"$T/mismatches" 3>&- &
+		JOBS+=($!)
+	done
+}
+
+noise_end() { # each has read what it wrote
+	local i
+	for ((i = 1; i <= ${#JOBS[@]}; i++)); do touch "$MNT/$i.stop"; done
+	for i in "${JOBS[@]}"; do
+		wait "$i" || { cat "$T/mismatches"; return 1; }
+	done
+}
+
+noise_verify() {
+	local i
+	for ((i = 1; i <= ${#JOBS[@]}; i++)); do "$NOISE" verify "$MNT/$i" "$i"; done
+}
+
 # A commit by pressure may follow another commit at once. Then the card has its guard, and a copy is of no use.
 committed_copy() { # FILE
 	local generation before tries
@@ -218,14 +241,11 @@ committed_copy() { # FILE
 
 # The committed image while programs write: nothing to replay, nothing to correct, and what was synced is there.
 clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
-	local round job jobs=()
+	local round
 	protect "$1" -J size=8 "${@:3}"
 	umount_volume
 	mount_volume -o "$2"
-	for job in 1 2; do
-		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
-		jobs+=($!)
-	done
+	noise_begin 2
 	for round in 1 2 3 4 5; do
 		sleep 0.3
 		echo "$round" >"$MNT/closed"
@@ -240,13 +260,8 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 		! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
 		e2fsck -fn "$T/copy"
 	done
-	touch "$MNT"/{1,2}.stop
-	for job in "${jobs[@]}"; do
-		wait "$job" || { cat "$T/mismatches"; return 1; }
-	done
-	for job in 1 2; do
-		"$NOISE" verify "$MNT/$job" $job
-	done
+	noise_end
+	noise_verify
 	detach
 	fsck "$1"
 	loop_down "$CARD"
@@ -281,12 +296,9 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 }
 
 @test "instant: each committed image of btrfs is whole, and has what was closed" {
-	local round job jobs=()
+	local round
 	protect btrfs -m single
-	for job in 1 2; do
-		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
-		jobs+=($!)
-	done
+	noise_begin 2
 	mkdir "$T/copied"
 	for round in $(seq 10); do
 		sleep "0.$round"
@@ -297,26 +309,19 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 		[ "$(btrfs restore -x "$T/copy" "$T/copied" >/dev/null 2>&1; cat "$T/copied/closed")" = "$round" ]
 		rm -rf "$T/copied" && mkdir "$T/copied"
 	done
-	touch "$MNT"/{1,2}.stop
-	for job in "${jobs[@]}"; do
-		wait "$job" || { cat "$T/mismatches"; return 1; }
-	done
+	noise_end
 	detach
 	fsck btrfs
 }
 
 # A mount replays the log of xfs. Then nothing is wrong with it.
 @test "instant: each committed image of xfs is whole after its replay, and has what was closed" {
-	local round job jobs=() opts
+	local round opts
 	for opts in '' '-b size=1k -n size=64k'; do
 		IMG=$T/card.img
 		# shellcheck disable=SC2086
 		protect xfs $opts
-		jobs=()
-		for job in 1 2; do
-			"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
-			jobs+=($!)
-		done
+		noise_begin 2
 		for round in $(seq 8); do
 			sleep "0.$round"
 			echo "$round" >"$MNT/closed"
@@ -328,10 +333,7 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 			umount "$T/copied"
 			xfs_repair -n "$T/copy" >"$T/repair" 2>&1 || { cat "$T/repair"; false; }
 		done
-		touch "$MNT"/{1,2}.stop
-		for job in "${jobs[@]}"; do
-			wait "$job" || { cat "$T/mismatches"; return 1; }
-		done
+		noise_end
 		detach
 		fsck xfs
 		loop_down "$CARD"
@@ -340,7 +342,7 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 
 # What is free in the sealed image is not written. The card has noise in those places: whoever reads one gets it.
 free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
-	local job jobs=() commits
+	local commits
 	IMG=$T/card.img
 	card_make "$1" "$2" 1900 "${@:4}"
 	dd if=/dev/urandom of="$T/noise" bs=1M count=250 status=none
@@ -352,25 +354,17 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 	cow format "$CARD" --log-size 600M
 	attach
 	mount_volume -o noatime
-	for job in 1 2 3 4 5 6 7 8; do
-		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
-		jobs+=($!)
-	done
+	noise_begin 8
 	for commits in $(seq "$3"); do
 		run -0 --separate-stderr cow commit --json
 		# the programs may not have got the processor since
 		jq -e '.quiesce.instant or .report.dirty_blocks == 0' <<<"$output"
 	done
-	touch "$MNT"/{1,2,3,4,5,6,7,8}.stop
-	for job in "${jobs[@]}"; do
-		wait "$job" || { cat "$T/mismatches"; return 1; }
-	done
+	noise_end
 	umount_volume
 	fsck "$1" "$DEV"
 	mount_volume
-	for job in 1 2 3 4 5 6 7 8; do
-		"$NOISE" verify "$MNT/$job" $job
-	done
+	noise_verify
 	detach
 	fsck "$1"
 }

@@ -35,7 +35,6 @@
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
 #			LOGDEV: more options of format and attach
-#	commit_frozen		commits, once more if the file system was not frozen
 #	cut_in_commit N		the power goes at the N-th write or flush of a commit with a checkpoint. SUM: tree before, NEW: of
 #			the commit. Fails (as the commit) if it was cut
 #	bare_sum		tree_sum of CARD, mounted read-only without cowfs
@@ -475,17 +474,6 @@ fsck() {
 	esac
 }
 
-# Another test's write that is stuck can hold up a freeze.
-commit_frozen() {
-	local i
-	for i in 1 2 3 4 5; do
-		cow commit || return
-		[ "$(cow check --json "${LOGDEV[@]}" "$CARD" | jq .unfrozen)" = true ] || return 0
-		touch "$MNT"
-		sleep 1
-	done
-}
-
 cut_card() {
 	local commits=$1 fs=$2
 	shift 2
@@ -497,13 +485,13 @@ cut_card() {
 	mount_volume
 	echo one >"$MNT/one"
 	random_file "$MNT/big" 4
-	commit_frozen
+	cow commit
 	tree_sum "$MNT" >"$T/sum1"
 	if [ "$commits" = 2 ]; then
 		echo more >>"$MNT/one"
 		echo two >"$MNT/two"
 		dd if=/dev/urandom of="$MNT/big" bs=4096 count=500 seek=100 conv=notrunc status=none
-		commit_frozen
+		cow commit
 	fi
 	SUM=$(tree_sum "$MNT")
 	echo "$SUM" >"$T/sum"

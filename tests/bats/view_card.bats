@@ -239,7 +239,7 @@ damage_log() {
 	for i in 1 2 3 4; do
 		echo "$i" >"$MNT/file$i"
 		dd if=/dev/urandom of="$MNT/big" bs=4096 count=20 seek=$((i * 30)) conv=notrunc status=none
-		commit_frozen
+		cow commit
 		good[$(tree_sum "$MNT")]=$i
 	done
 	power_cut

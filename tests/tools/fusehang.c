@@ -12,14 +12,12 @@
  * 		"link", which leads to TARGET.
  * 	fusehang hold TARGET write|writev|write32|uring|core|sendfile|read|getdents|race [SECONDS]
  * 	fusehang hold TARGET setxattr|removexattr|overlay|setversion [SECONDS]
- * 	fusehang hold TARGET threads|remap|beside|waiter [FILE]
+ * 	fusehang hold TARGET threads|remap
  * 		in a user namespace of its own: a call on TARGET whose other side is a file on a FUSE
  * 		mount that does not answer reads, for SECONDS (default: ever). HOW race: writes that go on,
  * 		slowly, until a freeze waits for one of them; that one hangs. threads: 60 writes to 60
  * 		files (TARGET.N), in a process with as many mappings as one may have. remap: a write whose
- * 		source is something else as soon as it hangs. beside: a write from a page of FILE, on a FUSE
- * 		mount of somebody else, and one of its own. waiter: nothing hangs, a thread waits for
- * 		completions of io_uring until it is killed. overlay: copies a file up from FUSE to
+ * 		source is something else as soon as it hangs. overlay: copies a file up from FUSE to
  * 		TARGET.upper. Ends when the call ends,
  * 		with status 0 if it failed. Leaves a folder below TMPDIR behind.
  *
@@ -284,8 +282,7 @@ static long write_by_ring(int fd, const void *page)
 	};
 	*(unsigned *)(ring + p.sq_off.array) = 0;
 	__atomic_store_n((unsigned *)(ring + p.sq_off.tail), 1, __ATOMIC_RELEASE);
-	(void)syscall(SYS_io_uring_enter, ring_fd, page ? 1 : 0, 1, IORING_ENTER_GETEVENTS, NULL,
-		      0);
+	(void)syscall(SYS_io_uring_enter, ring_fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0);
 	return -1;
 }
 
@@ -363,36 +360,6 @@ static long write_remapped(int target_fd, void *page)
 	return r;
 }
 
-/* A page of a file that everybody may read, which has come, and one that does not come. */
-static long write_beside(int target_fd, int page_fd, const char *name)
-{
-	int fd = open(name, O_RDONLY);
-	char *two = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (fd < 0 || two == MAP_FAILED ||
-	    mmap(two, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED ||
-	    mmap(two + 4096, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, page_fd, 0) == MAP_FAILED ||
-	    *(volatile char *)two != 0)
-		die(name);
-	return write(target_fd, two, 8192);
-}
-
-static void *wait_by_ring(void *arg)
-{
-	(void)arg;
-	(void)write_by_ring(-1, NULL);
-	return NULL;
-}
-
-static long wait_for_completions(void)
-{
-	pthread_t thread;
-
-	if (pthread_create(&thread, NULL, wait_by_ring, NULL) != 0)
-		die("thread");
-	return pause();
-}
-
 static long copy_up(const char *target)
 {
 	char upper[128], work[128], opts[320];
@@ -416,8 +383,6 @@ static long call(const char *how, int target_fd, int page_fd, void *page)
 		return write_as_32_bit(target_fd, page);
 	if (!strcmp(how, "remap"))
 		return write_remapped(target_fd, page);
-	if (!strcmp(how, "waiter"))
-		return wait_for_completions();
 	if (!strcmp(how, "uring"))
 		return write_by_ring(target_fd, page);
 	if (!strcmp(how, "sendfile"))
@@ -531,8 +496,6 @@ static int hold(const char *target, const char *how, const char *arg)
 		r = write_all(target, page_fd, page);
 	else if (!strcmp(how, "overlay"))
 		r = copy_up(target);
-	else if (!strcmp(how, "beside"))
-		r = write_beside(target_fd, page_fd, arg);
 	else
 		r = call(how, target_fd, page_fd, page);
 	kill(server, SIGKILL);
@@ -552,7 +515,7 @@ int main(int argc, char **argv)
 	if ((argc != 4 && argc != 5) || (!lie && strcmp(argv[1], "mount"))) {
 		fprintf(stderr,
 			"usage: fusehang mount DIR FSNAME [UID] | lie DIR TARGET | hold TARGET HOW "
-			"[SECONDS|FILE]\n");
+			"[SECONDS]\n");
 		return 2;
 	}
 	fuse_fd = open("/dev/fuse", O_RDWR);
