@@ -75,7 +75,7 @@ static bool run_keep(const char *volume)
 {
 	char path[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("cowctl"));
-	const char *argv[] = { "cowctl", "keep", volume, NULL };
+	const char *argv[] = { "cowctl", "commit", "--kept", volume, NULL };
 	char *slash;
 
 	if (n > 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Kept paths: keep= of cowfs.conf. `cowctl keep` commits them alone, by timer, and before
+ * Kept paths: keep= of cowfs.conf. `cowctl commit --kept` commits them alone, by timer, and before
  * everything else is discarded. What it did last is in a file of the run directory.
  */
 #ifndef COWFS_ATTACH_KEEP_H
@@ -16,12 +16,12 @@ struct keep_state {
 	char error[256];	   /* of the last attempt, "" if there was none */
 };
 
-/* Of the last `cowctl keep` of a volume; zeroes if there is none. */
+/* Of the last `cowctl commit --kept` of a volume; zeroes if there is none. */
 void keep_read(const char *volume, struct keep_state *ret);
 void keep_write(const char *volume, const struct keep_state *s);
 
 /*
- * Before the changes of a volume are discarded: runs `cowctl keep`, if paths are configured and the
+ * Before the changes of a volume are discarded: runs `cowctl commit --kept`, if paths are configured and the
  * discard is armed. Its messages go to stderr. False: something was not kept.
  */
 bool keep_before_discard(const char *volume);

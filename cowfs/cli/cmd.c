@@ -14,9 +14,7 @@
 
 int cmd_failed(const struct options *o, const struct failure *f)
 {
-	/* with --exit-code 1 has another meaning, that of diff(1) */
-	return failure_print(f, has_option(o, OPT_EXIT_CODE) ? EXIT_USAGE : f->exit,
-			     has_option(o, OPT_JSON));
+	return failure_print(f, f->exit, has_option(o, OPT_JSON));
 }
 
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
@@ -28,6 +26,23 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 	failure_vset(&f, exit, error, fmt, ap);
 	va_end(ap);
 	return cmd_failed(o, &f);
+}
+
+int cmd_excludes(const struct options *o, const char *what, ...)
+{
+	int exit = EXIT_OK, id;
+	va_list ap;
+
+	va_start(ap, what);
+	while (exit == EXIT_OK && (id = va_arg(ap, int)) != OPT_END) {
+		const char *word = va_arg(ap, const char *);
+
+		if (o->value[id])
+			exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
+					"%s and %s are mutually exclusive", what, word);
+	}
+	va_end(ap);
+	return exit;
 }
 
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
@@ -79,13 +94,19 @@ static void report_written(const struct options *o, const char *path, size_t len
 		fputs(text, stdout);
 }
 
-int cmd_write_file(const struct options *o, const char *path, const char *text, size_t len)
+int cmd_write_file(const struct options *o, const char *option, const char *path, const char *text,
+		   size_t len)
 {
 	char why[2 * PATH_MAX];
-	int e = path_replace_file(path, text, len, why, sizeof(why));
+	int e;
 
+	if (!strcmp(path, "-")) {
+		fwrite(text, 1, len, stdout);
+		return EXIT_OK;
+	}
+	e = path_replace_file(path, text, len, why, sizeof(why));
 	if (e == -ENAMETOOLONG)
-		return cmd_fail(o, EXIT_USAGE, e, "--output %s is too long", path);
+		return cmd_fail(o, EXIT_USAGE, e, "%s %s is too long", option, path);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path,
 				*why	       ? why

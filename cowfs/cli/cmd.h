@@ -55,18 +55,20 @@ enum cmd_option {
 	OPT_LAG,
 	OPT_FLASH,
 	OPT_CMD56,
-	OPT_OUTPUT,
+	OPT_HTML,
+	OPT_PROMETHEUS,
 	OPT_FROM,
 	OPT_ROWS,
 	OPT_BY,
 	OPT_INTERVAL,
 	OPT_LEND,
 	OPT_VERBOSE,
-	OPT_COMMITTED,
+	OPT_FOLLOW,
 	OPT_NOW,
 	OPT_STAT,
 	OPT_NULL,
-	OPT_EXIT_CODE,
+	OPT_KEPT,
+	OPT_VERSION,
 	OPT_COMPOSE,
 	OPT_ALL,
 	OPT_JOINT,
@@ -105,21 +107,16 @@ int cmd_release(const struct options *o) NOT_IN_RECOVER;
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);
 int cmd_grow(const struct options *o) NOT_IN_RECOVER;
-int cmd_keep(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_config(const struct options *o) NOT_IN_RECOVER;
 int cmd_boot(const struct options *o) NOT_IN_RECOVER;
 int cmd_shutdown(const struct options *o) NOT_IN_RECOVER;
-int cmd_events(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_top(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_diff(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_view(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_upgrade(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_wear(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_report(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_metrics(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_revert(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_setup(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_enable(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_disable(const struct options *o) NOT_IN_INITRAMFS;
 
 static inline bool has_option(const struct options *o, enum cmd_option id)
@@ -137,6 +134,11 @@ int cmd_fail(const struct options *o, enum exit_code exit, int error, const char
 	PRINTF(4, 5);
 /* The same for a failed operation; without --json it includes the output of a failed program. */
 int cmd_failed(const struct options *o, const struct failure *f);
+/*
+ * what excludes other options: pairs of an id and its word, the last id is OPT_END. EXIT_OK, or the return value of
+ * cmd_fail for the first that is given.
+ */
+int cmd_excludes(const struct options *o, const char *what, ...) MUST_CHECK;
 /* A commit_progress; ctx is a struct progress. */
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
 /* Can the user be asked on a terminal, or is that not needed (--yes)? */
@@ -149,10 +151,10 @@ bool cmd_confirm(const struct options *o, const char *question);
  */
 struct json_object *cmd_composed(struct json_object *status);
 /*
- * Replaces a file atomically: concurrent readers see the old or the new text. The file is readable
- * for all. EXIT_OK, or the return value of cmd_fail.
+ * Replaces the file that an option names, atomically: concurrent readers see the old or the new text. The file is
+ * readable for all. "-": standard output. EXIT_OK, or the return value of cmd_fail.
  */
-int cmd_write_file(const struct options *o, const char *path, const char *text,
+int cmd_write_file(const struct options *o, const char *option, const char *path, const char *text,
 		   size_t len) MUST_CHECK;
 
 /* ---- cmd_tools.c: commands that are programs of their own, in ../lib/cowfs ---- */
@@ -221,6 +223,16 @@ int commit_all(const struct options *o) NOT_IN_INITRAMFS;
 bool commit_all_last(char names[][RUNDIR_NAME_BYTES], size_t n, uint64_t limit_ns,
 		     uint32_t *ret_silent, char *why, size_t why_bytes) NOT_IN_INITRAMFS;
 
+/* ---- commit_kept.c ---- */
+
+/* Commits the kept paths of the volume alone (commit --kept). Returns the exit code. */
+int commit_kept(const struct options *o) NOT_IN_INITRAMFS;
+
+/* ---- status_follow.c ---- */
+
+/* Prints events until it is stopped (status --follow), or once. Returns the exit code. */
+int status_follow(const struct options *o) NOT_IN_INITRAMFS;
+
 /* ---- print.c: answers of a daemon for people ---- */
 
 void print_status(struct json_object *status);
@@ -238,9 +250,12 @@ void print_remarks(struct json_object *result);
  */
 int wear_gather(const struct options *o, const char *which, struct json_object **ret) MUST_CHECK;
 
-/* ---- wear_print.c ---- */
+/* ---- wear_print.c, wear_html.c, wear_prometheus.c: forms of it; those return the exit code ---- */
 
 void print_wear(struct json_object *wear);
+int wear_html(const struct options *o, struct json_object *wear) NOT_IN_INITRAMFS;
+int wear_prometheus(const struct options *o) NOT_IN_INITRAMFS;
+
 /* ---- lend_target.c ---- */
 
 /*

@@ -366,17 +366,15 @@ static int estimate_all(const struct options *o, char names[][RUNDIR_NAME_BYTES]
 
 int commit_all(const struct options *o)
 {
-	static const enum cmd_option not_with[] = { OPT_LEND, OPT_DEADLINE, OPT_TIMER };
-	static const char *const words[] = { "--lend", "--deadline", "--timer" };
+	int exit = cmd_excludes(o, "--all", OPT_LEND, "--lend", OPT_DEADLINE, "--deadline",
+				OPT_TIMER, "--timer", OPT_END);
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n;
 
 	if (o->operands)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--all takes no volume and no path");
-	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)
-		if (has_option(o, not_with[i]))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL,
-					"--all and %s are mutually exclusive", words[i]);
+	if (exit != EXIT_OK)
+		return exit;
 	n = client_dead_volumes(names);
 	for (size_t i = 0; i < n; i++)
 		fprintf(stderr, "cowctl: volume %s takes no part: its daemon died\n", names[i]);

@@ -555,18 +555,16 @@ int cmd_diff(const struct options *o)
 				.new_root_fd = -1,
 				.old_view = { .dir_fd = -1, .disk_fd = -1 },
 				.new_view = { .dir_fd = -1, .disk_fd = -1 } };
-	bool differs;
 	int exit;
 
 	if (has_option(o, OPT_NULL) && (has_option(o, OPT_JSON) || has_option(o, OPT_STAT)))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--null excludes --json and --stat");
 	exit = run(&x);
-	differs = x.diff.n || x.diff.too_long;
 	diff_clear(&x.diff);
 	close_views(&x);
 	top_sample_clear(&x.sample);
 	if (x.c.fd >= 0)
 		client_close(&x.c);
 	places_clear(&x.places);
-	return exit == EXIT_OK && has_option(o, OPT_EXIT_CODE) ? differs : exit;
+	return exit;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * setup, enable, disable: run by a shell script, installed beside the programs in ../lib/cowfs,
+ * setup, disable: run by a shell script, installed beside the programs in ../lib/cowfs,
  * because they mostly call other programs.
  */
 #include <errno.h>
@@ -83,13 +83,6 @@ static int run(const struct options *o, char *what)
 int cmd_setup(const struct options *o)
 {
 	static char what[] = "setup";
-
-	return run(o, what);
-}
-
-int cmd_enable(const struct options *o)
-{
-	static char what[] = "enable";
 
 	return run(o, what);
 }

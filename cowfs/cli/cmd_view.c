@@ -200,8 +200,6 @@ int cmd_view(const struct options *o)
 
 	if (!dir)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "name the directory for the view");
-	if (has_option(o, OPT_NOW) && has_option(o, OPT_COMMITTED))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--now and --committed exclude each other");
 	exit = open_dir(o, dir, &at_fd);
 	if (exit != EXIT_OK)
 		return exit;

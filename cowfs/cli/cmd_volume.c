@@ -186,6 +186,17 @@ static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 	return true;
 }
 
+static int follow(const struct options *o)
+{
+	if (!status_follow)
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"status --follow: not in an initramfs, only in the cowctl of the system");
+	if (o->operands)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--follow shows all volumes and takes none");
+	return status_follow(o);
+}
+
 int cmd_status(const struct options *o)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
@@ -197,11 +208,16 @@ int cmd_status(const struct options *o)
 	bool bare = root_is_bare(o, why, sizeof(why));
 	int exit;
 
-	if (has_option(o, OPT_BRIEF) && has_option(o, OPT_JSON))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--brief and --json are mutually exclusive");
-	if (has_option(o, OPT_BRIEF))
-		return status_brief();
+	if (has_option(o, OPT_ONCE) && !has_option(o, OPT_FOLLOW))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--once needs --follow");
+	if (has_option(o, OPT_FOLLOW)) {
+		exit = cmd_excludes(o, "--follow", OPT_BRIEF, "--brief", OPT_END);
+		return exit == EXIT_OK ? follow(o) : exit;
+	}
+	if (has_option(o, OPT_BRIEF)) {
+		exit = cmd_excludes(o, "--brief", OPT_JSON, "--json", OPT_END);
+		return exit == EXIT_OK ? status_brief() : exit;
+	}
 	if (bare && client_open(&c, which(o), &err) < 0)
 		return cmd_fail(o, EXIT_DEGRADED, -EROFS, "%s", why);
 	if (bare) {
@@ -415,10 +431,12 @@ int cmd_commit(const struct options *o)
 	struct places places = { 0 };
 	int exit;
 
-	if (has_option(o, OPT_ALL) && !commit_all)
+	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,
-			"commit --all: not in an initramfs, only in the cowctl of the system");
+			"commit --all and --kept: not in an initramfs, only in the cowctl of the system");
+	if (has_option(o, OPT_KEPT))
+		return commit_kept(o);
 	if (has_option(o, OPT_ALL))
 		return commit_all(o);
 	exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;

@@ -69,9 +69,6 @@ static const struct option_spec detach_options[] = {
 	VERBOSE_OPTION,
 	COMMON
 };
-static const struct option_spec keep_options[] = {
-	{ OPT_TIMER, "timer", NULL, "fail while the volume is on hold" }, COMMON
-};
 static const struct option_spec commit_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL,
 	  "only print what a commit would write, and how much of the card's life it takes" },
@@ -85,6 +82,7 @@ static const struct option_spec commit_options[] = {
 	{ OPT_DEADLINE, "deadline", "TIME",
 	  "begin only what will be done in this time, such as 5s" },
 	{ OPT_ALL, "all", NULL, "commit all volumes together, as of one moment" },
+	{ OPT_KEPT, "kept", NULL, "commit only the paths that keep= of cowfs.conf names" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL,
 	  "for timers: fails while the volume is on hold, skips needless writes" },
@@ -99,6 +97,12 @@ static const struct option_spec hold_options[] = {
 };
 static const struct option_spec offline_options[] = { LOG_OPTION, COMMON };
 static const struct option_spec wear_options[] = {
+	{ OPT_HTML, "html", "FILE",
+	  "write the same as one page with charts, which needs no network; -: standard output" },
+	{ OPT_PROMETHEUS, "prometheus", "FILE",
+	  "write the figures of all volumes, or of one, for Prometheus; -: standard output" },
+	{ OPT_FROM, "from", "FILE",
+	  "use FILE written by 'cowctl wear --json' (-: standard input) instead of a volume" },
 	FLASH_OPTION,
 	{ OPT_CMD56, "cmd56", NULL,
 	  "read an SD card's health with a vendor's command, which may hang for some seconds" },
@@ -116,8 +120,8 @@ static const struct option_spec top_options[] = {
 };
 #ifndef COWFS_RECOVER
 static const struct option_spec view_options[] = {
-	{ OPT_COMMITTED, "committed", NULL, "the newest commit (default)" },
-	{ OPT_NOW, "now", NULL, "a consistent snapshot of the volume, with uncommitted changes" },
+	{ OPT_NOW, "now", NULL,
+	  "a consistent snapshot of the volume, with uncommitted changes, instead of the newest commit" },
 	LOG_OPTION,
 	COMMON
 };
@@ -126,24 +130,6 @@ static const struct option_spec diff_options[] = {
 	{ OPT_STAT, "stat", NULL, "print only how many files differ, and their sizes" },
 	{ OPT_NULL, "z", NULL, "short for --null" },
 	{ OPT_NULL, "null", NULL, "end each field with a NUL, and print names as they are" },
-	{ OPT_EXIT_CODE, "exit-code", NULL,
-	  "exit code 1 if something differs, 2 on any failure, as diff(1)" },
-	COMMON
-};
-static const struct option_spec report_options[] = {
-	{ OPT_OUTPUT, "o", "FILE", "short for --output FILE" },
-	{ OPT_OUTPUT, "output", "FILE", "write the page to FILE, -: standard output, the default" },
-	{ OPT_FROM, "from", "FILE",
-	  "use FILE written by 'cowctl wear --json' (-: standard input) instead of a volume" },
-	FLASH_OPTION,
-	{ OPT_CMD56, "cmd56", NULL,
-	  "read an SD card's health with a vendor's command, which may hang for some seconds" },
-	LOG_OPTION,
-	COMMON
-};
-static const struct option_spec metrics_options[] = {
-	{ OPT_OUTPUT, "output", "FILE", "replace FILE atomically instead of printing" },
-	FLASH_OPTION,
 	COMMON
 };
 static const struct option_spec recover_options[] = {
@@ -159,7 +145,11 @@ static const struct option_spec recover_options[] = {
 	COMMON
 };
 static const struct option_spec status_options[] = {
-	{ OPT_BRIEF, "brief", NULL, "a line per volume, for a login" }, COMMON
+	{ OPT_BRIEF, "brief", NULL, "a line per volume, for a login" },
+	{ OPT_FOLLOW, "follow", NULL,
+	  "print what changes, an event a line, until stopped: NAME EVENT DETAIL" },
+	{ OPT_ONCE, "once", NULL, "with --follow: print what needs attention now, and end" },
+	COMMON
 };
 static const struct option_spec shutdown_options[] = {
 	{ OPT_WITHIN, "within", "TIME", "give up after this time, such as 80s (default: never)" },
@@ -167,15 +157,12 @@ static const struct option_spec shutdown_options[] = {
 	  "leave a commit that takes less time to the next call, such as 10s" },
 	COMMON
 };
-static const struct option_spec events_options[] = {
-	{ OPT_ONCE, "once", NULL, "print what needs attention now, and exit" }, COMMON
-};
 #define SETUP_OPTIONS                                                                              \
 	{ OPT_DRY_RUN, "dry-run", NULL, "only check, and print what would be done" },              \
 		{ OPT_YES, "yes", NULL, "do not ask, even on a terminal" },                        \
 	{                                                                                          \
 		OPT_ROOT, "root", "DIR",                                                           \
-			"examine the system below DIR, for tests; implies --dry-run"               \
+			NULL /* for tests: examine the system below DIR; implies --dry-run */      \
 	}
 static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS,
@@ -187,7 +174,7 @@ static const struct option_spec setup_options[] = {
 	  "with --image: where the image will be, DEVICE or DEVICE:/FILE" },
 	COMMON
 };
-static const struct option_spec enable_options[] = { SETUP_OPTIONS, COMMON };
+static const struct option_spec disable_options[] = { SETUP_OPTIONS, COMMON };
 static const struct option_spec revert_options[] = { { OPT_DRY_RUN, "dry-run", NULL,
 						       "only print what would be done" },
 						     { OPT_YES, "yes", NULL, "do not ask" },
@@ -211,104 +198,101 @@ static const struct option_spec boot_options[] = {
 	COMMON
 };
 static const struct option_spec common_options[] = { COMMON };
-
-static int cmd_help(const struct options *o);
-static int cmd_version(const struct options *o);
+static const struct option_spec general_options[] = { { OPT_VERSION, "version", NULL,
+							"show the version" },
+						      COMMON };
 
 /* Of a program of its own, which reads its options itself. */
 static const struct option_spec tool_options[] = { { 0 } };
 
 static const struct command {
+	const char *group; /* the heading above it; NULL: that of the one before */
 	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
 	const char *summary, *more;
 	int (*run)(const struct options *o);
 	const struct option_spec *options;
 } commands[] = {
-	{ "card", "DEVICE", "show what a device is, and the commands that protect it",
-	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
-	  common_options },
-	{ "format", "DEVICE", "write an empty log into the space behind the file system",
-	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
-	  cmd_format, format_options },
-	{ "grow", "DEVICE", "after the partition grew: record its new size in the log",
-	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
-	{ "attach", "DEVICE", "protect a volume; prints the loop device to mount",
-	  "From now on only commits write to DEVICE.", cmd_attach, attach_options },
-	{ "detach", "[N]", "end the protection of a volume",
-	  "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
-	  cmd_detach, detach_options },
-	{ "status", "[N]", "show what is in RAM, in the log and on the card",
+	{ "Look", "status", "[N]", "show what is in RAM, in the log and on the card",
 	  "The exit code is 3 if something needs attention.", cmd_status, status_options },
-	{ "commit", "[N] [PATH...]", "write what is in RAM to the card, atomically",
-	  "With PATH only these files and folders.", cmd_commit, commit_options },
-	{ "keep", "[N]", "commit the kept paths alone: keep= of cowfs.conf",
-	  "All other changes stay in RAM. A path that is missing does not hold the others back.",
-	  cmd_keep, keep_options },
-	{ "revert", "[N] PATH...", "bring files back from the committed generation",
-	  "Lists what it will do, and asks.", cmd_revert, revert_options },
-	{ "top", "[N]", "show which files fill the RAM, and which are often rewritten",
+	{ NULL, "top", "[N]", "show which files fill the RAM, and which are often rewritten",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
+	{ NULL, "diff", "[N] [PATH...]", "show which files differ from the last commit",
+	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
+	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",
+	  cmd_diff, diff_options },
 #ifdef COWFS_RECOVER
-	{ "view", "DEVICE DIR", "mount the newest generation of a card on DIR, read-only",
+	{ NULL, "view", "DEVICE DIR", "mount the newest generation of a card on DIR, read-only",
 	  "Writes nothing to DEVICE. umount DIR ends the view.", cmd_view, offline_options },
 #else
-	{ "view", "[N] DIR", "mount a read-only image of a volume, or of a card, on DIR",
+	{ NULL, "view", "[N] DIR", "mount a read-only image of a volume, or of a card, on DIR",
 	  "The volume continues to work and to commit. umount DIR ends the view.\n"
 	  "N may also be a device or image file that is not attached: nothing is written to it.",
 	  cmd_view, view_options },
 #endif
-	{ "diff", "[N] [PATH...]", "show which files differ from the last commit",
-	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
-	  "permissions, o owner, t time, x extended attributes, a ACL, f flags.",
-	  cmd_diff, diff_options },
-	{ "measure", "DEVICE", "measure a card, and make its profile", NULL, NULL, tool_options },
-	{ "bench", "DEVICE|DIR", "measure the tables of published reports about flash cards", NULL,
-	  NULL, tool_options },
-	{ "wear", "[N]", "show the wear of the card and how long it may last",
+	{ NULL, "wear", "[N]", "show the wear of the card and how long it may last",
 	  "N may also be a device that is not attached.", cmd_wear, wear_options },
-	{ "report", "[N]",
-	  "write the same as an HTML page with charts, one file that needs no network",
-	  "N may also be a device that is not attached.", cmd_report, report_options },
-	{ "metrics", "[N]", "print the figures of all volumes, or of one, for Prometheus",
-	  "No attached volume is not an error.", cmd_metrics, metrics_options },
-	{ "upgrade", "[N]",
-	  "replace the daemon of all volumes, or of one, by the installed version",
-	  "Mounts and programs go on; I/O waits for a moment. What cannot be replaced serves on.",
-	  cmd_upgrade, common_options },
-	{ "discard", "[N]", "discard uncommitted changes at the next detach or shutdown", NULL,
-	  cmd_discard, discard_options },
-	{ "factory-reset", NULL,
+	{ "Commit and take back", "commit", "[N] [PATH...]",
+	  "write what is in RAM to the card, atomically", "With PATH only these files and folders.",
+	  cmd_commit, commit_options },
+	{ NULL, "revert", "[N] PATH...", "bring files back from the committed generation",
+	  "Lists what it will do, and asks.", cmd_revert, revert_options },
+	{ NULL, "discard", "[N]", "discard uncommitted changes at the next detach or shutdown",
+	  NULL, cmd_discard, discard_options },
+	{ NULL, "hold", "[N]", "suspend timer commits for some time", "RAM pressure still commits.",
+	  cmd_hold, hold_options },
+	{ NULL, "release", "[N]", "end a hold", NULL, cmd_release, common_options },
+	{ "Protect a volume", "card", "DEVICE",
+	  "show what a device is, and the commands that protect it",
+	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
+	  common_options },
+	{ NULL, "format", "DEVICE", "write an empty log into the space behind the file system",
+	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
+	  cmd_format, format_options },
+	{ NULL, "attach", "DEVICE", "protect a volume; prints the loop device to mount",
+	  "From now on only commits write to DEVICE.", cmd_attach, attach_options },
+	{ NULL, "detach", "[N]", "end the protection of a volume",
+	  "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
+	  cmd_detach, detach_options },
+	{ NULL, "check", "DEVICE", "verify the log and the last generations; reads only",
+	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
+	{ NULL, "recover", "DEVICE", "checkpoint everything and retire the log, without a daemon",
+	  "A second run writes nothing.", cmd_recover, recover_options },
+	{ NULL, "grow", "DEVICE", "after the partition grew: record its new size in the log",
+	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
+	{ NULL, "trim", "[N]", "tell the card which blocks no generation uses (TRIM)",
+	  "Prints how much that is. Makes way for commits.", cmd_trim, common_options },
+	{ NULL, "measure", "DEVICE|DIR", "measure a card, and make its profile", NULL, NULL,
+	  tool_options },
+	{ NULL, "config", "[N]", "show what cowfs.conf says about a volume (default: root)", NULL,
+	  cmd_config, config_options },
+	{ "Protect the root", "setup", NULL,
+	  "protect the root of this system, from the next boot on",
+	  "Checks everything first. --dry-run prints what it would do.", cmd_setup, setup_options },
+	{ NULL, "disable", NULL,
+	  "end the protection of the root from the next boot on; undoes setup", NULL, cmd_disable,
+	  disable_options },
+	{ NULL, "factory-reset", NULL,
 	  "drop all changes of an image root (compose = overlay) at the next boot",
 	  "Commits this decision. Until the next boot nothing changes.", cmd_factory_reset,
 	  factory_reset_options },
-	{ "hold", "[N]", "suspend timer commits for some time", "RAM pressure still commits.",
-	  cmd_hold, hold_options },
-	{ "release", "[N]", "end a hold", NULL, cmd_release, common_options },
-	{ "trim", "[N]", "tell the card which blocks no generation uses (TRIM)",
-	  "Prints how much that is. Makes way for commits.", cmd_trim, common_options },
-	{ "check", "DEVICE", "verify the log and the last generations; reads only",
-	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
-	{ "recover", "DEVICE", "checkpoint everything and retire the log, without a daemon",
-	  "A second run writes nothing.", cmd_recover, recover_options },
-	{ "shutdown", "[N]", "commit all volumes for the last time: for shutdown hooks",
+	{ "For packages and hooks", "upgrade", "[N]",
+	  "replace the daemon of all volumes, or of one, by the installed version",
+	  "Mounts and programs go on; I/O waits for a moment. What cannot be replaced serves on.",
+	  cmd_upgrade, common_options },
+	{ NULL, "shutdown", "[N]", "commit all volumes for the last time: for shutdown hooks",
 	  "Prints a line per volume with its result.", cmd_shutdown, shutdown_options },
-	{ "events", NULL, "print the events of all volumes, a line each, until stopped",
-	  "NAME EVENT DETAIL; events are pressure, alarm, alarm-over, degraded, healthy, commit, view-ended, attached, gone.",
-	  cmd_events, events_options },
-	{ "setup", NULL, "protect the root of this system, from the next boot on",
-	  "Checks everything first. --dry-run prints what it would do.", cmd_setup, setup_options },
-	{ "enable", NULL, "protect the root again, from the next boot on", NULL, cmd_enable,
-	  enable_options },
-	{ "disable", NULL, "end the protection of the root from the next boot on; undoes setup",
-	  NULL, cmd_disable, enable_options },
-	{ "config", "[N]", "show what cowfs.conf says about a volume (default: root)", NULL,
-	  cmd_config, config_options },
-	{ "boot", NULL,
+	{ NULL, "boot", NULL,
 	  "protect the root, before it is mounted: for an initramfs; prints what to mount",
 	  "Exit codes: 0 protected, 1 not configured, 3 could not start (mount it read-only), 4 bypassed with cowfs=off.",
 	  cmd_boot, boot_options },
-	{ "help", "[COMMAND]", "show the help of a command", NULL, cmd_help, common_options },
-	{ "version", NULL, "show the version", NULL, cmd_version, common_options },
+};
+
+/* Names of before, and what does the same. */
+static const char *const former[][2] = {
+	{ "bench", "measure --tables" },	{ "enable", "setup" },
+	{ "events", "status --follow" },	{ "help", "COMMAND --help" },
+	{ "keep", "commit --kept" },		{ "metrics", "wear --prometheus FILE" },
+	{ "report", "wear --html FILE" },	{ "version", "--version" },
 };
 
 /* An initramfs has no cmd_tool. */
@@ -333,12 +317,19 @@ static const struct command *find(const char *name)
 
 static void usage(FILE *f)
 {
+	const char *group = NULL;
+
 	fputs("usage: " COWCTL " COMMAND [OPTION]... [OPERAND]\n" ABOUT, f);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
 		int n;
 
+		if (commands[i].group)
+			group = commands[i].group;
 		if (!is_here(&commands[i]))
 			continue;
+		if (group)
+			fprintf(f, "%s:\n", group);
+		group = NULL;
 		n = fprintf(f, "  %s %s", commands[i].name,
 			    commands[i].operand ? commands[i].operand : "");
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
@@ -403,6 +394,10 @@ static int unknown_command(const struct options *o, const char *name)
 {
 	const struct command *c = find_similar(name);
 
+	for (size_t i = 0; i < ARRAY_SIZE(former); i++)
+		if (!strcmp(name, former[i][0]))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: it is '" COWCTL " %s' now",
+					name, former[i][1]);
 	if (c && !is_here(c))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, c->name);
 	if (c)
@@ -441,34 +436,7 @@ static void help_json(const struct command *c)
 		fputs(text, stdout);
 }
 
-/* The program has its own help. */
-static int tool_help(const struct options *o, const struct command *c)
-{
-	static char prog[] = "cowctl", help[] = "--help", json[] = "--json";
-	char name[32], *argv[] = { prog, name, help, has_option(o, OPT_JSON) ? json : NULL, NULL };
-
-	snprintf(name, sizeof(name), "%s", c->name);
-	return cmd_tool(argv);
-}
-
-static int cmd_help(const struct options *o)
-{
-	const struct command *c = NULL;
-
-	if (o->operands && !(c = find(o->operand[0])))
-		return unknown_command(o, o->operand[0]);
-	if (c && is_tool(c))
-		return tool_help(o, c);
-	if (has_option(o, OPT_JSON))
-		help_json(c);
-	else if (c)
-		command_help(c);
-	else
-		usage(stdout);
-	return EXIT_OK;
-}
-
-static int cmd_version(const struct options *o)
+static int print_version(const struct options *o)
 {
 	char text[256];
 	struct jsonw w;
@@ -534,7 +502,10 @@ static int run(const struct command *c, int argc, char **argv)
 				c->name, why, c->name);
 	}
 	if (has_option(&o, OPT_HELP)) {
-		command_help(c);
+		if (has_option(&o, OPT_JSON))
+			help_json(c);
+		else
+			command_help(c);
 		return EXIT_OK;
 	}
 	if (!operands_fit(c, &o))
@@ -559,10 +530,32 @@ static int unknown(int argc, char **argv)
 	return unknown_command(&o, argv[0]);
 }
 
+/* Options without a command. */
+static int without_command(int argc, char **argv)
+{
+	struct options o = { 0 };
+	char why[256];
+
+	if (options_parse(argc, argv, general_options, &o, why, sizeof(why)) < 0) {
+		take_json(argc, argv, &o);
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s (try '" COWCTL " --help')", why);
+	}
+	if (o.operands)
+		return unknown_command(&o, o.operand[0]);
+	if (has_option(&o, OPT_VERSION))
+		return print_version(&o);
+	if (!has_option(&o, OPT_HELP))
+		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "no command (try '" COWCTL " --help')");
+	if (has_option(&o, OPT_JSON))
+		help_json(NULL);
+	else
+		usage(stdout);
+	return EXIT_OK;
+}
+
 int cowctl_main(int argc, char **argv)
 {
 	const struct command *c;
-	static char version[] = "version";
 	int exit;
 
 	msg_set_prog(COWCTL);
@@ -577,16 +570,15 @@ int cowctl_main(int argc, char **argv)
 	if (argc < 2)
 		return overview();
 #endif
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		usage(stdout);
-		return EXIT_OK;
-	}
-	if (!strcmp(argv[1], "--version"))
-		argv[1] = version;
 	c = find(argv[1]);
 	if (c && is_tool(c))
 		return cmd_tool(argv);
-	exit = c ? run(c, argc - 2, argv + 2) : unknown(argc - 1, argv + 1);
+	if (c)
+		exit = run(c, argc - 2, argv + 2);
+	else if (argv[1][0] == '-')
+		exit = without_command(argc - 1, argv + 1);
+	else
+		exit = unknown(argc - 1, argv + 1);
 	if (fflush(stdout) == EOF || ferror(stdout)) {
 		fprintf(stderr, COWCTL ": cannot write the result\n");
 		return EXIT_FAILED;

@@ -77,8 +77,11 @@ int options_parse(int argc, char *const *argv, const struct option_spec *specs, 
 
 bool options_name_given(int argc, char *const *argv, const char *name)
 {
+	size_t len = strlen(name);
+
 	for (int i = 0; i < argc; i++)
-		if (!strncmp(argv[i], "--", 2) && !strcmp(argv[i] + 2, name))
+		if (!strncmp(argv[i], "--", 2) && !strncmp(argv[i] + 2, name, len) &&
+		    (!argv[i][2 + len] || argv[i][2 + len] == '='))
 			return true;
 	return false;
 }

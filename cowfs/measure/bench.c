@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl bench: the tables of published reports about flash cards, measured with fio. */
+/* cowctl measure --tables: the tables of published reports about flash cards, measured with fio. */
 #include "measure/bench.h"
 
 #include <blkid.h>
@@ -26,11 +26,9 @@ enum {
 	OPT_SIZE,
 	OPT_SEED,
 	OPT_WRITE_AREA,
-	OPT_WRITE,
 	OPT_FORCE,
 	OPT_FAITHFUL,
 	OPT_YES,
-	OPT_HELP
 };
 
 #define QUICK_DEVICE_BYTES (512 * MIB)
@@ -39,11 +37,8 @@ enum {
 #define FORMER_BYTES (4 * MIB) /* of the result to compare with, at most */
 
 static const struct option_spec specs[] = {
-	{ OPT_TABLES, "tables", "LIST",
-	  "only these of linear, seek, random, mix, iozone and fragments, separated by commas" },
-	{ OPT_WRITE_AREA, "write-area", "AREA",
-	  "write to this part of the device, START+LENGTH; what it holds is lost" },
-	{ OPT_WRITE, "write", NULL, "write to the device; what it holds is lost" },
+	{ OPT_TABLES, "tables", "LIST", NULL },
+	{ OPT_WRITE_AREA, "write-area", "AREA", NULL },
 	{ OPT_FORCE, "force", NULL, "write although the device holds a file system or a log" },
 	{ OPT_SIZE, "size", "SIZE",
 	  "size of the tested part or file (default: 512M, a file: 128M)" },
@@ -53,19 +48,14 @@ static const struct option_spec specs[] = {
 	{ OPT_COMPARE, "compare", "FILE",
 	  "show the result that --json wrote to FILE beside this one" },
 	{ OPT_HTML, "html", "FILE", "write a page with tables and plots to FILE as well" },
-	{ OPT_SEED, "seed", "N", "seed of data and offsets (default: 1)" },
-	{ OPT_JSON, "json", NULL, "print the result as JSON" },
-	{ OPT_HELP, "help", NULL, "show this help" },
+	{ OPT_SEED, "seed", "N", NULL /* of data and offsets, for tests */ },
+	{ OPT_JSON, "json", NULL, NULL },
 	{ 0 },
 };
 
-static int help(void)
+const struct option_spec *bench_options(void)
 {
-	puts("usage: cowctl bench [OPTION]... DEVICE|DIR\n"
-	     "measure the tables of published reports about flash cards, with fio\n"
-	     "A device is only read without --write-area or --write. In DIR a temporary file is written.\n");
-	options_help(stdout, specs);
-	return EXIT_OK;
+	return specs;
 }
 
 /* ---- arguments ---- */
@@ -85,7 +75,7 @@ static int parse_tables(const char *text, unsigned *ret, struct failure *f)
 	};
 	unsigned mask = 0;
 
-	if (!text) {
+	if (!strcmp(text, "all")) {
 		*ret = (1u << BENCH_TABLE_COUNT) - 1;
 		return 0;
 	}
@@ -110,11 +100,14 @@ static int parse_tables(const char *text, unsigned *ret, struct failure *f)
 
 static int parse_area(const char *text, struct bench_request *rq, struct failure *f)
 {
+	rq->write = !strcmp(text, "all");
+	if (rq->write)
+		return 0;
 	if (parse_range(text, &rq->write_off_bytes, &rq->write_len_bytes) == 0 &&
 	    rq->write_len_bytes)
 		return 0;
 	return failure_set(f, EXIT_USAGE, -EINVAL,
-			   "--write-area %s is not START+LENGTH, such as 512M+256M", CLEAN(text));
+			   "--write-area %s is not START+LENGTH, such as 512M+256M, or all", CLEAN(text));
 }
 
 static int parse_arguments(const struct options *o, struct arguments *a, struct failure *f)
@@ -127,7 +120,6 @@ static int parse_arguments(const struct options *o, struct arguments *a, struct 
 		a->rq.path = blkid_evaluate_spec(a->rq.path, NULL); /* never freed */
 	if (!a->rq.path)
 		return failure_set(f, EXIT_FAILED, -ENODEV, "no device has %s", o->operand[0]);
-	a->rq.write = o->value[OPT_WRITE] != NULL;
 	a->rq.force = o->value[OPT_FORCE] != NULL;
 	a->run.faithful = o->value[OPT_FAITHFUL] != NULL;
 	a->run.quiet = !isatty(STDERR_FILENO);
@@ -140,9 +132,6 @@ static int parse_arguments(const struct options *o, struct arguments *a, struct 
 				   CLEAN(seed));
 	if (area && parse_area(area, &a->rq, f) < 0)
 		return f->error;
-	if (area && a->rq.write)
-		return failure_set(f, EXIT_USAGE, -EINVAL,
-				   "--write and --write-area exclude each other");
 	return parse_tables(o->value[OPT_TABLES], &a->run.tables, f);
 }
 
@@ -166,7 +155,7 @@ static int read_former(const char *path, struct json_object **ret, struct failur
 	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_raw(doc, "command"), "bench")) {
 		json_object_put(doc);
 		return failure_set(f, EXIT_FAILED, -EINVAL,
-				   "%s is not what 'cowctl bench --json' prints (schema %d)", path,
+				   "%s is not what 'cowctl measure --tables --json' prints (schema %d)", path,
 				   JSON_SCHEMA);
 	}
 	/* of a comparison itself: it would grow with each of them */
@@ -278,7 +267,7 @@ static int measure(const struct options *o, struct arguments *a, struct failure 
 	if (b->faithful && !b->t.writes) {
 		bench_close(&b->t);
 		return failure_set(f, EXIT_USAGE, -EINVAL,
-				   "%s: --faithful also writes: it needs --write or --write-area",
+				   "%s: --faithful also writes: it needs --write-area",
 				   b->t.path);
 	}
 	bench_plan(b);
@@ -328,13 +317,10 @@ int bench_main(int argc, char **argv)
 		/* the option may stand behind the wrong one */
 		if (options_name_given(argc, argv, "json"))
 			o->value[OPT_JSON] = "";
-		e = failure_set(&f, EXIT_USAGE, -EINVAL, "%s; see: cowctl bench --help", why);
-	} else if (o->value[OPT_HELP]) {
-		free(o);
-		return help();
+		e = failure_set(&f, EXIT_USAGE, -EINVAL, "%s; see: cowctl measure --help", why);
 	} else if (o->operands != 1) {
 		e = failure_set(&f, EXIT_USAGE, -EINVAL,
-				"usage: cowctl bench [OPTION]... DEVICE|DIR");
+				"usage: cowctl measure --tables LIST [OPTION]... DEVICE|DIR");
 	} else {
 		e = parse_arguments(o, &a, &f);
 		e = e ? e : measure(o, &a, &f);

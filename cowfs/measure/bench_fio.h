@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs fio(1), which makes all requests of `cowctl bench`, and reads its result. */
+/* Runs fio(1), which makes all requests of `cowctl measure --tables`, and reads its result. */
 #ifndef COWFS_MEASURE_BENCH_FIO_H
 #define COWFS_MEASURE_BENCH_FIO_H
 

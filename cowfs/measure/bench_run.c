@@ -469,7 +469,7 @@ static int run_tables(struct bench_run *b)
 		if (b->tables & 1u << i)
 			e = run[i](b);
 	if (!b->t.writes)
-		bench_skip(b, "writes", "a device is only read without --write-area or --write");
+		bench_skip(b, "writes", "a device is only read without --write-area");
 	return e;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The tables of `cowctl bench`, as a document of JSON that text and page are made of. */
+/* The tables of `cowctl measure --tables`, as a document of JSON that text and page are made of. */
 #ifndef COWFS_MEASURE_BENCH_RUN_H
 #define COWFS_MEASURE_BENCH_RUN_H
 

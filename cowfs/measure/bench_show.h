@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shows the document of `cowctl bench` (bench_run.h) as text and as a page of HTML. */
+/* Shows the document of `cowctl measure --tables` (bench_run.h) as text and as a page of HTML. */
 #ifndef COWFS_MEASURE_BENCH_SHOW_H
 #define COWFS_MEASURE_BENCH_SHOW_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The device, or the temporary file in a directory, that `cowctl bench` measures. */
+/* The device, or the temporary file in a directory, that `cowctl measure --tables` measures. */
 #ifndef COWFS_MEASURE_BENCH_TARGET_H
 #define COWFS_MEASURE_BENCH_TARGET_H
 

@@ -24,6 +24,7 @@
 #include "card/blockdev.h"
 #include "config/options.h"
 #include "log/log.h"
+#include "measure/bench.h"
 #include "measure/bench_target.h"
 #include "measure/engine.h"
 #include "offline/offline.h"
@@ -35,7 +36,7 @@
 #define CYCLES 1000
 #define AMPLIFIED 4 /* what the card programs for each byte here */
 
-enum { OPT_WRITE_AREA, OPT_SAVE, OPT_OUTPUT, OPT_RAW, OPT_SEED, OPT_JSON, OPT_HELP };
+enum { OPT_TABLES, OPT_WRITE_AREA, OPT_SAVE, OPT_OUTPUT, OPT_RAW, OPT_SEED, OPT_JSON, OPT_HELP };
 
 static const struct option_spec specs[] = {
 	{ OPT_WRITE_AREA, "write-area", "AREA",
@@ -45,7 +46,10 @@ static const struct option_spec specs[] = {
 	  "make the result the profile of this card: below /etc/cowfs/profiles" },
 	{ OPT_OUTPUT, "output", "FILE", "write the profile to FILE" },
 	{ OPT_RAW, "raw", "FILE", "write each request and its time to FILE" },
-	{ OPT_SEED, "seed", "N", "of places and data (default: 1)" },
+	{ OPT_SEED, "seed", "N", NULL /* of places and data, for tests */ },
+	{ OPT_TABLES, "tables", "LIST",
+	  "instead of a profile the tables of published reports: all, or some of linear, seek, random, mix, iozone "
+	  "and fragments, separated by commas" },
 	{ OPT_JSON, "json", NULL, "print the result as JSON" },
 	{ OPT_HELP, "help", NULL, "show this help" },
 	{ 0, NULL, NULL, NULL }
@@ -86,32 +90,43 @@ static int PRINTF(4, 5)
 	return failure_print(&f, exit, c->o.value[OPT_JSON]);
 }
 
+static void options_json(struct jsonw *w, const struct option_spec *s)
+{
+	for (; s->name; s++) {
+		if (!s->help)
+			continue;
+		jsonw_object(w, NULL);
+		jsonw_str(w, "name", s->name);
+		jsonw_str(w, "argument", s->arg ? s->arg : "");
+		jsonw_str(w, "help", s->help);
+		jsonw_end(w);
+	}
+}
+
 static void help_json(void)
 {
-	char text[4 * KIB];
+	char text[8 * KIB];
 	struct jsonw w;
 
 	jsonw_init(&w, text, sizeof(text));
 	answer_ok(&w);
 	jsonw_array(&w, "options");
-	for (const struct option_spec *s = specs; s->name; s++) {
-		jsonw_object(&w, NULL);
-		jsonw_str(&w, "name", s->name);
-		jsonw_str(&w, "argument", s->arg ? s->arg : "");
-		jsonw_str(&w, "help", s->help);
-		jsonw_end(&w);
-	}
+	options_json(&w, specs);
+	options_json(&w, bench_options());
 	if (jsonw_finish(&w))
 		fputs(text, stdout);
 }
 
 static void help(void)
 {
-	puts("usage: cowctl measure [OPTION]... DEVICE\n"
-	     "measure a card, and make its profile\n"
+	puts("usage: cowctl measure [OPTION]... DEVICE|DIR\n"
+	     "measure a card, and make its profile, or with --tables some tables\n"
 	     "Overwrites the area that --write-area names, or else free room of the log of cowfs on "
-	     "DEVICE, and nothing else. DEVICE may also be a file.\n");
+	     "DEVICE, and nothing else. DEVICE may also be a file.\n"
+	     "With --tables a device is only read without --write-area. In DIR a temporary file is written.\n");
 	options_help(stdout, specs);
+	puts("\nWith --tables:");
+	options_help(stdout, bench_options());
 }
 
 static bool is_device(const struct command *c, const struct stat *st)
@@ -599,7 +614,7 @@ int measure_main(int argc, char **argv)
 			help();
 		exit = EXIT_OK;
 	} else if (c->o.operands != 1) {
-		exit = complain(c, EXIT_USAGE, -EINVAL, "usage: cowctl measure [OPTION]... DEVICE");
+		exit = complain(c, EXIT_USAGE, -EINVAL, "usage: cowctl measure [OPTION]... DEVICE|DIR");
 	} else {
 		exit = arguments(c);
 		if (exit == EXIT_OK)

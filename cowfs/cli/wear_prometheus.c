@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl metrics: the figures of cowctl wear and status in Prometheus' text format, for
+ * cowctl wear --prometheus: the figures of cowctl wear and status in Prometheus' text format, for
  * node_exporter's textfile collector or any other reader. Base units; the names of counters that
  * only grow end in _total. The names: docs/WEAR.md.
  */
@@ -276,20 +276,16 @@ static int gather(struct metrics *m, const struct options *o, const char *which)
 	return exit;
 }
 
-int cmd_metrics(const struct options *o)
+int wear_prometheus(const struct options *o)
 {
 	static struct metrics m;
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = o->operands ? 1 : client_volumes(names), len;
-	int exit = EXIT_OK;
+	int exit = EXIT_OK, e;
 	char *text = NULL;
 
-	if (has_option(o, OPT_JSON) && !has_option(o, OPT_OUTPUT))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--json needs --output FILE; wear --json has the figures");
 	for (size_t i = 0; i < n; i++) {
-		int e = gather(&m, o, o->operands ? o->operand[0] : names[i]);
-
+		e = gather(&m, o, o->operands ? o->operand[0] : names[i]);
 		exit = exit ? exit : e;
 	}
 	if (exit && o->operands)
@@ -302,13 +298,8 @@ int cmd_metrics(const struct options *o)
 	put_hottest(&m);
 	put_health(&m);
 	fclose(m.f);
-	if (has_option(o, OPT_OUTPUT)) {
-		int e = cmd_write_file(o, o->value[OPT_OUTPUT], text, len);
-
-		exit = exit ? exit : e;
-	} else {
-		fwrite(text, 1, len, stdout);
-	}
+	e = cmd_write_file(o, "--prometheus", o->value[OPT_PROMETHEUS], text, len);
+	exit = exit ? exit : e;
 	free(text);
 	for (size_t k = 0; k < m.n; k++) {
 		json_object_put(m.volume[k].wear);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl keep: commits the paths that keep= of cowfs.conf names, and nothing else. One commit takes
+ * cowctl commit --kept: commits the paths that keep= of cowfs.conf names, and nothing else. One commit takes
  * all of them. If it fails, each path gets its own, so that a bad one does not hold the others
  * back.
  */
@@ -210,12 +210,18 @@ static int find(struct keep *k, char **ret_text)
 				  k->name);
 }
 
-int cmd_keep(const struct options *o)
+int commit_kept(const struct options *o)
 {
 	struct keep k = { .o = o };
 	_cleanup_free_ char *text = NULL;
-	int exit = find(&k, &text);
+	int exit = cmd_excludes(o, "--kept", OPT_ALL, "--all", OPT_DRY_RUN, "--dry-run", OPT_FORCE,
+				"--force", OPT_LEND, "--lend", OPT_DEADLINE, "--deadline",
+				OPT_CHECKPOINT, "--checkpoint", OPT_NO_WAIT, "--no-wait", OPT_END);
 
+	if (exit == EXIT_OK && o->operands > 1)
+		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--kept takes no path: cowfs.conf names them");
+	if (exit == EXIT_OK)
+		exit = find(&k, &text);
 	if (exit != EXIT_OK)
 		return exit;
 	k.kept = json_object_new_array();

@@ -165,7 +165,7 @@ static void add_watches(int fd)
 	}
 }
 
-int cmd_events(const struct options *o)
+int status_follow(const struct options *o)
 {
 	struct watch w = { .first = true };
 	_cleanup_close_ int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
