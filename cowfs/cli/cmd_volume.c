@@ -488,7 +488,7 @@ int cmd_trim(const struct options *o)
 	return EXIT_OK;
 }
 
-static int hold(const struct options *o, const struct request *rq)
+static int inhibit(const struct options *o, const struct request *rq)
 {
 	struct json_object *answer;
 	struct client c;
@@ -498,9 +498,9 @@ static int hold(const struct options *o, const struct request *rq)
 		return exit;
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
-	else if (rq->command == COMMAND_HOLD)
+	else if (rq->command == COMMAND_INHIBIT)
 		printf("%s: no timer commits for %s s\n", c.name,
-		       with_commas(json_u64(answer, "hold_seconds")));
+		       with_commas(json_u64(answer, "inhibit_seconds")));
 	else
 		printf("%s: timer commits resumed\n", c.name);
 	json_object_put(answer);
@@ -508,27 +508,29 @@ static int hold(const struct options *o, const struct request *rq)
 	return EXIT_OK;
 }
 
-int cmd_hold(const struct options *o)
+int cmd_inhibit(const struct options *o)
 {
 	const char *text = o->value[OPT_FOR];
-	uint64_t ns = HOLD_DEFAULT_S * 1000000000ull;
-	struct request rq = { .command = COMMAND_HOLD };
+	uint64_t ns = INHIBIT_DEFAULT_S * 1000000000ull;
+	struct request rq = { .command = COMMAND_INHIBIT };
 
 	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is not a time such as 10m or 2h",
 				text);
-	if (ns > HOLD_MAX_S * 1000000000ull)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--for %s is too long: a hold lasts at most 24 hours", text);
+	if (ns > INHIBIT_MAX_S * 1000000000ull)
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"--for %s is too long: timer commits are inhibited for at most 24 hours",
+			text);
 	rq.seconds = (ns + 999999999u) / 1000000000u;
-	return hold(o, &rq);
+	return inhibit(o, &rq);
 }
 
-int cmd_release(const struct options *o)
+int cmd_uninhibit(const struct options *o)
 {
-	const struct request rq = { .command = COMMAND_RELEASE };
+	const struct request rq = { .command = COMMAND_UNINHIBIT };
 
-	return hold(o, &rq);
+	return inhibit(o, &rq);
 }
 
 static void print_detach(const struct client *c, const struct options *o,

@@ -170,7 +170,7 @@ static int find(struct keep *k, char **ret_text)
 	struct client c;
 	struct conf *conf;
 	char why[512], *rest;
-	double hold_s;
+	double inhibit_s;
 	int e;
 
 	if (client_open(&c, k->o->operands ? k->o->operand[0] : NULL, &err) < 0)
@@ -178,7 +178,7 @@ static int find(struct keep *k, char **ret_text)
 	snprintf(k->name, sizeof(k->name), "%s", c.name);
 	client_close(&c);
 	status = fresh_status(k->name);
-	hold_s = json_number(status, "hold_left_seconds");
+	inhibit_s = json_number(status, "inhibit_left_seconds");
 	snprintf(k->state.mountpoint, sizeof(k->state.mountpoint), "%s",
 		 json_raw(status, "mountpoint"));
 	json_object_put(status);
@@ -187,8 +187,8 @@ static int find(struct keep *k, char **ret_text)
 	k->unmounted = !*k->state.mountpoint;
 	if (k->unmounted)
 		memcpy(k->state.mountpoint, before.mountpoint, sizeof(before.mountpoint));
-	if (has_option(k->o, OPT_TIMER) && hold_s > 0)
-		return cmd_fail(k->o, EXIT_FAILED, -EBUSY, "%s: timer commits are on hold",
+	if (has_option(k->o, OPT_TIMER) && inhibit_s > 0)
+		return cmd_fail(k->o, EXIT_FAILED, -EBUSY, "%s: timer commits are inhibited",
 				k->name);
 	e = conf_load(&conf, why, sizeof(why));
 	if (e < 0)

@@ -84,14 +84,13 @@ static const struct option_spec commit_options[] = {
 	{ OPT_ALL, "all", NULL, "commit all volumes together, as of one moment" },
 	{ OPT_KEPT, "kept", NULL, "commit only the paths that keep= of cowfs.conf names" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
-	{ OPT_TIMER, "timer", NULL,
-	  "for timers: fails while the volume is on hold, skips needless writes" },
+	{ OPT_TIMER, "timer", NULL, "for timers: fails while inhibited, skips needless writes" },
 	VERBOSE_OPTION,
 	COMMON
 };
 static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
 						      COMMON };
-static const struct option_spec hold_options[] = {
+static const struct option_spec inhibit_options[] = {
 	{ OPT_FOR, "for", "TIME", "duration, such as 90s, 10m, 2h (default: 10m; at most 24h)" },
 	COMMON
 };
@@ -238,9 +237,10 @@ static const struct command {
 	  "Lists what it will do, and asks.", cmd_revert, revert_options },
 	{ NULL, "discard", "[N]", "discard uncommitted changes at the next detach or shutdown",
 	  NULL, cmd_discard, discard_options },
-	{ NULL, "hold", "[N]", "suspend timer commits for some time", "RAM pressure still commits.",
-	  cmd_hold, hold_options },
-	{ NULL, "release", "[N]", "end a hold", NULL, cmd_release, common_options },
+	{ NULL, "inhibit", "[N]", "suspend timer commits for some time",
+	  "RAM pressure still commits.", cmd_inhibit, inhibit_options },
+	{ NULL, "uninhibit", "[N]", "allow timer commits again", NULL, cmd_uninhibit,
+	  common_options },
 	{ "Protect a volume", "card", "DEVICE",
 	  "show what a device is, and the commands that protect it",
 	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
@@ -292,7 +292,7 @@ static const char *const former[][2] = {
 	{ "bench", "measure --tables" },	{ "enable", "setup" },
 	{ "events", "status --follow" },	{ "help", "COMMAND --help" },
 	{ "keep", "commit --kept" },		{ "metrics", "wear --prometheus FILE" },
-	{ "report", "wear --html FILE" },	{ "version", "--version" },
+	{ "report", "wear --html FILE" },	{ "release", "uninhibit" },		{ "version", "--version" },
 };
 
 /* An initramfs has no cmd_tool. */

@@ -119,7 +119,7 @@ static void print_pressure(struct json_object *s)
 	struct json_object *p = json_object_object_get(s, "pressure");
 	const char *level = json_text(p, "level");
 	uint64_t commits = json_u64(p, "commits");
-	double hold_s = json_number(s, "hold_left_seconds");
+	double inhibit_s = json_number(s, "inhibit_left_seconds");
 
 	if (strcmp(level, "ok") || commits)
 		row("pressure", "%s, %s commit%s because of it, longest delay of a write %.2f s",
@@ -133,8 +133,8 @@ static void print_pressure(struct json_object *s)
 		row("", "writers get %s/s", FORMAT_SIZE(json_u64(p, "rate_bytes_per_second")));
 	if (json_true(p, "gave_up"))
 		row("", "commits fail: writes fail while RAM is full");
-	if (hold_s > 0)
-		row("hold", "no timer commits for another %.0f s", hold_s);
+	if (inhibit_s > 0)
+		row("inhibit", "no timer commits for another %.0f s", inhibit_s);
 }
 
 static void print_last(struct json_object *last)

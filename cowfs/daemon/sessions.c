@@ -110,19 +110,20 @@ static void send_rewrites(struct server *s, struct session *c, const struct requ
 	server_send(s, c, &w);
 }
 
-static void serve_hold(struct server *s, struct session *c, const struct request *rq)
+static void serve_inhibit(struct server *s, struct session *c, const struct request *rq)
 {
-	uint64_t wanted = rq->seconds ? rq->seconds : HOLD_DEFAULT_S;
-	uint64_t seconds = rq->command == COMMAND_RELEASE ? 0 : wanted;
+	uint64_t wanted = rq->seconds ? rq->seconds : INHIBIT_DEFAULT_S;
+	uint64_t seconds = rq->command == COMMAND_UNINHIBIT ? 0 : wanted;
 	struct jsonw w = server_writer(s);
 
-	if (seconds > HOLD_MAX_S) {
-		send_error(s, c, -EINVAL, EXIT_USAGE, "a hold lasts at most 24 hours");
+	if (seconds > INHIBIT_MAX_S) {
+		send_error(s, c, -EINVAL, EXIT_USAGE,
+			   "timer commits are inhibited for at most 24 hours");
 		return;
 	}
-	volume_hold(s->p.volume, seconds * 1000000000u);
+	volume_inhibit(s->p.volume, seconds * 1000000000u);
 	answer_ok(&w);
-	jsonw_u64(&w, "hold_seconds", seconds);
+	jsonw_u64(&w, "inhibit_seconds", seconds);
 	server_send(s, c, &w);
 }
 
@@ -165,9 +166,9 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		jsonw_bool(&w, "discard_armed", !rq.undo);
 		server_send(s, c, &w);
 		break;
-	case COMMAND_HOLD:
-	case COMMAND_RELEASE:
-		serve_hold(s, c, &rq);
+	case COMMAND_INHIBIT:
+	case COMMAND_UNINHIBIT:
+		serve_inhibit(s, c, &rq);
 		break;
 	case COMMAND_COMMIT:
 	case COMMAND_COMMIT_JOINT:

@@ -40,11 +40,11 @@ bool volume_has_views(struct volume *v)
 }
 
 /* A session that has committed nothing writes nothing. Views would have to copy to RAM what is
- * overwritten. A hold is for commits by timer, and for this. */
+ * overwritten. Inhibiting is for commits by timer, and for this. */
 static bool may_begin(struct volume *v)
 {
 	return !v->halted && v->committed_ns && v->life == VOLUME_RUNNING && !v->idle_failed &&
-	       !v->failed_below && !monitor_hold_left_ns(v->monitor) && !invariant_broken() &&
+	       !v->failed_below && !monitor_inhibit_left_ns(v->monitor) && !invariant_broken() &&
 	       !volume_has_views(v);
 }
 
@@ -106,5 +106,5 @@ bool idle_must_stop(void *ctx)
 	struct volume *v = ctx;
 
 	return volume_job_waits(v) || v->life != VOLUME_RUNNING ||
-	       monitor_hold_left_ns(v->monitor) || read_calls(v) != v->idle_reads;
+	       monitor_inhibit_left_ns(v->monitor) || read_calls(v) != v->idle_reads;
 }

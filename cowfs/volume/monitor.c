@@ -69,7 +69,7 @@ struct monitor {
 	bool started;
 	atomic_bool stop;
 
-	_Atomic uint64_t hold_until_ns;
+	_Atomic uint64_t inhibit_until_ns;
 	_Atomic int level;
 	_Atomic uint64_t rate, commits, memory_bytes;
 	_Atomic bool gave_up, memory_low;
@@ -392,8 +392,9 @@ static void ask_commit(struct monitor *m)
 	if (!volume_ask_commit(m->v, CAUSE_PRESSURE))
 		return;
 	m->commits++;
-	if (monitor_hold_left_ns(m))
-		msg(MSG_WARN, "%s: RAM pressure: committing despite a hold", m->v->name);
+	if (monitor_inhibit_left_ns(m))
+		msg(MSG_WARN, "%s: RAM pressure: committing although timer commits are inhibited",
+		    m->v->name);
 }
 
 static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
@@ -717,16 +718,16 @@ bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks)
 	return may;
 }
 
-/* ---- hold ---- */
+/* ---- inhibited timer commits ---- */
 
-void monitor_hold(struct monitor *m, uint64_t ns)
+void monitor_inhibit(struct monitor *m, uint64_t ns)
 {
-	m->hold_until_ns = ns ? now_ns() + min_u64(ns, HOLD_MAX_S * SECOND_NS) : 0;
+	m->inhibit_until_ns = ns ? now_ns() + min_u64(ns, INHIBIT_MAX_S * SECOND_NS) : 0;
 }
 
-uint64_t monitor_hold_left_ns(const struct monitor *m)
+uint64_t monitor_inhibit_left_ns(const struct monitor *m)
 {
-	return hold_left_ns(m->hold_until_ns, now_ns());
+	return inhibit_left_ns(m->inhibit_until_ns, now_ns());
 }
 
 /* ---- construction, status, end ---- */
@@ -838,7 +839,7 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.rate_bytes_per_s = m->rate,
 		.commits = m->commits,
 		.gave_up = m->gave_up,
-		.hold_left_ns = monitor_hold_left_ns(m),
+		.inhibit_left_ns = monitor_inhibit_left_ns(m),
 		.commit_ns = commit_ns(m),
 		.max_commit_ns = m->p.max_commit_ns,
 		.too_slow = m->p.max_commit_ns &&

@@ -60,7 +60,7 @@ struct monitor_status {
 	struct throttle_stats throttle;
 	uint64_t commits; /* commits that pressure asked for */
 	bool gave_up;
-	uint64_t hold_left_ns;
+	uint64_t inhibit_left_ns;
 	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
 	bool too_slow;			   /* the card cannot keep max_commit_ns */
 };
@@ -79,8 +79,8 @@ bool monitor_bears_now(struct monitor *m);
 void monitor_status(struct monitor *m, struct monitor_status *ret);
 void monitor_wake(struct monitor *m); /* something has changed: look at once */
 
-void monitor_hold(struct monitor *m, uint64_t ns); /* 0: release */
-uint64_t monitor_hold_left_ns(const struct monitor *m);
+void monitor_inhibit(struct monitor *m, uint64_t ns); /* 0: no longer */
+uint64_t monitor_inhibit_left_ns(const struct monitor *m);
 
 /* ---- commit thread */
 /* Sets the throttle before it returns. */

@@ -393,7 +393,7 @@ bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes)
 		       max_u64(MEMORY_LOW_BYTES, percent_of(total, MEMORY_LOW_PERCENT));
 }
 
-uint64_t hold_left_ns(uint64_t until_ns, uint64_t now)
+uint64_t inhibit_left_ns(uint64_t until_ns, uint64_t now)
 {
 	return missing(now, until_ns);
 }

@@ -19,8 +19,8 @@
 #define PRESSURE_REQUEST_KB 256u     /* max_write of FUSE */
 #define PRESSURE_TAGS 128u	     /* of a loop device */
 #define PRESSURE_RETRY_NS (60 * 1000000000ull)
-#define HOLD_DEFAULT_S 600u
-#define HOLD_MAX_S 86400u
+#define INHIBIT_DEFAULT_S 600u
+#define INHIBIT_MAX_S 86400u
 
 enum pressure_level { LEVEL_OK, LEVEL_WARN, LEVEL_COMMIT, LEVEL_FULL };
 
@@ -128,8 +128,8 @@ uint64_t pressure_dirty_now_bytes(const struct pressure_plan *p, const struct pr
 /* MemAvailable below max(64 MiB, 5 %)? text: /proc/meminfo. False if it cannot be read.
  * *ret_available_bytes: 0 if it is not known. */
 bool pressure_memory_low(const char *meminfo, uint64_t *ret_available_bytes);
-/* A hold expires. 0: expired. */
-uint64_t hold_left_ns(uint64_t until_ns, uint64_t now);
+/* How long timer commits stay inhibited. 0: they are allowed. */
+uint64_t inhibit_left_ns(uint64_t until_ns, uint64_t now);
 
 const char *pressure_level_name(enum pressure_level level);
 

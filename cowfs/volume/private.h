@@ -60,7 +60,7 @@ struct volume_kept {
 	/* as in struct volume; volume_keep_state copies it */
 	_Atomic uint64_t room_blks;
 	bool discard_armed;
-	uint64_t hold_until_ns, committed_ns;
+	uint64_t inhibit_until_ns, committed_ns;
 	struct volume_result last;
 	char alarm[400];
 	_Atomic bool diverged;

@@ -536,10 +536,10 @@ int volume_share(struct volume *v, const char *name, size_t bytes, void **ret)
 void volume_keep_state(struct volume *v)
 {
 	struct volume_kept *k = v->kept;
-	uint64_t hold_ns = v->monitor ? monitor_hold_left_ns(v->monitor) : 0;
+	uint64_t inhibit_ns = v->monitor ? monitor_inhibit_left_ns(v->monitor) : 0;
 
 	k->discard_armed = v->discard_armed;
-	k->hold_until_ns = hold_ns ? now_ns() + hold_ns : 0;
+	k->inhibit_until_ns = inhibit_ns ? now_ns() + inhibit_ns : 0;
 	k->committed_ns = v->committed_ns;
 	k->last = v->last;
 	memcpy(k->alarm, v->alarm, sizeof(k->alarm));
@@ -570,8 +570,8 @@ static void take_state(struct volume *v)
 	v->lost_known = 0 - k->lost; /* modulo 2^64: the counters of this process begin at 0 */
 	v->failed_below = view_layers_below(v->view) > 0;
 	log_ledger(v->log)->attaches--; /* it is the same attach */
-	if (k->hold_until_ns > now)
-		monitor_hold(v->monitor, k->hold_until_ns - now);
+	if (k->inhibit_until_ns > now)
+		monitor_inhibit(v->monitor, k->inhibit_until_ns - now);
 }
 
 /* What is in RAM belongs to the newest commit that the process before knew. On an older one, or on a
@@ -926,8 +926,8 @@ static int refuse(struct volume *v, const struct volume_request *rq, char *why, 
 		return msg_why(why, n, -ESHUTDOWN, "the volume is being detached");
 	if (rq->no_wait && volume_works(v))
 		return msg_why(why, n, -EBUSY, "another commit is under way");
-	if (rq->cause == CAUSE_TIMER && monitor_hold_left_ns(v->monitor))
-		return msg_why(why, n, -EBUSY, "timer commits are on hold");
+	if (rq->cause == CAUSE_TIMER && monitor_inhibit_left_ns(v->monitor))
+		return msg_why(why, n, -EBUSY, "timer commits are inhibited");
 	return 0;
 }
 
@@ -947,9 +947,9 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 	return ret->error;
 }
 
-void volume_hold(struct volume *v, uint64_t ns)
+void volume_inhibit(struct volume *v, uint64_t ns)
 {
-	monitor_hold(v->monitor, ns);
+	monitor_inhibit(v->monitor, ns);
 	pthread_mutex_lock(&v->lock);
 	volume_keep_state(v);
 	pthread_mutex_unlock(&v->lock);
@@ -1030,7 +1030,7 @@ static void pressure_status(struct volume *v, struct volume_status *s)
 		.rate_bytes_per_s = m.rate_bytes_per_s,
 		.throttle = m.throttle,
 		.commits = m.commits,
-		.hold_left_ns = m.hold_left_ns,
+		.inhibit_left_ns = m.inhibit_left_ns,
 		.commit_ns = m.commit_ns,
 		.max_commit_ns = m.max_commit_ns,
 		.too_slow = m.too_slow,

@@ -202,9 +202,9 @@ void volume_end_view(struct volume *v, struct snapshot *s);
 /* The same for the scratch image. */
 void volume_end_scratch(struct volume *v, struct scratch *s);
 void volume_get_progress(const struct volume *v, struct volume_progress *ret); /* lock-free */
-/* No commit of CAUSE_TIMER for this time (at most HOLD_MAX_S); 0 releases the hold. Pressure still
+/* No commit of CAUSE_TIMER for this time (at most INHIBIT_MAX_S); 0 allows them again. Pressure still
  * commits. */
-void volume_hold(struct volume *v, uint64_t ns);
+void volume_inhibit(struct volume *v, uint64_t ns);
 void volume_arm_discard(struct volume *v, bool armed); /* the next detach commits nothing */
 
 #define VOLUME_VIEWS 8u
@@ -230,7 +230,7 @@ struct volume_pressure {
 	uint64_t rate_bytes_per_s; /* for writes now; THROTTLE_OPEN: not paced */
 	struct throttle_stats throttle;
 	uint64_t commits; /* caused by pressure */
-	uint64_t hold_left_ns;
+	uint64_t inhibit_left_ns;
 	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
 	bool too_slow;			   /* the card is: the limit is not kept */
 };

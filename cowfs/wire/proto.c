@@ -205,7 +205,7 @@ static const struct {
 } commands[] = {
 	{ "status", COMMAND_STATUS },	  { "commit", COMMAND_COMMIT },
 	{ "discard", COMMAND_DISCARD },	  { "detach", COMMAND_DETACH },
-	{ "hold", COMMAND_HOLD },	  { "release", COMMAND_RELEASE },
+	{ "inhibit", COMMAND_INHIBIT },	  { "uninhibit", COMMAND_UNINHIBIT },
 	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
 	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },

@@ -36,8 +36,8 @@ enum proto_command {
 	COMMAND_COMMIT_JOINT, /* a daemon that does not know it must not commit alone */
 	COMMAND_DISCARD,
 	COMMAND_DETACH,
-	COMMAND_HOLD,
-	COMMAND_RELEASE,
+	COMMAND_INHIBIT,
+	COMMAND_UNINHIBIT,
 	COMMAND_WEAR,
 	COMMAND_CHANGES,
 	COMMAND_REWRITES,
@@ -51,8 +51,8 @@ struct request {
 	bool dry_run, checkpoint, force, no_wait; /* commit */
 	bool undo;				  /* discard */
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
-	uint64_t seconds;			  /* hold: duration; 0: the default */
-	/* commit: skip it during a hold, or without need */
+	uint64_t seconds;			  /* inhibit: duration; 0: the default */
+	/* commit: skip it while inhibited, or without need */
 	bool timer;
 	bool shutdown; /* commit: the last one; skip changes that are to be discarded */
 	/* commit: not begun if it would take longer than this from now on; 0: always begun */

@@ -425,7 +425,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "absorbed_bytes", s->counters.written_bytes);
 	jsonw_u64(w, "write_errors", s->counters.write_errors);
 	jsonw_u64(w, "punched_bytes", s->counters.punched_bytes);
-	jsonw_seconds(w, "hold_left_seconds", s->pressure.hold_left_ns);
+	jsonw_seconds(w, "inhibit_left_seconds", s->pressure.inhibit_left_ns);
 	jsonw_object(w, "pressure");
 	render_pressure(w, &s->pressure);
 	jsonw_end(w);

@@ -40,7 +40,7 @@ boots() {
 	cow help --json | jq -r '.commands[].name' | sort >"$T/all"
 	"$T/sbin/cowctl" help --json | jq -r '.commands[].name' | sort >"$T/boot"
 	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "bench card diff disable enable events factory-reset keep measure metrics report revert setup top upgrade view wear" ]
-	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow help hold recover release shutdown status trim version" ]
+	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow help inhibit recover shutdown status trim uninhibit version" ]
 	run ! grep -wE 'top|view' <("$T/sbin/cowctl" --help)
 	run -2 "$T/sbin/cowctl" top
 	[ "$output" = "cowctl: top: not in an initramfs, only in the cowctl of the system" ]

@@ -72,7 +72,7 @@ card_has_it() {
 	card_has_it
 }
 
-@test "checkpoint = idle: not before a commit of the session, nor with a view, nor on hold; and not by default" {
+@test "checkpoint = idle: not before a commit of the session, nor with a view, nor inhibited; and not by default" {
 	local before
 	volume
 	change
@@ -88,11 +88,11 @@ card_has_it() {
 	change 1
 	sleep 2
 	[ "$(live)" -gt 1000 ]
-	cow hold
+	cow inhibit
 	umount "$T/view"
 	sleep 2
 	[ "$(live)" -gt 1000 ]
-	cow release
+	cow uninhibit
 	wait_for 10 is_empty
 	detach
 	attach

@@ -48,7 +48,7 @@ commands() {
 	done
 	json 4 upgrade nosuch
 	quiet
-	for c in detach status commit keep top diff wear discard hold release trim; do
+	for c in detach status commit keep top diff wear discard inhibit uninhibit trim; do
 		json 4 "$c" nosuch
 		quiet
 		json 4 "$c"
@@ -71,7 +71,7 @@ commands() {
 	json 2 config --key nosuch
 	json 2 commit --flash slc
 	json 2 commit --lend x --dry-run
-	json 2 hold --for ever
+	json 2 inhibit --for ever
 	json 2 detach --commit --discard
 	json 2 factory-reset --yes
 	json 2 diff --exit-code nosuch
@@ -125,8 +125,8 @@ commands() {
 	quiet
 	json 1 upgrade # on-crash=stop
 	quiet
-	json 0 hold
-	json 0 release
+	json 0 inhibit
+	json 0 uninhibit
 	json 1 trim # after a commit of a path
 	quiet
 	json 0 commit
@@ -148,7 +148,7 @@ commands() {
 	json 0 help measure
 	jq -e '.options | length == 7' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure bench card format check attach commit top diff status view revert upgrade keep wear report metrics hold release trim discard detach"
+	covered+=" measure bench card format check attach commit top diff status view revert upgrade keep wear report metrics inhibit uninhibit trim discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }

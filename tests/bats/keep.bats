@@ -96,12 +96,12 @@ card_holds() {
 	power_cut
 	cow recover "$CARD"
 	card_holds third second first
-	# not while there is a hold
+	# not while timer commits are inhibited
 	attach
 	mount_volume
-	cow hold vol
-	fails 1 'on hold' keep vol --timer
-	cow release vol
+	cow inhibit vol
+	fails 1 inhibited keep vol --timer
+	cow uninhibit vol
 	cow keep vol --timer
 	detach
 }

@@ -293,28 +293,28 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	detach --discard
 }
 
-@test "hold and release: timers wait, pressure does not" {
+@test "inhibit and uninhibit: timers wait, pressure does not" {
 	volume 320
 	echo a >"$MNT/a"
-	cow hold --for 1h
-	[ "$(status_of '.hold_left_seconds > 3590 and .hold_left_seconds <= 3600')" = true ]
+	cow inhibit --for 1h
+	[ "$(status_of '.inhibit_left_seconds > 3590 and .inhibit_left_seconds <= 3600')" = true ]
 	run -0 cow status
 	[[ $output == *"no timer commits for another 3"* ]]
-	fails 1 'on hold' commit --timer
+	fails 1 inhibited commit --timer
 	cow commit
-	cow release
-	[ "$(status_of .hold_left_seconds)" = 0 ]
+	cow uninhibit
+	[ "$(status_of .inhibit_left_seconds)" = 0 ]
 	cow commit --timer
-	cow hold --for 1s
-	fails 1 'on hold' commit --timer
+	cow inhibit --for 1s
+	fails 1 inhibited commit --timer
 	wait_for 5 cow commit --timer
-	run -0 cow hold
+	run -0 cow inhibit
 	[[ $output == *"600 s"* ]]
 	dd if=/dev/zero of="$MNT/b" bs=1M count=120 conv=fsync status=none
 	[ "$(status_of '.pressure.commits >= 1')" = true ]
-	fails 2 'at most 24 hours' hold --for 25h
-	fails 2 'is not a time such as' hold --for soon
-	fails 2 'is not a time such as' hold --for 0
+	fails 2 'at most 24 hours' inhibit --for 25h
+	fails 2 'is not a time such as' inhibit --for soon
+	fails 2 'is not a time such as' inhibit --for 0
 }
 
 @test "attach: a limit that cannot hold journal, dirty pages and slack is refused with numbers" {

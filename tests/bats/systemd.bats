@@ -313,27 +313,27 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[[ $output == *"NOT PROTECTED (failed): no fuse here"* ]]
 }
 
-@test "dpkg hook: holds and lets go, not those of others, never fails" {
+@test "dpkg hook: inhibits timer commits and allows them again, not for others, never fails" {
 	stub_cowctl
 	export COWFS_FSTAB=$T/fstab
 	run -0 "$SRC/dpkg-hook" pre
 	[ ! -s "$T/calls" ] # no protected root
 	mkdir -p "$COWFS_RUNDIR/root"
 	python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$COWFS_RUNDIR/root/control"
-	echo '{"hold_left_seconds":0}' >"$T/answer-status"
+	echo '{"inhibit_left_seconds":0}' >"$T/answer-status"
 	run -0 "$SRC/dpkg-hook" pre
 	run -0 "$SRC/dpkg-hook" post
-	[ "$(grep hold "$T/calls" | xargs)" = "hold root --for 1h hold root --for 1m" ]
+	[ "$(grep inhibit "$T/calls" | xargs)" = "inhibit root --for 1h inhibit root --for 1m" ]
 	: >"$T/calls"
 	run -0 "$SRC/dpkg-hook" post
 	[ ! -s "$T/calls" ]
-	# a backup's hold that lasts longer
-	echo '{"hold_left_seconds":7000.5}' >"$T/answer-status"
+	# what a backup asked for lasts longer
+	echo '{"inhibit_left_seconds":7000.5}' >"$T/answer-status"
 	run -0 "$SRC/dpkg-hook" pre
 	run -0 "$SRC/dpkg-hook" post
-	run ! grep hold "$T/calls"
-	echo 1 >"$T/exit-hold"
-	echo '{"hold_left_seconds":0}' >"$T/answer-status"
+	run ! grep inhibit "$T/calls"
+	echo 1 >"$T/exit-inhibit"
+	echo '{"inhibit_left_seconds":0}' >"$T/answer-status"
 	run -0 "$SRC/dpkg-hook" pre
 	rm "$COWFS_RUNDIR/root/control"
 }
@@ -623,9 +623,9 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	[ "$(status_of .generation)" = 1 ]
 	run -0 sh "$SRC/cowfs.sleep" post
 	[ "$(frozen_ones)" = "user.slice/paused.scope " ]
-	# on hold, nothing is committed
+	# inhibited, nothing is committed
 	echo two >"$MNT/two"
-	cow hold "$NAME" --for 1h
+	cow inhibit "$NAME" --for 1h
 	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
 	[ "$(status_of .generation)" = 1 ]
 	run -0 sh "$SRC/cowfs.sleep" post

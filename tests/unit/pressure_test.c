@@ -371,9 +371,9 @@ static void test_memory(void **state)
 	u.memory_low = true;
 	assert_int_equal(pressure_room_bytes(&p, &u), 20 * MIB);
 	assert_true(pressure_rate_unsealed(&p, &u) < 100 * MIB);
-	assert_int_equal(hold_left_ns(100, 40), 60);
-	assert_int_equal(hold_left_ns(100, 100), 0);
-	assert_int_equal(hold_left_ns(0, 100), 0);
+	assert_int_equal(inhibit_left_ns(100, 40), 60);
+	assert_int_equal(inhibit_left_ns(100, 100), 0);
+	assert_int_equal(inhibit_left_ns(0, 100), 0);
 }
 
 static void test_due(void **state)

@@ -93,7 +93,7 @@ void volume_end_scratch(struct volume *v, struct scratch *s)
 	(void)v, (void)s;
 }
 
-void volume_hold(struct volume *v, uint64_t ns)
+void volume_inhibit(struct volume *v, uint64_t ns)
 {
 	(void)v, (void)ns;
 }

@@ -52,14 +52,14 @@ step_1() {
 	in_container -d --name writer base sh -c 'while :; do n=$((n + 1)); echo $n >/n.new; mv /n.new /n; sleep 0.1; done'
 	state_write 1
 	must cowctl commit root --checkpoint
-	must cowctl hold root --for 60m
+	must cowctl inhibit root --for 60m
 	image_make 2
 	must podman rmi gen1
 	state_write 2
 	mark ready
 	sleep 4
 	END=none
-	cowctl release root
+	cowctl uninhibit root
 	must cowctl commit root
 	verdict ok
 	sync

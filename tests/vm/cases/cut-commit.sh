@@ -8,7 +8,7 @@
 
 cut_moment() {
 	END=none
-	cowctl release root
+	cowctl uninhibit root
 	must cowctl commit root --timer
 	must cowctl commit root --checkpoint
 	verdict ok

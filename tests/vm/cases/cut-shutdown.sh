@@ -22,7 +22,7 @@ step_1() {
 	protected || fail "the root is $(root_device)"
 	tree_write 1
 	must cowctl commit root --checkpoint
-	must cowctl hold root --for 60m
+	must cowctl inhibit root --for 60m
 	rm /srv/gen/only-1
 	tree_write 2
 	sync

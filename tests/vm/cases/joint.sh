@@ -23,8 +23,8 @@ load_on() {
 step_1() {
 	protected || fail "the root is $(root_device)"
 	attach_data
-	must cowctl hold root --for 60m
-	must cowctl hold data --for 60m
+	must cowctl inhibit root --for 60m
+	must cowctl inhibit data --for 60m
 	echo 0 >/srv/n
 	echo 0 >/mnt/data/n
 	must cowctl commit --all

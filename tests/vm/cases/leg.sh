@@ -12,7 +12,7 @@ step_1() {
 	is "disks missing" "$(cat /sys/block/md0/md/degraded)" 0
 	tree_write 1
 	must cowctl commit root --checkpoint
-	must cowctl hold root --for 60m
+	must cowctl inhibit root --for 60m
 	rm /srv/gen/only-1
 	tree_write 2
 	dd if=/dev/urandom of=/srv/bulk bs=1M count=40 2>/dev/null

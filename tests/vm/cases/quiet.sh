@@ -14,7 +14,7 @@ step_2() {
 	seconds=60
 	[ -z "$LONG" ] || seconds=600
 	# a timer commit is a commit: not in this test
-	must cowctl hold root --for 30m
+	must cowctl inhibit root --for 30m
 	start=$(cut -d. -f1 /proc/uptime) n=0
 	while [ $(($(cut -d. -f1 /proc/uptime) - start)) -lt $seconds ]; do
 		n=$((n + 1))

@@ -93,15 +93,15 @@ step_1() {
 	wait_for 20 journalctl -q -u cowfs-events.service --grep 'root: commit' || fail "no event of the commit"
 	# packages
 	/usr/lib/cowfs/dpkg-hook pre
-	is "a commit by timer on hold" "$(cowctl commit root --timer >/dev/null 2>&1; echo $?)" 1
+	is "a commit by timer inhibited" "$(cowctl commit root --timer >/dev/null 2>&1; echo $?)" 1
 	/usr/lib/cowfs/dpkg-hook post
-	cowctl release root >/dev/null
+	cowctl uninhibit root >/dev/null
 	must dpkg --configure -a
-	case $(cowctl status root --json | sed 's/.*"hold_left_seconds":\([0-9.]*\).*/\1/') in
+	case $(cowctl status root --json | sed 's/.*"inhibit_left_seconds":\([0-9.]*\).*/\1/') in
 	[1-9]*) ;;
 	*) fail "dpkg has not called its hook" ;;
 	esac
-	cowctl release root >/dev/null
+	cowctl uninhibit root >/dev/null
 	must systemctl stop cowfs-commit@root.timer
 	metrics
 	# the next boot is not to be full of commits
