@@ -164,7 +164,7 @@ help:
 	@echo "  make check-kills   all processes of a daemon killed 200 times in commits, and 60 times in each other command (30 minutes; as root)"
 	@echo "  make kills      1,000 workers of a mounted volume killed under load, each replaced; how long a read waits (KILLS=; 20 minutes; as root)"
 	@echo "  make power      the power is cut 100 times 5 s after a signal, with slow and fast cards (CUTS=; 25 minutes; as root)"
-	@echo "  make check-report   the page of cowctl report in chromium (fetches axe-core with npm; as root)"
+	@echo "  make check-report   the page of cowctl wear --html in chromium (fetches axe-core with npm; as root)"
 	@echo "  make check-packaging   hooks and scripts of Arch, OpenRC, runit, Buildroot (as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
 	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (cloned and built, or XFSTESTS=DIR, PJDFSTEST=DIR; FS=, TESTS=; as root)"
@@ -234,7 +234,7 @@ $(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(B)/obj/cowfs/boot/fuse_parts.o $(
 	$(Q)$(CC) $(ALL_LDFLAGS) -static -s -o $@ $^ $$($(PKG_CONFIG) --static --libs $(PKGS)) -laio -pthread \
 		-Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
-# the page of cowctl report: template, style, script and uPlot (MIT) in one file, which the program has inside
+# the page of cowctl wear --html: template, style, script and uPlot (MIT) in one file, which the program has inside
 REPORT := page.css page.js uPlot.LICENSE uPlot.min.css uPlot.iife.min.js
 $(B)/report.html: cowfs/wear/page/page.html $(REPORT:%=cowfs/wear/page/%) Makefile
 	@mkdir -p $(@D)

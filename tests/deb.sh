@@ -98,7 +98,7 @@ accounts >"$WORK/accounts"
 
 step "installed: its own files and nothing else"
 must dpkg -i "/srv/deb/${package##*/}"
-must cowctl help
+must cowctl --help
 files >"$WORK/installed"
 dpkg-deb -c "$package" | awk '{ print $6 }' | sed 's|^\./|/|; s|/$||' | sort >"$WORK/list"
 comm -13 "$WORK/before" "$WORK/installed" | sed 's/^\.\([^ ]*\) .*/\1/' | sort -u | while read -r file; do

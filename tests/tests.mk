@@ -213,7 +213,7 @@ power: all
 	$(Q)COWFS_POWER_CUTS=$(or $(CUTS),100) BATS_TEST_TIMEOUT=7200 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --filter 'power ends' tests/bats/commit_time.bats
 
-# The page of cowctl report in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
+# The page of cowctl wear --html in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
 # axe-core comes from npm (both are for this test only). The screenshots are for looking at.
 AXE := axe-core@4.14.1
 check-report: DEPS += chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo npm)

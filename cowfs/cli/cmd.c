@@ -38,8 +38,8 @@ int cmd_excludes(const struct options *o, const char *what, ...)
 		const char *word = va_arg(ap, const char *);
 
 		if (o->value[id])
-			exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
-					"%s and %s are mutually exclusive", what, word);
+			exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "%s and %s are mutually exclusive",
+					what, word);
 	}
 	va_end(ap);
 	return exit;

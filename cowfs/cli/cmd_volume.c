@@ -193,7 +193,8 @@ static int follow(const struct options *o)
 			o, EXIT_USAGE, -EINVAL,
 			"status --follow: not in an initramfs, only in the cowctl of the system");
 	if (o->operands)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--follow shows all volumes and takes none");
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--follow shows all volumes and takes none");
 	return status_follow(o);
 }
 

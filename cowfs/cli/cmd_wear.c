@@ -358,9 +358,8 @@ int cmd_wear(const struct options *o)
 		return exit;
 	if (has_option(o, OPT_PROMETHEUS))
 		return wear_prometheus(o);
-	exit = has_option(o, OPT_FROM)
-		       ? read_document(o, o->value[OPT_FROM], &wear)
-		       : wear_gather(o, o->operands ? o->operand[0] : NULL, &wear);
+	exit = has_option(o, OPT_FROM) ? read_document(o, o->value[OPT_FROM], &wear)
+				       : wear_gather(o, o->operands ? o->operand[0] : NULL, &wear);
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_HTML))

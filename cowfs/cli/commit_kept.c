@@ -219,7 +219,8 @@ int commit_kept(const struct options *o)
 				OPT_CHECKPOINT, "--checkpoint", OPT_NO_WAIT, "--no-wait", OPT_END);
 
 	if (exit == EXIT_OK && o->operands > 1)
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--kept takes no path: cowfs.conf names them");
+		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--kept takes no path: cowfs.conf names them");
 	if (exit == EXIT_OK)
 		exit = find(&k, &text);
 	if (exit != EXIT_OK)

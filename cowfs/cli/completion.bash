@@ -47,7 +47,7 @@ _cowctl_values() {
 		_cowctl_devices "$2"
 		compgen -d -- "$2"
 		;;
-	LIST) compgen -W "linear seek random mix iozone fragments" -- "$2" ;;
+	LIST) compgen -W "all linear seek random mix iozone fragments" -- "$2" ;;
 	FILE) compgen -f -- "$2" ;;
 	DIR) compgen -d -- "$2" ;;
 	'[N] '*PATH*)
@@ -60,7 +60,6 @@ _cowctl_values() {
 		compgen -d -- "$2"
 		[[ $2 != /dev/* ]] || _cowctl_devices "$2"
 		;;
-	'[COMMAND]') compgen -W "$(_cowctl_commands "$3")" -- "$2" ;;
 	PROFILE)
 		case $2 in
 		/*) compgen -f -- "$2" ;;

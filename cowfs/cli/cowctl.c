@@ -197,15 +197,15 @@ static const struct option_spec boot_options[] = {
 	COMMON
 };
 static const struct option_spec common_options[] = { COMMON };
-static const struct option_spec general_options[] = { { OPT_VERSION, "version", NULL,
-							"show the version" },
-						      COMMON };
+static const struct option_spec general_options[] = {
+	{ OPT_VERSION, "version", NULL, "show the version" }, COMMON
+};
 
 /* Of a program of its own, which reads its options itself. */
 static const struct option_spec tool_options[] = { { 0 } };
 
 static const struct command {
-	const char *group; /* the heading above it; NULL: that of the one before */
+	const char *group;	    /* the heading above it; NULL: that of the one before */
 	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
 	const char *summary, *more;
 	int (*run)(const struct options *o);
@@ -289,10 +289,16 @@ static const struct command {
 
 /* Names of before, and what does the same. */
 static const char *const former[][2] = {
-	{ "bench", "measure --tables" },	{ "enable", "setup" },
-	{ "events", "status --follow" },	{ "help", "COMMAND --help" },
-	{ "keep", "commit --kept" },		{ "metrics", "wear --prometheus FILE" },
-	{ "report", "wear --html FILE" },	{ "release", "uninhibit" },		{ "version", "--version" },
+	{ "bench", "measure --tables" },
+	{ "enable", "setup" },
+	{ "events", "status --follow" },
+	{ "help", "COMMAND --help" },
+	{ "hold", "inhibit" },
+	{ "keep", "commit --kept" },
+	{ "metrics", "wear --prometheus FILE" },
+	{ "release", "uninhibit" },
+	{ "report", "wear --html FILE" },
+	{ "version", "--version" },
 };
 
 /* An initramfs has no cmd_tool. */

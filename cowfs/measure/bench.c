@@ -107,7 +107,8 @@ static int parse_area(const char *text, struct bench_request *rq, struct failure
 	    rq->write_len_bytes)
 		return 0;
 	return failure_set(f, EXIT_USAGE, -EINVAL,
-			   "--write-area %s is not START+LENGTH, such as 512M+256M, or all", CLEAN(text));
+			   "--write-area %s is not START+LENGTH, such as 512M+256M, or all",
+			   CLEAN(text));
 }
 
 static int parse_arguments(const struct options *o, struct arguments *a, struct failure *f)
@@ -154,9 +155,10 @@ static int read_former(const char *path, struct json_object **ret, struct failur
 	if (!json_object_is_type(doc, json_type_object) || !json_true(doc, "ok") ||
 	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_raw(doc, "command"), "bench")) {
 		json_object_put(doc);
-		return failure_set(f, EXIT_FAILED, -EINVAL,
-				   "%s is not what 'cowctl measure --tables --json' prints (schema %d)", path,
-				   JSON_SCHEMA);
+		return failure_set(
+			f, EXIT_FAILED, -EINVAL,
+			"%s is not what 'cowctl measure --tables --json' prints (schema %d)", path,
+			JSON_SCHEMA);
 	}
 	/* of a comparison itself: it would grow with each of them */
 	json_object_object_del(doc, "before");
@@ -267,8 +269,7 @@ static int measure(const struct options *o, struct arguments *a, struct failure 
 	if (b->faithful && !b->t.writes) {
 		bench_close(&b->t);
 		return failure_set(f, EXIT_USAGE, -EINVAL,
-				   "%s: --faithful also writes: it needs --write-area",
-				   b->t.path);
+				   "%s: --faithful also writes: it needs --write-area", b->t.path);
 	}
 	bench_plan(b);
 	e = ask(o, a, f);

@@ -378,8 +378,8 @@ static int open_dir(const struct bench_request *rq, struct bench_target *t, int 
 	int e;
 
 	if (rq->write || rq->write_len_bytes)
-		return failure_set(f, EXIT_USAGE, -EINVAL,
-				   "%s: --write-area is for devices", t->path);
+		return failure_set(f, EXIT_USAGE, -EINVAL, "%s: --write-area is for devices",
+				   t->path);
 	t->is_dir = t->writes = true;
 	t->len_bytes = round_down_u64(rq->size_bytes ? rq->size_bytes : rq->default_file_bytes,
 				      COW_BLK_BYTES);

@@ -614,7 +614,8 @@ int measure_main(int argc, char **argv)
 			help();
 		exit = EXIT_OK;
 	} else if (c->o.operands != 1) {
-		exit = complain(c, EXIT_USAGE, -EINVAL, "usage: cowctl measure [OPTION]... DEVICE|DIR");
+		exit = complain(c, EXIT_USAGE, -EINVAL,
+				"usage: cowctl measure [OPTION]... DEVICE|DIR");
 	} else {
 		exit = arguments(c);
 		if (exit == EXIT_OK)

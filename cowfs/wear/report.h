@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The page of `cowctl report`: the document of `cowctl wear --json` as one HTML file that needs no
+ * The page of `cowctl wear --html`: the document of `cowctl wear --json` as one HTML file that needs no
  * network. The page contains all text and every table when it is written; its script only draws.
  */
 #ifndef COWFS_WEAR_REPORT_H

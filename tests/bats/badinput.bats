@@ -51,7 +51,7 @@ all_refuse() {
 	fails 1 "$IMG is not a block device \(an image file: losetup" attach "$IMG"
 	fails 1 '/dev is not a block device$' attach /dev
 	fails 2 'an operand is empty: it names no file' revert --yes ''
-	fails 2 '--output: the name of the file is empty' report --output ''
+	fails 2 '--html: the name of the file is empty' wear --html ''
 	fails 1 'not a block device' attach --json "$IMG"
 	unchanged
 }
@@ -108,7 +108,7 @@ all_refuse() {
 	cow commit
 	power_cut
 	cp "$IMG" "$T/good"
-	format=$(cow version --json | jq .log_format)
+	format=$(cow --version --json | jq .log_format)
 	logedit set 32 4 $((format + 1))
 	all_refuse "format $((format + 1))"
 	fails 1 'newer format: --force' format "$CARD"

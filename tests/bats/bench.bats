@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
-# cowctl bench: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
+# cowctl measure --tables: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
 # bats file_tags=bench
 
 load lib
@@ -36,7 +36,7 @@ has_figures() { jq -e "[$2] | length > 0 and all(.requests_per_second > 0 and .r
 # Starts bench with these arguments and waits for its fio: sets PID and FIO.
 start() {
 	# a background job of a shell ignores SIGINT
-	env --default-signal=INT "$COWFS_BUILD/cowctl" bench "$@" >"$T/out" 2>&1 3>&- &
+	env --default-signal=INT "$COWFS_BUILD/cowctl" measure --tables all "$@" >"$T/out" 2>&1 3>&- &
 	PID=$!
 	echo "$PID" >>"$T/jobs"
 	wait_for 10 has_fio
@@ -49,7 +49,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	local before sum
 	device 12
 	before=$(card_written) sum=$(image_sum)
-	cow bench "$CARD" --tables linear,mix,iozone --json >"$T/a.json"
+	cow measure "$CARD" --tables linear,mix,iozone --json >"$T/a.json"
 	[ "$(card_written)" = "$before" ]
 	[ "$(image_sum)" = "$sum" ]
 	jq -e '.ok and .command == "bench" and .written_bytes == 0 and .read_bytes > 0 and .writes == false and
@@ -65,7 +65,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	local head tail area
 	device 12
 	head=$(head -c 4M "$IMG" | md5sum) tail=$(tail -c 4M "$IMG" | md5sum) area=$(tail -c 8M "$IMG" | head -c 4M | md5sum)
-	cow bench "$CARD" --write-area 4M+4M --tables mix --json >"$T/a.json"
+	cow measure "$CARD" --write-area 4M+4M --tables mix --json >"$T/a.json"
 	[ "$(head -c 4M "$IMG" | md5sum)" = "$head" ]
 	[ "$(tail -c 4M "$IMG" | md5sum)" = "$tail" ]
 	[ "$(tail -c 8M "$IMG" | head -c 4M | md5sum)" != "$area" ]
@@ -75,7 +75,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	has_figures "$T/a.json" '.mix[].both'
 	# the former result beside a new one, as text and as a page
 	jq '.mix[2].both.requests_per_second = 4321' "$T/a.json" >"$T/b.json"
-	run -0 --separate-stderr cow bench "$CARD" --write --size 4M --tables mix --compare "$T/b.json" --html "$T/page.html"
+	run -0 --separate-stderr cow measure "$CARD" --write-area all --size 4M --tables mix --compare "$T/b.json" --html "$T/page.html"
 	grep -q '^before: ' <<<"$output"
 	grep -qE '^  10 .* 4321$' <<<"$output"
 	[ "$(head -1 "$T/page.html")" = '<!DOCTYPE html>' ]
@@ -91,7 +91,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	local head tail
 	device 12
 	head=$(head -c 5M "$IMG" | md5sum) tail=$(tail -c +$((6 * 1048576 + 4097)) "$IMG" | md5sum)
-	cow bench "$CARD" --write-area 5M+1028K --tables linear,random,iozone --json >"$T/a.json"
+	cow measure "$CARD" --write-area 5M+1028K --tables linear,random,iozone --json >"$T/a.json"
 	[ "$(head -c 5M "$IMG" | md5sum)" = "$head" ]
 	[ "$(tail -c +$((6 * 1048576 + 4097)) "$IMG" | md5sum)" = "$tail" ]
 	has_figures "$T/a.json" '.linear[].write'
@@ -103,24 +103,24 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	upper=$(losetup -f --show -o 4M "$CARD")
 	echo "$upper" >"$T/upper"
 	sum=$(image_sum)
-	fails 1 "is in use by ${upper#/dev/}" bench --write --tables mix "$CARD"
-	cow bench "$CARD" --tables iozone --json | jq -e .ok
+	fails 1 "is in use by ${upper#/dev/}" measure --write-area all --tables mix "$CARD"
+	cow measure "$CARD" --tables iozone --json | jq -e .ok
 	losetup -d "$upper"
 	rm "$T/upper"
 	log=$CARD IMG=
 	card_make ext4 60 60
 	cow format "$CARD" --log "$log"
 	sum=$(md5sum <"$log")
-	fails 1 'holds a log of cowfs; --force' bench --write "$log"
+	fails 1 'holds a log of cowfs; --force' measure --tables all --write-area all "$log"
 	[ "$(md5sum <"$log")" = "$sum" ]
 }
 
 @test "bench: a comparison can be compared again; what is too large is refused" {
 	device 4
-	cow bench "$CARD" --tables iozone --json >"$T/a.json"
-	cow bench "$CARD" --tables iozone --json --compare "$T/a.json" >"$T/b.json"
-	cow bench "$CARD" --tables iozone --json --compare "$T/b.json" | jq -e '.before | .ok and .before == null'
-	fails 1 'is not what' bench --compare /dev/zero "$CARD"
+	cow measure "$CARD" --tables iozone --json >"$T/a.json"
+	cow measure "$CARD" --tables iozone --json --compare "$T/a.json" >"$T/b.json"
+	cow measure "$CARD" --tables iozone --json --compare "$T/b.json" | jq -e '.before | .ok and .before == null'
+	fails 1 'is not what' measure --tables all --compare /dev/zero "$CARD"
 }
 
 @test "bench: a directory gets one file, which has no name" {
@@ -128,7 +128,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	card_make ext4 120 120
 	mount "$CARD" "$FS"
 	before=$(used)
-	cow bench "$FS" --size 4M --tables iozone,fragments --json >"$T/a.json"
+	cow measure "$FS" --size 4M --tables iozone,fragments --json >"$T/a.json"
 	jq -e '.kind == "directory" and .fs_type == "ext4" and .primed_passes == 1 and .written_bytes >= 4194304' "$T/a.json"
 	has_figures "$T/a.json" '.iozone | .write, .rewrite, .random_read, .random_write'
 	jq -e '[.fragments[].state] == ["blank", "fragmented", "defragmented"]' "$T/a.json"
@@ -145,33 +145,32 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	local sum
 	card_make ext4 60 60
 	sum=$(image_sum)
-	run -1 --separate-stderr env PATH=/nowhere "$COWFS_BUILD/cowctl" bench "$CARD" --json
+	run -1 --separate-stderr env PATH=/nowhere "$COWFS_BUILD/cowctl" measure --tables all "$CARD" --json
 	jq -e '.ok == false and .code == "ENOENT" and .error == "fio is not installed: install the package fio"' <<<"$output"
-	fails 2 'usage: cowctl bench' bench
-	fails 2 'unknown option --frob' bench --frob "$CARD"
-	fails 2 'there is no table mixx' bench --tables linear,mixx "$CARD"
-	fails 2 'is not START\+LENGTH' bench --write-area 8M "$CARD"
-	fails 2 'is beyond the end of the device' bench --write-area 40M+40M "$CARD"
-	fails 2 'exclude each other' bench --write --write-area 4M+4M "$CARD"
-	fails 2 'neither a block device nor a directory' bench "$IMG"
-	fails 1 'no device has UUID=0000-0000' bench UUID=0000-0000
-	fails 1 'No such file' bench "$T/missing"
-	fails 1 'is not what .cowctl bench --json. prints' bench --compare "$IMG" "$CARD"
-	fails 1 'page/x cannot be written' bench --html "$T/page/x" "$CARD"
-	fails 1 'holds a file system \(ext4\); --force overwrites a part of it' bench --write "$CARD"
-	fails 1 'not a terminal to confirm this; --yes' bench --write --force "$CARD" --json </dev/null
-	fails 2 '--faithful also writes' bench --faithful "$CARD"
+	fails 2 'usage: cowctl measure --tables' measure --tables all
+	fails 2 'unknown option --frob' measure --tables all --frob "$CARD"
+	fails 2 'there is no table mixx' measure --tables linear,mixx "$CARD"
+	fails 2 'is not START\+LENGTH' measure --tables all --write-area 8M "$CARD"
+	fails 2 'is beyond the end of the device' measure --tables all --write-area 40M+40M "$CARD"
+	fails 2 'neither a block device nor a directory' measure --tables all "$IMG"
+	fails 1 'no device has UUID=0000-0000' measure --tables all UUID=0000-0000
+	fails 1 'No such file' measure --tables all "$T/missing"
+	fails 1 'is not what .cowctl measure --tables --json. prints' measure --tables all --compare "$IMG" "$CARD"
+	fails 1 'page/x cannot be written' measure --tables all --html "$T/page/x" "$CARD"
+	fails 1 'holds a file system \(ext4\); --force overwrites a part of it' measure --tables all --write-area all "$CARD"
+	fails 1 'not a terminal to confirm this; --yes' measure --tables all --write-area all --force "$CARD" --json </dev/null
+	fails 2 '--faithful also writes' measure --tables all --faithful "$CARD"
 	mount "$CARD" "$FS"
-	fails 1 "is mounted on $FS" bench --write --force --yes "$CARD"
-	fails 1 'free, [0-9]+ MiB are needed; --size' bench "$FS"
-	fails 2 'are for devices' bench --write "$FS"
+	fails 1 "is mounted on $FS" measure --tables all --write-area all --force --yes "$CARD"
+	fails 1 'free, [0-9]+ MiB are needed; --size' measure --tables all "$FS"
+	fails 2 'is for devices' measure --tables all --write-area all "$FS"
 	mount -o remount,ro "$FS"
-	fails 1 'is mounted read-only' bench --size 1M "$FS"
+	fails 1 'is mounted read-only' measure --tables all --size 1M "$FS"
 	umount "$FS"
 	[ "$(image_sum)" = "$sum" ] || fsck ext4
 	wipefs -qa "$CARD"
 	blockdev --setro "$CARD"
-	fails 1 'is read-only' bench --write "$CARD"
+	fails 1 'is read-only' measure --tables all --write-area all "$CARD"
 	blockdev --setrw "$CARD"
 }
 
@@ -180,11 +179,11 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	cow format "$CARD"
 	attach
 	mount_volume
-	fails 1 'lies on volume vol, where writes stay in RAM' bench "$MNT" --size 1M
-	cow bench "$CARD" --tables iozone --json | jq -e '.iozone.random_read.requests > 0'
-	fails 1 'is in use' bench --write --force --yes "$CARD"
+	fails 1 'lies on volume vol, where writes stay in RAM' measure --tables all "$MNT" --size 1M
+	cow measure "$CARD" --tables iozone --json | jq -e '.iozone.random_read.requests > 0'
+	fails 1 'is in use' measure --tables all --write-area all --force --yes "$CARD"
 	umount_volume
-	fails 1 'belongs to volume vol' bench --write --force --yes "$DEV"
+	fails 1 'belongs to volume vol' measure --tables all --write-area all --force --yes "$DEV"
 	detach
 }
 
@@ -224,7 +223,7 @@ differences() {
 	card=$(timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" --loop --real-time kingston-24x-1g 64M "$T/card")
 	export COWFS_BENCH_ROW_MS=150
 	for try in 1 2 3; do
-		cow bench "$card" --size 1M --tables linear,random --json >"$T/a.json"
+		cow measure "$card" --size 1M --tables linear,random --json >"$T/a.json"
 		differences "$T/a.json" >"$T/differences.$try"
 		say "differences from the profile, %, attempt $try: $(xargs <"$T/differences.$try")"
 		[ "$(wc -l <"$T/differences.$try")" = 12 ]

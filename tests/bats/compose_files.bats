@@ -496,7 +496,7 @@ start_other() {
 	is_overlay
 	echo kept >"$MNT/srv/db/a"
 	echo lost >"$MNT/other"
-	run -1 cow keep
+	run -1 cow commit --kept
 	[[ $output == *"$MNT/none: not kept"* ]]
 	stop --discard
 	start

@@ -257,7 +257,7 @@ owned() { # DEVICE COMMAND...
 	sum=$(image_sum)
 	owned "$CARD" "$cow" format "$CARD" --log-size 64M
 	owned "$CARD" "$cow" measure "$CARD" --write-area all
-	owned "$CARD" "$cow" bench "$CARD" --write --size 4M --tables mix
+	owned "$CARD" "$cow" measure "$CARD" --write-area all --size 4M --tables mix
 	[ "$(image_sum)" = "$sum" ]
 	cow format "$CARD" --log-size 64M
 	attach

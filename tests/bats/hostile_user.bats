@@ -273,9 +273,9 @@ power_cut_held() {
 	echo one >"$MNT/one"
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
-	run -0 cow events --once
+	run -0 cow status --follow --once
 	[[ $output == "vol died its daemon died: uncommitted changes are lost; $DEV returns I/O errors and is still mounted on $MNT"* ]]
-	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" events --once
+	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" status --follow --once
 	[[ $output == "vol died "* ]]
 	# it is in use: nothing is touched
 	run -4 --separate-stderr cow status vol
@@ -286,7 +286,7 @@ power_cut_held() {
 	[[ $stderr == *"$DEV is detached now; $CARD is still read-only: cowctl attach, or blockdev --setrw"* ]]
 	wait_for 20 volume_gone "$DEV"
 	[ ! -e "$COWFS_RUNDIR/vol" ]
-	run -0 cow events --once
+	run -0 cow status --follow --once
 	[ "$output" = "" ]
 	# attach does the same, and a number that belongs to somebody else is left alone
 	attach
@@ -311,7 +311,7 @@ power_cut_held() {
 	run -3 cow status
 	[[ $output == *"$CARD: cannot be set read-only after a commit"* ]]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
-	alarmed() { cow events --once | grep -q "^vol alarm $CARD: cannot be set read-only"; }
+	alarmed() { cow status --follow --once | grep -q "^vol alarm $CARD: cannot be set read-only"; }
 	wait_for 5 alarmed
 	eio off
 	echo two >"$MNT/two"
@@ -336,12 +336,12 @@ power_cut_held() {
 	mkdir "$T/home" "$T/etc"
 	chown nobody "$T/home"
 	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../etc "$T/home/dir"
-	fails 1 "$T/home/dir is a symbolic link, and user 65534 controls it" report -o "$T/home/dir/page.html"
+	fails 1 "$T/home/dir is a symbolic link, and user 65534 controls it" wear --html "$T/home/dir/page.html"
 	[ -z "$(ls "$T/etc")" ]
-	cow report -o "$T/home/page.html"
+	cow wear --html "$T/home/page.html"
 	# a link at the end is replaced
 	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../etc/page "$T/home/link"
-	cow report -o "$T/home/link"
+	cow wear --html "$T/home/link"
 	[ -f "$T/home/link" ] && [ ! -L "$T/home/link" ]
 	[ -z "$(ls "$T/etc")" ]
 	detach
@@ -374,10 +374,10 @@ power_cut_held() {
 	run -1 "$COWFS_BUILD/cowfs" --log="$T/his/log" "$CARD"
 	[[ $output == *"his/log is a symbolic link, and user 65534 controls it"* ]]
 	no_daemons
-	his card bench --size 1M "$T/his/card"
+	his card measure --tables all --size 1M "$T/his/card"
 	ln -s "$T/roots" "$T/his/folder"
 	chown -h nobody "$T/his/folder"
-	his folder bench --size 1M "$T/his/folder"
+	his folder measure --tables all --size 1M "$T/his/folder"
 	his card measure --write-area all "$T/his/card"
 	rm "$T/his/folder"
 	ln -sf "$IMG" "$T/his/card"
@@ -428,7 +428,7 @@ signal.pause()' "$T/his/leased" >"$T/lease"
 	truncate -s 8M "$T/stick/empty"
 	fails 1 "stick/empty: its file system is FUSE, or mounted nosuid" commit vol --lend "$T/stick/empty"
 	mount -o remount,suid "$T/stick"
-	cow report -o "$T/stick/link/page.html"
+	cow wear --html "$T/stick/link/page.html"
 	[ -s "$T/roots/page.html" ]
 	umount "$T/stick"
 	loop_down "$LOOP"

@@ -123,12 +123,11 @@ offers() {
 	offers --once cowctl top --
 	completes '' cowctl top -n ''
 	completes '64M' cowctl attach /dev/null --ram 6
-	completes 'detach diff disable discard' cowctl help d
+	completes 'detach diff disable discard' cowctl d
 	completes '' cowctl attach /dev/nul
-	completes '--output' cowctl report --ou
+	completes '--html' cowctl wear --ht
 	touch "$T/page.html"
-	completes "$T/page.html" cowctl report --output "$T/pa"
-	completes "$T/page.html" cowctl report -o "$T/pa"
+	completes "$T/page.html" cowctl wear --html "$T/pa"
 	completes '' cowctl status ''
 	completes '' cowctl nonsense ''
 	card_make ext4 60 100

@@ -22,7 +22,7 @@ attach_broken() {
 }
 
 event_told() {
-	cow events --once | grep "$1"
+	cow status --follow --once | grep "$1"
 }
 
 @test "a broken rule: the daemon lives, RAM stays, the card is not written, status and events tell" {

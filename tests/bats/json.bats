@@ -25,7 +25,7 @@ quiet() {
 
 # every command of the help, so that a new one is noticed
 commands() {
-	cow help --json | jq -r '.commands[].name' | sort
+	cow --help --json | jq -r '.commands[].name' | sort
 }
 
 @test "json: every command, bad use" {
@@ -40,7 +40,7 @@ commands() {
 		esac
 		quiet
 	done
-	for c in $(cow help --json | jq -r '.commands[] | select(.operand == "DEVICE") | .name'); do
+	for c in $(cow --help --json | jq -r '.commands[] | select(.operand == "DEVICE") | .name'); do
 		json 2 "$c"
 		quiet
 		json 1 "$c" "$T/missing"
@@ -48,33 +48,32 @@ commands() {
 	done
 	json 4 upgrade nosuch
 	quiet
-	for c in detach status commit keep top diff wear discard inhibit uninhibit trim; do
-		json 4 "$c" nosuch
+	for c in detach status commit "commit --kept" top diff wear discard inhibit uninhibit trim; do
+		# shellcheck disable=SC2086 # a command with an option
+		json 4 $c nosuch
 		quiet
-		json 4 "$c"
+		# shellcheck disable=SC2086
+		json 4 $c
 		quiet
 	done
 	json 4 shutdown nosuch # its lines on standard error are for the console
-	json 4 metrics nosuch --output "$T/out"
+	json 4 wear nosuch --prometheus "$T/out"
 	quiet
 	[ ! -e "$T/out" ]
-	json 2 metrics
-	json 2 report
-	json 4 report nosuch --output "$T/out"
-	json 1 report --from "$T/missing" --output "$T/out"
+	json 2 wear --prometheus -
+	json 2 wear --html -
+	json 4 wear nosuch --html "$T/out"
+	json 1 wear --from "$T/missing" --html "$T/out"
 	json 2 nosuch
 	json 2 commix
 	[[ $output == *"did you mean commit?"* ]]
-	json 2 help nosuch
-	json 2 help commix
-	[[ $output == *"did you mean commit?"* ]]
+	json 2 help
 	json 2 config --key nosuch
 	json 2 commit --flash slc
 	json 2 commit --lend x --dry-run
 	json 2 inhibit --for ever
 	json 2 detach --commit --discard
 	json 2 factory-reset --yes
-	json 2 diff --exit-code nosuch
 	json 2 status --brief
 	quiet
 }
@@ -84,15 +83,15 @@ commands() {
 	COWFS_CONF=$T/conf
 	export COWFS_CONF
 	printf '[data]\nram = 64M\n' >"$COWFS_CONF"
-	covered="boot enable disable factory-reset setup recover grow events shutdown"
-	json 0 help
-	json 0 help commit
-	json 0 version
+	covered="boot disable factory-reset setup recover grow shutdown"
+	json 0 --help
+	json 0 commit --help
+	json 0 --version
 	json 0 config
 	json 0 config --list
 	json 0 config --list --key ram
 	json 0 config --key ram data
-	covered+=" help version config"
+	covered+=" config"
 	card_make ext4 100 150
 	json 0 card "$CARD"
 	json 0 format "$CARD"
@@ -118,10 +117,10 @@ commands() {
 	echo x >>"$MNT/a"
 	json 0 commit "$MNT/a"
 	json 0 wear
-	json 0 report --output "$T/page.html"
+	json 0 wear --html "$T/page.html"
 	[ "$(jq .output_bytes <<<"$output")" = "$(stat -c %s "$T/page.html")" ]
-	json 0 metrics --output "$T/prom"
-	json 1 keep # nothing is configured
+	json 0 wear --prometheus "$T/prom"
+	json 1 commit --kept # nothing is configured
 	quiet
 	json 1 upgrade # on-crash=stop
 	quiet
@@ -134,7 +133,7 @@ commands() {
 	[ "$(jq .trimmed_bytes <<<"$output")" -gt 1000000 ]
 	json 0 discard
 	json 0 discard --undo
-	json 0 events --once || [ "$status" = 0 ] # nothing to report: no line
+	json 0 status --follow --once || [ "$status" = 0 ] # nothing to report: no line
 	json 0 shutdown
 	jq -e .schema "$COWFS_RUNDIR/vol/status.json"
 	umount_volume
@@ -145,10 +144,10 @@ commands() {
 	truncate -s 40M "$T/file"
 	json 0 measure --write-area all "$T/file"
 	jq -e '.profile["measured-card"].from' <<<"$output"
-	json 0 help measure
-	jq -e '.options | length == 7' <<<"$output"
+	json 0 measure --help
+	jq -e '.options | length == 12' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure bench card format check attach commit top diff status view revert upgrade keep wear report metrics inhibit uninhibit trim discard detach"
+	covered+=" measure card format check attach commit top diff status view revert upgrade wear inhibit uninhibit trim discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }

@@ -67,8 +67,8 @@ card_holds() {
 	conf '[vol]' "keep = $MNT"
 	fails 2 "is not below" config vol
 	conf '[vol]'
-	fails 1 'vol: no path is kept: set keep = PATH' keep vol
-	fails 4 'nosuch' keep nosuch
+	fails 1 'vol: no path is kept: set keep = PATH' commit --kept vol
+	fails 4 'nosuch' commit --kept nosuch
 	detach
 }
 
@@ -76,7 +76,7 @@ card_holds() {
 	needs_paths
 	kiosk
 	change second
-	run -0 cow keep vol
+	run -0 cow commit --kept vol
 	[[ $output =~ ^"vol: kept 2 paths as generation "[0-9]+$ ]]
 	run -0 cow status
 	[[ $output == *"kept        $MNT/db $MNT/settings, every 1m, last committed 20"* && $output != *"NOT KEPT"* ]]
@@ -88,10 +88,10 @@ card_holds() {
 	mount_volume
 	change third
 	rm "$MNT/settings"
-	fails 1 "$MNT/settings: not kept: No such file" keep vol || [ "$status" = 1 ]
+	fails 1 "$MNT/settings: not kept: No such file" commit --kept vol || [ "$status" = 1 ]
 	run -0 cow status
 	[[ $output == *"NOT KEPT: $MNT/settings: No such file"* ]]
-	run -1 --separate-stderr cow keep vol --json
+	run -1 --separate-stderr cow commit --kept vol --json
 	jq -e --arg d "$MNT/db" '.ok == false and .exit == 1 and .kept == [$d] and (.problems | length) == 1' <<<"$output"
 	power_cut
 	cow recover "$CARD"
@@ -100,9 +100,9 @@ card_holds() {
 	attach
 	mount_volume
 	cow inhibit vol
-	fails 1 inhibited keep vol --timer
+	fails 1 inhibited commit --kept vol --timer
 	cow uninhibit vol
-	cow keep vol --timer
+	cow commit --kept vol --timer
 	detach
 }
 
@@ -125,7 +125,7 @@ card_holds() {
 	attach
 	mount_volume
 	change fourth
-	cow keep vol
+	cow commit --kept vol
 	change fifth
 	umount_volume
 	run -0 cow detach vol
@@ -181,10 +181,10 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 			for ((i = 0; i < 1 + RANDOM % 3; i++)); do
 				wait_for 10 [ -e "$T/done" ]
 				next=$(cat "$T/done")
-				cow keep vol >/dev/null && kept=$next
+				cow commit --kept vol >/dev/null && kept=$next
 			done
 			# perhaps in the middle of one
-			background cow keep vol >/dev/null 2>&1
+			background cow commit --kept vol >/dev/null 2>&1
 			pids+=("$BG")
 			sleep "0.0$((RANDOM % 10))"
 			kill -9 "$(worker_pid)"
@@ -220,7 +220,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 	MNT=$T/home/mnt
 	kiosk
 	change second
-	cow keep vol
+	cow commit --kept vol
 	change third
 	# what a user may make of the volume's root is no system's /etc
 	cat >"$T/evil.c" <<-END
@@ -252,7 +252,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../secret "$MNT/home/dir"
 	change second
 	echo new >"$MNT/secret/file"
-	warns "not kept: $MNT/home/dir is a symbolic link, and user 65534 controls it" keep vol
+	warns "not kept: $MNT/home/dir is a symbolic link, and user 65534 controls it" commit --kept vol
 	[[ $output == *"kept 1 path as"* ]]
 	fails 1 "$MNT/home/dir is a symbolic link, and user 65534 controls it" commit vol "$MNT/home/dir/file"
 	fails 1 "$MNT/home/dir is a symbolic link, and user 65534 controls it" revert --yes "$MNT/home/dir/file"
@@ -268,7 +268,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 	echo newer >"$MNT/secret/file"
 	change third
 	umount_volume
-	warns "not kept: home/dir is a symbolic link of user 65534" keep vol
+	warns "not kept: home/dir is a symbolic link of user 65534" commit --kept vol
 	[[ $output == *"kept 1 path as"* ]]
 	cow detach vol --discard
 	wait_for 20 no_daemons

@@ -275,10 +275,10 @@ bounded() { # SECONDS COMMAND...
 	kill -STOP "$parent"
 	kill -9 "$worker"
 	wait_for 10 grep -q "^State:.*zombie" "/proc/$worker/status" # it answers until then
-	for command in status commit detach "events --once"; do
+	for command in status commit detach "status --follow --once"; do
 		# shellcheck disable=SC2086
 		bounded 20 "$COWFS_BUILD/cowctl" $command
-		[ "$command" = "events --once" ] || [ $status = 4 ]
+		[ "$command" = "status --follow --once" ] || [ $status = 4 ]
 		[ "$command" != status ] || [[ $stderr == *"volume vol: its daemon died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
 	done
 	bounded 20 "$COWFS_BUILD/umount.cowfs" "$MNT"

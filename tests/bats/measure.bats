@@ -227,9 +227,9 @@ wear_of() {
 }
 
 @test "measure: help" {
-	run cow help measure
-	[[ $output == *"usage: cowctl measure"*--write-area* ]]
-	[ "$output" = "$(cow measure --help)" ]
+	run -0 cow measure --help
+	[[ $output == *"usage: cowctl measure"*--write-area*--compare* ]]
+	[ "$output" = "$(cow measure --tables all --help)" ]
 }
 
 @test "measure: a simulated card in real time, and a volume with its profile" {

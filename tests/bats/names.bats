@@ -94,7 +94,7 @@ os.splice(r, out, 4096)'
 	[[ $output != *$'\n'"vol alarm"* ]]
 	run cow status
 	clean "$output"
-	run cow events --once
+	run cow status --follow --once
 	clean "$output"
 	run ! grep -q '^vol alarm\[' <<<"$output"
 	kill "$BG"
@@ -104,11 +104,11 @@ os.splice(r, out, 4096)'
 
 @test "events, banner, status: an alarm with lines of its own" {
 	status_file $'x\nvol gone\n<0>panic\e[2J\u009b31m \u202eabc\u2028 \x7f'
-	run -0 cow events --once
+	run -0 cow status --follow --once
 	echo "$output"
 	clean "$output"
 	[ "$(wc -l <<<"$output")" = "$(grep -c '^vol \(pressure\|alarm\|degraded\) ' <<<"$output")" ]
-	run -0 cow events --once --json
+	run -0 cow status --follow --once --json
 	clean "$output"
 	jq -e . <<<"$output"
 	jq -se 'map(.detail) | any(startswith("x?vol gone") or startswith("x\nvol gone"))' <<<"$output"
@@ -173,7 +173,7 @@ os.splice(r, out, 4096)'
 		run cow $what
 		clean "$output" || { echo "cowctl $what"; return 1; }
 	done
-	cow report >"$T/page" 2>"$T/err"
+	cow wear --html - >"$T/page" 2>"$T/err"
 	clean "$(cat "$T/page")"
 	umount_volume
 	mount "$DEV" "$odd"
@@ -188,7 +188,7 @@ os.splice(r, out, 4096)'
 	card_make ext4 60 100
 	cow format "$CARD"
 	cow wear "$CARD" --json | jq '.card_identity = "</script><b>\u001b[2J\u202e" | .name = "\u0085x" | .device = "a\nb"' >"$T/wear"
-	run -0 cow report --from "$T/wear"
+	run -0 cow wear --html - --from "$T/wear"
 	clean "$output"
 	[[ $output != *'</script><b>'* ]]
 }

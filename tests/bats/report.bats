@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# cowctl report: one page with the figures of cowctl wear, without a browser (that is make check-report).
+# cowctl wear --html: one page with the figures of cowctl wear, without a browser (that is make check-report).
 # bats file_tags=report
 
 load lib
@@ -47,7 +47,7 @@ figures_are_right() { # FILE
 	sync -f "$MNT"
 	random_file "$MNT/a" 2
 	cow commit
-	cow report -o "$T/page.html"
+	cow wear --html "$T/page.html"
 	is_page "$T/page.html"
 	figures_are_right "$T/page.html"
 	# the same but for what goes on: the clock, and what is not of a commit
@@ -57,9 +57,9 @@ figures_are_right() { # FILE
 		.totals.attached_seconds, .ratios.absorption)' | diff "$T/want" -
 	grep -q "<bdi>vol</bdi> on <bdi>$CARD</bdi>" "$T/page.html"
 	grep -q "not enough data: 0 whole days" "$T/page.html"
-	cow report vol --output=- | document | jq -e '.name == "vol" and .attached'
+	cow wear vol --html=- | document | jq -e '.name == "vol" and .attached'
 	detach
-	cow report "$CARD" --flash mlc | document | jq -e '.attached == false and .projection.factors.erase_cycles.low == 1500'
+	cow wear --html - "$CARD" --flash mlc | document | jq -e '.attached == false and .projection.factors.erase_cycles.low == 1500'
 }
 
 @test "report: of a document, up to the largest that there can be" {
@@ -67,7 +67,7 @@ figures_are_right() { # FILE
 	for args in "" "health=urgent foreign=4096" "days=0 commits=0 units=1" "days=3" "big=1 log_units=8192 days=400"; do
 		# shellcheck disable=SC2086
 		sample $args >"$T/wear.json"
-		cow report --from "$T/wear.json" -o "$T/page.html"
+		cow wear --from "$T/wear.json" --html "$T/page.html"
 		is_page "$T/page.html"
 		figures_are_right "$T/page.html"
 		[ "$(jq -S 'del(.erase_blocks.visits, .erase_blocks.written_blocks)' "$T/wear.json" | sha256sum)" = \
@@ -83,13 +83,13 @@ figures_are_right() { # FILE
 }
 
 @test "report: the headline is that of the worst alarm" {
-	headline() { sample "$@" | cow report --from - | sed -n 's|.*<section class="verdict \([a-z]*\)"><h2>\(.*\)</h2>|\1: \2|p'; }
+	headline() { sample "$@" | cow wear --html - --from - | sed -n 's|.*<section class="verdict \([a-z]*\)"><h2>\(.*\)</h2>|\1: \2|p'; }
 	[ "$(headline)" = "good: No sign of trouble" ]
 	[ "$(headline health=good)" = "good: The card is fine" ]
 	[ "$(headline health=urgent)" = "act: This card needs attention" ]
 	[ "$(headline foreign=4096)" = "act: This card needs attention" ]
 	# the others, each alone
-	alarm() { sample health=good | jq -c "$1" | cow report --from - >"$T/page.html" &&
+	alarm() { sample health=good | jq -c "$1" | cow wear --html - --from - >"$T/page.html" &&
 		sed -n 's|.*<section class="verdict \([a-z]*\)">.*|\1|p' "$T/page.html" && grep -c '<li><b class="tag' "$T/page.html"; }
 	[ "$(alarm '.health.passed = false' | xargs)" = "act 1" ]
 	[ "$(alarm '.health.pre_eol = "warning"' | xargs)" = "watch 1" ]
@@ -111,14 +111,14 @@ figures_are_right() { # FILE
 
 @test "report: names with markup are text" {
 	sample name=hostile >"$T/wear.json"
-	cow report --from "$T/wear.json" -o "$T/page.html"
+	cow wear --from "$T/wear.json" --html "$T/page.html"
 	is_page "$T/page.html"
 	[ "$(document <"$T/page.html" | jq -r .device)" = "$(jq -r .device "$T/wear.json")" ]
 	none '<script>alert|<img' "$T/page.html"
 	grep -q '<bdi>/dev/&lt;/script&gt;&lt;script&gt;alert(1)' "$T/page.html"
 	[ "$(grep -c '</script>' "$T/page.html")" = 3 ]
 	# every text of the document
-	sample | jq -c 'walk(if type == "string" then "<b>\u0027\"&</script>" else . end) | .ok = true' | cow report --from - >"$T/page.html"
+	sample | jq -c 'walk(if type == "string" then "<b>\u0027\"&</script>" else . end) | .ok = true' | cow wear --html - --from - >"$T/page.html"
 	is_page "$T/page.html"
 	none "<b>'" "$T/page.html"
 	[ "$(grep -c '</script>' "$T/page.html")" = 3 ]
@@ -128,16 +128,16 @@ figures_are_right() { # FILE
 	local text path
 	for text in '' 'nonsense' '[]' '{}' '{"ok":true,"schema":2,"totals":{}}' '{"ok":false,"error":"x"}' '{"ok":true,"schema":1,"totals":[]}'; do
 		echo "$text" >"$T/wear.json"
-		fails 1 "is not what 'cowctl wear --json' prints" report --from "$T/wear.json"
+		fails 1 "is not what 'cowctl wear --json' prints" wear --html - --from "$T/wear.json"
 	done
-	echo '{"ok":true,"schema":1,"totals":{}}' | cow report --from - >"$T/page.html"
+	echo '{"ok":true,"schema":1,"totals":{}}' | cow wear --html - --from - >"$T/page.html"
 	is_page "$T/page.html"
 	sample units=20 days=9 commits=3 >"$T/wear.json"
 	for path in .history .history.days .history.commits .history.days[0] .erase_blocks .erase_blocks.visits .erase_blocks.visits[0] \
 		.erase_blocks.hottest .erase_blocks.units .health .health.life_used .health.spare .health.erase_cycles .projection \
 		.projection.factors .projection.scenarios .projection.scenarios.whole_card .projection.factors.daily_bytes .ratios .truth; do
 		for text in null '"x"' -1 1e308 '[]' '{}' '[[]]' true; do
-			jq -c "$path = $text" "$T/wear.json" | cow report --from - >"$T/page.html" || { echo "$path = $text"; return 1; }
+			jq -c "$path = $text" "$T/wear.json" | cow wear --html - --from - >"$T/page.html" || { echo "$path = $text"; return 1; }
 			is_page "$T/page.html"
 		done
 	done
@@ -147,37 +147,37 @@ figures_are_right() { # FILE
 	sample units=20 >"$T/wear.json"
 	mkdir "$T/out"
 	echo old >"$T/out/page.html"
-	cow report --from "$T/wear.json" -o "$T/out/page.html"
+	cow wear --from "$T/wear.json" --html "$T/out/page.html"
 	is_page "$T/out/page.html"
 	[ "$(ls "$T/out")" = page.html ]
 	[ "$(stat -c %a "$T/out/page.html")" = 644 ]
-	fails 1 'nowhere/page.html cannot be written: No such file' report --from "$T/wear.json" -o "$T/nowhere/page.html"
-	fails 1 'cannot be written: it is not a regular file' report --from "$T/wear.json" -o "$T/out"
-	fails 1 'cannot be written: it is not a regular file' report --from "$T/wear.json" -o /dev/null
+	fails 1 'nowhere/page.html cannot be written: No such file' wear --from "$T/wear.json" --html "$T/nowhere/page.html"
+	fails 1 'cannot be written: it is not a regular file' wear --from "$T/wear.json" --html "$T/out"
+	fails 1 'cannot be written: it is not a regular file' wear --from "$T/wear.json" --html /dev/null
 	[ -c /dev/null ]
-	fails 1 'cannot be written: it is not a regular file' metrics --output /dev/null
+	fails 1 'cannot be written: it is not a regular file' wear --prometheus /dev/null
 	# a full disk: the old page stays, and nothing beside it
 	mkdir "$T/full"
 	mount -t tmpfs -o size=64k none "$T/full"
 	echo old >"$T/full/page.html"
-	fails 1 'cannot be written: No space left' report --from "$T/wear.json" -o "$T/full/page.html"
+	fails 1 'cannot be written: No space left' wear --from "$T/wear.json" --html "$T/full/page.html"
 	[ "$(ls "$T/full")" = page.html ]
 	[ "$(cat "$T/full/page.html")" = old ]
 	umount "$T/full"
 	if [ -c /dev/full ]; then
-		to_full() { cow report --from "$T/wear.json" >/dev/full; }
+		to_full() { cow wear --html - --from "$T/wear.json" >/dev/full; }
 		run -1 to_full
 		[[ $output == *"cannot write the result"* ]]
 	fi
-	fails 1 'nosuchfile cannot be read: No such file' report --from "$T/nosuchfile"
-	fails 4 'no volume|not running' report nobody
-	fails 2 'FILE needs no volume' report vol --from "$T/wear.json"
-	fails 2 'FILE needs no volume' report --flash mlc --from "$T/wear.json"
-	fails 2 '--json needs --output FILE' report --json
-	fails 2 'unknown option -o' wear -o x
-	fails 2 'needs an argument: FILE' report -o
-	fails 2 'usage' report a b
+	fails 1 'nosuchfile cannot be read: No such file' wear --html - --from "$T/nosuchfile"
+	fails 4 'no volume|not running' wear --html - nobody
+	fails 2 'from takes no volume' wear --html - vol --from "$T/wear.json"
+	fails 2 'mutually exclusive' wear --html - --flash mlc --from "$T/wear.json"
+	fails 2 'json with --html needs a file' wear --json --html -
+	fails 2 'mutually exclusive' wear --html a --prometheus b
+	fails 2 'needs an argument: FILE' wear --html
+	fails 2 'usage' wear --html - a b
 	# a terminal is no place for it
-	run script -qec "'$COWFS_BUILD/cowctl' report --from '$T/wear.json'" /dev/null
-	[[ $output == *"name a file with --output FILE"* ]]
+	run script -qec "'$COWFS_BUILD/cowctl' wear --html - --from '$T/wear.json'" /dev/null
+	[[ $output == *"not for a terminal: name a file"* ]]
 }

@@ -165,7 +165,7 @@ protect() {
 @test "events and status --brief" {
 	local line
 	protect --ram 64M
-	cow events >"$T/events" &
+	cow status --follow >"$T/events" &
 	BG=$!
 	echo "$BG" >>"$T/jobs"
 	sleep 1
@@ -190,7 +190,7 @@ protect() {
 	run -3 cow status --brief
 	[[ $output == *"cowfs=off"* ]]
 	rm "$COWFS_RUNDIR"/root.*
-	run -0 cow events --once
+	run -0 cow status --follow --once
 	[ -z "$output" ]
 	cow detach
 }

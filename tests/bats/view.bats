@@ -170,7 +170,6 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	fails 1 'not a directory' view "$NAME" "$T/file"
 	fails 2 'usage' view
 	fails 4 'no volume is attached as other' view other "$T"
-	fails 2 'exclude' view --now --committed "$NAME" "$T"
 	fails 1 'not a directory' view --json "$NAME" "$T/file"
 	no_views
 	for i in 1 3 5 7; do view_on "$i" --now; done

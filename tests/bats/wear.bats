@@ -259,12 +259,12 @@ offline_card() {
 
 @test "metrics: strict text format, the figures of wear, whole files" {
 	local n
-	cow metrics | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
-	[ "$(cow metrics | grep -c '^cowfs_volumes 0$')" = 1 ]
+	cow wear --prometheus - | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
+	[ "$(cow wear --prometheus - | grep -c '^cowfs_volumes 0$')" = 1 ]
 	protect
 	change a 2
 	cow commit
-	cow metrics >"$T/m"
+	cow wear --prometheus - >"$T/m"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
 	if command -v promtool >/dev/null; then promtool check metrics <"$T/m"; fi
 	is_sample() { grep -qxF "$1" "$T/m" || { echo "no $1 in"; cat "$T/m"; return 1; }; }
@@ -282,15 +282,15 @@ offline_card() {
 	# a file: replaced as a whole, readable for all, nothing left beside it
 	mkdir "$T/out"
 	echo old >"$T/out/cowfs.prom"
-	cow metrics --output "$T/out/cowfs.prom"
+	cow wear --prometheus "$T/out/cowfs.prom"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/out/cowfs.prom"
 	[ "$(ls "$T/out")" = cowfs.prom ] && [ "$(stat -c %a "$T/out/cowfs.prom")" = 644 ]
-	cow metrics vol --flash mlc | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
-	run -1 cow metrics --output "$T/nowhere/file"
+	cow wear --prometheus - vol --flash mlc | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
+	run -1 cow wear --prometheus "$T/nowhere/file"
 	[[ $output == *"cannot be written"* ]]
-	run -4 cow metrics nobody
-	run -2 cow metrics --json
-	run -2 cow metrics --flash plc
+	run -4 cow wear --prometheus - nobody
+	run -2 cow wear --prometheus - --json
+	run -2 cow wear --prometheus - --flash plc
 }
 
 @test "metrics: the checker finds what is wrong" {
@@ -322,7 +322,7 @@ offline_card() {
 		.card.foreign_noticed_unix_seconds >= .card.foreign_since_unix_seconds' <<<"$output"
 	run -0 cow wear
 	[[ $output == *ATTENTION*"FOREIGN WRITES"*"12.0 KiB"* ]]
-	cow metrics | grep -qx 'cowfs_degraded{volume="vol"} 1'
+	cow wear --prometheus - | grep -qx 'cowfs_degraded{volume="vol"} 1'
 	change b 1
 	cow commit || true
 	[ "$(wear_of .totals.foreign_bytes)" = 12288 ]
@@ -369,12 +369,12 @@ offline_card() {
 	card_make ext4 60 100 -J size=4
 	cow format "$CARD"
 	attach --name other
-	cow metrics >"$T/m"
+	cow wear --prometheus - >"$T/m"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
 	grep -qx 'cowfs_volumes 2' "$T/m"
 	[ "$(grep -c '^cowfs_attached_seconds_total{' "$T/m")" = 2 ]
 	grep -q "^cowfs_volume_info{volume=\"other\",device=\"$CARD\"" "$T/m"
-	[ "$(cow metrics other | grep -c 'volume="vol"')" = 0 ]
+	[ "$(cow wear --prometheus - other | grep -c 'volume="vol"')" = 0 ]
 	cow detach other
 	CARD=$first
 }

@@ -454,7 +454,7 @@ bench_trim() {
 
 cow_setup
 trap tidy EXIT
-echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), $("$COWFS_BUILD/cowctl" version), load $(cut -d' ' -f1 /proc/loadavg)"
+echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), $("$COWFS_BUILD/cowctl" --version), load $(cut -d' ' -f1 /proc/loadavg)"
 echo
 row figure aim measured "kept?"
 row --- --- --- ---

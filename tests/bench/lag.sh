@@ -73,5 +73,5 @@ for _ in $(seq "${BENCH_PAIRS:-1}"); do
 	run $first
 	run $((1 - first))
 done
-echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs, $("$COWFS_BUILD/cowctl" version), load $(cut -d' ' -f1 /proc/loadavg), card $SLOW"
+echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs, $("$COWFS_BUILD/cowctl" --version), load $(cut -d' ' -f1 /proc/loadavg), card $SLOW"
 "$MEASURE" lag "$KEEP"

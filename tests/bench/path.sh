@@ -354,7 +354,7 @@ cow_setup
 trap tidy EXIT
 : >"$T/results"
 make_image
-echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), $("$COWFS_BUILD/cowctl" version), load $(cut -d' ' -f1 /proc/loadavg), medians of $ROUNDS rounds"
+echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), $("$COWFS_BUILD/cowctl" --version), load $(cut -d' ' -f1 /proc/loadavg), medians of $ROUNDS rounds"
 for what; do
 	"bench_$what"
 	cp "$T/results" "${BENCH_RESULTS:-/dev/null}"

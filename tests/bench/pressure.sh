@@ -105,7 +105,7 @@ cow_setup
 trap tidy EXIT
 mkdir "$T/slowcard"
 LINEAR=''
-echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs, $("$COWFS_BUILD/cowctl" version), load $(cut -d' ' -f1 /proc/loadavg), limit $RAM MiB, card $SLOW"
+echo "$(date +%F), Linux $(uname -r), $(nproc) CPUs, $("$COWFS_BUILD/cowctl" --version), load $(cut -d' ' -f1 /proc/loadavg), limit $RAM MiB, card $SLOW"
 printf 'what\tbuild\tKiB/s\tcard\tratio\tread stall\twrite delay\terrors\tcommits\twritten MiB\tread MiB\n'
 for _ in $(seq "${BENCH_ROUNDS:-1}"); do
 	for what; do

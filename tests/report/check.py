@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The page of `cowctl report` in a headless Chromium: check.py COWCTL AXE.JS FOLDER-FOR-SCREENSHOTS [SAMPLE]...
+"""The page of `cowctl wear --html` in a headless Chromium: check.py COWCTL AXE.JS FOLDER-FOR-SCREENSHOTS [SAMPLE]...
 
 Each sample in light and dark, on a phone and a desktop: nothing in the console, no request, nothing wider than the screen, no
 finding of axe-core (WCAG 2.1 AA, contrast included); figures and tables against the JSON; charts drawn; the keyboard alone.
@@ -210,7 +210,7 @@ def one(b, name, args):
     text = subprocess.run([os.path.join(here, "sample.py"), *args], check=True, capture_output=True).stdout
     doc = json.loads(text)
     path = os.path.join(out, name + ".html")
-    subprocess.run([cowctl, "report", "--from", "-", "-o", path], input=text, check=True)
+    subprocess.run([cowctl, "wear", "--from", "-", "--html", path], input=text, check=True)
     with open(path, encoding="utf-8") as f:
         page = f.read()
     check(f"{name}: at most 400 KB", os.path.getsize(path) <= 400000, os.path.getsize(path))

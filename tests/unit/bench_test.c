@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl bench: the parser of fio's result, with a result that fio 3.33 printed (shortened by what
+ * cowctl measure --tables: the parser of fio's result, with a result that fio 3.33 printed (shortened by what
  * nothing reads), and tables and page of documents that lack fields or have others of their names.
  */
 #include <setjmp.h>

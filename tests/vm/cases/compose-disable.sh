@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # `cowctl disable` on a root that is an image and an overlay: the next boot has the same root, whose changes are written to the
-# card. `cowctl enable` protects it again.
+# card. `cowctl setup` protects it again.
 # guests: debian12-squashfs debian13-squashfs
 # short:
 LOADER=1 LIMIT=2700 STEP_LIMIT=2400
@@ -31,7 +31,7 @@ step_2() {
 	echo two >/srv-file
 	sync
 	[ "$(card_written)" -gt "$BASE" ] || fail "the root is not written to the card"
-	must cowctl enable --yes
+	must cowctl setup --yes
 	grep -q '/boot.*,ro,x-cowfs' /etc/fstab || fail "the fstab is $(grep /boot /etc/fstab)"
 }
 

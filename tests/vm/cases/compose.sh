@@ -60,7 +60,7 @@ step_1() {
 	must sed -i 's/^\[root\]/&\nkeep = \/srv-kept/' /etc/cowfs/cowfs.conf
 	mkdir /srv-kept
 	echo kept >/srv-kept/file
-	must cowctl keep root
+	must cowctl commit --kept root
 	echo committed >/etc/single
 	must rm /etc/gone-2
 	must cowctl commit /etc/single /etc/gone-2

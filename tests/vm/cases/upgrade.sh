@@ -81,7 +81,7 @@ step_1() {
 	protected || fail "the root is $(root_device)"
 	mkdir -p /mnt/data /srv/load
 	must cp /usr/sbin/cowfs ./cowfs-now
-	VERSION=$(cowctl version | sed 's/cowfs //')
+	VERSION=$(cowctl --version | sed 's/cowfs //')
 	upgrade_under_load root /srv/load
 	installed ./cowfs-now
 	loop=$(cowctl attach --ram 200M --name data "$(data_card)") || fail "data: not attached"
