@@ -197,12 +197,26 @@ struct places;
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
 		 char name[RUNDIR_NAME_BYTES], struct failure *err) NOT_IN_INITRAMFS MUST_CHECK;
 
-/* ---- cmd_volume.c ---- */
+/* ---- ask_volume.c ---- */
 
+/* The operand that names the volume; NULL: the only one. */
+const char *which_volume(const struct options *o);
+/*
+ * Opens, sends the request, shows the progress, reports a failure. EXIT_OK with the answer, which the caller puts; c
+ * stays open. Else the exit code.
+ */
+int ask_volume(struct client *c, const struct options *o, const struct request *rq,
+	       struct json_object **ret) MUST_CHECK;
+typedef void print_answer_fn(const char *name, const struct options *o, struct json_object *answer);
+/* The whole of a command that is one request; print: without --json. Returns the exit code. */
+int ask_and_print(const struct options *o, const struct request *rq, print_answer_fn *print);
 /* Calls fn for each volume as the only operand, also if one fails. The first exit code that is not 0
  * counts. */
 int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n,
 		int (*fn)(const struct options *o, size_t nth, void *ctx), void *ctx);
+
+/* ---- commit_volume.c ---- */
+
 /* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
 int commit_request(const struct options *o, struct request *ret) MUST_CHECK;
 /* Commits everything of the one volume that o names. The caller puts the answer. EXIT_OK, or the
@@ -212,6 +226,8 @@ int commit_answer(const struct options *o, struct json_object **ret,
 /* The same, and prints. Returns the exit code. */
 int commit_volume(const struct options *o);
 void print_commit(const char *name, const struct options *o, struct json_object *answer);
+/* A commit of free blocks alone writes nothing, not even a record. */
+bool wrote_nothing(struct json_object *answer, bool dry_run);
 
 /* ---- cmd_commit_all.c ---- */
 
@@ -241,7 +257,7 @@ void print_bill(struct json_object *result);
 /* prints what was unusual about it */
 void print_remarks(struct json_object *result);
 
-/* ---- cmd_wear.c ---- */
+/* ---- wear_gather.c ---- */
 
 /*
  * The history of a card with cowfs, as documented in WEAR.md: of a running volume (which may be

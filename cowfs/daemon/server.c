@@ -32,19 +32,6 @@
 #define FAREWELL_MS 2000
 #define CONTROL_NICE (-5)
 
-void server_render_status(struct server *s, struct jsonw *w)
-{
-	volume_get_status(s->p.volume, &s->status);
-	render_status(w, &s->status);
-	jsonw_str(w, "transport", transport_name(s->p.transport));
-	jsonw_str(w, "transport_reason", transport_reason(s->p.transport));
-	jsonw_str(w, "on_crash", s->p.on_crash);
-	jsonw_str(w, "on_crash_reason", s->p.on_crash_why);
-	jsonw_u64(w, "replaced", s->p.replaced);
-	jsonw_str(w, "upgrade", s->p.upgrade_end);
-	jsonw_bool(w, "halted", s->status.halted);
-}
-
 static int write_file(const struct server *s, const char *file, const char *text, size_t len)
 {
 	struct broker_message m = { .op = BROKER_PUBLISH };

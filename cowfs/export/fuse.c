@@ -679,6 +679,19 @@ int fuse_export_take_over(struct fuse_export **ret, struct view *v, int fuse_fd,
 	return r;
 }
 
+int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd)
+{
+	int e = fuse_mount_create(kernel_fd, ret_mount_fd);
+
+	if (e < 0)
+		return e;
+	*ret_abort_fd = fuse_mount_open_abort(*ret_mount_fd);
+	if (*ret_abort_fd < 0)
+		msg(MSG_WARN, "cannot abort FUSE connections later (fusectl): %s",
+		    strerrordesc_np(-*ret_abort_fd));
+	return 0;
+}
+
 /* What fails here makes no mount: the caller's. */
 static int make_mount(struct fuse_export *e, int abort_fd, int *ret_mount_fd)
 {

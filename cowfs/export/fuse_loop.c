@@ -70,19 +70,6 @@ static void show_loop(struct fuse_loop *t)
 	memcpy(t->transport.disk.path, t->loop.path, sizeof(t->loop.path));
 }
 
-int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd)
-{
-	int e = fuse_mount_create(kernel_fd, ret_mount_fd);
-
-	if (e < 0)
-		return e;
-	*ret_abort_fd = fuse_mount_open_abort(*ret_mount_fd);
-	if (*ret_abort_fd < 0)
-		msg(MSG_WARN, "cannot abort FUSE connections later (fusectl): %s",
-		    strerrordesc_np(-*ret_abort_fd));
-	return 0;
-}
-
 static int ask_loop(struct fuse_loop *t, const struct transport_params *p, char *why, size_t n)
 {
 	struct broker_message m = { .op = BROKER_ATTACH,

@@ -13,6 +13,14 @@
  * A model with this profile returns, instead of a time, what the card did: bytes copied, and
  * COUNT for each unit that it closed.
  */
+const char *measure_phase_name(enum measure_phase phase)
+{
+#define X(id, name) name,
+	static const char *const names[] = { MEASURE_PHASES(X) };
+#undef X
+	return names[phase];
+}
+
 #define COUNT (1ull << 40)
 #define COUNT_RATE 1000000000u
 

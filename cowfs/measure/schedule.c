@@ -47,14 +47,6 @@ static uint64_t rnd(struct run *r, uint64_t below)
 	return (z ^ (z >> 31)) % below;
 }
 
-const char *measure_phase_name(enum measure_phase phase)
-{
-#define X(id, name) name,
-	static const char *const names[] = { MEASURE_PHASES(X) };
-#undef X
-	return names[phase];
-}
-
 /* ---- one request ---- */
 
 int samples_add(struct samples *s, enum measure_phase phase, enum sample_kind kind,

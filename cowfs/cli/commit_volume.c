@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* A commit of everything of one volume: the request, and its result for people. */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/parse.h"
+#include "wear/health.h"
+#include "wear/projection.h"
+
+bool wrote_nothing(struct json_object *answer, bool dry_run)
+{
+	struct json_object *r = json_object_object_get(answer, "report");
+	bool clean = !json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks");
+
+	return (clean || !dry_run) && !json_u64(r, "written_bytes");
+}
+
+/*
+ * Adds the share of the card's life that this would use, as an interval: from no copying to every
+ * erase block copied.
+ */
+static void add_life_share(struct client *c, struct json_object *answer,
+			   const struct flash_kind *flash)
+{
+	const struct request rq = { .command = COMMAND_WEAR };
+	struct json_object *r = json_object_object_get(answer, "report"),
+			   *o = json_object_new_object(), *wear;
+	double low, high, capacity, eb_bytes;
+	struct failure err;
+	char text[32];
+
+	wear = client_call(c, &rq, NULL, NULL, &err);
+	capacity = wear ? (double)health_disk_bytes(json_raw(wear, "device")) : 0;
+	if (wear && capacity <= 0)
+		capacity = (double)json_u64(wear, "device_bytes");
+	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"),
+				    "erase_block_bytes");
+	json_object_put(wear);
+	if (capacity > 0 && eb_bytes > 0) {
+		projection_share(flash, capacity, eb_bytes, (double)json_u64(r, "written_bytes"),
+				 (double)(json_u64(r, "erase_blocks") +
+					  json_u64(r, "checkpoint_erase_blocks")),
+				 &low, &high);
+		snprintf(text, sizeof(text), "%.3g", low);
+		json_object_object_add(o, "low", json_object_new_double_s(low, text));
+		snprintf(text, sizeof(text), "%.3g", high);
+		json_object_object_add(o, "high", json_object_new_double_s(high, text));
+		snprintf(text, sizeof(text), "%.0f to %.0f", flash->cycles_low, flash->cycles_high);
+		json_object_object_add(o, "assumed_erase_cycles", json_object_new_string(text));
+		json_object_object_add(answer, "life_share", json_object_get(o));
+	}
+	json_object_put(o);
+}
+
+static void print_life_share(struct json_object *answer)
+{
+	struct json_object *s = json_object_object_get(answer, "life_share");
+
+	if (s)
+		printf("  life: %.1g to %.1g %% of the flash's endurance, if that is %s erase "
+		       "cycles\n",
+		       json_number(s, "low") * 100, json_number(s, "high") * 100,
+		       json_text(s, "assumed_erase_cycles"));
+}
+
+void print_commit(const char *name, const struct options *o, struct json_object *answer)
+{
+	struct json_object *r = json_object_object_get(answer, "report");
+	const char *remark = json_text(answer, "remark");
+	bool nothing = wrote_nothing(answer, has_option(o, OPT_DRY_RUN));
+
+	if (nothing)
+		printf("%s: nothing to commit, generation %s is current\n", name,
+		       with_commas(json_u64(answer, "generation")));
+	else if (!json_u64(r, "dirty_blocks") && !json_u64(r, "hole_blocks"))
+		printf("%s: nothing to commit, generation %s is current; %s %s written home\n",
+		       name, with_commas(json_u64(answer, "generation")),
+		       FORMAT_SIZE(blk_to_bytes(json_u64(r, "checkpoint_blocks"))),
+		       has_option(o, OPT_DRY_RUN) ? "would be" : "were");
+	else if (has_option(o, OPT_DRY_RUN))
+		printf("%s: a commit now would write, on top of generation %s:\n", name,
+		       with_commas(json_u64(answer, "generation")));
+	else
+		printf("%s: committed %s as generation %s in %.2f s\n", name,
+		       FORMAT_SIZE(json_u64(r, "written_bytes")),
+		       with_commas(json_u64(answer, "generation")),
+		       json_number(r, "duration_seconds"));
+	if (!nothing && (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_VERBOSE)))
+		print_bill(answer);
+	print_remarks(answer);
+	print_life_share(answer);
+	if (*remark)
+		printf("  %s\n", remark);
+}
+
+/* Whether a commit fits is known for the whole volume, and without a checkpoint. */
+static int take_deadline(const struct options *o, uint64_t *ret_ms)
+{
+	const char *text = o->value[OPT_DEADLINE];
+	uint64_t ns = 0;
+
+	if (!text)
+		return EXIT_OK;
+	if (parse_duration_ns(text, &ns) < 0 || ns < 1000000 || ns / 1000000 > UINT32_MAX)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--deadline %s is not a time such as 5s",
+				text);
+	if (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_CHECKPOINT) || has_option(o, OPT_LEND))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--deadline is for a commit without --checkpoint, --lend and "
+				"--dry-run");
+	*ret_ms = ns / 1000000;
+	return EXIT_OK;
+}
+
+int commit_request(const struct options *o, struct request *ret)
+{
+	*ret = (struct request){
+		.command = COMMAND_COMMIT,
+		.dry_run = has_option(o, OPT_DRY_RUN),
+		.checkpoint = has_option(o, OPT_CHECKPOINT),
+		.force = has_option(o, OPT_FORCE),
+		.no_wait = has_option(o, OPT_NO_WAIT),
+		.timer = has_option(o, OPT_TIMER),
+		.lend = has_option(o, OPT_LEND),
+	};
+	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !projection_class(o->value[OPT_FLASH])))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
+				projection_class(o->value[OPT_FLASH])
+					? "needs --dry-run"
+					: "is not one of slc, mlc, tlc, qlc, unknown");
+	if (ret->lend && ret->dry_run)
+		return cmd_fail(
+			o, EXIT_USAGE, -EINVAL,
+			"--lend and --dry-run are mutually exclusive: --dry-run alone prints how "
+			"much space to lend");
+	return take_deadline(o, &ret->deadline_ms);
+}
+
+int commit_answer(const struct options *o, struct json_object **ret, char name[RUNDIR_NAME_BYTES])
+{
+	struct request rq;
+	struct client c;
+	int exit = commit_request(o, &rq);
+
+	if (exit == EXIT_OK)
+		exit = ask_volume(&c, o, &rq, ret);
+	if (exit != EXIT_OK)
+		return exit;
+	if (rq.dry_run && !wrote_nothing(*ret, true))
+		add_life_share(&c, *ret,
+			       projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH]
+									 : "unknown"));
+	memcpy(name, c.name, RUNDIR_NAME_BYTES);
+	client_close(&c);
+	return EXIT_OK;
+}
+
+int commit_volume(const struct options *o)
+{
+	char name[RUNDIR_NAME_BYTES];
+	struct json_object *answer;
+	int exit = commit_answer(o, &answer, name);
+
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		print_commit(name, o, answer);
+	json_object_put(answer);
+	return EXIT_OK;
+}
