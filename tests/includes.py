@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Checks the includes of cowfs/ against the table of docs/HACKING.md: includes.py. A folder includes itself and what its row
-names, rows name only folders above them, no header includes itself through others, and no two files have the same name. Exits
-1 and prints each include that breaks a rule.
+Checks cowfs/ against the tables of docs/HACKING.md: includes.py [OBJECTS]. A folder includes itself and what its row names, rows
+name only folders above them, no header includes itself through others, and no two files have the same name. With the folder of
+the object files also: what a file calls lies in such a folder, and files that call each other in a circle are a row of
+the table "Circles". Exits 1 and prints what breaks a rule.
 """
 import collections
+import glob
 import os
 import re
+import subprocess
 import sys
 
 top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 with open(top + "/docs/HACKING.md", encoding="utf-8") as f:
-    rows = re.findall(r"^\| `cowfs/(\w+)` \|.*\| ([\w ]*)\|$", f.read(), re.M)
+    hacking = f.read()
+rows = re.findall(r"^\|[\w ]*\| `cowfs/(\w+)` \|.*\| ([\w ]*)\|$", hacking, re.M)
 allowed = {folder: set(names.split()) for folder, names in rows}
 faults = []
 
@@ -50,5 +54,46 @@ def circle(path, way):
 
 found = {tuple(sorted(set(c))): c for c in (circle(p, []) for p in includes) if c}
 faults += ["circle: " + " -> ".join(c) for c in found.values()]
+
+
+def calls(folder):
+    """Which file calls which: {"volume/volume": {"log/ring", ...}, ...}"""
+    defined, used = {}, {}
+    for path in glob.glob(folder + "/*/*.o"):
+        name = path[len(folder) + 1:-2]
+        if name + ".c" not in includes:
+            continue
+        symbols = [line.split() for line in subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()]
+        defined.update((s[2], name) for s in symbols if len(s) == 3 and s[1] in "TDBRVWC")
+        used[name] = {s[1] for s in symbols if len(s) == 2 and s[0] in "Uw"}
+    return {name: {defined[s] for s in u if s in defined} - {name} for name, u in used.items()}
+
+
+def circles(graph):
+    """Files of which each one reaches each other one, in sets of two or more."""
+    def reach(start):
+        seen, todo = set(), [start]
+        while todo:
+            new = graph.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        return seen
+
+    reached = {name: reach(name) for name in graph}
+    return {frozenset(o for o in reached[n] if n in reached[o]) | {n} for n in graph if n in reached[n]}
+
+
+if len(sys.argv) > 1:
+    graph = calls(sys.argv[1])
+    for name, others in sorted(graph.items()):
+        folder = name.split("/")[0]
+        faults += [f"cowfs/{name}.c: {folder} may not call {o}" for o in sorted(others)
+                   if o.split("/")[0] not in allowed.get(folder, set()) | {folder}]
+    part = re.search(r"^### Circles$(.*?)(?=^##)", hacking, re.M | re.S)
+    named_circles = [set(re.findall(r"`(\w+/\w+)`", line.split("|")[1])) for line in part.group(1).splitlines() if line.startswith("| `")]
+    faults += ["circle of calls: " + ", ".join(sorted(c)) for c in circles(graph) if not any(c <= n for n in named_circles)]
+    if not graph:
+        faults.append(f"{sys.argv[1]}: no object files")
+
 print("\n".join(faults) or f"includes: {len(includes)} files, {sum(map(len, includes.values()))} includes, none upward")
 sys.exit(bool(faults))

@@ -82,7 +82,7 @@ CHECKS_BESIDE := lint check-crash-short check-fuzz check-fuzz-san check-vm-short
 check: ready
 	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
 
-# Everything that docs/HACKING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
+# Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
 CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) check-unit-san check-mutants check-crash check-replay check-kills kills power check-report \
 	check-packaging check-layouts check-deb coverage soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
@@ -125,7 +125,7 @@ crash: $(B)/tests/crash
 	@test -n "$(REPLAY)" || { echo "make crash REPLAY=ID, as a failure tells it" >&2; exit 2; }
 	$(Q)$< --replay "$(REPLAY)"
 
-# Writes tests/golden anew: only before the first release of a format version, see docs/HACKING.md.
+# Writes tests/golden anew: only before the first release of a format version, see CONTRIBUTING.md.
 golden: $(B)/tests/mkgolden
 	$(Q)$< tests/golden && git -C tests/golden --no-pager diff --stat .
 
@@ -308,9 +308,9 @@ check-docs:
 	$(Q)kernel=$$(sed -n 's/^#define KERNEL_MIN_M.*OR //p' cowfs/base/kernel.h | paste -sd.) && \
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
 		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
-	$(Q)for t in $$(sed -n 's/^make \([A-Z]*=[^ ]* \)*\([a-z][a-z-]*\).*/\2/p' docs/HACKING.md); do \
+	$(Q)for t in $$(sed -n 's/^make \([A-Z]*=[^ ]* \)*\([a-z][a-z-]*\).*/\2/p' docs/TESTING.md); do \
 		case " $(CHECK_ALL) deps all format check check-all deb cross " in *" $$t "*) ;; \
-		*) echo "docs/HACKING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
+		*) echo "docs/TESTING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
 
 demo: ready
 	$(Q)$(MAKE) --no-print-directory all
@@ -365,7 +365,7 @@ lint:
 	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang O=0 WERROR=1 lint-objects; \
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
 	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
-	$(Q)tests/includes.py
+	$(Q)tests/includes.py build/lint-gcc/obj/cowfs
 	$(Q)tests/paths.py
 	$(Q)tests/crash/mutants.sh --apply
 	$(Q)tests/crash/invariants.sh --apply

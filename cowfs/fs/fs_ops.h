@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What cowfs needs to know about a kind of file system: one entry for each kind, in a file of its
- * own, and the table of the entries (FS_KINDS in fsinfo.h). How to add one: docs/HACKING.md.
+ * own, and the table of the entries (FS_KINDS in fsinfo.h). How to add one: CONTRIBUTING.md.
  */
 #ifndef COWFS_FS_FS_OPS_H
 #define COWFS_FS_FS_OPS_H

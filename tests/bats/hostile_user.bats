@@ -412,7 +412,7 @@ signal.pause()' "$T/his/leased" >"$T/lease"
 	wait_for 10 grep -q ready "$T/ready"
 	[ "$(stat -c '%u %F' "$T/his/link")" = '0 symbolic link' ]
 	liar() { fails 1 "$1/link is a symbolic link, and its file system .FUSE, or nosuid. may lie about owners" "${@:2}"; }
-	liar his report -o "$T/his/link/page.html"
+	liar his wear --html "$T/his/link/page.html"
 	liar his view vol "$T/his/link"
 	[ -z "$(ls "$T/roots")" ]
 	run ! mountpoint -q "$T/roots"
@@ -424,7 +424,7 @@ signal.pause()' "$T/his/leased" >"$T/lease"
 	loop_up "$T/stick.img"
 	mount -o nosuid,nodev "$LOOP" "$T/stick"
 	ln -s "$T/roots" "$T/stick/link"
-	liar stick report -o "$T/stick/link/page.html"
+	liar stick wear --html "$T/stick/link/page.html"
 	truncate -s 8M "$T/stick/empty"
 	fails 1 "stick/empty: its file system is FUSE, or mounted nosuid" commit vol --lend "$T/stick/empty"
 	mount -o remount,suid "$T/stick"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
-# cowctl setup, enable, disable --dry-run on systems that are only files. The real thing is done in tests/vm.
+# cowctl setup, disable --dry-run on systems that are only files. The real thing is done in tests/vm.
 # bats file_tags=systemd
 
 load lib
@@ -107,7 +107,7 @@ tells() {
 	[ "$(tree_sum "$R")" = "$before" ]
 	run -0 setup_it setup --json
 	jq -e '.ok and (.lines | length > 8) and (.lines | any(.kind == "would"))' <<<"$output"
-	run -0 setup_it enable
+	run -0 setup_it setup
 	run -0 setup_it disable
 	tells "would [root] of $R/etc/cowfs/cowfs.conf: enabled = no"
 	tells "then the next boot checkpoints"

@@ -3,7 +3,7 @@
  * Writes the golden images of the current form of the format into a directory: mkgolden DIR. Those
  * of older forms (v1-NAME without "escaped") are read only: nothing writes them any more. The code
  * that writes is the product's, in a world that stands still (golden/still.h). When it may be run:
- * docs/HACKING.md.
+ * CONTRIBUTING.md.
  */
 #include <stdio.h>
 #include <string.h>
