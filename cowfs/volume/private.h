@@ -195,15 +195,35 @@ struct volume {
 	uint64_t differed; /* under pressure, see commit_options: several commits form one stream */
 };
 
-/* commit_thread.c, all in the commit thread */
+/* ---- commit_thread.c, all in the commit thread ---- */
+
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* A commit_progress and a log_publish; v. */
+void volume_on_progress(void *v, enum commit_phase phase, uint64_t done, uint64_t total);
+void volume_on_publish(void *v, struct log_index *index);
+/* Classifies what is sealed, writes it, and its record. *ret_index: a reference, NULL on failure. */
+int volume_write_sealed(struct volume *v, const struct volume_request *rq, bool goes_on,
+			struct volume_result *res, struct log_index **ret_index) MUST_CHECK;
+/* Is there no later chance, or is it asked for, so that an image is committed that nobody could read? */
+bool volume_goes_on_unread(const struct volume_request *rq);
+/* Before a commit. 1: there is nothing to do, which is not an error. Else 0, or -errno. */
+int volume_refuses(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* Has a commit of this session failed, and none succeeded since? Then its record may be on the card. */
+bool volume_failed_may_return(const struct volume *v);
 /* A reference to the scratch image; NULL: none. Any thread. */
 struct scratch *volume_scratch(struct volume *v);
+/* ---- undecided.c ---- */
+
+/* Before a job that writes: asks whether a joint commit counts. 0, or -errno with res->why. */
+int undecided_first(struct volume *v, const struct volume_request *rq,
+		    struct volume_result *res) MUST_CHECK;
 /* For a log that is log_undecided, and a record that needs no answer. True: the commit counts, as that
  * of a volume that does not lead. */
 bool volume_decide(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
+/* ---- images.c ---- */
+
 /* Gathers the blocks that no generation uses which recovery may choose, and that the live file system
  * does not read from the card. -ENODATA: that is not known; -EUCLEAN: the file system is damaged;
  * -EINTR: stop said so. */
@@ -214,12 +234,77 @@ struct blk_reader volume_committed(struct volume *v);
 /* Is this a file system whose volume can be committed? -EOPNOTSUPP: no; why names the device and the reason. */
 int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
 		    size_t n) MUST_CHECK;
+
+/* ---- seal.c ---- */
+
 /* Seals the view. A process that takes over must not take what is sealed for committed. between(v), if
  * not NULL, runs before: its error is returned, and nothing is sealed. */
 int volume_seal(struct volume *v, int (*between)(void *ctx));
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);
+/* Such functions: of a commit that is alone, of one with others, and of a dry run. */
+int seal_alone(void *v);
+int seal_together(void *v);
+int seal_nothing(void *v);
+
+/* ---- home.c ---- */
+
+/* The committed blocks that are not home. */
+uint64_t home_waiting_blks(const struct volume *v);
+/* For boot loaders, which read the bare card, and may write to it. A checkpoint keeps no limit of time. */
+bool home_is_wanted(const struct volume *v);
+/* What an earlier session, or a checkpoint that failed, left in the log. If that cannot be checkpointed, a commit is still
+ * worth more than none. */
+void home_first(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* Writes everything home. sealed: the blocks of the newest commit are still in RAM. stop: NULL, or whether it makes way now
+ * (-EINTR). */
+int home_write(struct volume *v, enum commit_cause cause, uint32_t flags, bool sealed,
+	       bool (*stop)(void *ctx), struct volume_result *res) MUST_CHECK;
+/* Such a stop; v: a commit must not wait for a checkpoint that nobody asked for. */
+bool home_makes_way(void *v);
+/* JOB_CHECKPOINT */
+void home_idle(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* The system has slept: finds a card that was changed meanwhile. Nothing is written. */
+void home_look_after_sleep(struct volume *v);
+/* Cards are writable only during a job. What cannot be set read-only is tried again after the next one. */
+void home_lock_cards(struct volume *v);
+
+/* ---- single.c: a commit of single files ---- */
+
+struct images;
+/* JOB_COMMIT_SCRATCH */
+int single_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* The scratch image is about to be committed over im->committed. From now on the live volume and the card have only their
+ * common base in common. */
+int single_keep_live(struct volume *v, struct images *im, struct volume_result *res) MUST_CHECK;
+/* Live changes are based on the newest generation again. */
+void single_forget(struct volume *v);
+/* The room that lets the monitor hold writes and start a commit before the next one cannot hold the dirty blocks. */
+void single_note_room(struct volume *v, uint64_t room_blks);
+
+/* ---- lent.c ---- */
+
+/* Lends room to the log, if rq has some. */
+int lent_take(struct volume *v, const struct volume_request *rq,
+	      struct volume_result *res) MUST_CHECK;
+/* Did the lent space fail, and not the card? Then the user who lent it decides whether to try again. */
+bool lent_failed(const struct volume *v);
+
+/* ---- explain.c: what a job says about itself, in res->why ---- */
+
+/* Sets res->error, and a sentence for it, if there is none yet. */
+void explain_result(const struct volume *v, struct volume_result *res, int error);
+/* Of a success that is not as it should be. */
+void explain_remarks(struct volume_result *res);
+/* With blocks only in the log, the file system at the home locations is a mixture. */
+void explain_waiting(const struct volume *v, struct volume_result *res);
+/* Lent space that is still in use, after a job of any kind; writes that failed, after a commit or detach. */
+void explain_lent(const struct volume *v, int r, struct volume_result *res);
+void explain_lost(struct volume *v, int r, struct volume_result *res);
+/* Writes that failed because RAM was full, and that no result has reported. */
+uint64_t volume_lost_writes(const struct volume *v);
+
 /* overlap.c: the commit under way keeps in RAM what overlap_note was called for. -ENOMEM. */
 int overlap_begin(struct volume *v) MUST_CHECK;
 void overlap_note(struct volume *v, uint64_t blk, uint64_t blks);

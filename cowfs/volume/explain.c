@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* What a job says about itself, apart from the doing. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/invariant.h"
+#include "base/parse.h"
+#include "volume/private.h"
+
+static const char UNFREEZABLE[] =
+	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
+	"commit; what RAM holds stays there";
+
+static void explain_room(const struct commit_report *rep, char *w, size_t n)
+{
+	snprintf(w, n,
+		 "the log is too small for this commit: %s needed, %s available (with the free "
+		 "blocks of the file system); everything stays in RAM",
+		 FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+		 FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+	if (rep->lend_blks) /* plus an eighth for the writes in the meantime */
+		snprintf(w + strlen(w), n - strlen(w),
+			 ". To commit it, lend %llu MiB on another device, or in a file there: "
+			 "cowctl commit --lend DEVICE|FILE",
+			 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) /
+						      MIB +
+					      1));
+}
+
+static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
+{
+	if (q->hidden)
+		snprintf(w, n,
+			 "the device is used without a mount by %s (a checker, for example), so "
+			 "it cannot be frozen; nothing was written",
+			 q->holder[0] ? q->holder : "something else");
+	else
+		snprintf(w, n, CARD_CHANGED "; nothing was written");
+}
+
+/* Writes that failed because RAM was full, and that no result has reported. */
+uint64_t volume_lost_writes(const struct volume *v)
+{
+	struct monitor_status m;
+
+	monitor_status(v->monitor, &m);
+	return m.throttle.refused + m.throttle.full_errors - v->lost_known;
+}
+
+static const char *explain_io(const struct volume *v)
+{
+	if (volume_lost_writes(v) && !v->past_seal)
+		return "RAM is full, so not everything could be flushed; nothing was written, what RAM holds stays there";
+	return volume_lost_writes(v)
+		       ? "the card reports an error; everything stays in RAM"
+		       : "the card reports an error; nothing is lost, everything stays in RAM";
+}
+
+/* Errors that have one sentence. */
+static const struct {
+	int error;
+	const char *text;
+} sentences[] = {
+	{ -EALREADY, "an earlier freeze of the file system is still pending; nothing was written" },
+	{ -ETIMEDOUT,
+	  "the file system did not freeze in time: a program keeps a write from ending; nothing was written" },
+	{ -EBUSY, "another program has frozen the file system" },
+	{ -EOWNERDEAD, FSINFO_DIED
+	  "; everything stays in RAM. If the next commit fails too: check the file system, or commit --force, which "
+	  "skips this test" },
+};
+
+static void explain_error(const struct volume *v, struct volume_result *res)
+{
+	char *w = res->why;
+	size_t n = sizeof(res->why);
+
+	for (size_t i = 0; i < ARRAY_SIZE(sentences); i++)
+		if (sentences[i].error == res->error)
+			snprintf(w, n, "%s", sentences[i].text);
+	switch (w[0] ? 0 : res->error) {
+	case 0:
+		break;
+	case -EFBIG:
+		explain_room(&res->report, w, n);
+		break;
+	case -ESTALE:
+		explain_stale(&res->quiesce, w, n);
+		break;
+	case -EOPNOTSUPP:
+		snprintf(
+			w, n,
+			"this file system cannot be frozen while it is mounted read-write: unmount it or remount it "
+			"read-only, then %s",
+			res->job == JOB_VIEW ? "try again" : "commit");
+		break;
+	case -ENOTRECOVERABLE:
+		snprintf(w, n,
+			 "internal error: rule %s violated; no more writes to the card, "
+			 "everything stays in RAM: copy what you need to another place, then "
+			 "detach with --discard",
+			 invariant_broken() ? invariant_broken() : "of the kernel");
+		break;
+	case -EIO:
+		snprintf(w, n, "%s", explain_io(v));
+		break;
+	default:
+		snprintf(w, n, "%s; everything stays in RAM", strerror(-res->error));
+	}
+}
+
+void explain_result(const struct volume *v, struct volume_result *res, int error)
+{
+	const struct quiesce_report *q = &res->quiesce;
+
+	res->error = error;
+	if (!error || res->why[0])
+		return;
+	if (q->failed && !q->frozen && !q->unfrozen)
+		snprintf(res->why, sizeof(res->why), "%s", UNFREEZABLE);
+	else
+		explain_error(v, res);
+}
+
+void explain_remarks(struct volume_result *res)
+{
+	const struct quiesce_report *q = &res->quiesce;
+	const char *text = NULL;
+
+	if (res->error || res->why[0])
+		return;
+	if (q->stopped)
+		text = "sealed without a freeze, as a power cut would leave it: the log is full "
+		       "and the file system still writes";
+	else if (q->unfrozen && q->failed)
+		text = "sealed without a freeze, as a power cut would leave it: the file system "
+		       "has seen I/O errors and can no longer be frozen: unmount it and mount "
+		       "it again (if it is the root: reboot)";
+	else if (q->unfrozen)
+		text = "sealed without a freeze, as a power cut would leave it: a program kept a write "
+		       "to the file system from ending";
+	else if (res->unread)
+		text = "committed, but the metadata was not checked (" FSINFO_DIED
+		       "): check the file system (e2fsck)";
+	else if (res->report.old_form)
+		text = "committed, but the log keeps its old form, in which the content of a file "
+		       "may pass for a commit: it cannot be emptied. Save the files, then format "
+		       "the card again";
+	if (text)
+		snprintf(res->why, sizeof(res->why), "%s", text);
+}
+
+/* With blocks only in the log, the file system at the home locations is a mixture. */
+void explain_waiting(const struct volume *v, struct volume_result *res)
+{
+	uint64_t blks = home_waiting_blks(v);
+
+	if (blks && !res->why[0])
+		snprintf(res->why, sizeof(res->why),
+			 "but %llu committed block%s in the log only: run 'cowctl recover' "
+			 "before you mount the card without cowfs",
+			 (unsigned long long)blks, blks == 1 ? " exists" : "s exist");
+}
+
+/* Applies to every kind of job.  A failed commit that was lent space has said so already. */
+void explain_lent(const struct volume *v, int r, struct volume_result *res)
+{
+	size_t n = strlen(res->why);
+
+	if (log_lent_needed(v->log) && !(r < 0 && res->report.lent))
+		snprintf(res->why + n, sizeof(res->why) - n, "%s%s", n ? ". And " : "",
+			 VOLUME_LENT_NEEDED);
+}
+
+/* Programs may not have noticed: most writes fail after the call that made them. */
+void explain_lost(struct volume *v, int r, struct volume_result *res)
+{
+	uint64_t lost = volume_lost_writes(v);
+	size_t n = strlen(res->why);
+
+	if (!lost || (res->job != JOB_COMMIT && res->job != JOB_DETACH) || v->discard_armed)
+		return;
+	snprintf(res->why + n, sizeof(res->why) - n,
+		 "%s%llu write%s failed because %s: the data is lost", n ? ". And " : "",
+		 (unsigned long long)lost, lost == 1 ? "" : "s",
+		 v->halted ? "the daemon has died several times" : "RAM was full");
+	if (r == 0)
+		v->lost_known += lost;
+}

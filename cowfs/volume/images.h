@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a commit asks of the images of the file system: the sealed one, the committed one, and with lag an older one. Each has
+ * a map of its free blocks. Commit thread.
+ */
+#ifndef COWFS_VOLUME_IMAGES_H
+#define COWFS_VOLUME_IMAGES_H
+
+#include "volume/private.h"
+
+/* Images that are no longer read, because reading them kills the reader process. */
+enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
+
+struct images {
+	struct volume *v;
+	struct view *from; /* of the sealed image: the volume's, or that of the scratch */
+	struct fsmap *sealed, *committed;
+	/* with lag: another image that recovery may choose besides the committed one; NULL: none */
+	struct fsmap *older;
+	struct log_index *older_index;
+	struct fsinfo fs; /* of the sealed image */
+	bool force, dry;
+	enum unread unread;
+	bool unfrozen;	    /* the sealed image is in the state that a power cut leaves */
+	uint64_t room_blks; /* of the commit after this one of single files (note_room) */
+};
+
+/*
+ * Opens the maps of the sealed and of the committed image, and the older image. im has its first fields, force, dry, unread and
+ * unfrozen. -EUCLEAN, -EOPNOTSUPP with res->why: what forbids a commit; errors of fsmap_open. images_close in any case.
+ */
+int images_open(struct images *im, struct volume_result *res) MUST_CHECK;
+/* What commit_run asks; lives as long as im. Without maps that can be believed all blocks are in use. */
+void images_source(struct images *im, const struct volume_result *res, struct commit_source *ret);
+/*
+ * Opens the map of free blocks of the newest commit, so that gaps may be written over, and fills run_committed and run_older of
+ * *ret. sealed: it is still in RAM. False: not known.
+ */
+bool images_open_free(struct images *im, bool sealed, struct commit_source *ret);
+void images_close(struct images *im);
+/* Bitmaps are only valid while the journal is empty. m may be NULL. */
+bool images_tells_truth(struct fsmap *m);
+int images_read_live(void *im, uint64_t blk, uint64_t blks, void *buf);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The moment at which the file system is whole: quiesce, then seal. Only the seal happens while the file system is frozen, or a
+ * write waits for its answer.
+ */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/io.h"
+#include "fs/fs_ops.h"
+#include "volume/images.h"
+
+#define THAW_NS (10 * 1000000000ull)
+#define THAW_NAP_NS 50000000
+
+/* A unit that each thaw writes, or a copy of the superblock: does it have nothing to commit? */
+static bool same_but_thaw(struct volume *v, uint64_t blk)
+{
+	uint64_t of_blk = fsinfo_copied_blk(&v->fs, blk);
+	_cleanup_free_ uint8_t *buf = NULL;
+
+	if (!of_blk && !fsinfo_thaw_writes(&v->fs, blk))
+		return false;
+	buf = io_alloc(2 * COW_BLK_BYTES);
+	return buf && view_read_committed(v->view, of_blk ? of_blk : blk, 1, buf) == 0 &&
+	       view_read_live(v->view, blk, 1, buf + COW_BLK_BYTES) == 0 &&
+	       (of_blk ? fsinfo_is_copy(&v->fs, buf, buf + COW_BLK_BYTES)
+		       : fsinfo_same_but_thaw(&v->fs, buf, buf + COW_BLK_BYTES));
+}
+
+/* Is there more than the changes that every thaw makes? A generation that was sealed without a
+ * freeze, or unread, is always replaced, and lent space is given back. */
+static bool something_changed(void *ctx)
+{
+	struct volume *v = ctx;
+	enum blk_state state;
+
+	/* diverged: the newest generation has only some files of now */
+	if (v->diverged || v->diverged_lost || log_unconfirmed(v->log) ||
+	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
+	    log_lent_needed(v->log))
+		return true;
+	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
+	     blk += blks)
+		for (uint64_t i = 0; i < blks; i++)
+			if (!same_but_thaw(v, blk + i))
+				return true;
+	return false;
+}
+
+int volume_seal(struct volume *v, int (*between)(void *ctx))
+{
+	int r;
+
+	/* both are of an earlier commit, and say nothing about what is sealed now */
+	v->kept->mark.seq = 0;
+	v->kept->durable = false;
+	v->kept->keeps = instant_overlaps(v);
+	if (v->instant.serving) {
+		r = view_seal_keeping(v->view, instant_kept_blk(v), between, v);
+	} else {
+		r = between ? between(v) : 0;
+		if (r == 0)
+			r = view_seal(v->view);
+	}
+	v->sealed = r == 0;
+	v->past_seal |= v->sealed;
+	return r;
+}
+
+int seal_alone(void *ctx)
+{
+	return volume_seal(ctx, NULL);
+}
+
+/* Before the freeze. If another volume gives up, the seal says so. */
+static bool others_synced(void *ctx)
+{
+	struct volume *v = ctx;
+
+	(void)!joint_synced(v->joint);
+	return true;
+}
+
+static int others_still(void *ctx)
+{
+	struct volume *v = ctx;
+	bool changed = something_changed(v);
+	int r = joint_frozen(v->joint, changed);
+
+	return r < 0 ? r : changed ? 0 : -ENODATA;
+}
+
+/* All volumes are frozen, or let no write through, when the first one is sealed. */
+int seal_together(void *ctx)
+{
+	return volume_seal(ctx, others_still);
+}
+
+int seal_nothing(void *ctx)
+{
+	(void)ctx;
+	return 0;
+}
+
+/* May this commit end because nothing has changed? Not a detach, whose file system is unmounted.
+ * Not under pressure, when no sync comes first. */
+static bool may_be_needless(struct volume *v, enum commit_cause cause)
+{
+	return (cause == CAUSE_MANUAL || cause == CAUSE_TIMER || cause == CAUSE_SHUTDOWN) &&
+	       !monitor_hurries(v->monitor);
+}
+
+static int probe_live(struct volume *v,
+		      int (*probe)(const struct blk_reader *r, struct fsinfo *ret),
+		      struct fsinfo *ret)
+{
+	struct images im = { .v = v };
+	struct blk_reader live = { .read = images_read_live,
+				   .ctx = &im,
+				   .volume_blks = v->volume_blks };
+
+	return probe(&live, ret);
+}
+
+/* Is a seal without a freeze allowed? Such a seal equals a power cut, so the file system needs a
+ * journal that makes power cuts harmless. */
+static bool bears_power_cut(const struct fsinfo *fs)
+{
+	return (fs->has_journal && !fs->external_journal && fs->needs_recovery) ||
+	       fs_ops(fs->kind)->crash_safe;
+}
+
+/* May all writes be withheld before the seal? Not for an ext file system whose commits rely on its
+ * bitmaps, because they are only valid while it is frozen. */
+static bool may_stop(struct volume *v, const struct fsinfo *fs)
+{
+	return fs_ops(fs->kind)->crash_safe ||
+	       (fs->has_journal && !fs->external_journal &&
+		v->committed_room_blks <= log_capacity_blks(v->log));
+}
+
+static bool is_stopped(void *ctx)
+{
+	return monitor_stopped(((struct volume *)ctx)->monitor);
+}
+
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+		   struct volume_result *res)
+{
+	/* fn: not for a dry run */
+	bool sealing = fn == seal_alone || fn == seal_together;
+	struct fsinfo fs;
+	/* with its journal, or at least its superblock */
+	bool read = probe_live(v, fsinfo_probe, &fs) == 0;
+	bool known = read || probe_live(v, fsinfo_probe_super, &fs) == 0;
+	bool stops = known && may_stop(v, &fs), unfrozen = sealing && read && bears_power_cut(&fs);
+	struct quiesce_target t = {
+		.proc_dirfd = v->proc_dirfd,
+		.dev = v->loop_rdev,
+		.loop_fd = v->loop_fd,
+		.type = v->fs.type,
+		/* volumes that are to be of one moment all stand still */
+		.unfrozen = unfrozen && (fn == seal_alone || cause == CAUSE_SHUTDOWN),
+		.unfrozen_failed = unfrozen,
+		.frozen = v->frozen,
+		.ctx = v->frozen_ctx,
+		/* a view is taken without changes, too */
+		.needed = fn == seal_together ? others_synced
+			  : (sealing || fn == seal_nothing) && may_be_needless(v, cause)
+				  ? something_changed
+				  : NULL,
+		.any_instant = read && fsinfo_any_moment(&fs, v->always_checkpoint),
+		.instant = read && fs.instant_bytes ? instant_watch : NULL,
+		.instant_by_sync = read && fs.instant_bytes && fs_ops(fs.kind)->instant->by_sync,
+		.stopped = stops ? is_stopped : NULL,
+		.no_sync = monitor_hurries(v->monitor)
+	};
+	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
+
+	/* no seal would release writes that are withheld: they go on, until RAM is full */
+	monitor_set_stops(v->monitor, stops && r == 0);
+	if (r < 0)
+		return r;
+	monitor_stage(v->monitor, STAGE_QUIESCE);
+	instant_prepare(v, read ? &fs : NULL, fn);
+	r = quiesce_run(&t, fn, v, &res->quiesce);
+	/* what the process before had frozen is thawed beside the take-over */
+	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
+	       now_ns() < v->taken_over_ns + THAW_NS) {
+		const struct timespec nap = { .tv_nsec = THAW_NAP_NS };
+
+		nanosleep(&nap, NULL);
+		r = quiesce_run(&t, fn, v, &res->quiesce);
+	}
+	if (res->quiesce.instant) {
+		res->quiesce.frozen_ns = v->instant.held_ns;
+		if (r == 0 && v->sealed)
+			r = instant_settle(v);
+	}
+	if (v->sealed && !res->quiesce.instant)
+		v->kept->keeps = false; /* nothing was under way */
+	return r;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A commit of single files: the scratch image is committed. The live volume does not see it: what it reads from the card and
+ * the commit changes is kept for it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "fs/fs_ops.h"
+#include "volume/images.h"
+#include "volume/scratch.h"
+
+static uint64_t bounded_room_blks(const struct volume *v, uint64_t room_blks)
+{
+	/* with lag a spill takes blocks that are free in both */
+	return log_super(v->log)->lag ? min_u64(room_blks, v->committed_room_blks) : room_blks;
+}
+
+/* Sets the room that lets the monitor hold writes and start a commit before the next commit cannot
+ * hold the dirty blocks. */
+void single_note_room(struct volume *v, uint64_t room_blks)
+{
+	uint64_t bounded_blks = bounded_room_blks(v, room_blks);
+
+	v->committed_room_blks = room_blks;
+	v->kept->room_blks = room_blks;
+	monitor_set_room(v->monitor, bounded_blks);
+}
+
+/* Can the next full commit hold what is dirty, and what is kept for the live volume? A spill takes
+ * no block that the base used: the live file system may still use it although the scratch image
+ * has freed it. *ret_dirty_blks: how many may be dirty; 0: any number, also while all of it is to
+ * be discarded, or if it is too much already: single files can still be saved then. */
+static int plan_next(struct volume *v, struct images *im, struct monitor_status *m,
+		     uint64_t *ret_dirty_blks)
+{
+	struct generation_stats active, below;
+	bool too_much;
+	int r = 0;
+
+	view_dirty(v->view, &active, &below);
+	too_much = m->plan.ring_blks.full &&
+		   active.data_blks + below.data_blks > m->plan.ring_blks.full;
+	if (fs_ops(im->fs.kind)->counts_on_free) {
+		r = diverged_count_free(v->diverged, im->sealed, &im->room_blks);
+		im->room_blks += log_capacity_blks(v->log);
+		pressure_plan_room(&m->plan, bounded_room_blks(v, im->room_blks));
+	}
+	*ret_dirty_blks = v->discard_armed || m->fail || too_much ? 0 : m->plan.ring_blks.full;
+	return r;
+}
+
+/* The scratch image is about to be committed over im->committed. From now on the live volume and
+ * the card have only their common base in common. */
+int single_keep_live(struct volume *v, struct images *im, struct volume_result *res)
+{
+	const uint8_t *uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL;
+	struct monitor_status m;
+	uint64_t dirty_blks = 0;
+	int r = 0;
+
+	if (!images_tells_truth(im->sealed) || !images_tells_truth(im->committed)) {
+		snprintf(res->why, sizeof(res->why),
+			 "the free blocks of the file system are not known, so single files cannot "
+			 "be committed: commit everything");
+		return -EUCLEAN;
+	}
+	if (v->diverged_lost) {
+		snprintf(res->why, sizeof(res->why),
+			 "the daemon was replaced after single files were committed: commit "
+			 "everything first");
+		return -EUCLEAN;
+	}
+	if (!v->diverged)
+		r = diverged_new(&v->diverged, v->store, v->volume_blks, im->committed, uuid);
+	v->kept->diverged = v->diverged;
+	monitor_status(v->monitor, &m);
+	if (r == 0)
+		r = plan_next(v, im, &m, &dirty_blks);
+	if (r == 0)
+		r = diverged_keep(v->diverged, v->view, v->committing, v->store,
+				  m.plan.ram_bytes.full, dirty_blks);
+	if (r == -EFBIG)
+		snprintf(res->why, sizeof(res->why),
+			 "the log is too small to commit single files now and all other changes "
+			 "later: commit everything");
+	if (r == -ENOSPC || r == -ENOMEM)
+		snprintf(res->why, sizeof(res->why),
+			 "not enough RAM to keep what the running system reads of the old files "
+			 "(ram=): commit everything");
+	return r;
+}
+
+/* Live changes are based on the newest generation again. */
+void single_forget(struct volume *v)
+{
+	v->diverged_lost = false;
+	diverged_free(v->diverged);
+	v->diverged = NULL;
+}
+
+static int commit_image(struct volume *v, const struct volume_request *rq,
+			struct volume_result *res)
+{
+	const struct commit_options due = { .cause = rq->cause };
+	struct log_index *ix = NULL;
+	int r = view_check_sealed(v->committing);
+
+	if (r == 0)
+		r = volume_write_sealed(v, rq, false, res, &ix);
+	if (r < 0)
+		return r;
+	if (rq->checkpoint || home_is_wanted(v) || commit_checkpoint_due(v->log, &due)) {
+		volume_on_publish(v, log_index_ref(ix));
+		r = home_write(v, rq->cause, 0, true, NULL, res);
+		if (r < 0 && !rq->checkpoint) {
+			msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
+			r = 0;
+		}
+		log_index_unref(ix);
+		ix = log_index_of(v->log);
+	}
+	view_set_index(v->view, ix);
+	return r;
+}
+
+/* Commits the scratch image. The live volume does not see it: what it reads from the card and the
+ * commit changes is kept for it (single_keep_live). */
+int single_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct scratch *s = volume_scratch(v);
+	int r = volume_refuses(v, rq, res);
+
+	if (r == 0)
+		r = s ? scratch_seal(s, &v->committing) : -EAGAIN;
+	if (r == -EAGAIN)
+		snprintf(
+			res->why, sizeof(res->why),
+			"the files were not committed: another commit came first, or RAM ran short");
+	if (r == 0) {
+		r = commit_image(v, rq, res);
+		v->committing = NULL;
+		scratch_close(s);
+	}
+	scratch_unref(s);
+	return r;
+}
