@@ -86,7 +86,7 @@ static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 	struct thaw *t = ctx;
 	_cleanup_close_ int fd = -1;
 
-	if (mounts_shows(t->proc_dirfd, root_dirfd, m, t->dev))
+	if (mounts_shows(root_dirfd, m, t->dev))
 		fd = mounts_open(t->proc_dirfd, root_dirfd, m);
 	t->thawed |= fd >= 0 && ioctl(fd, FITHAW, 0) == 0;
 	return fd >= 0;

@@ -13,6 +13,7 @@
  */
 #include "base/mounts.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,12 +24,9 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-#include <linux/btrfs.h>
 #include <linux/openat2.h>
 
 #include "base/io.h"
-
-#define BTRFS_IDS 1024 /* more than any real file system has; btrfs does not reuse ids at once */
 
 struct lines {
 	int fd;
@@ -112,6 +110,7 @@ static bool parse_line(char *line, struct mount_entry *ret)
 		.root = head[3],
 		.path = head[4],
 		.type = tail[0],
+		.source = tail[1],
 		.readonly = !strncmp(tail[2], "ro", 2) && (!tail[2][2] || tail[2][2] == ','),
 	};
 	return true;
@@ -207,45 +206,70 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 	return fd < 0 ? -errno : fd;
 }
 
-static bool is_device(int root_dirfd, const char *path, dev_t dev)
+/* 0: nothing, or no block device, is there. */
+static dev_t device_at(int root_dirfd, const char *path)
 {
 	_cleanup_close_ int fd = open_in_root(root_dirfd, path, 0);
 	struct stat st;
 
-	return fd >= 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) && st.st_rdev == dev;
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) ? st.st_rdev : 0;
 }
 
-static bool btrfs_has(int fd, int root_dirfd, dev_t dev)
+static bool name_of(int sys_dirfd, dev_t dev, char *ret, size_t size_bytes)
 {
-	struct btrfs_ioctl_fs_info_args fs = { 0 };
-	_cleanup_free_ struct btrfs_ioctl_dev_info_args *d = malloc(sizeof(*d));
-	uint64_t seen = 0;
+	char name[48], target[PATH_MAX], *slash;
+	ssize_t n;
 
-	if (!d || ioctl(fd, BTRFS_IOC_FS_INFO, &fs) < 0)
+	snprintf(name, sizeof(name), "dev/block/%u:%u", major(dev), minor(dev));
+	n = readlinkat(sys_dirfd, name, target, sizeof(target) - 1);
+	if (n <= 0)
 		return false;
-	for (uint64_t id = 1; id <= min_u64(fs.max_id, BTRFS_IDS) && seen < fs.num_devices; id++) {
-		*d = (struct btrfs_ioctl_dev_info_args){ .devid = id };
-		if (ioctl(fd, BTRFS_IOC_DEV_INFO, d) < 0)
-			continue;
-		seen++;
-		d->path[sizeof(d->path) - 1] = '\0';
-		if (is_device(root_dirfd, (const char *)d->path, dev))
-			return true;
-	}
-	return false;
+	target[n] = '\0';
+	slash = strrchr(target, '/');
+	return snprintf(ret, size_bytes, "%s", slash ? slash + 1 : target) < (int)size_bytes;
 }
 
-bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, dev_t dev)
+/* Do both devices belong to one mounted btrfs? */
+static bool in_one_btrfs(int root_dirfd, dev_t a, dev_t b)
 {
-	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int sys_path_fd = open_in_root(root_dirfd, "/sys", 0);
+	int list_fd = sys_path_fd < 0
+			      ? -1
+			      : openat(sys_path_fd, "fs/btrfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
+	char name_a[NAME_MAX], name_b[NAME_MAX], path[3 * NAME_MAX];
+	bool one = false;
+	struct dirent *d;
+
+	if (!list) {
+		if (list_fd >= 0)
+			close(list_fd);
+		return false;
+	}
+	if (name_of(sys_path_fd, a, name_a, sizeof(name_a)) &&
+	    name_of(sys_path_fd, b, name_b, sizeof(name_b)))
+		while (!one && (d = readdir(list))) {
+			snprintf(path, sizeof(path), "%s/devices/%s", d->d_name, name_a);
+			one = faccessat(list_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+			snprintf(path, sizeof(path), "%s/devices/%s", d->d_name, name_b);
+			one = one && faccessat(list_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+		}
+	closedir(list);
+	return one;
+}
+
+bool mounts_shows(int root_dirfd, const struct mount_entry *m, dev_t dev)
+{
+	dev_t first;
 
 	if (m->dev == dev)
 		return true;
 	/* the kernel chooses the type: for FUSE it is "fuse" or "fuse.SUBTYPE" */
 	if (major(m->dev) != 0 || strcmp(m->type, "btrfs"))
 		return false;
-	fd = mounts_open(proc_dirfd, root_dirfd, m);
-	return fd >= 0 && btrfs_has(fd, root_dirfd, dev);
+	mounts_unescape(m->source);
+	first = device_at(root_dirfd, m->source);
+	return first && (first == dev || in_one_btrfs(root_dirfd, first, dev));
 }
 
 struct wanted {
@@ -262,7 +286,7 @@ struct wanted {
 static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 {
 	struct wanted *w = ctx;
-	bool shows = w->by_device && mounts_shows(w->proc_dirfd, root_dirfd, m, w->dev);
+	bool shows = w->by_device && mounts_shows(root_dirfd, m, w->dev);
 
 	mounts_unescape(m->path);
 	if (w->dir ? strcmp(m->path, w->dir) != 0 : !shows)

@@ -19,6 +19,7 @@ struct mount_entry {
 	char *root;	  /* folder of the file system that it shows, escaped as path is */
 	char *path;	  /* mount point, as escaped by the kernel: for messages */
 	const char *type; /* "ext4", "fuse.sshfs" */
+	char *source;	  /* a text that the mounting user may choose, except of a btrfs; escaped as path is */
 	bool readonly;	  /* of the file system, not only of this mount */
 };
 
@@ -36,10 +37,11 @@ int mounts_each(int proc_dirfd, const char *who,
 bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret);
 
 /*
- * Does the mount show block device dev? btrfs has device numbers of its own: this opens the mount
- * point and asks btrfs for its devices.
+ * Does the mount show block device dev? btrfs has device numbers of its own, and its driver gives the
+ * source: the path of one of its devices. sysfs has the other ones. No mount point is opened: that
+ * would keep the mount busy. *m->source is unescaped afterwards.
  */
-bool mounts_shows(int proc_dirfd, int root_dirfd, const struct mount_entry *m, dev_t dev);
+bool mounts_shows(int root_dirfd, const struct mount_entry *m, dev_t dev);
 
 /*
  * Opens the root of the mount, a directory or a regular file, for reading. -ESTALE: something else

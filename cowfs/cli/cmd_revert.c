@@ -252,7 +252,7 @@ static int look_at_mount(void *ctx, int root_fd, struct mount_entry *m)
 	const char *root;
 	int fd;
 
-	if (!mounts_shows(l->proc_fd, root_fd, m, l->dev))
+	if (!mounts_shows(root_fd, m, l->dev))
 		return 0;
 	mounts_unescape(m->root);
 	root = m->root + strspn(m->root, "/");

@@ -54,7 +54,7 @@ static int shows_loop(void *ctx, int root_fd, struct mount_entry *m)
 {
 	const struct shown *s = ctx;
 
-	return m->id == s->mount_id && mounts_shows(s->proc_fd, root_fd, m, s->loop);
+	return m->id == s->mount_id && mounts_shows(root_fd, m, s->loop);
 }
 
 /*

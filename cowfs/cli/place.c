@@ -86,7 +86,7 @@ static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry
 		/* nothing changes the upper behind the back of overlayfs */
 		if (!(is_composed && !strcmp(names[i], ROOT_NAME)) && *loop &&
 		    stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&
-		    mounts_shows(s->proc_dirfd, root_dirfd, m, st.st_rdev))
+		    mounts_shows(root_dirfd, m, st.st_rdev))
 			snprintf(s->volume, sizeof(s->volume), "%s", names[i]);
 		json_object_put(status);
 	}

@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/btrfs.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
@@ -378,6 +377,7 @@ static const struct {
 	{ "ioctl", P | B, ONLY(1, FITHAW) },
 	{ "ioctl", B, ONLY(1, FIFREEZE) },
 	{ "ioctl", B, ONLY(1, EXT4_IOC_CHECKPOINT) },
+	{ "ioctl", B, ONLY(1, BLKFLSBUF) },
 	/* of a descriptor (futimens) */
 	{ "utimensat", B, WITHOUT(1, UINT64_MAX) },
 	{ "utimensat_time64", B, WITHOUT(1, UINT64_MAX) },
@@ -385,8 +385,6 @@ static const struct {
 	{ "ioctl", B, ONLY(1, BLKROGET) },
 	{ "ioctl", SWB, ONLY(1, BLKGETSIZE64) },
 	{ "ioctl", SW, ONLY(1, BLKDISCARD) },
-	{ "ioctl", B, ONLY(1, BTRFS_IOC_FS_INFO) },
-	{ "ioctl", B, ONLY(1, BTRFS_IOC_DEV_INFO) },
 	{ "ioctl", B, ONLY(1, LOOP_CLR_FD) },
 	{ "ioctl", B, ONLY(1, LOOP_GET_STATUS64) },
 	{ "ioctl", B, ONLY(1, LOOP_SET_STATUS64) },

@@ -288,6 +288,7 @@ const struct fs_ops ext_ops = {
 	.counts_on_free = true,
 	.single_files = true,
 	.freezes = true,
+	.joins_by = "sb",
 	.same_but_thaw = same_but_thaw_ext,
 	.instant = &journal_emptied,
 	.settle = settle_ext,

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Finds the mount, syncs, waits for a moment at which the image is whole or freezes, seals, thaws.
+ * Syncs, waits for a moment at which the image is whole or freezes, seals, thaws.
  *
  * Notes on the design
+ * - A descriptor on a mount makes umount fail ("target is busy"). So the sync is BLKFLSBUF of the loop
+ *   device: the kernel finds the file system of the device by itself, and an unmount waits for the end.
+ *   Before Linux 6.17 it does not find a btrfs.
+ * - Checkpoint, freeze and thaw need a descriptor of the file system. They get one of a second mount of
+ *   it, which is never attached and is closed at once: it makes no unmount fail. Its source is the
+ *   device, so no path is looked up, and no other file system, and no mount namespace, is in the way.
+ * - If the file system is unmounted just before, the second mount would be the first one. An option
+ *   (`joins_by`) makes that mount fail before anything is written.
  * - A journal that is already empty is not written. Then this code changes the time stamp of the
  *   mount's root directory and tries again. That is rare: without a transaction since the last
  *   commit only the content of files has changed in place.
  * - After switch_root the daemon's own "/" is the emptied initramfs below the mounts that it
  *   serves: no path lookup works from there. So this code searches for the mount in mountinfo below
- *   the kept /proc, first that of this process, then that of pid 1. It opens the mount below the
- *   same process' root, and accepts it only if its mount id is that of the line.
- * - A mount point may be a regular file (a bind mount that was left over): its descriptor freezes
- *   as well. A covered mount point, or one that is neither a file nor a directory, does not prevent
- *   a commit: any user may mount a FUSE file system over a folder that the user owns, and the root
- *   of a volume can be one. In this case the daemon mounts the file system once more, unattached.
- *   It does the same if no mount of the file system is visible, but the device is in use: any user
- *   can keep a copy of the mount in a private mount namespace.
+ *   the kept /proc, first that of this process, then that of pid 1.
  * - FIFREEZE sleeps uninterruptibly, cannot be cancelled (FITHAW needs a complete freeze), and all
  *   writers wait behind it. A program that keeps a write from ending keeps it waiting. So it is used
  *   only where there is no other moment at which the image is whole.
  * - FIFREEZE has a thread of its own that can be left behind. An abandoned thread owns its
  *   descriptor and thaws by itself; until then no other freeze is tried.
- * - Calls that flush (syncfs, FIFREEZE, FITHAW, fsync) sleep uninterruptibly in I/O that this
+ * - Calls that flush (BLKFLSBUF, syncfs, FIFREEZE, FITHAW, fsync) sleep uninterruptibly in I/O that this
  *   process serves. Each is made by a thread that has no descriptor of /dev/fuse
  *   (thread_call_alone). If all processes are killed at once, the kernel then ends the FUSE
  *   connection, and with it this I/O.
  * - A sync and a freeze flush everything that is dirty. If that may be more than a commit can hold,
  *   writes are withheld at some point, and neither call ends before the seal. So both have a thread
  *   that can be left behind.
- * - The descriptor on the mount is closed at once: it would prevent an unmount of the file system.
  * - The supervisor gets the descriptor before FIFREEZE. Otherwise the death of this process right
  *   after FIFREEZE would leave the file system frozen forever.
  */
@@ -47,6 +47,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 
 #include <linux/fs.h>
 
@@ -63,6 +64,9 @@
 #define INSTANT_NS (10 * 1000000000ull)
 #define TOUCH_NS (2 * 1000000000ull)
 #define INSTANT_TRIES 3
+#define USE_TRIES 10
+/* a superblock that no device has */
+#define JOINS_BY_VALUE "4294967295"
 
 /* ---- the mount ---- */
 
@@ -74,20 +78,20 @@ struct search {
 	size_t where_bytes;
 	int mount_fd, failed;
 	bool readonly;
-	char type[32]; /* of a mount that could not be opened */
+	char type[32];
 };
 
 static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 {
 	struct search *s = ctx;
 
-	if (!mounts_shows(s->proc_dirfd, root_dirfd, m, s->dev))
+	if (!mounts_shows(root_dirfd, m, s->dev))
 		return 0;
 	s->readonly = m->readonly;
+	snprintf(s->type, sizeof(s->type), "%s", m->type);
 	s->mount_fd = s->open ? mounts_open(s->proc_dirfd, root_dirfd, m) : -1;
 	if (s->open && s->mount_fd < 0) {
 		s->failed = s->mount_fd;
-		snprintf(s->type, sizeof(s->type), "%s", m->type);
 		return 0;
 	}
 	mounts_unescape(m->path);
@@ -193,6 +197,11 @@ static int call_touch(int fd)
 	return futimens(fd, times);
 }
 
+static int call_flush(int disk_fd)
+{
+	return ioctl(disk_fd, BLKFLSBUF, 0);
+}
+
 static int call_create(int fs_fd)
 {
 	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
@@ -205,6 +214,7 @@ int quiesce_call(enum quiesce_call call, int fd, int disk_fd)
 		int (*make)(int fd);
 	} calls[QUIESCE_CALLS] = { [QUIESCE_FREEZE] = { "cowfs-freeze", call_freeze },
 				   [QUIESCE_THAW] = { "cowfs-thaw", call_thaw },
+				   [QUIESCE_FLUSH] = { "cowfs-sync", call_flush },
 				   [QUIESCE_SYNCFS] = { "cowfs-sync", syncfs },
 				   [QUIESCE_FSYNC] = { "cowfs-sync", fsync },
 				   [QUIESCE_CREATE] = { "cowfs-sync", call_create },
@@ -383,11 +393,15 @@ static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_
 	return seal(seal_ctx);
 }
 
-static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
+static int seal_stopped(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+			struct quiesce_report *rep)
 {
 	rep->stopped = true;
 	rep->hidden = false;
-	return seal_unfrozen(seal, seal_ctx, rep);
+	if (!t->any_instant)
+		return seal_unfrozen(seal, seal_ctx, rep);
+	rep->instant = true;
+	return seal(seal_ctx);
 }
 
 /* Waits for the end of a call that was left behind. -EALREADY: not in time; -ECANCELED: stopped. */
@@ -462,134 +476,29 @@ static bool has_no_checkpoint(int error)
 	       error == -EPERM;
 }
 
-/*
- * *ret_sealed: what comes back is the result of the seal. Otherwise -EOPNOTSUPP: this driver has no
- * such call, or does not write its journal; -ETIMEDOUT, -EALREADY: the call does not end; -EBUSY:
- * another program has frozen the file system; -ECANCELED: stopped; -EIO, -EROFS: the file system has
- * failed.
- */
-static int seal_at_instant(int mount_fd, const struct quiesce_target *t, void *seal_ctx,
-			   struct quiesce_report *rep, bool *ret_sealed)
-{
-	uint64_t begin_ns = now_ns();
+/* ---- a second mount ---- */
 
-	for (unsigned i = 0; i < INSTANT_TRIES; i++) {
-		int sealed, called, r = t->instant(seal_ctx, QUIESCE_BEGIN);
-
-		if (r < 0)
-			return r;
-		called = call_within(t, mount_fd,
-				     t->instant_by_sync ? QUIESCE_SYNCFS : QUIESCE_CHECKPOINT,
-				     INSTANT_NS, seal_ctx);
-		sealed = t->instant(seal_ctx, QUIESCE_END);
-		rep->freeze_ns = now_ns() - begin_ns;
-		*ret_sealed = sealed != -EAGAIN;
-		if (*ret_sealed) {
-			rep->instant = true;
-			/* a journal that gives up writes its superblock as well, and then transactions
-			 * may have been under way: this image must not be committed */
-			rep->failed = called == -EIO || called == -EROFS;
-			return rep->failed && !sealed ? called : sealed;
-		}
-		if (called < 0)
-			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
-		/* without a transaction the driver does not write */
-		r = call_within(t, mount_fd, QUIESCE_TOUCH, TOUCH_NS, seal_ctx);
-		if (r == -ECANCELED)
-			return r;
-		/* nothing else keeps a change of a time stamp waiting; one of an earlier try may wait still */
-		if (r == -ETIMEDOUT || r == -EALREADY)
-			return -EBUSY;
-		if (r < 0) /* a root that is immutable */
-			break;
-	}
-	return -EOPNOTSUPP;
-}
-
-/* Takes ownership of mount_fd. */
-static int seal_mounted(int mount_fd, const struct quiesce_target *t, int (*seal)(void *ctx),
-			void *seal_ctx, struct quiesce_report *rep)
-{
-	bool syncs = !t->no_sync || rep->readonly || t->instant || t->any_instant;
-	uint64_t begin_ns = now_ns();
-	struct freezer *f = NULL;
-	bool failed = false, sealed = false;
-	int r = syncs ? call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx) : 0;
-
-	rep->sync_ns = now_ns() - begin_ns;
-	if (t->any_instant && has_failed(r, t, rep))
-		r = call_stoppable(t, mount_fd, QUIESCE_SYNCFS, seal_ctx);
-	if (has_failed(r, t, rep)) {
-		rep->failed = t->any_instant; /* the error may be old: the freeze shows */
-		failed = true;
-		r = 0;
-	}
-	if (!r && t->needed && !failed && !t->needed(seal_ctx))
-		r = -ENODATA;
-	if (!r && t->any_instant) {
-		close(mount_fd);
-		rep->instant = !failed;
-		return failed ? seal_unfrozen(seal, seal_ctx, rep) : seal(seal_ctx);
-	}
-	if (!r && !failed && t->instant && !rep->readonly) {
-		r = seal_at_instant(mount_fd, t, seal_ctx, rep, &sealed);
-		if (sealed) {
-			close(mount_fd);
-			return r;
-		}
-		if (r == -EOPNOTSUPP || r == -EIO || r == -EROFS)
-			r = 0; /* the freeze shows */
-	}
-	if (!r && t->stopped)
-		r = wait_for_left(t, &hanging, UINT64_MAX, seal_ctx);
-	else if (!r && atomic_load(&hanging))
-		r = -EALREADY;
-	if (r == -ECANCELED) {
-		close(mount_fd);
-		return seal_stopped(seal, seal_ctx, rep);
-	}
-	if (cannot_freeze(r) && t->unfrozen) {
-		close(mount_fd);
-		return seal_unfrozen(seal, seal_ctx, rep);
-	}
-	if (!r)
-		r = freezer_new(&f, t, mount_fd);
-	if (r < 0) {
-		close(mount_fd);
-		return r;
-	}
-	r = tell(f, mount_fd);
-	if (!r)
-		r = freezer_start(f);
-	if (!r)
-		r = freezer_wait(f, t, seal_ctx, rep);
-	if (r == -ECANCELED)
-		return seal_stopped(seal, seal_ctx, rep);
-	if (r == -ETIMEDOUT)
-		return t->unfrozen ? seal_unfrozen(seal, seal_ctx, rep) : r;
-	if (!r)
-		r = seal_frozen(f, t, seal, seal_ctx, rep);
-	else if (r == -EOPNOTSUPP && rep->readonly)
-		r = seal(seal_ctx); /* vfat, exfat: synced, and nothing writes */
-	else if (has_failed(r, t, rep))
-		r = seal_unfrozen(seal, seal_ctx, rep);
-	freezer_free(f);
-	return r;
-}
+struct use {
+	const char *type;
+	bool readonly;
+	int mount_fd; /* -1: none yet */
+};
 
 /*
- * Makes another mount of the same file system, never attached: for a file system whose mount points
- * cannot be opened. If it was unmounted just now, this mounts it for a moment, into RAM like any
- * mount; it waits for an unmount in progress. -ECANCELED: stopped.
+ * Opens the root of another mount of the file system, never attached. It waits for an unmount in
+ * progress. -ECANCELED: stopped; other errors: not mounted, or not by this driver.
  */
 static int mount_again(const struct quiesce_target *t, const char *type, bool readonly,
 		       void *seal_ctx)
 {
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), mount_fd = -1;
+	const char *joins_by = fs_ops_named(type)->joins_by;
 	struct stat st;
 	int fd, r;
 
-	if (fs_fd < 0 || (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0))
+	if (fs_fd < 0 || (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
+	    (joins_by &&
+	     fsconfig(fs_fd, FSCONFIG_SET_STRING, joins_by, JOINS_BY_VALUE, 0) < 0))
 		return -errno;
 	r = call_stoppable(t, fs_fd, QUIESCE_CREATE, seal_ctx);
 	if (r < 0)
@@ -613,7 +522,7 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
  * or unmounted lazily. A second mount must name the same driver, and be read-only if the first one
  * is. A device that is not mounted at all (a checker has it) is busy whatever the name.
  */
-static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *ret_readonly)
+static int join_hidden(struct use *u, const struct quiesce_target *t, void *seal_ctx)
 {
 	const struct fs_ops *ops = fs_ops_named(t->type ? t->type : "");
 	const char *const *types = ops->names;
@@ -622,85 +531,294 @@ static int mount_hidden(const struct quiesce_target *t, void *seal_ctx, bool *re
 		for (int readonly = 0; readonly < 2; readonly++) {
 			int fd = mount_again(t, types[i], readonly, seal_ctx);
 
-			*ret_readonly = readonly;
+			*u = (struct use){ types[i], readonly, fd };
 			if (fd >= 0 || fd == -ECANCELED)
-				return fd;
+				return fd < 0 ? fd : 0;
 		}
 	return -ESTALE;
 }
 
-/*
- * No mount is visible. In this case nothing else may hold the device, or the image changes unseen.
- * *ret_held: something else holds it.
- */
-static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
-			  struct quiesce_report *rep, bool *ret_held)
+/* -ENXIO: it is not mounted any more; -ESTALE: it is, but cannot be mounted again. */
+static int join(struct use *u, const struct quiesce_target *t, void *seal_ctx)
 {
-	_cleanup_close_ int excl_fd = -1;
-	char name[32];
 	int r;
 
+	if (u->mount_fd >= 0)
+		return 0;
+	u->mount_fd = mount_again(t, u->type, u->readonly, seal_ctx);
+	if (u->mount_fd >= 0 || u->mount_fd == -ECANCELED)
+		return u->mount_fd < 0 ? u->mount_fd : 0;
+	/* for example, the security module wants the same options as for the first mount */
+	u->mount_fd = quiesce_open_mount(t->proc_dirfd, t->dev);
+	r = u->mount_fd == -ENOENT ? -ENXIO : -ESTALE;
+	return u->mount_fd < 0 ? r : 0;
+}
+
+/* Does BLKFLSBUF sync it? Since Linux 6.17 for a btrfs, too. */
+static bool flush_syncs(const char *type)
+{
+	struct utsname u;
+	unsigned version, patch;
+
+	return strcmp(type, "btrfs") != 0 ||
+	       (uname(&u) == 0 && sscanf(u.release, "%u.%u", &version, &patch) == 2 &&
+		(version > 6 || (version == 6 && patch >= 17)));
+}
+
+static int sync_used(struct use *u, const struct quiesce_target *t, void *seal_ctx)
+{
+	int r;
+
+	if (flush_syncs(u->type))
+		return call_stoppable(t, t->loop_fd, QUIESCE_FLUSH, seal_ctx);
+	r = join(u, t, seal_ctx);
+	return r < 0 ? r : call_stoppable(t, u->mount_fd, QUIESCE_SYNCFS, seal_ctx);
+}
+
+/* ---- the seal ---- */
+
+/*
+ * *ret_sealed: what comes back is the result of the seal. Otherwise -EOPNOTSUPP: this driver has no
+ * such call, or does not write its journal; -ETIMEDOUT, -EALREADY: the call does not end; -EBUSY:
+ * another program has frozen the file system; -ECANCELED: stopped; -EIO, -EROFS: the file system has
+ * failed; -ENXIO, -ESTALE: as join.
+ */
+static int seal_at_instant(struct use *u, const struct quiesce_target *t, void *seal_ctx,
+			   struct quiesce_report *rep, bool *ret_sealed)
+{
+	uint64_t begin_ns = now_ns();
+
+	for (unsigned i = 0; i < INSTANT_TRIES; i++) {
+		bool flush = t->instant_by_sync && u->mount_fd < 0;
+		int sealed, called, r = flush ? 0 : join(u, t, seal_ctx);
+
+		if (r == 0)
+			r = t->instant(seal_ctx, QUIESCE_BEGIN);
+		if (r < 0)
+			return r;
+		called = flush ? call_within(t, t->loop_fd, QUIESCE_FLUSH, INSTANT_NS, seal_ctx)
+			       : call_within(t, u->mount_fd,
+					     t->instant_by_sync ? QUIESCE_SYNCFS
+								: QUIESCE_CHECKPOINT,
+					     INSTANT_NS, seal_ctx);
+		sealed = t->instant(seal_ctx, QUIESCE_END);
+		rep->freeze_ns = now_ns() - begin_ns;
+		*ret_sealed = sealed != -EAGAIN;
+		if (*ret_sealed) {
+			rep->instant = true;
+			/* a journal that gives up writes its superblock as well, and then transactions
+			 * may have been under way: this image must not be committed */
+			rep->failed = called == -EIO || called == -EROFS;
+			return rep->failed && !sealed ? called : sealed;
+		}
+		if (called < 0)
+			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
+		/* without a transaction the driver does not write */
+		r = join(u, t, seal_ctx);
+		if (r < 0)
+			return r;
+		r = call_within(t, u->mount_fd, QUIESCE_TOUCH, TOUCH_NS, seal_ctx);
+		if (r == -ECANCELED)
+			return r;
+		/* nothing else keeps a change of a time stamp waiting; one of an earlier try may wait still */
+		if (r == -ETIMEDOUT || r == -EALREADY)
+			return -EBUSY;
+		if (r < 0) /* a root that is immutable */
+			break;
+	}
+	return -EOPNOTSUPP;
+}
+
+/* Does anything hold the device exclusively, as a mount and a checker do? A claim fails while this
+ * looks, so the look is short. */
+static bool is_claimed(const struct quiesce_target *t)
+{
+	_cleanup_close_ int fd = -1;
+	char name[32];
+
 	snprintf(name, sizeof(name), "self/fd/%d", t->loop_fd);
-	excl_fd = openat(t->proc_dirfd, name, O_RDONLY | O_EXCL | O_CLOEXEC);
-	*ret_held = excl_fd < 0 && errno == EBUSY;
-	if (excl_fd < 0)
-		return -errno;
-	r = call_stoppable(t, t->loop_fd, QUIESCE_FSYNC, seal_ctx);
+	fd = openat(t->proc_dirfd, name, O_RDONLY | O_EXCL | O_CLOEXEC);
+	return fd < 0 && errno == EBUSY;
+}
+
+static bool still_mounted(const struct quiesce_target *t)
+{
+	struct search s = { .proc_dirfd = t->proc_dirfd, .dev = t->dev };
+
+	return search_mount(&s) == 1;
+}
+
+/* The image may be that of a checker, which writes in another order, or of a mount that began. */
+static int sealed_too_late(struct quiesce_report *rep)
+{
+	rep->hidden = true;
+	return -ESTALE;
+}
+
+/*
+ * At any moment, as long as it is mounted. An unmount after the last look leaves a whole image,
+ * unless something else has got the device since.
+ */
+static int seal_any(const struct use *u, const struct quiesce_target *t, int (*seal)(void *ctx),
+		    void *seal_ctx, struct quiesce_report *rep)
+{
+	int r;
+
+	if (u->mount_fd < 0 && !still_mounted(t))
+		return -ENXIO;
+	rep->instant = true;
+	r = seal(seal_ctx);
+	return r == 0 && u->mount_fd < 0 && !still_mounted(t) && is_claimed(t)
+		       ? sealed_too_late(rep)
+		       : r;
+}
+
+static int seal_in_freeze(struct use *u, const struct quiesce_target *t, int (*seal)(void *ctx),
+			  void *seal_ctx, struct quiesce_report *rep)
+{
+	struct freezer *f;
+	int r = freezer_new(&f, t, u->mount_fd);
+
+	if (r < 0)
+		return r;
+	u->mount_fd = -1; /* it is that of f now */
+	r = tell(f, f->mount_fd);
+	if (!r)
+		r = freezer_start(f);
+	if (!r)
+		r = freezer_wait(f, t, seal_ctx, rep);
+	if (r == -ECANCELED)
+		return seal_stopped(t, seal, seal_ctx, rep);
+	if (r == -ETIMEDOUT)
+		return t->unfrozen ? seal_unfrozen(seal, seal_ctx, rep) : r;
+	if (!r)
+		r = seal_frozen(f, t, seal, seal_ctx, rep);
+	else if (r == -EOPNOTSUPP && rep->readonly)
+		r = seal(seal_ctx); /* vfat, exfat: synced, and nothing writes */
+	else if (has_failed(r, t, rep))
+		r = seal_unfrozen(seal, seal_ctx, rep);
+	freezer_free(f);
+	return r;
+}
+
+static int seal_used(struct use *u, const struct quiesce_target *t, int (*seal)(void *ctx),
+		     void *seal_ctx, struct quiesce_report *rep)
+{
+	bool syncs = !t->no_sync || rep->readonly || t->instant || t->any_instant;
+	uint64_t begin_ns = now_ns();
+	bool failed = false, sealed = false;
+	int r = syncs ? sync_used(u, t, seal_ctx) : 0;
+
+	rep->sync_ns = now_ns() - begin_ns;
+	if (has_failed(r, t, rep)) {
+		rep->failed = false; /* the error may be old: the freeze shows */
+		failed = true;
+		r = 0;
+	}
+	if (!r && t->needed && !failed && !t->needed(seal_ctx))
+		return -ENODATA;
+	if (!r && t->any_instant)
+		return seal_any(u, t, seal, seal_ctx, rep);
+	if (!r && !failed && t->instant && !rep->readonly) {
+		r = seal_at_instant(u, t, seal_ctx, rep, &sealed);
+		if (sealed)
+			return r;
+		if (r == -EOPNOTSUPP || r == -EIO || r == -EROFS)
+			r = 0; /* the freeze shows */
+	}
+	if (!r && t->stopped)
+		r = wait_for_left(t, &hanging, UINT64_MAX, seal_ctx);
+	else if (!r && atomic_load(&hanging))
+		r = -EALREADY;
+	if (!r)
+		r = join(u, t, seal_ctx);
+	if (r == -ECANCELED)
+		return seal_stopped(t, seal, seal_ctx, rep);
+	if (cannot_freeze(r) && t->unfrozen)
+		return seal_unfrozen(seal, seal_ctx, rep);
+	return r < 0 ? r : seal_in_freeze(u, t, seal, seal_ctx, rep);
+}
+
+/*
+ * No mount is visible. In this case nothing else may hold the device, or the image changes unseen.
+ * The device is not claimed: neither a checker nor a mount that begins now shall find it in use.
+ */
+static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+			  struct quiesce_report *rep)
+{
+	int r = call_stoppable(t, t->loop_fd, QUIESCE_FSYNC, seal_ctx);
+
 	if (r == -EIO) /* reported once, for any earlier failed write: the file system knows */
 		r = call_stoppable(t, t->loop_fd, QUIESCE_FSYNC, seal_ctx);
 	if (r == -ECANCELED)
-		return seal_stopped(seal, seal_ctx, rep);
+		return seal_stopped(t, seal, seal_ctx, rep);
 	if (r < 0)
 		return r;
-	return t->needed && !t->needed(seal_ctx) ? -ENODATA : seal(seal_ctx);
+	if (t->needed && !t->needed(seal_ctx))
+		return -ENODATA;
+	if (is_claimed(t))
+		return -ENXIO;
+	r = seal(seal_ctx);
+	return r == 0 && is_claimed(t) ? sealed_too_late(rep) : r;
 }
 
-/* The file system is mounted, but its mount points are not visible or cannot be opened. */
-static int seal_hidden(const struct quiesce_target *t, int mount_fd, int (*seal)(void *ctx),
-		       void *seal_ctx, struct quiesce_report *rep)
+/* The file system is mounted, but no mount is visible. */
+static int seal_hidden(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		       struct quiesce_report *rep)
 {
-	int r = mount_fd;
+	struct use u = { .mount_fd = -1 };
+	int r = join_hidden(&u, t, seal_ctx);
 
-	if (mount_fd >= 0)
-		r = seal_mounted(mount_fd, t, seal, seal_ctx, rep);
+	if (r == 0) {
+		rep->readonly = u.readonly;
+		rep->mounted = true;
+		r = seal_used(&u, t, seal, seal_ctx, rep);
+	}
+	if (u.mount_fd >= 0)
+		close(u.mount_fd);
+	if (r == -ESTALE && !rep->mounted && !is_claimed(t))
+		return -ENXIO; /* that was the end of an unmount */
 	rep->hidden = true;
-	rep->mounted = mount_fd >= 0;
 	(void)!holder_find(t->proc_dirfd, t->dev, rep->holder, sizeof(rep->holder));
 	return r;
 }
 
+/* -ENXIO: it was mounted or unmounted meanwhile, and nothing was sealed. */
 static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 	       struct quiesce_report *ret)
 {
-	struct search s = {
-		.proc_dirfd = t->proc_dirfd, .dev = t->dev, .open = true, .mount_fd = -1
-	};
+	struct search s = { .proc_dirfd = t->proc_dirfd, .dev = t->dev };
+	struct use u = { .mount_fd = -1 };
 	int r;
 
 	*ret = (struct quiesce_report){ 0 };
 	if (atomic_load(&hanging) && !t->unfrozen && !t->stopped)
 		return -EALREADY;
 	r = search_mount(&s);
-	if (r < 0 && s.type[0]) {
-		s.mount_fd = mount_again(t, s.type, s.readonly, seal_ctx);
-		if (s.mount_fd < 0)
-			return seal_hidden(t, s.mount_fd == -ECANCELED ? -ECANCELED : -ESTALE, seal,
-					   seal_ctx, ret);
-		r = 1;
-	}
 	if (r < 0)
 		return r;
-	if (r == 0) {
-		bool held;
-
-		r = seal_unmounted(t, seal, seal_ctx, ret, &held);
-		return held ? seal_hidden(t, mount_hidden(t, seal_ctx, &ret->readonly), seal,
-					  seal_ctx, ret)
-			    : r;
-	}
+	if (r == 0)
+		return is_claimed(t) ? seal_hidden(t, seal, seal_ctx, ret)
+				     : seal_unmounted(t, seal, seal_ctx, ret);
 	ret->mounted = true;
 	ret->readonly = s.readonly;
-	return seal_mounted(s.mount_fd, t, seal, seal_ctx, ret);
+	u.type = s.type;
+	u.readonly = s.readonly;
+	r = seal_used(&u, t, seal, seal_ctx, ret);
+	if (u.mount_fd >= 0)
+		close(u.mount_fd);
+	ret->hidden |= r == -ESTALE;
+	return r;
+}
+
+static int run_again(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		     struct quiesce_report *ret)
+{
+	int r = -ENXIO;
+
+	for (unsigned i = 0; i < USE_TRIES && r == -ENXIO; i++)
+		r = run(t, seal, seal_ctx, ret);
+	return r == -ENXIO ? -EBUSY : r;
 }
 
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
@@ -708,12 +826,12 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 {
 	bool sealed = false;
 	int r = broker_on() ? quiesce_ask(t, seal, seal_ctx, ret, &sealed)
-			    : run(t, seal, seal_ctx, ret);
+			    : run_again(t, seal, seal_ctx, ret);
 
 	/* whatever blocks the freeze: the program that waits for the seal cannot remove it. The broker of
 	 * a worker that was killed in a sync may be what blocks it: it ends with the writes that wait. */
 	if (r < 0 && r != -ENODATA && !sealed && t->stopped && !ret->frozen && !ret->unfrozen &&
 	    !ret->instant && ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
-		r = seal_stopped(seal, seal_ctx, ret);
+		r = seal_stopped(t, seal, seal_ctx, ret);
 	return r;
 }

@@ -10,7 +10,11 @@
  * or a lock that a user can keep. So nobody can hold such a seal, and there is nothing to thaw.
  *
  * Where a mount replays what it finds at any moment, and cowfs knows the image of the time after that
- * (xfs), the seal follows a syncfs.
+ * (xfs), the seal follows a sync.
+ *
+ * Nothing here makes an unmount fail. The sync names the device only (BLKFLSBUF); an unmount waits for
+ * it. The other calls go through a second mount of the file system, which is never attached. An unmount
+ * during one of them succeeds, and the device is free when the call ends.
  *
  * Otherwise the file system is frozen (FIFREEZE) by a separate thread, which serves no I/O, sealed,
  * and thawed. A freeze waits for every write that is under way, and all other writers wait for it. After
@@ -32,6 +36,7 @@
 enum quiesce_call {
 	QUIESCE_FREEZE,
 	QUIESCE_THAW,
+	QUIESCE_FLUSH, /* BLKFLSBUF of the disk: syncs what is mounted from it */
 	QUIESCE_SYNCFS,
 	QUIESCE_FSYNC,
 	QUIESCE_CREATE,	    /* FSCONFIG_CMD_CREATE of a file system on the disk */
@@ -61,7 +66,7 @@ struct quiesce_target {
 	int (*frozen)(void *ctx, int mount_fd);
 	void *ctx;
 	/*
-	 * Called after the syncfs, before the freeze, with the ctx of the seal; false: -ENODATA.
+	 * Called after the sync, before the freeze, with the ctx of the seal; false: -ENODATA.
 	 * May be NULL.
 	 */
 	bool (*needed)(void *seal_ctx);
@@ -78,8 +83,8 @@ struct quiesce_target {
 	 * was no such write. Both with the ctx of the seal. NULL: the caller cannot watch.
 	 */
 	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
-	bool instant_by_sync; /* syncfs causes that write; if not, QUIESCE_CHECKPOINT does */
-	bool any_instant;     /* the image is whole at any moment after a syncfs */
+	bool instant_by_sync; /* a sync causes that write; if not, QUIESCE_CHECKPOINT does */
+	bool any_instant;     /* the image is whole at any moment after a sync */
 	uint64_t giveup_ns;   /* 0: 10 s */
 	bool no_sync;	      /* freeze at once: little is dirty, and writers are to be shut out */
 	bool stay_frozen;     /* shutdown: no thaw unless seal fails */
@@ -100,7 +105,7 @@ struct quiesce_report {
 	bool failed;   /* sync or freeze: -EIO or -EROFS */
 	bool hidden;   /* mounted or claimed where this process cannot see it; claimed is -ESTALE */
 	char holder[64];    /* of a hidden one: "comm[pid]" of a process, if found */
-	uint64_t sync_ns;   /* syncfs before the freeze */
+	uint64_t sync_ns;   /* the sync before the seal */
 	uint64_t freeze_ns; /* FIFREEZE call */
 	uint64_t frozen_ns; /* from frozen to thawed */
 };
@@ -111,7 +116,8 @@ struct quiesce_report {
  * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another
  * program has frozen it; -ETIMEDOUT; -EALREADY a freeze that timed out earlier still hangs; -ESTALE the
  * device is claimed, but not by a mount (fsck) or not by a mount of this type; -ENODATA not needed.
- * After seal: -ECANCELED another program thawed meanwhile, so the sealed image is not consistent.
+ * After seal: -ECANCELED another program thawed meanwhile, -ESTALE the device got another user
+ * meanwhile. In both cases the sealed image may not be consistent.
  */
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret) MUST_CHECK;

@@ -239,21 +239,17 @@ static int write_sealed(struct volume *v, const struct volume_request *rq, int r
 		*ret_index = log_index_of(v->log);
 		r = 0;
 	}
-	v->sealed = false;
 	v->kept->durable = r == 0;
 	if (r == 0)
-		v->kept->diverged = false;
+		v->kept->diverged = v->sealed = false;
 	return r;
 }
 
 /* What is sealed stays a layer below the active one. */
 static void keep_sealed(struct volume *v, int r, struct volume_result *res)
 {
-	int e = view_fail(v->view);
-
+	volume_unseal(v);
 	v->failed_below = true;
-	if (e < 0)
-		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
 	if (lent_failed(v))
 		snprintf(res->why, sizeof(res->why),
 			 "cannot write to the lent space (%s); nothing was committed, "

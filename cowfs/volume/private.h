@@ -240,6 +240,8 @@ int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
 /* Seals the view. A process that takes over must not take what is sealed for committed. between(v), if
  * not NULL, runs before: its error is returned, and nothing is sealed. */
 int volume_seal(struct volume *v, int (*between)(void *ctx));
+/* A seal that does not count: what was sealed stays a layer below the active one. */
+void volume_unseal(struct volume *v);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);

@@ -8,11 +8,13 @@
 #include <time.h>
 
 #include "base/io.h"
+#include "base/msg.h"
 #include "fs/fs_ops.h"
 #include "volume/images.h"
 
 #define THAW_NS (10 * 1000000000ull)
 #define THAW_NAP_NS 50000000
+#define SEAL_TRIES 3
 
 /* A unit that each thaw writes, or a copy of the superblock: does it have nothing to commit? */
 static bool same_but_thaw(struct volume *v, uint64_t blk)
@@ -146,6 +148,27 @@ static bool is_stopped(void *ctx)
 	return monitor_stopped(((struct volume *)ctx)->monitor);
 }
 
+void volume_unseal(struct volume *v)
+{
+	int e = view_fail(v->view);
+
+	v->sealed = false;
+	if (e < 0)
+		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
+}
+
+static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (*fn)(void *ctx),
+			 struct quiesce_report *ret)
+{
+	int r = quiesce_run(t, fn, v, ret);
+
+	for (unsigned i = 0; i < SEAL_TRIES && r == -ESTALE && v->sealed && !v->joint; i++) {
+		volume_unseal(v);
+		r = quiesce_run(t, fn, v, ret);
+	}
+	return r;
+}
+
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
@@ -185,14 +208,19 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	instant_prepare(v, read ? &fs : NULL, fn);
-	r = quiesce_run(&t, fn, v, &res->quiesce);
+	r = quiesce_again(v, &t, fn, &res->quiesce);
 	/* what the process before had frozen is thawed beside the take-over */
 	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
 	       now_ns() < v->taken_over_ns + THAW_NS) {
 		const struct timespec nap = { .tv_nsec = THAW_NAP_NS };
 
 		nanosleep(&nap, NULL);
-		r = quiesce_run(&t, fn, v, &res->quiesce);
+		r = quiesce_again(v, &t, fn, &res->quiesce);
+	}
+	/* the sync of such a seal reports no errors */
+	if (r == 0 && t.any_instant && sealing && volume_lost_writes(v)) {
+		res->quiesce.instant = false;
+		res->quiesce.failed = res->quiesce.unfrozen = true;
 	}
 	if (res->quiesce.instant) {
 		res->quiesce.frozen_ns = v->instant.held_ns;
