@@ -7,12 +7,10 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/program.h"
 #include "base/mounts.h"
-#include "base/clean.h"
 #include "attach/leftover.h"
 #include "attach/helper.h"
 #include "attach/detach.h"
@@ -20,10 +18,6 @@
 #include "attach/users.h"
 
 #define LAZY_PATIENCE_MS 500
-#define AGAIN_US 10000
-#define UNSEEN_NS 200000000ull /* give up when no user of a busy mount is visible for this long, */
-/* and in this many looks, because on a busy machine one look takes longer than that */
-#define UNSEEN_LOOKS 4
 
 struct helper {
 	const char *what; /* directory, loop device or the protected device */
@@ -135,82 +129,14 @@ static int find_mount(struct helper *h)
 	return found ? EXIT_OK : helper_fail(EXIT_MOUNT, "%s is not mounted", h->what);
 }
 
-/* ---- umount(8) ---- */
-
-/* Its output goes to out_fd, unless that is -1. */
-static int call_umount(const struct helper *h, const char *flags, int out_fd)
-{
-	const char *argv[] = { "umount", "-i", h->dir, NULL, NULL };
-
-	if (flags[1])
-		argv[3] = flags;
-	return program_run(argv, out_fd);
-}
-
-static void show(int from_fd, FILE *to)
-{
-	char text[4096];
-	ssize_t n = from_fd < 0 ? 0 : pread(from_fd, text, sizeof(text), 0);
-
-	for (ssize_t i = 0, from = 0; i < n; i++)
-		if (text[i] == '\n') {
-			text[i] = '\0';
-			fprintf(to, "%s\n", clean_text(text + from));
-			from = i + 1;
-		}
-}
-
-/*
- * Is it the volume's own commit that keeps the mount busy? The commit may also release the mount
- * between umount's check and this one, so it must be visible only now and then.
- */
-static bool is_own_commit(const struct helper *h, uint64_t *seen_ns, unsigned *unseen,
-			  struct mount_users *u)
-{
-	uint64_t now = now_ns();
-
-	if (!*h->name || mount_users_find(h->dir, client_worker(h->name), u) < 0 || *u->other)
-		return false;
-	if (u->own)
-		*seen_ns = now;
-	*unseen = u->own ? 0 : *unseen + 1;
-	return now < *seen_ns + UNSEEN_NS || *unseen < UNSEEN_LOOKS;
-}
-
-/*
- * A commit that freezes needs a descriptor of the mount for a moment. Only the last try uses -r: a
- * mount that is busy for a moment should not become read-only.
- */
 static int do_umount(const struct helper *h)
 {
-	uint64_t begin_ns = now_ns(), seen_ns = begin_ns;
-	char flags[sizeof(h->flags)];
-	struct mount_users users = { 0 };
-	unsigned unseen = 0;
-	int exit;
+	const char *argv[] = { "umount", "-i", h->dir, h->flags[1] ? h->flags : NULL, NULL };
+	char user[MOUNT_USER_BYTES];
+	int exit = program_run(argv, -1);
 
-	snprintf(flags, sizeof(flags), "%s", h->flags);
-	for (char *c = flags; *c; c++)
-		if (*c == 'r')
-			*c = 'i'; /* passed in any case */
-	for (;;) {
-		_cleanup_close_ int out_fd = memfd_create("umount", MFD_CLOEXEC);
-
-		exit = call_umount(h, flags, out_fd);
-		if (exit != EXIT_MOUNT || !is_own_commit(h, &seen_ns, &unseen, &users) ||
-		    now_ns() >= begin_ns + HELPER_PATIENCE_MS * 1000000ull) {
-			if (!exit || !strchr(h->flags, 'r'))
-				show(out_fd, exit ? stderr : stdout);
-			break;
-		}
-		usleep(AGAIN_US);
-	}
-	if (exit && strchr(h->flags, 'r'))
-		exit = call_umount(h, h->flags, -1);
-	if (exit && *users.other)
-		helper_fail(exit, "%s is used by %s", h->dir, users.other);
-	else if (exit && users.own)
-		helper_fail(exit, "%s is held by a commit of volume %s", h->dir, h->name);
+	if (exit && mount_user_find(h->dir, user))
+		helper_fail(exit, "%s is used by %s", h->dir, user);
 	return exit;
 }
 

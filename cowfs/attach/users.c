@@ -5,7 +5,6 @@
  */
 #include "attach/users.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,32 +53,19 @@ static bool process_uses(int proc_dirfd, int pid, uint64_t id)
 	return uses;
 }
 
-static pid_t parent_of(int proc_dirfd, pid_t pid)
-{
-	char name[32], text[512];
-	const char *p;
-	int parent;
-
-	snprintf(name, sizeof(name), "%d/stat", (int)pid);
-	if (!pid || io_read_text(proc_dirfd, name, text, sizeof(text)) < 0)
-		return 0;
-	p = strrchr(text, ')'); /* the name before it may contain any character */
-	return p && sscanf(p, ") %*c %d", &parent) == 1 && parent > 1 ? parent : 0;
-}
-
-static void note_process(int proc_dirfd, int pid, struct mount_users *u)
+static void note_process(int proc_dirfd, int pid, char ret[MOUNT_USER_BYTES])
 {
 	char name[32], comm[32];
 
 	snprintf(name, sizeof(name), "%d/comm", pid);
 	if (io_read_text(proc_dirfd, name, comm, sizeof(comm)) < 0)
 		return; /* the process has ended */
-	snprintf(u->other, sizeof(u->other), "%s[%d]", clean_text(comm), pid);
+	snprintf(ret, MOUNT_USER_BYTES, "%s[%d]", clean_text(comm), pid);
 }
 
 struct below {
 	uint64_t id;
-	struct mount_users *u;
+	char *user;
 };
 
 static int is_below(void *ctx, int root_dirfd, struct mount_entry *m)
@@ -89,37 +75,25 @@ static int is_below(void *ctx, int root_dirfd, struct mount_entry *m)
 	(void)root_dirfd;
 	if (m->parent_id != b->id)
 		return 0;
-	snprintf(b->u->other, sizeof(b->u->other), "the mount on %.255s", clean_text(m->path));
+	snprintf(b->user, MOUNT_USER_BYTES, "the mount on %.255s", clean_text(m->path));
 	return 1;
 }
 
-int mount_users_find(const char *dir, pid_t worker, struct mount_users *ret)
+bool mount_user_find(const char *dir, char ret[MOUNT_USER_BYTES])
 {
 	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	uint64_t id = mount_id(AT_FDCWD, dir);
-	DIR *list = proc_dirfd < 0 ? NULL : proclist_open(proc_dirfd, ".");
-	struct mount_users u = { 0 };
-	pid_t parent;
+	DIR *list = proc_dirfd < 0 || !id ? NULL : proclist_open(proc_dirfd, ".");
 	int pid;
 
-	if (!list || !id) {
-		if (list)
-			closedir(list);
-		return list ? -ENOENT : -errno;
-	}
-	parent = parent_of(proc_dirfd, worker);
-	while (!*u.other && (pid = proclist_next(list)) >= 0) {
-		if (pid == getpid() || !process_uses(proc_dirfd, pid, id))
-			continue;
-		if (pid == worker || pid == parent ||
-		    (worker && parent_of(proc_dirfd, pid) == worker)) /* its broker */
-			u.own = true;
-		else
-			note_process(proc_dirfd, pid, &u);
-	}
+	*ret = '\0';
+	if (!list)
+		return false;
+	while (!*ret && (pid = proclist_next(list)) >= 0)
+		if (pid != getpid() && process_uses(proc_dirfd, pid, id))
+			note_process(proc_dirfd, pid, ret);
 	closedir(list);
-	if (!*u.other) /* a mount that cannot be examined is not below */
-		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){ id, &u });
-	*ret = u;
-	return 0;
+	if (!*ret) /* a mount that cannot be examined is not below */
+		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){ id, ret });
+	return *ret;
 }

@@ -84,9 +84,9 @@ struct fs_ops {
 	 * and Linux mounts both at a time */
 	bool single_files;
 	bool freezes; /* FIFREEZE */
-	/* mount option: with a number that is too large no mount begins, but another mount of a file
-	 * system that is mounted does; NULL: there is none */
-	const char *joins_by;
+	/* mount option and value with which no mount begins, while a second mount of a file system that
+	 * is mounted ignores it; NULL: there is none */
+	const char *joins_by[2];
 	/* as fsinfo_same_but_thaw, of unit 0, which each thaw writes; NULL: a thaw writes none */
 	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
 	/* as fsinfo_copied_blk, fsinfo_is_copy; NULL: it has no copies that are written by themselves */

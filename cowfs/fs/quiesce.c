@@ -65,8 +65,8 @@
 #define TOUCH_NS (2 * 1000000000ull)
 #define INSTANT_TRIES 3
 #define USE_TRIES 10
-/* a superblock that no device has */
-#define JOINS_BY_VALUE "4294967295"
+#define UNMOUNT_NS 300000000ull
+#define UNMOUNT_LOOK_MS 5
 
 /* ---- the mount ---- */
 
@@ -492,13 +492,13 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 		       void *seal_ctx)
 {
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), mount_fd = -1;
-	const char *joins_by = fs_ops_named(type)->joins_by;
+	const char *const *joins_by = fs_ops_named(type)->joins_by;
 	struct stat st;
 	int fd, r;
 
 	if (fs_fd < 0 || (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
-	    (joins_by &&
-	     fsconfig(fs_fd, FSCONFIG_SET_STRING, joins_by, JOINS_BY_VALUE, 0) < 0))
+	    (joins_by[0] &&
+	     fsconfig(fs_fd, FSCONFIG_SET_STRING, joins_by[0], joins_by[1], 0) < 0))
 		return -errno;
 	r = call_stoppable(t, fs_fd, QUIESCE_CREATE, seal_ctx);
 	if (r < 0)
@@ -577,58 +577,6 @@ static int sync_used(struct use *u, const struct quiesce_target *t, void *seal_c
 
 /* ---- the seal ---- */
 
-/*
- * *ret_sealed: what comes back is the result of the seal. Otherwise -EOPNOTSUPP: this driver has no
- * such call, or does not write its journal; -ETIMEDOUT, -EALREADY: the call does not end; -EBUSY:
- * another program has frozen the file system; -ECANCELED: stopped; -EIO, -EROFS: the file system has
- * failed; -ENXIO, -ESTALE: as join.
- */
-static int seal_at_instant(struct use *u, const struct quiesce_target *t, void *seal_ctx,
-			   struct quiesce_report *rep, bool *ret_sealed)
-{
-	uint64_t begin_ns = now_ns();
-
-	for (unsigned i = 0; i < INSTANT_TRIES; i++) {
-		bool flush = t->instant_by_sync && u->mount_fd < 0;
-		int sealed, called, r = flush ? 0 : join(u, t, seal_ctx);
-
-		if (r == 0)
-			r = t->instant(seal_ctx, QUIESCE_BEGIN);
-		if (r < 0)
-			return r;
-		called = flush ? call_within(t, t->loop_fd, QUIESCE_FLUSH, INSTANT_NS, seal_ctx)
-			       : call_within(t, u->mount_fd,
-					     t->instant_by_sync ? QUIESCE_SYNCFS
-								: QUIESCE_CHECKPOINT,
-					     INSTANT_NS, seal_ctx);
-		sealed = t->instant(seal_ctx, QUIESCE_END);
-		rep->freeze_ns = now_ns() - begin_ns;
-		*ret_sealed = sealed != -EAGAIN;
-		if (*ret_sealed) {
-			rep->instant = true;
-			/* a journal that gives up writes its superblock as well, and then transactions
-			 * may have been under way: this image must not be committed */
-			rep->failed = called == -EIO || called == -EROFS;
-			return rep->failed && !sealed ? called : sealed;
-		}
-		if (called < 0)
-			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
-		/* without a transaction the driver does not write */
-		r = join(u, t, seal_ctx);
-		if (r < 0)
-			return r;
-		r = call_within(t, u->mount_fd, QUIESCE_TOUCH, TOUCH_NS, seal_ctx);
-		if (r == -ECANCELED)
-			return r;
-		/* nothing else keeps a change of a time stamp waiting; one of an earlier try may wait still */
-		if (r == -ETIMEDOUT || r == -EALREADY)
-			return -EBUSY;
-		if (r < 0) /* a root that is immutable */
-			break;
-	}
-	return -EOPNOTSUPP;
-}
-
 /* Does anything hold the device exclusively, as a mount and a checker do? A claim fails while this
  * looks, so the look is short. */
 static bool is_claimed(const struct quiesce_target *t)
@@ -656,6 +604,7 @@ static int sealed_too_late(struct quiesce_report *rep)
 }
 
 /*
+ * seal NULL: QUIESCE_NOW.
  * At any moment, as long as it is mounted. An unmount after the last look leaves a whole image,
  * unless something else has got the device since.
  */
@@ -667,10 +616,69 @@ static int seal_any(const struct use *u, const struct quiesce_target *t, int (*s
 	if (u->mount_fd < 0 && !still_mounted(t))
 		return -ENXIO;
 	rep->instant = true;
-	r = seal(seal_ctx);
+	r = seal ? seal(seal_ctx) : t->instant(seal_ctx, QUIESCE_NOW);
 	return r == 0 && u->mount_fd < 0 && !still_mounted(t) && is_claimed(t)
 		       ? sealed_too_late(rep)
 		       : r;
+}
+
+/*
+ * *ret_sealed: what comes back is the result of the seal. Otherwise -EOPNOTSUPP: this driver has no
+ * such call, or does not write its journal; -ETIMEDOUT, -EALREADY: the call does not end; -EBUSY:
+ * another program has frozen the file system; -ECANCELED: stopped; -EIO, -EROFS: the file system has
+ * failed; -ENXIO, -ESTALE: as join.
+ */
+static int seal_at_instant(struct use *u, const struct quiesce_target *t, void *seal_ctx,
+			   struct quiesce_report *rep, bool *ret_sealed)
+{
+	uint64_t begin_ns = now_ns();
+
+	for (unsigned i = 0; i < INSTANT_TRIES; i++) {
+		bool flush = t->instant_by_sync && u->mount_fd < 0;
+		int sealed, called, r = flush ? 0 : join(u, t, seal_ctx);
+
+		if (r == 0)
+			r = t->instant(seal_ctx, QUIESCE_BEGIN);
+		if (r < 0)
+			return r;
+		called = flush ? call_within(t, t->loop_fd, QUIESCE_FLUSH, INSTANT_NS, seal_ctx)
+			       : call_within(t, u->mount_fd,
+					     t->instant_by_sync ? QUIESCE_SYNCFS
+								: QUIESCE_CHECKPOINT,
+					     INSTANT_NS, seal_ctx);
+		sealed = t->instant(seal_ctx, QUIESCE_END);
+		rep->freeze_ns = now_ns() - begin_ns;
+		*ret_sealed = sealed != -EAGAIN;
+		rep->instant = *ret_sealed;
+		if (*ret_sealed) {
+			/* a journal that gives up writes its superblock as well, and then transactions
+			 * may have been under way: this image must not be committed */
+			rep->failed = called == -EIO || called == -EROFS;
+			return rep->failed && !sealed ? called : sealed;
+		}
+		if (called < 0)
+			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
+		/* without a transaction the driver does not write */
+		if (t->instant_by_sync) {
+			r = seal_any(u, t, NULL, seal_ctx, rep);
+			*ret_sealed = r != -EAGAIN && r != -ENXIO;
+			if (r != -EAGAIN)
+				return r;
+			continue; /* a file was synced: there will be a transaction */
+		}
+		r = join(u, t, seal_ctx);
+		if (r < 0)
+			return r;
+		r = call_within(t, u->mount_fd, QUIESCE_TOUCH, TOUCH_NS, seal_ctx);
+		if (r == -ECANCELED)
+			return r;
+		/* nothing else keeps a change of a time stamp waiting; one of an earlier try may wait still */
+		if (r == -ETIMEDOUT || r == -EALREADY)
+			return -EBUSY;
+		if (r < 0) /* a root that is immutable */
+			break;
+	}
+	return -EOPNOTSUPP;
 }
 
 static int seal_in_freeze(struct use *u, const struct quiesce_target *t, int (*seal)(void *ctx),
@@ -762,6 +770,22 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 	return r == 0 && is_claimed(t) ? sealed_too_late(rep) : r;
 }
 
+/*
+ * An unmount keeps the device claimed until it has written everything, and its mount is not visible
+ * any more. It is better not to try a second mount then.
+ */
+static bool stays_claimed(const struct quiesce_target *t, void *seal_ctx)
+{
+	uint64_t end_ns = now_ns() + UNMOUNT_NS;
+
+	while (is_claimed(t)) {
+		if (now_ns() >= end_ns || (t->stopped && t->stopped(seal_ctx)))
+			return true;
+		poll(NULL, 0, UNMOUNT_LOOK_MS);
+	}
+	return false;
+}
+
 /* The file system is mounted, but no mount is visible. */
 static int seal_hidden(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		       struct quiesce_report *rep)
@@ -798,8 +822,8 @@ static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 	if (r < 0)
 		return r;
 	if (r == 0)
-		return is_claimed(t) ? seal_hidden(t, seal, seal_ctx, ret)
-				     : seal_unmounted(t, seal, seal_ctx, ret);
+		return stays_claimed(t, seal_ctx) ? seal_hidden(t, seal, seal_ctx, ret)
+						  : seal_unmounted(t, seal, seal_ctx, ret);
 	ret->mounted = true;
 	ret->readonly = s.readonly;
 	u.type = s.type;

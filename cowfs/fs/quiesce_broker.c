@@ -29,7 +29,7 @@ enum {
 	BY_SYNC = 128,
 	ANY = 256
 };
-enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END };
+enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END, ASK_NOW };
 
 /* ---- the worker ---- */
 
@@ -78,6 +78,12 @@ static void answer_back(void *ctx, struct broker_message *m, int fd)
 		break;
 	case ASK_END:
 		m->result = a->watching ? end_watch(a) : -EPROTO;
+		break;
+	case ASK_NOW:
+		m->result = !t->instant || a->watching || a->sealed
+				    ? -EPROTO
+				    : t->instant(a->seal_ctx, QUIESCE_NOW);
+		a->sealed |= m->result != -EAGAIN && m->result != -EPROTO;
 		break;
 	default:
 		m->result = -EPROTO;
@@ -179,9 +185,12 @@ static bool stopped_there(void *ctx)
 /* It watches in its own process. */
 static int instant_there(void *ctx, enum quiesce_watch watch)
 {
+	static const unsigned asks[] = { [QUIESCE_BEGIN] = ASK_BEGIN,
+					 [QUIESCE_END] = ASK_END,
+					 [QUIESCE_NOW] = ASK_NOW };
 	struct serving *s = ctx;
 
-	return ask_back(s, watch == QUIESCE_BEGIN ? ASK_BEGIN : ASK_END, -1, s->seal_ns);
+	return ask_back(s, asks[watch], -1, s->seal_ns);
 }
 
 /* A freezer that was left behind has no lane: it may end at any time. */

@@ -94,6 +94,7 @@ const struct fs_ops xfs_ops = {
 	.image = &image,
 	.single_files = true,
 	.freezes = true,
+	.joins_by = { "logdev", "/" },
 	.instant = &any_moment,
 	.crash_safe = true,
 	.readonly_options = "ro,norecovery",

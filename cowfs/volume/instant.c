@@ -11,7 +11,9 @@
  * Only the sealed copy is changed. The live file system must keep its own: a mount throws away the
  * journal of a superblock that does not ask for recovery.
  *
- * btrfs: the write is that of the superblock. The next transaction is under way (overlap.c).
+ * btrfs: the write is that of the superblock. The next transaction is under way (overlap.c). The image
+ * stays whole until an fsync writes a superblock with a log tree. So if there is nothing to write, the
+ * seal looks at the superblock instead.
  *
  * xfs: any moment will do. Its log is replayed by the next mount, and by the map (xfs_space.h).
  */
@@ -57,8 +59,26 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 		view_watch(v->view, &v->instant.watch);
 		return 0;
 	}
-	view_unwatch(v->view);
+	if (watch == QUIESCE_END) {
+		view_unwatch(v->view);
+		return v->instant.result;
+	}
+	v->instant.now = true;
+	seen(v);
+	v->instant.now = false;
 	return v->instant.result;
+}
+
+int instant_between(struct volume *v)
+{
+	_cleanup_free_ uint8_t *unit = v->instant.now ? io_alloc(COW_BLK_BYTES) : NULL;
+	const struct view_watch *w = &v->instant.watch;
+	int r;
+
+	if (!v->instant.now)
+		return 0;
+	r = unit ? view_read_live(v->view, w->off_bytes / COW_BLK_BYTES, 1, unit) : -ENOMEM;
+	return r < 0 ? r : w->is(unit + w->off_bytes % COW_BLK_BYTES) ? 0 : -EAGAIN;
 }
 
 bool instant_overlaps(const struct volume *v)

@@ -77,6 +77,7 @@ struct instant {
 	struct view_watch watch;
 	int (*seal)(void *ctx);
 	bool serving; /* seal runs in the serving thread, while the write waits for its answer */
+	bool now;     /* or in the commit thread, because there is no such write (QUIESCE_NOW) */
 	int result;
 	uint64_t held_ns; /* how long it waited */
 };
@@ -316,6 +317,8 @@ void overlap_end(struct volume *v);
 /* instant.c: callback `instant` of quiesce.h, whose seal runs `seal`. */
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));
 int instant_watch(void *v, enum quiesce_watch watch);
+/* Of a seal while `serving`, when no write passes. -EAGAIN: the image is not whole. */
+int instant_between(struct volume *v) MUST_CHECK;
 /* May a transaction be under way at this seal that has written to free blocks? */
 bool instant_overlaps(const struct volume *v);
 /* The block that instant_settle changes; VIEW_KEEP_NONE. */

@@ -51,6 +51,19 @@ static bool something_changed(void *ctx)
 	return false;
 }
 
+struct between {
+	struct volume *v;
+	int (*call)(void *ctx);
+};
+
+static int between_writes(void *ctx)
+{
+	struct between *b = ctx;
+	int r = b->call ? b->call(b->v) : 0;
+
+	return r < 0 ? r : instant_between(b->v);
+}
+
 int volume_seal(struct volume *v, int (*between)(void *ctx))
 {
 	int r;
@@ -60,7 +73,8 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 	v->kept->durable = false;
 	v->kept->keeps = instant_overlaps(v);
 	if (v->instant.serving) {
-		r = view_seal_keeping(v->view, instant_kept_blk(v), between, v);
+		r = view_seal_keeping(v->view, instant_kept_blk(v), between_writes,
+				      &(struct between){ v, between });
 	} else {
 		r = between ? between(v) : 0;
 		if (r == 0)
