@@ -1,0 +1,553 @@
+/*
+ * SPDX-License-Identifier: MIT
+ *
+ * A model of the log (docs/FORMAT.md) with a generation that is held: commit, checkpoint, hold,
+ * release, going back, recovery. The power may go between any two writes. What was not flushed is
+ * then done, dropped or garbage, in any order. run.sh checks it with spin.
+ *
+ * One slot of the ring is one record with its payload. A block has the number of the image that
+ * wrote it as its content. Left out: segments, the guard, spilled and lent payload, the other logs
+ * of a joint commit, damage.
+ *
+ * -DLAG=1: the card may lose what it acknowledged since the last record but one.
+ * -DNO_...: drops one rule; spin must find a trace.
+ */
+#ifndef LAG
+#define LAG 0
+#endif
+#ifndef OPS
+#define OPS 5 /* operations in all */
+#endif
+#ifndef CUTS
+#define CUTS 2
+#endif
+#define NB 2			   /* blocks of the volume */
+#ifndef NS
+#define NS (LAG * 14 + 7 + CUTS) /* slots of the ring */
+#endif
+#define RESERVE (LAG * 8 + 3 + CUTS) /* slots that a commit leaves: for X, an open record, a tail, and one for each cut */
+#define NONE 255		   /* nothing is pending */
+#define GARBAGE 254
+
+#define EACH(x, count) x = 0; do :: x == count -> break :: else ->
+#define NEXT(x) ; x++ od
+
+#define LOGGED 1 /* what a record says of a block; 0: nothing */
+#define DIRECT 2
+
+#define GONE 0 /* a write of this life: on its way, acknowledged once, durable */
+#define SENT 1
+#define ACKED 2
+#define DURABLE 3
+
+typedef image { byte b[NB] } /* content of each block; 0: free */
+typedef record {
+	byte seq, img, prev, tail, floor, fall;
+	bool held; /* the generation at the oldest end of a run of these is held */
+	byte k[NB];
+};
+
+/* ---- the card ---- */
+record ring[NS], below[NS]; /* as written; what a write that is not durable would uncover */
+byte rs[NS], ps[NS];	    /* the record's write, and that of its payload */
+byte home[NB], sent[NB], acked[NB];
+
+/* ---- what must hold: ghosts ---- */
+image im[OPS + 2];
+byte nimg;
+byte now, next;		/* images that recovery may choose; next == now: one */
+byte older;		/* with lag: the image of the record before */
+byte kept, wants, kept_older; /* image that is held; after the record under way; before it */
+
+/* ---- the session ---- */
+record n;		/* the newest record */
+byte at, cursor;	/* its slot; the next one */
+byte highest, hold, hold_tail, hold_img; /* hold: seq of H, 0: none */
+byte tail_now, tail_before; /* tail of the newest and of the older candidate */
+bool home_done, cold, alone;
+byte same;		/* records of one image, newest first */
+byte direct[3];		/* bits: blocks that the three newest records wrote in place */
+byte ops, cuts, tries, l;
+
+/* scratch; hidden, since it does not matter between two steps */
+hidden byte i, j, s, c, best, bestslot, floor, cur, dom, content;
+hidden byte ok;
+hidden byte from[NB];
+record w; /* the record to write */
+
+inline find(q, ret) /* slot of record q, or NS */
+{
+	ret = NS;
+	EACH(j, NS)
+		if
+		:: ring[j].seq == q && q && ret == NS -> ret = j
+		:: else
+		fi
+		NEXT(j)
+}
+
+/* from[b]: the slot that the chain from slot c reads block b from; NS: its home */
+inline look(tail_seq)
+{
+	EACH(i, NB) from[i] = NS NEXT(i);
+	dom = 0; cur = c; ok = true;
+	do
+	:: cur == NS -> ok = false; break
+	:: else ->
+		EACH(i, NB)
+			if
+			:: ring[cur].k[i] && !(dom >> i & 1) ->
+				dom = dom | 1 << i;
+				if
+				:: ring[cur].k[i] == LOGGED -> from[i] = cur
+				:: else
+				fi;
+				/* rules 4 and 5: read back what is above the floor */
+				if
+				:: ring[cur].seq >= ring[c].floor &&
+				   (ring[cur].k[i] == LOGGED && ps[cur] != DURABLE ||
+				    ring[cur].k[i] == DIRECT && home[i] != ring[cur].img) -> ok = false
+				:: else
+				fi
+			:: else
+			fi
+		NEXT(i);
+		if
+		:: ring[cur].seq <= tail_seq -> ok = (ok && ring[cur].seq == tail_seq); break
+		:: else -> find(ring[cur].prev, s); cur = s
+		fi
+	od
+}
+
+/* The chain from slot c must be the image x. */
+inline whole(x)
+{
+	EACH(i, NB)
+		if
+		:: from[i] == NS -> content = home[i]
+		:: else ->
+			assert(ps[from[i]] == DURABLE);
+			content = (ring[from[i]].k[i] == LOGGED -> ring[from[i]].img : GARBAGE)
+		fi;
+		assert(!im[x].b[i] || content == im[x].b[i])
+		NEXT(i)
+}
+
+/* The power goes: each write that is not durable is done, dropped or garbage. */
+inline lose()
+{
+	l = 0;
+	do
+	:: l == NS -> break
+	:: else ->
+		if
+		:: rs[l] == SENT || (LAG && rs[l] == ACKED) ->
+			if
+			:: true
+			:: ring[l].seq = below[l].seq; ring[l].img = below[l].img; ring[l].prev = below[l].prev;
+			   ring[l].tail = below[l].tail; ring[l].floor = below[l].floor; ring[l].fall = below[l].fall;
+			   ring[l].held = below[l].held;
+			   ring[l].k[0] = below[l].k[0]; ring[l].k[1] = below[l].k[1]
+			:: ring[l].seq = 0
+			fi
+		:: else
+		fi;
+		rs[l] = DURABLE;
+		if
+		:: ps[l] == SENT || (LAG && ps[l] == ACKED) ->
+			if
+			:: ps[l] = DURABLE
+			:: ps[l] = GONE
+			fi
+		:: else
+		fi;
+		l++
+	od;
+	l = 0;
+	do
+	:: l == NB -> break
+	:: else ->
+		if
+		:: true
+		:: acked[l] != NONE -> home[l] = acked[l]
+		:: sent[l] != NONE -> home[l] = sent[l]
+		:: sent[l] != NONE || acked[l] != NONE -> home[l] = GARBAGE
+		fi;
+		sent[l] = NONE; acked[l] = NONE;
+		l++
+	od
+}
+
+inline durable(x, v) /* a write to a home that counts from now on */
+{
+	if
+	:: v != NONE -> home[x] = v; v = NONE
+	:: else
+	fi
+}
+
+/* A FLUSH: with lag it promises nothing. */
+inline flush()
+{
+	d_step {
+		EACH(i, NS)
+			if
+			:: !LAG && rs[i] == SENT -> rs[i] = DURABLE
+			:: else
+			fi;
+			if
+			:: !LAG && ps[i] == SENT -> ps[i] = DURABLE
+			:: else
+			fi
+		NEXT(i);
+		EACH(i, NB)
+			if
+			:: !LAG -> durable(i, sent[i])
+			:: else
+			fi
+		NEXT(i);
+	}
+}
+
+/* The FLUSH of a record: with lag what was sent before the record before it was acknowledged. */
+inline ack()
+{
+	flush();
+	d_step {
+		EACH(i, NS)
+			if
+			:: rs[i] == ACKED -> rs[i] = DURABLE
+			:: rs[i] == SENT -> rs[i] = ACKED
+			:: else
+			fi;
+			if
+			:: ps[i] == ACKED -> ps[i] = DURABLE
+			:: ps[i] == SENT -> ps[i] = ACKED
+			:: else
+			fi
+		NEXT(i);
+		EACH(i, NB)
+			durable(i, acked[i]);
+			if
+			:: sent[i] != NONE -> acked[i] = sent[i]; sent[i] = NONE
+			:: else
+			fi
+		NEXT(i);
+	}
+}
+
+#define CUT if :: cuts < CUTS -> cuts++; goto cut :: true fi
+
+/* Slots from the cursor to that of the oldest record that a candidate needs. */
+inline room(ret)
+{
+	d_step {
+		best = (LAG && !alone && tail_before < tail_now -> tail_before : tail_now);
+		find(best, s);
+#ifdef NO_H1_RING
+		s = (hold -> at : s);
+#endif
+		ret = (s + NS - cursor) % NS
+	}
+}
+
+/* Fills the fields that all records have in common: on top of the newest. */
+inline fill()
+{
+	w.seq = highest + 1; w.img = n.img; w.prev = n.seq; w.held = (hold != 0);
+	w.k[0] = 0; w.k[1] = 0;
+	w.tail = (home_done -> (LAG && !alone -> n.seq : w.seq) : n.tail);
+	w.floor = (LAG && !alone -> n.seq : w.seq);
+	w.fall = (LAG && n.floor < n.seq -> n.floor : n.seq)
+}
+
+/* Writes the record w, and accepts it. */
+inline put()
+{
+	d_step {
+		highest = w.seq;
+		find(tail_now, s);
+		/* R9: nothing that the newest generation needs. */
+#ifndef NO_H5
+#ifndef NO_H1_RING
+#ifndef NO_H4_PLACE
+		assert(cursor != at && cursor != s || n.seq == 0);
+#endif
+#endif
+#endif
+		below[cursor].seq = ring[cursor].seq; below[cursor].img = ring[cursor].img;
+		below[cursor].prev = ring[cursor].prev; below[cursor].tail = ring[cursor].tail;
+		below[cursor].floor = ring[cursor].floor; below[cursor].fall = ring[cursor].fall;
+		below[cursor].held = ring[cursor].held;
+		below[cursor].k[0] = ring[cursor].k[0]; below[cursor].k[1] = ring[cursor].k[1];
+		ring[cursor].seq = w.seq; ring[cursor].img = w.img; ring[cursor].prev = w.prev;
+		ring[cursor].tail = w.tail; ring[cursor].floor = w.floor; ring[cursor].fall = w.fall;
+		ring[cursor].held = w.held; ring[cursor].k[0] = w.k[0]; ring[cursor].k[1] = w.k[1];
+		rs[cursor] = SENT
+	};
+	CUT;
+	ack();
+	d_step {
+		if
+		:: w.tail != n.tail || n.seq == 0 -> tail_before = tail_now; tail_now = w.tail
+		:: else -> tail_before = tail_now
+		fi;
+		older = now; now = next; kept_older = kept; kept = wants;
+		same = (w.k[0] || w.k[1] || w.img != n.img -> 1 : (same < 4 -> same + 1 : 4));
+		direct[2] = direct[1]; direct[1] = direct[0];
+		direct[0] = (w.k[0] == DIRECT) | (w.k[1] == DIRECT) << 1;
+		n.seq = w.seq; n.img = w.img; n.prev = w.prev; n.tail = w.tail; n.floor = w.floor;
+		n.fall = w.fall; n.held = w.held; n.k[0] = w.k[0]; n.k[1] = w.k[1];
+		at = cursor; cursor = (cursor + 1) % NS;
+		w.seq = 0; w.k[0] = 0; w.k[1] = 0
+	}
+}
+
+inline pad(times)
+{
+	tries = times;
+	do
+	:: tries == 0 || !LAG -> break
+	:: else -> tries--; d_step { fill() }; put()
+	od;
+	skip
+}
+
+/* What was found may be in the cache of the card only. */
+inline settle()
+{
+	do
+	:: !cold -> break
+	:: cold && (!LAG && same >= 1 || same >= 3) -> cold = false
+	:: else -> d_step { fill() }; put(); same = (LAG -> same : 3)
+	od;
+	skip
+}
+
+inline write_home(x)
+{
+	if
+	:: from[x] != NS -> sent[x] = ring[from[x]].img
+	:: else
+	fi
+}
+
+inline checkpoint()
+{
+	/* both candidates read from the log */
+	do
+	:: !LAG || same >= 2 -> break
+	:: else -> d_step { fill() }; put()
+	od;
+	skip;
+	d_step { c = at; look(n.tail); write_home(0) }; CUT;
+	d_step { c = at; look(n.tail); write_home(1) }; CUT;
+	flush();
+	pad(2);
+	home_done = true;
+	d_step { fill() };
+	put();
+	pad(1)
+}
+
+inline recover()
+{
+	atomic {
+		floor = 0; best = 0; bestslot = NS;
+		EACH(c, NS)
+			if
+			:: ring[c].seq && ring[c].fall > floor -> floor = ring[c].fall
+			:: else
+			fi
+		NEXT(c);
+		EACH(c, NS)
+			if
+			:: ring[c].seq > best && ring[c].seq >= floor ->
+				look(ring[c].tail);
+				if
+				:: ok -> best = ring[c].seq; bestslot = c
+				:: else
+				fi
+			:: else
+			fi;
+			highest = (ring[c].seq > highest -> ring[c].seq : highest)
+		NEXT(c);
+		assert(best); /* some generation is always complete */
+		c = bestslot;
+		look(ring[c].tail);
+		n.seq = ring[c].seq; n.img = ring[c].img; n.prev = ring[c].prev; n.tail = ring[c].tail;
+		n.floor = ring[c].floor; n.fall = ring[c].fall; n.held = ring[c].held;
+		n.k[0] = ring[c].k[0]; n.k[1] = ring[c].k[1];
+		/* exactly N or N+1 */
+		assert(n.img == now || n.img == next || LAG && n.img == older);
+		whole(n.img);
+		home_done = true;
+		EACH(i, NB) home_done = home_done && from[i] == NS NEXT(i);
+		/* the hold that is found is the one that was made, and H is whole */
+		hold = 0;
+		if
+		:: n.held ->
+			cur = c; s = c;
+			do
+			:: s == NS || !ring[s].held -> break
+			:: ring[s].held -> cur = s; find(ring[cur].prev, s)
+			od;
+			c = cur;
+			hold = ring[c].seq; hold_tail = ring[c].tail; hold_img = ring[c].img;
+			assert(hold_img == kept || hold_img == wants || LAG && hold_img == kept_older);
+			look(hold_tail);
+			assert(ok && hold_tail == n.tail);
+			whole(hold_img);
+			home_done = false
+		:: else -> assert(!kept || !wants || LAG && !kept_older)
+		fi;
+		at = bestslot; c = at;
+		now = n.img; next = now; older = now;
+		kept = (hold -> hold_img : 0); wants = kept; kept_older = kept;
+		tail_now = n.tail; tail_before = n.tail;
+		/* never two answers: what lies behind the newest record and was not chosen is overwritten
+		 * only by a record that is newer */
+		cursor = (at + 1) % NS;
+		cold = (ops > 0); alone = false; same = 3 * !cold;
+		/* with lag: rule L5 */
+		direct[0] = 3 * cold; direct[1] = direct[0]; direct[2] = direct[0];
+		w.seq = 0; w.img = 0; w.prev = 0; w.tail = 0; w.floor = 0; w.fall = 0; w.held = 0; w.k[0] = 0; w.k[1] = 0
+	}
+}
+
+/* May block b be written in place? */
+#ifdef NO_H1_DIRECT
+#define HELD_FREE(x) true
+#else
+#define HELD_FREE(x) (!hold || !im[hold_img].b[x])
+#endif
+#define MAY(x)                                                                                     \
+	(!im[now].b[x] && HELD_FREE(x) &&                                                          \
+	 (!LAG || !im[older].b[x] && !((direct[0] | direct[1] | direct[2]) >> x & 1)))
+
+inline change(x)
+{
+	if
+	:: im[nimg].b[x] = im[now].b[x]
+	:: im[nimg].b[x] = nimg;
+	   w.k[x] = (MAY(x) -> DIRECT : LOGGED)
+	:: im[nimg].b[x] = 0
+	fi
+}
+
+inline send(x)
+{
+	if
+	:: w.k[x] == DIRECT -> sent[x] = nimg; CUT
+	:: else
+	fi
+}
+
+#ifdef NO_H1_HOME
+#define MAY_CHECKPOINT true
+#else
+#define MAY_CHECKPOINT (!hold)
+#endif
+
+#ifdef NO_H5
+#define ENOUGH(free) true
+#else
+#define ENOUGH(free) (free >= RESERVE + 1)
+#endif
+
+active proctype cowfs()
+{
+	byte free;
+
+	/* a ring with one record, of image 1, all home */
+	d_step {
+		nimg = 1; now = 1; next = 1; older = 1;
+		im[1].b[0] = 1; home[0] = 1;
+		ring[0].seq = 1; ring[0].img = 1; ring[0].tail = 1; ring[0].floor = 1; ring[0].fall = 1;
+		EACH(i, NS) rs[i] = DURABLE NEXT(i);
+		EACH(i, NB) sent[i] = NONE; acked[i] = NONE NEXT(i);
+	}
+	goto open;
+cut:
+	atomic { lose() }
+open:
+	skip;
+	recover();
+	do
+	:: ops < OPS ->
+		ops++;
+		settle();
+		room(free);
+		if
+		:: /* commit */
+			if
+			:: free < RESERVE + 1 && MAY_CHECKPOINT -> checkpoint(); room(free)
+			:: else
+			fi;
+			if
+:: !ENOUGH(free) -> skip /* H5: refused, nothing is written */
+			:: ENOUGH(free) ->
+				nimg++;
+				d_step { fill() };
+				w.img = nimg;
+				change(0); change(1);
+				send(0); send(1);
+				if
+				:: w.k[0] == LOGGED || w.k[1] == LOGGED -> d_step { ps[cursor] = SENT; ring[cursor].seq = 0 }; CUT
+				:: else
+				fi;
+				flush();
+				next = nimg;
+				home_done = home_done && w.k[0] != LOGGED && w.k[1] != LOGGED;
+				put()
+			fi
+		:: /* checkpoint */
+			MAY_CHECKPOINT && n.tail != n.seq && free >= RESERVE -> checkpoint()
+		:: /* hold: a record of the same image */
+			!hold && free >= RESERVE + 1 ->
+			d_step { fill(); w.held = true; wants = now };
+			put();
+			d_step { hold = n.seq; hold_tail = n.tail; hold_img = n.img; home_done = false }
+		:: /* release, H3 */
+			hold && free >= 1 + LAG * 3 ->
+			d_step { fill(); w.held = false; wants = 0 };
+#ifdef NO_H3
+			/* a home write before the record is durable */
+			d_step { c = at; look(n.tail); write_home(0) };
+			CUT;
+#endif
+			d_step { hold = 0 };
+			put();
+#ifndef NO_H3_LAG
+			pad(2);
+#endif
+			d_step { c = at; look(n.tail); home_done = (from[0] == NS && from[1] == NS) }
+		:: /* going back, H4: an open record whose chain goes to H; then the log is opened again */
+			hold && free >= 1 ->
+			d_step {
+				fill();
+				w.img = hold_img; w.tail = hold_tail; w.held = false;
+				w.prev = hold;
+				next = hold_img; wants = 0;
+#ifdef NO_H4_CHAIN
+				w.prev = n.seq;
+#endif
+#ifdef NO_H4_PLACE
+				find(hold, s);
+				cursor = (s + 1) % NS;
+#endif
+			};
+			put();
+			if
+			:: !LAG -> goto open
+			:: else -> goto cut /* the card may lose it now */
+			fi
+		fi
+	:: else -> break
+	od;
+	/* the end: once more what a cut at rest leaves */
+	if
+	:: cuts <= CUTS -> cuts = CUTS + 1; goto cut
+	:: else
+	fi
+}
