@@ -34,6 +34,8 @@ int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk
 
 	if (r == 0 && *ret == USE_FREE && j->older)
 		r = use_run(s, s->run_older, blk, *ret_blks, ret, ret_blks);
+	if (r == 0 && *ret == USE_FREE && j->held) /* H1 */
+		r = use_run(s, s->run_held, blk, *ret_blks, ret, ret_blks);
 	if (r == 0 && *ret == USE_FREE)
 		*ret_blks = log_held_run(j->log, blk, *ret_blks, &held);
 	if (held)

@@ -281,9 +281,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 
 	if (r == 0)
 		r = log_prepare(j->log);
-	if (r == 0 && log_wants_upgrade(j->log))
+	if (r == 0 && log_wants_upgrade(j->log) && !j->held)
 		r = upgrade(j, publish, publish_ctx);
-	if (r == 0 && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
+	if (r == 0 && !j->held && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
 		r = checkpoint(j, NULL, publish, publish_ctx, RECORD_TAIL, 0);
 	if (r < 0)
 		return r;
@@ -404,6 +404,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 			 .src = src,
 			 .opt = opt,
 			 .older = has_older(log),
+			 .held = log_holds(log, NULL),
 			 .sealed = true };
 	int r;
 
@@ -434,6 +435,8 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	int r, off;
 
 	*ret_blks = 0;
+	if (log_holds(log, NULL))
+		return -EBUSY;
 	if (log_super(log)->state == SUPER_VIRGIN || (rests && (opt->goes_on || !log_guarded(log))))
 		return 0;
 	r = set_writable(log, base, true);
@@ -463,6 +466,29 @@ static int write_record(struct log *log, struct card *base, int (*write)(struct 
 		r = write(log);
 	off = set_writable(log, base, false);
 	return r < 0 ? r : off;
+}
+
+int commit_hold(struct log *log, struct card *base, struct log_index **ret_index)
+{
+	int r = set_writable(log, base, true), off;
+
+	if (r < 0)
+		return r;
+	r = log_recheck(log);
+	if (r == 0)
+		r = log_hold(log, ret_index);
+	off = set_writable(log, base, false);
+	return r < 0 ? r : off;
+}
+
+int commit_release(struct log *log, struct card *base)
+{
+	return write_record(log, base, log_release);
+}
+
+int commit_go_back(struct log *log, struct card *base)
+{
+	return write_record(log, base, log_go_back);
 }
 
 int commit_confirm(struct log *log, struct card *base)

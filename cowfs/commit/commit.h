@@ -31,6 +31,9 @@ struct commit_source {
 	 * used */
 	int (*run_older)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			 uint64_t *ret_blks);
+	/* the same in the generation that is held (log_holds) */
+	int (*run_held)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks);
 	/* NULL, or the bytes that mark metadata blocks (fsinfo.h). Such a block is never written to
 	 * blocks that a candidate leaves free, so nothing is spilled */
 	const uint8_t *metadata_uuid;
@@ -115,6 +118,8 @@ struct commit_report {
 	/* set with -EFBIG: lent room with which the commit would fit; 0: none would help */
 	uint64_t lend_blks;
 	bool estimate;
+	/* with -EFBIG: it would have fitted if no generation were held */
+	bool held;
 	/* the log still has the old form, whose payload is not escaped: it cannot be emptied */
 	bool old_form;
 };
@@ -137,6 +142,10 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
  * many records. With a profile the commit of a shutdown may leave the log nearly full. opt may be
  * NULL. */
 bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
+/* Holds the newest generation (log_hold), or ends that (log_release), or goes back (log_go_back). */
+int commit_hold(struct log *log, struct card *base, struct log_index **ret_index) MUST_CHECK;
+int commit_release(struct log *log, struct card *base) MUST_CHECK;
+int commit_go_back(struct log *log, struct card *base) MUST_CHECK;
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;
 /* Writes a record if one is due, for example after log_decide. */

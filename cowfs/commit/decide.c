@@ -197,8 +197,13 @@ static int decide_lend(struct job *j)
 int decide_spill(struct job *j)
 {
 	struct commit_report *rep = &j->rep;
-	int r = find_spill(j, rep->logged);
+	int r;
 
+	if (j->held) { /* H5: what lies elsewhere must be written home at once */
+		rep->held = true;
+		return -EFBIG;
+	}
+	r = find_spill(j, rep->logged);
 	if (r < 0)
 		return r;
 	for (uint64_t extra = 1; rep->meta + extra <= rep->room_blks; extra *= 2) {

@@ -81,7 +81,8 @@ uint64_t price_due_blks(struct log *log, const struct commit_options *opt)
 bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
 		  uint64_t records)
 {
-	return data_blks > price_due_blks(log, opt) || records > MAX_CHAIN_RECORDS;
+	return !log_holds(log, NULL) &&
+	       (data_blks > price_due_blks(log, opt) || records > MAX_CHAIN_RECORDS);
 }
 
 bool commit_checkpoint_due(struct log *log, const struct commit_options *opt)
@@ -139,7 +140,7 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 		 records = log_chain_records(j->log);
 	uint64_t capacity = log_capacity_blks(j->log), home_ebs = 0;
 
-	if (!nothing && (log_spilled(j->log) || r->need_blks > log_room_blks(j->log))) {
+	if (!nothing && !j->held && (log_spilled(j->log) || r->need_blks > log_room_blks(j->log))) {
 		estimate_home(r, data + zero, 0, index_erase_blocks(j, ix));
 		data = zero = records = 0;
 	} else {
@@ -155,7 +156,7 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 		r->spilled = r->need_blks - capacity;
 	/* a log at rest has nothing to write home */
 	if (price_is_due(j->log, j->opt, data + r->logged, records + !nothing) ||
-	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
+	    (j->opt->checkpoint_asked && !j->held && (data || zero || r->logged || r->zero)))
 		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents,
 			      home_ebs + extents_erase_blocks(j, &j->logged) +
 				      extents_erase_blocks(j, &j->zero) +

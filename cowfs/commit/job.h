@@ -15,6 +15,7 @@ struct job {
 	const struct commit_source *src;
 	const struct commit_options *opt;
 	struct commit_report rep;
+	bool held;   /* a generation is held */
 	bool older;  /* recovery may choose an image other than the committed one (lag) */
 	bool sealed; /* there is a sealed image; false for a checkpoint alone */
 	struct extents direct, in_use, logged, zero, punched;

@@ -231,6 +231,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	/* one spill at a time: before its tail, nothing may target the blocks of an older one
 	 * (R10) */
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
+	RULE("H1 spill", !l->hold.at.seq);
 	r = log_may_write(l, to_blk, blks);
 	look_at_blocks(l, blk, blks, data, crc);
 	if (r == 0)
@@ -250,6 +251,7 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	RULE("R10 lent", !l->spilled);
+	RULE("H1 lent", !l->hold.at.seq);
 	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
 	look_at_blocks(l, blk, blks, data, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));

@@ -84,7 +84,9 @@ static int chain_add(struct chain *ch, const struct log_record *r)
 					       .desc_blks = r->desc_blks,
 					       .desc_crc = r->desc_crc,
 					       .desc_epoch = r->desc_epoch,
-					       .desc_seq = r->desc_seq };
+					       .desc_seq = r->desc_seq,
+					       .lblk = r->lblk,
+					       .held = r->flags & RECORD_HELD };
 	return 0;
 }
 
@@ -213,6 +215,30 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 	return 0;
 }
 
+/* The generation at the oldest end of the run of records with the flag. Its chain is a part of this
+ * one, and has the same tail, since nothing goes home while it is held. */
+static int find_hold(struct scan *s, const struct chain *ch)
+{
+	struct log_joint joint = { 0 };
+	struct log_index *ix = NULL;
+	struct chain part = *ch;
+	struct log_record h;
+	int r;
+
+	while (part.n > 1 && part.rec[0].held && part.rec[1].held) {
+		part.rec++;
+		part.n--;
+	}
+	if (!part.rec[0].held)
+		return 0;
+	r = ring_read_record(s->l, part.rec[0].lblk, s->buf, &h);
+	if (r == 0 && h.tail_seq != ch->head.tail_seq)
+		return 0; /* cowfs writes no such run */
+	if (r == 0)
+		r = build_index(s->l, &part, &ix, &joint);
+	return r == 0 ? hold_set(s->l, &h, ix) : r;
+}
+
 /* A commit of several logs: only its leader knows whether it counts. */
 static int check_joint(struct scan *s, const struct log_record *rec, const struct log_joint *j)
 {
@@ -281,6 +307,8 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 		l->newest = *rec;
 		l->chain_records = ch.n;
 		r = note_candidates(s, &ch);
+		if (r == 0)
+			r = find_hold(s, &ch);
 	}
 	free(ch.rec);
 	return r;

@@ -360,6 +360,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 
 	if (r == 0 && l->state == EPOCH_BROKEN)
 		r = -EUCLEAN;
+	if (r == 0 && l->hold.at.seq) /* H1 */
+		r = -EBUSY;
 	if (r == 0 && !INVARIANT("checkpoint begin", epoch_is_open(l)))
 		r = -ENOTRECOVERABLE;
 	if (r == 0 && log_index_extent(l->index, 0, &e)) {

@@ -24,7 +24,8 @@
  * refuse; check and recover would lose it, so they refuse as well. With an unknown incompat
  * feature the ring is not touched at all. */
 #define LOG_INCOMPAT_ESCAPED 1ull /* payload in the ring is escaped (escape.h); all new logs */
-#define LOG_INCOMPAT_KNOWN LOG_INCOMPAT_ESCAPED
+#define LOG_INCOMPAT_HELD 2ull	  /* while a generation is held (hold.c) */
+#define LOG_INCOMPAT_KNOWN (LOG_INCOMPAT_ESCAPED | LOG_INCOMPAT_HELD)
 #define LOG_RO_COMPAT_KNOWN 0ull
 
 enum super_state {
@@ -80,6 +81,8 @@ enum {
 	/* the log has, or this commit wrote in place, a block that a boot loader may change on the
 	 * card: it must not stay in the log */
 	RECORD_LOADER = 1 << 5,
+	/* the oldest of an uninterrupted run of records with this flag, up to the newest, is held */
+	RECORD_HELD = 1 << 6,
 	/* flags that later records of the same image repeat */
 	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };

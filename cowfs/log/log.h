@@ -230,6 +230,16 @@ bool log_older_unknown(const struct log *l);
  * answer is the same. */
 uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held);
 
+/* A generation that is held (hold.c): it stays complete, and nothing is written home meanwhile. */
+struct log_hold {
+	uint64_t seq, generation, time_s;
+	enum commit_cause cause;
+	bool ending; /* only log_release may follow: it has failed half way */
+};
+bool log_holds(const struct log *l, struct log_hold *ret); /* ret may be NULL */
+/* A reference to the index of its generation; NULL: none is held. */
+struct log_index *log_hold_index(const struct log *l);
+
 /* Reads and compares every live payload, descriptor and manifest block; for `cowctl check`.
  * say() gets one line per finding; *ret_bad counts them. */
 int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx,
@@ -244,6 +254,19 @@ int log_prepare(struct log *l) MUST_CHECK;
 
 /* Writes an empty record, which carries the ledger. */
 int log_note(struct log *l) MUST_CHECK;
+
+/*
+ * Writes a commit without blocks and holds its generation. -EEXIST: another one is held; -EBUSY: blocks
+ * lie in spilled or lent room, or the log is of the old form: a checkpoint or a commit must come first;
+ * -ENOSPC: no room.
+ */
+int log_hold(struct log *l, struct log_index **ret_index) MUST_CHECK;
+/* Ends the hold. -ENOENT: there is none. */
+int log_release(struct log *l) MUST_CHECK;
+/* Makes the held generation the newest one, and ends the hold. What was committed since is lost. On 0
+ * the log must be closed and opened again. -ENOENT: none is held; -ENOSPC: no room for the record;
+ * -EBADMSG: it is damaged, and nothing was written. */
+int log_go_back(struct log *l) MUST_CHECK;
 
 /* The card is of the old form (without LOG_INCOMPAT_ESCAPED) and its log is live: a commit
  * upgrades it first. */

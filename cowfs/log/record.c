@@ -68,6 +68,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	memcpy(rec->ring_uuid, l->super.ring_uuid, 16);
 	rec->lblk = lblk;
 	rec->epoch = l->epoch;
+	rec->flags |= l->hold.at.seq && !l->hold.ending ? (uint32_t)RECORD_HELD : 0;
 	lag_floors(l, rec);
 	rec->time_s = (uint64_t)time(NULL);
 	if (!l->ledger.first_s && rec->time_s >= CLOCK_IS_SET_S)
@@ -119,6 +120,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 {
 	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor,
 		 serial = l->max_serial;
+	bool back = rec->type == RECORD_OPEN && rec->prev.seq; /* log_go_back */
 	int r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
 
 	if (r < 0)
@@ -126,7 +128,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	rec->seq = ++l->highest_seq;
 	/* with a retired record the base is no longer an image of this log */
 	if (rec->type != RECORD_RETIRED)
-		rec->flags |= (l->newest.flags & RECORD_OF_IMAGE) | loader_flag(l);
+		rec->flags |= (back ? 0 : l->newest.flags & RECORD_OF_IMAGE) | loader_flag(l);
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
 		r = wearlog_put_blocks(l, rec, &lblk);
@@ -147,7 +149,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 		l->lag.cold = true;
 		return r;
 	}
-	if (rec->type != RECORD_CHECKPOINT)
+	if (rec->type != RECORD_CHECKPOINT && !back)
 		rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
 	if (!rec->tail_seq)
 		rec->tail_seq = rec->seq;
@@ -276,7 +278,7 @@ static int write_copies(struct log *l)
 }
 
 /* Written last in a new life: a live superblock promises that there is a record. */
-static int write_super(struct log *l)
+int record_write_super(struct log *l)
 {
 	enum super_state was = l->super.state;
 	int r = rules_super(l);
@@ -394,7 +396,7 @@ int log_prepare(struct log *l)
 		epoch_set(l, EPOCH_DUE);
 	if (l->state == EPOCH_OPEN && guarded_wants_copy(l))
 		epoch_set(l, EPOCH_DUE);
-	if (l->state != EPOCH_DUE && !l->super_due)
+	if (l->state != EPOCH_DUE && !l->super_due && !hold_feature_is_stale(l))
 		return lag_settle(l);
 	/* The ring may be full after repeated power cuts within its checkpoint. Each cut took a
 	 * fresh segment; the last one is now used further. Its last block is reserved for the
@@ -411,8 +413,12 @@ int log_prepare(struct log *l)
 		r = begin_life(l);
 	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);
+	else if (r == 0 && l->super.state == SUPER_LIVE && l->newest.seq)
+		r = lag_settle(l);
+	if (r == 0 && hold_feature_is_stale(l))
+		r = hold_set_feature(l, false);
 	if (r == 0 && l->super_due)
-		r = write_super(l);
+		r = record_write_super(l);
 	return r;
 }
 
@@ -494,6 +500,8 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
+	if (l->hold.at.seq)
+		return -EBUSY;
 	RULE("tail begin", epoch_is_open(l) && l->home_done);
 	r = type == RECORD_RETIRED ? unguard_before(l, cause) : 0;
 	if (r < 0)

@@ -106,6 +106,16 @@ struct order {
 	unsigned pads_due;		 /* records that L4 requires after that */
 };
 
+/* hold.c: a generation that stays complete */
+struct hold {
+	struct record_ptr at; /* its record; seq 0: none */
+	uint64_t tail_seq, generation, time_s;
+	uint32_t flags;
+	enum commit_cause cause;
+	struct log_index *index;
+	bool ending; /* records have no flag any more; with lag it may still be chosen */
+};
+
 struct log {
 	struct card *base, *card;
 	struct opening *opening; /* NULL: opening is complete */
@@ -158,6 +168,7 @@ struct log {
 	bool lent_failed;	  /* a write to it failed since it was lent */
 	bool no_lent;		  /* LOG_NO_LENT */
 	struct lag lag;
+	struct hold hold;
 	struct guarded guarded;
 	struct order order;
 	uint64_t tail_lblk; /* start of the oldest group that any candidate still needs */
@@ -300,6 +311,17 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHEC
 void record_accept(struct log *l, const struct log_record *rec);
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
+
+/* Writes both copies of the superblock of a live log. */
+int record_write_super(struct log *l) MUST_CHECK;
+
+/* hold.c */
+void hold_close(struct log *l);
+/* This record is held. Takes the index of its generation; NULL: -ENOMEM. */
+int hold_set(struct log *l, const struct log_record *h, struct log_index *index) MUST_CHECK;
+int hold_set_feature(struct log *l, bool on) MUST_CHECK; /* writes the superblock */
+/* The superblock has the feature without a hold: a cut came between the two. */
+bool hold_feature_is_stale(const struct log *l);
 
 /* guarded.c. Without a superblock that takes the guard these do nothing. */
 /* The owner of the guards of this ring, without its lowest bit (GUARD_ODD). */

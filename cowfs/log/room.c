@@ -81,7 +81,7 @@ int log_scratch_begin(struct log *l, uint64_t enough_bytes, struct log_scratch *
 	int r;
 
 	if (log_index_data_blks(l->index) || log_index_zero_blks(l->index) || l->lag.index ||
-	    l->spilled || l->super.state == SUPER_PENDING)
+	    l->hold.at.seq || l->spilled || l->super.state == SUPER_PENDING)
 		return -EBUSY;
 	r = log_prepare(l);
 	l->home_done = true; /* of a virgin log, too */

@@ -102,6 +102,12 @@ int rules_record(const struct log *l, const struct log_record *rec)
 	RULE("G1 guard", rec->type != RECORD_COMMIT || !guarded_is_due(l));
 	RULE("G1 guard", rec->type != RECORD_COMMIT || card_is_durable(l->base, l->guarded.mark));
 	RULE("B1 lent", !l->at.lent_blks || all_durable(l->lent));
+	/* H1: the tail stays, and H2: no record that has it takes the flag away before the hold ends */
+	RULE("H1 tail", !l->hold.at.seq || rec->tail_seq == l->hold.tail_seq);
+	RULE("H1 run", !l->hold.at.seq || l->hold.ending || rec->flags & RECORD_HELD);
+	RULE("H4 back", rec->type != RECORD_OPEN || rec->prev.seq == l->newest.seq ||
+				(l->hold.ending && rec->prev.seq == l->hold.at.seq &&
+				 rec->epoch >> 32 > l->newest.epoch >> 32));
 	RULE("R9 tail", !passes(l, rec) || l->home_done);
 	RULE("R9 home", !passes(l, rec) || card_is_durable(l->base, l->order.home_mark));
 	return 0;
@@ -159,6 +165,7 @@ int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks)
 	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES;
 
 	RULE("home attempt", epoch_is_open(l));
+	RULE("H1 home", !l->hold.at.seq);
 	RULE("home bounds", blk <= volume_blks && blks <= volume_blks - blk);
 	RULE("order checkpoint", l->newest.type != RECORD_COMMIT);
 	RULE("order record", newest_is_durable(l));

@@ -60,6 +60,8 @@ struct chain_rec {
 	enum record_type type;
 	uint32_t desc_blks, desc_crc;
 	uint64_t desc_lblk, desc_epoch, desc_seq;
+	uint64_t lblk;
+	bool held;
 };
 
 /* a record and the records that it builds on, back to its tail */

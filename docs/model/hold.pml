@@ -507,7 +507,10 @@ open:
 			!hold && free >= RESERVE + 1 ->
 			d_step { fill(); w.held = true; wants = now };
 			put();
-			d_step { hold = n.seq; hold_tail = n.tail; hold_img = n.img; home_done = false }
+			d_step { hold = n.seq; hold_tail = n.tail; hold_img = n.img; home_done = false };
+#ifndef NO_H1_PAD
+			pad(2)
+#endif
 		:: /* release, H3 */
 			hold && free >= 1 + LAG * 3 ->
 			d_step { fill(); w.held = false; wants = 0 };

@@ -108,6 +108,11 @@ struct world {
 	uint64_t joint_seq, joint_counts;
 	enum { JOINT_NONE, JOINT_OPEN, JOINT_DECIDED } joint; /* of the attempt under way */
 
+	/* hold.c */
+	enum { HOLD_NO, HOLD_YES, HOLD_MAYBE } hold;
+	struct image held;
+	unsigned hold_age; /* commits since it began or ended, at most 3 */
+
 	/* cuts */
 	bool mute;     /* no cuts now */
 	bool armed;    /* an operation will fail */
@@ -119,7 +124,7 @@ struct world {
 
 	/* one of the images seen, drawn evenly, from which the run continues */
 	struct cards kept;
-	struct image kept_n, kept_older; /* its content, and the previous generation */
+	struct image kept_held, kept_n, kept_older; /* its content, and the previous generation */
 	struct wear_ledger kept_acked;
 	uint64_t kept_joint_counts;
 	uint64_t kept_of;
@@ -139,7 +144,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
-		max_pending, upgrades, paths, stopped, guarded, trims, joint;
+		max_pending, upgrades, paths, stopped, guarded, trims, joint, holds, backs;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -221,6 +226,18 @@ void paths_committed(struct world *w, int result);
 int world_commit_joint(struct world *w);
 void attack_joint(void);
 void joint_judged(struct world *w, const struct image *im, const uint8_t *volume);
+
+/* ---- hold.c ---- */
+/* Without effect (-EEXIST, -ENOENT) unless there is none, or one. After going back the log is open
+ * again, and the live image is that of the card. */
+int world_hold(struct world *w);
+int world_release(struct world *w);
+int world_back(struct world *w);
+void hold_opened(struct world *w); /* the log was opened */
+void hold_judged(struct world *w, const struct cards *c, const struct log *l,
+		 const struct log_super *super);
+void attack_hold(void);
+void attack_hold_full(void);
 
 /* ---- loader.c ---- */
 /* The card of this image, before cowfs is there. volume: what an attach without that has shown. */

@@ -83,6 +83,7 @@ static void keep(struct world *w, struct cards *c, const struct image *im,
 	}
 	cards_close(&w->kept);
 	w->kept = *c;
+	w->kept_held = w->held;
 	w->kept_older = im == &w->n ? w->older : w->n;
 	w->kept_n = *im;
 	w->kept_acked = *ledger;
@@ -262,6 +263,8 @@ void judge(struct world *w, struct cards *c)
 		check_guard(w, c, ix, im);
 	if (im && !w->rotten && !measure)
 		joint_judged(w, im, volume);
+	if (im && !w->rotten && !measure)
+		hold_judged(w, c, l, &super);
 	if (im && w->shape.ext4 && total.images % 256 == 0)
 		ext4_check(im, volume);
 	if (!w->rotten && !measure)
@@ -401,6 +404,10 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 
 	static _Alignas(4096) uint8_t first[COW_BLK_BYTES];
 
+	if (blk < w->shape.blks && w->hold == HOLD_YES && blk != BITMAP_BLK &&
+	    w->held.use[blk] == USE_USED)
+		fail("block %llu of the held generation is written in place",
+		     (unsigned long long)blk);
 	if (blk >= w->shape.blks || w->n.use[blk] != USE_USED)
 		return;
 	/* the guard comes and goes while the log is empty */

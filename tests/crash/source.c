@@ -135,6 +135,12 @@ static int src_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_us
 	return run_of(ctx, ((struct world *)ctx)->older.use, blk, max_blks, ret, ret_blks);
 }
 
+static int src_run_held(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks)
+{
+	return run_of(ctx, ((struct world *)ctx)->held.use, blk, max_blks, ret, ret_blks);
+}
+
 struct commit_source source_of(struct world *w)
 {
 	bool classify = !w->shape.no_classifier;
@@ -146,5 +152,6 @@ struct commit_source source_of(struct world *w)
 				       .read_committed = src_read_committed,
 				       .run_sealed = classify ? src_run_sealed : NULL,
 				       .run_committed = classify ? src_run_committed : NULL,
-				       .run_older = classify ? src_run_older : NULL };
+				       .run_older = classify ? src_run_older : NULL,
+				       .run_held = classify ? src_run_held : NULL };
 }

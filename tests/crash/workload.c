@@ -202,6 +202,14 @@ static void step(struct world *w)
 	at.cut = at.variant = 0;
 	if (rnd_below(w, 4) == 0)
 		world_trim(w);
+	if (!w->shape.old_form && rnd_below(w, w->hold == HOLD_YES ? 8 : 4) == 0) {
+		if (rnd_below(w, 6) == 0)
+			arm(w);
+		(void)!(w->hold == HOLD_NO	  ? world_hold(w)
+			: rnd_below(w, 2) ? world_release(w)
+					  : world_back(w));
+		world_disarm(w);
+	}
 	if (dice < 20 && !w->shape.ext4) {
 		commit_paths(w);
 	} else if (dice < 70) {

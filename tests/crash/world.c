@@ -326,6 +326,7 @@ void world_open(struct world *w)
 		fail("attach wrote to the card");
 	total.attaches++;
 	w->index = log_index_of(w->log);
+	hold_opened(w);
 	v = volume_read(w, &w->c, w->index);
 	for (gen = 0; gen <= w->n_tried; gen++)
 		if (image_differs(gen ? &w->tried[gen - 1] : &w->n, v, blks) < 0)
@@ -406,6 +407,7 @@ bool world_crash(struct world *w)
 	w->kept = (struct cards){ 0 };
 	w->kept_of = 0;
 	w->n = w->kept_n;
+	w->held = w->kept_held;
 	w->older = w->kept_older;
 	w->n_tried = 0;
 	w->acked = w->kept_acked;
@@ -588,6 +590,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	check_outcome(w, "commit", r);
 	world_disarm(w);
 	total.checkpoints += w->bill.checkpoint > 0;
+	if (r == -EFBIG && w->bill.held && !w->shape.lag && world_ops(w) != ops)
+		fail("a commit that was refused has written");
 	if (r < 0) {
 		paths_committed(w, r);
 		total.failed += r != -EFBIG;
@@ -613,6 +617,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
+	w->hold_age += world_ops(w) != ops && w->hold_age < 3;
 	if (world_ops(w) != ops)
 		w->older = w->n;
 	w->n = w->live;
@@ -653,9 +658,16 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 				      .stop_ctx = &units };
 	/* a part of a checkpoint may write no record */
 	uint64_t blks, seq = log_newest(w->log)->seq, ops = world_ops(w);
+	bool held = log_holds(w->log, NULL);
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 	bool stopped;
 
+	if (held) {
+		if (r != -EBUSY || world_ops(w) != ops)
+			fail("a checkpoint while a generation is held: %s", strerror(-r));
+		world_disarm(w);
+		return r;
+	}
 	w->ended &= r == 0;
 	say("checkpoint, record type %d flags %u: %s, %llu blocks, newest %llu", type, flags,
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)blks,
@@ -693,7 +705,7 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 static bool keeps_all(const struct world *w)
 {
 	return w->shape.no_classifier || (w->lie && !w->shape.lag) || w->n_tried || w->diverged ||
-	       log_doubt(w->log) || log_spilled(w->log) || log_older_unknown(w->log);
+	       log_holds(w->log, NULL) || log_doubt(w->log) || log_spilled(w->log) || log_older_unknown(w->log);
 }
 
 static int note_first_trim(struct world *w)

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/* A generation that is held: it must be whole in every image of a cut, until its hold ends, and the
+ * log must be able to go back to it from there. */
+#include <errno.h>
+#include <string.h>
+
+#include "crash.h"
+#include "attacks.h"
+
+/* A card that lies may lose the record that began or ended the hold: then either is right, until
+ * later records are there. */
+enum { SETTLED = 3 };
+
+void hold_opened(struct world *w)
+{
+	w->hold = log_holds(w->log, NULL) ? HOLD_YES : HOLD_NO;
+	w->hold_age = SETTLED;
+}
+
+static void check_whole(struct world *w, const struct cards *c, const struct log *l)
+{
+	struct log_index *ix = log_hold_index(l);
+	const uint8_t *volume = volume_read(w, c, ix);
+	int b = volume ? image_differs(&w->held, volume, w->shape.blks) : -1;
+
+	if (!volume)
+		fail("the held generation cannot be read");
+	if (b >= 0)
+		fail("block %d of the held generation differs", b);
+	log_index_unref(ix);
+}
+
+/* From this image back to the held generation. Takes the cards over. */
+static void check_back(struct world *w, struct cards *c, const struct log_super *super)
+{
+	struct log_open_report rep;
+	struct log_index *ix;
+	struct log *l;
+	int b;
+
+	if (log_open_lent(&l, c->base, c->log, super, 0, c->lent, &rep) < 0)
+		fail("log_open");
+	if (commit_go_back(l, c->base) < 0)
+		fail("the log cannot go back");
+	log_close(l);
+	if (log_open_lent(&l, c->base, c->log, super, 0, c->lent, &rep) < 0 ||
+	    rep.state >= LOG_BROKEN)
+		fail("broken after going back: %s", rep.why);
+	ix = log_index_of(l);
+	b = image_differs(&w->held, volume_read(w, c, ix), w->shape.blks);
+	if (b >= 0)
+		fail("after going back block %d differs", b);
+	if (log_holds(l, NULL))
+		fail("a hold after going back");
+	log_index_unref(ix);
+	log_close(l);
+	cards_close(c);
+	total.backs++;
+}
+
+void hold_judged(struct world *w, const struct cards *c, const struct log *l,
+		 const struct log_super *super)
+{
+	bool holds = log_holds(l, NULL), maybe = w->hold == HOLD_MAYBE ||
+						 (w->lie && w->hold_age < SETTLED);
+	struct cards copy;
+
+	if (!maybe && holds != (w->hold == HOLD_YES))
+		fail(holds ? "a hold that has ended" : "the hold is lost");
+	if (!holds)
+		return;
+	total.holds++;
+	if (!(super->incompat & LOG_INCOMPAT_HELD) && !w->lie)
+		fail("a hold without its feature");
+	check_whole(w, c, l);
+	if (total.holds % 8)
+		return;
+	cards_clone(&copy, c);
+	check_back(w, &copy, super);
+}
+
+static void acked(struct world *w)
+{
+	w->acked_before = w->acked;
+	w->acked = log_newest(w->log)->ledger;
+	w->last = 0;
+}
+
+static int outcome(struct world *w, const char *what, int r)
+{
+	say("%s: %s, newest %llu", what, r < 0 ? strerror(-r) : "ok",
+	    (unsigned long long)log_newest(w->log)->seq);
+	total.faults += w->failed;
+	if (r == 0 && w->fault)
+		fail("%s returned 0 although an operation failed", what);
+	if (r < 0 && !w->failed && r != -ENOSPC && r != -EBUSY)
+		fail("%s: %s, and no operation failed", what, strerror(-r));
+	world_disarm(w);
+	return r;
+}
+
+int world_hold(struct world *w)
+{
+	struct log_index *ix = NULL;
+	int r;
+
+	if (w->hold != HOLD_NO || w->n_tried)
+		return -EEXIST;
+	w->ended = false;
+	w->held = w->n;
+	w->hold = HOLD_MAYBE;
+	r = outcome(w, "hold", commit_hold(w->log, w->c.base, &ix));
+	if (ix) {
+		log_index_unref(w->index);
+		w->index = ix;
+		paths_publish(w);
+	}
+	if (r == 0) {
+		w->hold = HOLD_YES;
+		w->hold_age = 0;
+		acked(w);
+	}
+	cut_here(w);
+	/* without a failed operation nothing was begun */
+	if (r == -EBUSY || r == -ENOSPC)
+		w->hold = HOLD_NO;
+	return r;
+}
+
+int world_release(struct world *w)
+{
+	int r;
+
+	if (w->hold != HOLD_YES)
+		return -ENOENT;
+	w->ended = false;
+	w->hold = HOLD_MAYBE;
+	r = outcome(w, "release", commit_release(w->log, w->c.base));
+	if (r == 0) {
+		w->hold = HOLD_NO;
+		w->hold_age = 0;
+		w->n_tried = 0;
+		acked(w);
+	}
+	cut_here(w);
+	return r;
+}
+
+int world_back(struct world *w)
+{
+	int r;
+
+	if (w->hold != HOLD_YES || w->n_tried >= MAX_TRIED - 2)
+		return -ENOENT;
+	w->ended = false;
+	w->hold = HOLD_MAYBE;
+	w->tried[w->n_tried++] = w->held;
+	r = outcome(w, "going back", commit_go_back(w->log, w->c.base));
+	if (r == 0) {
+		lie_remember(w);
+		w->older = w->n;
+		w->n = w->held;
+		w->n_tried = 0;
+		w->hold = HOLD_NO;
+		w->hold_age = 0;
+		acked(w);
+	}
+	cut_here(w);
+	world_close(w);
+	world_open(w);
+	if (r == 0) {
+		if (log_holds(w->log, NULL))
+			fail("a hold after going back");
+		w->hold_age = 0;
+		total.backs++;
+	}
+	live_revert(w);
+	return r;
+}
+
+/* ---- attacks ---- */
+
+static void turn_over(struct world *w, unsigned n)
+{
+	/* blocks that the held generation uses are freed, taken again, and written */
+	for (unsigned i = 0; i < n; i++) {
+		for (unsigned b = 3 + i % 3; b < w->shape.blks; b += 3) {
+			if (w->live.use[b] == USE_USED && rnd_below(w, 2))
+				live_free(w, b);
+			else
+				live_write(w, b, 1 + (unsigned)rnd_below(w, CONTENTS - 1));
+		}
+		at.step++;
+		if (world_commit(w) == -EFBIG)
+			live_revert(w);
+	}
+}
+
+/* Held while blocks are freed and written; released and checkpointed, or gone back to. */
+void attack_hold(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
+		const struct shape s = { .blks = 24,
+					 .segs = 24,
+					 .external = seed / 2 % 2,
+					 .lag = seed / 4 % 2,
+					 .lie = seed / 4 % 2 ? LIE_RECORDS : 0 };
+
+		attack_start(&w, &s, seed);
+		turn_over(&w, 2);
+		for (unsigned i = 0; i < 3; i++) {
+			at.step++;
+			attack_expect(world_hold(&w) == 0, "hold");
+			turn_over(&w, 1 + (unsigned)rnd_below(&w, 4));
+			if (rnd_below(&w, 2)) {
+				world_crash(&w);
+				turn_over(&w, 1);
+			}
+			at.step++;
+			if (w.hold == HOLD_YES)
+				attack_expect((rnd_below(&w, 2) ? world_back : world_release)(&w) == 0,
+					      "end of a hold");
+			if (rnd_below(&w, 2))
+				world_crash(&w);
+			at.step++;
+			if (w.hold == HOLD_YES)
+				attack_expect(world_release(&w) == 0, "release");
+			turn_over(&w, 1);
+			attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		}
+		world_free(&w);
+	}
+}
+
+/* The log gets full while a generation is held: commits are refused, and the rest goes on. */
+void attack_hold_full(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+		const struct shape s = { .blks = 24, .full = true, .lag = seed / 4 % 2, .segs = seed / 4 % 2 ? 14 : 9 };
+		int r = 0;
+
+		attack_start(&w, &s, seed);
+		attack_commit_ok(&w);
+		attack_expect(world_hold(&w) == 0, "hold");
+		for (unsigned i = 0; r == 0 && i < 200; i++) {
+			at.step++;
+			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 10), 8);
+			r = world_commit(&w);
+			if (r == 0 && i % 7 == 3)
+				world_crash(&w);
+			if (w.hold != HOLD_YES)
+				break;
+		}
+		if (w.hold == HOLD_YES) {
+			attack_expect(r == -EFBIG && w.bill.held, "not refused");
+			live_revert(&w);
+			for (unsigned i = 0; i < 3; i++)
+				world_crash(&w);
+			at.step++;
+			attack_expect((seed % 2 ? world_back : world_release)(&w) == 0, "end of a hold");
+		}
+		attack_write_run(&w, 2, 8);
+		attack_commit_ok(&w);
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		world_free(&w);
+	}
+}
