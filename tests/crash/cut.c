@@ -263,10 +263,11 @@ void judge(struct world *w, struct cards *c)
 		check_guard(w, c, ix, im);
 	if (im && !w->rotten && !measure)
 		joint_judged(w, im, volume);
-	if (im && !w->rotten && !measure)
-		hold_judged(w, c, l, &super);
+
 	if (im && w->shape.ext4 && total.images % 256 == 0)
 		ext4_check(im, volume);
+	if (im && !w->rotten && !measure) /* volume has another image from here on */
+		hold_judged(w, c, l, &super);
 	if (!w->rotten && !measure)
 		ledger_check(w->lie ? &w->acked_before : &w->acked, &rep.ledger);
 	if (!w->rotten && !measure && !w->lie && w->log)
