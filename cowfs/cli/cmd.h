@@ -72,6 +72,7 @@ enum cmd_option {
 	OPT_COMPOSE,
 	OPT_ALL,
 	OPT_JOINT,
+	OPT_HOLD,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -103,6 +104,9 @@ int cmd_discard(const struct options *o) NOT_IN_RECOVER;
 int cmd_inhibit(const struct options *o) NOT_IN_RECOVER;
 int cmd_trim(const struct options *o) NOT_IN_RECOVER;
 int cmd_factory_reset(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_accept(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_undo(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_generations(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_uninhibit(const struct options *o) NOT_IN_RECOVER;
 int cmd_check(const struct options *o);
 int cmd_recover(const struct options *o);

@@ -8,18 +8,16 @@
 
 static int commit_paths(const struct options *o, const struct places *p)
 {
-	static const enum cmd_option not_with[] = { OPT_DRY_RUN, OPT_FORCE, OPT_LEND, OPT_TIMER,
-						    OPT_DEADLINE };
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *answer;
 	struct failure err;
+	int exit;
 
-	for (size_t i = 0; i < ARRAY_SIZE(not_with); i++)
-		if (has_option(o, not_with[i]))
-			return cmd_fail(
-				o, EXIT_USAGE, -EINVAL,
-				"commit: --dry-run, --force, --lend, --timer and --deadline "
-				"are for all changes, not for a PATH");
+	exit = cmd_excludes(o, "a PATH", OPT_DRY_RUN, "--dry-run", OPT_HOLD, "--hold", OPT_FORCE,
+			    "--force", OPT_LEND, "--lend", OPT_TIMER, "--timer", OPT_DEADLINE,
+			    "--deadline", OPT_END);
+	if (exit != EXIT_OK)
+		return exit;
 	if (!commit_files)
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,
@@ -40,6 +38,12 @@ int cmd_commit(const struct options *o)
 	struct places places = { 0 };
 	int exit;
 
+	exit = has_option(o, OPT_HOLD)
+		       ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER, "--timer", OPT_KEPT,
+				      "--kept", OPT_END)
+		       : EXIT_OK;
+	if (exit != EXIT_OK)
+		return exit;
 	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))
 		return cmd_fail(
 			o, EXIT_USAGE, -EINVAL,

@@ -123,6 +123,7 @@ int commit_request(const struct options *o, struct request *ret)
 		.checkpoint = has_option(o, OPT_CHECKPOINT),
 		.force = has_option(o, OPT_FORCE),
 		.no_wait = has_option(o, OPT_NO_WAIT),
+		.hold = has_option(o, OPT_HOLD),
 		.timer = has_option(o, OPT_TIMER),
 		.lend = has_option(o, OPT_LEND),
 	};

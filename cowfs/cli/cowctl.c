@@ -81,12 +81,16 @@ static const struct option_spec commit_options[] = {
 	  "put there what the log cannot hold, until the next checkpoint; overwrites it" },
 	{ OPT_DEADLINE, "deadline", "TIME",
 	  "begin only what will be done in this time, such as 5s" },
+	{ OPT_HOLD, "hold", NULL, "keep this generation until cowctl accept, for cowctl undo" },
 	{ OPT_ALL, "all", NULL, "commit all volumes together, as of one moment" },
 	{ OPT_KEPT, "kept", NULL, "commit only the paths that keep= of cowfs.conf names" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL, "for timers: fails while inhibited, skips needless writes" },
 	VERBOSE_OPTION,
 	COMMON
+};
+static const struct option_spec undo_options[] = {
+	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would go back to" }, LOG_OPTION, COMMON
 };
 static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
 						      COMMON };
@@ -235,6 +239,15 @@ static const struct command {
 	  cmd_commit, commit_options },
 	{ NULL, "revert", "[N] PATH...", "bring files back from the committed generation",
 	  "Lists what it will do, and asks.", cmd_revert, revert_options },
+	{ NULL, "generations", "[N]", "list the generations that are on the card",
+	  "N may also be a device or image file that is not attached.", cmd_generations,
+	  offline_options },
+	{ NULL, "undo", "DEVICE", "go back to the held generation",
+	  "DEVICE must not be attached. What was committed since commit --hold is lost.", cmd_undo,
+	  undo_options },
+	{ NULL, "accept", "[N]", "end the hold of commit --hold: keep what was committed since",
+	  "N may also be a device or image file that is not attached.", cmd_accept,
+	  offline_options },
 	{ NULL, "discard", "[N]", "discard uncommitted changes at the next detach or shutdown",
 	  NULL, cmd_discard, discard_options },
 	{ NULL, "inhibit", "[N]", "suspend timer commits for some time",

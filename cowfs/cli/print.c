@@ -165,9 +165,14 @@ static void print_last(struct json_object *last)
 static void print_log(struct json_object *s)
 {
 	uint64_t live = json_u64(s, "log_live_blocks");
+	struct json_object *held = json_object_object_get(s, "held");
 	char twin[RUNDIR_NAME_BYTES];
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
+	if (held)
+		row("held", "generation %s of %s, until cowctl accept or undo",
+		    with_commas(json_u64(held, "generation")),
+		    format_time(json_u64(held, "time_unix_seconds")));
 	print_last(json_object_object_get(s, "last"));
 	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
 	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),

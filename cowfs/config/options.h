@@ -10,7 +10,7 @@
 
 #include "base/util.h"
 
-#define OPTIONS_MAX 80	  /* ids are smaller */
+#define OPTIONS_MAX 100	  /* ids are smaller */
 #define OPERANDS_MAX 1024 /* paths */
 
 struct option_spec {

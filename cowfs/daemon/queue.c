@@ -82,10 +82,12 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 	const struct request *rq = &c->rq;
 	struct card *lent = NULL;
 	struct volume_request vr = {
-		.job = rq->scratch   ? JOB_COMMIT_SCRATCH
+		.job = rq->command == COMMAND_ACCEPT ? JOB_ACCEPT
+		       : rq->scratch   ? JOB_COMMIT_SCRATCH
 		       : rq->dry_run ? JOB_DRY_RUN
 				     : JOB_COMMIT,
 		.checkpoint = rq->checkpoint,
+		.hold = rq->hold,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
 		.until_ns = c->until_ns,

@@ -194,6 +194,7 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 	case COMMAND_VIEW:
 	case COMMAND_UPGRADE:
 	case COMMAND_TRIM:
+	case COMMAND_ACCEPT:
 		c->trim = (struct volume_trim){ 0 };
 		serve_job(s, c, &rq);
 		break;

@@ -34,6 +34,9 @@ static int grow(struct offline *f, struct grow_report *ret, struct failure *fail
 			fail, EXIT_FAILED, -EBUSY,
 			"%s: a shrink was interrupted: run cowctl format --shrink %s again first",
 			f->device, f->device);
+	e = offline_refuse_held(f, fail);
+	if (e < 0)
+		return e;
 	ret->old_bytes = f->super.log_bytes;
 	ret->nothing_to_do = !is_grown(f);
 	e = ret->nothing_to_do ? 0 : write_supers(f, fail);

@@ -130,6 +130,26 @@ struct recover_report {
 int offline_recover(const struct recover_options *opt, struct recover_report *ret,
 		    struct failure *fail) MUST_CHECK;
 
+/* ---- held.c: a generation that is held ---- */
+
+enum held_what {
+	HELD_LOOK,   /* writes nothing; also works beside a running daemon */
+	HELD_ACCEPT, /* ends the hold */
+	HELD_BACK,   /* makes the held generation the newest one */
+};
+
+struct held_report {
+	bool held; /* as found: hold */
+	struct log_hold hold;
+	struct log_record newest; /* as found */
+	uint64_t written_bytes;
+};
+
+int offline_held(const char *device, const char *log_device, enum held_what what,
+		 struct held_report *ret, struct failure *fail) MUST_CHECK;
+/* For an operation that would break a hold: an error if there is one. */
+int offline_refuse_held(const struct offline *f, struct failure *fail) MUST_CHECK;
+
 /* ---- check.c: reads only; also works beside a running daemon ---- */
 
 #define CHECK_FINDINGS 32

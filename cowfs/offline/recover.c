@@ -117,6 +117,15 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 			"overwritten blocks of it. Nothing was written; only --accept-base is "
 			"left",
 			f->base->geo.path, f->report.why);
+	if (opt->accept == RECOVER_ACCEPT_LOG && log_holds(f->log, NULL)) {
+		int e = commit_release(f->log, f->base);
+
+		if (e < 0)
+			return failure_set(fail, EXIT_FAILED, e, "%s: %s", f->base->geo.path,
+					   strerrordesc_np(-e));
+	}
+	if (offline_refuse_held(f, fail) < 0)
+		return -EBUSY;
 	/* for a retired log, only a bad copy of its superblock is repaired */
 	rep->nothing_to_do = state == LOG_EMPTY ||
 			     (state == LOG_RETIRED && !(f->trouble & SUPER_COPIES_BAD));

@@ -453,11 +453,54 @@ static bool is_too_late(struct volume *v, const struct volume_request *rq,
 	return true;
 }
 
+static void note_room_now(struct volume *v)
+{
+	struct blk_reader committed = volume_committed(v);
+	struct fsinfo fs;
+
+	if (fsinfo_probe_super(&committed, &fs) == 0 && fs_ops(fs.kind)->counts_on_free)
+		single_note_room(v, volume_room_blks(v, &fs));
+}
+
+/* The log is emptied first, so that most of it is free for what follows. */
+static int do_hold(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct volume_request commit = *rq;
+	int r;
+
+	commit.checkpoint = true;
+	r = do_commit(v, &commit, res);
+	if (r == 0)
+		r = held_begin(v, res);
+	note_room_now(v);
+	return r;
+}
+
+static int do_accept(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
+	int r = held_end(v, res);
+
+	note_room_now(v);
+	if (r == 0 && (home_is_wanted(v) || commit_checkpoint_due(v->log, &due)) &&
+	    home_write(v, rq->cause, 0, false, home_makes_way, res) < 0)
+		msg(MSG_WARN, "%s: the checkpoint behind a hold has failed or made way", v->name);
+	return r;
+}
+
 static int do_job(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
+	int r = held_check(v, rq, res->why, sizeof(res->why));
+
+	if (r < 0)
+		return r;
 	switch (rq->job) {
+	case JOB_ACCEPT:
+		return do_accept(v, rq, res);
 	case JOB_COMMIT:
-		return rq->joint ? do_joint_commit(v, rq, res) : do_commit(v, rq, res);
+		return rq->joint  ? do_joint_commit(v, rq, res)
+		       : rq->hold ? do_hold(v, rq, res)
+				  : do_commit(v, rq, res);
 	case JOB_DRY_RUN:
 		return do_dry_run(v, rq, res);
 	case JOB_DETACH:
@@ -529,12 +572,15 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	explain_result(v, res, r);
 	if (rq->job != JOB_VIEW && !res->not_begun) {
 		explain_lent(v, r, res);
+		if (r == 0 && (rq->job == JOB_COMMIT || rq->job == JOB_COMMIT_SCRATCH))
+			held_warn(v, res->why, sizeof(res->why));
 		if (rq->job != JOB_COMMIT_SCRATCH) {
 			explain_remarks(res);
 			explain_lost(v, r, res);
 		}
 	}
-	if (looks || res->not_begun || rq->job == JOB_COMMIT_SCRATCH)
+	if (looks || res->not_begun || rq->job == JOB_COMMIT_SCRATCH || rq->job == JOB_ACCEPT ||
+	    (rq->hold && r < 0 && log_holds(v->log, NULL)))
 		monitor_stage(v->monitor, STAGE_IDLE);
 	else
 		report(v, rq, res);

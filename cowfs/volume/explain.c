@@ -83,7 +83,10 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 	case 0:
 		break;
 	case -EFBIG:
-		explain_room(&res->report, w, n);
+		if (res->report.held)
+			held_explain(v, &res->report, w, n);
+		else
+			explain_room(&res->report, w, n);
 		break;
 	case -ESTALE:
 		explain_stale(&res->quiesce, w, n);

@@ -51,7 +51,7 @@ static bool may_begin(struct volume *v)
 void idle_look(struct volume *v, uint64_t now)
 {
 	uint64_t calls = read_calls(v), committed_ns = v->committed_ns, live_blks;
-	bool guarded;
+	bool guarded, holds;
 
 	if (calls != v->reads.calls || !v->reads.since_ns) {
 		v->reads.calls = calls;
@@ -63,7 +63,10 @@ void idle_look(struct volume *v, uint64_t now)
 	pthread_mutex_lock(&v->lock);
 	live_blks = v->live_blks;
 	guarded = v->guarded;
+	holds = v->holds;
 	pthread_mutex_unlock(&v->lock);
+	if (holds)
+		return;
 	if (v->idle_checkpoint && (live_blks || guarded))
 		volume_ask_checkpoint(v);
 	else if (trim_is_due(v))

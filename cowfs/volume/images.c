@@ -141,12 +141,37 @@ static int open_older(struct images *im)
 	return im->older_index ? open_map(&im->older, &older, im->unread >= UNREAD_ALL) : 0;
 }
 
+static int img_read_held(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	struct images *im = ctx;
+
+	return log_index_read_volume(im->held_index, im->v->base, blk, blks, buf);
+}
+
+static int img_run_held(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks)
+{
+	return fsmap_run(((struct images *)ctx)->held, blk, max_blks, ret, ret_blks);
+}
+
+static int open_held(struct images *im)
+{
+	struct blk_reader held = { .read = img_read_held,
+				   .ctx = im,
+				   .volume_blks = im->v->volume_blks };
+
+	im->held_index = log_hold_index(im->v->log);
+	return im->held_index ? open_map(&im->held, &held, im->unread >= UNREAD_ALL) : 0;
+}
+
 int images_open(struct images *im, struct volume_result *res)
 {
 	int r = open_maps(im, res);
 
 	if (r == 0)
 		r = open_older(im);
+	if (r == 0)
+		r = open_held(im);
 	if (r == 0 && (fsmap_alarms(im->sealed) & FSMAP_NEEDS_RECOVERY) && res->quiesce.frozen) {
 		snprintf(res->why, sizeof(res->why),
 			 "the journal is not empty although the file system is frozen");
@@ -160,7 +185,9 @@ void images_close(struct images *im)
 	fsmap_close(im->sealed);
 	fsmap_close(im->committed);
 	fsmap_close(im->older);
+	fsmap_close(im->held);
 	log_index_unref(im->older_index);
+	log_index_unref(im->held_index);
 }
 
 void images_source(struct images *im, const struct volume_result *res, struct commit_source *ret)
@@ -177,6 +204,7 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		/* blocks that are free in the committed image may be written in place, whatever the sealed image is */
 		.run_committed = images_tells_truth(im->committed) ? img_run_committed : NULL,
 		.run_older = images_tells_truth(im->older) ? img_run_older : NULL,
+		.run_held = images_tells_truth(im->held) ? img_run_held : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
 	};
 }

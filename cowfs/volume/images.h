@@ -18,6 +18,8 @@ struct images {
 	/* with lag: another image that recovery may choose besides the committed one; NULL: none */
 	struct fsmap *older;
 	struct log_index *older_index;
+	struct fsmap *held; /* the generation that is held; NULL: none */
+	struct log_index *held_index;
 	struct fsinfo fs; /* of the sealed image */
 	bool force, dry;
 	enum unread unread;

@@ -155,6 +155,8 @@ struct volume {
 		uint64_t since_s, noticed_s, agreed_s;
 	} foreign;
 	uint8_t log_id[16];
+	struct log_hold hold;
+	bool holds;
 	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
 	bool guarded; /* log_guarded */
@@ -387,6 +389,13 @@ bool volume_has_views(struct volume *v);
 
 /* Monitor thread: by option, time and earlier trims. */
 bool trim_is_due(struct volume *v);
+/* held.c. Why the job is refused because of a generation that is held, or is not; 0: it is not. */
+int held_check(struct volume *v, const struct volume_request *rq, char *why, size_t n) MUST_CHECK;
+int held_begin(struct volume *v, struct volume_result *res) MUST_CHECK; /* holds the newest */
+int held_end(struct volume *v, struct volume_result *res) MUST_CHECK;
+void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n);
+/* A remark if the log is nearly full. */
+void held_warn(const struct volume *v, char *why, size_t n);
 /* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 void trim_status(struct volume *v, struct volume_trim_status *ret);

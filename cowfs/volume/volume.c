@@ -1004,6 +1004,7 @@ void volume_publish_log(struct volume *v)
 	v->generation = log_ledger(v->log)->commits;
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
+	v->holds = log_holds(v->log, &v->hold);
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	v->guarded = log_guarded(v->log);
 	v->super_trouble = log_super_trouble(v->log);
@@ -1089,6 +1090,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->log_capacity_blks = v->capacity_blks;
 	memcpy(ret->log_id, v->log_id, sizeof(ret->log_id));
 	ret->generation = v->generation;
+	ret->holds = v->holds;
+	ret->hold = v->hold;
 	ret->newest_seq = v->newest_seq;
 	ret->newest_s = v->newest_s;
 	ret->ledger = v->totals;

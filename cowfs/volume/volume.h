@@ -127,6 +127,7 @@ enum volume_job {
 	JOB_COMMIT_SCRATCH = 6, /* commits the scratch image alone */
 	JOB_CALL = 7,		/* calls a function while no other job is under way */
 	JOB_TRIM = 9,		/* makes way for other jobs */
+	JOB_ACCEPT = 10,	/* ends a hold */
 	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
@@ -150,6 +151,7 @@ struct volume_image {
 struct volume_request {
 	enum volume_job job;
 	bool checkpoint; /* after the commit, checkpoint everything */
+	bool hold;	 /* of JOB_COMMIT: and hold the generation. Implies checkpoint */
 	/* commit although the image has an alarm (ext4 error flag, bad checksum) or cannot be
 	 * read */
 	bool force;
@@ -254,6 +256,8 @@ struct volume_status {
 	struct volume_pressure pressure;
 	struct volume_views views;
 	struct volume_trim_status trim;
+	bool holds; /* a generation is held: hold */
+	struct log_hold hold;
 	/* Not committed. A block that was changed again since a failed or unfinished commit counts
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;

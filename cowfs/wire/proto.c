@@ -209,7 +209,7 @@ static const struct {
 	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
 	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },
-	{ "trim", COMMAND_TRIM },
+	{ "trim", COMMAND_TRIM },		  { "accept", COMMAND_ACCEPT },
 };
 
 static const struct {
@@ -219,6 +219,7 @@ static const struct {
 	{ "dry_run", offsetof(struct request, dry_run) },
 	{ "checkpoint", offsetof(struct request, checkpoint) },
 	{ "force", offsetof(struct request, force) },
+	{ "hold", offsetof(struct request, hold) },
 	{ "no_wait", offsetof(struct request, no_wait) },
 	{ "lend", offsetof(struct request, lend) },
 	{ "timer", offsetof(struct request, timer) },

@@ -43,12 +43,14 @@ enum proto_command {
 	COMMAND_REWRITES,
 	COMMAND_VIEW,
 	COMMAND_UPGRADE,
-	COMMAND_TRIM
+	COMMAND_TRIM,
+	COMMAND_ACCEPT
 };
 
 struct request {
 	enum proto_command command;
 	bool dry_run, checkpoint, force, no_wait; /* commit */
+	bool hold;				  /* commit: and hold the generation */
 	bool undo;				  /* discard */
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
 	uint64_t seconds;			  /* inhibit: duration; 0: the default */

@@ -19,6 +19,7 @@ const char *job_name(enum volume_job job)
 		[JOB_COMMIT_SCRATCH] = "commit-files",
 		[JOB_CALL] = "upgrade",
 		[JOB_TRIM] = "trim",
+		[JOB_ACCEPT] = "accept",
 	};
 
 	return NAME(names, job);
@@ -402,6 +403,12 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "compressed_bytes", s->packed_bytes);
 	jsonw_u64(w, "forgotten_blocks", s->forgotten_blks);
 	jsonw_u64(w, "generation", s->generation);
+	if (s->holds) {
+		jsonw_object(w, "held");
+		jsonw_u64(w, "generation", s->hold.generation);
+		jsonw_u64(w, "time_unix_seconds", s->hold.time_s);
+		jsonw_end(w);
+	}
 	jsonw_u64(w, "record", s->newest_seq);
 	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
 	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));

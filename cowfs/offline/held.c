@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+#include "offline/offline.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "card/blockdev.h"
+
+static int refuse_state(const struct offline *f, struct failure *fail)
+{
+	return failure_set(fail, EXIT_FAILED, -EUCLEAN,
+			   "%s: %s: nothing was written. See cowctl check", f->base->geo.path,
+			   f->report.why[0] ? f->report.why : "the log cannot be used");
+}
+
+static int end(struct offline *f, bool back, struct failure *fail)
+{
+	int e = back ? commit_go_back(f->log, f->base) : commit_release(f->log, f->base);
+
+	if (e == -EBADMSG)
+		return failure_set(fail, EXIT_FAILED, e,
+				   "%s: the held generation is damaged; nothing was written",
+				   f->base->geo.path);
+	if (e == -ENOSPC)
+		return failure_set(fail, EXIT_FAILED, e,
+				   "%s: the log has no room for the record that %s", f->base->geo.path,
+				   back ? "goes back: cowctl accept, then recover" : "ends the hold");
+	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",
+				   f->base->geo.path, strerrordesc_np(-e))
+		     : 0;
+}
+
+/* What the next attach finds. */
+static int look_again(struct offline *f, struct failure *fail)
+{
+	int e;
+
+	log_close(f->log);
+	f->log = NULL;
+	e = offline_open_log(f, fail);
+	if (e == 0 && (f->report.state >= LOG_BROKEN || log_holds(f->log, NULL)))
+		return refuse_state(f, fail);
+	return e;
+}
+
+static int run(struct offline *f, enum held_what what, struct held_report *ret,
+	       struct failure *fail)
+{
+	int e;
+
+	ret->newest = f->report.newest;
+	ret->held = log_holds(f->log, &ret->hold);
+	if (what == HELD_LOOK)
+		return 0;
+	if (f->report.state >= LOG_BROKEN)
+		return refuse_state(f, fail);
+	if (!ret->held)
+		return failure_set(fail, EXIT_FAILED, -ENOENT, "%s: no generation is held",
+				   f->base->geo.path);
+	e = end(f, what == HELD_BACK, fail);
+	if (e == 0 && what == HELD_BACK)
+		e = look_again(f, fail);
+	ret->written_bytes = offline_written_bytes(f);
+	return e;
+}
+
+int offline_held(const char *device, const char *log_device, enum held_what what,
+		 struct held_report *ret, struct failure *fail)
+{
+	struct offline f;
+	int e = offline_open(&f, device, log_device,
+			     (what == HELD_LOOK ? 0 : BLOCKDEV_EXCL) | BLOCKDEV_ALLOW_FILE, 0, fail);
+
+	*ret = (struct held_report){ 0 };
+	if (e == 0)
+		e = offline_open_log(&f, fail);
+	if (e == 0)
+		e = run(&f, what, ret, fail);
+	offline_close(&f);
+	return e;
+}
+
+int offline_refuse_held(const struct offline *f, struct failure *fail)
+{
+	struct log_hold h;
+
+	return log_holds(f->log, &h)
+		       ? failure_set(fail, EXIT_FAILED, -EBUSY,
+				     "%s: generation %llu is held: first run cowctl accept %s, or "
+				     "cowctl undo %s",
+				     f->base->geo.path, (unsigned long long)h.generation, f->device,
+				     f->device)
+		       : 0;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* A generation that is held (log/hold.c): the jobs that begin and end it, and what it forbids. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/msg.h"
+#include "base/parse.h"
+#include "volume/private.h"
+
+int held_check(struct volume *v, const struct volume_request *rq, char *why, size_t n)
+{
+	struct log_hold h;
+	bool holds = log_holds(v->log, &h);
+
+	if (rq->job == JOB_ACCEPT && !holds)
+		return msg_why(why, n, -ENOENT, "no generation is held");
+	if (rq->hold && holds)
+		return msg_why(why, n, -EEXIST,
+			       "generation %llu is held already: cowctl accept ends that, and "
+			       "cowctl undo goes back to it",
+			       (unsigned long long)h.generation);
+	if (rq->hold && v->always_checkpoint)
+		return msg_why(why, n, -EOPNOTSUPP,
+			       "with checkpoint = always no generation can be held: while one is, "
+			       "nothing is checkpointed");
+	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds)
+		return msg_why(why, n, -EBUSY,
+			       "generation %llu is held, and nothing is checkpointed until cowctl "
+			       "accept or cowctl undo",
+			       (unsigned long long)h.generation);
+	return 0;
+}
+
+int held_begin(struct volume *v, struct volume_result *res)
+{
+	struct log_index *ix = NULL;
+	int r = commit_hold(v->log, v->base, &ix);
+
+	if (ix)
+		view_set_index(v->view, ix);
+	if (r == -ENOSPC || r == -EBUSY)
+		snprintf(res->why, sizeof(res->why),
+			 "committed, but not held: %s",
+			 r == -ENOSPC ? "the log has no room for that"
+				      : "the log cannot be emptied before");
+	else if (r < 0)
+		snprintf(res->why, sizeof(res->why), "committed, but not held: %s", strerror(-r));
+	return r;
+}
+
+int held_end(struct volume *v, struct volume_result *res)
+{
+	int r = commit_release(v->log, v->base);
+
+	if (r < 0)
+		snprintf(res->why, sizeof(res->why), "the generation is still held: %s",
+			 r == -ENOSPC ? "the log has no room for a record" : strerror(-r));
+	return r;
+}
+
+void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n)
+{
+	struct log_hold h = { 0 };
+
+	log_holds(v->log, &h);
+	snprintf(why, n,
+		 "not committed: the log has no room for this commit while generation %llu is held: %s "
+		 "needed, %s available; everything stays in RAM. cowctl accept ends the hold, and "
+		 "cowctl undo goes back to that generation",
+		 (unsigned long long)h.generation, FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+		 FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+}
+
+void held_warn(const struct volume *v, char *why, size_t n)
+{
+	uint64_t all = super_capacity_blks(log_super(v->log)), left = log_room_blks(v->log);
+	struct log_hold h;
+
+	if (!log_holds(v->log, &h) || left >= all / 4 || *why)
+		return;
+	snprintf(why, n,
+		 "%s of the log are left for commits while generation %llu is held: cowctl accept, or "
+		 "cowctl undo",
+		 FORMAT_SIZE(blk_to_bytes(left)), (unsigned long long)h.generation);
+}
