@@ -206,6 +206,16 @@ static bool bridge(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t writ
 	return !g->error && free;
 }
 
+/* What a commit writes in place was chosen before its checkpoint. */
+static bool writes_in_place(void *ctx, uint64_t blk)
+{
+	const struct job *j = ctx;
+	uint64_t from = blk_to_bytes(blk), to = from + COW_BLK_BYTES;
+
+	return extents_covered_bytes(&j->runs, from, to) ||
+	       extents_covered_bytes(&j->spill, from, to);
+}
+
 /* Writes the log home, moves readers off the old index, then writes the record with the new
  * tail. */
 static int checkpoint(struct job *j, const struct log_content *content,
@@ -229,6 +239,8 @@ static int checkpoint(struct job *j, const struct log_content *content,
 			       ? bridge
 			       : NULL;
 	cheap.bridge_ctx = &gaps;
+	cheap.writes = writes_in_place;
+	cheap.writes_ctx = j;
 	cheap.stop = opt->stop;
 	cheap.stop_ctx = opt->stop_ctx;
 	cheap.unit_bytes = opt->profile && opt->profile->unit_bytes

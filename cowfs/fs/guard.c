@@ -180,7 +180,14 @@ static void ext_take(uint8_t *blk)
  */
 
 enum {
-	XFS_VERSION = 100, /* the last byte: 101, low half */
+	XLOG_HEADER = 0xfeedbabe, /* of a record in the log, */
+	XLOG_LEN = 12,		  /* and the bytes behind it */
+	XFS_BLOCK_BYTES = 4,
+	XFS_LOG_START = 48, /* number of a block: that of its group, and that within it */
+	XFS_GROUP_BLOCKS = 84,
+	XFS_LOG_BLOCKS = 96,
+	XFS_GROUP_LOG = 124, /* bits of the latter */
+	XFS_VERSION = 100,   /* the last byte: 101, low half */
 	XFS_SECTOR = 102,
 	XFS_RO_COMPAT = 212, /* the byte of the bit: the first one, big-endian */
 	XFS_LOG_INCOMPAT = 220,
@@ -359,6 +366,30 @@ bool guard_is(const uint8_t blk[COW_BLK_BYTES], uint32_t *ret_owner)
 	uint32_t owner;
 
 	return k && k->has(blk, ret_owner ? ret_owner : &owner);
+}
+
+bool guard_leaves_open(const uint8_t super[COW_BLK_BYTES], uint64_t *ret_blk, uint64_t *ret_blks)
+{
+	uint64_t start, in_group, group, bytes = be_at(super, XFS_BLOCK_BYTES, 4);
+
+	if (!xfs_is(super) || !pow2_between(bytes, 512, 65536))
+		return false;
+	start = be_at(super, XFS_LOG_START, 8);
+	in_group = start & ((UINT64_C(1) << super[XFS_GROUP_LOG] % 64) - 1);
+	group = start >> super[XFS_GROUP_LOG] % 64;
+	start = (group * be_at(super, XFS_GROUP_BLOCKS, 4) + in_group) * bytes;
+	*ret_blk = start / COW_BLK_BYTES;
+	*ret_blks = (be_at(super, XFS_LOG_BLOCKS, 4) * bytes + start % COW_BLK_BYTES) /
+		    COW_BLK_BYTES;
+	return true;
+}
+
+bool guard_may_clear(const uint8_t content[COW_BLK_BYTES])
+{
+	for (const uint8_t *s = content; s < content + COW_BLK_BYTES; s += 512)
+		if (be_at(s, 0, 4) == XLOG_HEADER && !be_at(s, XLOG_LEN, 4))
+			return true;
+	return false;
 }
 
 void guard_take(uint8_t blk[COW_BLK_BYTES])

@@ -35,6 +35,13 @@ bool guard_fits(const uint8_t blk[COW_BLK_BYTES]);
 void guard_put(uint8_t blk[COW_BLK_BYTES], uint32_t owner);
 /* Looks at the one sector only. ret_owner may be NULL. */
 bool guard_is(const uint8_t blk[COW_BLK_BYTES], uint32_t *ret_owner);
+/*
+ * Where do kernels write, though the superblock, here without the guard, has it? xfs: in its log, which a
+ * mount with "ro" clears in front of the newest record, for 2 MiB. false: nowhere.
+ */
+bool guard_leaves_open(const uint8_t super[COW_BLK_BYTES], uint64_t *ret_blk, uint64_t *ret_blks);
+/* For a block there: was a part of it cleared, so that it may be again? */
+bool guard_may_clear(const uint8_t content[COW_BLK_BYTES]);
 /* Takes the guard away, if there is one. */
 void guard_take(uint8_t blk[COW_BLK_BYTES]);
 /* The same in the blocks that may have it, of what was read of a volume. */

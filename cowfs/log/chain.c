@@ -159,6 +159,22 @@ static int note_gone(struct scan *s, const struct log_record *rec)
 	return r;
 }
 
+static int note_foreign(struct scan *s, const struct log_record *rec, const struct log_index *ix)
+{
+	int r;
+
+	if (s->foreign.seq)
+		return -EBADMSG;
+	r = note_gone(s, rec);
+	if (r < 0)
+		return r;
+	s->foreign = *rec;
+	s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	r = ring_explain_foreign(s->l, rec, s->why, sizeof(s->why));
+	strcpy(s->foreign_why, s->why);
+	return r;
+}
+
 static int check_base(struct scan *s, const struct log_record *rec, const struct log_index *ix)
 {
 	bool match;
@@ -170,18 +186,19 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 		return -EBADMSG;
 	r = rec->type == RECORD_RETIRED ? match_retired(s, rec, ix, &match)
 					: ring_base_matches(s->l, rec, ix, &match);
-	if (r < 0 || match)
-		return r;
-	if (s->foreign.seq)
-		return -EBADMSG;
-	r = note_gone(s, rec);
-	if (r < 0)
-		return r;
-	s->foreign = *rec;
-	s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
-	r = ring_explain_foreign(s->l, rec, s->why, sizeof(s->why));
-	strcpy(s->foreign_why, s->why);
-	return r;
+	return r < 0 || match ? r : note_foreign(s, rec, ix);
+}
+
+/* Behind verify_chain: what a card has lost of the newest commit is no change of the base. */
+static int check_samples(struct scan *s, const struct log_record *rec, const struct log_index *ix)
+{
+	bool match;
+	int r;
+
+	if (s->l->any_base || rec->type == RECORD_RETIRED)
+		return 0;
+	r = sample_match(s->l, rec, ix, &match);
+	return r < 0 || match ? r : note_foreign(s, rec, ix);
 }
 
 /* With lag the card may keep only the record before the chosen one: the blocks that it needs
@@ -294,6 +311,8 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 		r = check_base(s, rec, ix);
 	if (r == 0)
 		r = verify_chain(s, &ch);
+	if (r == 0)
+		r = check_samples(s, rec, ix);
 	if (r == 0)
 		r = check_joint(s, rec, &joint);
 	if (r < 0) {

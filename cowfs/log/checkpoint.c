@@ -386,6 +386,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 			r = note_home(&h);
 		if (r == 0)
 			r = guarded_home(l, blk, next);
+		if (r == 0)
+			r = sample_home(l, content);
 		/* the record on the card has the fingerprint of the previous base. If the tail
 		 * record fails, only the index can prove that this base is the right one */
 		if (r == 0)

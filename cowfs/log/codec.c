@@ -223,7 +223,7 @@ int codec_get_head(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], str
 
 /* The ledger is a list of u64 in this order; new counters are added at its end (reserved room:
  * 64). */
-enum { LEDGER_ROOM = 64 };
+enum { LEDGER_ROOM = 64 - 2 * LOG_SAMPLES };
 
 static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_t *n)
 {
@@ -369,6 +369,10 @@ void codec_put_record(uint8_t blk[COW_BLK_BYTES], const struct log_record *rec)
 	ledger_fields(&ledger, f, &n);
 	for (size_t i = 0; i < LEDGER_ROOM; i++)
 		put_u64(&w, i < n ? *f[i] : 0);
+	for (size_t i = 0; i < LOG_SAMPLES; i++) {
+		put_u64(&w, rec->sample[i].blk);
+		put_u64(&w, rec->sample[i].crc);
+	}
 	put_marks(&w, &rec->fingerprint);
 	put_wear_ref(&w, &rec->wear);
 	put_u32(&w, rec->copy_bytes);
@@ -416,6 +420,10 @@ int codec_get_record(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
 		*f[i] = get_u64(&r);
 	/* not checked: the rest of the room of the ledger may hold counters of a later release */
 	r.pos += (LEDGER_ROOM - n) * 8;
+	for (size_t i = 0; i < LOG_SAMPLES; i++) {
+		rec.sample[i].blk = get_u64(&r);
+		rec.sample[i].crc = get_u64(&r);
+	}
 	get_marks(&r, &rec.fingerprint);
 	if (!get_zeroes(&r, OFF_WEAR - r.pos) || r.bad)
 		return -EUCLEAN;

@@ -25,12 +25,18 @@ struct images {
 
 static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 
+static bool has_own_guard(const struct log *l, const uint8_t *bare)
+{
+	uint32_t owner;
+
+	return guard_is(bare, &owner) && (owner & ~(uint32_t)GUARD_ODD) == guarded_owner(l);
+}
+
 /* A block that may have the guard, as it was read. */
 static int show_true(struct images *im, uint64_t blk, uint8_t *buf)
 {
 	const struct guarded *g = &im->l->guarded;
-	uint32_t owner;
-	bool own = guard_is(buf, &owner) && (owner & ~(uint32_t)GUARD_ODD) == guarded_owner(im->l);
+	bool own = has_own_guard(im->l, buf);
 	int r = 0;
 
 	im->guarded |= own;
@@ -280,6 +286,19 @@ int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 	return r == -EOWNERDEAD && !l->needs_reader ? fsinfo_fingerprint_super(&home, ret) : r;
 }
 
+/* What respects the guard has not changed this base. */
+bool ring_base_guarded(struct log *l)
+{
+	static const uint64_t may[] = GUARD_BLKS;
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	bool ret = false;
+
+	for (size_t i = 0; buf && i < ARRAY_SIZE(may); i++)
+		ret |= card_read_bare(l->base, blk_to_bytes(may[i]), buf, COW_BLK_BYTES) == 0 &&
+		       has_own_guard(l, buf);
+	return ret;
+}
+
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why, size_t n)
 {
 	const struct fs_fingerprint *then = &rec->fingerprint;
@@ -302,6 +321,9 @@ int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 		snprintf(why + len, n - len, ": no known file system is left");
 	else if (now.kind != then->kind || memcmp(now.uuid, then->uuid, sizeof(now.uuid)))
 		snprintf(why + len, n - len, ": it is a different one");
+	else if (ring_base_guarded(l))
+		snprintf(why + len, n - len,
+			 ": it is still guarded by this log, so an older copy was written over it");
 	else if (tells_mounts && now.mtime != then->mtime && gmtime_r(&mtime, &tm) &&
 		 strftime(when, sizeof(when), "%F %T UTC", &tm))
 		snprintf(why + len, n - len, ": it was mounted, last on %s", when);

@@ -147,6 +147,16 @@ struct wear_ref {
 	uint32_t bytes;
 };
 
+/* A block of the base that cowfs has written, and its content CRC: sample.c. blk 0: none. */
+struct log_sample {
+	uint64_t blk, crc;
+};
+
+enum {
+	LOG_SAMPLES = 6,
+	LOG_SAMPLES_HOME = 2, /* the first ones are of the last checkpoint, the others of commits */
+};
+
 struct log_record {
 	enum record_type type;
 	uint32_t flags;
@@ -171,6 +181,7 @@ struct log_record {
 	struct fs_fingerprint fingerprint;
 	char identity[64];
 	struct wear_ledger ledger;
+	struct log_sample sample[LOG_SAMPLES];
 	struct wear_ref wear;
 };
 

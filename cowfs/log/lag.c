@@ -224,16 +224,13 @@ bool log_older_unknown(const struct log *l)
 
 uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held)
 {
-	*ret_held = false;
-	for (unsigned i = 0; i < ARRAY_SIZE(l->lag.direct); i++) {
+	max_blks = sample_held_run(l, blk, max_blks, ret_held);
+	for (unsigned i = 0; !*ret_held && i < ARRAY_SIZE(l->lag.direct); i++) {
 		enum log_where where = LOG_HOME;
 
 		if (l->lag.direct[i] && !lag_is_cold(l))
 			max_blks = log_index_run(l->lag.direct[i], blk, max_blks, &where);
-		if (where == LOG_HOME)
-			continue;
-		*ret_held = true;
-		break;
+		*ret_held = where != LOG_HOME;
 	}
 	return max_blks;
 }

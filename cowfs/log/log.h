@@ -395,6 +395,9 @@ struct log_content {
 	bool (*bridge)(void *ctx, uint64_t end_blk, uint64_t next_blk, uint64_t written_blks,
 		       uint64_t next_blks);
 	void *bridge_ctx;
+	/* Will the caller write to this free block of the volume, behind the checkpoint? NULL: to none. */
+	bool (*writes)(void *ctx, uint64_t blk);
+	void *writes_ctx;
 	/* Asked when every block of a unit (unit_bytes of the disk) is written home and others are
 	 * left: shall the checkpoint stop here? */
 	bool (*stop)(void *ctx);

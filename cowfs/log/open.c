@@ -43,6 +43,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	l->newest.fingerprint = fp;
 	l->newest.flags &= ~(uint32_t)RECORD_OF_IMAGE;
 	l->newest.copy_bytes = 0; /* not of this base */
+	memset(l->newest.sample, 0, sizeof(l->newest.sample));
 	l->tail_lblk = l->newest.start_lblk;
 	l->chain_records = 1;
 	lag_begin_anew(l);
@@ -152,7 +153,8 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 	if (r == -EUCLEAN && s->foreign.seq) {
 		rep->base_changed = true;
 		strcpy(rep->why, s->foreign_why);
-		if (!s->foreign_blks)
+		/* a guarded base is not whole by itself */
+		if (!s->foreign_blks && !ring_base_guarded(l))
 			r = accept_changed_base(l, s);
 	}
 	return r;
@@ -200,6 +202,8 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		return r;
 	}
 	set_state(l, &rep, r);
+	if (l->any_base)
+		memset(l->newest.sample, 0, sizeof(l->newest.sample));
 	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);
 	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
 	    strcmp(l->newest.identity, base->geo.identity)) {

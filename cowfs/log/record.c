@@ -81,6 +81,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	rec->ledger.written_bytes += COW_BLK_BYTES;
 	rec->ledger.flushes += lag_on(l) && l->base != l->card ? 2 : 1;
 	wear_stop(&rec->ledger);
+	sample_fill_record(l, rec);
 	wearlog_fill_record(l, rec, blk);
 	guarded_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
@@ -107,6 +108,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 {
 	lag_accept(l, rec);
 	guarded_accept(l, rec);
+	sample_accept(l, rec->sample);
 	l->newest = *rec;
 	l->unconfirmed = l->base_known = false;
 	if (l->state == EPOCH_WAIVED)

@@ -54,8 +54,9 @@ struct attempt {
 	uint64_t seq, start_lblk;
 	uint64_t head_lblk; /* next block to fill, after the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
-	uint64_t lent_blks; /* not part of logged_blks */
-	bool loader;	    /* a block of a boot loader is among them (log.loader) */
+	uint64_t lent_blks;	  /* not part of logged_blks */
+	bool loader;		  /* a block of a boot loader is among them (log.loader) */
+	struct log_sample sample; /* one of the direct blocks; blk 0: none */
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -162,11 +163,13 @@ struct log {
 	 * not change that. */
 	bool home_done;
 	struct log_record newest; /* seq 0: none yet */
-	struct log_mark *mark;	  /* of log_set_mark */
-	struct card *lent;	  /* NULL: no room is lent */
-	bool lent_used;		  /* the newest generation needs it; lent is not NULL */
-	bool lent_failed;	  /* a write to it failed since it was lent */
-	bool no_lent;		  /* LOG_NO_LENT */
+	/* samples of earlier records than the newest, which recovery may choose */
+	struct log_sample held[2][LOG_SAMPLES];
+	struct log_mark *mark; /* of log_set_mark */
+	struct card *lent;     /* NULL: no room is lent */
+	bool lent_used;	       /* the newest generation needs it; lent is not NULL */
+	bool lent_failed;      /* a write to it failed since it was lent */
+	bool no_lent;	       /* LOG_NO_LENT */
 	struct lag lag;
 	struct hold hold;
 	struct guarded guarded;
@@ -363,6 +366,20 @@ bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next);
 /* Everything else is home. */
 int guarded_home(struct log *l, uint64_t blk, const uint8_t *next) MUST_CHECK;
 
+/* sample.c */
+/* for a block that the attempt writes in place */
+void sample_note_direct(struct log *l, uint64_t blk, const uint8_t *content, uint32_t crc);
+void sample_fill_record(const struct log *l, struct log_record *rec);
+/* Call before the newest record gets other samples. */
+void sample_accept(struct log *l, const struct log_sample *next);
+/* as log_held_run, for samples only */
+uint64_t sample_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held);
+/* All blocks of the index are home: chooses new samples for the next record. */
+int sample_home(struct log *l, const struct log_content *content) MUST_CHECK; /* may be NULL */
+/* Has the base the samples of this record, apart from those that the index has? */
+int sample_match(struct log *l, const struct log_record *rec, const struct log_index *ix,
+		 bool *ret) MUST_CHECK;
+
 /* joint_ask.c: log_joint_ask, or what a test has set instead */
 int joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;
 
@@ -409,6 +426,8 @@ int ring_base_unchanged(struct log *l, bool *ret) MUST_CHECK;
 /* Has another session written records, or segment heads, since the newest record? Reads two heads;
  * the rest of the segment only if the other session may have gone on there. The stage is empty. */
 int ring_used_elsewhere(struct log *l, bool *ret) MUST_CHECK;
+/* Has a superblock on the base the guard of this ring? */
+bool ring_base_guarded(struct log *l);
 /* Explains to people why the base does not match. Always returns an error: -EBADMSG, or that of
  * a read. */
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,

@@ -133,3 +133,74 @@ pishrink() {
 	umount_volume
 	detach
 }
+
+# ---- an older copy of the file system alone, written over the card while the guard is on ----
+
+many() { # FOLDER
+	local i
+	mkdir -p "$1/more"
+	for i in $(seq 300); do
+		head -c $((i * 20)) /dev/urandom | tee "$1/$i" >"$1/more/$i"
+	done
+}
+
+# What a checkpoint has changed since the copy is old again: the superblock still fits, so the samples tell.
+older_copy() { # IS TOOL FS FS_MIB CARD_MIB
+	local is=$1 tool=$2 before
+	FS=$3 FS_MIB=$4
+	card_make "${@:3}"
+	cow format "$CARD"
+	attach
+	mount_volume
+	many "$MNT/one"
+	random_file "$MNT/big" 4
+	cow commit
+	rm -r "$MNT/one/more"
+	random_file "$MNT/big" 3
+	cow commit
+	before=$(tree_sum "$MNT")
+	SOURCE=$IMG
+	[ "$tool" = dd ] || SOURCE=$CARD
+	"$tool"_out
+	many "$MNT/two"
+	rm "$MNT/big"
+	cow commit
+	if [ "$is" != copy ]; then
+		cow commit --checkpoint
+		random_file "$MNT/new" 1
+		cow commit
+	fi
+	SUM=$(tree_sum "$MNT")
+	[ "$is" != copy ] || SUM=$before
+	give_up_early
+	power_cut
+	blockdev --setrw "$CARD"
+	"$tool"_in
+	blockdev --flushbufs "$CARD"
+	run cow check "$CARD"
+	echo "$output"
+	if [ "$is" = aside ]; then
+		[[ $output == *"still guarded by this log, so an older copy was written over it"* ]]
+		[[ $output == *"SET ASIDE"* ]]
+		return
+	fi
+	attach
+	mount_volume -o ro
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach --discard
+}
+
+dd_out() { dd if="$SOURCE" of="$T/copy" bs=1M count="$FS_MIB" status=none; }
+dd_in() { dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none; }
+pc_out() { partclone."$FS" -c -s "$SOURCE" -o "$T/copy" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }; }
+pc_in() { partclone."$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }; }
+
+@test "an older copy over the same card, behind a checkpoint: dd, ext4" { older_copy aside dd ext4 100 150; }
+@test "an older copy over the same card, behind a checkpoint: dd, xfs" { older_copy aside dd xfs 310 400; }
+@test "an older copy over the same card, behind a checkpoint: dd, btrfs" { older_copy aside dd btrfs 120 180; }
+@test "an older copy over the same card, behind a checkpoint: partclone, ext4" { older_copy aside pc ext4 100 150; }
+@test "an older copy over the same card, behind a checkpoint: partclone, xfs" { older_copy aside pc xfs 310 400; }
+# all that it puts back is as it was
+@test "an older copy over the same card, behind a checkpoint: partclone, btrfs" { older_copy newest pc btrfs 120 180; }
+@test "an older copy over the same card is the generation of the copy: dd, ext4" { older_copy copy dd ext4 100 150; }
+@test "an older copy over the same card is the generation of the copy: dd, xfs" { older_copy copy dd xfs 310 400; }

@@ -509,6 +509,101 @@ static void test_base_without_record(void **state)
 	}
 }
 
+/* ---- an older copy of the base, whose marks are as they should be ---- */
+
+static void poke(struct toy *t, unsigned blk, uint16_t content)
+{
+	uint8_t buf[COW_BLK_BYTES];
+
+	toy_content(content, buf);
+	assert_int_equal(sim_poke(t->base, blk_to_bytes(blk), buf, sizeof(buf)), 0);
+}
+
+static bool is_held(struct toy *t, unsigned blk)
+{
+	bool held;
+
+	(void)log_held_run(t->log, blk, 1, &held);
+	return held;
+}
+
+/* Block 20 was written home by a checkpoint, 30 in place by the commit behind it, and 21 waits. */
+static void tell_samples(struct toy *t)
+{
+	toy_format(t, false);
+	assert_int_equal(toy_open(t, 0), 0);
+	toy_write(t, 20, 201);
+	assert_int_equal(toy_commit(t), 0);
+	toy_write(t, 20, 202);
+	toy_write(t, 21, 211);
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(toy_checkpoint(t, RECORD_TAIL, 0), 0);
+	assert_true(is_held(t, 20));
+	assert_false(is_held(t, 30));
+	toy_write(t, 30, 301);
+	assert_int_equal(toy_commit(t), 0);
+	assert_true(t->direct[30]);
+	toy_write(t, 21, 212);
+	assert_int_equal(toy_commit(t), 0);
+	assert_true(is_held(t, 30));
+	/* free, and yet not written in place */
+	toy_drop(t, 30);
+	assert_int_equal(toy_commit(t), 0);
+	toy_write(t, 30, 302);
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(log_newest(t->log)->direct_blks, 0);
+}
+
+static void test_older_base(void **state)
+{
+	static const struct {
+		unsigned blk;
+		uint16_t content;
+		enum log_state state;
+	} all[] = { { 20, 202, LOG_LIVE }, { 20, 201, LOG_FOREIGN },
+		    { 30, 301, LOG_LIVE }, { 30, 7, LOG_LIVE }, /* the log has it by now */
+		    { 21, 7, LOG_LIVE },   { 40, 7, LOG_LIVE } };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		struct toy t;
+
+		tell_samples(&t);
+		toy_close(&t);
+		poke(&t, all[i].blk, all[i].content);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, all[i].state);
+		toy_free(&t);
+	}
+}
+
+/* The base was accepted as it is: records do not know its samples any more. */
+static void test_older_base_accepted(void **state)
+{
+	struct toy t;
+
+	(void)state;
+	tell_samples(&t);
+	assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), 0);
+	toy_close(&t);
+	poke(&t, 20, 201);
+	poke(&t, 21, 7);
+	poke(&t, 30, 7);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_true(t.rep.base_changed);
+	assert_int_equal(t.rep.state, LOG_LIVE);
+	t.n.content[20] = 201;
+	t.n.content[21] = t.n.content[30] = 7;
+	t.live = t.n;
+	toy_write(&t, 22, 221);
+	assert_int_equal(toy_commit(&t), 0);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_false(t.rep.base_changed);
+	assert_int_equal(t.rep.state, LOG_LIVE);
+	toy_free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -522,6 +617,8 @@ int main(void)
 		cmocka_unit_test(test_used_elsewhere),
 		cmocka_unit_test(test_used_elsewhere_in_doubt),
 		cmocka_unit_test(test_base_without_record),
+		cmocka_unit_test(test_older_base),
+		cmocka_unit_test(test_older_base_accepted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
