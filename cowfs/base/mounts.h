@@ -19,8 +19,8 @@ struct mount_entry {
 	char *root;	  /* folder of the file system that it shows, escaped as path is */
 	char *path;	  /* mount point, as escaped by the kernel: for messages */
 	const char *type; /* "ext4", "fuse.sshfs" */
-	char *source;	  /* a text that the mounting user may choose, except of a btrfs; escaped as path is */
-	bool readonly;	  /* of the file system, not only of this mount */
+	char *source; /* a text that the mounting user may choose, except of a btrfs; escaped as path is */
+	bool readonly; /* of the file system, not only of this mount */
 };
 
 /*

@@ -38,10 +38,9 @@ int cmd_commit(const struct options *o)
 	struct places places = { 0 };
 	int exit;
 
-	exit = has_option(o, OPT_HOLD)
-		       ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER, "--timer", OPT_KEPT,
-				      "--kept", OPT_END)
-		       : EXIT_OK;
+	exit = has_option(o, OPT_HOLD) ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER,
+						      "--timer", OPT_KEPT, "--kept", OPT_END)
+				       : EXIT_OK;
 	if (exit != EXIT_OK)
 		return exit;
 	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))

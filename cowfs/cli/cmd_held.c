@@ -69,8 +69,8 @@ static void print_generations(const struct options *o, const char *name,
 	if (!has_option(o, OPT_JSON)) {
 		printf("%-12s %-26s\n", "generation", "time");
 		for (size_t i = 0; i < n; i++)
-			printf("%-12s %-26s %s\n", with_commas(g[i].number), format_time(g[i].time_s),
-			       g[i].held ? "held" : "newest");
+			printf("%-12s %-26s %s\n", with_commas(g[i].number),
+			       format_time(g[i].time_s), g[i].held ? "held" : "newest");
 		return;
 	}
 	jsonw_init(&w, text, sizeof(text));
@@ -164,7 +164,10 @@ static void print_end(const struct options *o, const char *name, bool back,
 		printf("%s generation %s of %s; %s commit%s since %s lost\n",
 		       dry ? "would go back to" : "back at", with_commas(held),
 		       format_time(rep->hold.time_s), with_commas(newest - held),
-		       plural(newest - held), dry ? "would be" : newest - held == 1 ? "is" : "are");
+		       plural(newest - held),
+		       dry		    ? "would be"
+		       : newest - held == 1 ? "is"
+					    : "are");
 }
 
 static int end_of_card(const struct options *o, enum held_what what)
@@ -176,7 +179,8 @@ static int end_of_card(const struct options *o, enum held_what what)
 	if (offline_held(o->operand[0], o->value[OPT_LOG], what, &rep, &fail) < 0)
 		return cmd_failed(o, &fail);
 	if (dry && !rep.held)
-		return cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: no generation is held", o->operand[0]);
+		return cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: no generation is held",
+				o->operand[0]);
 	print_end(o, o->operand[0], what != HELD_ACCEPT, &rep, dry);
 	return EXIT_OK;
 }

@@ -83,9 +83,9 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 	struct card *lent = NULL;
 	struct volume_request vr = {
 		.job = rq->command == COMMAND_ACCEPT ? JOB_ACCEPT
-		       : rq->scratch   ? JOB_COMMIT_SCRATCH
-		       : rq->dry_run ? JOB_DRY_RUN
-				     : JOB_COMMIT,
+		       : rq->scratch		     ? JOB_COMMIT_SCRATCH
+		       : rq->dry_run		     ? JOB_DRY_RUN
+						     : JOB_COMMIT,
 		.checkpoint = rq->checkpoint,
 		.hold = rq->hold,
 		.force = rq->force,

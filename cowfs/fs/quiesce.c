@@ -497,8 +497,7 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 	int fd, r;
 
 	if (fs_fd < 0 || (readonly && fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0) ||
-	    (joins_by[0] &&
-	     fsconfig(fs_fd, FSCONFIG_SET_STRING, joins_by[0], joins_by[1], 0) < 0))
+	    (joins_by[0] && fsconfig(fs_fd, FSCONFIG_SET_STRING, joins_by[0], joins_by[1], 0) < 0))
 		return -errno;
 	r = call_stoppable(t, fs_fd, QUIESCE_CREATE, seal_ctx);
 	if (r < 0)

@@ -185,9 +185,9 @@ static bool stopped_there(void *ctx)
 /* It watches in its own process. */
 static int instant_there(void *ctx, enum quiesce_watch watch)
 {
-	static const unsigned asks[] = { [QUIESCE_BEGIN] = ASK_BEGIN,
-					 [QUIESCE_END] = ASK_END,
-					 [QUIESCE_NOW] = ASK_NOW };
+	static const unsigned asks[] = {
+		[QUIESCE_BEGIN] = ASK_BEGIN, [QUIESCE_END] = ASK_END, [QUIESCE_NOW] = ASK_NOW
+	};
 	struct serving *s = ctx;
 
 	return ask_back(s, asks[watch], -1, s->seal_ns);

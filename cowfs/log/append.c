@@ -374,100 +374,145 @@ bool log_unconfirmed(const struct log *l)
 	return l->unconfirmed;
 }
 
-int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
+/* What the log will have in memory: allocated before the record, after which nothing may fail. */
+struct next {
+	struct log_index *ix, *left, *direct;
+};
+
+static void next_free(struct next *n)
+{
+	log_index_unref(n->direct);
+	log_index_unref(n->left);
+	log_index_unref(n->ix);
+}
+
+static int next_new(struct log *l, struct next *ret)
 {
 	struct attempt *a = &l->at;
-	struct log_record rec = {
-		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = a->seq
-	};
-	struct log_index *ix = NULL, *left = NULL, *direct = NULL;
-	struct log_joint leader = { 0 };
-	struct wear_ledger before;
-	int r;
+	int r = index_list_overlay(&ret->ix, l->index, &a->list, l->base, l->card,
+				   l->super.ring_off_bytes);
 
-	RULE("attempt",
-	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
-	r = guarded_log_first(l);
+	if (r == 0 && l->left)
+		r = index_list_overlay(&ret->left, l->left, &a->list, l->base, l->card,
+				       l->super.ring_off_bytes);
+	return r == 0 ? lag_direct_set(l, &ret->direct) : r;
+}
+
+/* Everything that the record names, and a FLUSH behind it. */
+static int end_payload(struct log *l, struct log_record *rec, struct log_joint *leader,
+		       struct next *next)
+{
+	struct attempt *a = &l->at;
+	int r = guarded_log_first(l);
+
 	if (r == 0)
-		r = choose_leader(l, &leader);
+		r = choose_leader(l, leader);
 	if (r == 0)
-		r = put_descriptors(l, &rec);
+		r = put_descriptors(l, rec);
 	if (r == 0)
-		r = wearlog_put_blocks(l, &rec, &a->head_lblk);
+		r = wearlog_put_blocks(l, rec, &a->head_lblk);
 	if (r == 0 && !a->start_lblk)
-		a->start_lblk = rec.wear.lblk;
+		a->start_lblk = rec->wear.lblk;
 	if (r == 0)
 		r = ring_enter(l, &a->head_lblk);
 	if (r == 0)
 		r = ring_stage_flush(l);
-	if (r == 0) /* allocate before the point of no return */
-		r = index_list_overlay(&ix, l->index, &a->list, l->base, l->card,
-				       l->super.ring_off_bytes);
-	if (r == 0 && l->left)
-		r = index_list_overlay(&left, l->left, &a->list, l->base, l->card,
-				       l->super.ring_off_bytes);
 	if (r == 0)
-		r = lag_direct_set(l, &direct);
+		r = next_new(l, next);
 	if (r == 0)
 		r = lend_seal(l);
 	if (r == 0)
 		r = record_flush(l);
-	if (r == 0 && l->together)
-		r = l->together->before_record(l->together->ctx);
-	if (r < 0)
-		goto fail;
-	log_index_set_lent(ix, l->lent);
-	rec.start_lblk = a->start_lblk ? a->start_lblk : a->head_lblk;
-	rec.prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
-	rec.tail_seq = lag_tail_seq(l);
-	rec.tail_seq = rec.tail_seq ? rec.tail_seq : rec.seq;
-	rec.desc_epoch = l->epoch;
-	rec.desc_seq = a->seq;
-	rec.direct_blks = a->direct_blks;
-	rec.logged_blks = a->logged_blks + a->lent_blks;
-	rec.zero_blks = a->zero_blks;
-	rec.flags |= loader_flag(l) | (a->loader ? (uint32_t)RECORD_LOADER : 0);
-	before = l->ledger;
-	count_commit(&l->ledger, a, cause);
+	return r == 0 && l->together ? l->together->before_record(l->together->ctx) : r;
+}
+
+static void fill_record(const struct log *l, struct log_record *rec)
+{
+	const struct attempt *a = &l->at;
+
+	rec->start_lblk = a->start_lblk ? a->start_lblk : a->head_lblk;
+	rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	rec->tail_seq = lag_tail_seq(l);
+	rec->tail_seq = rec->tail_seq ? rec->tail_seq : rec->seq;
+	rec->desc_epoch = l->epoch;
+	rec->desc_seq = a->seq;
+	rec->direct_blks = a->direct_blks;
+	rec->logged_blks = a->logged_blks + a->lent_blks;
+	rec->zero_blks = a->zero_blks;
+	rec->flags |= loader_flag(l) | (a->loader ? (uint32_t)RECORD_LOADER : 0);
+}
+
+/* The record, durable. Of a joint commit that has no answer the log is undecided. */
+static int end_record(struct log *l, struct log_record *rec, bool leads)
+{
+	struct wear_ledger before = l->ledger;
+	int r;
+
+	count_commit(&l->ledger, &l->at, rec->cause);
 	if (l->mark) {
 		l->mark->epoch = l->epoch;
-		l->mark->seq = rec.seq;
+		l->mark->seq = rec->seq;
 	}
-	r = record_write(l, &rec, a->head_lblk);
+	r = record_write(l, rec, l->at.head_lblk);
 	/* the others ask the card of the leader */
-	l->undecided = r < 0 && l->together && !leader.seq;
+	l->undecided = r < 0 && l->together && leads;
 	if (r == 0 && l->together) {
 		r = l->together->after_record(l->together->ctx);
 		l->undecided = r < 0 && r != -ECANCELED;
 	}
-	if (r < 0) {
+	if (r < 0)
 		uncount_commit(&l->ledger, &before);
-		goto fail;
-	}
+	return r;
+}
+
+/* The generation is on the card. Takes next. */
+static void end_accept(struct log *l, const struct log_record *rec, struct next *next)
+{
+	struct attempt *a = &l->at;
+
 	epoch_set(l, EPOCH_OPEN);
-	record_accept(l, &rec);
+	record_accept(l, rec);
 	if (l->mark)
-		l->mark->newest = rec.seq;
-	lag_note_direct(l, direct);
+		l->mark->newest = rec->seq;
+	lag_note_direct(l, next->direct);
 	l->lent_used |= a->lent_blks > 0;
 	l->spilled |= a->spilled_blks || a->lent_blks;
 	l->lag.spilled |= a->spilled_blks || a->lent_blks;
-	l->home_done = !rec.logged_blks && !a->zero_blks && l->home_done;
+	l->home_done = !rec->logged_blks && !a->zero_blks && l->home_done;
 	l->doubt = false;
 	log_index_unref(l->index);
-	l->index = ix;
+	l->index = next->ix;
 	log_index_unref(l->left);
-	l->left = left;
-	*ret_index = log_index_ref(ix);
+	l->left = next->left;
 	attempt_clear(a);
+}
+
+int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_index **ret_index)
+{
+	struct log_record rec = {
+		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = l->at.seq
+	};
+	struct log_joint leader = { 0 };
+	struct next next = { 0 };
+	int r;
+
+	RULE("attempt",
+	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
+	r = end_payload(l, &rec, &leader, &next);
+	if (r == 0) {
+		log_index_set_lent(next.ix, l->lent);
+		fill_record(l, &rec);
+		r = end_record(l, &rec, !leader.seq);
+	}
+	if (r < 0) {
+		next_free(&next);
+		return r;
+	}
+	end_accept(l, &rec, &next);
+	*ret_index = log_index_ref(l->index);
 	if (leader.seq)
 		confirm(l);
 	return 0;
-fail:
-	log_index_unref(direct);
-	log_index_unref(left);
-	log_index_unref(ix);
-	return r;
 }
 
 void log_abort(struct log *l)

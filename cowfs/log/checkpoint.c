@@ -340,6 +340,42 @@ void checkpoint_forget(struct log *l)
 	l->left = NULL;
 }
 
+/* next: a buffer for the block of the guard. */
+static int everything_home(struct home *h, uint8_t *next)
+{
+	struct log *l = h->l;
+	uint64_t blk = 0;
+	int r = put_checkpoint_begin(l);
+
+	if (r == 0) /* L4 */
+		r = lag_same_image(l);
+	if (r == 0)
+		r = find_next(h, &blk, next);
+	if (r == 0 && guarded_fits(l, blk, next))
+		h->guard_blk = blk;
+	if (h->guard_blk != NO_BLK)
+		r = guarded_before_home(l);
+	if (l->guarded.state != GUARD_OFF && h->guard_blk == l->guarded.blk)
+		h->skip_blk = blk;
+	/* a reader without the lent room rejects both candidates: the newest record must
+	 * not refer to an older one */
+	if (r == 0 && l->lent_used)
+		r = lag_pad(l, 2);
+	if (r == 0)
+		r = write_all_home(h);
+	if (r == 0 && h->stopped)
+		r = note_home(h);
+	if (r == 0)
+		r = guarded_home(l, blk, next);
+	if (r == 0)
+		r = sample_home(l, h->content);
+	/* the record on the card has the fingerprint of the previous base. If the tail
+	 * record fails, only the index can prove that this base is the right one */
+	if (r == 0)
+		r = ring_base_fingerprint(l, &l->newest.fingerprint);
+	return r == 0 ? lag_pad(l, 2) : r; /* L4 */
+}
+
 int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index)
@@ -355,7 +391,6 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 			  .skip_blk = NO_BLK,
 			  .guard_blk = NO_BLK };
 	struct index_entry e;
-	uint64_t blk = 0;
 	int r = buf && next && empty ? 0 : -ENOMEM;
 
 	if (r == 0 && l->state == EPOCH_BROKEN)
@@ -364,37 +399,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		r = -EBUSY;
 	if (r == 0 && !INVARIANT("checkpoint begin", epoch_is_open(l)))
 		r = -ENOTRECOVERABLE;
-	if (r == 0 && log_index_extent(l->index, 0, &e)) {
-		r = put_checkpoint_begin(l);
-		if (r == 0) /* L4 */
-			r = lag_same_image(l);
-		if (r == 0)
-			r = find_next(&h, &blk, next);
-		if (r == 0 && guarded_fits(l, blk, next))
-			h.guard_blk = blk;
-		if (h.guard_blk != NO_BLK)
-			r = guarded_before_home(l);
-		if (l->guarded.state != GUARD_OFF && h.guard_blk == l->guarded.blk)
-			h.skip_blk = blk;
-		/* a reader without the lent room rejects both candidates: the newest record must
-		 * not refer to an older one */
-		if (r == 0 && l->lent_used)
-			r = lag_pad(l, 2);
-		if (r == 0)
-			r = write_all_home(&h);
-		if (r == 0 && h.stopped)
-			r = note_home(&h);
-		if (r == 0)
-			r = guarded_home(l, blk, next);
-		if (r == 0)
-			r = sample_home(l, content);
-		/* the record on the card has the fingerprint of the previous base. If the tail
-		 * record fails, only the index can prove that this base is the right one */
-		if (r == 0)
-			r = ring_base_fingerprint(l, &l->newest.fingerprint);
-		if (r == 0) /* L4 */
-			r = lag_pad(l, 2);
-	}
+	if (r == 0 && log_index_extent(l->index, 0, &e))
+		r = everything_home(&h, next);
 	index_list_clear(&h.list);
 	if (r < 0) {
 		if (!(r == -EINTR && h.stopped)) {

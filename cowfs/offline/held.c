@@ -22,9 +22,10 @@ static int end(struct offline *f, bool back, struct failure *fail)
 				   "%s: the held generation is damaged; nothing was written",
 				   f->base->geo.path);
 	if (e == -ENOSPC)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: the log has no room for the record that %s", f->base->geo.path,
-				   back ? "goes back: cowctl accept, then recover" : "ends the hold");
+		return failure_set(
+			fail, EXIT_FAILED, e, "%s: the log has no room for the record that %s",
+			f->base->geo.path,
+			back ? "goes back: cowctl accept, then recover" : "ends the hold");
 	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",
 				   f->base->geo.path, strerrordesc_np(-e))
 		     : 0;
@@ -69,7 +70,8 @@ int offline_held(const char *device, const char *log_device, enum held_what what
 {
 	struct offline f;
 	int e = offline_open(&f, device, log_device,
-			     (what == HELD_LOOK ? 0 : BLOCKDEV_EXCL) | BLOCKDEV_ALLOW_FILE, 0, fail);
+			     (what == HELD_LOOK ? 0 : BLOCKDEV_EXCL) | BLOCKDEV_ALLOW_FILE, 0,
+			     fail);
 
 	*ret = (struct held_report){ 0 };
 	if (e == 0)

@@ -40,8 +40,7 @@ int held_begin(struct volume *v, struct volume_result *res)
 	if (ix)
 		view_set_index(v->view, ix);
 	if (r == -ENOSPC || r == -EBUSY)
-		snprintf(res->why, sizeof(res->why),
-			 "committed, but not held: %s",
+		snprintf(res->why, sizeof(res->why), "committed, but not held: %s",
 			 r == -ENOSPC ? "the log has no room for that"
 				      : "the log cannot be emptied before");
 	else if (r < 0)
@@ -64,12 +63,13 @@ void held_explain(const struct volume *v, const struct commit_report *rep, char 
 	struct log_hold h = { 0 };
 
 	log_holds(v->log, &h);
-	snprintf(why, n,
-		 "not committed: the log has no room for this commit while generation %llu is held: %s "
-		 "needed, %s available; everything stays in RAM. cowctl accept ends the hold, and "
-		 "cowctl undo goes back to that generation",
-		 (unsigned long long)h.generation, FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
-		 FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+	snprintf(
+		why, n,
+		"not committed: the log has no room for this commit while generation %llu is held: %s "
+		"needed, %s available; everything stays in RAM. cowctl accept ends the hold, and "
+		"cowctl undo goes back to that generation",
+		(unsigned long long)h.generation, FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 }
 
 void held_warn(const struct volume *v, char *why, size_t n)
@@ -79,8 +79,9 @@ void held_warn(const struct volume *v, char *why, size_t n)
 
 	if (!log_holds(v->log, &h) || left >= all / 4 || *why)
 		return;
-	snprintf(why, n,
-		 "%s of the log are left for commits while generation %llu is held: cowctl accept, or "
-		 "cowctl undo",
-		 FORMAT_SIZE(blk_to_bytes(left)), (unsigned long long)h.generation);
+	snprintf(
+		why, n,
+		"%s of the log are left for commits while generation %llu is held: cowctl accept, or "
+		"cowctl undo",
+		FORMAT_SIZE(blk_to_bytes(left)), (unsigned long long)h.generation);
 }

@@ -118,6 +118,7 @@ uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 {
 	/* the bitmaps of an image with a non-empty journal are not trusted, so nothing is
 	 * spilled */
-	return log_capacity_blks(v->log) +
-	       (fs->needs_recovery || log_holds(v->log, NULL) ? 0 : volume_free_blks(fs, fs->free_bytes));
+	return log_capacity_blks(v->log) + (fs->needs_recovery || log_holds(v->log, NULL)
+						    ? 0
+						    : volume_free_blks(fs, fs->free_bytes));
 }

@@ -119,9 +119,10 @@ static int refuse(struct volume *v, char *why, size_t n)
 			       "not trimmed: the newest generation was sealed without a freeze, or "
 			       "its metadata was not checked: commit first");
 	if (log_holds(v->log, NULL))
-		return msg_why(why, n, -EBUSY,
-			       "not trimmed: a generation is held, which may need blocks that are free "
-			       "now: cowctl accept first");
+		return msg_why(
+			why, n, -EBUSY,
+			"not trimmed: a generation is held, which may need blocks that are free "
+			"now: cowctl accept first");
 	if (log_spilled(v->log))
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: free blocks hold a part of the newest generation: "

@@ -209,7 +209,7 @@ static const struct {
 	{ "wear", COMMAND_WEAR },	  { "changes", COMMAND_CHANGES },
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
 	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },
-	{ "trim", COMMAND_TRIM },		  { "accept", COMMAND_ACCEPT },
+	{ "trim", COMMAND_TRIM },	  { "accept", COMMAND_ACCEPT },
 };
 
 static const struct {

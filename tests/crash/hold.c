@@ -61,8 +61,8 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super)
 {
-	bool holds = log_holds(l, NULL), maybe = w->hold == HOLD_MAYBE ||
-						 (w->lie && w->hold_age < SETTLED);
+	bool holds = log_holds(l, NULL),
+	     maybe = w->hold == HOLD_MAYBE || (w->lie && w->hold_age < SETTLED);
 	struct cards copy;
 
 	if (!maybe && holds != (w->hold == HOLD_YES))
@@ -220,7 +220,8 @@ void attack_hold(void)
 			}
 			at.step++;
 			if (w.hold == HOLD_YES)
-				attack_expect((rnd_below(&w, 2) ? world_back : world_release)(&w) == 0,
+				attack_expect((rnd_below(&w, 2) ? world_back : world_release)(&w) ==
+						      0,
 					      "end of a hold");
 			if (rnd_below(&w, 2))
 				world_crash(&w);
@@ -240,7 +241,9 @@ void attack_hold_full(void)
 	struct world w;
 
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		const struct shape s = { .blks = 24, .full = true, .lag = seed / 4 % 2, .segs = seed / 4 % 2 ? 14 : 9 };
+		const struct shape s = {
+			.blks = 24, .full = true, .lag = seed / 4 % 2, .segs = seed / 4 % 2 ? 14 : 9
+		};
 		int r = 0;
 
 		attack_start(&w, &s, seed);
@@ -261,7 +264,8 @@ void attack_hold_full(void)
 			for (unsigned i = 0; i < 3; i++)
 				world_crash(&w);
 			at.step++;
-			attack_expect((seed % 2 ? world_back : world_release)(&w) == 0, "end of a hold");
+			attack_expect((seed % 2 ? world_back : world_release)(&w) == 0,
+				      "end of a hold");
 		}
 		attack_write_run(&w, 2, 8);
 		attack_commit_ok(&w);

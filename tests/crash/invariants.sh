@@ -28,12 +28,15 @@ broken() {
 
 # order of writes
 broken 'order payload' 'crash --attack chain' cowfs/log/append.c '		r = record_flush(l);
-	if (r == 0 && l->together)' '		r = 0;
-	if (r == 0 && l->together)'
+	return r == 0 && l->together' '		r = 0;
+	return r == 0 && l->together'
 broken 'order record' 'crash --attack chain' cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 broken 'order head' 'crash --attack chain --thin 8' cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
-broken 'order checkpoint' 'crash --attack begin' cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
-		if (r == 0) /* L4 */' '		if (r == 0) /* L4 */'
+broken 'order checkpoint' 'crash --attack begin' cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l);
+
+	if (r == 0) /* L4 */' '	int r = 0;
+
+	if (r == 0) /* L4 */'
 broken 'R9 home' 'crash --attack half-checkpoint' cowfs/log/checkpoint.c '		r = home_write(h);
 	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
 	return r;'
@@ -70,8 +73,7 @@ broken 'R3 chain' 'crash --attack chain' cowfs/log/append.c '	epoch_set(l, EPOCH
 	l->doubt' '	epoch_set(l, EPOCH_OPEN);
 	l->doubt'
 broken 'L1 floor' 'crash --attack lag' cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
-broken 'L4 tail' 'crash --attack lag' cowfs/log/checkpoint.c '		if (r == 0) /* L4 */
-			r = lag_pad(l, 2);' ''
+broken 'L4 tail' 'crash --attack lag' cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /* L4 */' '	return r;'
 # RAM
 broken 'M3 counts' 'view_log_test' cowfs/ram/generation.c '(state == BLK_DATA ? marked : 0) - was_data' '(state == BLK_DATA ? marked : 0)'
 broken 'pin count' 'view_test' cowfs/export/view.c '	pins_leave(c->pin);' '	pins_leave(c->pin);

@@ -73,8 +73,8 @@ mutant R8-zeros zeros-home cowfs/log/checkpoint.c 'bool reads = !l->suspect &&' 
 mutant T-zeros trimmed cowfs/log/checkpoint.c '!l->suspect && !l->ledger.trims' '!l->suspect'
 mutant T-free trimmed tests/crash/world.c 'if (use != USE_FREE || held)' 'if (held)'
 # R9 the tail after the home writes' FLUSH; the ring after the record that carries it
-mutant R10-left stopped-checkpoint cowfs/log/append.c 'r = index_list_overlay(&left, l->left, &a->list,' \
-	'r = index_list_overlay(&left, l->left, &(struct index_list){ 0 },'
+mutant R10-left stopped-checkpoint cowfs/log/append.c 'r = index_list_overlay(&ret->left, l->left, &a->list,' \
+	'r = index_list_overlay(&ret->left, l->left, &(struct index_list){ 0 },'
 mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '		r = home_write(h);
 	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
 	return r;'
@@ -91,11 +91,14 @@ mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 
 mutant R10-spill spill,w cowfs/commit/classify.c 'return r == 0 && *ret == USE_FREE && j->sealed' 'return r == 0 && j->sealed'
 # order of writes
 mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
-	if (r == 0 && l->together)' '		r = 0;
-	if (r == 0 && l->together)'
+	return r == 0 && l->together' '		r = 0;
+	return r == 0 && l->together'
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
-mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
-		if (r == 0) /* L4 */' '		if (r == 0) /* L4 */'
+mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l);
+
+	if (r == 0) /* L4 */' '	int r = 0;
+
+	if (r == 0) /* L4 */'
 # the guard
 mutant G1-on chain,w cowfs/log/append.c '	r = guarded_begin(l);
 	if (r < 0)
@@ -175,11 +178,12 @@ mutant L2-ring lag cowfs/log/record.c '	if (!has_room(l, 0)) {' '	if (1) {'
 mutant L3-older lag cowfs/commit/classify.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
 mutant L3-held lag cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
-mutant L4-candidates lag cowfs/log/checkpoint.c '		r = put_checkpoint_begin(l);
-		if (r == 0) /* L4 */
-			r = lag_same_image(l);' '		r = 0;'
-mutant L4-home lag cowfs/log/checkpoint.c '		if (r == 0) /* L4 */
-			r = lag_pad(l, 2);' ''
+mutant L4-candidates lag cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l);
+
+	if (r == 0) /* L4 */
+		r = lag_same_image(l);' '	int r = 0;
+'
+mutant L4-home lag cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /* L4 */' '	return r;'
 mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);

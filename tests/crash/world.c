@@ -705,7 +705,8 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 static bool keeps_all(const struct world *w)
 {
 	return w->shape.no_classifier || (w->lie && !w->shape.lag) || w->n_tried || w->diverged ||
-	       log_holds(w->log, NULL) || log_doubt(w->log) || log_spilled(w->log) || log_older_unknown(w->log);
+	       log_holds(w->log, NULL) || log_doubt(w->log) || log_spilled(w->log) ||
+	       log_older_unknown(w->log);
 }
 
 static int note_first_trim(struct world *w)
