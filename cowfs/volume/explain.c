@@ -158,8 +158,15 @@ void explain_remarks(struct volume_result *res)
 void explain_waiting(const struct volume *v, struct volume_result *res)
 {
 	uint64_t blks = home_waiting_blks(v);
+	struct log_hold h;
 
-	if (blks && !res->why[0])
+	if (log_holds(v->log, &h) && !res->why[0])
+		snprintf(
+			res->why, sizeof(res->why),
+			"but generation %llu is held, so nothing was checkpointed: run 'cowctl accept' "
+			"or 'cowctl undo' before you mount the card without cowfs",
+			(unsigned long long)h.generation);
+	else if (blks && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
 			 "but %llu committed block%s in the log only: run 'cowctl recover' "
 			 "before you mount the card without cowfs",

@@ -1,0 +1,218 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# A generation is held, changes like those of a package manager are committed, and the card goes back or does not.
+
+load lib
+
+# Files in folders, so that there are blocks of all kinds: $1 MiB
+fill_tree() {
+	local i
+	for i in $(seq 1 40); do
+		mkdir -p "$MNT/lib/$((i % 7))"
+		head -c $((i * 3000)) /dev/urandom >"$MNT/lib/$((i % 7))/f$i"
+	done
+	random_file "$MNT/big" "${1:-4}"
+	sync -f "$MNT"
+}
+
+# As apt does: files replaced through a rename, removed, added, large ones rewritten in part.
+upgrade() {
+	local i f
+	for f in "$MNT"/lib/*/f*; do
+		case $((RANDOM % 4)) in
+		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new" && mv "$f.new" "$f" ;;
+		1) rm "$f" ;;
+		2) dd if=/dev/urandom of="$f" bs=4096 count=1 conv=notrunc status=none ;;
+		esac
+	done
+	mkdir -p "$MNT/new$1"
+	for i in 1 2 3 4 5; do head -c 70000 /dev/urandom >"$MNT/new$1/g$i"; done
+	dd if=/dev/urandom of="$MNT/big" bs=1M seek=1 count=1 conv=notrunc status=none
+	rm -f "$MNT/gone" && cp "$MNT/big" "$MNT/gone" && sync -f "$MNT" && rm "$MNT/gone"
+	sync -f "$MNT"
+}
+
+held() { # FS [FS_MIB CARD_MIB]
+	card_make "$1" "${2:-100}" "${3:-150}"
+	cow format "$CARD"
+	attach
+	mount_volume
+	fill_tree
+	cow commit --hold
+	SUM=$(tree_sum "$MNT")
+	HELD=$(status_of .held.generation)
+	[ "$HELD" = "$(status_of .generation)" ]
+}
+
+three_commits() {
+	upgrade 1
+	cow commit --timer
+	upgrade 2
+	cow commit
+	upgrade 3
+	cow commit --timer
+	[ "$(status_of .held.generation)" = "$HELD" ]
+	[ "$(tree_sum "$MNT")" != "$SUM" ]
+	NEWEST=$(status_of .generation)
+	[ "$NEWEST" = $((HELD + 3)) ]
+}
+
+goes_back() { # FS
+	local before written
+	held "$@"
+	three_commits
+	LATER=$(tree_sum "$MNT")
+	fails 1 "attached as volume vol" undo "$CARD"
+	detach
+	[ "$(cow check "$CARD" --json | jq .guarded)" = true ] # no kernel mounts the card read-write
+	NEWEST=$(cow check "$CARD" --json | jq .generation) # the unmount is committed, too
+	[ "$(cow generations "$CARD" --json | jq -c '[.generations[] | [.generation, .held]]')" = "[[$NEWEST,false],[$HELD,true]]" ]
+	run -0 cow undo "$CARD" --dry-run
+	[[ $output == *"would go back to generation $HELD of "*"; $((NEWEST - HELD)) commits since would be lost" ]]
+	[ "$(cow generations "$CARD" --json | jq '.generations | length')" = 2 ]
+	before=$(card_written)
+	run -0 cow undo "$CARD" --json
+	written=$(jq .written_bytes <<<"$output")
+	say "undo on $1: $written bytes"
+	[ "$written" -le 65536 ]
+	[ $(($(card_written) - before)) -le 65536 ]
+	fails 1 "no generation is held" undo "$CARD"
+	[ "$(cow check "$CARD" --json | jq -c "[.verdict, .guarded]")" = '["good",true]' ]
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	[ "$(status_of .held)" = null ]
+	upgrade 4
+	cow commit
+	SUM=$(tree_sum "$MNT")
+	detach
+	fsck "$1"
+	[ "$(bare_sum)" = "$SUM" ]
+}
+
+@test "undo: ext4 goes back after three commits" { goes_back ext4; }
+@test "undo: xfs goes back after three commits" { goes_back xfs 320 420; }
+@test "undo: btrfs goes back after three commits" { goes_back btrfs 150 250; }
+
+accepts() {
+	held "$@"
+	three_commits
+	SUM=$(tree_sum "$MNT")
+	fails 1 "generation $HELD is held, and nothing is checkpointed" commit --checkpoint
+	cow accept
+	[ "$(status_of .held)" = null ]
+	fails 1 "no generation is held" accept
+	cow commit --checkpoint
+	detach
+	fsck "$1"
+	[ "$(bare_sum)" = "$SUM" ]
+}
+
+@test "undo: ext4, accepted" { accepts ext4; }
+@test "undo: xfs, accepted" { accepts xfs 320 420; }
+@test "undo: btrfs, accepted" { accepts btrfs 150 250; }
+
+@test "undo: the daemon is killed in the middle, ext4 goes back" {
+	held ext4
+	upgrade 1
+	cow commit
+	for i in 2 3 4; do
+		upgrade $i
+		background cow commit
+		sleep 0.0$i
+		power_cut
+		attach
+		mount_volume
+		[ "$(status_of .held.generation)" = "$HELD" ]
+	done
+	detach
+	cow undo "$CARD"
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach
+	fsck ext4
+	[ "$(bare_sum)" = "$SUM" ]
+}
+
+@test "undo: the log gets full: a commit is refused, nothing is lost, and both ways lead on" {
+	local n
+	card_make ext4 100 150
+	cow format "$CARD" --log-size 8M --erase-block 512K
+	attach
+	mount_volume
+	fill_tree 2
+	cow commit --hold
+	SUM=$(tree_sum "$MNT")
+	for n in $(seq 1 60); do
+		# used blocks get other content: all of it goes to the log
+		dd if=/dev/urandom of="$MNT/big" bs=256K seek=$((n % 8)) count=2 conv=notrunc,fsync status=none
+		run cow commit
+		[ "$status" = 0 ] || break
+	done
+	[ "$status" = 1 ]
+	[[ $output == *"the log has no room for this commit while generation"*"everything stays in RAM. cowctl accept ends the hold, and cowctl undo goes back"* ]]
+	NOW=$(tree_sum "$MNT")
+	cow accept
+	cow commit
+	[ "$(tree_sum "$MNT")" = "$NOW" ]
+	detach
+	fsck ext4
+	[ "$(bare_sum)" = "$NOW" ]
+}
+
+@test "undo: what does not go with a hold says so" {
+	held ext4
+	fails 1 "generation $HELD is held already" commit --hold
+	fails 2 "neither for --all nor for --timer" commit --hold --timer
+	fails 2 "for all changes, not for a PATH" commit "$MNT/big" --hold
+	run -0 cow status
+	[[ $output == *"generation $HELD of "*", until cowctl accept or undo"* ]]
+	run -0 cow generations
+	[[ $output == *held* ]]
+	fails 1 "a generation is held" trim
+	detach
+	fails 1 "generation $HELD is held: first run cowctl accept" recover "$CARD"
+	fails 1 "generation $HELD is held: first run cowctl accept" grow "$CARD"
+	fails 1 'is in use|holds|committed|log' format "$CARD"
+	fails 2 . undo
+	fails 1 . undo "$T/nothing"
+	cow accept "$CARD"
+	fails 1 "no generation is held" accept "$CARD"
+	cow recover "$CARD"
+	fails 1 "no generation is held" undo "$CARD"
+}
+
+@test "undo: single files are committed while a generation is held" {
+	held ext4
+	upgrade 1
+	cow commit "$MNT/new1"
+	cow commit
+	detach
+	cow undo "$CARD"
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach
+	fsck ext4
+}
+
+@test "undo: lag 1 and a log on another device" {
+	card_make ext4 100 150
+	cow format "$CARD" --lag 1
+	attach
+	mount_volume
+	fill_tree
+	cow commit --hold
+	SUM=$(tree_sum "$MNT")
+	HELD=$(status_of .held.generation)
+	three_commits
+	detach
+	cow undo "$CARD"
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach
+	fsck ext4
+	[ "$(bare_sum)" = "$SUM" ]
+}
