@@ -22,7 +22,7 @@ OBJECTS  += $(TEST_OBJ)
 TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
-.PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
+.PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
@@ -77,13 +77,13 @@ ready:
 
 CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit check-replay-short check-tsan check-soak
 # they use the processor and neither loop devices nor mounts of this machine
-CHECKS_BESIDE := lint check-crash-short check-fuzz check-fuzz-san check-vm-short
+CHECKS_BESIDE := lint check-model-short check-crash-short check-fuzz check-fuzz-san check-vm-short
 
 check: ready
 	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) check-unit-san check-mutants check-crash check-replay check-kills kills power check-report \
+CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report \
 	check-packaging check-layouts check-deb coverage soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
@@ -114,6 +114,12 @@ check-crash-short: $(B)/tests/crash
 check-crash: $(B)/tests/crash
 	$(Q)$< --images 1000000 --forgeries 100000
 	$(Q)for n in 2 3 5 8; do $< --images 200000 --thin $$n --seed $${n}0000 || exit 1; done
+
+# The protocol in Promela, every interleaving of a few operations: docs/model.
+check-model:
+	$(Q)docs/model/run.sh all
+check-model-short:
+	$(Q)docs/model/run.sh short
 
 # Each rule switched off in a copy of the source: the attack that aims at it must fail. Five minutes or more; not part of check.
 check-mutants:

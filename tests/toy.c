@@ -417,6 +417,13 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 		must(toy_commit(t), "commit");
 		told(t, each, ctx);
 		break;
+	/* a generation is held, and commits came since */
+	case TOY_HELD:
+		commits(t, 2, 2, each, ctx);
+		must(commit_hold(t->log, t->base, &ix), "hold");
+		toy_publish(t, ix);
+		commits(t, 4, 2, each, ctx);
+		break;
 	/* wrapped, with empty records, and a second attach; both candidates wait in the ring */
 	case TOY_LAG:
 		commits(t, 0, 11, each, ctx);

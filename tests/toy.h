@@ -73,6 +73,7 @@ enum toy_story {
 	/* not among the others: it makes another promise about a cut */
 	TOY_LAG = TOY_STORIES,
 	TOY_ESCAPED,
+	TOY_HELD,
 };
 void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx),
 	      void *ctx);

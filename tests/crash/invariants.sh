@@ -41,10 +41,8 @@ broken 'R9 home' 'crash --attack half-checkpoint' cowfs/log/checkpoint.c '		r = 
 	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
 	return r;'
 broken 'order super' 'crash --attack upgrade' cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
-		r = open_epoch(l, fresh);
-	if (r == 0 && l->super_due)
-		r = write_super(l);' '	if (r == 0 && l->super_due)
-		r = write_super(l);
+		r = open_epoch(l, fresh);' '	if (r == 0 && l->super_due)
+		r = record_write_super(l);
 	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);'
 broken 'B1 lent' 'crash --attack lent' cowfs/log/lend.c '	if (r == 0)
@@ -59,7 +57,7 @@ broken 'G3 home' 'crash --attack half-checkpoint' cowfs/log/guarded.c '	memcpy(g
 	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
-broken 'loader flag' 'crash --attack loader' cowfs/log/record.c '(l->newest.flags & RECORD_OF_IMAGE) | loader_flag(l)' \
+broken 'loader flag' 'crash --attack loader' cowfs/log/record.c '(back ? 0 : l->newest.flags & RECORD_OF_IMAGE) | loader_flag(l)' \
 	'l->newest.flags & RECORD_OF_IMAGE'
 # what is written over
 broken 'R9 ring' 'crash --attack reuse-early' cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
@@ -67,6 +65,10 @@ broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old
 broken 'L3 held' 'crash --attack lag' cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
 broken 'R10 gap' 'crash --no-attacks --seconds 60' cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
+# a generation that is held
+broken 'H1 run' 'crash --attack hold' cowfs/log/record.c 'rec->flags |= l->hold.at.seq && !l->hold.ending ? (uint32_t)RECORD_HELD : 0;' ''
+broken 'H1 tail' 'crash --attack hold' cowfs/log/hold.c '	rec.tail_seq = l->hold.tail_seq;' ''
+broken 'H4 back' 'crash --attack hold' cowfs/log/hold.c '	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;' ''
 # numbers
 broken 'R2 seq' 'crash --attack sequence' cowfs/log/append.c 'l->at.seq = ++l->highest_seq;' 'l->at.seq = l->highest_seq;'
 broken 'R3 chain' 'crash --attack chain' cowfs/log/append.c '	epoch_set(l, EPOCH_DUE);

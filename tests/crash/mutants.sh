@@ -143,10 +143,8 @@ mutant escape-back file-record cowfs/log/escape.c '	memcpy(blk, LOG_MAGIC_PREFIX
 mutant upgrade-resume upgrade cowfs/log/record.c '	if (!l->newest.seq)
 		resume(l, &was);' ''
 mutant upgrade-order upgrade cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
-		r = open_epoch(l, fresh);
-	if (r == 0 && l->super_due)
-		r = write_super(l);' '	if (r == 0 && l->super_due)
-		r = write_super(l);
+		r = open_epoch(l, fresh);' '	if (r == 0 && l->super_due)
+		r = record_write_super(l);
 	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);'
 # errors
@@ -172,6 +170,16 @@ mutant J-guard joint cowfs/log/append.c '	r = guarded_begin(l);
 		return r;' '	r = l->together ? 0 : guarded_begin(l);
 	if (r < 0)
 		return r;'
+# a generation that is held
+mutant H1-direct hold cowfs/commit/classify.c 'if (r == 0 && *ret == USE_FREE && j->held)' 'if (0)'
+mutant H1-pad hold cowfs/log/hold.c 'return r == 0 ? lag_pad(l, 2) : r;' 'return r;'
+mutant H1-run hold cowfs/log/record.c 'rec->flags |= l->hold.at.seq && !l->hold.ending ? (uint32_t)RECORD_HELD : 0;' ''
+mutant H1-super hold,w cowfs/log/hold.c 'int r = lag_pad(l, 2);' 'int r = 0;'
+mutant H4-chain hold cowfs/log/hold.c '	rec.prev = l->hold.at;' ''
+mutant H4-tail hold cowfs/log/hold.c '	rec.tail_seq = l->hold.tail_seq;' ''
+mutant H4-place hold cowfs/log/hold.c 'fresh = ring_fresh_is_free(l);' 'fresh = false; l->cursor = ring_next(l, l->hold.at.lblk);'
+mutant H5-room hold-full cowfs/commit/decide.c 'if (j->held) {' 'if (0) {'
+mutant H6-feature hold cowfs/log/hold.c 'l->super.incompat |= on ? LOG_INCOMPAT_HELD : 0;' ''
 # lag
 mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
 mutant L2-ring lag cowfs/log/record.c '	if (!has_room(l, 0)) {' '	if (1) {'

@@ -318,6 +318,7 @@ void golden_report(FILE *f, struct toy *t)
 					     [INDEX_ZERO] = "zero" };
 	const struct log_open_report *r = &t->rep;
 	uint8_t *view = io_alloc(blk_to_bytes(TOY_BLKS));
+	struct log_hold held;
 	struct index_entry e;
 
 	fprintf(f, "super\n");
@@ -345,6 +346,9 @@ void golden_report(FILE *f, struct toy *t)
 	for (size_t i = 0; log_index_extent(t->index, i, &e); i++)
 		fprintf(f, "%s %" PRIu64 "+%" PRIu64 " at %" PRIu64 "\n", kinds[e.kind], e.blk,
 			e.blks, e.lblk);
+	if (log_holds(t->log, &held))
+		fprintf(f, "held %" PRIu64 " generation %" PRIu64 " time %" PRIu64 "\n", held.seq,
+			held.generation, held.time_s);
 	if (!view || toy_view(t, view) < 0)
 		fprintf(f, "view unreadable\n");
 	else

@@ -219,5 +219,6 @@ int main(int argc, char **argv)
 	blocks(argv[1]);
 	tell(argv[1], "lag", TOY_LAG);
 	tell(argv[1], "payload", TOY_ESCAPED);
+	tell(argv[1], "held", TOY_HELD);
 	return 0;
 }

@@ -129,7 +129,7 @@ static void go_on(struct toy *t)
 	free(table);
 }
 
-static void check_image(const char *name)
+static void check_image(const char *name, void (*go)(struct toy *t))
 {
 	uint64_t ops, bad;
 	size_t len;
@@ -148,7 +148,7 @@ static void check_image(const char *name)
 	assert_int_equal(log_verify(t.log, NULL, NULL, &bad), 0);
 	assert_int_equal(bad, 0);
 	assert_int_equal(sim_ops(t.base) + sim_ops(t.card), ops);
-	go_on(&t);
+	go(&t);
 	toy_free(&t);
 }
 
@@ -184,9 +184,41 @@ static void test_cards(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		check_image(names[i]);
+		check_image(names[i], go_on);
 		check_recover(names[i]);
 	}
+}
+
+/* Nothing is checkpointed; back to the held generation, and then on as ever. */
+static void go_back(struct toy *t)
+{
+	struct log_index *ix = log_hold_index(t->log);
+	uint64_t blks;
+
+	assert_int_equal(toy_checkpoint(t, RECORD_TAIL, 0), -EBUSY);
+	assert_non_null(ix);
+	assert_int_equal(log_index_read_volume(ix, t->base, 0, TOY_BLKS, before), 0);
+	log_index_unref(ix);
+	assert_int_equal(toy_view(t, after), 0);
+	assert_memory_not_equal(before, after, sizeof(before));
+	assert_int_equal(commit_go_back(t->log, t->base), 0);
+	toy_close(t);
+	assert_int_equal(toy_open(t, 0), 0);
+	assert_false(log_holds(t->log, NULL));
+	assert_int_equal(toy_view(t, after), 0);
+	assert_memory_equal(before, after, sizeof(before));
+	assert_int_equal(toy_checkpoint(t, RECORD_TAIL, 0), 0);
+	assert_int_equal(log_super(t->log)->incompat, LOG_INCOMPAT_ESCAPED);
+	assert_int_equal(toy_view(t, after), 0);
+	assert_memory_equal(before, after, sizeof(before));
+	blks = log_index_data_blks(t->index);
+	assert_int_equal(blks, 0);
+}
+
+static void test_held(void **state)
+{
+	(void)state;
+	check_image("v1-escaped-held", go_back);
 }
 
 /* With lag the previous generation is a candidate as well: it is chosen if the card has lost a part
@@ -302,6 +334,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_held),
 		cmocka_unit_test(test_lag),
 	};
 
