@@ -147,7 +147,7 @@ commands() {
 	json 0 measure --help
 	jq -e '.options | length == 13' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure card format check attach commit top diff status view revert upgrade wear inhibit uninhibit trim discard detach"
+	covered+=" measure card format check attach commit top diff status view revert upgrade wear generations undo accept inhibit uninhibit trim discard detach"
 	# the rest is in boot.bats and setup.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
