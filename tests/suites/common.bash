@@ -7,7 +7,7 @@
 #	suite_source FOLDER URL PROGRAM COMMAND...	clones the suite into FOLDER if it is not there, and builds it there with
 #					COMMAND if it has no PROGRAM yet; sets source
 #	disks_make MODE FS NAME...	MODE plain or cowfs: devices of $disk_mib MiB with an empty FS, in DISKS; on cowfs all
-#					are committed every $commit_s seconds from then on
+#					are committed every $commit_s seconds (COMMIT_S, default 2) from then on
 #	disks_end MODE FS NAME...	prints how many commits there were, and takes the disks away; those that are named
 #					must be a clean FS then, on the bare card
 #	both FUNCTION [ARGUMENT]...	calls it as "FUNCTION plain ..." and "FUNCTION cowfs ..." at the same time
@@ -19,7 +19,7 @@
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 COWFS_BUILD=$(cd "${COWFS_BUILD:-$here/../../build}" && pwd)
-commit_s=20 disk_mib=4096 log_mib=1024 ram=1G COW_LIMIT=600
+commit_s=${COMMIT_S:-2} disk_mib=4096 log_mib=1024 ram=1G COW_LIMIT=600
 
 # what bats gives to lib.bash
 bats_require_minimum_version() { :; }

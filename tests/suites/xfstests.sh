@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# xfstests with TEST and SCRATCH on cowfs while both are committed every 20 seconds, against the same on plain loop
-# devices of the same size. What differs between the two, also in each of three repetitions (an umount that meets a commit is
-# busy, in whichever test), must be in xfstests.expected. As root; hours.
+# xfstests with TEST and SCRATCH on cowfs while both are committed every 2 seconds, against the same on plain loop
+# devices of the same size. What differs between the two, also in each of three repetitions, must be in xfstests.expected. As root; hours.
 #
 #	XFSTESTS=DIR	the suite (default: build/suites/xfstests); if it is not there it is cloned, if it is not built it is built
-#	FS="ext4 xfs"	file systems
+#	FS="ext4 xfs"	file systems (btrfs as well)
+#	COMMIT_S=2	seconds between commits
 #	TESTS=LIST	of tests ("generic/001 ext4/003"); default "-g quick"
 #	RESULTS=DIR	where results are left (default: build/xfstests)
 # shellcheck disable=SC2034,SC2154 # variables of common.bash
