@@ -614,8 +614,8 @@ static int seal_any(const struct use *u, const struct quiesce_target *t, int (*s
 
 	if (u->mount_fd < 0 && !still_mounted(t))
 		return -ENXIO;
-	rep->instant = true;
 	r = seal ? seal(seal_ctx) : t->instant(seal_ctx, QUIESCE_NOW);
+	rep->instant = r != -EAGAIN;
 	return r == 0 && u->mount_fd < 0 && !still_mounted(t) && is_claimed(t)
 		       ? sealed_too_late(rep)
 		       : r;

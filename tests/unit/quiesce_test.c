@@ -516,7 +516,7 @@ struct watcher {
 	struct probe p; /* first: the ctx of the seal */
 	unsigned begun, ended;
 	int result; /* what QUIESCE_END says */
-	bool needs_recovery;
+	unsigned log_trees; /* so often QUIESCE_NOW finds one */
 };
 
 static int watch(void *ctx, enum quiesce_watch what)
@@ -525,6 +525,8 @@ static int watch(void *ctx, enum quiesce_watch what)
 
 	w->begun += what == QUIESCE_BEGIN;
 	w->ended += what == QUIESCE_END;
+	if (what == QUIESCE_NOW)
+		return w->log_trees-- ? -EAGAIN : 0;
 	return what == QUIESCE_BEGIN ? 0 : w->result;
 }
 
@@ -615,6 +617,15 @@ static void test_instant_frozen_by_others(void **state)
 }
 
 static atomic_bool checkpoint_fails;
+
+static unsigned touched; /* time stamps */
+
+/* Instead of the one of libc. */
+int futimens(int fd, const struct timespec times[2])
+{
+	touched++;
+	return (int)syscall(SYS_utimensat, fd, NULL, times, 0);
+}
 
 /* Instead of the one of libc. */
 int ioctl(int fd, unsigned long request, ...)
@@ -716,6 +727,64 @@ static void test_btrfs(void **state)
 	scratch_free(&s);
 }
 
+/* Nothing to write: sealed now, and synced again only if a file was synced meanwhile. */
+static void test_btrfs_now(void **state)
+{
+	struct watcher w = { .result = -EAGAIN, .log_trees = 1 };
+	struct quiesce_target t;
+	struct quiesce_report rep;
+
+	(void)state;
+	mount_other("mkfs.btrfs -f", "btrfs", 128 * MIB);
+	t = target(&w.p);
+	t.instant = watch;
+	t.instant_by_sync = true;
+	touched = 0;
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_true(rep.instant && !rep.frozen && w.p.calls == 0 && touched == 0);
+	assert_true(w.begun == 2 && w.ended == 2);
+	/* files are synced all the time: it is frozen in the end */
+	w.log_trees = 1000;
+	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
+	assert_true(rep.frozen && !rep.instant && w.p.calls == 1);
+	scratch_free(&s);
+}
+
+/* It was unmounted after the last look: the second mount must not become the first one. */
+static void test_unmounted_just_now(void **state)
+{
+	static const struct {
+		const char *type, *mkfs;
+		uint64_t bytes;
+	} kinds[] = { { "ext4", EXT4, EXT4_BYTES },
+		      { "xfs", "mkfs.xfs -q -f", 300 * MIB },
+		      { "btrfs", "mkfs.btrfs -f", 128 * MIB } };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		_cleanup_free_ uint8_t *before = io_alloc(MIB), *after = io_alloc(MIB);
+		struct probe p = { 0 };
+		struct quiesce_target t;
+		struct quiesce_report rep;
+		char path[160], info[256];
+
+		assert_true(scratch_new(&s, kinds[i].mkfs, kinds[i].bytes));
+		assert_int_equal(pread(s.loop.fd, before, MIB, 0), MIB);
+		t = target(&p);
+		t.proc_dirfd = fake_proc(path);
+		snprintf(info, sizeof(info), "9 1 %u:%u / /not/there rw - %s %s rw\n",
+			 major(t.dev), minor(t.dev), kinds[i].type, s.loop.path);
+		fake_put(t.proc_dirfd, "self/mountinfo", info);
+		assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
+		assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+		assert_int_equal(p.calls, 0);
+		assert_int_equal(pread(s.loop.fd, after, MIB, 0), MIB);
+		assert_memory_equal(before, after, MIB);
+		fake_end(path, t.proc_dirfd);
+		scratch_free(&s);
+	}
+}
+
 /* The image is whole at any moment: it is synced, and nothing waits for a writer. */
 static void test_xfs(void **state)
 {
@@ -764,6 +833,8 @@ int main(void)
 		cmocka_unit_test(test_no_freeze),
 		cmocka_unit_test(test_vfat),
 		cmocka_unit_test(test_btrfs),
+		cmocka_unit_test(test_btrfs_now),
+		cmocka_unit_test(test_unmounted_just_now),
 		cmocka_unit_test(test_xfs),
 	};
 
