@@ -214,6 +214,12 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 	return 0;
 }
 
+/* A boot loader, or a person with the card: without cowfs, and perhaps without a replay of the journal. */
+static bool reads_bare(const struct volume *v, const struct volume_request *rq)
+{
+	return rq->checkpoint || v->always_checkpoint;
+}
+
 /* Nothing to seal: what is asked for besides. */
 static int end_unchanged(struct volume *v, const struct volume_request *rq,
 			 struct volume_result *res)
@@ -277,6 +283,7 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 	int r = 0;
 
 	res->generation = log_ledger(v->log)->commits;
+	v->stood_still = res->quiesce.frozen || !res->quiesce.mounted || res->quiesce.readonly;
 	if (all || commit_checkpoint_due(v->log, &due)) {
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = home_write(v, rq->cause, rq->cause == CAUSE_DETACH ? RECORD_CLEAN : 0, true,
@@ -310,7 +317,8 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	if (r)
 		return r < 0 ? r : 0;
 	home_first(v, rq, res);
-	r = volume_quiesce(v, v->joint ? seal_together : seal_alone, rq->cause, res);
+	r = volume_quiesce(v, v->joint ? seal_together : seal_alone, rq->cause, reads_bare(v, rq),
+			   res);
 	if (r == -ENODATA)
 		return end_unchanged(v, rq, res);
 	if (!v->sealed)
@@ -374,7 +382,7 @@ static int do_joint_commit(struct volume *v, const struct volume_request *rq,
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	int r = volume_quiesce(v, seal_nothing, rq->cause, res);
+	int r = volume_quiesce(v, seal_nothing, rq->cause, reads_bare(v, rq), res);
 
 	if (r == -ENODATA) {
 		res->report.estimate = true;

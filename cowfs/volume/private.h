@@ -183,6 +183,7 @@ struct volume {
 	/* they are not, but the process that knew more has died: no block counts as free, and no single
 	 * files are committed before the next commit of everything */
 	bool diverged_lost;
+	bool stood_still; /* the newest commit, of this session, was of a file system at rest */
 	struct instant instant;
 	uint8_t *overlap; /* a bit for each block; NULL: the commit under way releases all */
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
@@ -245,8 +246,9 @@ int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
 int volume_seal(struct volume *v, int (*between)(void *ctx));
 /* A seal that does not count: what was sealed stays a layer below the active one. */
 void volume_unseal(struct volume *v);
-/* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). */
-int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+/* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). for_loader: a checkpoint
+ * follows, for what reads the bare card and replays no journal. */
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, bool for_loader,
 		   struct volume_result *res);
 /* Such functions: of a commit that is alone, of one with others, and of a dry run. */
 int seal_alone(void *v);

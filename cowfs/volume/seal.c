@@ -183,17 +183,34 @@ static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (
 	return r;
 }
 
-int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
-		   struct volume_result *res)
+/* A checkpoint was asked for, and the newest generation is whole after a replay only: whoever reads
+ * the bare card without one needs another. */
+static bool wants_freeze(const struct volume *v, const struct fsinfo *fs, bool for_loader)
 {
-	/* fn: not for a dry run */
-	bool sealing = fn == seal_alone || fn == seal_together;
+	const struct fs_instant *at = fs_ops(fs->kind)->instant;
+
+	return for_loader && at && at->needs_replay && !v->stood_still;
+}
+
+/* What the live file system says of itself. */
+struct live {
 	struct fsinfo fs;
-	/* with its journal, or at least its superblock */
-	bool read = probe_live(v, fsinfo_probe, &fs) == 0;
-	bool known = read || probe_live(v, fsinfo_probe_super, &fs) == 0;
-	bool stops = known && may_stop(v, &fs), unfrozen = sealing && read && bears_power_cut(&fs);
-	struct quiesce_target t = {
+	bool read;  /* with its journal */
+	bool known; /* at least its superblock */
+};
+
+static struct quiesce_target target_for(struct volume *v, const struct live *live,
+					int (*fn)(void *ctx), enum commit_cause cause,
+					bool for_loader)
+{
+	const struct fsinfo *fs = &live->fs;
+	bool sealing = fn == seal_alone || fn == seal_together, read = live->read;
+	bool unfrozen = sealing && read && bears_power_cut(fs);
+	/* a view is taken without changes, too */
+	bool may_end = (sealing || fn == seal_nothing) && may_be_needless(v, cause) &&
+		       !(live->known && wants_freeze(v, fs, for_loader));
+
+	return (struct quiesce_target){
 		.proc_dirfd = v->proc_dirfd,
 		.dev = v->loop_rdev,
 		.loop_fd = v->loop_fd,
@@ -203,25 +220,51 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		.unfrozen_failed = unfrozen,
 		.frozen = v->frozen,
 		.ctx = v->frozen_ctx,
-		/* a view is taken without changes, too */
-		.needed = fn == seal_together ? others_synced
-			  : (sealing || fn == seal_nothing) && may_be_needless(v, cause)
-				  ? something_changed
-				  : NULL,
-		.any_instant = read && fsinfo_any_moment(&fs, v->always_checkpoint),
-		.instant = read && fs.instant_bytes ? instant_watch : NULL,
-		.instant_by_sync = read && fs.instant_bytes && fs_ops(fs.kind)->instant->by_sync,
-		.stopped = stops ? is_stopped : NULL,
+		.needed = fn == seal_together ? others_synced : may_end ? something_changed : NULL,
+		.any_instant = read && fsinfo_any_moment(fs, for_loader),
+		.instant = read && fs->instant_bytes ? instant_watch : NULL,
+		.instant_by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync,
+		.stopped = live->known && may_stop(v, fs) ? is_stopped : NULL,
 		.no_sync = monitor_hurries(v->monitor)
 	};
-	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
+}
 
+/* What the seal was, beside the report of quiesce.h. */
+static int note_seal(struct volume *v, const struct quiesce_target *t, bool sealing, int r,
+		     struct quiesce_report *q)
+{
+	/* the sync of such a seal reports no errors */
+	if (r == 0 && t->any_instant && sealing && volume_lost_writes(v)) {
+		q->instant = false;
+		q->failed = q->unfrozen = true;
+	}
+	if (q->instant)
+		q->frozen_ns = v->instant.held_ns;
+	if (q->instant && r == 0 && v->sealed)
+		r = instant_settle(v);
+	if (v->sealed && !q->instant)
+		v->kept->keeps = false; /* nothing was under way */
+	return r;
+}
+
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, bool for_loader,
+		   struct volume_result *res)
+{
+	struct live live = { 0 };
+	struct quiesce_target t;
+	int r = 0;
+
+	live.read = probe_live(v, fsinfo_probe, &live.fs) == 0;
+	live.known = live.read || probe_live(v, fsinfo_probe_super, &live.fs) == 0;
+	t = target_for(v, &live, fn, cause, for_loader);
+	if (live.known)
+		r = volume_check_fs(v, &live.fs, res->why, sizeof(res->why));
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
-	monitor_set_stops(v->monitor, stops && r == 0);
+	monitor_set_stops(v->monitor, t.stopped && r == 0);
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
-	instant_prepare(v, read ? &fs : NULL, fn);
+	instant_prepare(v, live.read ? &live.fs : NULL, fn);
 	r = quiesce_again(v, &t, fn, &res->quiesce);
 	/* what the process before had frozen is thawed beside the take-over */
 	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
@@ -231,17 +274,6 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		nanosleep(&nap, NULL);
 		r = quiesce_again(v, &t, fn, &res->quiesce);
 	}
-	/* the sync of such a seal reports no errors */
-	if (r == 0 && t.any_instant && sealing && volume_lost_writes(v)) {
-		res->quiesce.instant = false;
-		res->quiesce.failed = res->quiesce.unfrozen = true;
-	}
-	if (res->quiesce.instant) {
-		res->quiesce.frozen_ns = v->instant.held_ns;
-		if (r == 0 && v->sealed)
-			r = instant_settle(v);
-	}
-	if (v->sealed && !res->quiesce.instant)
-		v->kept->keeps = false; /* nothing was under way */
-	return r;
+	/* fn is none of a dry run */
+	return note_seal(v, &t, fn == seal_alone || fn == seal_together, r, &res->quiesce);
 }

@@ -27,7 +27,7 @@ static int seal(void *ctx)
 /* Freezes, seals, and copies the stack below the new active generation. */
 static int take_now(struct volume *v, struct volume_result *res, struct layers **ret)
 {
-	int r = volume_quiesce(v, seal, CAUSE_MANUAL, res), e;
+	int r = volume_quiesce(v, seal, CAUSE_MANUAL, v->always_checkpoint, res), e;
 
 	if (!v->sealed)
 		return r < 0 ? r : -EAGAIN;

@@ -342,3 +342,27 @@ limited_card() {
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 	cmp "$T/env" "$MNT/mine"
 }
+
+# GRUB replays no log of xfs. What a checkpoint by hand leaves on the card is whole without it, with any value of `checkpoint`.
+@test "GRUB reads a bare xfs behind a checkpoint that was asked for" {
+	command -v grub-fstest >/dev/null || skip "no grub-fstest"
+	local name
+	card_make xfs 310 400
+	cow format "$CARD"
+	attach
+	mount_volume
+	mkdir "$MNT/boot"
+	for name in 1 2 3; do
+		echo "kernel $name" >"$MNT/boot/$name"
+		cow commit # sealed without a freeze
+		cow commit --checkpoint
+		dd if="$IMG" of="$T/bare" bs=1M count=310 status=none
+		run -0 grub-fstest "$T/bare" cat "(loop0)/boot/$name"
+		[ "$output" = "kernel $name" ]
+	done
+	# nothing has changed, and nothing is written
+	run -0 cow commit --checkpoint
+	[[ $output == *"nothing to commit"* ]]
+	detach
+	fsck xfs
+}
