@@ -75,7 +75,7 @@ ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--cov
 # ARMv6 has no atomic operations of 64 bits
 ALL_LIBS   = $(PKG_LIBS) -laio -pthread -Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
-PROG_SRC := cowfs/daemon/cowfs_main.c cowfs/cli/cowctl_main.c cowfs/boot/boot_main.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
+PROG_SRC := cowfs/daemon/cowfs_main.c cowfs/cli/cowctl_main.c cowfs/boot/boot_main.c cowfs/boot/recover_parts.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
 LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
 OBJECTS  := $(LIB_OBJ) $(PROG_SRC:%.c=$(B)/obj/%.o)
@@ -229,7 +229,7 @@ $(RECOVER_OBJ): $(B)/obj/recover/%.o: cowfs/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -DCOWFS_RECOVER -DCOWCTL='"cowfs-recover"' -MMD -MP -c -o $@ $<
-$(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(B)/obj/cowfs/boot/fuse_parts.o $(RECOVER_OBJ) $(B)/libcowfs.a
+$(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(addprefix $(B)/obj/cowfs/boot/,fuse_parts.o recover_parts.o) $(RECOVER_OBJ) $(B)/libcowfs.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -static -s -o $@ $^ $$($(PKG_CONFIG) --static --libs $(PKGS)) -laio -pthread \
 		-Wl,--push-state,--as-needed -latomic -Wl,--pop-state
