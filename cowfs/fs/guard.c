@@ -316,6 +316,94 @@ static void btrfs_take(uint8_t *blk)
 	blk[BTRFS_RO_COMPAT] &= (uint8_t)~BTRFS_UNKNOWN;
 }
 
+/*
+ * ---- nilfs2: an unknown feature of compat_ro ----
+ *
+ * It forbids a roll-forward as well; with "norecovery" Linux mounts it. The second superblock lies in the
+ * last 4 KiB of the device, where that of the log is.
+ */
+
+enum {
+	NILFS_SB = 1024,
+	NILFS_BYTES = 8, /* that the checksum covers */
+	NILFS_SEED = 12,
+	NILFS_SUM = 16,
+	NILFS_RO_COMPAT = 264 + 7, /* the byte of the bit: the last one */
+	/* the end of the first sector, which no version uses */
+	NILFS_MAGIC = 480,
+	NILFS_OWNER = 484,
+	NILFS_WAS = 488, /* s_sum */
+	NILFS_END = 492,
+	NILFS_UNKNOWN = 0x40,
+};
+
+/* CRC-32, without the inversions */
+static uint32_t crc32_le(uint32_t crc, const uint8_t *p, size_t len_bytes)
+{
+	while (len_bytes--) {
+		crc ^= *p++;
+		for (unsigned i = 0; i < 8; i++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+	}
+	return crc;
+}
+
+static uint32_t nilfs_sum(const uint8_t *sb)
+{
+	static const uint8_t none[4];
+	uint32_t crc = crc32_le(get(sb, NILFS_SEED), sb, NILFS_SUM);
+
+	crc = crc32_le(crc, none, sizeof(none));
+	return crc32_le(crc, sb + NILFS_SUM + 4, le_at(sb, NILFS_BYTES, 2) - NILFS_SUM - 4);
+}
+
+static bool nilfs_is(const uint8_t *blk)
+{
+	struct supers s = { 0 };
+	struct fsinfo f = { 0 };
+
+	memcpy(s.head, blk, COW_BLK_BYTES);
+	return fs_ops(FS_NILFS2)->probe(&s, &f);
+}
+
+static bool nilfs_fits(const uint8_t *blk)
+{
+	const uint8_t *sb = blk + NILFS_SB;
+
+	return le_at(sb, NILFS_BYTES, 2) > NILFS_RO_COMPAT &&
+	       !(sb[NILFS_RO_COMPAT] & NILFS_UNKNOWN) &&
+	       is_unused(sb + NILFS_MAGIC, NILFS_END - NILFS_MAGIC) &&
+	       get(sb, NILFS_SUM) == nilfs_sum(sb);
+}
+
+static void nilfs_put(uint8_t *blk, uint32_t owner)
+{
+	uint8_t *sb = blk + NILFS_SB;
+
+	put(sb, NILFS_MAGIC, MAGIC);
+	put(sb, NILFS_OWNER, owner);
+	put(sb, NILFS_WAS, get(sb, NILFS_SUM));
+	sb[NILFS_RO_COMPAT] |= NILFS_UNKNOWN;
+	put(sb, NILFS_SUM, nilfs_sum(sb));
+}
+
+static bool nilfs_has(const uint8_t *blk, uint32_t *owner)
+{
+	const uint8_t *sb = blk + NILFS_SB;
+
+	*owner = get(sb, NILFS_OWNER);
+	return get(sb, NILFS_MAGIC) == MAGIC && sb[NILFS_RO_COMPAT] & NILFS_UNKNOWN;
+}
+
+static void nilfs_take(uint8_t *blk)
+{
+	uint8_t *sb = blk + NILFS_SB;
+
+	sb[NILFS_RO_COMPAT] &= (uint8_t)~NILFS_UNKNOWN;
+	put(sb, NILFS_SUM, get(sb, NILFS_WAS));
+	memset(sb + NILFS_MAGIC, 0, NILFS_END - NILFS_MAGIC);
+}
+
 /* ---- all kinds ---- */
 
 /* In the order of the probes, except that btrfs is not in block 0. NULL: none. */
@@ -325,6 +413,7 @@ static const struct kind *kind_of(const uint8_t *blk)
 		{ btrfs_is, btrfs_fits, btrfs_put, btrfs_has, btrfs_take },
 		{ ext_is, ext_fits, ext_put, ext_has, ext_take },
 		{ xfs_is, xfs_fits, xfs_put, xfs_has, xfs_take },
+		{ nilfs_is, nilfs_fits, nilfs_put, nilfs_has, nilfs_take },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)

@@ -724,6 +724,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	cow commit
 	power_cut
 	blockdev --setrw "$CARD"
+	"$COWFS_BUILD/tests/unguard" "$CARD"
 	[ "$(state_of)" = live ]
 	for off in "$mtime" "$second"; do
 		before=$(peek "$off")

@@ -250,3 +250,42 @@ cut_each() { # COMMAND...
 	whole_or_guarded
 	[ -z "$GUARDED" ]
 }
+
+# FAT has no guard. It is committed unmounted, so that a checkpoint can follow at once.
+@test "a commit of a FAT is checkpointed: another machine finds it whole" {
+	card_make vfat 60 110
+	cow format "$CARD"
+	attach
+	seq 20000 >"$T/text"
+	mcopy -i "$DEV" "$T/text" ::text
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	cow check --json "$CARD" | jq -e '.verdict == "good" and .guarded == false'
+	run -0 cow check "$CARD"
+	[[ $output != *"do not mount it"* ]]
+	fsck vfat
+	mcopy -i "$CARD" ::text "$T/again"
+	cmp "$T/text" "$T/again"
+}
+
+# The kernel may have no nilfs2: what Linux 6.1 makes of the guard is in the case kinds of tests/vm.
+@test "a card that was cut has the guard, and loses it: nilfs2" {
+	local before
+	card_make nilfs2 64 128
+	before=$(head -c 4096 "$IMG" | cksum)
+	cow format "$CARD"
+	attach
+	printf x | dd of="$DEV" bs=1 seek=$((32 << 20)) conv=notrunc status=none
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
+	[ "$(dd if="$IMG" bs=1 skip=1504 count=4 status=none)" = CgRD ]
+	nilfs-tune -l "$CARD" | grep -q 'Filesystem magic number'
+	run nilfs-tune -L name "$CARD"
+	echo "nilfs-tune: $status $output"
+	cow recover "$CARD"
+	[ "$(head -c 4096 "$IMG" | cksum)" = "$before" ]
+	cow check --json "$CARD" | jq -e '.guarded == false'
+}
