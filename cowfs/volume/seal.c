@@ -220,7 +220,9 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 		.unfrozen_failed = unfrozen,
 		.frozen = v->frozen,
 		.ctx = v->frozen_ctx,
-		.needed = fn == seal_together ? others_synced : may_end ? something_changed : NULL,
+		.needed = fn == seal_together ? others_synced
+			  : may_end	      ? something_changed
+					      : NULL,
 		.any_instant = read && fsinfo_any_moment(fs, for_loader),
 		.instant = read && fs->instant_bytes ? instant_watch : NULL,
 		.instant_by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync,

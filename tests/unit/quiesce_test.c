@@ -515,7 +515,7 @@ static void erofs_write(void)
 struct watcher {
 	struct probe p; /* first: the ctx of the seal */
 	unsigned begun, ended;
-	int result; /* what QUIESCE_END says */
+	int result;	    /* what QUIESCE_END says */
 	unsigned log_trees; /* so often QUIESCE_NOW finds one */
 };
 
@@ -772,8 +772,8 @@ static void test_unmounted_just_now(void **state)
 		assert_int_equal(pread(s.loop.fd, before, MIB, 0), MIB);
 		t = target(&p);
 		t.proc_dirfd = fake_proc(path);
-		snprintf(info, sizeof(info), "9 1 %u:%u / /not/there rw - %s %s rw\n",
-			 major(t.dev), minor(t.dev), kinds[i].type, s.loop.path);
+		snprintf(info, sizeof(info), "9 1 %u:%u / /not/there rw - %s %s rw\n", major(t.dev),
+			 minor(t.dev), kinds[i].type, s.loop.path);
 		fake_put(t.proc_dirfd, "self/mountinfo", info);
 		assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
 		assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
