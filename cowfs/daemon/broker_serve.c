@@ -253,6 +253,33 @@ static int open_limit(int ret_fd[BROKER_FDS])
 	return r;
 }
 
+static void serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	pthread_mutex_lock(&own.disk_lock);
+	disk_serve(&own.disk, m, ret_fd);
+	note_device();
+	pthread_mutex_unlock(&own.disk_lock);
+}
+
+static void free_bytes(struct broker_message *m)
+{
+	m->n[0] = device() ? free_space_now(own.f.proc_dirfd, device()) : UINT64_MAX;
+	m->result = 0;
+}
+
+static int set_writable(uint64_t card, bool on)
+{
+	return card < 2 && own.f.card_fd[card] >= 0
+		       ? blockdev_fd_set_writable(own.f.card_fd[card], on)
+		       : -EBADF;
+}
+
+static int listen_anew(void)
+{
+	return renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0 ? -errno
+											  : 0;
+}
+
 /* ret_fd is closed after the answer. */
 static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 {
@@ -260,9 +287,7 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 
 	switch (m->op) {
 	case BROKER_WRITABLE:
-		m->result = n0 < 2 && own.f.card_fd[n0] >= 0
-				    ? blockdev_fd_set_writable(own.f.card_fd[n0], n1)
-				    : -EBADF;
+		m->result = set_writable(n0, n1);
 		break;
 	case BROKER_BDI_CAN:
 		m->n[0] = bdi_can_limit();
@@ -282,10 +307,7 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 	case BROKER_IN_USE:
 	case BROKER_UBLK_QUEUE:
 	case BROKER_UBLK_START:
-		pthread_mutex_lock(&own.disk_lock);
-		disk_serve(&own.disk, m, ret_fd);
-		note_device();
-		pthread_mutex_unlock(&own.disk_lock);
+		serve_disk(m, ret_fd);
 		break;
 	case BROKER_QUIESCE:
 		quiesce(m);
@@ -297,8 +319,7 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		find_holder(m);
 		break;
 	case BROKER_FREE_BYTES:
-		m->n[0] = device() ? free_space_now(own.f.proc_dirfd, device()) : UINT64_MAX;
-		m->result = 0;
+		free_bytes(m);
 		break;
 	case BROKER_KILL:
 		m->result = end_session(fd[0]);
@@ -311,10 +332,7 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		m->bytes = 0;
 		break;
 	case BROKER_LISTEN:
-		m->result = renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) <
-					    0
-				    ? -errno
-				    : 0;
+		m->result = listen_anew();
 		break;
 	case BROKER_RELEASE:
 		m->result = release();

@@ -312,10 +312,44 @@ static bool must_wait_for_thaw(const struct parent *p)
 	return p->thaw_fd >= 0 && now_ns() < p->thaws_until_ns;
 }
 
+/* What it says. fd: what came along; what is taken is -1 then. 0, or the error of the answer. */
+static int heed(struct parent *p, const struct message *m, int fd[SUPERVISOR_KEPT_MAX])
+{
+	switch (m->what) {
+	case 'F':
+	case 'T':
+		if (m->what == 'F' && must_wait_for_thaw(p))
+			return -EBUSY;
+		drop_mount(p);
+		p->mount_fd = steal_fd(&fd[0]);
+		return 0;
+	case 'S':
+		keep(p, fd, false);
+		p->serving = true;
+		p->starting = p->ending = false;
+		/* the start may have taken longer than a worker that serves may */
+		p->silent_ns = 0;
+		end_upgrade(&p->upgrade);
+		return 0;
+	case 'D':
+		if (p->deposited)
+			return -EALREADY;
+		keep(p, fd, true);
+		p->deposited = true;
+		return 0;
+	case 'E':
+		p->ending = true;
+		drop_kept(p);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
 /* False: the worker has closed its end. */
 static bool take_message(struct parent *p)
 {
-	int fd[SUPERVISOR_KEPT_MAX], error = 0, r;
+	int fd[SUPERVISOR_KEPT_MAX], error, r;
 	struct message m;
 	bool dies;
 
@@ -326,39 +360,7 @@ static bool take_message(struct parent *p)
 		return false;
 	if (r < 0)
 		return true;
-	switch (m.what) {
-	case 'F':
-	case 'T':
-		if (m.what == 'F' && must_wait_for_thaw(p)) {
-			error = -EBUSY;
-			break;
-		}
-		drop_mount(p);
-		p->mount_fd = steal_fd(&fd[0]);
-		break;
-	case 'S':
-		keep(p, fd, false);
-		p->serving = true;
-		p->starting = p->ending = false;
-		p->silent_ns =
-			0; /* the start may have taken longer than a worker that serves may */
-		end_upgrade(&p->upgrade);
-		break;
-	case 'D':
-		if (p->deposited) {
-			error = -EALREADY;
-			break;
-		}
-		keep(p, fd, true);
-		p->deposited = true;
-		break;
-	case 'E':
-		p->ending = true;
-		drop_kept(p);
-		break;
-	default:
-		break;
-	}
+	error = heed(p, &m, fd);
 	link_close(fd);
 	if (m.what == 'S' && p->opts.detach_stdio)
 		detach_stdio(p);
@@ -910,36 +912,69 @@ static void close_start(struct parent *p, const struct supervisor_opts *o)
 		close(p->opts.kmsg_fd);
 }
 
-int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)
+static void init_parent(struct parent *p, const struct supervisor_opts *o, bool from_ram,
+			struct supervisor_link *ret)
 {
-	_cleanup_close_ int kernel_fd = -1, null_fd = -1;
-	static struct parent p;
-	bool from_ram = harden_started_from_ram();
-	int pair[2], r = 0;
-	char path[32];
-
-	p = (struct parent){ .opts = *o,
-			     .mount_fd = -1,
-			     .thaw_fd = -1,
-			     .spare.sock_fd = -1,
-			     .upgrade.next.sock_fd = -1,
-			     .upgrade.old.sock_fd = -1,
-			     .shared_fd = -1 };
-	p.halt_after = halt_after();
-	p.opts.mark = o->mark || from_ram;
+	*p = (struct parent){ .opts = *o,
+			      .mount_fd = -1,
+			      .thaw_fd = -1,
+			      .spare.sock_fd = -1,
+			      .upgrade.next.sock_fd = -1,
+			      .upgrade.old.sock_fd = -1,
+			      .shared_fd = -1 };
+	p->halt_after = halt_after();
+	p->opts.mark = o->mark || from_ram;
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		p.kept[i] = -1;
+		p->kept[i] = -1;
 	if (o->kmsg_fd < 0)
-		p.opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+		p->opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
 	*ret = (struct supervisor_link){ .sock_fd = -1,
 					 .kernel_fd = -1,
-					 .kmsg_fd = p.opts.kmsg_fd,
+					 .kmsg_fd = p->opts.kmsg_fd,
 					 .from_ram = from_ram,
 					 .replace = o->replace };
 	if (o->replace)
-		p.shared_fd = new_shared();
-	p.shared = take_shared(p.shared_fd, ret);
-	p.stuck_ns = supervisor_stuck_ns();
+		p->shared_fd = new_shared();
+	p->shared = take_shared(p->shared_fd, ret);
+	p->stuck_ns = supervisor_stuck_ns();
+}
+
+/* In the worker: nothing of its parent stays open. */
+static void become_worker(struct parent *p, const int pair[2])
+{
+	close(pair[0]);
+	if (p->spare.sock_fd >= 0)
+		close(p->spare.sock_fd);
+	if (p->shared_fd >= 0)
+		close(p->shared_fd);
+}
+
+static _Noreturn void become_parent(struct parent *p, const struct supervisor_opts *o,
+				    bool from_ram)
+{
+	char path[32];
+
+	p->worker_pidfd = pidfd_open(p->worker, 0);
+	snprintf(path, sizeof(path), "/proc/%d/status", p->worker);
+	p->worker_status_fd = open(path, O_RDONLY | O_CLOEXEC);
+	p->opts.running_root &= from_ram;
+	p->opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
+	msg_to_kmsg(p->opts.kmsg_fd);
+	if (p->shared && o->ends && transport_end_open(&p->end) < 0)
+		p->end = NULL;
+	if (o->leave_cgroup)
+		leave_cgroup();
+	parent_main(p, p->opts.mark);
+}
+
+int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)
+{
+	_cleanup_close_ int kernel_fd = -1;
+	static struct parent p;
+	bool from_ram = harden_started_from_ram();
+	int pair[2] = { -1, -1 }, r = 0;
+
+	init_parent(&p, o, from_ram, ret);
 	/* first: it must have nothing of the volume open */
 	if (o->replace)
 		r = start_spare(&p, ret);
@@ -949,42 +984,27 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 		r = kernel_fd = transport_open();
 	if (r >= 0)
 		r = spare_link(pair);
-	if (r < 0) {
-		close_start(&p, o);
-		return r;
+	if (r >= 0) {
+		p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+		p.worker = fork();
+		r = p.worker < 0 ? -errno : 0;
 	}
-	null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	p.worker = fork();
-	if (p.worker < 0) {
-		r = -errno;
-		close(pair[0]);
-		close(pair[1]);
+	if (r < 0) {
+		for (unsigned i = 0; i < 2; i++)
+			if (pair[i] >= 0)
+				close(pair[i]);
 		close_start(&p, o);
 		return r;
 	}
 	if (p.worker == 0) {
-		close(pair[0]);
-		if (p.spare.sock_fd >= 0)
-			close(p.spare.sock_fd);
-		if (p.shared_fd >= 0)
-			close(p.shared_fd);
+		close(p.null_fd);
+		become_worker(&p, pair);
 		ret->sock_fd = pair[1];
 		ret->kernel_fd = steal_fd(&kernel_fd);
 		return 0;
 	}
 	close(pair[1]);
-	p.worker_pidfd = pidfd_open(p.worker, 0);
-	snprintf(path, sizeof(path), "/proc/%d/status", p.worker);
-	p.worker_status_fd = open(path, O_RDONLY | O_CLOEXEC);
 	p.sock_fd = pair[0];
-	p.kernel_fd = kernel_fd;
-	p.null_fd = null_fd;
-	p.opts.running_root &= from_ram;
-	p.opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
-	msg_to_kmsg(p.opts.kmsg_fd);
-	if (p.shared && o->ends && transport_end_open(&p.end) < 0)
-		p.end = NULL;
-	if (o->leave_cgroup)
-		leave_cgroup();
-	parent_main(&p, p.opts.mark);
+	p.kernel_fd = steal_fd(&kernel_fd);
+	become_parent(&p, o, from_ram);
 }

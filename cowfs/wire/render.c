@@ -376,6 +376,65 @@ static void render_last(struct jsonw *w, const struct volume_result *last)
 	render_result(w, last);
 }
 
+/* The newest generation, and the log that has it. */
+static void render_log(struct jsonw *w, const struct volume_status *s)
+{
+	jsonw_u64(w, "generation", s->generation);
+	if (s->holds) {
+		jsonw_object(w, "held");
+		jsonw_u64(w, "generation", s->hold.generation);
+		jsonw_u64(w, "time_unix_seconds", s->hold.time_s);
+		jsonw_end(w);
+	}
+	jsonw_u64(w, "record", s->newest_seq);
+	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
+	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
+	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
+	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
+	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
+	jsonw_u64(w, "lag", s->lag);
+	jsonw_str(w, "profile", s->profile);
+	jsonw_bool(w, "profile_guessed", s->profile_guessed);
+	jsonw_bool(w, "profile_plans", s->profile_plans);
+	jsonw_bool(w, "profile_of_another_card", s->profile_of_another);
+	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
+	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
+	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
+	jsonw_bool(w, "base_changed", s->base_changed);
+	jsonw_bool(w, "clone", s->clone);
+	jsonw_uuid(w, "log_id", s->log_id);
+}
+
+/* The objects of a status. */
+static void render_parts(struct jsonw *w, const struct volume_status *s)
+{
+	jsonw_object(w, "pressure");
+	render_pressure(w, &s->pressure);
+	jsonw_end(w);
+	jsonw_object(w, "views");
+	render_views(w, &s->views);
+	jsonw_end(w);
+	jsonw_object(w, "trim");
+	render_trim(w, s);
+	jsonw_end(w);
+	jsonw_object(w, "card");
+	render_card(w, s);
+	jsonw_end(w);
+	jsonw_object(w, "lifetime");
+	render_ledger(w, &s->ledger);
+	jsonw_end(w);
+	if (s->last.job != JOB_NONE) {
+		jsonw_object(w, "last");
+		render_last(w, &s->last);
+		jsonw_end(w);
+	}
+	if (s->progress.job != JOB_NONE) {
+		jsonw_object(w, "progress");
+		render_progress(w, &s->progress);
+		jsonw_end(w);
+	}
+}
+
 void render_status(struct jsonw *w, const struct volume_status *s)
 {
 	jsonw_u64(w, "protocol", PROTO_VERSION);
@@ -402,30 +461,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "compressed_blocks", s->packed_blks);
 	jsonw_u64(w, "compressed_bytes", s->packed_bytes);
 	jsonw_u64(w, "forgotten_blocks", s->forgotten_blks);
-	jsonw_u64(w, "generation", s->generation);
-	if (s->holds) {
-		jsonw_object(w, "held");
-		jsonw_u64(w, "generation", s->hold.generation);
-		jsonw_u64(w, "time_unix_seconds", s->hold.time_s);
-		jsonw_end(w);
-	}
-	jsonw_u64(w, "record", s->newest_seq);
-	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
-	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
-	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
-	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
-	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
-	jsonw_u64(w, "lag", s->lag);
-	jsonw_str(w, "profile", s->profile);
-	jsonw_bool(w, "profile_guessed", s->profile_guessed);
-	jsonw_bool(w, "profile_plans", s->profile_plans);
-	jsonw_bool(w, "profile_of_another_card", s->profile_of_another);
-	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
-	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
-	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
-	jsonw_bool(w, "base_changed", s->base_changed);
-	jsonw_bool(w, "clone", s->clone);
-	jsonw_uuid(w, "log_id", s->log_id);
+	render_log(w, s);
 	jsonw_u64(w, "read_bytes", s->counters.read_bytes);
 	jsonw_u64(w, "read_errors", s->counters.read_errors);
 	jsonw_u64(w, "absorbed_writes", s->counters.write_calls);
@@ -433,31 +469,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "write_errors", s->counters.write_errors);
 	jsonw_u64(w, "punched_bytes", s->counters.punched_bytes);
 	jsonw_seconds(w, "inhibit_left_seconds", s->pressure.inhibit_left_ns);
-	jsonw_object(w, "pressure");
-	render_pressure(w, &s->pressure);
-	jsonw_end(w);
-	jsonw_object(w, "views");
-	render_views(w, &s->views);
-	jsonw_end(w);
-	jsonw_object(w, "trim");
-	render_trim(w, s);
-	jsonw_end(w);
-	jsonw_object(w, "card");
-	render_card(w, s);
-	jsonw_end(w);
-	jsonw_object(w, "lifetime");
-	render_ledger(w, &s->ledger);
-	jsonw_end(w);
-	if (s->last.job != JOB_NONE) {
-		jsonw_object(w, "last");
-		render_last(w, &s->last);
-		jsonw_end(w);
-	}
-	if (s->progress.job != JOB_NONE) {
-		jsonw_object(w, "progress");
-		render_progress(w, &s->progress);
-		jsonw_end(w);
-	}
+	render_parts(w, s);
 }
 
 void render_changes(struct jsonw *w, const struct volume_changes *v)

@@ -654,7 +654,7 @@ struct life {
 	bool doubt;		    /* a volume did not know */
 };
 
-/* Another process takes over, as open_kept_log in volume.c. */
+/* Another process takes over, as open_kept_log in takeover.c. */
 static void take_over(struct side *s)
 {
 	toy_close(&s->toy);

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/* Opening a volume, and closing it. */
+#include "volume/opening.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+
+#include "base/clean.h"
+#include "base/msg.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "fs/fs_ops.h"
+
+#define QUIET_NS (600 * 1000000000ull)
+#define RELIEVE_NS (2 * 1000000000ull)
+
+#define REWRITES_SHARE 1024
+#define REWRITES_MAX_BYTES (256 * KIB)
+
+static uint64_t memory_bytes(void)
+{
+	struct sysinfo si;
+
+	return sysinfo(&si) == 0 ? (uint64_t)si.totalram * si.mem_unit : 0;
+}
+
+static bool dirty_can_be_bounded(const struct volume *v)
+{
+	return !fs_ops(v->fs.kind)->own_dirty_limits && bdi_can_limit();
+}
+
+/* At attach. With max_commit_time those in flight must be few, because they are written even if the room of
+ * a commit is used up. */
+static struct pressure_requests plan_requests(const struct volume *v)
+{
+	uint64_t blks = monitor_time_blks(v->monitor);
+
+	if (!fs_ops(v->fs.kind)->counts_on_free)
+		blks = min_u64(blks, log_capacity_blks(v->log));
+	return blks == UINT64_MAX ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
+								.tags = PRESSURE_TAGS }
+				  : pressure_requests(blks);
+}
+
+struct pressure_requests volume_requests(const struct volume *v)
+{
+	return v->kept->requests;
+}
+
+/* Why a limit of time cannot be kept; "": it can. */
+static const char *why_no_limit(const struct volume_params *p, bool bound_dirty)
+{
+	return p->pressure_fails ? "needs commits under pressure: pressure=fail forbids them"
+	       : p->always_checkpoint
+		       ? "cannot be kept with checkpoint=always: a checkpoint has no such limit"
+	       : bound_dirty ? ""
+	       : bdi_can_limit()
+		       ? "cannot be kept on btrfs: how much it holds back until a commit is not bounded"
+		       : "needs Linux 6.2 or newer: older kernels do not bound what they hold back until "
+			 "a commit";
+}
+
+static int plan_pressure(struct volume *v, const struct volume_params *p, uint64_t ram_bytes,
+			 struct monitor_params *ret, char *why, size_t n)
+{
+	struct monitor_params mp = { .fail = p->pressure_fails,
+				     .bound_dirty = dirty_can_be_bounded(v),
+				     .stops = fs_ops(v->fs.kind)->crash_safe,
+				     .log_blks = log_capacity_blks(v->log),
+				     .retry_ns = p->full_ns,
+				     .max_commit_ns = p->max_commit_ns,
+				     .times = &v->kept->times };
+	uint64_t volume_bytes = blk_to_bytes(v->volume_blks), need;
+	uint64_t dirty_bytes =
+		mp.bound_dirty ? 0 : pressure_unbounded_bytes(global_dirty_bytes(), volume_bytes);
+	const char *no_limit = p->max_commit_ns ? why_no_limit(p, mp.bound_dirty) : "";
+	int r;
+
+	if (*no_limit) {
+		if (!p->running_root)
+			return msg_why(why, n, -EOPNOTSUPP, "max-commit-time %s", no_limit);
+		mp.max_commit_ns = 0;
+		volume_alarm(v, "max-commit-time %s", no_limit);
+	}
+	r = pressure_plan(&mp.plan, ram_bytes, v->fs.journal_bytes, dirty_bytes, &need);
+	if (r < 0)
+		return msg_why(
+			why, n, r,
+			"the RAM limit of %s cannot hold the journal of %s (%s), the kernel's "
+			"dirty pages (%s) and some slack: at least %s are needed%s",
+			FORMAT_SIZE(ram_bytes), v->device, FORMAT_SIZE(v->fs.journal_bytes),
+			FORMAT_SIZE(pressure_dirty_bytes(ram_bytes)), FORMAT_SIZE(need),
+			v->fs.journal_bytes > 16 * MIB
+				? ", or a smaller journal (tune2fs -O ^has_journal, then -J size=8)"
+				: "");
+	if (pressure_plan_exceeds(&mp.plan))
+		msg(MSG_NOTICE,
+		    "%s: the start of a commit may need up to %s above the RAM limit of %s: only "
+		    "vm.dirty_bytes limits the kernel's dirty pages",
+		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
+	v->committed_room_blks = volume_room_blks(v, &v->fs);
+	mp.plan.packs = p->compress;
+	if (!fs_ops(v->fs.kind)->counts_on_free)
+		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
+	else
+		pressure_plan_room(&mp.plan, mp.room_blks = v->committed_room_blks);
+	*ret = mp;
+	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
+	return r < 0 ? msg_why(why, n, r, "the RAM store: %s", strerror(-r)) : 0;
+}
+
+int volume_open_monitor(struct volume *v, const struct monitor_params *mp, char *why, size_t n)
+{
+	int r = monitor_new(&v->monitor, v, mp);
+
+	if (r == 0 && !v->kept->requests.tags)
+		v->kept->requests = plan_requests(v);
+	if (r == 0)
+		throttle_set_tags(monitor_throttle(v->monitor), v->kept->requests.tags);
+	return r < 0 ? msg_why(why, n, r, "the monitor: %s", strerror(-r)) : 0;
+}
+
+/* A profile that is guessed or unconfirmed is used to estimate a dry run, but not to plan. */
+void volume_take_profile(struct volume *v, const struct profile_choice *choice)
+{
+	if (choice)
+		v->choice = *choice;
+	if (v->choice.source == PROFILE_NONE)
+		return;
+	if (v->choice.source == PROFILE_GUESSED)
+		flash_profile_guess(&v->choice.profile, v->base->geo.erase_block_bytes,
+				    v->base->geo.size_bytes);
+	v->price_by = &v->choice.profile;
+	v->profile = v->choice.source == PROFILE_GUESSED || v->choice.profile.unconfirmed
+			     ? NULL
+			     : &v->choice.profile;
+}
+
+/* Share of the RAM limit used to count rewrites: with 256 MiB, at most 20,480 blocks are known. */
+
+/* Commit thread. */
+static void before_write(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes)
+{
+	struct volume *v = ctx;
+	struct scratch *s = v->committing ? NULL : volume_scratch(v);
+
+	if (s)
+		scratch_end(s);
+	scratch_unref(s);
+	snapshots_before_write(v->snapshots, c, off_bytes, len_bytes);
+}
+
+int volume_open_snapshots(struct volume *v, char *why, size_t n)
+{
+	struct card *cards[] = { v->base, v->log_card };
+	struct monitor_status m;
+	int r;
+
+	monitor_status(v->monitor, &m);
+	r = snapshots_new(&v->snapshots, v->name, v->store, v->view, m.plan.ram_bytes.full);
+	if (r < 0)
+		return msg_why(why, n, r, "no memory");
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		cards[i]->before_write = before_write;
+		cards[i]->before_write_ctx = v;
+	}
+	return 0;
+}
+
+static uint64_t ram_limit(const struct volume_params *p)
+{
+	return p->ram_bytes ? p->ram_bytes : memory_bytes() / 2;
+}
+
+int volume_prepare(struct volume_prepared *ret, const struct volume_params *p, char *why, size_t n)
+{
+	uint64_t memory = memory_bytes(), ram = ram_limit(p);
+	int r;
+
+	*ret = (struct volume_prepared){ 0 };
+	if (memory && ram > memory)
+		return msg_why(why, n, -EINVAL,
+			       "the RAM limit of %s exceeds the memory of this machine (%s)",
+			       FORMAT_SIZE(ram), FORMAT_SIZE(memory));
+	if (ram < PRESSURE_MIN_BYTES)
+		return msg_why(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
+			       FORMAT_SIZE(ram), FORMAT_SIZE(PRESSURE_MIN_BYTES));
+	r = volume_open_device(&ret->base, p->device, p->erase_block_bytes, why, n);
+	if (r == 0)
+		blockdev_through_broker(ret->base, 0);
+	if (r == 0 && p->log_device) {
+		r = volume_open_device(&ret->log, p->log_device, p->erase_block_bytes, why, n);
+		if (r == 0)
+			blockdev_through_broker(ret->log, 1);
+	}
+	if (r < 0)
+		goto fail;
+	r = ram_store_open(&ret->store, ram);
+	if (r == 0)
+		return 0;
+	r = msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
+fail:
+	volume_unprepare(ret);
+	return r;
+}
+
+void volume_unprepare(struct volume_prepared *p)
+{
+	ram_store_close(p->store);
+	card_close(p->log);
+	card_close(p->base);
+	*p = (struct volume_prepared){ 0 };
+}
+
+/* Without memory for it nothing is counted. */
+void volume_count_rewrites(struct volume *v, uint64_t ram_bytes)
+{
+	uint64_t bytes = min_u64(ram_bytes / REWRITES_SHARE, REWRITES_MAX_BYTES);
+
+	if (rewrites_new(&v->rewrites, (size_t)bytes) == 0)
+		view_set_rewrites(v->view, v->rewrites);
+}
+
+void volume_note_counters(struct volume *v)
+{
+	v->have_kernel = card_counters(v->base, &v->kernel_at_open[0]) == 0 &&
+			 (v->log_card == v->base ||
+			  card_counters(v->log_card, &v->kernel_at_open[1]) == 0);
+}
+
+static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)
+{
+	uint64_t ram = ram_limit(p);
+	struct monitor_params mp;
+	struct log_index *ix;
+	int r;
+
+	v->base = p->prepared->base;
+	v->log_card = p->prepared->log ? p->prepared->log : v->base;
+	v->store = p->prepared->store;
+	*p->prepared = (struct volume_prepared){ 0 };
+	volume_note_counters(v);
+	r = volume_open_log(v, 0, why, n);
+	if (r < 0)
+		return r;
+	volume_take_profile(v, p->profile);
+	r = ram_store_share(v->store, "volume", sizeof(*v->kept), (void **)&v->kept);
+	if (r < 0)
+		return msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
+	ix = log_index_of(v->log);
+	r = view_new(&v->view, v->store, v->base, v->volume_blks, ix);
+	log_index_unref(ix);
+	if (r < 0)
+		return msg_why(why, n, r, "cannot create the merged view: %s", strerror(-r));
+	volume_count_rewrites(v, ram);
+	r = volume_probe_fs(v, why, n);
+	if (r == 0)
+		r = plan_pressure(v, p, ram, &mp, why, n);
+	if (r == 0)
+		r = volume_open_monitor(v, &mp, why, n);
+	if (r == 0)
+		r = volume_open_snapshots(v, why, n);
+	if (r == 0)
+		volume_keep_attach(v, &mp);
+	return r;
+}
+
+static void take_params(struct volume *v, const struct volume_params *p)
+{
+	pthread_mutex_init(&v->lock, NULL);
+	pthread_mutex_init(&v->scratch_lock, NULL);
+	pthread_cond_init(&v->work, NULL);
+	pthread_cond_init(&v->done, NULL);
+	snprintf(v->name, sizeof(v->name), "%s", p->name);
+	snprintf(v->device, sizeof(v->device), "%s", p->device);
+	snprintf(v->log_device, sizeof(v->log_device), "%s", p->log_device ? p->log_device : "");
+	v->loop_fd = -1;
+	v->proc_dirfd = p->proc_dirfd;
+	v->meminfo_fd = p->meminfo_fd;
+	v->always_checkpoint = p->always_checkpoint;
+	v->idle_checkpoint = p->idle_checkpoint;
+	v->trim.weekly = p->trim_weekly;
+	v->relief.compress = p->compress;
+	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
+	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
+	v->frozen = p->frozen;
+	v->frozen_ctx = p->frozen_ctx;
+	v->attached_s = (uint64_t)time(NULL);
+	v->halted = p->halted;
+	v->changed = p->changed;
+	v->changed_ctx = p->changed_ctx;
+	v->bdi = BDI_LIMIT_CLOSED;
+}
+
+/* What is odd about this card, once. */
+static void tell_opened(struct volume *v)
+{
+	if (v->super_trouble & SUPER_COPIES_BAD)
+		volume_alarm(v, "one superblock of the log is damaged");
+	if (v->super_trouble & SUPER_GROWN)
+		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
+	if (v->opened.state == LOG_FOREIGN)
+		volume_alarm(v,
+			     "%s; its log is set aside and nothing will be committed: detach, then "
+			     "decide with cowctl recover --accept-base or --accept-log",
+			     v->opened.why);
+	else if (v->opened.base_changed)
+		msg(MSG_NOTICE,
+		    "%s: was changed without cowfs; its log was empty, so the change is accepted",
+		    v->device);
+	if (v->opened.clone)
+		msg(MSG_NOTICE,
+		    "%s: this log was written on another card: its wear ledger restarts",
+		    v->device);
+	if (v->opened.state == LOG_FELL_BACK)
+		msg(MSG_NOTICE,
+		    "%s: the newest commit is incomplete (%s); the previous generation is used",
+		    v->name, v->opened.why);
+	if (v->opened.loader_wrote)
+		msg(MSG_NOTICE,
+		    "%s: the boot loader has changed its environment block since the last commit; "
+		    "the change is kept",
+		    v->name);
+	if (fsinfo_is_frozen(&v->fs, v->always_checkpoint))
+		msg(MSG_NOTICE,
+		    "%s: each commit freezes the %s for a moment; a program can delay one by seconds",
+		    v->name, v->fs.type);
+}
+
+int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes)
+{
+	struct volume *v = calloc(1, sizeof(*v));
+	int r;
+
+	if (!v)
+		return msg_why(why, why_bytes, -ENOMEM, "no memory");
+	take_params(v, p);
+	v->taken_over_ns = p->kept ? now_ns() : 0;
+	r = p->kept ? volume_take_over(v, p, why, why_bytes) : open_all(v, p, why, why_bytes);
+	if (r == 0)
+		log_set_mark(v->log, &v->kept->mark);
+	if (r < 0) {
+		volume_close(v);
+		return r;
+	}
+	/* it only needs less RAM with it */
+	if (v->relief.compress && ram_store_compress(v->store) < 0) {
+		v->relief.compress = false;
+		msg(MSG_WARN, "%s: no memory for compress: nothing is compressed", v->name);
+	}
+	volume_publish_log(v);
+	tell_opened(v);
+	*ret = v;
+	return 0;
+}
+
+void volume_close(struct volume *v)
+{
+	if (!v)
+		return;
+	monitor_free(v->monitor);
+	log_close(v->log);
+	snapshots_free(v->snapshots);
+	diverged_free(v->diverged);
+	scratch_unref(v->scratch);
+	if (v->view)
+		view_free(v->view);
+	rewrites_free(v->rewrites);
+	if (v->kept)
+		munmap(v->kept, sizeof(*v->kept));
+	ram_store_close(v->store);
+	card_close(v->lent);
+	if (v->log_card != v->base)
+		card_close(v->log_card);
+	card_close(v->base);
+	free(v->wear);
+	pthread_mutex_destroy(&v->lock);
+	pthread_mutex_destroy(&v->scratch_lock);
+	pthread_cond_destroy(&v->work);
+	pthread_cond_destroy(&v->done);
+	free(v);
+}
+
+struct view *volume_view(struct volume *v)
+{
+	return v->view;
+}
+
+struct throttle *volume_throttle(struct volume *v)
+{
+	return monitor_throttle(v->monitor);
+}

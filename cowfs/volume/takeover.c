@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* A process takes a volume over from one that has died, or was replaced: what that kept, and how it is found. */
+#include "volume/opening.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clean.h"
+#include "base/msg.h"
+#include "card/blockdev.h"
+#include "fs/fs_ops.h"
+
+#define TAKE_OVER_TRIES 10
+
+static void keep_card(struct volume *v, unsigned i, struct card *c)
+{
+	int none[BLOCKDEV_FDS];
+
+	blockdev_keep(c, &v->kept->card[i], none);
+}
+
+/* What a process that takes over cannot find out. */
+void volume_keep_attach(struct volume *v, const struct monitor_params *mp)
+{
+	struct volume_kept *k = v->kept;
+
+	keep_card(v, 0, v->base);
+	k->two_cards = v->log_card != v->base;
+	if (k->two_cards)
+		keep_card(v, 1, v->log_card);
+	k->bound_dirty = mp->bound_dirty;
+	k->attached_s = v->attached_s;
+	k->opened = v->opened;
+	k->fs = v->fs;
+	k->choice = v->choice;
+	k->plan = mp->plan;
+	k->max_commit_ns = mp->max_commit_ns;
+	k->room_blks = v->committed_room_blks;
+}
+
+void volume_keep(struct volume *v, int ret[VOLUME_FDS])
+{
+	const struct bdi_limit *bdi = monitor_bdi(v->monitor);
+	const int of_bdi[BDI_LIMIT_FDS] = { bdi->max_bytes_fd, bdi->min_bytes_fd, bdi->strict_fd,
+					    bdi->max_ratio_fd };
+	struct blockdev_kept none;
+	int lent_fd[BLOCKDEV_FDS] = { -1 };
+
+	for (unsigned i = 0; i < VOLUME_FDS; i++)
+		ret[i] = -1;
+	ram_store_fds(v->store, ret + VOLUME_FD_STORE);
+	blockdev_keep(v->base, &none, ret + VOLUME_FD_BASE);
+	if (v->log_card != v->base)
+		blockdev_keep(v->log_card, &none, ret + VOLUME_FD_LOG);
+	if (v->lent)
+		blockdev_keep(v->lent, &none, lent_fd);
+	ret[VOLUME_FD_LENT] = lent_fd[0];
+	memcpy(ret + VOLUME_FD_BDI, of_bdi, sizeof(of_bdi));
+}
+
+int volume_share(struct volume *v, const char *name, size_t bytes, void **ret)
+{
+	return ram_store_share(v->store, name, bytes, ret);
+}
+
+void volume_keep_state(struct volume *v)
+{
+	struct volume_kept *k = v->kept;
+	uint64_t inhibit_ns = v->monitor ? monitor_inhibit_left_ns(v->monitor) : 0;
+
+	k->discard_armed = v->discard_armed;
+	k->inhibit_until_ns = inhibit_ns ? now_ns() + inhibit_ns : 0;
+	k->committed_ns = v->committed_ns;
+	k->last = v->last;
+	memcpy(k->alarm, v->alarm, sizeof(k->alarm));
+}
+
+static int take_card(struct card **ret, const struct volume_kept *k, unsigned i, const int *fd)
+{
+	return blockdev_take_over(ret, &k->card[i], fd, i);
+}
+
+/* The state that the process left in memory. */
+static void take_state(struct volume *v)
+{
+	const struct volume_kept *k = v->kept;
+	uint64_t now = now_ns();
+
+	v->attached_s = k->attached_s;
+	v->opened = k->opened;
+	v->committed_room_blks = k->room_blks;
+	v->discard_armed = k->discard_armed;
+	v->committed_ns = k->committed_ns;
+	v->last = k->last;
+	v->last.report.profile = NULL;
+	memcpy(v->alarm, k->alarm, sizeof(v->alarm) - 1); /* it may be half a text */
+	v->last.why[sizeof(v->last.why) - 1] = '\0';
+	v->diverged_lost = k->diverged &&
+			   diverged_take_over(&v->diverged, v->store, v->volume_blks) < 0;
+	v->lost_known = 0 - k->lost; /* modulo 2^64: the counters of this process begin at 0 */
+	v->failed_below = view_layers_below(v->view) > 0;
+	log_ledger(v->log)->attaches--; /* it is the same attach */
+	if (k->inhibit_until_ns > now)
+		monitor_inhibit(v->monitor, k->inhibit_until_ns - now);
+}
+
+/* What is in RAM belongs to the newest commit that the process before knew. On an older one, or on a
+ * file system that was changed without cowfs, it would be a mixture. */
+static int check_same_card(const struct volume *v, char *why, size_t n)
+{
+	const struct log_open_report *then = &v->kept->opened;
+
+	if (v->opened.base_changed && !then->base_changed)
+		return msg_why(why, n, -ESTALE, "%s: %s", v->device, v->opened.why);
+	if (log_is_beyond(v->log, &v->kept->mark))
+		return msg_why(why, n, -ESTALE, "%s: another system has committed to it",
+			       v->device);
+	if (log_newest(v->log)->seq < max_u64(then->newest.seq, v->kept->mark.newest))
+		return msg_why(why, n, -EUCLEAN, "%s: the newest commit cannot be read any more",
+			       v->device);
+	return 0;
+}
+
+/* A record that depends on another log counts if the process before knew that it does. If not, RAM
+ * still has its blocks, and the commit thread asks. */
+static int open_kept_log(struct volume *v, char *why, size_t n)
+{
+	int r = volume_open_log(v, LOG_JOINT_COUNTS, why, n);
+
+	if (r < 0 || !v->opened.joint ||
+	    v->opened.newest.seq == max_u64(v->kept->opened.newest.seq, v->kept->mark.newest))
+		return r;
+	log_close(v->log);
+	v->log = NULL;
+	return volume_open_log(v, LOG_JOINT_UNDECIDED, why, n);
+}
+
+/* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
+static int open_log_of_same_card(struct volume *v, char *why, size_t n)
+{
+	const struct timespec pause = { .tv_sec = 1 };
+	int r;
+
+	for (unsigned i = 0; i < TAKE_OVER_TRIES; i++) {
+		if (i)
+			nanosleep(&pause, NULL);
+		r = open_kept_log(v, why, n);
+		if (r == 0)
+			r = check_same_card(v, why, n);
+		if (r == 0 || r == -ESTALE)
+			break;
+		log_close(v->log);
+		v->log = NULL;
+		msg(MSG_WARN, "taking over: %s", CLEAN(why));
+	}
+	return r;
+}
+
+/* The descriptors of the process before, and what it shares. */
+static int take_kept(struct volume *v, const int *fd)
+{
+	struct volume_kept *k;
+	int r = ram_store_take_over(&v->store, fd + VOLUME_FD_STORE);
+
+	if (r == 0)
+		r = ram_store_share(v->store, "volume", sizeof(*v->kept), (void **)&v->kept);
+	k = v->kept;
+	if (r == 0)
+		r = take_card(&v->base, k, 0, fd + VOLUME_FD_BASE);
+	v->log_card = v->base;
+	if (r == 0 && k->two_cards)
+		r = take_card(&v->log_card, k, 1, fd + VOLUME_FD_LOG);
+	if (r == 0 && fd[VOLUME_FD_LENT] >= 0)
+		r = blockdev_adopt(&v->lent, fd[VOLUME_FD_LENT]);
+	return r;
+}
+
+/* Is what is sealed in RAM on the card? */
+static bool is_committed(struct volume *v)
+{
+	struct volume_kept *k = v->kept;
+	struct ram_stack stack;
+	/* a record that is only in the cache of the card does not count */
+	bool committed = log_settle(v->log) == 0 && (k->durable || log_reached(v->log, &k->mark)) &&
+			 !k->keeps;
+
+	/* everything is committed, so what single files left behind is of the past */
+	if (committed && ram_store_stack(v->store, &stack) == 0 && stack.sealed)
+		k->diverged = false;
+	return committed;
+}
+
+static int take_monitor(struct volume *v, const struct volume_params *p, char *why, size_t n)
+{
+	const struct volume_kept *k = v->kept;
+	struct monitor_params mp = { .fail = p->pressure_fails,
+				     .halted = p->halted,
+				     .retry_ns = p->full_ns,
+				     .plan = k->plan,
+				     .max_commit_ns = k->max_commit_ns,
+				     .times = &v->kept->times,
+				     .bound_dirty = k->bound_dirty,
+				     .stops = fs_ops(v->fs.kind)->crash_safe,
+				     .log_blks = log_capacity_blks(v->log) };
+
+	if (fs_ops(v->fs.kind)->counts_on_free)
+		pressure_plan_room(&mp.plan, mp.room_blks = k->room_blks);
+	return volume_open_monitor(v, &mp, why, n);
+}
+
+/*
+ * Opens nothing by its name, and no block device: a sync(2) may hold a mutex of the volume's loop
+ * device until this process serves.
+ */
+int volume_take_over(struct volume *v, const struct volume_params *p, char *why, size_t n)
+{
+	struct log_index *ix;
+	bool committed;
+	int r = take_kept(v, p->kept);
+
+	if (r < 0)
+		return msg_why(why, n, r, "what the process kept cannot be used: %s", strerror(-r));
+	volume_note_counters(v);
+	r = open_log_of_same_card(v, why, n);
+	if (r < 0)
+		return r;
+	committed = is_committed(v);
+	v->choice = v->kept->choice;
+	volume_take_profile(v, NULL);
+	ix = log_index_of(v->log);
+	r = view_adopt(&v->view, v->store, v->base, v->volume_blks, ix, committed);
+	log_index_unref(ix);
+	if (r < 0)
+		return msg_why(why, n, r, "what the process kept in RAM cannot be used: %s",
+			       strerror(-r));
+	v->fs = v->kept->fs;
+	volume_count_rewrites(v, v->kept->plan.limit_bytes);
+	r = take_monitor(v, p, why, n);
+	if (r == 0)
+		r = volume_open_snapshots(v, why, n);
+	if (r < 0)
+		return r;
+	if (v->lent) {
+		v->lent->before_write = snapshots_before_write;
+		v->lent->before_write_ctx = v->snapshots;
+	}
+	take_state(v);
+	memcpy(&v->bdi, p->kept + VOLUME_FD_BDI, sizeof(v->bdi));
+	/* of a commit with --lend, whose client was not answered */
+	volume_return_lent(v);
+	if (v->lent)
+		volume_alarm(v, VOLUME_LENT_NEEDED);
+	return 0;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* What a volume says about itself to other threads. */
+#include "volume/private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/invariant.h"
+#include "fs/quiesce.h"
+
+void volume_publish_log(struct volume *v)
+{
+	struct wear_ledger totals;
+	struct log_index *ix = log_index_of(v->log);
+
+	log_totals(v->log, &totals);
+	pthread_mutex_lock(&v->lock);
+	v->totals = totals;
+	/* together with the totals, so that a reader gets both of one moment */
+	account_copy_wear(v);
+	log_public_id(v->log, v->log_id); /* the first commit chooses the uuid */
+	v->generation = log_ledger(v->log)->commits;
+	v->newest_seq = log_newest(v->log)->seq;
+	v->newest_s = log_newest(v->log)->time_s;
+	v->holds = log_holds(v->log, &v->hold);
+	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	v->guarded = log_guarded(v->log);
+	v->super_trouble = log_super_trouble(v->log);
+	v->room_blks = log_room_blks(v->log);
+	v->capacity_blks = log_capacity_blks(v->log);
+	pthread_mutex_unlock(&v->lock);
+	log_index_unref(ix);
+}
+
+static void pressure_status(struct volume *v, struct volume_status *s)
+{
+	struct monitor_status m;
+
+	monitor_status(v->monitor, &m);
+	s->ram_limit_bytes = m.plan.limit_bytes;
+	s->pressure = (struct volume_pressure){
+		.level = m.level,
+		.fails = m.fail,
+		.gave_up = m.gave_up,
+		.hard_bytes = pressure_hard_bytes(&m.plan),
+		.journal_bytes = m.plan.journal_bytes,
+		.dirty_bytes = m.plan.dirty_bytes,
+		.slack_bytes = m.plan.slack_bytes,
+		.rate_bytes_per_s = m.rate_bytes_per_s,
+		.throttle = m.throttle,
+		.commits = m.commits,
+		.inhibit_left_ns = m.inhibit_left_ns,
+		.commit_ns = m.commit_ns,
+		.max_commit_ns = m.max_commit_ns,
+		.too_slow = m.too_slow,
+	};
+}
+
+/* What jobs leave for other threads. */
+static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_status *ret)
+{
+	pthread_mutex_lock(&v->lock);
+	ret->super_trouble = v->super_trouble;
+	ret->log_live_blks = v->live_blks;
+	ret->log_room_blks = v->room_blks;
+	ret->log_capacity_blks = v->capacity_blks;
+	memcpy(ret->log_id, v->log_id, sizeof(ret->log_id));
+	ret->generation = v->generation;
+	ret->holds = v->holds;
+	ret->hold = v->hold;
+	ret->newest_seq = v->newest_seq;
+	ret->newest_s = v->newest_s;
+	ret->ledger = v->totals;
+	ret->last = v->last;
+	/* also while the commit is retried */
+	ret->failed_blks = v->failed_below ? below_blks : 0;
+	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* What is worse replaces the alarm of the last job, or shows if there is none. */
+static void choose_alarm(const struct volume *v, struct volume_status *ret)
+{
+	if (invariant_broken())
+		snprintf(ret->alarm, sizeof(ret->alarm),
+			 "internal error: rule %s violated; no more writes to the card, and "
+			 "uncommitted changes exist in RAM only",
+			 invariant_broken());
+	if (v->halted && !ret->alarm[0])
+		snprintf(
+			ret->alarm, sizeof(ret->alarm),
+			"the daemon has died several times: writes fail, and only a commit by hand "
+			"is made");
+	if (ret->pressure.throttle.full_errors && !ret->alarm[0])
+		snprintf(ret->alarm, sizeof(ret->alarm),
+			 "%llu writes failed: RAM was full and no commit was possible",
+			 (unsigned long long)ret->pressure.throttle.full_errors);
+	if (ret->foreign_bytes && !ret->alarm[0])
+		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));
+}
+
+void volume_get_status(struct volume *v, struct volume_status *ret)
+{
+	struct generation_stats active, below;
+	struct ram_usage ram;
+	bool readonly;
+
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret->name, v->name, sizeof(ret->name));
+	memcpy(ret->device, v->device, sizeof(ret->device));
+	memcpy(ret->log_device, v->log_device, sizeof(ret->log_device));
+	memcpy(ret->loop, v->loop_path, sizeof(ret->loop));
+	memcpy(ret->fs_type, v->fs.type, sizeof(ret->fs_type));
+	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
+	if (v->loop_fd >= 0 && quiesce_find_mount(v->proc_dirfd, v->loop_rdev, ret->mountpoint,
+						  sizeof(ret->mountpoint), &readonly) <= 0)
+		ret->mountpoint[0] = '\0';
+	ret->volume_bytes = blk_to_bytes(v->volume_blks);
+	ret->discard_armed = v->discard_armed;
+	ret->halted = v->halted;
+	ram_store_usage(v->store, &ram);
+	pressure_status(v, ret);
+	ret->ram_used_bytes = ram.used_bytes;
+	view_dirty(v->view, &active, &below);
+	ret->dirty_blks = active.data_blks + below.data_blks;
+	ret->hole_blks = active.hole_blks + below.hole_blks;
+	ret->compress = v->relief.compress;
+	ret->packed_blks = active.packed_blks + below.packed_blks;
+	ret->packed_bytes = active.packed_bytes + below.packed_bytes;
+	ret->forgotten_blks = v->relief.forgotten_blks;
+	ret->readonly = v->opened.state == LOG_FOREIGN;
+	ret->base_changed = v->opened.base_changed;
+	ret->clone = v->opened.clone;
+	ret->log_state_at_attach = v->opened.state;
+	ret->lag = log_super(v->log)->lag;
+	snprintf(ret->profile, sizeof(ret->profile), "%s", v->price_by ? v->price_by->id : "none");
+	ret->profile_guessed = v->price_by && v->price_by->guessed;
+	ret->profile_of_another = v->choice.of_another;
+	ret->profile_plans = v->profile != NULL;
+	ret->attached_s = v->attached_s;
+	view_counters(v->view, &ret->counters);
+	ret->counters.write_errors += ret->pressure.throttle.refused;
+	account_card_status(v, ret);
+	snapshots_status(v->snapshots, &ret->views);
+	trim_status(v, &ret->trim);
+	volume_get_progress(v, &ret->progress);
+	copy_locked(v, below.data_blks, ret);
+	choose_alarm(v, ret);
+}
