@@ -527,7 +527,8 @@ static int join_hidden(struct use *u, const struct quiesce_target *t, void *seal
 	const char *const *types = ops->names;
 
 	for (size_t i = 0; i < ARRAY_SIZE(ops->names) && types[i]; i++)
-		for (int readonly = 0; readonly < 2; readonly++) {
+		/* a btrfs would be mounted read-only in spite of its joins_by */
+		for (int readonly = 0; readonly < (strcmp(types[i], "btrfs") ? 2 : 1); readonly++) {
 			int fd = mount_again(t, types[i], readonly, seal_ctx);
 
 			*u = (struct use){ types[i], readonly, fd };
@@ -599,7 +600,7 @@ static bool still_mounted(const struct quiesce_target *t)
 static int sealed_too_late(struct quiesce_report *rep)
 {
 	rep->hidden = true;
-	return -ESTALE;
+	return -ETXTBSY;
 }
 
 /*
@@ -853,8 +854,9 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 
 	/* whatever blocks the freeze: the program that waits for the seal cannot remove it. The broker of
 	 * a worker that was killed in a sync may be what blocks it: it ends with the writes that wait. */
-	if (r < 0 && r != -ENODATA && !sealed && t->stopped && !ret->frozen && !ret->unfrozen &&
-	    !ret->instant && ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
+	if (r < 0 && r != -ENODATA && r != -ETXTBSY && !sealed && t->stopped && !ret->frozen &&
+	    !ret->unfrozen && !ret->instant &&
+	    ((ret->hidden && t->unfrozen) || t->stopped(seal_ctx)))
 		r = seal_stopped(t, seal, seal_ctx, ret);
 	return r;
 }

@@ -118,7 +118,7 @@ struct quiesce_report {
  * Errors before: -EOPNOTSUPP this file system has no freeze and is mounted read-write; -EBUSY another
  * program has frozen it; -ETIMEDOUT; -EALREADY a freeze that timed out earlier still hangs; -ESTALE the
  * device is claimed, but not by a mount (fsck) or not by a mount of this type; -ENODATA not needed.
- * After seal: -ECANCELED another program thawed meanwhile, -ESTALE the device got another user
+ * After seal: -ECANCELED another program thawed meanwhile, -ETXTBSY the device got another user
  * meanwhile. In both cases the sealed image may not be consistent.
  */
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,

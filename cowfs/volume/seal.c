@@ -176,11 +176,11 @@ static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (
 {
 	int r = quiesce_run(t, fn, v, ret);
 
-	for (unsigned i = 0; i < SEAL_TRIES && r == -ESTALE && v->sealed && !v->joint; i++) {
+	for (unsigned i = 0; i < SEAL_TRIES && r == -ETXTBSY && v->sealed && !v->joint; i++) {
 		volume_unseal(v);
 		r = quiesce_run(t, fn, v, ret);
 	}
-	return r;
+	return r == -ETXTBSY ? -ESTALE : r;
 }
 
 /* A checkpoint was asked for, and the newest generation is whole after a replay only: whoever reads
