@@ -66,7 +66,7 @@
 #define INSTANT_TRIES 3
 #define USE_TRIES 10
 #define UNMOUNT_NS 300000000ull
-#define UNMOUNT_LOOK_MS 5
+#define UNMOUNT_LOOK_MS 100
 
 /* ---- the mount ---- */
 
@@ -577,8 +577,8 @@ static int sync_used(struct use *u, const struct quiesce_target *t, void *seal_c
 
 /* ---- the seal ---- */
 
-/* Does anything hold the device exclusively, as a mount and a checker do? A claim fails while this
- * looks, so the look is short. */
+/* Does anything hold the device exclusively, as a mount and a checker do? A claim of another program
+ * fails while this looks, so it looks seldom. */
 static bool is_claimed(const struct quiesce_target *t)
 {
 	_cleanup_close_ int fd = -1;
@@ -764,8 +764,6 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 		return r;
 	if (t->needed && !t->needed(seal_ctx))
 		return -ENODATA;
-	if (is_claimed(t))
-		return -ENXIO;
 	r = seal(seal_ctx);
 	return r == 0 && is_claimed(t) ? sealed_too_late(rep) : r;
 }
@@ -807,6 +805,13 @@ static int seal_hidden(const struct quiesce_target *t, int (*seal)(void *ctx), v
 	return r;
 }
 
+/* Whatever holds it, if anything does: then there is no need to look, which disturbs others. */
+static bool is_unchanged(const struct quiesce_target *t, void *seal_ctx)
+{
+	return t->needed && t->type && flush_syncs(t->type) &&
+	       call_stoppable(t, t->loop_fd, QUIESCE_FLUSH, seal_ctx) == 0 && !t->needed(seal_ctx);
+}
+
 /* -ENXIO: it was mounted or unmounted meanwhile, and nothing was sealed. */
 static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 	       struct quiesce_report *ret)
@@ -821,9 +826,12 @@ static int run(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 	r = search_mount(&s);
 	if (r < 0)
 		return r;
-	if (r == 0)
+	if (r == 0) {
+		if (is_unchanged(t, seal_ctx))
+			return -ENODATA;
 		return stays_claimed(t, seal_ctx) ? seal_hidden(t, seal, seal_ctx, ret)
 						  : seal_unmounted(t, seal, seal_ctx, ret);
+	}
 	ret->mounted = true;
 	ret->readonly = s.readonly;
 	u.type = s.type;
