@@ -261,8 +261,7 @@ static const struct {
 	{ "fadvise64_64", SWB, 0 },
 	{ "arm_fadvise64_64", SWB, 0 },
 	/*
-	 * mounts that are never attached: FUSE, the store, and later that of a volume whose mount
-	 * points cannot be opened
+	 * mounts that are never attached: FUSE, the store, and later the second one of a volume
 	 */
 	{ "fsopen", B, 0 },
 	{ "fsconfig", B, 0 },
