@@ -5,7 +5,7 @@
 # devices of the same size. What differs between the two, also in each of three repetitions, must be in xfstests.expected. As root; hours.
 #
 #	XFSTESTS=DIR	the suite (default: build/suites/xfstests); if it is not there it is cloned, if it is not built it is built
-#	FS="ext4 xfs"	file systems (btrfs as well)
+#	FS="ext4 xfs"	file systems; btrfs as well
 #	COMMIT_S=2	seconds between commits
 #	TESTS=LIST	of tests ("generic/001 ext4/003"); default "-g quick"
 #	RESULTS=DIR	where results are left (default: build/xfstests)
