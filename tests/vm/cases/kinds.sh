@@ -17,7 +17,7 @@ volume_up() { # FS
 	must mount -t "$1" "$DEV" /m
 }
 
-cut() { # FS
+cut_off() { # FS
 	kill -9 "$(cat "/run/cowfs/$1/pid")"
 	umount /m 2>/dev/null
 	wait_for 20 sh -c "! pidof cowfs | grep -qw '$(cat "/run/cowfs/$1/pid")'"
@@ -44,7 +44,7 @@ step_1() {
 	volume_up nilfs2
 	echo one >/m/one
 	must cowctl commit nilfs2
-	cut nilfs2
+	cut_off nilfs2
 	must cowctl check "$L"
 	grep -q 'guarded\|do not mount it' /run/cowfs-test/out || fail "nilfs2: no warning: $(cat /run/cowfs-test/out)"
 	sum=$(cksum <"$L")
@@ -60,7 +60,7 @@ step_1() {
 	volume_up f2fs
 	echo one >/m/one
 	must cowctl commit f2fs
-	cut f2fs
+	cut_off f2fs
 	goes_on f2fs one
 
 	card_of vfat 600
@@ -69,9 +69,9 @@ step_1() {
 	cowctl commit vfat && fail "vfat: committed while it is mounted"
 	must umount /m
 	must cowctl commit vfat
-	cowctl check --json "$L" | grep -q '"data_blocks": *0\|"waiting": *0' || say "vfat: $(cowctl check --json "$L" | tr -d '\n')"
+	cowctl check --json "$L" | grep -q '"log_live_blocks":0,' || fail "vfat: not checkpointed: $(cowctl check --json "$L" | tr -d '\n')"
 	must mount -t vfat "$DEV" /m
-	cut vfat
+	cut_off vfat
 	must cowctl check "$L"
 	grep -q 'do not mount it' /run/cowfs-test/out && fail "vfat: blocks wait in the log: $(cat /run/cowfs-test/out)"
 	goes_on vfat one
