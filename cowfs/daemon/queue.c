@@ -86,7 +86,7 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 		       : rq->scratch		     ? JOB_COMMIT_SCRATCH
 		       : rq->dry_run		     ? JOB_DRY_RUN
 						     : JOB_COMMIT,
-		.checkpoint = rq->checkpoint,
+		.checkpoint = rq->checkpoint || rq->hold,
 		.hold = rq->hold,
 		.force = rq->force,
 		.no_wait = rq->no_wait,

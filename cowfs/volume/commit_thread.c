@@ -510,7 +510,10 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 		       : rq->hold ? do_hold(v, rq, res)
 				  : do_commit(v, rq, res);
 	case JOB_DRY_RUN:
-		return do_dry_run(v, rq, res);
+		r = do_dry_run(v, rq, res);
+		if (r == 0 && rq->hold)
+			held_price(v, &res->report);
+		return r;
 	case JOB_DETACH:
 		return do_detach(v, rq, res);
 	case JOB_COMMIT_SCRATCH:

@@ -35,8 +35,12 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 int held_begin(struct volume *v, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	int r = commit_hold(v->log, v->base, &ix);
+	struct wear_ledger before;
+	int r;
 
+	log_totals(v->log, &before);
+	r = commit_hold(v->log, v->base, &ix);
+	commit_bill(&res->report, v->log, &before);
 	if (ix)
 		view_set_index(v->view, ix);
 	if (r == -ENOSPC || r == -EBUSY)
@@ -46,6 +50,18 @@ int held_begin(struct volume *v, struct volume_result *res)
 	else if (r < 0)
 		snprintf(res->why, sizeof(res->why), "committed, but not held: %s", strerror(-r));
 	return r;
+}
+
+/* Both copies of the superblock of the log, the superblock with the guard on the base and in the log, a
+ * descriptor and a record. With lag empty records come between. */
+void held_price(const struct volume *v, struct commit_report *rep)
+{
+	uint64_t blks = log_super(v->log)->lag ? 13 : 7;
+
+	rep->meta += blks;
+	rep->written_bytes += blk_to_bytes(blks);
+	rep->flushes += log_super(v->log)->lag ? 21 : 4;
+	rep->estimate = true;
 }
 
 int held_end(struct volume *v, struct volume_result *res)

@@ -394,6 +394,7 @@ bool trim_is_due(struct volume *v);
 /* held.c. Why the job is refused because of a generation that is held, or is not; 0: it is not. */
 int held_check(struct volume *v, const struct volume_request *rq, char *why, size_t n) MUST_CHECK;
 int held_begin(struct volume *v, struct volume_result *res) MUST_CHECK; /* holds the newest */
+void held_price(const struct volume *v, struct commit_report *rep); /* adds that of held_begin */
 int held_end(struct volume *v, struct volume_result *res) MUST_CHECK;
 void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n);
 /* A remark if the log is nearly full. */

@@ -38,6 +38,7 @@ held() { # FS [FS_MIB CARD_MIB]
 	attach
 	mount_volume
 	fill_tree
+	[ $(($(cow commit --dry-run --hold --json | jq .report.written_bytes) - $(cow commit --dry-run --checkpoint --json | jq .report.written_bytes))) = 28672 ]
 	cow commit --hold
 	SUM=$(tree_sum "$MNT")
 	HELD=$(status_of .held.generation)
