@@ -104,6 +104,7 @@ const struct fs_ops btrfs_ops = {
 	.refusal = refusal_btrfs,
 	.image = &image,
 	.freezes = true,
+	.several_devices = true,
 	.joins_by = { "rescue", "nologreplay" }, /* not of a mount that writes */
 	.instant = &superblock_written,
 	.copied = copied_btrfs,

@@ -87,6 +87,9 @@ struct fs_ops {
 	/* mount option and value with which no mount begins, while a second mount of a file system that
 	 * is mounted ignores it; NULL: there is none */
 	const char *joins_by[2];
+	/* It may lie on several devices: a mount has a device number of its own, is not found by its device before
+	 * Linux 6.17 (BLKFLSBUF), and joins_by is for mounts that write only. */
+	bool several_devices;
 	/* as fsinfo_same_but_thaw, of unit 0, which each thaw writes; NULL: a thaw writes none */
 	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
 	/* as fsinfo_copied_blk, fsinfo_is_copy; NULL: it has no copies that are written by themselves */

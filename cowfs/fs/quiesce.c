@@ -47,10 +47,10 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/utsname.h>
 
 #include <linux/fs.h>
 
+#include "base/kernel.h"
 #include "base/holder.h"
 #include "base/mounts.h"
 #include "base/msg.h"
@@ -510,7 +510,7 @@ static int mount_again(const struct quiesce_target *t, const char *type, bool re
 	if (fd < 0)
 		return -errno;
 	/* files of btrfs have device numbers of their own */
-	if (fstat(fd, &st) == 0 && (st.st_dev == t->dev || !strcmp(type, "btrfs")))
+	if (fstat(fd, &st) == 0 && (st.st_dev == t->dev || fs_ops_named(type)->several_devices))
 		return fd;
 	close(fd);
 	return -ESTALE;
@@ -527,8 +527,7 @@ static int join_hidden(struct use *u, const struct quiesce_target *t, void *seal
 	const char *const *types = ops->names;
 
 	for (size_t i = 0; i < ARRAY_SIZE(ops->names) && types[i]; i++)
-		/* a btrfs would be mounted read-only in spite of its joins_by */
-		for (int readonly = 0; readonly < (strcmp(types[i], "btrfs") ? 2 : 1); readonly++) {
+		for (int readonly = 0; readonly < (ops->several_devices ? 1 : 2); readonly++) {
 			int fd = mount_again(t, types[i], readonly, seal_ctx);
 
 			*u = (struct use){ types[i], readonly, fd };
@@ -554,15 +553,10 @@ static int join(struct use *u, const struct quiesce_target *t, void *seal_ctx)
 	return u->mount_fd < 0 ? r : 0;
 }
 
-/* Does BLKFLSBUF sync it? Since Linux 6.17 for a btrfs, too. */
+/* Does BLKFLSBUF sync it? */
 static bool flush_syncs(const char *type)
 {
-	struct utsname u;
-	unsigned version, patch;
-
-	return strcmp(type, "btrfs") != 0 ||
-	       (uname(&u) == 0 && sscanf(u.release, "%u.%u", &version, &patch) == 2 &&
-		(version > 6 || (version == 6 && patch >= 17)));
+	return !fs_ops_named(type)->several_devices || kernel_is(6, 17);
 }
 
 static int sync_used(struct use *u, const struct quiesce_target *t, void *seal_ctx)
