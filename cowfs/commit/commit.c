@@ -380,8 +380,11 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		/* no used block differs: the committed state is already this state */
 		j->rep.meta = j->rep.erase_blocks = 0;
 		count_skips(j, true);
-		*ret_index = log_index_of(j->log);
-		return 0;
+		/* what the session has found may be in the cache of the card only */
+		r = log_newest(j->log)->seq ? log_settle(j->log) : 0;
+		if (r == 0)
+			*ret_index = log_index_of(j->log);
+		return r;
 	}
 	log_totals(j->log, &before);
 	r = set_writable(j->log, j->base, true);

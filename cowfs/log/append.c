@@ -121,7 +121,10 @@ bool log_reached(const struct log *l, const struct log_mark *mark)
 
 int log_settle(struct log *l)
 {
-	return record_flush(l);
+	int r = l->settled ? 0 : record_flush(l);
+
+	l->settled |= r == 0;
+	return r;
 }
 
 int log_begin(struct log *l)
