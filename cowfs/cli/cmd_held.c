@@ -25,34 +25,6 @@ static bool is_card(const struct options *o)
 	return false;
 }
 
-static int ask_daemon(const struct options *o, enum proto_command command,
-		      char name[RUNDIR_NAME_BYTES], struct json_object **ret)
-{
-	const struct request rq = { .command = command };
-	struct json_object *answer;
-	struct failure err;
-	struct client c;
-	uint64_t exit;
-
-	if (client_open(&c, o->operands ? o->operand[0] : NULL, &err) < 0)
-		return cmd_failed(o, &err);
-	answer = client_call(&c, &rq, NULL, NULL, &err);
-	memcpy(name, c.name, RUNDIR_NAME_BYTES);
-	client_close(&c);
-	if (!answer)
-		return cmd_failed(o, &err);
-	*ret = answer;
-	if (json_true(answer, "ok"))
-		return EXIT_OK;
-	exit = json_u64(answer, "exit");
-	if (has_option(o, OPT_JSON))
-		json_print(answer);
-	else
-		fprintf(stderr, COWCTL ": %s: %s\n", name, json_text(answer, "error"));
-	json_object_put(answer);
-	return exit ? (int)exit : EXIT_FAILED;
-}
-
 /* ---- generations ---- */
 
 struct generation_line {
@@ -105,11 +77,15 @@ static int of_card(const struct options *o, struct generation_line g[2], size_t 
 static int of_daemon(const struct options *o, char name[RUNDIR_NAME_BYTES],
 		     struct generation_line g[2], size_t *n)
 {
+	const struct request rq = { .command = COMMAND_STATUS };
 	struct json_object *answer, *held;
-	int exit = ask_daemon(o, COMMAND_STATUS, name, &answer);
+	struct client c;
+	int exit = ask_volume(&c, o, &rq, &answer);
 
 	if (exit != EXIT_OK)
 		return exit;
+	memcpy(name, c.name, RUNDIR_NAME_BYTES);
+	client_close(&c);
 	held = json_object_object_get(answer, "held");
 	g[(*n)++] = (struct generation_line){ json_u64(answer, "generation"),
 					      json_u64(answer, "generation_unix_seconds"), false };
@@ -190,21 +166,16 @@ int cmd_undo(const struct options *o)
 	return end_of_card(o, has_option(o, OPT_DRY_RUN) ? HELD_LOOK : HELD_BACK);
 }
 
+static void print_accepted(const char *name, const struct options *o, struct json_object *answer)
+{
+	(void)o;
+	(void)answer;
+	printf("%s: no generation is held any more\n", name);
+}
+
 int cmd_accept(const struct options *o)
 {
-	char name[RUNDIR_NAME_BYTES];
-	struct json_object *answer;
-	int exit;
+	const struct request rq = { .command = COMMAND_ACCEPT };
 
-	if (is_card(o))
-		return end_of_card(o, HELD_ACCEPT);
-	exit = ask_daemon(o, COMMAND_ACCEPT, name, &answer);
-	if (exit != EXIT_OK)
-		return exit;
-	if (has_option(o, OPT_JSON))
-		json_print(answer);
-	else
-		printf("%s: no generation is held any more\n", name);
-	json_object_put(answer);
-	return EXIT_OK;
+	return is_card(o) ? end_of_card(o, HELD_ACCEPT) : ask_and_print(o, &rq, print_accepted);
 }

@@ -254,7 +254,7 @@ PY
 		fails 2 'is not a time' commit "--deadline=$t"
 	done
 	fails 2 'without --checkpoint' commit --deadline 5s --checkpoint
-	fails 2 'for all changes, not for a PATH' commit --deadline 5s "$MNT/a"
+	fails 2 'a PATH and --deadline are mutually exclusive' commit --deadline 5s "$MNT/a"
 	detach
 	fsck ext4
 }

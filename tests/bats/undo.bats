@@ -164,8 +164,8 @@ accepts() {
 @test "undo: what does not go with a hold says so" {
 	held ext4
 	fails 1 "generation $HELD is held already" commit --hold
-	fails 2 "neither for --all nor for --timer" commit --hold --timer
-	fails 2 "for all changes, not for a PATH" commit "$MNT/big" --hold
+	fails 2 "mutually exclusive" commit --hold --timer
+	fails 2 "mutually exclusive" commit "$MNT/big" --hold
 	run -0 cow status
 	[[ $output == *"generation $HELD of "*", until cowctl accept or undo"* ]]
 	run -0 cow generations
