@@ -171,9 +171,9 @@ kill_readers() {
 		done
 		[ "$(card_written)" = "$before" ]
 		[ "$(status_of .record)" = "$record" ]
-		# a checkpoint is still done, and is no generation
+		# a checkpoint is still done, and is no generation; an xfs is frozen for it, because a boot loader replays no log
 		run -0 cow commit --checkpoint --json
-		jq -e '.generation == 1 and .record > '"$record" <<<"$output"
+		jq -e --arg fs $fs '.generation == (if $fs == "xfs" then 2 else 1 end) and .record > '"$record" <<<"$output"
 		before=$(card_written)
 		cow commit --checkpoint
 		cow shutdown
