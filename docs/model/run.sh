@@ -31,13 +31,13 @@ check 0 -DLAG=1 -DOPS=2 -DCUTS=1
 if [ "${1:-short}" = all ]; then
 	check 0 -DOPS=4 -DCUTS=2
 	check 0 -DOPS=5 -DCUTS=1
-	check 0 -DOPS=5 -DCUTS=1 -DNS=7
+	check 0 -DOPS=5 -DCUTS=1 -DNS=6
 	check 0 -DLAG=1 -DOPS=3 -DCUTS=1
 	for rule in NO_H1_DIRECT NO_H1_HOME NO_H3 NO_H4_CHAIN NO_H4_PLACE; do
 		check 1 -DOPS=5 -DCUTS=1 -D$rule
 	done
 	for rule in NO_H1_RING NO_H5; do
-		check 1 -DOPS=6 -DCUTS=1 -DNS=7 -D$rule
+		check 1 -DOPS=5 -DCUTS=1 -DNS=6 -D$rule
 	done
 	check 1 -DLAG=1 -DOPS=3 -DCUTS=1 -DNO_H1_HOME
 fi

@@ -19,6 +19,7 @@
 /* never free, as in every file system */
 #define IS_FIXED(blk) (!(blk) || (blk) == BITMAP_BLK)
 extern enum super_kind { SUPER_EXT, SUPER_XFS, SUPER_BTRFS, SUPER_KINDS } super_kind;
+enum { HOLD_SETTLED = 3 };
 enum { MAX_BLKS = 640, TOY_BLKS = 96, MAX_TRIED = 12, CONTENTS = 512, MAX_PAST = 24 };
 /* world.lie: number of acknowledged FLUSHes that are lost; this value: everything after the record
  * before the last one is lost */
@@ -111,7 +112,7 @@ struct world {
 	/* hold.c */
 	enum { HOLD_NO, HOLD_YES, HOLD_MAYBE } hold;
 	struct image held;
-	unsigned hold_age; /* commits since it began or ended, at most 3 */
+	unsigned hold_age; /* commits since it began or ended, at most HOLD_SETTLED */
 
 	/* cuts */
 	bool mute;     /* no cuts now */

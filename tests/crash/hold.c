@@ -9,12 +9,10 @@
 
 /* A card that lies may lose the record that began or ended the hold: then either is right, until
  * later records are there. */
-enum { SETTLED = 3 };
 
 void hold_opened(struct world *w)
 {
 	w->hold = log_holds(w->log, NULL) ? HOLD_YES : HOLD_NO;
-	w->hold_age = SETTLED;
 }
 
 static void check_whole(struct world *w, const struct cards *c, const struct log *l)
@@ -62,7 +60,7 @@ void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super)
 {
 	bool holds = log_holds(l, NULL),
-	     maybe = w->hold == HOLD_MAYBE || (w->lie && w->hold_age < SETTLED);
+	     maybe = w->hold == HOLD_MAYBE || (w->lie && w->hold_age < HOLD_SETTLED);
 	struct cards copy;
 
 	if (!maybe && holds != (w->hold == HOLD_YES))

@@ -392,6 +392,7 @@ static void after_cut(struct world *w)
 	w->acked = w->acked_before = w->lie || w->rep.rejected ? w->rep.newest.ledger
 							       : w->rep.ledger;
 	w->n_tried = 0;
+	w->hold_age = HOLD_SETTLED; /* what was found is durable */
 	lie_forget(w);
 	live_revert(w);
 	w->last = 0;
@@ -617,7 +618,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
-	w->hold_age += world_ops(w) != ops && w->hold_age < 3;
+	w->hold_age += world_ops(w) != ops && w->hold_age < HOLD_SETTLED;
 	if (world_ops(w) != ops)
 		w->older = w->n;
 	w->n = w->live;
