@@ -111,6 +111,7 @@ struct world {
 
 	/* hold.c */
 	enum { HOLD_NO, HOLD_YES, HOLD_MAYBE } hold;
+	bool hold_doubt; /* its last change failed, and no record came since: either may be found */
 	struct image held;
 	unsigned hold_age; /* commits since it began or ended, at most HOLD_SETTLED */
 

@@ -59,8 +59,8 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super)
 {
-	bool holds = log_holds(l, NULL),
-	     maybe = w->hold == HOLD_MAYBE || (w->lie && w->hold_age < HOLD_SETTLED);
+	bool holds = log_holds(l, NULL), maybe = w->hold == HOLD_MAYBE || w->hold_doubt ||
+						 (w->lie && w->hold_age < HOLD_SETTLED);
 	struct cards copy;
 
 	if (!maybe && holds != (w->hold == HOLD_YES))
@@ -82,6 +82,7 @@ static void acked(struct world *w)
 	w->acked_before = w->acked;
 	w->acked = log_newest(w->log)->ledger;
 	w->last = 0;
+	w->hold_doubt = false;
 }
 
 static int outcome(struct world *w, const char *what, int r)
@@ -94,6 +95,7 @@ static int outcome(struct world *w, const char *what, int r)
 	if (r < 0 && !w->failed && r != -ENOSPC && r != -EBUSY)
 		fail("%s: %s, and no operation failed", what, strerror(-r));
 	world_disarm(w);
+	w->hold_doubt |= r < 0;
 	return r;
 }
 

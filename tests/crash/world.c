@@ -393,6 +393,7 @@ static void after_cut(struct world *w)
 							       : w->rep.ledger;
 	w->n_tried = 0;
 	w->hold_age = HOLD_SETTLED; /* what was found is durable */
+	w->hold_doubt = false;
 	lie_forget(w);
 	live_revert(w);
 	w->last = 0;
@@ -618,6 +619,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
+	w->hold_doubt &= world_ops(w) == ops;
 	w->hold_age += world_ops(w) != ops && w->hold_age < HOLD_SETTLED;
 	if (world_ops(w) != ops)
 		w->older = w->n;
