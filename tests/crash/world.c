@@ -565,7 +565,9 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
 	bool old_form = log_wants_upgrade(w->log);
 	unsigned bitmap = w->n.content[BITMAP_BLK] % SUPERS;
+	uint64_t seq = log_newest(w->log)->seq;
 	struct log_index *ix = NULL;
+	bool wrote;
 	int r;
 
 	w->ended = false;
@@ -604,6 +606,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		unlend(w);
 		return r;
 	}
+	/* a commit that writes nothing may still send a FLUSH */
+	wrote = log_newest(w->log)->seq != seq;
 	total.commits++;
 	total.spills += w->bill.spilled > 0;
 	total.lends += w->bill.lent > 0;
@@ -614,14 +618,14 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->index = ix;
 	}
 	paths_committed(w, r);
-	if (world_ops(w) != ops) {
+	if (wrote) {
 		lie_remember(w);
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
-	w->hold_doubt &= world_ops(w) == ops;
-	w->hold_age += world_ops(w) != ops && w->hold_age < HOLD_SETTLED;
-	if (world_ops(w) != ops)
+	w->hold_doubt &= !wrote;
+	w->hold_age += wrote && w->hold_age < HOLD_SETTLED;
+	if (wrote)
 		w->older = w->n;
 	w->n = w->live;
 	w->n_tried = 0;
