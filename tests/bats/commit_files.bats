@@ -124,8 +124,8 @@ random() {
 	volume ext4 0
 	echo x >"$MNT/a"
 	fails 2 'exists neither now nor in generation' commit vol "$MNT/nothing"
-	fails 2 'not for a PATH' commit --dry-run vol "$MNT/a"
-	fails 2 'not for a PATH' commit --json --force "$MNT/a"
+	fails 2 'a PATH and --dry-run are mutually exclusive' commit --dry-run vol "$MNT/a"
+	fails 2 'mutually exclusive' commit --json --force "$MNT/a"
 	fails 2 'does not lie on volume vol' commit vol "$T/live"
 	fails 4 'no volume is attached' commit "$T/live"
 	cow commit "$MNT/a"

@@ -61,7 +61,8 @@ all_are() {
 		        n += 1
 		        bad += is_hole(b * 4096) != (want == "hole")
 		print(f"{n} blocks, {bad} are not {want}")
-		sys.exit(bad != 0 or n == 0)
+		# a trim leaves the few blocks that the newest records have samples of
+		sys.exit(bad > (3 if want == "hole" else 0) or n == 0)
 	END
 }
 
