@@ -155,8 +155,8 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	END
 	chmod +x "$T/cowctl"
 	COWFS_CTL=$T/cowctl run -124 timeout 1.5 "$(top)/initramfs/busybox/commit-timer"
-	[ "$(sort -u "$T/calls")" = $'commit root --timer\nkeep root --timer' ]
-	[ "$(grep -c keep "$T/calls")" -gt "$(grep -c commit "$T/calls")" ]
+	[ "$(sort -u "$T/calls")" = $'commit --kept root --timer\ncommit root --timer' ]
+	[ "$(grep -c kept "$T/calls")" -gt "$(grep -c 'commit root' "$T/calls")" ]
 	sleep 0.3
 	wc -l <"$T/calls" >"$T/before"
 	sleep 0.5
