@@ -214,17 +214,20 @@ static int tell(const char *name, struct json_object *answer)
 	return EXIT_OK;
 }
 
-/* There was no time for a checkpoint: report what remains in the log. */
+/* There was no time for a checkpoint, or a generation is held: report what remains in the log. */
 static void tell_waiting(struct client *c)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
 	struct failure err;
 	struct json_object *status = call(c, &ask, &err);
+	bool held = json_object_object_get(status, "held");
 
 	if (json_u64(status, "log_live_blocks"))
 		say(c->name,
-		    "part of it exists in the log only: run 'cowctl recover' before you mount "
-		    "the card without cowfs");
+		    held ? "a generation is held, so part of it exists in the log only: run 'cowctl accept' "
+			   "or 'cowctl undo' before you mount the card without cowfs"
+			 : "part of it exists in the log only: run 'cowctl recover' before you mount "
+			   "the card without cowfs");
 	json_object_put(status);
 }
 
@@ -269,7 +272,7 @@ static int last_commit(const struct options *o, const char *which, const struct 
 	if (answer && has_option(o, OPT_JSON))
 		json_print(answer);
 	exit = answer ? tell(c.name, answer) : tell_failure(o, c.name, &err);
-	if (exit == EXIT_OK && !rq.checkpoint)
+	if (exit == EXIT_OK && (!rq.checkpoint || json_object_object_get(status, "held")))
 		tell_waiting(&c);
 	json_object_put(answer);
 	json_object_put(status);

@@ -171,6 +171,9 @@ accepts() {
 	run -0 cow generations
 	[[ $output == *held* ]]
 	fails 1 "a generation is held" trim
+	echo more >"$MNT/more"
+	run -0 cow shutdown
+	[[ $output == *"a generation is held, so part of it exists in the log only: run 'cowctl accept' or 'cowctl undo'"* ]]
 	detach
 	fails 1 "generation $HELD is held: first run cowctl accept" recover "$CARD"
 	fails 1 "generation $HELD is held: first run cowctl accept" grow "$CARD"
