@@ -241,3 +241,27 @@ fill_both() { # NUMBER
 	echo "$status $output"
 	[ "$status" = 4 ]
 }
+
+@test "takeover: a generation that is held stays so, whoever commits over it" {
+	local number
+	sim_card 2 24
+	attach_replaced
+	fill "$DEV" a 1
+	fill "$DEV" b 1
+	cow commit vol --hold
+	for ((number = 2; number <= 4; number++)); do
+		fill "$DEV" a "$number"
+		fill "$DEV" b "$number"
+		killed_in 200000 "$COWFS_BUILD/cowctl" commit vol
+		wait "$COMMAND"
+		[ "$(status_of .held.generation)" -gt 0 ]
+		fails 1 'held already' commit --hold
+	done
+	[ "$(numbers "$DEV")" = 4,4 ]
+	detach
+	cow undo "$CARD"
+	attach_replaced
+	[ "$(numbers "$DEV")" = 1,1 ]
+	detach
+	[ "$(numbers "$CARD")" = 1,1 ]
+}
