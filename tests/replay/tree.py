@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Digest of a file tree: all that makes it up but access times. ./churn and ./lost+found are left out.
+"""Digest of a file tree: all that makes it up but access times, and the ctime of FOLDER itself. ./churn and ./lost+found are left out.
 
 usage: tree.py FOLDER
 """
@@ -33,9 +33,11 @@ def digest(top):
             is_dir = stat.S_ISDIR(st.st_mode)
             xattrs = [(x, os.getxattr(path, x, follow_symlinks=False))
                       for x in sorted(os.listxattr(path, follow_symlinks=False))]
+            # a commit that finds the journal empty renews the time of the last change of the top folder
+            ctime_ns = st.st_ctime_ns if name or folder != top else 0
             # of the top folder's links: churn is one of them
             total.update(repr((os.path.relpath(path, top), st.st_mode, st.st_uid, st.st_gid, st.st_ino, st.st_nlink,
-                               0 if is_dir else st.st_size, st.st_mtime_ns, st.st_ctime_ns, xattrs)).encode())
+                               0 if is_dir else st.st_size, st.st_mtime_ns, ctime_ns, xattrs)).encode())
             total.update(content(path, st))
     return total.hexdigest()[:16]
 
