@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Runs bats files, COWFS_BATS_JOBS (one more than CPUs, because they wait a lot) at a time, each in a mount namespace of its own and for
+# Runs bats files, COWFS_BATS_JOBS (as many as CPUs) at a time, each in a mount namespace of its own and for
 # COWFS_BATS_SECONDS (1200) at most: run-bats.sh FILE... A file with a line "# alone: REASON" runs after the others, by itself.
 # A test that fails runs once more when no other one runs, because the load of a machine is not an error of cowfs. Both results
 # are printed. The second one counts, unless more than COWFS_BATS_AGAIN (8) tests failed.
@@ -42,7 +42,7 @@ for f in "$@"; do
 done
 # those with most tests first, so that no long one is left at the end
 for f in "${beside[@]}"; do printf '%s %s\n' "$(grep -c '^@test' "$f")" "$f"; done | sort -rn | cut -d' ' -f2- | tr '\n' '\0' |
-	xargs -r -0 -n 1 -P "${COWFS_BATS_JOBS:-$(($(nproc) + 1))}" "$0" --one "$dir"
+	xargs -r -0 -n 1 -P "${COWFS_BATS_JOBS:-$(nproc)}" "$0" --one "$dir"
 for f in "${alone[@]}"; do one "$f" "$dir"; done
 
 # the names of the tests that failed in output $1, as one expression for bats --filter
