@@ -435,13 +435,8 @@ static void help_json(const struct command *c)
 	jsonw_init(&w, text, sizeof(text));
 	answer_ok(&w);
 	jsonw_array(&w, c ? "options" : "commands");
-	for (const struct option_spec *s = c ? c->options : NULL; s && s->name; s++) {
-		jsonw_object(&w, NULL);
-		jsonw_str(&w, "name", s->name);
-		jsonw_str(&w, "argument", s->arg ? s->arg : "");
-		jsonw_str(&w, "help", s->help);
-		jsonw_end(&w);
-	}
+	if (c)
+		options_json(&w, c->options);
 	for (size_t i = 0; !c && i < ARRAY_SIZE(commands); i++) {
 		if (!is_here(&commands[i]))
 			continue;

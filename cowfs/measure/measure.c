@@ -90,19 +90,6 @@ static int PRINTF(4, 5)
 	return failure_print(&f, exit, c->o.value[OPT_JSON]);
 }
 
-static void options_json(struct jsonw *w, const struct option_spec *s)
-{
-	for (; s->name; s++) {
-		if (!s->help)
-			continue;
-		jsonw_object(w, NULL);
-		jsonw_str(w, "name", s->name);
-		jsonw_str(w, "argument", s->arg ? s->arg : "");
-		jsonw_str(w, "help", s->help);
-		jsonw_end(w);
-	}
-}
-
 static void help_json(void)
 {
 	char text[8 * KIB];

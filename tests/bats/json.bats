@@ -31,6 +31,8 @@ commands() {
 @test "json: every command, bad use" {
 	local c
 	for c in $(commands); do
+		json 0 "$c" --help
+		jq -e '.options | length >= 2 and all(.help | length > 0)' <<<"$output"
 		json 2 "$c" --nonsense
 		quiet
 		case $c in
