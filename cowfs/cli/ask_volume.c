@@ -66,6 +66,16 @@ int ask_volume(struct client *c, const struct options *o, const struct request *
 	return exit;
 }
 
+void show_answer(const char *name, const struct options *o, struct json_object *answer,
+		 print_answer_fn *print)
+{
+	if (has_option(o, OPT_JSON))
+		json_print(answer);
+	else
+		print(name, o, answer);
+	json_object_put(answer);
+}
+
 int ask_and_print(const struct options *o, const struct request *rq, print_answer_fn *print)
 {
 	struct json_object *answer;
@@ -74,11 +84,7 @@ int ask_and_print(const struct options *o, const struct request *rq, print_answe
 
 	if (exit != EXIT_OK)
 		return exit;
-	if (has_option(o, OPT_JSON))
-		json_print(answer);
-	else
-		print(c.name, o, answer);
-	json_object_put(answer);
+	show_answer(c.name, o, answer, print);
 	client_close(&c);
 	return EXIT_OK;
 }

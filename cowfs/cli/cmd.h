@@ -212,6 +212,9 @@ const char *which_volume(const struct options *o);
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret) MUST_CHECK;
 typedef void print_answer_fn(const char *name, const struct options *o, struct json_object *answer);
+/* Shows an answer, and puts it; print: without --json. */
+void show_answer(const char *name, const struct options *o, struct json_object *answer,
+		 print_answer_fn *print);
 /* The whole of a command that is one request; print: without --json. Returns the exit code. */
 int ask_and_print(const struct options *o, const struct request *rq, print_answer_fn *print);
 /* Calls fn for each volume as the only operand, also if one fails. The first exit code that is not 0

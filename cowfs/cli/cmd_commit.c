@@ -24,11 +24,7 @@ static int commit_paths(const struct options *o, const struct places *p)
 			"commit PATH: not in an initramfs, only in the cowctl of the system");
 	if (commit_files(o, p, &answer, name, &err) < 0)
 		return cmd_failed(o, &err);
-	if (has_option(o, OPT_JSON))
-		json_print(answer);
-	else
-		print_commit(name, o, answer);
-	json_object_put(answer);
+	show_answer(name, o, answer, print_commit);
 	return EXIT_OK;
 }
 

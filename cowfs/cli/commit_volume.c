@@ -167,10 +167,6 @@ int commit_volume(const struct options *o)
 
 	if (exit != EXIT_OK)
 		return exit;
-	if (has_option(o, OPT_JSON))
-		json_print(answer);
-	else
-		print_commit(name, o, answer);
-	json_object_put(answer);
+	show_answer(name, o, answer, print_commit);
 	return EXIT_OK;
 }

@@ -172,7 +172,7 @@ static void count_absorbed(struct volume *v)
 
 /* Has a commit of this session failed, and none succeeded since? Its record may be on the card, and
  * the next attach would choose it. Any newer record prevents that. */
-bool volume_failed_may_return(const struct volume *v)
+static bool failed_may_return(const struct volume *v)
 {
 	return log_doubt(v->log) &&
 	       log_ledger(v->log)->commits_failed != v->opened.ledger.commits_failed;
@@ -204,7 +204,7 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
 			 "not committed: the changes are to be discarded");
-		if (rq->cause == CAUSE_SHUTDOWN && volume_failed_may_return(v))
+		if (rq->cause == CAUSE_SHUTDOWN && failed_may_return(v))
 			r = home_write(v, rq->cause, 0, false, NULL, res);
 		if (r < 0)
 			msg(MSG_WARN, "%s: a commit that failed may be on the card: %s", v->name,
@@ -401,7 +401,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
  * its changes are discarded. */
 static bool leaves_no_trace(const struct volume *v)
 {
-	return log_newest(v->log)->seq == v->opened.newest.seq && !volume_failed_may_return(v) &&
+	return log_newest(v->log)->seq == v->opened.newest.seq && !failed_may_return(v) &&
 	       !log_unconfirmed(v->log) &&
 	       (v->discard_armed || (!home_waiting_blks(v) && !log_guarded(v->log)));
 }

@@ -129,22 +129,21 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 /* Does what opening has found let a volume work? */
 static int check_report(const struct volume *v, const char *where, char *why, size_t n)
 {
-	const char *p_log = v->log_card == v->base ? NULL : v->log_device;
+	bool apart = v->log_card != v->base;
+	const char *word = apart ? " --log " : "", *log = apart ? v->log_device : "";
 
 	if (v->opened.wants_lent)
 		return msg_why(
 			why, n, -EUCLEAN,
 			"%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
 			"was written",
-			where, v->opened.why, v->device, p_log ? " --log " : "",
-			p_log ? p_log : "");
+			where, v->opened.why, v->device, word, log);
 	if (v->opened.wants_joint)
 		return msg_why(
 			why, n, -EUCLEAN,
 			"%s: %s: plug in its card, or decide with cowctl recover --joint accept|reject %s%s%s; nothing "
 			"was written",
-			where, v->opened.why, v->device, p_log ? " --log " : "",
-			p_log ? p_log : "");
+			where, v->opened.why, v->device, word, log);
 	if (v->opened.state == LOG_BROKEN)
 		return msg_why(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check",
 			       where, v->opened.why);

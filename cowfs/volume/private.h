@@ -212,8 +212,6 @@ int volume_write_sealed(struct volume *v, const struct volume_request *rq, bool 
 bool volume_goes_on_unread(const struct volume_request *rq);
 /* Before a commit. 1: there is nothing to do, which is not an error. Else 0, or -errno. */
 int volume_refuses(struct volume *v, const struct volume_request *rq, struct volume_result *res);
-/* Has a commit of this session failed, and none succeeded since? Then its record may be on the card. */
-bool volume_failed_may_return(const struct volume *v);
 /* A reference to the scratch image; NULL: none. Any thread. */
 struct scratch *volume_scratch(struct volume *v);
 /* ---- undecided.c ---- */

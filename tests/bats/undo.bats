@@ -58,6 +58,18 @@ three_commits() {
 	[ "$NEWEST" = $((HELD + 3)) ]
 }
 
+shows_sum() { # the volume does
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+}
+
+ends_as_sum() { # FS: the card alone does, after a detach
+	detach
+	fsck "$1"
+	[ "$(bare_sum)" = "$SUM" ]
+}
+
 goes_back() { # FS
 	local before written
 	held "$@"
@@ -78,16 +90,12 @@ goes_back() { # FS
 	[ $(($(card_written) - before)) -le 65536 ]
 	fails 1 "no generation is held" undo "$CARD"
 	[ "$(cow check "$CARD" --json | jq -c "[.verdict, .guarded]")" = '["good",true]' ]
-	attach
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	shows_sum
 	[ "$(status_of .held)" = null ]
 	upgrade 4
 	cow commit
 	SUM=$(tree_sum "$MNT")
-	detach
-	fsck "$1"
-	[ "$(bare_sum)" = "$SUM" ]
+	ends_as_sum "$1"
 }
 
 @test "undo: ext4 goes back after three commits" { goes_back ext4; }
@@ -103,9 +111,7 @@ accepts() {
 	[ "$(status_of .held)" = null ]
 	fails 1 "no generation is held" accept
 	cow commit --checkpoint
-	detach
-	fsck "$1"
-	[ "$(bare_sum)" = "$SUM" ]
+	ends_as_sum "$1"
 }
 
 @test "undo: ext4, accepted" { accepts ext4; }
@@ -127,12 +133,8 @@ accepts() {
 	done
 	detach
 	cow undo "$CARD"
-	attach
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	detach
-	fsck ext4
-	[ "$(bare_sum)" = "$SUM" ]
+	shows_sum
+	ends_as_sum ext4
 }
 
 @test "undo: the log gets full: a commit is refused, nothing is lost, and both ways lead on" {
@@ -193,9 +195,7 @@ accepts() {
 	cow commit
 	detach
 	cow undo "$CARD"
-	attach
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	shows_sum
 	detach
 	fsck ext4
 }
@@ -212,12 +212,8 @@ accepts() {
 	three_commits
 	detach
 	cow undo "$CARD"
-	attach
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	detach
-	fsck ext4
-	[ "$(bare_sum)" = "$SUM" ]
+	shows_sum
+	ends_as_sum ext4
 }
 
 @test "undo: a log on another device" {
@@ -237,7 +233,5 @@ accepts() {
 	attach --log "$LOOP"
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	detach
-	fsck ext4
-	[ "$(bare_sum)" = "$SUM" ]
+	ends_as_sum ext4
 }
