@@ -269,22 +269,6 @@ static void count_skips(struct job *j, bool add)
 	l->hole_blks += sign * j->rep.skipped_holes;
 }
 
-/* The form stays the old one if the log cannot be emptied: rotten payload can never be
- * checkpointed. */
-static int upgrade(struct job *j, void (*publish)(void *ctx, struct log_index *index),
-		   void *publish_ctx)
-{
-	int r = log_upgrade(j->log);
-
-	if (r == -EBUSY) {
-		r = checkpoint(j, NULL, publish, publish_ctx, RECORD_TAIL, 0);
-		if (r == 0)
-			r = log_upgrade(j->log);
-	}
-	j->rep.old_form = r == -EBUSY || r == -EBADMSG;
-	return j->rep.old_form ? 0 : r;
-}
-
 /* The card is writable. */
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index),
 		     void *publish_ctx, struct log_index **ret_index)
@@ -293,8 +277,6 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 
 	if (r == 0)
 		r = log_prepare(j->log);
-	if (r == 0 && log_wants_upgrade(j->log) && !j->held)
-		r = upgrade(j, publish, publish_ctx);
 	if (r == 0 && !j->held && (log_spilled(j->log) || j->rep.need_blks > log_room_blks(j->log)))
 		r = checkpoint(j, NULL, publish, publish_ctx, RECORD_TAIL, 0);
 	if (r < 0)

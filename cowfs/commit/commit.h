@@ -120,8 +120,6 @@ struct commit_report {
 	bool estimate;
 	/* with -EFBIG: it would have fitted if no generation were held */
 	bool held;
-	/* the log still has the old form, whose payload is not escaped: it cannot be emptied */
-	bool old_form;
 };
 
 /*

@@ -178,8 +178,7 @@ static int put_payload(struct log *l, uint64_t lblk, const uint8_t *data, uint64
 	int r = 0;
 
 	for (uint64_t i = 0; i < blks && r == 0; i++) {
-		if (!(l->super.incompat & LOG_INCOMPAT_ESCAPED) ||
-		    !escape_needed(data + blk_to_bytes(i)))
+		if (!escape_needed(data + blk_to_bytes(i)))
 			continue;
 		memcpy(escaped, data + blk_to_bytes(i), sizeof(escaped));
 		escape_put(escaped);

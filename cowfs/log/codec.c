@@ -137,7 +137,7 @@ int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)
 	s.ro_compat = get_u64(&r);
 	s.incompat = get_u64(&r);
 	if (s.version != LOG_FORMAT_VERSION || (s.incompat & ~LOG_INCOMPAT_KNOWN) ||
-	    (s.ro_compat & ~LOG_RO_COMPAT_KNOWN)) {
+	    !(s.incompat & LOG_INCOMPAT_ESCAPED) || (s.ro_compat & ~LOG_RO_COMPAT_KNOWN)) {
 		*ret = s;
 		return -EPROTONOSUPPORT;
 	}

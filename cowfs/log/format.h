@@ -22,8 +22,8 @@
 
 /* Features. An unknown compat feature is ignored. An unknown ro_compat feature makes attach
  * refuse; check and recover would lose it, so they refuse as well. With an unknown incompat
- * feature the ring is not touched at all. */
-#define LOG_INCOMPAT_ESCAPED 1ull /* payload in the ring is escaped (escape.h); all new logs */
+ * feature, or without ESCAPED, the ring is not touched at all. */
+#define LOG_INCOMPAT_ESCAPED 1ull /* payload in the ring is escaped (escape.h): of each log */
 #define LOG_INCOMPAT_HELD 2ull	  /* while a generation is held (hold.c) */
 #define LOG_INCOMPAT_KNOWN (LOG_INCOMPAT_ESCAPED | LOG_INCOMPAT_HELD)
 #define LOG_RO_COMPAT_KNOWN 0ull

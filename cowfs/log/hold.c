@@ -101,7 +101,7 @@ int log_hold(struct log *l, struct log_index **ret_index)
 
 	if (l->hold.at.seq)
 		return -EEXIST;
-	if (l->super.state == SUPER_PENDING || l->spilled || l->undecided || log_wants_upgrade(l))
+	if (l->super.state == SUPER_PENDING || l->spilled || l->undecided)
 		return -EBUSY;
 	r = log_prepare(l);
 	if (r == 0 && log_meta_blks(l, 0, 0, 1) > log_room_blks(l))

@@ -180,24 +180,6 @@ void lag_begin_anew(struct log *l)
 	forget_older(&l->lag);
 }
 
-void lag_new_life(struct log *l, struct lag *ret_was)
-{
-	*ret_was = l->lag;
-	l->lag = (struct lag){ .tail_lblk = l->tail_lblk };
-	lag_begin_anew(l);
-}
-
-void lag_end_life(struct log *l, struct lag *was, bool resume)
-{
-	struct lag ended = resume ? l->lag : *was;
-
-	if (resume) {
-		l->lag = *was;
-		l->lag.cold = true;
-	}
-	forget_older(&ended);
-}
-
 bool lag_is_cold(const struct log *l)
 {
 	return lag_on(l) && l->lag.cold;

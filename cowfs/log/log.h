@@ -257,7 +257,7 @@ int log_note(struct log *l) MUST_CHECK;
 
 /*
  * Writes a commit without blocks and holds its generation. -EEXIST: another one is held; -EBUSY: blocks
- * lie in spilled or lent room, or the log is of the old form: a checkpoint or a commit must come first;
+ * lie in spilled or lent room: a checkpoint must come first;
  * -ENOSPC: no room.
  */
 int log_hold(struct log *l, struct log_index **ret_index) MUST_CHECK;
@@ -267,13 +267,6 @@ int log_release(struct log *l) MUST_CHECK;
  * the log must be closed and opened again. -ENOENT: none is held; -ENOSPC: no room for the record;
  * -EBADMSG: it is damaged, and nothing was written. */
 int log_go_back(struct log *l) MUST_CHECK;
-
-/* The card is of the old form (without LOG_INCOMPAT_ESCAPED) and its log is live: a commit
- * upgrades it first. */
-bool log_wants_upgrade(const struct log *l);
-/* Begins a new life of the ring with a new uuid; ledger and wear table are kept. Call it after
- * log_prepare. -EBUSY: nothing is written; a checkpoint and its tail record must come first. */
-int log_upgrade(struct log *l) MUST_CHECK;
 
 /* Largest payload, in blocks, that a commit could put into the ring now / after a checkpoint. */
 uint64_t log_room_blks(const struct log *l);

@@ -298,7 +298,6 @@ int record_write_super(struct log *l)
 	l->ledger.super_blks += was == SUPER_PENDING ? 1 : 2;
 	l->super_trouble &= ~(unsigned)SUPER_COPIES_BAD;
 	l->super_due = false;
-	l->keep_lblk = 0;
 	return 0;
 }
 
@@ -340,8 +339,6 @@ static int begin_life(struct log *l)
 	l->newest = (struct log_record){ 0 };
 	l->cursor = l->highest_seq = l->max_serial = 0;
 	l->super_due = true;
-	if (l->super.state == SUPER_VIRGIN) /* as old as possible */
-		l->super.incompat |= LOG_INCOMPAT_ESCAPED;
 	return 0;
 }
 
@@ -421,62 +418,6 @@ int log_prepare(struct log *l)
 		r = hold_set_feature(l, false);
 	if (r == 0 && l->super_due)
 		r = record_write_super(l);
-	return r;
-}
-
-/* ---- a card of the old form ---- */
-
-bool log_wants_upgrade(const struct log *l)
-{
-	return l->super.state == SUPER_LIVE && !(l->super.incompat & LOG_INCOMPAT_ESCAPED) &&
-	       l->wear.table;
-}
-
-/* Continues the old life after its newest record. */
-static void resume(struct log *l, const struct log *was)
-{
-	l->super = was->super;
-	l->newest = was->newest;
-	l->cursor = was->cursor;
-	l->tail_lblk = was->tail_lblk;
-	l->chain_records = was->chain_records;
-	l->wear.last = was->wear.last;
-	l->super_due = false;
-	l->keep_lblk = 0;
-	epoch_set(l, EPOCH_DUE);
-}
-
-int log_upgrade(struct log *l)
-{
-	const struct log was = *l;
-	uint64_t cursor = ring_fresh_segment(l) * l->seg_blks;
-	struct lag lag;
-	int r;
-
-	RULE("upgrade begin", epoch_is_open(l) && !l->super_due);
-	/* the copies of the wear table need room as well (wearlog.c) */
-	if (!l->home_done || !ring_fresh_is_free(l) ||
-	    ring_free_segments(l, cursor) <= RING_RESERVE_EBS * l->segs_per_eb)
-		return -EBUSY;
-	l->keep_lblk = l->tail_lblk;
-	l->cursor = l->tail_lblk = cursor;
-	l->newest = (struct log_record){ .flags = was.newest.flags & RECORD_OF_IMAGE };
-	lag_new_life(l, &lag);
-	r = void_ring(l);
-	if (r == 0) {
-		l->super.incompat |= LOG_INCOMPAT_ESCAPED;
-		l->super_due = true;
-		epoch_set(l, EPOCH_DUE);
-		/* no record of the new life leads to the copies of the old one */
-		l->wear.last = (struct record_ptr){ 0 };
-		l->wear.full = true;
-		wear_change_all(l->wear.table);
-		r = log_prepare(l);
-	}
-	/* with a record, the card may already have the superblock of the new life */
-	lag_end_life(l, &lag, !l->newest.seq);
-	if (!l->newest.seq)
-		resume(l, &was);
 	return r;
 }
 

@@ -51,10 +51,10 @@ uint64_t ring_free_segments(const struct log *l, uint64_t cursor)
 {
 	uint64_t n = l->super.seg_count, first, tail;
 
-	if (!l->newest.seq && !l->keep_lblk)
+	if (!l->newest.seq)
 		return n - ring_seg(l, cursor);
 	first = cursor % l->seg_blks ? ring_seg(l, cursor) + 1 : ring_seg(l, cursor);
-	tail = ring_seg(l, l->keep_lblk ? l->keep_lblk : l->tail_lblk);
+	tail = ring_seg(l, l->tail_lblk);
 	/* the cursor never stands before the tail in the segment of the tail, so equal means a
 	 * full circle only if the current segment is busy */
 	return (tail + n - first % n) % n;

@@ -31,7 +31,7 @@ struct opening {
  *	DUE	-> WAIVED	log_prepare finds a ring that is full: its last block is the tail record's
  *	DUE	-> BROKEN	at open: no generation is complete
  *	OPEN	-> ATTEMPT	log_begin
- *	OPEN	-> DUE		a record failed, or a new life begins (log_upgrade)
+ *	OPEN	-> DUE		a record failed
  *	WAIVED	-> OPEN		that record is durable
  *	WAIVED	-> DUE		it failed
  *	ATTEMPT	-> OPEN		log_end
@@ -156,9 +156,6 @@ struct log {
 	/* The superblock does not have this life of the ring yet: before and after its open
 	 * record. */
 	bool super_due;
-	/* with super_due: the superblock has an older life, whose tail is here and stays whole;
-	 * 0: none */
-	uint64_t keep_lblk;
 	/* The whole index is written home and flushed, so the tail may pass newest. Failures do
 	 * not change that. */
 	bool home_done;
@@ -397,10 +394,6 @@ void lag_note_direct(struct log *l, struct log_index *direct);
 /* older_tail_lblk: of the record before the newest; same: see struct lag */
 void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, unsigned same);
 void lag_begin_anew(struct log *l); /* the content of the ring is not needed any more */
-/* moves the candidates of the old life to *ret_was */
-void lag_new_life(struct log *l, struct lag *ret_was);
-/* forgets the candidates of the old life, or (resume) of the new one */
-void lag_end_life(struct log *l, struct lag *was, bool resume);
 void lag_close(struct log *l);
 bool lag_is_cold(const struct log *l);
 void lag_forget_tail(struct log *l); /* as with lag 0: the ring is free from here on */

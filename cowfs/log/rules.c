@@ -20,10 +20,9 @@ static bool newest_is_durable(const struct log *l)
  * known to be busy. */
 static bool is_free(const struct log *l, uint64_t lblk, uint64_t blks)
 {
-	uint64_t tail = l->keep_lblk ? l->keep_lblk : l->tail_lblk,
-		 end = round_down_u64(tail, l->seg_blks) + l->ring_blks - l->cursor;
+	uint64_t end = round_down_u64(l->tail_lblk, l->seg_blks) + l->ring_blks - l->cursor;
 
-	if (!l->newest.seq && !l->keep_lblk)
+	if (!l->newest.seq)
 		return true;
 	return (lblk + l->ring_blks - l->cursor) % l->ring_blks + blks <= end % l->ring_blks;
 }
@@ -43,7 +42,7 @@ void rules_ring_written(struct log *l, uint64_t lblk, uint64_t blks)
 
 int rules_void_ring(const struct log *l)
 {
-	RULE("new life", l->home_done || !l->newest.seq);
+	RULE("new life", !l->newest.seq);
 	RULE("new life", !log_index_data_blks(l->index) && !log_index_zero_blks(l->index));
 	return 0;
 }

@@ -186,7 +186,7 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 		return failure_set(
 			fail, EXIT_FAILED, e,
 			"%s: the log has format %u or features that this version does not "
-			"support: use a newer cowfs",
+			"support: use the cowfs that made it",
 			path, f->super.version);
 	case -EXDEV:
 		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);

@@ -549,8 +549,7 @@ static bool do_quietly(struct volume *v, const struct volume_request *rq, struct
 /* Of a commit or a detach: what the monitor and the alarm make of it. */
 static void report(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread ||
-		   res->report.old_form;
+	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread;
 
 	monitor_result(v->monitor, rq->job == JOB_COMMIT ? res->error : 0);
 	if (res->error < 0)

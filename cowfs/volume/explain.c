@@ -146,10 +146,6 @@ void explain_remarks(struct volume_result *res)
 	else if (res->unread)
 		text = "committed, but the metadata was not checked (" FSINFO_DIED
 		       "): check the file system (e2fsck)";
-	else if (res->report.old_form)
-		text = "committed, but the log keeps its old form, in which the content of a file "
-		       "may pass for a commit: it cannot be emptied. Save the files, then format "
-		       "the card again";
 	if (text)
 		snprintf(res->why, sizeof(res->why), "%s", text);
 }

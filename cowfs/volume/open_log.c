@@ -115,7 +115,7 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	if (r == -EPROTONOSUPPORT)
 		return msg_why(
 			why, n, r,
-			"%s: the log was made by a newer cowfs (format %u, features %llx/%llx)",
+			"%s: the log was made by another version of cowfs (format %u, features %llx/%llx)",
 			where, super->version, (unsigned long long)super->ro_compat,
 			(unsigned long long)super->incompat);
 	if (r == -EXDEV)

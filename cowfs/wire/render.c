@@ -217,7 +217,6 @@ void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "logged_blocks", r->logged);
 	jsonw_u64(w, "logged_extents", r->logged_extents);
 	jsonw_u64(w, "spilled_blocks", r->spilled);
-	jsonw_bool(w, "old_form", r->old_form);
 	jsonw_u64(w, "lent_blocks", r->lent);
 	jsonw_u64(w, "moved_blocks", r->moved);
 	jsonw_u64(w, "padded_blocks", r->padded);

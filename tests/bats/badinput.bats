@@ -114,11 +114,13 @@ all_refuse() {
 	fails 1 'newer format: --force' format "$CARD"
 	unchanged
 	logedit set 32 4 "$format"
-	logedit set 56 8 0x10 # incompat
-	all_refuse 'newer|features'
-	logedit set 56 8 0
+	logedit set 56 8 0x11 # incompat
+	all_refuse 'another version|features'
+	logedit set 56 8 0 # without that of each log
+	all_refuse 'another version|features'
+	logedit set 56 8 1
 	logedit set 48 8 0x10 # ro_compat
-	all_refuse 'newer|features'
+	all_refuse 'another version|features'
 	logedit set 48 8 0
 	logedit set 40 8 0x10 # compat: may be ignored
 	cow check "$CARD"

@@ -210,37 +210,6 @@ no_process() { ! [ -e "/proc/$1" ]; }
 	wait_for 10 no_process "$BG"
 }
 
-@test "a log of the old form that cannot be emptied: each commit says so, and the status has an alarm" {
-	local at
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
-	head -c 65536 /dev/zero | tr '\0' a >"$MNT/file"
-	cow commit --checkpoint
-	head -c 65536 /dev/zero | tr '\0' b | dd of="$MNT/file" conv=notrunc status=none
-	cow commit
-	power_cut
-	logedit set 56 8 0 # without LOG_INCOMPAT_ESCAPED
-	at=$(python3 -c 'import sys; print(open(sys.argv[1], "rb").read().find(b"b" * 4096, 100 << 20))' "$IMG")
-	[ "$at" -gt 0 ]
-	attach
-	mount_volume
-	logedit flip "$at" # what is read at attach is intact
-	echo x >"$MNT/new"
-	run -0 cow commit
-	[[ $output == *"the log keeps its old form"* ]]
-	[[ $(status_of .alarm) == *"the log keeps its old form"* ]]
-	[ "$(status_of .last.report.old_form)" = true ]
-	logedit flip "$at"
-	echo y >"$MNT/new"
-	run -0 cow commit
-	[[ $output != *"old form"* ]]
-	[ "$(status_of .alarm)" = "" ]
-	detach
-	fsck ext4
-}
-
 # An image that takes over libext2fs or libblkid in a command; it gets no file, and the command names it.
 owned() { # DEVICE COMMAND...
 	local device=$1

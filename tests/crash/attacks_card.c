@@ -206,89 +206,6 @@ static void every_byte(void)
 	world_free(&w);
 }
 
-/* ---- a card of the old form ---- */
-
-static uint64_t table_blks(struct world *w)
-{
-	const struct wear_table *t;
-	uint64_t n = 0;
-
-	log_wear_load(w->log);
-	t = log_wear(w->log);
-	for (uint32_t i = 0; t && i < wear_units(&t->geo); i++)
-		n += t->unit[i].blks;
-	return n;
-}
-
-/* A card with a history; the next commit upgrades it. */
-static void old_card(struct world *w, const struct shape *s, uint64_t seed)
-{
-	attack_start(w, s, seed);
-	w->mute = true;
-	for (unsigned i = 0; i < 3 + seed % 9; i++) {
-		attack_write_run(w, 2 + i, 4);
-		attack_commit_ok(w);
-	}
-	if (seed % 3)
-		attack_expect(world_checkpoint(w, seed % 3 == 1 ? RECORD_TAIL : RECORD_RETIRED,
-					       RECORD_CLEAN) == 0,
-			      "checkpoint");
-	world_cut(w, NULL, NULL);
-	attack_expect(log_super(w->log)->incompat == 0, "the card is of the new form");
-}
-
-/* The n-th write or flush of the upgrade fails, once or from then on; the session continues, and is
- * cut. */
-static bool upgrade_one(const struct shape *s, uint64_t seed, uint64_t n, bool forever)
-{
-	uint64_t blks, losses;
-	struct world w;
-	bool hit;
-
-	old_card(&w, s, seed);
-	w.mute = forever || n % 4; /* in some runs, cuts at all of it */
-	blks = table_blks(&w);
-	losses = log_ledger(w.log)->table_losses;
-	attack_write_run(&w, 5, 2);
-	w.armed = true;
-	sim_fail_at(w.c.base, SIM_WRITE | SIM_FLUSH, n, -EIO, forever);
-	if (w.c.log != w.c.base)
-		sim_fail_at(w.c.log, SIM_WRITE | SIM_FLUSH, n, -EIO, forever);
-	hit = world_commit(&w) < 0; /* disarms */
-	at.step++;
-	if (hit)
-		attack_commit_ok(&w);
-	attack_expect(!log_wants_upgrade(w.log), "the first commit did not upgrade the card");
-	for (unsigned i = 0; i < 4; i++) {
-		attack_write_run(&w, 2 + i, 5);
-		attack_commit_ok(&w);
-	}
-	w.shape.old_form = false;
-	world_cut(&w, NULL, NULL);
-	attack_expect(log_super(w.log)->incompat == LOG_INCOMPAT_ESCAPED,
-		      "the card is of the old form again");
-	attack_expect(log_ledger(w.log)->table_losses == losses && table_blks(&w) >= blks,
-		      "a part of the wear table is lost");
-	world_free(&w);
-	return hit;
-}
-
-static void upgrade(void)
-{
-	static const struct shape shapes[] = {
-		{ .blks = 24, .full = true, .old_form = true },
-		{ .blks = 24, .full = true, .old_form = true, .lag = 1, .segs = 8 },
-		{ .blks = 24, .full = true, .old_form = true, .external = true },
-		{ .blks = 24, .full = true, .old_form = true, .segs_per_eb = 2 }
-	};
-
-	for (uint64_t seed = 0; seed < 3 * ARRAY_SIZE(shapes); seed++)
-		for (unsigned forever = 0; forever < 2; forever++)
-			for (uint64_t n = 1;
-			     upgrade_one(&shapes[seed % ARRAY_SIZE(shapes)], seed, n, forever); n++)
-				attack_expect(n < 200, "it never ends");
-}
-
 const struct attack card_attacks[] = {
 	{ "lag",
 	  "lag 1, and the card loses its last FLUSHes, or all since the record before the last",
@@ -297,8 +214,5 @@ const struct attack card_attacks[] = {
 	{ "every-byte",
 	  "a bit of each byte of head, payload, descriptor, record, direct block, superblock of the log",
 	  every_byte },
-	{ "upgrade",
-	  "a card of the old form is upgraded, and each write and flush of it fails or is cut",
-	  upgrade },
 };
 const unsigned n_card_attacks = ARRAY_SIZE(card_attacks);

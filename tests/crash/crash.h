@@ -47,7 +47,6 @@ struct shape {
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
 	unsigned lag;  /* as formatted */
 	unsigned lie;  /* see world.lie */
-	bool old_form; /* after each power cut the card has the form before LOG_INCOMPAT_ESCAPED */
 	unsigned plan; /* commits are planned for card plan - 1 of source.c; 0: not planned */
 };
 
@@ -146,7 +145,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fscks, lends, refused, attaches, wraps, faults, workloads,
-		max_pending, upgrades, paths, stopped, guarded, trims, joint, holds, backs;
+		max_pending, paths, stopped, guarded, trims, joint, holds, backs;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };

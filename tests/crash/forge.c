@@ -411,7 +411,6 @@ static const struct shape forge_shapes[] = {
 	{ .blks = 40, .full = true, .lag = 1, .segs = 8 },
 	{ .blks = 24, .full = true, .external = true },
 	{ .blks = 96, .full = true, .heavy = true },
-	{ .blks = 24, .full = true, .old_form = true },
 };
 
 static void forge_all(unsigned kinds, uint64_t each, bool cuts)

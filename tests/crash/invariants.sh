@@ -40,7 +40,7 @@ broken 'order checkpoint' 'crash --attack begin' cowfs/log/checkpoint.c '	int r 
 broken 'R9 home' 'crash --attack half-checkpoint' cowfs/log/checkpoint.c '		r = home_write(h);
 	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
 	return r;'
-broken 'order super' 'crash --attack upgrade' cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
+broken 'order super' 'crash --attack chain' cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);' '	if (r == 0 && l->super_due)
 		r = record_write_super(l);
 	if (r == 0 && l->state == EPOCH_DUE)

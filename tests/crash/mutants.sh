@@ -137,12 +137,9 @@ mutant gap-spilled w cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? br
 # a record needs its segment's head
 mutant head-flush chain cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
 # content is never a block of the log
-mutant escape file-record,forgeries cowfs/log/append.c '|| !escape_needed(data + blk_to_bytes(i)))' '|| 1 || !escape_needed(data + blk_to_bytes(i)))'
+mutant escape file-record,forgeries cowfs/log/append.c 'if (!escape_needed(data + blk_to_bytes(i)))' 'if (1 || !escape_needed(data + blk_to_bytes(i)))'
 mutant escape-back file-record cowfs/log/escape.c '	memcpy(blk, LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);' ''
-# a card of the old form
-mutant upgrade-resume upgrade cowfs/log/record.c '	if (!l->newest.seq)
-		resume(l, &was);' ''
-mutant upgrade-order upgrade cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
+mutant super-order w cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);' '	if (r == 0 && l->super_due)
 		r = record_write_super(l);
 	if (r == 0 && l->state == EPOCH_DUE)

@@ -44,7 +44,6 @@ static struct shape random_shape(struct world *w)
 	s.lag = force_lag < 0 ? s.lag : (unsigned)force_lag;
 	s.lie = force_lie < 0 ? s.lie : (unsigned)force_lie;
 	s.deep = rnd_below(w, 16) == 0;
-	s.old_form = rnd_below(w, 4) == 0;
 	return s;
 }
 
@@ -202,7 +201,7 @@ static void step(struct world *w)
 	at.cut = at.variant = 0;
 	if (rnd_below(w, 4) == 0)
 		world_trim(w);
-	if (!w->shape.old_form && rnd_below(w, w->hold == HOLD_YES ? 8 : 4) == 0) {
+	if (rnd_below(w, w->hold == HOLD_YES ? 8 : 4) == 0) {
 		if (rnd_below(w, 6) == 0)
 			arm(w);
 		(void)!(w->hold == HOLD_NO ? world_hold(w)

@@ -360,32 +360,10 @@ void world_close(struct world *w)
 	w->log = NULL;
 }
 
-/* Makes the card of a release before LOG_INCOMPAT_ESCAPED. Nothing else differs, as no content here
- * is escaped. The power was cut. */
-static void make_old(struct world *w)
-{
-	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
-	struct log_super s;
-	unsigned trouble;
-
-	if (super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(w->shape.blks), &s,
-		       &trouble) < 0)
-		fail("super_read");
-	s.incompat = 0;
-	memset(blk, 0, sizeof(blk));
-	codec_put_super(blk, &s);
-	for (int i = 0; i < 2; i++)
-		if (sim_poke(w->c.log, s.copy_off_bytes[i], blk, sizeof(blk)) < 0)
-			fail("poke");
-	say("the card is one of the old form");
-}
-
 /* After a cut RAM is lost, and everything found on the card is durable. */
 static void after_cut(struct world *w)
 {
 	w->mute = w->armed = w->failed = w->fault = w->ended = false;
-	if (w->shape.old_form)
-		make_old(w);
 	hook_cards(w);
 	world_open(w);
 	/* a rejected record is visible only until its place is used again */
@@ -533,14 +511,8 @@ static void check_outcome(struct world *w, const char *what, int r)
 /* As a volume does: lent room stays lent until no generation needs it. */
 static int lend(struct world *w)
 {
-	static const uint8_t zero[COW_BLK_BYTES];
 	int r = w->c.lent ? log_lend(w->log, w->c.lent) : 0;
 
-	/* make_old: an upgrade has drawn another uuid since; the state at attach did not need the
-	 * room */
-	if (r == -EEXIST && w->shape.old_form)
-		r = sim_poke(w->c.lent, 0, zero, sizeof(zero)) < 0 ? -EIO
-								   : log_lend(w->log, w->c.lent);
 	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* lent since the open */
 }
 
@@ -563,7 +535,6 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	struct commit_source src = source_of(w);
 	struct commit_options planned = *opt;
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
-	bool old_form = log_wants_upgrade(w->log);
 	unsigned bitmap = w->n.content[BITMAP_BLK] % SUPERS;
 	uint64_t seq = log_newest(w->log)->seq;
 	struct log_index *ix = NULL;
@@ -612,7 +583,6 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	total.spills += w->bill.spilled > 0;
 	total.lends += w->bill.lent > 0;
 	total.wraps += log_newest(w->log)->lblk < before;
-	total.upgrades += old_form && !log_wants_upgrade(w->log);
 	if (ix) {
 		log_index_unref(w->index);
 		w->index = ix;

@@ -31,7 +31,8 @@ static void check_sane(const struct card *c, const struct log_super *s)
 	uint64_t ring_bytes = (uint64_t)s->seg_bytes * s->seg_count;
 
 	FUZZ_PROMISE(s->version == LOG_FORMAT_VERSION && s->lag <= LOG_MAX_LAG &&
-		     !(s->incompat & ~LOG_INCOMPAT_KNOWN));
+		     (s->incompat | LOG_INCOMPAT_KNOWN) == LOG_INCOMPAT_KNOWN &&
+		     s->incompat & LOG_INCOMPAT_ESCAPED);
 	FUZZ_PROMISE(s->seg_count >= LOG_MIN_SEGMENTS && s->seg_bytes >= LOG_MIN_SEG_BYTES &&
 		     s->seg_bytes % COW_BLK_BYTES == 0);
 	FUZZ_PROMISE(s->log_bytes <= c->geo.size_bytes);

@@ -69,6 +69,7 @@ int main(int argc, char **argv)
 	(void)!fread(content, 1, COW_BLK_BYTES, stdin);
 	must(blockdev_open(&c, argv[1], BLOCKDEV_ALLOW_FILE, NULL), argv[1]);
 	s = (struct log_super){ .version = LOG_FORMAT_VERSION,
+				.incompat = LOG_INCOMPAT_ESCAPED,
 				.state = SUPER_PENDING,
 				.revision = UINT32_MAX,
 				.fs_bytes = number(argv[2]),

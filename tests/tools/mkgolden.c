@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Writes the golden images of the current form of the format into a directory: mkgolden DIR. Those
- * of older forms (v1-NAME without "escaped") are read only: nothing writes them any more. The code
- * that writes is the product's, in a world that stands still (golden/still.h). When it may be run:
- * CONTRIBUTING.md.
+ * Writes the golden images of the format into a directory: mkgolden DIR. The code that writes is the
+ * product's, in a world that stands still (golden/still.h). When it may be run: CONTRIBUTING.md.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,15 +14,14 @@ static FILE *create(const char *dir, const char *name, const char *suffix)
 	char path[4096];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/v%u-escaped-%s.%s", dir, LOG_FORMAT_VERSION, name, suffix);
+	snprintf(path, sizeof(path), "%s/v%u-%s.%s", dir, LOG_FORMAT_VERSION, name, suffix);
 	f = fopen(path, "we");
 	if (!f) {
 		perror(path);
 		exit(1);
 	}
 	if (!strcmp(suffix, "image"))
-		fprintf(f,
-			"# cowfs, format %u, golden image 'escaped-%s'; never changed after a release\n",
+		fprintf(f, "# cowfs, format %u, golden image '%s'; never changed after a release\n",
 			LOG_FORMAT_VERSION, name);
 	return f;
 }

@@ -19,6 +19,7 @@ static struct log_super some_super(void)
 {
 	struct log_super s = { .version = LOG_FORMAT_VERSION,
 			       .compat = 5,
+			       .incompat = LOG_INCOMPAT_ESCAPED,
 			       .state = SUPER_LIVE,
 			       .revision = 7,
 			       .fs_bytes = 64 * MIB,
@@ -189,7 +190,7 @@ static void test_super_nonsense(void **state)
 			want = -EPROTONOSUPPORT;
 			break;
 		case 13:
-			s.incompat = LOG_INCOMPAT_KNOWN + 1;
+			s.incompat |= LOG_INCOMPAT_KNOWN + 1;
 			want = -EPROTONOSUPPORT;
 			break;
 		case 14:

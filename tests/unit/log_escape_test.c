@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Content of files that is, byte for byte, what a scan of the ring searches for. Its author knows
- * every field. It always stays content: on a card of the old form, whose payload is not escaped,
- * the same content is accepted as a record.
+ * every field. It always stays content: tests/crash/mutants.sh shows what happens without the escape.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -138,44 +137,22 @@ static void read_block(struct ring *r, uint64_t blk)
 	log_index_unref(ix);
 }
 
-static void start(struct ring *r, uint64_t incompat)
+static void start(struct ring *r)
 {
 	*r = (struct ring){ .c = formatted(&r->super) };
 	ring_open(r);
 	rnd_fill(genuine, sizeof(genuine));
 	commit(r, VICTIM, 1, genuine);
-	if (incompat == LOG_INCOMPAT_ESCAPED)
-		return;
-	/* the only difference to a card that an older release wrote */
-	r->super = *log_super(r->log);
-	r->super.incompat = incompat;
-	assert_int_equal(super_write(r->c, &r->super), 0);
-	log_close(r->log);
-	ring_open(r);
 }
 
-static void attack(struct ring *r, uint64_t incompat)
+static void attack(struct ring *r)
 {
-	start(r, incompat);
+	start(r);
 	assert_int_equal(log_prepare(r->log), 0);
 	forge(r->log);
 	commit(r, MINE, MINE_BLKS, mine);
 	log_close(r->log);
 	ring_open(r);
-}
-
-/* The attack is real: without the escape the content of one file becomes that of another. */
-static void test_old_form_is_taken_in(void **state)
-{
-	struct ring r;
-
-	(void)state;
-	attack(&r, 0);
-	assert_int_equal(r.rep.newest.epoch, INT64_MAX);
-	read_block(&r, VICTIM);
-	assert_memory_equal(buf, mine[0], sizeof(buf));
-	log_close(r.log);
-	card_close(r.c);
 }
 
 static void test_record_in_a_file(void **state)
@@ -185,7 +162,7 @@ static void test_record_in_a_file(void **state)
 	struct ring r;
 
 	(void)state;
-	attack(&r, LOG_INCOMPAT_ESCAPED);
+	attack(&r);
 	assert_int_equal(r.rep.state, LOG_LIVE);
 	assert_int_equal(r.rep.rejected, 0);
 	assert_true(r.rep.newest.epoch != INT64_MAX);
@@ -222,7 +199,7 @@ static void test_runs(void **state)
 	struct ring r;
 
 	(void)state;
-	start(&r, LOG_INCOMPAT_ESCAPED);
+	start(&r);
 	for (int i = 0; i < 40; i++) {
 		unsigned n = 1 + (unsigned)rnd(48);
 
@@ -246,108 +223,17 @@ static void test_runs(void **state)
 	free(back);
 }
 
-/* ---- the upgrade of a card of the old form ---- */
-
-static struct wear_table *table_of(const struct ring *r)
-{
-	const struct wear_table *w = log_wear(r->log);
-	struct wear_table *copy;
-
-	assert_non_null(w);
-	copy = malloc(wear_table_bytes(&w->geo));
-	assert_non_null(copy);
-	memcpy(copy, w, wear_table_bytes(&w->geo));
-	return copy;
-}
-
-/* A wear table that needs blocks of its own goes completely into the first group of the new life:
- * nothing refers to the old one. */
-static void test_upgrade_takes_the_table_along(void **state)
-{
-	enum { EB = 256 * 1024, FS_BYTES = 720 * 1024 * 1024 };
-	struct wear_table *before, *after;
-	struct log_super s;
-	struct log_open_report rep;
-	uint64_t missing;
-	struct ring r = { 0 };
-	unsigned trouble;
-
-	(void)state;
-	r.c = card_of(736 * MIB, EB, 0);
-	assert_int_equal(super_plan(r.c, r.c, FS_BYTES, 8 * MIB, &s, &missing), 0);
-	s.incompat = 0;
-	assert_int_equal(super_write(r.c, &s), 0);
-	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
-	assert_int_equal(log_prepare(r.log), 0);
-	for (unsigned i = 0; i < 130; i++) {
-		for (uint64_t off = 0; off < FS_BYTES; off += EB)
-			assert_int_equal(card_write(r.c, off, genuine, COW_BLK_BYTES), 0);
-		commit(&r, VICTIM, 1, genuine);
-	}
-	/* the first use set the bit */
-	s = *log_super(r.log);
-	assert_int_equal(s.incompat, LOG_INCOMPAT_ESCAPED);
-	s.incompat = 0;
-	assert_int_equal(super_write(r.c, &s), 0);
-	log_close(r.log);
-	assert_int_equal(super_read(r.c, FS_BYTES, &s, &trouble), 0);
-	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
-	assert_int_equal(log_prepare(r.log), 0);
-	assert_true(log_wants_upgrade(r.log));
-	assert_int_equal(log_upgrade(r.log), -EBUSY); /* blocks wait */
-	{
-		struct log_index *ix;
-
-		assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
-		log_index_unref(ix);
-		assert_int_equal(log_put_tail(r.log, RECORD_TAIL, 0, CAUSE_TIMER), 0);
-	}
-	before = table_of(&r);
-	assert_int_equal(log_upgrade(r.log), 0);
-	assert_false(log_wants_upgrade(r.log));
-	assert_true(log_newest(r.log)->wear.blks > 2);
-	assert_int_equal(memcmp(log_super(r.log)->ring_uuid, s.ring_uuid, 16) == 0, 0);
-	log_close(r.log);
-	assert_int_equal(super_read(r.c, FS_BYTES, &s, &trouble), 0);
-	assert_int_equal(trouble, 0);
-	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
-	log_wear_load(r.log);
-	assert_int_equal(rep.ledger.table_losses, 0);
-	assert_int_equal(log_ledger(r.log)->table_losses, 0);
-	after = table_of(&r);
-	assert_true(wear_units(&before->geo) > 2800);
-	for (uint32_t i = 0; i < wear_units(&before->geo); i++)
-		assert_true(after->unit[i].blks >= before->unit[i].blks &&
-			    after->unit[i].visits >= before->unit[i].visits);
-	free(before);
-	free(after);
-	log_close(r.log);
-	card_close(r.c);
-}
-
-/* The flags of an image are repeated in each empty record that follows, of the same life and of the
- * next one; not in the records of the next image. */
+/* The flags of an image are repeated in each empty record that follows, and not in the records of the
+ * next image. */
 static void test_flags_are_repeated(void **state)
 {
 	const uint32_t of_image = RECORD_UNFROZEN | RECORD_UNREAD;
-	struct log_open_report rep;
-	struct ring r = { 0 };
-	struct log_super s;
 	struct log_index *ix;
-	unsigned trouble;
+	struct ring r;
 
 	(void)state;
-	r.c = formatted(&s);
-	s.incompat = 0;
-	assert_int_equal(super_write(r.c, &s), 0);
-	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
-	assert_int_equal(log_prepare(r.log), 0);
-	s = *log_super(r.log);
-	s.incompat = 0;
-	assert_int_equal(super_write(r.c, &s), 0);
-	log_close(r.log);
-	assert_int_equal(super_read(r.c, 4 * MIB, &s, &trouble), 0);
-	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
+	r = (struct ring){ .c = formatted(&r.super) };
+	ring_open(&r);
 	assert_int_equal(log_prepare(r.log), 0);
 	assert_int_equal(log_begin(r.log), 0);
 	assert_int_equal(log_add_logged(r.log, VICTIM, 1, genuine), 0);
@@ -356,16 +242,11 @@ static void test_flags_are_repeated(void **state)
 	assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
 	assert_int_equal(log_newest(r.log)->flags, of_image);
-	assert_int_equal(log_put_tail(r.log, RECORD_TAIL, 0, CAUSE_MANUAL), 0);
-	assert_int_equal(log_newest(r.log)->flags, of_image);
-	assert_int_equal(log_upgrade(r.log), 0);
-	assert_int_equal(log_newest(r.log)->flags, of_image);
 	assert_int_equal(log_put_tail(r.log, RECORD_TAIL, RECORD_CLEAN, CAUSE_DETACH), 0);
 	log_close(r.log);
-	assert_int_equal(super_read(r.c, 4 * MIB, &s, &trouble), 0);
-	assert_int_equal(log_open(&r.log, r.c, r.c, &s, 0, &rep), 0);
-	assert_int_equal(rep.state, LOG_CLEAN);
-	assert_int_equal(rep.newest.flags, of_image | RECORD_CLEAN);
+	ring_open(&r);
+	assert_int_equal(r.rep.state, LOG_CLEAN);
+	assert_int_equal(r.rep.newest.flags, of_image | RECORD_CLEAN);
 	assert_int_equal(log_prepare(r.log), 0);
 	assert_int_equal(log_newest(r.log)->flags & of_image, of_image);
 	commit(&r, VICTIM, 1, genuine);
@@ -379,10 +260,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_delta),
 		cmocka_unit_test(test_get),
-		cmocka_unit_test(test_old_form_is_taken_in),
 		cmocka_unit_test(test_record_in_a_file),
 		cmocka_unit_test(test_runs),
-		cmocka_unit_test(test_upgrade_takes_the_table_along),
 		cmocka_unit_test(test_flags_are_repeated),
 	};
 

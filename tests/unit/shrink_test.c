@@ -316,6 +316,7 @@ enum { FORGED_RING_BLKS = LOG_MIN_SEGMENTS * LOG_MIN_SEG_BYTES / COW_BLK_BYTES, 
 static struct log_super forged_super(uint64_t fs_bytes, uint64_t super_off, uint64_t ring_off)
 {
 	return (struct log_super){ .version = LOG_FORMAT_VERSION,
+				   .incompat = LOG_INCOMPAT_ESCAPED,
 				   .state = SUPER_PENDING,
 				   .revision = UINT32_MAX,
 				   .fs_bytes = fs_bytes,
