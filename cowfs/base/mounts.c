@@ -144,30 +144,6 @@ int mounts_each(int proc_dirfd, const char *who,
 	return r;
 }
 
-struct by_id {
-	uint64_t id;
-	dev_t dev;
-};
-
-static int match_id(void *ctx, int root_dirfd, struct mount_entry *m)
-{
-	struct by_id *by = ctx;
-
-	(void)root_dirfd;
-	by->dev = m->dev;
-	return m->id == by->id;
-}
-
-bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret)
-{
-	struct by_id by = { .id = id };
-
-	if (mounts_each(proc_dirfd, who, match_id, &by) != 1)
-		return false;
-	*ret = by.dev;
-	return true;
-}
-
 static int open_in_root(int root_dirfd, const char *path, uint64_t resolve)
 {
 	struct open_how how = { .flags = O_PATH | O_CLOEXEC,

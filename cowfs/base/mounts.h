@@ -33,9 +33,6 @@ int mounts_each(int proc_dirfd, const char *who,
 		int (*each)(void *ctx, int root_dirfd, struct mount_entry *m),
 		void *ctx) MUST_CHECK;
 
-/* Does process `who` see the mount with this id (STATX_MNT_ID)? If so, *ret is its device. */
-bool mounts_find(int proc_dirfd, const char *who, uint64_t id, dev_t *ret);
-
 /*
  * Does the mount show block device dev? btrfs has device numbers of its own, and its driver gives the
  * source: the path of one of its devices. sysfs has the other ones. No mount point is opened: that

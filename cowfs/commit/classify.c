@@ -24,9 +24,10 @@ static int use_run(const struct commit_source *s, run_fn *run, uint64_t blk, uin
 	return 0;
 }
 
-/* As in job.h: USE_USED if a generation that recovery may choose uses these blocks. */
-int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-			uint64_t *ret_blks)
+/* USE_USED if a generation that recovery may choose before this commit is durable uses these blocks. *ret_blks: number of blocks from
+ * blk on with this answer, at most max_blks. */
+static int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			       uint64_t *ret_blks)
 {
 	const struct commit_source *s = j->src;
 	bool held = false;

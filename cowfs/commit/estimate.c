@@ -78,8 +78,9 @@ uint64_t price_due_blks(struct log *log, const struct commit_options *opt)
 								   : capacity / 2;
 }
 
-bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
-		  uint64_t records)
+/* Would a checkpoint be due if the log held this number of blocks and records? opt may be NULL. */
+static bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
+			 uint64_t records)
 {
 	return !log_holds(log, NULL) &&
 	       (data_blks > price_due_blks(log, opt) || records > MAX_CHAIN_RECORDS);

@@ -44,13 +44,10 @@ static inline void job_progress(const struct job *j, enum commit_phase phase, ui
 int classify_use(struct job *j) MUST_CHECK;
 /* Compares the content of blocks that are used in both images, and finds zeros. */
 int classify_content(struct job *j) MUST_CHECK;
-/* Are these blocks free in every generation that recovery may choose before this commit is durable?
- * USE_USED if one uses them. *ret_blks: number of blocks from blk on with this answer, at most
- * max_blks. */
-int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-			uint64_t *ret_blks) MUST_CHECK;
-/* The same, and free in the sealed image, too: if the newest of those generations was not frozen,
- * the live file system may have content there. */
+/* Are these blocks free in every generation that recovery may choose before this commit is durable, and
+ * in the sealed image? If the newest of those generations was not frozen, the live file system may have
+ * content there. USE_USED if one uses them. *ret_blks: number of blocks from blk on with this answer, at
+ * most max_blks. */
 int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		 uint64_t *ret_blks) MUST_CHECK;
 /* The answer of classify_all for all blocks of a range; job is a struct job. */
@@ -65,9 +62,6 @@ int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *r
 void price(struct job *j);
 /* Fills the report of a dry run. */
 void price_estimate(struct job *j);
-/* Would a checkpoint be due if the log held this number of blocks and records? opt may be NULL. */
-bool price_is_due(struct log *log, const struct commit_options *opt, uint64_t data_blks,
-		  uint64_t records);
 /* A checkpoint is due above this number of blocks. */
 uint64_t price_due_blks(struct log *log, const struct commit_options *opt);
 

@@ -169,7 +169,11 @@ static struct log_super pending_super(const struct shrink *s, const struct log_s
 
 /* ---- steps ---- */
 
-int shrink_plan(struct card *base, uint64_t fs_bytes, struct log_super *ret)
+/*
+ * Plans the largest log that fits behind a file system of this size, for erase blocks of base->geo.
+ * -ENOSPC, -EINVAL.
+ */
+static int shrink_plan(struct card *base, uint64_t fs_bytes, struct log_super *ret)
 {
 	uint64_t room = base->geo.size_bytes - min_u64(fs_bytes, base->geo.size_bytes), short_bytes;
 	uint64_t unit = max_u64(base->geo.erase_block_bytes, LOG_MIN_SEG_BYTES);

@@ -33,12 +33,6 @@ struct shrink_report {
 };
 
 /*
- * Plans the largest log that fits behind a file system of this size, for erase blocks of base->geo.
- * -ENOSPC, -EINVAL.
- */
-int shrink_plan(struct card *base, uint64_t fs_bytes, struct log_super *ret) MUST_CHECK;
-
-/*
  * Commits the image, writes it home and writes the log's superblock. The card is unmounted, its
  * file system clean and its bitmaps correct (e2fsck found nothing). After any error before
  * `committed` the card holds the untouched old file system. -ENOSPC: free blocks have no place for

@@ -433,9 +433,5 @@ int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 
 /* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
-/* Calls each() for every extent of a record's descriptors, after all checks of header, CRC and
- * bounds. -EBADMSG with why filled, or each()'s error. */
-int ring_each_extent(struct log *l, const struct log_record *rec,
-		     int (*each)(void *ctx, const struct desc_extent *e), void *ctx) MUST_CHECK;
 
 #endif

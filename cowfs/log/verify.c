@@ -99,8 +99,8 @@ static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i
 
 /* A record may claim that its descriptors fill the ring, so they are read twice, a chunk at a
  * time. A single chunk is read once. */
-int ring_each_extent(struct log *l, const struct log_record *rec,
-		     int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+static int ring_each_extent(struct log *l, const struct log_record *rec,
+			    int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	uint64_t lblk = rec->desc_lblk;

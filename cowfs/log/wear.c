@@ -64,7 +64,8 @@ size_t wear_table_bytes(const struct wear_geometry *g)
 	return sizeof(struct wear_table) + wear_units(g) * sizeof(struct wear_unit);
 }
 
-uint64_t wear_unit_off_bytes(const struct wear_geometry *g, uint32_t i, unsigned *ret_dev)
+/* Offset on its disk of the first byte of unit i, and the device that has it (0: the base). */
+static uint64_t wear_unit_off_bytes(const struct wear_geometry *g, uint32_t i, unsigned *ret_dev)
 {
 	unsigned dev = i >= g->units[0];
 
@@ -185,7 +186,8 @@ static uint64_t eb_of(const struct wear *w, unsigned dev, uint64_t disk_blk)
 	return disk_blk / w->t.geo.eb_blks | (uint64_t)dev << 63;
 }
 
-bool wear_is_visit(const struct wear *w, unsigned dev, uint64_t disk_blk)
+/* Would a write to this block of the disk be a visit? */
+static bool wear_is_visit(const struct wear *w, unsigned dev, uint64_t disk_blk)
 {
 	return eb_of(w, dev, disk_blk) != w->last_eb;
 }

@@ -77,8 +77,6 @@ static inline uint32_t wear_units(const struct wear_geometry *g)
 	return g->units[0] + g->units[1];
 }
 size_t wear_table_bytes(const struct wear_geometry *g);
-/* Offset on its disk of the first byte of unit i, and the device that has it (0: the base). */
-uint64_t wear_unit_off_bytes(const struct wear_geometry *g, uint32_t i, unsigned *ret_dev);
 
 /* Caps counters at WEAR_COUNTER_MAX: whatever a record says, adding to them does not wrap. */
 void wear_stop(struct wear_ledger *t);
@@ -95,8 +93,6 @@ void wear_count(struct wear *w, unsigned dev, uint64_t disk_blk, uint64_t blks);
 void wear_new_window(struct wear *w);
 /* Visits counted since wear_new. */
 uint64_t wear_visits(const struct wear *w);
-/* Would a write to this block of the disk be a visit? */
-bool wear_is_visit(const struct wear *w, unsigned dev, uint64_t disk_blk);
 
 /* Takes totals as a record carries them. The increase since the last call goes to today's line
  * and to that of the newest commit; a commit record begins a new one. The increase of an open

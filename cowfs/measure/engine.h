@@ -40,7 +40,6 @@
 #define MEASURE_DISCARD_UNITS 16       /* the least to see what a discard does */
 #define MEASURE_LARGE 4		       /* 2, 4, 8, 16 MiB: beyond the table of a profile */
 #define MEASURE_SIZES (FLASH_TABLE + MEASURE_LARGE)
-#define MEASURE_WRITERS_MAX 32
 
 #define MEASURE_PHASES(X)                                                                          \
 	X(CAPACITY, "capacity")                                                                    \
@@ -151,13 +150,6 @@ void measure_free(struct measurement *m);
 const char *measure_phase_name(enum measure_phase phase);
 
 /* ---- between the parts ---- */
-
-/* Adds a request. -ENOMEM. */
-int samples_add(struct samples *s, enum measure_phase phase, enum sample_kind kind,
-		uint64_t off_bytes, uint64_t len_bytes, uint64_t ns) MUST_CHECK;
-/* Middle and spread of n values, which are sorted in place: the mean without the slowest and
- * fastest tenth (quarter, if there are fewer than 30). */
-struct figure figure_of(uint64_t *ns, size_t n);
 
 /* Time of a linear write by what was measured so far. */
 uint64_t fit_linear_ns(const struct measurement *m, uint64_t len_bytes);

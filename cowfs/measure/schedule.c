@@ -49,8 +49,9 @@ static uint64_t rnd(struct run *r, uint64_t below)
 
 /* ---- one request ---- */
 
-int samples_add(struct samples *s, enum measure_phase phase, enum sample_kind kind,
-		uint64_t off_bytes, uint64_t len_bytes, uint64_t ns)
+/* Adds a request. -ENOMEM. */
+static int samples_add(struct samples *s, enum measure_phase phase, enum sample_kind kind,
+		       uint64_t off_bytes, uint64_t len_bytes, uint64_t ns)
 {
 	void *p = array_grow(s->at, &s->room, s->n + 1, sizeof(*s->at));
 
@@ -148,7 +149,9 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-struct figure figure_of(uint64_t *ns, size_t n)
+/* Middle and spread of n values, which are sorted in place: the mean without the slowest and
+ * fastest tenth (quarter, if there are fewer than 30). */
+static struct figure figure_of(uint64_t *ns, size_t n)
 {
 	struct figure f = { .n = (unsigned)n };
 	size_t from = n < 30 ? n / 4 : n / 10, to = n - from;

@@ -415,11 +415,6 @@ void flash_model_reset(struct flash_model *m)
 		memset(m->wear.caused, 0, m->units * sizeof(*m->wear.caused));
 }
 
-uint64_t flash_model_units(const struct flash_model *m)
-{
-	return m->units;
-}
-
 uint64_t flash_model_unit_erases(const struct flash_model *m, uint64_t unit)
 {
 	return m->wear.caused && unit < m->units ? m->wear.caused[unit] : 0;

@@ -141,7 +141,6 @@ void flash_model_reset(struct flash_model *m); /* zeroes the stats; open units a
  * Erases that writes to this unit have caused since new or reset (single cards; 0 for a unit that
  * does not exist, and with FLASH_NO_WEAR).
  */
-uint64_t flash_model_units(const struct flash_model *m);
 uint64_t flash_model_unit_erases(const struct flash_model *m, uint64_t unit);
 
 #endif

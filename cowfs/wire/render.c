@@ -7,7 +7,7 @@
 
 #define NAME(table, i) ((size_t)(i) < ARRAY_SIZE(table) && (table)[i] ? (table)[i] : "unknown")
 
-const char *job_name(enum volume_job job)
+static const char *job_name(enum volume_job job)
 {
 	static const char *const names[] = {
 		[JOB_NONE] = "none",
@@ -203,7 +203,7 @@ void render_wear(struct jsonw *w, const struct volume_wear *v)
 	jsonw_end(w);
 }
 
-void render_report(struct jsonw *w, const struct commit_report *r)
+static void render_report(struct jsonw *w, const struct commit_report *r)
 {
 	jsonw_bool(w, "estimate", r->estimate);
 	jsonw_u64(w, "dirty_blocks", r->dirty);
@@ -288,7 +288,8 @@ void render_progress(struct jsonw *w, const struct volume_progress *p)
 	jsonw_seconds(w, "elapsed_seconds", p->elapsed_ns);
 }
 
-bool status_degraded(const struct volume_status *s)
+/* The state needs attention: `cowctl status` exits with 3. */
+static bool status_degraded(const struct volume_status *s)
 {
 	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks ||
 	       s->foreign_bytes || (s->super_trouble & SUPER_COPIES_BAD);

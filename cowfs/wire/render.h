@@ -14,7 +14,6 @@ void render_status(struct jsonw *w, const struct volume_status *s);
 void render_result(struct jsonw *w, const struct volume_result *r);
 /* The image of a view, as it was made. */
 void render_image(struct jsonw *w, const struct volume_image *im);
-void render_report(struct jsonw *w, const struct commit_report *r);
 void render_progress(struct jsonw *w, const struct volume_progress *p);
 /* One part of the wear; `cowctl wear` joins the parts. */
 void render_wear(struct jsonw *w, const struct volume_wear *v);
@@ -22,10 +21,7 @@ void render_wear(struct jsonw *w, const struct volume_wear *v);
 void render_changes(struct jsonw *w, const struct volume_changes *v);
 void render_rewrites(struct jsonw *w, const struct rewrites_part *p);
 void render_ledger(struct jsonw *w, const struct wear_ledger *l);
-/* The state needs attention: `cowctl status` exits with 3. */
-bool status_degraded(const struct volume_status *s);
 
-const char *job_name(enum volume_job job);
 const char *phase_name(enum commit_phase phase);
 const char *cause_name(enum commit_cause cause);
 const char *log_state_name(enum log_state state);
