@@ -27,13 +27,11 @@ enum {
 	OPT_SEED,
 	OPT_WRITE_AREA,
 	OPT_FORCE,
-	OPT_FAITHFUL,
 	OPT_YES,
 };
 
 #define QUICK_DEVICE_BYTES (512 * MIB)
 #define QUICK_FILE_BYTES (128 * MIB)
-#define FAITHFUL_BYTES (512 * MIB)
 #define FORMER_BYTES (4 * MIB) /* of the result to compare with, at most */
 
 static const struct option_spec specs[] = {
@@ -42,8 +40,6 @@ static const struct option_spec specs[] = {
 	{ OPT_FORCE, "force", NULL, "write although the device holds a file system or a log" },
 	{ OPT_SIZE, "size", "SIZE",
 	  "size of the tested part or file (default: 512M, a file: 128M)" },
-	{ OPT_FAITHFUL, "faithful", NULL,
-	  "measure as the reports did, which may take a day; asks first" },
 	{ OPT_YES, "yes", NULL, "answer questions with yes" },
 	{ OPT_COMPARE, "compare", "FILE",
 	  "show the result that --json wrote to FILE beside this one" },
@@ -122,7 +118,6 @@ static int parse_arguments(const struct options *o, struct arguments *a, struct 
 	if (!a->rq.path)
 		return failure_set(f, EXIT_FAILED, -ENODEV, "no device has %s", o->operand[0]);
 	a->rq.force = o->value[OPT_FORCE] != NULL;
-	a->run.faithful = o->value[OPT_FAITHFUL] != NULL;
 	a->run.quiet = !isatty(STDERR_FILENO);
 	a->run.seed = 1;
 	if (size && (parse_size(size, &a->rq.size_bytes) < 0 || !a->rq.size_bytes))
@@ -195,28 +190,14 @@ static int write_page(const char *path, struct json_object *doc, struct json_obj
 
 /* ---- questions ---- */
 
-static bool asks(const struct arguments *a)
-{
-	return a->run.faithful || *a->run.t.content;
-}
-
 static void explain(const struct arguments *a)
 {
 	const struct bench_run *b = &a->run;
 
-	if (!b->t.is_dir)
-		fprintf(stderr, "%s: %s from %s on will be overwritten%s%s%s\n", CLEAN(b->t.path),
-			FORMAT_SIZE(b->t.len_bytes), FORMAT_SIZE(b->t.off_bytes),
-			*b->t.content ? ". The device holds " : "", b->t.content,
-			*b->t.content ? ", which may be destroyed" : "");
-	if (b->faithful)
-		fprintf(stderr,
-			"%s: up to %s will be written in about %s, by the profile '%s'. A card with "
-			"one random write a second needs %s\n",
-			CLEAN(b->t.path), FORMAT_MIB(b->expect_written_bytes),
-			SPAN((double)b->expect_ns / 1e9), b->profile.id,
-			SPAN((double)b->expect_ns / 1e9 +
-			     (double)(b->t.len_bytes / COW_BLK_BYTES)));
+	fprintf(stderr,
+		"%s: %s from %s on will be overwritten. The device holds %s, which may be destroyed\n",
+		CLEAN(b->t.path), FORMAT_SIZE(b->t.len_bytes), FORMAT_SIZE(b->t.off_bytes),
+		b->t.content);
 }
 
 static int ask(const struct options *o, const struct arguments *a, struct failure *f)
@@ -224,7 +205,7 @@ static int ask(const struct options *o, const struct arguments *a, struct failur
 	const struct bench_run *b = &a->run;
 	char answer[16];
 
-	if (!asks(a))
+	if (!*b->t.content)
 		return 0;
 	/* nobody reads it beside an answer in JSON */
 	if (!o->value[OPT_JSON] || isatty(STDIN_FILENO))
@@ -259,18 +240,12 @@ static int measure(const struct options *o, struct arguments *a, struct failure 
 	if (e < 0)
 		return e;
 	a->rq.default_bytes = QUICK_DEVICE_BYTES;
-	a->rq.default_file_bytes = b->faithful ? FAITHFUL_BYTES : QUICK_FILE_BYTES;
-	a->rq.extra_bytes = bench_extra_bytes(b, a->rq.size_bytes ? a->rq.size_bytes
-								  : a->rq.default_file_bytes);
+	a->rq.default_file_bytes = QUICK_FILE_BYTES;
+	a->rq.extra_bytes = bench_extra_bytes(b);
 	e = bench_open(&a->rq, &b->t, f);
 	if (e < 0)
 		return e;
 	b->f = f;
-	if (b->faithful && !b->t.writes) {
-		bench_close(&b->t);
-		return failure_set(f, EXIT_USAGE, -EINVAL,
-				   "%s: --faithful also writes: it needs --write-area", b->t.path);
-	}
 	bench_plan(b);
 	e = ask(o, a, f);
 	if (e == 0) {

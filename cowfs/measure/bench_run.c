@@ -18,9 +18,6 @@
 #define QUICK_LINEAR_BYTES (16 * MIB) /* at least, so that small caches do not decide */
 #define QUICK_ROW_BYTES (64 * MIB)
 /* Rows of the reports whose length they do not say. */
-#define FAITHFUL_SEEK_MS 10000u
-#define FAITHFUL_MIX_MS 60000u
-#define FAITHFUL_ROW_MS (48 * 3600000u) /* 131,072 writes at 1 a second take 36 hours */
 #define PRIME_MS (24 * 3600000u)
 #define MAX_REQUEST_BYTES (16 * MIB)
 #define SHORT_S 0.1 /* fio counts milliseconds */
@@ -111,44 +108,6 @@ struct json_object *bench_figures(const struct fio_result *r)
 
 /* ---- steps ---- */
 
-static uint64_t request_ns(const struct bench_run *b, const struct fio_job *job)
-{
-	const struct flash_profile *p = &b->profile;
-	uint64_t size = job->request_bytes, sync = job->sync ? flash_sync_ns(p) : 0;
-
-	if (!strcmp(job->rw, "read"))
-		return flash_read_ns(p, size);
-	if (!strcmp(job->rw, "randread"))
-		return flash_random_read_ns(p, size);
-	if (!strcmp(job->rw, "write"))
-		return flash_write_ns(p, size) + sync;
-	if (!strcmp(job->rw, "randwrite"))
-		return flash_random_write_ns(p, size) + sync;
-	return (flash_random_read_ns(p, size) * (100 - job->write_percent) +
-		flash_random_write_ns(p, size) * job->write_percent) /
-	       100;
-}
-
-static void expect(struct bench_run *b, const struct fio_job *job)
-{
-	uint64_t each = request_ns(b, job),
-		 n = (job->each_once ? job->len_bytes : job->total_bytes) / job->request_bytes,
-		 percent = !strcmp(job->rw, "randrw") ? job->write_percent
-			   : strstr(job->rw, "write") ? 100
-						      : 0;
-
-	n = min_u64(n, job->limit_ms * 1000000ull / (each ? each : 1) + 1);
-	b->expect_ns += n * each + 500000000u; /* and the start of fio */
-	b->expect_written_bytes += n * job->request_bytes * percent / 100;
-}
-
-static void drop_caches(void)
-{
-	int r = io_write_text(AT_FDCWD, "/proc/sys/vm/drop_caches", "3");
-
-	(void)r; /* direct I/O and fio's invalidate do most of it */
-}
-
 int bench_step(struct bench_run *b, struct fio_job *job, struct fio_result *ret, const char *fmt,
 	       ...)
 {
@@ -170,16 +129,12 @@ int bench_step(struct bench_run *b, struct fio_job *job, struct fio_result *ret,
 	job->direct = b->t.direct;
 	job->seed = (b->seed + b->step) & INT64_MAX; /* as fio takes it */
 	b->step++;
-	if (b->planning) {
-		expect(b, job);
+	if (b->planning)
 		return 0;
-	}
 	if (!b->quiet) {
 		fprintf(stderr, "\r%u of %u: %s\033[K", b->step, b->steps, name);
 		fflush(stderr);
 	}
-	if (b->faithful)
-		drop_caches();
 	e = fio_run(job, ret, b->f);
 	if (!b->quiet)
 		fputs("\r\033[K", stderr);
@@ -248,15 +203,15 @@ static uint64_t random_total(uint64_t request_bytes)
 	return max_u64(min_u64(QUICK_REQUESTS * request_bytes, QUICK_ROW_BYTES), request_bytes);
 }
 
-static struct fio_job linear_job(const struct bench_run *b, const char *rw, uint64_t request_bytes)
+static struct fio_job linear_job(const char *rw, uint64_t request_bytes)
 {
 	uint64_t quick = max_u64(QUICK_REQUESTS * request_bytes, QUICK_LINEAR_BYTES);
 
 	return (struct fio_job){
 		.rw = rw,
 		.request_bytes = request_bytes,
-		.total_bytes = b->faithful ? b->t.len_bytes : min_u64(quick, QUICK_ROW_BYTES),
-		.limit_ms = b->faithful ? FAITHFUL_ROW_MS : bench_quick_ms(),
+		.total_bytes = min_u64(quick, QUICK_ROW_BYTES),
+		.limit_ms = bench_quick_ms(),
 	};
 }
 
@@ -270,10 +225,9 @@ static int run_linear(struct bench_run *b)
 			continue;
 		row = new_row(rows, "block_bytes", size);
 		if (b->t.writes)
-			e = step_into(b, linear_job(b, "write", size), row, "write",
-				      "linear write");
+			e = step_into(b, linear_job("write", size), row, "write", "linear write");
 		if (e == 0)
-			e = step_into(b, linear_job(b, "read", size), row, "read", "linear read");
+			e = step_into(b, linear_job("read", size), row, "read", "linear read");
 	}
 	return e;
 }
@@ -282,7 +236,7 @@ static int run_linear(struct bench_run *b)
 static int linear_rate(struct bench_run *b, double *ret)
 {
 	struct json_object *rows, *row = NULL;
-	struct fio_job job = linear_job(b, "read", MIB);
+	struct fio_job job = linear_job("read", MIB);
 	size_t n;
 	int e = 0;
 
@@ -310,8 +264,8 @@ static int run_seek(struct bench_run *b)
 			.rw = "randread",
 			.len_bytes = round_down_u64(b->t.size_bytes, size),
 			.request_bytes = size,
-			.total_bytes = b->faithful ? b->t.size_bytes : random_total(size),
-			.limit_ms = b->faithful ? FAITHFUL_SEEK_MS : bench_quick_ms(),
+			.total_bytes = random_total(size),
+			.limit_ms = bench_quick_ms(),
 		};
 
 		if (!fits(b, size))
@@ -334,8 +288,8 @@ static int random_row(struct bench_run *b, struct json_object *rows, uint64_t si
 		.off_bytes = b->t.off_bytes,
 		.len_bytes = round_down_u64(b->t.len_bytes, size),
 		.request_bytes = size,
-		.total_bytes = b->faithful ? b->t.len_bytes : random_total(size),
-		.limit_ms = b->faithful ? FAITHFUL_MIX_MS : bench_quick_ms(),
+		.total_bytes = random_total(size),
+		.limit_ms = bench_quick_ms(),
 	};
 	struct json_object *row = new_row(rows, "block_bytes", size);
 	int e = 0;
@@ -372,8 +326,8 @@ static int run_mix(struct bench_run *b)
 						  : "randrw",
 			.write_percent = percent[i],
 			.request_bytes = 4 * KIB,
-			.total_bytes = b->faithful ? b->t.len_bytes : random_total(4 * KIB),
-			.limit_ms = b->faithful ? FAITHFUL_MIX_MS : bench_quick_ms(),
+			.total_bytes = random_total(4 * KIB),
+			.limit_ms = bench_quick_ms(),
 		};
 
 		if (percent[i] && !b->t.writes)
@@ -414,8 +368,8 @@ static int run_iozone(struct bench_run *b)
 	struct fio_job job = {
 		.rw = "write",
 		.request_bytes = 4 * KIB,
-		.total_bytes = b->faithful ? b->t.len_bytes : random_total(4 * KIB),
-		.limit_ms = b->faithful ? FAITHFUL_ROW_MS : bench_quick_ms(),
+		.total_bytes = random_total(4 * KIB),
+		.limit_ms = bench_quick_ms(),
 		.sync = true,
 	};
 	int e = 0;
@@ -434,26 +388,18 @@ static int run_iozone(struct bench_run *b)
 
 /* ---- all of it ---- */
 
-/* Fills the tested part with random data: once to have blocks, twice as the reports did. */
+/* Fills a new file with random data, so that it has blocks. */
 static int prime(struct bench_run *b)
 {
-	unsigned passes = !b->t.writes ? 0 : b->faithful ? 2 : b->t.is_dir ? 1 : 0;
-	int e = 0;
+	struct fio_job job = {
+		.rw = "write",
+		.request_bytes = min_u64(MIB, b->t.len_bytes),
+		.total_bytes = b->t.len_bytes,
+		.limit_ms = PRIME_MS,
+	};
+	struct fio_result r;
 
-	for (unsigned i = 0; i < passes && e == 0; i++) {
-		struct fio_job job = {
-			.rw = "write",
-			.request_bytes = min_u64(MIB, b->t.len_bytes),
-			.total_bytes = b->t.len_bytes,
-			.limit_ms = PRIME_MS,
-		};
-		struct fio_result r;
-
-		e = bench_step(b, &job, &r, "filling with random data, pass %u of %u", i + 1,
-			       passes);
-	}
-	integer(b->doc, "primed_passes", passes);
-	return e;
+	return b->t.writes && b->t.is_dir ? bench_step(b, &job, &r, "filling with random data") : 0;
 }
 
 static int run_tables(struct bench_run *b)
@@ -478,7 +424,6 @@ static void header(struct bench_run *b, uint64_t now_s)
 	const struct bench_target *t = &b->t;
 	struct utsname u;
 
-	string(b->doc, "mode", b->faithful ? "faithful" : "quick");
 	string(b->doc, "target", t->path);
 	string(b->doc, "kind", t->is_dir ? "directory" : "device");
 	string(b->doc, "model", t->model);
@@ -503,27 +448,10 @@ static void header(struct bench_run *b, uint64_t now_s)
 	boolean(b->doc, "writes", t->writes);
 }
 
-static void choose_profile(struct bench_run *b)
-{
-	const struct flash_profile *found = NULL;
-	struct flash_profiles *ps;
-	char why[256];
-
-	if (flash_profiles_open(&ps, NULL, why, sizeof(why)) == 0) {
-		found = flash_profiles_match(ps, b->t.model);
-		if (found)
-			b->profile = *found;
-		flash_profiles_close(ps);
-	}
-	if (!found)
-		flash_profile_guess(&b->profile, b->t.unit_bytes, b->t.size_bytes);
-}
-
 void bench_plan(struct bench_run *b)
 {
 	int e;
 
-	choose_profile(b);
 	b->planning = true;
 	b->doc = json_object_new_object();
 	e = run_tables(b);
@@ -535,12 +463,12 @@ void bench_plan(struct bench_run *b)
 	b->step = 0;
 }
 
-uint64_t bench_extra_bytes(const struct bench_run *b, uint64_t file_bytes)
+uint64_t bench_extra_bytes(const struct bench_run *b)
 {
 	uint64_t extra = 0;
 
 	if (b->tables & 1u << BENCH_IOZONE)
-		extra = b->faithful ? file_bytes : random_total(4 * KIB);
+		extra = random_total(4 * KIB);
 	if (b->tables & 1u << BENCH_FRAGMENTS)
 		extra = max_u64(extra, BENCH_FRAGMENTS_BYTES);
 	return extra;

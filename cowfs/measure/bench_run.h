@@ -5,7 +5,6 @@
 
 #include <json-c/json.h>
 
-#include "flash/profile.h"
 #include "measure/bench_fio.h"
 #include "measure/bench_target.h"
 
@@ -31,33 +30,27 @@ enum bench_table {
 
 struct bench_run {
 	struct bench_target t;
-	bool faithful, quiet; /* quiet: no progress */
-	unsigned tables;      /* 1 << enum bench_table */
+	bool quiet;	 /* no progress */
+	unsigned tables; /* 1 << enum bench_table */
 	uint64_t seed;
 	struct failure *f;
 
 	/* ---- of bench_run.c */
-	/* Nothing is run; steps, expect_ns and expect_written_bytes are added up by the profile. */
-	bool planning;
-	struct flash_profile profile;
-	uint64_t expect_ns, expect_written_bytes;
+	bool planning; /* nothing is run; steps are counted */
 	unsigned step, steps;
 	uint64_t read_bytes, written_bytes;
 	struct json_object *doc;
 };
 
-/*
- * How long the tables take and how much they write, by the profile of the device or a guess.
- * Nothing is read or written. Call it before bench_run.
- */
+/* Counts the steps, for the progress. Nothing is read or written. Call it before bench_run. */
 void bench_plan(struct bench_run *b);
 /*
  * Measures the tables; b->doc gets them. The caller puts b->doc. On failure f says why; -EINTR: a
  * signal arrived.
  */
 int bench_run(struct bench_run *b, const char *fio_version) MUST_CHECK;
-/* Room that the tables need in a directory, beside the tested file of this size. */
-uint64_t bench_extra_bytes(const struct bench_run *b, uint64_t file_bytes);
+/* Room that the tables need in a directory, beside the tested file. */
+uint64_t bench_extra_bytes(const struct bench_run *b);
 
 /* ---- for the tables' own files ---- */
 

@@ -375,7 +375,7 @@ static void describe_target(struct json_object *doc, char *buf, size_t size)
 void bench_header(struct json_object *doc,
 		  void (*line)(void *ctx, const char *name, const char *value), void *ctx)
 {
-	uint64_t bytes = json_u64(doc, "test_bytes"), passes = json_u64(doc, "primed_passes");
+	uint64_t bytes = json_u64(doc, "test_bytes");
 	time_t date = (time_t)json_u64(doc, "date_unix_seconds");
 	char text[512], when[40] = "?";
 	struct tm tm;
@@ -389,10 +389,9 @@ void bench_header(struct json_object *doc,
 		 json_true(doc, "direct") ? "direct I/O"
 					  : "through the page cache, because direct I/O is "
 					    "not possible here",
-		 !json_true(doc, "writes") ? "only read"
-		 : passes > 1		   ? "filled twice with random data"
-		 : passes		   ? "filled with random data"
-					   : "not filled before");
+		 !json_true(doc, "writes")			? "only read"
+		 : !strcmp(json_text(doc, "kind"), "directory") ? "filled with random data"
+								: "not filled before");
 	line(ctx, "test", text);
 	if (member(doc, "erase_block_bytes")) {
 		snprintf(text, sizeof(text), "%s (%s)",
@@ -400,8 +399,8 @@ void bench_header(struct json_object *doc,
 			 json_true(doc, "erase_block_guessed") ? "assumed" : "reported");
 		line(ctx, "erase block", text);
 	}
-	snprintf(text, sizeof(text), "%s, mode %s, seed %llu", json_text(doc, "fio"),
-		 json_text(doc, "mode"), (unsigned long long)json_u64(doc, "seed"));
+	snprintf(text, sizeof(text), "%s, seed %llu", json_text(doc, "fio"),
+		 (unsigned long long)json_u64(doc, "seed"));
 	line(ctx, "method", text);
 	snprintf(text, sizeof(text), "%s %s", json_text(doc, "kernel"), json_text(doc, "machine"));
 	line(ctx, "kernel", text);

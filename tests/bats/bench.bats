@@ -129,7 +129,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	mount "$CARD" "$FS"
 	before=$(used)
 	cow measure "$FS" --size 4M --tables iozone,fragments --json >"$T/a.json"
-	jq -e '.kind == "directory" and .fs_type == "ext4" and .primed_passes == 1 and .written_bytes >= 4194304' "$T/a.json"
+	jq -e '.kind == "directory" and .fs_type == "ext4" and .written_bytes >= 4194304' "$T/a.json"
 	has_figures "$T/a.json" '.iozone | .write, .rewrite, .random_read, .random_write'
 	jq -e '[.fragments[].state] == ["blank", "fragmented", "defragmented"]' "$T/a.json"
 	jq -e '.fragments | .[1].extents > 500 and .[0].extents < 20 and .[2].extents < 40' "$T/a.json"
@@ -159,7 +159,6 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	fails 1 'page/x cannot be written' measure --tables all --html "$T/page/x" "$CARD"
 	fails 1 'holds a file system \(ext4\); --force overwrites a part of it' measure --tables all --write-area all "$CARD"
 	fails 1 'not a terminal to confirm this; --yes' measure --tables all --write-area all --force "$CARD" --json </dev/null
-	fails 2 '--faithful also writes' measure --tables all --faithful "$CARD"
 	mount "$CARD" "$FS"
 	fails 1 "is mounted on $FS" measure --tables all --write-area all --force --yes "$CARD"
 	fails 1 'free, [0-9]+ MiB are needed; --size' measure --tables all "$FS"
