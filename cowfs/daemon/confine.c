@@ -43,6 +43,7 @@
 #include <unistd.h>
 
 #include "base/sandbox.h"
+#include "fs/flush.h"
 #include "fs/quiesce.h"
 
 enum {
@@ -349,6 +350,9 @@ static const struct {
 	{ "setrlimit", B, 0 },
 	{ "prlimit64", B, 0 },
 	{ "mlockall", B, 0 },
+	/* fs/flush.c: what is cached of the disk */
+	{ "cachestat", B, 0 },
+	{ "munlock", B, 0 },
 	{ "kill", B, 0 },
 };
 
@@ -426,6 +430,8 @@ static int add_rule(scmp_filter_ctx ctx, uint32_t action, const char *name,
 {
 	int number = seccomp_syscall_resolve_name(name), r;
 
+	if (number == __NR_SCMP_ERROR && !strcmp(name, "cachestat"))
+		number = __NR_cachestat; /* libseccomp before 2.5.5 */
 	if (number == __NR_SCMP_ERROR)
 		return 0;
 	r = seccomp_rule_add_array(ctx, action, number, arg ? 1 : 0, arg);

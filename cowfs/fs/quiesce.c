@@ -32,6 +32,7 @@
  * - The supervisor gets the descriptor before FIFREEZE. Otherwise the death of this process right
  *   after FIFREEZE would leave the file system frozen forever.
  */
+#include "fs/flush.h"
 #include "fs/fs_ops.h"
 #include "fs/quiesce.h"
 
@@ -197,11 +198,6 @@ static int call_touch(int fd)
 	return futimens(fd, times);
 }
 
-static int call_flush(int disk_fd)
-{
-	return ioctl(disk_fd, BLKFLSBUF, 0);
-}
-
 static int call_create(int fs_fd)
 {
 	return fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
@@ -214,7 +210,7 @@ int quiesce_call(enum quiesce_call call, int fd, int disk_fd)
 		int (*make)(int fd);
 	} calls[QUIESCE_CALLS] = { [QUIESCE_FREEZE] = { "cowfs-freeze", call_freeze },
 				   [QUIESCE_THAW] = { "cowfs-thaw", call_thaw },
-				   [QUIESCE_FLUSH] = { "cowfs-sync", call_flush },
+				   [QUIESCE_FLUSH] = { "cowfs-sync", flush_disk },
 				   [QUIESCE_SYNCFS] = { "cowfs-sync", syncfs },
 				   [QUIESCE_FSYNC] = { "cowfs-sync", fsync },
 				   [QUIESCE_CREATE] = { "cowfs-sync", call_create },

@@ -332,6 +332,31 @@ dry_and_wet() {
 	umount "$MNT"
 }
 
+# The sync of a commit could drop the metadata of ext that the kernel has cached. It is kept where Linux says what that is.
+@test "commit: what the kernel has cached of the volume stays" {
+	local i before reads most=10
+	[ "$(printf '%s\n' 6.5 "$(uname -r)" | sort -V | head -n 1)" = 6.5 ] || most=250
+	card_make ext4 400 500 -N 20000
+	cow format "$CARD"
+	attach
+	mount_volume -o noatime
+	mkdir "$MNT"/{1..200}
+	cow commit
+	umount_volume && mount_volume -o noatime
+	for i in 1 2; do
+		ls -lR "$MNT" >/dev/null
+		echo "$i" >"$MNT/file"
+		cow commit
+		before=$(awk '{ print $1 }' "/sys/block/${DEV#/dev/}/stat")
+		ls -lR "$MNT" >/dev/null
+		reads=$(($(awk '{ print $1 }' "/sys/block/${DEV#/dev/}/stat") - before))
+		say "$reads reads of 200 folders after a commit"
+		[ "$reads" -le $most ]
+	done
+	detach
+	fsck ext4
+}
+
 @test "two commits at once: the second waits, with --no-wait it is refused" {
 	protect with_shim
 	random_file "$MNT/a" 30
