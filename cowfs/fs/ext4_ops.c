@@ -247,6 +247,12 @@ static void clear_thawed(uint8_t *sb)
 	       SB_GET(sb, s_feature_ro_compat) & ~(uint64_t)EXT4_RO_COMPAT_ORPHAN_PRESENT);
 }
 
+static bool is_clean_ext(const uint8_t *unit)
+{
+	return SB_GET(unit + EXT_SB, s_state) & EXT2_VALID_FS &&
+	       !(SB_GET(unit + EXT_SB, s_feature_incompat) & EXT3_FEATURE_INCOMPAT_RECOVER);
+}
+
 /* A thaw makes a file system unclean, and with a journal it sets the flag "needs recovery". Neither
  * is lost if it is the other way round. */
 static bool same_but_thaw_ext(const uint8_t *committed, const uint8_t *now)
@@ -291,6 +297,7 @@ const struct fs_ops ext_ops = {
 	.joins_by = { "sb", "4294967295" }, /* a place that no device has */
 	.same_but_thaw = same_but_thaw_ext,
 	.instant = &journal_emptied,
+	.is_clean = is_clean_ext,
 	.settle = settle_ext,
 	.can_shrink = true,
 	.tells_mounts = true,

@@ -97,6 +97,9 @@ struct fs_ops {
 	bool (*is_copy)(const uint8_t *committed, const uint8_t *copy);
 	/* When the image is whole without a freeze. NULL: never. */
 	const struct fs_instant *instant;
+	/* Does unit 0 say that the image needs no recovery? A remount to read-write changes that before it
+	 * changes anything else. NULL: unknown. */
+	bool (*is_clean)(const uint8_t *unit);
 	/* Sets in unit 0 of an image of that moment what a freeze would have written; NULL: nothing. */
 	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);
 	/* the image after a power cut is valid at any moment: may be sealed without a freeze */

@@ -579,11 +579,11 @@ static bool is_claimed(const struct quiesce_target *t)
 	return fd < 0 && errno == EBUSY;
 }
 
-static bool still_mounted(const struct quiesce_target *t)
+static bool still_mounted(const struct quiesce_target *t, bool readonly)
 {
 	struct search s = { .proc_dirfd = t->proc_dirfd, .dev = t->dev };
 
-	return search_mount(&s) == 1;
+	return search_mount(&s) == 1 && s.readonly >= readonly;
 }
 
 /* The image may be that of a checker, which writes in another order, or of a mount that began. */
@@ -594,20 +594,19 @@ static int sealed_too_late(struct quiesce_report *rep)
 }
 
 /*
- * seal NULL: QUIESCE_NOW.
- * At any moment, as long as it is mounted. An unmount after the last look leaves a whole image,
- * unless something else has got the device since.
+ * At any moment, as long as it is mounted, and read-only if it was. An unmount after the last look leaves
+ * a whole image, unless something else has got the device since.
  */
 static int seal_any(const struct use *u, const struct quiesce_target *t, int (*seal)(void *ctx),
 		    void *seal_ctx, struct quiesce_report *rep)
 {
 	int r;
 
-	if (u->mount_fd < 0 && !still_mounted(t))
+	if (u->mount_fd < 0 && !still_mounted(t, u->readonly))
 		return -ENXIO;
-	r = seal ? seal(seal_ctx) : t->instant(seal_ctx, QUIESCE_NOW);
+	r = seal(seal_ctx);
 	rep->instant = r != -EAGAIN;
-	return r == 0 && u->mount_fd < 0 && !still_mounted(t) && is_claimed(t)
+	return r == 0 && u->mount_fd < 0 && !still_mounted(t, u->readonly) && is_claimed(t)
 		       ? sealed_too_late(rep)
 		       : r;
 }
@@ -650,7 +649,7 @@ static int seal_at_instant(struct use *u, const struct quiesce_target *t, void *
 			return has_no_checkpoint(called) ? -EOPNOTSUPP : called;
 		/* without a transaction the driver does not write */
 		if (t->instant_by_sync) {
-			r = seal_any(u, t, NULL, seal_ctx, rep);
+			r = seal_any(u, t, t->now, seal_ctx, rep);
 			*ret_sealed = r != -EAGAIN && r != -ENXIO;
 			if (r != -EAGAIN)
 				return r;
@@ -717,6 +716,13 @@ static int seal_used(struct use *u, const struct quiesce_target *t, int (*seal)(
 		return -ENODATA;
 	if (!r && t->any_instant)
 		return seal_any(u, t, seal, seal_ctx, rep);
+	/* nothing is frozen, so nothing meets a remount to read-write */
+	if (!r && !failed && t->now && rep->readonly && u->mount_fd < 0) {
+		r = seal_any(u, t, t->now, seal_ctx, rep);
+		if (r != -EAGAIN)
+			return r;
+		r = 0; /* not clean, mounted so that nothing is replayed */
+	}
 	if (!r && !failed && t->instant && !rep->readonly) {
 		r = seal_at_instant(u, t, seal_ctx, rep, &sealed);
 		if (sealed)

@@ -49,7 +49,7 @@ enum quiesce_call {
  * QUIESCE_CREATE. 0 or -errno. */
 int quiesce_call(enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
 
-enum quiesce_watch { QUIESCE_BEGIN, QUIESCE_END, QUIESCE_NOW };
+enum quiesce_watch { QUIESCE_BEGIN, QUIESCE_END };
 
 struct quiesce_target {
 	int proc_dirfd;	  /* descriptor of /proc, kept from start: all lookups begin here */
@@ -80,11 +80,14 @@ struct quiesce_target {
 	/*
 	 * QUIESCE_BEGIN: from now on the caller watches for the write after which the image is
 	 * whole, and seals then. QUIESCE_END: it stops watching; result of the seal, or -EAGAIN: there
-	 * was no such write. QUIESCE_NOW, after that, with instant_by_sync: it seals if the last such write
-	 * is followed by no other one; if not, -EAGAIN. All with the ctx of the seal. NULL: the caller
-	 * cannot watch.
+	 * was no such write. With the ctx of the seal. NULL: the caller cannot watch.
 	 */
 	int (*instant)(void *seal_ctx, enum quiesce_watch watch);
+	/*
+	 * Seals if the image says of itself at that moment that it is whole; if not, -EAGAIN. For a
+	 * sync that causes no such write, and for a file system that is mounted read-only. May be NULL.
+	 */
+	int (*now)(void *seal_ctx);
 	bool instant_by_sync; /* a sync causes that write; if not, QUIESCE_CHECKPOINT does */
 	bool any_instant;     /* the image is whole at any moment after a sync */
 	uint64_t giveup_ns;   /* 0: 10 s */

@@ -27,7 +27,8 @@ enum {
 	STOPPED = 32,
 	INSTANT = 64,
 	BY_SYNC = 128,
-	ANY = 256
+	ANY = 256,
+	NOW = 512
 };
 enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END, ASK_NOW };
 
@@ -80,9 +81,7 @@ static void answer_back(void *ctx, struct broker_message *m, int fd)
 		m->result = a->watching ? end_watch(a) : -EPROTO;
 		break;
 	case ASK_NOW:
-		m->result = !t->instant || a->watching || a->sealed
-				    ? -EPROTO
-				    : t->instant(a->seal_ctx, QUIESCE_NOW);
+		m->result = !t->now || a->watching || a->sealed ? -EPROTO : t->now(a->seal_ctx);
 		a->sealed |= m->result != -EAGAIN && m->result != -EPROTO;
 		break;
 	default:
@@ -102,7 +101,7 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 		       (t->no_sync ? NO_SYNC : 0u) | (t->stay_frozen ? STAY_FROZEN : 0u) |
 		       (t->needed ? NEEDED : 0u) | (t->stopped ? STOPPED : 0u) |
 		       (t->instant ? INSTANT : 0u) | (t->instant_by_sync ? BY_SYNC : 0u) |
-		       (t->any_instant ? ANY : 0u) }
+		       (t->any_instant ? ANY : 0u) | (t->now ? NOW : 0u) }
 	};
 	int r;
 
@@ -185,12 +184,16 @@ static bool stopped_there(void *ctx)
 /* It watches in its own process. */
 static int instant_there(void *ctx, enum quiesce_watch watch)
 {
-	static const unsigned asks[] = {
-		[QUIESCE_BEGIN] = ASK_BEGIN, [QUIESCE_END] = ASK_END, [QUIESCE_NOW] = ASK_NOW
-	};
 	struct serving *s = ctx;
 
-	return ask_back(s, asks[watch], -1, s->seal_ns);
+	return ask_back(s, watch == QUIESCE_BEGIN ? ASK_BEGIN : ASK_END, -1, s->seal_ns);
+}
+
+static int now_there(void *ctx)
+{
+	struct serving *s = ctx;
+
+	return ask_back(s, ASK_NOW, -1, s->seal_ns);
 }
 
 /* A freezer that was left behind has no lane: it may end at any time. */
@@ -223,6 +226,7 @@ void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_t
 	t.stopped = m->n[0] & STOPPED ? stopped_there : NULL;
 	t.instant = m->n[0] & INSTANT ? instant_there : NULL;
 	t.instant_by_sync = m->n[0] & BY_SYNC;
+	t.now = m->n[0] & NOW ? now_there : NULL;
 	t.any_instant = m->n[0] & ANY;
 	t.frozen = frozen_there;
 	t.ctx = &s;

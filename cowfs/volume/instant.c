@@ -15,6 +15,9 @@
  * stays whole until an fsync writes a superblock with a log tree. So if there is nothing to write, the
  * seal looks at the superblock instead.
  *
+ * Mounted read-only, an ext file system has no transaction: it is whole as long as its superblock calls it
+ * clean. A mount or a remount to read-write writes the superblock before anything else.
+ *
  * xfs: any moment will do. Its log is replayed by the next mount, and by the map (xfs_space.h).
  */
 #include <errno.h>
@@ -59,10 +62,14 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 		view_watch(v->view, &v->instant.watch);
 		return 0;
 	}
-	if (watch == QUIESCE_END) {
-		view_unwatch(v->view);
-		return v->instant.result;
-	}
+	view_unwatch(v->view);
+	return v->instant.result;
+}
+
+int instant_now(void *ctx)
+{
+	struct volume *v = ctx;
+
 	v->instant.now = true;
 	seen(v);
 	v->instant.now = false;
@@ -72,13 +79,16 @@ int instant_watch(void *ctx, enum quiesce_watch watch)
 int instant_between(struct volume *v)
 {
 	_cleanup_free_ uint8_t *unit = v->instant.now ? io_alloc(COW_BLK_BYTES) : NULL;
-	const struct view_watch *w = &v->instant.watch;
+	const struct fs_ops *ops = fs_ops(v->instant.kind);
+	uint64_t blk = v->instant.watch.off_bytes / COW_BLK_BYTES;
 	int r;
 
 	if (!v->instant.now)
 		return 0;
-	r = unit ? view_read_live(v->view, w->off_bytes / COW_BLK_BYTES, 1, unit) : -ENOMEM;
-	return r < 0 ? r : w->is(unit + w->off_bytes % COW_BLK_BYTES) ? 0 : -EAGAIN;
+	r = unit ? view_read_live(v->view, ops->is_clean ? SUPER_BLK : blk, 1, unit) : -ENOMEM;
+	if (r < 0)
+		return r;
+	return (ops->is_clean ? ops->is_clean : v->instant.watch.is)(unit) ? 0 : -EAGAIN;
 }
 
 bool instant_overlaps(const struct volume *v)
@@ -90,7 +100,7 @@ bool instant_overlaps(const struct volume *v)
 
 uint64_t instant_kept_blk(const struct volume *v)
 {
-	return fs_ops(v->instant.kind)->settle ? SUPER_BLK : VIEW_KEEP_NONE;
+	return fs_ops(v->instant.kind)->settle && !v->instant.now ? SUPER_BLK : VIEW_KEEP_NONE;
 }
 
 static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)

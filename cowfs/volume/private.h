@@ -77,7 +77,7 @@ struct instant {
 	struct view_watch watch;
 	int (*seal)(void *ctx);
 	bool serving; /* seal runs in the serving thread, while the write waits for its answer */
-	bool now;     /* or in the commit thread, because there is no such write (QUIESCE_NOW) */
+	bool now;     /* or in the commit thread, because there is no such write */
 	int result;
 	uint64_t held_ns; /* how long it waited */
 };
@@ -316,9 +316,10 @@ void overlap_note(struct volume *v, uint64_t blk, uint64_t blks);
 bool overlap_keeps(void *v, uint64_t blk);
 void overlap_end(struct volume *v);
 
-/* instant.c: callback `instant` of quiesce.h, whose seal runs `seal`. */
+/* instant.c: callbacks `instant` and `now` of quiesce.h, whose seal runs `seal`. */
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));
 int instant_watch(void *v, enum quiesce_watch watch);
+int instant_now(void *v);
 /* Of a seal while `serving`, when no write passes. -EAGAIN: the image is not whole. */
 int instant_between(struct volume *v) MUST_CHECK;
 /* May a transaction be under way at this seal that has written to free blocks? */

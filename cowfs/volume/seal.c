@@ -206,6 +206,7 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 	const struct fsinfo *fs = &live->fs;
 	bool sealing = fn == seal_alone || fn == seal_together, read = live->read;
 	bool unfrozen = sealing && read && bears_power_cut(fs);
+	bool by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync;
 	/* a view is taken without changes, too */
 	bool may_end = (sealing || fn == seal_nothing) && may_be_needless(v, cause) &&
 		       !(live->known && wants_freeze(v, fs, for_loader));
@@ -225,7 +226,10 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 					      : NULL,
 		.any_instant = read && fsinfo_any_moment(fs, for_loader),
 		.instant = read && fs->instant_bytes ? instant_watch : NULL,
-		.instant_by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync,
+		.instant_by_sync = by_sync,
+		.now = by_sync || (read && fs_ops(fs->kind)->is_clean && fn != seal_together)
+			       ? instant_now
+			       : NULL,
 		.stopped = live->known && may_stop(v, fs) ? is_stopped : NULL,
 		.no_sync = monitor_hurries(v->monitor)
 	};
@@ -242,7 +246,7 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 	}
 	if (q->instant)
 		q->frozen_ns = v->instant.held_ns;
-	if (q->instant && r == 0 && v->sealed)
+	if (q->instant && r == 0 && v->sealed && !q->readonly)
 		r = instant_settle(v);
 	if (v->sealed && !q->instant)
 		v->kept->keeps = false; /* nothing was under way */
