@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * A model of the log (docs/FORMAT.md) with a generation that is held: commit, checkpoint, hold,
- * release, going back, recovery. The power may go between any two writes. What was not flushed is
+ * release, the order to go back, recovery. The power may go between any two writes. What was not flushed is
  * then done, dropped or garbage, in any order. run.sh checks it with spin.
  *
  * One slot of the ring is one record with its payload. A block has the number of the image that
@@ -44,6 +44,7 @@ typedef image { byte b[NB] } /* content of each block; 0: free */
 typedef record {
 	byte seq, img, prev, tail, floor, fall;
 	bool held; /* the generation at the oldest end of a run of these is held */
+	bool back; /* of the newest record: the next session goes back to that generation */
 	byte k[NB];
 };
 
@@ -58,11 +59,13 @@ byte nimg;
 byte now, next;		/* images that recovery may choose; next == now: one */
 byte older;		/* with lag: the image of the record before */
 byte kept, wants, kept_older; /* image that is held; after the record under way; before it */
+bool asked, asks, asked_older; /* the order to go back, in the same way */
 
 /* ---- the session ---- */
 record n;		/* the newest record */
 byte at, cursor;	/* its slot; the next one */
 byte highest, hold, hold_tail, hold_img; /* hold: seq of H, 0: none */
+bool back, going;	/* records have the order; the first record, which goes back, is due */
 byte tail_now, tail_before; /* tail of the newest and of the older candidate */
 bool home_done, cold, alone;
 byte same;		/* records of one image, newest first */
@@ -70,7 +73,7 @@ byte direct[3];		/* bits: blocks that the three newest records wrote in place */
 byte ops, cuts, tries, l;
 
 /* scratch; hidden, since it does not matter between two steps */
-hidden byte i, j, s, c, best, bestslot, floor, cur, dom, content;
+hidden byte i, j, s, c, best, bestslot, floor, cur, dom, content, was;
 hidden byte ok;
 hidden byte from[NB];
 record w; /* the record to write */
@@ -119,6 +122,29 @@ inline look(tail_seq)
 	od
 }
 
+/* c: from the slot of a record with the flag to that of the held generation */
+inline to_held()
+{
+	cur = c; s = c;
+	do
+	:: s == NS || !ring[s].held -> break
+	:: else -> cur = s; find(ring[cur].prev, s)
+	od;
+	c = cur
+}
+
+/* look(), for the candidate in slot c: one with the order stands for the held generation */
+inline judge()
+{
+	was = c;
+	if
+	:: ring[c].back -> to_held()
+	:: else
+	fi;
+	look(ring[c].tail);
+	c = was
+}
+
 /* The chain from slot c must be the image x. */
 inline whole(x)
 {
@@ -146,7 +172,7 @@ inline lose()
 			:: true
 			:: ring[l].seq = below[l].seq; ring[l].img = below[l].img; ring[l].prev = below[l].prev;
 			   ring[l].tail = below[l].tail; ring[l].floor = below[l].floor; ring[l].fall = below[l].fall;
-			   ring[l].held = below[l].held;
+			   ring[l].held = below[l].held; ring[l].back = below[l].back;
 			   ring[l].k[0] = below[l].k[0]; ring[l].k[1] = below[l].k[1]
 			:: ring[l].seq = 0
 			fi
@@ -255,6 +281,11 @@ inline room(ret)
 inline fill()
 {
 	w.seq = highest + 1; w.img = n.img; w.prev = n.seq; w.held = (hold != 0);
+#ifdef NO_H4_FLAG
+	w.back = false;
+#else
+	w.back = (hold && back);
+#endif
 	w.k[0] = 0; w.k[1] = 0;
 	w.tail = (home_done -> (LAG && !alone -> n.seq : w.seq) : n.tail);
 	w.floor = (LAG && !alone -> n.seq : w.seq);
@@ -278,11 +309,11 @@ inline put()
 		below[cursor].seq = ring[cursor].seq; below[cursor].img = ring[cursor].img;
 		below[cursor].prev = ring[cursor].prev; below[cursor].tail = ring[cursor].tail;
 		below[cursor].floor = ring[cursor].floor; below[cursor].fall = ring[cursor].fall;
-		below[cursor].held = ring[cursor].held;
+		below[cursor].held = ring[cursor].held; below[cursor].back = ring[cursor].back;
 		below[cursor].k[0] = ring[cursor].k[0]; below[cursor].k[1] = ring[cursor].k[1];
 		ring[cursor].seq = w.seq; ring[cursor].img = w.img; ring[cursor].prev = w.prev;
 		ring[cursor].tail = w.tail; ring[cursor].floor = w.floor; ring[cursor].fall = w.fall;
-		ring[cursor].held = w.held; ring[cursor].k[0] = w.k[0]; ring[cursor].k[1] = w.k[1];
+		ring[cursor].held = w.held; ring[cursor].back = w.back; ring[cursor].k[0] = w.k[0]; ring[cursor].k[1] = w.k[1];
 		rs[cursor] = SENT
 	};
 	CUT;
@@ -293,11 +324,12 @@ inline put()
 		:: else -> tail_before = tail_now
 		fi;
 		older = now; now = next; kept_older = kept; kept = wants;
+		asked_older = asked; asked = asks;
 		same = (w.k[0] || w.k[1] || w.img != n.img -> 1 : (same < 4 -> same + 1 : 4));
 		direct[2] = direct[1]; direct[1] = direct[0];
 		direct[0] = (w.k[0] == DIRECT) | (w.k[1] == DIRECT) << 1;
 		n.seq = w.seq; n.img = w.img; n.prev = w.prev; n.tail = w.tail; n.floor = w.floor;
-		n.fall = w.fall; n.held = w.held; n.k[0] = w.k[0]; n.k[1] = w.k[1];
+		n.fall = w.fall; n.held = w.held; n.back = w.back; n.k[0] = w.k[0]; n.k[1] = w.k[1];
 		at = cursor; cursor = (cursor + 1) % NS;
 		w.seq = 0; w.k[0] = 0; w.k[1] = 0
 	}
@@ -313,9 +345,31 @@ inline pad(times)
 	skip
 }
 
-/* What was found may be in the cache of the card only. */
+/* What was found may be in the cache of the card only. A session that was opened at H begins with an
+ * open record whose chain goes to H (H4). */
 inline settle()
 {
+	if
+	:: going ->
+		d_step {
+			fill();
+			w.tail = hold_tail; w.held = false; w.back = false;
+			w.prev = hold; asks = false;
+#ifdef NO_H4_CHAIN
+			w.prev = n.seq;
+#endif
+#ifdef NO_H4_PLACE
+			find(hold, s);
+			cursor = (s + 1) % NS;
+#endif
+			hold = 0; going = false
+		};
+#ifndef NO_H4_FIRST
+		put();
+#endif
+		d_step { c = at; look(n.tail); home_done = (from[0] == NS && from[1] == NS) }
+	:: else
+	fi;
 	do
 	:: !cold -> break
 	:: cold && (!LAG && same >= 1 || same >= 3) -> cold = false
@@ -363,7 +417,7 @@ inline recover()
 		EACH(c, NS)
 			if
 			:: ring[c].seq > best && ring[c].seq >= floor ->
-				look(ring[c].tail);
+				judge();
 				if
 				:: ok -> best = ring[c].seq; bestslot = c
 				:: else
@@ -374,12 +428,18 @@ inline recover()
 		NEXT(c);
 		assert(best); /* some generation is always complete */
 		c = bestslot;
-		look(ring[c].tail);
+		judge();
 		n.seq = ring[c].seq; n.img = ring[c].img; n.prev = ring[c].prev; n.tail = ring[c].tail;
-		n.floor = ring[c].floor; n.fall = ring[c].fall; n.held = ring[c].held;
+		n.floor = ring[c].floor; n.fall = ring[c].fall; n.held = ring[c].held; n.back = ring[c].back;
 		n.k[0] = ring[c].k[0]; n.k[1] = ring[c].k[1];
-		/* exactly N or N+1 */
-		assert(n.img == now || n.img == next || LAG && n.img == older);
+		going = n.back;
+		assert(going && (asked || asks || LAG && asked_older) ||
+		       !going && (!asked || !asks || LAG && !asked_older));
+		if
+		:: going -> to_held(); n.img = ring[c].img; assert(n.img == kept || n.img == wants || LAG && n.img == kept_older)
+		:: else -> /* exactly N or N+1 */
+			assert(n.img == now || n.img == next || LAG && n.img == older)
+		fi;
 		whole(n.img);
 		home_done = true;
 		EACH(i, NB) home_done = home_done && from[i] == NS NEXT(i);
@@ -387,12 +447,7 @@ inline recover()
 		hold = 0;
 		if
 		:: n.held ->
-			cur = c; s = c;
-			do
-			:: s == NS || !ring[s].held -> break
-			:: ring[s].held -> cur = s; find(ring[cur].prev, s)
-			od;
-			c = cur;
+			to_held();
 			hold = ring[c].seq; hold_tail = ring[c].tail; hold_img = ring[c].img;
 			assert(hold_img == kept || hold_img == wants || LAG && hold_img == kept_older);
 			look(hold_tail);
@@ -401,9 +456,10 @@ inline recover()
 			home_done = false
 		:: else -> assert(!kept || !wants || LAG && !kept_older)
 		fi;
+		back = false; asked = going; asks = going; asked_older = going;
 		at = bestslot; c = at;
 		now = n.img; next = now; older = now;
-		kept = (hold -> hold_img : 0); wants = kept; kept_older = kept;
+		kept = (hold -> hold_img : 0); wants = (going -> 0 : kept); kept_older = kept;
 		tail_now = n.tail; tail_before = n.tail;
 		/* never two answers: what lies behind the newest record and was not chosen is overwritten
 		 * only by a record that is newer */
@@ -411,7 +467,7 @@ inline recover()
 		cold = (ops > 0); alone = false; same = 3 * !cold;
 		/* with lag: rule L5 */
 		direct[0] = 3 * cold; direct[1] = direct[0]; direct[2] = direct[0];
-		w.seq = 0; w.img = 0; w.prev = 0; w.tail = 0; w.floor = 0; w.fall = 0; w.held = 0; w.k[0] = 0; w.k[1] = 0
+		w.seq = 0; w.img = 0; w.prev = 0; w.tail = 0; w.floor = 0; w.fall = 0; w.held = 0; w.back = 0; w.k[0] = 0; w.k[1] = 0
 	}
 }
 
@@ -513,37 +569,29 @@ open:
 #endif
 		:: /* release, H3 */
 			hold && free >= 1 + LAG * 3 ->
-			d_step { fill(); w.held = false; wants = 0 };
+			d_step { fill(); w.held = false; w.back = false; wants = 0; asks = false };
 #ifdef NO_H3
 			/* a home write before the record is durable */
 			d_step { c = at; look(n.tail); write_home(0) };
 			CUT;
 #endif
-			d_step { hold = 0 };
+			d_step { hold = 0; back = false };
 			put();
 #ifndef NO_H3_LAG
 			pad(2);
 #endif
 			d_step { c = at; look(n.tail); home_done = (from[0] == NS && from[1] == NS) }
-		:: /* going back, H4: an open record whose chain goes to H; then the log is opened again */
-			hold && free >= 1 ->
-			d_step {
-				fill();
-				w.img = hold_img; w.tail = hold_tail; w.held = false;
-				w.prev = hold;
-				next = hold_img; wants = 0;
-#ifdef NO_H4_CHAIN
-				w.prev = n.seq;
-#endif
-#ifdef NO_H4_PLACE
-				find(hold, s);
-				cursor = (s + 1) % NS;
-#endif
-			};
+		:: /* the order to go back, or not to: it counts for the next session; this one may go on */
+			hold && free >= 1 + LAG * 3 ->
+			d_step { back = !back; fill(); asks = back };
 			put();
+			pad(2);
 			if
-			:: !LAG -> goto open
-			:: else -> goto cut /* the card may lose it now */
+			:: true
+			:: back -> if
+				   :: !LAG -> goto open
+				   :: else -> goto cut /* the card may lose the newest record now */
+				   fi
 			fi
 		fi
 	:: else -> break

@@ -33,7 +33,7 @@ if [ "${1:-short}" = all ]; then
 	check 0 -DOPS=5 -DCUTS=1
 	check 0 -DOPS=5 -DCUTS=1 -DNS=6
 	check 0 -DLAG=1 -DOPS=3 -DCUTS=1
-	for rule in NO_H1_DIRECT NO_H1_HOME NO_H3 NO_H4_CHAIN NO_H4_PLACE; do
+	for rule in NO_H1_DIRECT NO_H1_HOME NO_H3 NO_H4_CHAIN NO_H4_PLACE NO_H4_FLAG NO_H4_FIRST; do
 		check 1 -DOPS=5 -DCUTS=1 -D$rule
 	done
 	for rule in NO_H1_RING NO_H5; do
