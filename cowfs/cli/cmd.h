@@ -73,6 +73,7 @@ enum cmd_option {
 	OPT_ALL,
 	OPT_JOINT,
 	OPT_HOLD,
+	OPT_CANCEL,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");

@@ -182,11 +182,25 @@ static void set_clock_floor(void)
 		say(MSG_NOTICE, "the clock was behind the last commit: set to its time");
 }
 
+static void tell_undone(const struct boot *b)
+{
+	struct failure err;
+	struct json_object *status = client_status_file(ROOT_NAME, &err),
+			   *undone = json_object_object_get(status, "undone");
+
+	if (undone)
+		say(MSG_WARN, "%s: BACK AT GENERATION %s of %s, as 'cowctl undo' asked", b->device,
+		    with_commas(json_u64(undone, "generation")),
+		    format_time(json_u64(undone, "time_unix_seconds")));
+	json_object_put(status);
+}
+
 static enum boot_exit started(const struct boot *b, const char *loop)
 {
 	int e = rootstate_link(loop);
 
 	set_clock_floor();
+	tell_undone(b);
 	if (e < 0)
 		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
 	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);

@@ -91,6 +91,8 @@ static void print_json(const struct check_report *c)
 	jsonw_str(&w, "log_state", log_state_name(r->state));
 	jsonw_bool(&w, "wants_lent", r->wants_lent);
 	jsonw_u64(&w, "generation", r->newest.ledger.commits);
+	if (r->back_seq)
+		jsonw_u64(&w, "undo_generation", r->back_generation);
 	jsonw_u64(&w, "record", r->newest.seq);
 	jsonw_u64(&w, "highest_record_seen", r->highest_seq);
 	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
@@ -202,6 +204,9 @@ static void print_text(const struct check_report *c)
 		printf("  %-14s %s\n", "state", state_words(r->state, r->wants_lent));
 	if (r->state >= LOG_BROKEN)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
+	if (r->back_seq)
+		printf("  %-14s goes back to generation %s of %s, because of an undo\n", "",
+		       with_commas(r->back_generation), format_time(r->back_s));
 	if (r->rejected)
 		printf("  %-14s %u newer record%s not chosen: %s\n", "", r->rejected,
 		       plural(r->rejected), CLEAN(r->why));

@@ -25,57 +25,31 @@ static bool is_card(const struct options *o)
 	return false;
 }
 
-/* ---- generations ---- */
-
-struct generation_line {
-	uint64_t number, time_s;
-	bool held;
-};
-
-static void print_generations(const struct options *o, const char *name,
-			      const struct generation_line *g, size_t n)
+/* What is held, and what came since: of a card, or from a status. */
+static int look_at_card(const struct options *o, struct held_report *ret)
 {
-	char text[4 * KIB];
-	struct jsonw w;
-
-	if (!has_option(o, OPT_JSON)) {
-		printf("%-12s %-26s\n", "generation", "time");
-		for (size_t i = 0; i < n; i++)
-			printf("%-12s %-26s %s\n", with_commas(g[i].number),
-			       format_time(g[i].time_s), g[i].held ? "held" : "newest");
-		return;
-	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "name", name);
-	jsonw_array(&w, "generations");
-	for (size_t i = 0; i < n; i++) {
-		jsonw_object(&w, NULL);
-		jsonw_u64(&w, "generation", g[i].number);
-		jsonw_u64(&w, "time_unix_seconds", g[i].time_s);
-		jsonw_bool(&w, "held", g[i].held);
-		jsonw_end(&w);
-	}
-	jsonw_end(&w);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
-}
-
-static int of_card(const struct options *o, struct generation_line g[2], size_t *n)
-{
-	struct held_report rep;
 	struct failure fail;
 
-	if (offline_held(o->operand[0], o->value[OPT_LOG], HELD_LOOK, &rep, &fail) < 0)
-		return cmd_failed(o, &fail);
-	g[(*n)++] = (struct generation_line){ rep.newest.ledger.commits, rep.newest.time_s, false };
-	if (rep.held)
-		g[(*n)++] = (struct generation_line){ rep.hold.generation, rep.hold.time_s, true };
-	return EXIT_OK;
+	return offline_held(o->operand[0], o->value[OPT_LOG], HELD_LOOK, ret, &fail) < 0
+		       ? cmd_failed(o, &fail)
+		       : EXIT_OK;
 }
 
-static int of_daemon(const struct options *o, char name[RUNDIR_NAME_BYTES],
-		     struct generation_line g[2], size_t *n)
+static enum commit_cause cause_of(const char *text)
+{
+	for (enum commit_cause c = CAUSE_MANUAL; c <= CAUSE_RECOVER; c++)
+		if (!strcmp(text, cause_name(c)))
+			return c;
+	return 0;
+}
+
+struct running {
+	char name[RUNDIR_NAME_BYTES];
+	bool mounted;
+};
+
+static int look_at_volume(const struct options *o, struct running *ret_volume,
+			  struct held_report *ret)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
 	struct json_object *answer, *held;
@@ -84,98 +58,252 @@ static int of_daemon(const struct options *o, char name[RUNDIR_NAME_BYTES],
 
 	if (exit != EXIT_OK)
 		return exit;
-	memcpy(name, c.name, RUNDIR_NAME_BYTES);
+	memcpy(ret_volume->name, c.name, RUNDIR_NAME_BYTES);
 	client_close(&c);
 	held = json_object_object_get(answer, "held");
-	g[(*n)++] = (struct generation_line){ json_u64(answer, "generation"),
-					      json_u64(answer, "generation_unix_seconds"), false };
-	if (held)
-		g[(*n)++] = (struct generation_line){ json_u64(held, "generation"),
-						      json_u64(held, "time_unix_seconds"), true };
+	ret_volume->mounted = *json_text(answer, "mountpoint");
+	*ret = (struct held_report){ .held = held,
+				     .live_blks = json_u64(answer, "log_live_blocks") };
+	ret->newest.ledger.commits = json_u64(answer, "generation");
+	ret->newest.time_s = json_u64(answer, "generation_unix_seconds");
+	ret->newest.cause = cause_of(json_text(answer, "generation_cause"));
+	ret->hold.generation = json_u64(held, "generation");
+	ret->hold.time_s = json_u64(held, "time_unix_seconds");
+	ret->hold.cause = cause_of(json_text(held, "cause"));
+	ret->hold.back = json_true(held, "undo_pending");
 	json_object_put(answer);
 	return EXIT_OK;
 }
 
+/* ---- generations ---- */
+
+static void print_generation(uint64_t number, uint64_t time_s, enum commit_cause cause)
+{
+	printf("%-12s %-26s %-10s ", with_commas(number), format_time(time_s),
+	       cause ? cause_name(cause) : "-");
+}
+
+static void print_generations(const struct held_report *r)
+{
+	uint64_t newest = r->newest.ledger.commits, held = r->hold.generation;
+
+	printf("%-12s %-26s %s\n", "generation", "time", "cause");
+	print_generation(newest, r->newest.time_s, r->newest.cause);
+	printf("newest, %s in the log\n", FORMAT_SIZE(blk_to_bytes(r->live_blks)));
+	if (!r->held)
+		return;
+	print_generation(held, r->hold.time_s, r->hold.cause);
+	if (r->hold.back)
+		printf("held, and the next attach goes back to it (cowctl undo)\n");
+	else
+		printf("held: undo loses %s commit%s\n", with_commas(newest - held),
+		       plural(newest - held));
+}
+
+static void json_generation(struct jsonw *w, uint64_t number, uint64_t time_s,
+			    enum commit_cause cause, bool held)
+{
+	jsonw_object(w, NULL);
+	jsonw_u64(w, "generation", number);
+	jsonw_u64(w, "time_unix_seconds", time_s);
+	if (cause)
+		jsonw_str(w, "cause", cause_name(cause));
+	jsonw_bool(w, "held", held);
+	jsonw_end(w);
+}
+
+static void json_generations(const char *name, const struct held_report *r)
+{
+	char text[4 * KIB];
+	struct jsonw w;
+
+	jsonw_init(&w, text, sizeof(text));
+	answer_ok(&w);
+	jsonw_str(&w, "name", name);
+	jsonw_bool(&w, "undo_pending", r->hold.back);
+	jsonw_u64(&w, "log_live_blocks", r->live_blks);
+	jsonw_array(&w, "generations");
+	json_generation(&w, r->newest.ledger.commits, r->newest.time_s, r->newest.cause, false);
+	if (r->held)
+		json_generation(&w, r->hold.generation, r->hold.time_s, r->hold.cause, true);
+	jsonw_end(&w);
+	if (jsonw_finish(&w))
+		fputs(text, stdout);
+}
+
 int cmd_generations(const struct options *o)
 {
-	struct generation_line g[2];
-	char name[RUNDIR_NAME_BYTES] = "";
-	size_t n = 0;
+	struct held_report rep = { 0 };
+	struct running v = { 0 };
 	bool card = is_card(o);
-	int exit = card ? of_card(o, g, &n) : of_daemon(o, name, g, &n);
+	int exit = card ? look_at_card(o, &rep) : look_at_volume(o, &v, &rep);
 
-	if (exit == EXIT_OK)
-		print_generations(o, card ? o->operand[0] : name, g, n);
+	if (exit == EXIT_OK && has_option(o, OPT_JSON))
+		json_generations(card ? o->operand[0] : v.name, &rep);
+	else if (exit == EXIT_OK)
+		print_generations(&rep);
 	return exit;
 }
 
 /* ---- undo, accept ---- */
 
-static void print_end(const struct options *o, const char *name, bool back,
-		      const struct held_report *rep, bool dry)
+/* when: what undo waits for; NULL: nothing, it is done */
+struct outcome {
+	const char *name, *when;
+	bool dry;
+};
+
+static void print_undo(const struct outcome *out, const struct held_report *r)
+{
+	uint64_t since = r->newest.ledger.commits - r->hold.generation;
+
+	if (out->dry)
+		printf("would go back to");
+	else
+		printf(out->when ? "goes back to" : "back at");
+	printf(" generation %s of %s", with_commas(r->hold.generation),
+	       format_time(r->hold.time_s));
+	if (out->when)
+		printf(" %s", out->when);
+	if (since)
+		printf("; %s commit%s since %s lost", with_commas(since), plural(since),
+		       out->dry	    ? "would be"
+		       : since == 1 ? "is"
+				    : "are");
+	else
+		printf(", and nothing was committed since");
+	if (!out->dry)
+		printf("%s. %scowctl undo --cancel takes that back",
+		       out->when ? ", and so is what follows" : "",
+		       out->when ? "" : "Until the next commit ");
+	printf("\n");
+}
+
+static void print_accept(const struct outcome *out, const struct held_report *r)
+{
+	printf("generation %s %s held%s", with_commas(r->hold.generation),
+	       out->dry ? "would no longer be" : "is no longer",
+	       r->hold.back ? ", and nothing goes back to it" : "");
+	if (out->dry)
+		printf(": %s of the log can be checkpointed then",
+		       FORMAT_SIZE(blk_to_bytes(r->live_blks)));
+	printf("\n");
+}
+
+static void print_end(const struct options *o, const struct outcome *out, enum held_what what,
+		      const struct held_report *r)
 {
 	char text[2 * KIB];
 	struct jsonw w;
-	uint64_t held = rep->hold.generation, newest = rep->newest.ledger.commits;
 
 	if (has_option(o, OPT_JSON)) {
 		jsonw_init(&w, text, sizeof(text));
 		answer_ok(&w);
-		jsonw_str(&w, "name", name);
-		jsonw_u64(&w, "held_generation", held);
-		jsonw_u64(&w, "newest_generation", newest);
-		jsonw_bool(&w, "dry_run", dry);
-		jsonw_u64(&w, "written_bytes", rep->written_bytes);
+		jsonw_str(&w, "name", out->name);
+		jsonw_u64(&w, "held_generation", r->hold.generation);
+		jsonw_u64(&w, "newest_generation", r->newest.ledger.commits);
+		jsonw_u64(&w, "log_live_blocks", r->live_blks);
+		jsonw_bool(&w, "dry_run", out->dry);
+		jsonw_bool(&w, "undo_pending", what == HELD_BACK && !out->dry);
+		jsonw_u64(&w, "written_bytes", r->written_bytes);
 		if (jsonw_finish(&w))
 			fputs(text, stdout);
 		return;
 	}
-	printf("%s: ", CLEAN(name));
-	if (!back)
-		printf("generation %s is no longer held\n", with_commas(held));
-	else if (newest == held)
-		printf("%s generation %s, and nothing was committed since\n",
-		       dry ? "would go back to" : "back at", with_commas(held));
+	printf("%s: ", CLEAN(out->name));
+	if (what == HELD_BACK)
+		print_undo(out, r);
+	else if (what == HELD_ACCEPT)
+		print_accept(out, r);
 	else
-		printf("%s generation %s of %s; %s commit%s since %s lost\n",
-		       dry ? "would go back to" : "back at", with_commas(held),
-		       format_time(rep->hold.time_s), with_commas(newest - held),
-		       plural(newest - held),
-		       dry		    ? "would be"
-		       : newest - held == 1 ? "is"
-					    : "are");
+		printf("%s at generation %s\n", out->dry ? "would stay" : "stays",
+		       with_commas(r->newest.ledger.commits));
+}
+
+static int refuse(const struct options *o, const char *name, const char *why)
+{
+	return cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: %s", name, why);
 }
 
 static int end_of_card(const struct options *o, enum held_what what)
 {
-	bool dry = what == HELD_LOOK;
+	const struct outcome out = { .name = o->operand[0], .dry = has_option(o, OPT_DRY_RUN) };
 	struct held_report rep;
 	struct failure fail;
 
-	if (offline_held(o->operand[0], o->value[OPT_LOG], what, &rep, &fail) < 0)
+	if (offline_held(o->operand[0], o->value[OPT_LOG], out.dry ? HELD_LOOK : what, &rep,
+			 &fail) < 0)
 		return cmd_failed(o, &fail);
-	if (dry && !rep.held)
-		return cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: no generation is held",
-				o->operand[0]);
-	print_end(o, o->operand[0], what != HELD_ACCEPT, &rep, dry);
+	if (!rep.held)
+		return refuse(o, o->operand[0], "no generation is held");
+	print_end(o, &out, what, &rep);
 	return EXIT_OK;
+}
+
+/* Nothing is mounted: the volume does not have to stay. */
+static bool detached(const struct options *o)
+{
+	const struct request rq = { .command = COMMAND_DETACH };
+	struct json_object *answer = NULL;
+	struct failure err;
+	struct client c;
+	bool ok;
+
+	if (client_open(&c, which_volume(o), &err) < 0)
+		return false;
+	answer = client_call(&c, &rq, NULL, NULL, &err);
+	ok = json_true(answer, "ok");
+	json_object_put(answer);
+	client_close(&c);
+	return ok;
+}
+
+static int end_of_volume(const struct options *o, enum held_what what)
+{
+	const struct request rq = { .command = what == HELD_ACCEPT ? COMMAND_ACCEPT : COMMAND_UNDO,
+				    .cancel = what == HELD_STAY };
+	struct running v = { 0 };
+	struct outcome out = { .name = v.name, .dry = has_option(o, OPT_DRY_RUN) };
+	struct json_object *answer;
+	struct held_report rep;
+	struct client c;
+	int exit = look_at_volume(o, &v, &rep);
+	bool root = !strcmp(v.name, ROOT_NAME);
+
+	if (exit != EXIT_OK)
+		return exit;
+	out.when = root	       ? "at the next boot"
+		   : v.mounted ? "when it is attached again: unmount it, then detach it"
+			       : NULL;
+	if (out.dry) {
+		if (!rep.held)
+			return refuse(o, v.name, "no generation is held");
+		print_end(o, &out, what, &rep);
+		return EXIT_OK;
+	}
+	exit = ask_volume(&c, o, &rq, &answer);
+	if (exit != EXIT_OK)
+		return exit;
+	client_close(&c);
+	rep.written_bytes = json_u64(json_object_object_get(answer, "report"), "written_bytes");
+	json_object_put(answer);
+	if (what == HELD_BACK && !out.when && !detached(o))
+		out.when = "when it is attached again: detach it";
+	print_end(o, &out, what, &rep);
+	return EXIT_OK;
+}
+
+static int end(const struct options *o, enum held_what what)
+{
+	return is_card(o) ? end_of_card(o, what) : end_of_volume(o, what);
 }
 
 int cmd_undo(const struct options *o)
 {
-	return end_of_card(o, has_option(o, OPT_DRY_RUN) ? HELD_LOOK : HELD_BACK);
-}
-
-static void print_accepted(const char *name, const struct options *o, struct json_object *answer)
-{
-	(void)o;
-	(void)answer;
-	printf("%s: no generation is held any more\n", name);
+	return end(o, has_option(o, OPT_CANCEL) ? HELD_STAY : HELD_BACK);
 }
 
 int cmd_accept(const struct options *o)
 {
-	const struct request rq = { .command = COMMAND_ACCEPT };
-
-	return is_card(o) ? end_of_card(o, HELD_ACCEPT) : ask_and_print(o, &rq, print_accepted);
+	return end(o, HELD_ACCEPT);
 }

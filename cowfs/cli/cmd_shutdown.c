@@ -102,11 +102,16 @@ static uint64_t page_cache_bytes(void)
 	return dirty + writeback;
 }
 
+static bool undo_pending(struct json_object *status)
+{
+	return json_true(json_object_object_get(status, "held"), "undo_pending");
+}
+
 /* With others: a volume whose card has failed must not hold them up. */
 static bool takes_part(struct json_object *status)
 {
 	return !*json_text(status, "alarm") && !json_true(status, "halted") &&
-	       !json_true(status, "discard_armed");
+	       !json_true(status, "discard_armed") && !undo_pending(status);
 }
 
 /*
@@ -272,7 +277,8 @@ static int last_commit(const struct options *o, const char *which, const struct 
 	if (answer && has_option(o, OPT_JSON))
 		json_print(answer);
 	exit = answer ? tell(c.name, answer) : tell_failure(o, c.name, &err);
-	if (exit == EXIT_OK && (!rq.checkpoint || json_object_object_get(status, "held")))
+	if (exit == EXIT_OK && !undo_pending(status) &&
+	    (!rq.checkpoint || json_object_object_get(status, "held")))
 		tell_waiting(&c);
 	json_object_put(answer);
 	json_object_put(status);

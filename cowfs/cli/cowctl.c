@@ -90,7 +90,13 @@ static const struct option_spec commit_options[] = {
 	COMMON
 };
 static const struct option_spec undo_options[] = {
-	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would go back to" }, LOG_OPTION, COMMON
+	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would go back to" },
+	{ OPT_CANCEL, "cancel", NULL, "take an undo back, until the next boot or commit" },
+	LOG_OPTION,
+	COMMON
+};
+static const struct option_spec accept_options[] = {
+	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would end" }, LOG_OPTION, COMMON
 };
 static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
 						      COMMON };
@@ -242,12 +248,13 @@ static const struct command {
 	{ NULL, "generations", "[N]", "list the generations that are on the card",
 	  "N may also be a device or image file that is not attached.", cmd_generations,
 	  offline_options },
-	{ NULL, "undo", "DEVICE", "go back to the held generation",
-	  "DEVICE must not be attached. What was committed since commit --hold is lost.", cmd_undo,
-	  undo_options },
+	{ NULL, "undo", "[N]", "go back to the held generation; the root does at the next boot",
+	  "What was committed since commit --hold is lost.\n"
+	  "N may also be a device or image file that is not attached.",
+	  cmd_undo, undo_options },
 	{ NULL, "accept", "[N]", "end the hold of commit --hold: keep what was committed since",
 	  "N may also be a device or image file that is not attached.", cmd_accept,
-	  offline_options },
+	  accept_options },
 	{ NULL, "discard", "[N]", "discard uncommitted changes at the next detach or shutdown",
 	  NULL, cmd_discard, discard_options },
 	{ NULL, "inhibit", "[N]", "suspend timer commits for some time",

@@ -165,7 +165,8 @@ static void print_last(struct json_object *last)
 static void print_log(struct json_object *s)
 {
 	uint64_t live = json_u64(s, "log_live_blocks");
-	struct json_object *held = json_object_object_get(s, "held");
+	struct json_object *held = json_object_object_get(s, "held"),
+			   *undone = json_object_object_get(s, "undone");
 	char twin[RUNDIR_NAME_BYTES];
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
@@ -173,6 +174,17 @@ static void print_log(struct json_object *s)
 		row("held", "generation %s of %s, until cowctl accept or undo",
 		    with_commas(json_u64(held, "generation")),
 		    format_time(json_u64(held, "time_unix_seconds")));
+	if (json_true(held, "undo_pending"))
+		row("undo",
+		    "PENDING: the next %s goes back to generation %s; cowctl undo --cancel "
+		    "takes that back",
+		    strcmp(json_text(s, "name"), ROOT_NAME) ? "attach" : "boot",
+		    with_commas(json_u64(held, "generation")));
+	if (undone)
+		row("undone", "this %s went back to generation %s of %s",
+		    strcmp(json_text(s, "name"), ROOT_NAME) ? "attach" : "boot",
+		    with_commas(json_u64(undone, "generation")),
+		    format_time(json_u64(undone, "time_unix_seconds")));
 	print_last(json_object_object_get(s, "last"));
 	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
 	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),

@@ -19,7 +19,7 @@
 #define SETTLE_MS 200
 
 struct seen {
-	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256];
+	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256], undo[64];
 	bool degraded, here, dead;
 	uint64_t generation, checkpoints;
 };
@@ -51,6 +51,21 @@ static void event(const struct seen *s, const char *what, const char *detail)
 		fputs(text, stdout);
 }
 
+static void look_at_undo(struct watch *w, struct seen *s, struct json_object *status)
+{
+	struct json_object *held = json_object_object_get(status, "held"),
+			   *undone = json_object_object_get(status, "undone");
+	bool pending = json_true(held, "undo_pending");
+	char text[sizeof(s->undo)] = "";
+
+	if (pending || undone)
+		snprintf(text, sizeof(text), "%s generation %llu", pending ? "pending" : "done",
+			 (unsigned long long)json_u64(pending ? held : undone, "generation"));
+	if (strcmp(text, s->undo) && !(w->first && !*text))
+		event(s, "undo", *text ? text : "cancelled");
+	memcpy(s->undo, text, sizeof(text));
+}
+
 static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 {
 	struct json_object *p = json_object_object_get(status, "pressure"), *last;
@@ -70,6 +85,7 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 		event(s, *alarm ? "alarm" : "alarm-over", *alarm ? alarm : s->alarm);
 	if (degraded != s->degraded)
 		event(s, degraded ? "degraded" : "healthy", *alarm ? alarm : "see cowctl status");
+	look_at_undo(w, s, status);
 	if (strcmp(view_end, s->view_end) && !w->first)
 		event(s, "view-ended", view_end);
 	last = json_object_object_get(status, "last");

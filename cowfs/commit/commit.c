@@ -483,9 +483,19 @@ int commit_release(struct log *log, struct card *base)
 	return write_record(log, base, log_release);
 }
 
-int commit_go_back(struct log *log, struct card *base)
+static int go_back(struct log *log)
 {
-	return write_record(log, base, log_go_back);
+	return log_go_back(log, true);
+}
+
+static int stay(struct log *log)
+{
+	return log_go_back(log, false);
+}
+
+int commit_go_back(struct log *log, struct card *base, bool on)
+{
+	return write_record(log, base, on ? go_back : stay);
 }
 
 int commit_confirm(struct log *log, struct card *base)

@@ -143,7 +143,7 @@ bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
 /* Holds the newest generation (log_hold), or ends that (log_release), or goes back (log_go_back). */
 int commit_hold(struct log *log, struct card *base, struct log_index **ret_index) MUST_CHECK;
 int commit_release(struct log *log, struct card *base) MUST_CHECK;
-int commit_go_back(struct log *log, struct card *base) MUST_CHECK;
+int commit_go_back(struct log *log, struct card *base, bool on) MUST_CHECK;
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;
 /* Writes a record if one is due, for example after log_decide. */

@@ -83,11 +83,13 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 	struct card *lent = NULL;
 	struct volume_request vr = {
 		.job = rq->command == COMMAND_ACCEPT ? JOB_ACCEPT
+		       : rq->command == COMMAND_UNDO ? JOB_UNDO
 		       : rq->scratch		     ? JOB_COMMIT_SCRATCH
 		       : rq->dry_run		     ? JOB_DRY_RUN
 						     : JOB_COMMIT,
 		.checkpoint = rq->checkpoint || rq->hold,
 		.hold = rq->hold,
+		.cancel = rq->cancel,
 		.force = rq->force,
 		.no_wait = rq->no_wait,
 		.until_ns = c->until_ns,

@@ -233,13 +233,10 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 }
 
 /* The generation at the oldest end of the run of records with the flag. Its chain is a part of this
- * one, and has the same tail, since nothing goes home while it is held. */
-static int find_hold(struct scan *s, const struct chain *ch)
+ * one, and has the same tail, since nothing goes home while it is held. 1, 0 none is held, -errno */
+static int find_held(struct scan *s, const struct chain *ch, struct chain *ret)
 {
-	struct log_joint joint = { 0 };
-	struct log_index *ix = NULL;
 	struct chain part = *ch;
-	struct log_record h;
 	int r;
 
 	while (part.n > 1 && part.rec[0].held && part.rec[1].held) {
@@ -248,12 +245,38 @@ static int find_hold(struct scan *s, const struct chain *ch)
 	}
 	if (!part.rec[0].held)
 		return 0;
-	r = ring_read_record(s->l, part.rec[0].lblk, s->buf, &h);
-	if (r == 0 && h.tail_seq != ch->head.tail_seq)
-		return 0; /* cowfs writes no such run */
+	r = ring_read_record(s->l, part.rec[0].lblk, s->buf, &part.head);
+	if (r < 0 || part.head.tail_seq != ch->head.tail_seq)
+		return r; /* cowfs writes no such run */
+	*ret = part;
+	return 1;
+}
+
+static int take_held(struct scan *s, const struct chain *held)
+{
+	struct log_joint joint = { 0 };
+	struct log_index *ix = NULL;
+	int r = build_index(s->l, held, &ix, &joint);
+
 	if (r == 0)
-		r = build_index(s->l, &part, &ix, &joint);
-	return r == 0 ? hold_set(s->l, &h, ix) : r;
+		r = hold_set(s->l, &held->head, ix);
+	s->l->hold.back = s->l->newest.flags & RECORD_BACK; /* LOG_NOT_BACK */
+	return r;
+}
+
+/* The newest record asks to go back: the log is that of the held generation, behind this record. */
+static int go_back(struct scan *s, const struct chain *held)
+{
+	struct log *l = s->l;
+	int r = hold_set(l, &held->head, log_index_ref(l->index));
+
+	l->hold.going = true;
+	l->lag.same = 0;
+	l->chain_records = held->n;
+	s->rep->back_seq = l->newest.seq;
+	s->rep->back_generation = l->hold.generation;
+	s->rep->back_s = l->hold.time_s;
+	return r;
 }
 
 /* A commit of several logs: only its leader knows whether it counts. */
@@ -280,54 +303,76 @@ static int check_joint(struct scan *s, const struct log_record *rec, const struc
 	return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;
 }
 
-/* 0 chosen, -EBADMSG candidate rejected, else an error that ends the scan */
-static int try_candidate(struct scan *s, const struct log_record *rec)
+/* Is this the state of the base and the log? *ret_ix: what waits in the log. */
+static int check_chain(struct scan *s, const struct chain *ch, struct log_index **ret_ix)
 {
-	struct log *l = s->l;
-	struct chain ch = { 0 };
-	struct log_index *ix = NULL;
+	const struct log_record *rec = &ch->head;
 	struct log_joint joint = { 0 };
-	int r = load_chain(s, rec, &ch);
+	int r;
 
-	if (r == 0) {
-		snprintf(s->why, sizeof(s->why), "the descriptors of record %llu are damaged",
+	snprintf(s->why, sizeof(s->why), "the descriptors of record %llu are damaged",
+		 (unsigned long long)rec->seq);
+	r = build_index(s->l, ch, ret_ix, &joint);
+	if (r == -EFBIG) {
+		snprintf(s->why, sizeof(s->why),
+			 "the descriptors of record %llu have more extents than a ring of "
+			 "this size can have",
 			 (unsigned long long)rec->seq);
-		r = build_index(l, &ch, &ix, &joint);
-		if (r == -EFBIG) {
-			snprintf(s->why, sizeof(s->why),
-				 "the descriptors of record %llu have more extents than a ring of "
-				 "this size can have",
-				 (unsigned long long)rec->seq);
-			r = -EBADMSG;
-		}
+		r = -EBADMSG;
 	}
 	if (r == -ENOMEDIUM) {
 		snprintf(s->why, sizeof(s->why),
 			 "generation %llu was committed with lent space, which is missing",
 			 (unsigned long long)rec->seq);
-		r = l->no_lent ? -EBADMSG : r;
+		r = s->l->no_lent ? -EBADMSG : r;
 	}
 	if (r == 0)
-		r = check_base(s, rec, ix);
+		r = check_base(s, rec, *ret_ix);
 	if (r == 0)
-		r = verify_chain(s, &ch);
+		r = verify_chain(s, ch);
 	if (r == 0)
-		r = check_samples(s, rec, ix);
+		r = check_samples(s, rec, *ret_ix);
+	return r == 0 ? check_joint(s, rec, &joint) : r;
+}
+
+static int choose(struct scan *s, const struct chain *ch, const struct chain *held, bool back,
+		  struct log_index *ix)
+{
+	struct log *l = s->l;
+	int r;
+
+	log_index_unref(l->index);
+	l->index = ix;
+	l->newest = ch->head;
+	l->chain_records = ch->n;
+	r = note_candidates(s, ch);
+	if (r == 0 && held->n)
+		r = back ? go_back(s, held) : take_held(s, held);
+	return r;
+}
+
+/* 0 chosen, -EBADMSG candidate rejected, else an error that ends the scan */
+static int try_candidate(struct scan *s, const struct log_record *rec)
+{
+	struct log *l = s->l;
+	struct chain ch = { 0 }, held = { 0 };
+	struct log_index *ix = NULL;
+	bool back;
+	int r = load_chain(s, rec, &ch);
+
 	if (r == 0)
-		r = check_joint(s, rec, &joint);
+		r = find_held(s, &ch, &held);
+	/* what came behind the held generation is of no importance then */
+	back = r == 1 && rec->flags & RECORD_BACK && !l->not_back;
+	if (r >= 0)
+		r = check_chain(s, back ? &held : &ch, &ix);
 	if (r < 0) {
 		log_index_unref(ix);
 		/* its room is not wiped: the record may be found again, and must be rejected for the
 		 * same reason */
 		l->lent_used = false;
 	} else {
-		log_index_unref(l->index);
-		l->index = ix;
-		l->newest = *rec;
-		l->chain_records = ch.n;
-		r = note_candidates(s, &ch);
-		if (r == 0)
-			r = find_hold(s, &ch);
+		r = choose(s, &ch, &held, back, ix);
 	}
 	free(ch.rec);
 	return r;

@@ -83,6 +83,8 @@ enum {
 	RECORD_LOADER = 1 << 5,
 	/* the oldest of an uninterrupted run of records with this flag, up to the newest, is held */
 	RECORD_HELD = 1 << 6,
+	/* of the newest record: whoever opens the log goes back to the held generation */
+	RECORD_BACK = 1 << 7,
 	/* flags that later records of the same image repeat */
 	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };

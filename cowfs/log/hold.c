@@ -10,10 +10,12 @@
  *
  * With lag the record that ends the hold may be lost: nothing is written home before two more
  * records are durable.
+ *
+ * Going back is a flag of the newest record. Whoever opens the log then finds H as the newest
+ * generation, and the first record of that session has H as the record that it builds on.
  */
 #include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/io.h"
 #include "log/rules.h"
@@ -46,18 +48,21 @@ int hold_set(struct log *l, const struct log_record *h, struct log_index *index)
 
 bool log_holds(const struct log *l, struct log_hold *ret)
 {
-	if (l->hold.at.seq && ret)
+	bool holds = l->hold.at.seq && !l->hold.going;
+
+	if (holds && ret)
 		*ret = (struct log_hold){ .seq = l->hold.at.seq,
 					  .generation = l->hold.generation,
 					  .time_s = l->hold.time_s,
 					  .cause = l->hold.cause,
-					  .ending = l->hold.ending };
-	return l->hold.at.seq;
+					  .ending = l->hold.ending,
+					  .back = l->hold.back };
+	return holds;
 }
 
 struct log_index *log_hold_index(const struct log *l)
 {
-	return l->hold.index ? log_index_ref(l->hold.index) : NULL;
+	return log_holds(l, NULL) ? log_index_ref(l->hold.index) : NULL;
 }
 
 /* An older cowfs would break the hold: it must not touch the ring. With lag the last write of a copy may not
@@ -99,7 +104,7 @@ int log_hold(struct log *l, struct log_index **ret_index)
 {
 	int r;
 
-	if (l->hold.at.seq)
+	if (log_holds(l, NULL))
 		return -EEXIST;
 	if (l->super.state == SUPER_PENDING || l->spilled || l->undecided)
 		return -EBUSY;
@@ -124,7 +129,7 @@ int log_release(struct log *l)
 	struct log_record rec = { .type = RECORD_OPEN };
 	int r;
 
-	if (!l->hold.at.seq)
+	if (!log_holds(l, NULL))
 		return -ENOENT;
 	r = log_prepare(l);
 	if (r == 0 && !l->hold.ending) {
@@ -155,38 +160,51 @@ static int check_payload(struct log *l)
 	return r;
 }
 
-int log_go_back(struct log *l)
+/* In the log is what this session committed; in memory nothing changes. With lag the card may lose the
+ * record: two more make it durable. */
+int log_go_back(struct log *l, bool on)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
-	bool fresh;
-	uint32_t salt;
 	int r;
 
-	if (!l->hold.at.seq || l->hold.ending)
+	if (!l->hold.at.seq || l->hold.ending || l->hold.going)
 		return -ENOENT;
-	r = check_payload(l);
+	r = on ? check_payload(l) : 0;
 	if (r == 0)
 		r = log_prepare(l);
-	if (r == 0 && getrandom(&salt, sizeof(salt), 0) != sizeof(salt))
-		r = -EIO;
+	/* behind it comes the record that goes back, and the tail of that */
+	if (r == 0 && !record_has_room(l, 3))
+		r = -ENOSPC;
 	if (r < 0)
 		return r;
-	/* behind the newest record, which counts until this one is durable */
-	fresh = ring_fresh_is_free(l);
-	if (!fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0)
-		return -ENOSPC;
-	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;
-	rec.prev = l->hold.at;
-	rec.tail_seq = l->hold.tail_seq;
-	rec.flags = l->hold.flags & RECORD_OF_IMAGE;
+	l->hold.back = on;
+	rec.tail_seq = lag_tail_seq(l);
+	r = record_put_empty(l, &rec, false);
+	if (r == 0)
+		r = lag_pad(l, 2);
+	/* the record may be on the card: the next one has what memory has */
+	l->hold.back = r == 0 ? on : !on;
+	return r;
+}
+
+uint32_t hold_flags(const struct log *l)
+{
+	if (!l->hold.at.seq || l->hold.ending)
+		return 0;
+	return RECORD_HELD | (l->hold.back ? (uint32_t)RECORD_BACK : 0);
+}
+
+void hold_open_record(struct log *l, struct log_record *rec)
+{
+	if (!l->hold.going)
+		return;
+	rec->prev = l->hold.at;
+	rec->flags = l->hold.flags & RECORD_OF_IMAGE;
 	l->hold.ending = true;
-	r = record_put_empty(l, &rec, fresh);
-	if (r < 0) {
-		l->hold.ending = false;
-		return r;
-	}
-	/* memory still has the generation that was left */
-	epoch_set(l, EPOCH_DUE);
-	epoch_set(l, EPOCH_BROKEN);
-	return 0;
+}
+
+void hold_went_back(struct log *l, bool durable)
+{
+	if (l->hold.going && durable)
+		forget(l);
 }

@@ -121,7 +121,9 @@ struct log_open_report {
 	/* the newest record is one of several logs, and the others decided: it counts, or was
 	 * rejected. The next commit writes a record that needs no answer */
 	bool joint;
-	bool wants_joint;  /* BROKEN only because the log that knows was not found */
+	bool wants_joint; /* BROKEN only because the log that knows was not found */
+	/* the newest record asked to go back, and the log did: its seq, or 0; and to which generation */
+	uint64_t back_seq, back_generation, back_s;
 	bool clone;	   /* the records are of another card: the ledger starts from zero */
 	bool loader_wrote; /* a boot loader has changed a block that the newest commit wrote */
 	uint64_t chain_records, live_blks, zero_blks;
@@ -142,6 +144,8 @@ enum {
 	LOG_JOINT_REJECTED = 1 << 4,
 	/* such a record is left out until log_decide */
 	LOG_JOINT_UNDECIDED = 1 << 5,
+	/* not back to the held generation, even if the newest record asks for that */
+	LOG_NOT_BACK = 1 << 6,
 };
 
 /*
@@ -235,6 +239,7 @@ struct log_hold {
 	uint64_t seq, generation, time_s;
 	enum commit_cause cause;
 	bool ending; /* only log_release may follow: it has failed half way */
+	bool back;   /* the next log_open goes back to it */
 };
 bool log_holds(const struct log *l, struct log_hold *ret); /* ret may be NULL */
 /* A reference to the index of its generation; NULL: none is held. */
@@ -263,10 +268,13 @@ int log_note(struct log *l) MUST_CHECK;
 int log_hold(struct log *l, struct log_index **ret_index) MUST_CHECK;
 /* Ends the hold. -ENOENT: there is none. */
 int log_release(struct log *l) MUST_CHECK;
-/* Makes the held generation the newest one, and ends the hold. What was committed since is lost. On 0
- * the log must be closed and opened again. -ENOENT: none is held; -ENOSPC: no room for the record;
- * -EBADMSG: it is damaged, and nothing was written. */
-int log_go_back(struct log *l) MUST_CHECK;
+/*
+ * on: from the next log_open on the held generation is the newest one, and is no longer held. This log
+ * goes on as before; what it commits is lost, too. off: takes that back. The log that was opened after it
+ * makes it final with its first record. -ENOENT: none is held; -ENOSPC: no room for the record;
+ * -EBADMSG: it is damaged, and nothing was written.
+ */
+int log_go_back(struct log *l, bool on) MUST_CHECK;
 
 /* Largest payload, in blocks, that a commit could put into the ring now / after a checkpoint. */
 uint64_t log_room_blks(const struct log *l);

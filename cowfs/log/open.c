@@ -95,6 +95,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 	l->card = logcard;
 	l->lent = lent;
 	l->no_lent = flags & LOG_NO_LENT;
+	l->not_back = flags & LOG_NOT_BACK;
 	l->joint_flags = flags & (LOG_JOINT_COUNTS | LOG_JOINT_REJECTED | LOG_JOINT_UNDECIDED);
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
@@ -294,8 +295,9 @@ int log_decide(struct log **ret, char *why, size_t why_bytes)
 
 	if (!was->undecided)
 		return 0;
-	r = log_open_lent(&l, was->base, was->card, &was->super, was->any_base ? LOG_ANY_BASE : 0,
-			  was->lent, &rep);
+	/* this session goes on, also behind a record that asks to go back */
+	r = log_open_lent(&l, was->base, was->card, &was->super,
+			  LOG_NOT_BACK | (was->any_base ? LOG_ANY_BASE : 0), was->lent, &rep);
 	if (r < 0)
 		return r;
 	r = compare_newest(l, &rep, was, why, why_bytes);

@@ -68,7 +68,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	memcpy(rec->ring_uuid, l->super.ring_uuid, 16);
 	rec->lblk = lblk;
 	rec->epoch = l->epoch;
-	rec->flags |= l->hold.at.seq && !l->hold.ending ? (uint32_t)RECORD_HELD : 0;
+	rec->flags |= hold_flags(l);
 	lag_floors(l, rec);
 	rec->time_s = (uint64_t)time(NULL);
 	if (!l->ledger.first_s && rec->time_s >= CLOCK_IS_SET_S)
@@ -122,7 +122,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 {
 	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor,
 		 serial = l->max_serial;
-	bool back = rec->type == RECORD_OPEN && rec->prev.seq; /* log_go_back */
+	bool back = rec->type == RECORD_OPEN && rec->prev.seq; /* hold_open_record */
 	int r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
 
 	if (r < 0)
@@ -169,7 +169,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 
 /* Room for one more record, and for those that free the ring: the record that carries the tail,
  * its repetition, and an open record between them. */
-static bool has_room(const struct log *l, uint64_t spare)
+bool record_has_room(const struct log *l, uint64_t spare)
 {
 	uint64_t in_seg = l->cursor % l->seg_blks, here = in_seg ? l->seg_blks - in_seg : 0;
 
@@ -187,7 +187,7 @@ int log_note(struct log *l)
 {
 	int r = log_prepare(l);
 
-	if (r == 0 && !has_room(l, 3))
+	if (r == 0 && !record_has_room(l, 3))
 		return -ENOSPC;
 	if (r == 0)
 		r = put_empty(l);
@@ -199,7 +199,7 @@ int lag_pad(struct log *l, unsigned n)
 	int r = 0;
 
 	while (lag_on(l) && n-- && r == 0) {
-		if (!has_room(l, 3)) {
+		if (!record_has_room(l, 3)) {
 			l->lag.alone = true;
 			break;
 		}
@@ -212,7 +212,7 @@ int lag_settle(struct log *l)
 {
 	int r = 0;
 
-	while (lag_on(l) && l->lag.cold && l->lag.same < SETTLED && has_room(l, 3) && r == 0)
+	while (lag_on(l) && l->lag.cold && l->lag.same < SETTLED && record_has_room(l, 3) && r == 0)
 		r = put_empty(l);
 	if (r == 0)
 		l->lag.cold = false;
@@ -230,7 +230,7 @@ int lag_repeat_tail(struct log *l, const struct log_record *tail)
 
 	if (!lag_on(l) || !l->lag.older_seq)
 		return 0;
-	if (!has_room(l, 0)) { /* as with lag 0: the ring is free from here on */
+	if (!record_has_room(l, 0)) { /* as with lag 0: the ring is free from here on */
 		lag_forget_tail(l);
 		return 0;
 	}
@@ -354,7 +354,9 @@ static int open_epoch(struct log *l, bool fresh)
 	/* if everything is checkpointed, nothing of the log is needed and the tail may move at
 	 * once */
 	rec.tail_seq = lag_tail_seq(l);
+	hold_open_record(l, &rec);
 	r = record_put_empty(l, &rec, fresh);
+	hold_went_back(l, r == 0);
 	if (r == 0)
 		r = lag_settle(l);
 	if (r == 0)
@@ -401,7 +403,7 @@ int log_prepare(struct log *l)
 	 * fresh segment; the last one is now used further. Its last block is reserved for the
 	 * tail record. Without a known failure an open record is only desirable. */
 	if (l->state == EPOCH_DUE && !fresh && l->cursor % l->seg_blks % (l->seg_blks - 1) == 0) {
-		if (l->doubt)
+		if (l->doubt || l->hold.going)
 			return -ENOSPC;
 		epoch_set(l, EPOCH_WAIVED);
 		return 0;

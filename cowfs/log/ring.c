@@ -85,7 +85,7 @@ static uint64_t capacity_blks(const struct log_super *s, uint64_t segs_per_eb, b
 
 uint64_t log_capacity_blks(const struct log *l)
 {
-	if (l->hold.at.seq) /* no checkpoint makes room */
+	if (log_holds(l, NULL)) /* no checkpoint makes room */
 		return log_room_blks(l);
 	return capacity_blks(&l->super, l->segs_per_eb, lag_on(l));
 }

@@ -115,6 +115,10 @@ struct hold {
 	enum commit_cause cause;
 	struct log_index *index;
 	bool ending; /* records have no flag any more; with lag it may still be chosen */
+	bool back;   /* records have RECORD_BACK */
+	/* the log was opened at this generation, and the first record, which goes back, is due: nothing is
+	 * held */
+	bool going;
 };
 
 struct log {
@@ -167,6 +171,7 @@ struct log {
 	bool lent_used;	       /* the newest generation needs it; lent is not NULL */
 	bool lent_failed;      /* a write to it failed since it was lent */
 	bool no_lent;	       /* LOG_NO_LENT */
+	bool not_back;	       /* LOG_NOT_BACK */
 	struct lag lag;
 	struct hold hold;
 	struct guarded guarded;
@@ -312,6 +317,8 @@ void record_accept(struct log *l, const struct log_record *rec);
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
 
+/* Is there room for one more record and `spare` blocks? */
+bool record_has_room(const struct log *l, uint64_t spare);
 /* Writes both copies of the superblock of a live log. */
 int record_write_super(struct log *l) MUST_CHECK;
 
@@ -320,6 +327,10 @@ void hold_close(struct log *l);
 /* This record is held. Takes the index of its generation; NULL: -ENOMEM. */
 int hold_set(struct log *l, const struct log_record *h, struct log_index *index) MUST_CHECK;
 int hold_set_feature(struct log *l, bool on) MUST_CHECK; /* writes the superblock */
+uint32_t hold_flags(const struct log *l);		 /* for the next record */
+/* The log was opened at the held generation: the open record of its first epoch goes back. */
+void hold_open_record(struct log *l, struct log_record *rec);
+void hold_went_back(struct log *l, bool durable); /* behind that write */
 /* The superblock has the feature without a hold: a cut came between the two. */
 bool hold_feature_is_stale(const struct log *l);
 

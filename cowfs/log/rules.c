@@ -105,8 +105,8 @@ int rules_record(const struct log *l, const struct log_record *rec)
 	RULE("H1 tail", !l->hold.at.seq || rec->tail_seq == l->hold.tail_seq);
 	RULE("H1 run", !l->hold.at.seq || l->hold.ending || rec->flags & RECORD_HELD);
 	RULE("H4 back", rec->type != RECORD_OPEN || rec->prev.seq == l->newest.seq ||
-				(l->hold.ending && rec->prev.seq == l->hold.at.seq &&
-				 rec->epoch >> 32 > l->newest.epoch >> 32));
+				(l->hold.going && rec->epoch >> 32 > l->newest.epoch >> 32));
+	RULE("H4 back", !l->hold.going || rec->prev.seq == l->hold.at.seq);
 	RULE("R9 tail", !passes(l, rec) || l->home_done);
 	RULE("R9 home", !passes(l, rec) || card_is_durable(l->base, l->order.home_mark));
 	return 0;

@@ -135,13 +135,15 @@ int offline_recover(const struct recover_options *opt, struct recover_report *re
 enum held_what {
 	HELD_LOOK,   /* writes nothing; also works beside a running daemon */
 	HELD_ACCEPT, /* ends the hold */
-	HELD_BACK,   /* makes the held generation the newest one */
+	HELD_BACK,   /* the next attach goes back to it */
+	HELD_STAY,   /* it does not */
 };
 
 struct held_report {
 	bool held; /* as found: hold */
 	struct log_hold hold;
-	struct log_record newest; /* as found */
+	struct log_record newest; /* as found: what an undo leaves */
+	uint64_t live_blks;	  /* in the log, of that */
 	uint64_t written_bytes;
 };
 

@@ -13,19 +13,27 @@ static int refuse_state(const struct offline *f, struct failure *fail)
 			   f->report.why[0] ? f->report.why : "the log cannot be used");
 }
 
-static int end(struct offline *f, bool back, struct failure *fail)
+static int write_end(struct offline *f, enum held_what what)
 {
-	int e = back ? commit_go_back(f->log, f->base) : commit_release(f->log, f->base);
+	return what == HELD_ACCEPT ? commit_release(f->log, f->base)
+				   : commit_go_back(f->log, f->base, what == HELD_BACK);
+}
+
+static int end(struct offline *f, enum held_what what, struct failure *fail)
+{
+	int e = write_end(f, what);
 
 	if (e == -EBADMSG)
 		return failure_set(fail, EXIT_FAILED, e,
 				   "%s: the held generation is damaged; nothing was written",
 				   f->base->geo.path);
 	if (e == -ENOSPC)
-		return failure_set(
-			fail, EXIT_FAILED, e, "%s: the log has no room for the record that %s",
-			f->base->geo.path,
-			back ? "goes back: cowctl accept, then recover" : "ends the hold");
+		return failure_set(fail, EXIT_FAILED, e,
+				   "%s: the log has no room for the record that %s",
+				   f->base->geo.path,
+				   what == HELD_BACK   ? "goes back: cowctl accept, then recover"
+				   : what == HELD_STAY ? "takes the undo back"
+						       : "ends the hold");
 	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",
 				   f->base->geo.path, strerrordesc_np(-e))
 		     : 0;
@@ -38,8 +46,9 @@ static int look_again(struct offline *f, struct failure *fail)
 
 	log_close(f->log);
 	f->log = NULL;
+	f->log_flags = 0;
 	e = offline_open_log(f, fail);
-	if (e == 0 && (f->report.state >= LOG_BROKEN || log_holds(f->log, NULL)))
+	if (e == 0 && (f->report.state >= LOG_BROKEN || !f->report.back_seq))
 		return refuse_state(f, fail);
 	return e;
 }
@@ -50,15 +59,18 @@ static int run(struct offline *f, enum held_what what, struct held_report *ret,
 	int e;
 
 	ret->newest = f->report.newest;
+	ret->live_blks = f->report.live_blks + f->report.zero_blks;
 	ret->held = log_holds(f->log, &ret->hold);
 	if (what == HELD_LOOK)
 		return 0;
 	if (f->report.state >= LOG_BROKEN)
 		return refuse_state(f, fail);
-	if (!ret->held)
-		return failure_set(fail, EXIT_FAILED, -ENOENT, "%s: no generation is held",
+	if (!ret->held || (what == HELD_STAY && !ret->hold.back))
+		return failure_set(fail, EXIT_FAILED, -ENOENT,
+				   ret->held ? "%s: no undo is pending"
+					     : "%s: no generation is held",
 				   f->base->geo.path);
-	e = end(f, what == HELD_BACK, fail);
+	e = what == HELD_BACK && ret->hold.back ? 0 : end(f, what, fail);
 	if (e == 0 && what == HELD_BACK)
 		e = look_again(f, fail);
 	ret->written_bytes = offline_written_bytes(f);
@@ -74,6 +86,7 @@ int offline_held(const char *device, const char *log_device, enum held_what what
 			     fail);
 
 	*ret = (struct held_report){ 0 };
+	f.log_flags = LOG_NOT_BACK; /* what was left is here until the next commit */
 	if (e == 0)
 		e = offline_open_log(&f, fail);
 	if (e == 0)

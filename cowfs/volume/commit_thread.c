@@ -201,6 +201,8 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 		return 1; /* discard was armed after the commit was requested */
 	if (rq->cause != CAUSE_PRESSURE)
 		v->differed = 0;
+	if (rq->cause == CAUSE_SHUTDOWN && held_drops(v, res->why, sizeof(res->why)))
+		return 1;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
 		snprintf(res->why, sizeof(res->why),
 			 "not committed: the changes are to be discarded");
@@ -415,11 +417,11 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	struct volume_request commit = {
 		.job = JOB_COMMIT, .force = rq->force, .cause = rq->cause, .checkpoint = true
 	};
+	bool drops = held_drops(v, res->why, sizeof(res->why)) || v->discard_armed;
 	int r = 0;
 
 	view_dirty(v->view, &active, &below);
-	if (!v->discard_armed &&
-	    active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
+	if (!drops && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
 	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v) &&
 	    !log_undecided(v->log))
@@ -505,6 +507,8 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 	switch (rq->job) {
 	case JOB_ACCEPT:
 		return do_accept(v, rq, res);
+	case JOB_UNDO:
+		return held_undo(v, rq->cancel, res);
 	case JOB_COMMIT:
 		return rq->joint  ? do_joint_commit(v, rq, res)
 		       : rq->hold ? do_hold(v, rq, res)
@@ -590,7 +594,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		}
 	}
 	if (looks || res->not_begun || rq->job == JOB_COMMIT_SCRATCH || rq->job == JOB_ACCEPT ||
-	    (rq->hold && r < 0 && log_holds(v->log, NULL)))
+	    rq->job == JOB_UNDO || (rq->hold && r < 0 && log_holds(v->log, NULL)))
 		monitor_stage(v->monitor, STAGE_IDLE);
 	else
 		report(v, rq, res);

@@ -13,8 +13,17 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 	struct log_hold h;
 	bool holds = log_holds(v->log, &h);
 
-	if (rq->job == JOB_ACCEPT && !holds)
+	if (rq->job == JOB_UNDO && rq->cancel && log_newest(v->log)->seq == v->opened.back_seq &&
+	    v->opened.back_seq)
+		return msg_why(
+			why, n, -EBUSY,
+			"it was attached at generation %llu and has committed nothing: end that without a "
+			"commit, then cowctl undo --cancel %s",
+			(unsigned long long)v->opened.back_generation, v->device);
+	if ((rq->job == JOB_ACCEPT || rq->job == JOB_UNDO) && !holds)
 		return msg_why(why, n, -ENOENT, "no generation is held");
+	if (rq->job == JOB_UNDO && rq->cancel && !h.back)
+		return msg_why(why, n, -ENOENT, "no undo is pending");
 	if (rq->hold && holds)
 		return msg_why(why, n, -EEXIST,
 			       "generation %llu is held already: cowctl accept ends that, and "
@@ -72,6 +81,34 @@ int held_end(struct volume *v, struct volume_result *res)
 		snprintf(res->why, sizeof(res->why), "the generation is still held: %s",
 			 r == -ENOSPC ? "the log has no room for a record" : strerror(-r));
 	return r;
+}
+
+int held_undo(struct volume *v, bool cancel, struct volume_result *res)
+{
+	struct log_hold h;
+	int r = log_holds(v->log, &h) && h.back == !cancel
+			? 0
+			: commit_go_back(v->log, v->base, !cancel);
+
+	if (r == -EBADMSG)
+		snprintf(res->why, sizeof(res->why),
+			 "the held generation is damaged: nothing was written");
+	else if (r < 0)
+		snprintf(res->why, sizeof(res->why), "nothing has changed: %s",
+			 r == -ENOSPC ? "the log has no room for a record; cowctl accept makes room"
+				      : strerror(-r));
+	return r;
+}
+
+bool held_drops(struct volume *v, char *why, size_t n)
+{
+	struct log_hold h;
+
+	if (!log_holds(v->log, &h) || !h.back)
+		return false;
+	snprintf(why, n, "not committed: the next start goes back to generation %llu (cowctl undo)",
+		 (unsigned long long)h.generation);
+	return true;
 }
 
 void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n)

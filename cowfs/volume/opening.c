@@ -323,6 +323,9 @@ static void tell_opened(struct volume *v)
 		msg(MSG_NOTICE,
 		    "%s: the newest commit is incomplete (%s); the previous generation is used",
 		    v->name, v->opened.why);
+	if (v->opened.back_seq)
+		msg(MSG_WARN, "%s: back at generation %llu (cowctl undo); later commits are lost",
+		    v->name, (unsigned long long)v->opened.back_generation);
 	if (v->opened.loader_wrote)
 		msg(MSG_NOTICE,
 		    "%s: the boot loader has changed its environment block since the last commit; "

@@ -67,7 +67,7 @@ struct volume_kept {
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 };
-SHARED_BYTES(struct volume_kept, 5264);
+SHARED_BYTES(struct volume_kept, 5288);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
@@ -158,6 +158,7 @@ struct volume {
 	struct log_hold hold;
 	bool holds;
 	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
+	enum commit_cause newest_cause;
 	unsigned super_trouble;
 	bool guarded; /* log_guarded */
 	char alarm[400];
@@ -395,6 +396,10 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 int held_begin(struct volume *v, struct volume_result *res) MUST_CHECK; /* holds the newest */
 void held_price(const struct volume *v, struct commit_report *rep); /* adds that of held_begin */
 int held_end(struct volume *v, struct volume_result *res) MUST_CHECK;
+/* The next attach goes back, or not. */
+int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHECK;
+/* Does it? Then what this session commits at its end would be lost: why says so. */
+bool held_drops(struct volume *v, char *why, size_t n);
 void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n);
 /* A remark if the log is nearly full. */
 void held_warn(const struct volume *v, char *why, size_t n);

@@ -128,6 +128,7 @@ enum volume_job {
 	JOB_CALL = 7,		/* calls a function while no other job is under way */
 	JOB_TRIM = 9,		/* makes way for other jobs */
 	JOB_ACCEPT = 10,	/* ends a hold */
+	JOB_UNDO = 11,		/* the next attach goes back to the generation that is held */
 	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
@@ -152,6 +153,7 @@ struct volume_request {
 	enum volume_job job;
 	bool checkpoint; /* after the commit, checkpoint everything */
 	bool hold;	 /* of JOB_COMMIT: and hold the generation. Implies checkpoint */
+	bool cancel;	 /* of JOB_UNDO: the next attach does not */
 	/* commit although the image has an alarm (ext4 error flag, bad checksum) or cannot be
 	 * read */
 	bool force;
@@ -258,6 +260,8 @@ struct volume_status {
 	struct volume_trim_status trim;
 	bool holds; /* a generation is held: hold */
 	struct log_hold hold;
+	/* the attach went back to this generation; 0: it did not */
+	uint64_t back_generation, back_s;
 	/* Not committed. A block that was changed again since a failed or unfinished commit counts
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;
@@ -270,6 +274,7 @@ struct volume_status {
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
 	/* as in struct volume_result; newest_s: commit time, by the clock at that time */
 	uint64_t generation, newest_seq, newest_s;
+	enum commit_cause newest_cause; /* 0: its newest record is not that of the commit */
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t log_id[16];	  /* log_public_id */

@@ -22,6 +22,7 @@ void volume_publish_log(struct volume *v)
 	v->generation = log_ledger(v->log)->commits;
 	v->newest_seq = log_newest(v->log)->seq;
 	v->newest_s = log_newest(v->log)->time_s;
+	v->newest_cause = log_newest(v->log)->cause;
 	v->holds = log_holds(v->log, &v->hold);
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	v->guarded = log_guarded(v->log);
@@ -70,6 +71,7 @@ static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_sta
 	ret->hold = v->hold;
 	ret->newest_seq = v->newest_seq;
 	ret->newest_s = v->newest_s;
+	ret->newest_cause = v->newest_cause;
 	ret->ledger = v->totals;
 	ret->last = v->last;
 	/* also while the commit is retried */
@@ -117,6 +119,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 		ret->mountpoint[0] = '\0';
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
 	ret->discard_armed = v->discard_armed;
+	ret->back_generation = v->opened.back_generation;
+	ret->back_s = v->opened.back_s;
 	ret->halted = v->halted;
 	ram_store_usage(v->store, &ram);
 	pressure_status(v, ret);

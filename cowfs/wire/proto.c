@@ -210,6 +210,7 @@ static const struct {
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
 	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },
 	{ "trim", COMMAND_TRIM },	  { "accept", COMMAND_ACCEPT },
+	{ "undo", COMMAND_UNDO },
 };
 
 static const struct {
@@ -225,6 +226,7 @@ static const struct {
 	{ "timer", offsetof(struct request, timer) },
 	{ "shutdown", offsetof(struct request, shutdown) },
 	{ "undo", offsetof(struct request, undo) },
+	{ "cancel", offsetof(struct request, cancel) },
 	{ "commit", offsetof(struct request, commit) },
 	{ "discard", offsetof(struct request, discard) },
 	{ "now", offsetof(struct request, now) },

@@ -44,7 +44,8 @@ enum proto_command {
 	COMMAND_VIEW,
 	COMMAND_UPGRADE,
 	COMMAND_TRIM,
-	COMMAND_ACCEPT
+	COMMAND_ACCEPT,
+	COMMAND_UNDO
 };
 
 struct request {
@@ -52,6 +53,7 @@ struct request {
 	bool dry_run, checkpoint, force, no_wait; /* commit */
 	bool hold;				  /* commit: and hold the generation */
 	bool undo;				  /* discard */
+	bool cancel;				  /* undo: take the order back */
 	bool commit, discard;			  /* detach: what happens to uncommitted changes */
 	uint64_t seconds;			  /* inhibit: duration; 0: the default */
 	/* commit: skip it while inhibited, or without need */

@@ -384,10 +384,20 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_object(w, "held");
 		jsonw_u64(w, "generation", s->hold.generation);
 		jsonw_u64(w, "time_unix_seconds", s->hold.time_s);
+		jsonw_str(w, "cause", cause_name(s->hold.cause));
+		jsonw_bool(w, "undo_pending", s->hold.back);
+		jsonw_end(w);
+	}
+	if (s->back_generation) {
+		jsonw_object(w, "undone");
+		jsonw_u64(w, "generation", s->back_generation);
+		jsonw_u64(w, "time_unix_seconds", s->back_s);
 		jsonw_end(w);
 	}
 	jsonw_u64(w, "record", s->newest_seq);
 	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
+	if (s->newest_cause)
+		jsonw_str(w, "generation_cause", cause_name(s->newest_cause));
 	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
 	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
 	jsonw_u64(w, "log_room_blocks", s->log_room_blks);

@@ -55,6 +55,7 @@ three_commits() {
 	[ "$(status_of .held.generation)" = "$HELD" ]
 	[ "$(tree_sum "$MNT")" != "$SUM" ]
 	NEWEST=$(status_of .generation)
+	NEWEST_SUM=$(tree_sum "$MNT")
 	[ "$NEWEST" = $((HELD + 3)) ]
 }
 
@@ -74,7 +75,6 @@ goes_back() { # FS
 	local before written
 	held "$@"
 	three_commits
-	fails 1 "attached as volume vol" undo "$CARD"
 	detach
 	[ "$(cow check "$CARD" --json | jq .guarded)" = true ] # no kernel mounts the card read-write
 	NEWEST=$(cow check "$CARD" --json | jq .generation) # the unmount is committed, too
@@ -88,10 +88,21 @@ goes_back() { # FS
 	say "undo on $1: $written bytes"
 	[ "$written" -le 65536 ]
 	[ $(($(card_written) - before)) -le 65536 ]
-	fails 1 "no generation is held" undo "$CARD"
+	# nothing is lost before the next commit
+	before=$(card_written)
+	cow undo "$CARD"
+	[ "$(card_written)" = "$before" ]
+	[ "$(cow generations "$CARD" --json | jq -c '[.undo_pending, .generations[1].held]')" = "[true,true]" ]
+	cow undo --cancel "$CARD"
+	fails 1 "no undo is pending" undo --cancel "$CARD"
+	attach
+	mount_volume -o ro
+	[ "$(tree_sum "$MNT")" = "$NEWEST_SUM" ]
+	detach
+	cow undo "$CARD"
 	[ "$(cow check "$CARD" --json | jq -c "[.verdict, .guarded]")" = '["good",true]' ]
 	shows_sum
-	[ "$(status_of .held)" = null ]
+	[ "$(status_of '"\(.held) \(.undone.generation)"')" = "null $HELD" ]
 	upgrade 4
 	cow commit
 	SUM=$(tree_sum "$MNT")
@@ -180,7 +191,7 @@ accepts() {
 	fails 1 "generation $HELD is held: first run cowctl accept" recover "$CARD"
 	fails 1 "generation $HELD is held: first run cowctl accept" grow "$CARD"
 	fails 1 'is in use|holds|committed|log' format "$CARD"
-	fails 2 . undo
+	fails 4 . undo
 	fails 1 . undo "$T/nothing"
 	cow accept "$CARD"
 	fails 1 "no generation is held" accept "$CARD"
@@ -234,4 +245,149 @@ accepts() {
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	ends_as_sum ext4
+}
+
+tells() { [ "$(cow status --follow --once)" = "$1" ]; }
+
+# What follows an undo of a running volume is lost like what came before it.
+@test "undo: of a mounted volume, with commits, a worker and a daemon that are killed behind it" {
+	held ext4
+	COWFS_DEATHS=100
+	three_commits
+	fails 1 "no undo is pending" undo --cancel
+	run -0 cow undo --dry-run
+	[[ $output == "vol: would go back to generation $HELD of "*" when it is attached again: unmount it, then detach it; 3 commits since would be lost" ]]
+	[ "$(status_of .held.undo_pending)" = false ]
+	run -0 cow undo
+	[[ $output == "vol: goes back to generation $HELD of "*"; 3 commits since are lost, and so is what follows. cowctl undo --cancel takes that back" ]]
+	[ "$(status_of .held.undo_pending)" = true ]
+	wait_for 10 tells "vol undo pending generation $HELD" # its file is written a moment later
+	run -0 cow status --brief
+	[[ $output == *"vol: UNDO PENDING: it goes back to generation $HELD, and later changes are lost"* ]]
+	cow undo
+	[[ $(cow generations) == *"held, and the next attach goes back to it (cowctl undo)" ]]
+	fails 1 "generation $HELD is held already" commit --hold
+	upgrade 4
+	cow commit
+	[ "$(status_of .held.undo_pending)" = true ]
+	NOW=$(tree_sum "$MNT")
+	run -0 cow shutdown
+	[[ $output == *"vol: not committed: the next start goes back to generation $HELD (cowctl undo)" ]]
+	[ "$(tree_sum "$MNT")" = "$NOW" ]
+	power_cut
+	run -0 cow check "$CARD"
+	[[ $output == *"goes back to generation $HELD"* ]]
+	shows_sum
+	[ "$(status_of .undone.generation)" = "$HELD" ]
+	wait_for 10 tells "vol undo done generation $HELD"
+	fails 1 "it was attached at generation $HELD and has committed nothing" undo --cancel
+	upgrade 5
+	cow commit
+	fails 1 "no generation is held" undo --cancel
+	SUM=$(tree_sum "$MNT")
+	ends_as_sum ext4
+}
+
+@test "undo: is taken back while the volume is mounted, and when it was detached" {
+	held ext4
+	three_commits
+	cow undo
+	run -0 cow undo --cancel
+	[[ $output == "vol: stays at generation "* ]]
+	[ "$(status_of .held.undo_pending)" = false ]
+	cow undo
+	upgrade 4
+	cow commit
+	NEWEST_SUM=$(tree_sum "$MNT")
+	echo lost >"$MNT/lost"
+	umount_volume
+	run -0 cow detach
+	[[ $output == *"not committed: the next start goes back to generation $HELD (cowctl undo)"* ]]
+	wait_for 20 no_daemons
+	# the next session writes nothing if it commits nothing
+	attach
+	mount_volume -o ro
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach --discard
+	cow undo --cancel "$CARD"
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$NEWEST_SUM" ]
+	cow undo
+	run -0 cow accept
+	[[ $output == "vol: generation $HELD is no longer held, and nothing goes back to it" ]]
+	SUM=$NEWEST_SUM
+	ends_as_sum ext4
+}
+
+@test "undo: of a volume that is attached and not mounted is done at once" {
+	held ext4
+	three_commits
+	umount_volume
+	run -0 cow undo
+	[[ $output == "vol: back at generation $HELD of "*" Until the next commit cowctl undo --cancel takes that back" ]]
+	wait_for 20 no_daemons
+	shows_sum
+	ends_as_sum ext4
+}
+
+@test "undo: a view, a recovery and a check of the card have the generation that it goes back to" {
+	held ext4
+	three_commits
+	cow undo
+	power_cut
+	mkdir "$T/view"
+	cow view "$CARD" "$T/view"
+	[ "$(tree_sum "$T/view")" = "$SUM" ]
+	umount "$T/view"
+	wait_for 10 no_daemons
+	cow recover "$CARD"
+	[ "$(bare_sum)" = "$SUM" ]
+	fsck ext4
+}
+
+@test "undo: a worker that takes over goes on with what is in RAM, and later ones too" {
+	local pid
+	card_make ext4 100 150
+	cow format "$CARD"
+	COWFS_DEATHS=100 attach --on-crash replace
+	mount_volume
+	fill_tree
+	cow commit --hold
+	SUM=$(tree_sum "$MNT")
+	HELD=$(status_of .held.generation)
+	three_commits
+	cow undo
+	for i in 4 5; do
+		upgrade $i
+		NOW=$(tree_sum "$MNT")
+		pid=$(worker_pid)
+		kill -9 "$pid"
+		wait_for 20 taken_over "$pid"
+		[ "$(status_of .held.undo_pending)" = true ]
+		echo 3 >/proc/sys/vm/drop_caches
+		[ "$(tree_sum "$MNT")" = "$NOW" ]
+		cow commit
+	done
+	detach
+	COWFS_DEATHS=100 attach --on-crash replace
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	# and one that takes over from a session that went back
+	for i in 6 7; do
+		upgrade $i
+		NOW=$(tree_sum "$MNT")
+		pid=$(worker_pid)
+		kill -9 "$pid"
+		wait_for 20 taken_over "$pid"
+		[ "$(status_of .undone.generation)" = "$HELD" ]
+		[ "$(tree_sum "$MNT")" = "$NOW" ]
+		cow commit
+	done
+	SUM=$NOW
+	ends_as_sum ext4
+}
+
+taken_over() { # PID
+	[ "$(worker_pid 2>/dev/null)" != "$1" ] && cow status >/dev/null 2>&1
 }

@@ -112,6 +112,9 @@ struct world {
 	enum { HOLD_NO, HOLD_YES, HOLD_MAYBE } hold;
 	bool hold_doubt; /* its last change failed, and no record came since: either may be found */
 	struct image held;
+	/* the log is to go back when it is opened; MAYBE: it was, and its first record is due */
+	enum { BACK_NO, BACK_YES, BACK_MAYBE } back;
+	bool not_back;	   /* open it with LOG_NOT_BACK */
 	unsigned hold_age; /* commits since it began or ended, at most HOLD_SETTLED */
 
 	/* cuts */
@@ -234,7 +237,13 @@ void joint_judged(struct world *w, const struct image *im, const uint8_t *volume
 int world_hold(struct world *w);
 int world_release(struct world *w);
 int world_back(struct world *w);
-void hold_opened(struct world *w); /* the log was opened */
+/* The log was opened, and has this content. True: it went back, and n is what is held. */
+bool hold_opened(struct world *w, const uint8_t *volume);
+void hold_wrote(struct world *w); /* records were written */
+/* Of an image: does it go back as it should? If so, opens its log without that. */
+void hold_back_judged(struct world *w, const struct cards *c, const struct log_super *super,
+		      struct log **l, struct log_open_report *rep);
+int world_ask(struct world *w, bool back); /* to go back when it is opened */
 void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super);
 void attack_hold(void);

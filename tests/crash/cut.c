@@ -144,8 +144,9 @@ static void judge_without_lent(struct world *w, const struct cards *c,
 	if (sim_poke(stale.lent, 0, blk, sizeof(blk)) < 0)
 		fail("poke");
 	for (int i = 0; i < 3; i++) {
-		if (log_open_lent(&l, stale.base, stale.log, super, i == 2 ? LOG_NO_LENT : 0,
-				  i ? stale.lent : NULL, &rep) < 0)
+		if (log_open_lent(&l, stale.base, stale.log, super,
+				  LOG_NOT_BACK | (i == 2 ? LOG_NO_LENT : 0), i ? stale.lent : NULL,
+				  &rep) < 0)
 			fail("log_open without lent room");
 		ix = log_index_of(l);
 		if (i == 0)
@@ -250,6 +251,8 @@ void judge(struct world *w, struct cards *c)
 		total.broken++;
 	else if (rep.state == LOG_BROKEN && !w->rotten)
 		fail("broken on an honest card: %s", rep.why);
+	if (!w->rotten && !measure)
+		hold_back_judged(w, c, &super, &l, &rep);
 	ix = log_index_of(l);
 	volume = volume_read(w, c, ix);
 	total.images++;

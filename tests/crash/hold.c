@@ -10,9 +10,67 @@
 /* A card that lies may lose the record that began or ended the hold: then either is right, until
  * later records are there. */
 
-void hold_opened(struct world *w)
+bool hold_opened(struct world *w, const uint8_t *volume)
 {
-	w->hold = log_holds(w->log, NULL) ? HOLD_YES : HOLD_NO;
+	struct log_hold h = { 0 };
+
+	w->hold = log_holds(w->log, &h) ? HOLD_YES : HOLD_NO;
+	w->back = h.back ? BACK_YES : BACK_NO;
+	if (!w->rep.back_seq)
+		return false;
+	if (w->hold != HOLD_NO)
+		fail("a hold after going back");
+	if (image_differs(&w->held, volume, w->shape.blks) >= 0)
+		fail("attach: not the held generation");
+	w->hold = HOLD_MAYBE;
+	w->back = BACK_MAYBE;
+	w->tried[w->n_tried++] = w->older = w->n;
+	w->n = w->held;
+	total.backs++;
+	return true;
+}
+
+void hold_wrote(struct world *w)
+{
+	if (w->back != BACK_MAYBE || !w->rep.back_seq || log_newest(w->log)->seq <= w->rep.back_seq)
+		return;
+	w->rep.back_seq = 0; /* done */
+	w->back = BACK_NO;
+	w->hold = HOLD_NO;
+	w->hold_age = 0;
+}
+
+static bool is_open(const struct world *w)
+{
+	return w->hold == HOLD_MAYBE || w->hold_doubt || (w->lie && w->hold_age < HOLD_SETTLED);
+}
+
+void hold_back_judged(struct world *w, const struct cards *c, const struct log_super *super,
+		      struct log **l, struct log_open_report *rep)
+{
+	/* more records follow an order, so that a card with this lag keeps it */
+	bool settled = !w->hold_doubt && (!w->lie || (w->shape.lag && w->lie == LIE_RECORDS) ||
+					  w->hold_age == HOLD_SETTLED);
+	struct log_index *ix;
+	int b;
+
+	if (w->back != BACK_MAYBE && settled && !rep->back_seq != (w->back == BACK_NO))
+		fail(rep->back_seq ? "back without an order" : "the order to go back is lost");
+	if (!rep->back_seq)
+		return;
+	total.backs++;
+	if (log_holds(*l, NULL))
+		fail("a hold after going back");
+	ix = log_index_of(*l);
+	b = image_differs(&w->held, volume_read(w, c, ix), w->shape.blks);
+	if (b >= 0)
+		fail("block %d of the generation that was gone back to differs", b);
+	log_index_unref(ix);
+	log_close(*l);
+	if (log_open_lent(l, c->base, c->log, super, LOG_NOT_BACK, c->lent, rep) < 0)
+		fail("log_open");
+	if (rep->back_seq)
+		fail("back against the order");
 }
 
 static void check_whole(struct world *w, const struct cards *c, const struct log *l)
@@ -36,9 +94,9 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 	struct log *l;
 	int b;
 
-	if (log_open_lent(&l, c->base, c->log, super, 0, c->lent, &rep) < 0)
+	if (log_open_lent(&l, c->base, c->log, super, LOG_NOT_BACK, c->lent, &rep) < 0)
 		fail("log_open");
-	if (commit_go_back(l, c->base) < 0)
+	if (commit_go_back(l, c->base, true) < 0)
 		fail("the log cannot go back");
 	log_close(l);
 	if (log_open_lent(&l, c->base, c->log, super, 0, c->lent, &rep) < 0 ||
@@ -48,7 +106,7 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 	b = image_differs(&w->held, volume_read(w, c, ix), w->shape.blks);
 	if (b >= 0)
 		fail("after going back block %d differs", b);
-	if (log_holds(l, NULL))
+	if (log_holds(l, NULL) || !rep.back_seq)
 		fail("a hold after going back");
 	log_index_unref(ix);
 	log_close(l);
@@ -59,11 +117,10 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super)
 {
-	bool holds = log_holds(l, NULL), maybe = w->hold == HOLD_MAYBE || w->hold_doubt ||
-						 (w->lie && w->hold_age < HOLD_SETTLED);
+	bool holds = log_holds(l, NULL);
 	struct cards copy;
 
-	if (!maybe && holds != (w->hold == HOLD_YES))
+	if (!is_open(w) && holds != (w->hold == HOLD_YES))
 		fail(holds ? "a hold that has ended" : "the hold is lost");
 	if (!holds)
 		return;
@@ -96,6 +153,7 @@ static int outcome(struct world *w, const char *what, int r)
 		fail("%s: %s, and no operation failed", what, strerror(-r));
 	world_disarm(w);
 	w->hold_doubt |= r < 0;
+	hold_wrote(w);
 	return r;
 }
 
@@ -135,9 +193,11 @@ int world_release(struct world *w)
 		return -ENOENT;
 	w->ended = false;
 	w->hold = HOLD_MAYBE;
+	w->back = w->back == BACK_NO ? BACK_NO : BACK_MAYBE;
 	r = outcome(w, "release", commit_release(w->log, w->c.base));
 	if (r == 0) {
 		w->hold = HOLD_NO;
+		w->back = BACK_NO;
 		w->hold_age = 0;
 		w->n_tried = 0;
 		acked(w);
@@ -146,34 +206,47 @@ int world_release(struct world *w)
 	return r;
 }
 
-int world_back(struct world *w)
+int world_ask(struct world *w, bool back)
 {
 	int r;
 
-	if (w->hold != HOLD_YES || w->n_tried >= MAX_TRIED - 2)
+	if (w->hold != HOLD_YES || w->back != (back ? BACK_NO : BACK_YES) || w->loader_blk)
 		return -ENOENT;
 	w->ended = false;
-	w->hold = HOLD_MAYBE;
-	w->tried[w->n_tried++] = w->held;
-	r = outcome(w, "going back", commit_go_back(w->log, w->c.base));
+	w->back = BACK_MAYBE;
+	r = outcome(w, back ? "going back" : "not going back",
+		    commit_go_back(w->log, w->c.base, back));
 	if (r == 0) {
-		lie_remember(w);
-		w->older = w->n;
-		w->n = w->held;
-		w->n_tried = 0;
-		w->hold = HOLD_NO;
 		w->hold_age = 0;
 		acked(w);
 	}
+	/* without a failed operation nothing was begun */
+	if (r == 0 || r == -EBUSY || r == -ENOSPC)
+		w->back = back == (r == 0) ? BACK_YES : BACK_NO;
 	cut_here(w);
+	return r;
+}
+
+/* Another process goes on with the session, or looks at what was left. */
+static void take_over(struct world *w)
+{
+	world_close(w);
+	w->not_back = true;
+	world_open(w);
+	w->not_back = false;
+	live_revert(w);
+}
+
+int world_back(struct world *w)
+{
+	int r = w->n_tried < MAX_TRIED - 2 ? world_ask(w, true) : -ENOENT;
+
+	if (r == -ENOENT)
+		return r;
 	world_close(w);
 	world_open(w);
-	if (r == 0) {
-		if (log_holds(w->log, NULL))
-			fail("a hold after going back");
-		w->hold_age = 0;
-		total.backs++;
-	}
+	if (r == 0 && !w->rep.back_seq)
+		fail("not gone back");
 	live_revert(w);
 	return r;
 }
@@ -219,10 +292,27 @@ void attack_hold(void)
 				turn_over(&w, 1);
 			}
 			at.step++;
+			if (w.hold == HOLD_YES && rnd_below(&w, 2)) {
+				/* what is committed then is lost as well, or not */
+				attack_expect(world_ask(&w, true) == 0, "order to go back");
+				turn_over(&w, (unsigned)rnd_below(&w, 2));
+				if (rnd_below(&w, 2)) {
+					take_over(&w);
+					attack_expect(w.back == BACK_YES, "not back");
+				}
+				if (rnd_below(&w, 4) == 0)
+					attack_expect(world_ask(&w, false) == 0, "back is off");
+				else if (rnd_below(&w, 2))
+					world_crash(&w);
+			}
+			at.step++;
 			if (w.hold == HOLD_YES)
-				attack_expect((rnd_below(&w, 2) ? world_back : world_release)(&w) ==
-						      0,
+				attack_expect((w.back == BACK_NO && rnd_below(&w, 2)
+						       ? world_back
+						       : world_release)(&w) == 0,
 					      "end of a hold");
+			if (w.back == BACK_MAYBE && rnd_below(&w, 2))
+				turn_over(&w, 1);
 			if (rnd_below(&w, 2))
 				world_crash(&w);
 			at.step++;

@@ -66,9 +66,11 @@ broken 'L3 held' 'crash --attack lag' cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
 broken 'R10 gap' 'crash --no-attacks --seconds 60' cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'
 # a generation that is held
-broken 'H1 run' 'crash --attack hold' cowfs/log/record.c 'rec->flags |= l->hold.at.seq && !l->hold.ending ? (uint32_t)RECORD_HELD : 0;' ''
-broken 'H1 tail' 'crash --attack hold' cowfs/log/hold.c '	rec.tail_seq = l->hold.tail_seq;' ''
-broken 'H4 back' 'crash --attack hold' cowfs/log/hold.c '	l->epoch = ((l->epoch >> 32) + 1) << 32 | salt;' ''
+broken 'H1 run' 'crash --attack hold' cowfs/log/record.c 'rec->flags |= hold_flags(l);' ''
+broken 'H1 tail' 'crash --attack hold' cowfs/log/lag.c '	if (!l->home_done)
+		return l->newest.tail_seq;' '	if (!l->home_done && !l->hold.at.seq)
+		return l->newest.tail_seq;'
+broken 'H4 back' 'crash --attack hold' cowfs/log/hold.c '	rec->prev = l->hold.at;' ''
 # numbers
 broken 'R2 seq' 'crash --attack sequence' cowfs/log/append.c 'l->at.seq = ++l->highest_seq;' 'l->at.seq = l->highest_seq;'
 broken 'R3 chain' 'crash --attack chain' cowfs/log/append.c '	epoch_set(l, EPOCH_DUE);

@@ -170,16 +170,27 @@ mutant J-guard joint cowfs/log/append.c '	r = guarded_begin(l);
 # a generation that is held
 mutant H1-direct hold cowfs/commit/classify.c 'if (r == 0 && *ret == USE_FREE && j->held)' 'if (0)'
 mutant H1-pad hold cowfs/log/hold.c 'return r == 0 ? lag_pad(l, 2) : r;' 'return r;'
-mutant H1-run hold cowfs/log/record.c 'rec->flags |= l->hold.at.seq && !l->hold.ending ? (uint32_t)RECORD_HELD : 0;' ''
+mutant H1-run hold cowfs/log/record.c 'rec->flags |= hold_flags(l);' ''
 mutant H1-super hold,w cowfs/log/hold.c 'int r = lag_pad(l, 2);' 'int r = 0;'
-mutant H4-chain hold cowfs/log/hold.c '	rec.prev = l->hold.at;' ''
-mutant H4-tail hold cowfs/log/hold.c '	rec.tail_seq = l->hold.tail_seq;' ''
-mutant H4-place hold cowfs/log/hold.c 'fresh = ring_fresh_is_free(l);' 'fresh = false; l->cursor = ring_next(l, l->hold.at.lblk);'
+mutant H4-chain hold cowfs/log/hold.c '	rec->prev = l->hold.at;' ''
+mutant H4-place hold cowfs/log/record.c '	hold_open_record(l, &rec);' '	if (l->hold.going) {
+		fresh = false;
+		l->cursor = ring_next(l, l->hold.at.lblk);
+	}
+	hold_open_record(l, &rec);'
+mutant H4-flag hold cowfs/log/hold.c 'l->hold.back ? (uint32_t)RECORD_BACK : 0' 'l->hold.back && l->newest.type == RECORD_COMMIT ? (uint32_t)RECORD_BACK : 0'
+mutant H4-base hold cowfs/log/chain.c 'check_chain(s, back ? &held : &ch, &ix)' 'check_chain(s, &ch, &ix)'
+mutant H4-settle hold cowfs/log/chain.c '	l->lag.same = 0;' ''
+mutant H4-pad hold cowfs/log/hold.c '	r = record_put_empty(l, &rec, false);
+	if (r == 0)
+		r = lag_pad(l, 2);
+	/* the record' '	r = record_put_empty(l, &rec, false);
+	/* the record'
 mutant H5-room hold-full cowfs/commit/decide.c 'if (j->held) {' 'if (0) {'
 mutant H6-feature hold cowfs/log/hold.c 'l->super.incompat |= on ? LOG_INCOMPAT_HELD : 0;' ''
 # lag
 mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
-mutant L2-ring lag cowfs/log/record.c '	if (!has_room(l, 0)) {' '	if (1) {'
+mutant L2-ring lag cowfs/log/record.c '	if (!record_has_room(l, 0)) {' '	if (1) {'
 mutant L3-older lag cowfs/commit/classify.c '*ret == USE_FREE && j->older)' '*ret == USE_FREE && 0)'
 mutant L3-held lag cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
@@ -189,7 +200,7 @@ mutant L4-candidates lag cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l
 		r = lag_same_image(l);' '	int r = 0;
 '
 mutant L4-home lag cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /* L4 */' '	return r;'
-mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && has_room(l, 3)' 'l->lag.cold && 0'
+mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && record_has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
 	return r < 0 ? r : super_write_copy' '		r = 0;

@@ -204,9 +204,10 @@ static void step(struct world *w)
 	if (rnd_below(w, w->hold == HOLD_YES ? 8 : 4) == 0) {
 		if (rnd_below(w, 6) == 0)
 			arm(w);
-		(void)!(w->hold == HOLD_NO ? world_hold(w)
-			: rnd_below(w, 2)  ? world_release(w)
-					   : world_back(w));
+		(void)!(w->hold == HOLD_NO     ? world_hold(w)
+			: rnd_below(w, 3) == 0 ? world_ask(w, w->back == BACK_NO)
+			: rnd_below(w, 2)      ? world_release(w)
+					       : world_back(w));
 		world_disarm(w);
 	}
 	if (dice < 20 && !w->shape.ext4) {

@@ -311,12 +311,14 @@ void world_open(struct world *w)
 	unsigned trouble, blks = w->shape.blks, gen;
 	uint64_t ops = world_ops(w);
 	const uint8_t *v;
+	bool back;
 	int r = super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(blks), &super, &trouble);
 
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(&w->c);
-	r = log_open_lent(&w->log, w->c.base, w->c.log, &super, 0, w->c.lent, &w->rep);
+	r = log_open_lent(&w->log, w->c.base, w->c.log, &super, w->not_back ? LOG_NOT_BACK : 0,
+			  w->c.lent, &w->rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
 	log_mend_super(w->log, trouble);
@@ -326,9 +328,9 @@ void world_open(struct world *w)
 		fail("attach wrote to the card");
 	total.attaches++;
 	w->index = log_index_of(w->log);
-	hold_opened(w);
 	v = volume_read(w, &w->c, w->index);
-	for (gen = 0; gen <= w->n_tried; gen++)
+	back = hold_opened(w, v);
+	for (gen = 0; !back && gen <= w->n_tried; gen++)
 		if (image_differs(gen ? &w->tried[gen - 1] : &w->n, v, blks) < 0)
 			break;
 	if (gen > w->n_tried)
@@ -369,8 +371,8 @@ static void after_cut(struct world *w)
 	/* a rejected record is visible only until its place is used again */
 	w->acked = w->acked_before = w->lie || w->rep.rejected ? w->rep.newest.ledger
 							       : w->rep.ledger;
-	w->n_tried = 0;
-	w->hold_age = HOLD_SETTLED; /* what was found is durable */
+	w->n_tried = w->rep.back_seq != 0; /* what was left */
+	w->hold_age = HOLD_SETTLED;	   /* what was found is durable */
 	w->hold_doubt = false;
 	lie_forget(w);
 	live_revert(w);
@@ -535,6 +537,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	struct commit_source src = source_of(w);
 	struct commit_options planned = *opt;
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
+	/* the open record of a session, or of a joint commit, comes before the plan */
+	bool opens = log_wants_open(w->log) || opt->together;
 	unsigned bitmap = w->n.content[BITMAP_BLK] % SUPERS;
 	uint64_t seq = log_newest(w->log)->seq;
 	struct log_index *ix = NULL;
@@ -565,7 +569,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	check_outcome(w, "commit", r);
 	world_disarm(w);
 	total.checkpoints += w->bill.checkpoint > 0;
-	if (r == -EFBIG && w->bill.held && !w->shape.lag && world_ops(w) != ops)
+	if (r == -EFBIG && w->bill.held && !w->shape.lag && !opens && world_ops(w) != ops)
 		fail("a commit that was refused has written");
 	if (r < 0) {
 		paths_committed(w, r);
@@ -593,6 +597,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
+	hold_wrote(w);
 	w->hold_doubt &= !wrote;
 	w->hold_age += wrote && w->hold_age < HOLD_SETTLED;
 	if (wrote)
@@ -660,6 +665,7 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 			check_view(w, "after a part of a checkpoint");
 		else if (!measure)
 			world_check_base(w, opt.goes_on);
+		hold_wrote(w);
 		if (log_newest(w->log)->seq != seq) {
 			w->acked_before = w->acked;
 			w->acked = log_newest(w->log)->ledger;

@@ -195,7 +195,7 @@ static void go_back(struct toy *t)
 	log_index_unref(ix);
 	assert_int_equal(toy_view(t, after), 0);
 	assert_memory_not_equal(before, after, sizeof(before));
-	assert_int_equal(commit_go_back(t->log, t->base), 0);
+	assert_int_equal(commit_go_back(t->log, t->base, true), 0);
 	toy_close(t);
 	assert_int_equal(toy_open(t, 0), 0);
 	assert_false(log_holds(t->log, NULL));
