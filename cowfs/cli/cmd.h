@@ -74,6 +74,7 @@ enum cmd_option {
 	OPT_JOINT,
 	OPT_HOLD,
 	OPT_CANCEL,
+	OPT_VOLUME,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -107,6 +108,7 @@ int cmd_trim(const struct options *o) NOT_IN_RECOVER;
 int cmd_factory_reset(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_accept(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_undo(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_run(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_generations(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_uninhibit(const struct options *o) NOT_IN_RECOVER;
 int cmd_check(const struct options *o);

@@ -98,6 +98,9 @@ static const struct option_spec undo_options[] = {
 static const struct option_spec accept_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would end" }, LOG_OPTION, COMMON
 };
+static const struct option_spec run_options[] = {
+	{ OPT_VOLUME, "volume", "N", "the volume (default: the only one)" }, COMMON
+};
 static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
 						      COMMON };
 static const struct option_spec inhibit_options[] = {
@@ -255,6 +258,9 @@ static const struct command {
 	{ NULL, "accept", "[N]", "end the hold of commit --hold: keep what was committed since",
 	  "N may also be a device or image file that is not attached.", cmd_accept,
 	  accept_options },
+	{ NULL, "run", "COMMAND [ARG]...", "keep all that a command changes, or nothing",
+	  "Write -- before COMMAND. If it fails, or the power is cut, the volume goes back.",
+	  cmd_run, run_options },
 	{ NULL, "discard", "[N]", "discard uncommitted changes at the next detach or shutdown",
 	  NULL, cmd_discard, discard_options },
 	{ NULL, "inhibit", "[N]", "suspend timer commits for some time",

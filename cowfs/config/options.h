@@ -23,7 +23,7 @@ struct option_spec {
 
 struct options {
 	const char *value[OPTIONS_MAX]; /* NULL: not given; "": given, and takes no argument */
-	const char *operand[OPERANDS_MAX];
+	const char *operand[OPERANDS_MAX + 1]; /* ends with NULL */
 	unsigned operands;
 };
 

@@ -37,7 +37,7 @@ commands() {
 		quiet
 		case $c in
 		commit | diff) ;; # any number of paths
-		revert) json 2 "$c" ;;
+		revert | run) json 2 "$c" ;;
 		*) json 2 "$c" one two three ;;
 		esac
 		quiet

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * cowctl run: all that a command changes, or nothing. The generation of before is held, and the order to go
+ * back to it is on the card before the command starts. From then on a power cut, a kill and a crash all end in that
+ * generation, whatever timers and RAM pressure commit meanwhile. Only if the command succeeds is everything
+ * committed, and then one record ends the hold and the order.
+ */
+#include "cli/cmd.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clean.h"
+
+#define EXIT_NO_COMMAND 127 /* as of a shell */
+
+static volatile pid_t child;
+
+static void pass_on(int sig)
+{
+	if (child > 0)
+		(void)kill(child, sig);
+}
+
+/* Ctrl-C of a terminal goes to the command as well, which decides what it means. */
+static void set_signals(bool running)
+{
+	const struct sigaction passes = { .sa_handler = running ? pass_on : SIG_DFL,
+					  .sa_flags = SA_RESTART },
+			       waits = { .sa_handler = running ? SIG_IGN : SIG_DFL };
+
+	(void)sigaction(SIGTERM, &passes, NULL);
+	(void)sigaction(SIGHUP, &passes, NULL);
+	(void)sigaction(SIGINT, &waits, NULL);
+	(void)sigaction(SIGQUIT, &waits, NULL);
+}
+
+/* The exit code of the command as a shell tells it. -errno: it was not started. */
+static int run_command(const struct options *o)
+{
+	posix_spawnattr_t attr;
+	sigset_t defaults;
+	int status, r;
+	pid_t pid;
+
+	sigemptyset(&defaults);
+	for (int sig = 1; sig <= SIGTERM; sig++)
+		if (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM || sig == SIGHUP)
+			sigaddset(&defaults, sig);
+	r = -posix_spawnattr_init(&attr);
+	if (r < 0)
+		return r;
+	posix_spawnattr_setsigdefault(&attr, &defaults);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF);
+	set_signals(true);
+	r = -posix_spawnp(&pid, o->operand[0], NULL, &attr, (char *const *)o->operand, environ);
+	posix_spawnattr_destroy(&attr);
+	child = r == 0 ? pid : 0;
+	while (r == 0 && waitpid(pid, &status, 0) < 0)
+		r = errno == EINTR ? 0 : -errno;
+	child = 0;
+	set_signals(false);
+	if (r < 0)
+		return r;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* One request to the volume. The answer goes to *ret, which may be NULL, with the volume's name. */
+static int step(const struct options *volume, const struct request *rq, struct json_object **ret)
+{
+	struct json_object *answer;
+	struct client c;
+	int exit = ask_volume(&c, volume, rq, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	json_object_object_add(answer, "name", json_object_new_string(c.name));
+	client_close(&c);
+	if (ret)
+		*ret = answer;
+	else
+		json_object_put(answer);
+	return EXIT_OK;
+}
+
+static int begin(const struct options *volume, uint64_t *ret_held)
+{
+	const struct request hold = { .command = COMMAND_COMMIT, .hold = true },
+			     back = { .command = COMMAND_UNDO },
+			     accept = { .command = COMMAND_ACCEPT };
+	struct json_object *answer;
+	int exit = step(volume, &hold, &answer);
+
+	if (exit != EXIT_OK)
+		return exit;
+	*ret_held = json_u64(answer, "generation");
+	json_object_put(answer);
+	exit = step(volume, &back, NULL);
+	if (exit != EXIT_OK)
+		(void)step(volume, &accept, NULL);
+	return exit;
+}
+
+#define COMES_BACK                                                                                  \
+	"generation %llu comes back at the next boot or attach. To keep what is there now: " COWCTL \
+	" accept"
+
+static int end_with_failure(const struct options *o, uint64_t held, int code)
+{
+	char what[160];
+
+	if (code < 0)
+		snprintf(what, sizeof(what), "%.100s: %s", CLEAN(o->operand[0]),
+			 strerrordesc_np(-code));
+	else
+		snprintf(what, sizeof(what), "%.100s: exit code %d", CLEAN(o->operand[0]), code);
+	(void)cmd_fail(o, EXIT_FAILED, code < 0 ? code : -ECANCELED, "%s: " COMES_BACK, what,
+		       (unsigned long long)held);
+	return code < 0 ? EXIT_NO_COMMAND : code;
+}
+
+static void print_end(const char *name, const struct options *o, struct json_object *answer)
+{
+	(void)o;
+	fprintf(stderr, COWCTL ": %s: %s is kept: generation %s\n", CLEAN(name),
+		CLEAN(o->operand[0]), with_commas(json_u64(answer, "generation")));
+}
+
+static int end_with_commit(const struct options *o, const struct options *volume, uint64_t held)
+{
+	const struct request commit = { .command = COMMAND_COMMIT },
+			     accept = { .command = COMMAND_ACCEPT };
+	struct json_object *answer;
+	int exit = step(volume, &commit, &answer);
+
+	if (exit == EXIT_OK)
+		exit = step(volume, &accept, NULL);
+	if (exit == EXIT_OK)
+		show_answer(json_text(answer, "name"), o, answer, print_end);
+	else
+		fprintf(stderr, COWCTL ": " COMES_BACK "\n", (unsigned long long)held);
+	return exit;
+}
+
+int cmd_run(const struct options *o)
+{
+	struct options volume = *o;
+	uint64_t held = 0;
+	int exit, code;
+
+	volume.operands = has_option(o, OPT_VOLUME);
+	volume.operand[0] = o->value[OPT_VOLUME];
+	exit = begin(&volume, &held);
+	if (exit != EXIT_OK)
+		return exit;
+	code = run_command(o);
+	return code ? end_with_failure(o, held, code) : end_with_commit(o, &volume, held);
+}

@@ -1,0 +1,183 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# cowctl run: all that a command changes is kept, or nothing, whatever ends it.
+
+load lib
+
+volume() {
+	card_make "${1:-ext4}" "${2:-100}" "${3:-150}"
+	cow format "$CARD"
+	attach
+	mount_volume
+	mkdir "$MNT/lib"
+	random_file "$MNT/lib/a" 2
+	random_file "$MNT/lib/b" 1
+	SUM=$(tree_sum "$MNT")
+}
+
+# Like a package manager: files replaced, removed and added, a sync now and then. $1: what it does at the end
+installer() {
+	cat >"$T/installer" <<-EOF
+		set -e
+		cd "$MNT"
+		head -c 500000 /dev/urandom >lib/a.new
+		mv lib/a.new lib/a
+		rm -f lib/b
+		sync -f .
+		mkdir -p new
+		for i in 1 2 3 4 5 6; do head -c 90000 /dev/urandom >new/f\$i; done
+		sync -f .
+		$1
+	EOF
+}
+
+was_before() {
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	[ "$(status_of .held)" = null ] || return
+	detach
+	fsck "${1:-ext4}"
+}
+
+keeps() {
+	volume "$@"
+	installer 'echo out; echo err >&2'
+	run -0 --separate-stderr cow run -- sh "$T/installer"
+	[ "$output" = out ]
+	# shellcheck disable=SC2154
+	[[ $stderr == *"cowctl: vol: sh is kept: generation "* ]]
+	[ "$(status_of '"\(.held) \(.dirty_bytes)"')" = "null 0" ] || [ "$(status_of .held)" = null ]
+	SUM=$(tree_sum "$MNT")
+	[ -e "$MNT/new/f6" ]
+	power_cut
+	was_before "$1"
+}
+
+@test "run: a command that succeeds is kept, in one piece: ext4" { keeps ext4; }
+@test "run: a command that succeeds is kept, in one piece: xfs" { keeps xfs 320 420; }
+
+fails_and_goes_back() {
+	volume "$@"
+	installer 'exit 37'
+	run -37 --separate-stderr cow run --volume vol -- sh "$T/installer"
+	[[ $stderr == *"sh: exit code 37: generation "*" comes back at the next boot or attach. To keep what is there now: cowctl accept"* ]]
+	[ -e "$MNT/new/f6" ] # it goes on with what is there
+	echo later >"$MNT/later"
+	cow commit
+	detach
+	was_before "$1"
+}
+
+@test "run: a command that fails is not kept: ext4" { fails_and_goes_back ext4; }
+@test "run: a command that fails is not kept: btrfs" { fails_and_goes_back btrfs 150 250; }
+
+@test "run: after a failure accept keeps what is there" {
+	volume
+	installer 'exit 1'
+	run -1 cow run -- sh "$T/installer"
+	cow accept
+	cow commit
+	SUM=$(tree_sum "$MNT")
+	power_cut
+	was_before
+}
+
+# A command that waits; its process is $PID. Others commit meanwhile.
+runs() {
+	local i
+	volume
+	installer "$1"
+	background "$COWFS_BUILD/cowctl" run -- sh "$T/installer"
+	wait_for 20 test -s "$MNT/pid"
+	PID=$(cat "$MNT/pid")
+	echo "$PID" >>"$T/jobs"
+	for i in 1 2 3; do
+		echo $i >"$MNT/by-others"
+		cow commit
+	done
+	[ "$(status_of .held.undo_pending)" = true ]
+}
+WAITS='echo $$ >pid; cd /; exec sleep 30'
+
+ends_with() { # CODE
+	local code=0
+	wait "$BG" || code=$?
+	[ $code = "$1" ]
+}
+
+ended() { ! kill -0 "$1" 2>/dev/null; }
+
+@test "run: the power is cut in the middle" {
+	runs "$WAITS"
+	power_cut
+	kill "$PID"
+	ends_with 143
+	was_before
+}
+
+@test "run: the command is killed in the middle" {
+	runs "$WAITS"
+	kill -9 "$PID"
+	ends_with 137
+	detach
+	was_before
+}
+
+@test "run: SIGTERM and SIGHUP go to the command" {
+	runs 'trap "exit 3" TERM; trap "touch hup" HUP; echo $$ >pid; for i in $(seq 300); do sleep 0.1; done'
+	kill -HUP "$BG"
+	wait_for 20 test -e "$MNT/hup"
+	kill -TERM "$BG"
+	ends_with 3
+	detach
+	was_before
+}
+
+@test "run: cowctl itself is killed" {
+	runs "$WAITS"
+	kill -9 "$BG"
+	ends_with 137
+	kill "$PID"
+	wait_for 20 ended "$PID"
+	detach
+	was_before
+}
+
+@test "run: RAM and log get full: the command fails" {
+	card_make ext4 100 150
+	cow format "$CARD" --log-size 8M --erase-block 512K
+	attach --ram 24M
+	mount_volume
+	mkdir "$MNT/lib"
+	random_file "$MNT/lib/a" 30
+	cow commit
+	SUM=$(tree_sum "$MNT")
+	# used blocks get other content, more than both hold
+	run timeout 100 "$COWFS_BUILD/cowctl" run -- dd if=/dev/urandom of="$MNT/lib/a" bs=1M count=30 conv=notrunc,fsync
+	[ "$status" = 1 ]
+	[[ $output == *"comes back at the next boot or attach"* ]]
+	power_cut
+	was_before
+}
+
+@test "run: what is wrong" {
+	volume
+	fails 2 'usage: cowctl run' run
+	fails 2 'unknown option -c' run sh -c true
+	run -127 cow run -- "$T/none"
+	[[ $output == *"none: No such file or directory: generation "*" comes back"* ]]
+	fails 1 'is held already' run -- true
+	cow undo --cancel
+	cow accept
+	# inside of another one
+	run -1 cow run -- "$COWFS_BUILD/cowctl" run -- true
+	[[ $output == *"is held already"*"comes back"* ]]
+	cow accept
+	fails 4 . run --volume other -- true
+	run -0 --separate-stderr cow run --json -- true
+	[ "$(jq -c '[.ok, .name]' <<<"$output")" = '[true,"vol"]' ]
+	fails 1 'exit code 1' run --json -- false
+	cow accept
+	detach
+}
