@@ -174,7 +174,9 @@ static void print_undo(const struct outcome *out, const struct held_report *r)
 		printf(", and nothing was committed since");
 	if (!out->dry)
 		printf("%s. %scowctl undo --cancel takes that back",
-		       out->when ? ", and so is what follows" : "",
+		       !out->when ? ""
+		       : since	  ? ", and so is what follows"
+				  : "; what follows is lost",
 		       out->when ? "" : "Until the next commit ");
 	printf("\n");
 }

@@ -49,6 +49,8 @@ enum {
 	  "due", "checkpoint if the log needs it, after each commit, or when the card is idle")    \
 	X(TRIM, "trim", "weekly|off", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "weekly",        \
 	  "tell the card which blocks are free, when it is idle: once a week, or never")           \
+	X(HOLD, "hold", "off|previous", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "off",         \
+	  "each commit by hand holds the generation before it, for cowctl undo")                   \
 	X(COMPRESS, "compress", "off|zstd", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "off",     \
 	  "compress changes in RAM that are not written for a while")                              \
 	X(MAX_COMMIT_TIME, "max-commit-time", "TIME", TIME, 1, 600, VOLOPT_DEFAULT | VOLOPT_BOOT,  \
@@ -91,6 +93,7 @@ enum { PRESSURE_COMMIT, PRESSURE_FAIL };
 enum { ON_CRASH_REPLACE, ON_CRASH_REBOOT, ON_CRASH_STOP };
 enum { COMPRESS_OFF, COMPRESS_ZSTD };
 enum { TRIM_WEEKLY, TRIM_OFF };
+enum { HOLD_OFF, HOLD_PREVIOUS };
 enum { CHECKPOINT_DUE, CHECKPOINT_ALWAYS, CHECKPOINT_IDLE };
 
 /* Fills in from below what is missing in *o. */

@@ -545,6 +545,7 @@ static struct volume_params params(struct daemon *d)
 		.always_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_ALWAYS,
 		.idle_checkpoint = value_of(d, VOLOPT_CHECKPOINT) == CHECKPOINT_IDLE,
 		.trim_weekly = value_of(d, VOLOPT_TRIM) == TRIM_WEEKLY,
+		.hold_previous = value_of(d, VOLOPT_HOLD) == HOLD_PREVIOUS,
 		.compress = value_of(d, VOLOPT_COMPRESS) == COMPRESS_ZSTD,
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),

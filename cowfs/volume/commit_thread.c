@@ -486,6 +486,36 @@ static int do_hold(struct volume *v, const struct volume_request *rq, struct vol
 	return r;
 }
 
+static void add_bill(struct commit_report *to, const struct commit_report *of)
+{
+	to->written_bytes += of->written_bytes;
+	to->write_calls += of->write_calls;
+	to->flushes += of->flushes;
+	to->writable_ns += of->writable_ns;
+	to->meta += of->meta;
+	to->visits += of->visits;
+}
+
+/* hold = previous: a commit that has no room beside the held generation is worth more than that. */
+static int commit_and_hold(struct volume *v, const struct volume_request *rq,
+			   struct volume_result *res)
+{
+	struct commit_report before = { 0 };
+	char why[sizeof(res->why)] = "";
+	int r;
+
+	held_previous(v, rq, &before, why, sizeof(why));
+	r = do_commit(v, rq, res);
+	if (r == -EFBIG && held_makes_way(v, &res->report, why, sizeof(why))) {
+		*res = (struct volume_result){ .job = res->job };
+		r = do_commit(v, rq, res);
+	}
+	if (r == 0 && *why && !res->why[0])
+		memcpy(res->why, why, sizeof(why));
+	add_bill(&res->report, &before);
+	return r;
+}
+
 static int do_accept(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
@@ -512,10 +542,10 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 	case JOB_COMMIT:
 		return rq->joint  ? do_joint_commit(v, rq, res)
 		       : rq->hold ? do_hold(v, rq, res)
-				  : do_commit(v, rq, res);
+				  : commit_and_hold(v, rq, res);
 	case JOB_DRY_RUN:
 		r = do_dry_run(v, rq, res);
-		if (r == 0 && rq->hold)
+		if (r == 0 && (rq->hold || (v->hold_previous && !rq->checkpoint)))
 			held_price(v, &res->report);
 		return r;
 	case JOB_DETACH:

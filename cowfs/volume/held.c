@@ -33,7 +33,8 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 		return msg_why(why, n, -EOPNOTSUPP,
 			       "with checkpoint = always no generation can be held: while one is, "
 			       "nothing is checkpointed");
-	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds)
+	/* hold = previous: held_previous ends the hold */
+	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds && (!v->hold_previous || h.back))
 		return msg_why(why, n, -EBUSY,
 			       "generation %llu is held, and nothing is checkpointed until cowctl "
 			       "accept or cowctl undo",
@@ -81,6 +82,59 @@ int held_end(struct volume *v, struct volume_result *res)
 		snprintf(res->why, sizeof(res->why), "the generation is still held: %s",
 			 r == -ENOSPC ? "the log has no room for a record" : strerror(-r));
 	return r;
+}
+
+/* A hold that an undo waits for stays; without changes there will be no commit, and the hold stays, too. */
+static bool moves(struct volume *v, const struct volume_request *rq)
+{
+	struct volume_result unused = { 0 };
+	struct log_hold h = { 0 };
+
+	if (!v->hold_previous || rq->cause != CAUSE_MANUAL || rq->hold || rq->joint ||
+	    !log_newest(v->log)->seq)
+		return false;
+	if (rq->checkpoint)
+		return log_holds(v->log, NULL);
+	return !(log_holds(v->log, &h) && h.back) &&
+	       volume_quiesce(v, seal_nothing, rq->cause, false, &unused) == 0;
+}
+
+void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,
+		   char *why, size_t n)
+{
+	struct volume_result res = { 0 };
+	struct wear_ledger before;
+	int r = 0;
+
+	if (!moves(v, rq))
+		return;
+	log_totals(v->log, &before);
+	if (log_holds(v->log, NULL))
+		r = held_end(v, &res);
+	/* a boot loader reads what was written home only */
+	if (r == 0 && rq->checkpoint)
+		snprintf(why, n, "no generation is held, because a checkpoint was asked for");
+	if (r == 0 && !rq->checkpoint)
+		r = home_write(v, rq->cause, 0, false, NULL, &res);
+	if (r == 0 && !rq->checkpoint)
+		r = held_begin(v, &res);
+	commit_bill(rep, v->log, &before);
+	if (r < 0)
+		snprintf(why, n, "the generation before is not held: %s", strerror(-r));
+}
+
+bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n)
+{
+	struct log_hold h = { 0 };
+
+	if (!v->hold_previous || !rep->held || !log_holds(v->log, &h) || h.back ||
+	    commit_release(v->log, v->base) < 0)
+		return false;
+	snprintf(why, n,
+		 "generation %llu is no longer held: the log had no room for this commit beside it",
+		 (unsigned long long)h.generation);
+	msg(MSG_WARN, "%s: %s", v->name, why);
+	return true;
 }
 
 int held_undo(struct volume *v, bool cancel, struct volume_result *res)

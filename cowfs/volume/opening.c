@@ -287,6 +287,7 @@ static void take_params(struct volume *v, const struct volume_params *p)
 	v->always_checkpoint = p->always_checkpoint;
 	v->idle_checkpoint = p->idle_checkpoint;
 	v->trim.weekly = p->trim_weekly;
+	v->hold_previous = p->hold_previous && !p->always_checkpoint;
 	v->relief.compress = p->compress;
 	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;

@@ -107,7 +107,7 @@ struct volume {
 	int loop_fd;
 	dev_t loop_rdev;
 	int proc_dirfd, meminfo_fd;
-	bool always_checkpoint, idle_checkpoint;
+	bool always_checkpoint, idle_checkpoint, hold_previous;
 	struct {
 		bool compress;
 		uint64_t every_ns;     /* this long unwritten: cold */
@@ -397,6 +397,14 @@ int held_begin(struct volume *v, struct volume_result *res) MUST_CHECK; /* holds
 void held_price(const struct volume *v, struct commit_report *rep); /* adds that of held_begin */
 int held_end(struct volume *v, struct volume_result *res) MUST_CHECK;
 /* The next attach goes back, or not. */
+/*
+ * hold = previous, before a commit: what is committed now becomes the generation that is held. Adds to *rep
+ * what was written. If that fails, why says so, and the commit goes on.
+ */
+void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,
+		   char *why, size_t n);
+/* A commit was refused for the sake of such a generation (rep): ends the hold. False: it must stay. */
+bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n);
 int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHECK;
 /* Does it? Then what this session commits at its end would be lost: why says so. */
 bool held_drops(struct volume *v, char *why, size_t n);

@@ -39,6 +39,7 @@ struct volume_params {
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
 	bool trim_weekly;
+	bool hold_previous;  /* each commit of CAUSE_MANUAL holds the generation before it */
 	bool compress;	     /* blocks that are not written for a while are compressed */
 	uint64_t relieve_ns; /* between two looks for such blocks; 0: 2 s */
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */

@@ -391,3 +391,73 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 taken_over() { # PID
 	[ "$(worker_pid 2>/dev/null)" != "$1" ] && cow status >/dev/null 2>&1
 }
+
+@test "undo: hold = previous: each commit by hand can be taken back" {
+	local n
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach --hold previous
+	mount_volume
+	fill_tree
+	cow commit
+	for n in 1 2; do
+		SUM=$(tree_sum "$MNT")
+		HELD=$(status_of .generation)
+		upgrade "$n"
+		run -0 cow commit --dry-run --json
+		cow commit
+		# the hold is a commit without blocks on top of what it holds
+		[ "$(status_of .held.generation)" = $((HELD + 1)) ]
+		# nothing has changed: it does not move
+		cow commit
+		[ "$(status_of .held.generation)" = $((HELD + 1)) ]
+		echo "$n" >"$MNT/timer"
+		cow commit --timer
+		[ "$(status_of .held.generation)" = $((HELD + 1)) ]
+	done
+	cow undo
+	echo more >"$MNT/more"
+	cow commit # behind an undo it stays
+	[ "$(status_of '"\(.held.generation) \(.held.undo_pending)"')" = "$((HELD + 1)) true" ]
+	fails 1 "nothing is checkpointed" commit --checkpoint
+	detach
+	attach --hold previous
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	upgrade 4
+	cow commit
+	[ "$(status_of .held)" != null ]
+	echo boot >"$MNT/boot"
+	run -0 cow commit --checkpoint
+	[[ $output == *"no generation is held, because a checkpoint was asked for"* ]]
+	[ "$(status_of '"\(.held) \(.log_live_blocks)"')" = "null 0" ]
+	SUM=$(tree_sum "$MNT")
+	ends_as_sum ext4
+}
+
+@test "undo: hold = previous: what has no room beside the held generation is committed without it" {
+	local n
+	card_make ext4 100 150
+	cow format "$CARD" --log-size 8M --erase-block 512K
+	attach --hold previous
+	mount_volume
+	fill_tree 2
+	cow commit
+	upgrade 3
+	cow commit
+	[ "$(status_of .held)" != null ]
+	for n in $(seq 1 40); do
+		dd if=/dev/urandom of="$MNT/big" bs=256K seek=$((n % 8)) count=2 conv=notrunc,fsync status=none
+		run -0 cow commit --timer
+		[ "$(status_of .held)" != null ] || break
+	done
+	[ "$n" -lt 40 ]
+	# a commit because of RAM pressure may have been the one
+	[ "$(status_of .pressure.commits)" != 0 ] || [[ $output == *"is no longer held: the log had no room for this commit beside it"* ]]
+	upgrade 4
+	cow commit
+	[ "$(status_of .held)" != null ]
+	cow accept
+	SUM=$(tree_sum "$MNT")
+	ends_as_sum ext4
+}
