@@ -271,7 +271,6 @@ static int go_back(struct scan *s, const struct chain *held)
 	int r = hold_set(l, &held->head, log_index_ref(l->index));
 
 	l->hold.going = true;
-	l->lag.same = 0;
 	l->chain_records = held->n;
 	s->rep->back_seq = l->newest.seq;
 	s->rep->back_generation = l->hold.generation;

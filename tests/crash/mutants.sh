@@ -180,7 +180,6 @@ mutant H4-place hold cowfs/log/record.c '	hold_open_record(l, &rec);' '	if (l->h
 	hold_open_record(l, &rec);'
 mutant H4-flag hold cowfs/log/hold.c 'l->hold.back ? (uint32_t)RECORD_BACK : 0' 'l->hold.back && l->newest.type == RECORD_COMMIT ? (uint32_t)RECORD_BACK : 0'
 mutant H4-base hold cowfs/log/chain.c 'check_chain(s, back ? &held : &ch, &ix)' 'check_chain(s, &ch, &ix)'
-mutant H4-settle hold cowfs/log/chain.c '	l->lag.same = 0;' ''
 mutant H4-pad hold cowfs/log/hold.c '	r = record_put_empty(l, &rec, false);
 	if (r == 0)
 		r = lag_pad(l, 2);
