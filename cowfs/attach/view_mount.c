@@ -163,6 +163,7 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 	enum view_kind kind = ((struct question *)ctx)->kind;
 	const struct request rq = { .command = COMMAND_VIEW,
 				    .now = kind == VIEW_NOW,
+				    .held = kind == VIEW_HELD,
 				    .scratch = kind == VIEW_SCRATCH };
 	struct json_object *answer;
 	struct progress progress;

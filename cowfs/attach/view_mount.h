@@ -16,6 +16,7 @@
 
 enum view_kind {
 	VIEW_COMMITTED, /* the newest committed generation */
+	VIEW_HELD,	/* the generation that is held */
 	VIEW_NOW,	/* all changes up to this call, committed or not */
 	VIEW_SCRATCH,	/* committed, and writable in RAM: for a commit of single files */
 };
@@ -26,7 +27,7 @@ struct view_mount {
 	char disk[32];	     /* "/dev/loop7" */
 	dev_t disk_rdev;     /* of disk_fd */
 	uint64_t generation; /* the newest commit that the image contains */
-	uint64_t time_s;     /* VIEW_COMMITTED: of that commit; VIEW_NOW: of the snapshot */
+	uint64_t time_s;     /* of that commit; VIEW_NOW: of the snapshot */
 	char fs_type[16];
 };
 

@@ -75,6 +75,7 @@ enum cmd_option {
 	OPT_HOLD,
 	OPT_CANCEL,
 	OPT_VOLUME,
+	OPT_GENERATION,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -203,6 +204,15 @@ struct places;
  */
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
 		 char name[RUNDIR_NAME_BYTES], struct failure *err) NOT_IN_INITRAMFS MUST_CHECK;
+
+/* ---- cmd_held.c ---- */
+
+/*
+ * Does --generation name the one that is held, or the newest one? Of the volume of c, or (NULL) of a
+ * card. EXIT_OK, or the return value of cmd_fail.
+ */
+int choose_generation(const struct options *o, struct client *c, const char *device,
+		      bool *ret_held) NOT_IN_INITRAMFS MUST_CHECK;
 
 /* ---- ask_volume.c ---- */
 

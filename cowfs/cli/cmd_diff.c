@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl diff: which files differ between the newest committed generation and now. Two views show
+ * cowctl diff: which files differ between the newest committed generation, or the held one, and now. Two views show
  * both states, and the list of uncommitted blocks says where to look. All three must belong to one
  * generation: if a commit came in between, they are taken again.
  */
@@ -39,6 +39,7 @@ struct comparison {
 	struct sample sample; /* status and runs */
 	struct view_mount old_view, new_view;
 	struct diff diff;
+	bool held; /* the old one is the generation that is held */
 	bool walked;
 	bool composed; /* the volume is the upper of the root */
 	int old_root_fd,
@@ -76,13 +77,16 @@ static int take_once(struct comparison *x, bool *ret_again)
 
 	close_views(x);
 	x->clock_s = ext_live_clock();
-	if (view_mount_open(&x->c, VIEW_COMMITTED, &x->old_view, &err) < 0 ||
+	if (view_mount_open(&x->c, x->held ? VIEW_HELD : VIEW_COMMITTED, &x->old_view, &err) < 0 ||
 	    view_mount_open(&x->c, VIEW_NOW, &x->new_view, &err) < 0)
 		return cmd_failed(x->o, &err);
 	/* after the snapshot: the list has all that was changed before it */
 	exit = top_ask_runs(x->o, &x->c, &x->sample, ret_again);
-	if (x->old_view.generation != x->new_view.generation ||
-	    x->sample.generation_seq != x->new_view.generation)
+	/* the list is not used then */
+	if (x->held)
+		*ret_again = false;
+	else if (x->old_view.generation != x->new_view.generation ||
+		 x->sample.generation_seq != x->new_view.generation)
 		*ret_again = true;
 	return exit;
 }
@@ -99,6 +103,8 @@ static int take_states(struct comparison *x)
 	x->sample.status = cmd_composed(client_call(&x->c, &rq, NULL, NULL, &err));
 	if (!x->sample.status)
 		return cmd_failed(x->o, &err);
+	if (has_option(x->o, OPT_GENERATION))
+		exit = choose_generation(x->o, &x->c, NULL, &x->held);
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
 		exit = take_once(x, &again);
 	if (exit == EXIT_OK && again)
@@ -274,7 +280,7 @@ static int compare(struct comparison *x)
 	int e = -EOPNOTSUPP;
 
 	progress_start(&p);
-	if (ops->owners == OWNERS_EXT)
+	if (ops->owners == OWNERS_EXT && !x->held)
 		e = compare_ext(x, &progress);
 	x->walked = e == -EOPNOTSUPP;
 	if (x->walked) {

@@ -48,11 +48,26 @@ struct running {
 	bool mounted;
 };
 
+static void take_status(struct json_object *status, struct held_report *ret)
+{
+	struct json_object *held = json_object_object_get(status, "held");
+
+	*ret = (struct held_report){ .held = held,
+				     .live_blks = json_u64(status, "log_live_blocks") };
+	ret->newest.ledger.commits = json_u64(status, "generation");
+	ret->newest.time_s = json_u64(status, "generation_unix_seconds");
+	ret->newest.cause = cause_of(json_text(status, "generation_cause"));
+	ret->hold.generation = json_u64(held, "generation");
+	ret->hold.time_s = json_u64(held, "time_unix_seconds");
+	ret->hold.cause = cause_of(json_text(held, "cause"));
+	ret->hold.back = json_true(held, "undo_pending");
+}
+
 static int look_at_volume(const struct options *o, struct running *ret_volume,
 			  struct held_report *ret)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
-	struct json_object *answer, *held;
+	struct json_object *answer;
 	struct client c;
 	int exit = ask_volume(&c, o, &rq, &answer);
 
@@ -60,19 +75,42 @@ static int look_at_volume(const struct options *o, struct running *ret_volume,
 		return exit;
 	memcpy(ret_volume->name, c.name, RUNDIR_NAME_BYTES);
 	client_close(&c);
-	held = json_object_object_get(answer, "held");
 	ret_volume->mounted = *json_text(answer, "mountpoint");
-	*ret = (struct held_report){ .held = held,
-				     .live_blks = json_u64(answer, "log_live_blocks") };
-	ret->newest.ledger.commits = json_u64(answer, "generation");
-	ret->newest.time_s = json_u64(answer, "generation_unix_seconds");
-	ret->newest.cause = cause_of(json_text(answer, "generation_cause"));
-	ret->hold.generation = json_u64(held, "generation");
-	ret->hold.time_s = json_u64(held, "time_unix_seconds");
-	ret->hold.cause = cause_of(json_text(held, "cause"));
-	ret->hold.back = json_true(held, "undo_pending");
+	take_status(answer, ret);
 	json_object_put(answer);
 	return EXIT_OK;
+}
+
+int choose_generation(const struct options *o, struct client *c, const char *device, bool *ret_held)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	const char *text = o->value[OPT_GENERATION];
+	struct json_object *status = NULL;
+	struct held_report r;
+	struct failure err;
+	uint64_t n = 0;
+
+	if (strcmp(text, "held") && parse_u64(text, &n) < 0)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--generation %s is neither a number nor held", text);
+	if (c ? !(status = client_call(c, &rq, NULL, NULL, &err))
+	      : offline_held(device, o->value[OPT_LOG], HELD_LOOK, &r, &err) < 0)
+		return cmd_failed(o, &err);
+	if (c)
+		take_status(status, &r);
+	json_object_put(status);
+	*ret_held = r.held && (!n || n == r.hold.generation);
+	if (*ret_held || (n && n == r.newest.ledger.commits))
+		return EXIT_OK;
+	if (r.held)
+		return cmd_fail(o, EXIT_FAILED, -ENOENT,
+				"generation %s is not on the card: there are %llu, the newest, and "
+				"%llu, which is held",
+				text, (unsigned long long)r.newest.ledger.commits,
+				(unsigned long long)r.hold.generation);
+	return cmd_fail(o, EXIT_FAILED, -ENOENT,
+			"no generation is held: the card has generation %llu only",
+			(unsigned long long)r.newest.ledger.commits);
 }
 
 /* ---- generations ---- */

@@ -75,12 +75,15 @@ static int show_composed(struct view_mount *m, int at_fd, const char *dir, struc
 
 static int view_volume(const struct options *o, struct client *c, int at_fd, const char *dir)
 {
-	bool now = has_option(o, OPT_NOW);
+	bool now = has_option(o, OPT_NOW), held = false;
 	struct compose_state state;
 	struct view_mount m;
 	struct failure err;
-	int r = view_mount_open(c, now ? VIEW_NOW : VIEW_COMMITTED, &m, &err);
+	int r = has_option(o, OPT_GENERATION) ? choose_generation(o, c, NULL, &held) : EXIT_OK;
 
+	if (r != EXIT_OK)
+		return r;
+	r = view_mount_open(c, now ? VIEW_NOW : held ? VIEW_HELD : VIEW_COMMITTED, &m, &err);
 	if (r < 0)
 		return cmd_failed(o, &err);
 	r = !strcmp(c->name, ROOT_NAME) && compose_load(&state)
@@ -96,18 +99,19 @@ static int view_volume(const struct options *o, struct client *c, int at_fd, con
 
 struct card_view {
 	const char *device, *log_device;
+	enum offline_image which;
 	struct offline_view v;
 };
 
 static int serve_card(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err)
 {
 	struct card_view *x = ctx;
-	int r = offline_view(x->device, x->log_device, fuse_fd, &x->v, err);
+	int r = offline_view(x->device, x->log_device, x->which, fuse_fd, &x->v, err);
 
 	if (r < 0)
 		return r;
-	m->generation = x->v.log.newest.ledger.commits;
-	m->time_s = x->v.log.newest.time_s;
+	m->generation = x->v.generation;
+	m->time_s = x->v.time_s;
 	memcpy(m->fs_type, x->v.fs_type, sizeof(m->fs_type));
 	return 0;
 }
@@ -149,6 +153,16 @@ static int view_card(const struct options *o, int at_fd, const char *dir)
 				x.device);
 	if (geteuid() != 0)
 		return cmd_fail(o, EXIT_FAILED, -EPERM, "%s: only root may mount a view", x.device);
+#ifndef COWFS_RECOVER
+	if (has_option(o, OPT_GENERATION)) {
+		bool held;
+
+		r = choose_generation(o, NULL, x.device, &held);
+		if (r != EXIT_OK)
+			return r;
+		x.which = held ? OFFLINE_HELD : OFFLINE_NEWEST;
+	}
+#endif
 	r = view_mount_served(x.device, false, serve_card, &x, &m, &err);
 	if (r < 0)
 		return cmd_failed(o, &err);
@@ -200,6 +214,9 @@ int cmd_view(const struct options *o)
 
 	if (!dir)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "name the directory for the view");
+	if (has_option(o, OPT_GENERATION) && has_option(o, OPT_NOW))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--generation and --now are mutually exclusive");
 	exit = open_dir(o, dir, &at_fd);
 	if (exit != EXIT_OK)
 		return exit;

@@ -134,6 +134,8 @@ static const struct option_spec top_options[] = {
 static const struct option_spec view_options[] = {
 	{ OPT_NOW, "now", NULL,
 	  "a consistent snapshot of the volume, with uncommitted changes, instead of the newest commit" },
+	{ OPT_GENERATION, "generation", "GENERATION",
+	  "this one: held, or a number that cowctl generations lists" },
 	LOG_OPTION,
 	COMMON
 };
@@ -142,6 +144,8 @@ static const struct option_spec diff_options[] = {
 	{ OPT_STAT, "stat", NULL, "print only how many files differ, and their sizes" },
 	{ OPT_NULL, "z", NULL, "short for --null" },
 	{ OPT_NULL, "null", NULL, "end each field with a NUL, and print names as they are" },
+	{ OPT_GENERATION, "generation", "GENERATION",
+	  "compare with this one, held or its number, instead of the last commit" },
 	COMMON
 };
 static const struct option_spec recover_options[] = {

@@ -119,7 +119,9 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 /* image: read by the control thread once the job is done */
 static int run_view(struct server *s, struct session *c, int passed_fd, struct volume_result *ret)
 {
-	c->image = (struct volume_image){ .now = c->rq.now, .writable = c->rq.scratch };
+	c->image = (struct volume_image){ .now = c->rq.now,
+					  .held = c->rq.held,
+					  .writable = c->rq.scratch };
 	return views_open(s->views, passed_fd, &c->image, ret);
 }
 

@@ -56,7 +56,8 @@ bool log_holds(const struct log *l, struct log_hold *ret)
 					  .time_s = l->hold.time_s,
 					  .cause = l->hold.cause,
 					  .ending = l->hold.ending,
-					  .back = l->hold.back };
+					  .back = l->hold.back,
+					  .unfrozen = l->hold.flags & RECORD_UNFROZEN };
 	return holds;
 }
 

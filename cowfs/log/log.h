@@ -238,8 +238,9 @@ uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool
 struct log_hold {
 	uint64_t seq, generation, time_s;
 	enum commit_cause cause;
-	bool ending; /* only log_release may follow: it has failed half way */
-	bool back;   /* the next log_open goes back to it */
+	bool ending;   /* only log_release may follow: it has failed half way */
+	bool back;     /* the next log_open goes back to it */
+	bool unfrozen; /* RECORD_UNFROZEN */
 };
 bool log_holds(const struct log *l, struct log_hold *ret); /* ret may be NULL */
 /* A reference to the index of its generation; NULL: none is held. */

@@ -182,7 +182,14 @@ int offline_check(const char *device, const char *log_device, struct check_repor
 
 struct offline_view {
 	struct log_open_report log;
+	uint64_t generation, time_s; /* of the image; 0: before the first commit */
 	char fs_type[16];
+};
+
+enum offline_image {
+	OFFLINE_NEXT,	/* what the next attach finds */
+	OFFLINE_NEWEST, /* the same, but an undo that is pending */
+	OFFLINE_HELD,	/* the generation that is held */
 };
 
 /*
@@ -192,8 +199,8 @@ struct offline_view {
  * if that process dies. Errors also where no whole generation can be shown: the log is broken or set
  * aside, or a journal is to be replayed.
  */
-int offline_view(const char *device, const char *log_device, int fuse_fd, struct offline_view *ret,
-		 struct failure *fail) MUST_CHECK;
+int offline_view(const char *device, const char *log_device, enum offline_image which, int fuse_fd,
+		 struct offline_view *ret, struct failure *fail) MUST_CHECK;
 
 /* ---- grow.c: the partition has grown ---- */
 

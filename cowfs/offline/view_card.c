@@ -26,6 +26,7 @@ struct found {
 	bool another; /* log_of_another */
 	struct log_open_report log;
 	struct fsinfo fs; /* of the image */
+	uint64_t generation, time_s;
 };
 _Static_assert(sizeof(struct found) <= BOXED_MESSAGE_BYTES, "one message");
 
@@ -45,6 +46,7 @@ struct server {
 	struct layers *layers;
 	void *written; /* tsearch(3): blocks that the view wrote */
 	bool heard;
+	enum offline_image which;
 	struct found found;
 };
 
@@ -81,9 +83,23 @@ static int look_at_image(struct server *s, struct log *l)
 	if (!s->layers)
 		return -ENOMEM;
 	s->layers->base = s->f.base;
-	s->layers->index = log_index_of(l);
+	s->layers->index = s->which == OFFLINE_HELD ? log_hold_index(l) : log_index_of(l);
+	if (!s->layers->index)
+		return -ENOENT;
 	r.ctx = s->layers;
 	return fsinfo_probe(&r, &s->found.fs);
+}
+
+static void name_generation(struct server *s, const struct log *l)
+{
+	const struct log_open_report *log = &s->found.log;
+	struct log_hold h = { .generation = log->newest.ledger.commits,
+			      .time_s = log->newest.time_s };
+
+	if (s->which == OFFLINE_HELD)
+		(void)log_holds(l, &h);
+	s->found.generation = log->back_seq ? log->back_generation : h.generation;
+	s->found.time_s = log->back_seq ? log->back_s : h.time_s;
 }
 
 static int work(void *ctx, struct boxed *b)
@@ -95,11 +111,14 @@ static int work(void *ctx, struct boxed *b)
 	fsproc_leave();
 	parent = b;
 	log_set_joint_ask(ask_joint);
-	found->error = log_open(&l, s->f.base, s->f.log_card, &s->f.super, 0, &found->log);
+	found->error = log_open(&l, s->f.base, s->f.log_card, &s->f.super,
+				s->which == OFFLINE_NEXT ? 0 : LOG_NOT_BACK, &found->log);
 	if (found->error == 0)
 		found->another = log_of_another(l, &found->log, &s->f.fs);
 	if (found->error == 0 && !found->another && found->log.state < LOG_BROKEN)
 		found->error = look_at_image(s, l);
+	if (found->error == 0)
+		name_generation(s, l);
 	log_close(l); /* the index stays */
 	boxed_say(b, found, sizeof(*found));
 	return s->layers ? found->error : -ENODATA;
@@ -309,12 +328,14 @@ static int serve(struct server *s, int fuse_fd, struct offline_view *ret, struct
 	if (r < 0)
 		return r; /* the child ends with the connection */
 	ret->log = s->found.log;
+	ret->generation = s->found.generation;
+	ret->time_s = s->found.time_s;
 	memcpy(ret->fs_type, s->found.fs.type, sizeof(ret->fs_type));
 	return 0;
 }
 
-int offline_view(const char *device, const char *log_device, int fuse_fd, struct offline_view *ret,
-		 struct failure *fail)
+int offline_view(const char *device, const char *log_device, enum offline_image which, int fuse_fd,
+		 struct offline_view *ret, struct failure *fail)
 {
 	const unsigned flags = BLOCKDEV_RDONLY | BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE;
 	struct server *s = calloc(1, sizeof(*s));
@@ -322,6 +343,7 @@ int offline_view(const char *device, const char *log_device, int fuse_fd, struct
 
 	if (!s)
 		return failure_set(fail, EXIT_FAILED, -ENOMEM, "no memory");
+	s->which = which;
 	r = offline_open(&s->f, device, log_device, flags, 0, fail);
 	if (r == 0)
 		r = offline_find_log(&s->f, fail);

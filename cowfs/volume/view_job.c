@@ -86,9 +86,43 @@ static uint64_t committed_s(const struct log *l, uint64_t generation)
 	return c && c->n == generation ? c->time_s : log_newest(l)->time_s;
 }
 
+/* While it is held, the card keeps what it reads; afterwards the view's snapshot does. */
+static int take_held(struct volume *v, struct volume_image *im, struct volume_result *res,
+		     struct layers **ret)
+{
+	struct log_index *ix = log_hold_index(v->log);
+	struct log_hold h;
+	int r;
+
+	if (!ix || !log_holds(v->log, &h)) {
+		snprintf(res->why, sizeof(res->why), "no generation is held");
+		return -ENOENT;
+	}
+	r = view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
+	if (r < 0) {
+		log_index_unref(ix);
+		return r;
+	}
+	log_index_unref((*ret)->index);
+	(*ret)->index = ix;
+	im->generation = h.generation;
+	im->time_s = h.time_s;
+	return 0;
+}
+
+static bool is_unfrozen(const struct volume *v, bool held)
+{
+	struct log_hold h = { 0 };
+
+	return held ? log_holds(v->log, &h) && h.unfrozen
+		    : log_newest(v->log)->flags & RECORD_UNFROZEN;
+}
+
 static int take_image(struct volume *v, struct volume_image *im, struct volume_result *res,
 		      struct layers **ret)
 {
+	if (im->held)
+		return take_held(v, im, res, ret);
 	if (im->now) {
 		im->time_s = (uint64_t)time(NULL);
 		return take_now(v, res, ret);
@@ -187,7 +221,7 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		snapshot_unref(s);
 		return r;
 	}
-	if (im->now || !(log_newest(v->log)->flags & RECORD_UNFROZEN))
+	if (im->now || !is_unfrozen(v, im->held))
 		forget_free(v, s, &reader);
 	memcpy(im->fs_type, fs.type, sizeof(im->fs_type));
 	im->snapshot = s;

@@ -142,6 +142,7 @@ struct volume_trim {
 /* An image for a view, made by JOB_VIEW. */
 struct volume_image {
 	bool writable; /* wanted: the scratch image, as committed; there is one at a time */
+	bool held;     /* wanted: the generation that is held */
 	bool now; /* wanted: with all uncommitted changes, from a freeze; false: as committed */
 	/* result, on success. The caller's reference: volume_end_view. */
 	struct snapshot *snapshot;   /* not writable */

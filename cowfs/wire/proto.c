@@ -221,6 +221,7 @@ static const struct {
 	{ "checkpoint", offsetof(struct request, checkpoint) },
 	{ "force", offsetof(struct request, force) },
 	{ "hold", offsetof(struct request, hold) },
+	{ "held", offsetof(struct request, held) },
 	{ "no_wait", offsetof(struct request, no_wait) },
 	{ "lend", offsetof(struct request, lend) },
 	{ "timer", offsetof(struct request, timer) },

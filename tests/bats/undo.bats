@@ -461,3 +461,69 @@ taken_over() { # PID
 	SUM=$(tree_sum "$MNT")
 	ends_as_sum ext4
 }
+
+sees_held() { # FS [FS_MIB CARD_MIB]
+	held "$@"
+	echo old >"$MNT/lib/1/name"
+	cow commit
+	upgrade 1
+	cow commit
+	mkdir "$T/view" "$T/now"
+	cow view vol "$T/view" --generation held
+	[ "$(tree_sum "$T/view")" = "$SUM" ]
+	umount "$T/view"
+	cow view vol "$T/view" --generation "$HELD"
+	cow view vol "$T/now" --generation "$(status_of .generation)"
+	[ "$(tree_sum "$T/view")" = "$SUM" ]
+	[ "$(tree_sum "$T/now")" = "$(tree_sum "$MNT")" ]
+	umount "$T/now"
+	fails 1 "generation 99999 is not on the card: there are $(status_of .generation), the newest, and $HELD, which is held" view vol "$T/now" --generation 99999
+	fails 2 "neither a number nor held" view vol "$T/now" --generation last
+	fails 2 "mutually exclusive" view vol "$T/now" --generation held --now
+	[ -z "$(cow diff)" ]
+	run -0 cow diff --generation held
+	[[ $output == *"A "*"$MNT/new1/g1"* ]]
+	# the same as of both trees, names only
+	diff <(cow diff --generation held --json | jq -r '.files[] | select(.kind == "added" or .kind == "deleted") | .path' | sort) \
+		<(cd "$T/view" && diff <(find . ! -path './lost+found*' | sort) <(cd "$MNT" && find . ! -path './lost+found*' | sort) | sed -n "s|^[<>] \.|$MNT|p" | sort)
+	# the view stays when nothing on the card keeps that generation any more
+	cow accept
+	cow commit --checkpoint
+	for i in 2 3; do
+		upgrade $i
+		cow commit --checkpoint
+	done
+	echo 3 >/proc/sys/vm/drop_caches
+	blockdev --flushbufs "$(findmnt -no SOURCE "$T/view")"
+	[ "$(tree_sum "$T/view")" = "$SUM" ]
+	umount "$T/view"
+	fails 1 "no generation is held: the card has generation" diff --generation held
+	detach
+	fsck "$1"
+}
+
+@test "undo: a view of the held generation, and what has changed since: ext4" { sees_held ext4; }
+@test "undo: a view of the held generation, and what has changed since: xfs" { sees_held xfs 320 420; }
+@test "undo: a view of the held generation, and what has changed since: btrfs" { sees_held btrfs 150 250; }
+
+@test "undo: a view of a card shows each of its generations, also behind an undo" {
+	held ext4
+	three_commits
+	detach
+	mkdir "$T/view"
+	for undo in '' 1; do
+		[ -z "$undo" ] || cow undo "$CARD"
+		cow view "$CARD" "$T/view" --generation held
+		[ "$(tree_sum "$T/view")" = "$SUM" ]
+		umount "$T/view"
+		wait_for 10 no_daemons
+		run -0 cow view "$CARD" "$T/view" --generation "$(cow generations "$CARD" --json | jq .generations[0].generation)"
+		[ "$(tree_sum "$T/view")" = "$NEWEST_SUM" ]
+		umount "$T/view"
+		wait_for 10 no_daemons
+	done
+	run -0 cow view "$CARD" "$T/view"
+	[[ $output == *"generation $HELD of "* ]]
+	[ "$(tree_sum "$T/view")" = "$SUM" ]
+	umount "$T/view"
+}
