@@ -368,6 +368,42 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	run ! grep -q commit "$T/calls"
 }
 
+# With the sentence of the daemon itself.
+@test "kernel hook, dpkg hook: a generation is held: committed, with what to do, and no failure" {
+	local hook=$T/kernel/postinst.d/x-cowfs
+	export COWFS_CHECK=true COWFS_BOOT=$T/boot COWFS_MODULES=$T/modules COWFS_FSTAB=/dev/null COWFS_CTL=$T/cowctl
+	mkdir -p "$T/kernel/postinst.d" "$T/boot" "$T/modules/6"
+	touch "$T/modules/6/modules.dep"
+	cp "$SRC/kernel-hook" "$hook"
+	NAME=root
+	card_make ext4 60 100
+	cow format "$CARD"
+	attach --name root
+	run_file root.state on
+	# shellcheck disable=SC2016 # for that shell
+	printf '#!/bin/sh\ncase "$*" in *--key*) echo yes ;; config) echo "[root]" ;; *) exec %s/cowctl "$@" ;; esac\n' "$COWFS_BUILD" >"$T/cowctl"
+	chmod +x "$T/cowctl"
+	mount_volume
+	cow commit root --hold
+	echo one >"$MNT/one"
+	run -0 --separate-stderr "$hook" 6
+	[ -z "$output" ]
+	[[ $stderr == *"committed, but not checkpointed, because a generation is held."*"'cowctl accept' and 'cowctl commit root --checkpoint'"* ]]
+	[ "$(status_of .generation)" = "$(($(status_of .held.generation) + 1))" ]
+	echo two >"$MNT/two"
+	touch "$COWFS_RUNDIR/.boot-changed"
+	run -0 --separate-stderr "$SRC/dpkg-hook" post
+	[[ $stderr == *"committed, but not checkpointed, because a generation is held."* ]]
+	cow accept
+	echo three >"$MNT/three"
+	touch "$T/modules/6/modules.dep"
+	run -0 --separate-stderr "$hook" 6
+	[[ $stderr != *"not checkpointed"* ]]
+	[ "$(status_of .log_live_blocks)" = 0 ]
+	detach
+	run -1 "$hook" 7 # without a daemon it is a failure as ever
+}
+
 @test "kernel hook: silent on stdout, one commit a kernel, one more behind the menu of a /boot inside the root" {
 	local hooks=$T/kernel/postinst.d images=$T/initramfs/post-update.d
 	export COWFS_CHECK=true COWFS_BOOT=$T/boot COWFS_MODULES=$T/modules COWFS_FSTAB=/dev/null
