@@ -115,6 +115,7 @@ struct world {
 	/* the log is to go back when it is opened; MAYBE: it was, and its first record is due */
 	enum { BACK_NO, BACK_YES, BACK_MAYBE } back;
 	bool not_back;	   /* open it with LOG_NOT_BACK */
+	struct image left; /* the newest generation before it went back */
 	unsigned hold_age; /* commits since it began or ended, at most HOLD_SETTLED */
 
 	/* cuts */
@@ -240,6 +241,8 @@ int world_back(struct world *w);
 /* The log was opened, and has this content. True: it went back, and n is what is held. */
 bool hold_opened(struct world *w, const uint8_t *volume);
 void hold_wrote(struct world *w); /* records were written */
+/* Recovery chooses n; or what was left, before the first record behind it. */
+void hold_no_tried(struct world *w);
 /* Of an image: does it go back as it should? If so, opens its log without that. */
 void hold_back_judged(struct world *w, const struct cards *c, const struct log_super *super,
 		      struct log **l, struct log_open_report *rep);

@@ -24,7 +24,7 @@ bool hold_opened(struct world *w, const uint8_t *volume)
 		fail("attach: not the held generation");
 	w->hold = HOLD_MAYBE;
 	w->back = BACK_MAYBE;
-	w->tried[w->n_tried++] = w->older = w->n;
+	w->tried[w->n_tried++] = w->older = w->left = w->n;
 	w->n = w->held;
 	total.backs++;
 	return true;
@@ -38,6 +38,12 @@ void hold_wrote(struct world *w)
 	w->back = BACK_NO;
 	w->hold = HOLD_NO;
 	w->hold_age = 0;
+}
+
+void hold_no_tried(struct world *w)
+{
+	w->n_tried = w->back == BACK_MAYBE && w->rep.back_seq;
+	w->tried[0] = w->left;
 }
 
 static bool is_open(const struct world *w)

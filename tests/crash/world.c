@@ -603,7 +603,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	if (wrote)
 		w->older = w->n;
 	w->n = w->live;
-	w->n_tried = 0;
+	hold_no_tried(w);
 	memset(w->dirty, 0, sizeof(w->dirty));
 	memset(w->hole, 0, sizeof(w->hole));
 	check_view(w, "after a commit");
