@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "fs/quiesce.h"
+#include "fs/quiesce_call.h"
 
 /* Thaws in its own thread, one job at a time. */
 struct thawer {

@@ -43,6 +43,7 @@
 #include "export/disk_serve.h"
 #include "fs/free_space.h"
 #include "fs/fsproc.h"
+#include "fs/find_mount.h"
 #include "fs/quiesce_broker.h"
 #include "log/log.h"
 #include "ram/generation.h"
@@ -95,13 +96,12 @@ static void quiesce(struct broker_message *m)
 		m->bytes = 0;
 }
 
-static void find_mount(struct broker_message *m)
+static void tell_mount(struct broker_message *m)
 {
 	bool readonly = false;
 
 	m->data[0] = '\0';
-	m->result = device() ? quiesce_find_mount(own.f.proc_dirfd, device(), m->data, PATH_MAX,
-						  &readonly)
+	m->result = device() ? find_mount(own.f.proc_dirfd, device(), m->data, PATH_MAX, &readonly)
 			     : 0;
 	m->n[0] = readonly;
 	m->bytes = (uint32_t)strlen(m->data);
@@ -313,7 +313,7 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 		quiesce(m);
 		break;
 	case BROKER_FIND_MOUNT:
-		find_mount(m);
+		tell_mount(m);
 		break;
 	case BROKER_HOLDER:
 		find_holder(m);

@@ -44,7 +44,7 @@
 
 #include "base/sandbox.h"
 #include "fs/flush.h"
-#include "fs/quiesce.h"
+#include "fs/quiesce_call.h"
 
 enum {
 	S = 1 << CONFINE_START,

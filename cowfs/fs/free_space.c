@@ -12,7 +12,7 @@
 
 #include "base/broker.h"
 #include "base/thread.h"
-#include "fs/quiesce.h"
+#include "fs/find_mount.h"
 
 #define STACK_BYTES (256 * KIB)
 #define OPEN_TRIES 20
@@ -36,11 +36,11 @@ static void unref(struct free_space *l)
 /* Tries again: -EAGAIN means that the path is not cached, perhaps only for this moment. */
 static int open_mount(int proc_dirfd, dev_t dev)
 {
-	int fd = quiesce_open_mount(proc_dirfd, dev);
+	int fd = find_mount_open(proc_dirfd, dev);
 
 	for (int i = 0; i < OPEN_TRIES && fd < 0 && fd != -ENOENT; i++) {
 		poll(NULL, 0, 1);
-		fd = quiesce_open_mount(proc_dirfd, dev);
+		fd = find_mount_open(proc_dirfd, dev);
 	}
 	return fd;
 }

@@ -24,30 +24,9 @@
 #ifndef COWFS_FS_QUIESCE_H
 #define COWFS_FS_QUIESCE_H
 
-#include <sys/ioctl.h>
 #include <sys/types.h>
 
 #include "base/util.h"
-
-/* of fs/ext4/ext4.h of the kernel, which installs no header */
-#define EXT4_IOC_CHECKPOINT _IOW('f', 43, uint32_t)
-
-/* Calls that flush. They sleep uninterruptibly until the device has answered. */
-enum quiesce_call {
-	QUIESCE_FREEZE,
-	QUIESCE_THAW,
-	QUIESCE_FLUSH, /* BLKFLSBUF of the disk: syncs what is mounted from it */
-	QUIESCE_SYNCFS,
-	QUIESCE_FSYNC,
-	QUIESCE_CREATE,	    /* FSCONFIG_CMD_CREATE of a file system on the disk */
-	QUIESCE_CHECKPOINT, /* EXT4_IOC_CHECKPOINT */
-	QUIESCE_TOUCH,	    /* a new ctime, so that there is a transaction */
-	QUIESCE_CALLS
-};
-
-/* Makes the call in a thread that has no other descriptor (thread_call_alone). disk_fd: for
- * QUIESCE_CREATE. 0 or -errno. */
-int quiesce_call(enum quiesce_call call, int fd, int disk_fd) MUST_CHECK;
 
 enum quiesce_watch { QUIESCE_BEGIN, QUIESCE_END };
 
@@ -127,14 +106,16 @@ struct quiesce_report {
 int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
 		struct quiesce_report *ret) MUST_CHECK;
 
-/*
- * Is a file system of this device mounted where this process (or pid 1) can see it? Copies the
- * mount point if where != NULL. 1, 0 or -errno.
- */
-int quiesce_find_mount(int proc_dirfd, dev_t dev, char *where, size_t size_bytes,
-		       bool *ret_readonly /* may be NULL */);
+/* The same in this process, which has the privileges. */
+int quiesce_here(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		 struct quiesce_report *ret) MUST_CHECK;
 
-/* Opens the same mount for reading; it stays busy until the descriptor is closed. -ENOENT: none. */
-int quiesce_open_mount(int proc_dirfd, dev_t dev) MUST_CHECK;
+/*
+ * r: of a run whose seal was not tried. If writes are withheld until the seal, it runs: the program that
+ * waits for it cannot remove what blocks the freeze. The broker of a worker that was killed in a sync may be
+ * that: it ends with the writes that wait. The result of the seal, or r.
+ */
+int quiesce_unblock(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx, int r,
+		    struct quiesce_report *rep) MUST_CHECK;
 
 #endif

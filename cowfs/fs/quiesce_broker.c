@@ -91,8 +91,8 @@ static void answer_back(void *ctx, struct broker_message *m, int fd)
 	m->bytes = 0;
 }
 
-int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
-		struct quiesce_report *ret, bool *ret_sealed)
+static int ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+	       struct quiesce_report *ret, bool *ret_sealed)
 {
 	struct asking a = { .t = t, .seal = seal, .seal_ctx = seal_ctx };
 	struct broker_message m = {
@@ -117,6 +117,18 @@ int quiesce_ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 		(void)!end_watch(&a);
 	*ret_sealed = a.sealed;
 	return r;
+}
+
+int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
+		struct quiesce_report *ret)
+{
+	bool sealed;
+	int r;
+
+	if (!broker_on())
+		return quiesce_here(t, seal, seal_ctx, ret);
+	r = ask(t, seal, seal_ctx, ret, &sealed);
+	return sealed ? r : quiesce_unblock(t, seal, seal_ctx, r, ret);
 }
 
 /* ---- the broker ---- */
@@ -230,7 +242,7 @@ void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_t
 	t.any_instant = m->n[0] & ANY;
 	t.frozen = frozen_there;
 	t.ctx = &s;
-	m->result = quiesce_run(&t, seal_there, &s, &report);
+	m->result = quiesce_here(&t, seal_there, &s, &report);
 	if (m->result == -ECONNRESET || (s.late && m->result == -ETIMEDOUT))
 		m->result = -ECANCELED; /* the seal came too late: it caught a changing image */
 	m->bytes = sizeof(report);

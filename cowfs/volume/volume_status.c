@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/invariant.h"
-#include "fs/quiesce.h"
+#include "fs/find_mount.h"
 
 void volume_publish_log(struct volume *v)
 {
@@ -114,8 +114,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	memcpy(ret->loop, v->loop_path, sizeof(ret->loop));
 	memcpy(ret->fs_type, v->fs.type, sizeof(ret->fs_type));
 	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
-	if (v->loop_fd >= 0 && quiesce_find_mount(v->proc_dirfd, v->loop_rdev, ret->mountpoint,
-						  sizeof(ret->mountpoint), &readonly) <= 0)
+	if (v->loop_fd >= 0 && find_mount(v->proc_dirfd, v->loop_rdev, ret->mountpoint,
+					  sizeof(ret->mountpoint), &readonly) <= 0)
 		ret->mountpoint[0] = '\0';
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
 	ret->discard_armed = v->discard_armed;

@@ -16,6 +16,7 @@
 
 #include "base/io.h"
 #include "base/mounts.h"
+#include "fs/find_mount.h"
 #include "fs/quiesce.h"
 #include "export/fuse_mount.h"
 #include "scratch.h"
@@ -37,15 +38,13 @@ static void test_strange_mountinfo(void **state)
 
 	(void)state;
 	t.proc_dirfd = fake_proc(path);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
-			 -ENOENT);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
 	/* could not check: nothing is sealed */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOENT);
 	fake_put(t.proc_dirfd, "self/mountinfo", "");
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL),
-			 -ENOENT);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
 	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
 	n = (size_t)snprintf(
 		info, sizeof(info),
 		"nothing\n1 2 %u:%u / /x rw ext4 /dev/x rw\n"
@@ -58,14 +57,13 @@ static void test_strange_mountinfo(void **state)
 	n += 20000;
 	snprintf(info + n, sizeof(info) - n, " rw - ext4 /dev/x rw\n");
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
 	snprintf(info + n, sizeof(info) - n,
 		 " rw - ext4 /dev/x rw\n"
 		 "9 1 %u:%u / /a\\040b\\134c\\9\\04 rw - ext4 /dev/x root=ro\n",
 		 major(t.dev), minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
-			 1);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
 	assert_string_equal(where, "/a b\\c\\9\\04");
 	assert_false(readonly);
 	/* not there, but mounted elsewhere */
@@ -77,9 +75,8 @@ static void test_strange_mountinfo(void **state)
 		 s.loop.path);
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
 	/* the driver of btrfs gives the source */
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 1);
-	assert_int_equal(
-		quiesce_find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 1);
+	assert_int_equal(find_mount(t.proc_dirfd, makedev(1, 250), where, sizeof(where), NULL), 0);
 	/* the user who mounts chooses the source and the rest of the line, except the device
 	 * number */
 	snprintf(
@@ -88,12 +85,11 @@ static void test_strange_mountinfo(void **state)
 		"9 1 0:55 / /x\\012 rw - fuse x\\0409\\0401\\040%u:%u\\040/\\040/\\040rw\\040-\\040ext4 rw\n",
 		s.loop.path, s.loop.path, major(t.dev), minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), 0);
 	snprintf(info, sizeof(info), "9 1 %u:%u / / rw - ext4 /dev/x ro,noatime\n", major(t.dev),
 		 minor(t.dev));
 	fake_put(t.proc_dirfd, "self/mountinfo", info);
-	assert_int_equal(quiesce_find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly),
-			 1);
+	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), &readonly), 1);
 	assert_true(readonly);
 	/* something else, and it is not mounted there */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);

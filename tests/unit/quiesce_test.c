@@ -17,7 +17,9 @@
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
+#include "fs/find_mount.h"
 #include "fs/quiesce.h"
+#include "fs/quiesce_call.h"
 #include "base/mounts.h"
 #include "export/fuse_mount.h"
 #include "scratch.h"
@@ -145,15 +147,14 @@ static void test_find_mount(void **state)
 	bool readonly = true;
 
 	(void)state;
-	assert_int_equal(
-		quiesce_find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), &readonly), 1);
+	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), &readonly), 1);
 	assert_string_equal(where, s.mnt); /* it has a space in it */
 	assert_false(readonly);
 	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
-	assert_int_equal(quiesce_find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 1);
+	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 1);
 	assert_true(readonly);
 	assert_int_equal(umount(s.mnt), 0);
-	assert_int_equal(quiesce_find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 0);
+	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 0);
 }
 
 static void test_not_mounted(void **state)
@@ -724,8 +725,7 @@ static void test_btrfs(void **state)
 	(void)state;
 	mount_other("mkfs.btrfs -f", "btrfs", 128 * MIB);
 	t = target(&p);
-	assert_int_equal(quiesce_find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), NULL),
-			 1);
+	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), NULL), 1);
 	assert_string_equal(where, s.mnt);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.was_frozen && rep.frozen);
