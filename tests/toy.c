@@ -248,6 +248,15 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 	return 0;
 }
 
+static int src_run_base(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks)
+{
+	(void)max_blks;
+	*ret = (enum blk_use)((struct toy *)ctx)->of_base[blk];
+	*ret_blks = 1;
+	return 0;
+}
+
 void toy_publish(void *ctx, struct log_index *ix)
 {
 	struct toy *t = ctx;
@@ -264,7 +273,8 @@ struct commit_source toy_source(struct toy *t)
 				       .read_sealed = src_read_sealed,
 				       .read_committed = read_committed,
 				       .run_sealed = src_run_sealed,
-				       .run_committed = src_run_committed };
+				       .run_committed = src_run_committed,
+				       .run_base = t->of_base ? src_run_base : NULL };
 }
 
 int toy_commit(struct toy *t)
@@ -288,7 +298,10 @@ int toy_commit(struct toy *t)
 
 int toy_checkpoint(struct toy *t, enum record_type type, uint32_t flags)
 {
-	const struct commit_options opt = { .cause = CAUSE_DETACH, .record_flags = flags };
+	const struct commit_source src = toy_source(t);
+	const struct commit_options opt = { .cause = CAUSE_DETACH,
+					    .record_flags = flags,
+					    .uses = &src };
 	uint64_t blks;
 
 	return commit_checkpoint(t->log, t->base, &opt, toy_publish, t, type, &blks);

@@ -216,6 +216,15 @@ static bool writes_in_place(void *ctx, uint64_t blk)
 	       extents_covered_bytes(&j->spill, from, to);
 }
 
+static bool base_uses(void *ctx, uint64_t blk)
+{
+	const struct job *j = ctx;
+	enum blk_use use;
+	uint64_t n;
+
+	return j->src->run_base(j->src->ctx, blk, 1, &use, &n) == 0 && use != USE_FREE;
+}
+
 /* Writes the log home, moves readers off the old index, then writes the record with the new
  * tail. */
 static int checkpoint(struct job *j, const struct log_content *content,
@@ -241,6 +250,8 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	cheap.bridge_ctx = &gaps;
 	cheap.writes = writes_in_place;
 	cheap.writes_ctx = j;
+	cheap.in_use = j->src && j->src->run_base ? base_uses : NULL;
+	cheap.in_use_ctx = j;
 	cheap.stop = opt->stop;
 	cheap.stop_ctx = opt->stop_ctx;
 	cheap.unit_bytes = opt->profile && opt->profile->unit_bytes
@@ -287,9 +298,12 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	if (j->rep.need_blks > j->rep.room_blks)
 		r = decide_spill(j);
 	if (r == 0)
+		r = decide_sample(j);
+	if (r == 0)
 		r = log_begin(j->log);
 	if (r < 0)
 		return r;
+	log_set_sample(j->log, j->sample_blk);
 	r = write_direct(j);
 	if (r == 0)
 		r = write_logged(j);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Chooses the places of the blocks of a commit where there is a choice. */
 #include <errno.h>
+#include <string.h>
 
 #include "commit/job.h"
 #include "commit/plan.h"
@@ -219,4 +220,52 @@ int decide_spill(struct job *j)
 	if (r < 0)
 		rep->room_blks += extents_blks(&j->spill);
 	return r;
+}
+
+/* ---- a sample ---- */
+
+#define SAMPLE_READS_MAX 16u
+
+/* *ret: the first of these blocks, which the base uses, that is one. */
+static int find_sample(struct job *j, uint64_t blk, uint64_t blks, unsigned *reads, uint64_t *ret)
+{
+	for (uint64_t i = 0; i < blks && *reads < SAMPLE_READS_MAX; i++) {
+		int r = j->src->read_sealed(j->src->ctx, blk + i, 1, j->buf);
+
+		++*reads;
+		if (r < 0)
+			return r;
+		/* bits of a card that cannot be read are not in a copy, either */
+		if (log_fits_sample(j->log, blk + i, j->buf) &&
+		    card_read(j->base, blk_to_bytes(blk + i), j->old, COW_BLK_BYTES) == 0 &&
+		    memcmp(j->buf, j->old, COW_BLK_BYTES) != 0) {
+			*ret = blk + i;
+			return 0;
+		}
+	}
+	return 0;
+}
+
+int decide_sample(struct job *j)
+{
+	const struct commit_source *s = j->src;
+	bool known = s->run_base;
+	struct extents_chunk c = { 0 };
+	unsigned reads = 0;
+	uint64_t n;
+
+	j->sample_blk = 0;
+	while (known && !j->sample_blk && reads < SAMPLE_READS_MAX &&
+	       extents_next_chunk(&j->direct, &c, UINT64_MAX))
+		for (uint64_t i = 0; i < c.blks && !j->sample_blk && known; i += n) {
+			enum blk_use use;
+			int r = s->run_base(s->ctx, c.blk + i, c.blks - i, &use, &n);
+
+			known = r == 0;
+			if (known && use != USE_FREE)
+				r = find_sample(j, c.blk + i, n, &reads, &j->sample_blk);
+			if (known && r < 0)
+				return r;
+		}
+	return 0;
 }

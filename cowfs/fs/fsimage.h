@@ -26,7 +26,12 @@ struct fsimage_journal {
 
 #define FSIMAGE_GDT_MARKS 64
 
-enum { FSIMAGE_ASK_GDT = 1, FSIMAGE_ASK_JOURNAL = 2, FSIMAGE_ASK_COUNTS = 4 };
+enum {
+	FSIMAGE_ASK_GDT = 1,
+	FSIMAGE_ASK_JOURNAL = 2,
+	FSIMAGE_ASK_COUNTS = 4,
+	FSIMAGE_ASK_COPIED = 8, /* as fsmap_open_copied */
+};
 
 struct fsimage_facts {
 	uint64_t blocks;

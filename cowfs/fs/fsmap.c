@@ -318,12 +318,16 @@ static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const 
 }
 
 /* Reads the trees; if that fails, whatever the reason, all differing blocks go through the log. */
-static void map_open_other(struct fsmap *m, const struct blk_reader *r, enum fs_kind kind)
+static int map_open_other(struct fsmap *m, const struct blk_reader *r, enum fs_kind kind,
+			  bool copied)
 {
-	m->knows = reader_open(&m->e, r, kind, 0, &m->f) == 0;
+	int err = reader_open(&m->e, r, kind, copied ? FSIMAGE_ASK_COPIED : 0, &m->f);
+
+	m->knows = !err;
+	return copied ? err : 0;
 }
 
-static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
+static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread, bool copied)
 {
 	struct fsinfo f;
 	const struct fsimage_ops *image;
@@ -344,7 +348,7 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	if (m->knows)
 		err = map_open_alarming(m, r, &f);
 	else if (image && !m->alarming && !unread)
-		map_open_other(m, r, f.kind);
+		err = map_open_other(m, r, f.kind, copied);
 	if (err) {
 		fsmap_close(m);
 		return err;
@@ -355,12 +359,17 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
 {
-	return map_open(ret, r, false);
+	return map_open(ret, r, false, false);
+}
+
+int fsmap_open_copied(struct fsmap **ret, const struct blk_reader *r)
+{
+	return map_open(ret, r, false, true);
 }
 
 int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r)
 {
-	return map_open(ret, r, true);
+	return map_open(ret, r, true, false);
 }
 
 void fsmap_close(struct fsmap *m)

@@ -270,8 +270,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	look_at_blocks(l, blk, blks, data, crc);
-	if (blks)
-		sample_note_direct(l, blk, data, crc[0]);
+	sample_note_direct(l, blk, blks, data, crc);
 	l->at.direct_blks += blks;
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
 }

@@ -362,7 +362,11 @@ static int everything_home(struct home *h, uint8_t *next)
 	if (r == 0 && l->lent_used)
 		r = lag_pad(l, 2);
 	if (r == 0)
+		r = sample_pick(l, h->content);
+	if (r == 0) {
+		sample_forget_logged(l);
 		r = write_all_home(h);
+	}
 	if (r == 0 && h->stopped)
 		r = note_home(h);
 	if (r == 0)

@@ -324,6 +324,15 @@ bool log_loader_waits(const struct log *l);
 int log_may_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Notes blocks that the caller has written in place, or will write before log_end. */
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
+/*
+ * A sample (docs/FORMAT.md, "Whose base is it?") should be a block that a tool which copies the base has
+ * copied by now, with other content. Could such a copy be taken for the base later?
+ */
+bool log_base_is_guarded(const struct log *l);
+/* May this block be a sample, with this content? */
+bool log_fits_sample(const struct log *l, uint64_t blk, const uint8_t *content);
+/* Behind log_begin: the attempt will write this block in place, and the file system on the base uses it. */
+void log_set_sample(struct log *l, uint64_t blk);
 /* Writes descriptor blocks; FLUSH of base and log; record; FLUSH. On 0 the generation is durable
  * and *ret_index is a new reference to the index that replaces the old one. */
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
@@ -400,6 +409,10 @@ struct log_content {
 	/* Will the caller write to this free block of the volume, behind the checkpoint? NULL: to none. */
 	bool (*writes)(void *ctx, uint64_t blk);
 	void *writes_ctx;
+	/* Does the file system on the base use this block, before the first home write? For a sample. NULL:
+	 * not known, as if it used none that is certain. */
+	bool (*in_use)(void *ctx, uint64_t blk);
+	void *in_use_ctx;
 	/* Asked when every block of a unit (unit_bytes of the disk) is written home and others are
 	 * left: shall the checkpoint stop here? */
 	bool (*stop)(void *ctx);

@@ -205,6 +205,8 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	set_state(l, &rep, r);
 	if (l->any_base)
 		memset(l->newest.sample, 0, sizeof(l->newest.sample));
+	else if (l->newest.type != RECORD_COMMIT) /* a checkpoint may have been cut */
+		sample_forget_logged(l);
 	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);
 	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
 	    strcmp(l->newest.identity, base->geo.identity)) {

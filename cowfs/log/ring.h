@@ -57,6 +57,7 @@ struct attempt {
 	uint64_t lent_blks;	  /* not part of logged_blks */
 	bool loader;		  /* a block of a boot loader is among them (log.loader) */
 	struct log_sample sample; /* one of the direct blocks; blk 0: none */
+	uint64_t used_blk;	  /* log_set_sample; 0: none */
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -166,6 +167,7 @@ struct log {
 	struct log_record newest; /* seq 0: none yet */
 	/* samples of earlier records than the newest, which recovery may choose */
 	struct log_sample held[2][LOG_SAMPLES];
+	uint64_t used_blk;     /* sample_pick */
 	struct log_mark *mark; /* of log_set_mark */
 	struct card *lent;     /* NULL: no room is lent */
 	bool lent_used;	       /* the newest generation needs it; lent is not NULL */
@@ -375,16 +377,21 @@ bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next);
 int guarded_home(struct log *l, uint64_t blk, const uint8_t *next) MUST_CHECK;
 
 /* sample.c */
-/* for a block that the attempt writes in place */
-void sample_note_direct(struct log *l, uint64_t blk, const uint8_t *content, uint32_t crc);
+/* for blocks that the attempt writes in place */
+void sample_note_direct(struct log *l, uint64_t blk, uint64_t blks, const uint8_t *content,
+			const uint32_t *crc);
 void sample_fill_record(const struct log *l, struct log_record *rec);
 /* Call before the newest record gets other samples. */
 void sample_accept(struct log *l, const struct log_sample *next);
 /* as log_held_run, for samples only */
 uint64_t sample_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held);
+/* What the index has may be home, as a whole or in part: that says nothing about the base. */
+void sample_forget_logged(struct log *l);
+/* Call before the home writes: looks for a block among them that the base uses, with other content. */
+int sample_pick(struct log *l, const struct log_content *content) MUST_CHECK; /* may be NULL */
 /* All blocks of the index are home: chooses new samples for the next record. */
 int sample_home(struct log *l, const struct log_content *content) MUST_CHECK; /* may be NULL */
-/* Has the base the samples of this record, apart from those that the index has? */
+/* Has the base the samples of this record? Those that the index has may be home. */
 int sample_match(struct log *l, const struct log_record *rec, const struct log_index *ix,
 		 bool *ret) MUST_CHECK;
 

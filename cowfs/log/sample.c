@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/guard.h"
@@ -56,21 +57,44 @@ static bool is_fit(const struct log *l, uint64_t blk, const uint8_t *content)
 	       !(is_left_open(l, blk, &open_blks) && guard_may_clear(content));
 }
 
-void sample_note_direct(struct log *l, uint64_t blk, const uint8_t *content, uint32_t crc)
+bool log_base_is_guarded(const struct log *l)
+{
+	return l->guarded.state == GUARD_ON;
+}
+
+bool log_fits_sample(const struct log *l, uint64_t blk, const uint8_t *content)
+{
+	return l->super.state != SUPER_PENDING && is_fit(l, blk, content);
+}
+
+void log_set_sample(struct log *l, uint64_t blk)
+{
+	l->at.used_blk = blk;
+}
+
+void sample_note_direct(struct log *l, uint64_t blk, uint64_t blks, const uint8_t *content,
+			const uint32_t *crc)
 {
 	struct log_sample *s = &l->at.sample;
+	uint64_t used = l->at.used_blk;
 
+	if (used && used - blk < blks)
+		*s = (struct log_sample){ .blk = used, .crc = crc[used - blk] };
 	/* the lowest: low blocks are the ones that were in use before */
-	if (l->super.state != SUPER_PENDING && (!s->blk || blk < s->blk) && is_fit(l, blk, content))
-		*s = (struct log_sample){ .blk = blk, .crc = crc };
+	else if (!used && blks && (!s->blk || blk < s->blk) && log_fits_sample(l, blk, content))
+		*s = (struct log_sample){ .blk = blk, .crc = crc[0] };
 }
 
 void sample_fill_record(const struct log *l, struct log_record *rec)
 {
+	struct log_sample *s = rec->sample + LOG_SAMPLES_HOME +
+			       (l->at.used_blk ? 0 : LOG_SAMPLES_USED);
+
 	memcpy(rec->sample, l->newest.sample, SAMPLES_BYTES);
-	if (rec->type == RECORD_COMMIT && l->at.sample.blk)
-		rec->sample[LOG_SAMPLES_HOME + rec->seq % (LOG_SAMPLES - LOG_SAMPLES_HOME)] =
-			l->at.sample;
+	if (rec->type != RECORD_COMMIT || !l->at.sample.blk)
+		return;
+	s[1] = s[0];
+	s[0] = l->at.sample;
 }
 
 void sample_accept(struct log *l, const struct log_sample *next)
@@ -94,6 +118,76 @@ uint64_t sample_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, b
 			max_blks = min_u64(max_blks, at - blk);
 	}
 	return *ret_held ? 1 : max_blks;
+}
+
+void sample_forget_logged(struct log *l)
+{
+	struct log_sample next[LOG_SAMPLES];
+
+	memcpy(next, l->newest.sample, sizeof(next));
+	for (size_t i = 0; i < LOG_SAMPLES; i++)
+		if (is_logged(l->index, next[i].blk))
+			next[i] = (struct log_sample){ 0 };
+	sample_accept(l, next);
+	memcpy(l->newest.sample, next, sizeof(next));
+}
+
+static bool has_crc(const struct log_index *ix, uint64_t blk, uint32_t *ret)
+{
+	struct index_entry e = { 0 };
+
+	for (size_t i = 0; log_index_extent(ix, i, &e) && e.blk <= blk; i++)
+		if (e.kind != INDEX_ZERO && blk - e.blk < e.blks) {
+			*ret = e.crc[blk - e.blk];
+			return true;
+		}
+	return false;
+}
+
+/* *ret: is it a block that the base uses, with other content? One that cannot be read is not. */
+static int changes_used(struct log *l, const struct log_content *c, uint64_t blk, uint8_t *buf,
+			unsigned *reads, bool *ret)
+{
+	uint32_t crc;
+	int r;
+
+	*ret = false;
+	if (!is_fit_place(l, blk) || !c->in_use(c->in_use_ctx, blk) ||
+	    (c->writes && c->writes(c->writes_ctx, blk)))
+		return 0;
+	++*reads;
+	r = log_index_read(l->index, blk, 1, buf);
+	if (r < 0 || !is_fit(l, blk, buf))
+		return r;
+	crc = crc32c_back(buf, COW_BLK_BYTES);
+	*ret = card_read(l->base, blk_to_bytes(blk), buf, COW_BLK_BYTES) == 0 &&
+	       crc32c_back(buf, COW_BLK_BYTES) != crc;
+	return 0;
+}
+
+/* A checkpoint that was stopped may have changed the base, so the first answer stays. */
+int sample_pick(struct log *l, const struct log_content *c)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	struct index_entry e;
+	unsigned reads = 0;
+
+	if (!c || !c->in_use || (l->used_blk && is_logged(l->index, l->used_blk)))
+		return 0;
+	if (!buf)
+		return -ENOMEM;
+	l->used_blk = 0;
+	for (size_t i = 0; log_index_extent(l->index, i, &e); i++)
+		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks; k++) {
+			bool found;
+			int r = changes_used(l, c, e.blk + k, buf, &reads, &found);
+
+			if (r < 0 || found || reads == READS_MAX) {
+				l->used_blk = found ? e.blk + k : 0;
+				return r;
+			}
+		}
+	return 0;
 }
 
 /* Sets *s to the first fit block, from `from` on, of those that were written home. */
@@ -123,27 +217,51 @@ static int choose(const struct log *l, const struct log_content *c, uint64_t fro
 	return 0;
 }
 
-/* The first one, and one of the log of xfs, or of the second half: low blocks, and a log, are what is in
- * use in older copies, too. */
-int sample_home(struct log *l, const struct log_content *content)
+/* The one of sample_pick, and one of the log of xfs, or of the second half: low blocks, and a log, are what
+ * is in use in older copies, too. */
+int sample_home(struct log *l, const struct log_content *c)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
-	struct log_sample next[LOG_SAMPLES];
-	uint64_t from[LOG_SAMPLES_HOME] = { 0, l->super.fs_bytes / COW_BLK_BYTES / 2 }, open_blks;
+	uint64_t from = l->super.fs_bytes / COW_BLK_BYTES / 2, open_blks;
+	struct log_sample next[LOG_SAMPLES], other = { 0 };
+	uint32_t crc;
 	int r = buf ? 0 : -ENOMEM;
 
 	memcpy(next, l->newest.sample, sizeof(next));
-	for (size_t i = 0; i < LOG_SAMPLES; i++)
-		if (is_logged(l->index, next[i].blk))
-			next[i] = (struct log_sample){ 0 };
-	(void)guard_leaves_open(l->guarded.truth, &from[1], &open_blks);
-	for (size_t i = 0; r == 0 && i < LOG_SAMPLES_HOME; i++)
-		r = choose(l, content, from[i], buf, &next[i]);
+	(void)guard_leaves_open(l->guarded.truth, &from, &open_blks);
+	if (r == 0)
+		r = choose(l, c, from, buf, &other);
+	if (r == 0 && (!other.blk || !c || !c->in_use))
+		r = choose(l, c, 0, buf, other.blk ? &next[0] : &other);
 	if (r < 0)
 		return r;
+	if (l->used_blk && has_crc(l->index, l->used_blk, &crc) && is_fit_place(l, l->used_blk))
+		next[0] = (struct log_sample){ .blk = l->used_blk, .crc = crc };
+	if (other.blk)
+		next[1] = other;
+	l->used_blk = 0;
 	sample_accept(l, next);
 	memcpy(l->newest.sample, next, sizeof(next));
 	return 0;
+}
+
+/*
+ * While the newest record is a commit, no home write has come behind that, so the base keeps a sample that
+ * the log has by now. The log's content is there if the record of a checkpoint was lost.
+ */
+static bool says_nothing(struct log *l, const struct log_record *rec, const struct log_index *ix,
+			 uint64_t blk)
+{
+	return is_logged(ix, blk) && (rec->type != RECORD_COMMIT || lag_on(l));
+}
+
+static bool is_as_logged(const struct log_index *ix, uint64_t blk, const uint8_t *content)
+{
+	uint32_t crc;
+
+	return is_logged(ix, blk) &&
+	       (has_crc(ix, blk, &crc) ? crc32c_back(content, COW_BLK_BYTES) == crc
+				       : bytes_all_zero(content, COW_BLK_BYTES));
 }
 
 int sample_match(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
@@ -158,14 +276,15 @@ int sample_match(struct log *l, const struct log_record *rec, const struct log_i
 		const struct log_sample *s = &rec->sample[i];
 		int r;
 
-		if (!s->blk || s->blk >= base_blks || is_logged(ix, s->blk))
+		if (!s->blk || s->blk >= base_blks || says_nothing(l, rec, ix, s->blk))
 			continue;
 		r = ring_spend(l, IN_BASE, 1);
 		if (r < 0)
 			return r;
 		/* a block that cannot be read is not that of another base */
 		r = card_read_bare(l->base, blk_to_bytes(s->blk), buf, COW_BLK_BYTES);
-		*ret = r < 0 || crc32c_back(buf, COW_BLK_BYTES) == s->crc || loader_has_env(buf);
+		*ret = r < 0 || crc32c_back(buf, COW_BLK_BYTES) == s->crc || loader_has_env(buf) ||
+		       is_as_logged(ix, s->blk, buf);
 	}
 	return 0;
 }

@@ -560,9 +560,11 @@ static void test_older_base(void **state)
 		unsigned blk;
 		uint16_t content;
 		enum log_state state;
-	} all[] = { { 20, 202, LOG_LIVE }, { 20, 201, LOG_FOREIGN },
-		    { 30, 301, LOG_LIVE }, { 30, 7, LOG_LIVE }, /* the log has it by now */
-		    { 21, 7, LOG_LIVE },   { 40, 7, LOG_LIVE } };
+	} all[] = { { 20, 202, LOG_LIVE },  { 20, 201, LOG_FOREIGN },
+		    { 30, 301, LOG_LIVE },  { 30, 302, LOG_LIVE }, /* the log has it by now, too */
+		    { 30, 7, LOG_FOREIGN }, /* but nothing has written it home */
+		    { 21, 211, LOG_LIVE },  { 21, 7, LOG_FOREIGN },
+		    { 22, 7, LOG_LIVE },    { 40, 7, LOG_LIVE } };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
@@ -573,6 +575,94 @@ static void test_older_base(void **state)
 		poke(&t, all[i].blk, all[i].content);
 		assert_int_equal(toy_open(&t, 0), 0);
 		assert_int_equal(t.rep.state, all[i].state);
+		toy_free(&t);
+	}
+}
+
+/* A checkpoint was cut: what it was writing, and no other block, may be anything. */
+static void test_older_base_cut(void **state)
+{
+	static const struct {
+		unsigned blk;
+		enum log_state state;
+	} all[] = { { 20, LOG_FOREIGN }, { 30, LOG_LIVE }, { 21, LOG_LIVE } };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		struct log_record cut;
+		struct toy t;
+
+		tell_samples(&t);
+		sim_fail_at(t.base, SIM_WRITE, 3, -EIO, false); /* behind the record */
+		assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), -EIO);
+		cut = *log_newest(t.log);
+		assert_int_equal(cut.type, RECORD_CHECKPOINT);
+		toy_close(&t);
+		poke(&t, all[i].blk, 7);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, all[i].state);
+		if (all[i].state ==
+		    LOG_LIVE) { /* a commit comes before the rest of the checkpoint */
+			toy_write(&t, 33, 331);
+			assert_int_equal(toy_commit(&t), 0);
+			toy_close(&t);
+			assert_int_equal(toy_open(&t, 0), 0);
+			assert_int_equal(t.rep.state, LOG_LIVE);
+		}
+		toy_free(&t);
+	}
+}
+
+/* Of what a copy of the base has, the newest commit that wrote some of it in place leaves a sample, for ever. */
+static void test_older_base_in_use(void **state)
+{
+	static const struct {
+		unsigned blk;
+		uint16_t content;
+		enum log_state state;
+	} all[] = {
+		{ 31, 310, LOG_LIVE },	 { 31, 32, LOG_FOREIGN }, /* a copy has 32, as at first */
+		{ 35, 350, LOG_LIVE },	 { 35, 36, LOG_FOREIGN }, { 41, 410, LOG_LIVE },
+		{ 41, 42, LOG_FOREIGN }, { 9, 7, LOG_LIVE }
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		struct toy_image base;
+		struct toy t;
+
+		toy_format(&t, false);
+		assert_int_equal(toy_open(&t, 0), 0);
+		base = t.n;
+		t.of_base = base.use;
+		memset(base.use, USE_FREE, sizeof(base.use));
+		base.use[31] = base.use[35] = base.use[41] = USE_USED;
+		toy_drop(&t, 31);
+		toy_drop(&t, 35);
+		assert_int_equal(toy_commit(&t), 0);
+		toy_write(&t, 6, 61);
+		toy_write(&t, 31, 310);
+		assert_int_equal(toy_commit(&t), 0);
+		toy_write(&t, 35, 350);
+		assert_int_equal(toy_commit(&t), 0);
+		toy_write(&t, 22, 220);
+		toy_write(&t, 41, 410);
+		assert_int_equal(toy_commit(&t), 0);
+		assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), 0);
+		for (unsigned k = 0; k < 6; k++) {
+			toy_write(&t, 9 + 3 * k, (uint16_t)(400 + k));
+			toy_write(&t, 23, (uint16_t)(500 + k));
+			assert_int_equal(toy_commit(&t), 0);
+			if (k % 2)
+				assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), 0);
+		}
+		assert_true(is_held(&t, 31) && is_held(&t, 35) && is_held(&t, 41));
+		assert_false(is_held(&t, 6) || is_held(&t, 9));
+		toy_close(&t);
+		poke(&t, all[i].blk, all[i].content);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.base_changed || t.rep.state == LOG_FOREIGN,
+				 all[i].state == LOG_FOREIGN);
 		toy_free(&t);
 	}
 }
@@ -618,6 +708,8 @@ int main(void)
 		cmocka_unit_test(test_used_elsewhere_in_doubt),
 		cmocka_unit_test(test_base_without_record),
 		cmocka_unit_test(test_older_base),
+		cmocka_unit_test(test_older_base_cut),
+		cmocka_unit_test(test_older_base_in_use),
 		cmocka_unit_test(test_older_base_accepted),
 	};
 
