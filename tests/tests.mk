@@ -24,7 +24,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
-	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report check-docs check-vm \
+	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
@@ -84,7 +84,7 @@ check: ready
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
 CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report \
-	check-packaging check-layouts check-deb coverage soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
+	check-packaging check-layouts check-deb coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
 
@@ -125,6 +125,7 @@ check-model-short:
 check-mutants:
 	$(Q)tests/crash/mutants.sh
 	$(Q)tests/crash/invariants.sh
+	$(Q)[ -z "$(RANDOM_MUTANTS)" ] || unshare --mount --propagation private tests/crash/random-mutants.py --count $(RANDOM_MUTANTS)
 
 # What a failure of check-crash named: make crash REPLAY=w:7:3:12:5
 crash: $(B)/tests/crash
@@ -166,6 +167,19 @@ coverage-report:
 	$(Q)for d in $(COVERED); do \
 		gcovr -r . --object-directory build-cov --filter "$$d" --exclude-unreachable-branches --branches build-cov || exit 1; \
 	done
+
+# Functions that no program calls in the unit tests, the crash driver, the corpora and bats. They count in killed daemons, too: each
+# program marks them in a file that it maps (tests/called). Guests are not counted.
+called: deps
+	$(Q)mkdir -p build-called/marks && chmod 777 build-called/marks && rm -f build-called/marks/*
+	$(Q)$(CC) -O2 -Wall -Werror -DCALLED_DIR='"$(CURDIR)/build-called/marks"' -c tests/called/called.c -o build-called/called.o
+	$(Q)$(MAKE) --no-print-directory B=build-called CFLAGS="-O1 -g -finstrument-functions" LDFLAGS=$(CURDIR)/build-called/called.o all
+	$(Q)failed=; $(MAKE) --no-print-directory B=build-called check-unit || failed=1; \
+	build-called/tests/crash --images 3000 --thin 64 || failed=1; \
+	$(MAKE) --no-print-directory B=build-called FUZZ_RUNS='$(foreach t,$(FUZZ_RUNS),$(firstword $(subst =, ,$(t)))=100)' check-fuzz || failed=1; \
+	$(MAKE) --no-print-directory B=build-called check-bats || failed=1; \
+	tests/called/called.py build-called build-called/marks; \
+	[ -z "$$failed" ] || { echo "called: something failed, see above" >&2; exit 1; }
 
 # Needs clang's runtime. What it finds lies in build-...-fuzz/TARGET; a crash goes to tests/fuzz/corpus/TARGET with its fix.
 fuzz fuzz-all check-oss-fuzz: DEPS += libclang-rt-dev
