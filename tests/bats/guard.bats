@@ -269,6 +269,59 @@ cut_each() { # COMMAND...
 	cmp "$T/text" "$T/again"
 }
 
+put_label() { # DEVICE LABEL
+	if [ "$FS" = vfat ]; then echo "$2" >"$T/label" && mcopy -o -i "$1" "$T/label" ::label; else exfatlabel "$1" "$2" >/dev/null; fi
+}
+get_label() {
+	if [ "$FS" = vfat ]; then mtype -i "$1" ::label; else exfatlabel "$1" | sed -n 's/^label: //p'; fi
+}
+
+# FAT and exFAT: a cut at each write and flush of a commit. Only between its record and the end of its checkpoint are there
+# blocks that another machine does not see; the next attach has the label of before or of the commit.
+cut_in_fat() { # FS
+	local n code before between=0
+	FS=$1
+	card_make "$FS" 60 110
+	cow format "$CARD"
+	attach
+	put_label "$DEV" L0
+	cow commit
+	detach
+	blockdev --setrw "$CARD"
+	for n in $(seq 40); do
+		before=$(get_label "$CARD")
+		truncate -s 4096 "$T/arm"
+		LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$n attach
+		put_label "$DEV" "L$n"
+		blockdev --flushbufs "$DEV"
+		printf %s "$n" | dd of="$T/arm" conv=notrunc status=none
+		code=0
+		cow commit >"$T/out" 2>&1 || code=$?
+		[ $code != 0 ] || break
+		clear_after_cut
+		rm "$T/arm" "$T/volumes"
+		blockdev --setrw "$CARD"
+		run -0 cow check "$CARD"
+		[[ $output == *"verdict: good"* ]]
+		if [[ $output == *"do not mount it"* ]]; then
+			between=$((between + 1))
+		else
+			[[ $(get_label "$CARD") =~ ^($before|L$n)$ ]]
+			fsck "$FS"
+		fi
+		cow recover "$CARD"
+		[[ $(get_label "$CARD") =~ ^($before|L$n)$ ]]
+	done
+	say "$FS: $n writes and flushes of a commit, $between of them with blocks that only the log has"
+	[ $n -gt 6 ] && [ $n -lt 40 ] && [ $between -gt 0 ]
+	power_cut
+	blockdev --flushbufs "$CARD"
+	[ "$(get_label "$CARD")" = "L$n" ]
+}
+
+@test "a cut in the commit of a FAT" { cut_in_fat vfat; }
+@test "a cut in the commit of an exFAT" { cut_in_fat exfat; }
+
 # The kernel may have no nilfs2: what Linux 6.1 makes of the guard is in the case kinds of tests/vm.
 @test "a card that was cut has the guard, and loses it: nilfs2" {
 	local before

@@ -284,6 +284,7 @@ card_make() {
 	# no size to ask for: that of the file
 	nilfs2) truncate -s "${fs_mib}M" "$IMG" && mkfs.nilfs2 -q -K -B 256 "$@" "$IMG" && truncate -s "${card_mib}M" "$IMG" ;;
 	vfat) mkfs.vfat "$@" "$IMG" "$((fs_mib * 1024))" >/dev/null ;;
+	exfat) truncate -s "${fs_mib}M" "$IMG" && mkfs.exfat "$@" "$IMG" >/dev/null && truncate -s "${card_mib}M" "$IMG" ;;
 	*) echo "card_make: no file system $fs" >&2; return 1 ;;
 	esac || return
 	loop_up "$IMG"
@@ -471,6 +472,7 @@ fsck() {
 	xfs) xfs_repair -n "$dev" ;;
 	btrfs) btrfs check --readonly "$dev" ;;
 	vfat) fsck.vfat -n "$dev" ;;
+	exfat) fsck.exfat -n "$dev" ;;
 	esac
 }
 
