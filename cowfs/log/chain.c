@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "fs/fs_ops.h"
 #include "log/merge.h"
 #include "log/scan.h"
 
@@ -159,6 +160,16 @@ static int note_gone(struct scan *s, const struct log_record *rec)
 	return r;
 }
 
+/*
+ * Nothing waits behind this record, so the base is complete. A FAT has no guard, and no field that each write to it
+ * changes: it may look again as it did for an older record, whose blocks would be written over what is there.
+ */
+static bool is_complete_fat(const struct scan *s, const struct log_record *rec)
+{
+	return !s->foreign_blks && !lag_on(s->l) && rec->fingerprint.kind != FS_UNKNOWN &&
+	       !fs_ops(rec->fingerprint.kind)->freezes;
+}
+
 static int note_foreign(struct scan *s, const struct log_record *rec, const struct log_index *ix)
 {
 	int r;
@@ -170,6 +181,7 @@ static int note_foreign(struct scan *s, const struct log_record *rec, const stru
 		return r;
 	s->foreign = *rec;
 	s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	s->gone |= is_complete_fat(s, rec);
 	r = ring_explain_foreign(s->l, rec, s->why, sizeof(s->why));
 	strcpy(s->foreign_why, s->why);
 	return r;

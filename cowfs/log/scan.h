@@ -50,7 +50,7 @@ struct scan {
 	/* the newest record that is complete but does not match this base; seq 0: none */
 	struct log_record foreign;
 	uint64_t foreign_blks; /* blocks that wait in the log with it */
-	bool gone;	       /* it knew a file system, and the base has no known one now */
+	bool gone; /* it knew a file system, and the base has no known one now: no older record counts */
 	char foreign_why[sizeof(((struct log_open_report *)0)->why)];
 };
 

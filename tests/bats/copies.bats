@@ -243,3 +243,28 @@ older_reused() { # FS FS_MIB CARD_MIB
 @test "an older copy over the same card, blocks used again: partclone, ext4" { older_reused ext4 130 180; }
 @test "an older copy over the same card, blocks used again: partclone, xfs" { older_reused xfs 310 400; }
 @test "an older copy over the same card, blocks used again: partclone, btrfs" { older_reused btrfs 200 280; }
+
+# It has no guard, and an empty log: that it looks as before a commit does not bring the blocks of that commit back.
+@test "an older copy over the same card, which is a FAT, counts" {
+	FS_MIB=60
+	card_make vfat $FS_MIB 110
+	echo old >"$T/text"
+	mcopy -i "$CARD" "$T/text" ::
+	cow format "$CARD"
+	attach
+	echo new >"$T/text"
+	mcopy -i "$DEV" "$T/text" ::new
+	cow commit
+	SOURCE=$CARD
+	dd_out
+	mcopy -o -i "$DEV" "$T/text" ::text
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	dd_in
+	blockdev --flushbufs "$CARD"
+	cow check "$CARD"
+	attach
+	[ "$(mtype -i "$DEV" ::text)" = old ]
+	[ "$(mtype -i "$DEV" ::new)" = new ]
+}

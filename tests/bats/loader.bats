@@ -366,3 +366,36 @@ limited_card() {
 	detach
 	fsck xfs
 }
+
+# U-Boot's environment has the size that the board was built for, and one checksum over all of it.
+boot_counter() { # DEVICE [NUMBER]: reads it, or writes it as saveenv does
+	mcopy -n -o -i "$1" ::uboot.env "$T/uboot.env" && echo "$T/uboot.env 0 0x4000" >"$T/fw"
+	if [ $# = 2 ]; then
+		fw_setenv -c "$T/fw" bootcount "$2" && mcopy -o -i "$1" "$T/uboot.env" ::
+	else
+		fw_printenv -n -c "$T/fw" bootcount
+	fi
+}
+
+@test "U-Boot's environment on a FAT: a cut comes behind the checkpoint of a commit, and what saveenv writes counts" {
+	command -v fw_setenv mkenvimage >/dev/null || skip "no fw_setenv"
+	card_make vfat 60 110
+	echo bootcount=0 | mkenvimage -s 0x4000 -o "$T/uboot.env" -
+	mcopy -i "$CARD" "$T/uboot.env" ::
+	cow format "$CARD"
+	attach
+	boot_counter "$DEV" 1
+	cow commit
+	power_cut
+	blockdev --setrw "$CARD"
+	[ "$(boot_counter "$CARD")" = 1 ]
+	boot_counter "$CARD" 2
+	blockdev --flushbufs "$CARD"
+	attach
+	[ "$(boot_counter "$DEV")" = 2 ]
+	boot_counter "$DEV" 3
+	cow commit
+	detach
+	[ "$(boot_counter "$CARD")" = 3 ]
+	fsck vfat
+}
