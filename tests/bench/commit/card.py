@@ -72,9 +72,9 @@ class Loop:
                 f.write(str(MAX_REQUEST_KIB))
         self.mnt = None
 
-    def mount(self, mnt, options="noatime"):
+    def mount(self, mnt, options="noatime", fs="ext4"):
         os.makedirs(mnt, exist_ok=True)
-        run("mount", "-t", "ext4", "-o", options, self.device, mnt)
+        run("mount", "-t", fs, "-o", options, self.device, mnt)
         self.mnt = mnt
 
     def close(self, lazy=False):
