@@ -112,6 +112,8 @@ class Live:
         os.unlink(self.image)
 
     def give_up(self):
+        if self.root_fd >= 0:
+            os.close(self.root_fd)
         for command in ["umount", "-l", self.mnt], [f"{self.build}/cowctl", "detach", "--discard", "live"], ["losetup", "-d", self.loop.device]:
             subprocess.run(command, check=False, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 

@@ -1,0 +1,95 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# Calls of an ordinary user that never end, on ext4, xfs and btrfs, with the kernel of each guest: a commit begins and ends as if it were
+# alone, and root can write before and after it. An ext4 before Linux 5.14 is frozen: attach says so, and the commit goes on after 10 s.
+# guests: debian12 debian13 debian13-initramfs-kernel-sid-fio debian13-initramfs-kernel-bullseye
+# short: debian13
+MEM=1024 LIMIT=3000 STEP_LIMIT=2800
+
+now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
+
+# Sets took.
+commit() { # FS
+	echo "$1 $(now_ms)" >/mnt/try/root
+	begin=$(now_ms)
+	cowctl commit --json "$1" >/run/cowfs-test/bill || fail "$1: $(cat /run/cowfs-test/bill)"
+	took=$(($(now_ms) - begin))
+	echo "$1 $(now_ms)" >/mnt/try/root
+}
+
+frozen_here() { # FS
+	[ "$1" = ext4 ] && case $(uname -r) in 5.[0-9].* | 5.1[0-3].*) ;; *) return 1 ;; esac
+}
+
+hold() { # FS HOW
+	LD_LIBRARY_PATH=/srv/hold TMPDIR=/srv/hold/tmp /srv/hold/fusehang hold "/mnt/try/user/$2" "$2" >/run/cowfs-test/hold &
+	pid=$!
+	wait_for 100 grep -q ready /run/cowfs-test/hold
+	sleep 2
+}
+
+let_go() {
+	echo 1 >"/sys/fs/fuse/connections/$(awk '{ print $2 }' /run/cowfs-test/hold)/abort"
+	wait "$pid"
+}
+
+try() { # FS
+	device=/dev/disk/by-id/virtio-$1
+	must cowctl format "$device"
+	loop=$(cowctl attach --ram 200M --name "$1" "$device" 2>/run/cowfs-test/said) || fail "$1: not attached"
+	mkdir -p /mnt/try
+	must mount "$loop" /mnt/try
+	mkdir /mnt/try/user
+	chown 65534 /mnt/try/user
+	commit "$1"
+	commit "$1"
+	alone=$took worst=0 unfrozen=0
+	if frozen_here "$1"; then
+		grep -q 'each commit freezes the ext4' /run/cowfs-test/said || fail "attach: $(cat /run/cowfs-test/said)"
+	fi
+	for how in write writev uring sendfile setxattr removexattr race threads remap; do
+		hold "$1" $how
+		commit "$1"
+		[ $took -le $worst ] || worst=$took
+		! grep -q '"unfrozen":true' /run/cowfs-test/bill || unfrozen=$((unfrozen + 1))
+		if ! frozen_here "$1"; then
+			grep -q '"frozen":false,"instant":true' /run/cowfs-test/bill || fail "$1 $how: $(cat /run/cowfs-test/bill)"
+			# of an emulated machine beside others; instant.bats has the 2 s of a real one
+			[ $took -le $((2 * alone + 30000)) ] || fail "$1 $how: $took ms, alone $alone ms"
+			kill -0 "$pid" || fail "$1 $how: the user's program is gone"
+		fi
+		let_go
+	done
+	commit "$1"
+	must umount "$loop"
+	must cowctl detach "$1"
+	say "$1, $(uname -r): a commit alone $alone ms, held $worst ms at most, sealed without a freeze after 10 s: $unfrozen"
+}
+
+step_1() {
+	settled
+	mkdir -p /srv/hold/tmp /sys/fs/fuse/connections
+	chmod 1777 /srv/hold/tmp
+	cp fusehang libfuse3.so.3 /srv/hold/ # /run is noexec
+	grep -q ' /sys/fs/fuse/connections ' /proc/mounts || must mount -t fusectl none /sys/fs/fuse/connections
+	sysctl -qw kernel.unprivileged_userns_clone=1 2>/dev/null || true
+	for fs in ext4 xfs btrfs; do
+		modprobe $fs
+		try $fs
+	done
+}
+
+host_before() {
+	cp -L "$(ldd "$BUILD/tests/fusehang" | awk "/libfuse3/ { print \$3 }")" "$WORK/libfuse3.so.3"
+	EXTRA="$BUILD/tests/fusehang $WORK/libfuse3.so.3"
+	DEVICES=
+	for fs in ext4 xfs btrfs; do
+		truncate -s 700M "$WORK/$fs.img"
+		case $fs in
+		ext4) mke2fs -q -F -t ext4 "$WORK/$fs.img" 320M ;;
+		xfs) mkfs.xfs -q -f -d size=320m "$WORK/$fs.img" ;;
+		btrfs) mkfs.btrfs -q -b 320M "$WORK/$fs.img" >/dev/null ;;
+		esac
+		DEVICES="$DEVICES -drive file=$WORK/$fs.img,if=none,id=$fs,format=raw -device virtio-blk-pci,drive=$fs,serial=$fs"
+	done
+}
