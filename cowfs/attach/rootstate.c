@@ -110,3 +110,15 @@ int rootstate_link(const char *loop)
 		return -errno;
 	return symlink(target, path) < 0 ? -errno : 0;
 }
+
+void rootstate_note(const char *what)
+{
+	(void)!write_file(what, "");
+}
+
+bool rootstate_noted(const char *what)
+{
+	char path[PATH_MAX];
+
+	return access(path_of(what, path), F_OK) == 0;
+}

@@ -29,4 +29,10 @@ enum root_state rootstate_read(char *why, size_t why_bytes);
  */
 int rootstate_link(const char *loop) MUST_CHECK;
 
+/* An empty file root.WHAT, as good as possible. */
+#define ROOT_COUNTS "counts" /* this initramfs counts boots of a root on trial */
+#define ROOT_TRIAL "trial"   /* this boot was one, and cowfs-accept.service is to run */
+void rootstate_note(const char *what);
+bool rootstate_noted(const char *what);
+
 #endif

@@ -76,6 +76,8 @@ enum cmd_option {
 	OPT_CANCEL,
 	OPT_VOLUME,
 	OPT_GENERATION,
+	OPT_TRIAL,
+	OPT_ON_TRIAL,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");

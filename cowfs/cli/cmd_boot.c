@@ -61,6 +61,7 @@ struct boot {
 	struct volopts opt;	   /* the command line overrides the configuration */
 	struct failure fail;	   /* of a failed operation */
 	const char *mount_options; /* of a root that failed */
+	bool on_trial;		   /* this boot is one of a root on trial */
 };
 
 /* ---- reporting ---- */
@@ -189,8 +190,9 @@ static void tell_undone(const struct boot *b)
 			   *undone = json_object_object_get(status, "undone");
 
 	if (undone)
-		say(MSG_WARN, "%s: BACK AT GENERATION %s of %s, as 'cowctl undo' asked", b->device,
-		    with_commas(json_u64(undone, "generation")),
+		say(MSG_WARN,
+		    "%s: BACK AT GENERATION %s of %s, as cowctl undo or a failed trial asked",
+		    b->device, with_commas(json_u64(undone, "generation")),
 		    format_time(json_u64(undone, "time_unix_seconds")));
 	json_object_put(status);
 }
@@ -201,6 +203,10 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 
 	set_clock_floor();
 	tell_undone(b);
+	/* for commit --trial: this initramfs counts boots */
+	rootstate_note(ROOT_COUNTS);
+	if (b->on_trial)
+		rootstate_note(ROOT_TRIAL);
 	if (e < 0)
 		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
 	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
@@ -452,6 +458,24 @@ static bool wants_prepare(const struct boot *b, const struct found *f)
 	       (!f->has_log && !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink"));
 }
 
+/* A root on trial: one boot less. What cannot be counted is booted all the same. */
+static void count_boot(struct boot *b)
+{
+	struct held_report rep;
+	enum trial_boot what;
+
+	if (offline_count_boot(b->device, b->opt.text[VOLOPT_LOG], &what, &rep, &b->fail) < 0)
+		say(MSG_ERR, "this boot is not counted: %s", b->fail.why);
+	else if (what == TRIAL_COUNTED)
+		say(MSG_WARN, "%s: generation %s is ON TRIAL, %u more boot%s without cowctl accept",
+		    b->device, with_commas(rep.newest.ledger.commits), rep.hold.boots,
+		    plural(rep.hold.boots));
+	b->on_trial = what == TRIAL_COUNTED;
+	if (what == TRIAL_OVER)
+		say(MSG_ERR, "%s: THE TRIAL HAS FAILED: no boot of generation %s was accepted",
+		    b->device, with_commas(rep.newest.ledger.commits));
+}
+
 static enum boot_exit start(struct boot *b)
 {
 	const char *why = "";
@@ -465,6 +489,7 @@ static enum boot_exit start(struct boot *b)
 		return failed(b, old);
 	if (look(b, SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
 		return failed(b, why);
+	count_boot(b);
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
 	if (r.exit != EXIT_OK)

@@ -21,6 +21,10 @@ static bool brief_volume(struct json_object *s)
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
 	       format_time(json_u64(s, "generation_unix_seconds")),
 	       json_true(s, "discard_armed") ? ", to be DISCARDED at shutdown" : "");
+	if (json_true(held, "trial"))
+		printf("cowfs: %s: ON TRIAL: after %llu more boot%s without cowctl accept it goes back\n",
+		       json_text(s, "name"), (unsigned long long)json_u64(held, "boots_left"),
+		       plural(json_u64(held, "boots_left")));
 	if (json_true(held, "undo_pending"))
 		printf("cowfs: %s: UNDO PENDING: it goes back to generation %s, and later changes are lost\n",
 		       json_text(s, "name"), with_commas(json_u64(held, "generation")));

@@ -3,8 +3,11 @@
 #include "cli/cmd.h"
 
 #include <errno.h>
+#include <string.h>
 
+#include "attach/rootstate.h"
 #include "cli/place.h"
+#include "wire/rundir.h"
 
 static int commit_paths(const struct options *o, const struct places *p)
 {
@@ -28,15 +31,31 @@ static int commit_paths(const struct options *o, const struct places *p)
 	return EXIT_OK;
 }
 
+static bool is_root(const struct options *o)
+{
+	return o->operands == 1 && !strcmp(o->operand[0], ROOT_NAME);
+}
+
 /* One operand may be a volume as well as a file. */
 int cmd_commit(const struct options *o)
 {
 	struct places places = { 0 };
 	int exit;
 
-	exit = has_option(o, OPT_HOLD) ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER,
-						      "--timer", OPT_KEPT, "--kept", OPT_END)
-				       : EXIT_OK;
+	if (has_option(o, OPT_TRIAL) && !is_root(o))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--trial is for the root alone: cowctl commit root --trial BOOTS");
+	if (has_option(o, OPT_TRIAL) && !rootstate_noted(ROOT_COUNTS))
+		return cmd_fail(
+			o, EXIT_FAILED, -EOPNOTSUPP,
+			"the initramfs of this boot does not count boots: rebuild it, and reboot");
+	exit = has_option(o, OPT_TRIAL)
+		       ? cmd_excludes(o, "--trial", OPT_HOLD, "--hold", OPT_ALL, "--all", OPT_TIMER,
+				      "--timer", OPT_KEPT, "--kept", OPT_CHECKPOINT, "--checkpoint",
+				      OPT_DRY_RUN, "--dry-run", OPT_LEND, "--lend", OPT_END)
+	       : has_option(o, OPT_HOLD) ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER,
+							"--timer", OPT_KEPT, "--kept", OPT_END)
+					 : EXIT_OK;
 	if (exit != EXIT_OK)
 		return exit;
 	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))

@@ -61,6 +61,8 @@ static void take_status(struct json_object *status, struct held_report *ret)
 	ret->hold.time_s = json_u64(held, "time_unix_seconds");
 	ret->hold.cause = cause_of(json_text(held, "cause"));
 	ret->hold.back = json_true(held, "undo_pending");
+	ret->hold.trial = json_true(held, "trial");
+	ret->hold.boots = (unsigned)json_u64(held, "boots_left");
 }
 
 static int look_at_volume(const struct options *o, struct running *ret_volume,
@@ -345,5 +347,14 @@ int cmd_undo(const struct options *o)
 
 int cmd_accept(const struct options *o)
 {
+	struct held_report rep;
+	struct running v;
+	int exit;
+
+	if (has_option(o, OPT_ON_TRIAL)) { /* what a person holds is not the unit's to end */
+		exit = look_at_volume(o, &v, &rep);
+		if (exit != EXIT_OK || !rep.hold.trial)
+			return exit;
+	}
 	return end(o, HELD_ACCEPT);
 }

@@ -127,6 +127,10 @@ int commit_request(const struct options *o, struct request *ret)
 		.timer = has_option(o, OPT_TIMER),
 		.lend = has_option(o, OPT_LEND),
 	};
+	if (has_option(o, OPT_TRIAL) && (parse_u64(o->value[OPT_TRIAL], &ret->trial) < 0 ||
+					 !ret->trial || ret->trial > RECORD_BOOTS_MAX))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial %s is not a number from 1 to %u",
+				o->value[OPT_TRIAL], RECORD_BOOTS_MAX);
 	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !projection_class(o->value[OPT_FLASH])))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
 				projection_class(o->value[OPT_FLASH])

@@ -82,6 +82,8 @@ static const struct option_spec commit_options[] = {
 	{ OPT_DEADLINE, "deadline", "TIME",
 	  "begin only what will be done in this time, such as 5s" },
 	{ OPT_HOLD, "hold", NULL, "keep this generation until cowctl accept, for cowctl undo" },
+	{ OPT_TRIAL, "trial", "BOOTS",
+	  "the root goes back by itself after BOOTS boots (1 to 14) without cowctl accept" },
 	{ OPT_ALL, "all", NULL, "commit all volumes together, as of one moment" },
 	{ OPT_KEPT, "kept", NULL, "commit only the paths that keep= of cowfs.conf names" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
@@ -96,7 +98,10 @@ static const struct option_spec undo_options[] = {
 	COMMON
 };
 static const struct option_spec accept_options[] = {
-	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would end" }, LOG_OPTION, COMMON
+	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would end" },
+	{ OPT_ON_TRIAL, "on-trial", NULL, "for units: only what commit --trial made" },
+	LOG_OPTION,
+	COMMON
 };
 static const struct option_spec run_options[] = {
 	{ OPT_VOLUME, "volume", "N", "the volume (default: the only one)" }, COMMON

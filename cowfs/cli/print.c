@@ -174,6 +174,11 @@ static void print_log(struct json_object *s)
 		row("held", "generation %s of %s, until cowctl accept or undo",
 		    with_commas(json_u64(held, "generation")),
 		    format_time(json_u64(held, "time_unix_seconds")));
+	if (json_true(held, "trial"))
+		row("trial",
+		    "UNTIL cowctl accept: after %llu more boot%s without that it goes back",
+		    (unsigned long long)json_u64(held, "boots_left"),
+		    plural(json_u64(held, "boots_left")));
 	if (json_true(held, "undo_pending"))
 		row("undo",
 		    "PENDING: the next %s goes back to generation %s; cowctl undo --cancel "

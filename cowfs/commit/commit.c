@@ -512,6 +512,19 @@ int commit_go_back(struct log *log, struct card *base, bool on)
 	return write_record(log, base, on ? go_back : stay);
 }
 
+int commit_try(struct log *log, struct card *base, unsigned boots)
+{
+	int r = set_writable(log, base, true), off;
+
+	if (r < 0)
+		return r;
+	r = log_recheck(log);
+	if (r == 0)
+		r = log_try(log, boots);
+	off = set_writable(log, base, false);
+	return r < 0 ? r : off;
+}
+
 int commit_confirm(struct log *log, struct card *base)
 {
 	return write_record(log, base, log_prepare);

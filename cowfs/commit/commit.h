@@ -150,6 +150,7 @@ bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
 int commit_hold(struct log *log, struct card *base, struct log_index **ret_index) MUST_CHECK;
 int commit_release(struct log *log, struct card *base) MUST_CHECK;
 int commit_go_back(struct log *log, struct card *base, bool on) MUST_CHECK;
+int commit_try(struct log *log, struct card *base, unsigned boots) MUST_CHECK; /* log_try */
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;
 /* Writes a record if one is due, for example after log_decide. */

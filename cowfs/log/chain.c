@@ -273,6 +273,7 @@ static int take_held(struct scan *s, const struct chain *held)
 	if (r == 0)
 		r = hold_set(s->l, &held->head, ix);
 	s->l->hold.back = s->l->newest.flags & RECORD_BACK; /* LOG_NOT_BACK */
+	s->l->hold.boots = (s->l->newest.flags & RECORD_BOOTS) >> RECORD_BOOTS_SHIFT;
 	return r;
 }
 

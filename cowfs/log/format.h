@@ -85,9 +85,14 @@ enum {
 	RECORD_HELD = 1 << 6,
 	/* of the newest record: whoever opens the log goes back to the held generation */
 	RECORD_BACK = 1 << 7,
+	/* four bits, of the newest record: how many boots may still try it, plus one; 0: it is not on trial */
+	RECORD_BOOTS = 15 << 8,
 	/* flags that later records of the same image repeat */
 	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };
+
+#define RECORD_BOOTS_SHIFT 8
+#define RECORD_BOOTS_MAX 14u
 
 enum commit_cause {
 	CAUSE_MANUAL = 1,

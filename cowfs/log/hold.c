@@ -57,7 +57,9 @@ bool log_holds(const struct log *l, struct log_hold *ret)
 					  .cause = l->hold.cause,
 					  .ending = l->hold.ending,
 					  .back = l->hold.back,
-					  .unfrozen = l->hold.flags & RECORD_UNFROZEN };
+					  .unfrozen = l->hold.flags & RECORD_UNFROZEN,
+					  .trial = l->hold.boots,
+					  .boots = l->hold.boots ? l->hold.boots - 1 : 0 };
 	return holds;
 }
 
@@ -161,38 +163,56 @@ static int check_payload(struct log *l)
 	return r;
 }
 
-/* In the log is what this session committed; in memory nothing changes. With lag the card may lose the
- * record: two more make it durable. */
-int log_go_back(struct log *l, bool on)
+static bool holds_firmly(const struct log *l)
+{
+	return l->hold.at.seq && !l->hold.ending && !l->hold.going;
+}
+
+/* A record with what memory says about the hold. With lag the card may lose it: two more make it durable. */
+static int put_order(struct log *l, bool back, unsigned boots)
 {
 	struct log_record rec = { .type = RECORD_OPEN };
-	int r;
+	const struct hold was = l->hold;
+	int r = log_prepare(l);
 
-	if (!l->hold.at.seq || l->hold.ending || l->hold.going)
-		return -ENOENT;
-	r = on ? check_payload(l) : 0;
-	if (r == 0)
-		r = log_prepare(l);
 	/* behind it comes the record that goes back, and the tail of that */
 	if (r == 0 && !record_has_room(l, 3))
 		r = -ENOSPC;
 	if (r < 0)
 		return r;
-	l->hold.back = on;
+	l->hold.back = back;
+	l->hold.boots = boots;
 	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, false);
 	if (r == 0)
 		r = lag_pad(l, 2);
-	/* the record may be on the card: the next one has what memory has */
-	l->hold.back = r == 0 ? on : !on;
+	if (r < 0) { /* it may be on the card: the next record has what memory has */
+		l->hold.back = was.back;
+		l->hold.boots = was.boots;
+	}
 	return r;
+}
+
+int log_go_back(struct log *l, bool on)
+{
+	int r = holds_firmly(l) ? 0 : -ENOENT;
+
+	if (r == 0 && on)
+		r = check_payload(l);
+	return r == 0 ? put_order(l, on, l->hold.boots) : r;
+}
+
+int log_try(struct log *l, unsigned boots)
+{
+	return holds_firmly(l) ? put_order(l, l->hold.back, boots + 1) : -ENOENT;
 }
 
 uint32_t hold_flags(const struct log *l)
 {
 	if (!l->hold.at.seq || l->hold.ending)
 		return 0;
-	return RECORD_HELD | (l->hold.back ? (uint32_t)RECORD_BACK : 0);
+	return RECORD_HELD | (l->hold.back ? (uint32_t)RECORD_BACK : 0) |
+	       (uint32_t)l->hold.boots << RECORD_BOOTS_SHIFT;
 }
 
 void hold_open_record(struct log *l, struct log_record *rec)

@@ -238,9 +238,11 @@ uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool
 struct log_hold {
 	uint64_t seq, generation, time_s;
 	enum commit_cause cause;
-	bool ending;   /* only log_release may follow: it has failed half way */
-	bool back;     /* the next log_open goes back to it */
-	bool unfrozen; /* RECORD_UNFROZEN */
+	bool ending;	/* only log_release may follow: it has failed half way */
+	bool back;	/* the next log_open goes back to it */
+	bool unfrozen;	/* RECORD_UNFROZEN */
+	bool trial;	/* the newest generation is on trial */
+	unsigned boots; /* how many boots may still try it */
 };
 bool log_holds(const struct log *l, struct log_hold *ret); /* ret may be NULL */
 /* A reference to the index of its generation; NULL: none is held. */
@@ -276,6 +278,9 @@ int log_release(struct log *l) MUST_CHECK;
  * -EBADMSG: it is damaged, and nothing was written.
  */
 int log_go_back(struct log *l, bool on) MUST_CHECK;
+/* The newest generation, and all that follow while this one is held, are on trial for so many boots (at
+ * most RECORD_BOOTS_MAX), which whoever boots them counts. Errors as log_go_back. */
+int log_try(struct log *l, unsigned boots) MUST_CHECK;
 
 /* Largest payload, in blocks, that a commit could put into the ring now / after a checkpoint. */
 uint64_t log_room_blks(const struct log *l);

@@ -115,8 +115,9 @@ struct hold {
 	uint32_t flags;
 	enum commit_cause cause;
 	struct log_index *index;
-	bool ending; /* records have no flag any more; with lag it may still be chosen */
-	bool back;   /* records have RECORD_BACK */
+	bool ending;	/* records have no flag any more; with lag it may still be chosen */
+	bool back;	/* records have RECORD_BACK */
+	unsigned boots; /* they have this in RECORD_BOOTS */
 	/* the log was opened at this generation, and the first record, which goes back, is due: nothing is
 	 * held */
 	bool going;

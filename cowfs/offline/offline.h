@@ -149,6 +149,14 @@ struct held_report {
 
 int offline_held(const char *device, const char *log_device, enum held_what what,
 		 struct held_report *ret, struct failure *fail) MUST_CHECK;
+enum trial_boot {
+	TRIAL_NONE,    /* nothing is on trial; nothing was written */
+	TRIAL_COUNTED, /* this boot is counted */
+	TRIAL_OVER,    /* no boot was left: the next attach goes back */
+};
+/* A boot of what may be on trial: one record. *ret: hold.boots are left. */
+int offline_count_boot(const char *device, const char *log_device, enum trial_boot *ret_what,
+		       struct held_report *ret, struct failure *fail) MUST_CHECK;
 /* For an operation that would break a hold: an error if there is one. */
 int offline_refuse_held(const struct offline *f, struct failure *fail) MUST_CHECK;
 

@@ -95,6 +95,47 @@ int offline_held(const char *device, const char *log_device, enum held_what what
 	return e;
 }
 
+static int count_boot(struct offline *f, enum trial_boot *ret_what, struct held_report *ret,
+		      struct failure *fail)
+{
+	int e = 0;
+
+	ret->newest = f->report.newest;
+	ret->held = log_holds(f->log, &ret->hold);
+	if (!ret->held || !ret->hold.trial || ret->hold.back)
+		return 0;
+	*ret_what = ret->hold.boots ? TRIAL_COUNTED : TRIAL_OVER;
+	if (ret->hold.boots)
+		e = commit_try(f->log, f->base, --ret->hold.boots);
+	else
+		e = commit_go_back(f->log, f->base, true);
+	ret->written_bytes = offline_written_bytes(f);
+	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s", f->base->geo.path,
+				   strerrordesc_np(-e))
+		     : 0;
+}
+
+int offline_count_boot(const char *device, const char *log_device, enum trial_boot *ret_what,
+		       struct held_report *ret, struct failure *fail)
+{
+	struct offline f;
+	int e = offline_open(&f, device, log_device, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0, fail);
+
+	*ret = (struct held_report){ 0 };
+	*ret_what = TRIAL_NONE;
+	f.log_flags = LOG_NOT_BACK;
+	if (e == 0)
+		e = offline_find_log(&f, fail);
+	/* without the feature there is nothing to read */
+	if (e == 0 && f.super.incompat & LOG_INCOMPAT_HELD) {
+		e = offline_open_log(&f, fail);
+		if (e == 0 && f.report.state < LOG_BROKEN)
+			e = count_boot(&f, ret_what, ret, fail);
+	}
+	offline_close(&f);
+	return e;
+}
+
 int offline_refuse_held(const struct offline *f, struct failure *fail)
 {
 	struct log_hold h;

@@ -29,12 +29,18 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 			       "generation %llu is held already: cowctl accept ends that, and "
 			       "cowctl undo goes back to it",
 			       (unsigned long long)h.generation);
-	if (rq->hold && v->always_checkpoint)
+	if (rq->trial && holds && h.back)
+		return msg_why(why, n, -EBUSY,
+			       "the next start goes back to generation %llu: cowctl undo --cancel "
+			       "takes that back",
+			       (unsigned long long)h.generation);
+	if ((rq->hold || rq->trial) && v->always_checkpoint)
 		return msg_why(why, n, -EOPNOTSUPP,
 			       "with checkpoint = always no generation can be held: while one is, "
 			       "nothing is checkpointed");
 	/* hold = previous: held_previous ends the hold */
-	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds && (!v->hold_previous || h.back))
+	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds &&
+	    (!v->hold_previous || h.back || h.trial))
 		return msg_why(why, n, -EBUSY,
 			       "generation %llu is held, and nothing is checkpointed until cowctl "
 			       "accept or cowctl undo",
@@ -90,8 +96,8 @@ static bool moves(struct volume *v, const struct volume_request *rq)
 	struct volume_result unused = { 0 };
 	struct log_hold h = { 0 };
 
-	if (!v->hold_previous || rq->cause != CAUSE_MANUAL || rq->hold || rq->joint ||
-	    !log_newest(v->log)->seq)
+	if (!v->hold_previous || rq->cause != CAUSE_MANUAL || rq->hold || rq->trial || rq->joint ||
+	    !log_newest(v->log)->seq || (log_holds(v->log, &h) && h.trial))
 		return false;
 	if (rq->checkpoint)
 		return log_holds(v->log, NULL);
@@ -123,11 +129,29 @@ void held_previous(struct volume *v, const struct volume_request *rq, struct com
 		snprintf(why, n, "the generation before is not held: %s", strerror(-r));
 }
 
+/* The order comes before the commit, so that no boot has the commit without it. */
+int held_try(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	int r = 0;
+
+	if (!log_holds(v->log, NULL)) {
+		r = home_write(v, rq->cause, 0, false, NULL, res);
+		if (r == 0)
+			r = held_begin(v, res);
+	}
+	if (r == 0)
+		r = commit_try(v->log, v->base, rq->trial);
+	if (r < 0)
+		snprintf(res->why, sizeof(res->why),
+			 "not committed: the generation before cannot be held: %s", strerror(-r));
+	return r;
+}
+
 bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n)
 {
 	struct log_hold h = { 0 };
 
-	if (!v->hold_previous || !rep->held || !log_holds(v->log, &h) || h.back ||
+	if (!v->hold_previous || !rep->held || !log_holds(v->log, &h) || h.back || h.trial ||
 	    commit_release(v->log, v->base) < 0)
 		return false;
 	snprintf(why, n,

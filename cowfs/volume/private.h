@@ -404,6 +404,9 @@ int held_end(struct volume *v, struct volume_result *res) MUST_CHECK;
  */
 void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,
 		   char *why, size_t n);
+/* Before a commit on trial. */
+int held_try(struct volume *v, const struct volume_request *rq,
+	     struct volume_result *res) MUST_CHECK;
 /* A commit was refused for the sake of such a generation (rep): ends the hold. False: it must stay. */
 bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n);
 int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHECK;

@@ -155,7 +155,9 @@ struct volume_request {
 	enum volume_job job;
 	bool checkpoint; /* after the commit, checkpoint everything */
 	bool hold;	 /* of JOB_COMMIT: and hold the generation. Implies checkpoint */
-	bool cancel;	 /* of JOB_UNDO: the next attach does not */
+	/* of JOB_COMMIT: and put it on trial for so many boots. Holds the generation before, unless one is held */
+	unsigned trial;
+	bool cancel; /* of JOB_UNDO: the next attach does not */
 	/* commit although the image has an alarm (ext4 error flag, bad checksum) or cannot be
 	 * read */
 	bool force;

@@ -52,6 +52,7 @@ struct request {
 	enum proto_command command;
 	bool dry_run, checkpoint, force, no_wait; /* commit */
 	bool hold;				  /* commit: and hold the generation */
+	uint64_t trial;				  /* commit: on trial for so many boots */
 	bool held;				  /* view: of that generation */
 	bool undo;				  /* discard */
 	bool cancel;				  /* undo: take the order back */

@@ -386,6 +386,8 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_u64(w, "time_unix_seconds", s->hold.time_s);
 		jsonw_str(w, "cause", cause_name(s->hold.cause));
 		jsonw_bool(w, "undo_pending", s->hold.back);
+		jsonw_bool(w, "trial", s->hold.trial);
+		jsonw_u64(w, "boots_left", s->hold.boots);
 		jsonw_end(w);
 	}
 	if (s->back_generation) {

@@ -111,6 +111,17 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ ! -e "$T/kmsg" ]
 }
 
+@test "generator: a boot that the initramfs has counted is to be accepted" {
+	conf '[root]'
+	run_file root.state on
+	generate
+	[[ $(drop_in multi-user.target) != *cowfs-accept* ]]
+	rm -rf "$T/out" "$T/journald"
+	run_file root.trial ''
+	generate
+	[[ $(drop_in multi-user.target) == *"Wants="*" cowfs-accept.service"* ]]
+}
+
 @test "generator: commit-interval of each volume" {
 	conf '[default]' 'commit-interval = 0' '[data]' 'commit-interval = 10m' '[/dev/x]' 'name = kiosk'
 	generate

@@ -1,0 +1,157 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
+# A root on trial: each boot is counted in the log before the daemon starts, and the one too many goes back.
+
+load lib
+
+setup() {
+	cow_setup || return
+	export COWFS_DEVDIR=$T/dev
+	mkdir "$COWFS_DEVDIR" "$T/sbin"
+	printf '[root]\nram = 64M\n' >"$T/cowfs.conf"
+	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
+	ln -s cowfs "$T/sbin/cowctl"
+	NAME=root
+}
+
+# As an initramfs does, and a mount of the root. $stderr: what the console says
+boots() {
+	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
+	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
+	echo "$stderr"
+	DEV=$output
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	mount_volume
+}
+
+old_root() { # FS [FS_MIB CARD_MIB]
+	card_make "$1" "${2:-100}" "${3:-150}"
+	cow format "$CARD" ${LAG:+--lag 1}
+	boots
+	random_file "$MNT/old" 2
+	sync -f "$MNT"
+	cow commit root
+	SUM=$(tree_sum "$MNT")
+}
+
+new_root() {
+	rm "$MNT/old"
+	random_file "$MNT/new" 2
+	sync -f "$MNT"
+	run -0 cow commit root --trial "$1"
+	echo "$output"
+	NEW=$(tree_sum "$MNT")
+}
+
+
+
+
+fails_thrice() {
+	local n before
+	old_root "$@"
+	new_root 2
+	[ "$(status_of '"\(.held.trial) \(.held.boots_left)"')" = "true 2" ]
+	for n in 1 0; do
+		power_cut
+		before=$(card_written)
+		boots
+		[ $(($(card_written) - before)) -le $((LAG ? 65536 : 16384)) ]
+		[[ $stderr == *"is ON TRIAL, $n more boot"*" without cowctl accept"* ]]
+		[ -e "$COWFS_RUNDIR/root.trial" ]
+		[ "$(tree_sum "$MNT")" = "$NEW" ]
+		[ "$(status_of .held.boots_left)" = "$n" ]
+		run -0 cow status --brief
+		[[ $output == *"ON TRIAL: after $n more boot"* ]]
+		echo "$n" >"$MNT/more" # commits of timers do not end it
+		cow commit root --timer
+		NEW=$(tree_sum "$MNT")
+	done
+	power_cut
+	boots
+	[[ $stderr == *"THE TRIAL HAS FAILED: no boot of generation "*" was accepted"* ]]
+	[[ $stderr == *"BACK AT GENERATION"* ]]
+	[ ! -e "$COWFS_RUNDIR/root.trial" ]
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	[ "$(status_of '"\(.held) \(.undone != null)"')" = "null true" ]
+	# and stays there
+	echo more >"$MNT/more"
+	cow commit root
+	SUM=$(tree_sum "$MNT")
+	power_cut
+	boots
+	[[ $stderr != *TRIAL* ]]
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach
+	fsck "$1"
+}
+
+@test "trial: without cowctl accept the root goes back: ext4" { fails_thrice ext4; }
+@test "trial: without cowctl accept the root goes back: xfs" { fails_thrice xfs 320 420; }
+@test "trial: without cowctl accept the root goes back: btrfs" { fails_thrice btrfs 150 250; }
+@test "trial: without cowctl accept the root goes back: lag 1" { LAG=1 fails_thrice ext4; }
+
+@test "trial: what is accepted stays, and the unit ends no other hold" {
+	local n
+	old_root ext4
+	run -0 cow accept root --on-trial
+	[ -z "$output" ]
+	cow commit root --hold
+	run -0 cow accept root --on-trial
+	[ -z "$output" ]
+	HELD=$(status_of .held.generation)
+	# what is held already is what it goes back to
+	new_root 1
+	[ "$(status_of .held.generation)" = "$HELD" ]
+	fails 1 "nothing is checkpointed" commit root --checkpoint
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	run -0 cow accept root --on-trial
+	[[ $output == *"generation $HELD is no longer held"* ]]
+	for n in 1 2 3; do
+		power_cut
+		boots
+		[[ $stderr != *TRIAL* ]]
+		[ "$(tree_sum "$MNT")" = "$NEW" ]
+	done
+	detach
+	fsck ext4
+}
+
+@test "trial: power cuts in each write of a boot: never a third state" {
+	local n left=14
+	old_root ext4
+	new_root 14
+	detach
+	for n in $(seq 1 12); do
+		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
+			timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline ro
+		echo "$n: $status $output"
+		clear_volumes || true
+		[ "$(cow check "$CARD" --json | jq -r .verdict)" = good ]
+		now=$(cow generations "$CARD" --json | jq -c '[.undo_pending, (.generations | length)]')
+		[ "$now" = "[false,2]" ]
+	done
+}
+
+@test "trial: what does not go says so" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	boots
+	fails 2 "for the root alone" commit --trial 3
+	fails 2 "is not a number from 1 to 14" commit root --trial 15
+	fails 2 "is not a number from 1 to 14" commit root --trial 0
+	fails 2 "mutually exclusive" commit root --trial 3 --hold
+	echo a >"$MNT/a"
+	cow commit root --hold
+	cow undo
+	fails 1 "the next start goes back to generation" commit root --trial 3
+	cow undo --cancel
+	rm "$COWFS_RUNDIR/root.counts"
+	fails 1 "the initramfs of this boot does not count boots" commit root --trial 3
+	[ "$(status_of .held.trial)" = false ]
+	cow accept
+	umount_volume
+	detach
+}
