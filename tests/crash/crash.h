@@ -116,6 +116,8 @@ struct world {
 	enum { BACK_NO, BACK_YES, BACK_MAYBE } back;
 	bool not_back;	   /* open it with LOG_NOT_BACK */
 	struct image left; /* the newest generation before it went back */
+	unsigned boots;	   /* of a trial, as struct log_hold */
+	bool boots_open;   /* they are being changed */
 	unsigned hold_age; /* commits since it began or ended, at most HOLD_SETTLED */
 
 	/* cuts */
@@ -247,6 +249,7 @@ void hold_no_tried(struct world *w);
 void hold_back_judged(struct world *w, const struct cards *c, const struct log_super *super,
 		      struct log **l, struct log_open_report *rep);
 int world_ask(struct world *w, bool back); /* to go back when it is opened */
+int world_try(struct world *w);		   /* on trial, for a number of boots */
 void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super);
 void attack_hold(void);

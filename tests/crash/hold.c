@@ -16,6 +16,8 @@ bool hold_opened(struct world *w, const uint8_t *volume)
 
 	w->hold = log_holds(w->log, &h) ? HOLD_YES : HOLD_NO;
 	w->back = h.back ? BACK_YES : BACK_NO;
+	w->boots = h.boots + h.trial;
+	w->boots_open = false;
 	if (!w->rep.back_seq)
 		return false;
 	if (w->hold != HOLD_NO)
@@ -72,6 +74,9 @@ void hold_back_judged(struct world *w, const struct cards *c, const struct log_s
 	if (b >= 0)
 		fail("block %d of the generation that was gone back to differs", b);
 	log_index_unref(ix);
+	/* the session behind it may have begun to write over what was left */
+	if (w->back == BACK_NO || w->rep.back_seq)
+		return;
 	log_close(*l);
 	if (log_open_lent(l, c->base, c->log, super, LOG_NOT_BACK, c->lent, rep) < 0)
 		fail("log_open");
@@ -123,7 +128,8 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super)
 {
-	bool holds = log_holds(l, NULL);
+	struct log_hold h = { 0 };
+	bool holds = log_holds(l, &h);
 	struct cards copy;
 
 	if (!is_open(w) && holds != (w->hold == HOLD_YES))
@@ -131,6 +137,8 @@ void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 	if (!holds)
 		return;
 	total.holds++;
+	if (w->hold == HOLD_YES && !is_open(w) && !w->boots_open && h.boots + h.trial != w->boots)
+		fail("%u boots are left of a trial, not %u", h.boots, w->boots);
 	if (!(super->incompat & LOG_INCOMPAT_HELD) && !w->lie)
 		fail("a hold without its feature");
 	check_whole(w, c, l);
@@ -180,6 +188,7 @@ int world_hold(struct world *w)
 		paths_publish(w);
 	}
 	if (r == 0) {
+		w->boots = 0;
 		w->hold = HOLD_YES;
 		w->hold_age = 0;
 		acked(w);
@@ -229,6 +238,26 @@ int world_ask(struct world *w, bool back)
 	/* without a failed operation nothing was begun */
 	if (r == 0 || r == -EBUSY || r == -ENOSPC)
 		w->back = back == (r == 0) ? BACK_YES : BACK_NO;
+	cut_here(w);
+	return r;
+}
+
+int world_try(struct world *w)
+{
+	unsigned n = (unsigned)rnd_below(w, RECORD_BOOTS_MAX + 1);
+	int r;
+
+	if (w->hold != HOLD_YES)
+		return -ENOENT;
+	w->ended = false;
+	w->boots_open = true;
+	r = outcome(w, "trial", commit_try(w->log, w->c.base, n));
+	if (r == 0) {
+		w->hold_age = 0;
+		w->boots = n + 1;
+		acked(w);
+	}
+	w->boots_open = r < 0 && r != -EBUSY && r != -ENOSPC;
 	cut_here(w);
 	return r;
 }
@@ -292,6 +321,8 @@ void attack_hold(void)
 		for (unsigned i = 0; i < 3; i++) {
 			at.step++;
 			attack_expect(world_hold(&w) == 0, "hold");
+			if (rnd_below(&w, 2))
+				attack_expect(world_try(&w) == 0, "trial");
 			turn_over(&w, 1 + (unsigned)rnd_below(&w, 4));
 			if (rnd_below(&w, 2)) {
 				world_crash(&w);

@@ -205,6 +205,7 @@ static void step(struct world *w)
 		if (rnd_below(w, 6) == 0)
 			arm(w);
 		(void)!(w->hold == HOLD_NO     ? world_hold(w)
+			: rnd_below(w, 4) == 0 ? world_try(w)
 			: rnd_below(w, 3) == 0 ? world_ask(w, w->back == BACK_NO)
 			: rnd_below(w, 2)      ? world_release(w)
 					       : world_back(w));
