@@ -448,6 +448,7 @@ inline recover()
 		if
 		:: n.held ->
 			to_held();
+			assert(s != NS); /* what lies before H is not overwritten either */
 			hold = ring[c].seq; hold_tail = ring[c].tail; hold_img = ring[c].img;
 			assert(hold_img == kept || hold_img == wants || LAG && hold_img == kept_older);
 			look(hold_tail);
@@ -582,7 +583,7 @@ open:
 #endif
 			d_step { c = at; look(n.tail); home_done = (from[0] == NS && from[1] == NS) }
 		:: /* the order to go back, or not to: it counts for the next session; this one may go on */
-			hold && free >= 1 + LAG * 3 ->
+			hold && free >= 1 + RESERVE ->
 			d_step { back = !back; fill(); asks = back };
 			put();
 			pad(2);
