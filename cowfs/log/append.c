@@ -529,6 +529,8 @@ void log_abort(struct log *l)
 	l->stage_blks = 0;
 	epoch_set(l, EPOCH_DUE);
 	l->doubt = l->suspect = l->lag.cold = true;
+	/* L5: its record may be on the card, behind those that have one image */
+	l->lag.same = 0;
 	checkpoint_forget(l);
 }
 

@@ -288,6 +288,8 @@ static int go_back(struct scan *s, const struct chain *held)
 	s->rep->back_seq = l->newest.seq;
 	s->rep->back_generation = l->hold.generation;
 	s->rep->back_s = l->hold.time_s;
+	if (lag_on(l))
+		sample_forget(l);
 	return r;
 }
 
@@ -315,8 +317,10 @@ static int check_joint(struct scan *s, const struct log_record *rec, const struc
 	return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;
 }
 
-/* Is this the state of the base and the log? *ret_ix: what waits in the log. */
-static int check_chain(struct scan *s, const struct chain *ch, struct log_index **ret_ix)
+/* Is this the state of the base and the log? *ret_ix: what waits in the log. newest: the record that leads to it. Its samples
+ * stay on the base; those of a held generation may have been written over since. With lag they may be lost. */
+static int check_chain(struct scan *s, const struct chain *ch, const struct log_record *newest,
+		       struct log_index **ret_ix)
 {
 	const struct log_record *rec = &ch->head;
 	struct log_joint joint = { 0 };
@@ -342,8 +346,8 @@ static int check_chain(struct scan *s, const struct chain *ch, struct log_index 
 		r = check_base(s, rec, *ret_ix);
 	if (r == 0)
 		r = verify_chain(s, ch);
-	if (r == 0)
-		r = check_samples(s, rec, *ret_ix);
+	if (r == 0 && (newest->seq == rec->seq || !lag_on(s->l)))
+		r = check_samples(s, newest, *ret_ix);
 	return r == 0 ? check_joint(s, rec, &joint) : r;
 }
 
@@ -377,7 +381,7 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	/* what came behind the held generation is of no importance then */
 	back = r == 1 && rec->flags & RECORD_BACK && !l->not_back;
 	if (r >= 0)
-		r = check_chain(s, back ? &held : &ch, &ix);
+		r = check_chain(s, back ? &held : &ch, rec, &ix);
 	if (r < 0) {
 		log_index_unref(ix);
 		/* its room is not wiped: the record may be found again, and must be rejected for the

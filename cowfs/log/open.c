@@ -43,7 +43,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 	l->newest.fingerprint = fp;
 	l->newest.flags &= ~(uint32_t)RECORD_OF_IMAGE;
 	l->newest.copy_bytes = 0; /* not of this base */
-	memset(l->newest.sample, 0, sizeof(l->newest.sample));
+	sample_forget(l);
 	l->tail_lblk = l->newest.start_lblk;
 	l->chain_records = 1;
 	lag_begin_anew(l);
@@ -204,7 +204,7 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 	}
 	set_state(l, &rep, r);
 	if (l->any_base)
-		memset(l->newest.sample, 0, sizeof(l->newest.sample));
+		sample_forget(l);
 	else if (l->newest.type != RECORD_COMMIT) /* a checkpoint may have been cut */
 		sample_forget_logged(l);
 	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);

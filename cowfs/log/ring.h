@@ -382,6 +382,7 @@ int guarded_home(struct log *l, uint64_t blk, const uint8_t *next) MUST_CHECK;
 void sample_note_direct(struct log *l, uint64_t blk, uint64_t blks, const uint8_t *content,
 			const uint32_t *crc);
 void sample_fill_record(const struct log *l, struct log_record *rec);
+void sample_forget(struct log *l); /* the newest record has none that a base must have */
 /* Call before the newest record gets other samples. */
 void sample_accept(struct log *l, const struct log_sample *next);
 /* as log_held_run, for samples only */

@@ -97,6 +97,11 @@ void sample_fill_record(const struct log *l, struct log_record *rec)
 	s[0] = l->at.sample;
 }
 
+void sample_forget(struct log *l)
+{
+	memset(l->newest.sample, 0, SAMPLES_BYTES);
+}
+
 void sample_accept(struct log *l, const struct log_sample *next)
 {
 	if (!memcmp(next, l->newest.sample, SAMPLES_BYTES))
