@@ -179,7 +179,7 @@ mutant H4-place hold cowfs/log/record.c '	hold_open_record(l, &rec);' '	if (l->h
 	}
 	hold_open_record(l, &rec);'
 mutant H4-flag hold cowfs/log/hold.c 'l->hold.back ? (uint32_t)RECORD_BACK : 0' 'l->hold.back && l->newest.type == RECORD_COMMIT ? (uint32_t)RECORD_BACK : 0'
-mutant H4-base hold cowfs/log/chain.c 'check_chain(s, back ? &held : &ch, &ix)' 'check_chain(s, &ch, &ix)'
+mutant H4-base hold cowfs/log/chain.c 'check_chain(s, back ? &held : &ch, rec, &ix)' 'check_chain(s, &ch, rec, &ix)'
 mutant H4-boots hold cowfs/log/hold.c '(uint32_t)l->hold.boots << RECORD_BOOTS_SHIFT' '(l->newest.type == RECORD_COMMIT ? (uint32_t)l->hold.boots << RECORD_BOOTS_SHIFT : 0)'
 mutant H4-pad hold cowfs/log/hold.c '	r = record_put_empty(l, &rec, false);
 	if (r == 0)
