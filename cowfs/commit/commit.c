@@ -52,6 +52,21 @@ static int set_writable(struct log *log, struct card *base, bool on)
 	return r < 0 ? r : rl;
 }
 
+/* What was found still holds, and the card is writable until end_write, which is called in any case. */
+static int begin_write(struct log *log, struct card *base)
+{
+	int r = set_writable(log, base, true);
+
+	return r < 0 ? r : log_recheck(log);
+}
+
+static int end_write(struct log *log, struct card *base, int r)
+{
+	int off = set_writable(log, base, false);
+
+	return r < 0 ? r : off;
+}
+
 /* Checks I1 again directly before the write. */
 static int check_in_place(struct job *j, uint64_t blk, uint64_t blks)
 {
@@ -443,17 +458,14 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 		.log = log, .base = base, .src = opt->uses, .opt = opt, .older = has_older(log)
 	};
 	bool rests = log_rests(log, tail_type, opt->record_flags);
-	int r, off;
+	int r;
 
 	*ret_blks = 0;
 	if (log_holds(log, NULL))
 		return -EBUSY;
 	if (log_super(log)->state == SUPER_VIRGIN || (rests && (opt->goes_on || !log_guarded(log))))
 		return 0;
-	r = set_writable(log, base, true);
-	if (r < 0)
-		return r;
-	r = log_recheck(log);
+	r = begin_write(log, base);
 	if (r == 0)
 		r = log_prepare(log);
 	if (r == 0 && !rests)
@@ -462,75 +474,47 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	if (r == 0 && !opt->goes_on)
 		r = log_unguard(log);
 	*ret_blks = j.rep.checkpoint;
-	off = set_writable(log, base, false);
-	return r < 0 ? r : off;
-}
-
-static int write_record(struct log *log, struct card *base, int (*write)(struct log *l))
-{
-	int r = set_writable(log, base, true), off;
-
-	if (r < 0)
-		return r;
-	r = log_recheck(log);
-	if (r == 0)
-		r = write(log);
-	off = set_writable(log, base, false);
-	return r < 0 ? r : off;
+	return end_write(log, base, r);
 }
 
 int commit_hold(struct log *log, struct card *base, struct log_index **ret_index)
 {
-	int r = set_writable(log, base, true), off;
+	int r = begin_write(log, base);
 
-	if (r < 0)
-		return r;
-	r = log_recheck(log);
-	if (r == 0)
-		r = log_hold(log, ret_index);
-	off = set_writable(log, base, false);
-	return r < 0 ? r : off;
+	return end_write(log, base, r == 0 ? log_hold(log, ret_index) : r);
 }
 
 int commit_release(struct log *log, struct card *base)
 {
-	return write_record(log, base, log_release);
-}
+	int r = begin_write(log, base);
 
-static int go_back(struct log *log)
-{
-	return log_go_back(log, true);
-}
-
-static int stay(struct log *log)
-{
-	return log_go_back(log, false);
+	return end_write(log, base, r == 0 ? log_release(log) : r);
 }
 
 int commit_go_back(struct log *log, struct card *base, bool on)
 {
-	return write_record(log, base, on ? go_back : stay);
+	int r = begin_write(log, base);
+
+	return end_write(log, base, r == 0 ? log_go_back(log, on) : r);
 }
 
 int commit_try(struct log *log, struct card *base, unsigned boots)
 {
-	int r = set_writable(log, base, true), off;
+	int r = begin_write(log, base);
 
-	if (r < 0)
-		return r;
-	r = log_recheck(log);
-	if (r == 0)
-		r = log_try(log, boots);
-	off = set_writable(log, base, false);
-	return r < 0 ? r : off;
+	return end_write(log, base, r == 0 ? log_try(log, boots) : r);
 }
 
 int commit_confirm(struct log *log, struct card *base)
 {
-	return write_record(log, base, log_prepare);
+	int r = begin_write(log, base);
+
+	return end_write(log, base, r == 0 ? log_prepare(log) : r);
 }
 
 int commit_note(struct log *log, struct card *base)
 {
-	return write_record(log, base, log_note);
+	int r = begin_write(log, base);
+
+	return end_write(log, base, r == 0 ? log_note(log) : r);
 }
