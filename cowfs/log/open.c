@@ -222,6 +222,9 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		log_close(l);
 		return r;
 	}
+	/* nothing waits, and nothing has kept others from changing the base since */
+	if (l->home_done && !log_base_is_guarded(l))
+		sample_forget(l);
 	wear_stop(&rep.ledger);
 	if (l->guarded.taken)
 		guarded_count(&rep.ledger, 1);
