@@ -107,9 +107,13 @@ card_has_it() {
 }
 
 @test "RAM runs short: zeros that are on the card come back as well, unless the card was ever trimmed" {
+	# 84 MiB, of which 77 make passes begin. What is written behind the first pass, 9 MiB at most, is warm in the second
+	# one, and then there is room.
 	rewrite() {
 		dd if=/dev/zero of="$MNT/zeros" bs=1M count=40 conv=notrunc status=none
-		dd if="$T/new" of="$MNT/new" bs=1M conv=notrunc status=none
+		dd if="$T/new" of="$MNT/new" bs=1M count=35 conv=notrunc status=none
+		sync -f "$MNT"
+		dd if="$T/new" of="$MNT/new" bs=1M skip=35 seek=35 conv=notrunc status=none
 		sync -f "$MNT"
 	}
 	volume --ram 128M
@@ -118,13 +122,14 @@ card_has_it() {
 	cp "$T/new" "$MNT/new"
 	cow commit
 	rewrite
-	wait_for 20 forgotten 21000
+	wait_for 20 forgotten 19000
 	cow commit --checkpoint
 	cow trim
+	before=$(status_of .forgotten_blocks)
 	rewrite
-	wait_for 20 forgotten 32000
+	wait_for 20 forgotten $((before + 8500)) # of the 11,264 that are no zeros
 	sleep 5
-	run ! forgotten 34000
+	run ! forgotten $((before + 12000))
 	SUM=$(tree_sum "$MNT")
 	cow commit
 	card_has_it
