@@ -48,9 +48,10 @@ static int run_command(const struct options *o)
 	pid_t pid;
 
 	sigemptyset(&defaults);
-	for (int sig = 1; sig <= SIGTERM; sig++)
-		if (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM || sig == SIGHUP)
-			sigaddset(&defaults, sig);
+	sigaddset(&defaults, SIGINT);
+	sigaddset(&defaults, SIGQUIT);
+	sigaddset(&defaults, SIGTERM);
+	sigaddset(&defaults, SIGHUP);
 	r = -posix_spawnattr_init(&attr);
 	if (r < 0)
 		return r;

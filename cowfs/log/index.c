@@ -144,6 +144,17 @@ bool log_index_place(const struct log_index *ix, size_t i, struct log_place *ret
 	return true;
 }
 
+bool log_index_crc(const struct log_index *ix, uint64_t blk, uint32_t *ret)
+{
+	size_t i = lookup(ix, blk);
+	const struct extent *e = &ix->ext[i];
+
+	if (i >= ix->n || blk < e->blk || e->crc_pos == NO_CRC)
+		return false;
+	*ret = ix->crcs[e->crc_pos + (blk - e->blk)];
+	return true;
+}
+
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf)
 {
 	size_t i = lookup(ix, blk);

@@ -51,5 +51,7 @@ void index_list_clear(struct index_list *l);
 /* The i-th extent, in block order; false past the last one. crc in the result is NULL for zero
  * extents. */
 bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret);
+/* The CRC of a block that the log has with content. */
+bool log_index_crc(const struct log_index *ix, uint64_t blk, uint32_t *ret);
 
 #endif

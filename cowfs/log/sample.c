@@ -137,18 +137,6 @@ void sample_forget_logged(struct log *l)
 	memcpy(l->newest.sample, next, sizeof(next));
 }
 
-static bool has_crc(const struct log_index *ix, uint64_t blk, uint32_t *ret)
-{
-	struct index_entry e = { 0 };
-
-	for (size_t i = 0; log_index_extent(ix, i, &e) && e.blk <= blk; i++)
-		if (e.kind != INDEX_ZERO && blk - e.blk < e.blks) {
-			*ret = e.crc[blk - e.blk];
-			return true;
-		}
-	return false;
-}
-
 /* *ret: is it a block that the base uses, with other content? One that cannot be read is not. */
 static int changes_used(struct log *l, const struct log_content *c, uint64_t blk, uint8_t *buf,
 			unsigned *reads, bool *ret)
@@ -240,7 +228,8 @@ int sample_home(struct log *l, const struct log_content *c)
 		r = choose(l, c, 0, buf, other.blk ? &next[0] : &other);
 	if (r < 0)
 		return r;
-	if (l->used_blk && has_crc(l->index, l->used_blk, &crc) && is_fit_place(l, l->used_blk))
+	if (l->used_blk && log_index_crc(l->index, l->used_blk, &crc) &&
+	    is_fit_place(l, l->used_blk))
 		next[0] = (struct log_sample){ .blk = l->used_blk, .crc = crc };
 	if (other.blk)
 		next[1] = other;
@@ -265,8 +254,8 @@ static bool is_as_logged(const struct log_index *ix, uint64_t blk, const uint8_t
 	uint32_t crc;
 
 	return is_logged(ix, blk) &&
-	       (has_crc(ix, blk, &crc) ? crc32c_back(content, COW_BLK_BYTES) == crc
-				       : bytes_all_zero(content, COW_BLK_BYTES));
+	       (log_index_crc(ix, blk, &crc) ? crc32c_back(content, COW_BLK_BYTES) == crc
+					     : bytes_all_zero(content, COW_BLK_BYTES));
 }
 
 int sample_match(struct log *l, const struct log_record *rec, const struct log_index *ix, bool *ret)
