@@ -41,12 +41,18 @@ cowfs_mount_options() {
 	done <"$COWFS_RUN/root.failed"
 }
 
-# cowctl could not be run to its end. Was it meant to protect this root?
+# cowctl could not be run to its end. Was it meant to protect this root? $3: its status. An initramfs on trial in which it
+# cannot even be started (126, 127) has never protected anything: better an ordinary root than a machine that is lost. What
+# exists in the log only is safe there, too, since no kernel mounts a guarded file system for writing.
 cowfs_broken() {
 	COWFS_STATE=unconfigured
 	cowfs_configured || return 0
-	case " $(cat /proc/cmdline)," in
+	case " $(cat /proc/cmdline),$3 " in
 	*" cowfs=off"[\ ,]* | *" cowfs="[!\ ]*",off"[\ ,]*) COWFS_STATE=bypassed ;;
+	*,12[67]\ *) [ ! -s "${COWFS_CONF%/*}/trial" ] || COWFS_STATE=bypassed ;;
+	esac
+	case $COWFS_STATE in
+	bypassed) ;;
 	*)
 		COWFS_STATE=failed
 		COWFS_OPTIONS=ro
@@ -101,7 +107,7 @@ cowfs_start() {
 	4) COWFS_STATE=bypassed ;;
 	*)
 		COWFS_MOUNT=$1
-		cowfs_broken "$1" "$COWFS_CTL boot ended with status $cowfs_code"
+		cowfs_broken "$1" "$COWFS_CTL boot ended with status $cowfs_code" "$cowfs_code"
 		;;
 	esac
 	: "${COWFS_MOUNT:=$1}"

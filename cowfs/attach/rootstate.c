@@ -111,9 +111,9 @@ int rootstate_link(const char *loop)
 	return symlink(target, path) < 0 ? -errno : 0;
 }
 
-void rootstate_note(const char *what)
+void rootstate_note(const char *what, const char *text)
 {
-	(void)!write_file(what, "");
+	(void)!write_file(what, text);
 }
 
 bool rootstate_noted(const char *what)

@@ -29,10 +29,11 @@ enum root_state rootstate_read(char *why, size_t why_bytes);
  */
 int rootstate_link(const char *loop) MUST_CHECK;
 
-/* An empty file root.WHAT, as good as possible. */
+/* A file root.WHAT with this text, as good as possible. */
 #define ROOT_COUNTS "counts" /* this initramfs counts boots of a root on trial */
-#define ROOT_TRIAL "trial"   /* this boot was one, and cowfs-accept.service is to run */
-void rootstate_note(const char *what);
+/* this boot was one, and cowfs-accept.service is to run; text: the name of an initramfs on trial */
+#define ROOT_TRIAL "trial"
+void rootstate_note(const char *what, const char *text);
 bool rootstate_noted(const char *what);
 
 #endif

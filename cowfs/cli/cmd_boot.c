@@ -14,13 +14,14 @@
  *   protected.
  * - A bad configuration is a failure: its settings for the root are unknown.
  */
+#include "cli/boot_card.h"
 #include "cli/cmd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -33,16 +34,10 @@
 #include "base/program.h"
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
-#include "fs/shrink_mark.h"
-#include "config/cmdline.h"
-#include "config/conf.h"
 #include "attach/compose.h"
 #include "attach/launch.h"
 #include "attach/rootstate.h"
 #include "offline/offline.h"
-
-#define LOG_DEVICE_WAIT_NS (10 * 1000000000ull)
-#define LOG_DEVICE_LOOK_US 50000
 
 enum boot_exit {
 	BOOT_ON = 0,
@@ -52,39 +47,7 @@ enum boot_exit {
 	BOOT_BYPASSED = 4,
 };
 
-struct boot {
-	bool json;
-	char device[PATH_MAX];
-	char text[4096]; /* kernel command line */
-	struct cmdline cmdline;
-	struct conf *conf;
-	struct volopts opt;	   /* the command line overrides the configuration */
-	struct failure fail;	   /* of a failed operation */
-	const char *mount_options; /* of a root that failed */
-	bool on_trial;		   /* this boot is one of a root on trial */
-};
-
 /* ---- reporting ---- */
-
-/* Writes to the console and to the kernel log, from which the journal takes it. */
-static PRINTF(2, 3) void say(enum msg_level level, const char *fmt, ...)
-{
-	_cleanup_close_ int fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
-	char text[700];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	fprintf(stderr, "cowfs: %s\n", clean_text(text));
-	if (fd < 0)
-		return;
-	msg_set_prog("cowfs");
-	msg_to_kmsg(fd);
-	msg(level, "root: %s", text);
-	msg_to_kmsg(-1);
-	msg_set_prog("cowctl");
-}
 
 /* Reports to the system that boots from the root. */
 static void write_state(const struct boot *b, enum root_state state, const char *reason)
@@ -92,7 +55,7 @@ static void write_state(const struct boot *b, enum root_state state, const char 
 	int e = rootstate_write(state, b->device, b->mount_options, reason);
 
 	if (e < 0)
-		say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
+		boot_say(MSG_ERR, "%s cannot be written: %s", rundir_path(), strerrordesc_np(-e));
 }
 
 /*
@@ -144,9 +107,9 @@ static enum boot_exit failed(struct boot *b, const char *reason)
 	int e = blockdev_set_readonly(b->device);
 
 	b->mount_options = readonly_options(b->device);
-	say(MSG_ERR, "NOT PROTECTED, so %s is mounted read-only: %s", b->device, reason);
+	boot_say(MSG_ERR, "NOT PROTECTED, so %s is mounted read-only: %s", b->device, reason);
 	if (e < 0)
-		say(MSG_ERR, "%s cannot be set read-only: %s", b->device, strerrordesc_np(-e));
+		boot_say(MSG_ERR, "%s cannot be set read-only: %s", b->device, strerrordesc_np(-e));
 	return tell(b, ROOT_FAILED, b->device, reason, BOOT_FAILED);
 }
 
@@ -154,7 +117,7 @@ static enum boot_exit bypassed(const struct boot *b)
 {
 	const char *reason = "cowfs=off on the kernel command line: this boot writes to the card";
 
-	say(MSG_ERR, "NOT PROTECTED: %s", reason);
+	boot_say(MSG_ERR, "NOT PROTECTED: %s", reason);
 	return tell(b, ROOT_BYPASSED, b->device, reason, BOOT_BYPASSED);
 }
 
@@ -177,10 +140,10 @@ static void set_clock_floor(void)
 	if (time(NULL) >= floor.tv_sec)
 		return;
 	if (clock_settime(CLOCK_REALTIME, &floor) < 0)
-		say(MSG_WARN, "the clock is behind the last commit but cannot be set: %s",
-		    strerrordesc_np(errno));
+		boot_say(MSG_WARN, "the clock is behind the last commit but cannot be set: %s",
+			 strerrordesc_np(errno));
 	else
-		say(MSG_NOTICE, "the clock was behind the last commit: set to its time");
+		boot_say(MSG_NOTICE, "the clock was behind the last commit: set to its time");
 }
 
 static void tell_undone(const struct boot *b)
@@ -190,10 +153,10 @@ static void tell_undone(const struct boot *b)
 			   *undone = json_object_object_get(status, "undone");
 
 	if (undone)
-		say(MSG_WARN,
-		    "%s: BACK AT GENERATION %s of %s, as cowctl undo or a failed trial asked",
-		    b->device, with_commas(json_u64(undone, "generation")),
-		    format_time(json_u64(undone, "time_unix_seconds")));
+		boot_say(MSG_WARN,
+			 "%s: BACK AT GENERATION %s of %s, as cowctl undo or a failed trial asked",
+			 b->device, with_commas(json_u64(undone, "generation")),
+			 format_time(json_u64(undone, "time_unix_seconds")));
 	json_object_put(status);
 }
 
@@ -204,189 +167,61 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 	set_clock_floor();
 	tell_undone(b);
 	/* for commit --trial: this initramfs counts boots */
-	rootstate_note(ROOT_COUNTS);
-	if (b->on_trial)
-		rootstate_note(ROOT_TRIAL);
+	rootstate_note(ROOT_COUNTS, "");
+	if (b->on_trial || *b->image)
+		rootstate_note(ROOT_TRIAL, b->image);
 	if (e < 0)
-		say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
-	say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
+		boot_say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
+	boot_say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
 	return tell(b, ROOT_ON, loop, NULL, BOOT_ON);
 }
 
-/* ---- content of the card ---- */
+/* ---- an initramfs on trial ---- */
 
-struct found {
-	struct fsinfo fs;
-	bool has_log;
-	bool log_missing; /* there is none, and the superblock is guarded */
-	bool member; /* of an array, whose log this is: nothing may be written, and a start refuses it */
-	bool pending; /* a shrink was interrupted after its commit; state is undefined then */
-	enum log_state state; /* valid if the log was requested */
-};
-
-enum depth { SUPER, LOG };
-
-static bool is_enabled(const struct boot *b)
+/* The protection has never worked with it: better an ordinary root than a machine that is lost. */
+static enum boot_exit given_up(struct boot *b, const char *reason)
 {
-	return b->cmdline.mode == CMDLINE_ON ||
-	       (b->conf && conf_has_root(b->conf) &&
-		!strcmp(conf_root_text(b->conf, ROOTOPT_ENABLED), "yes"));
-}
+	const char *why = "";
+	char text[900];
 
-/*
- * If cowfs does not know the file system, it does not know its end either: an apparent log in the
- * last block may be part of a file. If libblkid recognizes the content (so it is not the garbage
- * of a power cut), the use of cowfs must have been configured.
- */
-static int belongs_to_other(const struct boot *b, struct card *card, const struct fsinfo *fs,
-			    bool *ret)
-{
-	struct blk_reader r = super_reader(card);
-
-	*ret = false;
-	return fs->kind != FS_UNKNOWN || is_enabled(b) ? 0 : shrink_mark_signature(&r, ret);
-}
-
-static int look_at_super(const struct boot *b, struct card *card, struct card *log_card,
-			 enum depth depth, struct found *f)
-{
-	struct log_open_report report;
-	struct log_super super;
-	unsigned trouble;
-	struct log *log;
-	bool other;
-	int e = super_find(card, log_card, &f->fs, 0, &super, &trouble), other_e;
-
-	if (e == -ENOENT || e == -ESTALE)
-		/* the file system covers the log: the blocks belong to the file system now */
-		return 0;
-	other_e = belongs_to_other(b, card, &f->fs, &other);
-	if (other_e < 0)
-		return other_e;
-	if (other) {
-		say(MSG_WARN, "%s: has something like a log but no known file system: left alone",
-		    b->device);
-		return 0;
+	snprintf(
+		text, sizeof(text),
+		"%.700s; the protection is on trial (cowctl setup), so this boot writes to the card",
+		reason);
+	if (!boot_come_home(b, &why) && !boot_whole_alone(b)) {
+		snprintf(text, sizeof(text), "%.400s; and without cowfs: %.400s", reason, why);
+		return failed(b, text);
 	}
-	f->has_log = true;
-	f->member = e == -EXDEV;
-	if (f->member)
-		e = 0; /* its log can be read */
-	f->pending = e == 0 && super.state == SUPER_PENDING;
-	if (e < 0 || f->pending || depth == SUPER)
-		return e;
-	e = log_open(&log, card, log_card, &super, 0, &report);
-	if (e < 0)
-		return e;
-	f->state = report.state;
-	log_close(log);
-	return 0;
+	boot_say(MSG_ERR, "NOT PROTECTED: %s", text);
+	return tell(b, ROOT_BYPASSED, b->device, text, BOOT_BYPASSED);
 }
 
-static void wait_for_log_device(const char *path)
+/* The way out of a start that failed. */
+static enum boot_exit not_started(struct boot *b, const char *reason)
 {
-	uint64_t until_ns = now_ns() + LOG_DEVICE_WAIT_NS;
-
-	while (path && access(path, F_OK) < 0 && now_ns() < until_ns)
-		usleep(LOG_DEVICE_LOOK_US);
+	return *b->image && !trial_proven(b->image, b->device, b->opt.text[VOLOPT_LOG], b->text)
+		       ? given_up(b, reason)
+		       : failed(b, reason);
 }
 
-/*
- * Reads only. Opening the log takes a card a while, so it is done only if its state is requested.
- * *ret holds what was found, even after an error.
- */
-static int look(const struct boot *b, enum depth depth, struct found *ret)
+/* One boot more of an initramfs on trial. True: it has had all of them. */
+static bool image_is_over(struct boot *b)
 {
-	const char *log_path = b->opt.text[VOLOPT_LOG];
-	struct card *card = NULL, *log_card = NULL;
-	struct blk_reader r;
-	int e;
+	struct trial_image im = { .image = trial_crc(b->image),
+				  .most = (unsigned)strtoul(conf_root_text(b->conf, ROOTOPT_TRIAL),
+							    NULL, 10) };
 
-	*ret = (struct found){ 0 };
-	e = blockdev_open(&card, b->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
-	if (e < 0)
-		return e;
-	r = super_reader(card);
-	e = fsinfo_probe(&r, &ret->fs);
-	wait_for_log_device(log_path);
-	if (e == 0 && log_path)
-		e = blockdev_open(&log_card, log_path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
-	if (e == 0)
-		e = look_at_super(b, card, log_card ? log_card : card, depth, ret);
-	ret->log_missing = e == 0 && !ret->has_log && super_log_missing(card);
-	card_close(log_card);
-	card_close(card);
-	return e;
-}
-
-static bool in_use(const struct found *f)
-{
-	return f->has_log && !f->pending && f->state != LOG_EMPTY && f->state != LOG_RETIRED;
-}
-
-/* Checkpoints the log, or completes a shrink. -errno: b->fail has the reason. */
-static int recover(struct boot *b)
-{
-	struct progress progress;
-	const struct recover_options opt = { .device = b->device,
-					     .log_device = b->opt.text[VOLOPT_LOG],
-					     .progress = cmd_progress,
-					     .progress_ctx = &progress };
-	struct recover_report rep;
-	int e;
-
-	progress_start(&progress);
-	e = offline_recover(&opt, &rep, &b->fail);
-	progress_end(&progress);
-	if (e == 0)
-		say(MSG_NOTICE, "%s: generation %s is checkpointed, %s blocks written", b->device,
-		    with_commas(rep.log.newest.ledger.commits), with_commas(rep.home_blks));
-	return e;
-}
-
-/*
- * Prepares the partition for use without cowfs. False if it is not fit for that: *why has the
- * reason. A log that cannot be read, or that is missing, may hold a newer state. A partition that
- * nothing declares to have a log, the guard included, is assumed to have none. Without a section of
- * the root, nothing is written.
- */
-static bool come_home(struct boot *b, const char **why)
-{
-	bool known = !b->conf || conf_has_root(b->conf);
-	struct found f;
-	int e = look(b, LOG, &f);
-
-	if (e < 0 && (known || f.has_log)) {
-		say(MSG_ERR, "%s: cannot read its log: %s", b->device, strerrordesc_np(-e));
-		*why = "its log cannot be read and may hold newer changes: see cowctl check";
-		return !known;
-	}
-	if (f.log_missing) {
-		*why = SUPER_LOG_MISSING;
+	if (!*b->image || !im.most)
 		return false;
-	}
-	if (e < 0 || (!f.pending && !in_use(&f)))
-		return true;
-	if (f.member) {
-		*why = "it is a member of an array, or looks like one: see cowctl check";
-		return false;
-	}
-	if (f.state == LOG_FOREIGN) {
-		say(MSG_ERR,
-		    "%s: has foreign changes, and its log holds blocks that are not "
-		    "checkpointed: they stay there, see cowctl check",
-		    b->device);
-		return true;
-	}
-	if (!known && b->cmdline.mode != CMDLINE_OFF) {
-		*why = "a shrink of it was interrupted, and no [" ROOT_NAME
-		       "] section allows writing here: run cowctl recover";
-		return false;
-	}
-	say(MSG_WARN, "%s: checkpointing its log, because it is going to be used without cowfs",
-	    b->device);
-	*why = b->fail.why;
-	return recover(b) == 0;
+	if (offline_count_image(b->device, b->opt.text[VOLOPT_LOG], &im, &b->fail) < 0)
+		boot_say(MSG_ERR, "this boot is not counted: %s", b->fail.why);
+	else if (im.what == TRIAL_NONE)
+		*b->image = '\0';
+	else if (im.what == TRIAL_COUNTED)
+		boot_say(MSG_WARN,
+			 "%s: THE PROTECTION IS ON TRIAL, %u more boot%s without cowctl accept",
+			 b->device, im.most - im.boots - 1, plural(im.most - im.boots - 1));
+	return im.what == TRIAL_OVER;
 }
 
 /* ---- before the start ---- */
@@ -419,15 +254,16 @@ static int shrink(struct boot *b)
 	if (e < 0)
 		failure_print_said(&b->fail);
 	else
-		say(MSG_NOTICE, "%s: the file system now has %s, was %s; an empty log was written",
-		    b->device, FORMAT_MIB(rep.super.fs_bytes), FORMAT_MIB(rep.fs.size_bytes));
+		boot_say(MSG_NOTICE,
+			 "%s: the file system now has %s, was %s; an empty log was written",
+			 b->device, FORMAT_MIB(rep.super.fs_bytes), FORMAT_MIB(rep.fs.size_bytes));
 	return e;
 }
 
 /* There is no log, or a shrink must be completed. False: *why has the reason. */
 static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
 {
-	say(MSG_NOTICE, "%s: making space for a log; safe against power cuts", b->device);
+	boot_say(MSG_NOTICE, "%s: making space for a log; safe against power cuts", b->device);
 	if (fs_ops(fs->kind)->can_shrink && (fs->needs_recovery || !fs->clean) && !repair(b)) {
 		*why = "the file system has errors that e2fsck -p cannot correct";
 		return false;
@@ -452,48 +288,52 @@ static bool find_running(const struct boot *b, char loop[32])
 }
 
 /* Room for a log was requested, or a shrink for it has begun. */
-static bool wants_prepare(const struct boot *b, const struct found *f)
+static bool wants_prepare(const struct boot *b, const struct boot_found *f)
 {
 	return (f->pending && !f->member) ||
 	       (!f->has_log && !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink"));
 }
 
 /* A root on trial: one boot less. What cannot be counted is booted all the same. */
-static void count_boot(struct boot *b)
+static enum trial_boot count_boot(struct boot *b)
 {
 	struct held_report rep;
 	enum trial_boot what;
 
 	if (offline_count_boot(b->device, b->opt.text[VOLOPT_LOG], &what, &rep, &b->fail) < 0)
-		say(MSG_ERR, "this boot is not counted: %s", b->fail.why);
+		boot_say(MSG_ERR, "this boot is not counted: %s", b->fail.why);
 	else if (what == TRIAL_COUNTED)
-		say(MSG_WARN, "%s: generation %s is ON TRIAL, %u more boot%s without cowctl accept",
-		    b->device, with_commas(rep.newest.ledger.commits), rep.hold.boots,
-		    plural(rep.hold.boots));
+		boot_say(MSG_WARN,
+			 "%s: generation %s is ON TRIAL, %u more boot%s without cowctl accept",
+			 b->device, with_commas(rep.newest.ledger.commits), rep.hold.boots,
+			 plural(rep.hold.boots));
 	b->on_trial = what == TRIAL_COUNTED;
 	if (what == TRIAL_OVER)
-		say(MSG_ERR, "%s: THE TRIAL HAS FAILED: no boot of generation %s was accepted",
-		    b->device, with_commas(rep.newest.ledger.commits));
+		boot_say(MSG_ERR, "%s: THE TRIAL HAS FAILED: no boot of generation %s was accepted",
+			 b->device, with_commas(rep.newest.ledger.commits));
+	return what;
 }
 
 static enum boot_exit start(struct boot *b)
 {
 	const char *why = "";
 	char old[128];
-	struct found f;
+	struct boot_found f;
 	struct ready r;
 
 	if (find_running(b, r.loop))
 		return started(b, r.loop);
 	if (kernel_check(NULL, old, sizeof(old)) < 0) /* before prepare writes to the card */
-		return failed(b, old);
-	if (look(b, SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
-		return failed(b, why);
-	count_boot(b);
+		return not_started(b, old);
+	if (boot_look(b, BOOT_SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
+		return not_started(b, why);
+	/* the trial of a generation comes first: it has a way back of its own */
+	if (count_boot(b) == TRIAL_NONE && image_is_over(b))
+		return given_up(b, "no boot with this initramfs was accepted");
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
 	if (r.exit != EXIT_OK)
-		return failed(b, r.why);
+		return not_started(b, r.why);
 	return started(b, r.loop);
 }
 
@@ -501,22 +341,22 @@ static enum boot_exit leave(struct boot *b, enum boot_exit (*how)(const struct b
 {
 	const char *why = "";
 
-	return come_home(b, &why) ? how(b) : failed(b, why);
+	return boot_come_home(b, &why) ? how(b) : failed(b, why);
 }
 
 /* ---- requested mode ---- */
 
 static bool is_wanted(const struct boot *b)
 {
-	struct found f;
+	struct boot_found f;
 
-	if (is_enabled(b) || conf_has_root(b->conf))
-		return is_enabled(b);
-	if (look(b, LOG, &f) < 0 || !in_use(&f))
+	if (boot_enabled(b) || conf_has_root(b->conf))
+		return boot_enabled(b);
+	if (boot_look(b, BOOT_LOG, &f) < 0 || !boot_log_in_use(&f))
 		return false;
-	say(MSG_WARN,
-	    "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with the defaults",
-	    conf_path(), b->device);
+	boot_say(MSG_WARN,
+		 "no [" ROOT_NAME "] in %s, but %s has a log in use: protected with the defaults",
+		 conf_path(), b->device);
 	return true;
 }
 
@@ -526,10 +366,11 @@ static enum boot_exit decide(struct boot *b)
 	int e = conf_load(&b->conf, why, sizeof(why));
 	bool off = b->cmdline.mode == CMDLINE_OFF;
 
+	(void)trial_name(b->image);
 	if (e == 0)
 		conf_root_options(b->conf, &b->opt);
 	else if (!off)
-		return failed(b, why);
+		return not_started(b, why);
 	if (off)
 		return leave(b, bypassed);
 	return is_wanted(b) ? start(b) : leave(b, unconfigured);
@@ -547,8 +388,8 @@ static const char *root_text(const struct boot *b, enum rootopt id)
 static enum boot_exit not_composed(struct boot *b, bool mounted, const char *reason)
 {
 	b->mount_options = "ro";
-	say(MSG_ERR, "%s: %s", mounted ? "NOT COMPOSED, so the root is read-only" : "NO ROOT",
-	    reason);
+	boot_say(MSG_ERR, "%s: %s", mounted ? "NOT COMPOSED, so the root is read-only" : "NO ROOT",
+		 reason);
 	write_state(b, ROOT_FAILED, reason);
 	return mounted ? BOOT_ON : BOOT_FAILED;
 }
@@ -578,10 +419,10 @@ static enum boot_exit compose(struct boot *b, const char *dir)
 		return not_composed(b, false, "compose = overlay needs lower = DEVICE[:/FILE]");
 	switch (compose_root(&c, dir, &b->fail)) {
 	case COMPOSE_FRESH:
-		say(MSG_NOTICE, "the root is the image %s, without changes", c.lower);
+		boot_say(MSG_NOTICE, "the root is the image %s, without changes", c.lower);
 		return BOOT_ON;
 	case COMPOSE_DONE:
-		say(MSG_NOTICE, "the root is the image %s, with its changes", c.lower);
+		boot_say(MSG_NOTICE, "the root is the image %s, with its changes", c.lower);
 		return BOOT_ON;
 	case COMPOSE_LOWER:
 		return not_composed(b, true, b->fail.why);
@@ -633,7 +474,7 @@ static int take_arguments(struct boot *b, const struct options *o)
 	if (text)
 		snprintf(b->text, sizeof(b->text), "%s", text);
 	else if ((e = io_read_text(AT_FDCWD, "/proc/cmdline", b->text, sizeof(b->text))) < 0)
-		say(MSG_WARN, "/proc/cmdline: %s", strerrordesc_np(-e));
+		boot_say(MSG_WARN, "/proc/cmdline: %s", strerrordesc_np(-e));
 	if (o->value[OPT_CONF])
 		setenv("COWFS_CONF", o->value[OPT_CONF], 1);
 	if (!device && find_root(b->text, named, sizeof(named)))
@@ -646,7 +487,7 @@ static int take_arguments(struct boot *b, const struct options *o)
 	if (!realpath(device, b->device))
 		snprintf(b->device, sizeof(b->device), "%s", device);
 	if (cmdline_parse(b->text, &b->cmdline, why, sizeof(why)) < 0)
-		say(MSG_ERR, "kernel command line: %s; this word is ignored", why);
+		boot_say(MSG_ERR, "kernel command line: %s; this word is ignored", why);
 	b->opt = b->cmdline.opt;
 	return EXIT_OK;
 }

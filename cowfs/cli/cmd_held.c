@@ -303,7 +303,8 @@ static bool detached(const struct options *o)
 static int end_of_volume(const struct options *o, enum held_what what)
 {
 	const struct request rq = { .command = what == HELD_ACCEPT ? COMMAND_ACCEPT : COMMAND_UNDO,
-				    .cancel = what == HELD_STAY };
+				    .cancel = what == HELD_STAY,
+				    .on_trial = has_option(o, OPT_ON_TRIAL) };
 	struct running v = { 0 };
 	struct outcome out = { .name = v.name, .dry = has_option(o, OPT_DRY_RUN) };
 	struct json_object *answer;
@@ -347,14 +348,23 @@ int cmd_undo(const struct options *o)
 
 int cmd_accept(const struct options *o)
 {
+	const struct request rq = { .command = COMMAND_ACCEPT, .on_trial = true };
+	struct json_object *answer;
 	struct held_report rep;
 	struct running v;
+	struct client c;
 	int exit;
 
-	if (has_option(o, OPT_ON_TRIAL)) { /* what a person holds is not the unit's to end */
-		exit = look_at_volume(o, &v, &rep);
-		if (exit != EXIT_OK || !rep.hold.trial)
-			return exit;
+	if (!has_option(o, OPT_ON_TRIAL))
+		return end(o, HELD_ACCEPT);
+	/* what a person holds is not the unit's to end */
+	exit = look_at_volume(o, &v, &rep);
+	if (exit != EXIT_OK || rep.hold.trial)
+		return exit != EXIT_OK ? exit : end(o, HELD_ACCEPT);
+	exit = ask_volume(&c, o, &rq, &answer);
+	if (exit == EXIT_OK) {
+		json_object_put(answer);
+		client_close(&c);
 	}
-	return end(o, HELD_ACCEPT);
+	return exit;
 }

@@ -50,7 +50,8 @@ static int run(const struct options *o, char *what)
 {
 	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
 		    swap_off[] = "--swap-off", any_loader[] = "--any-boot-loader",
-		    root[] = "--root", image[] = "--image", lower[] = "--lower";
+		    no_trial[] = "--no-trial", root[] = "--root", image[] = "--image",
+		    lower[] = "--lower";
 	char path[PATH_MAX], *argv[16];
 	unsigned n = 0;
 	int e = cmd_lib_path(path, SCRIPT);
@@ -67,6 +68,8 @@ static int run(const struct options *o, char *what)
 		argv[n++] = swap_off;
 	if (has_option(o, OPT_ANY_BOOT_LOADER))
 		argv[n++] = any_loader;
+	if (has_option(o, OPT_NO_TRIAL))
+		argv[n++] = no_trial;
 	n += pass_value(o, OPT_ROOT, root, argv + n);
 	n += pass_value(o, OPT_IMAGE, image, argv + n);
 	n += pass_value(o, OPT_LOWER, lower, argv + n);

@@ -189,6 +189,7 @@ static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS,
 	{ OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root" },
 	{ OPT_ANY_BOOT_LOADER, "any-boot-loader", NULL, "go on if the boot loader is unknown" },
+	{ OPT_NO_TRIAL, "no-trial", NULL, "stay read-only if the protected root does not come up" },
 	{ OPT_IMAGE, "image", "DIR",
 	  "prepare the system that is installed in DIR for being the image of a root" },
 	{ OPT_LOWER, "lower", "DEVICE",

@@ -505,6 +505,13 @@ int commit_try(struct log *log, struct card *base, unsigned boots)
 	return end_write(log, base, r == 0 ? log_try(log, boots) : r);
 }
 
+int commit_set_image(struct log *log, struct card *base, uint32_t image, uint8_t boots)
+{
+	int r = begin_write(log, base);
+
+	return end_write(log, base, r == 0 ? log_set_image(log, image, boots) : r);
+}
+
 int commit_confirm(struct log *log, struct card *base)
 {
 	int r = begin_write(log, base);

@@ -150,6 +150,8 @@ bool commit_checkpoint_due(struct log *log, const struct commit_options *opt);
 int commit_hold(struct log *log, struct card *base, struct log_index **ret_index) MUST_CHECK;
 int commit_release(struct log *log, struct card *base) MUST_CHECK;
 int commit_go_back(struct log *log, struct card *base, bool on) MUST_CHECK;
+int commit_set_image(struct log *log, struct card *base, uint32_t image,
+		     uint8_t boots) MUST_CHECK;				       /* log_set_image */
 int commit_try(struct log *log, struct card *base, unsigned boots) MUST_CHECK; /* log_try */
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;

@@ -20,6 +20,8 @@ struct conf;
 	X(ENABLED, "enabled", "yes|no", CHOICE, ROOT, "yes", "protect the root at boot")           \
 	X(PREPARE, "prepare", "no|shrink", CHOICE, ROOT, "no",                                     \
 	  "create a log at boot, if there is none")                                                \
+	X(TRIAL, "trial", "0|1|2|3|5|10", CHOICE, ROOT, "0",                                       \
+	  "boots in which a new initramfs must come up, or the root is used unprotected")          \
 	X(COMPOSE, "compose", "no|overlay", CHOICE, ROOT, "no",                                    \
 	  "the root is an image, and the volume holds its changes")                                \
 	X(LOWER, "lower", "DEVICE[:/FILE]", LOWER, ROOT, "", "this image: squashfs or erofs")      \

@@ -95,8 +95,9 @@ void codec_put_super(uint8_t blk[COW_BLK_BYTES], const struct log_super *s)
 	put_u64(&w, s->disk_off_bytes);
 	put_u8(&w, s->external);
 	put_u8(&w, s->lag);
-	put_u16(&w, 0);
-	put_u32(&w, 0);
+	put_u8(&w, s->image_boots);
+	put_u8(&w, 0);
+	put_u32(&w, s->image);
 	put_u64(&w, s->created_s);
 	put_bytes(&w, s->fs_uuid, 16);
 	seal(blk);
@@ -155,8 +156,10 @@ int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)
 	s.disk_off_bytes = get_u64(&r);
 	s.external = get_u8(&r);
 	s.lag = get_u8(&r);
-	if (!get_zeroes(&r, 6))
+	s.image_boots = get_u8(&r);
+	if (get_u8(&r))
 		return -EUCLEAN;
+	s.image = get_u32(&r);
 	s.created_s = get_u64(&r);
 	get_bytes(&r, s.fs_uuid, 16);
 	if (!rest_is_zero(&r) || r.bad || !super_sane(&s))

@@ -36,6 +36,8 @@ enum super_state {
 	SUPER_PENDING = 3,
 };
 
+enum { SUPER_PROVEN = 255 }; /* image_boots: a boot was good */
+
 struct log_super {
 	uint32_t version;
 	uint64_t compat, ro_compat, incompat;
@@ -52,8 +54,12 @@ struct log_super {
 	uint64_t disk_off_bytes; /* start of the log device on its disk, for alignment */
 	uint8_t external;	 /* 1: ring on another device than the volume */
 	uint8_t lag;		 /* acknowledged commits that the card may lose */
-	uint64_t created_s;	 /* CLOCK_REALTIME seconds */
-	uint8_t fs_uuid[16];	 /* of the file system when formatted; distinguishes cards */
+	/* the initramfs that is or was on trial: boots that it has begun without cowctl accept, or
+	 * SUPER_PROVEN; and a CRC-32C of its name, 0 if there was none */
+	uint8_t image_boots;
+	uint32_t image;
+	uint64_t created_s;  /* CLOCK_REALTIME seconds */
+	uint8_t fs_uuid[16]; /* of the file system when formatted; distinguishes cards */
 };
 
 enum record_type {

@@ -59,6 +59,8 @@ bool super_log_missing(struct card *base);
 /* What to say about it: the newest generation may be in that log. */
 #define SUPER_LOG_MISSING                                                                          \
 	"its superblock is guarded by a log that is not here and may hold newer blocks"
+/* Could the base be guarded, and is not? Then no block exists in a log alone, whatever became of that. */
+bool super_whole_alone(struct card *base);
 /* A guard of a log that is void now: takes it from the base, which is writable. */
 int super_unguard(struct card *base) MUST_CHECK;
 enum {
@@ -278,6 +280,8 @@ int log_release(struct log *l) MUST_CHECK;
  * -EBADMSG: it is damaged, and nothing was written.
  */
 int log_go_back(struct log *l, bool on) MUST_CHECK;
+/* An initramfs (a CRC of its name) is on trial: boots as in log_super. Writes the superblock. */
+int log_set_image(struct log *l, uint32_t image, uint8_t boots) MUST_CHECK;
 /* The newest generation, and all that follow while this one is held, are on trial for so many boots (at
  * most RECORD_BOOTS_MAX), which whoever boots them counts. Errors as log_go_back. */
 int log_try(struct log *l, unsigned boots) MUST_CHECK;

@@ -423,6 +423,14 @@ int log_prepare(struct log *l)
 	return r;
 }
 
+int log_set_image(struct log *l, uint32_t image, uint8_t boots)
+{
+	l->super.image = image;
+	l->super.image_boots = boots;
+	l->super_due = true;
+	return log_prepare(l);
+}
+
 /* ---- tail, recheck ---- */
 
 /* A retired record has no copy, since the base may change behind it: it is the last write. With lag

@@ -252,6 +252,14 @@ bool super_log_missing(struct card *base)
 	return super_guarded(base, &guarded) == 0 && guarded;
 }
 
+bool super_whole_alone(struct card *base)
+{
+	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	uint64_t blk;
+
+	return buf && read_guard_blk(base, &blk, buf) == 0 && guard_fits(buf);
+}
+
 int super_unguard(struct card *base)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);

@@ -157,6 +157,16 @@ enum trial_boot {
 /* A boot of what may be on trial: one record. *ret: hold.boots are left. */
 int offline_count_boot(const char *device, const char *log_device, enum trial_boot *ret_what,
 		       struct held_report *ret, struct failure *fail) MUST_CHECK;
+/* An initramfs on trial. most: boots without cowctl accept, 0: only look. Returned: those of before,
+ * and TRIAL_OVER if there are so many (nothing is written), TRIAL_NONE if one was accepted. */
+struct trial_image {
+	uint32_t image; /* CRC of its name */
+	unsigned most;
+	unsigned boots;
+	enum trial_boot what;
+};
+int offline_count_image(const char *device, const char *log_device, struct trial_image *im,
+			struct failure *fail) MUST_CHECK;
 /* For an operation that would break a hold: an error if there is one. */
 int offline_refuse_held(const struct offline *f, struct failure *fail) MUST_CHECK;
 

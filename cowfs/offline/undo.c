@@ -136,6 +136,39 @@ int offline_count_boot(const char *device, const char *log_device, enum trial_bo
 	return e;
 }
 
+static int count_image(struct offline *f, const struct trial_image *im, struct failure *fail)
+{
+	int e = offline_open_log(f, fail);
+
+	if (e < 0)
+		return e;
+	e = commit_set_image(f->log, f->base, im->image, (uint8_t)(im->boots + 1));
+	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s", f->base->geo.path,
+				   strerrordesc_np(-e))
+		     : 0;
+}
+
+int offline_count_image(const char *device, const char *log_device, struct trial_image *im,
+			struct failure *fail)
+{
+	unsigned flags = im->most ? BLOCKDEV_EXCL : BLOCKDEV_RDONLY;
+	struct offline f;
+	int e = offline_open(&f, device, log_device, flags | BLOCKDEV_ALLOW_FILE, 0, fail);
+
+	if (e == 0)
+		e = offline_find_log(&f, fail);
+	if (e == 0) {
+		im->boots = f.super.image == im->image ? f.super.image_boots : 0;
+		im->what = im->boots == SUPER_PROVEN ? TRIAL_NONE
+			   : im->boots >= im->most   ? TRIAL_OVER
+						     : TRIAL_COUNTED;
+		if (im->what == TRIAL_COUNTED)
+			e = count_image(&f, im, fail);
+	}
+	offline_close(&f);
+	return e;
+}
+
 int offline_refuse_held(const struct offline *f, struct failure *fail)
 {
 	struct log_hold h;

@@ -522,7 +522,7 @@ static int commit_and_hold(struct volume *v, const struct volume_request *rq,
 static int do_accept(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
-	int r = held_end(v, res);
+	int r = held_accept(v, rq->on_trial, res);
 
 	note_room_now(v);
 	if (r == 0 && (home_is_wanted(v) || commit_checkpoint_due(v->log, &due)) &&

@@ -20,7 +20,7 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 			"it was attached at generation %llu and has committed nothing: end that without a "
 			"commit, then cowctl undo --cancel %s",
 			(unsigned long long)v->opened.back_generation, v->device);
-	if ((rq->job == JOB_ACCEPT || rq->job == JOB_UNDO) && !holds)
+	if ((rq->job == JOB_ACCEPT || rq->job == JOB_UNDO) && !holds && !rq->on_trial)
 		return msg_why(why, n, -ENOENT, "no generation is held");
 	if (rq->job == JOB_UNDO && rq->cancel && !h.back)
 		return msg_why(why, n, -ENOENT, "no undo is pending");
@@ -78,6 +78,29 @@ void held_price(const struct volume *v, struct commit_report *rep)
 	rep->written_bytes += blk_to_bytes(blks);
 	rep->flushes += log_super(v->log)->lag ? 21 : 4;
 	rep->estimate = true;
+}
+
+/* The boot of an initramfs on trial was a good one. */
+static int accept_image(struct volume *v)
+{
+	const struct log_super *s = log_super(v->log);
+
+	return !s->image || s->image_boots == SUPER_PROVEN
+		       ? 0
+		       : commit_set_image(v->log, v->base, s->image, SUPER_PROVEN);
+}
+
+int held_accept(struct volume *v, bool on_trial, struct volume_result *res)
+{
+	struct log_hold h = { 0 };
+	int r = 0;
+
+	log_holds(v->log, &h);
+	if (!on_trial || h.trial)
+		r = held_end(v, res);
+	if (r == 0 && on_trial)
+		r = accept_image(v);
+	return r;
 }
 
 int held_end(struct volume *v, struct volume_result *res)

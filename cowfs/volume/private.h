@@ -397,6 +397,8 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 int held_begin(struct volume *v, struct volume_result *res) MUST_CHECK; /* holds the newest */
 void held_price(const struct volume *v, struct commit_report *rep); /* adds that of held_begin */
 int held_end(struct volume *v, struct volume_result *res) MUST_CHECK;
+/* on_trial: ends a hold of a trial only, and the trial of the initramfs */
+int held_accept(struct volume *v, bool on_trial, struct volume_result *res) MUST_CHECK;
 /* The next attach goes back, or not. */
 /*
  * hold = previous, before a commit: what is committed now becomes the generation that is held. Adds to *rep

@@ -228,6 +228,7 @@ static const struct {
 	{ "shutdown", offsetof(struct request, shutdown) },
 	{ "undo", offsetof(struct request, undo) },
 	{ "cancel", offsetof(struct request, cancel) },
+	{ "on_trial", offsetof(struct request, on_trial) },
 	{ "commit", offsetof(struct request, commit) },
 	{ "discard", offsetof(struct request, discard) },
 	{ "now", offsetof(struct request, now) },

@@ -56,8 +56,9 @@ struct request {
 	bool held;				  /* view: of that generation */
 	bool undo;				  /* discard */
 	bool cancel;				  /* undo: take the order back */
-	bool commit, discard;			  /* detach: what happens to uncommitted changes */
-	uint64_t seconds;			  /* inhibit: duration; 0: the default */
+	bool on_trial;	      /* accept: of a trial only, and of the initramfs */
+	bool commit, discard; /* detach: what happens to uncommitted changes */
+	uint64_t seconds;     /* inhibit: duration; 0: the default */
 	/* commit: skip it while inhibited, or without need */
 	bool timer;
 	bool shutdown; /* commit: the last one; skip changes that are to be discarded */

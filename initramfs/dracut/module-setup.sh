@@ -34,6 +34,10 @@ install() {
 		/usr/sbin/cowctl config >/dev/null || return 1
 		inst_simple /etc/cowfs/cowfs.conf
 	fi
+	# a new initramfs is on trial, if so configured: this is its name
+	if [[ $(/usr/sbin/cowctl config --key trial) != 0 ]]; then
+		echo "${SOURCE_DATE_EPOCH:-$(cat /proc/sys/kernel/random/uuid)}" >"$initdir/etc/cowfs/trial"
+	fi
 	# profiles of measured cards
 	local profile
 	for profile in /etc/cowfs/profiles/*.json; do

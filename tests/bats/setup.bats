@@ -103,8 +103,21 @@ tells() {
 	tells "would rebuild the initramfs"
 	tells "would make /boot read-only"
 	tells "Nothing was done."
-	run ! grep -qE "STOP|checkpoint = always" <<<"$output"
+	run ! grep -qE "STOP|checkpoint = always|trial =" <<<"$output"
 	[ "$(tree_sum "$R")" = "$before" ]
+	# systemd accepts a boot
+	put usr/lib/systemd/systemd x
+	run -0 setup_it setup
+	tells "trial = 3: if none of 3 boots comes up, the next one is without cowfs"
+	run -0 setup_it setup --no-trial
+	run ! grep "trial =" <<<"$output"
+	put etc/cowfs/cowfs.conf '[root]' 'trial = 5'
+	run -0 setup_it setup
+	run ! grep "trial =" <<<"$output"
+	run -0 setup_it setup --no-trial
+	tells "trial = 0"
+	rm -r "$R/etc/cowfs" "$R/usr/lib/systemd"
+	before=$(tree_sum "$R")
 	run -0 setup_it setup --json
 	jq -e '.ok and (.lines | length > 8) and (.lines | any(.kind == "would"))' <<<"$output"
 	run -0 setup_it setup
