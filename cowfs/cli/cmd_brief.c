@@ -16,6 +16,7 @@ static bool brief_volume(struct json_object *s)
 	struct json_object *held = json_object_object_get(s, "held"),
 			   *undone = json_object_object_get(s, "undone");
 	const char *alarm = json_text(s, "alarm");
+	bool failed = json_true(undone, "trial_failed");
 
 	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
@@ -29,13 +30,15 @@ static bool brief_volume(struct json_object *s)
 		printf("cowfs: %s: UNDO PENDING: it goes back to generation %s, and later changes are lost\n",
 		       json_text(s, "name"), with_commas(json_u64(held, "generation")));
 	if (undone)
-		printf("cowfs: %s: back at generation %s of %s (cowctl undo)\n",
-		       json_text(s, "name"), with_commas(json_u64(undone, "generation")),
-		       format_time(json_u64(undone, "time_unix_seconds")));
+		printf("cowfs: %s: %sback at generation %s of %s (%s)\n", json_text(s, "name"),
+		       failed ? "THE TRIAL HAS FAILED: " : "",
+		       with_commas(json_u64(undone, "generation")),
+		       format_time(json_u64(undone, "time_unix_seconds")),
+		       failed ? "no boot was accepted" : "cowctl undo");
 	if (json_true(s, "degraded"))
 		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
 		       *alarm ? alarm : "see cowctl status");
-	return json_true(s, "degraded");
+	return failed || json_true(s, "degraded");
 }
 
 static bool brief_root(void)

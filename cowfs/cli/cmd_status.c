@@ -68,7 +68,8 @@ static int show_status(const struct options *o)
 		json_print(answer);
 	else
 		print_status(answer);
-	if (json_true(answer, "degraded"))
+	if (json_true(answer, "degraded") ||
+	    json_true(json_object_object_get(answer, "undone"), "trial_failed"))
 		exit = EXIT_DEGRADED;
 	json_object_put(answer);
 	return exit;

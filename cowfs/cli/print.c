@@ -186,10 +186,13 @@ static void print_log(struct json_object *s)
 		    strcmp(json_text(s, "name"), ROOT_NAME) ? "attach" : "boot",
 		    with_commas(json_u64(held, "generation")));
 	if (undone)
-		row("undone", "this %s went back to generation %s of %s",
+		row("undone", "this %s went back to generation %s of %s%s",
 		    strcmp(json_text(s, "name"), ROOT_NAME) ? "attach" : "boot",
 		    with_commas(json_u64(undone, "generation")),
-		    format_time(json_u64(undone, "time_unix_seconds")));
+		    format_time(json_u64(undone, "time_unix_seconds")),
+		    json_true(undone, "trial_failed")
+			    ? ": THE TRIAL HAS FAILED, no boot was accepted"
+			    : "");
 	print_last(json_object_object_get(s, "last"));
 	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
 	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),

@@ -59,7 +59,10 @@ static void look_at_undo(struct watch *w, struct seen *s, struct json_object *st
 	char text[sizeof(s->undo)] = "";
 
 	if (pending || undone)
-		snprintf(text, sizeof(text), "%s generation %llu", pending ? "pending" : "done",
+		snprintf(text, sizeof(text), "%s generation %llu",
+			 pending			     ? "pending"
+			 : json_true(undone, "trial_failed") ? "trial-failed"
+							     : "done",
 			 (unsigned long long)json_u64(pending ? held : undone, "generation"));
 	if (strcmp(text, s->undo) && !(w->first && !*text))
 		event(s, "undo", *text ? text : "cancelled");

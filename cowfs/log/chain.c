@@ -288,6 +288,7 @@ static int go_back(struct scan *s, const struct chain *held)
 	s->rep->back_seq = l->newest.seq;
 	s->rep->back_generation = l->hold.generation;
 	s->rep->back_s = l->hold.time_s;
+	s->rep->trial_over = (l->newest.flags & RECORD_BOOTS) >> RECORD_BOOTS_SHIFT == 1;
 	if (lag_on(l))
 		sample_forget(l);
 	return r;

@@ -128,6 +128,7 @@ struct log_open_report {
 	uint64_t back_seq, back_generation, back_s;
 	bool clone;	   /* the records are of another card: the ledger starts from zero */
 	bool loader_wrote; /* a boot loader has changed a block that the newest commit wrote */
+	bool trial_over;   /* back_seq: what it left was on trial, and no boot was left */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */
 	uint64_t read_bytes;

@@ -267,6 +267,7 @@ struct volume_status {
 	struct log_hold hold;
 	/* the attach went back to this generation; 0: it did not */
 	uint64_t back_generation, back_s;
+	bool trial_over; /* because no boot had accepted what it left */
 	/* Not committed. A block that was changed again since a failed or unfinished commit counts
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;

@@ -121,6 +121,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->discard_armed = v->discard_armed;
 	ret->back_generation = v->opened.back_generation;
 	ret->back_s = v->opened.back_s;
+	ret->trial_over = v->opened.trial_over;
 	ret->halted = v->halted;
 	ram_store_usage(v->store, &ram);
 	pressure_status(v, ret);

@@ -394,6 +394,7 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_object(w, "undone");
 		jsonw_u64(w, "generation", s->back_generation);
 		jsonw_u64(w, "time_unix_seconds", s->back_s);
+		jsonw_bool(w, "trial_failed", s->trial_over);
 		jsonw_end(w);
 	}
 	jsonw_u64(w, "record", s->newest_seq);

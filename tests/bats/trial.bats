@@ -73,7 +73,13 @@ fails_thrice() {
 	[[ $stderr == *"BACK AT GENERATION"* ]]
 	[ ! -e "$COWFS_RUNDIR/root.trial" ]
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	[ "$(status_of '"\(.held) \(.undone != null)"')" = "null true" ]
+	[ "$(status_of '"\(.held) \(.undone.trial_failed)"')" = "null true" ]
+	run -3 cow status
+	[[ $output == *"this boot went back to generation "*": THE TRIAL HAS FAILED, no boot was accepted"* ]]
+	run -3 cow status --brief
+	[[ $output == *"THE TRIAL HAS FAILED: back at generation "*"(no boot was accepted)"* ]]
+	run -0 cow status --follow --once
+	[[ $output == "root undo trial-failed generation "* ]]
 	# and stays there
 	echo more >"$MNT/more"
 	cow commit root

@@ -102,7 +102,7 @@ goes_back() { # FS
 	cow undo "$CARD"
 	[ "$(cow check "$CARD" --json | jq -c "[.verdict, .guarded]")" = '["good",true]' ]
 	shows_sum
-	[ "$(status_of '"\(.held) \(.undone.generation)"')" = "null $HELD" ]
+	[ "$(status_of '"\(.held) \(.undone.generation) \(.undone.trial_failed)"')" = "null $HELD false" ]
 	upgrade 4
 	cow commit
 	SUM=$(tree_sum "$MNT")
