@@ -116,10 +116,12 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	run_file root.state on
 	generate
 	[[ $(drop_in multi-user.target) != *cowfs-accept* ]]
+	[ ! -e "$T/out/n/emergency.target.d" ]
 	rm -rf "$T/out" "$T/journald"
 	run_file root.trial ''
 	generate
 	[[ $(drop_in multi-user.target) == *"Wants="*" cowfs-accept.service"* ]]
+	[[ $(drop_in emergency.target) == *Wants=cowfs-reject.service* ]]
 }
 
 @test "generator: commit-interval of each volume" {
@@ -595,6 +597,38 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$SRC/events"
 	[ "$output" = $'<3>root: pressure full 3.0 MiB\n<6>root: commit 7 1.0 MiB\n<5>root: gone' ]
 	[ "$(cat "$T/got")" = $'3:root:pressure:full 3.0 MiB\n3:root:commit:7 1.0 MiB\n3:root:gone:' ]
+}
+
+@test "trial: each program of accept.d must succeed, and a boot that is not accepted restarts" {
+	local trial
+	mkdir "$T/accept.d" "$T/bin"
+	export COWFS_ACCEPT_D=$T/accept.d COWFS_KMSG=$T/kmsg COWFS_REJECT_S=0 COWFS_CTL=$T/bin/cowctl
+	run -0 "$SRC/trial-checks"
+	printf '#!/bin/sh\necho "ran ${0##*/}"\nexit %s\n' 0 >"$T/accept.d/a"
+	printf '#!/bin/sh\nexit 1\n' >"$T/accept.d/no-program"
+	chmod +x "$T/accept.d/a"
+	run -0 "$SRC/trial-checks"
+	[ "$output" = "ran a" ]
+	sed 's/exit 0/exit 7/' "$T/accept.d/a" >"$T/accept.d/0-bad"
+	chmod +x "$T/accept.d/0-bad"
+	run -1 "$SRC/trial-checks"
+	[ "$output" = $'ran 0-bad\nran a' ]
+	[ "$(cat "$T/kmsg")" = "<3>cowfs: root: on trial: the check $T/accept.d/0-bad failed" ]
+	printf '#!/bin/sh\necho restarted\n' | tee "$T/bin/reboot" "$T/bin/systemctl" >/dev/null
+	printf '#!/bin/sh\ncat %s/status\n' "$T" >"$COWFS_CTL"
+	chmod +x "$T/bin"/*
+	for trial in '"held":{"trial":false}' '"name":"root"'; do
+		echo "{$trial}" >"$T/status"
+		PATH=$T/bin:$PATH run -0 "$SRC/reject"
+		[ -z "$output" ]
+	done
+	# also without a daemon that answers
+	for trial in '{"held":{"trial":true}}' ''; do
+		printf '%s' "$trial" >"$T/status"
+		PATH=$T/bin:$PATH run -0 "$SRC/reject"
+		[ "$output" = restarted ]
+	done
+	grep -q 'ON TRIAL, and this boot is not accepted: restart in 0 s' "$T/kmsg"
 }
 
 # cgroup PATH [FROZEN]

@@ -25,9 +25,12 @@ step_2() {
 	dmesg | grep -q 'is ON TRIAL, 1 more boot' || fail "the boot is not counted"
 	wait_for 100 accepted || fail "nothing accepts the root: $(cowctl status root)"
 	echo bad >/srv/trial
-	rm /sbin/init
-	printf '#!/bin/sh\necho this init hangs\nexec sleep 10000\n' >/sbin/init
-	chmod 755 /sbin/init
+	# a systemd in the initramfs starts that of the system, whatever /sbin/init is
+	init=/usr/lib/systemd/systemd
+	[ -e $init ] || init=/sbin/init
+	rm $init
+	printf '#!/bin/sh\necho this init hangs\nexec sleep 10000\n' >$init
+	chmod 755 $init
 	must cowctl commit root --trial 1
 }
 
