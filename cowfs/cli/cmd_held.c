@@ -135,6 +135,9 @@ static void print_generations(const struct held_report *r)
 	print_generation(held, r->hold.time_s, r->hold.cause);
 	if (r->hold.back)
 		printf("held, and the next attach goes back to it (cowctl undo)\n");
+	else if (r->hold.trial)
+		printf("held: the newest is on trial, for %u more boot%s\n", r->hold.boots,
+		       plural(r->hold.boots));
 	else
 		printf("held: undo loses %s commit%s\n", with_commas(newest - held),
 		       plural(newest - held));
@@ -161,6 +164,8 @@ static void json_generations(const char *name, const struct held_report *r)
 	answer_ok(&w);
 	jsonw_str(&w, "name", name);
 	jsonw_bool(&w, "undo_pending", r->hold.back);
+	jsonw_bool(&w, "trial", r->hold.trial);
+	jsonw_u64(&w, "boots_left", r->hold.boots);
 	jsonw_u64(&w, "log_live_blocks", r->live_blks);
 	jsonw_array(&w, "generations");
 	json_generation(&w, r->newest.ledger.commits, r->newest.time_s, r->newest.cause, false);

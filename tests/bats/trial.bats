@@ -52,6 +52,8 @@ fails_thrice() {
 	old_root "$@"
 	new_root 2
 	[ "$(status_of '"\(.held.trial) \(.held.boots_left)"')" = "true 2" ]
+	run -0 cow generations root
+	[[ $output == *"held: the newest is on trial, for 2 more boots"* ]]
 	for n in 1 0; do
 		power_cut
 		before=$(card_written)
@@ -61,6 +63,7 @@ fails_thrice() {
 		[ -e "$COWFS_RUNDIR/root.trial" ]
 		[ "$(tree_sum "$MNT")" = "$NEW" ]
 		[ "$(status_of .held.boots_left)" = "$n" ]
+		[ "$(cow generations root --json | jq -c '[.trial, .boots_left]')" = "[true,$n]" ]
 		run -0 cow status --brief
 		[[ $output == *"ON TRIAL: after $n more boot"* ]]
 		echo "$n" >"$MNT/more" # commits of timers do not end it
@@ -136,8 +139,8 @@ fails_thrice() {
 		echo "$n: $status $output"
 		clear_volumes || true
 		[ "$(cow check "$CARD" --json | jq -r .verdict)" = good ]
-		now=$(cow generations "$CARD" --json | jq -c '[.undo_pending, (.generations | length)]')
-		[ "$now" = "[false,2]" ]
+		now=$(cow generations "$CARD" --json | jq -c '[.undo_pending, .trial, (.generations | length)]')
+		[ "$now" = "[false,true,2]" ]
 	done
 }
 
