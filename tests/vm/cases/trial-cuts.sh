@@ -102,7 +102,7 @@ cuts_of_commit() {
 }
 
 cuts_of_boots() {
-	writes=16 span=20 seen='' was=2
+	writes=16 span=20 seen='' was=new
 	for i in $(seq $cuts); do
 		case $was in
 		old | new)
