@@ -1,10 +1,10 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # A root on trial (`cowctl commit --trial`): a good update is accepted by the system that comes up, and one whose init hangs is
-# gone at the boot after that.
+# gone at the boot after that. One whose check fails restarts by itself, and is gone then, too.
 # guests: debian12 debian13 busybox
 # short: busybox
-KILLED=3
+KILLED="3 5"
 
 step_1() {
 	END=reboot
@@ -34,11 +34,30 @@ step_2() {
 	must cowctl commit root --trial 1
 }
 
-step_4() {
+back() {
 	protected || fail "the root is $(root_device)"
 	is "what /srv/trial has" "$(cat /srv/trial)" good
-	must cowctl status root
-	grep -q 'this boot went back to generation' /run/cowfs-test/out || fail "the status does not tell"
+	cowctl status root >/run/cowfs-test/out
+	is "the status of cowctl status" $? 3
+	grep -q 'this boot went back to generation .*: THE TRIAL HAS FAILED' /run/cowfs-test/out || fail "the status does not tell"
+}
+
+step_4() {
+	END=reboot
+	back
+	must cowctl commit root
+	mkdir -p /etc/cowfs/accept.d
+	printf '#!/bin/sh\nexit 1\n' >/etc/cowfs/accept.d/bad
+	chmod 755 /etc/cowfs/accept.d/bad
+	must cowctl commit root --trial 1
+}
+
+# ends by itself
+step_5() { END=none; }
+
+step_6() {
+	back
+	[ ! -e /etc/cowfs/accept.d/bad ] || fail "the check is still there"
 	must cowctl commit root
 }
 
@@ -49,6 +68,7 @@ host_during() {
 host_after() {
 	case $1 in
 	3) grep -aq 'is ON TRIAL, 0 more boots' "$WORK/console-3" || fail "the console of boot 3 does not tell" ;;
-	4) grep -aq 'THE TRIAL HAS FAILED' "$WORK/console-4" || fail "the console of boot 4 does not tell" ;;
+	5) grep -aq 'ON TRIAL, and this boot is not accepted: restart in 30 s' "$WORK/console-5" || fail "the console of boot 5 does not tell" ;;
+	4 | 6) grep -aq 'THE TRIAL HAS FAILED' "$WORK/console-$1" || fail "the console of boot $1 does not tell" ;;
 	esac
 }
