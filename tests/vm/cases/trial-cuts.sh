@@ -42,16 +42,19 @@ judge_cut() {
 	case $state in
 	"1 "*)
 		gen=$(gen_by '') || exit 1
-		[ "$gen" = 1 ] && state=old || state=new
-		return
+		state=$gen
+		;;
+	*)
+		[ "$(gen_by undo)" = 1 ] || fail "the held generation is not the old one"
+		gen=$(gen_by accept) || exit 1
+		state="$gen $state"
 		;;
 	esac
-	[ "$(gen_by undo)" = 1 ] || fail "the held generation is not the old one"
-	gen=$(gen_by accept) || exit 1
 	case $state in
-	"2 true "?" false") [ "$gen" = 2 ] && state=${state#2 true } && state=${state% false} || state=old ;;
-	"2 true 0 true") state=back ;;
-	"2 false 0 false") [ "$gen" = 1 ] && state=old || fail "the new generation is not on trial" ;;
+	1 | "1 2 true "?" false" | "1 2 false 0 false") state=old ;;
+	2) state=new ;;
+	"2 2 true "?" false") state=${state#2 2 true } state=${state% false} ;;
+	"2 2 true 0 true") state=back ;;
 	*) fail "a third state: $state" ;;
 	esac
 }
@@ -89,7 +92,7 @@ cuts_of_commit() {
 	cp --sparse=always "$CARD" "$WORK/tried.img"
 	say "$writes writes from the moment that was saved to the end"
 	seen_old=0 seen_2=0
-	for i in $(seq $cuts); do
+	for i in $(seq "$cuts"); do
 		vm_load
 		cut_at $((RANDOM % (writes + 2)))
 		judge_cut
@@ -103,7 +106,7 @@ cuts_of_commit() {
 
 cuts_of_boots() {
 	writes=16 span=20 seen='' was=new
-	for i in $(seq $cuts); do
+	for i in $(seq "$cuts"); do
 		case $was in
 		old | new)
 			cp --sparse=always "$WORK/tried.img" "$CARD"
@@ -113,7 +116,7 @@ cuts_of_boots() {
 		boot 3
 		! grep -q ^fail "$VERDICT" || fail "cut $i: $(sed -n 's/^fail //p' "$VERDICT")"
 		judge_cut
-		may_follow $was $state
+		may_follow "$was" "$state"
 		seen="$seen $was-$state"
 		was=$state
 	done
