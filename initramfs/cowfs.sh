@@ -49,7 +49,12 @@ cowfs_broken() {
 	cowfs_configured || return 0
 	case " $(cat /proc/cmdline),$3 " in
 	*" cowfs=off"[\ ,]* | *" cowfs="[!\ ]*",off"[\ ,]*) COWFS_STATE=bypassed ;;
-	*,12[67]\ *) [ ! -s "${COWFS_CONF%/*}/trial" ] || COWFS_STATE=bypassed ;;
+	*,12[67]\ *)
+		if [ -s "${COWFS_CONF%/*}/trial" ]; then
+			COWFS_STATE=bypassed
+			set -- "$1" "$2; the protection is on trial, so this boot writes to the card" "$3"
+		fi
+		;;
 	esac
 	case $COWFS_STATE in
 	bypassed) ;;

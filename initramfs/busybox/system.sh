@@ -12,9 +12,15 @@ unknown_root() {
 	case " $(cat /proc/cmdline) " in
 	*" cowfs=off"[\ ,]* | *" cowfs="[!\ ]*",off"[\ ,]*) state=bypassed why="cowfs=off on the kernel command line" ;;
 	*)
-		state=failed why="the initramfs that booted this system lacks cowfs: rebuild it"
-		mount -o remount,ro / 2>/dev/null
-		blockdev --setro "$device" || why="$why; $device cannot be set read-only"
+		why="the initramfs that booted this system lacks cowfs: rebuild it"
+		# on trial, and no boot was accepted yet
+		if [ "$(cowctl config root --key trial)" != 0 ] && [ ! -e /etc/cowfs/proven ]; then
+			state=bypassed why="$why; the protection is on trial, so this boot writes to the card"
+		else
+			state=failed
+			mount -o remount,ro / 2>/dev/null
+			blockdev --setro "$device" || why="$why; $device cannot be set read-only"
+		fi
 		;;
 	esac
 	printf '%s\n' "<3>cowfs: root: NOT PROTECTED, $state: $why" >/dev/kmsg

@@ -279,6 +279,18 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	conf '[root]' 'enabled = no'
 	PATH=$T/bin:$PATH generate
 	[ ! -e "$COWFS_RUNDIR/root.state" ]
+	# on trial: writable until a boot was accepted
+	: >"$T/proc/cmdline"
+	conf '[root]' 'trial = 2'
+	PATH=$T/bin:$PATH generate
+	[ ! -e "$T/blockdev" ]
+	[ "$(cat "$COWFS_RUNDIR/root.state")" = bypassed ]
+	grep -q 'lacks cowfs.*; the protection is on trial' "$COWFS_RUNDIR/root.bypassed"
+	rm "$COWFS_RUNDIR"/root.*
+	echo name >"$T/etc/cowfs/proven"
+	PATH=$T/bin:$PATH generate
+	[ "$(cat "$COWFS_RUNDIR/root.state")" = failed ]
+	rm "$T/blockdev" "$COWFS_RUNDIR"/root.*
 	# a file with an error was meant to protect; one without a root was not
 	conf '[root]' 'colour = red'
 	: >"$T/proc/cmdline"
@@ -629,6 +641,22 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 		[ "$output" = restarted ]
 	done
 	grep -q 'ON TRIAL, and this boot is not accepted: restart in 0 s' "$T/kmsg"
+	# an initramfs, until its name is on the card
+	echo '{"name":"root"}' >"$T/status"
+	run_file root.trial name
+	export COWFS_PROVEN=$T/proven
+	PATH=$T/bin:$PATH run -0 "$SRC/reject"
+	[ "$output" = restarted ]
+	COWFS_CTL=$T/bin/committed
+	printf '#!/bin/sh\necho "$*"\n' >"$COWFS_CTL"
+	chmod +x "$COWFS_CTL"
+	run -0 "$SRC/accepted" "$T/proven"
+	[ "$output" = "commit $T/proven" ]
+	run -0 "$SRC/accepted" "$T/proven"
+	[ -z "$output" ]
+	COWFS_CTL=$T/bin/cowctl
+	PATH=$T/bin:$PATH run -0 "$SRC/reject"
+	[ -z "$output" ]
 }
 
 # cgroup PATH [FROZEN]
