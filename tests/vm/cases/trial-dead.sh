@@ -19,10 +19,11 @@ step_1() {
 
 step_3() {
 	back
-	mkdir lib
+	# /run has noexec
+	mkdir /srv/lib
 	libc=$(ls /lib/*-linux-gnu*/libc.so.6)
-	cp "$libc" lib/
-	LD_LIBRARY_PATH=$PWD/lib
+	cp "$libc" /srv/lib/
+	LD_LIBRARY_PATH=/srv/lib
 	export LD_LIBRARY_PATH
 	mv "$libc" "$libc.gone"
 	on_trial libc 1
