@@ -65,10 +65,11 @@ $(B)/tests/powercut_test: | $(SHIM)
 
 # Preloaded into other programs: no sanitizer, no library of ours. pwrite and pwrite64, open and open64 are two symbols, and
 # both are replaced; with 64-bit offsets by default (armhf of Debian 13) the first would be a name of the second.
+$(B)/tests/hostile.so: cowfs/base/broker.h
 $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -std=gnu17 $(WARN) -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -O2 -g -fPIC -shared -pthread -o $@ $< -ldl
+	$(Q)$(CC) -std=gnu17 $(WARN) -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< -ldl
 
 # ---- tests: they install nothing, `make deps` does ----
 

@@ -17,7 +17,7 @@ static struct {
 	bool on;
 	pthread_once_t once;
 	void (*lost)(void);
-} own = { .lock = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+} own = { .lock = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
 		    PTHREAD_MUTEX_INITIALIZER },
 	  .once = PTHREAD_ONCE_INIT };
 

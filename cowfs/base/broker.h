@@ -4,7 +4,7 @@
  * side, and the messages. The modules that need a privilege ask here when there is a broker, and act
  * by themselves when there is none (tools, tests). daemon/broker_serve.c answers.
  *
- * There are three lanes, each a SOCK_SEQPACKET pair with a thread of the broker. A call on one lane
+ * There are four lanes, each a SOCK_SEQPACKET pair with a thread of the broker. A call on one lane
  * does not wait for a call on another one. A lane takes one call at a time; other threads wait.
  *
  * The broker trusts no message. A call names what is to be done, never to what: card, disk, folder
@@ -19,6 +19,7 @@ enum broker_lane {
 	BROKER_MAIN,  /* may take as long as a card, or a freeze */
 	BROKER_LOOK,  /* quick questions; the control thread waits for them */
 	BROKER_SPACE, /* one question, which may hang in a file system */
+	BROKER_READ,  /* processes that read metadata */
 	BROKER_LANES
 };
 
@@ -37,11 +38,13 @@ enum broker_op {
 	BROKER_FIND_MOUNT, /* n[0]: read-only; data: the mount point; result 1, 0 */
 	BROKER_HOLDER,	   /* data: name; result 1, 0 */
 	BROKER_FREE_BYTES, /* n[0]: free_space.h */
-	BROKER_KILL,	   /* ends the process of one pidfd, if it reads metadata (fs/reader.c) */
-	BROKER_JOINT,	   /* data: struct log_joint; result as log_joint_ask, data: why */
-	BROKER_PUBLISH,	   /* data: the status file; n[0] 1: the file pid instead */
-	BROKER_LISTEN,	   /* clients find the control socket from now on */
-	BROKER_RELEASE,	   /* removes the folder in /run and lets go of everything */
+	/* a process that reads metadata (fs/fsproc.h). Of the answer: n[0]: its number; a socket */
+	BROKER_SESSION,
+	BROKER_END,	/* ends it. n[0]: its number */
+	BROKER_JOINT,	/* data: struct log_joint; result as log_joint_ask, data: why */
+	BROKER_PUBLISH, /* data: the status file; n[0] 1: the file pid instead */
+	BROKER_LISTEN,	/* clients find the control socket from now on */
+	BROKER_RELEASE, /* removes the folder in /run and lets go of everything */
 	/* ublk: makes the device, or takes it from a dead server (export/ublk_disk.h). n: tags, bytes of
 	 * the disk, most bytes of a request. Answered with the character device. */
 	BROKER_UBLK_QUEUE,

@@ -597,7 +597,7 @@ int cowctl_main(int argc, char **argv)
 
 	msg_set_prog(COWCTL);
 	client_no_seed();
-	fsproc_start_when_asked();
+	fsproc_start(true, false);
 #ifdef COWFS_RECOVER
 	if (argc < 2) {
 		usage(stderr);

@@ -21,13 +21,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "base/allowance.h"
@@ -49,7 +47,7 @@
 #include "ram/generation.h"
 #include "wire/rundir.h"
 
-#define STACK_BYTES (256 * KIB)
+#define STACK_BYTES MIB		     /* a session parses on a copy of one */
 #define SEAL_NS (12 * 1000000000ull) /* longer than the supervisor's dead-man timer */
 #define LOCK "lock"
 
@@ -116,26 +114,13 @@ static void find_holder(struct broker_message *m)
 
 /* ---- processes ---- */
 
-/* Is this a pidfd of a process that reads metadata? While it lives no other process has its number. */
-static bool reads_metadata(int pid_fd)
+static void start_session(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
-	char path[48], text[512], *at;
-	int pid;
+	pid_t pid = 0;
 
-	snprintf(path, sizeof(path), "self/fdinfo/%d", pid_fd);
-	if (io_read_text(own.f.proc_dirfd, path, text, sizeof(text)) < 0 ||
-	    !(at = strstr(text, "Pid:")) || sscanf(at, "Pid:%d", &pid) != 1 || pid <= 0)
-		return false;
-	snprintf(path, sizeof(path), "%d/comm", pid);
-	return io_read_text(own.f.proc_dirfd, path, text, sizeof(text)) >= 0 &&
-	       !strcmp(text, "cowfs-meta");
-}
-
-static int end_session(int pid_fd)
-{
-	if (pid_fd < 0 || !reads_metadata(pid_fd))
-		return -EPERM;
-	return syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0) < 0 ? -errno : 0;
+	ret_fd[0] = fsproc_fork(own.f.proc_dirfd, own.f.keep_root, &pid);
+	m->result = ret_fd[0] < 0 ? ret_fd[0] : 0;
+	m->n[0] = (uint64_t)pid;
 }
 
 struct joint_answer {
@@ -148,7 +133,8 @@ static __attribute__((noreturn)) void joint_main(const struct log_joint *j, int 
 {
 	struct joint_answer a = { .r = -ENOLINK };
 
-	if (fsproc_start(NULL, NULL, own.f.proc_dirfd, true) == 0 && sandbox_capabilities(0) == 0)
+	fsproc_start(false, true);
+	if (sandbox_capabilities(0) == 0)
 		a.r = log_joint_ask(j, a.why, sizeof(a.why));
 	_exit(io_write_full(out_fd, &a, sizeof(a)) < 0);
 }
@@ -281,7 +267,7 @@ static int listen_anew(void)
 }
 
 /* ret_fd is closed after the answer. */
-static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
+static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	uint64_t n0 = m->n[0], n1 = m->n[1];
 
@@ -321,8 +307,11 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 	case BROKER_FREE_BYTES:
 		free_bytes(m);
 		break;
-	case BROKER_KILL:
-		m->result = end_session(fd[0]);
+	case BROKER_SESSION:
+		start_session(m, ret_fd);
+		break;
+	case BROKER_END:
+		m->result = m->n[0] <= INT_MAX ? fsproc_reap((pid_t)n0) : -EPERM;
 		break;
 	case BROKER_JOINT:
 		ask_joint(m);
@@ -347,9 +336,13 @@ static void act(struct broker_message *m, const int *fd, int ret_fd[BROKER_FDS])
 static bool fits(enum broker_op op, enum broker_lane lane)
 {
 	bool look = op == BROKER_IN_USE || op == BROKER_FIND_MOUNT || op == BROKER_HOLDER ||
-		    op == BROKER_KILL || op == BROKER_PUBLISH;
+		    op == BROKER_PUBLISH,
+	     read = op == BROKER_SESSION || op == BROKER_END;
 
-	return lane == (look ? BROKER_LOOK : op == BROKER_FREE_BYTES ? BROKER_SPACE : BROKER_MAIN);
+	return lane == (look			  ? BROKER_LOOK
+			: read			  ? BROKER_READ
+			: op == BROKER_FREE_BYTES ? BROKER_SPACE
+						  : BROKER_MAIN);
 }
 
 /* What a call costs beside the processor time that it takes. */
@@ -363,6 +356,10 @@ static uint64_t cost_ns(uint32_t op)
 	case BROKER_UBLK_QUEUE:
 	case BROKER_UBLK_START:
 		return 20000000;
+	case BROKER_SESSION:
+		return 4000000;
+	case BROKER_END:
+		return 0;
 	case BROKER_JOINT: /* its process reads logs */
 		return 1000000000;
 	default:
@@ -392,7 +389,7 @@ static void serve(enum broker_lane lane)
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
 		if (m.op < BROKER_OPS && m.op != BROKER_CALLBACK && fits(m.op, lane))
-			act(&m, fd, ret_fd);
+			act(&m, ret_fd);
 		else
 			m.result = -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
@@ -454,6 +451,7 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 			     own.lane_fd[0],
 			     own.lane_fd[1],
 			     own.lane_fd[2],
+			     own.lane_fd[3],
 			     own.disk.have_loop ? own.disk.loop.fd : -1,
 			     own.disk.have_loop ? own.disk.loop.dev_dirfd : -1,
 			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1,

@@ -25,7 +25,8 @@ struct broker_facts {
 	_Atomic uint32_t
 		*end; /* what transport_end is to end if nobody takes the disk over; NULL */
 	int kmsg_fd;
-	void (*prepare)(void *ctx); /* hardens the process, as fsproc_start */
+	bool keep_root;		    /* of processes that read metadata: fs/fsproc.h */
+	void (*prepare)(void *ctx); /* hardens the process */
 	void *ctx;
 };
 

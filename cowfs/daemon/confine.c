@@ -87,6 +87,9 @@ static const struct {
 	{ CAP_IPC_LOCK, P | B },
 	/* ends what reads metadata, and a worker that gives no sign of life: they have other users */
 	{ CAP_KILL, P | B },
+	/* a user of its own for what reads metadata */
+	{ CAP_SETUID, B },
+	{ CAP_SETGID, B },
 	/* /proc/PID/{fd,root,ns} of other users, and of root processes with more capabilities: who
 	 * keeps the file system */
 	{ CAP_SYS_PTRACE, B },
@@ -299,10 +302,8 @@ static const struct {
 	{ "getegid", ALL, 0 },
 	{ "getegid32", ALL, 0 },
 	{ "setpriority", SWB, 0 },
-	/* processes that read metadata */
-	{ "pidfd_open", B, 0 },
 	/* the parent kills a worker that does not answer */
-	{ "pidfd_send_signal", P | B, 0 },
+	{ "pidfd_send_signal", P, 0 },
 	/* time, randomness, properties of the machine */
 	{ "clock_gettime", ALL, 0 },
 	{ "clock_gettime64", ALL, 0 },
@@ -341,9 +342,15 @@ static const struct {
 	{ "seccomp", SN | B, 0 },
 	/* the parent */
 	{ "reboot", P, 0 },
-	/* the broker's child that asks another log, and the processes that read metadata for it */
+	/* the broker's child that asks another log, and the processes that read metadata */
 	{ "fork", B, 0 },
 	{ "socketpair", B, 0 },
+	{ "setgroups", B, 0 },
+	{ "setgroups32", B, 0 },
+	{ "setresgid", B, 0 },
+	{ "setresgid32", B, 0 },
+	{ "setresuid", B, 0 },
+	{ "setresuid32", B, 0 },
 	{ "pipe2", B, 0 },
 	{ "capget", B, 0 },
 	{ "capset", B, 0 },

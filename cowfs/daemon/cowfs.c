@@ -736,6 +736,7 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 				  .ublk = may_be_ublk(d),
 				  .end = d->link.end,
 				  .kmsg_fd = d->link.kmsg_fd,
+				  .keep_root = d->link.from_ram,
 				  .prepare = prepare_broker,
 				  .ctx = d };
 
@@ -754,6 +755,7 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no broker process: %s", strerrordesc_np(-e));
 	broker_use(lane_fd, broker_lost);
+	fsproc_start(false, false);
 	log_set_joint_ask(ask_joint);
 	return EXIT_OK;
 }
@@ -1028,31 +1030,12 @@ static int undo(struct daemon *d)
 	return e;
 }
 
-static void prepare_reader(void *ctx)
-{
-	const struct daemon *d = ctx;
-
-	const unsigned flags = HARDEN_IO_FLUSHER | HARDEN_MEMLOCK | HARDEN_OOM | HARDEN_SIGNALS |
-			       HARDEN_DIR;
-
-	/* what fails here also fails in the worker, which reports it */
-	(void)!harden_process(flags | (d->link.from_ram ? (unsigned)HARDEN_MARK : 0u), d->argv0);
-}
-
 static int worker(struct daemon *d)
 {
 	unsigned missing;
 	int exit = EXIT_OK, e;
 
 	sem_init(&d->ended, 0, 0);
-	/* first, while there are no threads and no locked memory */
-	e = fsproc_start(prepare_reader, d, d->proc_dirfd, d->link.from_ram);
-	if (e < 0) {
-		exit = fail(d, EXIT_FAILED, e, "cannot start the process that reads metadata: %s",
-			    strerrordesc_np(-e));
-		server_farewell(d->server, 0, NULL);
-		return exit;
-	}
 	if (!d->link.replaces) { /* before memory is locked: it reads 28 profiles to keep one */
 		exit = choose_profile(d);
 		if (exit != EXIT_OK) {

@@ -2,12 +2,9 @@
 /* The asking side: reads an image in this process, or sends questions to another one (answer.h). */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 
-#include "base/broker.h"
 #include "base/io.h"
 #include "fs/answer.h"
 #include "fs/fs_ops.h"
@@ -23,7 +20,8 @@
 
 struct reader {
 	struct fsimage here; /* unless the image is at the other end of fd */
-	int fd, pid_fd;
+	int fd;
+	pid_t session;			/* if fd is valid */
 	bool dead;			/* will not answer again */
 	uint64_t patience_ns;		/* left */
 	uint64_t reads_blks, more_blks; /* left, and added by each question */
@@ -175,7 +173,7 @@ static int open_there(struct reader *x, enum fs_kind kind, unsigned asked, struc
 	size_t bytes;
 	int err;
 
-	x->fd = fsproc_session(&x->pid_fd);
+	x->fd = fsproc_session(&x->session);
 	x->dead = x->fd < 0;
 	if (x->fd < 0)
 		return x->fd;
@@ -200,7 +198,7 @@ int reader_open(struct reader **ret, const struct blk_reader *r, enum fs_kind ki
 
 	if (!x)
 		return -ENOMEM;
-	x->fd = x->pid_fd = -1;
+	x->fd = -1;
 	x->r = *r;
 	if (!fs_ops(kind)->image)
 		err = -EOPNOTSUPP;
@@ -220,28 +218,13 @@ int reader_open(struct reader **ret, const struct blk_reader *r, enum fs_kind ki
 	return 0;
 }
 
-/* It has another user, so a worker without privileges cannot signal it. */
-static void end_session(int pid_fd)
-{
-	struct broker_message m = { .op = BROKER_KILL };
-	const int fd[BROKER_FDS] = { pid_fd, -1, -1, -1 };
-
-	if (broker_on())
-		(void)!broker_ask(BROKER_LOOK, &m, fd, NULL);
-	else
-		syscall(SYS_pidfd_send_signal, pid_fd, SIGKILL, NULL, 0);
-}
-
 void reader_close(struct reader *x)
 {
 	if (!x)
 		return;
-	if (x->fd >= 0)
+	if (x->fd >= 0) {
 		close(x->fd);
-	/* a session that an attacker has taken over does not end by itself */
-	if (x->pid_fd >= 0) {
-		end_session(x->pid_fd);
-		close(x->pid_fd);
+		fsproc_end(x->session);
 	}
 	fsimage_close(&x->here);
 	free(x->buf);

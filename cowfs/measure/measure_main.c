@@ -14,7 +14,7 @@ int main(int argc, char **argv)
 {
 	msg_set_prog("cowctl");
 	client_no_seed();
-	fsproc_start_when_asked();
+	fsproc_start(true, false);
 	if (argc < 2 || strcmp(argv[1], "measure") != 0) {
 		fputs("cowfs-measure: is run by 'cowctl measure'\n", stderr);
 		return 2;

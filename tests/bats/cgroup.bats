@@ -66,7 +66,7 @@ all_outside() {
 		n=$((n + 1))
 		! grep -F "/cowfs-bats.$$" "/proc/$pid/cgroup" || return
 	done
-	[ $n = 5 ] # parent, worker, its broker, and two for those that read metadata
+	[ $n = 3 ] # parent, worker and its broker
 }
 
 @test "cgroup: cowctl attach, the daemon alone and mount.cowfs leave a limited one" {

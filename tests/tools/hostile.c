@@ -37,6 +37,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/broker.h"
+
 #define FILE_BYTES 65536
 #define FDS 256
 #define MESSAGES 2000
@@ -205,7 +207,7 @@ static void send_random(int sock_fd)
 	for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++)
 		text[i] = draw() & 3 ? draw() & 0xff : draw();
 	if (draw() & 1) {
-		head[0] = (uint32_t)(draw() % 22);
+		head[0] = (uint32_t)(draw() % (BROKER_OPS + 1));
 		head[18] = (uint32_t)(draw() % 200);
 		iov.iov_len = 76 + head[18];
 	} else {
@@ -253,7 +255,7 @@ static void send_messages(void)
 		send_random(sock_fd[i % n]);
 		nanosleep(&nap, NULL);
 	}
-	result("messages", "sockets", n < 4 ? 0 : -1); /* three lanes, the supervisor */
+	result("messages", "sockets", n < 5 ? 0 : -1); /* four lanes, the supervisor */
 }
 
 /* ---- floods ---- */
@@ -295,34 +297,35 @@ static void flood_supervisor(const char *name, int sock_fd, char what)
 	used += (size_t)snprintf(report + used, FILE_BYTES - used, "flood %s %lu\n", name, n);
 }
 
-/* The same of the process that forks readers of metadata; their sockets stay open until the end. */
+/* The same of processes that read metadata; their sockets stay open until the end. */
 static void flood_readers(const char *name, int sock_fd)
 {
+	static char answer[32768];
 	time_t end = time(NULL) + FLOOD_S;
 	union {
 		struct cmsghdr align;
-		char space[CMSG_SPACE(2 * sizeof(int))];
+		char space[CMSG_SPACE(sizeof(int))];
 	} control;
-	uint8_t text[2];
-	struct iovec iov = { text, sizeof(text) };
+	struct iovec iov = { answer, sizeof(answer) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space };
+	uint32_t ask[19] = { BROKER_SESSION };
 	int held[FDS];
 	unsigned long n = 0;
 
-	while (time(NULL) < end && send(sock_fd, "S", 2, MSG_NOSIGNAL) > 0) {
+	while (time(NULL) < end && send(sock_fd, ask, sizeof(ask), MSG_NOSIGNAL) > 0) {
 		m.msg_controllen = sizeof(control.space);
 		if (recvmsg(sock_fd, &m, 0) <= 0)
 			break;
-		if (text[0] == 'S' && n < FDS / 2)
-			memcpy(held + 2 * n, CMSG_DATA(&control.align), 2 * sizeof(int));
-		n += text[0] == 'S';
+		if (m.msg_controllen && n < FDS)
+			memcpy(held + n, CMSG_DATA(&control.align), sizeof(int));
+		n += m.msg_controllen > 0;
 	}
-	for (unsigned long i = 0; i < 2 * n && i < FDS; i++)
+	for (unsigned long i = 0; i < n && i < FDS; i++)
 		close(held[i]);
 	used += (size_t)snprintf(report + used, FILE_BYTES - used, "flood %s %lu\n", name, n);
 }
 
-/* As daemon/cowfs.c makes them: of the supervisor, of the readers, three lanes of the broker. */
+/* As daemon/cowfs.c makes them: of the supervisor, four lanes of the broker. */
 static void flood(void)
 {
 	int sock_fd[FDS], n = find_sockets(sock_fd);
@@ -331,11 +334,11 @@ static void flood(void)
 		result("find", "sockets", 0);
 		return;
 	}
-	flood_broker("publish", sock_fd[3], 14);
-	flood_broker("joint", sock_fd[2], 13);
-	flood_readers("readers", sock_fd[0]);
-	flood_supervisor("messages", sock_fd[1], 'T');
-	flood_supervisor("upgrade", sock_fd[1], 'U');
+	flood_broker("publish", sock_fd[2], BROKER_PUBLISH);
+	flood_broker("joint", sock_fd[1], BROKER_JOINT);
+	flood_readers("readers", sock_fd[4]);
+	flood_supervisor("messages", sock_fd[0], 'T');
+	flood_supervisor("upgrade", sock_fd[0], 'U');
 }
 
 /* ---- */

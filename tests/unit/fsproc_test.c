@@ -129,9 +129,9 @@ static void compare(void)
 	static struct seen here, there;
 
 	/* comes first: a fork inherits what a library has already found out */
-	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
+	fsproc_start(true, false);
 	see(&there);
-	fsproc_stop();
+	fsproc_leave();
 	see(&here);
 	assert_memory_equal(&here, &there, sizeof(here));
 }
@@ -181,65 +181,41 @@ static pid_t child_of(pid_t pid)
 	return (pid_t)strtol(strrchr(text, ' ') ? strrchr(text, ' ') : text, NULL, 10);
 }
 
-/* The process that forks sessions, when one other than pid exists. */
-static pid_t forker_after(pid_t pid)
+static pid_t session(void)
 {
-	pid_t now = 0;
+	pid_t pid = child_of(getpid());
 
-	for (int i = 0; i < 2000 && (!now || now == pid); i++, usleep(5000))
-		now = child_of(child_of(getpid()));
-	assert_true(now > 0 && now != pid);
-	return now;
-}
-
-static pid_t session_of(pid_t forker)
-{
-	pid_t pid = 0;
-
-	for (int i = 0; i < 2000 && !pid; i++, usleep(5000))
-		pid = child_of(forker);
 	assert_true(pid > 0);
 	return pid;
 }
 
-/* The death of a session is one error; the next question has another session. The same holds for
- * the process that forks them. */
+/* The death of a session is one error; the next question has another session. */
 static void test_death(void **state)
 {
 	struct blk_reader r;
 	enum blk_use use;
 	struct fsinfo info;
 	struct fsmap *m;
-	pid_t forker;
 
 	(void)state;
 	image_make("-t ext4 -b 1024 -J size=1", "32M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
-	forker = forker_after(0);
+	fsproc_start(true, false);
 	assert_int_equal(fsmap_open(&m, &r), 0);
-	kill(session_of(forker), SIGSEGV);
+	kill(session(), SIGSEGV);
 	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
 	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
 	fsmap_close(m);
 
 	assert_int_equal(fsmap_open(&m, &r), 0);
-	im.kill_at_read = session_of(forker); /* while it waits for blocks */
+	im.kill_at_read = session(); /* while it waits for blocks */
 	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
 	im.kill_at_read = 0;
 	fsmap_close(m);
 
-	assert_int_equal(fsmap_open(&m, &r), 0);
-	kill(forker, SIGKILL);
-	assert_int_equal(fsmap_use(m, 1000, &use), 0); /* continues without it */
-	assert_int_equal(fsinfo_probe(&r, &info), 0);
-	assert_int_equal(info.journal_bytes, MIB);
-	forker_after(forker);
-	fsmap_close(m);
-
 	im.fail = -EIO; /* that is not a death */
 	assert_int_equal(fsinfo_probe(&r, &info), -EIO);
-	fsproc_stop();
+	fsproc_leave();
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 	free(im.p);
 }
@@ -261,9 +237,9 @@ static void test_has_nothing(void **state)
 	(void)state;
 	image_make("-t ext4 -b 1024", "8M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
+	fsproc_start(true, false);
 	assert_int_equal(fsmap_open(&m, &r), 0);
-	pid = session_of(forker_after(0));
+	pid = session();
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	assert_true(io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0);
 	assert_line(status, "\nCapPrm:\t0000000000000000");
@@ -280,7 +256,7 @@ static void test_has_nothing(void **state)
 	snprintf(path, sizeof(path), "/proc/%d/fd/4", pid);
 	assert_int_not_equal(access(path, F_OK), 0);
 	fsmap_close(m);
-	fsproc_stop();
+	fsproc_leave();
 	free(im.p);
 }
 
@@ -294,100 +270,47 @@ static void test_no_filters(void **state)
 	free(im.p);
 }
 
-static long capset_nothing(void)
+static bool lives(pid_t pid)
 {
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 } };
-
-	return syscall(SYS_capset, &h, none);
-}
-
-/* A daemon without capabilities cannot start such a process again: the first process replaces a
- * killed one. */
-static int after_the_worker_dropped_all(void)
-{
-	struct blk_reader r = reader();
 	char path[64], status[8192];
-	struct fsmap *m;
-	pid_t forker, pid;
 
-	if (fsproc_start(NULL, NULL, -1, false) < 0)
-		return 1;
-	forker = forker_after(0);
-	if (capset_nothing() < 0)
-		return 2;
-	for (int i = 0; i < 3; i++) {
-		if (i)
-			kill(forker, SIGKILL);
-		if (i)
-			forker = forker_after(forker);
-		if (fsmap_open(&m, &r) < 0)
-			return 3;
-		pid = session_of(forker);
-		snprintf(path, sizeof(path), "/proc/%d/status", pid);
-		if (io_read_text(AT_FDCWD, path, status, sizeof(status)) <= 0)
-			return 4;
-		if (!strstr(status, "\nUid:\t2147483646\t2147483646\t2147483646\t2147483646") ||
-		    !strstr(status, "\nGid:\t2147483646\t2147483646\t2147483646\t2147483646") ||
-		    !strstr(status, "\nCapPrm:\t0000000000000000"))
-			return 5;
-		fsmap_close(m);
-	}
-	return 0;
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	return io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0 &&
+	       !strstr(status, "\nState:\tZ");
 }
 
-static void test_forked_again(void **state)
+/* What a broker does for a worker that asks without end, and names processes that are not sessions. */
+static void test_limit(void **state)
 {
-	int status;
-	pid_t pid;
+	pid_t pid[16], other = fork(), more;
+	int fd[16], status;
 
 	(void)state;
-	if (geteuid() != 0)
-		skip();
-	image_make("-t ext4 -b 1024", "8M");
-	pid = fork();
-	if (pid == 0)
-		_exit(after_the_worker_dropped_all());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-	free(im.p);
-}
-
-/* A question that the forking process had taken when it was killed is asked again; duplicate
- * answers do no harm. */
-static void test_killed_all_the_time(void **state)
-{
-	struct blk_reader r;
-	struct fsinfo info;
-	pid_t killer;
-	int status;
-
-	(void)state;
-	image_make("-t ext4 -b 1024 -J size=1", "8M");
-	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
-	killer = fork();
-	if (killer == 0) {
-		for (int i = 0; i < 200; i++) {
-			pid_t forker = child_of(child_of(getppid()));
-
-			if (forker > 0 && i % 4 == 0)
-				kill(forker, SIGKILL);
-			usleep(1000);
-		}
-		_exit(0);
+	if (other == 0)
+		while (true)
+			pause();
+	for (int i = 0; i < 16; i++) {
+		fd[i] = fsproc_fork(-1, false, &pid[i]);
+		assert_true(fd[i] >= 0);
 	}
-	while (waitpid(killer, &status, WNOHANG) == 0) {
-		int e = fsinfo_probe(&r, &info);
-
-		assert_true(e == 0 || e == -EOWNERDEAD); /* killed repeatedly while it waits */
-		assert_true(e || info.journal_bytes == MIB);
+	assert_int_equal(fsproc_fork(-1, false, &more), -EAGAIN);
+	assert_int_equal(fsproc_reap(0), -EPERM);
+	assert_int_equal(fsproc_reap(-1), -EPERM);
+	assert_int_equal(fsproc_reap(other), -EPERM);
+	assert_int_equal(waitpid(other, &status, WNOHANG), 0);
+	kill(other, SIGKILL);
+	waitpid(other, &status, 0);
+	for (int i = 0; i < 16; i++) {
+		assert_int_equal(fsproc_reap(pid[i]), 0);
+		assert_int_equal(fsproc_reap(pid[i]),
+				 -EPERM); /* it may be another process by now */
+		close(fd[i]);
 	}
-	assert_int_equal(status, 0);
-	for (int i = 0; i < 10; i++)
-		assert_int_equal(fsinfo_probe(&r, &info), 0);
-	fsproc_stop();
-	free(im.p);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+	fd[0] = fsproc_fork(-1, false, &pid[0]);
+	assert_true(fd[0] >= 0);
+	close(fd[0]);
+	assert_int_equal(fsproc_reap(pid[0]), 0);
 }
 
 /* net.core.wmem_default may be smaller than one message. */
@@ -404,15 +327,6 @@ static void test_small_buffers(void **state)
 	send_buffer = 0;
 }
 
-static bool lives(pid_t pid)
-{
-	char path[64], status[8192];
-
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	return io_read_text(AT_FDCWD, path, status, sizeof(status)) > 0 &&
-	       !strstr(status, "\nState:\tZ");
-}
-
 /* A compromised session need not notice that its socket is closed: it is killed. A session that
  * does not answer is given up. */
 static void test_stopped_session(void **state)
@@ -426,9 +340,9 @@ static void test_stopped_session(void **state)
 	(void)state;
 	image_make("-t ext4 -b 1024", "32M");
 	r = reader();
-	assert_int_equal(fsproc_start(NULL, NULL, -1, false), 0);
+	fsproc_start(true, false);
 	assert_int_equal(fsmap_open(&m, &r), 0);
-	pid = session_of(forker_after(0));
+	pid = session();
 	kill(pid, SIGSTOP);
 	fsmap_close(m);
 	for (int i = 0; i < 2000 && lives(pid); i++)
@@ -437,7 +351,7 @@ static void test_stopped_session(void **state)
 
 	answer_patience_ns = 500000000;
 	assert_int_equal(fsmap_open(&m, &r), 0);
-	kill(session_of(forker_after(0)), SIGSTOP);
+	kill(session(), SIGSTOP);
 	begin_ns = now_ns();
 	assert_int_equal(fsmap_use(m, 1000, &use), -EOWNERDEAD);
 	assert_true(now_ns() - begin_ns >= 300000000);
@@ -447,7 +361,7 @@ static void test_stopped_session(void **state)
 	assert_true(now_ns() - begin_ns < 10000000000ull);
 	fsmap_close(m);
 	answer_patience_ns = patience_ns;
-	fsproc_stop();
+	fsproc_leave();
 	free(im.p);
 }
 
@@ -460,10 +374,10 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_answers),  cmocka_unit_test(test_death),
-		cmocka_unit_test(test_has_nothing),   cmocka_unit_test(test_no_filters),
-		cmocka_unit_test(test_forked_again),  cmocka_unit_test(test_killed_all_the_time),
-		cmocka_unit_test(test_small_buffers), cmocka_unit_test(test_stopped_session),
+		cmocka_unit_test(test_same_answers),	cmocka_unit_test(test_death),
+		cmocka_unit_test(test_has_nothing),	cmocka_unit_test(test_no_filters),
+		cmocka_unit_test(test_limit),		cmocka_unit_test(test_small_buffers),
+		cmocka_unit_test(test_stopped_session),
 	};
 
 	return cmocka_run_group_tests(tests, setup, workdir_remove);

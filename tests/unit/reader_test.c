@@ -102,11 +102,16 @@ bool fsproc_on(void)
 	return true;
 }
 
-int fsproc_session(int *ret_pid_fd)
+void fsproc_end(pid_t pid)
+{
+	(void)pid;
+}
+
+int fsproc_session(pid_t *ret_pid)
 {
 	int pair[2];
 
-	*ret_pid_fd = -1;
+	*ret_pid = 0;
 	if (thread)
 		pthread_join(thread, NULL);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
