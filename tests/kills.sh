@@ -183,7 +183,7 @@ live=$(tree_sum "$MNT")
 umount_volume
 mount_volume
 [ "$(tree_sum "$MNT")" = "$live" ] || finish "another content without the page cache"
-detach --commit >/dev/null
+detach >/dev/null
 fsck "$fs" >"$T/fsck" 2>&1 || { cat "$T/fsck"; finish "fsck"; }
 mount -o ro "$CARD" "$MNT"
 [ "$(tree_sum "$MNT")" = "$live" ] || finish "another content on the card"

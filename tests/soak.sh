@@ -322,7 +322,7 @@ jq -e '.alarm == "" and .write_errors == 0 and .read_errors == 0' "$T/status" >/
 check_tree "$MNT"
 [ ! -e "$T/wrong" ] || finish "wrong content: $(sort -u "$T/wrong" | xargs)"
 rm -rf "$MNT/stress"
-detach --commit >/dev/null
+detach >/dev/null
 fsck ext4 >"$T/fsck" || { cat "$T/fsck"; finish "e2fsck"; }
 mount -o ro "$CARD" "$MNT"
 check_tree "$MNT"

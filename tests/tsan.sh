@@ -111,8 +111,8 @@ while [ $SECONDS -lt $end ]; do
 done
 wait "$fio" || { cat "$T/fio.out"; finish "fio"; }
 clear_jobs || true
-cow discard >/dev/null; cow discard --undo >/dev/null
-detach --commit >/dev/null
+cow discard >/dev/null; cow discard --cancel >/dev/null
+detach >/dev/null
 fsck ext4 >/dev/null || finish "e2fsck"
 
 [ -z "$(reports)" ] || finish "reports"

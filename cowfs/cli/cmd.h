@@ -24,16 +24,13 @@ enum cmd_option {
 	OPT_HELP,
 	OPT_LOG_SIZE,
 	OPT_FORCE,
-	OPT_COMMIT,
 	OPT_DISCARD,
 	OPT_DRY_RUN,
 	OPT_CHECKPOINT,
 	OPT_NO_WAIT,
 	OPT_TIMER,
 	OPT_FOR,
-	OPT_UNDO,
-	OPT_ACCEPT_BASE,
-	OPT_ACCEPT_LOG,
+	OPT_ACCEPT,
 	OPT_SHRINK,
 	OPT_JOURNAL_SIZE,
 	OPT_KEY,
@@ -47,7 +44,6 @@ enum cmd_option {
 	OPT_BRIEF,
 	OPT_LIST,
 	OPT_SWAP_OFF,
-	OPT_ANY_BOOT_LOADER,
 	OPT_NO_TRIAL,
 	OPT_YES,
 	OPT_IMAGE,
@@ -78,7 +74,6 @@ enum cmd_option {
 	OPT_VOLUME,
 	OPT_GENERATION,
 	OPT_TRIAL,
-	OPT_ON_TRIAL,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");

@@ -37,7 +37,7 @@ static const char *state_words(enum log_state state, bool wants_lent)
 	case LOG_FOREIGN:
 		return "SET ASIDE: foreign changes to the file system while the log held blocks "
 		       "that are not checkpointed; " COWCTL
-		       " recover --accept-base or --accept-log "
+		       " recover --accept base or --accept log "
 		       "decides";
 	}
 	return "?";

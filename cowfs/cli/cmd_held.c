@@ -309,7 +309,7 @@ static int end_of_volume(const struct options *o, enum held_what what)
 {
 	const struct request rq = { .command = what == HELD_ACCEPT ? COMMAND_ACCEPT : COMMAND_UNDO,
 				    .cancel = what == HELD_STAY,
-				    .on_trial = has_option(o, OPT_ON_TRIAL) };
+				    .on_trial = has_option(o, OPT_TRIAL) };
 	struct running v = { 0 };
 	struct outcome out = { .name = v.name, .dry = has_option(o, OPT_DRY_RUN) };
 	struct json_object *answer;
@@ -360,7 +360,7 @@ int cmd_accept(const struct options *o)
 	struct client c;
 	int exit;
 
-	if (!has_option(o, OPT_ON_TRIAL))
+	if (!has_option(o, OPT_TRIAL))
 		return end(o, HELD_ACCEPT);
 	/* what a person holds is not the unit's to end */
 	exit = look_at_volume(o, &v, &rep);

@@ -120,18 +120,18 @@ int cmd_recover(const struct options *o)
 	struct recover_options opt = {
 		.device = o->operand[0],
 		.log_device = o->value[OPT_LOG],
-		.accept = has_option(o, OPT_ACCEPT_BASE)  ? RECOVER_ACCEPT_BASE
-			  : has_option(o, OPT_ACCEPT_LOG) ? RECOVER_ACCEPT_LOG
-							  : RECOVER_ACCEPT_NOTHING,
 		.progress = cmd_progress,
 		.progress_ctx = &progress,
 	};
+	const char *accept = o->value[OPT_ACCEPT];
 	struct recover_report rep;
 	struct failure fail;
 	int exit, e;
 
-	if (has_option(o, OPT_ACCEPT_BASE) && has_option(o, OPT_ACCEPT_LOG))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept-base or --accept-log, not both");
+	if (accept && volopt_choice("base|log", accept) < 0)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept is base or log, not %s", accept);
+	if (accept)
+		opt.accept = accept[0] == 'b' ? RECOVER_ACCEPT_BASE : RECOVER_ACCEPT_LOG;
 	exit = take_joint(o, &opt.joint_flags);
 	if (exit == EXIT_OK)
 		exit = take_lent(o, &opt);

@@ -49,9 +49,8 @@ static int enter_image(const struct options *o)
 static int run(const struct options *o, char *what)
 {
 	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
-		    swap_off[] = "--swap-off", any_loader[] = "--any-boot-loader",
-		    no_trial[] = "--no-trial", root[] = "--root", image[] = "--image",
-		    lower[] = "--lower";
+		    swap_off[] = "--swap-off", force[] = "--force", no_trial[] = "--no-trial",
+		    root[] = "--root", image[] = "--image", lower[] = "--lower";
 	char path[PATH_MAX], *argv[16];
 	unsigned n = 0;
 	int e = cmd_lib_path(path, SCRIPT);
@@ -66,8 +65,8 @@ static int run(const struct options *o, char *what)
 		argv[n++] = json;
 	if (has_option(o, OPT_SWAP_OFF))
 		argv[n++] = swap_off;
-	if (has_option(o, OPT_ANY_BOOT_LOADER))
-		argv[n++] = any_loader;
+	if (has_option(o, OPT_FORCE))
+		argv[n++] = force;
 	if (has_option(o, OPT_NO_TRIAL))
 		argv[n++] = no_trial;
 	n += pass_value(o, OPT_ROOT, root, argv + n);

@@ -13,13 +13,14 @@ static void print_discard(const char *name, const struct options *o, struct json
 {
 	(void)answer;
 	printf("%s: %s at the next detach or shutdown\n", name,
-	       has_option(o, OPT_UNDO) ? "changes will be committed"
-				       : "uncommitted changes will be discarded");
+	       has_option(o, OPT_CANCEL) ? "changes will be committed"
+					 : "uncommitted changes will be discarded");
 }
 
 int cmd_discard(const struct options *o)
 {
-	const struct request rq = { .command = COMMAND_DISCARD, .undo = has_option(o, OPT_UNDO) };
+	const struct request rq = { .command = COMMAND_DISCARD,
+				    .cancel = has_option(o, OPT_CANCEL) };
 
 	return ask_and_print(o, &rq, print_discard);
 }
@@ -110,13 +111,10 @@ int cmd_detach(const struct options *o)
 {
 	const struct request rq = {
 		.command = COMMAND_DETACH,
-		.commit = has_option(o, OPT_COMMIT),
 		.discard = has_option(o, OPT_DISCARD),
 	};
-	if (rq.commit && rq.discard)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--commit and --discard are mutually exclusive");
-	if (!rq.commit && !rq.discard)
+
+	if (!rq.discard)
 		keep_files(o);
 	return ask_and_print(o, &rq, print_detach);
 }

@@ -64,10 +64,7 @@ static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 		OPT_VERBOSE, "verbose", NULL, "print an account of what was written"               \
 	}
 static const struct option_spec detach_options[] = {
-	{ OPT_COMMIT, "commit", NULL, "commit first (default, unless a discard is armed)" },
-	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" },
-	VERBOSE_OPTION,
-	COMMON
+	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" }, VERBOSE_OPTION, COMMON
 };
 static const struct option_spec commit_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL,
@@ -99,15 +96,16 @@ static const struct option_spec undo_options[] = {
 };
 static const struct option_spec accept_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would end" },
-	{ OPT_ON_TRIAL, "on-trial", NULL, "for units: only what commit --trial made" },
+	{ OPT_TRIAL, "trial", NULL, "for units: only what commit --trial made" },
 	LOG_OPTION,
 	COMMON
 };
 static const struct option_spec run_options[] = {
 	{ OPT_VOLUME, "volume", "N", "the volume (default: the only one)" }, COMMON
 };
-static const struct option_spec discard_options[] = { { OPT_UNDO, "undo", NULL, "take it back" },
-						      COMMON };
+static const struct option_spec discard_options[] = {
+	{ OPT_CANCEL, "cancel", NULL, "take it back" }, COMMON
+};
 static const struct option_spec inhibit_options[] = {
 	{ OPT_FOR, "for", "TIME", "duration, such as 90s, 10m, 2h (default: 10m; at most 24h)" },
 	COMMON
@@ -160,9 +158,8 @@ static const struct option_spec recover_options[] = {
 	  "that is still complete" },
 	{ OPT_JOINT, "joint", "accept|reject",
 	  "decide whether the newest part of a commit --all counts, if no other volume can tell" },
-	{ OPT_ACCEPT_BASE, "accept-base", NULL,
-	  "keep the file system as it is: discard the blocks in the log" },
-	{ OPT_ACCEPT_LOG, "accept-log", NULL, "keep the log: write it over the foreign changes" },
+	{ OPT_ACCEPT, "accept", "base|log",
+	  "keep the file system as it is: discard the blocks in the log; or write the log over the foreign changes" },
 	COMMON
 };
 static const struct option_spec status_options[] = {
@@ -188,7 +185,7 @@ static const struct option_spec shutdown_options[] = {
 static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS,
 	{ OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root" },
-	{ OPT_ANY_BOOT_LOADER, "any-boot-loader", NULL, "go on if the boot loader is unknown" },
+	{ OPT_FORCE, "force", NULL, "go on if the boot loader is unknown" },
 	{ OPT_NO_TRIAL, "no-trial", NULL, "stay read-only if the protected root does not come up" },
 	{ OPT_IMAGE, "image", "DIR",
 	  "prepare the system that is installed in DIR for being the image of a root" },
@@ -323,18 +320,25 @@ static const struct command {
 	  cmd_boot, boot_options },
 };
 
-/* Names of before, and what does the same. */
+/* Commands of before, and options with their command; and what does the same. */
 static const char *const former[][2] = {
-	{ "bench", "measure --tables" },
-	{ "enable", "setup" },
-	{ "events", "status --follow" },
-	{ "help", "COMMAND --help" },
-	{ "hold", "inhibit" },
-	{ "keep", "commit --kept" },
-	{ "metrics", "wear --prometheus FILE" },
-	{ "release", "uninhibit" },
-	{ "report", "wear --html FILE" },
-	{ "version", "--version" },
+	{ "accept --on-trial", COWCTL " accept --trial" },
+	{ "attach --read-ahead", "blockdev --setra" },
+	{ "bench", COWCTL " measure --tables" },
+	{ "detach --commit", COWCTL " discard --cancel; " COWCTL " detach" },
+	{ "discard --undo", COWCTL " discard --cancel" },
+	{ "enable", COWCTL " setup" },
+	{ "events", COWCTL " status --follow" },
+	{ "help", COWCTL " COMMAND --help" },
+	{ "hold", COWCTL " inhibit" },
+	{ "keep", COWCTL " commit --kept" },
+	{ "metrics", COWCTL " wear --prometheus FILE" },
+	{ "recover --accept-base", COWCTL " recover --accept base" },
+	{ "recover --accept-log", COWCTL " recover --accept log" },
+	{ "release", COWCTL " uninhibit" },
+	{ "report", COWCTL " wear --html FILE" },
+	{ "setup --any-boot-loader", COWCTL " setup --force" },
+	{ "version", COWCTL " --version" },
 };
 
 /* An initramfs has no cmd_tool. */
@@ -438,8 +442,8 @@ static int unknown_command(const struct options *o, const char *name)
 
 	for (size_t i = 0; i < ARRAY_SIZE(former); i++)
 		if (!strcmp(name, former[i][0]))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: it is '" COWCTL " %s' now",
-					name, former[i][1]);
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: it is '%s' now", name,
+					former[i][1]);
 	if (c && !is_here(c))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, c->name);
 	if (c)
@@ -528,13 +532,31 @@ static void take_json(int argc, char **argv, struct options *o)
 		o->value[OPT_JSON] = "";
 }
 
+/* The option of before among the arguments of a command, in the table above. */
+static const char *const *find_former(const char *command, int argc, char **argv)
+{
+	size_t len = strlen(command);
+
+	for (size_t i = 0; i < ARRAY_SIZE(former); i++)
+		if (!strncmp(former[i][0], command, len) &&
+		    !strncmp(former[i][0] + len, " --", 3) &&
+		    options_name_given(argc, argv, former[i][0] + len + 3))
+			return former[i];
+	return NULL;
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
 	struct options o = { 0 };
 	char why[256];
 
 	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0) {
+		const char *const *was = find_former(c->name, argc, argv);
+
 		take_json(argc, argv, &o);
+		if (was)
+			return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: it is '%s' now", was[0],
+					was[1]);
 		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try '" COWCTL " %s --help')",
 				c->name, why, c->name);
 	}

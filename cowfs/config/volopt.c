@@ -91,17 +91,6 @@ static const char *check_size(const struct entry *e, const char *text, char *buf
 	return buf;
 }
 
-static const char *check_number(const struct entry *e, const char *text, char *buf,
-				size_t buf_bytes)
-{
-	uint64_t v;
-
-	if (parse_u64(text, &v) == 0 && v >= e->min && v <= e->max)
-		return NULL;
-	snprintf(buf, buf_bytes, "is not a number up to %llu", (unsigned long long)e->max);
-	return buf;
-}
-
 #define SECOND_NS 1000000000ull
 
 static const char *check_time(const struct entry *e, const char *text, char *buf, size_t buf_bytes)
@@ -149,9 +138,6 @@ int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)
 	case VOLOPT_T_SIZE:
 		bad = check_size(e, text, buf, sizeof(buf));
 		break;
-	case VOLOPT_T_NUMBER:
-		bad = check_number(e, text, buf, sizeof(buf));
-		break;
 	case VOLOPT_T_TIME:
 		bad = check_time(e, text, buf, sizeof(buf));
 		break;
@@ -186,9 +172,6 @@ uint64_t volopt_value(enum volopt id, const char *text)
 		break;
 	case VOLOPT_T_SIZE:
 		e = parse_size(text, &v);
-		break;
-	case VOLOPT_T_NUMBER:
-		e = parse_u64(text, &v);
 		break;
 	case VOLOPT_T_TIME:
 		e = parse_duration_ns(text, &v);

@@ -14,7 +14,6 @@
 enum volopt_type {
 	VOLOPT_T_RAM,	 /* a size or a share of the memory; not 0, not more than the machine has */
 	VOLOPT_T_SIZE,	 /* min to max, a multiple of min */
-	VOLOPT_T_NUMBER, /* min to max */
 	VOLOPT_T_TIME,	 /* min to max seconds */
 	VOLOPT_T_DEVICE, /* a path */
 	VOLOPT_T_NAME,	 /* as rundir_name_valid requires */
@@ -41,8 +40,6 @@ enum {
 	X(NAME, "name", "NAME", NAME, 0, 0, 0, "name of the device", "name of the volume")         \
 	X(ERASE_BLOCK, "erase-block", "SIZE", SIZE, 4 * KIB, GIB, VOLOPT_DEFAULT,                  \
 	  "reported by the card, or as formatted", "erase block of the card")                      \
-	X(READ_AHEAD, "read-ahead", "KB", NUMBER, 0, 65536, VOLOPT_DEFAULT | VOLOPT_BOOT, "128",   \
-	  "read-ahead of the loop device")                                                         \
 	X(PROFILE, "profile", "PROFILE", PROFILE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "auto",      \
 	  "how the card behaves: auto, none, a profile's id, or /FILE:ID")                         \
 	X(CHECKPOINT, "checkpoint", "due|always|idle", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \

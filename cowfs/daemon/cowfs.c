@@ -844,13 +844,6 @@ static int check_cgroup(const struct daemon *d, unsigned missing)
 	return EXIT_OK;
 }
 
-static unsigned read_ahead_kb(const struct daemon *d)
-{
-	const char *text = d->opt.text[VOLOPT_READ_AHEAD];
-
-	return text ? (unsigned)volopt_value(VOLOPT_READ_AHEAD, text) : READ_AHEAD_KB;
-}
-
 static int export_volume(struct daemon *d)
 {
 	const struct pressure_requests rq = volume_requests(d->volume);
@@ -862,7 +855,7 @@ static int export_volume(struct daemon *d)
 		.view = volume_view(d->volume),
 		.throttle = volume_throttle(d->volume),
 		.label = label,
-		.read_ahead_kb = read_ahead_kb(d),
+		.read_ahead_kb = READ_AHEAD_KB,
 		.max_kb = rq.kb,
 		.tags = rq.tags,
 		.kept = &d->shared->transport,

@@ -148,8 +148,8 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 				   sizeof(holder));
 		return refuse(ret, -EBUSY, "%s is in use by %s: stop that first", loop, holder);
 	}
-	if (rq->discard || rq->commit)
-		volume_arm_discard(s->p.volume, rq->discard);
+	if (rq->discard)
+		volume_arm_discard(s->p.volume, true);
 	e = volume_run(s->p.volume, &vr, ret);
 	if (e < 0) {
 		volume_arm_discard(s->p.volume, st.discard_armed);
@@ -162,7 +162,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 			      "%s: cannot detach the loop device (%s): the volume stays attached",
 			      loop, strerrordesc_np(-e));
 	}
-	if (!ret->why[0] && (rq->discard || (st.discard_armed && !rq->commit)))
+	if (!ret->why[0] && (rq->discard || st.discard_armed))
 		snprintf(ret->why, sizeof(ret->why), "uncommitted changes were discarded");
 	if (st.views.n) {
 		size_t len = strlen(ret->why);

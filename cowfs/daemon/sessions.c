@@ -173,10 +173,10 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		send_rewrites(s, c, &rq);
 		break;
 	case COMMAND_DISCARD:
-		volume_arm_discard(s->p.volume, !rq.undo);
+		volume_arm_discard(s->p.volume, !rq.cancel);
 		w = server_writer(s);
 		answer_ok(&w);
-		jsonw_bool(&w, "discard_armed", !rq.undo);
+		jsonw_bool(&w, "discard_armed", !rq.cancel);
 		server_send(s, c, &w);
 		break;
 	case COMMAND_INHIBIT:

@@ -64,7 +64,7 @@ bool super_whole_alone(struct card *base);
 /* A guard of a log that is void now: takes it from the base, which is writable. */
 int super_unguard(struct card *base) MUST_CHECK;
 enum {
-	SUPER_ANY_HOME = 1 << 0, /* a pending superblock counts in any case: recover --accept-log */
+	SUPER_ANY_HOME = 1 << 0, /* a pending superblock counts in any case: recover --accept log */
 };
 /* Reads the copies at or behind fs_bytes, the end of the file system; 0: unknown. Never returns
  * a pending superblock. Errors as above. */
@@ -136,7 +136,7 @@ struct log_open_report {
 };
 
 enum {
-	LOG_ANY_BASE = 1 << 0, /* do not compare the base with the records: recover --accept-log */
+	LOG_ANY_BASE = 1 << 0, /* do not compare the base with the records: recover --accept log */
 	/* the superblock is not on the card yet: do not search for records (shrink) */
 	LOG_FRESH = 1 << 1,
 	/* lent room is lost for good: a record that needs it is damaged (recover --lend none) */

@@ -14,7 +14,7 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 			fail, EXIT_FAILED, -ENOMEDIUM,
 			"%s: %s%s: nothing was written. Plug it in and name it with --lend. If "
 			"it is lost: --lend none takes the previous generation, if no block of "
-			"the newer one is checkpointed; else --accept-base takes the file system "
+			"the newer one is checkpointed; else --accept base takes the file system "
 			"as it is, a mixture of both, for its own checker",
 			f->log_card->geo.path, f->report.why,
 			f->lent ? " (--lend names another one)" : "");
@@ -29,7 +29,7 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 		fail, EXIT_FAILED, -EUCLEAN,
 		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
 		"written. Check the file system with its own checker, then '" COWCTL " recover "
-		"--accept-base' takes it as it is",
+		"--accept base' takes it as it is",
 		f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
 }
 
@@ -37,8 +37,8 @@ static int explain_foreign(const struct offline *f, struct failure *fail)
 {
 	return failure_set(fail, EXIT_FAILED, -ESTALE,
 			   "%s: %s, and its log holds blocks that are not checkpointed; nothing "
-			   "was written. Decide: --accept-base discards these blocks and keeps "
-			   "the file system as it is, --accept-log writes them over the foreign "
+			   "was written. Decide: --accept base discards these blocks and keeps "
+			   "the file system as it is, --accept log writes them over the foreign "
 			   "changes",
 			   f->base->geo.path, f->report.why);
 }
@@ -114,7 +114,7 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,
 			"%s: the newest generation cannot be restored (%s): foreign changes have "
-			"overwritten blocks of it. Nothing was written; only --accept-base is "
+			"overwritten blocks of it. Nothing was written; only --accept base is "
 			"left",
 			f->base->geo.path, f->report.why);
 	if (opt->accept == RECOVER_ACCEPT_LOG && log_holds(f->log, NULL)) {

@@ -310,7 +310,7 @@ static void tell_opened(struct volume *v)
 	if (v->opened.state == LOG_FOREIGN)
 		volume_alarm(v,
 			     "%s; its log is set aside and nothing will be committed: detach, then "
-			     "decide with cowctl recover --accept-base or --accept-log",
+			     "decide with cowctl recover --accept base or --accept log",
 			     v->opened.why);
 	else if (v->opened.base_changed)
 		msg(MSG_NOTICE,

@@ -143,7 +143,7 @@ static void find_others(struct alarms *a, struct json_object *w)
 		add(a, ACT,
 		    "Foreign changes to this card while its log held blocks that are not "
 		    "checkpointed: nothing can be committed. Detach, then decide with cowctl recover "
-		    "--accept-base or --accept-log.");
+		    "--accept base or --accept log.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,
 		    "At the present rate its flash is used up within %s at best. Find what writes "

@@ -54,11 +54,10 @@ struct request {
 	bool hold;				  /* commit: and hold the generation */
 	uint64_t trial;				  /* commit: on trial for so many boots */
 	bool held;				  /* view: of that generation */
-	bool undo;				  /* discard */
-	bool cancel;				  /* undo: take the order back */
-	bool on_trial;	      /* accept: of a trial only, and of the initramfs */
-	bool commit, discard; /* detach: what happens to uncommitted changes */
-	uint64_t seconds;     /* inhibit: duration; 0: the default */
+	bool cancel;				  /* discard, undo: take the order back */
+	bool on_trial;	  /* accept: of a trial only, and of the initramfs */
+	bool discard;	  /* detach: uncommitted changes */
+	uint64_t seconds; /* inhibit: duration; 0: the default */
 	/* commit: skip it while inhibited, or without need */
 	bool timer;
 	bool shutdown; /* commit: the last one; skip changes that are to be discarded */

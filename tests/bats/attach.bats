@@ -308,7 +308,7 @@ load lib
 	attach --log "$log"
 	mount_volume
 	echo one >"$MNT/file"
-	detach --commit
+	detach
 	run -1 cow check "$other" --log "$log"
 	[[ $output == *"SET ASIDE"*"it is a different one"* ]]
 	fails 1 "it is a different one" recover "$other" --log "$log"
@@ -322,7 +322,7 @@ load lib
 	cow commit
 	power_cut
 	attach --log "$log"
-	detach --commit
+	detach
 	cow recover "$base" --log "$log"
 	attach --log "$log"
 	detach

@@ -409,7 +409,7 @@ all_refuse() {
 	cow discard
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
 	sync -f "$MNT"
-	cow discard --undo
+	cow discard --cancel
 	echo new >"$MNT/small"
 	sum=$(tree_sum "$MNT")
 	fails 1 'too small for this commit: [0-9.]+ MiB needed, [0-9.]+ [KM]iB available.*; everything stays in RAM' commit
@@ -457,7 +457,7 @@ all_refuse() {
 	cow discard
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
 	sync -f "$MNT"
-	cow discard --undo
+	cow discard --cancel
 	fails 1 'too small for this commit' commit
 	power_cut
 	cow recover "$CARD"

@@ -91,7 +91,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	is_overlay
 	[ "$($as_nobody "$MNT/id" -u)" = 0 ]
 	[ "$($as_nobody "$COWFS_RUNDIR/lower/id" -u)" = 65534 ]
-	stop --commit
+	stop
 	# an image that is refused is the root as well
 	echo 5 >"$T/tree/etc/five"
 	image squashfs "$T/image2"
@@ -110,7 +110,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	volume
 	start
 	echo new >"$MNT/etc/new"
-	stop --commit
+	stop
 	echo 5 >"$T/tree/etc/five"
 	image squashfs "$T/image2"
 	loop_up "$T/image2" -r
@@ -145,14 +145,14 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ -e "$T/copy/reset" ]
 	rm "$T/copy/reset"
 	umount "$T/copy"
-	cow detach --commit root >/dev/null
+	cow detach root >/dev/null
 	configure "$LOOP" keep
 	start
 	[ "$status" = 0 ]
 	is_overlay
 	[ -e "$MNT/etc/new" ]
 	[ -e "$MNT/etc/five" ]
-	stop --commit
+	stop
 	configure "$LOOP" refuse
 	start
 	[ "$status" = 0 ]
@@ -200,7 +200,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	is_overlay
 	stop --discard
 	start
-	stop --commit
+	stop
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 	mount "$DEV" "$MNT"
 	rm -r "$MNT/work"
@@ -218,7 +218,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	start
 	echo new >"$MNT/etc/new"
 	rm "$MNT/etc/two"
-	stop --commit
+	stop
 	cow recover "$CARD" >/dev/null
 	mkdir -p "$COWFS_RUNDIR"
 	echo failed >"$COWFS_RUNDIR/root.state"
@@ -259,7 +259,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	stop --discard
 	start
 	[ ! -e "$MNT/etc/new" ]
-	stop --commit
+	stop
 	start
 	[ "$status" = 0 ]
 	[[ $stderr == *"with its changes"* ]]
@@ -314,7 +314,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ ! -e "$MNT/1" ]
 	[ "$(state)" = on ]
 	echo new >"$MNT/new"
-	stop --commit
+	stop
 	e2fsck -fn "$CARD" >/dev/null
 }
 
@@ -445,7 +445,7 @@ change_at_random() {
 	volume
 	start
 	echo new >"$MNT/etc/new"
-	stop --commit
+	stop
 	for conf in '[root]' '[root]\ncompose = no\nlower = /dev/x' '[other]' '[root]\nnonsense = 1'; do
 		printf "$conf\n" >"$COWFS_CONF"
 		# also protected by hand, as none of these may be

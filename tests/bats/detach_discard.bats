@@ -106,11 +106,11 @@ bare() {
 	[[ $output != *"without cowfs"* ]]
 }
 
-@test "detach --json, --commit, by device" {
+@test "detach --json, by device" {
 	protect
 	echo x >"$MNT/x"
 	umount_volume
-	run -0 --separate-stderr cow detach --json --commit "$CARD"
+	run -0 --separate-stderr cow detach --json "$CARD"
 	jq -e '.ok and .job == "detach" and .report.written_bytes > 0 and .generation > 0' <<<"$output"
 	wait_for 20 no_daemons
 	fsck ext4
@@ -193,32 +193,27 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	[ "$(status_of .discard_armed)" = true ]
 	run -0 cow status
 	[[ $output == *"discard     armed"* ]]
-	run -0 cow discard --undo --json
+	run -0 cow discard --cancel --json
 	jq -e '.ok and .discard_armed == false' <<<"$output"
 	run -0 cow discard --json vol
 	jq -e '.ok and .discard_armed' <<<"$output"
 	# a refused detach changes nothing about it
-	fails 1 mounted detach --commit
+	fails 1 mounted detach
 	[ "$(status_of .discard_armed)" = true ]
 	detach
 	fsck ext4
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
 	umount "$MNT"
-	# undone, or overruled
+	# undone
 	attach
 	mount_volume
 	echo three >"$MNT/three"
 	cow discard
-	cow discard --undo
+	cow discard --cancel
 	detach
-	attach
-	mount_volume
-	echo four >"$MNT/four"
-	cow discard
-	detach --commit
 	mount -o ro "$CARD" "$MNT"
-	[ -e "$MNT/three" ] && [ -e "$MNT/four" ]
+	[ -e "$MNT/three" ]
 	umount "$MNT"
 }
 

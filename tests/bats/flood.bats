@@ -184,7 +184,7 @@ tables_zeroed() {
 	cow discard
 	dd if=/dev/urandom of="$DEV" bs=1M oflag=direct status=none || true
 	[ "$(status_of .dirty_blocks)" -ge 24000 ]
-	cow discard --undo
+	cow discard --cancel
 	fails 1 'log is too small for this commit: [0-9.]+ MiB needed, [0-9.]+ MiB available' commit
 	# the RAM is kept, twice over it is no more
 	[ "$(status_of .dirty_blocks)" -ge 24000 ]

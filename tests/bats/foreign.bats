@@ -24,10 +24,10 @@ is_set_aside() {
 	sum=$(image_sum)
 	run -1 cow check "$CARD"
 	echo "$output"
-	[[ $output == *"SET ASIDE: foreign changes"*"--accept-base or --accept-log"* ]]
+	[[ $output == *"SET ASIDE: foreign changes"*"--accept base or --accept log"* ]]
 	run -1 cow check --json "$CARD"
 	jq -e '.log_state == "foreign" and .verdict == "broken" and .base_changed and .ok == false' <<<"$output"
-	fails 1 "changed without cowfs.*nothing was written. Decide: --accept-base" recover "$CARD"
+	fails 1 "changed without cowfs.*nothing was written. Decide: --accept base" recover "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 }
 
@@ -37,7 +37,7 @@ serves_base() {
 	sum=$(image_sum) before=$(card_written)
 	attach
 	run -3 cow status
-	[[ $output == *alarm*"set aside"*"--accept-base or --accept-log"* ]]
+	[[ $output == *alarm*"set aside"*"--accept base or --accept log"* ]]
 	run -3 cow status --json
 	jq -e '.degraded and .readonly and .base_changed and .log_state_at_attach == "foreign"' <<<"$output"
 	mount_volume
@@ -63,7 +63,7 @@ goes_on() {
 	[ "$(state_of)" = clean ]
 }
 
-@test "mounted and edited elsewhere: set aside, served as found, nothing written; --accept-base" {
+@test "mounted and edited elsewhere: set aside, served as found, nothing written; --accept base" {
 	local sum
 	cut_card 1 ext4
 	edit_elsewhere
@@ -71,8 +71,8 @@ goes_on() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it was mounted, last on 20"* ]]
 	serves_base "$sum"
-	fails 2 "not both" recover --accept-base --accept-log "$CARD"
-	run -0 cow recover --accept-base "$CARD"
+	fails 2 "base or log, not both" recover --accept both "$CARD"
+	run -0 cow recover --accept base "$CARD"
 	[ "$(state_of)" = retired ]
 	fsck ext4
 	[ "$(bare_sum)" = "$sum" ]
@@ -90,24 +90,24 @@ touch_elsewhere() {
 	umount "$MNT"
 }
 
-@test "mounted and edited over blocks that were committed in place: --accept-log cannot have them back, and says so" {
+@test "mounted and edited over blocks that were committed in place: --accept log cannot have them back, and says so" {
 	local sum image
 	cut_card 1 ext4
 	edit_elsewhere
 	sum=$(bare_sum) image=$(image_sum)
-	fails 1 "newest generation cannot be restored.*Nothing was written; only --accept-base" recover --accept-log "$CARD"
+	fails 1 "newest generation cannot be restored.*Nothing was written; only --accept base" recover --accept log "$CARD"
 	[ "$(image_sum)" = "$image" ]
 	is_set_aside
-	cow recover --accept-base "$CARD"
+	cow recover --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$sum" ]
 }
 
-@test "mounted and edited elsewhere: --accept-log writes the log over it" {
+@test "mounted and edited elsewhere: --accept log writes the log over it" {
 	cut_card 1 ext4
 	touch_elsewhere
 	is_set_aside
-	run -3 cow recover --accept-log "$CARD"
+	run -3 cow recover --accept log "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"*"check the file system before it is mounted"*"e2fsck -f $CARD" ]]
 	[ "$(state_of)" = retired ]
 	fsck ext4
@@ -125,14 +125,14 @@ touch_elsewhere() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it was checked, or a tool wrote to it"* ]]
 	serves_base "$sum"
-	run -3 cow recover --accept-log --json "$CARD"
+	run -3 cow recover --accept log --json "$CARD"
 	jq -e --arg c "e2fsck -f $CARD" '.ok and .home_blocks > 0 and .log_state_before == "live" and .check_with == $c' <<<"$output"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
 # Folders go to other groups than those that the log has blocks of.
-@test "edited elsewhere, --accept-log: the file system has errors, and the command that is given repairs them" {
+@test "edited elsewhere, --accept log: the file system has errors, and the command that is given repairs them" {
 	local command code=0
 	cut_card 1 ext4
 	unguard
@@ -140,7 +140,7 @@ touch_elsewhere() {
 	mkdir "$MNT"/{1,2,3,4,5,6,7,8}
 	umount "$MNT"
 	debugfs -w -R "rmdir 1" "$CARD"
-	run -3 cow recover --accept-log "$CARD"
+	run -3 cow recover --accept log "$CARD"
 	command=$(tail -n 1 <<<"$output")
 	[[ $command == "  e2fsck -f $CARD" ]]
 	run -4 e2fsck -fn "$CARD"
@@ -150,7 +150,7 @@ touch_elsewhere() {
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	# nothing is left to do
-	run -0 cow recover --accept-log "$CARD"
+	run -0 cow recover --accept log "$CARD"
 	[[ $output != *"e2fsck -f"* ]]
 }
 
@@ -171,7 +171,7 @@ touch_elsewhere() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it is a different one"* ]]
 	serves_base "$sum"
-	cow recover --accept-base "$CARD"
+	cow recover --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$sum" ]
 	goes_on
@@ -198,7 +198,7 @@ touch_elsewhere() {
 			attach "$CARD"
 		fails 1 "has overwritten its log" check "$CARD"
 		fails 1 "has overwritten its log" recover "$CARD"
-		fails 1 "has overwritten its log" recover --accept-base "$CARD"
+		fails 1 "has overwritten its log" recover --accept base "$CARD"
 		fails 1 "has overwritten its log" grow "$CARD"
 		[ "$(image_sum)" = "$sum" ]
 		cow format --shrink "$CARD"
@@ -286,7 +286,7 @@ golden_card() {
 	blockdev --flushbufs "$CARD"
 	is_set_aside
 	serves_base "$(cat "$T/sum.golden")"
-	cow recover --accept-base "$CARD"
+	cow recover --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum.golden")" ]
 	goes_on
@@ -300,7 +300,7 @@ golden_card() {
 	flash "$T/golden.img"
 	run cow recover "$CARD"
 	echo "$output"
-	[ "$status" = 0 ] || cow recover --accept-base "$CARD"
+	[ "$status" = 0 ] || cow recover --accept base "$CARD"
 	fsck ext4
 	sum=$(bare_sum)
 	[ "$sum" = "$(cat "$T/sum.golden")" ] || [ "$sum" = "$(cat "$T/sum.one")" ]
@@ -735,7 +735,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 		[ "$(state_of)" = live ]
 	done
 	poke "$mtime" a5
-	run -3 cow recover --accept-log "$CARD"
+	run -3 cow recover --accept log "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"*"no program checks this file system"* ]]
 	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
 }

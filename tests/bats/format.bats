@@ -44,10 +44,12 @@ fs_sum() {
 	fails 2 'name' attach /dev/null --name
 	fails 2 'dry-run' commit --dry-run=yes
 	fails 2 'unknown command extra' --version extra
-	fails 2 'are mutually exclusive' detach --commit --discard
+	fails 2 "detach --commit: it is 'cowctl discard --cancel; cowctl detach' now" detach --commit
+	fails 2 "recover --accept-base: it is 'cowctl recover --accept base' now" recover --accept-base /dev/null
+	fails 2 'unknown option --commits' detach --commits
 	run -2 "$COWFS_BUILD/cowfs"
 	run -2 "$COWFS_BUILD/cowfs" --ready-fd 99 /dev/null
-	run -2 "$COWFS_BUILD/cowfs" --read-ahead lots /dev/null
+	run -2 "$COWFS_BUILD/cowfs" --erase-block lots /dev/null
 }
 
 @test "format: a log behind the file system, which is not touched" {

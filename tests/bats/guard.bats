@@ -202,7 +202,7 @@ cut_each() { # COMMAND...
 }
 
 # The commit was not checkpointed, so what is on the base is whole.
-@test "a changed base: recover --accept-base is cut anywhere" {
+@test "a changed base: recover --accept base is cut anywhere" {
 	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	mount "$CARD" "$MNT"
@@ -211,11 +211,11 @@ cut_each() { # COMMAND...
 	cp --sparse=always "$IMG" "$T/copy"
 	cp "$T/sum" "$T/sum2" # the generation of the log
 	bare_sum >"$T/sum"
-	cut_each recover --accept-base "$CARD"
+	cut_each recover --accept base "$CARD"
 	[ "$CUTS_GUARDED" = 0 ]
 }
 
-@test "a base that was only mounted: recover --accept-log is cut anywhere" {
+@test "a base that was only mounted: recover --accept log is cut anywhere" {
 	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	mount "$CARD" "$MNT"
@@ -223,7 +223,7 @@ cut_each() { # COMMAND...
 	cp --sparse=always "$IMG" "$T/copy"
 	cp "$T/sum" "$T/sum2" # the generation of the log
 	bare_sum >"$T/sum"
-	cut_each recover --accept-log "$CARD"
+	cut_each recover --accept log "$CARD"
 	[ "$CUTS_GUARDED" -gt 4 ]
 }
 

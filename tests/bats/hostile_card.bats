@@ -87,7 +87,7 @@ all_ignore() {
 	[ "$(image_sum)" = "$sum" ]
 	fails 1 "${1:-no cowfs log}" check "$CARD"
 	fails 1 "${1:-no cowfs log}" recover "$CARD"
-	fails 1 "${1:-no cowfs log}" recover --accept-base "$CARD"
+	fails 1 "${1:-no cowfs log}" recover --accept base "$CARD"
 	fails 1 "${1:-no cowfs log}" attach "$CARD"
 	fails 1 "${1:-no cowfs log}" grow "$CARD"
 	fails 1 "no space for the log" format "$CARD"
@@ -186,7 +186,7 @@ no_process() { ! [ -e "/proc/$1" ]; }
 	mount_volume
 	echo x >"$MNT/x"
 	umount_volume
-	cow detach vol --commit
+	cow detach vol
 	wait_for 20 no_daemons
 	# no head can be read: all of it has to be
 	at=$(cow check --json "$CARD" | jq -r .log_offset_bytes)

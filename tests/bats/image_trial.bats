@@ -41,7 +41,7 @@ boots() {
 
 # What cowfs-accept.service does.
 accepts() {
-	run -0 cow accept root --on-trial
+	run -0 cow accept root --trial
 	[ -z "$output" ]
 	mkdir -p "$MNT/etc/cowfs"
 	COWFS_CTL=$COWFS_BUILD/cowctl "$BATS_TEST_DIRNAME/../../systemd/accepted" "$MNT/etc/cowfs/proven"

@@ -110,7 +110,7 @@ offers() {
 	offers status cowctl ''
 	completes 'card check commit config' cowctl c
 	completes 'format' cowctl fo
-	completes '--read-ahead' cowctl attach --re
+	completes '--erase-block' cowctl attach --er
 	completes '--checkpoint' cowctl commit --check
 	completes 'commit discard' cowctl attach --on-detach ''
 	completes 'discard' cowctl attach --on-detach d

@@ -421,7 +421,7 @@ in_doubt() {
 	echo x >"$T/c/f"
 	run -0 cow shutdown
 	[[ $output == "cowfs: 2 volumes committed together"*"c: not committed: the changes are to be discarded"* ]]
-	cow discard --undo c
+	cow discard --cancel c
 	# the card of one fails: the others are committed all the same
 	for i in a b c; do
 		echo y >"$T/$i/f"

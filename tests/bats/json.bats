@@ -74,7 +74,7 @@ commands() {
 	json 2 commit --flash slc
 	json 2 commit --lend x --dry-run
 	json 2 inhibit --for ever
-	json 2 detach --commit --discard
+	json 2 detach --commit
 	json 2 factory-reset --yes
 	json 2 status --brief
 	quiet
@@ -134,7 +134,7 @@ commands() {
 	json 0 trim
 	[ "$(jq .trimmed_bytes <<<"$output")" -gt 1000000 ]
 	json 0 discard
-	json 0 discard --undo
+	json 0 discard --cancel
 	json 0 status --follow --once || [ "$status" = 0 ] # nothing to report: no line
 	json 0 shutdown
 	jq -e .schema "$COWFS_RUNDIR/vol/status.json"

@@ -278,7 +278,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 			dd if=/dev/urandom of="$MNT/big" bs=1M count=24 conv=notrunc status=none
 			echo "$i $how" >"$MNT/small"
 			sync -f "$MNT"
-			cow discard --undo
+			cow discard --cancel
 			NEW=$(tree_sum "$MNT")
 			rm -f "$lent"
 			truncate -s 64M "$lent"

@@ -8,7 +8,7 @@ overwrite() { # MIB
 	cow discard
 	dd if=/dev/urandom of="$MNT/big" bs=1M count="$1" conv=notrunc status=none
 	sync -f "$MNT"
-	cow discard --undo
+	cow discard --cancel
 }
 
 # 60 MiB of ext4, nearly full, 40 of them rewritten in place: the ring has 8. Sets SUM, and OLD, of the commit before.
@@ -129,7 +129,7 @@ in_checkpoint() {
 	dd if=/dev/urandom of="$LENT" bs=4096 seek=3000 count=2 conv=notrunc status=none
 	fails 1 'the log is damaged' recover --lend "$LENT" "$CARD"
 	# given up: whose part of it is in place has to be found out
-	run -3 cow recover --accept-base "$CARD"
+	run -3 cow recover --accept base "$CARD"
 	[[ $output == *"the blocks in it are discarded"*"mixture of generations: check"*"e2fsck -f $CARD" ]]
 	blockdev --setrw "$CARD"
 	e2fsck -fy "$CARD" || [ $? = 1 ]
@@ -375,7 +375,7 @@ write_journal() {
 		cow discard
 		dd if="$T/new" of="$MNT/big" bs=1M conv=notrunc status=none
 		sync -f "$MNT"
-		cow discard --undo
+		cow discard --cancel
 		SUM=$(tree_sum "$MNT")
 		fails 1 'too small for this commit.*--lend' commit
 		lent_file 60

@@ -126,7 +126,7 @@ refuses() {
 	run -1 on_card two
 }
 
-@test "on-detach: what cowctl detach does without --commit and --discard" {
+@test "on-detach: what cowctl detach does without --discard" {
 	protect on-detach=discard
 	attach --on-detach discard
 	mount_volume
@@ -140,10 +140,11 @@ refuses() {
 	[ ! -e "$MNT/one" ]
 	touch "$MNT/two"
 	umount_volume
-	cow detach vol --commit
+	cow discard --cancel vol
+	cow detach vol
 	wait_for 20 no_daemons
 	attach --on-detach discard
-	cow discard --undo vol
+	cow discard --cancel vol
 	mount_volume
 	[ -e "$MNT/two" ]
 	touch "$MNT/three"
@@ -485,13 +486,11 @@ commit_again_and_again() {
 		ram = 64M
 		[$CARD]
 		name = named
-		read-ahead = 256
 	END
 	NAME=named
 	ns mount -t cowfs "$CARD" "$MNT"
 	[ "$(status_of .ram_limit_bytes)" = 83886080 ]
 	[ "$(status_of .discard_armed)" = true ]
-	[ "$(blockdev --getra "$(status_of .loop)")" = 512 ]
 	ns umount "$MNT"
 	all_gone
 	cow attach "$CARD" --ram 32M --on-detach commit

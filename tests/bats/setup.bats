@@ -306,8 +306,8 @@ END
 	debian
 	rm -r "$R/boot/grub"
 	stops "the boot loader is unknown: nothing of GRUB, systemd-boot, U-Boot or a Raspberry Pi was found in /boot. If it loads \
-the initramfs from there, and you know where it gets the kernel command line from (for cowfs=off), add --any-boot-loader"
-	run -0 setup_it setup --any-boot-loader
+the initramfs from there, and you know where it gets the kernel command line from (for cowfs=off), add --force"
+	run -0 setup_it setup --force
 	tells "note the boot loader is unknown: cowfs=off must come from what sets the kernel command line. cowctl disable works \
 without it"
 	run -0 setup_it disable
@@ -315,8 +315,8 @@ without it"
 		debian
 		rm -r "$R/boot/grub"
 		put "boot/$file" 'linux /vmlinuz' 'append root=x'
-		stops "/boot/$file: U-Boot loads no initramfs. --any-boot-loader goes on, if it gets one in another way"
-		run -0 setup_it setup --any-boot-loader
+		stops "/boot/$file: U-Boot loads no initramfs. --force goes on, if it gets one in another way"
+		run -0 setup_it setup --force
 		put "boot/$file" 'load mmc 0:1 ${ramdisk_addr_r} initrd.img'
 		run -0 setup_it setup
 		rm -r "$R/boot"

@@ -219,18 +219,18 @@ cut_shrink() {
 	e2fsck -fp "$CARD" || true
 	run -1 cow check "$CARD"
 	[[ $output == *"SET ASIDE"* ]]
-	fails 1 "Decide: --accept-base" recover "$CARD"
+	fails 1 "Decide: --accept base" recover "$CARD"
 	fails 1 "a shrink was interrupted after its commit and cannot be finished" attach "$CARD"
 	fails 1 "a shrink was interrupted after its commit and cannot be finished" format --shrink "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
-	cow recover --accept-base "$CARD"
+	cow recover --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" = 128 ]
 	fails 1 "no cowfs log" check "$CARD"
 	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
-	run -3 cow recover --accept-log "$CARD"
+	run -3 cow recover --accept log "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" -lt 125 ]

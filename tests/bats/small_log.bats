@@ -68,7 +68,7 @@ new_files_go_in_place() {
 	cow discard
 	cp "$T/new" "$MNT/new"
 	sync -f "$MNT"
-	cow discard --undo
+	cow discard --cancel
 	cow commit
 	[ "$(status_of .alarm)" = "" ]
 	[ "$(status_of .write_errors)" = 0 ]

@@ -139,7 +139,7 @@ fill_both() { # NUMBER
 	cow discard vol
 	fill "$DEV" a "$1"
 	fill "$DEV" b "$1"
-	cow discard --undo vol
+	cow discard --cancel vol
 }
 
 @test "takeover: commit --lend: nothing is lost, and the room is given back or kept; after a power cut one generation is there" {

@@ -103,10 +103,10 @@ fails_thrice() {
 @test "trial: what is accepted stays, and the unit ends no other hold" {
 	local n
 	old_root ext4
-	run -0 cow accept root --on-trial
+	run -0 cow accept root --trial
 	[ -z "$output" ]
 	cow commit root --hold
-	run -0 cow accept root --on-trial
+	run -0 cow accept root --trial
 	[ -z "$output" ]
 	HELD=$(status_of .held.generation)
 	# what is held already is what it goes back to
@@ -116,7 +116,7 @@ fails_thrice() {
 	power_cut
 	boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
-	run -0 cow accept root --on-trial
+	run -0 cow accept root --trial
 	[[ $output == *"generation $HELD is no longer held"* ]]
 	for n in 1 2 3; do
 		power_cut

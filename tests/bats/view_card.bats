@@ -191,7 +191,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 	mount "$CARD" "$MNT"
 	echo foreign >"$MNT/foreign"
 	umount "$MNT"
-	fails 1 "$CARD: .*changed without cowfs.*no whole generation.*cowctl recover --accept-base or --accept-log $CARD" view "$CARD" "$V"
+	fails 1 "$CARD: .*changed without cowfs.*no whole generation.*cowctl recover --accept base or --accept log $CARD" view "$CARD" "$V"
 	fails 1 "no whole generation" view --json "$CARD" "$V"
 	run ! mountpoint -q "$V"
 	# damaged

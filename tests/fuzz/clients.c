@@ -193,8 +193,7 @@ static size_t some_request(struct fuzz_input *in, char *text, size_t bytes)
 	rq.no_wait = bits & 8;
 	rq.lend = bits & 16;
 	rq.timer = bits & 32;
-	rq.undo = bits & 64;
-	rq.commit = bits & 128;
+	rq.cancel = bits & 64;
 	rq.discard = bits & 256;
 	rq.now = bits & 512;
 	rq.scratch = bits & 1024;

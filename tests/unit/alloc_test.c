@@ -528,7 +528,7 @@ static void test_fsmap(void **state)
 static void test_conf(void **state)
 {
 	static const char text[] =
-		"[default]\nram = 40%\n[root]\nread-ahead = 128\n[/dev/null]\nname = x\nlog = /dev/zero\n";
+		"[default]\nram = 40%\n[root]\ntrim = off\n[/dev/null]\nname = x\nlog = /dev/zero\n";
 	bool was_hit = true;
 	uint64_t n;
 

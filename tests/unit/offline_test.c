@@ -339,7 +339,7 @@ static void test_recover_foreign(void **state)
 		assert_int_equal(check().verdict, CHECK_BROKEN);
 		assert_int_equal(check().log.state, LOG_FOREIGN);
 		assert_fails(recover(RECOVER_ACCEPT_NOTHING, &rep), -ESTALE, EXIT_FAILED,
-			     "Decide: --accept-base");
+			     "Decide: --accept base");
 		assert_home(0);
 		if (i) {
 			assert_int_equal(recover(RECOVER_ACCEPT_BASE, &rep), 0);

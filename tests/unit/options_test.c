@@ -82,10 +82,6 @@ static void test_values(void **state)
 		{ VOLOPT_ERASE_BLOCK, "2G", false, 0 },
 		{ VOLOPT_ERASE_BLOCK, "0", false, 0 },
 		{ VOLOPT_ERASE_BLOCK, "5000", false, 0 },
-		{ VOLOPT_READ_AHEAD, "0", true, 0 },
-		{ VOLOPT_READ_AHEAD, "65536", true, 65536 },
-		{ VOLOPT_READ_AHEAD, "65537", false, 0 },
-		{ VOLOPT_READ_AHEAD, "1K", false, 0 },
 		{ VOLOPT_PROFILE, "auto", true, 0 },
 		{ VOLOPT_PROFILE, "none", true, 0 },
 		{ VOLOPT_PROFILE, "x-slow-4g", true, 0 },
@@ -174,7 +170,7 @@ static void test_conf_good(void **state)
 			      "[empty]\n"
 			      "[/dev/zero]\n"
 			      "name = zero\n"
-			      "read-ahead = 0x10");
+			      "erase-block = 8M");
 	struct volopts v = { 0 }, given = { .text[VOLOPT_RAM] = "1M" }, zero = { 0 }, other = { 0 };
 
 	(void)state;
@@ -190,7 +186,7 @@ static void test_conf_good(void **state)
 	assert_string_equal(given.text[VOLOPT_LOG], "/dev/null");
 	assert_int_equal(conf_volume(c, "/proc/self/root/dev/zero", &zero, why, sizeof(why)), 0);
 	assert_string_equal(zero.text[VOLOPT_NAME], "zero");
-	assert_string_equal(zero.text[VOLOPT_READ_AHEAD], "0x10");
+	assert_string_equal(zero.text[VOLOPT_ERASE_BLOCK], "8M");
 	assert_string_equal(zero.text[VOLOPT_RAM], "25%");
 	assert_int_equal(conf_volume(c, "/dev/default", &other, why, sizeof(why)), 0);
 	assert_string_equal(other.text[VOLOPT_RAM], "25%");

@@ -44,8 +44,8 @@ static void test_good(void **state)
 	(void)state;
 	assert_int_equal(parse("{\"version\":1,\"command\":\"status\"}"), 0);
 	assert_int_equal(rq.command, COMMAND_STATUS);
-	assert_false(rq.dry_run || rq.checkpoint || rq.force || rq.no_wait || rq.undo ||
-		     rq.commit || rq.discard);
+	assert_false(rq.dry_run || rq.checkpoint || rq.force || rq.no_wait || rq.cancel ||
+		     rq.discard);
 	assert_int_equal(parse(" {\t\"dry_run\" : true,\"command\":\"commit\" , \"version\":1, "
 			       "\"force\":false} \r"),
 			 0);
@@ -199,8 +199,7 @@ static void test_render(void **state)
 				     .checkpoint = true,
 				     .force = true,
 				     .no_wait = true,
-				     .undo = true,
-				     .commit = true,
+				     .cancel = true,
 				     .discard = true,
 				     .seconds = 7,
 				     .timer = true,
@@ -219,7 +218,7 @@ static void test_render(void **state)
 	assert_int_equal(parse_bytes(text, len - 1), 0);
 	assert_int_equal(rq.command, all.command);
 	assert_int_equal(rq.deadline_ms, 9);
-	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.undo && rq.commit &&
+	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.cancel &&
 		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 &&
 		    rq.lend && rq.rank == 10 && rq.scratch && rq.now);
 	assert_int_equal(request_render(&all, text, 20), 0);

@@ -109,7 +109,7 @@ host_after() {
 	5)
 		[ "$(value aside)" = "$aside" ] || fail "set aside: $(value aside), superblock written: $aside"
 		accept='' code=0
-		[ "$aside" = 0 ] || accept=--accept-log
+		[ "$aside" = 0 ] || accept=--accept log
 		card_extract "$WORK/part"
 		# shellcheck disable=SC2086 # none or one
 		"$BUILD/cowctl" recover $accept "$WORK/part" >/dev/null || code=$?
