@@ -59,10 +59,12 @@ copied() {
 
 dd_all() { dd if="$SOURCE" of="$CARD" bs=1M conv=fsync; }
 dd_fs() { dd if="$SOURCE" of="$CARD" bs=1M count="$FS_MIB" conv=fsync; }
+# pc KIND OPTION...: it waits for the thread that shows its progress, which sleeps for 2 s unless told otherwise
+pc() { partclone."$1" -f 0 "${@:2}"; }
 # through an image, and from device to device
-partclone_image() { rm -f "$T/image" && partclone."$FS" -c -s "$SOURCE" -o "$T/image" && partclone."$FS" -r -s "$T/image" -o "$CARD"; }
-partclone_device() { partclone."$FS" -b -s "$SOURCE" -o "$CARD"; }
-partclone_dd() { partclone.dd -s "$SOURCE" -o "$CARD"; }
+partclone_image() { rm -f "$T/image" && pc "$FS" -c -s "$SOURCE" -o "$T/image" && pc "$FS" -r -s "$T/image" -o "$CARD"; }
+partclone_device() { pc "$FS" -b -s "$SOURCE" -o "$CARD"; }
+partclone_dd() { pc dd -s "$SOURCE" -o "$CARD"; }
 
 copies() { # FS FS_MIB CARD_MIB
 	FS=$1 FS_MIB=$2 MIB=$3
@@ -137,11 +139,14 @@ pishrink() {
 # ---- an older copy of the file system alone, written over the card while the guard is on ----
 
 many() { # FOLDER
-	local i
 	mkdir -p "$1/more"
-	for i in $(seq 300); do
-		head -c $((i * 20)) /dev/urandom | tee "$1/$i" >"$1/more/$i"
-	done
+	python3 -c '
+import os, sys
+for i in range(1, 301):
+    data = os.urandom(i * 20)
+    for folder in sys.argv[1], sys.argv[1] + "/more":
+        with open(f"{folder}/{i}", "wb") as f:
+            f.write(data)' "$1"
 }
 
 # What a checkpoint has changed since the copy is old again: the superblock still fits, so the samples tell.
@@ -192,8 +197,8 @@ older_copy() { # IS TOOL FS FS_MIB CARD_MIB
 
 dd_out() { dd if="$SOURCE" of="$T/copy" bs=1M count="$FS_MIB" status=none; }
 dd_in() { dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none; }
-pc_out() { partclone."$FS" -c -s "$SOURCE" -o "$T/copy" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }; }
-pc_in() { partclone."$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }; }
+pc_out() { pc "$FS" -c -s "$SOURCE" -o "$T/copy" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }; }
+pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }; }
 
 @test "an older copy over the same card, behind a checkpoint: dd, ext4" { older_copy aside dd ext4 100 150; }
 @test "an older copy over the same card, behind a checkpoint: dd, xfs" { older_copy aside dd xfs 310 400; }
