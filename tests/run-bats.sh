@@ -67,7 +67,7 @@ for f in "$dir"/*.failed; do
 		continue
 	fi
 	echo "---- $name: once more, alone ----"
-	if run "$(cat "$f")" "$out.2" ${names:+--filter "^($names)\$"} && grep -q '^ok' "$out.2"; then
+	if COWFS_BATS_TRACE=1 run "$(cat "$f")" "$out.2" ${names:+--filter "^($names)\$"} && grep -q '^ok' "$out.2"; then
 		grep '^ok' "$out.2" | sed 's/^/PASSED ALONE: /'
 	else
 		cat "$out.2"

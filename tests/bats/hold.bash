@@ -39,6 +39,18 @@ let_go() {
 	wait "$HELD"
 }
 
+# A mounted volume that everybody may write to.
+protect() { # FS [MKFS_OPTION]...
+	case $1 in
+	# much of an xfs goes to the log, and a log that fills up makes commits of its own
+	xfs) card_make xfs 320 680 "${@:2}" && cow format "$CARD" --log-size 340M ;;
+	*) card_make "$1" 200 300 "${@:2}" && cow format "$CARD" ;;
+	esac
+	attach
+	mount_volume
+	chmod 1777 "$MNT"
+}
+
 # root writes to the volume, within a second
 can_write() { timeout 1 sh -c "echo $RANDOM >'$MNT/root-$RANDOM'"; }
 

@@ -26,7 +26,7 @@ unview() {
 views() {
 	local want=$1 before sum ro out
 	shift
-	sum=$(sha256sum <"$IMG") before=$(card_written) ro=$(blockdev --getro "$CARD")
+	sum=$(image_sum) before=$(card_written) ro=$(blockdev --getro "$CARD")
 	out=$(cow view "$@" "$V") || return
 	echo "$out"
 	[[ $out == *"read-only; umount $V ends the view"* ]] || return
@@ -34,7 +34,7 @@ views() {
 	[ "$(tree_sum "$V")" = "$want" ] || return
 	run ! touch "$V/new"
 	unview || return
-	[ "$(card_written)" = "$before" ] && [ "$(sha256sum <"$IMG")" = "$sum" ] && [ "$(blockdev --getro "$CARD")" = "$ro" ]
+	[ "$(card_written)" = "$before" ] && [ "$(image_sum)" = "$sum" ] && [ "$(blockdev --getro "$CARD")" = "$ro" ]
 }
 
 shows_generation() { # FS FS_MIB CARD_MIB
@@ -62,7 +62,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 @test "view of a card: an image file, a device that cannot be written, a UUID; JSON" {
 	local sum
 	cut_card 2 ext4 60 100
-	sum=$(sha256sum <"$IMG")
+	sum=$(image_sum)
 	run -0 cow view --json "$CARD" "$V"
 	jq -e --arg d "$CARD" '.ok and .name == $d and .kind == "committed" and .attached == false and .log_state == "live" and
 		.generation >= 2 and .fs_type == "ext4" and (.time_unix_seconds > 1600000000)' <<<"$output"
@@ -78,7 +78,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	views "$SUM" "$CARD"
 	cow view "UUID=$(blkid -p -o value -s UUID "$CARD")" "$V"
 	unview
-	[ "$(sha256sum <"$IMG")" = "$sum" ]
+	[ "$(image_sum)" = "$sum" ]
 }
 
 @test "view of a card: its log on another device" {
@@ -89,14 +89,14 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	LOGDEV=(--log "$log")
 	cut_card 2 ext4 60 60
 	cow check --log "$log" "$CARD" | grep -qF "to look at it: cowctl view $CARD --log $log DIR"
-	sum=$(sha256sum <"$T/log.img")
+	sum=$(image_sum "$T/log.img")
 	fails 1 "no cowfs log, and its superblock is guarded by .* \(if it is on another device: --log DEVICE\)" view "$CARD" "$V"
 	views "$SUM" --log "$log" "$CARD"
 	cow view --log "$log" "$CARD" "$V"
 	fails 1 "$CARD is in use" recover --log "$log" "$CARD"
 	fails 1 "$log is in use" format --force "$log"
 	unview
-	[ "$(sha256sum <"$T/log.img")" = "$sum" ]
+	[ "$(image_sum "$T/log.img")" = "$sum" ]
 }
 
 @test "view of a card: a partition at an odd sector, and a file system that is full" {

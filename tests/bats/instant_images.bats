@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
+# What commits without a freeze leave on the card while programs write: a clean file system. And what the live one has meanwhile.
+# bats file_tags=commands
+
+load lib
+load hold
+
+setup() {
+	cow_setup || return
+	NOISE=$BATS_TEST_DIRNAME/../tools/noise.py
+}
+
+# Programs that write, read back and remove, in folders 1 to N of the volume.
+noise_begin() { # N
+	local job
+	JOBS=()
+	for job in $(seq "$1"); do
+		"$NOISE" load "$MNT/$job" "$job" >>"$T/mismatches" 3>&- &
+		JOBS+=($!)
+	done
+}
+
+noise_end() { # each has read what it wrote
+	local i
+	for ((i = 1; i <= ${#JOBS[@]}; i++)); do touch "$MNT/$i.stop"; done
+	for i in "${JOBS[@]}"; do
+		wait "$i" || { cat "$T/mismatches"; return 1; }
+	done
+}
+
+noise_verify() {
+	local i
+	for ((i = 1; i <= ${#JOBS[@]}; i++)); do "$NOISE" verify "$MNT/$i" "$i"; done
+}
+
+# A commit by pressure may follow another commit at once. Then the card has its guard, and a copy is of no use.
+# An xfs is frozen for a checkpoint that is asked for: the copy is recovered instead.
+committed_copy() { # FILE [OPTION-INSTEAD-OF---checkpoint]
+	local generation before tries
+	for tries in $(seq 20); do
+		run -0 --separate-stderr cow commit ${2:---checkpoint} --json
+		before=$(card_written)
+		jq -e '.ok and .quiesce.instant and (.quiesce.frozen | not)' <<<"$output"
+		generation=$(jq .generation <<<"$output")
+		cp --sparse=always "$IMG" "$1"
+		[ "$(card_written)" = "$before" ] && [ "$(status_of .generation)" = "$generation" ] || continue
+		[ -z "${2-}" ] || cow recover "$1"
+		return
+	done
+	echo "the card changed while it was copied, $tries times"
+	return 1
+}
+
+# The committed image while programs write: nothing to replay, nothing to correct, and what was synced is there.
+clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
+	local round
+	protect "$1" -J size=8 "${@:3}"
+	umount_volume
+	mount_volume -o "$2"
+	noise_begin 2
+	for round in 1 2 3 4 5; do
+		sleep 0.3
+		echo "$round" >"$MNT/closed"
+		committed_copy "$T/copy"
+		run -0 dumpe2fs -h "$T/copy"
+		[[ $output != *needs_recovery* ]]
+		[ "$(debugfs -R 'cat closed' "$T/copy" 2>/dev/null)" = "$round" ]
+		# files that are deleted and open are orphans, after a freeze as well; nothing else is wrong, not even a number of free blocks
+		run debugfs -R 'show_super_stats -h' "$T/copy"
+		[[ $output == *"First orphan"* || $output == *orphan_present* ]] || e2fsck -fn "$T/copy"
+		e2fsck -fp "$T/copy" >"$T/fsck" || [ $? -le 1 ]
+		! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
+		e2fsck -fn "$T/copy"
+	done
+	noise_end
+	noise_verify
+	detach
+	fsck "$1"
+	loop_down "$CARD"
+	IMG='' MNT=$T/mnt
+}
+
+@test "instant: each committed image is clean, of the default ext4" {
+	clean_under_load ext4 noatime
+}
+
+@test "instant: each committed image is clean, with an orphan file" {
+	clean_under_load ext4 noatime -O orphan_file
+}
+
+@test "instant: each committed image is clean, of a 1K ext4 whose journal has the data" {
+	clean_under_load ext4 data=journal -b 1024
+}
+
+@test "instant: each committed image is clean, of ext3 and of bigalloc" {
+	clean_under_load ext3 noatime
+	clean_under_load ext4 noatime -O bigalloc -C 16384
+}
+
+@test "instant: each committed image of btrfs is whole, and has what was closed" {
+	local round
+	protect btrfs -m single
+	noise_begin 2
+	mkdir "$T/copied"
+	for round in $(seq 10); do
+		sleep "0.$round"
+		echo "$round" >"$MNT/closed"
+		committed_copy "$T/copy"
+		truncate -s 200M "$T/copy"
+		btrfs check --check-data-csum "$T/copy"
+		[ "$(btrfs restore -x "$T/copy" "$T/copied" >/dev/null 2>&1; cat "$T/copied/closed")" = "$round" ]
+		rm -rf "$T/copied" && mkdir "$T/copied"
+	done
+	noise_end
+	detach
+	fsck btrfs
+}
+
+# A mount replays the log of xfs. Then nothing is wrong with it.
+@test "instant: each committed image of xfs is whole after its replay, and has what was closed" {
+	local round opts
+	for opts in '' '-b size=1k -n size=64k'; do
+		IMG=$T/card.img
+		# shellcheck disable=SC2086
+		protect xfs $opts
+		noise_begin 2
+		for round in $(seq 8); do
+			sleep "0.$round"
+			echo "$round" >"$MNT/closed"
+			committed_copy "$T/copy" --verbose
+			truncate -s 320M "$T/copy"
+			mkdir -p "$T/copied"
+			mount -o loop,nouuid "$T/copy" "$T/copied"
+			[ "$(cat "$T/copied/closed")" = "$round" ]
+			umount "$T/copied"
+			xfs_repair -n "$T/copy" >"$T/repair" 2>&1 || { cat "$T/repair"; false; }
+		done
+		noise_end
+		detach
+		fsck xfs
+		loop_down "$CARD"
+	done
+}
+
+# What is free in the sealed image is not written. The card has noise in those places: whoever reads one gets it.
+free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
+	local commits
+	IMG=$T/card.img
+	card_make "$1" "$2" 1900 "${@:4}"
+	dd if=/dev/urandom of="$T/noise" bs=1M count=250 status=none
+	mount -o nodiscard "$CARD" "$MNT"
+	cp "$T/noise" "$MNT/"
+	sync -f "$MNT"
+	rm "$MNT/noise" "$T/noise"
+	umount "$MNT"
+	cow format "$CARD" --log-size 600M
+	attach
+	mount_volume -o noatime
+	noise_begin 8
+	for commits in $(seq "$3"); do
+		run -0 --separate-stderr cow commit --json
+		# the programs may not have got the processor since
+		jq -e '.quiesce.instant or .report.dirty_blocks == 0' <<<"$output"
+	done
+	noise_end
+	umount_volume
+	fsck "$1" "$DEV"
+	mount_volume
+	noise_verify
+	detach
+	fsck "$1"
+}
+
+@test "instant: no program reads what a commit has dropped" {
+	free_is_noise ext4 360 40 -b 4096 -J size=4
+}
+
+@test "instant: no program reads what a commit of btrfs has dropped" {
+	free_is_noise btrfs 1200 20 -m single
+}
+
+@test "instant: no program reads what a commit of xfs has dropped" {
+	free_is_noise xfs 800 40
+}
