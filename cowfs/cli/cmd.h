@@ -203,6 +203,11 @@ struct places;
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
 		 char name[RUNDIR_NAME_BYTES], struct failure *err) NOT_IN_INITRAMFS MUST_CHECK;
 
+/* ---- commit_trial.c ---- */
+
+/* Can both generations of a trial be booted? EXIT_OK, or the return value of cmd_fail. */
+int commit_trial_check(const struct options *o) NOT_IN_INITRAMFS;
+
 /* ---- cmd_held.c ---- */
 
 /*

@@ -56,6 +56,9 @@ int cmd_commit(const struct options *o)
 	       : has_option(o, OPT_HOLD) ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER,
 							"--timer", OPT_KEPT, "--kept", OPT_END)
 					 : EXIT_OK;
+	if (exit == EXIT_OK && has_option(o, OPT_TRIAL) && !has_option(o, OPT_FORCE) &&
+	    commit_trial_check)
+		exit = commit_trial_check(o);
 	if (exit != EXIT_OK)
 		return exit;
 	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))

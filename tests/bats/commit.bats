@@ -80,7 +80,7 @@ checker() {
 # Kills every process that reads metadata as soon as it is there: a shell without the traps of bats.
 kill_readers() {
 	# shellcheck disable=SC2016
-	bash -c 'while [ ! -e "$2" ]; do
+	bash -c 'while [ ! -e "$2" ] && [ -d "/proc/$1" ]; do
 			for of in "/proc/$1/task"/*/children; do
 				pids=""
 				read -r pids <"$of"

@@ -164,3 +164,26 @@ fails_thrice() {
 	umount_volume
 	detach
 }
+
+@test "trial: a kernel that only one of the two generations has modules for" {
+	local modules=$MNT/usr/lib/modules
+	export COWFS_ROOTDIR=$MNT
+	old_root ext4
+	mkdir -p "$modules/9.9" "$MNT/boot" "$modules/left-over"
+	mount -t tmpfs boot "$MNT/boot"
+	touch "$modules/9.9/modules.dep"
+	fails 1 "kernel 9.9 is new, and /boot is not in the volume" commit root --trial 2
+	[ "$(status_of .held)" = null ]
+	cow commit root
+	cow commit root --trial 2
+	umount "$MNT/boot"
+	cow accept root
+	# inside: the one that runs
+	mkdir "$modules/$(uname -r)"
+	touch "$modules/$(uname -r)/modules.dep"
+	cow commit root
+	rm -r "$modules/$(uname -r)"
+	fails 1 "the boot loader starts kernel $(uname -r) until cowctl accept" commit root --trial 2
+	cow commit root --trial 2 --force
+	detach
+}

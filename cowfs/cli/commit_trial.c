@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * commit --trial: the kernel that goes with each of the two generations. A boot loader starts the same
+ * kernel for both of them, so both need its modules.
+ *
+ * - /boot on another device: a new kernel there is booted also by the root that goes back.
+ * - /boot inside the volume: nothing is checkpointed while a generation is held, so the loader goes on
+ *   with the kernel that runs now.
+ */
+#include "cli/cmd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/clean.h"
+#include "base/path.h"
+#include "attach/view_mount.h"
+
+/* The root that runs: / but in tests. */
+static int open_root(void)
+{
+	const char *dir = secure_getenv("COWFS_ROOTDIR");
+
+	return open(dir ? dir : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static bool boot_is_apart(int root_fd)
+{
+	static const char *const places[] = { "boot", "boot/firmware" };
+	struct stat root, st;
+
+	if (fstat(root_fd, &root) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+		if (fstatat(root_fd, places[i], &st, 0) == 0 && st.st_dev != root.st_dev)
+			return true;
+	return false;
+}
+
+/* -1: it has none. */
+static int open_modules(int root_fd)
+{
+	int fd = path_open_below(root_fd, "usr/lib/modules", O_RDONLY | O_DIRECTORY);
+
+	return fd < 0 ? path_open_below(root_fd, "lib/modules", O_RDONLY | O_DIRECTORY) : fd;
+}
+
+static bool has_modules(int modules_fd, const char *version)
+{
+	char path[NAME_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/modules.dep", version);
+	return modules_fd >= 0 && faccessat(modules_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A kernel that only the new root has modules for. */
+static bool find_new(int old_fd, int new_fd, char version[NAME_MAX + 1])
+{
+	int fd = new_fd < 0 ? -1 : fcntl(new_fd, F_DUPFD_CLOEXEC, 3);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	bool found = false;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	for (struct dirent *d; dir && !found && (d = readdir(dir));) {
+		found = d->d_name[0] != '.' && has_modules(new_fd, d->d_name) &&
+			!has_modules(old_fd, d->d_name);
+		if (found)
+			snprintf(version, NAME_MAX + 1, "%s", d->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+static int compare(const struct options *o, int old_root_fd, int root_fd)
+{
+	_cleanup_close_ int old_fd = open_modules(old_root_fd), new_fd = open_modules(root_fd);
+	char version[NAME_MAX + 1];
+	struct utsname running;
+
+	if (boot_is_apart(root_fd) && find_new(old_fd, new_fd, version))
+		return cmd_fail(
+			o, EXIT_FAILED, -EBUSY,
+			"kernel %s is new, and /boot is not in the volume: a root that goes "
+			"back would boot it without its modules. First keep them in both "
+			"generations: cowctl commit root; or --force",
+			CLEAN(version));
+	if (!boot_is_apart(root_fd) && uname(&running) == 0 &&
+	    has_modules(old_fd, running.release) && !has_modules(new_fd, running.release))
+		return cmd_fail(
+			o, EXIT_FAILED, -EBUSY,
+			"the boot loader starts kernel %s until cowctl accept, and its modules "
+			"were removed: install it again, or --force",
+			CLEAN(running.release));
+	return EXIT_OK;
+}
+
+int commit_trial_check(const struct options *o)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	_cleanup_close_ int root_fd = open_root();
+	struct json_object *status;
+	struct view_mount view;
+	struct failure err;
+	struct client c;
+	bool held;
+	int exit;
+
+	if (root_fd < 0 || client_open(&c, ROOT_NAME, &err) < 0)
+		return EXIT_OK; /* the commit tells */
+	status = client_call(&c, &rq, NULL, NULL, &err);
+	held = json_object_object_get(status, "held");
+	/* the modules of a composed root are in its image, or in both */
+	exit = *json_raw(status, "lower") ? EXIT_OK : -1;
+	json_object_put(status);
+	if (exit < 0 && view_mount_open(&c, held ? VIEW_HELD : VIEW_COMMITTED, &view, &err) < 0)
+		/* old kernels show no second btrfs: nobody can compare then */
+		exit = err.error == -EOPNOTSUPP ? EXIT_OK : cmd_failed(o, &err);
+	if (exit < 0) {
+		exit = compare(o, view.dir_fd, root_fd);
+		view_mount_close(&view);
+	}
+	client_close(&c);
+	return exit;
+}
