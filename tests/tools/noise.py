@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """What the noise test needs: a load that knows its content, and noise over blocks that a commit skips.
 
-noise.py load FOLDER SEED     until FOLDER.stop exists: writes files whose content follows from their names, reads them
+noise.py load FOLDER SEED     until FOLDER.stop exists or the test has ended: writes files whose content follows from their names, reads them
                               back past the page cache, removes old ones; ends with the list in FOLDER.list
 noise.py verify FOLDER SEED   compares what a load has left
 noise.py over DEVICE MAP      random bytes over every free and journal block in the output of fsmap_dump
@@ -35,8 +35,9 @@ def read_uncached(path):
 def load(folder, seed):
     dice = random.Random(seed)
     files, number, bad, reads = {}, 0, 0, 0
+    parent = os.getppid()
     os.makedirs(folder, exist_ok=True)
-    while not os.path.exists(folder + ".stop"):
+    while not os.path.exists(folder + ".stop") and os.getppid() == parent:
         number += 1
         size = dice.choice(SIZES)
         fd = os.open(f"{folder}/{number}", os.O_WRONLY | os.O_CREAT)
