@@ -10,8 +10,8 @@ case $GUEST in
 busybox*) DISK_MIB=384 ;;
 esac
 
-SOAK_S=100
-[ -z "$LONG" ] || SOAK_S=600
+SOAK_S=40 EACH=2
+[ -z "$LONG" ] || SOAK_S=600 EACH=4
 
 FILES=10
 
@@ -61,7 +61,7 @@ step_1() {
 		(cd /srv/p && sha256sum -c /run/cowfs-test/sums >/run/cowfs-test/compared 2>&1) ||
 			fail "round $round: $(grep -v OK /run/cowfs-test/compared)"
 		umount /mnt
-		[ $((round % 4)) != 0 ] || cowctl commit root >/dev/null || fail "commit"
+		[ $((round % EACH)) != 0 ] || cowctl commit root >/dev/null || fail "commit"
 	done
 	say "$round rounds, at most $most blocks compressed, $(number forgotten_blocks) forgotten, $least MiB of memory left"
 	[ "$most" -gt 500 ] || fail "nothing was compressed"

@@ -3,7 +3,7 @@
 # A whole life in short: boot, write, power off; the data is there in the next boot, and nothing was written before the commit.
 # guests: debian12 debian13 debian13-initramfs busybox debian12-arm64 debian13-arm64 busybox-arm64 busybox-armhf busybox-riscv64
 # guests: debian12-luks debian13-luks debian12-lvm debian13-lvm debian12-md debian13-md
-# short: debian12 debian13 busybox
+# short: busybox
 
 step_1() {
 	protected || fail "the root is $(root_device), cowfs says '$(cat /run/cowfs/root.state 2>/dev/null)'"

@@ -10,7 +10,7 @@ ASKED=${KILLS:-$(sed -n 's/.* kills=\([0-9]*\).*/\1/p' /proc/cmdline)}
 APPEND="COWFS_DEATHS=100${ASKED:+ kills=$ASKED}"
 DATA_MIB=520 LIMIT=1200
 
-KILLS=8
+KILLS=5
 [ -z "$LONG" ] || KILLS=40 LIMIT=2700
 STEP_LIMIT=$((LIMIT - 100 + ${ASKED:-0} * 15)) LIMIT=$((LIMIT + ${ASKED:-0} * 15))
 

@@ -1,10 +1,14 @@
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC1091,SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # Calls of an ordinary user that never end, on ext4, xfs and btrfs, with the kernel of each guest: a commit begins and ends as if it were
 # alone, and root can write before and after it. An ext4 before Linux 5.14 is frozen: attach says so, and the commit goes on after 10 s.
+# The short form does a part of `unmount`, too.
 # guests: debian12 debian13 debian13-initramfs-kernel-sid-fio debian13-initramfs-kernel-bullseye
 # short: debian13
-MEM=1024 LIMIT=3000 STEP_LIMIT=2800
+. "$CASES/unmount.sh"
+
+HOWS="write writev uring sendfile setxattr removexattr race threads remap"
+[ "$LONG" ] || HOWS="write setxattr race" # instant.bats has the others
 
 now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
 
@@ -34,11 +38,7 @@ let_go() {
 }
 
 try() { # FS
-	device=/dev/disk/by-id/virtio-$1
-	must cowctl format "$device"
-	loop=$(cowctl attach --ram 200M --name "$1" "$device" 2>/run/cowfs-test/said) || fail "$1: not attached"
-	mkdir -p /mnt/try
-	must mount "$loop" /mnt/try
+	begin "$1"
 	mkdir /mnt/try/user
 	chown 65534 /mnt/try/user
 	commit "$1"
@@ -47,7 +47,7 @@ try() { # FS
 	if frozen_here "$1"; then
 		grep -q 'each commit freezes the ext4' /run/cowfs-test/said || fail "attach: $(cat /run/cowfs-test/said)"
 	fi
-	for how in write writev uring sendfile setxattr removexattr race threads remap; do
+	for how in $HOWS; do
 		hold "$1" $how
 		commit "$1"
 		[ $took -le $worst ] || worst=$took
@@ -61,8 +61,8 @@ try() { # FS
 		let_go
 	done
 	commit "$1"
-	must umount "$loop"
-	must cowctl detach "$1"
+	[ "$LONG" ] || unmounts "$1" 6
+	end "$1"
 	say "$1, $(uname -r): a commit alone $alone ms, held $worst ms at most, sealed without a freeze after 10 s: $unfrozen"
 }
 
@@ -82,14 +82,5 @@ step_1() {
 host_before() {
 	cp -L "$(ldd "$BUILD/tests/fusehang" | awk "/libfuse3/ { print \$3 }")" "$WORK/libfuse3.so.3"
 	EXTRA="$BUILD/tests/fusehang $WORK/libfuse3.so.3"
-	DEVICES=
-	for fs in ext4 xfs btrfs; do
-		truncate -s 700M "$WORK/$fs.img"
-		case $fs in
-		ext4) mke2fs -q -F -t ext4 "$WORK/$fs.img" 320M ;;
-		xfs) mkfs.xfs -q -f -d size=320m "$WORK/$fs.img" ;;
-		btrfs) mkfs.btrfs -q -b 320M "$WORK/$fs.img" >/dev/null ;;
-		esac
-		DEVICES="$DEVICES -drive file=$WORK/$fs.img,if=none,id=$fs,format=raw -device virtio-blk-pci,drive=$fs,serial=$fs"
-	done
+	disks
 }

@@ -3,23 +3,34 @@
 # umount without the helper at any moment of a commit, and at once e2fsck, which claims the device and says if it is in use. Of
 # ext4, xfs and btrfs. No mount is ever busy; the figures say how often the device was in use.
 # guests: debian12 debian13 debian13-initramfs-kernel-sid-fio
-# short: debian13
+# short:
 MEM=1024 LIMIT=3000 STEP_LIMIT=2800
 
-try() { # FS
+ROUNDS=12
+[ -z "$LONG" ] || ROUNDS=40
+
+begin() { # FS: attached and mounted
 	device=/dev/disk/by-id/virtio-$1
 	must cowctl format "$device"
-	loop=$(cowctl attach --ram 200M --name "$1" "$device") || fail "$1: not attached"
+	loop=$(cowctl attach --ram 200M --name "$1" "$device" 2>/run/cowfs-test/said) || fail "$1: not attached"
 	mkdir -p /mnt/try
 	must mount "$loop" /mnt/try
+}
+
+end() { # FS
+	must umount -i /mnt/try
+	must cowctl detach "$1"
+}
+
+unmounts() { # FS ROUNDS
 	busy=0 used=0 refused=0 i=0
-	while [ $i -lt "${LONG:+4}0" ] || [ $i -lt 12 ]; do
+	while [ $i -lt "$2" ]; do
 		i=$((i + 1))
 		grep -q ' /mnt/try ' /proc/mounts || must mount "$loop" /mnt/try
 		echo $i >/mnt/try/closed
 		dd if=/dev/urandom of=/mnt/try/file bs=64k count=16 2>/dev/null
 		cowctl commit "$1" >/run/cowfs-test/commit 2>&1 &
-		sleep "0.$((i % 10))"
+		sleep "0.$((i * 3 % 10))"
 		if umount -i /mnt/try 2>/dev/null; then
 			e2fsck -fn "$loop" >/run/cowfs-test/check 2>&1
 			! grep -q 'in use\|busy' /run/cowfs-test/check || used=$((used + 1))
@@ -31,8 +42,6 @@ try() { # FS
 	grep -q ' /mnt/try ' /proc/mounts || must mount "$loop" /mnt/try
 	must cowctl commit "$1"
 	is "last file of $1" "$(cat /mnt/try/closed)" $i
-	must umount -i /mnt/try
-	must cowctl detach "$1"
 	say "$1: busy $busy, device in use $used, commits refused $refused, of $i"
 	[ $busy = 0 ] || fail "$1: busy"
 }
@@ -41,11 +50,14 @@ step_1() {
 	settled
 	for fs in ext4 xfs btrfs; do
 		modprobe $fs
-		try $fs
+		begin $fs
+		unmounts $fs "$ROUNDS"
+		end $fs
 	done
 }
 
-host_before() {
+# three disks beside the card
+disks() {
 	DEVICES=
 	for fs in ext4 xfs btrfs; do
 		truncate -s 700M "$WORK/$fs.img"
@@ -57,3 +69,5 @@ host_before() {
 		DEVICES="$DEVICES -drive file=$WORK/$fs.img,if=none,id=$fs,format=raw -device virtio-blk-pci,drive=$fs,serial=$fs"
 	done
 }
+
+host_before() { disks; }
