@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
-# Updates on trial that fail: a service that is a check, a program of accept.d, and a mount of fstab that sends the system to
+# Updates on trial that fail: a service that is a check and fails, or never ends, a program of accept.d, and a mount of fstab that sends the system to
 # emergency mode. Nobody cuts the power: each machine restarts by itself until it is back at the old root, which says so. A good
 # update after that is accepted.
 # guests: debian12 debian13
@@ -38,8 +38,12 @@ step_1() {
 	mkdir -p /srv
 	echo old >/srv/trial
 	must cowctl commit root
-	printf '%s\n' '[Unit]' Before=boot-complete.target '[Service]' Type=oneshot ExecStart=/bin/false '[Install]' \
+	# fails in the first boot, and never ends in the second one
+	printf '%s\n' '[Unit]' Before=boot-complete.target '[Service]' Type=oneshot \
+		'ExecStart=/bin/sh -c "dmesg | grep -q \"0 more boots\" || exit 1; sleep 10000"' '[Install]' \
 		RequiredBy=boot-complete.target >/etc/systemd/system/check.service
+	mkdir -p /etc/systemd/system/cowfs-accept.service.d
+	printf '[Unit]\nJobTimeoutSec=100\n' >/etc/systemd/system/cowfs-accept.service.d/soon.conf
 	must systemctl enable check.service
 	on_trial check 2
 }
