@@ -54,7 +54,10 @@ step_6() { END=none; }
 host_after() {
 	case $1 in
 	2 | 4) says 'Kernel panic' ;;
-	6) says 'Freezing execution' ;;
+	6)
+		says 'Watchdog running with a hardware timeout'
+		! grep -aq 'reboot: ' "$WORK/console-6" || fail "it was not the watchdog"
+		;;
 	3 | 5 | 7) says 'THE TRIAL HAS FAILED' ;;
 	esac
 	case $1 in
