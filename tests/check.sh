@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Makes targets one after another: check.sh MAKE TARGET... [-- TARGET...]
-# Those behind -- run beside the others once the first target is made; their output follows at the end. The others need the first
+# Makes targets one after another: check.sh MAKE TARGET... [-- TARGET...]...
+# Those behind -- run beside the others once the first target is made, and those behind another -- beside these in the same way; their
+# output follows at the end. The others need the first
 # one: nothing else runs if it fails. After any other failure it goes on. The last thing that it prints is one table: each target,
 # its result, its time, and the command that runs it again. Ends with 1 if a target failed, or if COWFS_CHECK_SECONDS (4800) are
 # over: then it ends what runs, and the table names what did not run.

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Runs bats files, COWFS_BATS_JOBS (as many as CPUs) at a time, each in a mount namespace of its own and for
-# COWFS_BATS_SECONDS (1200) at most: run-bats.sh FILE... A file with a line "# alone: REASON" runs after the others, by itself.
+# Runs bats files, COWFS_BATS_JOBS at a time (three for two CPUs, because they wait more than they compute), each in a mount namespace
+# of its own and for COWFS_BATS_SECONDS (1200) at most: run-bats.sh FILE... A file with a line "# alone: REASON" runs after the others, by
+# itself. "# seconds: NUMBER" is what a file takes if that is much more than two seconds a test.
 # A test that fails runs once more when no other one runs, because the load of a machine is not an error of cowfs. Both results
 # are printed. The second one counts, unless more than COWFS_BATS_AGAIN (8) tests failed.
 set -u
@@ -40,9 +41,14 @@ alone=() beside=()
 for f in "$@"; do
 	if grep -q '^# alone: ' "$f"; then alone+=("$f"); else beside+=("$f"); fi
 done
-# those with most tests first, so that no long one is left at the end
-for f in "${beside[@]}"; do printf '%s %s\n' "$(grep -c '^@test' "$f")" "$f"; done | sort -rn | cut -d' ' -f2- | tr '\n' '\0' |
-	xargs -r -0 -n 1 -P "${COWFS_BATS_JOBS:-$(nproc)}" "$0" --one "$dir"
+# the longest first, so that no long one is left at the end
+seconds() {
+	local seconds
+	seconds=$(sed -n 's/^# seconds: //p' "$1")
+	echo "${seconds:-$(($(grep -c '^@test' "$1") * 2))}"
+}
+for f in "${beside[@]}"; do printf '%s %s\n' "$(seconds "$f")" "$f"; done | sort -rn | cut -d' ' -f2- | tr '\n' '\0' |
+	xargs -r -0 -n 1 -P "${COWFS_BATS_JOBS:-$((($(nproc) * 3 + 1) / 2))}" "$0" --one "$dir"
 for f in "${alone[@]}"; do one "$f" "$dir"; done
 
 # the names of the tests that failed in output $1, as one expression for bats --filter

@@ -77,14 +77,15 @@ ready:
 	$(Q)tests/ready.sh $(DEPS)
 
 CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit check-replay-short check-tsan check-soak
-# they use the processor and neither loop devices nor mounts of this machine
-CHECKS_BESIDE := lint check-model-short check-crash-short check-fuzz check-fuzz-san check-vm-short
+# they use the processor and neither loop devices nor mounts of this machine; the second list runs beside the first one
+CHECKS_BESIDE := check-model-short check-vm-short
+CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz check-fuzz-san
 
 check: ready
-	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
+	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report \
+CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report \
 	check-packaging check-layouts check-deb coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)

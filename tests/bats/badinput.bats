@@ -3,6 +3,7 @@
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # What must not work: a clear sentence, the right exit code, and nothing lost or changed.
 # (Wrong usage: format.bats. Control socket, dead daemon: status.bats. Damaged logs: also check_recover.bats.)
+# seconds: 110
 # bats file_tags=commands
 
 load lib

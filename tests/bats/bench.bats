@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # cowctl measure --tables: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
+# seconds: 40
 # bats file_tags=bench
 
 load lib

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets output
 # RAM that comes back without a commit: compress = zstd, and blocks that are the same as on the card.
+# seconds: 50
 # bats file_tags=pressure
 
 load lib

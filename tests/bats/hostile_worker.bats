@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # Code of an attacker in the worker of a volume: what is not that volume's stays out of reach.
+# seconds: 50
 # bats file_tags=hostile
 
 load lib

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl commit --all: several volumes as of one moment, for all or for none.
+# seconds: 80
 # bats file_tags=commands
 
 load lib

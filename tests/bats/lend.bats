@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A commit that fits neither into the log nor into free blocks is lent room on another device or in a file.
+# seconds: 60
+
 load lib
 
 # More is dirty than the log can ever hold. While it is to be dropped no commit begins before it is too much.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # cowctl measure: what it refuses, what it finds on a simulated card in real time, and that a volume takes the result.
+# seconds: 50
 # bats file_tags=measure
 
 load lib
