@@ -46,6 +46,7 @@ $(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o)
 $(B)/tests/recorder: $(B)/obj/tests/bench/commit/recorder.o
 $(B)/tests/replay: $(REPLAY_SRC:%.c=$(B)/obj/%.o)
 $(B)/tests/replay: LIBS := -lm
+$(addprefix $(B)/tests/,trace_test fuzz_flash libfuzzer_flash replay): $(B)/obj/tests/trace_read.o
 $(B)/tests/golden_test $(B)/tests/mkgolden: $(B)/obj/tests/golden/golden.o
 # programs that tell stories of a toy card (tests/toy.h)
 WEAR := $(addprefix $(B)/tests/,wear_test wear_schedule_test wear_years_test)

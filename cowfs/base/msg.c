@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/msg.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +10,6 @@
 static const char *prog = "cowfs";
 static enum msg_level max_level = MSG_NOTICE;
 static int kmsg_fd = -1;
-static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
-static char last_alarm[256];
 
 void msg_set_prog(const char *name)
 {
@@ -47,23 +44,9 @@ void msg(enum msg_level level, const char *fmt, ...)
 	if (n > (int)sizeof(line) - 2)
 		n = (int)sizeof(line) - 2;
 	clean_text(line);
-	if (level <= MSG_WARN) {
-		const char *text = strchr(line, ':') + 2;
-
-		pthread_mutex_lock(&alarm_lock);
-		snprintf(last_alarm, sizeof(last_alarm), "%.*s", (int)(line + n - text), text);
-		pthread_mutex_unlock(&alarm_lock);
-	}
 	line[n++] = '\n';
 	if (write(kmsg_fd >= 0 ? kmsg_fd : STDERR_FILENO, line, (size_t)n) < 0)
 		return; /* no other way to report it */
-}
-
-void msg_last_alarm(char *buf, size_t size_bytes)
-{
-	pthread_mutex_lock(&alarm_lock);
-	snprintf(buf, size_bytes, "%s", last_alarm);
-	pthread_mutex_unlock(&alarm_lock);
 }
 
 int msg_why(char *why, size_t n, int error, const char *fmt, ...)

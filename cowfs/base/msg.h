@@ -22,7 +22,4 @@ void msg(enum msg_level level, const char *fmt, ...) PRINTF(2, 3);
 /* Puts a sentence into why (n bytes) that explains error, and returns error. */
 int msg_why(char *why, size_t n, int error, const char *fmt, ...) PRINTF(4, 5);
 
-/* Copies the newest error or warning text of this process into buf, for the status. */
-void msg_last_alarm(char *buf, size_t size_bytes);
-
 #endif

@@ -21,7 +21,6 @@
 
 #define FLASH_TABLE 9 /* 4 KiB << i */
 #define FLASH_ID_BYTES 48
-#define FLASH_NEVER UINT64_MAX
 
 enum flash_class { FLASH_CARD, FLASH_DISK };
 
@@ -159,22 +158,5 @@ uint64_t flash_merge_ns(const struct flash_profile *p, uint64_t new_bytes);
 uint64_t flash_random_write_ns(const struct flash_profile *p, uint64_t len_bytes);
 /* Cost of a flush if something was written since the last one: sync_ns, where it is positive. */
 uint64_t flash_sync_ns(const struct flash_profile *p);
-
-/*
- * The largest gap between two runs in the same unit up to which one write, which rewrites the gap's
- * own content, is cheaper than two. g* = a / (1/W + 1/R), a = t_W(4 KiB) - 4 KiB / W, with W and R
- * the rates at 1 MiB. 1/R is left out if the gap's content is at hand.
- */
-uint64_t flash_bridge_gap_bytes(const struct flash_profile *p, bool gap_is_at_hand);
-/*
- * The number of bytes in a unit from which on it is cheaper to read the rest and write the whole
- * unit. The alternative is to write the scattered blocks of 4 KiB in order, each by itself. The
- * limit is unit * (1/R + 1/W - 1/C) / (t_W(4 KiB) + 4 KiB/R - 4 KiB/C) blocks. FLASH_NEVER where
- * the card copies faster than that (the denominator or the cost per block is not positive).
- */
-uint64_t flash_pad_from_bytes(const struct flash_profile *p);
-/* The same, compared with writes in any order that cost a merge each: (unit/R + unit/W) / (t_W(4
- * KiB) + G) blocks. */
-uint64_t flash_rewrite_from_bytes(const struct flash_profile *p);
 
 #endif

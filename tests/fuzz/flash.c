@@ -7,8 +7,8 @@
 
 #include "base/io.h"
 #include "sim/model.h"
-#include "sim/trace.h"
 #include "fuzz.h"
+#include "trace_read.h"
 
 static const char *as_file(int fd, const uint8_t *data, size_t len, char path[32])
 {
@@ -40,9 +40,6 @@ static void use(const struct flash_profile *p)
 	flash_model_stats(m, &st);
 	FUZZ_PROMISE(st.clock_ns == ns && st.programmed_bytes >= st.copied_bytes);
 	flash_model_free(m);
-	(void)flash_bridge_gap_bytes(p, false);
-	(void)flash_pad_from_bytes(p);
-	(void)flash_rewrite_from_bytes(p);
 }
 
 static void profiles(const char *path)

@@ -36,39 +36,9 @@ static void test_table(void **state)
 	assert_int_equal(flash_write_ns(&p, 3 * MIB), 3000);
 }
 
-/* g* in KiB, and the number of 4 KiB blocks in a unit from which it is written whole, by hand from
- * the published tables */
-static void test_planner_prices(void **state)
+static void test_disk_and_flush(void **state)
 {
-	static const struct {
-		const char *id;
-		double gap_kib, pad_blks, rewrite_blks;
-	} rows_of_plan[] = {
-		{ "kingston-266x-32g", 45, 186, 2 },
-		{ "lexar-300x-8g", 24, 40, 2 },
-		{ "sandisk-ultra-4g", 18, 103, 45 },
-		{ "sandisk-extreme-pro-8g", 9, 205, 124 },
-		{ "sandisk-extreme-usb-16g-usb3", 15, 71, 59 },
-	};
-
 	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(rows_of_plan); i++) {
-		const struct flash_profile *p = profile(rows_of_plan[i].id);
-		double gap = (double)flash_bridge_gap_bytes(p, false) / 1024,
-		       pad = (double)flash_pad_from_bytes(p) / FOUR;
-		double rewrite = (double)flash_rewrite_from_bytes(p) / FOUR;
-
-		print_message(
-			"     %-28s bridge %4.1f KiB (%g)  pad from %5.1f blocks (%g)  rewrite from %5.1f (%g)\n",
-			p->id, gap, rows_of_plan[i].gap_kib, pad, rows_of_plan[i].pad_blks, rewrite,
-			rows_of_plan[i].rewrite_blks);
-		assert_near(gap, rows_of_plan[i].gap_kib, 6);
-		assert_near(pad, rows_of_plan[i].pad_blks, 5);
-		assert_near(rewrite, rows_of_plan[i].rewrite_blks, 12);
-		assert_true(flash_bridge_gap_bytes(p, true) > flash_bridge_gap_bytes(p, false));
-	}
-	assert_int_equal(flash_pad_from_bytes(profile("transcend-ts8gcf266")), FLASH_NEVER);
-	assert_int_equal(flash_rewrite_from_bytes(profile("transcend-ts8gcf266")), 3 * FOUR);
 	assert_int_equal(flash_merge_ns(profile("hdd-wd7500ayys"), 0), 0);
 	assert_int_equal(flash_sync_ns(profile("sandisk-extreme-pro-8g")), 0);
 	assert_near((double)flash_sync_ns(profile("lexar-300x-8g")) / 1e6, 15.1, 1);
@@ -415,7 +385,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_planner_prices),
+		cmocka_unit_test(test_disk_and_flush),
 		cmocka_unit_test(test_scattered_and_sorted),
 		cmocka_unit_test(test_profiles),
 		cmocka_unit_test(test_own_profiles),

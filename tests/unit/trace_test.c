@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "sim/trace.h"
 #include "workdir.h"
+#include "trace_read.h"
 
 #define VOLUME (8 * MIB)
 #define MANY 5000

@@ -14,7 +14,7 @@
 
 #include "card/card.h"
 #include "sim/model.h"
-#include "sim/trace.h"
+#include "trace_read.h"
 
 #define REQUEST_BYTES (1u * MIB) /* as in recordings: the largest that a host sends */
 
