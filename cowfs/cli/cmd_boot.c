@@ -329,7 +329,8 @@ static enum boot_exit start(struct boot *b)
 		return not_started(b, why);
 	/* the trial of a generation comes first: it has a way back of its own */
 	if (count_boot(b) == TRIAL_NONE && image_is_over(b))
-		return given_up(b, "no boot with this initramfs was accepted");
+		return given_up(
+			b, "no boot with this initramfs was accepted (cowctl setup tries again)");
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
 	launch_volume(b->device, &b->opt, LAUNCH_BOOT, &r);
 	if (r.exit != EXIT_OK)

@@ -76,6 +76,9 @@ fails_twice() { # FS [FS_MIB CARD_MIB]
 		boots 0
 		[[ $stderr == *"THE PROTECTION IS ON TRIAL, $n more boot"*" without cowctl accept"* ]]
 		[ "$(cat "$COWFS_RUNDIR/root.trial")" = first ]
+		# the first one begins the life of the log as well
+		echo "written: $(($(card_written) - before))"
+		[ $(($(card_written) - before)) -le $((n ? 65536 : 32768)) ]
 		random_file "$MNT/$n" 1
 		sync -f "$MNT"
 		cow commit root
@@ -83,7 +86,7 @@ fails_twice() { # FS [FS_MIB CARD_MIB]
 		power_cut
 	done
 	boots 4
-	[[ $stderr == *"no boot with this initramfs was accepted; the protection is on trial"* ]]
+	[[ $stderr == *"no boot with this initramfs was accepted (cowctl setup tries again); the protection is on trial"* ]]
 	writable "$1" "$sum"
 	# so it stays, until there is another initramfs
 	boots 4
