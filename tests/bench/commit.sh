@@ -86,35 +86,6 @@ volume_down() {
 
 # ---- apt, logger ----
 
-host_sources() {
-	# shellcheck disable=SC2016 # apt's variables
-	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-		awk -v c="$VERSION_CODENAME" '$3 == "main" && ($2 == c || $2 == c "-updates" || $2 == c "-security") {
-			print "deb", $1, $2, $3 }' | sort -u
-}
-
-# The same root as that of the demo, and its cache.
-root_tar() {
-	local options=()
-	[ ! -e "$CACHE/debian-root.tar" ] || return 0
-	# shellcheck source=/dev/null
-	. /etc/os-release
-	note "mmdebstrap of $VERSION_CODENAME"
-	mkdir -p "$CACHE"
-	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
-	host_sources >"$T/sources.list"
-	mmdebstrap -q --variant=minbase "${options[@]}" --format=tar "$VERSION_CODENAME" "$T/root.tar" "$T/sources.list"
-	mv "$T/root.tar" "$CACHE/debian-root.tar"
-}
-
-in_root() {
-	# shellcheck disable=SC2016 # expanded by the inner shell
-	unshare --mount --propagation private bash -ec '
-		for d in proc sys dev; do mount --rbind "/$d" "$1/$d"; done
-		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-			chroot "$1" bash -euc "$2"' - "$MNT" "$1" >"$T/in_root.log" 2>&1 || { tail "$T/in_root.log" >&2; return 1; }
-}
-
 root_card() {
 	root_tar
 	card_make ext4 1900 2032 -b 4096 -J size=8

@@ -6,6 +6,8 @@
 #	note TEXT...		on stderr
 #	card_up [FILE]		CARD, a loop device on FILE (default: IMG); behind slowcard if SLOW has its options
 #	card_down
+#	root_tar		$CACHE/debian-root.tar, the root of the demo
+#	in_root COMMANDS	in a chroot on MNT, with network
 #	volume_tidy	for a trap: all of the above away, and the volume on it
 
 [ "$(id -u)" = 0 ] || { echo "bench: needs root" >&2; exit 1; }
@@ -55,4 +57,33 @@ volume_tidy() {
 	cow detach --discard vol 2>/dev/null
 	card_down
 	cow_teardown
+}
+
+host_sources() {
+	# shellcheck disable=SC2016 # apt's variables
+	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+		awk -v c="$VERSION_CODENAME" '$3 == "main" && ($2 == c || $2 == c "-updates" || $2 == c "-security") {
+			print "deb", $1, $2, $3 }' | sort -u
+}
+
+# The same root as that of the demo, and its cache.
+root_tar() {
+	local options=()
+	[ ! -e "$CACHE/debian-root.tar" ] || return 0
+	# shellcheck source=/dev/null
+	. /etc/os-release
+	note "mmdebstrap of $VERSION_CODENAME"
+	mkdir -p "$CACHE"
+	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
+	host_sources >"$T/sources.list"
+	mmdebstrap -q --variant=minbase "${options[@]}" --format=tar "$VERSION_CODENAME" "$T/root.tar" "$T/sources.list"
+	mv "$T/root.tar" "$CACHE/debian-root.tar"
+}
+
+in_root() {
+	# shellcheck disable=SC2016 # expanded by the inner shell
+	unshare --mount --propagation private bash -ec '
+		for d in proc sys dev; do mount --rbind "/$d" "$1/$d"; done
+		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+			chroot "$1" bash -euc "$2"' - "$MNT" "$1" >"$T/in_root.log" 2>&1 || { tail "$T/in_root.log" >&2; return 1; }
 }
