@@ -143,7 +143,7 @@ golden: $(B)/tests/mkgolden
 FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
 
 check-fuzz-san:
-	$(Q)$(MAKE) --no-print-directory SAN=address,undefined check-fuzz
+	$(Q)$(MAKE) --no-print-directory SAN=address,undefined O=1 check-fuzz
 
 check-fuzz: $(FUZZ_BIN)
 	@echo "check-fuzz: corpus and mutations"
