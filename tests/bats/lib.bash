@@ -163,7 +163,7 @@ clear_mounts() {
 # A daemon is ours if it was started with our run directory.
 daemons() {
 	local p comm
-	for p in $(grep -slzxF "COWFS_RUNDIR=$COWFS_RUNDIR" /proc/[0-9]*/environ); do
+	grep -slzxF "COWFS_RUNDIR=$COWFS_RUNDIR" /proc/[0-9]*/environ | while read -r p; do
 		p=${p%/environ}
 		read -r comm 2>/dev/null <"$p/comm" || continue
 		[[ $comm != cowfs* || ! -e $p/exe ]] || echo "${p#/proc/}" # without exe: a zombie

@@ -48,7 +48,7 @@ try() { # FS
 		grep -q 'each commit freezes the ext4' /run/cowfs-test/said || fail "attach: $(cat /run/cowfs-test/said)"
 	fi
 	for how in $HOWS; do
-		hold "$1" $how
+		hold "$1" "$how"
 		commit "$1"
 		[ $took -le $worst ] || worst=$took
 		! grep -q '"unfrozen":true' /run/cowfs-test/bill || unfrozen=$((unfrozen + 1))
