@@ -261,7 +261,7 @@ whole() {
 
 power_cut_held() {
 	wait_for 20 no_daemons
-	timeout 60 umount "$MNT"
+	wait_for 10 timeout 60 umount "$MNT" # a writer may still be ending
 	volume_gone "$DEV" || losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
 }

@@ -170,7 +170,23 @@ daemons() {
 	done
 }
 
-no_daemons() { [ -z "$(daemons)" ]; }
+# Those that have given back their memory, and with it whose they are, may still have files open.
+exiting() {
+	local p
+	grep -slE '^[0-9]+ \(cowfs[^)]*\) [^ZX]' /proc/[0-9]*/stat | while read -r p; do
+		[ -e "${p%stat}exe" ] || echo "$p"
+	done
+}
+
+no_daemons() {
+	local tries
+	[ -z "$(daemons)" ] || return
+	for tries in {1..20}; do
+		[ -n "$(exiting)" ] || break
+		sleep 0.05 # one of another test may never end
+	done
+	return 0
+}
 
 clear_volumes() {
 	local d p
