@@ -258,7 +258,7 @@ bool fuse_loop_left(const char *path)
 	return access(sysfs, F_OK) == 0;
 }
 
-/* Its backing file has the name of the label, or the one that all volumes of earlier daemons had. */
+/* Its backing file has the name of the label. */
 static bool has_our_file(int fd, const char *label)
 {
 	char path[64], file[256];
@@ -272,7 +272,7 @@ static bool has_our_file(int fd, const char *label)
 	if (io_read_text(AT_FDCWD, path, file, sizeof(file)) < 0)
 		return false;
 	name = strrchr(file, '/');
-	return name && (!strcmp(name + 1, label) || !strcmp(name + 1, "cowfs-volume"));
+	return name && !strcmp(name + 1, label);
 }
 
 int fuse_loop_left_label(int fd, const char *label)

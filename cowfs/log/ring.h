@@ -363,7 +363,7 @@ bool guarded_is_due(const struct log *l); /* a commit puts the guard on */
 bool guarded_wants_copy(const struct log *l);
 /* Writes the superblock again after a write of it failed or was cut, before its marks go into a record. */
 int guarded_repair(struct log *l) MUST_CHECK;
-/* Puts a guard on where there is none, before a checkpoint: on a card of a former release, or one
+/* Puts a guard on where there is none, before a checkpoint: on a card that had none, or one
  * that was changed elsewhere. */
 int guarded_before_home(struct log *l) MUST_CHECK;
 int guarded_begin(struct log *l) MUST_CHECK; /* before an attempt */
