@@ -231,7 +231,6 @@ static int print_result(struct job *j, const struct copy_report *r)
 struct live {
 	int proc_fd;
 	dev_t dev;
-	size_t best_len;
 	int fd;
 	char root[PATH_MAX]; /* folder of the file system that fd is, "" or "a/b" */
 	const struct places *places;
