@@ -193,6 +193,9 @@ static void print_log(struct json_object *s)
 		    json_true(undone, "trial_failed")
 			    ? ": THE TRIAL HAS FAILED, no boot was accepted"
 			    : "");
+	if (json_true(s, "protection_on_trial"))
+		row("protection",
+		    "ON TRIAL: without cowctl accept in some boot the root becomes an ordinary one");
 	print_last(json_object_object_get(s, "last"));
 	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
 	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),

@@ -160,7 +160,8 @@ struct volume {
 	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	enum commit_cause newest_cause;
 	unsigned super_trouble;
-	bool guarded; /* log_guarded */
+	uint8_t image_boots; /* log_super */
+	bool guarded;	     /* log_guarded */
 	char alarm[400];
 
 	_Atomic bool discard_armed;

@@ -285,6 +285,7 @@ struct volume_status {
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t log_id[16];	  /* log_public_id */
 	unsigned super_trouble;
+	uint8_t image_boots; /* of log_super */
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */
 	bool profile_guessed;

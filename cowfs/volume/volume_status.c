@@ -27,6 +27,7 @@ void volume_publish_log(struct volume *v)
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	v->guarded = log_guarded(v->log);
 	v->super_trouble = log_super_trouble(v->log);
+	v->image_boots = log_super(v->log)->image_boots;
 	v->room_blks = log_room_blks(v->log);
 	v->capacity_blks = log_capacity_blks(v->log);
 	pthread_mutex_unlock(&v->lock);
@@ -61,6 +62,7 @@ static void pressure_status(struct volume *v, struct volume_status *s)
 static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_status *ret)
 {
 	pthread_mutex_lock(&v->lock);
+	ret->image_boots = v->image_boots;
 	ret->super_trouble = v->super_trouble;
 	ret->log_live_blks = v->live_blks;
 	ret->log_room_blks = v->room_blks;

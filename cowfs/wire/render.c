@@ -397,6 +397,7 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_bool(w, "trial_failed", s->trial_over);
 		jsonw_end(w);
 	}
+	jsonw_bool(w, "protection_on_trial", s->image_boots && s->image_boots != SUPER_PROVEN);
 	jsonw_u64(w, "record", s->newest_seq);
 	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
 	if (s->newest_cause)

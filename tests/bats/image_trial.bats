@@ -41,8 +41,12 @@ boots() {
 
 # What cowfs-accept.service does.
 accepts() {
+	[ "$(status_of .protection_on_trial)" = true ]
+	run -0 cow status root
+	[[ $output == *"ON TRIAL: without cowctl accept"* ]]
 	run -0 cow accept root --trial
 	[ -z "$output" ]
+	[ "$(status_of .protection_on_trial)" = false ]
 	mkdir -p "$MNT/etc/cowfs"
 	COWFS_CTL=$COWFS_BUILD/cowctl "$BATS_TEST_DIRNAME/../../systemd/accepted" "$MNT/etc/cowfs/proven"
 }

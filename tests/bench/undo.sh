@@ -12,7 +12,7 @@
 #	cowfs		commit --hold; update, commit; detach, undo (on ext4)
 #	snapper		btrfs: snapper create; update, sync; snapper undochange, sync
 #	subvolume	btrfs: a snapshot; update, sync; it becomes the default subvolume, sync (what snapper rollback does, without a reboot)
-# dm-snapshot needs a device-mapper: left out where there is none, as here.
+# dm-snapshot needs a device-mapper, and is not here.
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 # shellcheck source=tests/bench/lib.bash
@@ -75,9 +75,11 @@ cowfs_round() {
 	start=$(ms)
 	cow undo "$DEV" >/dev/null
 	echo "$((end - begin)) $(($(written) - end)) $(($(ms) - start))"
-	mount -t cowfs "$CARD" "$MNT"
+	attach >/dev/null
+	mount_volume
 	[ ! -e "$MNT/usr/bin/git" ]
-	umount "$MNT"
+	umount_volume
+	cow detach --discard vol >/dev/null
 	card_down
 }
 
