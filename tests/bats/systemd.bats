@@ -72,6 +72,8 @@ units() {
 	for u in *.service; do
 		case $u in
 		cowfs-commit@* | cowfs-identity*) max=15 ;;
+		cowfs-checks*) max=100 ;; # whatever a check needs
+		cowfs-reject*) max=50 ;; # it may run before the file systems are mounted
 		cowfs-leave*) max=75 ;;
 		cowfs-power*) max=50 ;; # it has no time for a filter of system calls
 		# one short program of cowfs with fixed arguments; making its filters takes longer than it runs
