@@ -13,6 +13,7 @@
 #	snapper		btrfs: snapper create; update, sync; snapper undochange, sync
 #	subvolume	btrfs: a snapshot; update, sync; it becomes the default subvolume, sync (what snapper rollback does, without a reboot)
 # dm-snapshot needs a device-mapper, and is not here.
+# shellcheck disable=SC2119 # functions whose arguments may be left out
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 # shellcheck source=tests/bench/lib.bash

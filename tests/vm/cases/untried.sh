@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2016,SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # The protection on trial (`trial = 2`), with which no boot was accepted yet: whatever keeps it from working, the root is an
 # ordinary one in the next boot, or in this one. Then a boot is accepted, and from there on a failure is read-only.
