@@ -33,7 +33,8 @@ remember() {
 		truncate -s 300M "$T/was.img"
 		mke2fs -q -F -t ext4 "$T/was.img"
 		mkdir -p "$T/was"
-		mount -o loop "$T/was.img" "$T/was"
+		loop_up "$T/was.img"
+		mount "$LOOP" "$T/was"
 		rmdir "$T/was/lost+found"
 	}
 	rsync -aHAXS --modify-window=-1 --numeric-ids --delete "$MNT/" "$T/was/"

@@ -133,9 +133,11 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 			committed_copy "$T/copy" --verbose
 			truncate -s 320M "$T/copy"
 			mkdir -p "$T/copied"
-			mount -o loop,nouuid "$T/copy" "$T/copied"
+			loop_up "$T/copy"
+			mount -o nouuid "$LOOP" "$T/copied"
 			[ "$(cat "$T/copied/closed")" = "$round" ]
 			umount "$T/copied"
+			loop_down "$LOOP"
 			xfs_repair -n "$T/copy" >"$T/repair" 2>&1 || { cat "$T/repair"; false; }
 		done
 		noise_end

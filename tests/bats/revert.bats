@@ -20,7 +20,8 @@ volume() {
 	xfs) mkfs.xfs -q -f "$T/was.img" ;;
 	esac
 	mkdir "$T/was"
-	mount -o loop "$T/was.img" "$T/was"
+	loop_up "$T/was.img"
+	mount "$LOOP" "$T/was"
 	cow format "$CARD" >/dev/null
 	attach
 	mount_volume
