@@ -29,7 +29,7 @@ step_2() {
 	init=/usr/lib/systemd/systemd
 	[ -e $init ] || init=/sbin/init
 	rm $init
-	printf '#!/bin/sh\necho this init hangs\nexec sleep 10000\n' >$init
+	printf '#!/bin/sh\necho this init hangs >/dev/console\nexec sleep 10000\n' >$init
 	chmod 755 $init
 	must cowctl commit root --trial 1
 }
