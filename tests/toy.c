@@ -385,6 +385,7 @@ static void heavy(struct toy *t, void (*each)(struct toy *t, void *ctx), void *c
 void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx),
 	      void *ctx)
 {
+	static struct toy_image held;
 	struct log_index *ix;
 
 	format(t, story == TOY_CHAIN, story == TOY_LAG);
@@ -436,6 +437,18 @@ void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, v
 		must(commit_hold(t->log, t->base, &ix), "hold");
 		toy_publish(t, ix);
 		commits(t, 4, 2, each, ctx);
+		break;
+	/* on trial, then the order to go back, and a commit behind it */
+	case TOY_BACK:
+		commits(t, 2, 2, each, ctx);
+		must(commit_hold(t->log, t->base, &ix), "hold");
+		toy_publish(t, ix);
+		held = t->n;
+		must(commit_try(t->log, t->base, 3), "trial");
+		commits(t, 4, 1, each, ctx);
+		must(commit_go_back(t->log, t->base, true), "order");
+		commits(t, 5, 1, each, ctx);
+		t->n = held;
 		break;
 	/* wrapped, with empty records, and a second attach; both candidates wait in the ring */
 	case TOY_LAG:

@@ -75,6 +75,7 @@ enum toy_story {
 	TOY_LAG = TOY_STORIES,
 	TOY_ESCAPED,
 	TOY_HELD,
+	TOY_BACK,
 };
 void toy_tell(struct toy *t, enum toy_story story, void (*each)(struct toy *t, void *ctx),
 	      void *ctx);

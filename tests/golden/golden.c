@@ -159,6 +159,8 @@ void golden_print_super(FILE *f, const struct log_super *s)
 	U64(f, s, disk_off_bytes);
 	U64(f, s, external);
 	U64(f, s, lag);
+	U64(f, s, image_boots);
+	U64(f, s, image);
 	U64(f, s, created_s);
 	print_bytes(f, "fs_uuid", s->fs_uuid, 16);
 }
@@ -330,6 +332,9 @@ void golden_report(FILE *f, struct toy *t)
 	U64(f, r, rejected);
 	U64(f, r, base_changed);
 	U64(f, r, clone);
+	U64(f, r, back_seq);
+	U64(f, r, back_generation);
+	U64(f, r, trial_over);
 	U64(f, r, chain_records);
 	U64(f, r, live_blks);
 	U64(f, r, zero_blks);

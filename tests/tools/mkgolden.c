@@ -84,6 +84,8 @@ static struct log_super some_super(void)
 			       .eb_source = CARD_EB_CONFIGURED,
 			       .disk_off_bytes = unlike(),
 			       .external = 1,
+			       .image_boots = 0x61,
+			       .image = 0x62636465,
 			       .created_s = unlike() };
 
 	memcpy(s.ring_uuid, "ring uuid 123456", 16);
@@ -217,5 +219,6 @@ int main(int argc, char **argv)
 	tell(argv[1], "lag", TOY_LAG);
 	tell(argv[1], "payload", TOY_ESCAPED);
 	tell(argv[1], "held", TOY_HELD);
+	tell(argv[1], "back", TOY_BACK);
 	return 0;
 }

@@ -213,6 +213,7 @@ static void test_held(void **state)
 {
 	(void)state;
 	check_image("v1-held", go_back);
+	check_image("v1-back", go_on);
 }
 
 /* With lag the previous generation is a candidate as well: it is chosen if the card has lost a part
