@@ -118,7 +118,7 @@ SHIP_mkinitcpio = $(SHIP_setup) $(foreach f,install hook,initramfs/mkinitcpio/$f
 	$(foreach f,cowfs-root.service cowfs-root.conf,initramfs/dracut/$f:$(libdir)/$f:644) \
 	systemd/kernel-hook:$(initcpiodir)/post/cowfs:755
 # what systems without systemd share
-SHIP_init = $(foreach f,accepted trial-checks reject,systemd/$f:$(libdir)/$f:755) initramfs/busybox/system.sh:$(libdir)/system.sh:644 initramfs/busybox/commit-timer:$(libdir)/commit-timer:755
+SHIP_init = $(foreach f,trial-checks proven reject,systemd/$f:$(libdir)/$f:755) initramfs/busybox/system.sh:$(libdir)/system.sh:644 initramfs/busybox/commit-timer:$(libdir)/commit-timer:755
 SHIP_services = $(SHIP_init) $(SHIP_udev) systemd/cowfs.shutdown:$(libdir)/last-commit:755 \
 	systemd/root-options:$(libdir)/root-options:755
 SHIP_busybox = $(SHIP_init) $(foreach f,init rcS rcK mkinitramfs,initramfs/busybox/$f:$(busyboxdir)/$f:755)
@@ -138,7 +138,7 @@ SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/kernel-hook:/etc/kernel/postinst.d/x-cowfs:755 \
 	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755 \
 	$(foreach d,kernel/postinst.d kernel/postrm.d initramfs/post-update.d,systemd/kernel-hook:/etc/$d/zzz-cowfs:755)
-HOOKS := accepted grub-probe identity events root-options trial-checks reject
+HOOKS := grub-probe identity events root-options trial-checks proven reject
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every

@@ -15,7 +15,7 @@ bool trial_name(char buf[TRIAL_NAME_BYTES]);
 uint32_t trial_crc(const char *name);
 /*
  * Was a boot of it accepted, as far as the device can say? The log knows, and if that cannot be read,
- * /etc/cowfs/proven in the file system, which accept-root wrote. cmdline: of the kernel, for rootflags=.
+ * /etc/cowfs/proven in the file system, which systemd/proven wrote. cmdline: of the kernel, for rootflags=.
  */
 bool trial_proven(const char *name, const char *device, const char *log_device,
 		  const char *cmdline);

@@ -44,11 +44,11 @@ accepts() {
 	[ "$(status_of .protection_on_trial)" = true ]
 	run -0 cow status root
 	[[ $output == *"ON TRIAL: without cowctl accept"* ]]
+	mkdir -p "$MNT/etc/cowfs"
+	COWFS_CTL=$COWFS_BUILD/cowctl "$BATS_TEST_DIRNAME/../../systemd/proven" "$MNT/etc/cowfs/proven"
 	run -0 cow accept root --trial
 	[ -z "$output" ]
 	[ "$(status_of .protection_on_trial)" = false ]
-	mkdir -p "$MNT/etc/cowfs"
-	COWFS_CTL=$COWFS_BUILD/cowctl "$BATS_TEST_DIRNAME/../../systemd/accepted" "$MNT/etc/cowfs/proven"
 }
 
 # The partition as the system has it after a bypass: with what was committed, and writable

@@ -107,11 +107,18 @@ tells() {
 	run ! grep -qE "STOP|checkpoint = always|trial =" <<<"$output"
 	[ "$(tree_sum "$R")" = "$before" ]
 	# systemd accepts a boot
-	put usr/lib/systemd/systemd x
+	mkdir -p "$R/usr/lib/systemd/system"
+	ln -s graphical.target "$R/usr/lib/systemd/system/default.target"
 	run -0 setup_it setup
 	tells "trial = 3: if none of 3 boots comes up, the next one is without cowfs"
 	run -0 setup_it setup --no-trial
 	run ! grep "trial =" <<<"$output"
+	# another target may never reach multi-user.target
+	mkdir -p "$R/etc/systemd/system"
+	ln -s /etc/systemd/system/kiosk.target "$R/etc/systemd/system/default.target"
+	run -0 setup_it setup
+	run ! grep "trial =" <<<"$output"
+	rm "$R/etc/systemd/system/default.target"
 	put etc/cowfs/cowfs.conf '[root]' 'trial = 5'
 	run -0 setup_it setup
 	run ! grep "trial =" <<<"$output"

@@ -637,27 +637,18 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 		[ -z "$output" ]
 	done
 	# also without a daemon that answers
-	for trial in '{"held":{"trial":true}}' ''; do
+	for trial in '{"held":{"trial":true}}' '{"protection_on_trial":true}' ''; do
 		printf '%s' "$trial" >"$T/status"
 		PATH=$T/bin:$PATH run -0 "$SRC/reject"
 		[ "$output" = restarted ]
 	done
 	grep -q 'ON TRIAL, and this boot is not accepted: restart in 0 s' "$T/kmsg"
-	# an initramfs, until its name is on the card
-	echo '{"name":"root"}' >"$T/status"
+	# the name of an initramfs on trial
 	run_file root.trial name
-	export COWFS_PROVEN=$T/proven
-	PATH=$T/bin:$PATH run -0 "$SRC/reject"
-	[ "$output" = restarted ]
-	COWFS_CTL=$T/bin/committed
 	printf '#!/bin/sh\necho "$*"\n' >"$COWFS_CTL"
-	chmod +x "$COWFS_CTL"
-	run -0 "$SRC/accepted" "$T/proven"
+	run -0 "$SRC/proven" "$T/proven"
 	[ "$output" = "commit $T/proven" ]
-	run -0 "$SRC/accepted" "$T/proven"
-	[ -z "$output" ]
-	COWFS_CTL=$T/bin/cowctl
-	PATH=$T/bin:$PATH run -0 "$SRC/reject"
+	run -0 "$SRC/proven" "$T/proven"
 	[ -z "$output" ]
 }
 
