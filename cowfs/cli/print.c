@@ -162,14 +162,12 @@ static void print_last(struct json_object *last)
 	    json_true(last, "unread") ? ", metadata not checked" : "");
 }
 
-static void print_log(struct json_object *s)
+/* What is held, on trial, or undone. */
+static void print_held(struct json_object *s)
 {
-	uint64_t live = json_u64(s, "log_live_blocks");
 	struct json_object *held = json_object_object_get(s, "held"),
 			   *undone = json_object_object_get(s, "undone");
-	char twin[RUNDIR_NAME_BYTES];
 
-	row("generation", "%s", with_commas(json_u64(s, "generation")));
 	if (held)
 		row("held", "generation %s of %s, until cowctl accept or undo",
 		    with_commas(json_u64(held, "generation")),
@@ -196,6 +194,15 @@ static void print_log(struct json_object *s)
 	if (json_true(s, "protection_on_trial"))
 		row("protection",
 		    "ON TRIAL: without cowctl accept in some boot the root becomes an ordinary one");
+}
+
+static void print_log(struct json_object *s)
+{
+	uint64_t live = json_u64(s, "log_live_blocks");
+	char twin[RUNDIR_NAME_BYTES];
+
+	row("generation", "%s", with_commas(json_u64(s, "generation")));
+	print_held(s);
 	print_last(json_object_object_get(s, "last"));
 	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
 	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),

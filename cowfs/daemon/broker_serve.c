@@ -266,6 +266,13 @@ static int listen_anew(void)
 											  : 0;
 }
 
+static void tell_limits(struct broker_message *m)
+{
+	m->n[0] = bdi_can_limit();
+	m->n[1] = global_dirty_bytes();
+	m->result = 0;
+}
+
 /* ret_fd is closed after the answer. */
 static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
@@ -276,9 +283,7 @@ static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 		m->result = set_writable(n0, n1);
 		break;
 	case BROKER_BDI_CAN:
-		m->n[0] = bdi_can_limit();
-		m->n[1] = global_dirty_bytes();
-		m->result = 0;
+		tell_limits(m);
 		break;
 	case BROKER_BDI_OPEN:
 		m->result = open_limit(ret_fd);
