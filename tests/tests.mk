@@ -77,10 +77,10 @@ $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 ready:
 	$(Q)tests/ready.sh $(DEPS)
 
-CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit check-replay-short check-tsan check-soak
-# they use the processor and neither loop devices nor mounts of this machine; the second list runs beside the first one
+CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit
+# what runs beside them. What serves volumes of its own comes last there
 CHECKS_BESIDE := check-model-short check-vm-short
-CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz check-fuzz-san
+CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz check-fuzz-san check-replay-short check-tsan check-soak
 
 check: ready
 	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
