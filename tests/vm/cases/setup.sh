@@ -41,6 +41,9 @@ step_2() {
 	boot_mounted
 	grep -q '/boot.*,ro,x-cowfs' /etc/fstab || fail "setup has not told the fstab: $(grep /boot /etc/fstab)"
 	touch /boot/x 2>/dev/null && fail "/boot is writable"
+	# the protection is on trial until this boot is accepted
+	dmesg | grep -q 'THE PROTECTION IS ON TRIAL, 2 more boots' || fail "the boot is not counted"
+	wait_for 300 test -e /etc/cowfs/proven || fail "the boot is not accepted: $(systemctl status --no-pager cowfs-accept.service 2>&1 | tail -n 5)"
 	echo protected >/srv-mine
 	sync
 }
