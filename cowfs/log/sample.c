@@ -97,17 +97,21 @@ void sample_fill_record(const struct log *l, struct log_record *rec)
 	s[0] = l->at.sample;
 }
 
-void sample_forget(struct log *l)
-{
-	memset(l->newest.sample, 0, SAMPLES_BYTES);
-}
-
 void sample_accept(struct log *l, const struct log_sample *next)
 {
 	if (!memcmp(next, l->newest.sample, SAMPLES_BYTES))
 		return;
 	memcpy(l->held[1], l->held[0], SAMPLES_BYTES);
 	memcpy(l->held[0], l->newest.sample, SAMPLES_BYTES);
+}
+
+/* The record on the card still has them: as long as it may be chosen they stay as they are. */
+void sample_forget(struct log *l)
+{
+	static const struct log_sample none[LOG_SAMPLES];
+
+	sample_accept(l, none);
+	memcpy(l->newest.sample, none, SAMPLES_BYTES);
 }
 
 uint64_t sample_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held)
