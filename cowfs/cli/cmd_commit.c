@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "attach/rootstate.h"
 #include "cli/place.h"
 #include "wire/rundir.h"
 
@@ -45,10 +44,6 @@ int cmd_commit(const struct options *o)
 	if (has_option(o, OPT_TRIAL) && !is_root(o))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--trial is for the root alone: cowctl commit root --trial BOOTS");
-	if (has_option(o, OPT_TRIAL) && !rootstate_noted(ROOT_COUNTS))
-		return cmd_fail(
-			o, EXIT_FAILED, -EOPNOTSUPP,
-			"the initramfs of this boot does not count boots: rebuild it, and reboot");
 	exit = has_option(o, OPT_TRIAL)
 		       ? cmd_excludes(o, "--trial", OPT_HOLD, "--hold", OPT_ALL, "--all", OPT_TIMER,
 				      "--timer", OPT_KEPT, "--kept", OPT_CHECKPOINT, "--checkpoint",

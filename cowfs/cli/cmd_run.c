@@ -131,15 +131,22 @@ static void print_end(const char *name, const struct options *o, struct json_obj
 		CLEAN(o->operand[0]), with_commas(json_u64(answer, "generation")));
 }
 
-static int end_with_commit(const struct options *o, const struct options *volume, uint64_t held)
+/* What the command has changed is on the card with the order to go back. One record more ends that, or puts it on trial. */
+static int end_with_commit(const struct options *o, const struct options *volume, uint64_t held,
+			   uint64_t trial)
 {
 	const struct request commit = { .command = COMMAND_COMMIT },
-			     accept = { .command = COMMAND_ACCEPT };
-	struct json_object *answer;
-	int exit = step(volume, &commit, &answer);
+			     accept = { .command = COMMAND_ACCEPT },
+			     on_trial = { .command = COMMAND_COMMIT,
+					  .trial = trial,
+					  .cancel = true };
+	struct json_object *answer = NULL;
+	int exit = trial ? commit_trial_check(o) : EXIT_OK;
 
 	if (exit == EXIT_OK)
-		exit = step(volume, &accept, NULL);
+		exit = step(volume, &commit, &answer);
+	if (exit == EXIT_OK)
+		exit = step(volume, trial ? &on_trial : &accept, NULL);
 	if (exit == EXIT_OK)
 		show_answer(json_text(answer, "name"), o, answer, print_end);
 	else
@@ -150,14 +157,18 @@ static int end_with_commit(const struct options *o, const struct options *volume
 int cmd_run(const struct options *o)
 {
 	struct options volume = *o;
-	uint64_t held = 0;
-	int exit, code;
+	uint64_t held = 0, trial;
+	int exit = trial_boots(o, &trial), code;
 
-	volume.operands = has_option(o, OPT_VOLUME);
-	volume.operand[0] = o->value[OPT_VOLUME];
+	if (exit != EXIT_OK)
+		return exit;
+	if (trial && has_option(o, OPT_VOLUME) && strcmp(o->value[OPT_VOLUME], ROOT_NAME))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial is for the root alone");
+	volume.operands = trial || has_option(o, OPT_VOLUME);
+	volume.operand[0] = trial ? ROOT_NAME : o->value[OPT_VOLUME];
 	exit = begin(&volume, &held);
 	if (exit != EXIT_OK)
 		return exit;
 	code = run_command(o);
-	return code ? end_with_failure(o, held, code) : end_with_commit(o, &volume, held);
+	return code ? end_with_failure(o, held, code) : end_with_commit(o, &volume, held, trial);
 }

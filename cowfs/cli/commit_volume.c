@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "attach/rootstate.h"
 #include "wear/health.h"
 #include "wear/projection.h"
 
@@ -115,8 +116,25 @@ static int take_deadline(const struct options *o, uint64_t *ret_ms)
 	return EXIT_OK;
 }
 
+int trial_boots(const struct options *o, uint64_t *ret)
+{
+	*ret = 0;
+	if (!has_option(o, OPT_TRIAL))
+		return EXIT_OK;
+	if (parse_u64(o->value[OPT_TRIAL], ret) < 0 || !*ret || *ret > RECORD_BOOTS_MAX)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial %s is not a number from 1 to %u",
+				o->value[OPT_TRIAL], RECORD_BOOTS_MAX);
+	if (!rootstate_noted(ROOT_COUNTS))
+		return cmd_fail(
+			o, EXIT_FAILED, -EOPNOTSUPP,
+			"the initramfs of this boot does not count boots: rebuild it, and reboot");
+	return EXIT_OK;
+}
+
 int commit_request(const struct options *o, struct request *ret)
 {
+	int exit;
+
 	*ret = (struct request){
 		.command = COMMAND_COMMIT,
 		.dry_run = has_option(o, OPT_DRY_RUN),
@@ -127,10 +145,9 @@ int commit_request(const struct options *o, struct request *ret)
 		.timer = has_option(o, OPT_TIMER),
 		.lend = has_option(o, OPT_LEND),
 	};
-	if (has_option(o, OPT_TRIAL) && (parse_u64(o->value[OPT_TRIAL], &ret->trial) < 0 ||
-					 !ret->trial || ret->trial > RECORD_BOOTS_MAX))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial %s is not a number from 1 to %u",
-				o->value[OPT_TRIAL], RECORD_BOOTS_MAX);
+	exit = trial_boots(o, &ret->trial);
+	if (exit != EXIT_OK)
+		return exit;
 	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !projection_class(o->value[OPT_FLASH])))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
 				projection_class(o->value[OPT_FLASH])

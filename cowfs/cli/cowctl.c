@@ -101,7 +101,9 @@ static const struct option_spec accept_options[] = {
 	COMMON
 };
 static const struct option_spec run_options[] = {
-	{ OPT_VOLUME, "volume", "N", "the volume (default: the only one)" }, COMMON
+	{ OPT_VOLUME, "volume", "N", "the volume (default: the only one)" },
+	{ OPT_TRIAL, "trial", "BOOTS", "of the root: what is kept is on trial, as commit --trial" },
+	COMMON
 };
 static const struct option_spec discard_options[] = {
 	{ OPT_CANCEL, "cancel", NULL, "take it back" }, COMMON

@@ -204,7 +204,7 @@ int log_go_back(struct log *l, bool on)
 
 int log_try(struct log *l, unsigned boots)
 {
-	return holds_firmly(l) ? put_order(l, l->hold.back, boots + 1) : -ENOENT;
+	return holds_firmly(l) ? put_order(l, false, boots + 1) : -ENOENT;
 }
 
 uint32_t hold_flags(const struct log *l)

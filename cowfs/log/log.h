@@ -284,7 +284,8 @@ int log_go_back(struct log *l, bool on) MUST_CHECK;
 /* An initramfs (a CRC of its name) is on trial: boots as in log_super. Writes the superblock. */
 int log_set_image(struct log *l, uint32_t image, uint8_t boots) MUST_CHECK;
 /* The newest generation, and all that follow while this one is held, are on trial for so many boots (at
- * most RECORD_BOOTS_MAX), which whoever boots them counts. Errors as log_go_back. */
+ * most RECORD_BOOTS_MAX), which whoever boots them counts. The same record ends an order to go back.
+ * Errors as log_go_back. */
 int log_try(struct log *l, unsigned boots) MUST_CHECK;
 
 /* Largest payload, in blocks, that a commit could put into the ring now / after a checkpoint. */

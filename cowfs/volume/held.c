@@ -29,7 +29,7 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 			       "generation %llu is held already: cowctl accept ends that, and "
 			       "cowctl undo goes back to it",
 			       (unsigned long long)h.generation);
-	if (rq->trial && holds && h.back)
+	if (rq->trial && holds && h.back && !rq->cancel)
 		return msg_why(why, n, -EBUSY,
 			       "the next start goes back to generation %llu: cowctl undo --cancel "
 			       "takes that back",

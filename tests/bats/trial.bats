@@ -187,3 +187,37 @@ fails_thrice() {
 	cow commit root --trial 2 --force
 	detach
 }
+
+@test "trial: a command whose result is on trial" {
+	old_root ext4
+	run -0 --separate-stderr cow run --trial 1 -- sh -c "rm '$MNT/old'; echo new >'$MNT/new'"
+	[[ $stderr == *"sh is kept"* ]]
+	[ "$(status_of '"\(.held.trial) \(.held.undo_pending) \(.held.boots_left)"')" = "true false 1" ]
+	NEW=$(tree_sum "$MNT")
+	power_cut
+	boots
+	[[ $stderr == *"is ON TRIAL, 0 more boots"* ]]
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	power_cut
+	boots
+	[[ $stderr == *"BACK AT GENERATION"* ]]
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	cow commit root
+	# accepted
+	run -0 cow run --trial 2 -- touch "$MNT/kept"
+	power_cut
+	boots
+	run -0 cow accept root --trial
+	[ -e "$MNT/kept" ]
+	NEW=$(tree_sum "$MNT")
+	# one that fails is never on trial
+	run -7 cow run --trial 2 -- sh -c "rm '$MNT/kept'; exit 7"
+	[ "$(status_of '"\(.held.trial) \(.held.undo_pending)"')" = "false true" ]
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	fails 2 "for the root alone" run --volume vol --trial 2 -- true
+	fails 2 "is not a number from 1 to 14" run --trial 0 -- true
+	detach
+	fsck ext4
+}

@@ -245,12 +245,15 @@ int world_ask(struct world *w, bool back)
 int world_try(struct world *w)
 {
 	unsigned n = (unsigned)rnd_below(w, RECORD_BOOTS_MAX + 1);
+	const int was = w->back;
 	int r;
 
 	if (w->hold != HOLD_YES)
 		return -ENOENT;
 	w->ended = false;
 	w->boots_open = true;
+	if (was == BACK_YES) /* the order ends with this record */
+		w->back = BACK_MAYBE;
 	r = outcome(w, "trial", commit_try(w->log, w->c.base, n));
 	if (r == 0) {
 		w->hold_age = 0;
@@ -258,6 +261,8 @@ int world_try(struct world *w)
 		acked(w);
 	}
 	w->boots_open = r < 0 && r != -EBUSY && r != -ENOSPC;
+	if (!w->boots_open)
+		w->back = r == 0 ? BACK_NO : was;
 	cut_here(w);
 	return r;
 }
