@@ -11,8 +11,6 @@
 #include "base/bytes.h"
 #include "base/io.h"
 
-#define MAGIC "COWTRACE"
-#define MAGIC_BYTES 8
 #define SECTOR 512u
 #define BATCH 2048 /* number of records read at once */
 
@@ -23,19 +21,9 @@ struct flash_trace {
 	uint8_t batch[BATCH * FLASH_TRACE_RECORD_BYTES];
 };
 
-/* The path of the data: NAME.trace, or any other NAME, gives NAME.data */
-static int data_path(const char *path, char ret[PATH_MAX])
-{
-	size_t n = strlen(path);
-
-	if (n > 6 && !strcmp(path + n - 6, ".trace"))
-		n -= 6;
-	return snprintf(ret, PATH_MAX, "%.*s.data", (int)n, path) < PATH_MAX ? 0 : -ENAMETOOLONG;
-}
-
 static int read_header(struct flash_trace *t, char *why, size_t why_bytes)
 {
-	uint8_t head[FLASH_TRACE_HEADER_BYTES], magic[MAGIC_BYTES];
+	uint8_t head[FLASH_TRACE_HEADER_BYTES], magic[FLASH_TRACE_MAGIC_BYTES];
 	struct bytes_reader r = { .p = head, .size_bytes = sizeof(head) };
 	uint32_t version, record_bytes;
 	struct stat st;
@@ -52,7 +40,7 @@ static int read_header(struct flash_trace *t, char *why, size_t why_bytes)
 	version = (uint32_t)get_uint(&r, 4);
 	record_bytes = (uint32_t)get_uint(&r, 4);
 	t->volume_bytes = get_u64(&r);
-	if (memcmp(magic, MAGIC, sizeof(magic))) {
+	if (memcmp(magic, FLASH_TRACE_MAGIC, sizeof(magic))) {
 		snprintf(why, why_bytes, "not a trace");
 		return -EBADMSG;
 	}
@@ -77,7 +65,7 @@ int flash_trace_open(struct flash_trace **ret, const char *path, char *why, size
 		return -ENOMEM;
 	t->data_fd = -1;
 	t->fd = open(path, O_RDONLY | O_CLOEXEC);
-	r = t->fd < 0 ? -errno : data_path(path, data);
+	r = t->fd < 0 ? -errno : flash_trace_data_path(path, data);
 	if (r < 0)
 		snprintf(why, why_bytes, "%s", strerror(-r));
 	else

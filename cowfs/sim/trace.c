@@ -11,8 +11,6 @@
 #include "base/io.h"
 #include "base/path.h"
 
-#define MAGIC "COWTRACE"
-#define MAGIC_BYTES 8
 #define BATCH 2048 /* number of records written at once */
 
 struct flash_trace_writer {
@@ -22,8 +20,7 @@ struct flash_trace_writer {
 	uint8_t batch[BATCH * FLASH_TRACE_RECORD_BYTES];
 };
 
-/* The path of the data: NAME.trace, or any other NAME, gives NAME.data */
-static int data_path(const char *path, char ret[PATH_MAX])
+int flash_trace_data_path(const char *path, char ret[PATH_MAX])
 {
 	size_t n = strlen(path);
 
@@ -44,12 +41,12 @@ int flash_trace_create(struct flash_trace_writer **ret, const char *path, uint64
 	if (!w)
 		return -ENOMEM;
 	w->fd = w->data_fd = -1;
-	r = data_path(path, data);
+	r = flash_trace_data_path(path, data);
 	if (!r)
 		r = w->fd = path_create_file(path, 0644, why, sizeof(why));
 	if (r >= 0 && contents)
 		r = w->data_fd = path_create_file(data, 0644, why, sizeof(why));
-	put_bytes(&b, MAGIC, MAGIC_BYTES);
+	put_bytes(&b, FLASH_TRACE_MAGIC, FLASH_TRACE_MAGIC_BYTES);
 	put_u32(&b, FLASH_TRACE_VERSION);
 	put_u32(&b, FLASH_TRACE_RECORD_BYTES);
 	put_u64(&b, volume_bytes);

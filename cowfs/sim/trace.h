@@ -18,8 +18,12 @@
 #ifndef COWFS_SIM_TRACE_H
 #define COWFS_SIM_TRACE_H
 
+#include <limits.h>
+
 #include "base/util.h"
 
+#define FLASH_TRACE_MAGIC "COWTRACE"
+#define FLASH_TRACE_MAGIC_BYTES 8
 #define FLASH_TRACE_VERSION 1u
 #define FLASH_TRACE_HEADER_BYTES 64u
 #define FLASH_TRACE_RECORD_BYTES 32u
@@ -43,6 +47,9 @@ struct flash_trace_record {
 	uint32_t len_bytes; /* 0 except for writes and discards */
 	uint8_t op, flags;
 };
+
+/* The path of the data: NAME.trace, or any other NAME, gives NAME.data. -ENAMETOOLONG. */
+int flash_trace_data_path(const char *path, char ret[PATH_MAX]) MUST_CHECK;
 
 struct flash_trace_writer;
 
