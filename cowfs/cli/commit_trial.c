@@ -83,18 +83,19 @@ static bool find_new(int old_fd, int new_fd, char version[NAME_MAX + 1])
 static int compare(const struct options *o, int old_root_fd, int root_fd)
 {
 	_cleanup_close_ int old_fd = open_modules(old_root_fd), new_fd = open_modules(root_fd);
+	bool apart = boot_is_apart(root_fd);
 	char version[NAME_MAX + 1];
 	struct utsname running;
 
-	if (boot_is_apart(root_fd) && find_new(old_fd, new_fd, version))
+	if (apart && find_new(old_fd, new_fd, version))
 		return cmd_fail(
 			o, EXIT_FAILED, -EBUSY,
 			"kernel %s is new, and /boot is not in the volume: a root that goes "
 			"back would boot it without its modules. First keep them in both "
 			"generations: cowctl commit root; or --force",
 			CLEAN(version));
-	if (!boot_is_apart(root_fd) && uname(&running) == 0 &&
-	    has_modules(old_fd, running.release) && !has_modules(new_fd, running.release))
+	if (!apart && uname(&running) == 0 && has_modules(old_fd, running.release) &&
+	    !has_modules(new_fd, running.release))
 		return cmd_fail(
 			o, EXIT_FAILED, -EBUSY,
 			"the boot loader starts kernel %s until cowctl accept, and its modules "
@@ -103,31 +104,41 @@ static int compare(const struct options *o, int old_root_fd, int root_fd)
 	return EXIT_OK;
 }
 
+static int compare_views(const struct options *o, struct client *c, enum view_kind kind,
+			 int root_fd)
+{
+	struct view_mount view;
+	struct failure err;
+	int exit;
+
+	if (view_mount_open(c, kind, &view, &err) < 0)
+		/* old kernels show no second btrfs: nobody can compare then */
+		return err.error == -EOPNOTSUPP ? EXIT_OK : cmd_failed(o, &err);
+	exit = compare(o, view.dir_fd, root_fd);
+	view_mount_close(&view);
+	return exit;
+}
+
 int commit_trial_check(const struct options *o)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
 	_cleanup_close_ int root_fd = open_root();
 	struct json_object *status;
-	struct view_mount view;
+	enum view_kind kind;
 	struct failure err;
 	struct client c;
-	bool held;
-	int exit;
+	int exit = EXIT_OK;
+	bool composed;
 
 	if (root_fd < 0 || client_open(&c, ROOT_NAME, &err) < 0)
 		return EXIT_OK; /* the commit tells */
 	status = client_call(&c, &rq, NULL, NULL, &err);
-	held = json_object_object_get(status, "held");
-	/* the modules of a composed root are in its image, or in both */
-	exit = *json_raw(status, "lower") ? EXIT_OK : -1;
+	kind = json_object_object_get(status, "held") ? VIEW_HELD : VIEW_COMMITTED;
+	/* then the modules are in the image, or in both */
+	composed = *json_raw(status, "lower");
 	json_object_put(status);
-	if (exit < 0 && view_mount_open(&c, held ? VIEW_HELD : VIEW_COMMITTED, &view, &err) < 0)
-		/* old kernels show no second btrfs: nobody can compare then */
-		exit = err.error == -EOPNOTSUPP ? EXIT_OK : cmd_failed(o, &err);
-	if (exit < 0) {
-		exit = compare(o, view.dir_fd, root_fd);
-		view_mount_close(&view);
-	}
+	if (!composed)
+		exit = compare_views(o, &c, kind, root_fd);
 	client_close(&c);
 	return exit;
 }
