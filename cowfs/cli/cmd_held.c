@@ -316,9 +316,10 @@ static int end_of_volume(const struct options *o, enum held_what what)
 	struct held_report rep;
 	struct client c;
 	int exit = look_at_volume(o, &v, &rep);
-	bool root = !strcmp(v.name, ROOT_NAME);
+	/* what a person holds is not the unit's to end: only the initramfs is accepted then */
+	bool root = !strcmp(v.name, ROOT_NAME), silent = rq.on_trial && !rep.hold.trial;
 
-	if (exit != EXIT_OK)
+	if (exit != EXIT_OK || (silent && out.dry))
 		return exit;
 	out.when = root	       ? "at the next boot"
 		   : v.mounted ? "when it is attached again: unmount it, then detach it"
@@ -337,7 +338,8 @@ static int end_of_volume(const struct options *o, enum held_what what)
 	json_object_put(answer);
 	if (what == HELD_BACK && !out.when && !detached(o))
 		out.when = "when it is attached again: detach it";
-	print_end(o, &out, what, &rep);
+	if (!silent)
+		print_end(o, &out, what, &rep);
 	return EXIT_OK;
 }
 
@@ -353,23 +355,5 @@ int cmd_undo(const struct options *o)
 
 int cmd_accept(const struct options *o)
 {
-	const struct request rq = { .command = COMMAND_ACCEPT, .on_trial = true };
-	struct json_object *answer;
-	struct held_report rep;
-	struct running v;
-	struct client c;
-	int exit;
-
-	if (!has_option(o, OPT_TRIAL))
-		return end(o, HELD_ACCEPT);
-	/* what a person holds is not the unit's to end */
-	exit = look_at_volume(o, &v, &rep);
-	if (exit != EXIT_OK || rep.hold.trial)
-		return exit != EXIT_OK ? exit : end(o, HELD_ACCEPT);
-	exit = ask_volume(&c, o, &rq, &answer);
-	if (exit == EXIT_OK) {
-		json_object_put(answer);
-		client_close(&c);
-	}
-	return exit;
+	return has_option(o, OPT_TRIAL) ? end_of_volume(o, HELD_ACCEPT) : end(o, HELD_ACCEPT);
 }

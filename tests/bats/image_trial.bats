@@ -46,6 +46,9 @@ accepts() {
 	[[ $output == *"ON TRIAL: without cowctl accept"* ]]
 	mkdir -p "$MNT/etc/cowfs"
 	COWFS_CTL=$COWFS_BUILD/cowctl "$BATS_TEST_DIRNAME/../../systemd/proven" "$MNT/etc/cowfs/proven"
+	run -0 cow accept root --trial --dry-run
+	[ -z "$output" ]
+	[ "$(status_of .protection_on_trial)" = true ]
 	run -0 cow accept root --trial
 	[ -z "$output" ]
 	[ "$(status_of .protection_on_trial)" = false ]
