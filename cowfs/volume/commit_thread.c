@@ -60,7 +60,9 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 	return (struct commit_options){
 		.dry_run = im->dry,
 		.only_changed = single,
-		.checkpoint_asked = rq->checkpoint || v->always_checkpoint || rq->job == JOB_DETACH,
+		.checkpoint_asked = !log_holds(v->log, NULL) &&
+				    (rq->checkpoint || v->always_checkpoint ||
+				     rq->job == JOB_DETACH),
 		.cause = rq->cause,
 		.profile = single ? NULL : v->profile,
 		.price_by = v->price_by,
@@ -523,10 +525,11 @@ static int do_accept(struct volume *v, const struct volume_request *rq, struct v
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
 	int r = held_accept(v, rq->on_trial, res);
+	bool all = home_is_wanted(v);
 
 	note_room_now(v);
-	if (r == 0 && (home_is_wanted(v) || commit_checkpoint_due(v->log, &due)) &&
-	    home_write(v, rq->cause, 0, false, home_makes_way, res) < 0)
+	if (r == 0 && (all || commit_checkpoint_due(v->log, &due)) &&
+	    home_write(v, rq->cause, 0, false, all ? NULL : home_makes_way, res) < 0)
 		msg(MSG_WARN, "%s: the checkpoint behind a hold has failed or made way", v->name);
 	return r;
 }
@@ -620,7 +623,7 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	if (rq->job != JOB_VIEW && !res->not_begun) {
 		explain_lent(v, r, res);
 		if (r == 0 && (rq->job == JOB_COMMIT || rq->job == JOB_COMMIT_SCRATCH))
-			held_warn(v, res->why, sizeof(res->why));
+			held_warn(v, rq->cause, res->why, sizeof(res->why));
 		if (rq->job != JOB_COMMIT_SCRATCH) {
 			explain_remarks(res);
 			explain_lost(v, r, res);

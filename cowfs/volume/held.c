@@ -34,10 +34,6 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 			       "the next start goes back to generation %llu: cowctl undo --cancel "
 			       "takes that back",
 			       (unsigned long long)h.generation);
-	if ((rq->hold || rq->trial) && v->always_checkpoint)
-		return msg_why(why, n, -EOPNOTSUPP,
-			       "with checkpoint = always no generation can be held: while one is, "
-			       "nothing is checkpointed");
 	/* hold = previous: held_previous ends the hold */
 	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds &&
 	    (!v->hold_previous || h.back || h.trial))
@@ -226,16 +222,21 @@ void held_explain(const struct volume *v, const struct commit_report *rep, char 
 		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 }
 
-void held_warn(const struct volume *v, char *why, size_t n)
+void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_t n)
 {
 	uint64_t all = super_capacity_blks(log_super(v->log)), left = log_room_blks(v->log);
 	struct log_hold h;
 
-	if (!log_holds(v->log, &h) || left >= all / 4 || *why)
+	if (*why || !log_holds(v->log, &h))
 		return;
-	snprintf(
-		why, n,
-		"%s of the log are left for commits while generation %llu is held: cowctl accept, or "
-		"cowctl undo",
-		FORMAT_SIZE(blk_to_bytes(left)), (unsigned long long)h.generation);
+	if (left < all / 4)
+		snprintf(why, n,
+			 "%s of the log are left for commits while generation %llu is held: cowctl "
+			 "accept, or cowctl undo",
+			 FORMAT_SIZE(blk_to_bytes(left)), (unsigned long long)h.generation);
+	else if (v->always_checkpoint && cause == CAUSE_MANUAL)
+		snprintf(why, n,
+			 "generation %llu is held: a boot loader finds /boot as it was then, until "
+			 "cowctl accept",
+			 (unsigned long long)h.generation);
 }

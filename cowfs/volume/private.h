@@ -416,8 +416,8 @@ int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHE
 /* Does it? Then what this session commits at its end would be lost: why says so. */
 bool held_drops(struct volume *v, char *why, size_t n);
 void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n);
-/* A remark if the log is nearly full. */
-void held_warn(const struct volume *v, char *why, size_t n);
+/* A remark if the log is nearly full, or a boot loader has to wait. */
+void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_t n);
 /* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 void trim_status(struct volume *v, struct volume_trim_status *ret);

@@ -367,6 +367,66 @@ limited_card() {
 	fsck xfs
 }
 
+# /boot inside the root, as setup leaves it (checkpoint = always). While a generation is held, the loader has its kernel,
+# which is the one that runs; going back brings that kernel back.
+loader_of_held() { # FS
+	command -v grub-fstest >/dev/null || skip "no grub-fstest"
+	card_make "$1" 330 430
+	cow format "$CARD"
+	attach --checkpoint always
+	mount_volume
+	mkdir "$MNT/boot"
+	kernel old
+	cow commit --hold
+	kernel new
+	run -0 cow commit
+	[[ $output == *"a boot loader finds /boot as it was then, until cowctl accept"* ]]
+	[ "$(grub_finds)" = old ]
+	cow accept
+	[ "$(grub_finds)" = new ]
+	cow commit --hold
+	kernel bad
+	cow commit
+	cow undo
+	detach
+	[ "$(grub_finds)" = new ]
+	attach --checkpoint always
+	mount_volume
+	[ "$(cat "$MNT/boot/kernel")" = new ]
+	kernel next
+	cow commit
+	[ "$(grub_finds)" = next ]
+	cow run -- sh -c "echo done >'$MNT/boot/kernel'"
+	[ "$(grub_finds)" = done ]
+	run -1 cow run -- sh -c "echo half >'$MNT/boot/kernel'; exit 1"
+	detach
+	[ "$(grub_finds)" = done ]
+	attach --checkpoint always
+	mount_volume
+	detach
+	fsck "$1"
+}
+
+@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (ext4)" {
+	loader_of_held ext4
+}
+
+@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (xfs)" {
+	loader_of_held xfs
+}
+
+@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (btrfs)" {
+	loader_of_held btrfs
+}
+
+kernel() { echo "$1" >"$MNT/boot/kernel"; }
+
+# what GRUB's own driver reads from the bare card
+grub_finds() {
+	dd if="$IMG" of="$T/bare" bs=1M count=330 status=none
+	grub-fstest "$T/bare" cat "(loop0)/boot/kernel"
+}
+
 # U-Boot's environment has the size that the board was built for, and one checksum over all of it.
 boot_counter() { # DEVICE [NUMBER]: reads it, or writes it as saveenv does
 	mcopy -n -o -i "$1" ::uboot.env "$T/uboot.env" && echo "$T/uboot.env 0 0x4000" >"$T/fw"
