@@ -137,9 +137,7 @@ static int end_with_commit(const struct options *o, const struct options *volume
 {
 	const struct request commit = { .command = COMMAND_COMMIT },
 			     accept = { .command = COMMAND_ACCEPT },
-			     on_trial = { .command = COMMAND_COMMIT,
-					  .trial = trial,
-					  .cancel = true };
+			     on_trial = { .command = COMMAND_COMMIT, .trial = trial };
 	struct json_object *answer = NULL;
 	int exit = trial ? commit_trial_check(o) : EXIT_OK;
 

@@ -22,6 +22,8 @@ struct conf;
 	  "create a log at boot, if there is none")                                                \
 	X(TRIAL, "trial", "0|1|2|3|5|10", CHOICE, ROOT, "0",                                       \
 	  "boots in which a new initramfs must come up, or the root is used unprotected")          \
+	X(UPGRADES, "upgrades", "off|whole|trial", CHOICE, ROOT, "off",                            \
+	  "an upgrade by apt is all kept, or nothing; or what is kept is on trial")                \
 	X(COMPOSE, "compose", "no|overlay", CHOICE, ROOT, "no",                                    \
 	  "the root is an image, and the volume holds its changes")                                \
 	X(LOWER, "lower", "DEVICE[:/FILE]", LOWER, ROOT, "", "this image: squashfs or erofs")      \

@@ -508,7 +508,7 @@ static int commit_and_hold(struct volume *v, const struct volume_request *rq,
 	int r;
 
 	held_previous(v, rq, &before, why, sizeof(why));
-	r = rq->trial ? held_try(v, rq, res) : 0;
+	r = rq->trial ? held_try(v, rq, res, why, sizeof(why)) : 0;
 	if (r == 0)
 		r = do_commit(v, rq, res);
 	if (r == -EFBIG && held_makes_way(v, &res->report, why, sizeof(why))) {

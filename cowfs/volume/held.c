@@ -29,11 +29,6 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 			       "generation %llu is held already: cowctl accept ends that, and "
 			       "cowctl undo goes back to it",
 			       (unsigned long long)h.generation);
-	if (rq->trial && holds && h.back && !rq->cancel)
-		return msg_why(why, n, -EBUSY,
-			       "the next start goes back to generation %llu: cowctl undo --cancel "
-			       "takes that back",
-			       (unsigned long long)h.generation);
 	/* hold = previous: held_previous ends the hold */
 	if (rq->checkpoint && rq->cause == CAUSE_MANUAL && holds &&
 	    (!v->hold_previous || h.back || h.trial))
@@ -149,17 +144,21 @@ void held_previous(struct volume *v, const struct volume_request *rq, struct com
 }
 
 /* The order comes before the commit, so that no boot has the commit without it. */
-int held_try(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+int held_try(struct volume *v, const struct volume_request *rq, struct volume_result *res,
+	     char *why, size_t n)
 {
+	struct log_hold h = { 0 };
 	int r = 0;
 
-	if (!log_holds(v->log, NULL)) {
+	if (!log_holds(v->log, &h)) {
 		r = home_write(v, rq->cause, 0, false, NULL, res);
 		if (r == 0)
 			r = held_begin(v, res);
 	}
 	if (r == 0)
 		r = commit_try(v->log, v->base, rq->trial);
+	if (r == 0 && h.back)
+		snprintf(why, n, "the undo that was pending is taken back");
 	if (r < 0)
 		snprintf(res->why, sizeof(res->why),
 			 "not committed: the generation before cannot be held: %s", strerror(-r));

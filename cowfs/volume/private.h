@@ -407,9 +407,9 @@ int held_accept(struct volume *v, bool on_trial, struct volume_result *res) MUST
  */
 void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,
 		   char *why, size_t n);
-/* Before a commit on trial. */
-int held_try(struct volume *v, const struct volume_request *rq,
-	     struct volume_result *res) MUST_CHECK;
+/* Before a commit on trial. why: a remark. */
+int held_try(struct volume *v, const struct volume_request *rq, struct volume_result *res,
+	     char *why, size_t n) MUST_CHECK;
 /* A commit was refused for the sake of such a generation (rep): ends the hold. False: it must stay. */
 bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n);
 int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHECK;

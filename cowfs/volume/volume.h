@@ -157,7 +157,7 @@ struct volume_request {
 	bool hold;	 /* of JOB_COMMIT: and hold the generation. Implies checkpoint */
 	/* of JOB_COMMIT: and put it on trial for so many boots. Holds the generation before, unless one is held */
 	unsigned trial;
-	/* of JOB_UNDO: the next attach does not; of a commit on trial: it ends such an order */
+	/* of JOB_UNDO: the next attach does not */
 	bool cancel;
 	bool on_trial; /* of JOB_ACCEPT: this boot is good, which ends no other hold */
 	/* commit although the image has an alarm (ext4 error flag, bad checksum) or cannot be

@@ -155,8 +155,11 @@ fails_thrice() {
 	echo a >"$MNT/a"
 	cow commit root --hold
 	cow undo
-	fails 1 "the next start goes back to generation" commit root --trial 3
-	cow undo --cancel
+	run -0 cow commit root --trial 3
+	[[ $output == *"the undo that was pending is taken back"* ]]
+	[ "$(status_of '"\(.held.undo_pending) \(.held.boots_left)"')" = "false 3" ]
+	cow accept
+	cow commit root --hold
 	rm "$COWFS_RUNDIR/root.counts"
 	fails 1 "the initramfs of this boot does not count boots" commit root --trial 3
 	[ "$(status_of .held.trial)" = false ]
@@ -220,4 +223,104 @@ fails_thrice() {
 	fails 2 "is not a number from 1 to 14" run --trial 0 -- true
 	detach
 	fsck ext4
+}
+
+# apt's part: what is in /etc/apt/apt.conf.d/80cowfs, with a dpkg whose packages are configured, or not.
+hook() {
+	PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl "$BATS_TEST_DIRNAME/../../systemd/dpkg-hook" "$@" 2>&1
+}
+
+upgrades() { # off|whole|trial
+	mkdir -p "$T/bin"
+	export COWFS_CONF=$T/cowfs.conf COWFS_BOOT=$MNT/boot
+	printf '[root]\nupgrades = %s\n' "$1" >"$COWFS_CONF"
+	configured
+}
+
+configured() { printf '#!/bin/sh\n' >"$T/bin/dpkg" && chmod 755 "$T/bin/dpkg"; }
+half_configured() { printf '#!/bin/sh\necho apt is half configured\n' >"$T/bin/dpkg"; }
+
+@test "upgrades = whole: a run of apt is kept, or gone at the next boot" {
+	old_root ext4
+	upgrades off
+	run -0 hook begin <<</var/cache/apt/archives/linux-image-1.deb
+	run -0 hook end
+	[ "$(status_of .held)" = null ]
+	upgrades whole
+	run -0 hook begin <<</a.deb
+	[[ $output == *"the state of now is held"* ]]
+	echo new >"$MNT/upgraded"
+	[ "$(status_of .held.undo_pending)" = true ]
+	run -0 hook end
+	[[ $output == *"this upgrade is kept"* ]]
+	[ "$(status_of .held)" = null ]
+	# it fails, and the next one mends it
+	hook begin </dev/null
+	echo half >"$MNT/upgraded"
+	half_configured
+	run -0 hook end
+	[[ $output == *"THE UPGRADE IS NOT COMPLETE"* ]]
+	hook begin </dev/null
+	echo mended >"$MNT/upgraded"
+	configured
+	run -0 hook end
+	[[ $output == *"this upgrade is kept"* ]]
+	SUM=$(tree_sum "$MNT")
+	# a cut in the middle, behind a commit of RAM pressure
+	hook begin </dev/null
+	echo half >"$MNT/upgraded"
+	cow commit root
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	# of somebody else
+	cow commit root --hold
+	run -0 hook begin </dev/null
+	[[ $output == *"held already"* ]]
+	run -0 hook end
+	[ "$(status_of .held.undo_pending)" = false ]
+	cow accept
+	cow run --volume root -- sh -c "$(declare -f hook); BATS_TEST_DIRNAME='$BATS_TEST_DIRNAME' T=$T; hook begin </dev/null; hook end; echo run >$MNT/upgraded"
+	[ "$(status_of .held)" = null ]
+	# a kernel goes with a /boot of its own
+	mkdir "$MNT/boot"
+	mount -t tmpfs boot "$MNT/boot"
+	run -0 hook begin <<</var/cache/apt/archives/linux-image-1.deb
+	[[ $output == *"not kept in one piece"* ]]
+	[ "$(status_of .held)" = null ]
+	umount "$MNT/boot"
+	detach
+	fsck ext4
+}
+
+@test "upgrades = trial: what apt has installed is on trial; apt stops if nothing can be held" {
+	old_root ext4
+	upgrades trial
+	hook begin </dev/null
+	echo new >"$MNT/upgraded"
+	run -0 hook end
+	[[ $output == *"this upgrade is on trial"* ]]
+	[ "$(status_of '"\(.held.undo_pending) \(.held.boots_left)"')" = "false 3" ]
+	# the next one belongs to it
+	run -0 hook begin </dev/null
+	[[ $output == *"held already"* ]]
+	hook end
+	for _ in 1 2 3; do
+		power_cut
+		boots
+		[ -e "$MNT/upgraded" ]
+	done
+	power_cut
+	boots
+	[ ! -e "$MNT/upgraded" ]
+	rm "$COWFS_RUNDIR/root.counts"
+	hook begin </dev/null
+	run -0 hook end
+	[[ $output == *"does not count boots"*"this upgrade is kept"* ]]
+	echo more >"$MNT/more"
+	printf '#!/bin/sh\n[ "$1" != commit ] || exit 1\nexec %s "$@"\n' "$COWFS_BUILD/cowctl" >"$T/bin/cowctl"
+	chmod 755 "$T/bin/cowctl"
+	PATH=$T/bin:$PATH COWFS_CTL=$T/bin/cowctl run -1 "$BATS_TEST_DIRNAME/../../systemd/dpkg-hook" begin </dev/null
+	[ "$(status_of .held)" = null ]
+	detach
 }
