@@ -138,7 +138,7 @@ SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/kernel-hook:/etc/kernel/postinst.d/x-cowfs:755 \
 	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755 \
 	$(foreach d,kernel/postinst.d kernel/postrm.d initramfs/post-update.d,systemd/kernel-hook:/etc/$d/zzz-cowfs:755)
-HOOKS := grub-probe identity events root-options trial-checks proven reject
+HOOKS := grub-probe identity events root-options root-parent trial-checks proven reject
 PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$(sbindir)/\1|g;s|/usr/lib/cowfs|$(libdir)|g;s|/usr/share/cowfs|$(prefix)/share/cowfs|g
 
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every

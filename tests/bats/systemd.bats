@@ -177,7 +177,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	conf '[root]' 'commit-interval = 2h' "volatile = $T/vol/b $T/vol/link $T/nowhere"
 	run_file root.state on
 	generate
-	[[ $(drop_in sysinit.target) == *Wants=cowfs-shutdown.service ]]
+	[[ $(drop_in sysinit.target) == *"Wants=cowfs-shutdown.service cowfs-parent.service" ]]
 	[[ $(drop_in local-fs.target) == *Wants=cowfs-options.service ]]
 	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	[[ $(drop_in cowfs-commit@root.timer) == *OnActiveSec=2h* ]]
@@ -202,7 +202,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	conf '[root]' 'commit-interval = 0'
 	generate
 	[ ! -e "$T/out/n/timers.target.d/50-cowfs.conf" ]
-	[[ $(drop_in sysinit.target) == *Wants=cowfs-shutdown.service ]]
+	[[ $(drop_in sysinit.target) == *"Wants=cowfs-shutdown.service cowfs-parent.service" ]]
 	# what holds for every volume holds for the root
 	rm -r "$T/out"
 	conf '[default]' 'commit-interval = 3h' '[root]'
