@@ -115,14 +115,16 @@ kernel_package() {
 }
 
 # Unpacked, not installed: no script of a package runs, so the suite may be older or newer than the tree.
-kernel_tar() {
-	local file=$CACHE/kernel-$1${IMAGE_ARCH:+-$IMAGE_ARCH}.tar
-	VARIANT=extract rootfs_tar "$1" "$file" "$(kernel_package)/$1"
+kernel_tar() { # SUITE[@VERSION]
+	local file=$CACHE/kernel-$1${IMAGE_ARCH:+-$IMAGE_ARCH}.tar suite=${1%@*} package
+	package=$(kernel_package)
+	[ "$suite" = "$1" ] || package=linux-image-${1#*@}-${package#linux-image-}
+	VARIANT=extract rootfs_tar "$suite" "$file" "$package/$suite"
 	echo "$file"
 }
 
 # Puts the kernel of another suite into a tree, instead of the one that is there. Its place depends on the age of the package.
-kernel_put() { # TREE SUITE
+kernel_put() { # TREE SUITE[@VERSION]
 	local tree=$1 kernel=$1.kernel tar modules image version
 	tar=$(kernel_tar "$2")
 	rootfs_unpack "$tar" "$kernel"
