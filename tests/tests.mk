@@ -336,7 +336,7 @@ check-docs:
 		*) echo "docs/TESTING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
 
 demo: ready
-	$(Q)$(MAKE) --no-print-directory all
+	$(Q)$(MAKE) --no-print-directory programs $(SHIM)
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
 
 # pairs of boots in virtual machines
