@@ -191,6 +191,67 @@ fails_thrice() {
 	detach
 }
 
+# $1: what GRUB finds on the bare card
+loader_reads() {
+	sync -f "$IMG"
+	head -c "${FS_MIB}M" "$IMG" >"$T/bare"
+	[ "$(grub-fstest "$T/bare" cat "(loop0)/boot/kernel")" = "kernel $1" ]
+}
+
+# A kernel in a folder that is made anew, so that the old one's blocks are free
+new_kernel() {
+	rm -r "$MNT/boot"
+	mkdir "$MNT/boot"
+	echo "kernel $1" >"$MNT/boot/kernel"
+}
+
+boot_inside() { # FS FS_MIB CARD_MIB
+	command -v grub-fstest >/dev/null || skip "no grub-fstest"
+	local n
+	FS_MIB=$2
+	printf 'checkpoint = always\n' >>"$T/cowfs.conf"
+	mkdir -p "$T/mnt"
+	old_root "$@"
+	mkdir "$MNT/boot"
+	new_kernel old
+	sync -f "$MNT"
+	cow commit root
+	loader_reads old
+	SUM=$(tree_sum "$MNT")
+	for n in 1 2; do
+		new_kernel new
+		cow commit root --trial 1
+		loader_reads old
+		random_file "$MNT/more" 8
+		cow commit root --timer --checkpoint
+		loader_reads old
+		power_cut
+		boots
+		[[ $stderr == *"is ON TRIAL, 0 more boots"* ]]
+		[ "$(cat "$MNT/boot/kernel")" = "kernel new" ]
+		rm "$MNT/more"
+		random_file "$MNT/even-more" 8
+		cow commit root
+		loader_reads old
+		[ $n = 1 ] || break
+		power_cut
+		boots
+		[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		loader_reads old
+	done
+	cow accept root --trial
+	loader_reads new
+	new_kernel newer
+	cow commit root
+	loader_reads newer
+	detach
+	fsck "$1"
+}
+
+@test "trial: with checkpoint = always a boot loader reads the held generation until accept: ext4" { boot_inside ext4 100 150; }
+@test "trial: with checkpoint = always a boot loader reads the held generation until accept: xfs" { boot_inside xfs 320 420; }
+
 @test "trial: a command whose result is on trial" {
 	old_root ext4
 	run -0 --separate-stderr cow run --trial 1 -- sh -c "rm '$MNT/old'; echo new >'$MNT/new'"
