@@ -3,7 +3,8 @@
  * commit --trial: the kernel that goes with each of the two generations. A boot loader starts the same
  * kernel for both of them, so both need its modules.
  *
- * - /boot on another device: a new kernel there is booted also by the root that goes back.
+ * - /boot on another device, or systemd-boot, which reads kernels from EFI's partition: a new kernel there is booted
+ *   also by the root that goes back.
  * - /boot inside the volume: nothing is checkpointed while a generation is held, so the loader goes on
  *   with the kernel that runs now.
  */
@@ -33,7 +34,13 @@ static int open_root(void)
 
 static bool boot_is_apart(int root_fd)
 {
-	static const char *const places[] = { "boot", "boot/firmware" };
+	/* of EFI's partition only if it has more than a boot loader that reads kernels from /boot */
+	static const char *const places[] = { "boot",
+					      "boot/firmware",
+					      "boot/efi/loader/entries",
+					      "boot/efi/EFI/Linux",
+					      "efi/loader/entries",
+					      "efi/EFI/Linux" };
 	struct stat root, st;
 
 	if (fstat(root_fd, &root) < 0)
@@ -90,9 +97,9 @@ static int compare(const struct options *o, int old_root_fd, int root_fd)
 	if (apart && find_new(old_fd, new_fd, version))
 		return cmd_fail(
 			o, EXIT_FAILED, -EBUSY,
-			"kernel %s is new, and /boot is not in the volume: a root that goes "
-			"back would boot it without its modules. First keep them in both "
-			"generations: cowctl commit root; or --force",
+			"kernel %s is new, and the boot loader does not read it from the "
+			"volume: a root that goes back would boot it without its modules. "
+			"First keep them in both generations: cowctl commit root; or --force",
 			CLEAN(version));
 	if (!apart && uname(&running) == 0 && has_modules(old_fd, running.release) &&
 	    !has_modules(new_fd, running.release))

@@ -169,13 +169,28 @@ fails_thrice() {
 }
 
 @test "trial: a kernel that only one of the two generations has modules for" {
-	local modules=$MNT/usr/lib/modules
+	local modules=$MNT/usr/lib/modules where
 	export COWFS_ROOTDIR=$MNT
 	old_root ext4
-	mkdir -p "$modules/9.9" "$MNT/boot" "$modules/left-over"
-	mount -t tmpfs boot "$MNT/boot"
+	mkdir -p "$modules/9.9" "$MNT/boot/efi" "$modules/left-over"
 	touch "$modules/9.9/modules.dep"
-	fails 1 "kernel 9.9 is new, and /boot is not in the volume" commit root --trial 2
+	# systemd-boot; one with GRUB alone has no kernels
+	mount -t tmpfs efi "$MNT/boot/efi"
+	for where in loader/entries EFI/Linux; do
+		mkdir -p "$MNT/boot/efi/$where"
+		fails 1 "kernel 9.9 is new, and the boot loader does not read it from the volume" commit root --trial 2
+		rm -r "$MNT/boot/efi/${where%/*}"
+	done
+	mkdir -p "$MNT/boot/efi/EFI/debian"
+	cow commit root --trial 2
+	cow undo root
+	umount "$MNT/boot/efi"
+	power_cut
+	boots
+	mkdir -p "$modules/9.9" "$MNT/boot"
+	touch "$modules/9.9/modules.dep"
+	mount -t tmpfs boot "$MNT/boot"
+	fails 1 "kernel 9.9 is new, and the boot loader does not read it from the volume" commit root --trial 2
 	[ "$(status_of .held)" = null ]
 	cow commit root
 	cow commit root --trial 2
