@@ -187,10 +187,13 @@ fails_thrice() {
 	umount "$MNT/boot/efi"
 	power_cut
 	boots
-	mkdir -p "$modules/9.9" "$MNT/boot"
+	mkdir -p "$modules/9.9" "$MNT/boot/firmware"
 	touch "$modules/9.9/modules.dep"
-	mount -t tmpfs boot "$MNT/boot"
-	fails 1 "kernel 9.9 is new, and the boot loader does not read it from the volume" commit root --trial 2
+	for where in boot/firmware boot; do
+		mount -t tmpfs boot "$MNT/$where"
+		fails 1 "kernel 9.9 is new, and the boot loader does not read it from the volume" commit root --trial 2
+		[ "$where" = boot ] || umount "$MNT/$where"
+	done
 	[ "$(status_of .held)" = null ]
 	cow commit root
 	cow commit root --trial 2
