@@ -6,6 +6,7 @@
 #	debian_tree KIND TREE OVERLAY...	KIND is debian12 or debian13, with -generic for the kernel of real machines,
 #						pios for Debian 12 with the files of Raspberry Pi OS;
 #						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
+#						-sdboot for systemd-boot, /boot inside the root, TREE.efi for EFI's partition;
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
 #						-luks (with a key in the initramfs; -luks-ask: by passphrase), -lvm, -md for a root on such a
 #						device
@@ -34,6 +35,7 @@ debian_packages() {
 	pios*) echo "raspi-firmware fake-hwclock dphys-swapfile dosfstools" ;;
 	*-efi*) echo "grub-efi-amd64-bin grub2-common" ;;
 	*-uboot*) echo "u-boot-menu" ;;
+	*-sdboot*) echo "systemd-boot" ;;
 	*-luks* | *-lvm* | *-md*) stack_packages "$kind" ;;
 	esac
 	# shellcheck disable=SC2086 # one each line
@@ -112,6 +114,11 @@ debian_tree() {
 		cp -a "$tree/boot" "$tree.boot"
 		return
 		;;
+	*-sdboot*)
+		cp -a "$tree/boot" "$tree.boot"
+		sdboot_put "$tree" "root=$(root_name "$kind") ro console=$(image_console) panic=-1 ${IMAGE_CMDLINE-}"
+		return
+		;;
 	esac
 	mv "$tree/boot" "$tree.boot"
 	mkdir "$tree/boot"
@@ -132,14 +139,23 @@ debian_settle() {
 	END
 	stack_settle "$kind" "$tree"
 	case $kind in
-	*-efi* | *-uboot* | *-squashfs* | *-erofs* | *-plain-luks* | *-plain-lvm* | *-plain-md*) small_initramfs "$tree" ;;
+	*-efi* | *-sdboot* | *-uboot* | *-squashfs* | *-erofs* | *-plain-luks* | *-plain-lvm* | *-plain-md*) small_initramfs "$tree" ;;
 	esac
 	case $kind in
-	*-efi*)
+	*-efi* | *-sdboot*)
 		mkdir "$tree/boot/efi"
 		echo "PARTUUID=c0ffee00-03  /boot/efi  vfat  umask=0077,nofail  0 0" >>"$tree/etc/fstab"
 		;;
 	pios*) pios_settle "$tree" ;;
+	esac
+	case $kind in
+	*-sdboot*)
+		# as the installer writes it: local-fs.target waits for what systemd-bless-boot.service needs
+		sed -i '/ \/boot /d; s/umask=0077,nofail/umask=0077/' "$tree/etc/fstab"
+		# it wants a GPT, and images have an MBR
+		mkdir -p "$tree/etc/systemd/system/systemd-bless-boot.service.d"
+		printf '[Service]\nEnvironment=SYSTEMD_RELAX_ESP_CHECKS=1\n' >"$tree/etc/systemd/system/systemd-bless-boot.service.d/mbr.conf"
+		;;
 	*-uboot*)
 		sed -i '/ \/boot /d' "$tree/etc/fstab"
 		echo 'U_BOOT_PARAMETERS="ro console='"$(image_console)"' panic=-1"' >>"$tree/etc/default/u-boot"
@@ -255,6 +271,16 @@ loader_config() {
 			initrd /initrd.img
 		}
 	END
+}
+
+# What bootctl install and kernel-install would make.
+sdboot_put() { # TREE COMMAND-LINE
+	mkdir -p "$1.efi/EFI/BOOT" "$1.efi/loader/entries" "$1.efi/debian"
+	cp "$1/usr/lib/systemd/boot/efi/systemd-bootx64.efi" "$1.efi/EFI/BOOT/BOOTX64.EFI"
+	cp -L "$1/boot/vmlinuz" "$1/boot/initrd.img" "$1.efi/debian/"
+	echo "timeout ${IMAGE_TIMEOUT-2}" >"$1.efi/loader/loader.conf"
+	printf '%s\n' 'title Debian' 'sort-key debian' 'version 1' 'linux /debian/vmlinuz' 'initrd /debian/initrd.img' \
+		"options $2" >"$1.efi/loader/entries/debian.conf"
 }
 
 extlinux_config() {

@@ -200,7 +200,7 @@ cowfs_tree() {
 # disk_make FILE TREE: a disk with an MBR, GRUB, /boot (ext4, of TREE.boot) and a root file system (of TREE). By variable:
 #	DISK_MIB, BOOT_MIB	sizes; BOOT_MIB=0: /boot is in TREE
 #	BOOT_FS			vfat: the partition of a Raspberry Pi's firmware instead of /boot
-#	EFI_MIB			of a third partition for EFI, with GRUB in it, behind /boot (default: none)
+#	EFI_MIB			of a third partition for EFI, behind /boot, with TREE.efi or GRUB in it (default: none)
 #	BOOT_START		first sector of /boot (default: at 4 MiB)
 #	ROOT_START		first sector of the root partition (default: right behind /boot)
 #	ROOT_FS			ext4 (default), xfs or f2fs
@@ -237,7 +237,7 @@ disk_make() {
 	} | sfdisk -q "$file" || die "sfdisk failed"
 	[ "$(image_arch)" != amd64 ] || grub_put "$file" "$work"
 	[ "$BOOT_MIB" = 0 ] || boot_make "$file" "$boot_start" "$boot_tree" "$work/boot"
-	[ "${EFI_MIB:-0}" = 0 ] || efi_make "$file" "$efi_start" "$work"
+	[ "${EFI_MIB:-0}" = 0 ] || efi_make "$file" "$efi_start" "$work" "$2.efi"
 	[ "$lower_mib" = 0 ] || disk_place "$work/lower" "$file" "$lower_start"
 	root_sectors=$((root_sectors - ${BELOW_MIB:-0} * 2048))
 	truncate -s $((root_sectors * 512)) "$work/root"
@@ -274,7 +274,12 @@ boot_make() { # FILE SECTOR TREE WORK
 	disk_place "$4" "$1" "$2"
 }
 
-efi_make() { # FILE SECTOR WORK
+efi_make() { # FILE SECTOR WORK TREE
+	if [ -d "$4" ]; then
+		{ mkfs.vfat -C "$3/efi" $((EFI_MIB * 1024)) >/dev/null && mcopy -s -i "$3/efi" "$4"/* ::; } || die "no partition for EFI"
+		disk_place "$3/efi" "$1" "$2"
+		return
+	fi
 	grub-mkimage -O x86_64-efi -o "$3/bootx64.efi" -p '(hd0,msdos1)/grub' part_msdos ext2 fat linux normal configfile \
 		serial terminal echo test sleep minicmd || die "grub-mkimage failed"
 	{ mkfs.vfat -C "$3/efi" $((EFI_MIB * 1024)) >/dev/null && mmd -i "$3/efi" ::EFI ::EFI/BOOT &&
