@@ -22,6 +22,12 @@ static bool brief_volume(struct json_object *s)
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
 	       format_time(json_u64(s, "generation_unix_seconds")),
 	       json_true(s, "discard_armed") ? ", to be DISCARDED at shutdown" : "");
+	if (json_true(held, "log_low"))
+		printf("cowfs: %s: LOG NEARLY FULL: %s are left for commits while generation %s is held: cowctl "
+		       "accept, or cowctl undo\n",
+		       json_text(s, "name"),
+		       FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
+		       with_commas(json_u64(held, "generation")));
 	if (json_true(held, "trial"))
 		printf("cowfs: %s: ON TRIAL: after %llu more boot%s without cowctl accept it goes back\n",
 		       json_text(s, "name"), (unsigned long long)json_u64(held, "boots_left"),

@@ -172,6 +172,9 @@ static void print_held(struct json_object *s)
 		row("held", "generation %s of %s, until cowctl accept or undo",
 		    with_commas(json_u64(held, "generation")),
 		    format_time(json_u64(held, "time_unix_seconds")));
+	if (json_true(held, "log_low"))
+		row("", "LOG NEARLY FULL: %s are left for commits while it is held",
+		    size_of(json_u64(s, "log_room_blocks")));
 	if (json_true(held, "trial"))
 		row("trial",
 		    "UNTIL cowctl accept: after %llu more boot%s without that it goes back",

@@ -20,7 +20,7 @@
 
 struct seen {
 	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256], undo[64];
-	bool degraded, here, dead;
+	bool degraded, log_low, here, dead;
 	uint64_t generation, checkpoints;
 };
 
@@ -69,6 +69,22 @@ static void look_at_undo(struct watch *w, struct seen *s, struct json_object *st
 	memcpy(s->undo, text, sizeof(text));
 }
 
+static void look_at_room(struct seen *s, struct json_object *status)
+{
+	struct json_object *held = json_object_object_get(status, "held");
+	bool low = json_true(held, "log_low");
+	char text[64] = "ok";
+
+	if (low == s->log_low)
+		return;
+	if (low)
+		snprintf(text, sizeof(text), "low %s while generation %llu is held",
+			 FORMAT_SIZE(blk_to_bytes(json_u64(status, "log_room_blocks"))),
+			 (unsigned long long)json_u64(held, "generation"));
+	event(s, "log-room", text);
+	s->log_low = low;
+}
+
 static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 {
 	struct json_object *p = json_object_object_get(status, "pressure"), *last;
@@ -89,6 +105,7 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 	if (degraded != s->degraded)
 		event(s, degraded ? "degraded" : "healthy", *alarm ? alarm : "see cowctl status");
 	look_at_undo(w, s, status);
+	look_at_room(s, status);
 	if (strcmp(view_end, s->view_end) && !w->first)
 		event(s, "view-ended", view_end);
 	last = json_object_object_get(status, "last");

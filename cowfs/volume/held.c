@@ -221,18 +221,24 @@ void held_explain(const struct volume *v, const struct commit_report *rep, char 
 		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
 }
 
+bool held_low(const struct volume *v)
+{
+	return log_holds(v->log, NULL) &&
+	       log_room_blks(v->log) < super_capacity_blks(log_super(v->log)) / 4;
+}
+
 void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_t n)
 {
-	uint64_t all = super_capacity_blks(log_super(v->log)), left = log_room_blks(v->log);
 	struct log_hold h;
 
 	if (*why || !log_holds(v->log, &h))
 		return;
-	if (left < all / 4)
+	if (held_low(v))
 		snprintf(why, n,
 			 "%s of the log are left for commits while generation %llu is held: cowctl "
 			 "accept, or cowctl undo",
-			 FORMAT_SIZE(blk_to_bytes(left)), (unsigned long long)h.generation);
+			 FORMAT_SIZE(blk_to_bytes(log_room_blks(v->log))),
+			 (unsigned long long)h.generation);
 	else if (v->always_checkpoint && cause == CAUSE_MANUAL)
 		snprintf(why, n,
 			 "generation %llu is held: a boot loader finds /boot as it was then, until "

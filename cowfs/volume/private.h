@@ -156,7 +156,7 @@ struct volume {
 	} foreign;
 	uint8_t log_id[16];
 	struct log_hold hold;
-	bool holds;
+	bool holds, hold_low;
 	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	enum commit_cause newest_cause;
 	unsigned super_trouble;
@@ -416,7 +416,9 @@ int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHE
 /* Does it? Then what this session commits at its end would be lost: why says so. */
 bool held_drops(struct volume *v, char *why, size_t n);
 void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n);
-/* A remark if the log is nearly full, or a boot loader has to wait. */
+/* Is less than a quarter of the log left beside the generation that is held? */
+bool held_low(const struct volume *v);
+/* A remark about that, or that a boot loader has to wait. */
 void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_t n);
 /* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);

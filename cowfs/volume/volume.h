@@ -266,6 +266,7 @@ struct volume_status {
 	struct volume_trim_status trim;
 	bool holds; /* a generation is held: hold */
 	struct log_hold hold;
+	bool hold_low; /* less than a quarter of the log is left for commits beside it */
 	/* the attach went back to this generation; 0: it did not */
 	uint64_t back_generation, back_s;
 	bool trial_over; /* because no boot had accepted what it left */

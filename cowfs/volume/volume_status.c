@@ -24,6 +24,7 @@ void volume_publish_log(struct volume *v)
 	v->newest_s = log_newest(v->log)->time_s;
 	v->newest_cause = log_newest(v->log)->cause;
 	v->holds = log_holds(v->log, &v->hold);
+	v->hold_low = held_low(v);
 	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
 	v->guarded = log_guarded(v->log);
 	v->super_trouble = log_super_trouble(v->log);
@@ -71,6 +72,7 @@ static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_sta
 	ret->generation = v->generation;
 	ret->holds = v->holds;
 	ret->hold = v->hold;
+	ret->hold_low = v->hold_low;
 	ret->newest_seq = v->newest_seq;
 	ret->newest_s = v->newest_s;
 	ret->newest_cause = v->newest_cause;

@@ -388,6 +388,7 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_bool(w, "undo_pending", s->hold.back);
 		jsonw_bool(w, "trial", s->hold.trial);
 		jsonw_u64(w, "boots_left", s->hold.boots);
+		jsonw_bool(w, "log_low", s->hold_low);
 		jsonw_end(w);
 	}
 	if (s->back_generation) {
