@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: MIT
  *
  * A model of the log (docs/FORMAT.md) with a generation that is held: commit, checkpoint, hold,
- * release, the order to go back, recovery. The power may go between any two writes. What was not flushed is
+ * release, the order to go back, boots of a trial, recovery. The power may go between any two writes. What was not flushed is
  * then done, dropped or garbage, in any order. run.sh checks it with spin.
  *
  * One slot of the ring is one record with its payload. A block has the number of the image that
@@ -10,6 +10,7 @@
  * of a joint commit, damage.
  *
  * -DLAG=1: the card may lose what it acknowledged since the last record but one.
+ * -DTRIAL=BOOTS: the operations are commit, commit --trial, accept and a reboot.
  * -DNO_...: drops one rule; spin must find a trace.
  */
 #ifndef LAG
@@ -20,6 +21,9 @@
 #endif
 #ifndef CUTS
 #define CUTS 2
+#endif
+#ifndef TRIAL
+#define TRIAL 0
 #endif
 #define NB 2			   /* blocks of the volume */
 #ifndef NS
@@ -45,6 +49,7 @@ typedef record {
 	byte seq, img, prev, tail, floor, fall;
 	bool held; /* the generation at the oldest end of a run of these is held */
 	bool back; /* of the newest record: the next session goes back to that generation */
+	byte boots; /* of the newest record: 1 + boots that are left for a trial; 0: none */
 	byte k[NB];
 };
 
@@ -60,11 +65,14 @@ byte now, next;		/* images that recovery may choose; next == now: one */
 byte older;		/* with lag: the image of the record before */
 byte kept, wants, kept_older; /* image that is held; after the record under way; before it */
 bool asked, asks, asked_older; /* the order to go back, in the same way */
+bool trying, accepted;	/* a trial has begun; an accept has returned since */
+byte used, old;		/* sessions of what is on trial; the image before it */
 
 /* ---- the session ---- */
 record n;		/* the newest record */
 byte at, cursor;	/* its slot; the next one */
 byte highest, hold, hold_tail, hold_img; /* hold: seq of H, 0: none */
+byte boots;		/* records have them */
 bool back, going;	/* records have the order; the first record, which goes back, is due */
 byte tail_now, tail_before; /* tail of the newest and of the older candidate */
 bool home_done, cold, alone;
@@ -159,6 +167,12 @@ inline whole(x)
 		NEXT(i)
 }
 
+inline copy(dst, src)
+{
+	dst.seq = src.seq; dst.img = src.img; dst.prev = src.prev; dst.tail = src.tail; dst.floor = src.floor; dst.fall = src.fall;
+	dst.held = src.held; dst.back = src.back; dst.boots = src.boots; dst.k[0] = src.k[0]; dst.k[1] = src.k[1]
+}
+
 /* The power goes: each write that is not durable is done, dropped or garbage. */
 inline lose()
 {
@@ -170,10 +184,7 @@ inline lose()
 		:: rs[l] == SENT || (LAG && rs[l] == ACKED) ->
 			if
 			:: true
-			:: ring[l].seq = below[l].seq; ring[l].img = below[l].img; ring[l].prev = below[l].prev;
-			   ring[l].tail = below[l].tail; ring[l].floor = below[l].floor; ring[l].fall = below[l].fall;
-			   ring[l].held = below[l].held; ring[l].back = below[l].back;
-			   ring[l].k[0] = below[l].k[0]; ring[l].k[1] = below[l].k[1]
+			:: copy(ring[l], below[l])
 			:: ring[l].seq = 0
 			fi
 		:: else
@@ -286,6 +297,11 @@ inline fill()
 #else
 	w.back = (hold && back);
 #endif
+#ifdef NO_T_REPEAT
+	w.boots = 0;
+#else
+	w.boots = (hold -> boots : 0);
+#endif
 	w.k[0] = 0; w.k[1] = 0;
 	w.tail = (home_done -> (LAG && !alone -> n.seq : w.seq) : n.tail);
 	w.floor = (LAG && !alone -> n.seq : w.seq);
@@ -306,14 +322,8 @@ inline put()
 #endif
 #endif
 #endif
-		below[cursor].seq = ring[cursor].seq; below[cursor].img = ring[cursor].img;
-		below[cursor].prev = ring[cursor].prev; below[cursor].tail = ring[cursor].tail;
-		below[cursor].floor = ring[cursor].floor; below[cursor].fall = ring[cursor].fall;
-		below[cursor].held = ring[cursor].held; below[cursor].back = ring[cursor].back;
-		below[cursor].k[0] = ring[cursor].k[0]; below[cursor].k[1] = ring[cursor].k[1];
-		ring[cursor].seq = w.seq; ring[cursor].img = w.img; ring[cursor].prev = w.prev;
-		ring[cursor].tail = w.tail; ring[cursor].floor = w.floor; ring[cursor].fall = w.fall;
-		ring[cursor].held = w.held; ring[cursor].back = w.back; ring[cursor].k[0] = w.k[0]; ring[cursor].k[1] = w.k[1];
+		copy(below[cursor], ring[cursor]);
+		copy(ring[cursor], w);
 		rs[cursor] = SENT
 	};
 	CUT;
@@ -328,8 +338,7 @@ inline put()
 		same = (w.k[0] || w.k[1] || w.img != n.img -> 1 : (same < 4 -> same + 1 : 4));
 		direct[2] = direct[1]; direct[1] = direct[0];
 		direct[0] = (w.k[0] == DIRECT) | (w.k[1] == DIRECT) << 1;
-		n.seq = w.seq; n.img = w.img; n.prev = w.prev; n.tail = w.tail; n.floor = w.floor;
-		n.fall = w.fall; n.held = w.held; n.back = w.back; n.k[0] = w.k[0]; n.k[1] = w.k[1];
+		copy(n, w);
 		at = cursor; cursor = (cursor + 1) % NS;
 		w.seq = 0; w.k[0] = 0; w.k[1] = 0
 	}
@@ -354,7 +363,7 @@ inline settle()
 		d_step {
 			fill();
 			w.tail = hold_tail; w.held = false; w.back = false;
-			w.prev = hold; asks = false;
+			w.prev = hold; asks = false; w.boots = 0; boots = 0;
 #ifdef NO_H4_CHAIN
 			w.prev = n.seq;
 #endif
@@ -429,9 +438,7 @@ inline recover()
 		assert(best); /* some generation is always complete */
 		c = bestslot;
 		judge();
-		n.seq = ring[c].seq; n.img = ring[c].img; n.prev = ring[c].prev; n.tail = ring[c].tail;
-		n.floor = ring[c].floor; n.fall = ring[c].fall; n.held = ring[c].held; n.back = ring[c].back;
-		n.k[0] = ring[c].k[0]; n.k[1] = ring[c].k[1];
+		copy(n, ring[c]);
 		going = n.back;
 		assert(going && (asked || asks || LAG && asked_older) ||
 		       !going && (!asked || !asks || LAG && !asked_older));
@@ -457,6 +464,11 @@ inline recover()
 			home_done = false
 		:: else -> assert(!kept || !wants || LAG && !kept_older)
 		fi;
+		/* of a trial: the old image, or the new one with its boots, or accepted */
+		assert(!trying || n.img <= old || n.boots || !wants);
+		assert(!accepted || !going);
+		trying = trying && n.boots && !going;
+		boots = n.boots;
 		back = false; asked = going; asks = going; asked_older = going;
 		at = bestslot; c = at;
 		now = n.img; next = now; older = now;
@@ -468,7 +480,7 @@ inline recover()
 		cold = (ops > 0); alone = false; same = 3 * !cold;
 		/* with lag: rule L5 */
 		direct[0] = 3 * cold; direct[1] = direct[0]; direct[2] = direct[0];
-		w.seq = 0; w.img = 0; w.prev = 0; w.tail = 0; w.floor = 0; w.fall = 0; w.held = 0; w.back = 0; w.k[0] = 0; w.k[1] = 0
+		w.seq = 0; w.img = 0; w.prev = 0; w.tail = 0; w.floor = 0; w.fall = 0; w.held = 0; w.back = 0; w.boots = 0; w.k[0] = 0; w.k[1] = 0
 	}
 }
 
@@ -485,10 +497,10 @@ inline recover()
 inline change(x)
 {
 	if
-	:: im[nimg].b[x] = im[now].b[x]
+	:: !TRIAL -> im[nimg].b[x] = im[now].b[x]
 	:: im[nimg].b[x] = nimg;
 	   w.k[x] = (MAY(x) -> DIRECT : LOGGED)
-	:: im[nimg].b[x] = 0
+	:: !TRIAL -> im[nimg].b[x] = 0
 	fi
 }
 
@@ -506,11 +518,96 @@ inline send(x)
 #define MAY_CHECKPOINT (!hold)
 #endif
 
+#if LAG
+#define REOPEN goto cut /* the card may lose the newest record now */
+#else
+#define REOPEN goto open
+#endif
+
 #ifdef NO_H5
 #define ENOUGH(free) true
 #else
 #define ENOUGH(free) (free >= RESERVE + 1)
 #endif
+
+inline commit()
+{
+	if
+	:: free < RESERVE + 1 && MAY_CHECKPOINT -> checkpoint(); room(free)
+	:: else
+	fi;
+	if
+	:: !ENOUGH(free) -> skip /* H5: refused, nothing is written */
+	:: ENOUGH(free) ->
+		nimg++;
+		d_step { fill() };
+		w.img = nimg;
+		change(0); change(1);
+		send(0); send(1);
+		if
+		:: w.k[0] == LOGGED || w.k[1] == LOGGED -> d_step { ps[cursor] = SENT; ring[cursor].seq = 0 }; CUT
+		:: else
+		fi;
+		flush();
+		next = nimg;
+		home_done = home_done && w.k[0] != LOGGED && w.k[1] != LOGGED;
+		put()
+	fi
+}
+
+inline begin_hold() /* a record of the same image */
+{
+	d_step { fill(); w.held = true; wants = now };
+	put();
+	d_step { hold = n.seq; hold_tail = n.tail; hold_img = n.img; home_done = false };
+#ifndef NO_H1_PAD
+	pad(2)
+#endif
+}
+
+/* A record with the boots that are left, or with the order to go back. */
+inline put_boots()
+{
+	d_step { fill(); asks = back };
+	put();
+#ifdef NO_T_PAD
+	pad((back -> 2 : 0))
+#else
+	pad(2)
+#endif
+}
+
+/* The generation before is held, the number is on the card, and then comes the commit. */
+inline begin_trial()
+{
+	d_step { trying = true; accepted = false; used = 0; old = now };
+	begin_hold();
+#ifdef NO_T_FIRST
+	commit();
+#endif
+	boots = TRIAL + 1;
+	put_boots();
+#ifndef NO_T_FIRST
+	commit()
+#endif
+}
+
+/* One boot less; without any the next session goes back. */
+inline count_boot()
+{
+	settle();
+#ifndef NO_T_COUNT
+	d_step { back = (boots == 1); boots = (back -> 1 : boots - 1) };
+#endif
+	put_boots();
+	if
+	:: back -> REOPEN
+	:: else
+	fi
+}
+
+#define COUNT if :: hold && boots && !going -> count_boot() :: else fi
+#define BEGIN if :: trying -> used++; assert(used <= TRIAL) :: else fi
 
 active proctype cowfs()
 {
@@ -530,6 +627,11 @@ cut:
 open:
 	skip;
 	recover();
+#ifdef NO_T_BEFORE
+	BEGIN; COUNT;
+#elif TRIAL
+	COUNT; BEGIN;
+#endif
 	do
 	:: ops < OPS ->
 		ops++;
@@ -537,51 +639,16 @@ open:
 		room(free);
 		if
 		:: /* commit */
-			if
-			:: free < RESERVE + 1 && MAY_CHECKPOINT -> checkpoint(); room(free)
-			:: else
-			fi;
-			if
-:: !ENOUGH(free) -> skip /* H5: refused, nothing is written */
-			:: ENOUGH(free) ->
-				nimg++;
-				d_step { fill() };
-				w.img = nimg;
-				change(0); change(1);
-				send(0); send(1);
-				if
-				:: w.k[0] == LOGGED || w.k[1] == LOGGED -> d_step { ps[cursor] = SENT; ring[cursor].seq = 0 }; CUT
-				:: else
-				fi;
-				flush();
-				next = nimg;
-				home_done = home_done && w.k[0] != LOGGED && w.k[1] != LOGGED;
-				put()
-			fi
+			commit()
+#if TRIAL
+		:: !hold && free >= RESERVE + 3 + LAG * 4 -> begin_trial()
+		:: REOPEN
+#else
 		:: /* checkpoint */
 			MAY_CHECKPOINT && n.tail != n.seq && free >= RESERVE -> checkpoint()
-		:: /* hold: a record of the same image */
+		:: /* hold */
 			!hold && free >= RESERVE + 1 ->
-			d_step { fill(); w.held = true; wants = now };
-			put();
-			d_step { hold = n.seq; hold_tail = n.tail; hold_img = n.img; home_done = false };
-#ifndef NO_H1_PAD
-			pad(2)
-#endif
-		:: /* release, H3 */
-			hold && free >= 1 + LAG * 3 ->
-			d_step { fill(); w.held = false; w.back = false; wants = 0; asks = false };
-#ifdef NO_H3
-			/* a home write before the record is durable */
-			d_step { c = at; look(n.tail); write_home(0) };
-			CUT;
-#endif
-			d_step { hold = 0; back = false };
-			put();
-#ifndef NO_H3_LAG
-			pad(2);
-#endif
-			d_step { c = at; look(n.tail); home_done = (from[0] == NS && from[1] == NS) }
+			begin_hold()
 		:: /* the order to go back, or not to: it counts for the next session; this one may go on */
 			hold && free >= 1 + RESERVE ->
 			d_step { back = !back; fill(); asks = back };
@@ -589,11 +656,27 @@ open:
 			pad(2);
 			if
 			:: true
-			:: back -> if
-				   :: !LAG -> goto open
-				   :: else -> goto cut /* the card may lose the newest record now */
-				   fi
+			:: back -> REOPEN
 			fi
+#endif
+		:: /* release, H3 */
+			hold && free >= 1 + LAG * 3 ->
+			d_step { fill(); w.held = false; w.back = false; w.boots = 0; wants = 0; asks = false };
+#ifdef NO_H3
+			/* a home write before the record is durable */
+			d_step { c = at; look(n.tail); write_home(0) };
+			CUT;
+#endif
+			d_step { hold = 0; back = false };
+#ifdef NO_T_ACCEPT
+			accepted = trying;
+#endif
+			put();
+#ifndef NO_H3_LAG
+			pad(2);
+#endif
+			d_step { c = at; look(n.tail); home_done = (from[0] == NS && from[1] == NS);
+				 accepted = trying; trying = false }
 		fi
 	:: else -> break
 	od;

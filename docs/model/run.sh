@@ -13,7 +13,7 @@ check() {
 	want=$1
 	shift
 	spin -a "$@" "$here/hold.pml" >spin.out || { cat spin.out; exit 1; }
-	cc -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -o pan pan.c
+	cc -O1 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -o pan pan.c
 	./pan -m1000000 -w22 >pan.out 2>&1 || true
 	errors=$(sed -n 's/.*errors: \([0-9]*\)$/\1/p' pan.out)
 	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.out)
@@ -28,11 +28,15 @@ check() {
 
 check 0 -DOPS=4 -DCUTS=1
 check 0 -DLAG=1 -DOPS=2 -DCUTS=1
+check 0 -DTRIAL=1 -DOPS=4 -DCUTS=1 -DNS=16
 if [ "${1:-short}" = all ]; then
 	check 0 -DOPS=4 -DCUTS=2
 	check 0 -DOPS=5 -DCUTS=1
 	check 0 -DOPS=5 -DCUTS=1 -DNS=6
 	check 0 -DLAG=1 -DOPS=3 -DCUTS=1
+	check 0 -DTRIAL=1 -DOPS=4 -DCUTS=2 -DNS=20
+	check 0 -DTRIAL=2 -DOPS=5 -DCUTS=1 -DNS=18
+	check 0 -DTRIAL=1 -DLAG=1 -DOPS=2 -DCUTS=1 -DNS=40
 	for rule in NO_H1_DIRECT NO_H1_HOME NO_H3 NO_H4_CHAIN NO_H4_PLACE NO_H4_FLAG NO_H4_FIRST; do
 		check 1 -DOPS=5 -DCUTS=1 -D$rule
 	done
@@ -40,5 +44,9 @@ if [ "${1:-short}" = all ]; then
 		check 1 -DOPS=5 -DCUTS=1 -DNS=6 -D$rule
 	done
 	check 1 -DLAG=1 -DOPS=3 -DCUTS=1 -DNO_H1_HOME
+	for rule in NO_T_FIRST NO_T_REPEAT NO_T_BEFORE NO_T_COUNT NO_T_ACCEPT; do
+		check 1 -DTRIAL=1 -DOPS=4 -DCUTS=1 -DNS=16 -D$rule
+	done
+	check 1 -DTRIAL=1 -DLAG=1 -DOPS=3 -DCUTS=1 -DNS=60 -DNO_T_PAD
 fi
 exit $failed
