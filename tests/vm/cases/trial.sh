@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A root on trial (`cowctl commit --trial`): a good update is accepted by the system that comes up, and one whose init hangs is
 # gone at the boot after that. One whose check fails restarts by itself, and is gone then, too.
-# guests: debian12 debian13 busybox
+# guests: debian12 debian13 busybox debian12-arm64
 # short: busybox
 KILLED="3 5"
 
