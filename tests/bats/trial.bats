@@ -311,7 +311,7 @@ hook() {
 
 upgrades() { # off|whole|trial
 	mkdir -p "$T/bin"
-	export COWFS_CONF=$T/cowfs.conf COWFS_BOOT=$MNT/boot
+	export COWFS_CONF=$T/cowfs.conf COWFS_ROOTDIR=$MNT
 	printf '[root]\nupgrades = %s\n' "$1" >"$COWFS_CONF"
 	configured
 }
