@@ -134,6 +134,7 @@ SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755
 SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 systemd/apt.conf:/etc/apt/apt.conf.d/80cowfs:644 \
+	systemd/grub-install:$(libdir)/bin/grub-install:755 \
 	systemd/grub.cfg:/etc/default/grub.d/cowfs.cfg:644 \
 	systemd/kernel-hook:/etc/kernel/postinst.d/x-cowfs:755 \
 	systemd/kernel-hook:/etc/initramfs/post-update.d/cowfs:755 \

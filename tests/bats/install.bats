@@ -19,7 +19,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service}
 		usr/lib/dracut/dracut.conf.d/50-cowfs.conf
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
-		usr/local/lib/cowfs/{setup,setup-checks,setup-image,in-tree,check-initramfs,dpkg-hook,grub-probe,identity,events,root-device,root-options,which-device}
+		usr/local/lib/cowfs/{setup,setup-checks,setup-image,in-tree,check-initramfs,dpkg-hook,grub-probe,identity,events,root-device,root-options,which-device,bin/grub-install}
 		usr/local/lib/systemd/system/cowfs-{shutdown,options,identity,events,leave}.service
 		usr/local/lib/systemd/system/cowfs-{commit,keep}@.{service,timer}
 		usr/local/lib/systemd/system-generators/cowfs-generator usr/lib/systemd/system-{shutdown,sleep}/cowfs

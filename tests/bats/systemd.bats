@@ -365,6 +365,35 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	rm "$COWFS_RUNDIR/root/control"
 }
 
+@test "grub-install of apt's scripts: with the modules that GRUB needs, and not while a generation is held" {
+	stub_cowctl
+	export COWFS_GRUB_INSTALL=$T/real COWFS_ROOTDIR=$T
+	mkdir -p "$T/boot/grub" "$COWFS_RUNDIR"
+	printf '#!/bin/sh\necho "$@"\n' >"$T/real"
+	chmod 755 "$T/real"
+	run -0 "$SRC/grub-install" /dev/vda
+	[ "$output" = /dev/vda ]
+	run_file root.state on
+	echo '{"generation":3}' >"$T/answer-status"
+	run -0 "$SRC/grub-install" --target=i386-pc /dev/vda
+	[ "$output" = "--modules=part_gpt part_msdos --target=i386-pc /dev/vda" ]
+	[ -e "$COWFS_RUNDIR/.boot-changed" ]
+	rm "$COWFS_RUNDIR/.boot-changed"
+	echo '{"generation":3,"held":{"generation":2}}' >"$T/answer-status"
+	run -0 "$SRC/grub-install" /dev/vda
+	[[ $output == *"GRUB stays as it is"* ]]
+	[ ! -e "$COWFS_RUNDIR/.boot-changed" ]
+	mount -t tmpfs boot "$T/boot"
+	mkdir "$T/boot/grub"
+	run -0 "$SRC/grub-install" /dev/vda
+	[ "$output" = /dev/vda ]
+	umount "$T/boot"
+	printf '#!/bin/sh\nexit 1\n' >"$T/real"
+	echo '{}' >"$T/answer-status"
+	run -1 "$SRC/grub-install" /dev/vda
+	[ ! -e "$COWFS_RUNDIR/.boot-changed" ]
+}
+
 @test "kernel hook: looks into the initramfs, commits, in this order" {
 	local hook=$T/post-update.d/cowfs
 	mkdir "$T/post-update.d"

@@ -34,8 +34,9 @@ grub_inside() {
 		GRUB_TIMEOUT=1
 		GRUB_DISABLE_OS_PROBER=true
 	END
-	# it sees no partition table below a loop device
-	must grub-install --target=x86_64-efi --efi-directory=/boot/efi --removable --no-nvram --modules="part_msdos part_gpt"
+	# as a script of a package that apt installs: it sees no partition table below a loop device
+	eval "$(apt-config shell path DPkg::Path)"
+	must env PATH="$path" grub-install --target=x86_64-efi --efi-directory=/boot/efi --removable --no-nvram
 }
 
 menu() {
