@@ -5,13 +5,14 @@
 # guests: debian12 debian13
 KILLED=''
 
+watched() { [ "$(systemctl show -P MainPID cowfs-parent.service)" = "$worker" ]; }
+
 step_1() {
 	END=none
 	protected || fail "the root is $(root_device)"
 	wait_for 20 systemctl -q is-active cowfs-parent.service || fail "nothing watches the root"
 	worker=$(cat /run/cowfs/root/pid)
 	kill -9 "$(cat /run/cowfs/.root-parent)"
-	watched() { [ "$(systemctl show -P MainPID cowfs-parent.service)" = "$worker" ]; }
 	wait_for 20 watched || fail "the worker is not watched"
 	echo kept >/srv/lost
 	must cowctl commit root
