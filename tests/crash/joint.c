@@ -77,6 +77,10 @@ void joint_judged(struct world *w, const struct image *im, const uint8_t *volume
 
 	if (!last || w->joint == JOINT_NONE)
 		return;
+	/* an attempt before it, which failed, may have had the same image: its record counts */
+	for (size_t i = 0; i + 1 < w->n_tried && w->joint == JOINT_OPEN; i++)
+		if (image_differs(&w->tried[i], volume, w->shape.blks) < 0)
+			return;
 	if (w->joint == JOINT_OPEN && im == last &&
 	    image_differs(&w->n, volume, w->shape.blks) >= 0)
 		fail("a joint commit counts before its leader does");
