@@ -272,6 +272,7 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	cheap.unit_bytes = opt->profile && opt->profile->unit_bytes
 				   ? opt->profile->unit_bytes
 				   : j->base->geo.erase_block_bytes;
+	cheap.open_units = plan_open_units(opt->profile);
 	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
 
 	j->rep.checkpoint += log_ledger(log)->checkpoint_blks - before;
@@ -319,6 +320,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	if (r < 0)
 		return r;
 	log_set_sample(j->log, j->sample_blk);
+	if (j->opt->checkpoint_asked && !j->held && plan_open_units(j->opt->profile))
+		log_begin_fresh(j->log, j->rep.units, plan_open_units(j->opt->profile),
+				j->rep.need_blks);
 	r = write_direct(j);
 	if (r == 0)
 		r = write_logged(j);

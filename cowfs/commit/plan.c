@@ -97,6 +97,11 @@ bool plan_fills(const struct flash_profile *p, bool last, uint64_t blks)
 	return last || p->absorb == 1 || blks >= LARGE_COMMIT_BLKS;
 }
 
+unsigned plan_open_units(const struct flash_profile *p)
+{
+	return p && p->absorb == 1 ? p->open_units : 0;
+}
+
 bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
 		  uint64_t next_blk, uint64_t run_blks, uint64_t next_blks)
 {

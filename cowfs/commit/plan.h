@@ -58,6 +58,8 @@ void plan_clear(struct plan *p);
 /* May gaps be filled at all? last: this is the last commit of a session, or its checkpoint; blks: of
  * the commit. */
 bool plan_fills(const struct flash_profile *p, bool last, uint64_t blks);
+/* Behind writes to so many other units one is closed. 0: not known, or the card gathers small writes. */
+unsigned plan_open_units(const struct flash_profile *p);
 /* For two writes in place with a gap between them: is it cheaper to write over the gap?
  * run_blks: length of the run that ends at the gap; next_blks: of the one behind it. False for a gap
  * that reaches into another unit. */

@@ -54,12 +54,26 @@ struct home {
 	uint64_t done, total;
 	/* written separately (log_checkpoint_shrink, log_unguard); NO_BLK: none */
 	uint64_t skip_blk;
-	uint64_t guard_blk; /* gets the guard; NO_BLK: none */
-	uint64_t unit;	    /* of the last block */
+	uint64_t guard_blk;	  /* gets the guard; NO_BLK: none */
+	uint64_t unit;		  /* of the last block */
+	uint64_t end_unit, units; /* of the last write; how many were written */
 	bool stopped;
 	bool put_off, last;	/* blocks of boot loaders: some are left; now they are written */
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
+
+/* Counts the units of the next write. */
+static void note_units(struct home *h)
+{
+	uint64_t from = h->l->base->geo.disk_off_bytes + blk_to_bytes(h->blk), first, last;
+
+	if (!h->blks || !h->content || !h->content->open_units)
+		return;
+	first = from / h->content->unit_bytes;
+	last = (from + blk_to_bytes(h->blks) - 1) / h->content->unit_bytes;
+	h->units += last - first + (!h->units || first != h->end_unit);
+	h->end_unit = last;
+}
 
 static int home_write(struct home *h)
 {
@@ -68,6 +82,7 @@ static int home_write(struct home *h)
 	if (r == 0 && h->blks)
 		r = card_write(h->l->base, blk_to_bytes(h->blk), h->buf, blk_to_bytes(h->blks));
 	rules_home_written(h->l);
+	note_units(h);
 	if (r == 0) {
 		h->l->ledger.checkpoint_blks += h->own_blks;
 		h->l->ledger.padded_blks += h->blks - h->own_blks;
@@ -288,17 +303,46 @@ static int write_home(struct home *h, const struct index_entry *e)
 	return 0;
 }
 
+/*
+ * The card has closed the erase block of the newest record: one that is appended there makes it copy what stands
+ * before, and erase twice. So the tail record begins an erase block, if one is free. The head comes before the
+ * FLUSH of the home writes. Returns the place behind it; 0: none.
+ */
+static int leave_segment(const struct home *h, uint64_t *ret_lblk)
+{
+	struct log *l = h->l;
+	uint64_t lblk = ring_fresh_segment(l) * l->seg_blks;
+	bool more = h->stopped || h->put_off != h->last;
+	int r;
+
+	*ret_lblk = l->entered_lblk;
+	if (l->base != l->card || !h->units || h->units < h->content->open_units || more ||
+	    l->entered_lblk || !ring_fresh_is_free(l))
+		return 0;
+	r = ring_enter(l, &lblk);
+	*ret_lblk = lblk;
+	l->wear.jumped = true;
+	return r < 0 ? r : ring_stage_flush(l);
+}
+
 static int write_pass(struct home *h, const struct log_index *todo)
 {
 	struct log *l = h->l;
 	struct index_entry e;
+	uint64_t entered_lblk;
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 		r = write_home(h, &e);
 	if (r == 0)
 		r = home_write(h);
-	return r < 0 ? r : card_flush(l->base);
+	if (r == 0)
+		r = leave_segment(h, &entered_lblk);
+	if (r == 0)
+		r = card_flush(l->base);
+	if (r == 0)
+		l->entered_lblk = entered_lblk;
+	return r;
 }
 
 /*

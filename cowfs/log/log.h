@@ -344,6 +344,10 @@ bool log_base_is_guarded(const struct log *l);
 bool log_fits_sample(const struct log *l, uint64_t blk, const uint8_t *content);
 /* Behind log_begin: the attempt will write this block in place, and the file system on the base uses it. */
 void log_set_sample(struct log *l, uint64_t blk);
+/* Behind log_begin: the payload begins in a fresh erase block, if need_blks have room from there on and the
+ * card, which keeps open_units open, has closed that of the newest record: the attempt writes in place to this
+ * number of units, or another session wrote the record. */
+void log_begin_fresh(struct log *l, uint64_t units, unsigned open_units, uint64_t need_blks);
 /* Writes descriptor blocks; FLUSH of base and log; record; FLUSH. On 0 the generation is durable
  * and *ret_index is a new reference to the index that replaces the old one. */
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
@@ -429,6 +433,9 @@ struct log_content {
 	bool (*stop)(void *ctx);
 	void *stop_ctx;
 	uint64_t unit_bytes;
+	/* Behind writes to so many other units the card has closed that of the ring: then the tail record begins
+	 * an erase block. 0: not known, it follows the newest record. */
+	unsigned open_units;
 };
 
 /* Writes the checkpoint-begin record, then the home blocks in order, then FLUSH. The ring is not

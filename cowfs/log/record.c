@@ -115,16 +115,19 @@ void record_accept(struct log *l, const struct log_record *rec)
 		epoch_set(l, EPOCH_OPEN);
 	l->order.pads_due -= l->order.pads_due > 0;
 	l->cursor = (rec->lblk + 1) % l->ring_blks;
+	l->entered_lblk = 0;
 }
 
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 {
-	uint64_t lblk = fresh && l->newest.seq ? ring_fresh_segment(l) * l->seg_blks : l->cursor,
-		 serial = l->max_serial;
+	uint64_t lblk = l->entered_lblk ? l->entered_lblk : l->cursor, serial = l->max_serial;
 	bool back = rec->type == RECORD_OPEN && rec->prev.seq; /* hold_open_record */
-	int r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
+	int r = 0;
 
+	if (fresh && l->newest.seq)
+		lblk = ring_fresh_segment(l) * l->seg_blks;
+	r = fresh && !ring_fresh_is_free(l) ? -ENOSPC : ring_enter(l, &lblk);
 	if (r < 0)
 		return r;
 	rec->seq = ++l->highest_seq;

@@ -70,6 +70,20 @@ static uint64_t room_at(const struct log *l, uint64_t cursor)
 	return here + (segs - reserve) * (l->seg_blks - 1);
 }
 
+void log_begin_fresh(struct log *l, uint64_t units, unsigned open_units, uint64_t need_blks)
+{
+	uint64_t lblk = ring_fresh_segment(l) * l->seg_blks;
+	bool left;
+
+	units += l->guarded.mark > l->order.record_mark;
+	left = units >= open_units || !l->order.record_mark; /* or the session before has left it */
+	if (!left || l->base != l->card || !l->newest.seq || !ring_fresh_is_free(l) ||
+	    room_at(l, lblk) < need_blks)
+		return;
+	l->at.head_lblk = lblk;
+	l->wear.jumped = true;
+}
+
 uint64_t log_room_blks(const struct log *l)
 {
 	return room_at(l, cursor_if_open(l));
@@ -171,6 +185,7 @@ int ring_enter(struct log *l, uint64_t *lblk)
 	if (!blk)
 		return -ENOMEM;
 	memcpy(h.ring_uuid, l->super.ring_uuid, 16);
+	l->entered_lblk = 0;
 	h.serial = ++l->max_serial;
 	h.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
 	h.fallback_seq = lag_oldest_seq(l);

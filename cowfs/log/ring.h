@@ -183,6 +183,9 @@ struct log {
 	uint64_t highest_seq, max_serial, epoch;
 	/* next free lblk; at a multiple of seg_blks the next segment must be opened */
 	uint64_t cursor;
+	/* behind the durable head of an erase block in which nothing else was written: the next empty record goes
+	 * there; 0: at the cursor */
+	uint64_t entered_lblk;
 	uint64_t chain_records;
 	struct log_index *index;
 	/* the part of the index that a checkpoint which was stopped left to do; NULL: all of it */
@@ -200,6 +203,8 @@ struct log {
 		struct wear *table; /* NULL: not loaded, or out of memory */
 		bool loaded;	    /* loading was tried once */
 		bool full;	    /* everything must be copied again, without a limit */
+		/* the next group begins in an erase block of its own: the rotor keeps up (W2) */
+		bool jumped;
 		/* the next write is that of a record and is counted already */
 		bool planned;
 		/* the record with the highest totals found at attach; seq 0: none */

@@ -353,7 +353,7 @@ static uint64_t blocks_wanted(const struct log *l, const struct log_record *rec,
 		return 0;
 	/* a run that does not fit leaves a few bytes of a block unused */
 	n = (bytes + RECORD_SPARE - room + WEAR_BLK_ROOM - 65) / (WEAR_BLK_ROOM - 64);
-	return l->wear.full ? n : min_u64(n, 1 + written / BLKS_PER_WEAR);
+	return l->wear.full || l->wear.jumped ? n : min_u64(n, 1 + written / BLKS_PER_WEAR);
 }
 
 /* After one more block, is there still room for the record, and is the reserve whole? */
@@ -446,6 +446,7 @@ void wearlog_settled(struct log *l, const struct log_record *rec)
 		return;
 	}
 	wear_copies_durable(l->wear.table);
+	l->wear.jumped = false;
 	l->wear.last = (struct record_ptr){ rec->seq, rec->epoch, rec->lblk };
 	l->wear.full = l->wear.full && wear_changed(l->wear.table);
 	l->wear.written_bytes = written_bytes(l);

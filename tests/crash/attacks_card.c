@@ -131,6 +131,51 @@ static void readonly(void)
 		attack_expect(n < 100, "it never ends");
 }
 
+/* ---- a card whose erase blocks close ---- */
+
+/* Commits that are checkpointed at once begin erase blocks of the ring, until it has wrapped; some of the checkpoints
+ * fail, and some sessions end by a cut. */
+static void all_home(void)
+{
+	uint64_t before = total.fresh;
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		const struct shape s = { .blks = 32,
+					 .full = seed % 3,
+					 .segs = 12,
+					 .segs_per_eb = 1 + seed % 2,
+					 .plan = 1 + seed / 2 % 2,
+					 .lag = seed / 4 % 2 };
+
+		attack_start(&w, &s, seed);
+		for (unsigned i = 0; i < 8; i++) {
+			at.step++;
+			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 16), 2 + i);
+			attack_expect(world_commit_as(&w,
+						      &(struct commit_options){
+							      .cause = CAUSE_DETACH,
+							      .checkpoint_asked = true }) == 0,
+				      "commit");
+			if (seed & 8 && i % 3 == 1) {
+				world_fail_at(&w, SIM_WRITE | SIM_FLUSH, 1 + (seed + i) % 7, false);
+				(void)!world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN);
+			}
+			if (i % 4 != 2)
+				attack_expect(world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) == 0,
+					      "checkpoint");
+			if (seed & 16 && i % 2) {
+				world_crash(&w);
+			} else if (i % 4 != 2) {
+				world_close(&w);
+				world_open(&w);
+			}
+		}
+		world_free(&w);
+	}
+	attack_expect(total.fresh >= before + 4 * SEEDS, "hardly any group begins an erase block");
+}
+
 /* ---- damage ---- */
 
 enum spot { SPOT_HEAD, SPOT_PAYLOAD, SPOT_DESC, SPOT_RECORD, SPOT_DIRECT, SPOT_SUPER };
@@ -211,6 +256,9 @@ const struct attack card_attacks[] = {
 	  "lag 1, and the card loses its last FLUSHes, or all since the record before the last",
 	  lag },
 	{ "read-only", "the card refuses all writes from one operation on", readonly },
+	{ "all-home",
+	  "payload and tail record begin erase blocks; cuts, failures, and the next lap of the ring",
+	  all_home },
 	{ "every-byte",
 	  "a bit of each byte of head, payload, descriptor, record, direct block, superblock of the log",
 	  every_byte },

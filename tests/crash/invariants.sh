@@ -37,9 +37,11 @@ broken 'order checkpoint' 'crash --attack begin' cowfs/log/checkpoint.c '	int r 
 	if (r == 0) /* L4 */' '	int r = 0;
 
 	if (r == 0) /* L4 */'
-broken 'R9 home' 'crash --attack half-checkpoint' cowfs/log/checkpoint.c '		r = home_write(h);
-	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
-	return r;'
+broken 'R9 home' 'crash --attack half-checkpoint' cowfs/log/checkpoint.c '		r = card_flush(l->base);
+	if (r == 0)
+		l->entered_lblk' '		r = 0;
+	if (r == 0)
+		l->entered_lblk'
 broken 'order super' 'crash --attack chain' cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);' '	if (r == 0 && l->super_due)
 		r = record_write_super(l);

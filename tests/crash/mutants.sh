@@ -75,14 +75,17 @@ mutant T-free trimmed tests/crash/world.c 'if (use != USE_FREE || held)' 'if (he
 # R9 the tail after the home writes' FLUSH; the ring after the record that carries it
 mutant R10-left stopped-checkpoint cowfs/log/append.c 'r = index_list_overlay(&ret->left, l->left, &a->list,' \
 	'r = index_list_overlay(&ret->left, l->left, &(struct index_list){ 0 },'
-mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '		r = home_write(h);
-	return r < 0 ? r : card_flush(l->base);' '		r = home_write(h);
-	return r;'
+mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '		r = card_flush(l->base);
+	if (r == 0)
+		l->entered_lblk' '		r = 0;
+	if (r == 0)
+		l->entered_lblk'
 mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	log_index_unref' '	l->home_done = true;
 	l->tail_lblk = l->lag.tail_lblk = l->newest.lblk;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
+mutant R9-fresh w,reuse-early,wrap cowfs/log/checkpoint.c 'l->entered_lblk || !ring_fresh_is_free(l))' 'l->entered_lblk)'
 # lent room of a record that may be on the card
 mutant B2-wipe lent-failed cowfs/log/lend.c '|| epoch_is_due(l))' ')'
 # room for a measurement: behind a record that needs no other

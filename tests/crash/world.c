@@ -532,6 +532,16 @@ static void unlend(struct world *w)
 		fail("log_unlend: %s", strerror(-r));
 }
 
+static void count_fresh(const struct world *w)
+{
+	const struct log_super *s = log_super(w->log);
+	const struct log_record *n = log_newest(w->log);
+
+	total.fresh +=
+		(n->type == RECORD_COMMIT || n->type == RECORD_TAIL) &&
+		n->start_lblk % (max_u64(s->seg_bytes, s->erase_block_bytes) / COW_BLK_BYTES) == 1;
+}
+
 int world_commit_as(struct world *w, const struct commit_options *opt)
 {
 	struct commit_source src = source_of(w);
@@ -553,6 +563,7 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 			   1 + (bitmap + 1 + rnd_below(w, CONTENTS - 3)) % (CONTENTS - 1));
 	w->tried[w->n_tried++] = w->live;
 	planned.profile = w->paths ? NULL : profile_of(w);
+	planned.checkpoint_asked |= !at.attack && at.seed % 2;
 	r = paths_seal(w);
 	if (r == 0)
 		r = lend(w);
@@ -587,6 +598,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	total.spills += w->bill.spilled > 0;
 	total.lends += w->bill.lent > 0;
 	total.wraps += log_newest(w->log)->lblk < before;
+	if (log_newest(w->log)->seq != seq)
+		count_fresh(w);
 	if (ix) {
 		log_index_unref(w->index);
 		w->index = ix;
@@ -667,6 +680,7 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 			world_check_base(w, opt.goes_on);
 		hold_wrote(w);
 		if (log_newest(w->log)->seq != seq) {
+			count_fresh(w);
 			w->acked_before = w->acked;
 			w->acked = log_newest(w->log)->ledger;
 			w->n_tried = 0; /* its record is newer than theirs: they cannot win */

@@ -165,6 +165,7 @@ struct big {
 	struct log_open_report rep;
 	uint8_t *data;
 	uint64_t commits, wear_blks, small_commits, small_most, most, large_wear_blks, large_blks;
+	unsigned open_units; /* what is known of the card; 0: nothing */
 };
 
 static inline void big_open(struct big *b)
@@ -210,11 +211,13 @@ static inline void big_free(struct big *b)
 
 static inline void big_checkpoint(struct big *b, uint32_t flags)
 {
+	const struct log_content content = { .unit_bytes = b->super.erase_block_bytes,
+					     .open_units = b->open_units };
 	struct log_index *ix;
 
 	assert_int_equal(card_set_writable(b->c, true), 0);
 	assert_int_equal(log_prepare(b->log), 0);
-	assert_int_equal(log_checkpoint(b->log, NULL, NULL, NULL, &ix), 0);
+	assert_int_equal(log_checkpoint(b->log, &content, NULL, NULL, &ix), 0);
 	log_index_unref(ix);
 	assert_int_equal(log_put_tail(b->log, RECORD_TAIL, flags, CAUSE_TIMER), 0);
 	assert_int_equal(card_set_writable(b->c, false), 0);
@@ -235,6 +238,8 @@ static inline void big_commit(struct big *b, unsigned direct, unsigned logged, u
 	assert_int_equal(card_set_writable(b->c, true), 0);
 	assert_int_equal(log_prepare(b->log), 0);
 	assert_int_equal(log_begin(b->log), 0);
+	if (b->open_units)
+		log_begin_fresh(b->log, 1, 1, logged + direct / 100 + 200);
 	for (unsigned i = 0; i < direct; i++) {
 		/* logged ones are in the first 4 */
 		uint64_t blk = (4 + (first_eb + i % ebs * spread) % all) * eb_blks + i / ebs;

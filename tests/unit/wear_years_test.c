@@ -86,6 +86,33 @@ static void test_large_units(void **state)
 	big_free(&b);
 }
 
+static void fill_table(struct big *b)
+{
+	/* as if it were written, without the content */
+	for (int round = 0; round < 300; round++)
+		for (uint64_t i = 0; i < 8192; i++) {
+			b->c->wrote(b->c->wrote_ctx, b->c, i * 4 * MIB, 4 * MIB);
+			seen.blks[i] += 1024;
+			seen.unit_visits[i] += 1;
+		}
+	seen_eb = UINT64_MAX - 1; /* no such block */
+}
+
+static void reopen_exactly(struct big *b)
+{
+	const struct wear_table *w;
+
+	log_close(b->log);
+	sim_power_cycle(b->c, NULL, NULL);
+	b->c->writable = false;
+	seen_eb = UINT64_MAX;
+	big_open(b);
+	w = log_wear(b->log);
+	assert_int_equal(b->rep.ledger.table_losses, 0);
+	for (uint32_t k = 0; k < 8192; k++)
+		assert_int_equal(w->unit[k].blks, seen_now().blks[k]);
+}
+
 /* Every unit has many writes, so that the table has its maximum length. Commits are so large that
  * each overwrites the blocks of the last but one in the ring. */
 static void test_ring_laps(void **state)
@@ -96,31 +123,40 @@ static void test_ring_laps(void **state)
 	rnd_state = 14;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 1, 1, 1, 0);
-	/* as if it were written, without the content */
-	for (int round = 0; round < 300; round++)
-		for (uint64_t i = 0; i < 8192; i++) {
-			b.c->wrote(b.c->wrote_ctx, b.c, i * 4 * MIB, 4 * MIB);
-			seen.blks[i] += 1024;
-			seen.unit_visits[i] += 1;
-		}
-	seen_eb = UINT64_MAX - 1; /* no such block */
+	fill_table(&b);
 	for (int i = 0; i < 60; i++) {
-		const struct wear_table *w;
-
 		big_commit(&b, 1, 3500, 1, rnd(7000));
-		if (i % 3)
-			continue;
-		log_close(b.log);
-		sim_power_cycle(b.c, NULL, NULL);
-		b.c->writable = false;
-		seen_eb = UINT64_MAX;
-		big_open(&b);
-		w = log_wear(b.log);
-		assert_int_equal(b.rep.ledger.table_losses, 0);
-		for (uint32_t k = 0; k < 8192; k++)
-			assert_int_equal(w->unit[k].blks, seen_now().blks[k]);
+		if (i % 3 == 0)
+			reopen_exactly(&b);
 	}
 	assert_true(b.most <= 1 + 3500 / 128 + 1);
+	big_free(&b);
+}
+
+/* The same table, and small commits that go home at once: each takes three erase blocks of a ring of six. */
+static void test_erase_block_laps(void **state)
+{
+	struct big b;
+
+	(void)state;
+	rnd_state = 16;
+	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
+	log_close(b.log);
+	b.super.seg_count = 6;
+	assert_int_equal(card_set_writable(b.c, true), 0);
+	assert_int_equal(super_write(b.c, &b.super), 0);
+	assert_int_equal(card_set_writable(b.c, false), 0);
+	see(b.c, b.c, 4 * MIB);
+	big_open(&b);
+	b.open_units = 1;
+	big_commit(&b, 1, 1, 1, 0);
+	fill_table(&b);
+	for (int i = 0; i < 60; i++) {
+		big_commit(&b, 1, 5, 1, rnd(7000));
+		big_checkpoint(&b, RECORD_CLEAN);
+		if (i % 3 == 2)
+			reopen_exactly(&b);
+	}
 	big_free(&b);
 }
 
@@ -339,9 +375,10 @@ static void test_grown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_years),	   cmocka_unit_test(test_large_units),
-		cmocka_unit_test(test_ring_laps),  cmocka_unit_test(test_failed_attempts),
-		cmocka_unit_test(test_unreadable), cmocka_unit_test(test_grown),
+		cmocka_unit_test(test_years),		cmocka_unit_test(test_large_units),
+		cmocka_unit_test(test_ring_laps),	cmocka_unit_test(test_erase_block_laps),
+		cmocka_unit_test(test_failed_attempts), cmocka_unit_test(test_unreadable),
+		cmocka_unit_test(test_grown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
