@@ -57,22 +57,23 @@ struct home {
 	uint64_t guard_blk;	  /* gets the guard; NO_BLK: none */
 	uint64_t unit;		  /* of the last block */
 	uint64_t end_unit, units; /* of the last write; how many were written */
+	uint64_t last_part_blk;	  /* blocks before this one come last */
 	bool stopped;
 	bool put_off, last;	/* blocks of boot loaders: some are left; now they are written */
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
 
-/* Counts the units of the next write. */
-static void note_units(struct home *h)
+/* The number of units of these blocks, without *end_unit if there are some before; that becomes the last one. */
+static uint64_t units_of(const struct home *h, uint64_t blk, uint64_t blks, uint64_t before,
+			 uint64_t *end_unit)
 {
-	uint64_t from = h->l->base->geo.disk_off_bytes + blk_to_bytes(h->blk), first, last;
+	uint64_t from = h->l->base->geo.disk_off_bytes + blk_to_bytes(blk),
+		 first = from / h->content->unit_bytes,
+		 last = (from + blk_to_bytes(blks) - 1) / h->content->unit_bytes,
+		 n = last - first + (!before || first != *end_unit);
 
-	if (!h->blks || !h->content || !h->content->open_units)
-		return;
-	first = from / h->content->unit_bytes;
-	last = (from + blk_to_bytes(h->blks) - 1) / h->content->unit_bytes;
-	h->units += last - first + (!h->units || first != h->end_unit);
-	h->end_unit = last;
+	*end_unit = last;
+	return n;
 }
 
 static int home_write(struct home *h)
@@ -82,7 +83,8 @@ static int home_write(struct home *h)
 	if (r == 0 && h->blks)
 		r = card_write(h->l->base, blk_to_bytes(h->blk), h->buf, blk_to_bytes(h->blks));
 	rules_home_written(h->l);
-	note_units(h);
+	if (h->blks && h->content && h->content->open_units)
+		h->units += units_of(h, h->blk, h->blks, h->units, &h->end_unit);
 	if (r == 0) {
 		h->l->ledger.checkpoint_blks += h->own_blks;
 		h->l->ledger.padded_blks += h->blks - h->own_blks;
@@ -325,6 +327,43 @@ static int leave_segment(const struct home *h, uint64_t *ret_lblk)
 	return r < 0 ? r : ring_stage_flush(l);
 }
 
+/*
+ * The unit of the superblock comes last. Behind the tail record it is written once more, to take the guard away: a
+ * card that keeps two units open has it open still. Returns where that part ends; 0: all is in order, because the
+ * card keeps all units of this checkpoint open, or only one.
+ */
+static uint64_t find_last_part(const struct home *h, const struct log_index *todo)
+{
+	const struct log_content *c = h->content;
+	uint64_t into = h->l->base->geo.disk_off_bytes, units = 0, end_unit = 0;
+	struct index_entry e;
+
+	if (h->skip_blk == NO_BLK || !c || c->open_units < 2)
+		return 0;
+	for (size_t i = 0; log_index_extent(todo, i, &e); i++)
+		units += units_of(h, e.blk, e.blks, units, &end_unit);
+	if (units < c->open_units)
+		return 0;
+	return h->skip_blk +
+	       (c->unit_bytes - (into + blk_to_bytes(h->skip_blk)) % c->unit_bytes) / COW_BLK_BYTES;
+}
+
+/* Leaves the blocks of this part of a pass; false: none. */
+static bool clip_to_part(const struct home *h, int part, struct index_entry *e)
+{
+	uint64_t end = h->last_part_blk, n = end > e->blk ? min_u64(end - e->blk, e->blks) : 0;
+
+	if (part) {
+		e->blks = n;
+	} else {
+		e->blk += n;
+		e->lblk += n;
+		e->blks -= n;
+		e->crc = e->crc ? e->crc + n : NULL;
+	}
+	return e->blks;
+}
+
 static int write_pass(struct home *h, const struct log_index *todo)
 {
 	struct log *l = h->l;
@@ -332,8 +371,10 @@ static int write_pass(struct home *h, const struct log_index *todo)
 	uint64_t entered_lblk;
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
-		r = write_home(h, &e);
+	for (int part = 0; part < 2; part++)
+		for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
+			if (clip_to_part(h, part, &e))
+				r = write_home(h, &e);
 	if (r == 0)
 		r = home_write(h);
 	if (r == 0)
@@ -346,7 +387,7 @@ static int write_pass(struct home *h, const struct log_index *todo)
 }
 
 /*
- * Writes every block home that only the log has, in order, until it is stopped; FLUSH. Blocks of boot
+ * Writes every block home that only the log has, until it is stopped; FLUSH. Blocks of boot
  * loaders come last. What a loader changes in them counts from the tail record on, so there should be
  * little between the two.
  */
@@ -357,6 +398,7 @@ static int write_all_home(struct home *h)
 	int r;
 
 	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
+	h->last_part_blk = find_last_part(h, todo);
 	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
 	r = write_pass(h, todo);
 	h->last = true;

@@ -438,7 +438,8 @@ struct log_content {
 	unsigned open_units;
 };
 
-/* Writes the checkpoint-begin record, then the home blocks in order, then FLUSH. The ring is not
+/* Writes the checkpoint-begin record, then the home blocks in order (the unit of the superblock last, if the
+ * card keeps two open), then FLUSH. The ring is not
  * reusable before log_put_tail. content and progress may be NULL; a non-zero return of progress
  * stops (-ECANCELED). *ret_index: new (empty) index. -EINTR: content->stop has stopped it. Nothing
  * has failed, and the index stays. The log remembers the blocks that are home and durable: the next

@@ -122,6 +122,13 @@ static void test_begins_erase_blocks(void **state)
 	check(1, 3, 1, 11, true);
 }
 
+/* And the unit of the superblock is still open when the guard goes. */
+static void test_superblock_last(void **state)
+{
+	(void)state;
+	check(2, 3, 2, 10, true);
+}
+
 /* The unit of the copy is still open, so the tail record follows it. */
 static void test_still_open(void **state)
 {
@@ -134,6 +141,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_not_known),
 		cmocka_unit_test(test_begins_erase_blocks),
+		cmocka_unit_test(test_superblock_last),
 		cmocka_unit_test(test_still_open),
 	};
 
