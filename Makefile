@@ -25,6 +25,8 @@ comma   := ,
 # not from the environment: kernel developers export an ARCH of their own
 CROSS   := $(if $(filter command,$(firstword $(origin ARCH))),$(ARCH))
 B       := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(COV),-cov)$(if $(FUZZ),-fuzz)$(CROSS:%=/%)
+# one name for one folder: the files of dependencies have it
+override B := $(patsubst $(CURDIR)/%,%,$(B))
 Q       := $(if $(V),,@)
 # $(call say,VERB,FILE): one line for a command that is not shown
 say     = $(if $(Q),@printf '  %-7s %s\n' $1 $2)
