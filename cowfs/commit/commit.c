@@ -273,6 +273,7 @@ static int checkpoint(struct job *j, const struct log_content *content,
 				   ? opt->profile->unit_bytes
 				   : j->base->geo.erase_block_bytes;
 	cheap.open_units = plan_open_units(opt->profile);
+	cheap.unguards = !j->sealed && !opt->goes_on;
 	r = log_checkpoint(log, &cheap, home_progress, &hp, &ix);
 
 	j->rep.checkpoint += log_ledger(log)->checkpoint_blks - before;

@@ -330,7 +330,7 @@ static int leave_segment(const struct home *h, uint64_t *ret_lblk)
 /*
  * The unit of the superblock comes last. Behind the tail record it is written once more, to take the guard away: a
  * card that keeps two units open has it open still. Returns where that part ends; 0: all is in order, because the
- * card keeps all units of this checkpoint open, or only one.
+ * guard stays, or the card keeps all units of this checkpoint open, or only one.
  */
 static uint64_t find_last_part(const struct home *h, const struct log_index *todo)
 {
@@ -338,7 +338,7 @@ static uint64_t find_last_part(const struct home *h, const struct log_index *tod
 	uint64_t into = h->l->base->geo.disk_off_bytes, units = 0, end_unit = 0;
 	struct index_entry e;
 
-	if (h->skip_blk == NO_BLK || !c || c->open_units < 2)
+	if (h->skip_blk == NO_BLK || !c || !c->unguards || c->open_units < 2)
 		return 0;
 	for (size_t i = 0; log_index_extent(todo, i, &e); i++)
 		units += units_of(h, e.blk, e.blks, units, &end_unit);

@@ -436,10 +436,11 @@ struct log_content {
 	/* Behind writes to so many other units the card has closed that of the ring: then the tail record begins
 	 * an erase block. 0: not known, it follows the newest record. */
 	unsigned open_units;
+	bool unguards; /* log_unguard follows the tail record */
 };
 
 /* Writes the checkpoint-begin record, then the home blocks in order (the unit of the superblock last, if the
- * card keeps two open), then FLUSH. The ring is not
+ * guard is taken off behind the tail record, and the card keeps two units open), then FLUSH. The ring is not
  * reusable before log_put_tail. content and progress may be NULL; a non-zero return of progress
  * stops (-ECANCELED). *ret_index: new (empty) index. -EINTR: content->stop has stopped it. Nothing
  * has failed, and the index stays. The log remembers the blocks that are home and durable: the next

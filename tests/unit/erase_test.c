@@ -34,7 +34,8 @@ static uint64_t in_segment(uint64_t lblk)
 static void all_home(unsigned n, unsigned open_units)
 {
 	const struct log_content content = { .unit_bytes = card_profile.unit_bytes,
-					     .open_units = open_units };
+					     .open_units = open_units,
+					     .unguards = true };
 	struct log_index *ix;
 
 	assert_int_equal(log_prepare(ring.log), 0);
