@@ -361,6 +361,11 @@ half_configured() { printf '#!/bin/sh\necho apt is half configured\n' >"$T/bin/d
 	cow accept
 	cow run --volume root -- sh -c "$(declare -f hook); BATS_TEST_DIRNAME='$BATS_TEST_DIRNAME' T=$T; hook begin </dev/null; hook end; echo run >$MNT/upgraded"
 	[ "$(status_of .held)" = null ]
+	cow commit root --hold
+	echo 'hold = previous' >>"$COWFS_CONF"
+	run -0 hook begin </dev/null
+	[[ $output == *"the state of now is held"* ]]
+	hook end
 	run -0 hook begin <<</var/cache/apt/archives/grub-pc_2.06-13_amd64.deb
 	[[ $output == *"GRUB"*"not kept in one piece"* ]]
 	[ "$(status_of .held)" = null ]
