@@ -319,6 +319,9 @@ def main():
     jobs = max(1, min(a.jobs, len(points)))
     with multiprocessing.Pool(jobs) as pool:
         results = pool.map(work, [(a.recording, a.scratch, n, points[n::jobs], marks) for n in range(jobs)], 1)
+        # otherwise they end by SIGTERM, and one that has a lock then may wait for ever
+        pool.close()
+        pool.join()
     failures = [f for _, fs in results for f in fs]
     if bad:
         failures.append(f"of {records} records {len(bad)} share their flush epoch with other writes, the first is entry {bad[0]}")
