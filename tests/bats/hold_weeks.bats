@@ -71,8 +71,8 @@ warns_everywhere() {
 	[[ $output == *"of the log are left for commits while generation $HELD is held: cowctl accept, or cowctl undo"* ]]
 	run -0 cow status
 	[[ $output == *"LOG NEARLY FULL: "*" are left for commits while it is held"* ]]
-	wait_for 10 is_in_brief "vol: LOG NEARLY FULL: .* are left for commits while generation $HELD is held: cowctl accept, or cowctl undo"
-	wait_for 10 grep -q "^vol log-room low .* while generation $HELD is held" "$T/events"
+	wait_for 60 is_in_brief "vol: LOG NEARLY FULL: .* are left for commits while generation $HELD is held: cowctl accept, or cowctl undo"
+	wait_for 60 grep -q "^vol log-room low .* while generation $HELD is held" "$T/events"
 }
 
 is_in_brief() { cow status --brief | grep -q "$1"; }
@@ -138,7 +138,7 @@ is_alone() { # FILE TREE
 	cow accept
 	figure "accepted, pressure: $(status_of .pressure.level)"
 	[ "$(status_of .held)" = null ]
-	wait_for 10 grep -q "^vol log-room ok" "$T/events"
+	wait_for 60 grep -q "^vol log-room ok" "$T/events"
 	weeks_end=$((N + (WEEKS ? 24 : 4)))
 	for ((; n <= weeks_end; n++)); do
 		cow commit --timer
