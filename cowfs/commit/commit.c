@@ -473,7 +473,8 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	r = begin_write(log, base);
 	if (r == 0)
 		r = log_prepare(log);
-	if (r == 0 && !rests)
+	/* with lag that may have written a record */
+	if (r == 0 && !log_rests(log, tail_type, opt->record_flags))
 		r = checkpoint(&j, opt->content, publish, publish_ctx, tail_type,
 			       opt->record_flags);
 	if (r == 0 && !opt->goes_on)

@@ -368,7 +368,7 @@ static int write_pass(struct home *h, const struct log_index *todo)
 {
 	struct log *l = h->l;
 	struct index_entry e;
-	uint64_t entered_lblk;
+	uint64_t entered_lblk = l->entered_lblk;
 	int r = 0;
 
 	for (int part = 0; part < 2; part++)
@@ -381,8 +381,12 @@ static int write_pass(struct home *h, const struct log_index *todo)
 		r = leave_segment(h, &entered_lblk);
 	if (r == 0)
 		r = card_flush(l->base);
-	if (r == 0)
+	if (r < 0 && entered_lblk != l->entered_lblk) { /* the head may be on the card, ahead of the next record */
+		epoch_set(l, EPOCH_DUE);
+		l->lag.cold = true;
+	} else {
 		l->entered_lblk = entered_lblk;
+	}
 	return r;
 }
 
