@@ -130,6 +130,8 @@ static void judge_without_lent(struct world *w, const struct cards *c,
 				       .epoch = super->revision,
 				       .seq = at.variant };
 	uint64_t ops = sim_ops(c->base), log_ops = sim_ops(c->log);
+	/* a session that went back has nothing to do with what it left */
+	const unsigned flags = w->rep.back_seq ? 0 : LOG_NOT_BACK;
 	struct totals was = total;
 	struct cards stale;
 	struct log_open_report rep, gone;
@@ -145,7 +147,7 @@ static void judge_without_lent(struct world *w, const struct cards *c,
 		fail("poke");
 	for (int i = 0; i < 3; i++) {
 		if (log_open_lent(&l, stale.base, stale.log, super,
-				  LOG_NOT_BACK | (i == 2 ? LOG_NO_LENT : 0), i ? stale.lent : NULL,
+				  flags | (i == 2 ? LOG_NO_LENT : 0), i ? stale.lent : NULL,
 				  &rep) < 0)
 			fail("log_open without lent room");
 		ix = log_index_of(l);
