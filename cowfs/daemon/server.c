@@ -183,6 +183,7 @@ int server_listen(const struct rundir *dir, const char *name)
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir->fd, name);
 	if (fchmod(fd, 0600) < 0) /* bind gives this mode to the file */
 		return -errno;
+	unlinkat(dir->fd, name, 0); /* of a start that was killed */
 	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, CLIENTS) < 0)
 		return -errno;
 	return steal_fd(&fd);

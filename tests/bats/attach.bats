@@ -49,6 +49,16 @@ load lib
 	fails 2 "is not one of auto.ublk.fuse" attach "$CARD" --transport nbd
 }
 
+@test "attach: the socket of a start that was killed is in nobody's way" {
+	card_make ext4 64 128
+	cow format "$CARD"
+	mkdir -p "$COWFS_RUNDIR/vol"
+	python3 -c 'import os, socket, sys; os.chdir(sys.argv[1]); socket.socket(socket.AF_UNIX).bind(".control")' "$COWFS_RUNDIR/vol"
+	attach
+	detach
+	[ ! -e "$COWFS_RUNDIR/vol" ]
+}
+
 @test "attach: an old kernel, or one without FUSE or loop devices, is refused with one sentence before anything starts" {
 	local before missing why=' is too old: cowfs needs 5\.9 or newer \(close_range, LOOP_CONFIGURE\)$'
 	card_make ext4 64 128

@@ -103,8 +103,8 @@ settle() {
 	[ "$1" = alone ] || wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 30 umount "$MNT" || { echo "$WHERE"; return 1; }
 	wait_for 15 no_volume "$1" || { echo "$WHERE"; cat "$T/err"; return 1; }
-	# a start that is cut leaves a name with its lock and maybe pid, which the next start takes
-	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock ! -name pid 2>/dev/null)
+	# a start that is cut leaves a name with its lock and maybe pid and a new socket, which the next start takes
+	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock ! -name pid ! -name .control 2>/dev/null)
 	[ -z "$left" ] || { echo "left over: $left ($WHERE)"; return 1; }
 	wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	[ -z "$DEV" ] || wait_for 20 volume_gone "$DEV" || { echo "left over: $DEV ($WHERE)"; return 1; }

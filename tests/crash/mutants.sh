@@ -76,10 +76,8 @@ mutant T-free trimmed tests/crash/world.c 'if (use != USE_FREE || held)' 'if (he
 mutant R10-left stopped-checkpoint cowfs/log/append.c 'r = index_list_overlay(&ret->left, l->left, &a->list,' \
 	'r = index_list_overlay(&ret->left, l->left, &(struct index_list){ 0 },'
 mutant R9-home-flush half-checkpoint,recover cowfs/log/checkpoint.c '		r = card_flush(l->base);
-	if (r == 0)
-		l->entered_lblk' '		r = 0;
-	if (r == 0)
-		l->entered_lblk'
+	if (r < 0 && entered' '		r = 0;
+	if (r < 0 && entered'
 mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	log_index_unref' '	l->home_done = true;
 	l->tail_lblk = l->lag.tail_lblk = l->newest.lblk;
