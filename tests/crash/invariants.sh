@@ -38,10 +38,8 @@ broken 'order checkpoint' 'crash --attack begin' cowfs/log/checkpoint.c '	int r 
 
 	if (r == 0) /* L4 */'
 broken 'R9 home' 'crash --attack half-checkpoint' cowfs/log/checkpoint.c '		r = card_flush(l->base);
-	if (r == 0)
-		l->entered_lblk' '		r = 0;
-	if (r == 0)
-		l->entered_lblk'
+	if (r < 0 && entered' '		r = 0;
+	if (r < 0 && entered'
 broken 'order super' 'crash --attack chain' cowfs/log/record.c '	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);' '	if (r == 0 && l->super_due)
 		r = record_write_super(l);
