@@ -381,9 +381,8 @@ static int write_pass(struct home *h, const struct log_index *todo)
 		r = leave_segment(h, &entered_lblk);
 	if (r == 0)
 		r = card_flush(l->base);
-	if (r < 0 &&
-	    entered_lblk !=
-		    l->entered_lblk) { /* the head may be on the card, ahead of the next record */
+	if (r < 0 && entered_lblk != l->entered_lblk) {
+		/* the head may be on the card, ahead of the next record */
 		epoch_set(l, EPOCH_DUE);
 		l->lag.cold = true;
 	} else {
