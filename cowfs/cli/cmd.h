@@ -240,9 +240,9 @@ int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t
 
 /* ---- commit_volume.c ---- */
 
-/* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
 /* BOOTS of --trial, 0: it is not given. EXIT_OK, or the return value of cmd_fail. */
 int trial_boots(const struct options *o, uint64_t *ret) MUST_CHECK;
+/* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
 int commit_request(const struct options *o, struct request *ret) MUST_CHECK;
 /* Commits everything of the one volume that o names. The caller puts the answer. EXIT_OK, or the
  * return value of cmd_fail. */

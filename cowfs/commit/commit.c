@@ -301,6 +301,7 @@ static void count_skips(struct job *j, bool add)
 static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index *index),
 		     void *publish_ctx, struct log_index **ret_index)
 {
+	const unsigned open_units = plan_open_units(j->opt->profile);
 	int r = log_recheck(j->log);
 
 	if (r == 0)
@@ -321,9 +322,8 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	if (r < 0)
 		return r;
 	log_set_sample(j->log, j->sample_blk);
-	if (j->opt->checkpoint_asked && !j->held && plan_open_units(j->opt->profile))
-		log_begin_fresh(j->log, j->rep.units, plan_open_units(j->opt->profile),
-				j->rep.need_blks);
+	if (j->home_asked && open_units)
+		log_begin_fresh(j->log, j->rep.units, open_units, j->rep.need_blks);
 	r = write_direct(j);
 	if (r == 0)
 		r = write_logged(j);
@@ -439,6 +439,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 			 .sealed = true };
 	int r;
 
+	j.home_asked = opt->checkpoint_asked && !j.held;
 	j.buf = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
 	j.old = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
 	r = j.buf && j.old ? run(&j, publish, publish_ctx, ret_index) : -ENOMEM;
@@ -462,13 +463,13 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	struct job j = {
 		.log = log, .base = base, .src = opt->uses, .opt = opt, .older = has_older(log)
 	};
-	bool rests = log_rests(log, tail_type, opt->record_flags);
 	int r;
 
 	*ret_blks = 0;
 	if (log_holds(log, NULL))
 		return -EBUSY;
-	if (log_super(log)->state == SUPER_VIRGIN || (rests && (opt->goes_on || !log_guarded(log))))
+	if (log_super(log)->state == SUPER_VIRGIN ||
+	    (log_rests(log, tail_type, opt->record_flags) && (opt->goes_on || !log_guarded(log))))
 		return 0;
 	r = begin_write(log, base);
 	if (r == 0)

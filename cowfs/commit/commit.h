@@ -53,7 +53,7 @@ typedef void commit_progress(void *ctx, enum commit_phase phase, uint64_t done_b
 struct commit_options {
 	/* only classify and estimate: the commit, and a checkpoint after it if one is due */
 	bool dry_run;
-	bool checkpoint_asked; /* a checkpoint follows in any case; none does while a generation is held */
+	bool checkpoint_asked; /* a checkpoint follows in any case, unless a generation is held */
 	/* write to no block of the volume but those that change: nothing is spilled. With a profile
 	 * gaps are written over, so there is none */
 	bool only_changed;

@@ -47,7 +47,7 @@ static uint64_t log_room(struct job *j, bool *ret_home_follows)
 		room = capacity;
 		data = 0;
 	}
-	*ret_home_follows = j->opt->checkpoint_asked || data + j->rep.logged > due;
+	*ret_home_follows = j->home_asked || data + j->rep.logged > due;
 	if (*ret_home_follows)
 		limit = capacity;
 	else if (j->opt->cause == CAUSE_SHUTDOWN)

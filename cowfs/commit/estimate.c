@@ -157,7 +157,7 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 		r->spilled = r->need_blks - capacity;
 	/* a log at rest has nothing to write home */
 	if (price_is_due(j->log, j->opt, data + r->logged, records + !nothing) ||
-	    (j->opt->checkpoint_asked && (data || zero || r->logged || r->zero)))
+	    (j->home_asked && (data || zero || r->logged || r->zero)))
 		estimate_home(r, data + zero + r->logged + r->zero, r->logged_extents,
 			      home_ebs + extents_erase_blocks(j, &j->logged) +
 				      extents_erase_blocks(j, &j->zero) +

@@ -15,9 +15,10 @@ struct job {
 	const struct commit_source *src;
 	const struct commit_options *opt;
 	struct commit_report rep;
-	bool held;   /* a generation is held */
-	bool older;  /* recovery may choose an image other than the committed one (lag) */
-	bool sealed; /* there is a sealed image; false for a checkpoint alone */
+	bool held;	 /* a generation is held */
+	bool home_asked; /* a checkpoint is asked for, and nothing is held */
+	bool older;	 /* recovery may choose an image other than the committed one (lag) */
+	bool sealed;	 /* there is a sealed image; false for a checkpoint alone */
 	struct extents direct, in_use, logged, zero, punched;
 	struct extents runs;  /* direct, and the gaps between them that are also written (plan.h) */
 	struct extents spill; /* for payload that the ring cannot hold; valid once spill_known */

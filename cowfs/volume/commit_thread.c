@@ -60,9 +60,7 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 	return (struct commit_options){
 		.dry_run = im->dry,
 		.only_changed = single,
-		.checkpoint_asked = !log_holds(v->log, NULL) &&
-				    (rq->checkpoint || v->always_checkpoint ||
-				     rq->job == JOB_DETACH),
+		.checkpoint_asked = rq->checkpoint || v->always_checkpoint || rq->job == JOB_DETACH,
 		.cause = rq->cause,
 		.profile = single ? NULL : v->profile,
 		.price_by = v->price_by,
