@@ -132,6 +132,9 @@ root_device() {
 	awk '$2 == "/" { d = $1 } END { print d }' /proc/mounts
 }
 
+# the root, which was on trial
+accepted() { cowctl status root --json | grep -qv '"held":'; }
+
 protected() {
 	[ -z "${TRANSPORT-}" ] || is "transport" "$(cowctl status root --json | sed -n 's/.*"transport":"\([^"]*\)".*/\1/p')" "$TRANSPORT"
 	case $(root_device) in

@@ -64,8 +64,6 @@ step_3() {
 	grep -q 'this upgrade is on trial' /run/apt.out || fail "apt does not tell"
 }
 
-accepted() { ! cowctl status root --json | grep -q '"held":'; }
-
 step_4() {
 	[ -e /usr/share/tried/file ] || fail "tried is lost"
 	wait_for 100 accepted || fail "nothing accepts the root: $(cowctl status root)"

@@ -70,8 +70,6 @@ step_8() {
 	on_trial good 1
 }
 
-accepted() { cowctl status root --json | grep -qv '"held":'; }
-
 step_9() {
 	END=reboot
 	protected || fail "the root is $(root_device)"

@@ -91,8 +91,6 @@ update() {
 	must cowctl commit root --trial 1
 }
 
-accepted() { cowctl status root --json | grep -qv '"held":'; }
-
 step_2() {
 	END=reboot
 	booted old ''

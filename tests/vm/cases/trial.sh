@@ -16,8 +16,6 @@ step_1() {
 	must cowctl commit root --trial 2
 }
 
-accepted() { cowctl status root --json | grep -qv '"held":'; }
-
 step_2() {
 	END=reboot
 	protected || fail "the root is $(root_device)"
