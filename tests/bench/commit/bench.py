@@ -29,8 +29,9 @@ SHORT_PROFILES = ("transcend-ts8gcf266", "lexar-300x-8g", "sandisk-ultra-4g")
 # where the power is cut behind each so many-th write of cowfs, too
 CUT_PROFILES, CUT_EVERY = ("sandisk-sata5000-32g", "lexar-300x-8g", "sandisk-ultra-4g"), 40
 
-# a session as small as "small" shows what the guard costs: one copy of an erase block
-GUARD = 1.05
+# What each system recorded differs from run to run: ext4 places small files by the CPU that writes them back. With "small" that is an
+# erase block more or less, 8 % of twelve. A plan that costs one more in each commit costs two there.
+ANOTHER_PLACE = {"seconds": lambda other: 1.1 * other, "erases": lambda other: other + 1}
 
 TITLES = {
     "boot": "boot of a Debian 12",
@@ -370,7 +371,7 @@ def short():
             if c["risk_seconds"]:
                 bad.append(f"{profile}: {c['risk_seconds']} s at risk")
     bad += [f"{name_of(k)}, {p}: {f}: cowfs {number(c[f])}, {SYSTEMS[b]} {number(o[f])}" for k, p, f, c, b, o in losses(table)
-            if c[f] > o[f] * GUARD]
+            if c[f] > ANOTHER_PLACE[f](o[f])]
     bad += worse_plans(rows, unplanned)
     print(f"bench-commit: {cuts} power cuts, one behind each write of cowfs: each left the old or the new state")
     if bad:
