@@ -30,13 +30,15 @@ static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
  * it is asked for, or if the blocks that must go to the log make it due; then the whole ring can
  * be used. Otherwise the moved blocks should not make one due. To exceed the limit a little is
  * better than a merge for each of a few blocks. To write everything home directly after this
- * commit for them is not.
+ * commit for them is not. Beside a generation that is held no checkpoint becomes due, and no room
+ * comes back: then the second half of the ring is for what must go there.
  */
 static uint64_t log_room(struct job *j, bool *ret_home_follows)
 {
 	uint64_t capacity = log_capacity_blks(j->log), room = log_room_blks(j->log),
 		 need = j->rep.need_blks, data;
-	uint64_t due = price_due_blks(j->log, j->opt), limit;
+	bool held = log_holds(j->log, NULL);
+	uint64_t due = held ? capacity / 2 : price_due_blks(j->log, j->opt), limit;
 	struct log_index *ix = log_index_of(j->log);
 
 	data = log_index_data_blks(ix);
@@ -47,10 +49,10 @@ static uint64_t log_room(struct job *j, bool *ret_home_follows)
 		room = capacity;
 		data = 0;
 	}
-	*ret_home_follows = j->home_asked || data + j->rep.logged > due;
+	*ret_home_follows = j->home_asked || (!held && data + j->rep.logged > due);
 	if (*ret_home_follows)
 		limit = capacity;
-	else if (j->opt->cause == CAUSE_SHUTDOWN)
+	else if (held || j->opt->cause == CAUSE_SHUTDOWN)
 		limit = due > data + need ? due - data - need : 0;
 	else
 		limit = capacity / 16;
