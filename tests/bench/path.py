@@ -34,6 +34,8 @@ ROWS = {  # name: title, unit, factor, higher is better
     "slow_big": ("cold read of 50 MiB of one file", "s", 1, False),
     "slow_walk": ("cold walk of the tree", "s", 1, False),
 }
+for r in "walk", "read", "warm", "copyin", "remove", "sqlite":
+    ROWS[f"{r}_requests"] = ("— requests of ext4 to the device below it", "", 1, False)
 CANDIDATES = ["plain", "overlay", "fuse-overlayfs", "qsd", "also", "cowfs"]
 AIMS = {  # row: [(peer, factor)]: cowfs takes at most so much of the peer's time (or has 1/factor of its IOPS)
     "walk": [("overlay", 1.0), ("plain", 1.1)],
@@ -81,7 +83,7 @@ def verdict(row, values):
     name, misses, seen = row.split("_q")[0], [], False
     ours = values[row].get("cowfs", {})
     enough = ours and statistics.median(ours.values()) >= ENOUGH.get(name, float("inf"))
-    aims = ([] if enough else AIMS.get(name, [])) + ([(c, 1.0) for c in BEHIND] if name != "ram" else [])
+    aims = ([] if enough else AIMS.get(name, [])) + ([(c, 1.0) for c in BEHIND] if name != "ram" and "requests" not in name else [])
     for peer, limit in aims:
         ratio = cost_ratio(row, ours, values[row].get(peer, {}))
         if ratio is None:

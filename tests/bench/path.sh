@@ -217,6 +217,21 @@ seconds() {
 	awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.6f\n", b - a }'
 }
 
+# Requests that ext4 made of the device below it, flushes included
+fs_requests() {
+	local on=$MNT
+	case $UP in overlay | fuse-overlayfs) on=$T/lower ;; esac
+	awk '{ print $1 + $5 + $12 + $16 }' "/sys/block/$(basename "$(findmnt -no SOURCE "$on")")/stat"
+}
+
+# A row of seconds, and one of what was asked of the device meanwhile
+timed() {
+	local before
+	before=$(fs_requests)
+	result "$UP" "$1" "$(seconds "${@:2}")"
+	result "$UP" "$1_requests" "$(($(fs_requests) - before))"
+}
+
 walk() { find "$MNT" -printf '%s %m %n\n'; }
 read_files() { (cd "$MNT" && xargs -0 cat <"$1"); }
 
@@ -288,14 +303,14 @@ run_candidate() {
 	up "$c"
 	for row in $ROWS; do
 		case $row in
-		walk) result "$c" walk "$(seconds walk)" ;;
+		walk) timed walk walk ;;
 		read)
 			again "$c"
-			result "$c" read "$(seconds read_files "$T/read")"
+			timed read read_files "$T/read"
 			;;
-		warm) result "$c" warm "$(seconds read_files "$T/read")" ;;
-		copyin) result "$c" copyin "$(seconds copy_in)" ;;
-		remove) result "$c" remove "$(seconds remove)" ;;
+		warm) timed warm read_files "$T/read" ;;
+		copyin) timed copyin copy_in ;;
+		remove) timed remove remove ;;
 		ram)
 			again "$c"
 			result "$c" ram "$(row_ram)"
@@ -314,7 +329,7 @@ run_candidate() {
 			;;
 		sqlite)
 			again "$c"
-			result "$c" sqlite "$(seconds sqlite)"
+			timed sqlite sqlite
 			;;
 		esac
 	done
