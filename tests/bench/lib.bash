@@ -39,6 +39,7 @@ card_up() {
 	fi
 	loop_up "$file" --direct-io=on
 	CARD=$LOOP
+	blockdev --setra 256 "$CARD" # as a card has it; a loop device keeps what its last user chose
 }
 
 card_down() {
