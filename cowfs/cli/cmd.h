@@ -74,6 +74,7 @@ enum cmd_option {
 	OPT_VOLUME,
 	OPT_GENERATION,
 	OPT_TRIAL,
+	OPT_NO_VERIFY,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -96,6 +97,7 @@ int cowctl_main(int argc, char **argv);
 #endif
 
 int cmd_card(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_clone(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_format(const struct options *o) NOT_IN_RECOVER;
 int cmd_attach(const struct options *o) NOT_IN_RECOVER;
 int cmd_detach(const struct options *o) NOT_IN_RECOVER;
@@ -170,6 +172,20 @@ int cmd_write_file(const struct options *o, const char *option, const char *path
 int cmd_lib_path(char path[PATH_MAX], const char *name) MUST_CHECK;
 /* Runs such a program with argv of main. Returns only if it cannot be run: the exit code. */
 int cmd_tool(char **argv) NOT_IN_INITRAMFS;
+
+/* ---- cmd_format.c ---- */
+
+struct format_options;
+/* The options of a log that is made: size, erase block, lag. EXIT_OK, or the return value of cmd_fail. */
+int cmd_parse_log(const struct options *o, struct format_options *ret) MUST_CHECK;
+
+/* ---- cmd_view.c ---- */
+
+struct view_mount;
+/* A view of a volume as it is now, or of the newest generation of a device that is not attached. which NULL: the only
+ * volume. As view_mount_open. */
+int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
+		 struct failure *err) MUST_CHECK;
 
 /* ---- interrupt.c: Ctrl-C while something goes on that it does not end ---- */
 

@@ -27,7 +27,7 @@ static int parse_journal_size(const struct options *o, uint64_t *ret)
 	return EXIT_OK;
 }
 
-static int parse_arguments(const struct options *o, struct format_options *ret)
+int cmd_parse_log(const struct options *o, struct format_options *ret)
 {
 	const char *log_size = o->value[OPT_LOG_SIZE], *eb = o->value[OPT_ERASE_BLOCK],
 		   *lag = o->value[OPT_LAG];
@@ -46,7 +46,7 @@ static int parse_arguments(const struct options *o, struct format_options *ret)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--lag must be 0 or 1");
 	ret->erase_block_bytes = (uint32_t)eb_bytes;
 	ret->lag = lag && lag[0] == '1';
-	return parse_journal_size(o, &ret->journal_bytes);
+	return EXIT_OK;
 }
 
 static const char *log_device(const struct format_options *opt)
@@ -190,8 +190,10 @@ int cmd_format(const struct options *o)
 	};
 	struct format_report report;
 	struct failure fail;
-	int e, exit = parse_arguments(o, &opt);
+	int e, exit = cmd_parse_log(o, &opt);
 
+	if (exit == EXIT_OK)
+		exit = parse_journal_size(o, &opt.journal_bytes);
 	if (exit != EXIT_OK)
 		return exit;
 	if (opt.shrink)

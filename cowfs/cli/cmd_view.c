@@ -203,6 +203,24 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 	return EXIT_OK;
 }
 
+#ifndef COWFS_RECOVER
+int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
+		 struct failure *err)
+{
+	struct card_view x = { .device = which, .log_device = o->value[OPT_LOG] };
+	struct client c;
+	int r = client_open(&c, which, err);
+
+	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which))
+		return view_mount_served(which, false, serve_card, &x, ret, err);
+	if (r < 0)
+		return r;
+	r = view_mount_open(&c, VIEW_NOW, ret, err);
+	client_close(&c);
+	return r;
+}
+#endif
+
 int cmd_view(const struct options *o)
 {
 	const char *which = o->operands == 2 ? o->operand[0] : NULL;

@@ -41,22 +41,33 @@
 		OPT_FLASH, "flash", "slc|mlc|tlc|qlc|unknown",                                     \
 			"kind of flash, for the assumed number of erase cycles (default: unknown)" \
 	}
+/* of a log that is made */
+#define NEW_LOG_OPTIONS                                                                                                 \
+	{ OPT_LOG_SIZE, "log-size", "SIZE",                                                                             \
+	  "size of the log (default: 32M, 64M on 1 GiB and more, or 8 erase blocks if more; other than ext: a 16th of " \
+	  "the file system, at most 160M)" },                                                                           \
+		{ OPT_ERASE_BLOCK, "erase-block", "SIZE",                                                               \
+		  "erase block of the card (default: as the card reports, or 4M)" },                                    \
+	{                                                                                                               \
+		OPT_LAG, "lag", "N",                                                                                    \
+			"1: also keep the previous commit, for a card that may lose acknowledged writes "               \
+			"(default: 0)"                                                                                  \
+	}
 static const struct option_spec format_options[] = {
-	{ OPT_LOG_SIZE, "log-size", "SIZE",
-	  "size of the log (default: 32M, 64M on 1 GiB and more, or 8 erase blocks if more; other than ext: a 16th of "
-	  "the file system, at most 160M)" },
+	NEW_LOG_OPTIONS,
 	LOG_OPTION,
-	{ OPT_ERASE_BLOCK, "erase-block", "SIZE",
-	  "erase block of the card (default: as the card reports, or 4M)" },
-	{ OPT_LAG, "lag", "N",
-	  "1: also keep the previous commit, for a card that may lose acknowledged writes "
-	  "(default: 0)" },
 	{ OPT_SHRINK, "shrink", NULL, "make space first: shrink the ext2/3/4, atomically" },
 	{ OPT_JOURNAL_SIZE, "journal-size", "SIZE",
 	  "with --shrink: largest size of the journal (default: 16M)" },
 	{ OPT_FORCE, "force", NULL, "overwrite an old log that holds nothing uncommitted" },
 	COMMON
 };
+static const struct option_spec clone_options[] = { NEW_LOG_OPTIONS,
+						    LOG_OPTION,
+						    { OPT_NO_VERIFY, "no-verify", NULL,
+						      "do not read the copy back" },
+						    { OPT_YES, "yes", NULL, "do not ask" },
+						    COMMON };
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 #define VERBOSE_OPTION                                                                             \
 	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },                                         \
@@ -294,6 +305,12 @@ static const struct command {
 	  "A second run writes nothing.", cmd_recover, recover_options },
 	{ NULL, "grow", "DEVICE", "after the partition grew: record its new size in the log",
 	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
+	{ NULL, "clone", "[N] NEW",
+	  "copy a volume as it is now to another card, which gets a log of its own",
+	  "NEW is a partition or a file that is large enough; all of it is overwritten.\n"
+	  "N may also be a device or image file that is not attached.\n"
+	  "An interrupted clone goes on where it stopped.",
+	  cmd_clone, clone_options },
 	{ NULL, "trim", "[N]", "tell the card which blocks no generation uses (TRIM)",
 	  "Prints how much that is. Makes way for commits.", cmd_trim, common_options },
 	{ NULL, "measure", "DEVICE|DIR", "measure a card, and make its profile", NULL, NULL,

@@ -221,7 +221,7 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
  * changes. A larger log allows larger commits and requests. The result is a share of the file
  * system, if there is enough room. 0: the general default.
  */
-static uint64_t default_log_bytes(const struct offline *f)
+uint64_t offline_default_log_bytes(const struct offline *f)
 {
 	bool external = f->log_card != f->base;
 	uint64_t fs_bytes = external ? f->base->geo.size_bytes : f->fs.size_bytes, least,
@@ -243,7 +243,7 @@ static int plan(const struct format_options *opt, const struct offline *f, struc
 		struct failure *fail)
 {
 	bool external = f->log_card != f->base;
-	uint64_t log_bytes = opt->log_bytes ? opt->log_bytes : default_log_bytes(f),
+	uint64_t log_bytes = opt->log_bytes ? opt->log_bytes : offline_default_log_bytes(f),
 		 short_bytes = 0;
 	int e = super_plan(f->base, f->log_card,
 			   external ? f->base->geo.size_bytes : f->fs.size_bytes, log_bytes, ret,

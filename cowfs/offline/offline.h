@@ -8,6 +8,7 @@
 #define COWFS_OFFLINE_OFFLINE_H
 
 #include "commit/shrink.h"
+#include "fs/extents.h"
 #include "fs/fsinfo.h"
 #include "wire/failure.h"
 #include "wire/rundir.h"
@@ -94,6 +95,45 @@ struct format_report {
 /* -ENOSPC: no room, which shrink makes in a file system that can_shrink. */
 int offline_format(const struct format_options *opt, struct format_report *ret,
 		   struct failure *fail) MUST_CHECK;
+
+/* The size of the log for f->fs where nobody names one; 0: that of super_plan. */
+uint64_t offline_default_log_bytes(const struct offline *f);
+
+/* ---- clone.c: copies a volume to another card ---- */
+
+struct clone_target {
+	uint64_t bytes;
+	char model[64];	 /* as blockdev_model */
+	char holds[512]; /* what will be lost; of signatures_find */
+};
+
+struct clone_options {
+	const char *source; /* a device that nothing writes to meanwhile: a view's */
+	const char *target; /* a block device or a file, as large as it is to be */
+	struct format_options
+		log;	/* of the new log: its size, the erase block of the target, and lag */
+	bool no_verify; /* do not read the copy back */
+	/* may all of it be overwritten? Called once, while the target is claimed. */
+	bool (*confirm)(void *ctx, const struct clone_target *t);
+	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
+	void *ctx;
+};
+
+struct clone_report {
+	struct log_super super; /* of the new log */
+	struct fsinfo fs;
+	/* what was copied, what of it an interrupted run had copied, and all that was written */
+	uint64_t used_bytes, there_bytes, written_bytes;
+	/* blocks of the source that cannot be read, zeroes in the copy; the caller clears it, after an error too */
+	struct extents lost;
+};
+
+/*
+ * The target has all of the source's used blocks, or no file system: after an error the next call
+ * goes on, or only the log is missing. -ECANCELED: confirm said no. -EIO: also a target that does not keep what is written.
+ */
+int offline_clone(const struct clone_options *opt, struct clone_report *ret,
+		  struct failure *fail) MUST_CHECK;
 
 /* ---- recover.c: checkpoints the log, and retires it ---- */
 

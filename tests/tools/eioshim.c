@@ -15,6 +15,9 @@
  * 	noise SEED			a discard writes noise instead
  * 	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
  * 					the transfer at MB_PER_S (10^6 bytes)
+ * 	bad BYTE END			reads of these bytes fail where the card is open for reading only
+ * 	wrap MIB			a card that has MIB and says that it has more: a byte beyond is one of the start.
+ *					Where it is open for writing
  * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
  *
  * With COWFS_NO_CHECKPOINT in the environment ext4 has no EXT4_IOC_CHECKPOINT, as before Linux 5.14:
@@ -255,9 +258,40 @@ int ioctl(int fd, unsigned long request, ...)
 	return real_ioctl(fd, request, arg);
 }
 
+/* Where the card really has this. */
+static off64_t place(int fd, off64_t off_bytes)
+{
+	unsigned long mib = 0;
+
+	if (!is_card(fd) || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+		return off_bytes;
+	pthread_mutex_lock(&lock);
+	look();
+	(void)!sscanf(order, "wrap %lu", &mib);
+	pthread_mutex_unlock(&lock);
+	return mib ? off_bytes % ((off64_t)mib << 20) : off_bytes;
+}
+
+static bool is_bad(int fd, size_t len_bytes, off64_t off_bytes)
+{
+	long long from = 0, end = 0;
+
+	if (!is_card(fd) || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+		return false;
+	pthread_mutex_lock(&lock);
+	look();
+	if (sscanf(order, "bad %lld %lld", &from, &end) != 2)
+		end = 0;
+	pthread_mutex_unlock(&lock);
+	errno = EIO;
+	return off_bytes < end && off_bytes + (off64_t)len_bytes > from;
+}
+
 ssize_t pread64(int fd, void *buf, size_t len_bytes, off64_t off_bytes)
 {
-	return fails(fd, "read", len_bytes) ? -1 : real_pread(fd, buf, len_bytes, off_bytes);
+	if (fails(fd, "read", len_bytes) || is_bad(fd, len_bytes, off_bytes))
+		return -1;
+	return real_pread(fd, buf, len_bytes, place(fd, off_bytes));
 }
 
 ssize_t pread(int fd, void *buf, size_t len_bytes, off_t off_bytes)
@@ -280,7 +314,9 @@ int io_submit(io_context_t ctx, long n, struct iocb **list)
 
 ssize_t pwrite64(int fd, const void *buf, size_t len_bytes, off64_t off_bytes)
 {
-	return fails(fd, "write", len_bytes) ? -1 : real_pwrite(fd, buf, len_bytes, off_bytes);
+	return fails(fd, "write", len_bytes)
+		       ? -1
+		       : real_pwrite(fd, buf, len_bytes, place(fd, off_bytes));
 }
 
 ssize_t pwrite(int fd, const void *buf, size_t len_bytes, off_t off_bytes)

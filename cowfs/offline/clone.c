@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Copies a volume to another card, which gets a log of its own.
+ *
+ * Notes on the design
+ * - The head of the file system, where its superblocks are, is written last, and then the log. Until then block 0
+ *   has a mark, so nothing takes an incomplete copy for a file system. A second run finds the mark of this file
+ *   system, and writes only what differs.
+ * - Used blocks only, and the journal: what a previous file system left in its place could pass for its
+ *   continuation. Gaps of a few free blocks are copied as well, for fewer requests.
+ * - A request ends at an erase block of the target, counted from the start of its disk.
+ * - All of it is read back. A card that has less than it says shows that at once in most cases: blocks at
+ *   powers of two, and at equal distances up to the end, are written before anything else, and read.
+ */
+#include "offline/offline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/boxed.h"
+#include "base/crc32c.h"
+#include "base/io.h"
+#include "base/numbers.h"
+#include "base/parse.h"
+#include "card/blockdev.h"
+#include "offline/signature.h"
+
+#define HEAD_BLKS 32u /* every superblock of a file system that cowfs knows */
+#define GAP_BLKS 16u
+#define REQUEST_BLKS 1024u
+#define SPOTS_MAX 64u
+#define SPOT_BLKS 64u /* distance of a spot from a power of two */
+
+static const char mark_text[] =
+	"cowfs: an incomplete copy of a volume; cowctl clone goes on with it\n";
+
+struct mark {
+	char text[80];
+	char uuid[16]; /* of the file system that is being copied */
+};
+
+struct clone {
+	const struct clone_options *opt;
+	struct clone_report *ret;
+	struct offline from, to;
+	struct fsmap *map;
+	uint64_t blks;	     /* of the file system */
+	uint64_t unit_blks;  /* of a request at most; requests end at its multiples */
+	uint64_t start_blks; /* where the target starts, counted from the last of these */
+	uint32_t *crc;	     /* of what each unit has from the source */
+	char *buf, *there;   /* a unit */
+	char *head;
+	bool resumes;
+	uint64_t done_bytes;
+};
+
+static void show(struct clone *c, const char *phase, uint64_t bytes)
+{
+	c->done_bytes += bytes;
+	c->opt->progress(c->opt->ctx, phase, c->done_bytes, c->ret->used_bytes);
+}
+
+static int target_failed(struct clone *c, int e, struct failure *fail)
+{
+	return failure_set(fail, EXIT_FAILED, e,
+			   "%s: %s. It is incomplete; the same command goes on with it",
+			   c->opt->target, strerrordesc_np(-e));
+}
+
+static uint64_t unit_end(const struct clone *c, uint64_t blk)
+{
+	uint64_t in = (blk + c->start_blks) % c->unit_blks;
+
+	return min_u64(c->blks, blk + c->unit_blks - in);
+}
+
+static size_t unit_of(const struct clone *c, uint64_t blk)
+{
+	return (size_t)((blk + c->start_blks) / c->unit_blks);
+}
+
+/* What is copied of [blk, end), which has at least one block. */
+static int runs_of(struct clone *c, uint64_t blk, uint64_t end, struct extents *ret)
+{
+	int r = 0;
+
+	ret->n = 0;
+	ret->blks = 0;
+	while (blk < end && r == 0) {
+		struct extent_run *last = ret->n ? &ret->e[ret->n - 1] : NULL;
+		enum blk_use use;
+		uint64_t n;
+
+		r = fsmap_run(c->map, blk, end - blk, &use, &n);
+		if (r == 0 && use != USE_FREE) {
+			uint64_t from = last && blk - last->blk - last->blks <= GAP_BLKS
+						? last->blk + last->blks
+						: blk;
+
+			r = extents_add(ret, from, blk + n - from);
+		}
+		blk += n;
+	}
+	return r;
+}
+
+/* Blocks that cannot be read are zeroes in the copy. */
+static int read_source(struct clone *c, uint64_t blk, uint64_t blks, char *buf)
+{
+	struct card *from = c->from.base;
+	int r = card_read(from, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+
+	if (r != -EIO)
+		return r;
+	for (uint64_t i = 0; i < blks; i++) {
+		char *to = buf + blk_to_bytes(i);
+
+		r = card_read(from, blk_to_bytes(blk + i), to, COW_BLK_BYTES);
+		if (r == 0)
+			continue;
+		memset(to, 0, COW_BLK_BYTES);
+		r = r == -EIO ? extents_add(&c->ret->lost, blk + i, 1) : r;
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Writes it unless an earlier run did. */
+static int write_target(struct clone *c, uint64_t blk, const char *buf, uint64_t blks)
+{
+	struct card *to = c->to.base;
+	uint64_t off = blk_to_bytes(blk), bytes = blk_to_bytes(blks);
+
+	if (c->resumes && card_read(to, off, c->there, bytes) == 0 &&
+	    !memcmp(c->there, buf, bytes)) {
+		c->ret->there_bytes += bytes;
+		return 0;
+	}
+	return card_write(to, off, buf, bytes);
+}
+
+/* ---- one pass over everything behind the head ---- */
+
+enum pass { PASS_COUNT, PASS_COPY, PASS_VERIFY };
+
+static int copy_run(struct clone *c, uint64_t blk, uint64_t blks, uint32_t *crc,
+		    struct failure *fail)
+{
+	int r = read_source(c, blk, blks, c->buf);
+
+	if (r < 0)
+		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->source,
+				   strerrordesc_np(-r));
+	*crc = crc32c(*crc, c->buf, blk_to_bytes(blks));
+	r = write_target(c, blk, c->buf, blks);
+	if (r < 0)
+		return target_failed(c, r, fail);
+	show(c, "copy", blk_to_bytes(blks));
+	return 0;
+}
+
+static int verify_run(struct clone *c, uint64_t blk, uint64_t blks, uint32_t *crc,
+		      struct failure *fail)
+{
+	int r = card_read(c->to.base, blk_to_bytes(blk), c->buf, blk_to_bytes(blks));
+
+	if (r < 0)
+		return target_failed(c, r, fail);
+	*crc = crc32c(*crc, c->buf, blk_to_bytes(blks));
+	show(c, "verify", blk_to_bytes(blks));
+	return 0;
+}
+
+static int do_unit(struct clone *c, enum pass pass, uint64_t blk, const struct extents *runs,
+		   struct failure *fail)
+{
+	uint32_t crc = 0;
+	int r = 0;
+
+	for (size_t i = 0; i < runs->n && r == 0; i++) {
+		const struct extent_run *run = &runs->e[i];
+
+		if (pass == PASS_COUNT)
+			c->ret->used_bytes += blk_to_bytes(run->blks);
+		else
+			r = (pass == PASS_COPY ? copy_run : verify_run)(c, run->blk, run->blks,
+									&crc, fail);
+	}
+	if (r < 0 || pass == PASS_COUNT)
+		return r;
+	if (pass == PASS_COPY)
+		c->crc[unit_of(c, blk)] = crc;
+	else if (c->crc[unit_of(c, blk)] != crc)
+		return failure_set(
+			fail, EXIT_FAILED, -EIO,
+			"%s: at %s it does not have what was written there: it is damaged, or has less "
+			"room than it says. It is left incomplete",
+			c->opt->target, FORMAT_MIB(blk_to_bytes(blk)));
+	return 0;
+}
+
+static int do_pass(struct clone *c, enum pass pass, struct failure *fail)
+{
+	struct extents runs = { 0 };
+	int r = 0;
+
+	c->done_bytes = 0;
+	for (uint64_t blk = HEAD_BLKS, end; blk < c->blks && r == 0; blk = end) {
+		end = unit_end(c, blk);
+		r = runs_of(c, blk, end, &runs);
+		r = r < 0 ? failure_set(fail, EXIT_FAILED, r, "%s: its metadata cannot be read: %s",
+					c->opt->source, boxed_error(r))
+			  : do_unit(c, pass, blk, &runs, fail);
+	}
+	extents_clear(&runs);
+	return r;
+}
+
+/* ---- the head ---- */
+
+static bool has_mark(struct clone *c)
+{
+	const struct mark *m = (const struct mark *)c->there;
+
+	return card_read(c->to.base, 0, c->there, COW_BLK_BYTES) == 0 &&
+	       !memcmp(m->text, mark_text, sizeof(mark_text)) &&
+	       !memcmp(m->uuid, c->from.fs.uuid, sizeof(m->uuid));
+}
+
+/* From now on there is no file system. */
+static int wipe_head(struct clone *c)
+{
+	int r;
+
+	memset(c->buf, 0, blk_to_bytes(HEAD_BLKS));
+	r = card_write(c->to.base, 0, c->buf, blk_to_bytes(HEAD_BLKS));
+	return r < 0 ? r : card_flush(c->to.base);
+}
+
+static int write_mark(struct clone *c)
+{
+	struct mark *m = (struct mark *)c->buf;
+	int r;
+
+	memset(c->buf, 0, COW_BLK_BYTES);
+	memcpy(m->text, mark_text, sizeof(mark_text));
+	memcpy(m->uuid, c->from.fs.uuid, sizeof(m->uuid));
+	r = card_write(c->to.base, 0, c->buf, COW_BLK_BYTES);
+	return r < 0 ? r : card_flush(c->to.base);
+}
+
+/* With block 0 the target has a file system. */
+static int write_head(struct clone *c)
+{
+	struct card *to = c->to.base;
+	int r = card_write(to, COW_BLK_BYTES, c->head + COW_BLK_BYTES, blk_to_bytes(HEAD_BLKS - 1));
+
+	if (r == 0)
+		r = card_flush(to);
+	if (r == 0)
+		r = card_write(to, 0, c->head, COW_BLK_BYTES);
+	if (r == 0)
+		r = card_flush(to);
+	if (r == 0)
+		r = card_read(to, 0, c->buf, blk_to_bytes(HEAD_BLKS));
+	return r == 0 && memcmp(c->buf, c->head, blk_to_bytes(HEAD_BLKS)) ? -EIO : r;
+}
+
+/* ---- how large is it really? ---- */
+
+static size_t spots(const struct clone *c, uint64_t ret[SPOTS_MAX])
+{
+	uint64_t blks = c->to.base->geo.size_bytes / COW_BLK_BYTES;
+	size_t n = 0;
+
+	ret[n++] = SPOT_BLKS;
+	for (uint64_t p = 2 * SPOT_BLKS; p + SPOT_BLKS < blks && n < SPOTS_MAX / 2; p *= 2)
+		ret[n++] = p + SPOT_BLKS;
+	for (unsigned i = 1; i < 16; i++)
+		ret[n++] = max_u64(HEAD_BLKS, blks / 16 * i + i);
+	ret[n++] = blks - 1;
+	return n;
+}
+
+static int check_size(struct clone *c, struct failure *fail)
+{
+	struct card *to = c->to.base;
+	uint64_t spot[SPOTS_MAX], nonce[2] = { 0 };
+	size_t n = spots(c, spot);
+	int r = getrandom(nonce, sizeof(nonce[0]), GRND_NONBLOCK) < 0 ? -errno : 0;
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		nonce[1] = spot[i];
+		memset(c->buf, 0, COW_BLK_BYTES);
+		memcpy(c->buf, nonce, sizeof(nonce));
+		r = card_write(to, blk_to_bytes(spot[i]), c->buf, COW_BLK_BYTES);
+	}
+	if (r == 0)
+		r = card_flush(to);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		nonce[1] = spot[i];
+		r = card_read(to, blk_to_bytes(spot[i]), c->buf, COW_BLK_BYTES);
+		if (r == 0 && memcmp(c->buf, nonce, sizeof(nonce)))
+			return failure_set(
+				fail, EXIT_FAILED, -EIO,
+				"%s: says that it has %s, but a block at %s does not keep what is written "
+				"there. Nothing was copied",
+				c->opt->target, FORMAT_SIZE(to->geo.size_bytes),
+				FORMAT_SIZE(blk_to_bytes(spot[i])));
+	}
+	return r < 0 ? target_failed(c, r, fail) : 0;
+}
+
+/* ---- */
+
+static int check_source(struct clone *c, struct failure *fail)
+{
+	const struct fsinfo *fs = &c->from.fs;
+
+	if (fs->kind == FS_UNKNOWN || fs->size_bytes < blk_to_bytes(HEAD_BLKS) ||
+	    fs->size_bytes > c->from.base->geo.size_bytes)
+		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
+				   "%s: no file system that cowfs knows", c->opt->source);
+	if (fsinfo_refusal(fs))
+		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", c->opt->source,
+				   fsinfo_refusal(fs));
+	c->blks = fs->size_bytes / COW_BLK_BYTES;
+	return 0;
+}
+
+/* Does file system and log fit, and is what lies there no loss? */
+static int check_target(struct clone *c, struct failure *fail)
+{
+	const struct clone_options *opt = c->opt;
+	const struct card_geometry *geo = &c->to.base->geo;
+	const struct fsinfo none = { .kind = FS_UNKNOWN };
+	struct clone_target t = { .bytes = geo->size_bytes };
+	uint64_t short_bytes = 0;
+	struct signatures s;
+	int e;
+
+	c->to.fs = c->from.fs;
+	e = super_plan(c->to.base, c->to.base, c->from.fs.size_bytes,
+		       opt->log.log_bytes ? opt->log.log_bytes : offline_default_log_bytes(&c->to),
+		       &c->ret->super, &short_bytes);
+	if (e == -ENOSPC)
+		return failure_set(
+			fail, EXIT_FAILED, e,
+			"%s: too small (%s): the file system takes %s, and %s are missing "
+			"for it and its log",
+			opt->target, FORMAT_SIZE(geo->size_bytes),
+			FORMAT_SIZE(c->from.fs.size_bytes), FORMAT_SIZE(short_bytes));
+	if (e < 0)
+		return failure_set(fail, EXIT_USAGE, e,
+				   "%s: no log of this size fits erase blocks of %s", opt->target,
+				   FORMAT_SIZE(geo->erase_block_bytes));
+	memcpy(c->ret->super.fs_uuid, c->from.fs.uuid, sizeof(c->ret->super.fs_uuid));
+	c->ret->super.lag = opt->log.lag;
+	e = signatures_find(geo->path, &none, &s);
+	if (e < 0)
+		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", opt->target,
+				   boxed_error(e));
+	c->resumes = has_mark(c);
+	snprintf(t.holds, sizeof(t.holds), "%s",
+		 c->resumes ? "an incomplete copy of this volume"
+		 : s.n	    ? s.text
+			    : "nothing that is known");
+	blockdev_model(geo->path, t.model, sizeof(t.model));
+	return opt->confirm(opt->ctx, &t)
+		       ? 0
+		       : failure_set(fail, EXIT_FAILED, -ECANCELED,
+				     "%s: not confirmed; nothing was written", opt->target);
+}
+
+static int allocate(struct clone *c)
+{
+	const struct card_geometry *geo = &c->to.base->geo;
+	uint64_t eb = geo->erase_block_bytes / COW_BLK_BYTES;
+
+	c->unit_blks = eb;
+	while (c->unit_blks > REQUEST_BLKS && c->unit_blks % 2 == 0)
+		c->unit_blks /= 2;
+	if (c->unit_blks > 4 * REQUEST_BLKS || c->unit_blks < HEAD_BLKS)
+		c->unit_blks = REQUEST_BLKS;
+	c->start_blks = geo->disk_off_bytes / COW_BLK_BYTES % c->unit_blks;
+	c->crc = calloc(unit_of(c, c->blks) + 1, sizeof(*c->crc));
+	c->buf = io_alloc(blk_to_bytes(c->unit_blks));
+	c->there = io_alloc(blk_to_bytes(c->unit_blks));
+	c->head = io_alloc(blk_to_bytes(HEAD_BLKS));
+	return c->crc && c->buf && c->there && c->head ? 0 : -ENOMEM;
+}
+
+/* Leaves a mark on a target that keeps what is written. */
+static int begin(struct clone *c, struct failure *fail)
+{
+	struct card *to = c->to.base;
+	uint64_t head = blk_to_bytes(HEAD_BLKS);
+	int r = card_set_writable(to, true);
+
+	if (r == 0 && !c->resumes)
+		r = wipe_head(c);
+	if (r == 0 && !c->resumes && to->geo.discard_bytes)
+		(void)!card_discard(to, head, to->geo.size_bytes - head);
+	if (r == 0 && !c->resumes) {
+		r = check_size(c, fail);
+		if (r < 0)
+			return r;
+		r = write_mark(c);
+	}
+	return r < 0 ? target_failed(c, r, fail) : 0;
+}
+
+static int finish(struct clone *c, struct failure *fail)
+{
+	struct card *to = c->to.base;
+	int r = write_head(c), off;
+
+	if (r < 0)
+		return target_failed(c, r, fail);
+	r = super_write(to, &c->ret->super);
+	off = card_set_writable(to, false);
+	if (r == 0)
+		r = off;
+	return r < 0 ? failure_set(
+			       fail, EXIT_FAILED, r,
+			       "%s: the copy is complete, but its log could not be written (%s): cowctl "
+			       "format %s makes it",
+			       c->opt->target, strerrordesc_np(-r), c->opt->target)
+		     : 0;
+}
+
+static int copy(struct clone *c, struct failure *fail)
+{
+	int r = begin(c, fail);
+
+	if (r == 0)
+		r = do_pass(c, PASS_COPY, fail);
+	if (r < 0)
+		return r;
+	r = card_flush(c->to.base);
+	if (r < 0)
+		return target_failed(c, r, fail);
+	r = c->opt->no_verify ? 0 : do_pass(c, PASS_VERIFY, fail);
+	return r < 0 ? r : finish(c, fail);
+}
+
+static int run(struct clone *c, struct failure *fail)
+{
+	struct blk_reader reader;
+	int r = offline_open(&c->from, c->opt->source, NULL, BLOCKDEV_RDONLY, 0, fail);
+
+	if (r == 0)
+		r = check_source(c, fail);
+	if (r == 0)
+		r = offline_open(&c->to, c->opt->target, NULL, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
+				 c->opt->log.erase_block_bytes, fail);
+	if (r < 0)
+		return r;
+	reader = super_reader(c->from.base);
+	reader.volume_blks = c->blks;
+	r = allocate(c);
+	if (r == 0)
+		r = fsmap_open(&c->map, &reader);
+	if (r == 0)
+		r = read_source(c, 0, HEAD_BLKS, c->head);
+	if (r < 0)
+		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->source,
+				   boxed_error(r));
+	if (extents_blks(&c->ret->lost))
+		return failure_set(fail, EXIT_FAILED, -EIO,
+				   "%s: the superblocks of its file system cannot be read",
+				   c->opt->source);
+	r = do_pass(c, PASS_COUNT, fail);
+	if (r == 0)
+		r = check_target(c, fail);
+	return r < 0 ? r : copy(c, fail);
+}
+
+int offline_clone(const struct clone_options *opt, struct clone_report *ret, struct failure *fail)
+{
+	struct clone c = { .opt = opt, .ret = ret };
+	int r;
+
+	*ret = (struct clone_report){ 0 };
+	r = run(&c, fail);
+	ret->fs = c.from.fs;
+	if (c.to.base)
+		ret->written_bytes = c.to.base->account.written_bytes;
+	fsmap_close(c.map);
+	offline_close(&c.from);
+	offline_close(&c.to);
+	free(c.crc);
+	free(c.buf);
+	free(c.there);
+	free(c.head);
+	return r;
+}

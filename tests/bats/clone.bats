@@ -1,0 +1,241 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl clone: a volume with what is in RAM, or a card that is not attached, to another card.
+# seconds: 60
+# bats file_tags=commands
+
+load lib
+
+# A volume with a commit and more in RAM: SUM is its tree. NEW: a card of MIB for the copy, with a file system of somebody else on it.
+volume_and_new() { # FS FS_MIB CARD_MIB NEW_MIB
+	card_make "$1" "$2" "$3"
+	cow format "$CARD" >/dev/null
+	attach
+	mount_volume
+	random_file "$MNT/committed" 9
+	cow commit >/dev/null
+	random_file "$MNT/in-ram" 5
+	mkdir "$MNT/dir"
+	cp "$MNT/in-ram" "$MNT/dir/copy"
+	rm "$MNT/in-ram"
+	random_file "$MNT/uncommitted" 1
+	SUM=$(tree_sum "$MNT")
+	new_card "$4"
+}
+
+new_card() { # MIB
+	truncate -s "$1M" "$T/new.img"
+	mke2fs -q -F "$T/new.img"
+	loop_up "$T/new.img"
+	NEW=$LOOP
+}
+
+# NEW, alone, is a card of cowfs with the tree SUM: whole without cowfs, and attached, and it commits.
+new_is_whole() { # FS
+	local CARD=$NEW
+	fsck "$1"
+	run -0 cow check "$NEW"
+	mount -o ro "$NEW" "$T/look"
+	[ "$(tree_sum "$T/look")" = "$SUM" ] || return
+	umount "$T/look"
+	attach --name new
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ] || return
+	touch "$MNT/more"
+	cow commit new >/dev/null
+	umount_volume
+	cow detach new >/dev/null
+	fsck "$1"
+}
+
+nothing_there() { ! blkid -p "$NEW" && ! mount -o ro "$NEW" "$T/look" && fails 1 'no cowfs log' check "$NEW"; }
+
+no_views() { [ "$(status_of '.views.list | length')" = 0 ]; }
+
+setup() {
+	cow_setup || return
+	mkdir "$T/look"
+}
+
+clones() { # FS FS_MIB CARD_MIB NEW_MIB
+	local before
+	volume_and_new "$@"
+	before=$(card_written)
+	run -0 cow clone vol "$NEW" --yes
+	[[ $output == *"$NEW: has the $1 as it was "*", and an empty log of "* ]]
+	[[ $output == *"read back and compared"* ]]
+	[ "$(card_written)" = "$before" ]
+	# the volume goes on, and the copy is of that moment
+	touch "$MNT/later"
+	cow commit >/dev/null
+	umount_volume
+	detach >/dev/null
+	new_is_whole "$1"
+}
+
+@test "clone: what is on the card and in RAM, ext4" { clones ext4 60 100 150; }
+@test "clone: ext4, to a smaller card" { clones ext4 60 200 110; }
+@test "clone: ext2" { clones ext2 60 100 150; }
+@test "clone: xfs" { clones xfs 310 360 400; }
+@test "clone: btrfs" { clones btrfs 120 160 200; }
+
+@test "clone: free blocks are not read, and requests are large" {
+	volume_and_new ext4 400 460 600
+	run -0 cow clone "$NEW" --yes --json
+	[ "$(jq .copied_bytes <<<"$output")" -lt $((60 << 20)) ]
+	[ "$(jq '.written_bytes < .copied_bytes + 1000000' <<<"$output")" = true ]
+	[ "$(jq .lost_blocks <<<"$output")" = 0 ]
+	[ "$(jq -c .lost_files <<<"$output")" = '[]' ]
+}
+
+@test "clone: a card that is not attached, with commits in its log" {
+	cut_card 2 ext4 60 100
+	new_card 150
+	run -0 cow clone "$CARD" "$NEW" --yes
+	new_is_whole ext4
+}
+
+@test "clone: asks, and says what will be lost" {
+	volume_and_new ext4 60 100 150
+	fails 2 'nobody can be asked: add --yes' clone vol "$NEW" </dev/null
+	fails 2 'nobody can be asked: add --yes' clone vol "$NEW" --json
+	# a terminal, and the answer no
+	run -1 script -qec "$COWFS_BUILD/cowctl clone vol $NEW" /dev/null <<<n
+	[[ $output == *"$NEW (150.0 MiB) holds a file system (ext2). Overwrite all of it?"* ]]
+	[[ $output == *"not confirmed; nothing was written"* ]]
+	fsck ext2 "$NEW"
+	run -0 script -qec "$COWFS_BUILD/cowctl clone vol $NEW" /dev/null <<<y
+	umount_volume
+	detach >/dev/null
+	new_is_whole ext4
+}
+
+@test "clone: a target that is too small, in use, the source itself, or no card" {
+	volume_and_new ext4 60 100 64
+	fails 1 'too small \(64.0 MiB\): the file system takes 60.0 MiB, and .* are missing for it and its log' clone vol "$NEW" --yes
+	fails 1 "is attached as volume vol" clone vol "$CARD" --yes
+	mount "$NEW" "$T/look"
+	fails 1 "is mounted on $T/look" clone vol "$NEW" --yes
+	umount "$T/look"
+	fails 1 'No such file' clone vol "$T/absent" --yes
+	fails 1 'neither a block device nor an image file' clone vol "$T/look" --yes
+	fails 4 '' clone other "$NEW" --yes
+	fails 2 'usage: cowctl clone' clone --yes
+	fails 2 'lag must be' clone vol "$NEW" --yes --lag 3
+	fsck ext2 "$NEW"
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+}
+
+@test "clone: an image file, with a log of the size that was asked for" {
+	volume_and_new ext4 60 100 64
+	truncate -s 200M "$T/image"
+	run -0 cow clone vol "$T/image" --yes --log-size 48M --lag 1
+	[[ $output == *"an empty log of 48.0 MiB"* ]]
+	umount_volume
+	detach >/dev/null
+	loop_up "$T/image"
+	NEW=$LOOP
+	run -0 cow check "$NEW" --json
+	[ "$(jq .lag <<<"$output")" = 1 ]
+	new_is_whole ext4
+}
+
+# SAID: of a clone whose write number N failed
+fails_at() { # N
+	eio write "$1" 1000
+	run -1 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
+	SAID=$output
+	[[ $SAID == *"the copy is complete"* ]] ||
+		{ [[ $SAID == *"It is incomplete; the same command goes on with it"* ]] && nothing_there; }
+}
+
+@test "clone: a write that fails anywhere, nothing looks like a file system, and the next one goes on" {
+	local n
+	volume_and_new ext4 60 100 150
+	# the look at the size, data, and what is left: some of it changes with each run, then the head, then the log
+	for n in 1 20 36 2; do
+		fails_at "$n"
+		[[ $SAID == *incomplete* ]]
+	done
+	for ((n = 0; ; n++)); do
+		fails_at "$n"
+		[[ $SAID != *"the copy is complete"* ]] || break
+	done
+	[[ $SAID == *"but its log could not be written (Input/output error): cowctl format $NEW makes it"* ]]
+	[ "$n" -ge 2 ]
+	fsck ext4 "$NEW"
+	# from the beginning, and stopped again
+	fails_at 40
+	eio off
+	run -0 cow clone vol "$NEW" --yes
+	[[ $output == *"were there from an earlier run"* ]]
+	umount_volume
+	detach >/dev/null
+	new_is_whole ext4
+}
+
+@test "clone: the process dies by SIGKILL" {
+	volume_and_new ext4 60 100 150
+	eio slow 60
+	with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes &
+	sleep 0.7
+	kill -9 $!
+	wait $! || true
+	eio off
+	nothing_there
+	# the view of the dead process is gone
+	wait_for 10 no_views
+	cow clone vol "$NEW" --yes
+	umount_volume
+	detach >/dev/null
+	new_is_whole ext4
+}
+
+@test "clone: blocks of the old card that cannot be read are named, and the rest is there" {
+	local at
+	card_make ext4 60 100
+	cow format "$CARD" >/dev/null
+	attach
+	mount_volume
+	random_file "$MNT/hurt" 1
+	random_file "$MNT/whole" 3
+	cow commit --checkpoint >/dev/null
+	at=$(filefrag -b4096 -v "$MNT/hurt" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 * 4096 + 16384 }')
+	new_card 150
+	eio bad "$at" $((at + 8192))
+	run -3 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
+	[[ $output == *"2 blocks of it cannot be read, and are zeroes in the copy"* ]]
+	[[ $output == *"8.0 KiB of /hurt"* ]]
+	run -3 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes --json
+	[ "$(jq -c .lost_files <<<"$output")" = '["/hurt"]' ]
+	eio off
+	mount -o ro "$NEW" "$T/look"
+	cmp "$MNT/whole" "$T/look/whole"
+	[ "$(cmp -l "$MNT/hurt" "$T/look/hurt" | awk '$3 != 0' | wc -l)" = 0 ]
+	[ "$(cmp -l "$MNT/hurt" "$T/look/hurt" | wc -l)" -gt 8000 ]
+	umount "$T/look"
+}
+
+@test "clone: a card that has less than it says is found before anything is copied" {
+	local mib
+	volume_and_new ext4 60 100 150
+	for mib in 64 128; do
+		eio wrap "$mib"
+		run -1 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
+		[[ $output == *"says that it has 150.0 MiB, but a block at "*" does not keep what is written there. Nothing was copied"* ]]
+		nothing_there
+	done
+}
+
+@test "clone: a card that has less than it says is found by reading all of it" {
+	volume_and_new ext4 120 160 200
+	random_file "$MNT/much" 80
+	SUM=$(tree_sum "$MNT")
+	# no spot of the first look tells this one: 100 is none of their distances
+	eio wrap 90
+	run -1 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
+	echo "$output"
+	nothing_there
+	eio off
+}
