@@ -1,0 +1,67 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+# The root that is in use is cloned to a larger card with the same partition table; the machine then starts from that card alone, protected,
+# with what was only in RAM, and commits to it.
+# guests: debian12 debian13 busybox debian12-arm64
+# short: busybox
+
+new_part() { # of the disk with the serial "new", with the number that the root has
+	for disk in /sys/block/vd*; do
+		[ "$(cat "$disk/serial" 2>/dev/null)" = new ] || continue
+		ls -d "$disk/${disk##*/}"[0-9]* | tail -n 1
+	done
+}
+
+step_1() {
+	protected || fail "the root is $(root_device)"
+	mkdir -p /srv/clone
+	must dd if=/dev/urandom of=/srv/clone/committed bs=64k count=40
+	must cowctl commit root
+	must dd if=/dev/urandom of=/srv/clone/in-ram bs=64k count=40
+	(cd /srv/clone && sha256sum committed in-ram >sum)
+	part=$(new_part)
+	[ "$part" ] || fail "no new card"
+	# somebody writes all the time
+	(while :; do dd if=/dev/urandom of=/srv/writer bs=4k count=50 2>/dev/null; done) &
+	writer=$!
+	must cowctl clone root "/dev/${part##*/}" --yes
+	kill $writer
+	grep -q 'read back and compared' /run/cowfs-test/out || fail "clone says $(cat /run/cowfs-test/out)"
+	must cowctl check "/dev/${part##*/}"
+	echo "on the old card alone" >/srv/clone/later
+}
+
+on_the_clone() {
+	protected || fail "the root is $(root_device), cowfs says '$(cat /run/cowfs/root.state 2>/dev/null)'"
+	[ ! -e /srv/clone/later ] || fail "a file that was written after the clone"
+	(cd /srv/clone && must sha256sum -c sum)
+}
+
+step_2() {
+	on_the_clone
+	cowctl generations root
+	echo committed >/srv/clone/again
+	must cowctl commit root
+}
+
+step_3() {
+	on_the_clone
+	is "what was committed to the clone" "$(cat /srv/clone/again)" committed
+}
+
+host_before() {
+	if [ "$1" = 1 ]; then
+		truncate -s "$(($(stat -c %s "$CARD") + (256 << 20)))" "$WORK/new.img"
+		# the last partition takes the rest
+		sfdisk -d "$CARD" | sed '/^last-lba/d; $s/size= *[0-9]*, *//' | sfdisk -q "$WORK/new.img"
+		DEVICES="-drive file=$WORK/new.img,if=none,id=new,format=raw -device virtio-blk-pci,drive=new,serial=new"
+	else
+		DEVICES=
+	fi
+}
+
+host_after() {
+	[ "$1" != 1 ] || mv "$WORK/new.img" "$CARD"
+	card_extract "$WORK/part"
+	offline_check "$WORK/part"
+}
