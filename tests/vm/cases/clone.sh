@@ -12,7 +12,7 @@ new_part() { # of the disk with the serial "new", with the number that the root 
 	done
 }
 
-step_1() {
+clone_root() {
 	protected || fail "the root is $(root_device)"
 	mkdir -p /srv/clone
 	must dd if=/dev/urandom of=/srv/clone/committed bs=64k count=40
@@ -30,6 +30,8 @@ step_1() {
 	must cowctl check "/dev/${part##*/}"
 	echo "on the old card alone" >/srv/clone/later
 }
+
+step_1() { clone_root; }
 
 on_the_clone() {
 	protected || fail "the root is $(root_device), cowfs says '$(cat /run/cowfs/root.state 2>/dev/null)'"
