@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Instructions for each operation of 4 KiB on the disk of a volume, by transport: a tiny guest whose clock counts instructions (QEMU
+# Instructions for each operation of 4 KiB, or 128 KiB, on the disk of a volume, by transport: a tiny guest whose clock counts instructions (QEMU
 # -icount, one processor, no KVM), with the card in RAM. As root.
 #
 #	tests/bench/transport.sh [VMLINUZ MODULES]	MODULES: /lib/modules/VERSION of that kernel
@@ -49,12 +49,12 @@ for m in loop ublk_drv dm-mod dm-bufio dm-snapshot; do busybox insmod /lib/modul
 /bin/mke2fs -q -t ext4 -F /dev/ram0 200M
 cowctl format /dev/ram0 >/dev/null
 busybox dd if=/dev/zero of=/dev/ram1 bs=1M count=64 2>/dev/null
-# TEXT DEVICE BLOCKS OPERATION...
+# TEXT DEVICE BLOCKS OPERATION...; KIB of each and COUNT
 row() {
 	text=$1 device=$2 blocks=$3
 	shift 3
 	for op; do
-		text="$text | $(blkops "$device" ${op%:*} ${op#*:} 8000 $blocks)"
+		text="$text | $(blkops "$device" ${op%:*} ${op#*:} ${COUNT:-8000} $blocks ${KIB:-4})"
 	done
 	echo "| $text |"
 }
@@ -73,8 +73,10 @@ dmsetup remove snap
 for t in fuse ublk; do
 	dev=$(cowfs --transport $t --ram 500M --name v /dev/ram0)
 	row "$t, from the card" $dev 40000 read:1 read:32
+	KIB=128 COUNT=1000 row "$t, from the card, 128 KiB" $dev 1250 read:1 read:32
 	busybox dd if=/dev/urandom of=$dev bs=1M count=4 oflag=direct 2>/dev/null
 	row "$t, RAM" $dev 1024 $all
+	KIB=128 COUNT=1000 row "$t, RAM, 128 KiB" $dev 32 $all
 	for p in $(busybox pidof cowfs); do
 		[ "$(busybox cat /proc/$p/comm)" != cowfs ] || busybox grep VmRSS /proc/$p/status
 	done

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * blkops FILE read|write DEPTH COUNT BLOCKS: direct I/O of 4 KiB on FILE, at random places among its
- * first BLOCKS blocks, DEPTH at a time (1: pread and pwrite; otherwise an io_uring, which submits
+ * blkops FILE read|write DEPTH COUNT BLOCKS [KIB]: direct I/O of 4 KiB, or KIB, on FILE, at random places among its
+ * first BLOCKS blocks of that size, DEPTH at a time (1: pread and pwrite; otherwise an io_uring, which submits
  * that many and waits for all of them). Prints nanoseconds for each operation: instructions, in a guest whose clock counts them.
  */
 #include <fcntl.h>
@@ -13,8 +13,10 @@
 
 #include "export/uring.h"
 
-#define BYTES 4096
+#define ALIGN_BYTES 4096
 #define DEPTH_MAX 64
+
+static unsigned bytes = 4096;
 
 static void fail(const char *what)
 {
@@ -29,7 +31,7 @@ static long long place(uint64_t blocks)
 	x ^= x << 13;
 	x ^= x >> 7;
 	x ^= x << 17;
-	return (long long)(x % blocks) * BYTES;
+	return (long long)(x % blocks * bytes);
 }
 
 static void one_at_a_time(int fd, int write, uint64_t count, uint64_t blocks, void *buf)
@@ -37,7 +39,8 @@ static void one_at_a_time(int fd, int write, uint64_t count, uint64_t blocks, vo
 	for (uint64_t i = 0; i < count; i++) {
 		long long off = place(blocks);
 
-		if ((write ? pwrite(fd, buf, BYTES, off) : pread(fd, buf, BYTES, off)) != BYTES)
+		if ((write ? pwrite(fd, buf, bytes, off) : pread(fd, buf, bytes, off)) !=
+		    (ssize_t)bytes)
 			fail("I/O");
 	}
 }
@@ -59,14 +62,14 @@ static void many(int fd, int write, unsigned depth, uint64_t count, uint64_t blo
 
 			sqe->opcode = ops[write];
 			sqe->fd = fd;
-			sqe->addr = (uintptr_t)(buf + (size_t)i * BYTES);
-			sqe->len = BYTES;
+			sqe->addr = (uintptr_t)(buf + (size_t)i * bytes);
+			sqe->len = bytes;
 			sqe->off = (uint64_t)place(blocks);
 		}
 		if (uring_submit(&u, depth) < 0)
 			fail("io_uring_enter");
 		for (unsigned i = 0; i < depth; i++)
-			if (!uring_take(&u, &number, &res) || res != BYTES)
+			if (!uring_take(&u, &number, &res) || res != (int)bytes)
 				fail("I/O");
 	}
 	uring_free(&u);
@@ -74,21 +77,23 @@ static void many(int fd, int write, unsigned depth, uint64_t count, uint64_t blo
 
 int main(int argc, char **argv)
 {
-	unsigned depth = argc == 6 ? (unsigned)atoi(argv[3]) : 0;
+	unsigned depth = argc == 6 || argc == 7 ? (unsigned)atoi(argv[3]) : 0;
 	uint64_t count, blocks, since;
 	int fd, write;
 	char *buf;
 
 	if (depth < 1 || depth > DEPTH_MAX)
 		return 2;
+	if (argc == 7)
+		bytes = (unsigned)atoi(argv[6]) * 1024;
 	write = strcmp(argv[2], "write") == 0;
 	count = strtoull(argv[4], NULL, 10);
 	blocks = strtoull(argv[5], NULL, 10);
 	fd = open(argv[1], O_RDWR | O_DIRECT | O_CLOEXEC);
-	buf = aligned_alloc(BYTES, (size_t)depth * BYTES);
+	buf = aligned_alloc(ALIGN_BYTES, (size_t)depth * bytes);
 	if (fd < 0 || !buf)
 		fail(argv[1]);
-	memset(buf, 0x5a, (size_t)depth * BYTES);
+	memset(buf, 0x5a, (size_t)depth * bytes);
 	since = now_ns();
 	if (depth == 1)
 		one_at_a_time(fd, write, count, blocks, buf);
