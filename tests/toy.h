@@ -33,6 +33,7 @@ struct toy {
 	const uint8_t *of_base; /* use of blocks in the base without the log; NULL: not known */
 	/* called around every operation of the simulator; NULL: not called */
 	void (*pause)(bool on);
+	const struct log_mark *mark; /* of the process before, for toy_open; NULL: none */
 };
 
 void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES]);

@@ -105,7 +105,16 @@ void log_set_mark(struct log *l, struct log_mark *to)
 	if (to) {
 		to->last_epoch = l->epoch;
 		to->last_seq = l->highest_seq;
+		mark_sound(to, &l->newest);
 	}
+}
+
+/* A death between two of these stores leaves none. */
+void mark_sound(struct log_mark *m, const struct log_record *rec)
+{
+	m->sound_seq = 0;
+	m->sound_epoch = rec->epoch;
+	m->sound_seq = rec->seq;
 }
 
 bool log_is_beyond(const struct log *l, const struct log_mark *mark)

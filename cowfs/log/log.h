@@ -162,6 +162,8 @@ void log_set_joint_ask(int (*ask)(const struct log_joint *j, char *why, size_t w
  * has records. */
 int log_has_record(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
+struct log_mark;
+
 /* Opens a log. base and logcard may be the same and stay the caller's. Writes nothing, not even
  * for a virgin ring. Memory and blocks read are bounded for any content of the ring (scan.h); a
  * ring that needs more is BROKEN. Returns 0 also when BROKEN or FOREIGN: the report has the
@@ -174,6 +176,11 @@ int log_open(struct log **ret, struct card *base, struct card *logcard, const st
 int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		  const struct log_super *s, unsigned flags, struct card *lent,
 		  struct log_open_report *ret_report) MUST_CHECK;
+/* The same for a process that takes over from one that has died: the content of a record that mark (NULL: none)
+ * calls sound is not read back. */
+int log_open_after(struct log **ret, struct card *base, struct card *logcard,
+		   const struct log_super *s, unsigned flags, struct card *lent,
+		   const struct log_mark *mark, struct log_open_report *ret_report) MUST_CHECK;
 /* For a signal handler: the current or the next log_open ends with -EINTR at its next read. */
 void log_cancel_open(void);
 /*
@@ -377,6 +384,8 @@ struct log_mark {
 	_Atomic uint64_t newest; /* seq of the newest commit that is durable; 0: none yet */
 	/* of the last record that this log has written, or tried to; or the highest that it found */
 	_Atomic uint64_t last_epoch, last_seq;
+	/* the newest record whose content was read back at open, or is durable since; seq 0: none */
+	_Atomic uint64_t sound_epoch, sound_seq;
 };
 /* From now on log_begin, log_end and every record note it there. NULL: nowhere. The caller clears it when the content
  * to commit changes. */

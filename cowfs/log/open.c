@@ -187,9 +187,16 @@ int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
 		  const struct log_super *super, unsigned flags, struct card *lent,
 		  struct log_open_report *ret_report)
 {
+	return log_open_after(ret, base, logcard, super, flags, lent, NULL, ret_report);
+}
+
+int log_open_after(struct log **ret, struct card *base, struct card *logcard,
+		   const struct log_super *super, unsigned flags, struct card *lent,
+		   const struct log_mark *mark, struct log_open_report *ret_report)
+{
 	struct log_open_report rep = { 0 };
 	struct log *l = log_new(base, logcard, super, flags, lent);
-	struct scan s = { .l = l, .rep = &rep };
+	struct scan s = { .l = l, .rep = &rep, .mark = mark };
 	uint64_t before = logcard->account.read_bytes;
 	int r;
 

@@ -110,6 +110,8 @@ void record_accept(struct log *l, const struct log_record *rec)
 	guarded_accept(l, rec);
 	sample_accept(l, rec->sample);
 	l->newest = *rec;
+	if (l->mark)
+		mark_sound(l->mark, rec);
 	l->unconfirmed = l->base_known = false;
 	if (l->state == EPOCH_WAIVED)
 		epoch_set(l, EPOCH_OPEN);

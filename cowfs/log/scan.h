@@ -52,6 +52,7 @@ struct scan {
 	uint64_t foreign_blks; /* blocks that wait in the log with it */
 	bool gone; /* it knew a file system, and the base has no known one now: no older record counts */
 	char foreign_why[sizeof(((struct log_open_report *)0)->why)];
+	const struct log_mark *mark; /* of the process before; NULL: none */
 };
 
 /* The fields of a record that are needed to follow its chain and find its descriptors. */

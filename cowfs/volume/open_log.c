@@ -180,7 +180,8 @@ int volume_open_log(struct volume *v, unsigned flags, char *why, size_t n)
 			       where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return msg_why(why, n, -ERANGE, "%s: smaller than its log says", v->device);
-	r = log_open_lent(&v->log, v->base, v->log_card, &super, flags, v->lent, &v->opened);
+	r = log_open_after(&v->log, v->base, v->log_card, &super, flags, v->lent,
+			   v->kept ? &v->kept->mark : NULL, &v->opened);
 	if (r < 0)
 		return msg_why(why, n, r, "%s: cannot read the log: %s", where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))

@@ -15,6 +15,7 @@
 
 #include "base/io.h"
 #include "log/codec.h"
+#include "log/index_build.h"
 #include "breaks.h"
 #include "gens.h"
 #include "rnd.h"
@@ -320,6 +321,7 @@ static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found, 
 	/* the card keeps what it got */
 	sim_fail_at(t.card, 0, 0, 0, false);
 	toy_close(&t);
+	t.mark = &mark;
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(toy_view(&t, view), 0);
 	assert_true(log_newest(t.log)->seq >= mark.newest);
@@ -351,6 +353,56 @@ static void test_mark(void **state)
 		for (uint64_t k = 1; k < 16 * m; k++)
 			(void)dies(n, k % (2 * m) + 1, k, &failed_found, &reached);
 	assert_true(failed_found && reached);
+}
+
+/* The payload of the newest of two commits rots in the ring after its FLUSH. */
+static void rot(struct toy *t, struct log_mark *mark)
+{
+	struct index_entry e;
+	uint64_t off;
+
+	toy_format(t, false);
+	assert_int_equal(toy_open(t, 0), 0);
+	log_set_mark(t->log, mark);
+	assert_int_equal(mark->sound_seq, log_newest(t->log)->seq);
+	toy_write(t, 4, 99);
+	assert_int_equal(toy_commit(t), 0);
+	toy_write(t, 5, 100);
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(mark->sound_seq, log_newest(t->log)->seq);
+	assert_int_equal(mark->sound_epoch, log_newest(t->log)->epoch);
+	assert_true(log_index_extent(t->index, 1, &e));
+	assert_int_equal(e.blk, 5);
+	off = log_super(t->log)->ring_off_bytes + blk_to_bytes(e.lblk);
+	toy_close(t);
+	assert_int_equal(sim_poke(t->card, off + 100, "rot", 3), 0);
+}
+
+/* The next process reads back what the one before did not know to be durable, and nothing else. */
+static void test_sound(void **state)
+{
+	struct log_mark mark = { 0 };
+	struct toy t;
+
+	(void)state;
+	rot(&t, &mark);
+	t.mark = &mark;
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.rejected, 0);
+	assert_int_equal(log_newest(t.log)->seq, mark.sound_seq);
+	toy_close(&t);
+	/* of another epoch; an older one; none, as after a power cut */
+	for (unsigned i = 0; i < 3; i++) {
+		mark.sound_epoch += i == 0;
+		mark.sound_epoch -= i == 1;
+		mark.sound_seq -= i == 1;
+		t.mark = i < 2 ? &mark : NULL;
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.rejected, 1);
+		assert_non_null(strstr(t.rep.why, "payload of block 5"));
+		toy_close(&t);
+	}
+	toy_free(&t);
 }
 
 /* ---- calls in the wrong state ---- */
@@ -528,6 +580,7 @@ int main(void)
 		cmocka_unit_test(test_each_write_fails),
 		cmocka_unit_test(test_each_write_fails_lag),
 		cmocka_unit_test(test_mark),
+		cmocka_unit_test(test_sound),
 		cmocka_unit_test(test_out_of_order),
 		cmocka_unit_test(test_broken_rule_stops_writes),
 		cmocka_unit_test(test_set_aside),
