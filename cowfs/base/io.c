@@ -126,3 +126,18 @@ void *io_alloc(size_t len_bytes)
 	memset(p, 0, len_bytes);
 	return p;
 }
+
+void io_keep_only(const int *keep, unsigned n)
+{
+	unsigned from = 3, next;
+
+	do {
+		next = ~0u;
+		for (unsigned i = 0; i < n; i++)
+			if (keep[i] >= (int)from)
+				next = (unsigned)keep[i] < next ? (unsigned)keep[i] : next;
+		if (next > from)
+			close_range(from, next == ~0u ? next : next - 1, 0);
+		from = next + 1;
+	} while (next != ~0u);
+}

@@ -27,4 +27,7 @@ int io_write_text(int dirfd, const char *path, const char *text) MUST_CHECK;
  */
 void *io_alloc(size_t len_bytes);
 
+/* Closes all descriptors above 2 but these; negative ones count as none. */
+void io_keep_only(const int *keep, unsigned n);
+
 #endif

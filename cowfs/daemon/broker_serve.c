@@ -414,19 +414,6 @@ static void *lane_main(void *arg)
 	return NULL;
 }
 
-static void keep_only(const int *keep, unsigned n)
-{
-	for (int fd = 3; fd < 1024; fd++) {
-		bool kept = false;
-
-		for (unsigned i = 0; i < n; i++)
-			kept |= keep[i] == fd;
-		if (!kept)
-			close(fd);
-	}
-	close_range(1024, ~0u, 0);
-}
-
 /* The filter allows no new io_uring. */
 static void open_ublk(void)
 {
@@ -466,7 +453,7 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 
 	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
 		dup2(null_fd, fd);
-	keep_only(keep, ARRAY_SIZE(keep));
+	io_keep_only(keep, ARRAY_SIZE(keep));
 	prctl(PR_SET_NAME, "cowfs-broker");
 	msg_to_kmsg(f->kmsg_fd);
 	f->prepare(f->ctx);

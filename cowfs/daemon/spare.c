@@ -23,7 +23,6 @@
 
 #define ANSWER_MS 10000
 #define LINK_WAIT_S 1
-#define LOW_FDS 1024 /* descriptors of a process that has just been started */
 
 static bool is_kept(int fd, const int *keep, unsigned n)
 {
@@ -40,10 +39,7 @@ static void keep_only(const int *keep, unsigned n)
 	for (int fd = 0; fd < 3 && null_fd >= 0; fd++)
 		if (!is_kept(fd, keep, n))
 			dup2(null_fd, fd);
-	for (int fd = 3; fd < LOW_FDS; fd++)
-		if (!is_kept(fd, keep, n))
-			close(fd);
-	close_range(LOW_FDS, ~0u, 0);
+	io_keep_only(keep, n);
 }
 
 int spare_link(int pair[2])

@@ -2,10 +2,13 @@
 /* Tests of base/: CRC vectors and both implementations, numbers as users write them, cursors. */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/allowance.h"
@@ -426,6 +429,31 @@ static void test_allowance(void **state)
 	assert_int_equal(allowance_use(&a, begin + 100 * ALLOWANCE_NS, ALLOWANCE_NS + 1), 1);
 }
 
+/* In a process of its own, which has no other descriptors to lose. */
+static void test_keep_only(void **state)
+{
+	static const int all[] = { 3, 9, 10, 11, 12, 500, 1023, 1024, 1030 };
+	const int keep[] = { 500, -1, 10, 11, 1023, 10 };
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		unsigned open_fds = 0, kept = 0;
+
+		for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+			dup2(0, all[i]);
+		io_keep_only(keep, ARRAY_SIZE(keep));
+		for (int fd = 0; fd < 1100; fd++)
+			open_fds += fcntl(fd, F_GETFD) >= 0;
+		for (size_t i = 0; i < ARRAY_SIZE(keep); i++)
+			kept += fcntl(keep[i], F_GETFD) >= 0;
+		_exit(open_fds == 3 + 4 && kept == 5 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +473,7 @@ int main(void)
 		cmocka_unit_test(test_kernel),
 		cmocka_unit_test(test_thread_stack),
 		cmocka_unit_test(test_allowance),
+		cmocka_unit_test(test_keep_only),
 	};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
