@@ -786,6 +786,7 @@ static int drop(struct daemon *d, unsigned *missing)
 	if (exit != EXIT_OK)
 		return exit;
 	close_folders(d);
+	transport_make_room(d->link.kernel_fd);
 	if (confine_files() < 0)
 		*missing |= HARDEN_FILES;
 	if (!d->link.from_ram && (!d->other_user || confine_user(d->uid, d->gid) < 0))

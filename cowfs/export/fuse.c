@@ -679,6 +679,15 @@ int fuse_export_take_over(struct fuse_export **ret, struct view *v, int fuse_fd,
 	return r;
 }
 
+/* The kernel waits for a grace period when it enlarges a table that threads share. */
+void transport_make_room(int kernel_fd)
+{
+	int fd = fcntl(kernel_fd, F_DUPFD_CLOEXEC, LAST_FD);
+
+	if (fd >= 0)
+		close(fd);
+}
+
 int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd)
 {
 	int e = fuse_mount_create(kernel_fd, ret_mount_fd);

@@ -72,6 +72,8 @@ void transport_load(enum transport_kind wanted);
  * it, I/O waits when the worker dies instead of failing. A descriptor, or -errno.
  */
 int transport_open(void) MUST_CHECK;
+/* Before there is a second thread: its descriptor will have a high number. */
+void transport_make_room(int kernel_fd);
 /* Before a worker gives up its privileges, for FUSE with a broker: what transport_start needs. The mount is
  * for the broker. */
 int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd) MUST_CHECK;

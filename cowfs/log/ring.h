@@ -239,7 +239,7 @@ static inline uint64_t ring_seg(const struct log *l, uint64_t lblk)
 }
 
 void mark_sound(struct log_mark *m, const struct log_record *rec); /* append.c */
-void loader_note(struct log *l, uint64_t blk); /* in log.loader */
+void loader_note(struct log *l, uint64_t blk);			   /* in log.loader */
 /* For the next record: RECORD_LOADER, until everything is home. */
 static inline uint32_t loader_flag(const struct log *l)
 {

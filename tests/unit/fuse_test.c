@@ -19,6 +19,7 @@
 
 #include "base/io.h"
 #include "export/fuse.h"
+#include "export/transport.h"
 #include "scratch.h"
 
 #define VOLUME_BYTES (16 * MIB)
@@ -425,6 +426,26 @@ static void test_bad_descriptor(void **state)
 	close(null_fd);
 }
 
+/* Later no call waits for the table to grow. In a new process, whose table is as small as its descriptors permit. */
+static void test_room_for_descriptors(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		char text[4096], *size;
+
+		transport_make_room(0);
+		size = io_read_text(AT_FDCWD, "/proc/self/status", text, sizeof(text)) > 0
+			       ? strstr(text, "FDSize:")
+			       : NULL;
+		_exit(!size || strtoul(size + strlen("FDSize:"), NULL, 10) <= 1000);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 /* The reply to INIT is refused: no request is answered, and the start ends nevertheless. */
 static void test_refused_replies(void **state)
 {
@@ -460,6 +481,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_with_loop, setup, teardown),
 		cmocka_unit_test(test_bad_descriptor),
 		cmocka_unit_test(test_refused_replies),
+		cmocka_unit_test(test_room_for_descriptors),
 	};
 
 	if (scratch_not_root("fuse_test"))
