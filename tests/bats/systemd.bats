@@ -77,7 +77,7 @@ units() {
 		cowfs-leave*) max=75 ;;
 		cowfs-power*) max=50 ;; # it has no time for a filter of system calls
 		# one short program of cowfs with fixed arguments; making its filters takes longer than it runs
-		cowfs-shutdown* | cowfs-options*) max=75 ;;
+		cowfs-shutdown* | cowfs-options* | cowfs-parent*) max=75 ;;
 		cowfs@*) max=38 ;;
 		cowfs-keep*) max=70 ;; # it mounts, and copies files of all users
 		*) max=40 ;;
@@ -783,4 +783,26 @@ print(struct.unpack("iii", extra[0][2])[0], data.decode().split("\n")[:2])' "$T/
 	wait_for 20 test -s "$T/said"
 	[ "$(cat "$T/said")" = "$main ['READY=1', 'STATUS=volume vol']" ]
 	cow detach vol
+}
+
+@test "root-parent: the process to watch" {
+	local parent=$BASHPID
+	mkdir -p "$COWFS_RUNDIR/root"
+	sleep 60 3>&- &
+	echo $! >"$COWFS_RUNDIR/root/pid"
+	run -0 dash "$SRC/root-parent"
+	[ "$(cat "$COWFS_RUNDIR/.root-parent")" = "$parent" ]
+	# the supervisor is gone: systemd is the parent
+	mkdir -p "$T/proc/77"
+	echo 77 >"$COWFS_RUNDIR/root/pid"
+	printf 'Name:\tcowfs\nTgid:\t77\nPPid:\t1\nTracerPid:\t0\n' >"$T/proc/77/status"
+	COWFS_PROC=$T/proc run -0 dash "$SRC/root-parent"
+	[ "$(cat "$COWFS_RUNDIR/.root-parent")" = 77 ]
+	# the worker as well
+	rm -r "$T/proc/77" "$COWFS_RUNDIR/.root-parent"
+	COWFS_PROC=$T/proc run ! dash "$SRC/root-parent"
+	rm "$COWFS_RUNDIR/root/pid"
+	run ! dash "$SRC/root-parent"
+	[ ! -e "$COWFS_RUNDIR/.root-parent" ]
+	kill %1
 }
