@@ -110,20 +110,26 @@ initrd_root() { # FSCK MOUNT [CODE-OF-COWCTL]
 	printf '#!/bin/sh\necho "fsck $*" >>"%s/calls"\nexit %d\n' "$T" "$1" >"$T/bin/systemd-fsck"
 	printf '#!/bin/sh\necho "mount $*" >>"%s/calls"\nexit %d\n' "$T" "$2" >"$T/bin/mount"
 	printf '#!/bin/sh\nmkdir -p "%s/run"; : >"%s/run/root.state"; echo /dev/loop77; exit %d\n' "$T" "$T" "${3-0}" >"$T/bin/cowctl"
-	printf '#!/bin/sh\nprintf "%%s\\n" What=%s Type=ext4 Options=ro,x=y Job=12 "" Job=13\n' "$CARD" >"$T/bin/systemctl"
+	printf '#!/bin/sh\n: >"%s/asked"\nprintf "%%s\\n" What=%s Type=ext4 Options=ro,x=y Job=12 "" Job=13\n' "$T" "$CARD" \
+		>"$T/bin/systemctl"
 	chmod +x "$T"/bin/*
 	: >"$T/calls"
+	rm -f "$T/asked"
 	PATH=$T/bin:$PATH run dash "$T/cowfs-root.sh"
 	cat "$T/calls"
 }
 
-@test "a systemd initrd: the root is checked and mounted, again after a failure, and not checked by the system" {
+initrd_make() {
 	card_make ext4 60 60
 	mkdir "$T/bin"
 	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/bin/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
 	sed "s|/usr/lib/cowfs/cowfs.sh|$T/cowfs.sh|; s|/usr/lib/systemd/systemd-fsck|$T/bin/systemd-fsck|
-		s|/sysroot|$T/sysroot|2g; s|mkdir -p /sysroot|mkdir -p $T/sysroot|; s|/run/initramfs|$T/run/initramfs|g" \
+		s|/run/systemd/|$T/systemd/|g; s|/etc/systemd/|$T/etc-systemd/|g; s|MOUNT\" /sysroot|MOUNT\" $T/sysroot|; s|mkdir -p /sysroot|mkdir -p $T/sysroot|; s|/run/initramfs|$T/run/initramfs|g" \
 		"$(top)/initramfs/dracut/cowfs-root.sh" >"$T/cowfs-root.sh"
+}
+
+@test "a systemd initrd: the root is checked and mounted, again after a failure, and not checked by the system" {
+	initrd_make
 	initrd_root 1 0
 	[ "$status" = 1 ]
 	[ "$(cat "$T/calls")" = "fsck /dev/loop77" ]
@@ -148,6 +154,45 @@ initrd_root() { # FSCK MOUNT [CODE-OF-COWCTL]
 	initrd_root 0 0 3
 	[ "$status" = 0 ] && [[ $(cat "$T/calls") == 'mount -t ext4 -o ro,noload /dev/loop77 '*sysroot ]]
 	[ -e "$T/run/initramfs/fsck-root" ]
+}
+
+# A boot waits for systemctl longer than for the rest of this script.
+@test "a systemd initrd: what the generator wrote is read without systemctl, unless there is more to it" {
+	local unit=$T/systemd/generator/sysroot.mount file
+	initrd_make
+	mkdir -p "${unit%/*}"
+	generated() { # WHAT [LINE...]
+		printf '%s\n' '[Unit]' 'After=blockdev@dev-disk-by\x2duuid-1.target' "${@:2}" '[Mount]' "What=$1" Where=/sysroot Options=ro,z >"$unit"
+		rm -rf "$T/run"
+		initrd_root 0 0
+	}
+	generated "$CARD"
+	[ ! -e "$T/asked" ] && [[ $(cat "$T/calls") == 'mount -o ro,z /dev/loop77 '*sysroot ]]
+	for file in Requires Wants; do
+		generated "$CARD" "$file=x.service systemd-fsck-root.service" Type=ext4
+		[ ! -e "$T/asked" ]
+		[[ $(cat "$T/calls") == $'fsck /dev/loop77\nmount -t ext4 -o ro,z /dev/loop77 '*sysroot ]]
+	done
+	# of cowfs itself
+	mkdir -p "$T/systemd/generator/sysroot.mount.d" "$T/systemd/generator.early" "$T/etc-systemd/system/sysroot.mount.d"
+	: >"$T/systemd/generator/sysroot.mount.d/50-cowfs.conf"
+	generated "$CARD"
+	[ ! -e "$T/asked" ]
+	for file in "$T/systemd/generator/sysroot.mount.d/60-x.conf" "$T/etc-systemd/system/sysroot.mount.d/x.conf" \
+		"$T/etc-systemd/system/sysroot.mount" "$T/systemd/generator.early/sysroot.mount"; do
+		: >"$file"
+		generated "$CARD"
+		[ -e "$T/asked" ] && [[ $(cat "$T/calls") == *'-o ro,x=y '* ]]
+		rm "$file"
+	done
+	ln -s /dev/null "$T/systemd/generator.early/systemd-fsck-root.service"
+	generated "$CARD"
+	[ -e "$T/asked" ]
+	rm "$T/systemd/generator.early/systemd-fsck-root.service"
+	for file in '/dev/50%%' '/dev/a\x20b' "/dev/a\\"; do
+		generated "$file"
+		[ -e "$T/asked" ] && [[ $(cat "$T/calls") == *'-o ro,x=y '* ]]
+	done
 }
 
 state() { cat "$COWFS_RUNDIR/root.state"; }
