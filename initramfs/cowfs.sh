@@ -121,6 +121,8 @@ cowfs_start() {
 
 # A cowctl that cannot be run does not stop the boot of an ordinary root: cowfs_start has reported it.
 cowfs_compose() {
+	# cowctl boot has said that nothing is to be composed, and the volume of an image's changes has no such folder
+	[ ! -e "$COWFS_RUN/root.plain" ] || [ ! -e "$1/etc" ] || return 0
 	cowfs_code=0
 	"$COWFS_CTL" boot --compose "$1" || cowfs_code=$?
 	[ "$cowfs_code" != 3 ]

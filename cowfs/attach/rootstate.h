@@ -33,6 +33,7 @@ int rootstate_link(const char *loop) MUST_CHECK;
 #define ROOT_COUNTS "counts" /* this initramfs counts boots of a root on trial */
 /* this boot was one, and cowfs-accept.service is to run; text: the name of an initramfs on trial */
 #define ROOT_TRIAL "trial"
+#define ROOT_PLAIN "plain" /* nothing is to be composed over the root */
 void rootstate_note(const char *what, const char *text);
 bool rootstate_noted(const char *what);
 

@@ -160,6 +160,17 @@ static void tell_undone(const struct boot *b)
 	json_object_put(status);
 }
 
+/* The command line overrides the configuration. */
+static const char *root_text(const struct boot *b, enum rootopt id)
+{
+	return b->cmdline.root_text[id] ? b->cmdline.root_text[id] : conf_root_text(b->conf, id);
+}
+
+static bool composes(const struct boot *b)
+{
+	return !strcmp(root_text(b, ROOTOPT_COMPOSE), "overlay");
+}
+
 static enum boot_exit started(const struct boot *b, const char *loop)
 {
 	int e = rootstate_link(loop);
@@ -170,6 +181,8 @@ static enum boot_exit started(const struct boot *b, const char *loop)
 	rootstate_note(ROOT_COUNTS, "");
 	if (b->on_trial || *b->image)
 		rootstate_note(ROOT_TRIAL, b->image);
+	if (!composes(b))
+		rootstate_note(ROOT_PLAIN, "");
 	if (e < 0)
 		boot_say(MSG_WARN, "no link to %s: %s", loop, strerrordesc_np(-e));
 	boot_say(MSG_NOTICE, "%s is protected, its changes stay in RAM: %s", b->device, loop);
@@ -379,12 +392,6 @@ static enum boot_exit decide(struct boot *b)
 
 /* ---- composing, after the volume was mounted ---- */
 
-/* The command line overrides the configuration. */
-static const char *root_text(const struct boot *b, enum rootopt id)
-{
-	return b->cmdline.root_text[id] ? b->cmdline.root_text[id] : conf_root_text(b->conf, id);
-}
-
 /* A root that is not the one that was asked for: what rootstate_write knows as failed. */
 static enum boot_exit not_composed(struct boot *b, bool mounted, const char *reason)
 {
@@ -409,7 +416,7 @@ static enum boot_exit compose(struct boot *b, const char *dir)
 	c.new_lower = root_text(b, ROOTOPT_NEW_LOWER);
 	state = rootstate_read(why, sizeof(why));
 	c.readonly = state == ROOT_FAILED;
-	if (strcmp(root_text(b, ROOTOPT_COMPOSE), "overlay"))
+	if (!composes(b))
 		return !compose_holds_upper(dir)
 			       ? BOOT_ON
 			       : not_composed(b, false,

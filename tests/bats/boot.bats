@@ -100,6 +100,19 @@ boots() {
 		run dash -c '. "$1"; cowfs_compose /x' sh "$T/cowfs.sh"
 		[ "$status" = $((code == 3)) ]
 	done
+	# nothing is to be composed, and it is no volume of an image's changes: no process
+	printf '#!/bin/sh\nexit 3\n' >"$T/cowctl"
+	mkdir -p "$T/run" "$T/root/upper"
+	sed -i "s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$T/cowfs.sh"
+	: >"$T/run/root.plain"
+	# shellcheck disable=SC2016 # for that shell
+	run -1 dash -c '. "$1"; cowfs_compose "$2"' sh "$T/cowfs.sh" "$T/root"
+	mkdir "$T/root/etc"
+	# shellcheck disable=SC2016 # for that shell
+	run -0 dash -c '. "$1"; cowfs_compose "$2"' sh "$T/cowfs.sh" "$T/root"
+	rm "$T/run/root.plain"
+	# shellcheck disable=SC2016 # for that shell
+	run -1 dash -c '. "$1"; cowfs_compose "$2"' sh "$T/cowfs.sh" "$T/root"
 	rm "$T/cowctl"
 	# shellcheck disable=SC2016 # for that shell
 	run -0 dash -c '. "$1"; cowfs_compose /x' sh "$T/cowfs.sh"
@@ -232,6 +245,7 @@ on_card() {
 	sum=$(image_sum)
 	boots 0 loop
 	[ "$(state)" = on ]
+	[ -e "$COWFS_RUNDIR/root.plain" ]
 	[ "$(readlink "$COWFS_DEVDIR/cowfs/root")" = "../${DEV#/dev/}" ]
 	readonly_card
 	[ "$(status_of .name)" = root ]

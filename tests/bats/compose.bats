@@ -29,6 +29,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 		[ "$status" = 0 ]
 		is_overlay
 		[ "$(state)" = on ]
+		[ ! -e "$COWFS_RUNDIR/root.plain" ] # else the last step of an initramfs would be left out
 		[[ $stderr == *"the root is the image $LOWER, without changes"* ]]
 		echo new >"$MNT/etc/new"
 		rm "$MNT/etc/two"
