@@ -82,6 +82,7 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	f->member = e == -EXDEV;
 	if (f->member)
 		e = 0; /* its log can be read */
+	f->holds_nothing = e == 0 && !(super.incompat & LOG_INCOMPAT_HELD);
 	f->pending = e == 0 && super.state == SUPER_PENDING;
 	if (e < 0 || f->pending || depth == BOOT_SUPER)
 		return e;

@@ -31,7 +31,8 @@ struct boot_found {
 	bool has_log;
 	bool log_missing; /* there is none, and the superblock is guarded */
 	bool member; /* of an array, whose log this is: nothing may be written, and a start refuses it */
-	bool pending; /* a shrink was interrupted after its commit; state is undefined then */
+	bool holds_nothing; /* has a log, without a held generation */
+	bool pending;	    /* a shrink was interrupted after its commit; state is undefined then */
 	enum log_state state; /* valid if the log was requested */
 };
 

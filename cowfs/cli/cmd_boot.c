@@ -340,8 +340,11 @@ static enum boot_exit start(struct boot *b)
 		return not_started(b, old);
 	if (boot_look(b, BOOT_SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
 		return not_started(b, why);
-	/* the trial of a generation comes first: it has a way back of its own */
-	if (count_boot(b) == TRIAL_NONE && image_is_over(b))
+	/*
+	 * The trial of a generation comes first: it has a way back of its own. A card that holds
+	 * none is not opened once more: every boot waits for that.
+	 */
+	if ((f.holds_nothing || count_boot(b) == TRIAL_NONE) && image_is_over(b))
 		return given_up(
 			b, "no boot with this initramfs was accepted (cowctl setup tries again)");
 	b->opt.text[VOLOPT_NAME] = ROOT_NAME;
