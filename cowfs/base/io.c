@@ -117,13 +117,19 @@ int io_write_text(int dirfd, const char *path, const char *text)
 	return io_write_full(fd, text, strlen(text));
 }
 
-void *io_alloc(size_t len_bytes)
+void *io_alloc_raw(size_t len_bytes)
 {
 	void *p = NULL;
 
-	if (posix_memalign(&p, COW_BLK_BYTES, len_bytes ? len_bytes : COW_BLK_BYTES))
-		return NULL;
-	memset(p, 0, len_bytes);
+	return posix_memalign(&p, COW_BLK_BYTES, len_bytes ? len_bytes : COW_BLK_BYTES) ? NULL : p;
+}
+
+void *io_alloc(size_t len_bytes)
+{
+	void *p = io_alloc_raw(len_bytes);
+
+	if (p)
+		memset(p, 0, len_bytes);
 	return p;
 }
 

@@ -26,6 +26,11 @@ int io_write_text(int dirfd, const char *path, const char *text) MUST_CHECK;
  * free().
  */
 void *io_alloc(size_t len_bytes);
+/*
+ * The same with any content, for large buffers that are filled before they are read: zeroing a MiB
+ * costs 256 page faults.
+ */
+void *io_alloc_raw(size_t len_bytes);
 
 /* Closes all descriptors above 2 but these; negative ones count as none. */
 void io_keep_only(const int *keep, unsigned n);

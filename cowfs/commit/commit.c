@@ -440,8 +440,8 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	int r;
 
 	j.home_asked = opt->checkpoint_asked && !j.held;
-	j.buf = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
-	j.old = io_alloc(CHUNK_BLKS * COW_BLK_BYTES);
+	j.buf = io_alloc_raw(CHUNK_BLKS * COW_BLK_BYTES);
+	j.old = io_alloc_raw(CHUNK_BLKS * COW_BLK_BYTES);
 	r = j.buf && j.old ? run(&j, publish, publish_ctx, ret_index) : -ENOMEM;
 	*ret_report = j.rep;
 	free(j.buf);

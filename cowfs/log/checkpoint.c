@@ -475,7 +475,7 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index)
 {
-	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES),
+	_cleanup_free_ uint8_t *buf = io_alloc_raw(2 * STAGE_BLKS * COW_BLK_BYTES),
 			       *next = io_alloc(COW_BLK_BYTES);
 	struct log_index *empty = log_index_empty();
 	struct home h = { .l = l,
