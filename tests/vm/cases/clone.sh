@@ -3,7 +3,6 @@
 # The root that is in use is cloned to a larger card with the same partition table; the machine then starts from that card alone, protected,
 # with what was only in RAM, and commits to it.
 # guests: debian12 debian13 busybox debian12-arm64
-# short: busybox
 
 new_part() { # of the disk with the serial "new", with the number that the root has
 	for disk in /sys/block/vd*; do
