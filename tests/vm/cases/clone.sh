@@ -7,7 +7,8 @@
 new_part() { # of the disk with the serial "new", with the number that the root has
 	for disk in /sys/block/vd*; do
 		[ "$(cat "$disk/serial" 2>/dev/null)" = new ] || continue
-		ls -d "$disk/${disk##*/}"[0-9]* | tail -n 1
+		for p in "$disk/${disk##*/}"[0-9]*; do :; done
+		echo "$p" # the last one
 	done
 }
 
