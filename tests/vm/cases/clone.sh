@@ -3,6 +3,7 @@
 # The root that is in use is cloned to a larger card with the same partition table; the machine then starts from that card alone, protected,
 # with what was only in RAM, and commits to it.
 # guests: debian12 debian13 busybox debian12-arm64
+LIMIT=1500 STEP_LIMIT=1400
 
 new_part() { # of the disk with the serial "new", with the number that the root has
 	for disk in /sys/block/vd*; do
