@@ -108,7 +108,7 @@ offers() {
 
 @test "completion: commands, options, values, volumes, devices" {
 	offers status cowctl ''
-	completes 'card check commit config' cowctl c
+	completes 'card check clone commit config' cowctl c
 	completes 'format' cowctl fo
 	completes '--erase-block' cowctl attach --er
 	completes '--checkpoint' cowctl commit --check
@@ -138,6 +138,7 @@ offers() {
 	mkdir "$COWFS_RUNDIR/dead" # of a daemon that left no socket
 	completes 'vol' cowctl status ''
 	completes 'vol' cowctl detach --discard v
+	completes 'vol' cowctl clone v
 	completes '' cowctl commit x
 	detach
 }
