@@ -20,7 +20,7 @@
 
 struct job {
 	const struct options *o;
-	const char *target;
+	const char *name, *target;
 	struct progress progress;
 };
 
@@ -134,6 +134,7 @@ static void print_text(const struct job *j, const struct view_mount *m,
 static int make_clone(struct job *j, const struct view_mount *m)
 {
 	struct clone_options opt = { .source = m->disk,
+				     .name = j->name,
 				     .target = j->target,
 				     .no_verify = has_option(j->o, OPT_NO_VERIFY),
 				     .confirm = confirm,
@@ -164,7 +165,9 @@ static int make_clone(struct job *j, const struct view_mount *m)
 int cmd_clone(const struct options *o)
 {
 	const char *which = o->operands == 2 ? o->operand[0] : NULL;
-	struct job j = { .o = o, .target = o->operand[o->operands - 1] };
+	struct job j = { .o = o,
+			 .name = which ? which : "the volume",
+			 .target = o->operand[o->operands - 1] };
 	struct view_mount m;
 	struct failure err;
 	int e, exit;

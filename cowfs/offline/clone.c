@@ -11,6 +11,8 @@
  * - A request ends at an erase block of the target, counted from the start of its disk.
  * - All of it is read back. A card that has less than it says shows that at once in most cases: blocks at
  *   powers of two, and at equal distances up to the end, are written before anything else, and read.
+ * - A source that has gone fails at each read, which is not a bad block: after an error, blocks from all parts that
+ *   were read before are read again.
  */
 #include "offline/offline.h"
 
@@ -29,6 +31,7 @@
 
 #define HEAD_BLKS 32u /* every superblock of a file system that cowfs knows */
 #define GAP_BLKS 16u
+#define GOOD_MAX 32u
 #define REQUEST_BLKS 1024u
 #define SPOTS_MAX 64u
 #define SPOT_BLKS 64u /* distance of a spot from a power of two */
@@ -54,6 +57,8 @@ struct clone {
 	char *head;
 	bool resumes;
 	uint64_t done_bytes;
+	uint64_t requests,
+		good[GOOD_MAX]; /* blocks that were read: the latest one, of each 2nd, 4th, ... request */
 };
 
 static void show(struct clone *c, const char *phase, uint64_t bytes)
@@ -67,6 +72,18 @@ static int target_failed(struct clone *c, int e, struct failure *fail)
 	return failure_set(fail, EXIT_FAILED, e,
 			   "%s: %s. It is incomplete; the same command goes on with it",
 			   c->opt->target, strerrordesc_np(-e));
+}
+
+static int source_failed(struct clone *c, int e, struct failure *fail)
+{
+	return failure_set(
+		fail, EXIT_FAILED, e,
+		e == -ENODEV
+			? "%s: can no longer be read: it was detached, its card is gone, or RAM did "
+			  "not suffice for both (cowctl status). %s is incomplete; the same command "
+			  "goes on with it"
+			: "%s: cannot be read. %s is incomplete; the same command goes on with it",
+		c->opt->name, c->opt->target);
 }
 
 static uint64_t unit_end(const struct clone *c, uint64_t blk)
@@ -106,14 +123,28 @@ static int runs_of(struct clone *c, uint64_t blk, uint64_t end, struct extents *
 	return r;
 }
 
+/* Or is it a view that was ended, or is its card gone? */
+static bool is_source_there(struct clone *c)
+{
+	int r = 0;
+
+	for (unsigned i = 0; i < GOOD_MAX && r == 0; i++)
+		r = card_read(c->from.base, blk_to_bytes(c->good[i]), c->there, COW_BLK_BYTES);
+	return r == 0;
+}
+
 /* Blocks that cannot be read are zeroes in the copy. */
 static int read_source(struct clone *c, uint64_t blk, uint64_t blks, char *buf)
 {
 	struct card *from = c->from.base;
 	int r = card_read(from, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 
+	if (r == 0)
+		c->good[(unsigned)__builtin_ctzll(++c->requests) % GOOD_MAX] = blk;
 	if (r != -EIO)
 		return r;
+	if (!is_source_there(c))
+		return -ENODEV;
 	for (uint64_t i = 0; i < blks; i++) {
 		char *to = buf + blk_to_bytes(i);
 
@@ -125,7 +156,7 @@ static int read_source(struct clone *c, uint64_t blk, uint64_t blks, char *buf)
 		if (r < 0)
 			return r;
 	}
-	return 0;
+	return is_source_there(c) ? 0 : -ENODEV;
 }
 
 /* Writes it unless an earlier run did. */
@@ -152,8 +183,7 @@ static int copy_run(struct clone *c, uint64_t blk, uint64_t blks, uint32_t *crc,
 	int r = read_source(c, blk, blks, c->buf);
 
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->source,
-				   strerrordesc_np(-r));
+		return source_failed(c, r, fail);
 	*crc = crc32c(*crc, c->buf, blk_to_bytes(blks));
 	r = write_target(c, blk, c->buf, blks);
 	if (r < 0)
@@ -211,9 +241,13 @@ static int do_pass(struct clone *c, enum pass pass, struct failure *fail)
 	for (uint64_t blk = HEAD_BLKS, end; blk < c->blks && r == 0; blk = end) {
 		end = unit_end(c, blk);
 		r = runs_of(c, blk, end, &runs);
-		r = r < 0 ? failure_set(fail, EXIT_FAILED, r, "%s: its metadata cannot be read: %s",
-					c->opt->source, boxed_error(r))
-			  : do_unit(c, pass, blk, &runs, fail);
+		if (r < 0 && pass == PASS_COUNT)
+			r = failure_set(fail, EXIT_FAILED, r, "%s: its metadata cannot be read: %s",
+					c->opt->name, boxed_error(r));
+		else if (r < 0)
+			r = source_failed(c, is_source_there(c) ? r : -ENODEV, fail);
+		else
+			r = do_unit(c, pass, blk, &runs, fail);
 	}
 	extents_clear(&runs);
 	return r;
@@ -323,9 +357,9 @@ static int check_source(struct clone *c, struct failure *fail)
 	if (fs->kind == FS_UNKNOWN || fs->size_bytes < blk_to_bytes(HEAD_BLKS) ||
 	    fs->size_bytes > c->from.base->geo.size_bytes)
 		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
-				   "%s: no file system that cowfs knows", c->opt->source);
+				   "%s: no file system that cowfs knows", c->opt->name);
 	if (fsinfo_refusal(fs))
-		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", c->opt->source,
+		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", c->opt->name,
 				   fsinfo_refusal(fs));
 	c->blks = fs->size_bytes / COW_BLK_BYTES;
 	return 0;
@@ -467,12 +501,12 @@ static int run(struct clone *c, struct failure *fail)
 	if (r == 0)
 		r = read_source(c, 0, HEAD_BLKS, c->head);
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->source,
+		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->name,
 				   boxed_error(r));
 	if (extents_blks(&c->ret->lost))
 		return failure_set(fail, EXIT_FAILED, -EIO,
 				   "%s: the superblocks of its file system cannot be read",
-				   c->opt->source);
+				   c->opt->name);
 	r = do_pass(c, PASS_COUNT, fail);
 	if (r == 0)
 		r = check_target(c, fail);

@@ -109,6 +109,7 @@ struct clone_target {
 
 struct clone_options {
 	const char *source; /* a device that nothing writes to meanwhile: a view's */
+	const char *name;   /* of what it shows, for messages */
 	const char *target; /* a block device or a file, as large as it is to be */
 	struct format_options
 		log;	/* of the new log: its size, the erase block of the target, and lag */

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl clone: a volume with what is in RAM, or a card that is not attached, to another card.
-# seconds: 60
+# seconds: 100
 # bats file_tags=commands
 
 load lib
@@ -142,9 +142,9 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 }
 
 # SAID: of a clone whose write number N failed
-fails_at() { # N
+fails_at() { # N; of FROM
 	eio write "$1" 1000
-	run -1 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
+	run -1 with_shim "$COWFS_BUILD/cowctl" clone "${FROM:-vol}" "$NEW" --yes
 	SAID=$output
 	[[ $SAID == *"the copy is complete"* ]] ||
 		{ [[ $SAID == *"It is incomplete; the same command goes on with it"* ]] && nothing_there; }
@@ -175,18 +175,61 @@ fails_at() { # N
 	new_is_whole ext4
 }
 
+# A clone that is in its data
+slow_clone() {
+	FROM=$1 fails_at 32
+	[[ $SAID == *incomplete* ]]
+	eio slow 500
+	# exec: $! is the command, not a shell that waits for it
+	with_shim exec "$COWFS_BUILD/cowctl" clone "$1" "$NEW" --yes >"$T/said" 2>&1 &
+	sleep 3
+}
+
+ends_incomplete() {
+	local code=0
+	wait $! || code=$?
+	cat "$T/said"
+	[ $code = 1 ]
+	grep -q 'can no longer be read: .* is incomplete; the same command goes on with it' "$T/said"
+	nothing_there
+}
+
+@test "clone: the volume is detached meanwhile" {
+	volume_and_new ext4 60 100 150
+	umount_volume
+	slow_clone vol
+	detach >/dev/null
+	ends_incomplete
+	eio off
+	run -0 cow clone "$CARD" "$NEW" --yes
+	[[ $output == *"were there from an earlier run"* ]]
+	new_is_whole ext4
+}
+
+@test "clone: the old card is pulled meanwhile" {
+	volume_and_new ext4 60 100 150
+	umount_volume
+	detach >/dev/null
+	slow_clone "$CARD"
+	# the head can still be read, as from RAM
+	eio bad 1048576 1000000000000
+	ends_incomplete
+	eio off
+	run -0 cow clone "$CARD" "$NEW" --yes
+	new_is_whole ext4
+}
+
 @test "clone: the process dies by SIGKILL" {
 	volume_and_new ext4 60 100 150
-	eio slow 60
-	with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes &
-	sleep 0.7
+	slow_clone vol
 	kill -9 $!
 	wait $! || true
 	eio off
 	nothing_there
 	# the view of the dead process is gone
 	wait_for 10 no_views
-	cow clone vol "$NEW" --yes
+	run -0 cow clone vol "$NEW" --yes
+	[[ $output == *"were there from an earlier run"* ]]
 	umount_volume
 	detach >/dev/null
 	new_is_whole ext4
