@@ -354,14 +354,15 @@ static int check_source(struct clone *c, struct failure *fail)
 {
 	const struct fsinfo *fs = &c->from.fs;
 
+	/* with small blocks it may end within one of ours */
+	c->blks = round_up_u64(fs->size_bytes, COW_BLK_BYTES) / COW_BLK_BYTES;
 	if (fs->kind == FS_UNKNOWN || fs->size_bytes < blk_to_bytes(HEAD_BLKS) ||
-	    fs->size_bytes > c->from.base->geo.size_bytes)
+	    blk_to_bytes(c->blks) > c->from.base->geo.size_bytes)
 		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
 				   "%s: no file system that cowfs knows", c->opt->name);
 	if (fsinfo_refusal(fs))
 		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", c->opt->name,
 				   fsinfo_refusal(fs));
-	c->blks = fs->size_bytes / COW_BLK_BYTES;
 	return 0;
 }
 
@@ -481,6 +482,12 @@ static int copy(struct clone *c, struct failure *fail)
 	return r < 0 ? r : finish(c, fail);
 }
 
+/* Where the file system knows that it has errors, what it calls free is not left out. */
+static int open_map(struct clone *c, const struct blk_reader *r)
+{
+	return (c->from.fs.error_flag ? fsmap_open_unread : fsmap_open)(&c->map, r);
+}
+
 static int run(struct clone *c, struct failure *fail)
 {
 	struct blk_reader reader;
@@ -497,7 +504,7 @@ static int run(struct clone *c, struct failure *fail)
 	reader.volume_blks = c->blks;
 	r = allocate(c);
 	if (r == 0)
-		r = fsmap_open(&c->map, &reader);
+		r = open_map(c, &reader);
 	if (r == 0)
 		r = read_source(c, 0, HEAD_BLKS, c->head);
 	if (r < 0)

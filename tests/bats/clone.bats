@@ -175,6 +175,41 @@ fails_at() { # N; of FROM
 	new_is_whole ext4
 }
 
+@test "clone: a full file system of 1 KiB blocks that ends within a block of 4 KiB" {
+	IMG=$T/card.img
+	truncate -s 100M "$IMG"
+	mke2fs -q -F -t ext4 -b 1024 -m 0 -E nodiscard,lazy_itable_init=0 "$IMG" 40961
+	loop_up "$IMG"
+	CARD=$LOOP
+	cow format "$CARD" >/dev/null
+	mount "$CARD" "$T/look"
+	dd if=/dev/urandom of="$T/look/all" bs=64k status=none || true
+	umount "$T/look"
+	debugfs -R 'testb 40960' "$CARD" | grep -q 'marked in use'
+	new_card 150
+	run -0 cow clone "$CARD" "$NEW" --yes
+	cmp -n $((40961 * 1024)) "$CARD" "$NEW"
+}
+
+@test "clone: what a file system with errors calls free is copied" {
+	local at
+	card_make ext4 60 100 -b 4096
+	cow format "$CARD" >/dev/null
+	mount "$CARD" "$T/look"
+	random_file "$T/look/file" 3
+	sync -f "$T/look"
+	at=$(filefrag -b4096 -v "$T/look/file" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
+	cp "$T/look/file" "$T/file"
+	umount "$T/look"
+	debugfs -w -R "freeb $at 700" "$CARD"
+	debugfs -w -R "ssv state 2" "$CARD"
+	new_card 150
+	run -0 cow clone "$CARD" "$NEW" --yes
+	mount -o ro "$NEW" "$T/look"
+	cmp "$T/file" "$T/look/file"
+	umount "$T/look"
+}
+
 # A clone that is in its data
 slow_clone() {
 	FROM=$1 fails_at 32
