@@ -498,6 +498,9 @@ static int run(struct clone *c, struct failure *fail)
 	if (r == 0)
 		r = offline_open(&c->to, c->opt->target, NULL, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
 				 c->opt->log.erase_block_bytes, fail);
+	/* a process that is killed while it asks must not leave it read-only */
+	if (r == 0 && card_set_writable(c->to.base, true) < 0)
+		r = failure_set(fail, EXIT_FAILED, -EROFS, "%s is write-protected", c->opt->target);
 	if (r < 0)
 		return r;
 	reader = super_reader(c->from.base);

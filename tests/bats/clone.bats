@@ -254,6 +254,18 @@ ends_incomplete() {
 	new_is_whole ext4
 }
 
+@test "clone: killed at the question, the target is writable" {
+	volume_and_new ext4 60 100 150
+	mkfifo "$T/input"
+	exec 5<>"$T/input"
+	run timeout -s KILL 3 script -qfec "$COWFS_BUILD/cowctl clone vol $NEW" "$T/typescript" <&5
+	exec 5>&-
+	grep -q 'Overwrite all of it' "$T/typescript"
+	wait_for 10 no_views
+	[ "$(blockdev --getro "$NEW")" = 0 ]
+	fsck ext2 "$NEW"
+}
+
 @test "clone: the process dies by SIGKILL" {
 	volume_and_new ext4 60 100 150
 	slow_clone vol
