@@ -27,7 +27,7 @@ struct job {
 static bool confirm(void *ctx, const struct clone_target *t)
 {
 	struct job *j = ctx;
-	char question[1024];
+	char question[2048];
 
 	snprintf(question, sizeof(question), "%s (%s%s%s) holds %s. Overwrite all of it?",
 		 CLEAN(j->target), FORMAT_SIZE(t->bytes), *t->model ? ", " : "", CLEAN(t->model),

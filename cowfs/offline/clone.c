@@ -6,6 +6,9 @@
  * - The head of the file system, where its superblocks are, is written last, and then the log. Until then block 0
  *   has a mark, so nothing takes an incomplete copy for a file system. A second run finds the mark of this file
  *   system, and writes only what differs.
+ * - What else could be found on the target is wiped first, in each run: superblocks of a run that was interrupted
+ *   while it wrote the head, copies of the superblock of an old log, and what arrays, tables of partitions and others
+ *   have at the end of a device. The front is copied whole, because some have theirs behind the head.
  * - Used blocks only, and the journal: what a previous file system left in its place could pass for its
  *   continuation. Gaps of a few free blocks are copied as well, for fewer requests.
  * - A request ends at an erase block of the target, counted from the start of its disk.
@@ -27,9 +30,11 @@
 #include "base/numbers.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
-#include "offline/signature.h"
+#include "offline/content.h"
 
-#define HEAD_BLKS 32u /* every superblock of a file system that cowfs knows */
+#define HEAD_BLKS 32u	/* every superblock of a file system that cowfs knows */
+#define FRONT_BLKS 256u /* old signatures lie here */
+#define END_BLKS 256u	/* and here */
 #define GAP_BLKS 16u
 #define GOOD_MAX 32u
 #define REQUEST_BLKS 1024u
@@ -111,7 +116,9 @@ static int runs_of(struct clone *c, uint64_t blk, uint64_t end, struct extents *
 		uint64_t n;
 
 		r = fsmap_run(c->map, blk, end - blk, &use, &n);
-		if (r == 0 && use != USE_FREE) {
+		if (r == 0 && blk < FRONT_BLKS)
+			n = min_u64(n, FRONT_BLKS - blk);
+		if (r == 0 && (use != USE_FREE || blk < FRONT_BLKS)) {
 			uint64_t from = last && blk - last->blk - last->blks <= GAP_BLKS
 						? last->blk + last->blks
 						: blk;
@@ -264,14 +271,55 @@ static bool has_mark(struct clone *c)
 	       !memcmp(m->uuid, c->from.fs.uuid, sizeof(m->uuid));
 }
 
+static int wipe(struct clone *c, uint64_t blk, uint64_t end)
+{
+	int r = 0;
+
+	memset(c->buf, 0, blk_to_bytes(c->unit_blks));
+	for (uint64_t n; blk < end && r == 0; blk += n) {
+		n = min_u64(end - blk, c->unit_blks);
+		r = card_write(c->to.base, blk_to_bytes(blk), c->buf, blk_to_bytes(n));
+	}
+	return r;
+}
+
 /* From now on there is no file system. */
 static int wipe_head(struct clone *c)
 {
-	int r;
+	int r = wipe(c, c->resumes ? 1 : 0, HEAD_BLKS);
 
-	memset(c->buf, 0, blk_to_bytes(HEAD_BLKS));
-	r = card_write(c->to.base, 0, c->buf, blk_to_bytes(HEAD_BLKS));
 	return r < 0 ? r : card_flush(c->to.base);
+}
+
+static uint64_t end_blk(const struct clone *c)
+{
+	uint64_t blks = c->to.base->geo.size_bytes / COW_BLK_BYTES;
+
+	return max_u64(c->blks, blks - min_u64(blks, END_BLKS));
+}
+
+/* Behind the file system: the copies of the superblock of an old log, and what others have at the end. */
+static int wipe_behind(struct clone *c)
+{
+	int r = wipe(c, c->blks, c->blks + 1);
+
+	if (r == 0)
+		r = wipe(c, end_blk(c), c->to.base->geo.size_bytes / COW_BLK_BYTES);
+	return r < 0 ? r : card_flush(c->to.base);
+}
+
+/* Is it still so? If not, the card has less than it says, and the log would overwrite the copy. */
+static int verify_behind(struct clone *c)
+{
+	uint64_t blk = end_blk(c), end = c->to.base->geo.size_bytes / COW_BLK_BYTES;
+	int r = 0;
+
+	for (; blk < end && r == 0; blk++) {
+		r = card_read(c->to.base, blk_to_bytes(blk), c->buf, COW_BLK_BYTES);
+		if (r == 0 && (c->buf[0] || memcmp(c->buf, c->buf + 1, COW_BLK_BYTES - 1)))
+			r = -EIO;
+	}
+	return r;
 }
 
 static int write_mark(struct clone *c)
@@ -371,10 +419,9 @@ static int check_target(struct clone *c, struct failure *fail)
 {
 	const struct clone_options *opt = c->opt;
 	const struct card_geometry *geo = &c->to.base->geo;
-	const struct fsinfo none = { .kind = FS_UNKNOWN };
 	struct clone_target t = { .bytes = geo->size_bytes };
+	const struct fsinfo found = c->to.fs;
 	uint64_t short_bytes = 0;
-	struct signatures s;
 	int e;
 
 	c->to.fs = c->from.fs;
@@ -394,15 +441,12 @@ static int check_target(struct clone *c, struct failure *fail)
 				   FORMAT_SIZE(geo->erase_block_bytes));
 	memcpy(c->ret->super.fs_uuid, c->from.fs.uuid, sizeof(c->ret->super.fs_uuid));
 	c->ret->super.lag = opt->log.lag;
-	e = signatures_find(geo->path, &none, &s);
+	c->resumes = has_mark(c);
+	snprintf(t.holds, sizeof(t.holds), "an incomplete copy of this volume");
+	e = c->resumes ? 0 : content_name(&c->to, &found, t.holds, sizeof(t.holds));
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", opt->target,
 				   boxed_error(e));
-	c->resumes = has_mark(c);
-	snprintf(t.holds, sizeof(t.holds), "%s",
-		 c->resumes ? "an incomplete copy of this volume"
-		 : s.n	    ? s.text
-			    : "nothing that is known");
 	blockdev_model(geo->path, t.model, sizeof(t.model));
 	return opt->confirm(opt->ctx, &t)
 		       ? 0
@@ -433,18 +477,19 @@ static int begin(struct clone *c, struct failure *fail)
 {
 	struct card *to = c->to.base;
 	uint64_t head = blk_to_bytes(HEAD_BLKS);
-	int r = card_set_writable(to, true);
+	int r = wipe_head(c);
 
-	if (r == 0 && !c->resumes)
-		r = wipe_head(c);
 	if (r == 0 && !c->resumes && to->geo.discard_bytes)
 		(void)!card_discard(to, head, to->geo.size_bytes - head);
 	if (r == 0 && !c->resumes) {
 		r = check_size(c, fail);
 		if (r < 0)
 			return r;
-		r = write_mark(c);
 	}
+	if (r == 0)
+		r = wipe_behind(c);
+	if (r == 0 && !c->resumes)
+		r = write_mark(c);
 	return r < 0 ? target_failed(c, r, fail) : 0;
 }
 
@@ -479,7 +524,10 @@ static int copy(struct clone *c, struct failure *fail)
 	if (r < 0)
 		return target_failed(c, r, fail);
 	r = c->opt->no_verify ? 0 : do_pass(c, PASS_VERIFY, fail);
-	return r < 0 ? r : finish(c, fail);
+	if (r < 0)
+		return r;
+	r = verify_behind(c);
+	return r < 0 ? target_failed(c, r, fail) : finish(c, fail);
 }
 
 /* Where the file system knows that it has errors, what it calls free is not left out. */

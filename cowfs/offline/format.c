@@ -119,19 +119,23 @@ static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t
 			   (unsigned long long)(room / MIB));
 }
 
-/* A log that holds the only copy of committed blocks is never overwritten. */
-static int check_live(struct offline *f, struct failure *fail)
+uint64_t offline_live_blks(struct offline *f)
 {
-	uint64_t blocks;
 	int e = f->super.external == (f->log_card != f->base)
 			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE,
 				   &f->report)
 			: -EINVAL;
 
-	if (e < 0) /* log of another device, or unreadable: --force was given */
-		return 0;
-	blocks = f->report.live_blks + f->report.zero_blks;
-	if (f->report.state == LOG_BROKEN || !blocks)
+	return e < 0 || f->report.state == LOG_BROKEN ? 0
+						      : f->report.live_blks + f->report.zero_blks;
+}
+
+/* A log that holds the only copy of committed blocks is never overwritten. */
+static int check_live(struct offline *f, struct failure *fail)
+{
+	uint64_t blocks = offline_live_blks(f);
+
+	if (!blocks) /* or log of another device, or unreadable: --force was given */
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -ENOTEMPTY,
 			   "%s: the log holds %s committed blocks that are not checkpointed: run "

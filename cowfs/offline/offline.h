@@ -96,6 +96,9 @@ struct format_report {
 int offline_format(const struct format_options *opt, struct format_report *ret,
 		   struct failure *fail) MUST_CHECK;
 
+/* After super_find: blocks that only the log has. Opens it; 0: also of another device, or unreadable. */
+uint64_t offline_live_blks(struct offline *f);
+
 /* The size of the log for f->fs where nobody names one; 0: that of super_plan. */
 uint64_t offline_default_log_bytes(const struct offline *f);
 
@@ -104,7 +107,7 @@ uint64_t offline_default_log_bytes(const struct offline *f);
 struct clone_target {
 	uint64_t bytes;
 	char model[64];	 /* as blockdev_model */
-	char holds[512]; /* what will be lost; of signatures_find */
+	char holds[768]; /* what will be lost: a log of cowfs, and signatures_find */
 };
 
 struct clone_options {
