@@ -119,7 +119,7 @@ static void print_text(const struct job *j, const struct view_mount *m,
 		       const struct clone_report *r)
 {
 	printf("%s: has the %s as it was %s, and an empty log of %s\n", CLEAN(j->target),
-	       r->fs.type, format_time(m->time_s),
+	       r->fs.type, m->time_s ? format_time(m->time_s) : "before the first commit",
 	       FORMAT_SIZE((uint64_t)r->super.seg_bytes * r->super.seg_count));
 	printf("  %-14s %s of %s%s%s%s%s\n", "copied", FORMAT_SIZE(r->used_bytes),
 	       FORMAT_SIZE(r->super.fs_bytes),

@@ -211,6 +211,9 @@ int cmd_view_now(const struct options *o, const char *which, struct view_mount *
 	struct client c;
 	int r = client_open(&c, which, err);
 
+	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which) && geteuid() != 0)
+		return failure_set(err, EXIT_FAILED, -EPERM, "%s: only root may mount a view",
+				   which);
 	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which))
 		return view_mount_served(which, false, serve_card, &x, ret, err);
 	if (r < 0)

@@ -436,9 +436,11 @@ static int check_target(struct clone *c, struct failure *fail)
 			opt->target, FORMAT_SIZE(geo->size_bytes),
 			FORMAT_SIZE(c->from.fs.size_bytes), FORMAT_SIZE(short_bytes));
 	if (e < 0)
-		return failure_set(fail, EXIT_USAGE, e,
-				   "%s: no log of this size fits erase blocks of %s", opt->target,
-				   FORMAT_SIZE(geo->erase_block_bytes));
+		return failure_set(
+			fail, EXIT_USAGE, e,
+			"%s: a log of this size is too small or too large for erase blocks "
+			"of %s: use at least 8 of them",
+			opt->target, FORMAT_SIZE(geo->erase_block_bytes));
 	memcpy(c->ret->super.fs_uuid, c->from.fs.uuid, sizeof(c->ret->super.fs_uuid));
 	c->ret->super.lag = opt->log.lag;
 	c->resumes = has_mark(c);

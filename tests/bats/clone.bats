@@ -126,6 +126,10 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	fails 4 '' clone other "$NEW" --yes
 	fails 2 'usage: cowctl clone' clone --yes
 	fails 2 'lag must be' clone vol "$NEW" --yes --lag 3
+	fails 2 'too small or too large for erase blocks of 4.0 MiB: use at least 8' clone vol "$NEW" --yes --log-size 1M
+	truncate -s 1M "$T/file"
+	run -1 setpriv --reuid 65534 --clear-groups "$COWFS_BUILD/cowctl" clone "$T/file" "$NEW" --yes
+	[[ $output == *"$T/file: only root may mount a view"* ]]
 	fsck ext2 "$NEW"
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 }
@@ -260,6 +264,7 @@ cut_in_head() {
 	debugfs -R 'testb 40960' "$CARD" | grep -q 'marked in use'
 	new_card 150
 	run -0 cow clone "$CARD" "$NEW" --yes
+	[[ $output == *"as it was before the first commit, and an empty log"* ]]
 	cmp -n $((40961 * 1024)) "$CARD" "$NEW"
 }
 
