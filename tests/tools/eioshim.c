@@ -22,6 +22,8 @@
  *
  * With COWFS_NO_CHECKPOINT in the environment ext4 has no EXT4_IOC_CHECKPOINT, as before Linux 5.14:
  * its commits freeze it.
+ * With COWFS_NO_DISCARD in the environment the card discards nothing. (A loop device whose limit of
+ * discards was set to 0 keeps that for its next users, and refuses any other.)
  * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits
  * by.
  *
@@ -249,6 +251,10 @@ int ioctl(int fd, unsigned long request, ...)
 		return -1;
 	if (request == BLKDISCARD && fails(fd, "discard", 0))
 		return -1;
+	if (request == BLKDISCARD && getenv("COWFS_NO_DISCARD")) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
 	if (request == BLKDISCARD && write_noise(fd, arg) == 0)
 		return 0;
 	if (request == _IOW('f', 43, uint32_t) && getenv("COWFS_NO_CHECKPOINT")) {
