@@ -15,8 +15,6 @@
 #define NAMES_MAX 20u /* of files with blocks that cannot be read */
 #define JSON_NAMES_MAX 1000u
 #define JSON_NAMES_BYTES (200 * KIB / 6) /* \u0001 */
-#define TREE_FILES_MAX 1000000u
-#define TREE_NS_MAX 60000000000ull
 
 struct job {
 	const struct options *o;
@@ -51,38 +49,37 @@ static int find_owners(const struct view_mount *m, const struct owners_query *q,
 
 	if (e == -EOPNOTSUPP) {
 		snprintf(dir, sizeof(dir), "/proc/self/fd/%d", m->dir_fd);
-		e = owners_tree(ret, dir, TREE_FILES_MAX, TREE_NS_MAX, q);
+		e = owners_tree(ret, dir, OWNERS_FILES_MAX, OWNERS_NS_MAX, q);
 	}
 	return e == -EOPNOTSUPP ? owners_add_rest(ret, q) : e;
 }
 
-static void name_lost(const struct options *o, const struct view_mount *m,
-		      const struct clone_report *r, struct jsonw *w)
+/* w NULL: for people */
+static void name_lost(const struct view_mount *m, const struct clone_report *r, struct jsonw *w)
 {
 	const struct extents none = { 0 };
 	const struct owners_query q = { .all = &r->lost, .fresh = &none };
 	struct owners x = { 0 };
-	bool json = has_option(o, OPT_JSON);
 	int e = find_owners(m, &q, &x);
 	size_t bytes = 0;
 
-	if (!json)
+	if (!w)
 		printf("  %s block%s of it cannot be read, and are zeroes in the copy:\n",
 		       with_commas(extents_blks(&r->lost)), plural(extents_blks(&r->lost)));
 	for (size_t i = 0; e == 0 && i < x.n; i++) {
 		const char *name = x.o[i].path ? x.o[i].path : "(not of a file)";
 
 		bytes += strlen(name) + 1;
-		if (json && i < JSON_NAMES_MAX && bytes <= JSON_NAMES_BYTES)
+		if (w && i < JSON_NAMES_MAX && bytes <= JSON_NAMES_BYTES)
 			jsonw_str(w, NULL, name);
-		else if (json)
+		else if (w)
 			break;
 		else if (i < NAMES_MAX)
 			printf("    %10s of %s\n", FORMAT_SIZE(x.o[i].bytes), CLEAN(name));
 	}
-	if (!json && e == 0 && x.n > NAMES_MAX)
+	if (!w && e == 0 && x.n > NAMES_MAX)
 		printf("    and %s more\n", with_commas(x.n - NAMES_MAX));
-	if (!json && e < 0)
+	if (!w && e < 0)
 		puts("    their files cannot be found out");
 	owners_clear(&x);
 }
@@ -109,7 +106,7 @@ static void print_json(const struct job *j, const struct view_mount *m,
 	jsonw_u64(&w, "lost_blocks", extents_blks(&r->lost));
 	jsonw_array(&w, "lost_files");
 	if (extents_blks(&r->lost))
-		name_lost(j->o, m, r, &w);
+		name_lost(m, r, &w);
 	jsonw_end(&w);
 	if (jsonw_finish(&w))
 		fputs(text, stdout);
@@ -127,7 +124,7 @@ static void print_text(const struct job *j, const struct view_mount *m,
 	       r->there_bytes ? "; " : "", r->there_bytes ? FORMAT_SIZE(r->there_bytes) : "",
 	       r->there_bytes ? " were there from an earlier run" : "");
 	if (extents_blks(&r->lost))
-		name_lost(j->o, m, r, NULL);
+		name_lost(m, r, NULL);
 	puts("  Both have the same UUID now: take one of them out before the next boot.");
 }
 

@@ -20,8 +20,6 @@
 #include "fs/fs_ops.h"
 
 enum { ROWS_DEFAULT = 20 };
-#define TREE_FILES_MAX 1000000u
-#define TREE_NS_MAX (60 * 1000000000ull)
 #define INTERVAL_MIN_NS 100000000ull
 #define INTERVAL_MAX_NS (24 * 3600 * 1000000000ull)
 
@@ -58,7 +56,7 @@ static int find_owners(struct picture *p, const struct owners_query *q)
 	if (!mounted_here(mount, loop))
 		p->unmapped = "the volume is not mounted where this command can see it";
 	else if (how != OWNERS_NONE)
-		e = owners_tree(&p->owners, mount, TREE_FILES_MAX, TREE_NS_MAX, q);
+		e = owners_tree(&p->owners, mount, OWNERS_FILES_MAX, OWNERS_NS_MAX, q);
 	if (!e || e == -ENOMEM)
 		return e;
 	if (!*p->unmapped)

@@ -74,6 +74,9 @@ int owners_ext_boxed(struct owners *ret, const char *device,
  */
 int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_t max_ns,
 		const struct owners_query *q) MUST_CHECK;
+/* for a command that somebody waits for */
+#define OWNERS_FILES_MAX 1000000u
+#define OWNERS_NS_MAX (60 * 1000000000ull)
 /* Adds the rest of q->all and q->rewrites, as OWNER_OTHER. Both functions above do this. */
 int owners_add_rest(struct owners *w, const struct owners_query *q) MUST_CHECK;
 /* Adds [start_bytes, end_bytes) to an owner. */

@@ -72,7 +72,6 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	# the volume goes on, and the copy is of that moment
 	touch "$MNT/later"
 	cow commit >/dev/null
-	umount_volume
 	detach >/dev/null
 	new_is_whole "$1"
 }
@@ -109,7 +108,6 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	[[ $output == *"not confirmed; nothing was written"* ]]
 	fsck ext2 "$NEW"
 	run -0 script -qec "$COWFS_BUILD/cowctl clone vol $NEW" /dev/null <<<y
-	umount_volume
 	detach >/dev/null
 	new_is_whole ext4
 }
@@ -139,7 +137,6 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	truncate -s 200M "$T/image"
 	run -0 cow clone vol "$T/image" --yes --log-size 48M --lag 1
 	[[ $output == *"an empty log of 48.0 MiB"* ]]
-	umount_volume
 	detach >/dev/null
 	loop_up "$T/image"
 	NEW=$LOOP
@@ -160,7 +157,6 @@ fails_at() { # N; of FROM
 @test "clone: a write that fails anywhere, nothing looks like a file system, and the next one goes on" {
 	local n
 	volume_and_new ext4 60 100 150
-	umount_volume
 	detach >/dev/null
 	FROM=$CARD
 	# the look at the size, data, what is wiped again, what is left request by request, then the head, then the log
@@ -191,7 +187,6 @@ fails_at() { # N; of FROM
 	volume_and_new ext4 60 100 64
 	NEW=$old FROM=$CARD
 	no_discard
-	umount_volume
 	detach >/dev/null
 	run -1 script -qec "$COWFS_BUILD/cowctl clone $CARD $NEW" /dev/null <<<n
 	[[ $output == *"holds a cowfs log with "*" committed blocks that no other place has, and a file system (ext4). Overwrite all of it?"* ]]
@@ -246,7 +241,6 @@ cut_in_head() {
 	eio off
 	run -0 cow clone vol "$NEW" --yes
 	[[ $output == *"were there from an earlier run"* ]]
-	umount_volume
 	detach >/dev/null
 	new_is_whole btrfs
 }
@@ -320,7 +314,6 @@ ends_incomplete() {
 
 @test "clone: the old card is pulled meanwhile" {
 	volume_and_new ext4 60 100 150
-	umount_volume
 	detach >/dev/null
 	slow_clone "$CARD"
 	# the head can still be read, as from RAM
@@ -354,7 +347,6 @@ ends_incomplete() {
 	wait_for 10 no_views
 	run -0 cow clone vol "$NEW" --yes
 	[[ $output == *"were there from an earlier run"* ]]
-	umount_volume
 	detach >/dev/null
 	new_is_whole ext4
 }
