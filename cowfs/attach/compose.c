@@ -478,7 +478,7 @@ static void load_modules(void)
 					    "squashfs", "erofs", NULL };
 	_cleanup_close_ int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
-	(void)!program_run(argv, fd); /* they may be in the kernel; if not, mount reports it */
+	(void)!program_run(argv, -1, fd); /* they may be in the kernel; if not, mount reports it */
 }
 
 enum compose_result compose_root(const struct compose *c, const char *dir, struct failure *err)

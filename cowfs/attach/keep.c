@@ -84,7 +84,7 @@ static bool run_keep(const char *volume)
 		strcpy(slash ? slash + 1 : path, "cowctl");
 		argv[0] = access(path, X_OK) == 0 ? path : "cowctl";
 	}
-	return program_run(argv, STDERR_FILENO) == 0;
+	return program_run(argv, -1, STDERR_FILENO) == 0;
 }
 
 bool keep_before_discard(const char *volume)

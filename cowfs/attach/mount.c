@@ -341,7 +341,7 @@ static int do_mount(struct helper *h)
 		argv[n++] = "-v";
 	argv[n++] = h->loop;
 	argv[n++] = h->dir;
-	exit = program_run(argv, -1);
+	exit = program_run(argv, -1, -1);
 	if (!exit)
 		return EXIT_OK;
 	if (!h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL)) {

@@ -133,7 +133,7 @@ static int do_umount(const struct helper *h)
 {
 	const char *argv[] = { "umount", "-i", h->dir, h->flags[1] ? h->flags : NULL, NULL };
 	char user[MOUNT_USER_BYTES];
-	int exit = program_run(argv, -1);
+	int exit = program_run(argv, -1, -1);
 
 	if (exit && mount_user_find(h->dir, user))
 		helper_fail(exit, "%s is used by %s", h->dir, user);

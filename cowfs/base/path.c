@@ -356,20 +356,14 @@ static int make_temp(int dirfd, const char *name, char temp[NAME_MAX + 1])
 	return fd < 0 ? -errno : fd;
 }
 
-struct new_file {
-	int dirfd;
-	const char *name;	 /* where it is to go */
-	char temp[NAME_MAX + 1]; /* and where it is */
-};
-
-/* Makes a new file beside path. The caller closes the folder in any case. */
-static int make_beside(struct new_file *f, const char *path, char *why, size_t n)
+int path_begin_file(struct new_file *f, const char *path, char *why, size_t n)
 {
 	const char *slash = strrchr(path, '/');
 	char folder[PATH_MAX];
 	struct stat st;
+	int fd;
 
-	*why = '\0';
+	*why = f->temp[0] = '\0';
 	f->name = slash ? slash + 1 : path;
 	f->dirfd = -1;
 	if ((size_t)snprintf(folder, sizeof(folder), "%.*s", (int)(f->name - path), path) >=
@@ -380,7 +374,22 @@ static int make_beside(struct new_file *f, const char *path, char *why, size_t n
 		return f->dirfd;
 	if (!*f->name || (fstatat(f->dirfd, f->name, &st, 0) == 0 && !S_ISREG(st.st_mode)))
 		return -EINVAL;
-	return make_temp(f->dirfd, f->name, f->temp);
+	fd = make_temp(f->dirfd, f->name, f->temp);
+	if (fd < 0)
+		f->temp[0] = '\0';
+	return fd;
+}
+
+int path_end_file(struct new_file *f, bool keep)
+{
+	int e = 0;
+
+	if (keep && renameat2(f->dirfd, f->temp, f->dirfd, f->name, RENAME_NOREPLACE) < 0)
+		e = -errno;
+	if (f->temp[0] && (!keep || e < 0))
+		unlinkat(f->dirfd, f->temp, 0);
+	cleanup_closep(&f->dirfd);
+	return e;
 }
 
 /*
@@ -412,7 +421,7 @@ int path_create_file(const char *path, unsigned mode, char *why, size_t n)
 
 	if (fd != -ENOENT && fd != -ELOOP) /* a link at the end is replaced */
 		return fd;
-	fd = make_beside(&f, path, why, n);
+	fd = path_begin_file(&f, path, why, n);
 	if (fd >= 0 && (fchmod(fd, mode) < 0 || renameat(f.dirfd, f.temp, f.dirfd, f.name) < 0)) {
 		e = -errno;
 		unlinkat(f.dirfd, f.temp, 0);
@@ -426,7 +435,7 @@ int path_create_file(const char *path, unsigned mode, char *why, size_t n)
 int path_replace_file(const char *path, const void *data, size_t len_bytes, char *why, size_t n)
 {
 	struct new_file f;
-	int fd = make_beside(&f, path, why, n), e = 0;
+	int fd = path_begin_file(&f, path, why, n), e = 0;
 	_cleanup_close_ int dirfd = f.dirfd;
 
 	if (fd < 0)

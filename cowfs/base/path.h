@@ -55,6 +55,18 @@ int path_replace_file(const char *path, const void *data, size_t len_bytes, char
  * device of this process's user or root is opened instead. */
 int path_create_file(const char *path, unsigned mode, char *why, size_t n) MUST_CHECK;
 
+/* A file that nobody sees before it is whole. */
+struct new_file {
+	int dirfd;
+	const char *name;	 /* where it is to go */
+	char temp[NAME_MAX + 1]; /* and where it is */
+};
+/* Makes it, beside path, whose folder is looked up as by path_open. Returns its descriptor, O_WRONLY, or -errno. -EINVAL: path
+ * leads to something else than a regular file. path_end_file in any case. */
+int path_begin_file(struct new_file *f, const char *path, char *why, size_t n) MUST_CHECK;
+/* keep: gives it the name; -EEXIST: there is one. Otherwise, and after an error, removes it. */
+int path_end_file(struct new_file *f, bool keep) MUST_CHECK;
+
 /*
  * Opens path below dirfd without following a symbolic link anywhere and without entering another
  * mount; "." is dirfd itself. flags as for open(), O_CLOEXEC is added. Returns the descriptor or

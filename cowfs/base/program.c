@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int program_run(const char *const argv[], int out_fd)
+int program_run(const char *const argv[], int in_fd, int out_fd)
 {
 	pid_t pid = fork();
 	int status = 0;
 
 	if (pid == 0) {
+		if (in_fd >= 0 && dup2(in_fd, STDIN_FILENO) < 0)
+			_exit(127);
 		if (out_fd >= 0 &&
 		    (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(out_fd, STDERR_FILENO) < 0))
 			_exit(127);

@@ -243,7 +243,7 @@ static bool image_is_over(struct boot *b)
 static bool repair(const struct boot *b)
 {
 	const char *const argv[] = { "e2fsck", "-p", b->device, NULL };
-	int exit = program_run(argv, STDERR_FILENO);
+	int exit = program_run(argv, -1, STDERR_FILENO);
 
 	return exit == 0 || exit == 1;
 }
