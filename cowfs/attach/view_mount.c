@@ -38,7 +38,7 @@ static int set_flag(int fs_fd, const char *name)
 
 /* A view may end at any time, and then its reads fail: a superblock that asks for a panic after an
  * error must not get one. Nothing but a replay, and copied files, is written. */
-static int set_options(int fs_fd, const char *type, bool writable)
+static int set_options(int fs_fd, const char *type, enum view_use use)
 {
 	int r = 0;
 
@@ -49,7 +49,11 @@ static int set_options(int fs_fd, const char *type, bool writable)
 		r = -errno;
 	if (r == 0 && !strcmp(type, "ext4"))
 		r = set_flag(fs_fd, "noinit_itable");
-	return r < 0 || writable ? r : set_flag(fs_fd, "ro");
+	if (r == 0 && use == VIEW_DISK && (!strcmp(type, "xfs") || !strcmp(type, "nilfs2")))
+		r = set_flag(fs_fd, "norecovery");
+	if (r == 0 && use == VIEW_DISK && (!strcmp(type, "ext3") || !strcmp(type, "ext4")))
+		r = set_flag(fs_fd, "noload");
+	return r < 0 || use == VIEW_WRITE ? r : set_flag(fs_fd, "ro");
 }
 
 /* Linux says more about a failure than an error number: the last line, "" if none. */
@@ -79,8 +83,8 @@ static int explain_mount(int error, const char *type, const char *reason, struct
 			   strerrordesc_np(-error), reason);
 }
 
-/* Mounts the disk, attached to no tree. */
-static int mount_disk(const char *disk, const char *type, bool writable, int *ret_dir_fd,
+/* Mounts the disk, attached to no tree; VIEW_DISK: read-only, without a replay. */
+static int mount_disk(const char *disk, const char *type, enum view_use use, int *ret_dir_fd,
 		      struct failure *err)
 {
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC);
@@ -91,7 +95,7 @@ static int mount_disk(const char *disk, const char *type, bool writable, int *re
 		return explain_mount(-errno, type, "", err);
 	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", disk, 0) < 0 ? -errno : 0;
 	if (r == 0)
-		r = set_options(fs_fd, type, writable);
+		r = set_options(fs_fd, type, use);
 	if (r == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		r = -errno;
 	if (r < 0) {
@@ -99,7 +103,8 @@ static int mount_disk(const char *disk, const char *type, bool writable, int *re
 		return explain_mount(r, type, reason, err);
 	}
 	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
-		     (writable ? 0 : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
+		     (use == VIEW_WRITE ? 0 : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NODEV |
+			     MOUNT_ATTR_NOSUID);
 	if (fd < 0)
 		return explain_mount(-errno, type, "", err);
 	*ret_dir_fd = fd;
@@ -144,7 +149,7 @@ static int open_connection(struct connection *k, struct failure *err)
 /* An answer has the name of the error. */
 static int error_of(struct json_object *answer)
 {
-	static const int known[] = { EMFILE, EOPNOTSUPP, EBUSY, ENOSPC, ENOMEM };
+	static const int known[] = { EMFILE, EOPNOTSUPP, EBUSY, ENOSPC, ENOMEM, ENOENT };
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
 		if (!strcmp(json_raw(answer, "code"), strerrorname_np(known[i])))
@@ -164,7 +169,8 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 	const struct request rq = { .command = COMMAND_VIEW,
 				    .now = kind == VIEW_NOW,
 				    .held = kind == VIEW_HELD,
-				    .scratch = kind == VIEW_SCRATCH };
+				    .scratch = kind == VIEW_SCRATCH || kind == VIEW_IMPORT,
+				    .replaces = kind == VIEW_IMPORT };
 	struct json_object *answer;
 	struct progress progress;
 	int r = 0;
@@ -210,8 +216,8 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 	return 0;
 }
 
-static int mount_image(const char *name, bool writable, struct connection *k, struct view_mount *m,
-		       struct failure *err)
+static int mount_image(const char *name, enum view_use use, struct connection *k,
+		       struct view_mount *m, struct failure *err)
 {
 	struct fuse_guard guard;
 	int r = fuse_guard_start(&guard, k->abort_fd, GUARD_S);
@@ -219,8 +225,8 @@ static int mount_image(const char *name, bool writable, struct connection *k, st
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
 	r = make_disk(name, k, m, err);
-	if (r == 0)
-		r = mount_disk(m->disk, m->fs_type, writable, &m->dir_fd, err);
+	if (r == 0 && use != VIEW_DISK)
+		r = mount_disk(m->disk, m->fs_type, use, &m->dir_fd, err);
 	if (fuse_guard_stop(&guard) && r < 0)
 		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
 				"%s: nothing has answered reads of the view for %u seconds", name,
@@ -230,7 +236,7 @@ static int mount_image(const char *name, bool writable, struct connection *k, st
 
 /* ---- */
 
-int view_mount_served(const char *name, bool writable, view_serve *serve, void *ctx,
+int view_mount_served(const char *name, enum view_use use, view_serve *serve, void *ctx,
 		      struct view_mount *ret, struct failure *err)
 {
 	struct view_mount m = { .dir_fd = -1, .disk_fd = -1 };
@@ -243,7 +249,7 @@ int view_mount_served(const char *name, bool writable, view_serve *serve, void *
 	r = serve(ctx, k.fuse_fd, &m, err);
 	close(steal_fd(&k.fuse_fd));
 	if (r == 0)
-		r = mount_image(name, writable, &k, &m, err);
+		r = mount_image(name, use, &k, &m, err);
 	close_connection(&k);
 	if (r < 0)
 		view_mount_close(&m);
@@ -257,7 +263,21 @@ int view_mount_open(struct client *c, enum view_kind kind, struct view_mount *re
 {
 	struct question q = { c, kind };
 
-	return view_mount_served(c->name, kind == VIEW_SCRATCH, ask, &q, ret, err);
+	return view_mount_served(c->name, kind == VIEW_SCRATCH ? VIEW_WRITE : VIEW_READ, ask, &q,
+				 ret, err);
+}
+
+int view_mount_disk(struct client *c, enum view_kind kind, struct view_mount *ret,
+		    struct failure *err)
+{
+	struct question q = { c, kind };
+
+	return view_mount_served(c->name, VIEW_DISK, ask, &q, ret, err);
+}
+
+int view_mount_look(const struct view_mount *m, int *ret_dir_fd, struct failure *err)
+{
+	return mount_disk(m->disk, m->fs_type, VIEW_DISK, ret_dir_fd, err);
 }
 
 void view_mount_close(struct view_mount *m)

@@ -19,10 +19,17 @@ enum view_kind {
 	VIEW_HELD,	/* the generation that is held */
 	VIEW_NOW,	/* all changes up to this call, committed or not */
 	VIEW_SCRATCH,	/* committed, and writable in RAM: for a commit of single files */
+	VIEW_IMPORT,	/* the same, to be replaced by a generation from elsewhere */
+};
+
+enum view_use {
+	VIEW_DISK, /* nothing is mounted, so that no replay changes a block */
+	VIEW_READ,
+	VIEW_WRITE,
 };
 
 struct view_mount {
-	int dir_fd;	     /* the root of the mounted file system */
+	int dir_fd;	     /* the root of the mounted file system; -1: VIEW_DISK */
 	int disk_fd;	     /* its loop device, open for reading */
 	char disk[32];	     /* "/dev/loop7" */
 	dev_t disk_rdev;     /* of disk_fd */
@@ -38,7 +45,7 @@ struct view_mount {
  * system of cowfs has. 0, or -errno with *err.
  */
 typedef int view_serve(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err);
-int view_mount_served(const char *name, bool writable, view_serve *serve, void *ctx,
+int view_mount_served(const char *name, enum view_use use, view_serve *serve, void *ctx,
 		      struct view_mount *ret, struct failure *err) MUST_CHECK;
 /*
  * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). It is
@@ -51,6 +58,11 @@ int view_mount_served(const char *name, bool writable, view_serve *serve, void *
  */
 int view_mount_open(struct client *c, enum view_kind kind, struct view_mount *ret,
 		    struct failure *err) MUST_CHECK;
+/* The same, and mounts nothing. */
+int view_mount_disk(struct client *c, enum view_kind kind, struct view_mount *ret,
+		    struct failure *err) MUST_CHECK;
+/* Mounts a disk of that, read-only, for as long as *ret_dir_fd is open: nothing is replayed or written. */
+int view_mount_look(const struct view_mount *m, int *ret_dir_fd, struct failure *err) MUST_CHECK;
 /* Unmounts a scratch image, whose root only dir_fd refers to. Its content stays until
  * view_mount_close. */
 int view_mount_unmount(struct view_mount *m, struct failure *err) MUST_CHECK;

@@ -75,6 +75,9 @@ enum cmd_option {
 	OPT_GENERATION,
 	OPT_TRIAL,
 	OPT_NO_VERIFY,
+	OPT_BASE,
+	OPT_SIGN,
+	OPT_OLDER,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -98,6 +101,8 @@ int cowctl_main(int argc, char **argv);
 
 int cmd_card(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_clone(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_export(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_import(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_format(const struct options *o) NOT_IN_RECOVER;
 int cmd_attach(const struct options *o) NOT_IN_RECOVER;
 int cmd_detach(const struct options *o) NOT_IN_RECOVER;
@@ -187,6 +192,10 @@ struct view_mount;
 int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
 		 struct failure *err) MUST_CHECK;
 
+/* Not mounted: the newest generation, or the one that is held, block for block. */
+int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
+		  struct failure *err) MUST_CHECK;
+
 /* ---- interrupt.c: Ctrl-C while something goes on that it does not end ---- */
 
 /*
@@ -223,6 +232,8 @@ int commit_files(const struct options *o, const struct places *p, struct json_ob
 
 /* Can both generations of a trial be booted? EXIT_OK, or the return value of cmd_fail. */
 int commit_trial_check(const struct options *o) NOT_IN_INITRAMFS;
+/* The same for a root that is in this folder instead of running. */
+int commit_trial_check_in(const struct options *o, int new_root_fd) NOT_IN_INITRAMFS;
 
 /* ---- cmd_held.c ---- */
 

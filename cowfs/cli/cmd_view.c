@@ -163,7 +163,7 @@ static int view_card(const struct options *o, int at_fd, const char *dir)
 		x.which = held ? OFFLINE_HELD : OFFLINE_NEWEST;
 	}
 #endif
-	r = view_mount_served(x.device, false, serve_card, &x, &m, &err);
+	r = view_mount_served(x.device, VIEW_READ, serve_card, &x, &m, &err);
 	if (r < 0)
 		return cmd_failed(o, &err);
 	r = show(m.dir_fd, at_fd, dir, &err);
@@ -204,10 +204,12 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 }
 
 #ifndef COWFS_RECOVER
-int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
-		 struct failure *err)
+static int open_view(const struct options *o, const char *which, enum view_kind kind,
+		     enum view_use use, struct view_mount *ret, struct failure *err)
 {
-	struct card_view x = { .device = which, .log_device = o->value[OPT_LOG] };
+	struct card_view x = { .device = which,
+			       .log_device = o->value[OPT_LOG],
+			       .which = kind == VIEW_HELD ? OFFLINE_HELD : OFFLINE_NEWEST };
 	struct client c;
 	int r = client_open(&c, which, err);
 
@@ -215,12 +217,24 @@ int cmd_view_now(const struct options *o, const char *which, struct view_mount *
 		return failure_set(err, EXIT_FAILED, -EPERM, "%s: only root may mount a view",
 				   which);
 	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which))
-		return view_mount_served(which, false, serve_card, &x, ret, err);
+		return view_mount_served(which, use, serve_card, &x, ret, err);
 	if (r < 0)
 		return r;
-	r = view_mount_open(&c, VIEW_NOW, ret, err);
+	r = (use == VIEW_DISK ? view_mount_disk : view_mount_open)(&c, kind, ret, err);
 	client_close(&c);
 	return r;
+}
+
+int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
+		 struct failure *err)
+{
+	return open_view(o, which, VIEW_NOW, VIEW_READ, ret, err);
+}
+
+int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
+		  struct failure *err)
+{
+	return open_view(o, which, held ? VIEW_HELD : VIEW_COMMITTED, VIEW_DISK, ret, err);
 }
 #endif
 

@@ -87,10 +87,16 @@ static bool find_new(int old_fd, int new_fd, char version[NAME_MAX + 1])
 	return found;
 }
 
-static int compare(const struct options *o, int old_root_fd, int root_fd)
+/* The root that runs, which says where the boot loader reads; the one that goes back, and the one on trial. */
+struct roots {
+	int running_fd, old_fd, new_fd;
+};
+
+static int compare(const struct options *o, const struct roots *roots)
 {
-	_cleanup_close_ int old_fd = open_modules(old_root_fd), new_fd = open_modules(root_fd);
-	bool apart = boot_is_apart(root_fd);
+	_cleanup_close_ int old_fd = open_modules(roots->old_fd),
+			    new_fd = open_modules(roots->new_fd);
+	bool apart = boot_is_apart(roots->running_fd);
 	char version[NAME_MAX + 1];
 	struct utsname running;
 
@@ -112,7 +118,7 @@ static int compare(const struct options *o, int old_root_fd, int root_fd)
 }
 
 static int compare_views(const struct options *o, struct client *c, enum view_kind kind,
-			 int root_fd)
+			 struct roots *roots)
 {
 	struct view_mount view;
 	struct failure err;
@@ -121,15 +127,23 @@ static int compare_views(const struct options *o, struct client *c, enum view_ki
 	if (view_mount_open(c, kind, &view, &err) < 0)
 		/* old kernels show no second btrfs: nobody can compare then */
 		return err.error == -EOPNOTSUPP ? EXIT_OK : cmd_failed(o, &err);
-	exit = compare(o, view.dir_fd, root_fd);
+	roots->old_fd = view.dir_fd;
+	exit = compare(o, roots);
 	view_mount_close(&view);
 	return exit;
 }
 
 int commit_trial_check(const struct options *o)
 {
+	return commit_trial_check_in(o, -1);
+}
+
+int commit_trial_check_in(const struct options *o, int new_root_fd)
+{
 	const struct request rq = { .command = COMMAND_STATUS };
 	_cleanup_close_ int root_fd = open_root();
+	struct roots roots = { .running_fd = root_fd,
+			       .new_fd = new_root_fd < 0 ? root_fd : new_root_fd };
 	struct json_object *status;
 	enum view_kind kind;
 	struct failure err;
@@ -145,7 +159,7 @@ int commit_trial_check(const struct options *o)
 	composed = *json_raw(status, "lower");
 	json_object_put(status);
 	if (!composed)
-		exit = compare_views(o, &c, kind, root_fd);
+		exit = compare_views(o, &c, kind, &roots);
 	client_close(&c);
 	return exit;
 }

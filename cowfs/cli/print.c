@@ -85,7 +85,10 @@ static void print_ram(struct json_object *s)
 		row("", "%s discarded block%s (no RAM needed)", with_commas(holes), plural(holes));
 	if (failed)
 		row("", "%s of them kept from a commit that failed", with_commas(failed));
-	if (json_true(s, "discard_armed"))
+	if (json_u64(s, "replaced_by"))
+		row("import", "the next start has generation %s; what is mounted now is lost",
+		    with_commas(json_u64(s, "replaced_by")));
+	else if (json_true(s, "discard_armed"))
 		row("discard", "armed: uncommitted changes are discarded at the next detach or "
 			       "shutdown");
 }

@@ -519,6 +519,13 @@ int commit_set_image(struct log *log, struct card *base, uint32_t image, uint8_t
 	return end_write(log, base, r == 0 ? log_set_image(log, image, boots) : r);
 }
 
+int commit_set_imported(struct log *log, struct card *base, uint64_t time_s)
+{
+	int r = begin_write(log, base);
+
+	return end_write(log, base, r == 0 ? log_set_imported(log, time_s) : r);
+}
+
 int commit_confirm(struct log *log, struct card *base)
 {
 	int r = begin_write(log, base);

@@ -89,6 +89,7 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 						     : JOB_COMMIT,
 		.checkpoint = rq->checkpoint || rq->hold,
 		.hold = rq->hold,
+		.replaces_s = rq->replaces,
 		.trial = (unsigned)min_u64(rq->trial, RECORD_BOOTS_MAX),
 		.cancel = rq->cancel,
 		.on_trial = rq->on_trial,
@@ -123,7 +124,8 @@ static int run_view(struct server *s, struct session *c, int passed_fd, struct v
 {
 	c->image = (struct volume_image){ .now = c->rq.now,
 					  .held = c->rq.held,
-					  .writable = c->rq.scratch };
+					  .writable = c->rq.scratch,
+					  .replaces = c->rq.replaces };
 	return views_open(s->views, passed_fd, &c->image, ret);
 }
 

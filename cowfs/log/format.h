@@ -60,6 +60,8 @@ struct log_super {
 	uint32_t image;
 	uint64_t created_s;  /* CLOCK_REALTIME seconds */
 	uint8_t fs_uuid[16]; /* of the file system when formatted; distinguishes cards */
+	/* the newest generation that cowctl import has brought, by the clock of the card that it is from; 0: none */
+	uint64_t imported_s;
 };
 
 enum record_type {

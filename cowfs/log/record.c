@@ -436,6 +436,13 @@ int log_set_image(struct log *l, uint32_t image, uint8_t boots)
 	return log_prepare(l);
 }
 
+int log_set_imported(struct log *l, uint64_t time_s)
+{
+	l->super.imported_s = time_s;
+	l->super_due = true;
+	return log_prepare(l);
+}
+
 /* ---- tail, recheck ---- */
 
 /* A retired record has no copy, since the base may change behind it: it is the last write. With lag

@@ -198,6 +198,13 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 			 "hand is made");
 		return 1;
 	}
+	if (single_replaced(v) && !rq->replaces_s) {
+		snprintf(res->why, sizeof(res->why),
+			 "not committed: the next start has generation %llu, which was imported, "
+			 "and what is mounted now is lost",
+			 (unsigned long long)v->kept->replaced_by);
+		return rq->cause == CAUSE_MANUAL ? -ESTALE : 1;
+	}
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
 		return 1; /* discard was armed after the commit was requested */
 	if (rq->cause != CAUSE_PRESSURE)

@@ -49,7 +49,7 @@ int held_begin(struct volume *v, struct volume_result *res)
 	r = commit_hold(v->log, v->base, &ix);
 	commit_bill(&res->report, v->log, &before);
 	if (ix)
-		view_set_index(v->view, ix);
+		volume_on_publish(v, ix);
 	if (r == -ENOSPC || r == -EBUSY)
 		snprintf(res->why, sizeof(res->why), "committed, but not held: %s",
 			 r == -ENOSPC ? "the log has no room for that"

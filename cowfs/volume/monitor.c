@@ -126,7 +126,7 @@ static bool is_durable(const struct monitor *m)
 
 static bool commits_nothing(const struct monitor *m)
 {
-	return m->v->discard_armed || m->v->opened.state == LOG_FOREIGN;
+	return m->v->discard_armed || m->v->opened.state == LOG_FOREIGN || m->v->kept->replaced_by;
 }
 
 /* RAM of snapshots and of the scratch image. */

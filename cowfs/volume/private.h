@@ -66,8 +66,10 @@ struct volume_kept {
 	_Atomic bool diverged;
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
+	/* the generation that an import makes, once it is on the card (single_replaced); 0: none */
+	_Atomic uint64_t replaced_by;
 };
-SHARED_BYTES(struct volume_kept, 5304);
+SHARED_BYTES(struct volume_kept, 5312);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
@@ -161,6 +163,7 @@ struct volume {
 	enum commit_cause newest_cause;
 	unsigned super_trouble;
 	uint8_t image_boots; /* log_super */
+	uint64_t imported_s; /* likewise */
 	bool guarded;	     /* log_guarded */
 	char alarm[400];
 
@@ -286,6 +289,8 @@ int single_commit(struct volume *v, const struct volume_request *rq, struct volu
 /* The scratch image is about to be committed over im->committed. From now on the live volume and the card have only their
  * common base in common. */
 int single_keep_live(struct volume *v, struct images *im, struct volume_result *res) MUST_CHECK;
+/* Has the next attach a generation that was imported, and nothing of what is mounted? */
+bool single_replaced(const struct volume *v);
 /* Live changes are based on the newest generation again. */
 void single_forget(struct volume *v);
 /* The room that lets the monitor hold writes and start a commit before the next one cannot hold the dirty blocks. */

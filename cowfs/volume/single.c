@@ -2,6 +2,9 @@
 /*
  * A commit of single files: the scratch image is committed. The live volume does not see it: what it reads from the card and
  * the commit changes is kept for it.
+ *
+ * An import is the same with an image that has nothing of the live volume. So nothing of that is committed from then on:
+ * it would take the import back.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -56,6 +59,7 @@ static int plan_next(struct volume *v, struct images *im, struct monitor_status 
  * the card have only their common base in common. */
 int single_keep_live(struct volume *v, struct images *im, struct volume_result *res)
 {
+	const char *instead = v->kept->replaced_by ? "unmount it" : "commit everything";
 	const uint8_t *uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL;
 	struct monitor_status m;
 	uint64_t dirty_blks = 0;
@@ -63,8 +67,9 @@ int single_keep_live(struct volume *v, struct images *im, struct volume_result *
 
 	if (!images_tells_truth(im->sealed) || !images_tells_truth(im->committed)) {
 		snprintf(res->why, sizeof(res->why),
-			 "the free blocks of the file system are not known, so single files cannot "
-			 "be committed: commit everything");
+			 "the free blocks of the file system are not known, so nothing can be "
+			 "committed beside what is in use: %s",
+			 instead);
 		return -EUCLEAN;
 	}
 	if (v->diverged_lost) {
@@ -89,7 +94,8 @@ int single_keep_live(struct volume *v, struct images *im, struct volume_result *
 	if (r == -ENOSPC || r == -ENOMEM)
 		snprintf(res->why, sizeof(res->why),
 			 "not enough RAM to keep what the running system reads of the old files "
-			 "(ram=): commit everything");
+			 "(ram=): %s",
+			 instead);
 	return r;
 }
 
@@ -126,6 +132,59 @@ static int commit_image(struct volume *v, const struct volume_request *rq,
 	return r;
 }
 
+bool single_replaced(const struct volume *v)
+{
+	return v->kept->replaced_by && v->kept->replaced_by <= log_ledger(v->log)->commits;
+}
+
+static int may_import(struct volume *v, struct volume_result *res)
+{
+	struct log_hold h;
+
+	if (!log_holds(v->log, &h) || single_replaced(v) || (!h.trial && !h.back))
+		return 0;
+	snprintf(res->why, sizeof(res->why), "%s",
+		 h.back ? "an undo is pending: cowctl undo --cancel, then import"
+			: "what runs now is on trial itself: cowctl accept, then import");
+	return -EBUSY;
+}
+
+/* Ahead of the commit, so that no attach has it without a way back, and no process that takes over goes on as if nothing
+ * had come. */
+static int before_import(struct volume *v, const struct volume_request *rq,
+			 struct volume_result *res)
+{
+	char why[sizeof(res->why)] = "";
+	int r = 0;
+
+	if (rq->replaces_s > log_super(v->log)->imported_s)
+		r = commit_set_imported(v->log, v->base, rq->replaces_s);
+	if (r == 0 && rq->trial)
+		r = held_try(v, rq, res, why, sizeof(why));
+	v->kept->replaced_by = log_ledger(v->log)->commits + 1;
+	volume_arm_discard(v, true);
+	return r;
+}
+
+static int import_image(struct volume *v, const struct volume_request *rq,
+			struct volume_result *res)
+{
+	uint64_t replaced_by = v->kept->replaced_by;
+	bool held = log_holds(v->log, NULL), armed = v->discard_armed;
+	int r = before_import(v, rq, res);
+
+	if (r == 0)
+		r = commit_image(v, rq, res);
+	if (r == 0)
+		return 0;
+	v->kept->replaced_by = replaced_by;
+	volume_arm_discard(v, armed);
+	if (!held && log_holds(v->log, NULL) && commit_release(v->log, v->base) < 0)
+		msg(MSG_WARN, "%s: the generation before an import that failed is still held",
+		    v->name);
+	return r;
+}
+
 /* Commits the scratch image. The live volume does not see it: what it reads from the card and the
  * commit changes is kept for it (single_keep_live). */
 int single_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -133,14 +192,16 @@ int single_commit(struct volume *v, const struct volume_request *rq, struct volu
 	struct scratch *s = volume_scratch(v);
 	int r = volume_refuses(v, rq, res);
 
+	if (r == 0 && rq->replaces_s)
+		r = may_import(v, res);
 	if (r == 0)
 		r = s ? scratch_seal(s, &v->committing) : -EAGAIN;
 	if (r == -EAGAIN)
-		snprintf(
-			res->why, sizeof(res->why),
-			"the files were not committed: another commit came first, or RAM ran short");
+		snprintf(res->why, sizeof(res->why),
+			 "%s: another commit came first, or RAM ran short",
+			 rq->replaces_s ? "nothing was imported" : "the files were not committed");
 	if (r == 0) {
-		r = commit_image(v, rq, res);
+		r = rq->replaces_s ? import_image(v, rq, res) : commit_image(v, rq, res);
 		v->committing = NULL;
 		scratch_close(s);
 	}

@@ -131,16 +131,16 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
 }
 
-/* What forbids a commit of single files; NULL: nothing. */
-static const char *scratch_refusal(struct volume *v)
+/* What forbids a commit of single files, or an import; NULL: nothing. */
+static const char *scratch_refusal(struct volume *v, const struct volume_image *im)
 {
-	if (!fs_ops(v->fs.kind)->single_files)
+	if (!im->replaces && !fs_ops(v->fs.kind)->single_files)
 		return "single files can be committed on ext2, ext3, ext4 and xfs only: commit "
 		       "everything";
 	if (v->opened.state == LOG_FOREIGN)
 		return "the log is set aside because of foreign changes to the file system: "
 		       "nothing can be committed";
-	if (log_newest(v->log)->flags & RECORD_UNFROZEN)
+	if (!im->replaces && log_newest(v->log)->flags & RECORD_UNFROZEN)
 		return "the newest generation was committed without a freeze: commit everything "
 		       "first";
 	return NULL;
@@ -148,7 +148,7 @@ static const char *scratch_refusal(struct volume *v)
 
 static int do_scratch(struct volume *v, struct volume_image *im, struct volume_result *res)
 {
-	const char *refusal = scratch_refusal(v);
+	const char *refusal = scratch_refusal(v, im);
 	struct scratch *old = volume_scratch(v), *s;
 	struct monitor_status m;
 	struct log_index *ix;
@@ -157,7 +157,8 @@ static int do_scratch(struct volume *v, struct volume_image *im, struct volume_r
 	scratch_unref(old);
 	if (r < 0) {
 		snprintf(res->why, sizeof(res->why), "%s",
-			 r == -EBUSY ? "another commit of single files is under way" : refusal);
+			 r == -EBUSY ? "another commit of single files, or an import, is under way"
+				     : refusal);
 		return r;
 	}
 	monitor_status(v->monitor, &m);

@@ -142,6 +142,7 @@ struct volume_trim {
 /* An image for a view, made by JOB_VIEW. */
 struct volume_image {
 	bool writable; /* wanted: the scratch image, as committed; there is one at a time */
+	bool replaces; /* wanted: for an import, which mounts it nowhere. With writable */
 	bool held;     /* wanted: the generation that is held */
 	bool now; /* wanted: with all uncommitted changes, from a freeze; false: as committed */
 	/* result, on success. The caller's reference: volume_end_view. */
@@ -155,8 +156,13 @@ struct volume_request {
 	enum volume_job job;
 	bool checkpoint; /* after the commit, checkpoint everything */
 	bool hold;	 /* of JOB_COMMIT: and hold the generation. Implies checkpoint */
-	/* of JOB_COMMIT: and put it on trial for so many boots. Holds the generation before, unless one is held */
+	/* of JOB_COMMIT, or an import: and put it on trial for so many boots. Holds the generation before, unless one is held */
 	unsigned trial;
+	/*
+	 * of JOB_COMMIT_SCRATCH: not files but a generation from elsewhere, of this time. The next attach has
+	 * it, and nothing else is committed before. 0: files
+	 */
+	uint64_t replaces_s;
 	/* of JOB_UNDO: the next attach does not */
 	bool cancel;
 	bool on_trial; /* of JOB_ACCEPT: this boot is good, which ends no other hold */
@@ -287,7 +293,9 @@ struct volume_status {
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t log_id[16];	  /* log_public_id */
 	unsigned super_trouble;
-	uint8_t image_boots; /* of log_super */
+	uint8_t image_boots;  /* of log_super */
+	uint64_t imported_s;  /* likewise */
+	uint64_t replaced_by; /* the imported generation that the next attach has; 0: none */
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */
 	bool profile_guessed;

@@ -293,6 +293,8 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 		return take_number(ps, "deadline_ms", v, &ps->rq.deadline_ms);
 	if (is(name, "trial"))
 		return take_number(ps, "trial", v, &ps->rq.trial);
+	if (is(name, "replaces"))
+		return take_number(ps, "replaces", v, &ps->rq.replaces);
 	if (is(name, "rank"))
 		return take_number(ps, "rank", v, &ps->rq.rank);
 	if (is(name, "first"))
@@ -368,6 +370,8 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 		jsonw_u64(&w, "first", rq->first);
 	if (rq->trial)
 		jsonw_u64(&w, "trial", rq->trial);
+	if (rq->replaces)
+		jsonw_u64(&w, "replaces", rq->replaces);
 	if (rq->rank)
 		jsonw_u64(&w, "rank", rq->rank);
 	if (rq->deadline_ms)

@@ -53,8 +53,10 @@ struct request {
 	bool dry_run, checkpoint, force, no_wait; /* commit */
 	bool hold;				  /* commit: and hold the generation */
 	uint64_t trial;				  /* commit: on trial for so many boots */
-	bool held;				  /* view: of that generation */
-	bool cancel;				  /* discard, undo: take the order back */
+	/* view, commit, with scratch: of an import. The generation's time, seconds; of a view any number */
+	uint64_t replaces;
+	bool held;	  /* view: of that generation */
+	bool cancel;	  /* discard, undo: take the order back */
 	bool on_trial;	  /* accept: of a trial only, and of the initramfs */
 	bool discard;	  /* detach: uncommitted changes */
 	uint64_t seconds; /* inhibit: duration; 0: the default */

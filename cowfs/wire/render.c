@@ -398,6 +398,10 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_bool(w, "trial_failed", s->trial_over);
 		jsonw_end(w);
 	}
+	if (s->imported_s)
+		jsonw_u64(w, "imported_unix_seconds", s->imported_s);
+	if (s->replaced_by)
+		jsonw_u64(w, "replaced_by", s->replaced_by);
 	jsonw_bool(w, "protection_on_trial", s->image_boots && s->image_boots != SUPER_PROVEN);
 	jsonw_u64(w, "record", s->newest_seq);
 	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
