@@ -60,7 +60,7 @@ _cowctl_values() {
 		compgen -d -- "$2"
 		[[ $2 != /dev/* ]] || _cowctl_devices "$2"
 		;;
-	'[N] NEW')
+	'[N] NEW' | '[N] FILE')
 		_cowctl_volumes | _cowctl_beginning "$2"
 		compgen -f -- "$2"
 		;;

@@ -68,6 +68,21 @@ static const struct option_spec clone_options[] = { NEW_LOG_OPTIONS,
 						      "do not read the copy back" },
 						    { OPT_YES, "yes", NULL, "do not ask" },
 						    COMMON };
+static const struct option_spec export_options[] = {
+	{ OPT_BASE, "base", "DEVICE",
+	  "the base is the newest generation of this card or image (default: the held one of N)" },
+	{ OPT_ALL, "all", NULL, "no base: all used blocks" },
+	{ OPT_SIGN, "sign", "KEY", "sign it: ssh-keygen -Y sign -f KEY" },
+	LOG_OPTION,
+	COMMON
+};
+static const struct option_spec import_options[] = {
+	{ OPT_TRIAL, "trial", "BOOTS",
+	  "of the root: it goes back by itself after BOOTS boots (1 to 14) without cowctl accept" },
+	{ OPT_OLDER, "older", NULL, "also if it is older than what was imported last" },
+	{ OPT_FORCE, "force", NULL, "with --trial: whatever kernels the two roots have" },
+	COMMON
+};
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 #define VERBOSE_OPTION                                                                             \
 	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },                                         \
@@ -311,6 +326,13 @@ static const struct command {
 	  "N may also be a device or image file that is not attached.\n"
 	  "An interrupted clone goes on where it stopped.",
 	  cmd_clone, clone_options },
+	{ NULL, "export", "[N] FILE", "write what the newest generation has and another has not",
+	  "For cowctl import on other cards of the same image.\n"
+	  "N may also be a device or image file that is not attached.",
+	  cmd_export, export_options },
+	{ NULL, "import", "[N] FILE", "commit what export wrote: the next attach or boot has it",
+	  "All of it, or nothing. What is mounted goes on, and what it writes is lost then.",
+	  cmd_import, import_options },
 	{ NULL, "trim", "[N]", "tell the card which blocks no generation uses (TRIM)",
 	  "Prints how much that is. Makes way for commits.", cmd_trim, common_options },
 	{ NULL, "measure", "DEVICE|DIR", "measure a card, and make its profile", NULL, NULL,

@@ -33,6 +33,8 @@ struct conf;
 	  "directories that are empty at each boot and never reach the card")                      \
 	X(COMMIT_INTERVAL, "commit-interval", "TIME", TIME, ANY, "1h",                             \
 	  "interval of timer commits, 0: never")                                                   \
+	X(IMPORT_KEYS, "import-keys", "FILE", PATHS, ANY, "",                                      \
+	  "public keys, as of ssh-keygen: one of them must have signed what is imported")          \
 	X(KEEP, "keep", "PATH...", PATHS, VOLUME, "",                                              \
 	  "paths that are committed alone by timer, and before a discard")                         \
 	X(KEEP_INTERVAL, "keep-interval", "TIME", TIME, VOLUME, "10m",                             \

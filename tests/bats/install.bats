@@ -139,6 +139,7 @@ offers() {
 	completes 'vol' cowctl status ''
 	completes 'vol' cowctl detach --discard v
 	completes 'vol' cowctl clone v
+	completes 'vol' cowctl export v
 	completes '' cowctl commit x
 	detach
 }

@@ -1,0 +1,523 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
+# cowctl export and import: what one card has more than another, as a file for all cards of the same image.
+# seconds: 60
+# bats file_tags=commands
+
+load lib
+
+# Two cards of one image: MASTER is changed and committed, CARD is as the image was. IMAGE: the file of that.
+two_cards() { # FS FS_MIB CARD_MIB
+	card_make "$1" "$2" "$3"
+	cow format "$CARD" ${LAG:+--lag 1} >/dev/null
+	attach
+	mount_volume
+	for i in $(seq 1 20); do
+		mkdir -p "$MNT/lib/$((i % 7))"
+		head -c $((i * 3000)) /dev/urandom >"$MNT/lib/$((i % 7))/f$i"
+	done
+	random_file "$MNT/big" 6
+	cow commit >/dev/null
+	umount_volume
+	detach
+	IMAGE=$T/image.img
+	cp --sparse=always "$T/card.img" "$IMAGE"
+	cp --sparse=always "$T/card.img" "$T/master.img"
+	loop_up "$T/master.img"
+	MASTER=$LOOP
+}
+
+# As apt does: files replaced through a rename, removed, added, large ones rewritten in part.
+change_master() {
+	CARD=$MASTER attach --name master
+	VOL=$(cow status master --json | jq -r .loop)
+	mkdir -p "$T/m"
+	mount "$VOL" "$T/m"
+	for f in "$T"/m/lib/*/f*; do
+		case $((RANDOM % 4)) in
+		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new" && mv "$f.new" "$f" ;;
+		1) rm "$f" ;;
+		2) dd if=/dev/urandom of="$f" bs=4096 count=1 conv=notrunc status=none ;;
+		esac
+	done
+	dd if=/dev/urandom of="$T/m/big" bs=1M seek=2 count=1 conv=notrunc status=none
+	random_file "$T/m/new" 3
+	SUM=$(tree_sum "$T/m")
+	umount "$T/m"
+	cow detach master >/dev/null
+}
+
+export_delta() { # OPTION...
+	rm -f "$T/delta"
+	cow export "$@" "$MASTER" "$T/delta"
+}
+
+# The volume that is attached shows the tree SUM when it is attached again, alone it is whole, and it commits.
+card_has_sum() { # FS
+	attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$SUM" ] || return
+	touch "$MNT/more"
+	cow commit >/dev/null
+	umount_volume
+	detach
+	fsck "$1"
+}
+
+setup() { cow_setup; }
+teardown() { cow_teardown; }
+
+
+unchanged() { # COMMAND...: and the card has the same bytes
+	local before
+	before=$(image_sum "$T/card.img")
+	"$@" || return
+	[ "$(image_sum "$T/card.img")" = "$before" ]
+}
+
+becomes_the_other() { # FS FS_MIB CARD_MIB
+	two_cards "$@"
+	change_master
+	export_delta --base "$IMAGE"
+	attach
+	run -0 cow import "$T/delta"
+	echo "$output"
+	[[ $output == *"detached, because nothing was mounted"* ]]
+	no_daemons
+	# a second time nothing is left to do
+	attach
+	unchanged run -0 cow import "$T/delta"
+	[[ $output == *"has this already; nothing was written"* ]]
+	detach
+	card_has_sum "$1"
+}
+
+@test "ext4: a card of the same image becomes what the other one is" { becomes_the_other ext4 100 150; }
+@test "xfs: a card of the same image becomes what the other one is" { becomes_the_other xfs 320 400; }
+@test "lag 1: a card of the same image becomes what the other one is" { LAG=1 becomes_the_other ext4 100 150; }
+@test "btrfs: a card of the same image becomes what the other one is" { becomes_the_other btrfs 150 250; }
+
+# What is mounted goes on as if nothing had come, and nothing of it is committed.
+beside_what_runs() { # FS FS_MIB CARD_MIB
+	local live
+	two_cards "$@"
+	change_master
+	export_delta --base "$IMAGE"
+	COWFS_DEATHS=100 attach --on-crash replace
+	mount_volume
+	random_file "$MNT/lost" 2
+	dd if=/dev/urandom of="$MNT/big" bs=4096 count=9 seek=300 conv=notrunc status=none
+	rm "$MNT"/lib/1/*
+	live=$(tree_sum "$MNT")
+	run -0 cow import "$T/delta"
+	[[ $output == *"The next attach has it. What is mounted now goes on, and all that is not committed is lost"* ]]
+	echo 3 >/proc/sys/vm/drop_caches
+	[ "$(tree_sum "$MNT")" = "$live" ]
+	fails 1 'the next start has generation .*, which was imported' commit
+	fails 1 'was imported' commit --hold
+	run -0 cow commit --timer
+	run -0 cow status
+	[[ $output == *"the next start has generation "*"; what is mounted now is lost"* ]]
+	[ "$(status_of .replaced_by)" = "$(status_of .generation)" ]
+	if [ "$1" != btrfs ]; then
+		fails 1 'was imported' commit "$MNT/lost"
+	fi
+	# a worker that takes over knows it, too
+	kill -9 "$(worker_pid)"
+	touch "$MNT/after"
+	sync -f "$MNT"
+	wait_for 20 fails 1 'was imported' commit
+	rm "$MNT/after"
+	echo 3 >/proc/sys/vm/drop_caches
+	[ "$(tree_sum "$MNT")" = "$live" ]
+	umount_volume
+	detach
+	card_has_sum "$1"
+}
+
+@test "ext4: beside what runs, which goes on and is lost" { beside_what_runs ext4 100 150; }
+@test "xfs: beside what runs, which goes on and is lost" { beside_what_runs xfs 320 400; }
+@test "btrfs: beside what runs, which goes on and is lost" { beside_what_runs btrfs 150 250; }
+
+@test "the base is the image of before it had a log" {
+	card_make ext4 60 110
+	mount "$CARD" "$MNT"
+	random_file "$MNT/old" 2
+	umount "$MNT"
+	IMAGE=$T/image.img
+	cp --sparse=always "$T/card.img" "$IMAGE"
+	cow format "$CARD"
+	cp --sparse=always "$T/card.img" "$T/master.img"
+	loop_up "$T/master.img"
+	MASTER=$LOOP
+	mkdir "$T/m"
+	CARD=$MASTER attach --name master
+	mount "$(cow status master --json | jq -r .loop)" "$T/m"
+	random_file "$T/m/new" 3
+	SUM=$(tree_sum "$T/m")
+	umount "$T/m"
+	cow detach master
+	export_delta --base "$IMAGE"
+	attach
+	cow import "$T/delta"
+	card_has_sum ext4
+}
+
+@test "from a volume that runs, and what is held there; a second update on the first" {
+	two_cards ext4 100 150
+	CARD=$MASTER attach --name master --hold previous
+	mkdir "$T/m"
+	mount "$(cow status master --json | jq -r .loop)" "$T/m"
+	fails 1 'no generation is held, so name the base: --base DEVICE, or --all' export master "$T/none"
+	random_file "$T/m/one" 2
+	cow commit master
+	echo uncommitted >"$T/m/not-in-it"
+	cow export master "$T/delta1" --json >"$T/json"
+	[ "$(jq -c '[.ok, .whole, .signed, .fs_type]' "$T/json")" = '[true,false,false,"ext4"]' ]
+	[ "$(jq .file_bytes "$T/json")" = "$(stat -c %s "$T/delta1")" ]
+	rm "$T/m/not-in-it"
+	random_file "$T/m/two" 2
+	rm "$T/m/one"
+	cow commit master
+	cow export master "$T/delta2"
+	SUM=$(tree_sum "$T/m")
+	umount "$T/m"
+	cow detach master >/dev/null
+	attach
+	unchanged fails 1 'delta2: is for generation [0-9]+ of .* has generation 2 of .*, which is another one from block .* on; nothing was written' import "$T/delta2"
+	cow import "$T/delta1" --json >"$T/json"
+	[ "$(jq -c '[.ok, .imported, .signature_verified, .detached]' "$T/json")" = '[true,true,false,true]' ]
+	attach
+	mount_volume # an import follows on one that waits
+	cow import "$T/delta2" --json | jq -e '.detached == false'
+	umount_volume
+	detach
+	card_has_sum ext4
+}
+
+@test "an update that is older than the last one is refused, unless it is ordered" {
+	two_cards ext4 100 150
+	change_master
+	export_delta --base "$IMAGE"
+	attach --hold previous
+	cow import "$T/delta"
+	# back to where it came from
+	cow export --base "$MASTER" "$IMAGE" "$T/back"
+	attach
+	unchanged fails 1 'is of .*, and older than what was imported last: --older' import "$T/back"
+	cow import --older "$T/back"
+	cow export --all "$IMAGE" "$T/whole"
+	attach
+	unchanged fails 1 'older' import "$T/whole"
+	run -0 cow import --older "$T/whole"
+	[[ $output == *"has this already"* ]]
+	detach
+	fsck ext4
+}
+
+@test "a whole one for a card of another history; an xfs refuses that" {
+	two_cards ext4 60 110
+	change_master
+	export_delta --all
+	attach
+	mount_volume
+	random_file "$MNT/own" 4
+	cow commit
+	umount_volume
+	cow import "$T/delta"
+	card_has_sum ext4
+	# another file system of the same size
+	mke2fs -q -F -t ext4 "$CARD" 60M
+	cow format "$CARD" --force
+	attach
+	unchanged fails 1 'is of another file system than that of vol' import "$T/delta"
+	detach
+}
+
+@test "xfs: only forward" {
+	two_cards xfs 320 400
+	change_master
+	export_delta --all
+	attach
+	unchanged fails 1 'an xfs can only go on, from its base' import "$T/delta"
+	detach
+}
+
+@test "each byte counts: cut off, flipped, exchanged, doubled" {
+	local bytes i
+	two_cards ext4 60 110
+	change_master
+	export_delta --base "$IMAGE"
+	bytes=$(stat -c %s "$T/delta")
+	attach
+	for i in 0 1 4095 4096 8192 $((bytes / 2)) $((bytes - 40)) $((bytes - 1)); do
+		head -c "$i" "$T/delta" >"$T/bad"
+		unchanged fails 1 '(fetch the rest|was cut off)' import "$T/bad"
+	done
+	cat "$T/delta" "$T/delta" >"$T/bad"
+	unchanged fails 1 'has .* bytes, and should have' import "$T/bad"
+	# the signature's room is not checked without a key
+	for i in 0 17 40 3000 4095 8192 8200 9000 $((bytes / 3)) $((bytes / 2)) $((bytes - 2000)) $((bytes - 41)) $((bytes - 1)); do
+		cp "$T/delta" "$T/bad"
+		python3 - "$T/bad" "$i" <<-'P'
+			import sys
+			f = open(sys.argv[1], "r+b"); f.seek(int(sys.argv[2])); b = f.read(1)
+			f.seek(int(sys.argv[2])); f.write(bytes([b[0] ^ 1 << 3]))
+		P
+		unchanged fails 1 '(is damaged|is not what cowctl export writes)' import "$T/bad"
+	done
+	head -c 20000 /dev/urandom >"$T/bad"
+	unchanged fails 1 'is not what cowctl export writes' import "$T/bad"
+	unchanged fails 1 'No such file' import "$T/none"
+	unchanged fails 1 'is not a regular file' import "$T"
+	mkfifo "$T/pipe"
+	unchanged fails 1 'is not a regular file' import "$T/pipe"
+	[ "$(status_of '.views.list | length')" = 0 ]
+	cow import "$T/delta"
+	card_has_sum ext4
+}
+
+@test "a key in cowfs.conf: what it did not sign is refused" {
+	two_cards ext4 60 110
+	change_master
+	ssh-keygen -q -t ed25519 -N '' -f "$T/key"
+	ssh-keygen -q -t ed25519 -N '' -f "$T/other"
+	export_delta --base "$IMAGE"
+	cp "$T/delta" "$T/unsigned"
+	export_delta --base "$IMAGE" --sign "$T/other"
+	cp "$T/delta" "$T/foreign"
+	run -0 export_delta --base "$IMAGE" --sign "$T/key"
+	[[ $output == *", signed"* ]]
+	# as docs/FORMAT.md says: by hand, where the key is
+	cp "$T/unsigned" "$T/by-hand"
+	head -c 4096 "$T/by-hand" | ssh-keygen -Y sign -n cowfs -f "$T/key" |
+		dd of="$T/by-hand" bs=4096 seek=1 conv=notrunc status=none
+	export COWFS_CONF=$T/conf
+	{ echo '# of the builders' && cat "$T/key.pub"; } >"$T/keys"
+	printf '[vol]\nimport-keys = %s\n' "$T/keys" >"$COWFS_CONF"
+	attach
+	unchanged fails 1 'is not signed, and import-keys of cowfs.conf asks for that' import "$T/unsigned"
+	unchanged fails 1 'its signature is of no key of' import "$T/foreign"
+	# the head of one with the signature of another
+	cp "$T/foreign" "$T/mixed"
+	dd if="$T/delta" of="$T/mixed" bs=4096 skip=1 seek=1 count=1 conv=notrunc status=none
+	head -c 4096 "$T/unsigned" | cmp -s - <(head -c 4096 "$T/delta") || unchanged fails 1 'signature' import "$T/mixed"
+	head -c 8192 /dev/urandom | dd of="$T/mixed" bs=4096 seek=1 count=1 conv=notrunc status=none
+	unchanged fails 1 'signature' import "$T/mixed"
+	chmod 666 "$T/keys"
+	unchanged fails 1 'other users can change it' import "$T/delta"
+	chmod 644 "$T/keys"
+	printf '[vol]\nimport-keys = %s\n' "$T/missing" >"$COWFS_CONF"
+	unchanged fails 1 'missing: No such file' import "$T/delta"
+	printf '[default]\nimport-keys = %s\n' "$T/keys" >"$COWFS_CONF"
+	cow import "$T/by-hand" --json | jq -e .signature_verified
+	attach
+	run -0 cow import "$T/delta"
+	[[ $output == *"has this already"* ]]
+	detach
+	fails 1 'not signed: ssh-keygen' export --base "$IMAGE" --sign "$T/none" "$MASTER" "$T/d2"
+	card_has_sum ext4
+}
+
+@test "an import that is killed, or cut at any write, is all there or not at all" {
+	local n code old got
+	two_cards ext4 60 110
+	change_master
+	export_delta --base "$IMAGE"
+	attach
+	mount_volume
+	old=$(tree_sum "$MNT")
+	umount_volume
+	detach
+	for n in $(seq 1 40); do
+		blockdev --setrw "$CARD"
+		dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
+		truncate -s 4096 "$T/arm"
+		LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$n attach
+		printf %s "$n" | dd of="$T/arm" conv=notrunc status=none
+		give_up_early
+		code=0
+		cow import "$T/delta" >/dev/null 2>&1 || code=$?
+		if [ $code = 0 ]; then
+			no_daemons || detach --discard
+		else
+			clear_after_cut
+		fi
+		rm "$T/arm" "$T/volumes"
+		blockdev --setrw "$CARD"
+		attach
+		mount_volume
+		got=$(tree_sum "$MNT")
+		echo "cut $n: exit $code, $([ "$got" = "$SUM" ] && echo new || echo old)"
+		[ "$got" = "$SUM" ] || { [ "$got" = "$old" ] && [ $code != 0 ]; }
+		umount_volume
+		detach --discard
+		[ $code != 0 ] || break
+	done
+	[ "$n" -ge 5 ] && [ "$n" -lt 40 ] # every write was cut once
+	# the command itself is killed: nothing is left of it
+	blockdev --setrw "$CARD"
+	dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
+	attach
+	for n in 1 2 3 4 5 6; do
+		timeout -s KILL "0.0$((n * 13))" "$COWFS_BUILD/cowctl" import "$T/delta" >/dev/null 2>&1 && break
+	done
+	no_daemons || cow import "$T/delta"
+	card_has_sum ext4
+}
+
+@test "more than RAM has room for is refused, and nothing is left" {
+	two_cards ext4 100 150
+	CARD=$MASTER attach --name master
+	mkdir "$T/m"
+	mount "$(cow status master --json | jq -r .loop)" "$T/m"
+	random_file "$T/m/new" 40
+	umount "$T/m"
+	cow detach master >/dev/null
+	export_delta --base "$IMAGE"
+	attach --ram 32M
+	unchanged fails 1 'nothing was imported: it needs up to 4.* of the RAM of vol' import "$T/delta"
+	mount_volume
+	echo goes on >"$MNT/on"
+	cow commit
+	umount_volume
+	detach
+	fsck ext4
+}
+
+@test "bad input: both modes, a file that exists, a card that is not one, trial of a data volume" {
+	two_cards ext4 60 110
+	fails 2 'mutually exclusive' export --all --base "$IMAGE" "$MASTER" "$T/x"
+	echo mine >"$T/mine"
+	fails 1 'mine: exists already' export --all "$MASTER" "$T/mine"
+	[ "$(cat "$T/mine")" = mine ]
+	fails 4 '' export --all nosuch "$T/x"
+	mke2fs -q -F "$T/plain" 20M
+	fails 1 'plain and /dev/.* are not of one file system' export --base "$T/plain" "$MASTER" "$T/x"
+	fails 4 'no volume is attached as .*none' export --base "$T/none" "$MASTER" "$T/x"
+	[ -z "$(ls "$T"/x* 2>/dev/null)" ]
+	mkdir "$T/dir"
+	fails 1 'dir: exists already' export --all "$MASTER" "$T/dir"
+	fails 1 'No such file' export --all "$MASTER" "$T/none/x"
+	change_master
+	export_delta --base "$IMAGE"
+	attach
+	fails 2 'trial is for the root alone' import --trial 3 "$T/delta"
+	fails 2 'usage: cowctl import' import
+	if setpriv --reuid 65534 --clear-groups true 2>/dev/null; then
+		run setpriv --reuid 65534 --clear-groups "$COWFS_BUILD/cowctl" import "$T/delta"
+		[ "$status" != 0 ]
+	fi
+	detach
+}
+
+# ---- a root, with its boots ----
+
+root_cards() { # FS FS_MIB CARD_MIB
+	two_cards "$@"
+	export COWFS_DEVDIR=$T/dev COWFS_ROOTDIR=$T/root
+	mkdir -p "$COWFS_DEVDIR" "$T/sbin" "$T/root"
+	printf '[root]\nram = 64M\n' >"$T/cowfs.conf"
+	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
+	ln -s cowfs "$T/sbin/cowctl"
+	change_master
+	export_delta --base "$IMAGE"
+	NEW=$SUM
+	NAME=root
+	boots
+	OLD=$(tree_sum "$MNT")
+}
+
+# As an initramfs does, and a mount of the root. $stderr: what the console says
+boots() {
+	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
+	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
+	echo "$stderr"
+	DEV=$output
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	mount_volume
+}
+
+@test "a root on trial: the next boot has it, and without accept it goes back" {
+	local n
+	root_cards ext4 100 150
+	run -0 cow import root "$T/delta" --trial 2
+	echo "$output"
+	[[ $output == *"The next boot has it."*"On trial: after 2 boots without cowctl accept it goes back"* ]]
+	[ "$(tree_sum "$MNT")" = "$OLD" ]
+	run -0 cow status
+	[[ $output == *"UNTIL cowctl accept: after 2 more boots"* ]]
+	for n in 1 0; do
+		power_cut
+		boots
+		[[ $stderr == *"is ON TRIAL, $n more boot"* ]]
+		[ "$(tree_sum "$MNT")" = "$NEW" ]
+		[ "$(status_of .replaced_by)" = null ]
+	done
+	power_cut
+	boots
+	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
+	[ "$(tree_sum "$MNT")" = "$OLD" ]
+	# the same once more, and accepted
+	cow import root "$T/delta" --trial 2
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	cow export --base "$MASTER" "$IMAGE" "$T/back"
+	fails 1 'what runs now is on trial itself: cowctl accept, then import' import root "$T/back" --older
+	cow accept root --trial
+	touch "$MNT/more"
+	cow commit root
+	NEW=$(tree_sum "$MNT")
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	detach
+	fsck ext4
+}
+
+@test "lag 1: a root on trial goes back, with a commit by hand and a cancelled discard in between" {
+	LAG=1 root_cards ext4 100 150
+	cow import root "$T/delta" --trial 1
+	cow discard root --cancel
+	random_file "$MNT/lost" 3
+	sync -f "$MNT"
+	fails 1 'was imported' commit root
+	umount_volume
+	cow detach root # commits nothing, and the log keeps what is held
+	boots
+	[[ $stderr == *"is ON TRIAL, 0 more boot"* ]]
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	power_cut
+	boots
+	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
+	[ "$(tree_sum "$MNT")" = "$OLD" ]
+	detach
+	fsck ext4
+}
+
+@test "undo takes back an import on trial; a shutdown commits nothing over it" {
+	root_cards ext4 100 150
+	cow import root "$T/delta" --trial 3
+	random_file "$MNT/lost" 1
+	run -0 cow shutdown root
+	echo "$output"
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	cow accept root --trial
+	power_cut
+	boots
+	SUM=$(tree_sum "$MNT")
+	cow export --base "$MASTER" "$IMAGE" "$T/back"
+	cow import root "$T/back" --trial 3 --older
+	cow undo root
+	run -0 cow status
+	[[ $output == *"undo"* ]]
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	detach
+	fsck ext4
+}
