@@ -377,8 +377,7 @@ int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
 	return 0;
 }
 
-/* The device in sysfs; negative: path is no block device, or sysfs does not know it. */
-static int open_sysfs_of(const char *path)
+int blockdev_open_sysfs(const char *path)
 {
 	char name[64];
 	struct stat st;
@@ -390,7 +389,7 @@ static int open_sysfs_of(const char *path)
 
 void blockdev_model(const char *path, char *ret, size_t size_bytes)
 {
-	_cleanup_close_ int devdir = open_sysfs_of(path);
+	_cleanup_close_ int devdir = blockdev_open_sysfs(path);
 
 	ret[0] = '\0';
 	if (devdir >= 0)
@@ -399,7 +398,7 @@ void blockdev_model(const char *path, char *ret, size_t size_bytes)
 
 void blockdev_identity(const char *path, char *ret, size_t size_bytes)
 {
-	_cleanup_close_ int devdir = open_sysfs_of(path);
+	_cleanup_close_ int devdir = blockdev_open_sysfs(path);
 	struct card_geometry geo;
 
 	ret[0] = '\0';

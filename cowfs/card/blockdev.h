@@ -52,6 +52,9 @@ void blockdev_through_broker(struct card *c, unsigned number);
 /* What set_writable does, in the broker. fd: of a block device. */
 int blockdev_fd_set_writable(int fd, bool writable) MUST_CHECK;
 
+/* Its folder in sysfs; negative: path is not a block device, or sysfs does not know it. */
+int blockdev_open_sysfs(const char *path) MUST_CHECK;
+
 /* From now on the kernel refuses writes to it, including those of a mount, until the setting is
  * reverted. */
 int blockdev_set_readonly(const char *path) MUST_CHECK;

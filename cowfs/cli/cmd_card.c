@@ -19,6 +19,7 @@
 #include "base/mounts.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
+#include "card/disk.h"
 #include "fs/fs_ops.h"
 #include "offline/offline.h"
 #include "wear/health.h"
@@ -78,30 +79,17 @@ static PRINTF(3, 4) void next(struct survey *s, const char *what, const char *fm
 
 /* ---- the device ---- */
 
-static int open_sysfs(const struct stat *st)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u", major(st->st_rdev),
-		 minor(st->st_rdev));
-	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 static void read_names(struct survey *s)
 {
-	bool partition = faccessat(s->dir, "partition", F_OK, 0) == 0;
-	char text[1024], *name;
+	bool partition = disk_is_partition(s->device);
+	char text[1024], disk[64];
 	uint64_t n;
 
 	if (partition && io_read_u64(s->dir, "partition", &n) == 0)
 		add_u64(s->json, "partition", n);
-	if (io_read_text(s->dir, partition ? "../uevent" : "uevent", text, sizeof(text)) > 0 &&
-	    (name = strstr(text, "DEVNAME="))) {
-		name += strlen("DEVNAME=");
-		name[strcspn(name, "\n")] = '\0';
-		snprintf(s->disk, sizeof(s->disk), "%s", name);
-		snprintf(text, sizeof(text), "/dev/%s", s->disk);
-		add_text(s->json, "disk", text);
+	if (disk_of(s->device, disk, sizeof(disk)) == 0) {
+		snprintf(s->disk, sizeof(s->disk), "%s", disk + strlen("/dev/"));
+		add_text(s->json, "disk", disk);
 	}
 	add_text(s->json, "kind", partition ? "partition" : "disk");
 	if (io_read_text(s->dir, partition ? "../device/vendor" : "device/vendor", text,
@@ -109,72 +97,31 @@ static void read_names(struct survey *s)
 		add_text(s->json, "vendor", text);
 }
 
-/* The device-mapper devices and arrays that use it. */
-static void read_holders(struct survey *s)
-{
-	int fd = openat(s->dir, "holders", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	char text[PATH_MAX], name[256];
-
-	for (struct dirent *e; d && (e = readdir(d));) {
-		if (e->d_name[0] == '.')
-			continue;
-		snprintf(text, sizeof(text), "holders/%s/dm/name", e->d_name);
-		if (io_read_text(s->dir, text, name, sizeof(name)) <= 0)
-			snprintf(name, sizeof(name), "%s", e->d_name);
-		add_text(s->json, "held_by", name);
-		break;
-	}
-	if (d)
-		closedir(d);
-	else if (fd >= 0)
-		close(fd);
-}
-
-static int by_number(const struct dirent **a, const struct dirent **b)
-{
-	return strverscmp((*a)->d_name, (*b)->d_name);
-}
-
-static void add_partition(struct survey *s, struct json_object *list, const char *name)
-{
-	struct json_object *p;
-	struct offline f;
-	struct failure fail;
-	char path[PATH_MAX], where[PATH_MAX];
-	uint64_t sectors;
-
-	snprintf(path, sizeof(path), "%s/partition", name);
-	if (name[0] == '.' || faccessat(s->dir, path, F_OK, 0) < 0)
-		return;
-	snprintf(path, sizeof(path), "%s/size", name);
-	p = json_object_new_object();
-	if (io_read_u64(s->dir, path, &sectors) == 0)
-		add_u64(p, "bytes", sectors * 512);
-	snprintf(path, sizeof(path), "/dev/%s", name);
-	add_text(p, "device", path);
-	add_text(p, "fs_type",
-		 offline_open(&f, path, NULL, BLOCKDEV_RDONLY, 0, &fail) == 0 ? f.fs.type : "");
-	offline_close(&f);
-	add_text(p, "mountpoint", mounts_device_is_on(NULL, path, where) ? where : "");
-	json_object_array_add(list, p);
-	next(s, "about this partition", "cowctl card %s", path);
-}
-
 static void read_partitions(struct survey *s)
 {
 	struct json_object *list = json_object_new_array();
-	struct dirent **e = NULL;
-	char path[64];
-	int n;
+	struct disk_part part[DISK_PARTS_MAX];
+	size_t n = 0;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->dir);
-	n = scandir(path, &e, NULL, by_number);
-	for (int i = 0; i < n; i++) {
-		add_partition(s, list, e[i]->d_name);
-		free(e[i]);
+	if (disk_parts(s->device, part, &n) < 0)
+		n = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *p = json_object_new_object();
+		const char *node = part[i].node;
+		char where[PATH_MAX];
+		struct offline f;
+		struct failure fail;
+
+		add_u64(p, "bytes", part[i].size_bytes);
+		add_text(p, "device", node);
+		add_text(p, "fs_type",
+			 offline_open(&f, node, NULL, BLOCKDEV_RDONLY, 0, &fail) == 0 ? f.fs.type
+										      : "");
+		offline_close(&f);
+		add_text(p, "mountpoint", mounts_device_is_on(NULL, node, where) ? where : "");
+		json_object_array_add(list, p);
+		next(s, "about this partition", "cowctl card %s", node);
 	}
-	free(e);
 	json_object_object_add(s->json, "partitions", list);
 }
 
@@ -479,18 +426,20 @@ static int find_device(const struct options *o, struct survey *s, char path[PATH
 		return cmd_fail(o, EXIT_FAILED, -ENOTBLK,
 				"%s: is neither a block device nor an image file", path);
 	s->is_file = S_ISREG(st.st_mode);
-	s->dir = s->is_file ? -1 : open_sysfs(&st);
+	s->dir = s->is_file ? -1 : blockdev_open_sysfs(path);
 	return EXIT_OK;
 }
 
 static void survey(struct survey *s)
 {
+	char holder[256];
 	size_t n = 0;
 
 	add_text(s->json, "device", s->device);
 	if (s->dir >= 0) {
 		read_names(s);
-		read_holders(s);
+		if (disk_holder(s->device, holder, sizeof(holder)))
+			add_text(s->json, "held_by", holder);
 		read_partitions(s);
 	} else {
 		add_text(s->json, "kind", "file");

@@ -16,6 +16,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "card/blockdev.h"
+#include "card/disk.h"
 #include "wire/client.h"
 
 static int explain_busy(struct failure *fail, const char *path)
@@ -33,6 +34,9 @@ static int explain_busy(struct failure *fail, const char *path)
 				   clean_text(where));
 	if (what == why)
 		return failure_set(fail, EXIT_FAILED, -EBUSY, "%s: %s", path, why);
+	if (disk_holder(path, where, sizeof(where)))
+		return failure_set(fail, EXIT_FAILED, -EBUSY,
+				   "%s is in use by %s (LVM, LUKS or RAID)", path, where);
 	return failure_set(
 		fail, EXIT_FAILED, -EBUSY,
 		"%s is in use by something else (a view, swap, LVM, RAID, another program)", path);
