@@ -38,6 +38,8 @@ struct blockdev {
 	bool rdonly;	  /* BLOCKDEV_RDONLY */
 	bool locked;	  /* we own BLKROSET: on at open, off in commits, cleared on close */
 	int there;	  /* the number by which the broker knows it; -1: it does not */
+	/* of a part: where it begins */
+	uint64_t off_bytes;
 };
 
 static struct blockdev *blockdev_of(struct card *c)
@@ -64,12 +66,14 @@ static int get_readonly(int fd)
 
 static int blockdev_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	return io_pread_full(blockdev_of(c)->fd, buf, len_bytes, off_bytes);
+	return io_pread_full(blockdev_of(c)->fd, buf, len_bytes,
+			     blockdev_of(c)->off_bytes + off_bytes);
 }
 
 static int blockdev_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
-	return io_pwrite_full(blockdev_of(c)->fd, buf, len_bytes, off_bytes);
+	return io_pwrite_full(blockdev_of(c)->fd, buf, len_bytes,
+			      blockdev_of(c)->off_bytes + off_bytes);
 }
 
 static int blockdev_flush(struct card *c)
@@ -79,7 +83,7 @@ static int blockdev_flush(struct card *c)
 
 static int blockdev_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t range[2] = { off_bytes, len_bytes };
+	uint64_t range[2] = { blockdev_of(c)->off_bytes + off_bytes, len_bytes };
 
 	return ioctl(blockdev_of(c)->fd, BLKDISCARD, range) < 0 ? -errno : 0;
 }
@@ -146,7 +150,7 @@ static int blockdev_async_fd(struct card *c)
 
 	if (flags < 0 || fstat(b->fd, &st) < 0)
 		return -errno;
-	return (flags & O_DIRECT) && S_ISBLK(st.st_mode) ? b->fd : -ENOTSUP;
+	return (flags & O_DIRECT) && S_ISBLK(st.st_mode) && !b->off_bytes ? b->fd : -ENOTSUP;
 }
 
 static const struct card_ops blockdev_ops = {
@@ -336,6 +340,29 @@ int blockdev_adopt(struct card **ret, int fd)
 	return 0;
 }
 
+int blockdev_part(struct card **ret, struct card *disk, uint64_t off_bytes, uint64_t size_bytes)
+{
+	struct blockdev *b = calloc(1, sizeof(*b));
+	int fd = b ? fcntl(blockdev_of(disk)->fd, F_DUPFD_CLOEXEC, 0) : -1, e = errno;
+
+	if (fd < 0 || (off_bytes | size_bytes) % COW_BLK_BYTES ||
+	    !range_fits(off_bytes, size_bytes, disk->geo.size_bytes)) {
+		if (fd >= 0)
+			close(fd);
+		free(b);
+		return !b ? -ENOMEM : fd < 0 ? -e : -EINVAL;
+	}
+	b->card.ops = &blockdev_ops;
+	b->card.geo = disk->geo;
+	b->card.geo.size_bytes = size_bytes;
+	b->card.geo.disk_off_bytes += off_bytes;
+	b->off_bytes = off_bytes;
+	b->fd = fd;
+	b->claim = b->stat_fd = b->there = -1;
+	*ret = &b->card;
+	return 0;
+}
+
 void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDEV_FDS])
 {
 	const struct blockdev *b = blockdev_of(c);
@@ -404,6 +431,14 @@ void blockdev_identity(const char *path, char *ret, size_t size_bytes)
 	ret[0] = '\0';
 	if (devdir >= 0 && sysfs_geometry(devdir, &geo) == 0)
 		snprintf(ret, size_bytes, "%s", geo.identity);
+}
+
+void blockdev_reread_table(struct card *c)
+{
+	const struct blockdev *b = blockdev_of(c);
+
+	if (b->claim >= 0)
+		(void)ioctl(b->claim, BLKRRPART);
 }
 
 int blockdev_set_readonly(const char *path)

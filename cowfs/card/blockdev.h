@@ -52,8 +52,14 @@ void blockdev_through_broker(struct card *c, unsigned number);
 /* What set_writable does, in the broker. fd: of a block device. */
 int blockdev_fd_set_writable(int fd, bool writable) MUST_CHECK;
 
+/* A part of a card from blockdev_open as a card of its own, with a copy of its descriptor, and without async reads. It can be set
+ * writable while the disk is. Multiples of COW_BLK_BYTES; -EINVAL: not within the disk. */
+int blockdev_part(struct card **ret, struct card *disk, uint64_t off_bytes,
+		  uint64_t size_bytes) MUST_CHECK;
 /* Its folder in sysfs; negative: path is not a block device, or sysfs does not know it. */
 int blockdev_open_sysfs(const char *path) MUST_CHECK;
+/* Of blockdev_open with BLOCKDEV_EXCL, a whole disk: the kernel reads its partition table again, if it can. */
+void blockdev_reread_table(struct card *c);
 
 /* From now on the kernel refuses writes to it, including those of a mount, until the setting is
  * reverted. */

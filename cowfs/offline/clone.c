@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/boxed.h"
 #include "base/crc32c.h"
@@ -38,8 +37,6 @@
 #define GAP_BLKS 16u
 #define GOOD_MAX 32u
 #define REQUEST_BLKS 1024u
-#define SPOTS_MAX 64u
-#define SPOT_BLKS 64u /* distance of a spot from a power of two */
 
 static const char mark_text[] =
 	"cowfs: an incomplete copy of a volume; cowctl clone goes on with it\n";
@@ -60,7 +57,7 @@ struct clone {
 	uint32_t *crc;	     /* of what each unit has from the source */
 	char *buf, *there;   /* a unit */
 	char *head;
-	bool resumes;
+	bool marked, resumes;
 	uint64_t done_bytes;
 	uint64_t requests,
 		good[GOOD_MAX]; /* blocks that were read: the latest one, of each 2nd, 4th, ... request */
@@ -110,6 +107,8 @@ static int runs_of(struct clone *c, uint64_t blk, uint64_t end, struct extents *
 
 	ret->n = 0;
 	ret->blks = 0;
+	if (!c->map)
+		return extents_add(ret, blk, end - blk);
 	while (blk < end && r == 0) {
 		struct extent_run *last = ret->n ? &ret->e[ret->n - 1] : NULL;
 		enum blk_use use;
@@ -245,7 +244,7 @@ static int do_pass(struct clone *c, enum pass pass, struct failure *fail)
 	int r = 0;
 
 	c->done_bytes = 0;
-	for (uint64_t blk = HEAD_BLKS, end; blk < c->blks && r == 0; blk = end) {
+	for (uint64_t blk = c->map ? HEAD_BLKS : 0, end; blk < c->blks && r == 0; blk = end) {
 		end = unit_end(c, blk);
 		r = runs_of(c, blk, end, &runs);
 		if (r < 0 && pass == PASS_COUNT)
@@ -286,7 +285,7 @@ static int wipe(struct clone *c, uint64_t blk, uint64_t end)
 /* From now on there is no file system. */
 static int wipe_head(struct clone *c)
 {
-	int r = wipe(c, c->resumes ? 1 : 0, HEAD_BLKS);
+	int r = wipe(c, c->marked ? 1 : 0, HEAD_BLKS);
 
 	return r < 0 ? r : card_flush(c->to.base);
 }
@@ -351,57 +350,16 @@ static int write_head(struct clone *c)
 	return r == 0 && memcmp(c->buf, c->head, blk_to_bytes(HEAD_BLKS)) ? -EIO : r;
 }
 
-/* ---- how large is it really? ---- */
-
-static size_t spots(const struct clone *c, uint64_t ret[SPOTS_MAX])
-{
-	uint64_t blks = c->to.base->geo.size_bytes / COW_BLK_BYTES;
-	size_t n = 0;
-
-	ret[n++] = SPOT_BLKS;
-	for (uint64_t p = 2 * SPOT_BLKS; p + SPOT_BLKS < blks && n < SPOTS_MAX / 2; p *= 2)
-		ret[n++] = p + SPOT_BLKS;
-	for (unsigned i = 1; i < 16; i++)
-		ret[n++] = max_u64(HEAD_BLKS, blks / 16 * i + i);
-	ret[n++] = blks - 1;
-	return n;
-}
-
-static int check_size(struct clone *c, struct failure *fail)
-{
-	struct card *to = c->to.base;
-	uint64_t spot[SPOTS_MAX], nonce[2] = { 0 };
-	size_t n = spots(c, spot);
-	int r = getrandom(nonce, sizeof(nonce[0]), GRND_NONBLOCK) < 0 ? -errno : 0;
-
-	for (size_t i = 0; i < n && r == 0; i++) {
-		nonce[1] = spot[i];
-		memset(c->buf, 0, COW_BLK_BYTES);
-		memcpy(c->buf, nonce, sizeof(nonce));
-		r = card_write(to, blk_to_bytes(spot[i]), c->buf, COW_BLK_BYTES);
-	}
-	if (r == 0)
-		r = card_flush(to);
-	for (size_t i = 0; i < n && r == 0; i++) {
-		nonce[1] = spot[i];
-		r = card_read(to, blk_to_bytes(spot[i]), c->buf, COW_BLK_BYTES);
-		if (r == 0 && memcmp(c->buf, nonce, sizeof(nonce)))
-			return failure_set(
-				fail, EXIT_FAILED, -EIO,
-				"%s: says that it has %s, but a block at %s does not keep what is written "
-				"there. Nothing was copied",
-				c->opt->target, FORMAT_SIZE(to->geo.size_bytes),
-				FORMAT_SIZE(blk_to_bytes(spot[i])));
-	}
-	return r < 0 ? target_failed(c, r, fail) : 0;
-}
-
 /* ---- */
 
 static int check_source(struct clone *c, struct failure *fail)
 {
 	const struct fsinfo *fs = &c->from.fs;
 
+	if (c->opt->raw_bytes) {
+		c->blks = c->opt->raw_bytes / COW_BLK_BYTES;
+		return 0;
+	}
 	/* with small blocks it may end within one of ours */
 	c->blks = round_up_u64(fs->size_bytes, COW_BLK_BYTES) / COW_BLK_BYTES;
 	if (fs->kind == FS_UNKNOWN || fs->size_bytes < blk_to_bytes(HEAD_BLKS) ||
@@ -414,46 +372,69 @@ static int check_source(struct clone *c, struct failure *fail)
 	return 0;
 }
 
-/* Does file system and log fit, and is what lies there no loss? */
-static int check_target(struct clone *c, struct failure *fail)
+int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_options *log,
+	       struct log_super *ret, struct failure *fail)
 {
-	const struct clone_options *opt = c->opt;
-	const struct card_geometry *geo = &c->to.base->geo;
-	struct clone_target t = { .bytes = geo->size_bytes };
-	const struct fsinfo found = c->to.fs;
+	const struct card_geometry *geo = &to->base->geo;
 	uint64_t short_bytes = 0;
-	int e;
+	int e = super_plan(to->base, to->base, fs_bytes,
+			   log->log_bytes ? log->log_bytes : offline_default_log_bytes(to), ret,
+			   &short_bytes);
 
-	c->to.fs = c->from.fs;
-	e = super_plan(c->to.base, c->to.base, c->from.fs.size_bytes,
-		       opt->log.log_bytes ? opt->log.log_bytes : offline_default_log_bytes(&c->to),
-		       &c->ret->super, &short_bytes);
 	if (e == -ENOSPC)
 		return failure_set(
 			fail, EXIT_FAILED, e,
 			"%s: too small (%s): the file system takes %s, and %s are missing "
 			"for it and its log",
-			opt->target, FORMAT_SIZE(geo->size_bytes),
-			FORMAT_SIZE(c->from.fs.size_bytes), FORMAT_SIZE(short_bytes));
-	if (e < 0)
-		return failure_set(
-			fail, EXIT_USAGE, e,
-			"%s: a log of this size is too small or too large for erase blocks "
-			"of %s: use at least 8 of them",
-			opt->target, FORMAT_SIZE(geo->erase_block_bytes));
-	memcpy(c->ret->super.fs_uuid, c->from.fs.uuid, sizeof(c->ret->super.fs_uuid));
-	c->ret->super.lag = opt->log.lag;
-	c->resumes = has_mark(c);
+			to->device, FORMAT_SIZE(geo->size_bytes), FORMAT_SIZE(fs_bytes),
+			FORMAT_SIZE(short_bytes));
+	return e < 0 ? failure_set(
+			       fail, EXIT_USAGE, e,
+			       "%s: a log of this size is too small or too large for erase blocks "
+			       "of %s: use at least 8 of them",
+			       to->device, FORMAT_SIZE(geo->erase_block_bytes))
+		     : 0;
+}
+
+/* Is what lies there no loss? */
+static int ask(struct clone *c, const struct fsinfo *found, struct failure *fail)
+{
+	const struct clone_options *opt = c->opt;
+	struct clone_target t = { .bytes = c->to.base->geo.size_bytes };
+	int e;
+
 	snprintf(t.holds, sizeof(t.holds), "an incomplete copy of this volume");
-	e = c->resumes ? 0 : content_name(&c->to, &found, t.holds, sizeof(t.holds));
+	e = c->resumes ? 0 : content_name(&c->to, found, t.holds, sizeof(t.holds));
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", opt->target,
 				   boxed_error(e));
-	blockdev_model(geo->path, t.model, sizeof(t.model));
+	blockdev_model(opt->target, t.model, sizeof(t.model));
+	blockdev_identity(opt->target, t.identity, sizeof(t.identity));
 	return opt->confirm(opt->ctx, &t)
 		       ? 0
 		       : failure_set(fail, EXIT_FAILED, -ECANCELED,
 				     "%s: not confirmed; nothing was written", opt->target);
+}
+
+/* Does file system and log fit? */
+static int check_target(struct clone *c, struct failure *fail)
+{
+	const struct clone_options *opt = c->opt;
+	const struct fsinfo found = c->to.fs;
+	int e;
+
+	c->resumes = opt->resumes;
+	if (opt->raw_bytes)
+		return 0;
+	c->to.fs = c->from.fs;
+	e = clone_plan(&c->to, c->from.fs.size_bytes, &opt->log, &c->ret->super, fail);
+	if (e < 0)
+		return e;
+	memcpy(c->ret->super.fs_uuid, c->from.fs.uuid, sizeof(c->ret->super.fs_uuid));
+	c->ret->super.lag = opt->log.lag;
+	c->marked = has_mark(c);
+	c->resumes |= c->marked;
+	return opt->window ? 0 : ask(c, &found, fail);
 }
 
 static int allocate(struct clone *c)
@@ -483,14 +464,14 @@ static int begin(struct clone *c, struct failure *fail)
 
 	if (r == 0 && !c->resumes && to->geo.discard_bytes)
 		(void)!card_discard(to, head, to->geo.size_bytes - head);
-	if (r == 0 && !c->resumes) {
-		r = check_size(c, fail);
+	if (r == 0 && !c->resumes && !c->opt->window) {
+		r = clone_check_size(to, c->buf, fail);
 		if (r < 0)
 			return r;
 	}
 	if (r == 0)
 		r = wipe_behind(c);
-	if (r == 0 && !c->resumes)
+	if (r == 0 && !c->marked)
 		r = write_mark(c);
 	return r < 0 ? target_failed(c, r, fail) : 0;
 }
@@ -516,7 +497,7 @@ static int finish(struct clone *c, struct failure *fail)
 
 static int copy(struct clone *c, struct failure *fail)
 {
-	int r = begin(c, fail);
+	int r = c->map ? begin(c, fail) : 0;
 
 	if (r == 0)
 		r = do_pass(c, PASS_COPY, fail);
@@ -526,7 +507,7 @@ static int copy(struct clone *c, struct failure *fail)
 	if (r < 0)
 		return target_failed(c, r, fail);
 	r = c->opt->no_verify ? 0 : do_pass(c, PASS_VERIFY, fail);
-	if (r < 0)
+	if (r < 0 || !c->map)
 		return r;
 	r = verify_behind(c);
 	return r < 0 ? target_failed(c, r, fail) : finish(c, fail);
@@ -538,6 +519,19 @@ static int open_map(struct clone *c, const struct blk_reader *r)
 	return (c->from.fs.error_flag ? fsmap_open_unread : fsmap_open)(&c->map, r);
 }
 
+static int open_target(struct clone *c, struct failure *fail)
+{
+	const struct clone_options *opt = c->opt;
+
+	if (!opt->window)
+		return offline_open(&c->to, opt->target, NULL, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
+				    opt->log.erase_block_bytes, fail);
+	c->to = (struct offline){ .device = opt->target,
+				  .base = opt->window,
+				  .log_card = opt->window };
+	return 0;
+}
+
 static int run(struct clone *c, struct failure *fail)
 {
 	struct blk_reader reader;
@@ -546,8 +540,7 @@ static int run(struct clone *c, struct failure *fail)
 	if (r == 0)
 		r = check_source(c, fail);
 	if (r == 0)
-		r = offline_open(&c->to, c->opt->target, NULL, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
-				 c->opt->log.erase_block_bytes, fail);
+		r = open_target(c, fail);
 	/* a process that is killed while it asks must not leave it read-only */
 	if (r == 0 && card_set_writable(c->to.base, true) < 0)
 		r = failure_set(fail, EXIT_FAILED, -EROFS, "%s is write-protected", c->opt->target);
@@ -556,9 +549,9 @@ static int run(struct clone *c, struct failure *fail)
 	reader = super_reader(c->from.base);
 	reader.volume_blks = c->blks;
 	r = allocate(c);
-	if (r == 0)
+	if (r == 0 && !c->opt->raw_bytes)
 		r = open_map(c, &reader);
-	if (r == 0)
+	if (r == 0 && c->map)
 		r = read_source(c, 0, HEAD_BLKS, c->head);
 	if (r < 0)
 		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->name,
@@ -584,6 +577,8 @@ int offline_clone(const struct clone_options *opt, struct clone_report *ret, str
 	if (c.to.base)
 		ret->written_bytes = c.to.base->account.written_bytes;
 	fsmap_close(c.map);
+	if (opt->window) /* the caller's */
+		c.to.base = c.to.log_card = NULL;
 	offline_close(&c.from);
 	offline_close(&c.to);
 	free(c.crc);

@@ -106,14 +106,19 @@ uint64_t offline_default_log_bytes(const struct offline *f);
 
 struct clone_target {
 	uint64_t bytes;
-	char model[64];	 /* as blockdev_model */
-	char holds[768]; /* what will be lost: a log of cowfs, and signatures_find */
+	char model[64], identity[64]; /* as blockdev_model and blockdev_identity */
+	char holds[1200];	      /* what will be lost: a log of cowfs, and signatures_find */
 };
 
 struct clone_options {
 	const char *source; /* a device that nothing writes to meanwhile: a view's */
 	const char *name;   /* of what it shows, for messages */
 	const char *target; /* a block device or a file, as large as it is to be */
+	/* NULL, or a writable part of a disk that the caller has claimed and asked for; target is its name */
+	struct card *window;
+	bool resumes; /* of a window: an earlier run may have written to it */
+	/* of a window: copy this much of the source as it is, which needs no file system, and make no log; 0: a volume */
+	uint64_t raw_bytes;
 	struct format_options
 		log;	/* of the new log: its size, the erase block of the target, and lag */
 	bool no_verify; /* do not read the copy back */
@@ -138,6 +143,12 @@ struct clone_report {
  */
 int offline_clone(const struct clone_options *opt, struct clone_report *ret,
 		  struct failure *fail) MUST_CHECK;
+
+/* Is there room behind the file system for such a log? to->fs: its kind. Writes nothing. */
+int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_options *log,
+	       struct log_super *ret, struct failure *fail) MUST_CHECK;
+/* capacity.c: writes blocks to all parts of it, and reads them. buf: a block. */
+int clone_check_size(struct card *to, char *buf, struct failure *fail) MUST_CHECK;
 
 /* ---- recover.c: checkpoints the log, and retires it ---- */
 
