@@ -78,6 +78,7 @@ enum cmd_option {
 	OPT_BASE,
 	OPT_SIGN,
 	OPT_OLDER,
+	OPT_DISK,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");

@@ -62,12 +62,14 @@ static const struct option_spec format_options[] = {
 	{ OPT_FORCE, "force", NULL, "overwrite an old log that holds nothing uncommitted" },
 	COMMON
 };
-static const struct option_spec clone_options[] = { NEW_LOG_OPTIONS,
-						    LOG_OPTION,
-						    { OPT_NO_VERIFY, "no-verify", NULL,
-						      "do not read the copy back" },
-						    { OPT_YES, "yes", NULL, "do not ask" },
-						    COMMON };
+static const struct option_spec clone_options[] = {
+	NEW_LOG_OPTIONS,
+	LOG_OPTION,
+	{ OPT_DISK, "disk", NULL, "NEW, also a file, is to have all partitions of the disk" },
+	{ OPT_NO_VERIFY, "no-verify", NULL, "do not read the copy back" },
+	{ OPT_YES, "yes", NULL, "do not ask" },
+	COMMON
+};
 static const struct option_spec export_options[] = {
 	{ OPT_BASE, "base", "DEVICE",
 	  "the base is the newest generation of this card or image (default: the held one of N)" },
@@ -321,9 +323,9 @@ static const struct command {
 	{ NULL, "grow", "DEVICE", "after the partition grew: record its new size in the log",
 	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
 	{ NULL, "clone", "[N] NEW",
-	  "copy a volume as it is now to another card, which gets a log of its own",
-	  "NEW is a partition or a file that is large enough; all of it is overwritten.\n"
-	  "N may also be a device or image file that is not attached.\n"
+	  "copy a volume, or the disk around it, as it is now to another card",
+	  "NEW is a partition or a file for the volume alone, or a disk for all partitions and the boot\n"
+	  "loader; all of it is overwritten. N may also be a device or image file that is not attached.\n"
 	  "An interrupted clone goes on where it stopped.",
 	  cmd_clone, clone_options },
 	{ NULL, "export", "[N] FILE", "write what the newest generation has and another has not",

@@ -28,5 +28,5 @@ do_install() {
 FILES:${PN} += "${libdir}/cowfs ${datadir}/cowfs ${nonarch_libdir} ${exec_prefix}/lib"
 
 # prepare = shrink
-RRECOMMENDS:${PN} = "e2fsprogs-e2fsck e2fsprogs-resize2fs e2fsprogs-tune2fs"
+RRECOMMENDS:${PN} = "e2fsprogs-e2fsck e2fsprogs-resize2fs e2fsprogs-tune2fs util-linux-sfdisk"
 RRECOMMENDS:${PN} += "kernel-module-fuse kernel-module-loop"
