@@ -31,10 +31,10 @@ debian_packages() {
 	*) echo "dracut" ;;
 	esac
 	case $kind in
-	*-grub*) echo "grub-pc" ;;
+	*-grub*) echo "grub-pc fdisk" ;;
 	pios*) echo "raspi-firmware fake-hwclock dphys-swapfile dosfstools" ;;
-	*-efi*) echo "grub-efi-amd64-bin grub2-common" ;;
-	*-uboot*) echo "u-boot-menu" ;;
+	*-efi*) echo "grub-efi-amd64-bin grub2-common fdisk" ;;
+	*-uboot*) echo "u-boot-menu fdisk" ;;
 	*-sdboot*) echo "systemd-boot" ;;
 	*-luks* | *-lvm* | *-md*) stack_packages "$kind" ;;
 	esac

@@ -22,13 +22,17 @@ new_part() { # its partition with the number of the root
 	echo "sda$number"
 }
 
-clone_root() {
+before_clone() {
 	protected || fail "the root is $(root_device)"
 	mkdir -p /srv/clone
 	must dd if=/dev/urandom of=/srv/clone/committed bs=64k count=40
 	must cowctl commit root
 	must dd if=/dev/urandom of=/srv/clone/in-ram bs=64k count=40
 	(cd /srv/clone && sha256sum committed in-ram >sum)
+}
+
+clone_root() {
+	before_clone
 	[ "${part-}" ] || part=$(new_part)
 	[ -b "/dev/$part" ] || fail "no new card: $part"
 	# somebody writes all the time
