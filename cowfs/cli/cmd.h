@@ -196,6 +196,11 @@ int cmd_view_now(const struct options *o, const char *which, struct view_mount *
 /* Not mounted: the newest generation, or the one that is held, block for block. */
 int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
 		  struct failure *err) MUST_CHECK;
+/* ---- name_files.c ---- */
+
+struct extents;
+/* Names the files that own these blocks, as the view has them: lines for people, or (w) strings for an open array. */
+void name_files(const struct view_mount *m, const struct extents *blks, struct jsonw *w);
 
 /* ---- interrupt.c: Ctrl-C while something goes on that it does not end ---- */
 

@@ -16,12 +16,7 @@
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "card/disk.h"
-#include "fs/owners.h"
 #include "offline/offline.h"
-
-#define NAMES_MAX 20u /* of files with blocks that cannot be read */
-#define JSON_NAMES_MAX 1000u
-#define JSON_NAMES_BYTES (200 * KIB / 6) /* \u0001 */
 
 struct job {
 	const struct options *o;
@@ -53,50 +48,6 @@ static void show_progress(void *ctx, const char *phase, uint64_t done_bytes, uin
 	progress_show(&j->progress, phase, done_bytes, total_bytes);
 }
 
-/* ---- what could not be read ---- */
-
-static int find_owners(const struct view_mount *m, const struct owners_query *q, struct owners *ret)
-{
-	char dir[32];
-	int e = owners_ext_boxed(ret, m->disk, q);
-
-	if (e == -EOPNOTSUPP) {
-		snprintf(dir, sizeof(dir), "/proc/self/fd/%d", m->dir_fd);
-		e = owners_tree(ret, dir, OWNERS_FILES_MAX, OWNERS_NS_MAX, q);
-	}
-	return e == -EOPNOTSUPP ? owners_add_rest(ret, q) : e;
-}
-
-/* w NULL: for people */
-static void name_lost(const struct view_mount *m, const struct clone_report *r, struct jsonw *w)
-{
-	const struct extents none = { 0 };
-	const struct owners_query q = { .all = &r->lost, .fresh = &none };
-	struct owners x = { 0 };
-	int e = find_owners(m, &q, &x);
-	size_t bytes = 0;
-
-	if (!w)
-		printf("  %s block%s of it cannot be read, and are zeroes in the copy:\n",
-		       with_commas(extents_blks(&r->lost)), plural(extents_blks(&r->lost)));
-	for (size_t i = 0; e == 0 && i < x.n; i++) {
-		const char *name = x.o[i].path ? x.o[i].path : "(not of a file)";
-
-		bytes += strlen(name) + 1;
-		if (w && i < JSON_NAMES_MAX && bytes <= JSON_NAMES_BYTES)
-			jsonw_str(w, NULL, name);
-		else if (w)
-			break;
-		else if (i < NAMES_MAX)
-			printf("    %10s of %s\n", FORMAT_SIZE(x.o[i].bytes), CLEAN(name));
-	}
-	if (!w && e == 0 && x.n > NAMES_MAX)
-		printf("    and %s more\n", with_commas(x.n - NAMES_MAX));
-	if (!w && e < 0)
-		puts("    their files cannot be found out");
-	owners_clear(&x);
-}
-
 /* ---- the result ---- */
 
 static void json_volume(struct jsonw *w, const struct view_mount *m, const struct clone_report *r)
@@ -112,7 +63,7 @@ static void json_volume(struct jsonw *w, const struct view_mount *m, const struc
 	jsonw_u64(w, "lost_blocks", extents_blks(&r->lost));
 	jsonw_array(w, "lost_files");
 	if (extents_blks(&r->lost))
-		name_lost(m, r, w);
+		name_files(m, &r->lost, w);
 	jsonw_end(w);
 }
 
@@ -141,8 +92,11 @@ static void print_text(const struct job *j, const char *target, const struct vie
 	       has_option(j->o, OPT_NO_VERIFY) ? "" : ", read back and compared",
 	       r->there_bytes ? "; " : "", r->there_bytes ? FORMAT_SIZE(r->there_bytes) : "",
 	       r->there_bytes ? " were there from an earlier run" : "");
-	if (extents_blks(&r->lost))
-		name_lost(m, r, NULL);
+	if (extents_blks(&r->lost)) {
+		printf("  %s block%s of it cannot be read, and are zeroes in the copy:\n",
+		       with_commas(extents_blks(&r->lost)), plural(extents_blks(&r->lost)));
+		name_files(m, &r->lost, NULL);
+	}
 }
 
 #define SAME_UUID "  Both have the same UUIDs now: take one of them out before the next boot."
