@@ -52,7 +52,7 @@ struct card_account {
 /* The kernel's counters of this device (/sys/block/.../stat) since it appeared. Compare bytes:
  * write_ios also counts flushes, splits and merges; flushes of a partition count for its disk. */
 struct card_counters {
-	uint64_t write_ios, written_bytes, discard_ios, discarded_bytes, flushes;
+	uint64_t read_ios, write_ios, written_bytes, discard_ios, discarded_bytes, flushes;
 };
 
 struct card;

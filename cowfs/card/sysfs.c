@@ -195,6 +195,7 @@ int sysfs_open_stat(int devdir)
 int sysfs_counters(int stat_fd, struct card_counters *ret)
 {
 	enum {
+		READ_IOS = 0,
 		WRITE_IOS = 4,
 		WRITE_SECTORS = 6,
 		DISCARD_IOS = 11,
@@ -219,7 +220,8 @@ int sysfs_counters(int stat_fd, struct card_counters *ret)
 	}
 	if (fields <= WRITE_SECTORS)
 		return -EIO;
-	*ret = (struct card_counters){ .write_ios = v[WRITE_IOS],
+	*ret = (struct card_counters){ .read_ios = v[READ_IOS],
+				       .write_ios = v[WRITE_IOS],
 				       .written_bytes = v[WRITE_SECTORS] * SECTOR_BYTES,
 				       .discard_ios = v[DISCARD_IOS],
 				       .discarded_bytes = v[DISCARD_SECTORS] * SECTOR_BYTES,

@@ -149,6 +149,8 @@ enum {
 	LOG_JOINT_UNDECIDED = 1 << 5,
 	/* not back to the held generation, even if the newest record asks for that */
 	LOG_NOT_BACK = 1 << 6,
+	/* the newest record that is complete counts, whatever its payload: for log_verify beside a daemon */
+	LOG_UNVERIFIED = 1 << 7,
 };
 
 /*
@@ -259,8 +261,8 @@ bool log_holds(const struct log *l, struct log_hold *ret); /* ret may be NULL */
 struct log_index *log_hold_index(const struct log *l);
 
 /* Reads and compares every live payload, descriptor and manifest block; for `cowctl check`.
- * say() gets one line per finding; *ret_bad counts them. */
-int log_verify(struct log *l, void (*say)(void *ctx, const char *line), void *ctx,
+ * say() gets the block and one line per finding; *ret_bad counts them. */
+int log_verify(struct log *l, void (*say)(void *ctx, uint64_t blk, const char *line), void *ctx,
 	       uint64_t *ret_bad) MUST_CHECK;
 
 /* ---- writing: the caller sets the card writable first ---- */

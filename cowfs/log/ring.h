@@ -175,6 +175,7 @@ struct log {
 	bool lent_failed;      /* a write to it failed since it was lent */
 	bool no_lent;	       /* LOG_NO_LENT */
 	bool not_back;	       /* LOG_NOT_BACK */
+	bool unverified;       /* LOG_UNVERIFIED */
 	struct lag lag;
 	struct hold hold;
 	struct guarded guarded;

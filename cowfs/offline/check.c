@@ -7,10 +7,11 @@
 #include "base/clean.h"
 #include "card/blockdev.h"
 
-static void keep(void *ctx, const char *line)
+static void keep(void *ctx, uint64_t blk, const char *line)
 {
 	struct check_report *rep = ctx;
 
+	(void)blk;
 	if (rep->findings < CHECK_FINDINGS)
 		clean_copy(rep->finding[rep->findings], sizeof(rep->finding[0]), line);
 	rep->findings++;

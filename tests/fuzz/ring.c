@@ -58,8 +58,9 @@ static uint64_t ops(const struct toy *t)
 	return sim_ops(t->card) + (t->base != t->card ? sim_ops(t->base) : 0);
 }
 
-static void ignore_line(void *ctx, const char *line)
+static void ignore_line(void *ctx, uint64_t blk, const char *line)
 {
+	(void)blk;
 	(void)ctx;
 	FUZZ_PROMISE(*line);
 }

@@ -72,8 +72,9 @@ static void assert_generation(struct toy *t)
 		assert_int_equal(toy_differs(&gens[i - 1].image, view), -1);
 }
 
-static void count_line(void *ctx, const char *line)
+static void count_line(void *ctx, uint64_t blk, const char *line)
 {
+	(void)blk;
 	assert_non_null(strstr(line, "cannot be read"));
 	++*(unsigned *)ctx;
 }

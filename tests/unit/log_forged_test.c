@@ -311,8 +311,9 @@ static uint64_t block_of(struct toy *t, const struct log_record *rec, bool super
 	return 0;
 }
 
-static void has_line(void *ctx, const char *line)
+static void has_line(void *ctx, uint64_t blk, const char *line)
 {
+	(void)blk;
 	assert_string_equal(line, ctx);
 }
 
