@@ -152,6 +152,12 @@ int classify_use(struct job *j)
 	return 0;
 }
 
+static bool is_renewed(const struct job *j, const struct extents_chunk *c)
+{
+	return j->opt->renew && extents_covered_bytes(j->opt->renew, blk_to_bytes(c->blk),
+						      blk_to_bytes(c->blk + c->blks));
+}
+
 /* As in job.h. */
 int classify_content(struct job *j)
 {
@@ -162,7 +168,8 @@ int classify_content(struct job *j)
 	for (uint64_t n = 0; extents_next_chunk(&j->in_use, &c, CHUNK_BLKS); n++) {
 		/* for a file overwritten with other content, reading the old content is useless,
 		 * except for a sample */
-		bool compare = !log_doubt(j->log) &&
+		bool renewed = is_renewed(j, &c);
+		bool compare = !log_doubt(j->log) && !renewed &&
 			       (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
 		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
 
@@ -184,8 +191,10 @@ int classify_content(struct job *j)
 			differed = same ? 0 : differed + compare;
 			j->rep.skipped_same += same;
 			if (!same && r == 0)
-				r = extents_add(bytes_all_zero(p, COW_BLK_BYTES) ? &j->zero
-										 : &j->logged,
+				/* a checkpoint writes no zeroes where it reads zeroes */
+				r = extents_add(!renewed && bytes_all_zero(p, COW_BLK_BYTES)
+							? &j->zero
+							: &j->logged,
 						c.blk + i, 1);
 		}
 		if (r < 0)

@@ -7,6 +7,7 @@
 #define COWFS_COMMIT_COMMIT_H
 
 #include "card/card.h"
+#include "fs/extents.h"
 #include "fs/fsinfo.h"
 #include "flash/profile.h"
 #include "log/log.h"
@@ -75,6 +76,8 @@ struct commit_options {
 	/* NULL, or a counter kept from one commit to the next (0 at first): consecutive blocks that
 	 * differed from the committed content. If it is large, only samples are compared */
 	uint64_t *differed;
+	/* NULL, or blocks that are written also if they are the same as in the committed image */
+	const struct extents *renew;
 	/* behaviour of the card; NULL: unknown, and every block that may be written in place is
 	 * written in place, run by run */
 	const struct flash_profile *profile;

@@ -211,6 +211,13 @@ static int run_trim(struct server *s, struct session *c, struct volume_result *r
 	return volume_run(s->p.volume, &vr, ret);
 }
 
+static int run_renew(struct server *s, const struct request *rq, struct volume_result *ret)
+{
+	const struct volume_request vr = { .job = JOB_RENEW, .renew_blk = rq->first };
+
+	return volume_run(s->p.volume, &vr, ret);
+}
+
 /* Otherwise the next one is of another version, and this process ends. */
 static int run_upgrade(struct server *s, struct volume_result *ret)
 {
@@ -254,6 +261,8 @@ void *server_job_thread(void *arg)
 			result.error = run_view(s, c, passed_fd, &result);
 		else if (c->rq.command == COMMAND_TRIM)
 			result.error = run_trim(s, c, &result);
+		else if (c->rq.command == COMMAND_RENEW)
+			result.error = run_renew(s, &c->rq, &result);
 		else
 			result.error = run_commit(s, c, &passed_fd, &result);
 		pthread_mutex_lock(&s->lock);

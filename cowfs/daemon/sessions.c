@@ -196,6 +196,7 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 	case COMMAND_TRIM:
 	case COMMAND_ACCEPT:
 	case COMMAND_UNDO:
+	case COMMAND_RENEW:
 		c->trim = (struct volume_trim){ 0 };
 		serve_job(s, c, &rq);
 		break;

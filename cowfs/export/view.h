@@ -184,6 +184,9 @@ struct view_relief {
 	uint64_t forgotten_blks; /* result; also on error */
 };
 int view_relieve(struct view *v, struct view_relief *rf) MUST_CHECK;
+/* Makes the block present in the active generation, with the content that it has. Not with the seal lock held; any
+ * thread. Errors of the store, and of reading below. */
+int view_fill(struct view *v, uint64_t blk) MUST_CHECK;
 /* Is this generation one of the layers? Any thread. */
 bool view_has_generation(struct view *v, const struct generation *g);
 /* After a checkpoint: publishes a new index only. Returns once nothing can use the old index. */

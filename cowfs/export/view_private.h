@@ -62,9 +62,6 @@ static inline struct layers *view_layers(const struct view *v)
 	return atomic_load_explicit(&v->layers, memory_order_acquire);
 }
 
-/* view.c: makes the block present in the active generation. Not with the seal lock held. */
-int view_fill(struct view *v, uint64_t blk) MUST_CHECK;
-
 /* view_relief.c: takes away all blocks of g that `keep` does not want. No writer has g, and nothing else
  * looks for these blocks there any more. Commit thread. */
 void view_trim(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),

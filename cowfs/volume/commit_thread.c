@@ -68,6 +68,7 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 				(im->unread ? (uint32_t)RECORD_UNREAD : 0),
 		.together = v->joint ? together : NULL,
 		.differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
+		.renew = &v->renewed,
 		.progress = volume_on_progress,
 		.progress_ctx = v
 	};
@@ -280,6 +281,7 @@ static void release(struct volume *v, struct log_index *ix)
 	else
 		view_release(v->view, ix);
 	v->failed_below = false;
+	extents_clear(&v->renewed);
 	single_forget(v);
 	monitor_stage(v->monitor, STAGE_RELEASED);
 }
@@ -585,6 +587,9 @@ static bool do_quietly(struct volume *v, const struct volume_request *rq, struct
 		return true;
 	case JOB_TRIM:
 		do_trim(v, rq, res);
+		return true;
+	case JOB_RENEW:
+		res->error = renew_do(v, rq->renew_blk, res->why, sizeof(res->why));
 		return true;
 	default:
 		return false;

@@ -384,6 +384,7 @@ void volume_close(struct volume *v)
 	if (v->log_card != v->base)
 		card_close(v->log_card);
 	card_close(v->base);
+	extents_clear(&v->renewed);
 	free(v->wear);
 	pthread_mutex_destroy(&v->lock);
 	pthread_mutex_destroy(&v->scratch_lock);

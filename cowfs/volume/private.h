@@ -88,6 +88,7 @@ struct volume {
 	/* fixed after volume_open */
 	struct volume_kept *kept; /* of this volume; shared */
 	bool halted;
+	struct extents renewed; /* renew.c: what the next commit writes again; commit thread only */
 	void (*changed)(void *ctx);
 	void *changed_ctx;
 	struct bdi_limit bdi;	/* of the process before */
@@ -428,6 +429,12 @@ void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_
 /* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 void trim_status(struct volume *v, struct volume_trim_status *ret);
+
+/* ---- renew.c: a block that the card can hardly read ---- */
+
+/* JOB_RENEW. Reads the block if RAM does not have it; nothing is written before the next commit. */
+int renew_do(struct volume *v, uint64_t blk, char *why, size_t n);
+bool renew_wants(const struct volume *v, uint64_t blk);
 
 /* ---- relief.c: RAM that comes back without a commit ---- */
 

@@ -55,7 +55,8 @@ static bool is_used(void *ctx, uint64_t blk)
 	uint64_t n;
 
 	/* used for certain: a commit of paths asks again */
-	return open_map(rf) && fsmap_run(rf->committed, blk, 1, &use, &n) == 0 && use != USE_FREE &&
+	return !renew_wants(rf->v, blk) && open_map(rf) &&
+	       fsmap_run(rf->committed, blk, 1, &use, &n) == 0 && use != USE_FREE &&
 	       !fsmap_doubts(rf->committed);
 }
 

@@ -130,6 +130,7 @@ enum volume_job {
 	JOB_TRIM = 9,		/* makes way for other jobs */
 	JOB_ACCEPT = 10,	/* ends a hold */
 	JOB_UNDO = 11,		/* the next attach goes back to the generation that is held */
+	JOB_RENEW = 12,		/* the next commit writes a block again, also if it is the same */
 	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
@@ -180,6 +181,7 @@ struct volume_request {
 	struct volume_trim *trim;   /* for JOB_TRIM */
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
 	void *stop_ctx;
+	uint64_t renew_blk;	/* for JOB_RENEW */
 	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;
 	enum commit_cause cause;

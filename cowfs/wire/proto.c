@@ -210,7 +210,7 @@ static const struct {
 	{ "rewrites", COMMAND_REWRITES }, { "view", COMMAND_VIEW },
 	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },
 	{ "trim", COMMAND_TRIM },	  { "accept", COMMAND_ACCEPT },
-	{ "undo", COMMAND_UNDO },
+	{ "undo", COMMAND_UNDO },	  { "renew", COMMAND_RENEW },
 };
 
 static const struct {

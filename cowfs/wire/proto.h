@@ -45,7 +45,8 @@ enum proto_command {
 	COMMAND_UPGRADE,
 	COMMAND_TRIM,
 	COMMAND_ACCEPT,
-	COMMAND_UNDO
+	COMMAND_UNDO,
+	COMMAND_RENEW
 };
 
 struct request {
@@ -65,7 +66,8 @@ struct request {
 	bool shutdown; /* commit: the last one; skip changes that are to be discarded */
 	/* commit: not begun if it would take longer than this from now on; 0: always begun */
 	uint64_t deadline_ms;
-	uint64_t first; /* wear, rewrites: first item of the table; changes: first block */
+	/* wear, rewrites: first item of the table; changes: first block; renew: the block */
+	uint64_t first;
 	/*
 	 * commit: the descriptor of a file or device is passed with the line, for what the log
 	 * cannot hold

@@ -20,6 +20,7 @@ static const char *job_name(enum volume_job job)
 		[JOB_CALL] = "upgrade",
 		[JOB_TRIM] = "trim",
 		[JOB_ACCEPT] = "accept",
+		[JOB_RENEW] = "renew",
 	};
 
 	return NAME(names, job);
