@@ -85,6 +85,13 @@ static const struct option_spec import_options[] = {
 	{ OPT_FORCE, "force", NULL, "with --trial: whatever kernels the two roots have" },
 	COMMON
 };
+static const struct option_spec scrub_options[] = {
+	LOG_OPTION,
+	{ OPT_YES, "yes", NULL, "have blocks written again without a question" },
+	{ OPT_TIMER, "timer", NULL,
+	  "for timers: ends at once if a pass was complete in the last 30 days" },
+	COMMON
+};
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 #define VERBOSE_OPTION                                                                             \
 	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },                                         \
@@ -335,6 +342,12 @@ static const struct command {
 	{ NULL, "import", "[N] FILE", "commit what export wrote: the next attach or boot has it",
 	  "All of it, or nothing. What is mounted goes on, and what it writes is lost then.",
 	  cmd_import, import_options },
+	{ NULL, "scrub", "[N]",
+	  "read all used blocks of a card, and name the files that it reads badly",
+	  "Only reads, and gives way to everything else. An interrupted scrub goes on where it was.\n"
+	  "N may also be a device or image file that is not attached.\n"
+	  "Exit code 3: blocks could not be read, or not at first.",
+	  cmd_scrub, scrub_options },
 	{ NULL, "trim", "[N]", "tell the card which blocks no generation uses (TRIM)",
 	  "Prints how much that is. Makes way for commits.", cmd_trim, common_options },
 	{ NULL, "measure", "DEVICE|DIR", "measure a card, and make its profile", NULL, NULL,

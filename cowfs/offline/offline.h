@@ -285,6 +285,30 @@ struct check_report {
 int offline_check(const char *device, const char *log_device, struct check_report *ret,
 		  struct failure *fail) MUST_CHECK;
 
+/* ---- scrub.c: reads all used blocks; reads only, also beside a running daemon ---- */
+
+struct scrub_options {
+	const char *device, *log_device;
+	const char *image; /* device of a view: which blocks are used? */
+	/* The image is not needed any more. *ret_blk: where to go on. False: nothing is due, which is no error. */
+	bool (*begin)(void *ctx, const struct log_super *super, uint64_t *ret_blk);
+	/* An interrupted scrub may go on at blk: all before it was read, without an error. */
+	void (*reached)(void *ctx, uint64_t blk, uint64_t done_bytes, uint64_t total_bytes);
+	void *ctx;
+};
+
+struct scrub_report {
+	uint64_t used_bytes, read_bytes; /* read_bytes: of this run */
+	int log_error; /* 0, or why the log was not verified; -EBUSY: it changed all the time */
+	/* blocks that could not be read at home at the first attempt, or not as they were written in the log. The caller
+	 * clears it, also after an error. A newer copy of such a block may be in the log or in RAM. */
+	struct extents bad;
+};
+
+/* Blocks for as long as it takes, with rests for what else uses the card. */
+int offline_scrub(const struct scrub_options *opt, struct scrub_report *ret,
+		  struct failure *fail) MUST_CHECK;
+
 /* ---- view_card.c: serves the newest generation of a card, and reads only ---- */
 
 struct offline_view {

@@ -140,6 +140,8 @@ offers() {
 	completes 'vol' cowctl detach --discard v
 	completes 'vol' cowctl clone v
 	completes 'vol' cowctl export v
+	completes 'vol' cowctl scrub v
+	completes 'scrub setup shutdown status' cowctl s
 	completes '' cowctl commit x
 	detach
 }

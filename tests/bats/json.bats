@@ -85,7 +85,7 @@ commands() {
 	COWFS_CONF=$T/conf
 	export COWFS_CONF
 	printf '[data]\nram = 64M\n' >"$COWFS_CONF"
-	covered="clone export import boot disable factory-reset setup recover grow shutdown run"
+	covered="clone scrub export import boot disable factory-reset setup recover grow shutdown run"
 	json 0 --help
 	json 0 commit --help
 	json 0 --version
@@ -150,6 +150,6 @@ commands() {
 	jq -e '.options | length == 12' <<<"$output"
 	# bench: bench.bats
 	covered+=" measure card format check attach commit top diff status view revert upgrade wear generations undo accept inhibit uninhibit trim discard detach"
-	# the rest is in boot.bats, setup.bats, run.bats, clone.bats and delta.bats
+	# the rest is in boot.bats, setup.bats, run.bats, clone.bats, scrub.bats and delta.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }
