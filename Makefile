@@ -98,7 +98,7 @@ RECOVER_OBJ := $(patsubst %,$(B)/obj/recover/%.o,cli/cowctl cli/cmd_check cli/cm
 LINKED   := $(PROGS) $(HELPERS) $(BOOT) $(CARDSIM) $(MEASURE)
 
 # What is installed beside programs, manuals and completion; other systems name others: docs/PACKAGING.md
-PARTS ?= cardsim initramfs-tools dracut busybox systemd debian
+PARTS ?= cardsim initramfs-tools dracut busybox systemd debian fleet
 SIM      := $(filter cardsim,$(PARTS))
 
 MAN      := $(sort $(filter-out $(if $(SIM),,docs/cowfs-cardsim.1),$(wildcard docs/*.[1-8])))
@@ -134,6 +134,10 @@ SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs.sysusers:$(prefix)/lib/sysusers.d/cowfs.conf:644 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755
+# what RAUC, SWUpdate and Mender call
+SHIP_fleet = $(foreach f,ship rauc swupdate,packaging/fleet/$f:$(libdir)/fleet/$f:755) \
+	packaging/fleet/mender:/usr/share/mender/modules/v3/cowfs:755 \
+	packaging/fleet/swupdate.conf:/usr/lib/swupdate/conf.d/50-cowfs:644
 SHIP_debian = systemd/90-cowfs.motd:/etc/update-motd.d/90-cowfs:755 \
 	systemd/dpkg.cfg:/etc/dpkg/dpkg.cfg.d/cowfs:644 systemd/apt.conf:/etc/apt/apt.conf.d/80cowfs:644 \
 	systemd/grub-install:$(libdir)/bin/grub-install:755 \
@@ -168,6 +172,7 @@ help:
 	@echo "  make kills      1,000 workers of a mounted volume killed under load, each replaced; how long a read waits (KILLS=; 20 minutes; as root)"
 	@echo "  make power      the power is cut 100 times 5 s after a signal, with slow and fast cards (CUTS=; 25 minutes; as root)"
 	@echo "  make check-report   the page of cowctl wear --html in chromium (fetches axe-core with npm; as root)"
+	@echo "  make check-fleet-tools   updates shipped by rauc, swupdate and mender of this Debian (installs them; as root)"
 	@echo "  make check-packaging   hooks and scripts of Arch, OpenRC, runit, Buildroot (as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"
 	@echo "  make check-xfstests | check-pjdfstest   on cowfs against plain loop devices (cloned and built, or XFSTESTS=DIR, PJDFSTEST=DIR; FS=, TESTS=; as root)"

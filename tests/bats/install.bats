@@ -18,6 +18,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		etc/initramfs-tools/{hooks,scripts/local-premount,scripts/local-bottom}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service}
 		usr/lib/dracut/dracut.conf.d/50-cowfs.conf
+		usr/local/lib/cowfs/fleet/{ship,rauc,swupdate} usr/share/mender/modules/v3/cowfs usr/lib/swupdate/conf.d/50-cowfs
 		usr/local/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs}
 		usr/local/lib/cowfs/{setup,setup-checks,setup-image,in-tree,check-initramfs,dpkg-hook,grub-probe,identity,events,root-device,root-options,which-device,bin/grub-install}
 		usr/local/lib/systemd/system/cowfs-{shutdown,options,identity,events,leave}.service
@@ -33,7 +34,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		[ -s "$T/dest/$f" ] || { echo "missing: $f"; return 1; }
 	done
 	grep -q '^ExecStart=/usr/local/sbin/cowfs ' "$T/dest/usr/local/lib/systemd/system/cowfs@.service"
-	run ! grep -rlE '/usr/(sbin/cow|lib/cowfs|share/cowfs)' "$T/dest/usr/local/"{lib,share/cowfs} "$T/dest/etc" "$T/dest/usr/lib"
+	run ! grep -rlE '/usr/(sbin/cow|lib/cowfs|share/cowfs)' "$T/dest/usr/local/"{lib,share/cowfs} "$T/dest/etc" "$T/dest/usr/"{lib,share}
 	grep -q 'UNITDIR:-/usr/local/lib/systemd/system}' "$T/dest/usr/local/lib/systemd/system-generators/cowfs-generator"
 	# beside the daemon, which they look for there
 	[ "$(readlink "$T/dest/sbin/mount.cowfs")" = /usr/local/sbin/mount.cowfs ]
