@@ -6,52 +6,7 @@
 # bats file_tags=commands
 
 load lib
-
-# Two cards of one image: MASTER is changed and committed, CARD is as the image was. IMAGE: the file of that.
-two_cards() { # FS FS_MIB CARD_MIB
-	card_make "$1" "$2" "$3"
-	cow format "$CARD" ${LAG:+--lag 1} >/dev/null
-	attach
-	mount_volume
-	for i in $(seq 1 20); do
-		mkdir -p "$MNT/lib/$((i % 7))"
-		head -c $((i * 3000)) /dev/urandom >"$MNT/lib/$((i % 7))/f$i"
-	done
-	random_file "$MNT/big" 6
-	cow commit >/dev/null
-	umount_volume
-	detach
-	IMAGE=$T/image.img
-	cp --sparse=always "$T/card.img" "$IMAGE"
-	cp --sparse=always "$T/card.img" "$T/master.img"
-	loop_up "$T/master.img"
-	MASTER=$LOOP
-}
-
-# As apt does: files replaced through a rename, removed, added, large ones rewritten in part.
-change_master() {
-	CARD=$MASTER attach --name master
-	VOL=$(cow status master --json | jq -r .loop)
-	mkdir -p "$T/m"
-	mount "$VOL" "$T/m"
-	for f in "$T"/m/lib/*/f*; do
-		case $((RANDOM % 4)) in
-		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new" && mv "$f.new" "$f" ;;
-		1) rm "$f" ;;
-		2) dd if=/dev/urandom of="$f" bs=4096 count=1 conv=notrunc status=none ;;
-		esac
-	done
-	dd if=/dev/urandom of="$T/m/big" bs=1M seek=2 count=1 conv=notrunc status=none
-	random_file "$T/m/new" 3
-	SUM=$(tree_sum "$T/m")
-	umount "$T/m"
-	cow detach master >/dev/null
-}
-
-export_delta() { # OPTION...
-	rm -f "$T/delta"
-	cow export "$@" "$MASTER" "$T/delta"
-}
+load delta
 
 # The volume that is attached shows the tree SUM when it is attached again, alone it is whole, and it commits.
 card_has_sum() { # FS
@@ -413,31 +368,6 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 }
 
 # ---- a root, with its boots ----
-
-root_cards() { # FS FS_MIB CARD_MIB
-	two_cards "$@"
-	export COWFS_DEVDIR=$T/dev COWFS_ROOTDIR=$T/root
-	mkdir -p "$COWFS_DEVDIR" "$T/sbin" "$T/root"
-	printf '[root]\nram = 64M\n' >"$T/cowfs.conf"
-	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
-	ln -s cowfs "$T/sbin/cowctl"
-	change_master
-	export_delta --base "$IMAGE"
-	NEW=$SUM
-	NAME=root
-	boots
-	OLD=$(tree_sum "$MNT")
-}
-
-# As an initramfs does, and a mount of the root. $stderr: what the console says
-boots() {
-	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
-	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
-	echo "$stderr"
-	DEV=$output
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
-	mount_volume
-}
 
 @test "a root on trial: the next boot has it, and without accept it goes back" {
 	local n
