@@ -23,7 +23,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
-	fuzz-all-run golden check-bats check-kills kills power check-report check-layouts check-layouts-short check-xfstests check-pjdfstest \
+	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm \
 	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
 
@@ -86,7 +86,7 @@ check: ready
 	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report \
+CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-fleet-tools \
 	check-packaging check-layouts check-deb coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
@@ -246,6 +246,14 @@ check-report: deps
 		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
 	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
 
+# Real RAUC, SWUpdate and Mender of this Debian ship an update, with boots of a root in place of reboots. Not part of check: these
+# packages are for this test only.
+check-fleet-tools: DEPS += rauc rauc-service swupdate mender-client mender-artifact dbus openssl cpio
+check-fleet-tools: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_ON_CRASH=stop unshare --mount --propagation private \
+		bats --print-output-on-failure --timing tests/fleet/tools.bats
+
 # File systems of many mkfs options, killed in a commit.
 check-layouts-short: all
 	@echo "check-layouts-short: a kill in a commit on each of a few layouts (as root)"
@@ -317,7 +325,7 @@ check-replay: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/xfsfree.py 400
 
 # No network, no foreign build system: docs/PACKAGING.md says what was checked with those.
-PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* initramfs/mkinitcpio/*)) \
+PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* packaging/fleet/* initramfs/mkinitcpio/*)) \
 	packaging/buildroot/board/cowfs/post-image.sh
 check-packaging: all
 	@echo "check-packaging: hooks and scripts of other distributions (as root)"
