@@ -48,7 +48,7 @@ step_1() {
 	must cowctl commit root
 	must cowctl commit root --hold
 	echo good >/srv/trial
-	cp -r /usr/share/doc/rauc /srv/
+	must cp /usr/bin/rauc /srv/
 	must cowctl commit root
 	must cowctl export root /data/update.cowfs
 	must cowctl undo root
