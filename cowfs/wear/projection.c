@@ -89,16 +89,33 @@ static struct interval device_amplification(struct json_object *wear)
 				  "from no copying to one erase block copied per visit" };
 }
 
-static struct interval life_left(struct json_object *wear)
+/* Without an account of the device only what cowfs wrote is known to be used. */
+static struct interval life_left_of_new(struct json_object *wear, const struct interval *cycles,
+					const struct interval *amp, double capacity)
+{
+	double written = json_number(json_object_object_get(wear, "totals"), "written_bytes") /
+			 capacity;
+	struct interval left = { 1, 1, "assumed",
+				 "the card reports nothing: assumed to be new at its first "
+				 "attach, less what cowfs wrote" };
+
+	if (written > 0 && capacity > 0) {
+		left.low = larger(0, 1 - written * amp->high / cycles->low);
+		left.high = larger(0, 1 - written * amp->low / cycles->high);
+	}
+	return left;
+}
+
+static struct interval life_left(struct json_object *wear, const struct interval *cycles,
+				 const struct interval *amp, double capacity)
 {
 	struct json_object *used = json_object_object_get(json_object_object_get(wear, "health"),
 							  "life_used");
-	struct interval left = { 1, 1, "assumed", "the card reports nothing: assumed to be new" };
 	size_t n = used ? json_object_array_length(used) : 0;
+	struct interval left = { 1, 0, "measured", "reported by the device" };
 
 	if (!n)
-		return left;
-	left = (struct interval){ 1, 0, "measured", "reported by the device" };
+		return life_left_of_new(wear, cycles, amp, capacity);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *u = json_object_array_get_idx(used, i);
 
@@ -319,8 +336,7 @@ struct json_object *projection_make(struct json_object *wear, const struct flash
 				    uint64_t now_s)
 {
 	struct json_object *ret = json_object_new_object(), *factors = json_object_new_object();
-	struct interval amp = device_amplification(wear), left = life_left(wear),
-			p = cycles(wear, flash);
+	struct interval amp = device_amplification(wear), p = cycles(wear, flash), left;
 	double disk = json_number(json_object_object_get(wear, "health"), "disk_bytes");
 	struct interval capacity = { disk, disk, "measured", "the whole disk" };
 	struct days d = find_days(wear, now_s);
@@ -330,6 +346,7 @@ struct json_object *projection_make(struct json_object *wear, const struct flash
 		capacity = (struct interval){ json_number(wear, "device_bytes"),
 					      json_number(wear, "device_bytes"), "bounded",
 					      "the partition; the disk is at least as large" };
+	left = life_left(wear, &p, &amp, capacity.low);
 	json_object_object_add(json_object_object_get(wear, "ratios"), "device_amplification",
 			       render(&amp));
 	json_object_object_add(factors, "erase_cycles", render(&p));

@@ -74,7 +74,7 @@ health = {"kind": "sd", "disk": "mmcblk0", "model": "SD32G", "disk_bytes": 32010
           "unknown_because": "SD cards have no standard for it; some answer --cmd56", "life_used": [], "pre_eol": "unknown",
           "host_written_bytes": None, "flash_written_bytes": None, "erase_cycles": None, "spare": None, "media_errors": None,
           "passed": None, "attributes": []}
-left = interval(1, 1, "assumed", "the card reports nothing: assumed to be new")
+left = interval(1, 1, "assumed", "the card reports nothing: assumed to be new at its first attach, less what cowfs wrote")
 if opt["health"] != "none":
     bad = opt["health"] == "urgent"
     health |= {"kind": "emmc", "model": "DF4032", "source": "sysfs: life_time, pre_eol_info", "unknown_because": "",

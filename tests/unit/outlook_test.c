@@ -275,15 +275,21 @@ static void test_not_enough(void **state)
 	}
 }
 
+/* Of so many cycles of 32 GB what is left after these bytes. */
+static double left(double cycles, double bytes)
+{
+	return 1 - bytes / (cycles * 32e9);
+}
+
 /* 1 GiB a day, 500 to 5000 cycles of 32 GB, amplified 1 to 4 times: by hand. */
 static void test_whole_card(void **state)
 {
 	struct json_object *w = wear_of(31, one, "{}"), *p = project(w, "unknown");
-	double days = 32e9 / GIB;
+	double days = 32e9 / GIB, low = left(500, 4 * 31.0 * GIB), high = left(5000, 31.0 * GIB);
 
 	(void)state;
-	near(num(p, "scenarios.whole_card.seconds_low"), 500 * days / 4 * DAY);
-	near(num(p, "scenarios.whole_card.seconds_high"), 5000 * days * DAY);
+	near(num(p, "scenarios.whole_card.seconds_low"), 500 * days / 4 * low * DAY);
+	near(num(p, "scenarios.whole_card.seconds_high"), 5000 * days * high * DAY);
 	assert_string_equal(text(p, "scenarios.whole_card.basis"), "bounded");
 	assert_string_equal(text(p, "factors.daily_bytes.basis"), "measured");
 	assert_string_equal(text(p, "factors.erase_cycles.basis"), "assumed");
@@ -295,13 +301,40 @@ static void test_whole_card(void **state)
 	near(num(p, "factors.sooner_without_cowfs.high"), 64);
 	assert_string_equal(text(p, "factors.sooner_without_cowfs.basis"), "model");
 	/* 1000 visits in 30 days at least, 30.5 at most */
-	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * DAY / 1000);
-	near(num(p, "scenarios.hottest_erase_block.seconds_high"), 5000 * 30.5 * DAY / 1000);
+	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * low * DAY / 1000);
+	near(num(p, "scenarios.hottest_erase_block.seconds_high"), 5000 * 30.5 * high * DAY / 1000);
 	json_object_put(p);
 	json_object_put(w);
 	w = wear_of(31, one, "{}");
 	p = project(w, "slc");
-	near(num(p, "scenarios.whole_card.seconds_low"), 30000 * days / 4 * DAY);
+	near(num(p, "scenarios.whole_card.seconds_low"),
+	     30000 * days / 4 * left(30000, 4 * 31.0 * GIB) * DAY);
+	json_object_put(p);
+	json_object_put(w);
+}
+
+/* What cowfs wrote is used up, also on a card that reports nothing. */
+static void test_used(void **state)
+{
+	struct json_object *w = wear_of(31, one, "{}"), *p;
+	double written = 100e12, days = 32e9 / GIB;
+
+	(void)state;
+	json_object_object_add(find(w, "totals"), "written_bytes", json_object_new_double(written));
+	json_object_object_add(find(w, "totals"), "erase_block_visits",
+			       json_object_new_double(2 * written / (4 * MIB)));
+	p = project(w, "unknown");
+	/* 500 cycles, amplified twice: over; 5000 cycles of 32 GB are 160 TB */
+	near(num(p, "factors.life_left.low"), 0);
+	near(num(p, "factors.life_left.high"), 1 - 100.0 / 160);
+	near(num(p, "scenarios.whole_card.seconds_low"), 0);
+	near(num(p, "scenarios.whole_card.seconds_high"), 5000 * days * (1 - 100.0 / 160) * DAY);
+	json_object_put(p);
+	json_object_put(w);
+	w = wear_of(31, one, "{}");
+	json_object_object_add(find(w, "totals"), "written_bytes", json_object_new_double(0));
+	p = project(w, "unknown");
+	near(num(p, "factors.life_left.low"), 1);
 	json_object_put(p);
 	json_object_put(w);
 }
@@ -343,7 +376,8 @@ static void test_spread(void **state)
 	assert_true(json_object_get_boolean(find(p, "enough_data")));
 	assert_null(find(p, "scenarios.whole_card.seconds_high"));
 	near(num(p, "factors.daily_bytes.high"), GIB / 30.0);
-	near(num(p, "scenarios.whole_card.seconds_low"), 500 * 32e9 / (4.0 * GIB / 30) * DAY);
+	near(num(p, "scenarios.whole_card.seconds_low"),
+	     500 * 32e9 / (4.0 * GIB / 30) * left(500, 4.0 * GIB) * DAY);
 	json_object_put(p);
 	json_object_put(w);
 }
@@ -352,6 +386,7 @@ static void test_spread(void **state)
 static void test_clocks(void **state)
 {
 	struct json_object *w = wear_of(31, one, "{}"), *p;
+	double low = left(500, 4 * 31.0 * GIB);
 
 	(void)state;
 	json_object_array_add(find(w, "history.days"),
@@ -372,15 +407,16 @@ static void test_clocks(void **state)
 	p = project(w, "unknown");
 	near(num(p, "observed_days"), 30);
 	near(num(p, "factors.daily_bytes.low"), (double)GIB);
-	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * DAY / 1000);
+	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 30.0 * low * DAY / 1000);
 	json_object_put(p);
 	/* attached for longer than the clocks show; a clock that was never set */
 	json_object_object_add(find(w, "totals"), "attached_seconds",
 			       json_object_new_double(90.0 * DAY));
 	json_object_object_add(find(w, "totals"), "first_unix_seconds", json_object_new_uint64(0));
 	p = project(w, "unknown");
-	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 90.0 * DAY / 1000);
-	near(num(p, "scenarios.hottest_erase_block.seconds_high"), 5000 * 90.0 * DAY / 1000);
+	near(num(p, "scenarios.hottest_erase_block.seconds_low"), 500 * 90.0 * low * DAY / 1000);
+	near(num(p, "scenarios.hottest_erase_block.seconds_high"),
+	     5000 * 90.0 * left(5000, 31.0 * GIB) * DAY / 1000);
 	json_object_put(p);
 	/* a weekend machine has no pause */
 	for (unsigned day = TODAY - 30 - 50; day > 19700; day -= 50)
@@ -420,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_cmd56),
 		cmocka_unit_test(test_not_enough),
 		cmocka_unit_test(test_whole_card),
+		cmocka_unit_test(test_used),
 		cmocka_unit_test(test_measured),
 		cmocka_unit_test(test_spread),
 		cmocka_unit_test(test_clocks),
