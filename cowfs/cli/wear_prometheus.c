@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attach/rootstate.h"
 #include "base/clean.h"
 #include "wire/proto.h"
 
@@ -150,8 +151,9 @@ static const struct plain {
 	  "ratios.device_amplification.low", 1, "bound", "low" },
 	{ "cowfs_device_amplification_ratio", 0, 0, 0, "ratios.device_amplification.high", 1,
 	  "bound", "high" },
-	{ "cowfs_projected_life_seconds", "gauge", "Projected life of the flash, see cowctl wear.",
-	  0, "projection.scenarios.whole_card.seconds_low", 1, "bound", "low" },
+	{ "cowfs_projected_life_seconds", "gauge",
+	  "Time until the flash is worn out at the rate of the days observed.", 0,
+	  "projection.scenarios.whole_card.seconds_low", 1, "bound", "low" },
 	{ "cowfs_projected_life_seconds", 0, 0, 0, "projection.scenarios.whole_card.seconds_high",
 	  1, "bound", "high" },
 	{ "cowfs_ram_used_bytes", "gauge", "RAM that holds uncommitted changes.", 1,
@@ -166,6 +168,9 @@ static const struct plain {
 	  "When the newest generation was committed.", 1, "generation_unix_seconds", 1, 0, 0 },
 	{ "cowfs_degraded", "gauge", "1: something needs attention, see cowctl status.", 1,
 	  "degraded", 1, 0, 0 },
+	{ "cowfs_daemon_replacements_total", "counter",
+	  "Workers of the daemon that died and were replaced, since the attach.", 1, "replaced", 1,
+	  0, 0 },
 };
 
 static void put_plain(struct metrics *m)
@@ -234,6 +239,29 @@ static void put_health(struct metrics *m)
 	}
 }
 
+/* What the status names only while it is so. */
+static void put_flag(struct metrics *m, const char *name, const char *help, const char *path)
+{
+	family(m, name, "gauge", help);
+	for (size_t k = 0; k < m->n; k++) {
+		struct json_object *no = json_object_new_boolean(false),
+				   *value = json_at(m->volume[k].status, path);
+
+		sample(m, name, &m->volume[k], value ? value : no, 1, NULL);
+		json_object_put(no);
+	}
+}
+
+static void put_root(struct metrics *m)
+{
+	static const char name[] = "cowfs_root_unprotected";
+	char why[512];
+	enum root_state s = rootstate_read(why, sizeof(why));
+
+	family(m, name, "gauge", "1: the root should be protected and is not.");
+	fprintf(m->f, "%s %d\n", name, s == ROOT_FAILED || s == ROOT_BYPASSED);
+}
+
 static void put_info(struct metrics *m)
 {
 	struct json_object *yes = json_object_new_boolean(true);
@@ -294,7 +322,11 @@ int wear_prometheus(const struct options *o)
 	if (!m.f)
 		return cmd_fail(o, EXIT_FAILED, -ENOMEM, "no memory");
 	put_info(&m);
+	put_root(&m);
 	put_plain(&m);
+	put_flag(&m, "cowfs_on_trial", "1: the newest generation is on trial.", "held.trial");
+	put_flag(&m, "cowfs_trial_failed", "1: no boot of a trial was accepted, and it went back.",
+		 "undone.trial_failed");
 	put_hottest(&m);
 	put_health(&m);
 	fclose(m.f);

@@ -63,6 +63,7 @@ fails_thrice() {
 		[ -e "$COWFS_RUNDIR/root.trial" ]
 		[ "$(tree_sum "$MNT")" = "$NEW" ]
 		[ "$(status_of .held.boots_left)" = "$n" ]
+		cow wear --prometheus - | grep -qx 'cowfs_on_trial{volume="root"} 1'
 		[ "$(cow generations root --json | jq -c '[.trial, .boots_left]')" = "[true,$n]" ]
 		run -0 cow status --brief
 		[[ $output == *"ON TRIAL: after $n more boot"* ]]
@@ -77,6 +78,7 @@ fails_thrice() {
 	[ ! -e "$COWFS_RUNDIR/root.trial" ]
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	[ "$(status_of '"\(.held) \(.undone.trial_failed)"')" = "null true" ]
+	[ "$(cow wear --prometheus - | grep -c '^cowfs_on_trial{volume="root"} 0$\|^cowfs_trial_failed{volume="root"} 1$')" = 2 ]
 	run -3 cow status
 	[[ $output == *"this boot went back to generation "*": THE TRIAL HAS FAILED, no boot was accepted"* ]]
 	run -3 cow status --brief
