@@ -133,7 +133,8 @@ SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
 	systemd/cowfs.sysusers:$(prefix)/lib/sysusers.d/cowfs.conf:644 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
-	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755
+	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
+	$(foreach f,cowfs.rules.yml cowfs-dashboard.json,packaging/prometheus/$f:$(docdir)/examples/$f:644)
 # what RAUC, SWUpdate and Mender call
 SHIP_fleet = $(foreach f,ship rauc swupdate,packaging/fleet/$f:$(libdir)/fleet/$f:755) \
 	packaging/fleet/mender:/usr/share/mender/modules/v3/cowfs:755 \

@@ -30,6 +30,8 @@ packages=0
 ! command -v dpkg >/dev/null || for package; do
 	dpkg -s "$package" >/dev/null 2>&1 || packages=$((packages + 1))
 done
+# unpacked by make deps
+[ $# = 0 ] || [ -x build/prometheus/usr/bin/promtool ] || packages=$((packages + 1))
 [ $packages = 0 ] || lacks "$packages packages (make deps)"
 
 if [ "$(id -u)" != 0 ]; then

@@ -4,7 +4,7 @@
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c nopages.c hostile.c)
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c nopages.c hostile.c clock.c)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
@@ -76,6 +76,17 @@ $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 
 ready:
 	$(Q)tests/ready.sh $(DEPS)
+
+# Prometheus, promtool (in Debian 12 a part of it) and node_exporter: unpacked, not installed, because their packages start servers.
+PROMETHEUS := build/prometheus/usr/bin/promtool
+deps: $(PROMETHEUS)
+$(PROMETHEUS):
+	@echo "deps: unpacking prometheus and prometheus-node-exporter"
+	$(Q)rm -rf build/prometheus.new && mkdir -p build/prometheus.new && cd build/prometheus.new && \
+		get() { apt-get -qq download prometheus prometheus-node-exporter $$(apt-cache pkgnames promtool); } && \
+		{ get 2>/dev/null || { apt-get -qq update && get; }; } && \
+		for p in *.deb; do dpkg-deb --fsys-tarfile $$p | tar -x ./usr/bin || exit 1; done && rm -rf *.deb ../prometheus && \
+		mv ../prometheus.new ../prometheus
 
 CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit
 # what runs beside them. What serves volumes of its own comes last there
