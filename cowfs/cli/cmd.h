@@ -325,6 +325,13 @@ void print_remarks(struct json_object *result);
  */
 int wear_gather(const struct options *o, const char *which, struct json_object **ret) MUST_CHECK;
 
+/* ---- past.c ---- */
+
+/* which (as for wear_gather) was cloned to target, which nothing uses: notes there what the old card's ledger has. Warns if that fails. */
+void past_note(const struct options *o, const char *which, const char *target);
+/* Adds "predecessor" to the document of a card that is a clone. */
+void past_add(struct json_object *wear);
+
 /* ---- wear_print.c, wear_html.c, wear_prometheus.c: forms of it; those return the exit code ---- */
 
 void print_wear(struct json_object *wear);

@@ -20,7 +20,7 @@
 
 struct job {
 	const struct options *o;
-	const char *name, *target;
+	const char *which, *name, *target; /* which NULL: the only volume */
 	struct progress progress;
 	/* of a disk: */
 	const char *disk; /* the old one */
@@ -120,6 +120,8 @@ static int make_clone(struct job *j, const struct view_mount *m)
 	progress_start(&j->progress);
 	e = offline_clone(&opt, &report, &fail);
 	progress_end(&j->progress);
+	if (e == 0)
+		past_note(j->o, j->which, j->target);
 	if (e < 0)
 		exit = cmd_failed(j->o, &fail);
 	else if (has_option(j->o, OPT_JSON))
@@ -326,6 +328,7 @@ int cmd_clone(const struct options *o)
 {
 	const char *which = o->operands == 2 ? o->operand[0] : NULL;
 	struct job j = { .o = o,
+			 .which = which,
 			 .name = which ? which : "the volume",
 			 .target = o->operand[o->operands - 1] };
 	char name[RUNDIR_NAME_BYTES] = "", device[PATH_MAX], disk[64] = "";

@@ -75,6 +75,8 @@ int cmd_wear(const struct options *o)
 				       : wear_gather(o, o->operands ? o->operand[0] : NULL, &wear);
 	if (exit != EXIT_OK)
 		return exit;
+	if (!has_option(o, OPT_FROM))
+		past_add(wear);
 	if (has_option(o, OPT_HTML))
 		exit = wear_html(o, wear);
 	else if (has_option(o, OPT_JSON))

@@ -71,6 +71,26 @@ static void print_outlook(struct json_object *w)
 	    "survive a power cut.");
 }
 
+static void print_predecessor(struct json_object *w)
+{
+	struct json_object *p = json_object_object_get(w, "predecessor");
+	uint64_t cards = json_u64(p, "cards"), all;
+	const char *model = json_text(p, "model"), *identity = json_text(p, "card_identity");
+
+	if (!p)
+		return;
+	say("It was cloned %s from another card%s%s%s%s. Since %s programs wrote %s there; %s reached that card, "
+	    "in %s commit%s.",
+	    format_time(json_u64(p, "cloned_unix_seconds")), *model ? ", " : "", model,
+	    *identity ? ", " : "", identity, format_time(json_u64(p, "first_unix_seconds")),
+	    FORMAT_SIZE(json_u64(p, "absorbed_bytes")), FORMAT_SIZE(json_u64(p, "written_bytes")),
+	    with_commas(json_u64(p, "commits")), plural(json_u64(p, "commits")));
+	all = json_u64(p, "all_written_bytes") +
+	      json_u64(json_object_object_get(w, "totals"), "written_bytes");
+	say("To this one and the %s before it, cowfs wrote %s.",
+	    cards > 1 ? with_commas(cards) : "one", FORMAT_SIZE(all));
+}
+
 static void print_summary(struct json_object *w)
 {
 	struct json_object *t = json_object_object_get(w, "totals"),
@@ -114,6 +134,7 @@ static void print_summary(struct json_object *w)
 		    format_time(json_u64(t, "foreign_first_unix_seconds")));
 	else if (json_true(truth, "have_kernel_counters"))
 		say("No foreign writes were seen.");
+	print_predecessor(w);
 	print_outlook(w);
 }
 

@@ -19,7 +19,8 @@
 
 static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"),
 		  MAGIC_DESC[8] = MAGIC("DSC"), MAGIC_RECORD[8] = MAGIC("REC"),
-		  MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_LENT[8] = MAGIC("LNT");
+		  MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_LENT[8] = MAGIC("LNT"),
+		  MAGIC_PAST[8] = MAGIC("OLD");
 
 enum { OFF_CRC = 8, OFF_BODY = 32 };
 
@@ -171,6 +172,54 @@ int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)
 		return -EPROTONOSUPPORT;
 	}
 	*ret = s;
+	return 0;
+}
+
+/* The ring uuid of a superblock is drawn later. */
+void codec_put_past(uint8_t blk[COW_BLK_BYTES], const struct log_super *s, const struct log_past *p)
+{
+	struct bytes_writer w = begin(blk, MAGIC_PAST, s->fs_uuid);
+
+	put_u64(&w, s->created_s);
+	put_u64(&w, p->cloned_s);
+	put_u64(&w, p->first_s);
+	put_u64(&w, p->absorbed_bytes);
+	put_u64(&w, p->written_bytes);
+	put_u64(&w, p->visits);
+	put_u64(&w, p->commits);
+	put_u64(&w, p->cards);
+	put_u64(&w, p->all_written_bytes);
+	put_bytes(&w, p->ring_uuid, sizeof(p->ring_uuid));
+	put_bytes(&w, p->model, sizeof(p->model));
+	put_bytes(&w, p->identity, sizeof(p->identity));
+	seal(blk);
+}
+
+int codec_get_past(const uint8_t blk[COW_BLK_BYTES], const struct log_super *s,
+		   struct log_past *ret)
+{
+	struct bytes_reader r;
+	struct log_past p;
+	int e = check(&r, blk, MAGIC_PAST, s->fs_uuid);
+
+	if (e < 0)
+		return e;
+	if (get_u64(&r) != s->created_s)
+		return -ENOENT;
+	p.cloned_s = get_u64(&r);
+	p.first_s = get_u64(&r);
+	p.absorbed_bytes = get_u64(&r);
+	p.written_bytes = get_u64(&r);
+	p.visits = get_u64(&r);
+	p.commits = get_u64(&r);
+	p.cards = get_u64(&r);
+	p.all_written_bytes = get_u64(&r);
+	get_bytes(&r, p.ring_uuid, sizeof(p.ring_uuid));
+	get_bytes(&r, p.model, sizeof(p.model));
+	get_bytes(&r, p.identity, sizeof(p.identity));
+	if (r.bad || p.model[sizeof(p.model) - 1] || p.identity[sizeof(p.identity) - 1])
+		return -EUCLEAN;
+	*ret = p;
 	return 0;
 }
 

@@ -64,6 +64,15 @@ struct log_super {
 	uint64_t imported_s;
 };
 
+/* The life of the card that this one was cloned from, as its ledger had it. For people: nothing depends on it. */
+struct log_past {
+	uint64_t cloned_s, first_s; /* time of the clone; of the first record there */
+	uint64_t absorbed_bytes, written_bytes, visits, commits;
+	uint64_t cards, all_written_bytes; /* of that one and those before it */
+	uint8_t ring_uuid[16];
+	char model[64], identity[64]; /* "": not known */
+};
+
 enum record_type {
 	RECORD_COMMIT = 1,
 	RECORD_OPEN = 2, /* empty; first record of an epoch, in a fresh segment */

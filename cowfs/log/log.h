@@ -80,6 +80,12 @@ int super_put_copy(struct card *logcard, const struct log_super *s, unsigned i) 
 /* The devices have grown: writes B at the new end, then A. After a cut in between, one of the
  * two is found, and it is good. */
 int super_grow(struct card *logcard, struct log_super *s, uint64_t base_bytes) MUST_CHECK;
+/* The life of the card that this one was cloned from, in a block of its own. Written once, by the clone. -ENOENT: it is no
+ * clone; -ENOSPC: it has no room for that; -EBADMSG, -EUCLEAN. */
+int super_put_past(struct card *logcard, const struct log_super *s,
+		   const struct log_past *p) MUST_CHECK;
+int super_get_past(struct card *logcard, const struct log_super *s,
+		   struct log_past *ret) MUST_CHECK;
 /* The file system on the base reaches over the ring, because it was grown together with its
  * partition. The ring then belongs to the file system, and nothing may be written there.
  * fs_bytes: its size, 0 if unknown. */

@@ -467,3 +467,38 @@ int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
 	r = super_write_copy(c, s, 1);
 	return r < 0 ? r : super_write_copy(c, s, 0);
 }
+
+/* It lies behind copy A, where nothing else does. -ENOSPC: the ring begins there. */
+static int past_place(const struct log_super *s, uint64_t *ret_off_bytes)
+{
+	*ret_off_bytes = s->copy_off_bytes[0] + COW_BLK_BYTES;
+	return s->external || s->state == SUPER_PENDING ||
+			       s->ring_off_bytes < *ret_off_bytes + COW_BLK_BYTES
+		       ? -ENOSPC
+		       : 0;
+}
+
+int super_put_past(struct card *c, const struct log_super *s, const struct log_past *p)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	uint64_t off_bytes;
+	int r = past_place(s, &off_bytes);
+
+	if (r < 0 || !blk)
+		return r < 0 ? r : -ENOMEM;
+	codec_put_past(blk, s, p);
+	r = card_write(c, off_bytes, blk, COW_BLK_BYTES);
+	return r < 0 ? r : card_flush(c);
+}
+
+int super_get_past(struct card *c, const struct log_super *s, struct log_past *ret)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	uint64_t off_bytes;
+	int r = past_place(s, &off_bytes);
+
+	if (r < 0 || !blk)
+		return r < 0 ? r : -ENOMEM;
+	r = card_read(c, off_bytes, blk, COW_BLK_BYTES);
+	return r < 0 ? r : codec_get_past(blk, s, ret);
+}

@@ -413,3 +413,39 @@ ends_incomplete() {
 	nothing_there
 	eio off
 }
+
+@test "clone: the copy knows the life of the old card, and of the one before that" {
+	local written all first
+	volume_and_new ext4 60 100 150
+	written=$(cow wear --json | jq .totals.written_bytes)
+	[ "$(cow wear --json | jq .predecessor)" = null ]
+	run -0 cow clone vol "$NEW" --yes
+	run -0 cow wear "$NEW" --json
+	[ "$(jq -c '[.predecessor.written_bytes, .predecessor.cards, .predecessor.all_written_bytes, .totals.written_bytes]' <<<"$output")" = "[$written,1,$written,0]" ]
+	[ "$(jq -r .predecessor.ring_uuid <<<"$output")" = "$(cow check "$CARD" --json | jq -r .ring_uuid)" ]
+	run -0 cow wear "$NEW"
+	[[ $output == *"It was cloned "*" from another card"* ]]
+	detach >/dev/null
+	CARD=$NEW
+	attach
+	mount_volume
+	random_file "$MNT/again" 2
+	cow commit --checkpoint >/dev/null
+	first=$(cow wear --json | jq .totals.written_bytes)
+	[ "$first" -gt 0 ]
+	all=$((written + first))
+	run -0 cow wear
+	grep 'To this one and the one before it, cowfs wrote' <<<"$output"
+	truncate -s 200M "$T/image"
+	run -0 cow clone "$T/image" --yes
+	run -0 cow wear "$T/image" --json
+	[ "$(jq -c '[.predecessor.written_bytes, .predecessor.cards, .predecessor.all_written_bytes]' <<<"$output")" = "[$first,2,$all]" ]
+	# of this log alone
+	detach >/dev/null
+	cow format --force "$CARD" >/dev/null
+	[ "$(cow wear "$CARD" --json | jq .predecessor)" = null ]
+	# a bit of it that is not what was written: it is not shown
+	printf X | dd of="$T/image" bs=1 seek=$((60 * 1048576 + 4096 + 100)) conv=notrunc status=none
+	[ "$(cow wear "$T/image" --json | jq .predecessor)" = null ]
+	run -0 cow check "$T/image"
+}

@@ -120,6 +120,51 @@ static void each_flip_is_detected(uint8_t *blk, decode *f)
 	assert_int_equal(f(blk), 0);
 }
 
+static struct log_super past_super;
+
+static int decode_past(const uint8_t *blk)
+{
+	struct log_past p;
+
+	return codec_get_past(blk, &past_super, &p);
+}
+
+static void test_past_codec(void **state)
+{
+	const struct log_past p = { .cloned_s = 1,
+				    .first_s = 2,
+				    .absorbed_bytes = 3,
+				    .written_bytes = 4,
+				    .visits = 5,
+				    .commits = 6,
+				    .cards = 7,
+				    .all_written_bytes = 8,
+				    .ring_uuid = { 9 },
+				    .model = "a card",
+				    .identity = "0x1234" };
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	struct log_super s = some_super();
+	struct log_past t = { 0 };
+
+	(void)state;
+	past_super = s;
+	codec_put_past(blk, &s, &p);
+	assert_int_equal(codec_get_past(blk, &s, &t), 0);
+	assert_memory_equal(&t, &p, sizeof(p));
+	each_flip_is_detected(blk, decode_past);
+	/* of a log that was made before, or for another file system */
+	s.created_s++;
+	assert_int_equal(codec_get_past(blk, &s, &t), -ENOENT);
+	s = past_super;
+	s.fs_uuid[3] ^= 1;
+	assert_int_equal(codec_get_past(blk, &s, &t), -ENOENT);
+	/* a name without an end */
+	memset(t.model, 'x', sizeof(t.model));
+	memset(blk, 0, sizeof(blk));
+	codec_put_past(blk, &past_super, &t);
+	assert_int_equal(decode_past(blk), -EUCLEAN);
+}
+
 static void test_super_codec(void **state)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 }, again[COW_BLK_BYTES] = { 0 };
@@ -486,11 +531,12 @@ static void test_lent_codec(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_super_codec),	cmocka_unit_test(test_super_nonsense),
-		cmocka_unit_test(test_head_codec),	cmocka_unit_test(test_record_codec),
-		cmocka_unit_test(test_record_nonsense), cmocka_unit_test(test_desc_codec),
-		cmocka_unit_test(test_desc_brim),	cmocka_unit_test(test_desc_nonsense),
-		cmocka_unit_test(test_lent_codec),	cmocka_unit_test(test_joint_codec),
+		cmocka_unit_test(test_past_codec),     cmocka_unit_test(test_super_codec),
+		cmocka_unit_test(test_super_nonsense), cmocka_unit_test(test_head_codec),
+		cmocka_unit_test(test_record_codec),   cmocka_unit_test(test_record_nonsense),
+		cmocka_unit_test(test_desc_codec),     cmocka_unit_test(test_desc_brim),
+		cmocka_unit_test(test_desc_nonsense),  cmocka_unit_test(test_lent_codec),
+		cmocka_unit_test(test_joint_codec),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
