@@ -327,8 +327,9 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 
 /* ---- past.c ---- */
 
-/* which (as for wear_gather) was cloned to target, which nothing uses: notes there what the old card's ledger has. Warns if that fails. */
-void past_note(const struct options *o, const char *which, const char *target);
+struct log_past;
+/* What the ledger of a card (which: as for wear_gather) is for a clone of it. False: not known. */
+bool past_of(const struct options *o, const char *which, struct log_past *ret) MUST_CHECK;
 /* Adds "predecessor" to the document of a card that is a clone. */
 void past_add(struct json_object *wear);
 

@@ -111,17 +111,18 @@ static int make_clone(struct job *j, const struct view_mount *m)
 				     .progress = show_progress,
 				     .ctx = j };
 	struct clone_report report;
+	struct log_past past;
 	struct failure fail;
 	int e, exit;
 
 	exit = cmd_parse_log(j->o, &opt.log);
 	if (exit != EXIT_OK)
 		return exit;
+	if (past_of(j->o, j->which, &past))
+		opt.past = &past;
 	progress_start(&j->progress);
 	e = offline_clone(&opt, &report, &fail);
 	progress_end(&j->progress);
-	if (e == 0)
-		past_note(j->o, j->which, j->target);
 	if (e < 0)
 		exit = cmd_failed(j->o, &fail);
 	else if (has_option(j->o, OPT_JSON))
@@ -188,6 +189,7 @@ static int clone_volume(void *ctx, const struct clone_disk_part *p, struct failu
 				     .progress = show_progress,
 				     .ctx = j };
 	struct clone_report report = { 0 };
+	struct log_past past;
 	struct view_mount m;
 	int e = cmd_view_now(j->o, p->node, &m, fail);
 
@@ -196,6 +198,8 @@ static int clone_volume(void *ctx, const struct clone_disk_part *p, struct failu
 	opt.source = m.disk;
 	if (cmd_parse_log(j->o, &opt.log) != EXIT_OK) /* it was parsed before */
 		e = failure_set(fail, EXIT_USAGE, -EINVAL, "bad options");
+	if (past_of(j->o, p->node, &past))
+		opt.past = &past;
 	if (e == 0)
 		e = offline_clone(&opt, &report, fail);
 	progress_end(&j->progress);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of the card that a card was cloned from: noted by clone, shown by wear. */
+/* The life of the card that a card was cloned from: which clone hands on and wear shows. */
 #include "cli/cmd.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "base/msg.h"
 #include "card/blockdev.h"
 #include "offline/offline.h"
 
@@ -49,44 +48,17 @@ static int look_back(struct json_object *wear, struct log_past *ret, struct fail
 	return r;
 }
 
-static int write_past(const char *target, const struct log_past *p, struct failure *fail)
-{
-	struct offline f;
-	int off, r = offline_open(&f, target, NULL, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE, 0, fail);
-
-	if (r == 0)
-		r = offline_find_log(&f, fail);
-	if (r == 0) {
-		r = card_set_writable(f.base, true);
-		if (r == 0)
-			r = super_put_past(f.base, &f.super, p);
-		off = card_set_writable(f.base, false);
-		if (r == 0)
-			r = off;
-		if (r < 0)
-			failure_set(fail, EXIT_FAILED, r, "%s: %s", target, strerrordesc_np(-r));
-	}
-	offline_close(&f);
-	return r;
-}
-
-void past_note(const struct options *o, const char *which, const char *target)
+bool past_of(const struct options *o, const char *which, struct log_past *ret)
 {
 	struct options plain = *o; /* one document of JSON is printed, by the clone */
 	struct json_object *wear = NULL;
-	struct log_past p;
 	struct failure fail;
-	int r;
+	bool known;
 
 	plain.value[OPT_JSON] = NULL;
-	r = wear_gather(&plain, which, &wear) == EXIT_OK ? look_back(wear, &p, &fail) : -ENODATA;
-
-	if (r == 0)
-		r = write_past(target, &p, &fail);
-	if (r < 0 && r != -ENOSPC && r != -ENODATA)
-		msg(MSG_WARN, "the copy is complete, but knows nothing of the old card's life: %s",
-		    fail.why);
+	known = wear_gather(&plain, which, &wear) == EXIT_OK && look_back(wear, ret, &fail) == 0;
 	json_object_put(wear);
+	return known;
 }
 
 void past_add(struct json_object *wear)

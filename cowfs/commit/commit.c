@@ -519,11 +519,11 @@ int commit_set_image(struct log *log, struct card *base, uint32_t image, uint8_t
 	return end_write(log, base, r == 0 ? log_set_image(log, image, boots) : r);
 }
 
-int commit_set_imported(struct log *log, struct card *base, uint64_t time_s)
+int commit_set_imported(struct log *log, struct card *base, uint64_t time_s, bool on_trial)
 {
 	int r = begin_write(log, base);
 
-	return end_write(log, base, r == 0 ? log_set_imported(log, time_s) : r);
+	return end_write(log, base, r == 0 ? log_set_imported(log, time_s, on_trial) : r);
 }
 
 int commit_confirm(struct log *log, struct card *base)

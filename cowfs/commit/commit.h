@@ -156,8 +156,8 @@ int commit_go_back(struct log *log, struct card *base, bool on) MUST_CHECK;
 int commit_set_image(struct log *log, struct card *base, uint32_t image,
 		     uint8_t boots) MUST_CHECK;				       /* log_set_image */
 int commit_try(struct log *log, struct card *base, unsigned boots) MUST_CHECK; /* log_try */
-int commit_set_imported(struct log *log, struct card *base,
-			uint64_t time_s) MUST_CHECK; /* log_set_imported */
+int commit_set_imported(struct log *log, struct card *base, uint64_t time_s,
+			bool on_trial) MUST_CHECK; /* log_set_imported */
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;
 /* Writes a record if one is due, for example after log_decide. */

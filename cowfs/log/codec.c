@@ -102,6 +102,7 @@ void codec_put_super(uint8_t blk[COW_BLK_BYTES], const struct log_super *s)
 	put_u64(&w, s->created_s);
 	put_bytes(&w, s->fs_uuid, 16);
 	put_u64(&w, s->imported_s);
+	put_u64(&w, s->offered_s);
 	seal(blk);
 }
 
@@ -165,6 +166,7 @@ int codec_get_super(const uint8_t blk[COW_BLK_BYTES], struct log_super *ret)
 	s.created_s = get_u64(&r);
 	get_bytes(&r, s.fs_uuid, 16);
 	s.imported_s = get_u64(&r);
+	s.offered_s = get_u64(&r);
 	if (!rest_is_zero(&r) || r.bad || !super_sane(&s))
 		return -EUCLEAN;
 	if (s.lag > LOG_MAX_LAG) {

@@ -60,8 +60,9 @@ struct log_super {
 	uint32_t image;
 	uint64_t created_s;  /* CLOCK_REALTIME seconds */
 	uint8_t fs_uuid[16]; /* of the file system when formatted; distinguishes cards */
-	/* the newest generation that cowctl import has brought, by the clock of the card that it is from; 0: none */
-	uint64_t imported_s;
+	/* the newest generation that cowctl import has brought, by the clock of the card that it is from; 0: none. And
+	 * one that is on trial: it counts when the hold ends */
+	uint64_t imported_s, offered_s;
 };
 
 /* The life of the card that this one was cloned from, as its ledger had it. For people: nothing depends on it. */

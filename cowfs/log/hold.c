@@ -111,6 +111,7 @@ int log_hold(struct log *l, struct log_index **ret_index)
 		return -EEXIST;
 	if (l->super.state == SUPER_PENDING || l->spilled || l->undecided)
 		return -EBUSY;
+	l->super.offered_s = 0; /* of a trial that has failed */
 	r = log_prepare(l);
 	if (r == 0 && log_meta_blks(l, 0, 0, 1) > log_room_blks(l))
 		r = -ENOSPC;
@@ -146,6 +147,8 @@ int log_release(struct log *l)
 	if (r < 0)
 		return r;
 	forget(l);
+	l->super.imported_s = max_u64(l->super.imported_s, l->super.offered_s);
+	l->super.offered_s = 0;
 	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
 	return hold_set_feature(l, false);
 }

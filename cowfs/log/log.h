@@ -298,8 +298,8 @@ int log_release(struct log *l) MUST_CHECK;
 int log_go_back(struct log *l, bool on) MUST_CHECK;
 /* An initramfs (a CRC of its name) is on trial: boots as in log_super. Writes the superblock. */
 int log_set_image(struct log *l, uint32_t image, uint8_t boots) MUST_CHECK;
-/* A generation of that time is imported (imported_s of log_super). Writes the superblock. */
-int log_set_imported(struct log *l, uint64_t time_s) MUST_CHECK;
+/* A generation of that time is imported (imported_s of log_super; on_trial: offered_s, and one is held). Writes the superblock. */
+int log_set_imported(struct log *l, uint64_t time_s, bool on_trial) MUST_CHECK;
 /* The newest generation, and all that follow while this one is held, are on trial for so many boots (at
  * most RECORD_BOOTS_MAX), which whoever boots them counts. The same record ends an order to go back.
  * Errors as log_go_back. */

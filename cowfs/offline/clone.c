@@ -484,6 +484,10 @@ static int finish(struct clone *c, struct failure *fail)
 	if (r < 0)
 		return target_failed(c, r, fail);
 	r = super_write(to, &c->ret->super);
+	if (r == 0 && c->opt->past)
+		r = super_put_past(to, &c->ret->super, c->opt->past);
+	if (r == -ENOSPC) /* no block is free for it */
+		r = 0;
 	off = card_set_writable(to, false);
 	if (r == 0)
 		r = off;

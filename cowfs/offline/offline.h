@@ -122,6 +122,7 @@ struct clone_options {
 	struct format_options
 		log;	/* of the new log: its size, the erase block of the target, and lag */
 	bool no_verify; /* do not read the copy back */
+	const struct log_past *past; /* of the card before; NULL: not known */
 	/* may all of it be overwritten? Called once, while the target is claimed. */
 	bool (*confirm)(void *ctx, const struct clone_target *t);
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);

@@ -157,10 +157,10 @@ static int before_import(struct volume *v, const struct volume_request *rq,
 	char why[sizeof(res->why)] = "";
 	int r = 0;
 
-	if (rq->replaces_s > log_super(v->log)->imported_s)
-		r = commit_set_imported(v->log, v->base, rq->replaces_s);
-	if (r == 0 && rq->trial)
+	if (rq->trial)
 		r = held_try(v, rq, res, why, sizeof(why));
+	if (r == 0)
+		r = commit_set_imported(v->log, v->base, rq->replaces_s, rq->trial);
 	v->kept->replaced_by = log_ledger(v->log)->commits + 1;
 	volume_arm_discard(v, true);
 	return r;
@@ -179,7 +179,10 @@ static int import_image(struct volume *v, const struct volume_request *rq,
 		return 0;
 	v->kept->replaced_by = replaced_by;
 	volume_arm_discard(v, armed);
-	if (!held && log_holds(v->log, NULL) && commit_release(v->log, v->base) < 0)
+	/* what is not there is not accepted with the end of the hold */
+	if (!held && log_holds(v->log, NULL) &&
+	    (commit_set_imported(v->log, v->base, 0, true) < 0 ||
+	     commit_release(v->log, v->base) < 0))
 		msg(MSG_WARN, "%s: the generation before an import that failed is still held",
 		    v->name);
 	return r;

@@ -440,8 +440,9 @@ ends_incomplete() {
 	run -0 cow clone "$T/image" --yes
 	run -0 cow wear "$T/image" --json
 	[ "$(jq -c '[.predecessor.written_bytes, .predecessor.cards, .predecessor.all_written_bytes]' <<<"$output")" = "[$first,2,$all]" ]
-	# of this log alone
+	# of this log alone, which has another time
 	detach >/dev/null
+	sleep 1.1
 	cow format --force "$CARD" >/dev/null
 	[ "$(cow wear "$CARD" --json | jq .predecessor)" = null ]
 	# a bit of it that is not what was written: it is not shown

@@ -153,6 +153,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 
 @test "an update that is older than the last one is refused, unless it is ordered" {
 	two_cards ext4 100 150
+	sleep 1.1 # times are in seconds
 	change_master
 	export_delta --base "$IMAGE"
 	attach --hold previous
@@ -389,6 +390,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	boots
 	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
 	[ "$(tree_sum "$MNT")" = "$OLD" ]
+	[ "$(status_of .imported_unix_seconds)" = null ] # an older one may follow
 	# the same once more, and accepted
 	cow import root "$T/delta" --trial 2
 	power_cut
@@ -397,6 +399,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	cow export --base "$MASTER" "$IMAGE" "$T/back"
 	fails 1 'what runs now is on trial itself: cowctl accept, then import' import root "$T/back" --older
 	cow accept root --trial
+	[ "$(status_of .imported_unix_seconds)" -gt 0 ]
 	touch "$MNT/more"
 	cow commit root
 	NEW=$(tree_sum "$MNT")
