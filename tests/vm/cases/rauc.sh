@@ -87,6 +87,8 @@ step_2() {
 	rauc status --output-format=json 2>/dev/null | grep -q '"boot_primary":"root.1"' || fail "RAUC shows $(rauc status)"
 }
 
+newest() { cowctl generations root | sed -n '2s/ .*//p'; }
+
 step_3() {
 	protected || fail "the root is $(root_device)"
 	is "what /srv/trial has" "$(cat /srv/trial)" good
@@ -94,10 +96,12 @@ step_3() {
 	data_up
 	rauc status mark-good && fail "good ahead of accept"
 	is "the update" "$(/usr/lib/cowfs/fleet/ship state)" trial
+	generation=$(newest)
 	touch /run/good
 	wait_for 150 accepted || fail "nothing accepts the root: $(cowctl status root)"
 	must rauc status mark-good
 	is "the update" "$(/usr/lib/cowfs/fleet/ship state)" accepted
+	is "the generation behind accept, which the next delta is for" "$(newest)" "$generation"
 }
 
 host_before() {
