@@ -16,7 +16,7 @@ import tempfile
 SHIPPED = os.path.join(os.path.dirname(__file__), "../../packaging/prometheus")
 # labels of the scrape, and metrics of others
 SCRAPED = {"instance", "job"}
-OTHERS = {"node_textfile_mtime_seconds", "ALERTS"}
+OTHERS = {"node_textfile_mtime_seconds", "node_textfile_scrape_error", "ALERTS"}
 KEYS = {"id": None, "schemaVersion": 38, "editable": True, "version": 1}
 
 
