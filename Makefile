@@ -172,6 +172,7 @@ help:
 	@echo "  make check-kills   all processes of a daemon killed 200 times in commits, and 60 times in each other command (30 minutes; as root)"
 	@echo "  make kills      1,000 workers of a mounted volume killed under load, each replaced; how long a read waits (KILLS=; 20 minutes; as root)"
 	@echo "  make power      the power is cut 100 times 5 s after a signal, with slow and fast cards (CUTS=; 25 minutes; as root)"
+	@echo "  make check-fleet   a year of three simulated devices in a real Prometheus (as root)"
 	@echo "  make check-report   the page of cowctl wear --html in chromium (fetches axe-core with npm; as root)"
 	@echo "  make check-fleet-tools   updates shipped by rauc, swupdate and mender of this Debian (installs them; as root)"
 	@echo "  make check-packaging   hooks and scripts of Arch, OpenRC, runit, Buildroot (as root)"

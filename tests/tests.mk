@@ -25,7 +25,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm \
-	check-vm-short check-deb image run-image bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
+	check-vm-short check-deb image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -97,7 +97,7 @@ check: ready
 	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-fleet-tools \
+CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-fleet check-fleet-tools \
 	check-packaging check-layouts check-deb coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
@@ -246,6 +246,11 @@ kills: all
 power: all
 	$(Q)COWFS_POWER_CUTS=$(or $(CUTS),100) BATS_TEST_TIMEOUT=7200 COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private \
 		bats --filter 'power ends' tests/bats/commit_time.bats
+
+# A year of three simulated devices in a real Prometheus: docs/FLEET.md.
+check-fleet: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private tests/fleet/year.py $(dir $(PROMETHEUS))
 
 # The page of cowctl wear --html in a browser: light, dark, phone, desktop, keyboard, contrast. Not part of check: chromium is large, and
 # axe-core comes from npm (both are for this test only). The screenshots are for looking at.
