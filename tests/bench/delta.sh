@@ -12,6 +12,7 @@
 #	casync		make of both images with chunks of its own sizes; those that the first has not are fetched. extract
 #			writes the other slot of an A/B device, with the first as seed
 #	whole image	zstd -3 of the used blocks, written to the other slot, as A/B tools do without deltas
+# shellcheck disable=SC2119 # functions whose arguments may be left out
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 # shellcheck source=tests/bench/lib.bash

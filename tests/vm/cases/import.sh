@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2034,SC2154,SC3010,SC3043
 # SPDX-License-Identifier: MIT
 # An update that was made on a copy of the card, elsewhere, comes as a file: the running root imports it on trial, goes on, and the next
 # boot has it and accepts it. A second one, whose init hangs, is gone two boots later.
