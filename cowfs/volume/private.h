@@ -164,7 +164,7 @@ struct volume {
 	enum commit_cause newest_cause;
 	unsigned super_trouble;
 	uint8_t image_boots; /* log_super */
-	uint64_t imported_s; /* likewise */
+	uint64_t imported_s, offered_s; /* likewise */
 	bool guarded;	     /* log_guarded */
 	char alarm[400];
 

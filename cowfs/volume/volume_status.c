@@ -30,6 +30,7 @@ void volume_publish_log(struct volume *v)
 	v->super_trouble = log_super_trouble(v->log);
 	v->image_boots = log_super(v->log)->image_boots;
 	v->imported_s = log_super(v->log)->imported_s;
+	v->offered_s = log_super(v->log)->offered_s;
 	v->room_blks = log_room_blks(v->log);
 	v->capacity_blks = log_capacity_blks(v->log);
 	pthread_mutex_unlock(&v->lock);
@@ -66,6 +67,7 @@ static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_sta
 	pthread_mutex_lock(&v->lock);
 	ret->image_boots = v->image_boots;
 	ret->imported_s = v->imported_s;
+	ret->offered_s = v->offered_s;
 	ret->replaced_by = v->kept->replaced_by <= v->generation ? v->kept->replaced_by : 0;
 	ret->super_trouble = v->super_trouble;
 	ret->log_live_blks = v->live_blks;

@@ -401,6 +401,8 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 	}
 	if (s->imported_s)
 		jsonw_u64(w, "imported_unix_seconds", s->imported_s);
+	if (s->offered_s)
+		jsonw_u64(w, "offered_unix_seconds", s->offered_s);
 	if (s->replaced_by)
 		jsonw_u64(w, "replaced_by", s->replaced_by);
 	jsonw_bool(w, "protection_on_trial", s->image_boots && s->image_boots != SUPER_PROVEN);

@@ -12,7 +12,6 @@ setup() {
 	cow_setup
 	FLEET=$(cd "$BATS_TEST_DIRNAME/../../packaging/fleet" && pwd)
 	export COWFS_CTL=$COWFS_BUILD/cowctl COWFS_SHIP=$FLEET/ship COWFS_WAIT_S=1 COWFS_TRIAL_BOOTS=2
-	export COWFS_FAILED_FILE=$T/failed
 }
 teardown() { cow_teardown; }
 
@@ -57,7 +56,7 @@ refuses_bad_files() { # CALL
 	refuses_bad_files ship_import
 	state_is none
 	time=$(ship import "$T/delta")
-	[ "$time" = "$(status_of .imported_unix_seconds)" ]
+	[ "$time" = "$(status_of .offered_unix_seconds)" ]
 	state_is reboot "$time"
 	run -1 ship wait "$time"
 	reboot
@@ -86,7 +85,6 @@ ship_import() { ship import "$1"; }
 
 @test "ship: what has failed stays so, over commits and power cuts" {
 	local time
-	export COWFS_FAILED_FILE=$MNT/var/lib/cowfs/update-failed
 	root_cards ext4 100 150
 	time=$(ship import "$T/delta")
 	reboot

@@ -14,7 +14,7 @@ setup() {
 	mkdir -p /usr/lib/cowfs /usr/share/mender/modules/v3
 	mount --bind "$T/dest/usr/lib/cowfs" /usr/lib/cowfs
 	mount --bind "$T/dest/usr/share/mender/modules/v3" /usr/share/mender/modules/v3
-	export COWFS_CTL=$COWFS_BUILD/cowctl COWFS_WAIT_S=1 COWFS_TRIAL_BOOTS=2 COWFS_FAILED_FILE=$T/failed
+	export COWFS_CTL=$COWFS_BUILD/cowctl COWFS_WAIT_S=1 COWFS_TRIAL_BOOTS=2
 	root_cards ext4 100 150
 }
 
