@@ -68,8 +68,12 @@ struct volume_kept {
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
 	/* the generation that an import makes, once it is on the card (single_replaced); 0: none */
 	_Atomic uint64_t replaced_by;
+	/* an import is under way: what holds again unless it is on the card (single_end_import) */
+	_Atomic bool importing;
+	bool armed_before, held_before;
+	uint64_t replaced_before;
 };
-SHARED_BYTES(struct volume_kept, 5312);
+SHARED_BYTES(struct volume_kept, 5328);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
@@ -292,6 +296,8 @@ int single_commit(struct volume *v, const struct volume_request *rq, struct volu
 int single_keep_live(struct volume *v, struct images *im, struct volume_result *res) MUST_CHECK;
 /* Has the next attach a generation that was imported, and nothing of what is mounted? */
 bool single_replaced(const struct volume *v);
+/* Of an import that a process before had begun: it is on the card, or all is as it was. */
+void single_end_import(struct volume *v);
 /* Live changes are based on the newest generation again. */
 void single_forget(struct volume *v);
 /* The room that lets the monitor hold writes and start a commit before the next one cannot hold the dirty blocks. */

@@ -166,25 +166,49 @@ static int before_import(struct volume *v, const struct volume_request *rq,
 	return r;
 }
 
-static int import_image(struct volume *v, const struct volume_request *rq,
-			struct volume_result *res)
+static void take_import_back(struct volume *v)
 {
-	uint64_t replaced_by = v->kept->replaced_by;
-	bool held = log_holds(v->log, NULL), armed = v->discard_armed;
-	int r = before_import(v, rq, res);
+	struct volume_kept *k = v->kept;
 
-	if (r == 0)
-		r = commit_image(v, rq, res);
-	if (r == 0)
-		return 0;
-	v->kept->replaced_by = replaced_by;
-	volume_arm_discard(v, armed);
+	k->replaced_by = k->replaced_before;
+	volume_arm_discard(v, k->armed_before);
 	/* what is not there is not accepted with the end of the hold */
-	if (!held && log_holds(v->log, NULL) &&
+	if (!k->held_before && log_holds(v->log, NULL) &&
 	    (commit_set_imported(v->log, v->base, 0, true) < 0 ||
 	     commit_release(v->log, v->base) < 0))
 		msg(MSG_WARN, "%s: the generation before an import that failed is still held",
 		    v->name);
+}
+
+void single_end_import(struct volume *v)
+{
+	struct volume_kept *k = v->kept;
+
+	if (!k->importing)
+		return;
+	if (k->replaced_by == k->replaced_before || !single_replaced(v)) {
+		take_import_back(v);
+		home_lock_cards(v);
+	}
+	k->importing = false;
+}
+
+static int import_image(struct volume *v, const struct volume_request *rq,
+			struct volume_result *res)
+{
+	struct volume_kept *k = v->kept;
+	int r;
+
+	k->replaced_before = k->replaced_by;
+	k->armed_before = v->discard_armed;
+	k->held_before = log_holds(v->log, NULL);
+	k->importing = true;
+	r = before_import(v, rq, res);
+	if (r == 0)
+		r = commit_image(v, rq, res);
+	if (r < 0)
+		take_import_back(v);
+	k->importing = false;
 	return r;
 }
 

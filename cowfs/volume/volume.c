@@ -46,6 +46,7 @@ static void *commit_thread(void *arg)
 		monitor_remember(v->monitor, log_wear(v->log));
 	if (log_undecided(v->log))
 		(void)!volume_decide(v);
+	single_end_import(v);
 	volume_publish_log(v);
 	log_relax(v->log);
 	pthread_mutex_lock(&v->lock);

@@ -323,6 +323,124 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	card_has_sum ext4
 }
 
+# Kills the process that makes the write to a block device, or the sync of one, at which the number in KILL_AT becomes 0.
+kill_shim() {
+	cat >"$T/kill.c" <<-'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <fcntl.h>
+		#include <signal.h>
+		#include <stdlib.h>
+		#include <sys/mman.h>
+		#include <sys/stat.h>
+		#include <sys/uio.h>
+		#include <unistd.h>
+		static _Atomic int *at;
+		__attribute__((constructor)) static void map(void)
+		{
+			int fd = open(getenv("KILL_AT"), O_RDWR);
+			at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			close(fd);
+		}
+		static void count(int fd)
+		{
+			struct stat st;
+			if (*at > 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) && --*at == 0)
+				kill(getpid(), SIGKILL);
+		}
+		#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+		#define WRITE(name, type, offset) ssize_t name(int fd, type b, size_t n, offset o) { count(fd); return NEXT(name)(fd, b, n, o); }
+		#define WRITEV(name, offset) ssize_t name(int fd, const struct iovec *b, int n, offset o) { count(fd); return NEXT(name)(fd, b, n, o); }
+		#define WRITEV2(name, offset) ssize_t name(int fd, const struct iovec *b, int n, offset o, int f) { count(fd); return NEXT(name)(fd, b, n, o, f); }
+		#define SYNC(name) int name(int fd) { count(fd); return NEXT(name)(fd); }
+		WRITE(pwrite, const void *, off_t) WRITE(pwrite64, const void *, off64_t)
+		WRITEV(pwritev, off_t) WRITEV(pwritev64, off64_t) WRITEV2(pwritev2, off_t) WRITEV2(pwritev64v2, off64_t)
+		SYNC(fsync) SYNC(fdatasync)
+	END
+	gcc -shared -fPIC -o "$T/kill.so" "$T/kill.c"
+	head -c 4096 /dev/zero >"$T/at"
+	export KILL_AT=$T/at
+}
+kill_in() { printf "\\x$(printf %02x "$1")" | dd of="$T/at" conv=notrunc status=none; }
+was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
+
+@test "a worker that is killed at any write of an import: the next one goes on as if nothing had come, or knows it" {
+	local n got
+	two_cards ext4 60 110
+	change_master
+	export_delta --base "$IMAGE"
+	FIRST=$SUM
+	second_update
+	kill_shim
+	for n in $(seq 1 40); do
+		dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
+		LD_PRELOAD=$T/kill.so COWFS_DEATHS=100 attach --on-crash replace
+		mount_volume
+		echo live >"$MNT/live"
+		kill_in "$n"
+		run cow import "$T/delta"
+		was_killed || kill_in 0
+		wait_for 20 status_of .generation
+		got=$(status_of .replaced_by)
+		echo "kill $n: exit $status, replaced by $got"
+		if [ "$got" = null ]; then
+			[ "$status" != 0 ]
+			cow commit
+			echo more >"$MNT/live"
+			cow commit
+		else
+			fails 1 'was imported' commit
+			# a second one that is killed does not end the refusal
+			kill_in 5
+			fails 4 '' import "$T/foreign"
+			was_killed
+			wait_for 20 status_of .generation
+			fails 1 'was imported' commit
+		fi
+		umount_volume
+		detach
+		attach
+		mount_volume
+		if [ "$got" = null ]; then
+			[ "$(cat "$MNT/live")" = more ]
+		else
+			[ "$(tree_sum "$MNT")" = "$FIRST" ]
+		fi
+		umount_volume
+		detach
+		[ "$got" = null ] || break
+	done
+	[ "$n" -gt 5 ] && [ "$n" -lt 40 ]
+}
+
+@test "killed at any write of a trial's import: no hold stays" {
+	local n
+	root_cards ext4 60 110
+	printf '[root]\nram = 64M\non-crash = replace\n' >"$T/cowfs.conf"
+	umount_volume
+	cow detach root
+	kill_shim
+	for n in $(seq 1 80); do
+		dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
+		LD_PRELOAD=$T/kill.so COWFS_DEATHS=100 boots
+		kill_in "$n"
+		run cow import root "$T/delta" --trial 2
+		was_killed || kill_in 0
+		wait_for 20 status_of .generation
+		echo "kill $n: exit $status, $(status_of '.held.generation')"
+		umount_volume
+		if [ "$(status_of .replaced_by)" = null ]; then
+			wait_for 5 eval '[ "$(status_of .held)" = null ]'
+			cow detach root
+		else
+			[ "$(status_of .held.trial)" = true ]
+			break
+		fi
+	done
+	[ "$n" -gt 9 ] && [ "$n" -lt 80 ]
+	cow detach root
+}
+
 @test "more than RAM has room for is refused, and nothing is left" {
 	two_cards ext4 100 150
 	CARD=$MASTER attach --name master
