@@ -514,6 +514,8 @@ static int commit_and_hold(struct volume *v, const struct volume_request *rq,
 	char why[sizeof(res->why)] = "";
 	int r;
 
+	if (single_replaced(v)) /* it is refused, and so is a change of the hold */
+		return do_commit(v, rq, res);
 	held_previous(v, rq, &before, why, sizeof(why));
 	r = rq->trial ? held_try(v, rq, res, why, sizeof(why)) : 0;
 	if (r == 0)

@@ -441,6 +441,38 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	cow detach root
 }
 
+@test "after an import a commit that is refused leaves what is held" {
+	local held
+	two_cards ext4 60 110
+	change_master
+	export_delta --all
+	attach --hold previous
+	mount_volume
+	echo a >"$MNT/a"
+	cow commit
+	rm "$MNT/a"
+	cow commit
+	cow import "$T/delta"
+	held=$(status_of .held.generation)
+	[ "$held" != null ]
+	echo b >"$MNT/b"
+	fails 1 'was imported' commit
+	fails 1 'was imported' commit --checkpoint
+	[ "$(status_of .held.generation)" = "$held" ]
+	umount_volume
+	detach
+}
+
+@test "after an import without a trial, commit --trial does not put it on trial" {
+	root_cards ext4 60 110
+	cow import root "$T/delta"
+	echo b >"$MNT/b"
+	fails 1 'was imported' commit root --trial 3
+	[ "$(status_of .held)" = null ]
+	umount_volume
+	cow detach root
+}
+
 @test "more than RAM has room for is refused, and nothing is left" {
 	two_cards ext4 100 150
 	CARD=$MASTER attach --name master
