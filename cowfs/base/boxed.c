@@ -18,10 +18,10 @@
 
 /* Address space, including the program's own. Honest images take a small part of it. */
 #define MEMORY_BYTES (2048 * MIB)
-#define HEARD_BYTES (1024 * MIB) /* of all messages of a child */
 #define BUFFER_BYTES (2 * BOXED_MESSAGE_BYTES)
 
 unsigned boxed_patience_s = 3600;
+uint64_t boxed_heard_bytes = 1024 * MIB;
 
 enum { SAY, ASK, END };
 
@@ -299,7 +299,7 @@ static int listen_to(const struct boxed_job *job, int fd, pid_t pid)
 	if (x)
 		*x = (struct listener){ .job = job,
 					.fd = fd,
-					.left_bytes = HEARD_BYTES,
+					.left_bytes = boxed_heard_bytes + job->more_bytes,
 					.end_ns = now_ns() + boxed_patience_s * 1000000000ull };
 	while (e == 0)
 		e = hear_one(x, &r);

@@ -38,6 +38,7 @@ struct boxed_job {
 	 */
 	void (*stay)(void *ctx);
 	int stay_fd;
+	uint64_t more_bytes; /* of messages than boxed_heard_bytes, because the caller expects them */
 };
 
 /*
@@ -64,5 +65,7 @@ int boxed_hear_progress(const struct boxed_progress *p, boxed_show *show, void *
 
 /* Wall-clock and CPU time of a child. 1 h; shorter in tests. */
 extern unsigned boxed_patience_s;
+/* Of all messages of a child. 1 GiB; less in tests. */
+extern uint64_t boxed_heard_bytes;
 
 #endif

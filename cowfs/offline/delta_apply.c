@@ -233,7 +233,8 @@ int delta_apply(struct delta_apply *a)
 {
 	struct parent x = { .a = a };
 	const struct boxed_job job = {
-		.work = work, .hear = hear, .ctx = &x, .fd = { a->fd, a->disk_fd }, .fds = 2
+		.work = work, .hear = hear, .ctx = &x, .fd = { a->fd, a->disk_fd }, .fds = 2,
+		.more_bytes = a->head->data_blks * sizeof(struct put)
 	};
 	int r;
 

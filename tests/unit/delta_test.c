@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <zstd.h>
 
+#include "base/boxed.h"
 #include "base/io.h"
 #include "offline/delta_section.h"
 
@@ -130,6 +131,24 @@ static void test_applies(void **state)
 	memcpy(m.disk[999], m.content[5], COW_BLK_BYTES);
 	assert_int_equal(apply(&written), 0);
 	assert_int_equal(written, 6);
+}
+
+/* The room for messages of any child is not that for the blocks of a delta. */
+static void test_more_than_a_child_may_say(void **state)
+{
+	const uint64_t bytes = boxed_heard_bytes;
+	int r;
+
+	(void)state;
+	start();
+	run(23, 8, false);
+	end_section();
+	end_file();
+	memcpy(m.disk[23], m.content, sizeof(m.content));
+	boxed_heard_bytes = 1024;
+	r = apply(NULL);
+	boxed_heard_bytes = bytes;
+	assert_int_equal(r, 0);
 }
 
 static void test_has_it_already(void **state)
@@ -277,6 +296,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_applies),	      cmocka_unit_test(test_has_it_already),
+		cmocka_unit_test(test_more_than_a_child_may_say),
 		cmocka_unit_test(test_another_base),  cmocka_unit_test(test_forged),
 		cmocka_unit_test(test_forged_counts), cmocka_unit_test(test_forged_packing),
 		cmocka_unit_test(test_heads),
