@@ -38,7 +38,8 @@ struct boxed_job {
 	 */
 	void (*stay)(void *ctx);
 	int stay_fd;
-	uint64_t more_bytes; /* of messages than boxed_heard_bytes, because the caller expects them */
+	uint64_t
+		more_bytes; /* of messages than boxed_heard_bytes, because the caller expects them */
 };
 
 /*

@@ -232,10 +232,12 @@ static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_
 int delta_apply(struct delta_apply *a)
 {
 	struct parent x = { .a = a };
-	const struct boxed_job job = {
-		.work = work, .hear = hear, .ctx = &x, .fd = { a->fd, a->disk_fd }, .fds = 2,
-		.more_bytes = a->head->data_blks * sizeof(struct put)
-	};
+	const struct boxed_job job = { .work = work,
+				       .hear = hear,
+				       .ctx = &x,
+				       .fd = { a->fd, a->disk_fd },
+				       .fds = 2,
+				       .more_bytes = a->head->data_blks * sizeof(struct put) };
 	int r;
 
 	a->written_blks = a->other_blk = 0;

@@ -167,9 +167,9 @@ struct volume {
 	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
 	enum commit_cause newest_cause;
 	unsigned super_trouble;
-	uint8_t image_boots; /* log_super */
+	uint8_t image_boots;		/* log_super */
 	uint64_t imported_s, offered_s; /* likewise */
-	bool guarded;	     /* log_guarded */
+	bool guarded;			/* log_guarded */
 	char alarm[400];
 
 	_Atomic bool discard_armed;

@@ -295,7 +295,7 @@ struct volume_status {
 	bool base_changed, clone; /* found at attach, see log.h */
 	uint8_t log_id[16];	  /* log_public_id */
 	unsigned super_trouble;
-	uint8_t image_boots;  /* of log_super */
+	uint8_t image_boots;		/* of log_super */
 	uint64_t imported_s, offered_s; /* likewise */
 	uint64_t replaced_by; /* the imported generation that the next attach has; 0: none */
 	unsigned lag;

@@ -295,10 +295,13 @@ static void test_heads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_applies),	      cmocka_unit_test(test_has_it_already),
+		cmocka_unit_test(test_applies),
+		cmocka_unit_test(test_has_it_already),
 		cmocka_unit_test(test_more_than_a_child_may_say),
-		cmocka_unit_test(test_another_base),  cmocka_unit_test(test_forged),
-		cmocka_unit_test(test_forged_counts), cmocka_unit_test(test_forged_packing),
+		cmocka_unit_test(test_another_base),
+		cmocka_unit_test(test_forged),
+		cmocka_unit_test(test_forged_counts),
+		cmocka_unit_test(test_forged_packing),
 		cmocka_unit_test(test_heads),
 	};
 
