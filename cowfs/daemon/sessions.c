@@ -123,6 +123,25 @@ static void send_rewrites(struct server *s, struct session *c, const struct requ
 	server_send(s, c, &w);
 }
 
+static void set_discard(struct server *s, struct session *c, bool armed)
+{
+	struct volume_status st;
+	struct jsonw w;
+
+	volume_get_status(s->p.volume, &st);
+	if (!armed && st.replaced_by) {
+		send_error(
+			s, c, -EBUSY, EXIT_FAILED,
+			"the next start has what was imported, and nothing of now can be committed");
+		return;
+	}
+	volume_arm_discard(s->p.volume, armed);
+	w = server_writer(s);
+	answer_ok(&w);
+	jsonw_bool(&w, "discard_armed", armed);
+	server_send(s, c, &w);
+}
+
 static void serve_inhibit(struct server *s, struct session *c, const struct request *rq)
 {
 	uint64_t wanted = rq->seconds ? rq->seconds : INHIBIT_DEFAULT_S;
@@ -152,7 +171,6 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 {
 	struct request rq;
 	char why[200];
-	struct jsonw w;
 	int e = request_parse(line, len, &rq, why, sizeof(why));
 
 	if (e < 0) {
@@ -173,11 +191,7 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		send_rewrites(s, c, &rq);
 		break;
 	case COMMAND_DISCARD:
-		volume_arm_discard(s->p.volume, !rq.cancel);
-		w = server_writer(s);
-		answer_ok(&w);
-		jsonw_bool(&w, "discard_armed", !rq.cancel);
-		server_send(s, c, &w);
+		set_discard(s, c, !rq.cancel);
 		break;
 	case COMMAND_INHIBIT:
 	case COMMAND_UNINHIBIT:

@@ -54,8 +54,8 @@ static bool head_sane(const struct delta_head *h)
 	uint64_t sections_bytes = (uint64_t)h->sections * SECTION_ENTRY_BYTES,
 		 least = DELTA_HEAD_BYTES + DELTA_SIGNATURE_BYTES + sections_bytes;
 
-	return !h->fs_type[sizeof(h->fs_type) - 1] && h->volume_blks &&
-	       h->volume_blks <= UINT32_MAX && h->file_bytes >= least &&
+	return !h->fs_type[sizeof(h->fs_type) - 1] && h->volume_blks && h->time_s <= UINT32_MAX &&
+	       h->base_s <= UINT32_MAX && h->volume_blks <= UINT32_MAX && h->file_bytes >= least &&
 	       h->file_bytes <= INT64_MAX && h->kept_blks <= h->volume_blks &&
 	       h->data_blks <= h->volume_blks - h->kept_blks;
 }

@@ -559,7 +559,7 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 		       : rq->hold ? do_hold(v, rq, res)
 				  : commit_and_hold(v, rq, res);
 	case JOB_DRY_RUN:
-		r = do_dry_run(v, rq, res);
+		r = single_replaced(v) ? volume_refuses(v, rq, res) : do_dry_run(v, rq, res);
 		if (r == 0 && (rq->hold || (v->hold_previous && !rq->checkpoint)))
 			held_price(v, &res->report);
 		return r;

@@ -137,16 +137,39 @@ bool single_replaced(const struct volume *v)
 	return v->kept->replaced_by && v->kept->replaced_by <= log_ledger(v->log)->commits;
 }
 
-static int may_import(struct volume *v, struct volume_result *res)
+static int may_import(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_hold h;
 
-	if (!log_holds(v->log, &h) || single_replaced(v) || (!h.trial && !h.back))
+	if (!log_holds(v->log, &h) || single_replaced(v))
 		return 0;
-	snprintf(res->why, sizeof(res->why), "%s",
-		 h.back ? "an undo is pending: cowctl undo --cancel, then import"
-			: "what runs now is on trial itself: cowctl accept, then import");
+	if (!h.trial && !h.back && (!rq->trial || v->hold_previous))
+		return 0;
+	snprintf(res->why, sizeof(res->why), "%s: cowctl %s, then import",
+		 h.back	   ? "an undo is pending"
+		 : h.trial ? "what runs now is on trial itself"
+			   : "another generation is held, and a trial needs the one before it",
+		 h.back ? "undo --cancel" : "accept");
 	return -EBUSY;
+}
+
+/* The generation before the import: on trial, and with hold = previous, which moves a hold of its own. */
+static int hold_before(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	char why[sizeof(res->why)] = "";
+	struct log_hold h;
+	int r = 0;
+
+	if (v->hold_previous && log_holds(v->log, &h) && !h.trial && !h.back) {
+		r = held_end(v, res);
+		v->kept->held_before = r < 0;
+	}
+	if (r == 0 && rq->trial)
+		return held_try(v, rq, res, why, sizeof(why));
+	if (r < 0 || !v->hold_previous || log_holds(v->log, NULL))
+		return r;
+	r = home_write(v, rq->cause, 0, false, NULL, res);
+	return r == 0 ? held_begin(v, res) : r;
 }
 
 /* Ahead of the commit, so that no attach has it without a way back, and no process that takes over goes on as if nothing
@@ -154,11 +177,8 @@ static int may_import(struct volume *v, struct volume_result *res)
 static int before_import(struct volume *v, const struct volume_request *rq,
 			 struct volume_result *res)
 {
-	char why[sizeof(res->why)] = "";
-	int r = 0;
+	int r = hold_before(v, rq, res);
 
-	if (rq->trial)
-		r = held_try(v, rq, res, why, sizeof(why));
 	if (r == 0)
 		r = commit_set_imported(v->log, v->base, rq->replaces_s, rq->trial);
 	v->kept->replaced_by = log_ledger(v->log)->commits + 1;
@@ -220,7 +240,7 @@ int single_commit(struct volume *v, const struct volume_request *rq, struct volu
 	int r = volume_refuses(v, rq, res);
 
 	if (r == 0 && rq->replaces_s)
-		r = may_import(v, res);
+		r = may_import(v, rq, res);
 	if (r == 0)
 		r = s ? scratch_seal(s, &v->committing) : -EAGAIN;
 	if (r == -EAGAIN)

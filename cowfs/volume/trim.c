@@ -105,6 +105,8 @@ static int refuse(struct volume *v, char *why, size_t n)
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: there is a view, which may need blocks that are free "
 			       "now: end it with umount first");
+	if (single_replaced(v))
+		return msg_why(why, n, -EBUSY, "not trimmed: what was imported comes first");
 	if (v->diverged || v->diverged_lost)
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: the newest generation has only some files of now: "

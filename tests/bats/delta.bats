@@ -255,6 +255,10 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	attach
 	unchanged fails 1 'is not signed, and import-keys of cowfs.conf asks for that' import "$T/unsigned"
 	unchanged fails 1 'its signature is of no key of' import "$T/foreign"
+	# what the caller's PATH has in place of ssh-keygen is not asked
+	mkdir "$T/bin"
+	ln -s /bin/true "$T/bin/ssh-keygen"
+	PATH=$T/bin:$PATH unchanged fails 1 'its signature is of no key of' import "$T/foreign"
 	# the head of one with the signature of another
 	cp "$T/foreign" "$T/mixed"
 	dd if="$T/delta" of="$T/mixed" bs=4096 skip=1 seek=1 count=1 conv=notrunc status=none
@@ -560,10 +564,12 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	fsck ext4
 }
 
-@test "lag 1: a root on trial goes back, with a commit by hand and a cancelled discard in between" {
+@test "lag 1: a root on trial goes back, and nothing else is committed in between" {
 	LAG=1 root_cards ext4 100 150
 	cow import root "$T/delta" --trial 1
-	cow discard root --cancel
+	fails 1 'nothing of now can be committed' discard root --cancel
+	fails 1 'was imported' commit root --dry-run
+	fails 1 'what was imported comes first' trim root
 	random_file "$MNT/lost" 3
 	sync -f "$MNT"
 	fails 1 'was imported' commit root
@@ -576,6 +582,35 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	boots
 	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
 	[ "$(tree_sum "$MNT")" = "$OLD" ]
+	detach
+	fsck ext4
+}
+
+@test "a trial needs the generation before: not beside another hold, unless hold = previous moves it" {
+	local held
+	root_cards ext4 100 150
+	cow commit root --hold
+	cow export --all "$MASTER" "$T/whole"
+	unchanged fails 1 'another generation is held, and a trial needs the one before it: cowctl accept, then import' import root "$T/whole" --trial 2
+	umount_volume
+	cow detach root
+	printf '[root]\nram = 64M\nhold = previous\n' >"$T/cowfs.conf"
+	boots
+	held=$(status_of .held.generation)
+	cow import root "$T/whole" --trial 2
+	[ "$(status_of .held.generation)" -gt "$held" ]
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
+	cow accept root
+	# without a trial it is the one before all the same
+	cow export --base "$MASTER" "$IMAGE" "$T/back" >/dev/null
+	cow export --all "$IMAGE" "$T/back-whole" >/dev/null
+	cow import root "$T/back-whole" --older
+	cow undo root
+	power_cut
+	boots
+	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	detach
 	fsck ext4
 }
