@@ -364,6 +364,26 @@ static int estimate_all(const struct options *o, char names[][RUNDIR_NAME_BYTES]
 	return exit;
 }
 
+/* Those whose next start has something else than what is mounted: nothing of that can be committed. */
+static size_t leave_out_imported(char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *status = fresh_status(names[i]);
+		bool imported = json_u64(status, "replaced_by");
+
+		json_object_put(status);
+		if (imported)
+			fprintf(stderr,
+				"cowctl: volume %s takes no part: an import waits for its next start\n",
+				names[i]);
+		else if (kept++ != i)
+			memcpy(names[kept - 1], names[i], RUNDIR_NAME_BYTES);
+	}
+	return kept;
+}
+
 int commit_all(const struct options *o)
 {
 	int exit = cmd_excludes(o, "--all", OPT_LEND, "--lend", OPT_DEADLINE, "--deadline",
@@ -381,6 +401,9 @@ int commit_all(const struct options *o)
 	n = client_volumes(names);
 	if (!n)
 		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
+	n = leave_out_imported(names, n);
+	if (!n)
+		return cmd_fail(o, EXIT_FAILED, -ESTALE, "no volume can be committed");
 	return has_option(o, OPT_DRY_RUN) ? estimate_all(o, names, n)
 					  : commit_and_print(o, names, n);
 }

@@ -477,6 +477,27 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	cow detach root
 }
 
+@test "commit --all leaves a volume out for which an import waits" {
+	two_cards ext4 60 110
+	change_master
+	export_delta --base "$IMAGE"
+	attach
+	mount_volume
+	CARD=$MASTER attach --name master
+	mount "$(cow status master --json | jq -r .loop)" "$T/m"
+	echo more >"$T/m/more"
+	cow import vol "$T/delta"
+	echo lost >"$MNT/lost"
+	run -0 cow commit --all
+	[[ $output == *"volume vol takes no part: an import waits for its next start"* ]]
+	[[ $output == *"master: committed"* ]]
+	umount "$T/m"
+	cow detach master
+	fails 1 'no volume can be committed' commit --all
+	umount_volume
+	detach
+}
+
 @test "more than RAM has room for is refused, and nothing is left" {
 	two_cards ext4 100 150
 	CARD=$MASTER attach --name master
