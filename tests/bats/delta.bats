@@ -495,7 +495,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	cow detach master
 	fails 1 'no volume can be committed' commit --all
 	umount_volume
-	detach
+	cow detach vol
 }
 
 @test "more than RAM has room for is refused, and nothing is left" {
