@@ -156,7 +156,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	sleep 1.1 # times are in seconds
 	change_master
 	export_delta --base "$IMAGE"
-	attach --hold previous
+	attach
 	cow import "$T/delta"
 	# back to where it came from
 	cow export --base "$MASTER" "$IMAGE" "$T/back"
