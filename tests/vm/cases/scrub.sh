@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # A card with sectors that cannot be read (dm-flakey): scrub and clone name the file, and the copy has the rest.
-# guests: debian12 debian13
+# guests: debian12
 DATA_MIB=104 LIMIT=900 STEP_LIMIT=800
 
 attach_data() { # DEVICE
