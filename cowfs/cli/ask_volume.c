@@ -29,6 +29,17 @@ static const char *explain_interrupt(unsigned nth, bool *ret_end)
 			 "Ctrl-C again: do not wait for its end\n";
 }
 
+bool detach_volume(struct client *c)
+{
+	const struct request rq = { .command = COMMAND_DETACH };
+	struct failure err;
+	struct json_object *answer = client_call(c, &rq, NULL, NULL, &err);
+	bool ok = json_true(answer, "ok");
+
+	json_object_put(answer);
+	return ok;
+}
+
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret)
 {

@@ -261,6 +261,8 @@ const char *which_volume(const struct options *o);
  */
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret) MUST_CHECK;
+/* Without a word; false: it stays attached. */
+bool detach_volume(struct client *c);
 typedef void print_answer_fn(const char *name, const struct options *o, struct json_object *answer);
 /* Shows an answer, and puts it; print: without --json. */
 void show_answer(const char *name, const struct options *o, struct json_object *answer,

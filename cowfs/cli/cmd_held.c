@@ -290,17 +290,13 @@ static int end_of_card(const struct options *o, enum held_what what)
 /* Nothing is mounted: the volume does not have to stay. */
 static bool detached(const struct options *o)
 {
-	const struct request rq = { .command = COMMAND_DETACH };
-	struct json_object *answer = NULL;
 	struct failure err;
 	struct client c;
 	bool ok;
 
 	if (client_open(&c, which_volume(o), &err) < 0)
 		return false;
-	answer = client_call(&c, &rq, NULL, NULL, &err);
-	ok = json_true(answer, "ok");
-	json_object_put(answer);
+	ok = detach_volume(&c);
 	client_close(&c);
 	return ok;
 }

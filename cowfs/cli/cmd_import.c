@@ -240,18 +240,10 @@ static int commit(struct job *j, struct json_object **ret)
 /* Nothing is mounted: it need not stay with what it has. */
 static bool detach(struct job *j)
 {
-	const struct request rq = { .command = COMMAND_DETACH };
-	struct failure fail;
-	struct json_object *answer;
-	bool done;
-
 	if (j->mounted || !strcmp(j->c.name, ROOT_NAME))
 		return false;
 	view_mount_close(&j->scratch);
-	answer = client_call(&j->c, &rq, NULL, NULL, &fail);
-	done = json_true(answer, "ok");
-	json_object_put(answer);
-	return done;
+	return detach_volume(&j->c);
 }
 
 static void print_json(const struct job *j, struct json_object *answer, bool detached)

@@ -397,6 +397,16 @@ int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_
 }
 
 /* Is what lies there no loss? */
+int clone_confirm(const char *target, struct clone_target *t, clone_confirm_fn *confirm, void *ctx,
+		  struct failure *fail)
+{
+	blockdev_model(target, t->model, sizeof(t->model));
+	blockdev_identity(target, t->identity, sizeof(t->identity));
+	return confirm(ctx, t) ? 0
+			       : failure_set(fail, EXIT_FAILED, -ECANCELED,
+					     "%s: not confirmed; nothing was written", target);
+}
+
 static int ask(struct clone *c, const struct fsinfo *found, struct failure *fail)
 {
 	const struct clone_options *opt = c->opt;
@@ -408,12 +418,7 @@ static int ask(struct clone *c, const struct fsinfo *found, struct failure *fail
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", opt->target,
 				   boxed_error(e));
-	blockdev_model(opt->target, t.model, sizeof(t.model));
-	blockdev_identity(opt->target, t.identity, sizeof(t.identity));
-	return opt->confirm(opt->ctx, &t)
-		       ? 0
-		       : failure_set(fail, EXIT_FAILED, -ECANCELED,
-				     "%s: not confirmed; nothing was written", opt->target);
+	return clone_confirm(opt->target, &t, opt->confirm, opt->ctx, fail);
 }
 
 /* Does file system and log fit? */

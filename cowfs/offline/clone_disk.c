@@ -310,12 +310,7 @@ static int ask(struct disk_clone *c, struct failure *fail)
 		add_text(t.holds, sizeof(t.holds), known[i].node,
 			 r < 0 ? "what cannot be read" : text);
 	}
-	blockdev_model(opt->target, t.model, sizeof(t.model));
-	blockdev_identity(opt->target, t.identity, sizeof(t.identity));
-	return opt->confirm(opt->ctx, &t)
-		       ? 0
-		       : failure_set(fail, EXIT_FAILED, -ECANCELED,
-				     "%s: not confirmed; nothing was written", opt->target);
+	return clone_confirm(opt->target, &t, opt->confirm, opt->ctx, fail);
 }
 
 /* ---- the table ---- */

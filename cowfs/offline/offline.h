@@ -110,6 +110,8 @@ struct clone_target {
 	char holds[1200];	      /* what will be lost: a log of cowfs, and signatures_find */
 };
 
+typedef bool clone_confirm_fn(void *ctx, const struct clone_target *t);
+
 struct clone_options {
 	const char *source; /* a device that nothing writes to meanwhile: a view's */
 	const char *name;   /* of what it shows, for messages */
@@ -124,7 +126,7 @@ struct clone_options {
 	bool no_verify; /* do not read the copy back */
 	const struct log_past *past; /* of the card before; NULL: not known */
 	/* may all of it be overwritten? Called once, while the target is claimed. */
-	bool (*confirm)(void *ctx, const struct clone_target *t);
+	clone_confirm_fn *confirm;
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
 };
@@ -148,6 +150,9 @@ int offline_clone(const struct clone_options *opt, struct clone_report *ret,
 /* Is there room behind the file system for such a log? to->fs: its kind. Writes nothing. */
 int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_options *log,
 	       struct log_super *ret, struct failure *fail) MUST_CHECK;
+/* Adds model and identity to *t, and asks. -ECANCELED with *fail: no. */
+int clone_confirm(const char *target, struct clone_target *t, clone_confirm_fn *confirm, void *ctx,
+		  struct failure *fail) MUST_CHECK;
 /* capacity.c: writes blocks to all parts of it, and reads them. buf: a block. */
 int clone_check_size(struct card *to, char *buf, struct failure *fail) MUST_CHECK;
 
@@ -169,7 +174,7 @@ struct clone_disk_options {
 	const char *source, *target; /* disks; the target may be a file */
 	struct format_options log;   /* as in clone_options, of each volume */
 	bool no_verify;
-	bool (*confirm)(void *ctx, const struct clone_target *t);
+	clone_confirm_fn *confirm;
 	/* copies a volume: offline_clone */
 	int (*volume)(void *ctx, const struct clone_disk_part *p, struct failure *fail);
 	/* another partition is copied, or swap made */

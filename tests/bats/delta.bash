@@ -63,16 +63,6 @@ root_cards() { # FS FS_MIB CARD_MIB
 	OLD=$(tree_sum "$MNT")
 }
 
-# As an initramfs does, and a mount of the root. $stderr: what the console says
-boots() {
-	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
-	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
-	echo "$stderr"
-	DEV=$output
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
-	mount_volume
-}
-
 # T/foreign: an update of MASTER from where it is to another one, which has no base on a card of the image.
 second_update() {
 	local DEV=$DEV NAME=$NAME # of the root, not of the master

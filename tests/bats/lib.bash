@@ -457,6 +457,16 @@ detach() {
 	wait_for 20 no_daemons
 }
 
+# A root, as an initramfs does by the programs in T/sbin and T/cowfs.conf, and its mount. $stderr: what the console says
+boots() {
+	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
+	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
+	echo "$stderr"
+	DEV=$output
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	mount_volume
+}
+
 worker_pid() {
 	cat "$COWFS_RUNDIR/$NAME/pid"
 }

@@ -15,16 +15,6 @@ setup() {
 	NAME=root
 }
 
-# As an initramfs does, and a mount of the root. $stderr: what the console says
-boots() {
-	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
-	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
-	echo "$stderr"
-	DEV=$output
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
-	mount_volume
-}
-
 old_root() { # FS [FS_MIB CARD_MIB]
 	card_make "$1" "${2:-100}" "${3:-150}"
 	cow format "$CARD" ${LAG:+--lag 1}
