@@ -154,8 +154,9 @@ def plan_costs(rows, unplanned):
 
 
 def worse_plans(rows, unplanned):
-    return [f"{name_of((r['workload'], r['each']))}, {r['profile']}: {f}: {q:.3f} times those without a plan"
-            for r, f, q in plan_costs(rows, unplanned) if q > WORSE]
+    """What the plan makes dearer than no plan, by its row."""
+    return {f"{name_of((r['workload'], r['each']))}, {r['profile']}: {f} beside no plan": f"{q:.3f} times those without"
+            for r, f, q in plan_costs(rows, unplanned) if q > WORSE}
 
 
 def cells(rows):
@@ -351,7 +352,8 @@ def write_docs(rows, unplanned, cuts, folder):
 
 # ---- the program ----
 
-def short():
+def short_round():
+    """One recording. Returns what must hold for each, and what the kernel's choice of blocks can break, by its row."""
     folder = tempfile.mkdtemp(prefix="cowfs-bench-commit.")
     try:
         record(folder, [f"small.{v}" for v in WORKLOADS["small"]])
@@ -370,12 +372,28 @@ def short():
                       f"{number(systems[b][field])} ({SYSTEMS[b]})")
             if c["risk_seconds"]:
                 bad.append(f"{profile}: {c['risk_seconds']} s at risk")
-    bad += [f"{name_of(k)}, {p}: {f}: cowfs {number(c[f])}, {SYSTEMS[b]} {number(o[f])}" for k, p, f, c, b, o in losses(table)
-            if c[f] > ANOTHER_PLACE[f](o[f])]
-    bad += worse_plans(rows, unplanned)
     print(f"bench-commit: {cuts} power cuts, one behind each write of cowfs: each left the old or the new state")
-    if bad:
-        sys.exit("\n".join(["bench-commit: FAILED"] + bad))
+    worse = {f"{name_of(k)}, {p}: {f}": f"cowfs {number(c[f])}, {SYSTEMS[b]} {number(o[f])}" for k, p, f, c, b, o in losses(table)
+             if c[f] > ANOTHER_PLACE[f](o[f])}
+    worse.update(worse_plans(rows, unplanned))
+    return bad, worse
+
+
+def short():
+    # The blocks that ext4 gives to small files depend on the CPU: one for the programs. Writeback still runs anywhere, so what fails
+    # counts if it fails in two of three recordings.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    failed = {}
+    for _ in range(3):
+        bad, worse = short_round()
+        for row, figures in worse.items():
+            failed.setdefault(row, []).append(figures)
+        bad += [f"{row}: {'; '.join(f)}" for row, f in failed.items() if len(f) == 2]
+        if bad:
+            sys.exit("\n".join(["bench-commit: FAILED"] + bad))
+        if not failed:
+            return
+        print("bench-commit: recorded again: " + "; ".join(failed))
 
 
 def record(folder, traces):
