@@ -123,8 +123,11 @@ login_on_console() {
 }
 
 data_card() {
-	for d in /sys/block/vd*; do
-		[ "$(cat "$d/serial")" != data ] || echo "/dev/${d##*/}"
+	for d in /sys/block/[vs]d*; do
+		# of virtio, SCSI (with a head of 4 bytes) and USB
+		for _s in serial device/vpd_pg80 device/../../../../serial; do
+			[ "$(tr -cd a-z <"$d/$_s" 2>/dev/null)" != data ] || echo "/dev/${d##*/}"
+		done
 	done
 }
 
