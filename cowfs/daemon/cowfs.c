@@ -744,12 +744,16 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	if (d->link.replaces) {
 		f.card_fd[0] = d->kept[KEPT_VOLUME + VOLUME_FD_BASE];
 		f.card_fd[1] = d->kept[KEPT_VOLUME + VOLUME_FD_LOG];
+		f.stat_fd[0] = d->kept[KEPT_VOLUME + VOLUME_FD_BASE + 2];
+		f.stat_fd[1] = d->kept[KEPT_VOLUME + VOLUME_FD_LOG + 2];
 	} else {
 		blockdev_keep(d->prepared.base, &none, card_fd[0]);
 		if (d->prepared.log)
 			blockdev_keep(d->prepared.log, &none, card_fd[1]);
-		f.card_fd[0] = card_fd[0][0];
-		f.card_fd[1] = card_fd[1][0];
+		for (unsigned i = 0; i < 2; i++) {
+			f.card_fd[i] = card_fd[i][0];
+			f.stat_fd[i] = card_fd[i][0] < 0 ? -1 : card_fd[i][2];
+		}
 	}
 	e = broker_start(&f, lane_fd);
 	if (e < 0)
