@@ -160,13 +160,18 @@ bool blockdev_gone(int stat_fd)
 	return stat_fd >= 0 && pread(stat_fd, &byte, 1, 0) < 0 && errno == ENODEV;
 }
 
+int blockdev_bytes(int fd, uint64_t *ret)
+{
+	return ioctl(fd, BLKGETSIZE64, ret) < 0 ? -errno : 0;
+}
+
 static bool blockdev_is_gone(struct card *c)
 {
 	const struct blockdev *b = blockdev_of(c);
 	uint64_t size_bytes;
 
 	return blockdev_gone(b->stat_fd) ||
-	       (ioctl(b->fd, BLKGETSIZE64, &size_bytes) == 0 && !size_bytes);
+	       (blockdev_bytes(b->fd, &size_bytes) == 0 && !size_bytes);
 }
 
 static const struct card_ops blockdev_ops = {

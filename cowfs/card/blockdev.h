@@ -57,6 +57,7 @@ int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS]) MUST_CHECK;
 /* Opens a device node as blockdev_open with BLOCKDEV_EXCL. devdir: in sysfs. -ESTALE: it is not rdev. */
 int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir,
 		   int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
+int blockdev_bytes(int fd, uint64_t *ret) MUST_CHECK;
 /* Is the device of this stat file (ret_fd[2] of blockdev_keep) gone? */
 bool blockdev_gone(int stat_fd);
 /* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. */

@@ -61,7 +61,7 @@ static bool is_gone(struct card *c)
 {
 	uint64_t none = 0;
 
-	if (!c->ops->gone || !c->ops->gone(c))
+	if (!card_device_gone(c))
 		return false;
 	(void)atomic_compare_exchange_strong(&c->away_ns, &none, now_ns());
 	return true;

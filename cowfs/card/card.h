@@ -85,7 +85,7 @@ struct card {
 	uint64_t writable_since_ns;
 	_Atomic uint64_t away_ns; /* since when it is away (now_ns); 0: it is there */
 	_Atomic bool given_up;
-	_Atomic unsigned inside; /* calls and asynchronous reads that are in the device */
+	_Atomic unsigned inside;	/* calls and asynchronous reads that are in the device */
 	_Atomic(const void *) examiner; /* card_examine: a thread; NULL: none */
 	/* Of the writing thread: writes issued, and how many of them precede a good FLUSH. */
 	uint64_t writes, durable_writes;
@@ -143,6 +143,11 @@ static inline bool card_is_away(const struct card *c)
 }
 /* card_is_away, of a card that nobody has used for a while. Any thread. */
 bool card_look(struct card *c);
+/* The device itself, for the thread that examines. */
+static inline bool card_device_gone(struct card *c)
+{
+	return c->ops->gone && c->ops->gone(c);
+}
 /* on: waits until no call is in the device. From then on the calls of this thread reach it, and those of
  * others do not, so it can put another device in its place and read that. Of a card that is away. */
 void card_examine(struct card *c, bool on);

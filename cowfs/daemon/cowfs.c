@@ -50,6 +50,7 @@
 
 #define READ_AHEAD_KB 128
 #define USER_NAME "cowfs"
+#define AWAY_LIMIT_NS (300 * 1000000000ull)
 #define LONELY_WORKER 0x7ffffffdu
 
 enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_SPARE, OPT_HELP, OPT_VERSION };
@@ -549,6 +550,7 @@ static struct volume_params params(struct daemon *d)
 		.compress = value_of(d, VOLOPT_COMPRESS) == COMPRESS_ZSTD,
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),
+		.away_limit_ns = d->running_root ? UINT64_MAX : AWAY_LIMIT_NS,
 		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
 		.relieve_ns = duration_of("COWFS_RELIEVE_EVERY"),
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
