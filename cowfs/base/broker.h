@@ -51,8 +51,19 @@ enum broker_op {
 	/* The worker serves it. n[0]: read-ahead in KiB; of the answer: the disk's number. A new
 	 * disk comes as a descriptor, and one for direct reads. */
 	BROKER_UBLK_START,
+	/* While the card is away, the i-th device that may be it (card/find.h), claimed. n: 0 base, 1 log; i. data: struct find,
+	 * what the worker knows of the card. Answered with data struct find_result, and its descriptors. */
+	BROKER_SEARCH,
+	/* The end of that, with its descriptor. n: 0 base, 1 log; enum broker_found; number of find_result */
+	BROKER_FOUND,
 	BROKER_CALLBACK, /* from the broker during a call: see broker_ask_with */
 	BROKER_OPS
+};
+
+enum broker_found {
+	FOUND_CARD,	/* it is the card */
+	FOUND_STRANGER, /* it is not, and need not be found again */
+	FOUND_AGAIN	/* not known: it could not be read */
 };
 
 #define BROKER_N 8

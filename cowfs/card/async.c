@@ -35,10 +35,9 @@ void async_complete(struct async_read *io, long res)
 {
 	/* acquires the submitter's earlier writes, which TSan cannot see otherwise */
 	(void)atomic_load_explicit(&io->armed, memory_order_acquire);
-	if (res < 0)
-		io->done(io, card_error((int)res));
-	else
-		io->done(io, (size_t)res == io->iocb.u.c.nbytes ? 0 : -EIO);
+	if (res >= 0)
+		res = (size_t)res == io->iocb.u.c.nbytes ? 0 : -EIO;
+	io->done(io, card_leave(io->card, (int)res));
 }
 
 static void *answers(void *arg)
@@ -136,11 +135,18 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 		return r < 0 ? r : -EINVAL;
 	if (card_shows(a->card, off_bytes, len_bytes))
 		return -EAGAIN; /* card_read has it */
+	r = card_enter(a->card);
+	if (r < 0)
+		return r;
+	io->card = a->card;
 	io_prep_pread(&io->iocb, a->fd, buf, len_bytes, (long long)off_bytes);
 	io->iocb.data = io;
 	atomic_store_explicit(&io->armed, true, memory_order_release);
-	if (a->taken_over)
-		return a->submit ? a->submit(a->submit_ctx, a->fd, io) : -EAGAIN;
-	r = io_submit(a->ctx, 1, &list);
-	return r == 1 ? 0 : r < 0 ? r : -EAGAIN;
+	if (a->taken_over) {
+		r = a->submit ? a->submit(a->submit_ctx, a->fd, io) : -EAGAIN;
+	} else {
+		r = io_submit(a->ctx, 1, &list);
+		r = r == 1 ? 0 : r < 0 ? r : -EAGAIN;
+	}
+	return r < 0 ? card_leave(a->card, r) : 0;
 }

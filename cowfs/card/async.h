@@ -18,6 +18,7 @@ struct async_read {
 	/* r: as card_read. Called from async's thread, or by async_complete; may submit. */
 	void (*done)(struct async_read *io, int r);
 	/* private */
+	struct card *card;
 	struct iocb iocb;
 	_Atomic bool armed;
 };

@@ -153,6 +153,27 @@ static int blockdev_async_fd(struct card *c)
 	return (flags & O_DIRECT) && S_ISBLK(st.st_mode) && !b->off_bytes ? b->fd : -ENOTSUP;
 }
 
+bool blockdev_gone(int stat_fd)
+{
+	char byte;
+
+	return stat_fd >= 0 && pread(stat_fd, &byte, 1, 0) < 0 && errno == ENODEV;
+}
+
+int blockdev_bytes(int fd, uint64_t *ret)
+{
+	return ioctl(fd, BLKGETSIZE64, ret) < 0 ? -errno : 0;
+}
+
+static bool blockdev_is_gone(struct card *c)
+{
+	const struct blockdev *b = blockdev_of(c);
+	uint64_t size_bytes;
+
+	return blockdev_gone(b->stat_fd) ||
+	       (blockdev_bytes(b->fd, &size_bytes) == 0 && !size_bytes);
+}
+
 static const struct card_ops blockdev_ops = {
 	.read = blockdev_read,
 	.write = blockdev_write,
@@ -161,19 +182,22 @@ static const struct card_ops blockdev_ops = {
 	.counters = blockdev_counters,
 	.async_fd = blockdev_async_fd,
 	.discard = blockdev_discard,
+	.gone = blockdev_is_gone,
 	.close = blockdev_close,
 };
 
 /* ---- opening ---- */
 
-/* path_fd: of the path, which is looked up once */
-static int open_block(int path_fd, int flags)
-{
-	char link[32];
-	int fd;
+/* A device node. */
+struct node {
+	int dirfd;
+	const char *name;
+};
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd);
-	fd = open(link, flags | O_DIRECT | O_CLOEXEC);
+static int open_block(struct node node, int flags)
+{
+	int fd = openat(node.dirfd, node.name, flags | O_DIRECT | O_CLOEXEC);
+
 	return fd >= 0 ? fd : errno == ENOMEDIUM ? -ENXIO : -errno;
 }
 
@@ -209,11 +233,11 @@ static int unlock_leftover(int claim)
 	return r < 0 ? r : -EROFS;
 }
 
-static int open_exclusive(struct blockdev *b, int path_fd)
+static int open_exclusive(struct blockdev *b, struct node node)
 {
 	int r;
 
-	b->claim = open_block(path_fd, O_RDONLY | O_EXCL);
+	b->claim = open_block(node, O_RDONLY | O_EXCL);
 	if (b->claim < 0)
 		return b->claim;
 	if (b->rdonly) {
@@ -223,7 +247,7 @@ static int open_exclusive(struct blockdev *b, int path_fd)
 	r = unlock_leftover(b->claim);
 	if (r < 0)
 		return r;
-	b->fd = open_block(path_fd, O_RDWR);
+	b->fd = open_block(node, O_RDWR);
 	if (b->fd < 0)
 		return b->fd;
 	r = set_readonly(b->fd, true);
@@ -231,11 +255,11 @@ static int open_exclusive(struct blockdev *b, int path_fd)
 	return r;
 }
 
-static int open_shared(struct blockdev *b, int path_fd)
+static int open_shared(struct blockdev *b, struct node node)
 {
 	int r;
 
-	b->fd = open_block(path_fd, b->rdonly ? O_RDONLY : O_RDWR);
+	b->fd = open_block(node, b->rdonly ? O_RDONLY : O_RDWR);
 	if (b->fd < 0)
 		return b->fd;
 	r = get_readonly(b->fd);
@@ -253,22 +277,29 @@ static int open_sysfs(dev_t rdev, char *name, size_t name_bytes)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Reads cost less; not for a node of another user. */
+static void set_noatime(int fd)
+{
+	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NOATIME);
+}
+
 static int open_device(struct blockdev *b, int path_fd, unsigned flags, const struct stat *st)
 {
 	_cleanup_close_ int devdir = -1;
 	struct card_geometry *geo = &b->card.geo;
-	char name[64];
+	char name[64], link[32];
+	struct node node = { AT_FDCWD, link };
 	uint64_t size_bytes;
 	int r;
 
-	r = flags & BLOCKDEV_EXCL ? open_exclusive(b, path_fd) : open_shared(b, path_fd);
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", path_fd); /* the path is looked up once */
+	r = flags & BLOCKDEV_EXCL ? open_exclusive(b, node) : open_shared(b, node);
 	if (r < 0)
 		return r;
 	if (ioctl(b->fd, BLKGETSIZE64, &size_bytes) < 0)
 		return -errno;
 	geo->size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
-	/* reads cost less; not for a node of another user */
-	(void)fcntl(b->fd, F_SETFL, fcntl(b->fd, F_GETFL) | O_NOATIME);
+	set_noatime(b->fd);
 	devdir = open_sysfs(st->st_rdev, name, sizeof(name));
 	if (devdir < 0) {
 		msg(MSG_ERR, "%s: no %s: is /sys mounted?", b->card.geo.path, name);
@@ -315,6 +346,30 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		b->card.geo.eb_source = CARD_EB_CONFIGURED;
 	}
 	*ret = &b->card;
+	return 0;
+}
+
+int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir, int ret_fd[BLOCKDEV_FDS])
+{
+	struct blockdev b = { .fd = -1, .claim = -1, .stat_fd = -1 };
+	struct stat st;
+	int r = open_exclusive(&b, (struct node){ dirfd, name });
+
+	if (r == 0 && (fstat(b.fd, &st) < 0 || st.st_rdev != rdev))
+		r = -ESTALE;
+	if (r < 0) {
+		if (b.locked)
+			(void)set_readonly(b.fd, false);
+		if (b.fd >= 0)
+			close(b.fd);
+		if (b.claim >= 0)
+			close(b.claim);
+		return r;
+	}
+	set_noatime(b.fd);
+	ret_fd[0] = b.fd;
+	ret_fd[1] = b.claim;
+	ret_fd[2] = sysfs_open_stat(devdir);
 	return 0;
 }
 
@@ -372,6 +427,26 @@ void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDE
 	ret_fd[0] = b->fd;
 	ret_fd[1] = b->claim;
 	ret_fd[2] = b->stat_fd;
+}
+
+int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS])
+{
+	struct blockdev *b = blockdev_of(c);
+	int *own[BLOCKDEV_FDS] = { &b->fd, &b->claim, &b->stat_fd };
+
+	for (unsigned i = 0; i < BLOCKDEV_FDS; i++) {
+		int old_fd = *own[i] < 0 ? -1 : fcntl(*own[i], F_DUPFD_CLOEXEC, 0);
+
+		/* the number stays: asynchronous reads know it */
+		if (*own[i] < 0)
+			*own[i] = fd[i];
+		else if (old_fd < 0 || fd[i] < 0 || dup3(fd[i], *own[i], O_CLOEXEC) < 0)
+			return old_fd < 0 ? -errno : -EBADF;
+		else
+			close(fd[i]);
+		fd[i] = old_fd;
+	}
+	return 0;
 }
 
 void blockdev_through_broker(struct card *c, unsigned number)

@@ -3,6 +3,8 @@
 #ifndef COWFS_CARD_BLOCKDEV_H
 #define COWFS_CARD_BLOCKDEV_H
 
+#include <sys/types.h>
+
 #include "card/card.h"
 
 enum {
@@ -47,6 +49,17 @@ struct blockdev_kept {
 void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDEV_FDS]);
 int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
 		       const int fd[BLOCKDEV_FDS], unsigned number) MUST_CHECK;
+/*
+ * Another device in its place, of a card that is away and examined (card_examine). fd: its descriptors; they
+ * become those that the card had.
+ */
+int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS]) MUST_CHECK;
+/* Opens a device node as blockdev_open with BLOCKDEV_EXCL. devdir: in sysfs. -ESTALE: it is not rdev. */
+int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir,
+		   int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
+int blockdev_bytes(int fd, uint64_t *ret) MUST_CHECK;
+/* Is the device of this stat file (ret_fd[2] of blockdev_keep) gone? */
+bool blockdev_gone(int stat_fd);
 /* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. */
 void blockdev_through_broker(struct card *c, unsigned number);
 /* What set_writable does, in the broker. fd: of a block device. */

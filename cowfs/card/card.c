@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/invariant.h"
 
@@ -30,12 +31,93 @@ static bool range_is_valid(const struct card *c, uint64_t off_bytes, const void 
 
 /* Maps the kernel's various errors of a medium or its bus to one: a block could not be read or
  * written. A missing device, or lack of memory, keeps its own error. */
-int card_error(int r)
+static int card_error(int r)
 {
 	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK
 		       ? -EIO
 		       : r;
 }
+
+/* ---- away ---- */
+
+/* Any address of the thread's own. */
+static const void *this_thread(void)
+{
+	static _Thread_local char here;
+
+	return &here;
+}
+
+int card_enter(struct card *c)
+{
+	atomic_fetch_add(&c->inside, 1);
+	if (!card_is_away(c) || atomic_load(&c->examiner) == this_thread())
+		return 0;
+	atomic_fetch_sub(&c->inside, 1);
+	return c->given_up ? -EIO : -ENOMEDIUM;
+}
+
+static bool is_gone(struct card *c)
+{
+	uint64_t none = 0;
+
+	if (!card_device_gone(c))
+		return false;
+	(void)atomic_compare_exchange_strong(&c->away_ns, &none, now_ns());
+	return true;
+}
+
+/* Errors that no device has made. */
+static bool is_of_caller(int r)
+{
+	return r == -EAGAIN || r == -EINVAL || r == -EOPNOTSUPP || r == -ENOTSUP || r == -ENOMEM;
+}
+
+int card_leave(struct card *c, int r)
+{
+	if (r < 0 && !is_of_caller(r))
+		r = is_gone(c) ? -ENOMEDIUM : card_error(r);
+	atomic_fetch_sub(&c->inside, 1);
+	return r;
+}
+
+bool card_look(struct card *c)
+{
+	if (card_enter(c) == 0) {
+		(void)is_gone(c);
+		atomic_fetch_sub(&c->inside, 1);
+	}
+	return card_is_away(c);
+}
+
+void card_examine(struct card *c, bool on)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+
+	if (!INVARIANT("examined card", card_is_away(c)))
+		return;
+	if (!on)
+		atomic_store(&c->examiner, NULL);
+	while (atomic_load(&c->inside))
+		nanosleep(&nap, NULL);
+	if (on)
+		atomic_store(&c->examiner, this_thread());
+}
+
+void card_back(struct card *c)
+{
+	c->writable = false; /* it was opened like that */
+	c->given_up = false;
+	atomic_store(&c->away_ns, 0);
+	atomic_store(&c->examiner, NULL);
+}
+
+void card_give_up(struct card *c)
+{
+	c->given_up = true;
+}
+
+/* ---- I/O ---- */
 
 int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
@@ -52,7 +134,10 @@ int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_byt
 {
 	int r = card_account_read(c, off_bytes, buf, len_bytes);
 
-	return r < 0 || !len_bytes ? r : card_error(c->ops->read(c, off_bytes, buf, len_bytes));
+	if (r < 0 || !len_bytes)
+		return r;
+	r = card_enter(c);
+	return r < 0 ? r : card_leave(c, c->ops->read(c, off_bytes, buf, len_bytes));
 }
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
@@ -95,6 +180,8 @@ int card_async_fd(struct card *c)
 
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
+	int r;
+
 	if (!range_is_valid(c, off_bytes, buf, len_bytes))
 		return -EINVAL;
 	if (!c->writable)
@@ -103,6 +190,9 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 		return -ENOTRECOVERABLE;
 	if (!len_bytes)
 		return 0;
+	r = card_enter(c);
+	if (r < 0)
+		return r;
 	if (c->before_write)
 		c->before_write(c->before_write_ctx, c, off_bytes, len_bytes);
 	c->writes++;
@@ -110,7 +200,7 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 	account_add(&c->account.written_bytes, len_bytes);
 	if (c->wrote)
 		c->wrote(c->wrote_ctx, c, off_bytes, len_bytes);
-	return card_error(c->ops->write(c, off_bytes, buf, len_bytes));
+	return card_leave(c, c->ops->write(c, off_bytes, buf, len_bytes));
 }
 
 int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
@@ -126,7 +216,9 @@ int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 		return -EROFS;
 	if (invariant_broken())
 		return -ENOTRECOVERABLE;
-	r = card_error(c->ops->discard(c, off_bytes, len_bytes));
+	r = card_enter(c);
+	if (r == 0)
+		r = card_leave(c, c->ops->discard(c, off_bytes, len_bytes));
 	if (r == 0)
 		account_add(&c->account.discarded_bytes, len_bytes);
 	return r;
@@ -134,10 +226,12 @@ int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 
 int card_flush(struct card *c)
 {
-	int r;
+	int r = card_enter(c);
 
+	if (r < 0)
+		return r;
 	account_add(&c->account.flushes, 1);
-	r = card_error(c->ops->flush(c));
+	r = card_leave(c, c->ops->flush(c));
 	if (r == 0)
 		c->durable_writes = c->writes;
 	return r;
@@ -153,8 +247,10 @@ int card_set_writable(struct card *c, bool writable)
 		return 0;
 	if (writable && invariant_broken())
 		return -ENOTRECOVERABLE;
-	r = c->ops->set_writable(c, writable);
-	if (r < 0)
+	r = card_enter(c);
+	if (r == 0)
+		r = card_leave(c, c->ops->set_writable(c, writable));
+	if (r < 0 && (writable || !card_is_away(c)))
 		return r;
 	c->writable = writable;
 	if (writable && c->wrote)
@@ -168,7 +264,9 @@ int card_set_writable(struct card *c, bool writable)
 
 int card_counters(struct card *c, struct card_counters *ret)
 {
-	return c->ops->counters(c, ret);
+	int r = card_enter(c);
+
+	return r < 0 ? r : card_leave(c, c->ops->counters(c, ret));
 }
 
 void card_close(struct card *c)

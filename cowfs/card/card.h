@@ -11,6 +11,10 @@
  * -EREMOTEIO and others for them). After a failed write or flush the state of every write since the
  * last good flush is unknown (see commit/). Once a rule is broken (base/invariant.h) nothing is
  * written any more: -ENOTRECOVERABLE.
+ *
+ * A card is away if its device is gone: pulled, or reset, so that it comes back as another device.
+ * Whoever finds that makes it so for all threads. Then each call is -ENOMEDIUM, and does not reach the
+ * device, until card_back; or -EIO, after card_give_up. docs/design/away.md.
  */
 #ifndef COWFS_CARD_CARD_H
 #define COWFS_CARD_CARD_H
@@ -68,6 +72,8 @@ struct card_ops {
 	int (*async_fd)(struct card *c); /* may be NULL: -ENOTSUP */
 	/* may be NULL: -EOPNOTSUPP */
 	int (*discard)(struct card *c, uint64_t off_bytes, uint64_t len_bytes);
+	/* may be NULL: never. Is the device gone? */
+	bool (*gone)(struct card *c);
 	void (*close)(struct card *c); /* frees c */
 };
 
@@ -77,6 +83,10 @@ struct card {
 	struct card_account account;
 	bool writable;
 	uint64_t writable_since_ns;
+	_Atomic uint64_t away_ns; /* since when it is away (now_ns); 0: it is there */
+	_Atomic bool given_up;
+	_Atomic unsigned inside;	/* calls and asynchronous reads that are in the device */
+	_Atomic(const void *) examiner; /* card_examine: a thread; NULL: none */
 	/* Of the writing thread: writes issued, and how many of them precede a good FLUSH. */
 	uint64_t writes, durable_writes;
 	/* NULL, or called ahead of each write, which waits for its return. It may read the card. */
@@ -126,12 +136,33 @@ static inline bool card_is_durable(const struct card *c, uint64_t mark)
 	return c->durable_writes >= mark;
 }
 
+/* ---- a card that is away */
+static inline bool card_is_away(const struct card *c)
+{
+	return atomic_load(&c->away_ns) != 0;
+}
+/* card_is_away, of a card that nobody has used for a while. Any thread. */
+bool card_look(struct card *c);
+/* The device itself, for the thread that examines. */
+static inline bool card_device_gone(struct card *c)
+{
+	return c->ops->gone && c->ops->gone(c);
+}
+/* on: waits until no call is in the device. From then on the calls of this thread reach it, and those of
+ * others do not, so it can put another device in its place and read that. Of a card that is away. */
+void card_examine(struct card *c, bool on);
+/* The device in its place is the card. What was not flushed may be lost. */
+void card_back(struct card *c);
+void card_give_up(struct card *c);
+
 /* ---- for card/async.c */
+/* Around each call of the device: 0, or the error of a card that is away. r: of the call; what to return. */
+int card_enter(struct card *c) MUST_CHECK;
+int card_leave(struct card *c, int r) MUST_CHECK;
 /* the card's descriptor for direct reads; -ENOTSUP: none */
 int card_async_fd(struct card *c) MUST_CHECK;
 /* Checks a range as card_read does (-EINVAL), and counts the read. */
 int card_account_read(struct card *c, uint64_t off_bytes, const void *buf,
 		      size_t len_bytes) MUST_CHECK;
-int card_error(int r); /* maps all errors of a medium to -EIO */
 
 #endif

@@ -34,7 +34,7 @@
 #include "base/msg.h"
 #include "base/sandbox.h"
 #include "base/thread.h"
-#include "card/blockdev.h"
+#include "card/find.h"
 #include "daemon/confine.h"
 #include "daemon/harden.h"
 #include "export/bdi.h"
@@ -59,6 +59,7 @@ static struct {
 	_Atomic dev_t device;	/* of the disk; 0: there is none */
 	pthread_mutex_t disk_lock, run_lock;
 	bool released; /* run_lock, with the folders in /run */
+	struct find find[2];
 } own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER, .run_lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- the file system ---- */
@@ -214,6 +215,8 @@ static int release(void)
 		return -EALREADY;
 	close_fd(&own.f.card_fd[0]);
 	close_fd(&own.f.card_fd[1]);
+	close_fd(&own.f.stat_fd[0]);
+	close_fd(&own.f.stat_fd[1]);
 	close_fd(&own.f.store_fd);
 	close_fd(&own.f.side_fd);
 	pthread_mutex_lock(&own.disk_lock);
@@ -260,6 +263,57 @@ static int set_writable(uint64_t card, bool on)
 		       : -EBADF;
 }
 
+/* ---- a card that is away ---- */
+
+/* What is known of the card. A device that is gone at the start of this process tells nothing: then the worker's word counts. */
+static void know_card(unsigned card, const struct find *f)
+{
+	own.find[card] = f ? *f : (struct find){ 0 };
+	own.find[card].dev_dirfd = own.f.dev_dirfd;
+	own.find[card].sys_dirfd = own.f.sys_dirfd;
+	if (!f && own.f.card_fd[card] >= 0 && find_init(&own.find[card], own.f.card_fd[card]) < 0)
+		own.find[card].size_bytes = 0;
+}
+
+/* Not while the card is there: a worker that was taken over gets no other device. */
+static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	uint64_t card = m->n[0], i = m->n[1];
+	struct find_result found = { 0 };
+	struct find f;
+	int r;
+
+	if (card >= 2 || own.f.card_fd[card] < 0 || m->bytes != sizeof(f) || i > UINT_MAX)
+		return -EBADF;
+	if (!blockdev_gone(own.f.stat_fd[card]))
+		return -EBUSY;
+	memcpy(&f, m->data, sizeof(f));
+	f.identity[sizeof(f.identity) - 1] = '\0';
+	if (!own.find[card].size_bytes)
+		know_card((unsigned)card, &f);
+	r = find_next(&own.find[card], (unsigned)i, &found, ret_fd);
+	memcpy(m->data, &found, sizeof(found));
+	m->bytes = sizeof(found);
+	return r;
+}
+
+static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
+{
+	uint64_t card = m->n[0];
+
+	if (card >= 2 || own.f.card_fd[card] < 0 || fd[0] < 0)
+		return -EBADF;
+	if (m->n[1] == FOUND_STRANGER)
+		find_skip(&own.find[card], m->n[2]);
+	if (m->n[1] != FOUND_CARD)
+		return blockdev_fd_set_writable(fd[0], true);
+	close_fd(&own.f.card_fd[card]);
+	close_fd(&own.f.stat_fd[card]);
+	own.f.card_fd[card] = steal_fd(&fd[0]);
+	own.f.stat_fd[card] = steal_fd(&fd[1]);
+	return 0;
+}
+
 static int listen_anew(void)
 {
 	return renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0 ? -errno
@@ -273,8 +327,8 @@ static void tell_limits(struct broker_message *m)
 	m->result = 0;
 }
 
-/* ret_fd is closed after the answer. */
-static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
+/* fd: of the question. ret_fd is closed after the answer. */
+static void act(struct broker_message *m, int fd[BROKER_FDS], int ret_fd[BROKER_FDS])
 {
 	uint64_t n0 = m->n[0], n1 = m->n[1];
 
@@ -330,6 +384,12 @@ static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 		break;
 	case BROKER_RELEASE:
 		m->result = release();
+		break;
+	case BROKER_SEARCH:
+		m->result = search(m, ret_fd);
+		break;
+	case BROKER_FOUND:
+		m->result = end_search(m, fd);
 		break;
 	default:
 		m->result = -EPROTO;
@@ -394,7 +454,7 @@ static void serve(enum broker_lane lane)
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
 		if (m.op < BROKER_OPS && m.op != BROKER_CALLBACK && fits(m.op, lane))
-			act(&m, ret_fd);
+			act(&m, fd, ret_fd);
 		else
 			m.result = -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
@@ -433,6 +493,8 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 			     f->sys_dirfd,
 			     f->card_fd[0],
 			     f->card_fd[1],
+			     f->stat_fd[0],
+			     f->stat_fd[1],
 			     f->store_fd,
 			     f->side_fd,
 			     f->run_fd,
@@ -459,6 +521,8 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 	f->prepare(f->ctx);
 	if (f->ublk)
 		open_ublk();
+	know_card(0, NULL);
+	know_card(1, NULL);
 	failed = harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_BROKER);
 	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
 		if (failed & bit)

@@ -15,6 +15,7 @@ struct broker_facts {
 	const char *label; /* of the disk */
 	int proc_dirfd, dev_dirfd, sys_dirfd;
 	int card_fd[2]; /* base and log */
+	int stat_fd[2]; /* of them, see blockdev_keep */
 	int store_fd;	/* of the RAM store; -1: it is not resized any more */
 	int side_fd;	/* the other one */
 	int run_fd, run_parent_fd;

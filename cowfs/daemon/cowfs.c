@@ -50,6 +50,7 @@
 
 #define READ_AHEAD_KB 128
 #define USER_NAME "cowfs"
+#define AWAY_LIMIT_NS (300 * 1000000000ull)
 #define LONELY_WORKER 0x7ffffffdu
 
 enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_SPARE, OPT_HELP, OPT_VERSION };
@@ -549,6 +550,7 @@ static struct volume_params params(struct daemon *d)
 		.compress = value_of(d, VOLOPT_COMPRESS) == COMPRESS_ZSTD,
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),
+		.away_limit_ns = d->running_root ? UINT64_MAX : AWAY_LIMIT_NS,
 		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
 		.relieve_ns = duration_of("COWFS_RELIEVE_EVERY"),
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
@@ -744,12 +746,16 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	if (d->link.replaces) {
 		f.card_fd[0] = d->kept[KEPT_VOLUME + VOLUME_FD_BASE];
 		f.card_fd[1] = d->kept[KEPT_VOLUME + VOLUME_FD_LOG];
+		f.stat_fd[0] = d->kept[KEPT_VOLUME + VOLUME_FD_BASE + 2];
+		f.stat_fd[1] = d->kept[KEPT_VOLUME + VOLUME_FD_LOG + 2];
 	} else {
 		blockdev_keep(d->prepared.base, &none, card_fd[0]);
 		if (d->prepared.log)
 			blockdev_keep(d->prepared.log, &none, card_fd[1]);
-		f.card_fd[0] = card_fd[0][0];
-		f.card_fd[1] = card_fd[1][0];
+		for (unsigned i = 0; i < 2; i++) {
+			f.card_fd[i] = card_fd[i][0];
+			f.stat_fd[i] = card_fd[i][0] < 0 ? -1 : card_fd[i][2];
+		}
 	}
 	e = broker_start(&f, lane_fd);
 	if (e < 0)

@@ -17,18 +17,20 @@ static void add_account(struct volume_status *s, struct card *c)
 	s->our_writable_ns += c->account.writable_ns;
 }
 
-static bool add_kernel(struct volume_status *s, struct card *c, const struct card_counters *then)
+static bool add_kernel(struct volume_status *s, struct card *c, const struct card_counters *then,
+		       const struct card_counters *before)
 {
 	struct card_counters now;
 
 	/* 32-bit counters wrap at 2 TiB; then nothing is known */
 	if (card_counters(c, &now) < 0 || now.written_bytes < then->written_bytes)
 		return false;
-	s->kernel.write_ios += now.write_ios - then->write_ios;
-	s->kernel.written_bytes += now.written_bytes - then->written_bytes;
+	s->kernel.write_ios += before->write_ios + now.write_ios - then->write_ios;
+	s->kernel.written_bytes += before->written_bytes + now.written_bytes - then->written_bytes;
 	s->kernel.discard_ios += now.discard_ios - then->discard_ios;
-	s->kernel.discarded_bytes += now.discarded_bytes - then->discarded_bytes;
-	s->kernel.flushes += now.flushes - then->flushes;
+	s->kernel.discarded_bytes += before->discarded_bytes + now.discarded_bytes -
+				     then->discarded_bytes;
+	s->kernel.flushes += before->flushes + now.flushes - then->flushes;
 	return true;
 }
 
@@ -64,8 +66,10 @@ static bool compare(struct volume *v, struct volume_status *s)
 	add_account(s, v->base);
 	if (two)
 		add_account(s, v->log_card);
-	s->have_kernel_counters = v->have_kernel && add_kernel(s, v->base, &v->kernel_at_open[0]) &&
-				  (!two || add_kernel(s, v->log_card, &v->kernel_at_open[1]));
+	s->have_kernel_counters =
+		v->have_kernel &&
+		add_kernel(s, v->base, &v->kernel_at_open[0], &v->kernel_before[0]) &&
+		(!two || add_kernel(s, v->log_card, &v->kernel_at_open[1], &v->kernel_before[1]));
 	return s->have_kernel_counters;
 }
 
@@ -145,6 +149,14 @@ void account_copy_wear(struct volume *v)
 	v->wear_stamp++;
 }
 
+void volume_copy_devices(struct volume *v, char device[128], char log_device[128])
+{
+	pthread_mutex_lock(&v->lock);
+	memcpy(device, v->device, sizeof(v->device));
+	memcpy(log_device, v->log_device, sizeof(v->log_device));
+	pthread_mutex_unlock(&v->lock);
+}
+
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 {
 	struct volume_status s = { 0 };
@@ -152,8 +164,7 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 	memset(ret, 0, sizeof(*ret));
 	account_card_status(v, &s);
 	memcpy(ret->name, v->name, sizeof(ret->name));
-	memcpy(ret->device, v->device, sizeof(ret->device));
-	memcpy(ret->log_device, v->log_device, sizeof(ret->log_device));
+	volume_copy_devices(v, ret->device, ret->log_device);
 	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
 	ret->device_bytes = v->base->geo.size_bytes;

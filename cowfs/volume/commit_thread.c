@@ -581,6 +581,9 @@ static bool do_quietly(struct volume *v, const struct volume_request *rq, struct
 	case JOB_CALL:
 		res->error = rq->call(rq->call_ctx);
 		return true;
+	case JOB_REATTACH:
+		res->error = away_reattach(v, rq, res);
+		return true;
 	case JOB_RELIEVE:
 		relief_do(v);
 		return true;
@@ -604,11 +607,22 @@ static void report(struct volume *v, const struct volume_request *rq, struct vol
 	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread;
 
 	monitor_result(v->monitor, rq->job == JOB_COMMIT ? res->error : 0);
+	if (res->error == -ENOMEDIUM)
+		return;
 	if (res->error < 0)
 		volume_alarm(v, "commit failed: %s%s", res->why,
 			     monitor_gave_up(v->monitor) ? "; writes fail while RAM is full" : "");
 	else
 		volume_alarm(v, "%s", odd ? res->why : "");
+}
+
+/* For a card that is away. A detach that discards needs none. */
+static bool must_wait(struct volume *v, const struct volume_request *rq)
+{
+	if (!away_any(v))
+		return false;
+	away_search(v);
+	return away_any(v) && !(rq->job == JOB_DETACH && v->discard_armed);
 }
 
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -624,9 +638,16 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	if (do_quietly(v, rq, res))
 		return;
 	res->not_begun = rq->job == JOB_COMMIT && is_too_late(v, rq, res);
-	r = res->not_begun ? -ETIME : looks ? 0 : undecided_first(v, rq, res);
+	r = res->not_begun     ? -ETIME
+	    : must_wait(v, rq) ? -ENOMEDIUM
+	    : looks	       ? 0
+			       : undecided_first(v, rq, res);
 	if (r == 0)
 		r = do_job(v, rq, res);
+	if (r < 0 && !res->not_begun && away_any(v)) {
+		away_interrupts(v, rq, res);
+		r = -ENOMEDIUM;
+	}
 	res->report.duration_ns = now_ns() - start_ns;
 	res->time_s = (uint64_t)time(NULL);
 	res->generation = log_ledger(v->log)->commits;

@@ -112,6 +112,8 @@ void home_look_after_sleep(struct volume *v)
 {
 	int r = v->opened.state != LOG_FOREIGN ? log_recheck(v->log) : 0;
 
+	if (away_any(v))
+		return; /* it is found again when it is back */
 	if (r == -ESTALE)
 		volume_alarm(v,
 			     "while the system slept, " CARD_CHANGED

@@ -330,10 +330,11 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 				       &(struct pressure_use){ .used_bytes = u->used_bytes,
 							       .held_bytes = u->held_bytes }) ==
 			LEVEL_FULL;
-	bool refuse = m->p.halted || (full && never_commits(m)) || (ram_full && m->gave_up);
+	bool gave_up = m->gave_up || (away_any(m->v) && !away_waits(m->v));
+	bool refuse = m->p.halted || (full && never_commits(m)) || (ram_full && gave_up);
 	uint64_t rate = THROTTLE_OPEN, look_bytes;
 
-	if (level >= LEVEL_COMMIT && !m->gave_up && (sealed || !never_commits(m)))
+	if (level >= LEVEL_COMMIT && !gave_up && (sealed || !never_commits(m)))
 		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(plan_now(m), u);
 
 	/* the writes that a commit flushes may use the reserve, because the commit may be the way
@@ -371,7 +372,7 @@ static bool commit_is_due(struct monitor *m, enum pressure_level level,
 			  const struct pressure_use *u, uint64_t now)
 {
 	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) ||
-	    now < m->not_before_ns)
+	    now < m->not_before_ns || away_any(m->v))
 		return false;
 	/* repeated commits cannot free memory that other programs took */
 	if (u->memory_low &&
@@ -466,6 +467,9 @@ static void look(struct monitor *m)
 		ask_commit(m);
 	bound_dirty(m, dirty_bytes, now);
 	keep_lost(m);
+	away_look(m->v);
+	if (away_any(m->v))
+		return;
 	relief_look(m->v, &m->p.plan, &u, level, now);
 	idle_look_after_sleep(m->v);
 	idle_look(m->v, now);
@@ -623,7 +627,7 @@ void monitor_result(struct monitor *m, int error)
 	pthread_mutex_lock(&m->lock);
 	if (!error)
 		m->gave_up = false;
-	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT)
+	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT && error != -ENOMEDIUM)
 		m->gave_up = true; /* all useful attempts were made, with everything sealed */
 	m->failing_since_ns = 0;
 	m->not_before_ns = !error		    ? 0

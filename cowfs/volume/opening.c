@@ -279,6 +279,7 @@ static void take_params(struct volume *v, const struct volume_params *p)
 	pthread_cond_init(&v->work, NULL);
 	pthread_cond_init(&v->done, NULL);
 	snprintf(v->name, sizeof(v->name), "%s", p->name);
+	v->away.limit_ns = p->away_limit_ns;
 	snprintf(v->device, sizeof(v->device), "%s", p->device);
 	snprintf(v->log_device, sizeof(v->log_device), "%s", p->log_device ? p->log_device : "");
 	v->loop_fd = -1;

@@ -8,6 +8,7 @@
 
 #include "base/layout.h"
 #include "fs/extents.h"
+#include "volume/away.h"
 #include "volume/diverged.h"
 #include "volume/monitor.h"
 #include "volume/snapshots.h"
@@ -141,6 +142,8 @@ struct volume {
 	const struct flash_profile *profile;	/* used to plan commits; NULL: none */
 	const struct flash_profile *price_by;	/* used to estimate a dry run; NULL: none */
 	struct card_counters kernel_at_open[2]; /* base, log device */
+	struct card_counters
+		kernel_before[2]; /* of the devices that they were before they were away */
 	bool have_kernel;
 
 	pthread_t thread;
@@ -186,9 +189,21 @@ struct volume {
 		_Atomic uint64_t done_blks, total_blks, start_ns;
 	} progress;
 
+	struct {
+		uint64_t limit_ns;
+		_Atomic uint64_t times;
+		_Atomic bool commit_waits; /* a commit has failed because of it */
+		char other[320];	   /* lock */
+		/* commit thread only */
+		enum commit_cause cause; /* of that commit */
+		bool known, says;	 /* it is away, and the kernel log has it */
+		uint64_t said_ns;
+	} away;
+
 	/* commit thread only */
-	struct joint *joint;	   /* of the job under way; NULL: none */
-	struct view *committing;   /* image of the scratch under commit; NULL: none */
+	int (*examine)(struct volume *v); /* in place of log_recheck: the log is not open */
+	struct joint *joint;		  /* of the job under way; NULL: none */
+	struct view *committing;	  /* image of the scratch under commit; NULL: none */
 	struct diverged *diverged; /* NULL: live changes are based on the committed generation */
 	/* they are not, but the process that knew more has died: no block counts as free, and no single
 	 * files are committed before the next commit of everything */
@@ -354,6 +369,9 @@ void account_foreign_text(const struct volume_status *s, char *buf, size_t size_
 void account_check(struct volume *v);
 /* Commit thread, lock held: copies the table for other threads. */
 void account_copy_wear(struct volume *v);
+
+/* Any thread: they change when a card comes back (away.h). */
+void volume_copy_devices(struct volume *v, char device[128], char log_device[128]);
 
 /* Lock held: what another process would need to know. */
 void volume_keep_state(struct volume *v);

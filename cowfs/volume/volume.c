@@ -37,6 +37,24 @@ static bool is_commit(enum volume_job job)
 	return job == JOB_COMMIT || job == JOB_DETACH || job == JOB_COMMIT_SCRATCH;
 }
 
+/* Lock held, but not while it looks for a card that is away. */
+static void wait_for_job(struct volume *v)
+{
+	uint64_t until_ns = now_ns() + AWAY_LOOK_NS;
+	struct timespec until = { (time_t)(until_ns / 1000000000u),
+				  (long)(until_ns % 1000000000u) };
+
+	if (!away_pending(v)) {
+		pthread_cond_wait(&v->work, &v->lock);
+		return;
+	}
+	pthread_mutex_unlock(&v->lock);
+	away_search(v);
+	pthread_mutex_lock(&v->lock);
+	if (!v->queue && v->life != VOLUME_STOPPING && away_pending(v))
+		(void)pthread_cond_clockwait(&v->work, &v->lock, CLOCK_MONOTONIC, &until);
+}
+
 static void *commit_thread(void *arg)
 {
 	struct volume *v = arg;
@@ -55,7 +73,7 @@ static void *commit_thread(void *arg)
 		uint64_t commits;
 
 		while (!v->queue && v->life != VOLUME_STOPPING)
-			pthread_cond_wait(&v->work, &v->lock);
+			wait_for_job(v);
 		if (!v->queue)
 			break;
 		t = v->queue;

@@ -45,6 +45,8 @@ struct volume_params {
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
 	bool running_root;
 	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */
+	uint64_t
+		away_limit_ns; /* how long requests wait for a card that is away; UINT64_MAX: for ever */
 	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */
@@ -131,6 +133,7 @@ enum volume_job {
 	JOB_ACCEPT = 10,	/* ends a hold */
 	JOB_UNDO = 11,		/* the next attach goes back to the generation that is held */
 	JOB_RENEW = 12,		/* the next commit writes a block again, also if it is the same */
+	JOB_REATTACH = 13,	/* a device that a person names is the card that was away */
 	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
@@ -181,7 +184,9 @@ struct volume_request {
 	struct volume_trim *trim;   /* for JOB_TRIM */
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
 	void *stop_ctx;
-	uint64_t renew_blk;	/* for JOB_RENEW */
+	uint64_t renew_blk; /* for JOB_RENEW */
+	int *reattach_fd;   /* for JOB_REATTACH: BLOCKDEV_FDS of them; -1 once the volume owns it */
+	const char *reattach_name;
 	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;
 	enum commit_cause cause;
@@ -253,6 +258,16 @@ struct volume_pressure {
 	bool too_slow;			   /* the card is: the limit is not kept */
 };
 
+/* A card that is away: docs/design/away.md. */
+struct volume_away {
+	bool base, log;			 /* which one is; log: a card of its own */
+	bool given_up;			 /* away-limit is over */
+	uint64_t seconds, limit_seconds; /* since when; UINT64_MAX: for ever */
+	uint64_t times;			 /* since the attach, also this one */
+	bool commit_waits;		 /* a commit was interrupted, and is made when it is back */
+	char other[320]; /* the newest device that was not taken for it, and why; "" */
+};
+
 struct volume_trim_status {
 	bool announced;	   /* the card takes discards */
 	bool weekly;	   /* trim=weekly */
@@ -272,6 +287,7 @@ struct volume_status {
 	struct volume_pressure pressure;
 	struct volume_views views;
 	struct volume_trim_status trim;
+	struct volume_away away;
 	bool holds; /* a generation is held: hold */
 	struct log_hold hold;
 	bool hold_low; /* less than a quarter of the log is left for commits beside it */

@@ -118,8 +118,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 
 	memset(ret, 0, sizeof(*ret));
 	memcpy(ret->name, v->name, sizeof(ret->name));
-	memcpy(ret->device, v->device, sizeof(ret->device));
-	memcpy(ret->log_device, v->log_device, sizeof(ret->log_device));
+	volume_copy_devices(v, ret->device, ret->log_device);
 	memcpy(ret->loop, v->loop_path, sizeof(ret->loop));
 	memcpy(ret->fs_type, v->fs.type, sizeof(ret->fs_type));
 	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
@@ -157,6 +156,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	account_card_status(v, ret);
 	snapshots_status(v->snapshots, &ret->views);
 	trim_status(v, &ret->trim);
+	away_status(v, &ret->away);
 	volume_get_progress(v, &ret->progress);
 	copy_locked(v, below.data_blks, ret);
 	choose_alarm(v, ret);

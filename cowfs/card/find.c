@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Sysfs has a symbolic link for each disk and partition in class/block. The node in /dev is made by the kernel (devtmpfs), so
+ * neither udev nor the root is needed.
+ */
+#include "card/find.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "base/io.h"
+#include "card/sysfs.h"
+
+#define SECTOR_BYTES 512u
+
+int find_init(struct find *f, int fd)
+{
+	_cleanup_close_ int devdir = -1;
+	struct card_geometry geo = { 0 };
+	uint64_t size_bytes;
+	struct stat st;
+	char path[64];
+	int r;
+
+	if (fstat(fd, &st) < 0 || ioctl(fd, BLKGETSIZE64, &size_bytes) < 0)
+		return -errno;
+	snprintf(path, sizeof(path), "dev/block/%u:%u", major(st.st_rdev), minor(st.st_rdev));
+	devdir = openat(f->sys_dirfd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (devdir < 0)
+		return -errno;
+	r = sysfs_geometry(devdir, &geo);
+	f->size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
+	f->disk_off_bytes = geo.disk_off_bytes;
+	memcpy(f->identity, geo.identity, sizeof(f->identity));
+	return r;
+}
+
+void find_skip(struct find *f, uint64_t number)
+{
+	f->skip[f->n_skip++ % FIND_SKIP] = number;
+}
+
+static bool is_skipped(const struct find *f, uint64_t number)
+{
+	for (unsigned i = 0; i < FIND_SKIP; i++)
+		if (f->skip[i] == number)
+			return true;
+	return false;
+}
+
+/* Linux counts disks from 5.15 on. Never 0. */
+static uint64_t number_of(int devdir, dev_t rdev)
+{
+	uint64_t seq = 0;
+
+	if (io_read_u64(devdir, "diskseq", &seq) < 0)
+		(void)!io_read_u64(devdir, "../diskseq", &seq);
+	return seq << 32 | (uint32_t)rdev;
+}
+
+static bool read_rdev(int devdir, dev_t *ret)
+{
+	unsigned major_no, minor_no;
+	char text[32];
+
+	if (io_read_text(devdir, "dev", text, sizeof(text)) <= 0 ||
+	    sscanf(text, "%u:%u", &major_no, &minor_no) != 2)
+		return false;
+	*ret = makedev(major_no, minor_no);
+	return true;
+}
+
+static bool may_be(const struct find *f, int devdir, struct find_result *ret, dev_t *ret_rdev)
+{
+	struct card_geometry geo = { 0 };
+	uint64_t sectors;
+
+	if (io_read_u64(devdir, "size", &sectors) < 0 || !read_rdev(devdir, ret_rdev) ||
+	    round_down_u64(sectors * SECTOR_BYTES, COW_BLK_BYTES) != f->size_bytes)
+		return false;
+	ret->number = number_of(devdir, *ret_rdev);
+	return !is_skipped(f, ret->number) && sysfs_geometry(devdir, &geo) == 0 &&
+	       geo.disk_off_bytes == f->disk_off_bytes &&
+	       (!f->identity[0] || !strcmp(geo.identity, f->identity));
+}
+
+static void claim(const struct find *f, int devdir, dev_t rdev, struct find_result *ret,
+		  int ret_fd[BLOCKDEV_FDS])
+{
+	char node[sizeof(ret->name)], *p;
+
+	memcpy(node, ret->name, sizeof(node));
+	while ((p = strchr(node, '!')))
+		*p = '/';
+	ret->error = blockdev_claim(f->dev_dirfd, node, rdev, devdir, ret_fd);
+}
+
+int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret_fd[BLOCKDEV_FDS])
+{
+	int fd = openat(f->sys_dirfd, "class/block", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	int r = d ? -ENOENT : -errno;
+
+	while (d && r < 0 && (e = readdir(d))) {
+		_cleanup_close_ int devdir = openat(fd, e->d_name,
+						    O_PATH | O_DIRECTORY | O_CLOEXEC);
+		dev_t rdev;
+
+		if (devdir < 0 || e->d_name[0] == '.' || strlen(e->d_name) >= sizeof(ret->name) ||
+		    !may_be(f, devdir, ret, &rdev) || i--)
+			continue;
+		snprintf(ret->name, sizeof(ret->name), "%.63s", e->d_name);
+		for (unsigned k = 0; k < BLOCKDEV_FDS; k++)
+			ret_fd[k] = -1;
+		claim(f, devdir, rdev, ret, ret_fd);
+		r = 0;
+	}
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+	return r;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Looks for the device of a card that was away: it comes back with another name. No path is looked up, except below /sys and /dev. */
+#ifndef COWFS_CARD_FIND_H
+#define COWFS_CARD_FIND_H
+
+#include "card/blockdev.h"
+
+#define FIND_SKIP 16
+
+/* What is known of the card, and where to look. */
+struct find {
+	int dev_dirfd, sys_dirfd;
+	uint64_t size_bytes, disk_off_bytes; /* of card_geometry */
+	char identity[64];		     /* "": none, then any device may be it */
+	uint64_t skip[FIND_SKIP]; /* numbers of devices that are not; the oldest is forgotten */
+	unsigned n_skip;
+};
+
+struct find_result {
+	char name[64];
+	uint64_t number; /* no other device of this boot has it */
+	int error; /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
+};
+
+/* Takes size, offset and identity of this device. */
+int find_init(struct find *f, int fd) MUST_CHECK;
+/* The i-th device that may be the card, which it claims. -ENOENT: there are no more. */
+int find_next(const struct find *f, unsigned i, struct find_result *ret,
+	      int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
+void find_skip(struct find *f, uint64_t number);
+
+#endif

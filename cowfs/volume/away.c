@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Notes on the design
+ * - The commit thread does all of it: it is the only user of the log, so nothing is written or checkpointed while a device
+ *   is examined, and a job that needed the card has ended.
+ * - What the kernel asks meanwhile waits in export/parked.c, and what it writes goes to RAM.
+ * - A device is taken only if it has exactly the state that this session knows. The rest of the proof is that of each commit
+ *   (log_recheck), which finds a card that was changed elsewhere.
+ * - A log on a card of its own is examined first, because it can be recognised without the base.
+ */
+#include "volume/away.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/broker.h"
+#include "base/msg.h"
+#include "card/find.h"
+#include "volume/opening.h"
+
+#define SAY_EVERY_NS 60000000000ull
+
+struct device {
+	struct find_result found;
+	int fd[BLOCKDEV_FDS];
+};
+
+static struct card *card_of(const struct volume *v, unsigned i)
+{
+	return i ? v->log_card : v->base;
+}
+
+static bool is_away(const struct volume *v, unsigned i)
+{
+	return (!i || v->log_card != v->base) && card_is_away(card_of(v, i));
+}
+
+bool away_any(const struct volume *v)
+{
+	return is_away(v, 0) || is_away(v, 1);
+}
+
+bool away_waits(const struct volume *v)
+{
+	return (is_away(v, 0) && !v->base->given_up) || (is_away(v, 1) && !v->log_card->given_up);
+}
+
+static uint64_t since_ns(const struct volume *v)
+{
+	uint64_t base = is_away(v, 0) ? v->base->away_ns : UINT64_MAX,
+		 log = is_away(v, 1) ? v->log_card->away_ns : UINT64_MAX;
+
+	return min_u64(base, log);
+}
+
+static const char *device_of(const struct volume *v, unsigned i)
+{
+	return i ? v->log_device : v->device;
+}
+
+/* ---- noticing ---- */
+
+void away_look(struct volume *v)
+{
+	bool base = card_look(v->base), log = card_look(v->log_card);
+
+	if (!base && !log)
+		return;
+	pthread_mutex_lock(&v->lock);
+	pthread_cond_signal(&v->work);
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* A contact that flaps is one line a minute. */
+static bool may_say(struct volume *v)
+{
+	uint64_t now = now_ns();
+	bool may = !v->away.said_ns || now >= v->away.said_ns + SAY_EVERY_NS;
+
+	if (may)
+		v->away.said_ns = now;
+	return may;
+}
+
+static void note(struct volume *v)
+{
+	if (v->away.known)
+		return;
+	v->away.known = true;
+	v->away.times++;
+	v->away.says = may_say(v);
+	for (unsigned i = 0; i < 2; i++)
+		if (is_away(v, i) && v->away.says)
+			msg(MSG_ERR,
+			    "%s: %s is away: it was pulled, or reset. Writes go to RAM, and what only the card has waits "
+			    "for it",
+			    v->name, device_of(v, i));
+}
+
+static void give_up(struct volume *v)
+{
+	if (!away_waits(v) || v->away.limit_ns == UINT64_MAX ||
+	    now_ns() < since_ns(v) + v->away.limit_ns)
+		return;
+	for (unsigned i = 0; i < 2; i++)
+		if (is_away(v, i))
+			card_give_up(card_of(v, i));
+	msg(MSG_ERR,
+	    "%s: the card is away for %.0f s: reads that RAM cannot answer fail from now on. It is still taken when it comes back",
+	    v->name, (double)v->away.limit_ns / 1e9);
+}
+
+void away_interrupts(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	if (rq->job == JOB_COMMIT && !rq->joint && !v->away.commit_waits) {
+		v->away.cause = rq->cause;
+		v->away.commit_waits = true;
+	}
+	res->why[0] = '\0';
+}
+
+/* ---- looking for it ---- */
+
+static void close_device(struct device *d)
+{
+	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
+		if (d->fd[i] >= 0)
+			close(steal_fd(&d->fd[i]));
+}
+
+/* The i-th device that may be card n. False: there is none. */
+static bool next_device(const struct volume *v, unsigned n, unsigned i, struct device *ret)
+{
+	const struct card_geometry *geo = &card_of(v, n)->geo;
+	struct broker_message m = { .op = BROKER_SEARCH,
+				    .n = { n, i },
+				    .bytes = sizeof(struct find) };
+	struct find f = { .size_bytes = geo->size_bytes, .disk_off_bytes = geo->disk_off_bytes };
+	int fd[BROKER_FDS];
+
+	memcpy(f.identity, geo->identity, sizeof(f.identity));
+	memcpy(m.data, &f, sizeof(f));
+	if (!broker_on() || broker_ask(BROKER_MAIN, &m, NULL, fd) < 0 ||
+	    m.bytes != sizeof(ret->found))
+		return false;
+	memcpy(&ret->found, m.data, sizeof(ret->found));
+	ret->found.name[sizeof(ret->found.name) - 1] = '\0';
+	memcpy(ret->fd, fd, sizeof(ret->fd));
+	return true;
+}
+
+static void tell(unsigned n, const struct device *d, enum broker_found end)
+{
+	struct broker_message m = { .op = BROKER_FOUND, .n = { n, end, d->found.number } };
+	const int fd[BROKER_FDS] = { d->fd[0], end == FOUND_CARD ? d->fd[2] : -1, -1, -1 };
+
+	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, fd, NULL) < 0)
+		msg(MSG_WARN, "%s: the broker does not take it", d->found.name);
+}
+
+/* It is not the card. */
+static void let_go(unsigned n, struct device *d, enum broker_found end)
+{
+	tell(n, d, end);
+	close_device(d);
+}
+
+static void refuse(struct volume *v, const struct device *d, int error)
+{
+	char text[sizeof(v->away.other)];
+	const char *why = error == -ESTALE   ? "it has another state than the card that was there"
+			  : error == -EBUSY  ? "another program uses it"
+			  : error == -EROFS  ? "it is write-protected"
+			  : error == -EEXIST ? "a second device has the same state"
+					     : strerror(-error);
+	bool same;
+
+	snprintf(text, sizeof(text), "%s: %s", d->found.name, why);
+	pthread_mutex_lock(&v->lock);
+	same = !strcmp(text, v->away.other);
+	memcpy(v->away.other, text, sizeof(text));
+	pthread_mutex_unlock(&v->lock);
+	if (!same && v->away.says)
+		msg(MSG_WARN, "%s: not taken for the card: %s", v->name, text);
+}
+
+/* ---- going on ---- */
+
+/* Is what the card's descriptors are now the card? */
+static int examine(struct volume *v, unsigned n)
+{
+	int r = v->examine ? v->examine(v) : log_recheck(v->log);
+
+	if (r == -EBADMSG || r == -EUCLEAN || r == -ENOENT)
+		r = -ESTALE;
+	/* everything about the log was read, and the base is still away */
+	return n == 1 && r == -ENOMEDIUM && is_away(v, 0) && !card_device_gone(v->log_card) ? 0 : r;
+}
+
+/* What the kernel counts begins anew. */
+static void note_counters(struct volume *v, unsigned n)
+{
+	const struct card_account *a = &card_of(v, n)->account;
+
+	v->kernel_before[n] = (struct card_counters){ .write_ios = a->write_calls,
+						      .written_bytes = a->written_bytes,
+						      .discarded_bytes = a->discarded_bytes,
+						      .flushes = a->flushes };
+	v->have_kernel &= card_counters(card_of(v, n), &v->kernel_at_open[n]) == 0;
+}
+
+static void take_name(struct volume *v, unsigned n, const char *name)
+{
+	char *to = n ? v->log_device : v->device, *p;
+
+	pthread_mutex_lock(&v->lock);
+	snprintf(to, sizeof(v->device), name[0] == '/' ? "%s" : "/dev/%s", name);
+	while ((p = strchr(to, '!')))
+		*p = '/';
+	snprintf(card_of(v, n)->geo.path, sizeof(v->base->geo.path), "%s", to);
+	v->away.other[0] = '\0';
+	pthread_mutex_unlock(&v->lock);
+}
+
+/* Its descriptors are in place; d has those of the device that is gone. */
+static void go_on(struct volume *v, unsigned n, struct device *d)
+{
+	struct card *c = card_of(v, n);
+	uint64_t away_ns = now_ns() - c->away_ns;
+	struct device now = { .found = d->found };
+
+	close_device(d);
+	take_name(v, n, d->found.name);
+	blockdev_keep(c, &v->kept->card[n], now.fd);
+	tell(n, &now, FOUND_CARD);
+	card_back(c);
+	note_counters(v, n);
+	if (v->away.says)
+		msg(MSG_NOTICE, "%s: the card is back as %s after %.1f s", v->name, device_of(v, n),
+		    (double)away_ns / 1e9);
+}
+
+/* Puts d in place and looks at it. On success it stays; otherwise what was there is back. */
+static int try_device(struct volume *v, unsigned n, struct device *d)
+{
+	struct card *c = card_of(v, n);
+	int r = d->found.error, e;
+
+	if (r < 0)
+		return r;
+	card_examine(c, true);
+	r = blockdev_exchange(c, d->fd);
+	if (r == 0)
+		r = examine(v, n);
+	if (r == 0)
+		return 0;
+	card_examine(c, false);
+	e = blockdev_exchange(c, d->fd);
+	return e < 0 ? e : r;
+}
+
+static void put_back(struct volume *v, unsigned n, struct device *d)
+{
+	card_examine(card_of(v, n), false);
+	if (blockdev_exchange(card_of(v, n), d->fd) < 0)
+		msg(MSG_ERR, "%s: no descriptors", v->name);
+}
+
+/* All devices are looked at: two that have the state cannot be told apart. */
+static void search(struct volume *v, unsigned n)
+{
+	struct device match = { .fd = { -1, -1, -1 } }, d;
+	bool found = false, twice = false;
+
+	for (unsigned i = 0, skipped = 0; i < FIND_SKIP && next_device(v, n, i - skipped, &d);
+	     i++) {
+		int r = try_device(v, n, &d);
+
+		if (r == 0 && !found) {
+			put_back(v, n, &d);
+			match = d;
+			found = true;
+			continue; /* it is claimed, so it is not found again */
+		}
+		twice |= r == 0;
+		if (r == 0)
+			put_back(v, n, &d);
+		refuse(v, &d, r == 0 ? -EEXIST : r);
+		skipped += r == -ESTALE;
+		let_go(n, &d, r == -ESTALE ? FOUND_STRANGER : FOUND_AGAIN);
+	}
+	if (found && !twice && try_device(v, n, &match) == 0)
+		go_on(v, n, &match);
+	else if (found)
+		let_go(n, &match, FOUND_AGAIN);
+}
+
+/* The card is there: what waited for it. */
+static void resume(struct volume *v)
+{
+	if (v->away.known && v->changed)
+		v->changed(v->changed_ctx);
+	v->away.known = false;
+	if (v->away.commit_waits && volume_ask_commit(v, v->away.cause))
+		v->away.commit_waits = false;
+}
+
+bool away_pending(const struct volume *v)
+{
+	return away_any(v) || v->away.known || v->away.commit_waits;
+}
+
+void away_search(struct volume *v)
+{
+	if (away_any(v)) {
+		note(v);
+		give_up(v);
+	}
+	for (unsigned i = 2; i-- > 0;)
+		if (is_away(v, i))
+			search(v, i);
+	if (!away_any(v))
+		resume(v);
+}
+
+int away_reattach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
+{
+	struct device d = { .fd = { rq->reattach_fd[0], rq->reattach_fd[1], rq->reattach_fd[2] } };
+	unsigned n = is_away(v, 1) ? 1 : 0;
+	uint64_t size_bytes = card_of(v, n)->geo.size_bytes, has_bytes = 0;
+	int r = 0;
+
+	if (!away_any(v))
+		return msg_why(res->why, sizeof(res->why), -EALREADY, "the card is not away");
+	snprintf(d.found.name, sizeof(d.found.name), "%s", rq->reattach_name);
+	if (blockdev_bytes(d.fd[0], &has_bytes) < 0 ||
+	    round_down_u64(has_bytes, COW_BLK_BYTES) != size_bytes)
+		return msg_why(res->why, sizeof(res->why), -ERANGE, "%s has another size than %s",
+			       d.found.name, device_of(v, n));
+	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
+		rq->reattach_fd[i] = -1;
+	r = try_device(v, n, &d);
+	if (r == 0) {
+		go_on(v, n, &d);
+		return 0; /* away_search resumes */
+	}
+	refuse(v, &d, r);
+	let_go(n, &d, FOUND_AGAIN);
+	return msg_why(res->why, sizeof(res->why), r, "not taken: %s", v->away.other);
+}
+
+void away_status(struct volume *v, struct volume_away *ret)
+{
+	uint64_t since = since_ns(v);
+
+	*ret = (struct volume_away){
+		.base = is_away(v, 0),
+		.log = is_away(v, 1),
+		.given_up = away_any(v) && !away_waits(v),
+		.seconds = since == UINT64_MAX ? 0 : (now_ns() - since) / 1000000000u,
+		.limit_seconds = v->away.limit_ns == UINT64_MAX ? UINT64_MAX
+								: v->away.limit_ns / 1000000000u,
+		.times = v->away.times,
+		.commit_waits = v->away.commit_waits,
+	};
+	pthread_mutex_lock(&v->lock);
+	memcpy(ret->other, v->away.other, sizeof(ret->other));
+	pthread_mutex_unlock(&v->lock);
+}
