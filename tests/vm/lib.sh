@@ -6,6 +6,7 @@
 #	mark NAME		tells the host how far we are (wait_mark there)
 #	value NAME NUMBER	a figure for the host
 #	fail TEXT...		ends the step and the test
+#	told NAME		the host has said `tell_guest NAME`
 #	must COMMAND...		fail if it does
 #	is WHAT GOT WANTED	fail unless equal
 #	wait_for SECONDS COMMAND...
@@ -61,6 +62,8 @@ diagnose() {
 	grep -v ' \(cgroup2\?\|proc\|sysfs\|devpts\) ' /proc/mounts | sed 's/^/# /'
 	dmesg | tail -60 | sed 's/^/# /'
 }
+
+told() { grep -qx "$1" /sys/block/vd*/serial 2>/dev/null; }
 
 must() {
 	"$@" >/run/cowfs-test/out 2>&1 || {
