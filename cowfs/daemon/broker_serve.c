@@ -285,7 +285,7 @@ static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 
 	if (card >= 2 || own.f.card_fd[card] < 0 || m->bytes != sizeof(f) || i > UINT_MAX)
 		return -EBADF;
-	if (!blockdev_gone(own.f.stat_fd[card]))
+	if (!blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card]))
 		return -EBUSY;
 	memcpy(&f, m->data, sizeof(f));
 	f.identity[sizeof(f.identity) - 1] = '\0';
