@@ -153,13 +153,6 @@ static int blockdev_async_fd(struct card *c)
 	return (flags & O_DIRECT) && S_ISBLK(st.st_mode) && !b->off_bytes ? b->fd : -ENOTSUP;
 }
 
-bool blockdev_gone(int stat_fd)
-{
-	char byte;
-
-	return stat_fd >= 0 && pread(stat_fd, &byte, 1, 0) < 0 && errno == ENODEV;
-}
-
 int blockdev_bytes(int fd, uint64_t *ret)
 {
 	return ioctl(fd, BLKGETSIZE64, ret) < 0 ? -errno : 0;
