@@ -10,7 +10,7 @@ bad=0
 
 # options of a help text on stdin, with their arguments
 help_options() {
-	sed -n -E 's/^  --?([a-z-]*) ?([A-Z][A-Z|N%]*|[a-z]+(\|[a-z]+)+)? .*/\1 \2/p' | sed 's/ *$//' | sort
+	sed -n -E 's/^  --?([a-z-]*) ?([A-Z][A-Z|N%]*[a-z]*|[a-z]+(\|[a-z]+)+)? .*/\1 \2/p' | sed 's/ *$//' | sort
 }
 
 # "name argument default" of the volume options of a help text on stdin: "  --ram SIZE|N%  ... (default: 50%)"

@@ -153,25 +153,23 @@ static int blockdev_async_fd(struct card *c)
 	return (flags & O_DIRECT) && S_ISBLK(st.st_mode) && !b->off_bytes ? b->fd : -ENOTSUP;
 }
 
-bool blockdev_gone(int stat_fd)
-{
-	char byte;
-
-	return stat_fd >= 0 && pread(stat_fd, &byte, 1, 0) < 0 && errno == ENODEV;
-}
-
 int blockdev_bytes(int fd, uint64_t *ret)
 {
 	return ioctl(fd, BLKGETSIZE64, ret) < 0 ? -errno : 0;
 }
 
-static bool blockdev_is_gone(struct card *c)
+bool blockdev_gone(int fd, int stat_fd)
 {
-	const struct blockdev *b = blockdev_of(c);
 	uint64_t size_bytes;
+	char byte;
 
-	return blockdev_gone(b->stat_fd) ||
-	       (blockdev_bytes(b->fd, &size_bytes) == 0 && !size_bytes);
+	return (stat_fd >= 0 && pread(stat_fd, &byte, 1, 0) < 0 && errno == ENODEV) ||
+	       (blockdev_bytes(fd, &size_bytes) == 0 && !size_bytes);
+}
+
+static bool is_gone(struct card *c)
+{
+	return blockdev_gone(blockdev_of(c)->fd, blockdev_of(c)->stat_fd);
 }
 
 static const struct card_ops blockdev_ops = {
@@ -182,7 +180,7 @@ static const struct card_ops blockdev_ops = {
 	.counters = blockdev_counters,
 	.async_fd = blockdev_async_fd,
 	.discard = blockdev_discard,
-	.gone = blockdev_is_gone,
+	.gone = is_gone,
 	.close = blockdev_close,
 };
 

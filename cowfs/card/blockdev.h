@@ -58,8 +58,8 @@ int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS]) MUST_CHECK;
 int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir,
 		   int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
 int blockdev_bytes(int fd, uint64_t *ret) MUST_CHECK;
-/* Is the device of this stat file (ret_fd[2] of blockdev_keep) gone? */
-bool blockdev_gone(int stat_fd);
+/* Is this device gone? stat_fd: ret_fd[2] of blockdev_keep; without one a partition never is. */
+bool blockdev_gone(int fd, int stat_fd);
 /* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. */
 void blockdev_through_broker(struct card *c, unsigned number);
 /* What set_writable does, in the broker. fd: of a block device. */

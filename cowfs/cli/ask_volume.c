@@ -18,7 +18,7 @@ static int explain(const struct options *o, struct json_object *answer)
 		json_print(answer);
 	else
 		fprintf(stderr, "cowctl: %s\n", json_text(answer, "error"));
-	return exit >= EXIT_FAILED && exit <= EXIT_NOT_RUNNING ? (int)exit : EXIT_FAILED;
+	return exit >= EXIT_FAILED && exit <= EXIT_AWAY ? (int)exit : EXIT_FAILED;
 }
 
 static const char *explain_interrupt(unsigned nth, bool *ret_end)

@@ -313,6 +313,8 @@ int status_follow(const struct options *o) NOT_IN_INITRAMFS;
 /* ---- print.c: answers of a daemon for people ---- */
 
 void print_status(struct json_object *status);
+/* False: no card of the volume is away. "for 12 s: /dev/sdb1 was pulled out, or has reset" */
+bool away_text(struct json_object *status, char *ret, size_t size_bytes);
 /* prints what a commit wrote: {"report":{},"quiesce":{}} */
 void print_bill(struct json_object *result);
 /* prints what was unusual about it */

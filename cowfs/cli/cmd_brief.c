@@ -16,7 +16,8 @@ static bool brief_volume(struct json_object *s)
 	struct json_object *held = json_object_object_get(s, "held"),
 			   *undone = json_object_object_get(s, "undone");
 	const char *alarm = json_text(s, "alarm");
-	bool failed = json_true(undone, "trial_failed");
+	bool failed = json_true(undone, "trial_failed"), is_away;
+	char away[512];
 
 	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
@@ -41,7 +42,11 @@ static bool brief_volume(struct json_object *s)
 		       with_commas(json_u64(undone, "generation")),
 		       format_time(json_u64(undone, "time_unix_seconds")),
 		       failed ? "no boot was accepted" : "cowctl undo");
-	if (json_true(s, "degraded"))
+	is_away = away_text(s, away, sizeof(away));
+	if (is_away)
+		printf("cowfs: %s: THE CARD IS AWAY %s; nothing is lost, and it goes on when the card is back\n",
+		       json_text(s, "name"), away);
+	if (json_true(s, "degraded") && (*alarm || !is_away))
 		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
 		       *alarm ? alarm : "see cowctl status");
 	return failed || json_true(s, "degraded");

@@ -75,6 +75,7 @@ _cowctl_values() {
 			;;
 		esac
 		;;
+	'TIME|forever') compgen -W "0 30s 5min forever" -- "$2" ;;
 	SIZE*) compgen -W "32M 64M 128M 256M 512M 1G" -- "$2" ;;
 	*'|'*) compgen -W "${1//|/ }" -- "$2" ;;
 	esac

@@ -438,7 +438,8 @@ static void usage(FILE *f)
 	}
 	fputs("\n" OPERANDS "UUID=, LABEL=, PARTUUID= or PARTLABEL=.\n'" COWCTL
 	      " COMMAND --help' lists "
-	      "the options.\nExit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running.\n",
+	      "the options.\nExit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running, "
+	      "5 the card is away.\n",
 	      f);
 }
 

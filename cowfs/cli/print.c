@@ -64,6 +64,66 @@ static void print_volume(struct json_object *s)
 	    json_true(s, "profile_of_another_card") ? " (the saved one is of another card)" : "");
 }
 
+/* At most two of the units. */
+static const char *time_text(uint64_t s, char *buf, size_t n)
+{
+	unsigned long long v = s;
+
+	if (s < 60 || (s < 3600 && s % 60))
+		snprintf(buf, n, v < 60 ? "%llu s" : "%llu min %llu s", v < 60 ? v : v / 60,
+			 v % 60);
+	else if (s < 3600)
+		snprintf(buf, n, "%llu min", v / 60);
+	else
+		snprintf(buf, n, v % 3600 < 60 ? "%llu h" : "%llu h %llu min", v / 3600,
+			 v % 3600 / 60);
+	return buf;
+}
+
+bool away_text(struct json_object *s, char *ret, size_t n)
+{
+	struct json_object *a = json_object_object_get(s, "away");
+	bool base = json_true(a, "base"), log = json_true(a, "log");
+	char since[32];
+
+	if (!base && !log)
+		return false;
+	snprintf(ret, n, "for %s: %s%s%s was pulled out, or has reset",
+		 time_text(json_u64(a, "seconds"), since, sizeof(since)),
+		 base ? json_text(s, "device") : "", base && log ? " and the log's " : "",
+		 log ? json_text(s, "log_device") : "");
+	return true;
+}
+
+static void print_away(struct json_object *s)
+{
+	struct json_object *a = json_object_object_get(s, "away"),
+			   *limit = json_object_object_get(a, "limit_seconds");
+	uint64_t times = json_u64(a, "times");
+	char text[512], until[32] = "";
+
+	if (!away_text(s, text, sizeof(text))) {
+		if (times)
+			row("away", "%s time%s since attach, not now", with_commas(times),
+			    plural(times));
+		return;
+	}
+	if (limit)
+		time_text(json_u64(a, "limit_seconds"), until, sizeof(until));
+	row("AWAY", "the card is, %s", text);
+	if (json_true(a, "given_up"))
+		row("",
+		    "reads that RAM cannot answer fail since %s (away-limit), writes go to RAM, commits wait",
+		    until);
+	else
+		row("", "reads that RAM cannot answer wait, writes go to RAM, commits wait; %s%s",
+		    limit ? "reads fail after " : "without a limit", until);
+	if (json_true(a, "commit_waits"))
+		row("", "a commit was interrupted, and is made when the card is back");
+	if (*json_text(a, "refused"))
+		row("", "not taken for it: %s", json_text(a, "refused"));
+}
+
 static void print_ram(struct json_object *s)
 {
 	uint64_t used = json_u64(s, "ram_used_bytes"), limit = json_u64(s, "ram_limit_bytes");
@@ -299,6 +359,7 @@ void print_status(struct json_object *s)
 	const char *alarm = json_text(s, "alarm");
 
 	print_volume(s);
+	print_away(s);
 	print_ram(s);
 	print_views(s);
 	print_pressure(s);

@@ -17,11 +17,13 @@
 
 #define LOOK_ANYWAY_MS 60000 /* a daemon that died publishes nothing */
 #define SETTLE_MS 200
+#define AWAY_TELL_NS (60 * 1000000000ull)
 
 struct seen {
 	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256], undo[64];
-	bool degraded, log_low, here, dead;
+	bool degraded, log_low, here, dead, away;
 	uint64_t generation, checkpoints;
+	uint64_t away_s, away_told_ns; /* of the last away event; 0: none */
 };
 
 struct watch {
@@ -85,6 +87,28 @@ static void look_at_room(struct seen *s, struct json_object *status)
 	s->log_low = low;
 }
 
+/* A flapping contact is told once a minute. */
+static void look_at_away(struct seen *s, struct json_object *status)
+{
+	struct json_object *a = json_object_object_get(status, "away");
+	char text[512];
+	bool away = away_text(status, text, sizeof(text));
+	uint64_t now = now_ns();
+
+	if (away)
+		s->away_s = json_u64(a, "seconds");
+	if (away && !s->away && (!s->away_told_ns || now - s->away_told_ns >= AWAY_TELL_NS)) {
+		s->away = true;
+		s->away_told_ns = now;
+		event(s, "away", text);
+	} else if (!away && s->away) {
+		s->away = false;
+		snprintf(text, sizeof(text), "after %llu s, %llu times since attach",
+			 (unsigned long long)s->away_s, (unsigned long long)json_u64(a, "times"));
+		event(s, "back", text);
+	}
+}
+
 static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 {
 	struct json_object *p = json_object_object_get(status, "pressure"), *last;
@@ -102,6 +126,9 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 	}
 	if (strcmp(alarm, s->alarm))
 		event(s, *alarm ? "alarm" : "alarm-over", *alarm ? alarm : s->alarm);
+	look_at_away(s, status);
+	if (away_text(status, text, sizeof(text)))
+		degraded = s->degraded; /* that is known */
 	if (degraded != s->degraded)
 		event(s, degraded ? "degraded" : "healthy", *alarm ? alarm : "see cowctl status");
 	look_at_undo(w, s, status);

@@ -105,6 +105,19 @@ static const char *check_time(const struct entry *e, const char *text, char *buf
 	return buf;
 }
 
+#define FOREVER "forever"
+
+static const char *check_limit(const struct entry *e, const char *text, char *buf, size_t buf_bytes)
+{
+	size_t len;
+
+	if (!strcmp(text, FOREVER) || !check_time(e, text, buf, buf_bytes))
+		return NULL;
+	len = strlen(buf);
+	snprintf(buf + len, buf_bytes - len, ", nor " FOREVER);
+	return buf;
+}
+
 static const char *check_choice(const struct entry *e, const char *text, char *buf,
 				size_t buf_bytes)
 {
@@ -141,6 +154,9 @@ int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)
 	case VOLOPT_T_TIME:
 		bad = check_time(e, text, buf, sizeof(buf));
 		break;
+	case VOLOPT_T_LIMIT:
+		bad = check_limit(e, text, buf, sizeof(buf));
+		break;
 	case VOLOPT_T_DEVICE:
 		bad = *text ? NULL : "needs a path";
 		break;
@@ -174,6 +190,11 @@ uint64_t volopt_value(enum volopt id, const char *text)
 		e = parse_size(text, &v);
 		break;
 	case VOLOPT_T_TIME:
+		e = parse_duration_ns(text, &v);
+		break;
+	case VOLOPT_T_LIMIT:
+		if (!strcmp(text, FOREVER))
+			return UINT64_MAX;
 		e = parse_duration_ns(text, &v);
 		break;
 	case VOLOPT_T_CHOICE:

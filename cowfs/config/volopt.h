@@ -15,6 +15,7 @@ enum volopt_type {
 	VOLOPT_T_RAM,	 /* a size or a share of the memory; not 0, not more than the machine has */
 	VOLOPT_T_SIZE,	 /* min to max, a multiple of min */
 	VOLOPT_T_TIME,	 /* min to max seconds */
+	VOLOPT_T_LIMIT,	 /* min to max seconds, or forever: UINT64_MAX */
 	VOLOPT_T_DEVICE, /* a path */
 	VOLOPT_T_NAME,	 /* as rundir_name_valid requires */
 	/* a word, or a path, optionally with a colon and a word; volume/card_profile.h */
@@ -52,6 +53,9 @@ enum {
 	  "compress changes in RAM that are not written for a while")                              \
 	X(MAX_COMMIT_TIME, "max-commit-time", "TIME", TIME, 1, 600, VOLOPT_DEFAULT | VOLOPT_BOOT,  \
 	  "no limit", "hold no more in RAM than can be committed in this time")                    \
+	X(AWAY_LIMIT, "away-limit", "TIME|forever", LIMIT, 0, 86400 * 7,                           \
+	  VOLOPT_DEFAULT | VOLOPT_BOOT, "5min; forever for a root",                                \
+	  "how long reads wait for a card that is pulled out, or that has reset")                  \
 	X(TRANSPORT, "transport", "auto|ublk|fuse", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
 	  "auto", "how the kernel reaches the volume: ublk, or FUSE and a loop device")            \
 	X(ON_CRASH, "on-crash", "replace|reboot|stop", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \

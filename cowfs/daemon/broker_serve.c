@@ -285,7 +285,7 @@ static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 
 	if (card >= 2 || own.f.card_fd[card] < 0 || m->bytes != sizeof(f) || i > UINT_MAX)
 		return -EBADF;
-	if (!blockdev_gone(own.f.stat_fd[card]))
+	if (!blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card]))
 		return -EBUSY;
 	memcpy(&f, m->data, sizeof(f));
 	f.identity[sizeof(f.identity) - 1] = '\0';
@@ -307,6 +307,8 @@ static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
 		find_skip(&own.find[card], m->n[2]);
 	if (m->n[1] != FOUND_CARD)
 		return blockdev_fd_set_writable(fd[0], true);
+	if (!blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card]))
+		return -EBUSY;
 	close_fd(&own.f.card_fd[card]);
 	close_fd(&own.f.stat_fd[card]);
 	own.f.card_fd[card] = steal_fd(&fd[0]);

@@ -533,6 +533,14 @@ static void changed(void *ctx)
 		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
 }
 
+/* A root that answers with errors leaves a system that cannot be used any more. */
+static uint64_t away_limit_ns(const struct daemon *d)
+{
+	if (d->opt.text[VOLOPT_AWAY_LIMIT])
+		return value_of(d, VOLOPT_AWAY_LIMIT);
+	return d->running_root ? UINT64_MAX : AWAY_LIMIT_NS;
+}
+
 static struct volume_params params(struct daemon *d)
 {
 	return (struct volume_params){
@@ -550,7 +558,7 @@ static struct volume_params params(struct daemon *d)
 		.compress = value_of(d, VOLOPT_COMPRESS) == COMPRESS_ZSTD,
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),
-		.away_limit_ns = d->running_root ? UINT64_MAX : AWAY_LIMIT_NS,
+		.away_limit_ns = away_limit_ns(d),
 		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
 		.relieve_ns = duration_of("COWFS_RELIEVE_EVERY"),
 		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),

@@ -72,7 +72,8 @@ void server_send_result(struct server *s, struct session *c, const struct volume
 	struct jsonw w = server_writer(s);
 
 	if (r->error)
-		answer_error(&w, r->error, EXIT_FAILED, r->why);
+		answer_error(&w, r->error, r->error == -ENOMEDIUM ? EXIT_AWAY : EXIT_FAILED,
+			     r->why);
 	else
 		answer_ok(&w);
 	if (c->rq.command == COMMAND_VIEW)

@@ -73,14 +73,14 @@ void away_look(struct volume *v)
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* A contact that flaps is one line a minute. */
-static bool may_say(struct volume *v)
+/* A contact that flaps is one line a minute of each kind. */
+static bool may_say(uint64_t *said_ns)
 {
 	uint64_t now = now_ns();
-	bool may = !v->away.said_ns || now >= v->away.said_ns + SAY_EVERY_NS;
+	bool may = !*said_ns || now >= *said_ns + SAY_EVERY_NS;
 
 	if (may)
-		v->away.said_ns = now;
+		*said_ns = now;
 	return may;
 }
 
@@ -90,7 +90,7 @@ static void note(struct volume *v)
 		return;
 	v->away.known = true;
 	v->away.times++;
-	v->away.says = may_say(v);
+	v->away.says = may_say(&v->away.said_ns);
 	for (unsigned i = 0; i < 2; i++)
 		if (is_away(v, i) && v->away.says)
 			msg(MSG_ERR,
@@ -182,7 +182,7 @@ static void refuse(struct volume *v, const struct device *d, int error)
 	same = !strcmp(text, v->away.other);
 	memcpy(v->away.other, text, sizeof(text));
 	pthread_mutex_unlock(&v->lock);
-	if (!same && v->away.says)
+	if (!same && may_say(&v->away.refused_ns))
 		msg(MSG_WARN, "%s: not taken for the card: %s", v->name, text);
 }
 

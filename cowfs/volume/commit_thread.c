@@ -616,13 +616,19 @@ static void report(struct volume *v, const struct volume_request *rq, struct vol
 		volume_alarm(v, "%s", odd ? res->why : "");
 }
 
-/* For a card that is away. A detach that discards needs none. */
-static bool must_wait(struct volume *v, const struct volume_request *rq)
+/* 1: a commit of the timer, which is made when the card is back. A detach that discards needs no card. */
+static int need_card(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	if (!away_any(v))
-		return false;
-	away_search(v);
-	return away_any(v) && !(rq->job == JOB_DETACH && v->discard_armed);
+	if (away_any(v))
+		away_search(v);
+	if (!away_any(v) || (rq->job == JOB_DETACH && v->discard_armed))
+		return 0;
+	away_interrupts(v, rq, res);
+	if (rq->cause != CAUSE_TIMER)
+		return -ENOMEDIUM;
+	snprintf(res->why, sizeof(res->why),
+		 "not committed: the card is away; it is done when the card is back");
+	return 1;
 }
 
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -638,16 +644,17 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	if (do_quietly(v, rq, res))
 		return;
 	res->not_begun = rq->job == JOB_COMMIT && is_too_late(v, rq, res);
-	r = res->not_begun     ? -ETIME
-	    : must_wait(v, rq) ? -ENOMEDIUM
-	    : looks	       ? 0
-			       : undecided_first(v, rq, res);
+	r = res->not_begun ? -ETIME : need_card(v, rq, res);
+	if (r == 0 && !looks)
+		r = undecided_first(v, rq, res);
 	if (r == 0)
 		r = do_job(v, rq, res);
 	if (r < 0 && !res->not_begun && away_any(v)) {
 		away_interrupts(v, rq, res);
 		r = -ENOMEDIUM;
 	}
+	if (r > 0)
+		r = 0;
 	res->report.duration_ns = now_ns() - start_ns;
 	res->time_s = (uint64_t)time(NULL);
 	res->generation = log_ledger(v->log)->commits;

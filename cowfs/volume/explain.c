@@ -105,6 +105,12 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 			 "detach with --discard",
 			 invariant_broken() ? invariant_broken() : "of the kernel");
 		break;
+	case -ENOMEDIUM:
+		snprintf(
+			w, n,
+			"the card is away (pulled out, or reset): nothing is lost, everything stays in RAM%s",
+			res->job == JOB_COMMIT ? ", and the commit is made when it is back" : "");
+		break;
 	case -EIO:
 		snprintf(w, n, "%s", explain_io(v));
 		break;

@@ -197,7 +197,7 @@ struct volume {
 		/* commit thread only */
 		enum commit_cause cause; /* of that commit */
 		bool known, says;	 /* it is away, and the kernel log has it */
-		uint64_t said_ns;
+		uint64_t said_ns, refused_ns;
 	} away;
 
 	/* commit thread only */

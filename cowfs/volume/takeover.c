@@ -13,6 +13,7 @@
 #include "fs/fs_ops.h"
 
 #define TAKE_OVER_TRIES 10
+#define AWAY_TAKE_OVER_NS 240000000000ull
 
 static void keep_card(struct volume *v, unsigned i, struct card *c)
 {
@@ -146,6 +147,34 @@ static int open_kept_log(struct volume *v, char *why, size_t n)
 	return open_again(v, LOG_JOINT_UNDECIDED | back, why, n);
 }
 
+/* Is a device that came meanwhile the card that the process before had? */
+static int examine(struct volume *v)
+{
+	char why[512];
+	int r = open_kept_log(v, why, sizeof(why));
+
+	if (r == 0)
+		r = check_same_card(v, why, sizeof(why));
+	log_close(v->log);
+	v->log = NULL;
+	return r;
+}
+
+/* The parent waits for a worker that takes over, but not for ever. */
+static void wait_for_card(struct volume *v)
+{
+	const struct timespec pause = { .tv_nsec = (long)AWAY_LOOK_NS };
+	uint64_t until_ns = now_ns() + AWAY_TAKE_OVER_NS;
+
+	v->examine = examine;
+	while (away_any(v) && now_ns() < until_ns) {
+		away_search(v);
+		if (away_any(v))
+			nanosleep(&pause, NULL);
+	}
+	v->examine = NULL;
+}
+
 /* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
 static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 {
@@ -153,8 +182,9 @@ static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 	int r;
 
 	for (unsigned i = 0; i < TAKE_OVER_TRIES; i++) {
-		if (i)
+		if (i && !away_any(v))
 			nanosleep(&pause, NULL);
+		wait_for_card(v);
 		r = open_kept_log(v, why, n);
 		if (r == 0)
 			r = check_same_card(v, why, n);
@@ -181,6 +211,14 @@ static int take_kept(struct volume *v, const int *fd)
 	v->log_card = v->base;
 	if (r == 0 && k->two_cards)
 		r = take_card(&v->log_card, k, 1, fd + VOLUME_FD_LOG);
+	if (r < 0)
+		return r;
+	/* it may have come back with another name */
+	snprintf(v->device, sizeof(v->device), "%s", v->base->geo.path);
+	if (k->two_cards)
+		snprintf(v->log_device, sizeof(v->log_device), "%s", v->log_card->geo.path);
+	(void)card_look(v->base);
+	(void)card_look(v->log_card);
 	if (r == 0 && fd[VOLUME_FD_LENT] >= 0)
 		r = blockdev_adopt(&v->lent, fd[VOLUME_FD_LENT]);
 	return r;

@@ -97,6 +97,11 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 			 "internal error: rule %s violated; no more writes to the card, and "
 			 "uncommitted changes exist in RAM only",
 			 invariant_broken());
+	if (ret->away.given_up && !ret->alarm[0])
+		snprintf(
+			ret->alarm, sizeof(ret->alarm),
+			"the card has been away for longer than away-limit: reads that RAM cannot answer fail; what "
+			"RAM holds stays there");
 	if (v->halted && !ret->alarm[0])
 		snprintf(
 			ret->alarm, sizeof(ret->alarm),

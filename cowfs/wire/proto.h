@@ -26,7 +26,8 @@ enum exit_code {
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
 	EXIT_DEGRADED = 3,
-	EXIT_NOT_RUNNING = 4
+	EXIT_NOT_RUNNING = 4,
+	EXIT_AWAY = 5 /* the card is: nothing is lost, and nothing was written */
 };
 
 enum proto_command {

@@ -21,6 +21,7 @@ static const char *job_name(enum volume_job job)
 		[JOB_TRIM] = "trim",
 		[JOB_ACCEPT] = "accept",
 		[JOB_RENEW] = "renew",
+		[JOB_REATTACH] = "reattach",
 	};
 
 	return NAME(names, job);
@@ -293,7 +294,8 @@ void render_progress(struct jsonw *w, const struct volume_progress *p)
 static bool status_degraded(const struct volume_status *s)
 {
 	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks ||
-	       s->foreign_bytes || (s->super_trouble & SUPER_COPIES_BAD);
+	       s->foreign_bytes || (s->super_trouble & SUPER_COPIES_BAD) || s->away.base ||
+	       s->away.log;
 }
 
 static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
@@ -348,6 +350,19 @@ static void render_trim(struct jsonw *w, const struct volume_status *s)
 	jsonw_str(w, "refused", t->refused);
 	jsonw_u64(w, "last_unix_seconds", s->ledger.trimmed_s);
 	jsonw_u64(w, "bytes", t->bytes);
+}
+
+static void render_away(struct jsonw *w, const struct volume_away *a)
+{
+	jsonw_bool(w, "base", a->base);
+	jsonw_bool(w, "log", a->log);
+	jsonw_bool(w, "given_up", a->given_up);
+	jsonw_u64(w, "seconds", a->seconds);
+	if (a->limit_seconds != UINT64_MAX)
+		jsonw_u64(w, "limit_seconds", a->limit_seconds);
+	jsonw_u64(w, "times", a->times);
+	jsonw_bool(w, "commit_waits", a->commit_waits);
+	jsonw_str(w, "refused", a->other);
 }
 
 static void render_card(struct jsonw *w, const struct volume_status *s)
@@ -435,6 +450,9 @@ static void render_parts(struct jsonw *w, const struct volume_status *s)
 	jsonw_end(w);
 	jsonw_object(w, "views");
 	render_views(w, &s->views);
+	jsonw_end(w);
+	jsonw_object(w, "away");
+	render_away(w, &s->away);
 	jsonw_end(w);
 	jsonw_object(w, "trim");
 	render_trim(w, s);

@@ -18,7 +18,7 @@ fs_sum() {
 	run -0 cow --version --json
 	jq -e '.ok and (.version | length > 0) and .protocol == 1 and .log_format == 1' <<<"$output"
 	run -0 cow --help
-	[[ $output == *"Exit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running."* ]]
+	[[ $output == *"Exit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running, 5 the card is away."* ]]
 	for c in format attach detach status commit discard check recover; do
 		run -0 --separate-stderr cow "$c" --help
 		[[ $output == "usage: cowctl $c"* ]]
