@@ -90,6 +90,8 @@ static void note(struct volume *v)
 		return;
 	v->away.known = true;
 	v->away.times++;
+	if (v->log)
+		log_ledger(v->log)->aways++;
 	v->away.says = may_say(&v->away.said_ns);
 	for (unsigned i = 0; i < 2; i++)
 		if (is_away(v, i) && v->away.says)

@@ -131,7 +131,9 @@ static void find_others(struct alarms *a, struct json_object *w)
 {
 	struct json_object *best = json_at(w, "projection.scenarios.whole_card.seconds_high");
 	uint64_t failed = number_at(w, "totals.commits_failed"),
-		 lost = number_at(w, "totals.table_losses");
+		 lost = number_at(w, "totals.table_losses"),
+		 retried = number_at(w, "totals.retried_requests"),
+		 away = number_at(w, "totals.times_away");
 	uint64_t ignored = number_at(w, "projection.ignored_days");
 	const char *state = json_text(w, "log_state");
 
@@ -152,6 +154,13 @@ static void find_others(struct alarms *a, struct json_object *w)
 	if (failed)
 		add(a, WATCH, "%s commit%s failed on this card.", with_commas(failed),
 		    plural(failed));
+	if (retried)
+		add(a, WATCH,
+		    "%s request%s of the card failed and had to be made again: a card or a contact that is failing.",
+		    with_commas(retried), plural(retried));
+	if (away)
+		add(a, NOTE, "The card was away %s time%s: pulled, or reset.", with_commas(away),
+		    plural(away));
 	if (lost)
 		add(a, NOTE,
 		    "Some counters of erase blocks could not be read %s time%s and come from an "
