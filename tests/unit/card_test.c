@@ -24,7 +24,7 @@
 #include <cmocka.h>
 
 #include "base/io.h"
-#include "card/blockdev.h"
+#include "card/find.h"
 #include "card/sysfs.h"
 
 #define IMAGE_BYTES (8 * MIB)
@@ -377,6 +377,7 @@ static bool loop_new(struct loop *l, uint64_t size_bytes, uint32_t flags)
 
 	make_image("loop", size_bytes);
 	image = open(scratch("loop"), O_RDWR | O_CLOEXEC);
+	unlink(scratch("loop")); /* the next one has a file of its own */
 	config.fd = (uint32_t)image;
 	for (int tries = 0; control >= 0 && image >= 0 && !ok && tries < 100; tries++) {
 		n = ioctl(control, LOOP_CTL_GET_FREE);
@@ -670,6 +671,116 @@ static void test_loop_partition(void **state)
 	loop_end(&l);
 }
 
+/* An odd size, so that no other device of the machine has it. */
+#define FIND_BYTES (IMAGE_BYTES + 13 * COW_BLK_BYTES)
+
+static void close_found(int fd[BLOCKDEV_FDS])
+{
+	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
+		if (fd[i] >= 0)
+			close(fd[i]);
+}
+
+/* How many devices may be the card; those that cannot be claimed have ret_error. */
+static unsigned count_found(const struct find *f, int *ret_error)
+{
+	struct find_result found;
+	int fd[BLOCKDEV_FDS];
+	unsigned n = 0;
+
+	*ret_error = 0;
+	while (find_next(f, n, &found, fd) == 0) {
+		if (found.error)
+			*ret_error = found.error;
+		else
+			assert_int_equal(blockdev_fd_set_writable(fd[0], true), 0);
+		close_found(fd);
+		n++;
+	}
+	return n;
+}
+
+static void test_loop_found(void **state)
+{
+	struct find f = { .dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+			  .sys_dirfd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
+	struct loop a = loop_or_skip(LO_FLAGS_AUTOCLEAR), b, other;
+	struct find_result found;
+	int fd[BLOCKDEV_FDS], error, claim;
+
+	(void)state;
+	loop_end(&a);
+	assert_true(loop_new(&a, FIND_BYTES, LO_FLAGS_AUTOCLEAR));
+	assert_true(loop_new(&b, FIND_BYTES, LO_FLAGS_AUTOCLEAR));
+	assert_true(loop_new(&other, FIND_BYTES + COW_BLK_BYTES, LO_FLAGS_AUTOCLEAR));
+	assert_int_equal(find_init(&f, a.fd), 0);
+	assert_int_equal(f.size_bytes, FIND_BYTES);
+	assert_int_equal(count_found(&f, &error), 2);
+	assert_int_equal(error, 0);
+
+	/* it is claimed, and set read-only */
+	assert_int_equal(find_next(&f, 0, &found, fd), 0);
+	assert_int_equal(found.error, 0);
+	assert_int_equal(count_found(&f, &error), 2);
+	assert_int_equal(error, -EBUSY);
+	claim = exclusive_open(strstr(a.path, found.name) ? a.path : b.path);
+	assert_int_equal(claim, EBUSY);
+	assert_true(is_readonly(strstr(a.path, found.name) ? a.path : b.path));
+	assert_false(blockdev_gone(fd[0], fd[2]));
+	assert_int_equal(blockdev_fd_set_writable(fd[0], true), 0);
+	close_found(fd);
+
+	find_skip(&f, found.number);
+	assert_int_equal(count_found(&f, &error), 1);
+	snprintf(f.identity, sizeof(f.identity), "another serial number");
+	assert_int_equal(count_found(&f, &error), 0);
+	f.identity[0] = '\0';
+	f.disk_off_bytes = MIB;
+	assert_int_equal(count_found(&f, &error), 0);
+	loop_end(&a);
+	loop_end(&b);
+	loop_end(&other);
+	close(f.dev_dirfd);
+	close(f.sys_dirfd);
+}
+
+/* Another device in the place of a card keeps the numbers of its descriptors. */
+static void test_loop_exchange(void **state)
+{
+	struct loop a = loop_or_skip(LO_FLAGS_AUTOCLEAR), b;
+	int fd[BLOCKDEV_FDS] = { -1, -1, -1 }, before[BLOCKDEV_FDS], after[BLOCKDEV_FDS];
+	struct blockdev_kept kept;
+	struct card *c, *d;
+
+	(void)state;
+	assert_true(loop_new(&b, IMAGE_BYTES, LO_FLAGS_AUTOCLEAR));
+	assert_int_equal(blockdev_open(&c, a.path, BLOCKDEV_EXCL, NULL), 0);
+	assert_int_equal(blockdev_open(&d, b.path, BLOCKDEV_EXCL, NULL), 0);
+	blockdev_keep(c, &kept, before);
+	blockdev_keep(d, &kept, after);
+	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
+		fd[i] = fcntl(after[i], F_DUPFD_CLOEXEC, 0);
+	assert_int_equal(pwrite(b.fd, "b", 1, 0), -1); /* read-only */
+	assert_int_equal(card_set_writable(d, true), 0);
+	memset(buf, 'b', COW_BLK_BYTES);
+	assert_int_equal(card_write(d, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(card_set_writable(d, false), 0);
+	assert_int_equal(blockdev_exchange(c, fd), 0);
+	blockdev_keep(c, &kept, after);
+	assert_memory_equal(before, after, sizeof(after));
+	memset(buf, 0, COW_BLK_BYTES);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(buf[0], 'b');
+	assert_int_equal(blockdev_exchange(c, fd), 0); /* and back */
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(buf[0], 0);
+	close_found(fd);
+	card_close(c);
+	card_close(d);
+	loop_end(&a);
+	loop_end(&b);
+}
+
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
 	(void)st, (void)type, (void)ftw;
@@ -696,6 +807,8 @@ int main(void)
 		cmocka_unit_test(test_loop_without_medium),
 		cmocka_unit_test(test_loop_counters),
 		cmocka_unit_test(test_loop_partition),
+		cmocka_unit_test(test_loop_found),
+		cmocka_unit_test(test_loop_exchange),
 	};
 	const char *tmp = getenv("TMPDIR");
 	int r;
