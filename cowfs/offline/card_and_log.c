@@ -91,8 +91,10 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	case -EBUSY:
 		return explain_busy(fail, path);
 	case -ENOTBLK:
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s is neither a block device nor an image file", path);
+		return failure_set(fail, EXIT_FAILED, e, "%s is %s", path,
+				   flags & BLOCKDEV_ALLOW_FILE
+					   ? "neither a block device nor an image file"
+					   : "not a block device");
 	case -EROFS:
 		return failure_set(fail, EXIT_FAILED, e, "%s is write-protected", path);
 	case -ENXIO:
