@@ -188,6 +188,7 @@ help:
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
 	@echo "  make bench-blocklayer   the same through loop device, daemon and kernel, for two traces (as root)"
+	@echo "  make pictures   those of the README: from their texts, and recorded from a real run (installs graphviz, termtosvg; as root)"
 	@echo "  make lint       warnings of gcc and clang as errors, layout and includes of C files, shellcheck, manuals, spelling"
 	@echo "  make cross-deps | cross | check-cross ARCH=armhf   for another architecture of Debian, in build/armhf"
 	@echo "  make recover-static   build/cowfs-recover: one file for a card of cowfs in a machine without cowfs (ARCH=arm64)"

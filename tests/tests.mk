@@ -4,7 +4,7 @@
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c norandom.c badimage.c nopages.c hostile.c clock.c)
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c goneshim.c norandom.c badimage.c nopages.c hostile.c clock.c)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
@@ -262,6 +262,15 @@ check-report: deps
 		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
 	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
 
+# docs/pictures. The screenshot is made by check-report.
+.PHONY: pictures
+pictures: DEPS += graphviz termtosvg
+pictures: deps
+	$(Q)$(MAKE) --no-print-directory programs
+	$(Q)dot -Tsvg docs/pictures/how.dot -o docs/pictures/how.svg
+	$(Q)PATH="$(CURDIR)/$(B):$$PATH" script -qec "termtosvg record $(B)/tour.cast -c docs/pictures/tour.sh -g 100x28" /dev/null >/dev/null
+	$(Q)termtosvg render $(B)/tour.cast docs/pictures/tour.svg -m 60 -M 3000 -D 5000 -t window_frame >/dev/null
+
 # Real RAUC, SWUpdate and Mender of this Debian ship an update, with boots of a root in place of reboots. Not part of check: these
 # packages are for this test only.
 check-fleet-tools: DEPS += rauc rauc-service swupdate mender-client mender-artifact dbus openssl cpio
@@ -405,7 +414,7 @@ format:
 INITRAMFS = initramfs/cowfs.sh $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
-	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot .ci/run)
+	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # The objects once more, by both compilers: clang without optimization, because its warnings do not need it.
 lint:
 	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 lint-objects

@@ -9,8 +9,7 @@ const char *which_volume(const struct options *o)
 	return o->operands ? o->operand[0] : NULL;
 }
 
-/* Reports an answer that is {"ok":false}, and returns its exit code. */
-static int explain(const struct options *o, struct json_object *answer)
+int cmd_answer_failed(const struct options *o, struct json_object *answer)
 {
 	uint64_t exit = json_u64(answer, "exit");
 
@@ -71,7 +70,7 @@ int ask_volume(struct client *c, const struct options *o, const struct request *
 		*ret = answer;
 		return EXIT_OK;
 	}
-	exit = explain(o, answer);
+	exit = cmd_answer_failed(o, answer);
 	json_object_put(answer);
 	client_close(c);
 	return exit;

@@ -102,6 +102,7 @@ int cowctl_main(int argc, char **argv);
 
 int cmd_card(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_scrub(const struct options *o) NOT_IN_INITRAMFS;
+int cmd_reattach(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_clone(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_export(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_import(const struct options *o) NOT_IN_INITRAMFS;
@@ -261,6 +262,8 @@ const char *which_volume(const struct options *o);
  */
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret) MUST_CHECK;
+/* Reports an answer that is {"ok":false}. Returns its exit code. */
+int cmd_answer_failed(const struct options *o, struct json_object *answer);
 /* Without a word; false: it stays attached. */
 bool detach_volume(struct client *c);
 typedef void print_answer_fn(const char *name, const struct options *o, struct json_object *answer);

@@ -176,8 +176,6 @@ static const struct plain {
 	{ "cowfs_card_away_seconds", "gauge",
 	  "How long the card has been away: pulled out, or reset. 0: it is there.", 1,
 	  "away.seconds", 1, 0, 0 },
-	{ "cowfs_card_away_total", "counter", "How often it was away, since the attach.", 1,
-	  "away.times", 1, 0, 0 },
 	{ "cowfs_daemon_replacements_total", "counter",
 	  "Workers of the daemon that died and were replaced, since the attach.", 1, "replaced", 1,
 	  0, 0 },

@@ -91,8 +91,10 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	case -EBUSY:
 		return explain_busy(fail, path);
 	case -ENOTBLK:
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s is neither a block device nor an image file", path);
+		return failure_set(fail, EXIT_FAILED, e, "%s is %s", path,
+				   flags & BLOCKDEV_ALLOW_FILE
+					   ? "neither a block device nor an image file"
+					   : "not a block device");
 	case -EROFS:
 		return failure_set(fail, EXIT_FAILED, e, "%s is write-protected", path);
 	case -ENXIO:
@@ -101,6 +103,11 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 		return failure_set(fail, EXIT_FAILED, e, "%s: %s", path,
 				   path_strerror(path, e, why, sizeof(why)));
 	}
+}
+
+int offline_claim(struct card **ret, const char *device, struct failure *fail)
+{
+	return open_card(ret, device, BLOCKDEV_EXCL, 0, fail);
 }
 
 uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)

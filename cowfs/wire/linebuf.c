@@ -51,25 +51,32 @@ static bool is_socket(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 }
 
-/* Keeps only the last of several descriptors. */
-static void take_passed(struct msghdr *m, int *passed_fd)
+/* Those of one message; what is more than has room is closed. */
+static void take_passed(struct msghdr *m, int passed_fd[LINEBUF_FDS])
 {
+	unsigned kept = 0;
+
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
 				   ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
 				   : 0;
 
+		for (unsigned i = 0; n && i < LINEBUF_FDS; i++)
+			if (passed_fd[i] >= 0)
+				close(steal_fd(&passed_fd[i]));
 		for (size_t i = 0; i < n; i++) {
-			if (*passed_fd >= 0)
-				close(*passed_fd);
-			memcpy(passed_fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (is_socket(*passed_fd))
-				close(steal_fd(passed_fd));
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (kept < LINEBUF_FDS && !is_socket(fd))
+				passed_fd[kept++] = fd;
+			else
+				close(fd);
 		}
 	}
 }
 
-ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int *passed_fd)
+ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int passed_fd[LINEBUF_FDS])
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
 	int e = reserve_line(b);

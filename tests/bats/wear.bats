@@ -276,7 +276,7 @@ offline_card() {
 	is_sample "cowfs_degraded{volume=\"vol\"} 0"
 	is_sample "cowfs_daemon_replacements_total{volume=\"vol\"} 0"
 	is_sample "cowfs_card_away_seconds{volume=\"vol\"} 0"
-	is_sample "cowfs_card_away_total{volume=\"vol\"} 0"
+	is_sample "cowfs_card_aways_total{volume=\"vol\"} 0"
 	is_sample "cowfs_on_trial{volume=\"vol\"} 0"
 	is_sample "cowfs_volumes 1"
 	for n in $(sed -n 's/^# TYPE \([a-z_]*\) .*/\1/p' "$T/m"); do

@@ -1,0 +1,328 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# A card that is pulled out, and comes back as another device. The daemon's card is a loop device that is gone for the daemon alone
+# (tests/tools/goneshim.c); what comes back is another loop device on the same file. The daemon looks at every device of the
+# machine that has the card's size and is not in use, so these cards have a size that no other test uses.
+# bats file_tags=commands
+
+load lib
+
+ODD_KIB=36
+
+setup() {
+	cow_setup
+	stays
+}
+
+# no card is gone, nor will be
+stays() {
+	printf '%-128s\0' '' >"$T/gone.new"
+	dd if="$T/gone.new" of="$T/gone" conv=notrunc status=none
+}
+
+# with_gone COMMAND...: what it starts sees the card go
+with_gone() {
+	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$T/gone \
+		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
+}
+
+# protected [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
+protected() {
+	card_make ext4 100 150 -b 4096
+	truncate -s "+${ODD_KIB}K" "$IMG"
+	losetup -c "$CARD"
+	cow format "$CARD" >/dev/null
+	with_gone attach "$@"
+	mount_volume
+	random_file "$MNT/base" 4
+	SUM=$(cksum <"$MNT/base")
+	cow commit --checkpoint >/dev/null
+	FIRST=$CARD
+}
+
+# pull [LEFT]: the card is gone, or will be after so many writes and flushes
+pull() {
+	local name=${CARD#/dev/} id
+	id=$(cat "/sys/block/$name/dev")
+	printf '%-127s' "${id%:*} ${id#*:} $(stat -c %i "/sys/block/$name/stat") $name ${1:-0}" |
+		dd of="$T/gone" conv=notrunc status=none
+}
+
+is_away() { [ "$(status_of .away.base)" = true ]; }
+is_here() { [ "$(status_of .away.base)" = false ]; }
+here_again() { wait_for 15 is_here || { cow status vol; return 1; }; }
+refuses() { status_of .away.refused | grep -Eq -- "$1"; }
+
+# back [FILE]: a device that is not CARD has its content, or that of FILE. Sets LOOP
+back() {
+	LOOP=$(losetup -f --show "${1:-$IMG}")
+}
+
+# released DEVICE: nothing holds it, and it can be written
+released() {
+	[ "$(blockdev --getro "$1")" = 0 ] && python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1"
+}
+
+# the next read of this file asks the card
+forget() {
+	dd of="$MNT/base" count=0 oflag=nocache conv=notrunc,fdatasync status=none
+}
+
+@test "away: pulled, back under another name, and the volume goes on" {
+	local generation
+	protected
+	echo before >"$MNT/new"
+	sync -f "$MNT"
+	forget
+	generation=$(status_of .generation)
+	pull
+	echo more | dd of="$MNT/new" conv=notrunc status=none
+	sync -f "$MNT"
+	wait_for 5 is_away
+	# what a person sees
+	run -3 cow status vol
+	grep -Eq "^AWAY +the card is, for [0-9]+ s: $CARD was pulled out, or has reset$" <<<"$output"
+	grep -Eq "^ +reads that RAM cannot answer wait, writes go to RAM, commits wait; reads fail after 5 min$" <<<"$output"
+	[ "$(status_of .degraded)" = true ]
+	[ "$(status_of .away.limit_seconds)" = 300 ]
+	brief() { cow status --brief >"$T/brief" || [ $? = 3 ] && grep -q 'AWAY' "$T/brief"; }
+	wait_for 5 brief # a second behind
+	run -3 cow status --brief
+	[[ $output == *"THE CARD IS AWAY for "*"$CARD was pulled out, or has reset"* ]]
+	[[ $output != *ATTENTION* ]]
+	cow wear --prometheus - >"$T/m"
+	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
+	grep -qxF 'cowfs_degraded{volume="vol"} 1' "$T/m"
+	grep -Eqx 'cowfs_card_away_seconds\{volume="vol"\} [0-9]+' "$T/m"
+	run -0 cow status --follow --once
+	[[ $output == *"vol away for "* ]]
+	# what a script sees
+	fails 5 'the card is away .*: nothing is lost, everything stays in RAM' commit vol
+	fails 5 'the card is away' commit vol --json
+	[ "$(jq -r .code <<<"$output")" = ENOMEDIUM ]
+	[ "$(status_of .generation)" = "$generation" ]
+	back
+	here_again
+	[ "$(status_of .device)" = "$LOOP" ]
+	[ "$(status_of .away.times)" = 1 ]
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
+	# the commit that ended with 5 is made
+	committed() { [ "$(status_of .generation)" -gt "$generation" ]; }
+	wait_for 10 committed
+	healthy() { [ "$(status_of .degraded)" = false ]; }
+	wait_for 5 healthy
+	run -0 cow status vol
+	grep -Eq '^away +1 time since attach, not now$' <<<"$output"
+	tree_sum "$MNT" >"$T/sum"
+	detach
+	released "$LOOP"
+	loop_down "$FIRST"
+	CARD=$LOOP
+	fsck ext4
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+}
+
+@test "away: pulled in the middle of a commit, at every write and flush of it" {
+	local n=1 generation made
+	protected
+	while :; do
+		dd if=/dev/urandom of="$MNT/base" bs=4096 count=40 seek=$((10 * n)) conv=notrunc status=none
+		random_file "$MNT/new$n" 1
+		SUM=$(tree_sum "$MNT")
+		generation=$(status_of .generation)
+		stays
+		pull "$n"
+		made=0
+		cow commit --checkpoint >/dev/null 2>&1 || made=$?
+		[ $made != 0 ] || break # it has no more writes
+		[ $made = 5 ] || { echo "write $n: exit code $made"; cow status; false; }
+		back
+		here_again
+		loop_down "$CARD" # otherwise it comes back as well
+		CARD=$LOOP
+		committed() { [ "$(status_of .generation)" -gt "$generation" ] && [ "$(status_of .away.commit_waits)" = false ]; }
+		wait_for 15 committed
+		forget
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		n=$((n + 1))
+	done
+	say "gone at each of $((n - 1)) writes and flushes of a commit, and each was made"
+	[ $n -gt 5 ]
+	# the last of them was followed by nothing
+	if [ "$(tail -c 1 "$T/gone" | tr '\1' x)" = x ]; then
+		wait_for 5 is_away
+		back
+		here_again
+		CARD=$LOOP
+	fi
+	stays
+	detach
+	fsck ext4
+	[ "$(bare_sum)" = "$SUM" ]
+}
+
+@test "away: another card, and an older copy, are not taken, and are left as they were" {
+	local older other sum
+	protected
+	cp --sparse=always "$IMG" "$T/older.img"
+	echo x >"$MNT/newer"
+	sync -f "$MNT"
+	cow commit >/dev/null
+	# a card of the same size with a log of its own
+	cp --sparse=always "$T/older.img" "$T/other.img"
+	losetup -f --show "$T/other.img" >"$T/name"
+	other=$(cat "$T/name")
+	cow format --force "$other" >/dev/null
+	losetup -d "$other"
+	pull
+	wait_for 5 is_away
+	sum=$(image_sum "$T/other.img")
+	back "$T/other.img"
+	other=$LOOP
+	wait_for 10 refuses "^${other#/dev/}: it has another state"
+	wait_for 5 released "$other"
+	run -3 cow status vol
+	grep -Eq "^ +not taken for it: ${other#/dev/}: " <<<"$output"
+	back "$T/older.img"
+	older=$LOOP
+	wait_for 10 refuses "^${older#/dev/}: it has another state"
+	wait_for 5 released "$older"
+	# nor by hand
+	fails 1 'another state' reattach vol "$older" --yes
+	wait_for 5 released "$older"
+	is_away
+	[ "$(image_sum "$T/other.img")" = "$sum" ]
+	back
+	here_again
+	[ "$(status_of .device)" = "$LOOP" ]
+	[ "$(cat "$MNT/newer")" = x ]
+	detach
+}
+
+@test "away: a card that was changed meanwhile without cowfs is not taken" {
+	protected
+	umount_volume
+	pull
+	wait_for 5 is_away
+	cp --sparse=always "$IMG" "$T/pc.img"
+	mkdir "$T/pc"
+	mount -o loop "$T/pc.img" "$T/pc"
+	echo pc >"$T/pc/pc"
+	umount "$T/pc"
+	back "$T/pc.img"
+	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
+	is_away
+	back
+	here_again
+	cow detach vol
+	wait_for 20 no_daemons
+}
+
+@test "away: of two that have the state none is taken, until a person names one" {
+	local one two
+	protected
+	pull
+	wait_for 5 is_away
+	cp --sparse=always "$IMG" "$T/copy.img"
+	# both at once
+	one=$(losetup -f --show "$IMG")
+	two=$(losetup -f --show "$T/copy.img")
+	twice() { refuses 'a second device has the same state' || is_here; }
+	wait_for 10 twice
+	if is_here; then
+		# it was found between the two
+		detach
+		return
+	fi
+	is_away
+	cow reattach vol "$two" --yes
+	here_again
+	[ "$(status_of .device)" = "$two" ]
+	[ "$(blockdev --getro "$two")" = 1 ] # as any card outside of a commit
+	wait_for 5 released "$one"
+	echo after >"$MNT/after"
+	cow commit
+	detach
+	CARD=$two
+	fsck ext4
+	mount -o ro "$two" "$MNT"
+	[ "$(cat "$MNT/after")" = after ]
+	umount "$MNT"
+}
+
+@test "reattach: refused while the card is there, for another size, a mounted device, other users" {
+	local small
+	protected
+	truncate -s 60M "$T/small.img"
+	back "$T/small.img"
+	small=$LOOP
+	fails 1 'its card is not away' reattach vol "$small" --yes
+	fails 1 'not away' reattach "$small" --yes --json
+	[ "$(jq -r .code <<<"$output")" = EALREADY ]
+	fails 4 'no volume is attached as nosuch' reattach nosuch "$small" --yes
+	released "$small"
+	pull
+	wait_for 5 is_away
+	fails 2 'nobody can be asked: add --yes' reattach vol "$small"
+	released "$small"
+	fails 1 'another size' reattach vol "$small" --yes --json
+	[ "$(jq -r .code <<<"$output")" = ERANGE ]
+	released "$small"
+	fails 1 'No such file' reattach vol "$T/missing" --yes
+	truncate -s 60M "$T/file"
+	fails 1 'is not a block device' reattach vol "$T/file" --yes
+	mke2fs -q -F "$small"
+	mkdir "$T/m"
+	mount "$small" "$T/m"
+	fails 1 'is mounted on' reattach vol "$small" --yes
+	umount "$T/m"
+	run -1 --separate-stderr setpriv --reuid=nobody --regid=nogroup --clear-groups "$COWFS_BUILD/cowctl" reattach vol "$small" --yes
+	[[ $stderr == *"ermission denied"* ]]
+	run -1 bash -c "printf 'n\n' | script -qec '$COWFS_BUILD/cowctl reattach vol $small' /dev/null"
+	[[ $output == *"serial number"*"Use $small from now on?"*"nothing was changed"* ]]
+	released "$small"
+	is_away
+	back
+	here_again
+	detach
+}
+
+@test "away-limit: 0 gives errors at once, and a card that comes back is still taken for commits" {
+	protected --away-limit 0
+	echo before >"$MNT/new"
+	sync -f "$MNT"
+	forget
+	pull
+	echo after1 | dd of="$MNT/new" conv=notrunc status=none
+	sync -f "$MNT"
+	wait_for 5 is_away
+	given_up() { [ "$(status_of .away.given_up)" = true ]; }
+	wait_for 5 given_up
+	run ! timeout 20 dd if="$DEV" of=/dev/null bs=4096 skip=20000 count=1 iflag=direct
+	[[ $(status_of .alarm) == "the card has been away for longer than away-limit"* ]]
+	run -3 cow status vol
+	grep -Eq 'reads that RAM cannot answer fail' <<<"$output"
+	[ "$(cat "$MNT/new")" = after1 ]
+	back
+	here_again
+	[ "$(status_of .alarm)" = "" ]
+	cow commit
+	detach
+}
+
+@test "away-limit: what may be set, and what it says" {
+	local text
+	for text in -1 8000h 'for ever' never ''; do
+		fails 2 'is not a time from 0s to 604800s, nor forever' attach /dev/null --away-limit "$text"
+	done
+	protected --away-limit forever
+	[ "$(status_of .away.limit_seconds)" = null ]
+	pull
+	wait_for 5 is_away
+	run -3 cow status vol
+	grep -Eq 'commits wait; without a limit$' <<<"$output"
+	back
+	here_again
+	detach
+}
