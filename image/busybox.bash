@@ -8,7 +8,7 @@
 #	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not Debian 12
 
 # What a virtual machine, a PC and most small boards need to see a card, and cowfs to serve it.
-BUSYBOX_MODULES="virtio_pci virtio_blk virtio_rng ahci ata_piix sd_mod usb-storage uas xhci-pci ehci-pci sdhci-pci sdhci-acpi \
+BUSYBOX_MODULES="virtio_pci virtio_blk virtio_scsi virtio_rng ahci ata_piix sd_mod usb-storage uas xhci-pci ehci-pci sdhci-pci sdhci-acpi \
 	mmc_block nvme ext4 fuse loop i6300esb"
 
 busybox_tree() {

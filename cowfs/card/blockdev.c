@@ -172,6 +172,15 @@ static bool is_gone(struct card *c)
 	return blockdev_gone(blockdev_of(c)->fd, blockdev_of(c)->stat_fd);
 }
 
+/* A file or what is not in sysfs does not go away. */
+static bool answers(struct card *c)
+{
+	const struct blockdev *b = blockdev_of(c);
+	_Alignas(COW_BLK_BYTES) uint8_t blk[COW_BLK_BYTES];
+
+	return b->stat_fd < 0 || io_pread_full(b->fd, blk, sizeof(blk), b->off_bytes) == 0;
+}
+
 static const struct card_ops blockdev_ops = {
 	.read = blockdev_read,
 	.write = blockdev_write,
@@ -181,6 +190,7 @@ static const struct card_ops blockdev_ops = {
 	.async_fd = blockdev_async_fd,
 	.discard = blockdev_discard,
 	.gone = is_gone,
+	.answers = answers,
 	.close = blockdev_close,
 };
 

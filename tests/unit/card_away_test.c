@@ -120,6 +120,56 @@ static void test_errors_of_callers(void **state)
 	card_close(c);
 }
 
+/* A device that fails requests for a while before it is gone. */
+static unsigned asked, gone_at;
+static bool well;
+
+static bool is_gone_soon(struct card *c)
+{
+	(void)c;
+	return asked >= gone_at;
+}
+
+static bool answers(struct card *c)
+{
+	(void)c;
+	asked++;
+	return well;
+}
+
+static void test_soon_gone(void **state)
+{
+	struct card *c = new_card();
+	struct card_ops ops = *c->ops;
+	uint64_t then;
+
+	(void)state;
+	ops.gone = is_gone_soon;
+	ops.answers = answers;
+	c->ops = &ops;
+	sim_fail_at(c, SIM_READ, 1, -EIO, true);
+
+	/* a bad block */
+	well = true, asked = 0, gone_at = 99;
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
+	assert_int_equal(asked, 1);
+	/* it stays: once in ten seconds that is worth a wait */
+	well = false, asked = 0;
+	then = now_ns();
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
+	assert_int_equal(asked, 7);
+	assert_true(now_ns() - then > 1200000000u);
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
+	assert_int_equal(asked, 7);
+	assert_false(card_is_away(c));
+	/* it goes */
+	asked = 0, gone_at = 3, c->waited_ns = 0;
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENOMEDIUM);
+	assert_int_equal(asked, 3);
+	assert_true(card_is_away(c));
+	card_close(c);
+}
+
 static void *read_it(void *arg)
 {
 	_cleanup_free_ uint8_t *own = io_alloc(COW_BLK_BYTES);
@@ -195,8 +245,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_away_and_given_up), cmocka_unit_test(test_who_finds_out),
-		cmocka_unit_test(test_errors_of_callers), cmocka_unit_test(test_examiner_is_alone),
-		cmocka_unit_test(test_examiner_waits),
+		cmocka_unit_test(test_errors_of_callers), cmocka_unit_test(test_soon_gone),
+		cmocka_unit_test(test_examiner_is_alone), cmocka_unit_test(test_examiner_waits),
 	};
 	int r;
 

@@ -6,6 +6,7 @@
 #	mark NAME		tells the host how far we are (wait_mark there)
 #	value NAME NUMBER	a figure for the host
 #	fail TEXT...		ends the step and the test
+#	told NAME		the host has said `tell_guest NAME`
 #	must COMMAND...		fail if it does
 #	is WHAT GOT WANTED	fail unless equal
 #	wait_for SECONDS COMMAND...
@@ -61,6 +62,8 @@ diagnose() {
 	grep -v ' \(cgroup2\?\|proc\|sysfs\|devpts\) ' /proc/mounts | sed 's/^/# /'
 	dmesg | tail -60 | sed 's/^/# /'
 }
+
+told() { grep -qx "$1" /sys/block/vd*/serial 2>/dev/null; }
 
 must() {
 	"$@" >/run/cowfs-test/out 2>&1 || {
@@ -123,8 +126,11 @@ login_on_console() {
 }
 
 data_card() {
-	for d in /sys/block/vd*; do
-		[ "$(cat "$d/serial")" != data ] || echo "/dev/${d##*/}"
+	for d in /sys/block/[vs]d*; do
+		# of virtio, SCSI (with a head of 4 bytes) and USB
+		for _s in serial device/vpd_pg80 device/../../../../serial; do
+			[ "$(tr -cd a-z <"$d/$_s" 2>/dev/null)" != data ] || echo "/dev/${d##*/}"
+		done
 	done
 }
 

@@ -145,6 +145,38 @@ qmp() { "$TOP/tests/vm/qmp.py" "$SOCK" "$@"; }
 qemu_writes() { qmp writes card; }
 vm_kill() { kill -9 "$QEMU"; }
 
+# card_out NAME: the card, or the second one ("data"), is pulled. card_in NAME [FILE]: it is back, or FILE is there in its place.
+card_out() {
+	if [ "$1-$DRIVE" = card-mmc ]; then
+		qmp eject '{"device": "card", "force": true}' >/dev/null
+		return
+	fi
+	hmp "device_del $1-disk"
+	until ! hmp "info qtree" | grep -qF "\"$1-disk\""; do sleep 0.05; done
+}
+
+card_in() {
+	local drive=$DRIVE file=$CARD
+	[ "$1" = card ] || drive=$DATA_DRIVE file=$DATA
+	file=${2:-$file}
+	if [ "$drive" = mmc ]; then
+		qmp blockdev-change-medium "{\"device\": \"$1\", \"filename\": \"$file\", \"format\": \"raw\"}" >/dev/null
+		return
+	fi
+	hmp "drive_add 0 $(disk_drive "$1" "$file")" | grep -q OK || fail "$file is not taken"
+	hmp "device_add $(disk_device "$drive" "$1")" | grep . && fail "no disk with $file"
+	return 0
+}
+
+# The guest's `told NAME` is true from now on: a disk of that name is there.
+tell_guest() {
+	hmp "drive_add 0 if=none,id=$1,driver=null-co,size=1M" | grep -q OK && hmp "device_add virtio-blk-pci,drive=$1,serial=$1" | grep . && fail "$1 cannot be told"
+	return 0
+}
+
+# A command for people, and what it says.
+hmp() { qmp human-monitor-command "{\"command-line\": \"$1\"}" | jq -r .; }
+
 # qemu-system-... and its machine for this architecture, as words. U-Boot is no part of the disk.
 qemu_machine() {
 	local uboot=/usr/lib/u-boot
@@ -157,6 +189,31 @@ qemu_machine() {
 	esac
 }
 
+# What QEMU is told of the card and the second card ("card", "data"): a controller, the disk at it, the file behind it.
+disk_bus() { # DRIVE NAME
+	case $1 in
+	scsi) echo "-device virtio-scsi-pci,id=$2-bus" ;;
+	usb) echo "-device qemu-xhci,id=$2-bus" ;;
+	mmc) echo "-device sdhci-pci" ;;
+	virtio | nvme) ;;
+	*) fail "no drive is called $1" ;;
+	esac
+}
+
+disk_device() { # DRIVE NAME
+	case $1 in
+	virtio) echo "virtio-blk-pci,drive=$2,serial=$2,id=$2-disk$([ "$2" != card ] || echo ,bootindex=1)" ;;
+	scsi) echo "scsi-hd,bus=$2-bus.0,drive=$2,serial=$2,id=$2-disk" ;;
+	usb) echo "usb-storage,bus=$2-bus.0,drive=$2,serial=$2,id=$2-disk" ;;
+	mmc) echo "sd-card,drive=$2" ;;
+	nvme) echo "nvme,drive=$2,serial=$2,id=$2-disk" ;;
+	esac
+}
+
+disk_drive() { # NAME FILE
+	echo "file=$2,if=none,id=$1,format=raw$([ "$1" != card ] || echo ",discard=unmap${BPS:+,throttling.bps-write=$BPS}")"
+}
+
 # shellcheck disable=SC2054 # commas are QEMU's
 qemu_start() {
 	local smp=${COWFS_VM_SMP:-1}
@@ -164,16 +221,12 @@ qemu_start() {
 		-nodefaults -no-user-config -display none
 		-no-reboot -chardev "socket,id=console,path=$WORK/console.sock,server=on,wait=off,logfile=$WORK/console-$N"
 		-serial chardev:console -qmp "unix:$SOCK,server=on,wait=off" -device virtio-rng-pci
-		-drive "file=$CARD,if=none,id=card,format=raw,discard=unmap${BPS:+,throttling.bps-write=$BPS}"
-		-drive "file=$MARKER,if=none,id=marker,format=raw")
-	[ -z "$DATA_MIB" ] || args+=(-drive "file=$DATA,if=none,id=data,format=raw" -device virtio-blk-pci,drive=data,serial=data)
-	case $DRIVE in
-	virtio) args+=(-device "virtio-blk-pci,drive=card,serial=card,bootindex=1") ;;
-	mmc) args+=(-device sdhci-pci -device sd-card,drive=card) ;;
-	nvme) args+=(-device nvme,drive=card,serial=card) ;;
-	usb) args+=(-device qemu-xhci -device usb-storage,drive=card) ;;
-	*) fail "no drive is called $DRIVE" ;;
-	esac
+		-drive "$(disk_drive card "$CARD")" -drive "file=$MARKER,if=none,id=marker,format=raw")
+	# shellcheck disable=SC2207 # words
+	[ -z "$DATA_MIB" ] || args+=($(disk_bus "$DATA_DRIVE" data) -drive "$(disk_drive data "$DATA")"
+		-device "$(disk_device "$DATA_DRIVE" data)")
+	# shellcheck disable=SC2207 # words
+	args+=($(disk_bus "$DRIVE" card) -device "$(disk_device "$DRIVE" card)")
 	args+=(-device virtio-blk-pci,drive=marker,serial=marker)
 	[ ! -e "$LEG" ] || args+=(-drive "file=$LEG,if=none,id=leg,format=raw,discard=unmap"
 		-device virtio-blk-pci,drive=leg,serial=leg,id=leg-disk)
