@@ -86,9 +86,11 @@ static bool may_be(const struct find *f, int devdir, struct find_result *ret, de
 	    round_down_u64(sectors * SECTOR_BYTES, COW_BLK_BYTES) != f->size_bytes)
 		return false;
 	ret->number = number_of(devdir, *ret_rdev);
-	return !is_skipped(f, ret->number) && sysfs_geometry(devdir, &geo) == 0 &&
-	       geo.disk_off_bytes == f->disk_off_bytes &&
-	       (!f->identity[0] || !strcmp(geo.identity, f->identity));
+	if (is_skipped(f, ret->number) || sysfs_geometry(devdir, &geo) < 0 ||
+	    geo.disk_off_bytes != f->disk_off_bytes)
+		return false;
+	ret->same = f->identity[0] && !strcmp(geo.identity, f->identity);
+	return true;
 }
 
 static void claim(const struct find *f, int devdir, dev_t rdev, struct find_result *ret,

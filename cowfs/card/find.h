@@ -11,7 +11,7 @@
 struct find {
 	int dev_dirfd, sys_dirfd;
 	uint64_t size_bytes, disk_off_bytes; /* of card_geometry */
-	char identity[64];		     /* "": none, then any device may be it */
+	char identity[64];		     /* "": none */
 	uint64_t skip[FIND_SKIP]; /* numbers of devices that are not; the oldest is forgotten */
 	unsigned n_skip;
 };
@@ -19,6 +19,7 @@ struct find {
 struct find_result {
 	char name[64];
 	uint64_t number; /* no other device of this boot has it */
+	bool same;	 /* its identity is that of the card; another reader may show another one */
 	int error; /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
 };
 

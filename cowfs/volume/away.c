@@ -263,6 +263,14 @@ static int try_device(struct volume *v, unsigned n, struct device *d)
 	return e < 0 ? e : r;
 }
 
+static void swap_devices(struct device *a, struct device *b)
+{
+	struct device other = *a;
+
+	*a = *b;
+	*b = other;
+}
+
 static void put_back(struct volume *v, unsigned n, struct device *d)
 {
 	card_examine(card_of(v, n), false);
@@ -270,7 +278,10 @@ static void put_back(struct volume *v, unsigned n, struct device *d)
 		msg(MSG_ERR, "%s: no descriptors", v->name);
 }
 
-/* All devices are looked at: two that have the state cannot be told apart. */
+/*
+ * All devices are looked at. Of two that have the state the one with the card's serial number is it; without one they cannot
+ * be told apart.
+ */
 static void search(struct volume *v, unsigned n)
 {
 	struct device match = { .fd = { -1, -1, -1 } }, d;
@@ -280,16 +291,20 @@ static void search(struct volume *v, unsigned n)
 	     i++) {
 		int r = try_device(v, n, &d);
 
-		if (r == 0 && !found) {
-			put_back(v, n, &d);
-			match = d;
-			found = true;
-			continue; /* it is claimed, so it is not found again */
-		}
-		twice |= r == 0;
 		if (r == 0)
 			put_back(v, n, &d);
-		refuse(v, &d, r == 0 ? -EEXIST : r);
+		if (r == 0 && (!found || d.found.same > match.found.same)) {
+			swap_devices(&match, &d);
+			twice = false;
+			r = found ? -EEXIST : 0;
+			found = true;
+		} else if (r == 0) {
+			twice |= d.found.same == match.found.same;
+			r = -EEXIST;
+		}
+		if (r == 0)
+			continue;
+		refuse(v, &d, r);
 		skipped += r == -ESTALE;
 		let_go(n, &d, r == -ESTALE ? FOUND_STRANGER : FOUND_AGAIN);
 	}
