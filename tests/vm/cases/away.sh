@@ -71,7 +71,8 @@ work_until() {
 	must cowctl commit "$VOL"
 	say "$VOL: $rounds rounds, all right; $(cowctl status "$VOL" | grep '^away')"
 	sort -u /run/refused | while read -r _l; do say "$VOL: $_l"; done
-	grep -q 'another state' /run/refused || fail "nothing was refused"
+	# without its card the root has no programs that could ask
+	[ "$VOL" = root ] || grep -q 'another state' /run/refused || fail "nothing was refused"
 	dmesg | grep -E "EXT4-fs (error|warning)|(Buffer I/O|I/O) error.*(loop|ublk)" >/run/errors && fail "the kernel: $(head -n 3 /run/errors)"
 	return 0
 }
