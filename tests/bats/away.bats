@@ -271,3 +271,35 @@ setup() {
 	here_again
 	detach
 }
+
+@test "shutdown and detach while away: which card, what is lost without it, and a time to wait" {
+	local generation
+	protected
+	echo lost >"$MNT/new"
+	sync -f "$MNT"
+	umount_volume
+	generation=$(status_of .generation)
+	pull
+	wait_for 5 is_away
+	fails 2 'is not a time' shutdown --away-wait never
+	fails 2 'is not a time' detach vol --away-wait never
+	# without it
+	run -5 --separate-stderr cow shutdown --away-wait 2s
+	[[ $stderr == *"vol: THE CARD IS AWAY for "*"$CARD was pulled out, or has reset"* ]]
+	[[ $stderr == *"plug in the card, ext4 on 100.0 MiB, which was $CARD"* ]]
+	grep -Eq 'without it [0-9.]+ KiB are lost: what came after the commit of 20' <<<"$stderr"
+	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"*"NOT COMMITTED: the card is away"*"The card holds generation $generation."* ]]
+	run -5 --separate-stderr cow shutdown --within 4s
+	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"* ]]
+	fails 5 'the card is away' detach vol
+	[ "$(status_of .generation)" = "$generation" ]
+	# and with it
+	background bash -c "sleep 2; losetup -f --show '$IMG'"
+	run -0 --separate-stderr cow detach vol --away-wait 30s
+	[[ $stderr == *"THE CARD IS AWAY"*"the card is back"* ]]
+	[[ $output == *"everything is on the card as generation"* ]]
+	wait_for 20 no_daemons
+	mount -o ro,loop "$IMG" "$MNT"
+	[ "$(cat "$MNT/new")" = lost ]
+	umount "$MNT"
+}
