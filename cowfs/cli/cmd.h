@@ -79,6 +79,7 @@ enum cmd_option {
 	OPT_SIGN,
 	OPT_OLDER,
 	OPT_DISK,
+	OPT_AWAY_WAIT,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -213,6 +214,13 @@ void name_files(const struct view_mount *m, const struct extents *blks, struct j
 typedef const char *interrupt_fn(unsigned nth, bool *ret_end);
 void interrupt_begin(interrupt_fn *fn);
 void interrupt_end(void);
+
+/* ---- await_card.c ---- */
+
+/* If the card is away, says on standard error (and to the kernel log) which one, and what would be lost, and waits for it. False: it is still away. */
+bool await_card(struct client *c, uint64_t limit_ns, bool kmsg);
+/* --away-wait, if it is given. EXIT_OK, or the return value of cmd_fail. */
+int await_time(const struct options *o, uint64_t *ret_ns) MUST_CHECK;
 
 /* ---- cmd_brief.c ---- */
 

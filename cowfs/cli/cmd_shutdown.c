@@ -20,11 +20,13 @@
 /* For a card whose speed is not measured yet. */
 #define SLOW_CARD_BYTES_PER_S (2 * MIB)
 #define ENOUGH_NS (60 * 1000000000ull)
+#define AWAY_WAIT_NS (60 * 1000000000ull)
 #define TELLING_BYTES (4 * MIB) /* minimum written by a commit that measures a speed */
 
 struct times {
 	uint64_t within_ns;    /* 0: no limit */
 	uint64_t if_longer_ns; /* 0: commit in any case */
+	uint64_t away_ns;      /* for a card that is away */
 };
 
 struct last_commit {
@@ -110,8 +112,11 @@ static bool undo_pending(struct json_object *status)
 /* With others: a volume whose card has failed must not hold them up. */
 static bool takes_part(struct json_object *status)
 {
-	return !*json_text(status, "alarm") && !json_true(status, "halted") &&
-	       !json_true(status, "discard_armed") && !undo_pending(status);
+	char away[8];
+
+	return !away_text(status, away, sizeof(away)) && !*json_text(status, "alarm") &&
+	       !json_true(status, "halted") && !json_true(status, "discard_armed") &&
+	       !undo_pending(status);
 }
 
 /*
@@ -205,7 +210,7 @@ static int tell(const char *name, struct json_object *answer)
 		fprintf(stderr, "cowfs: %s: NOT COMMITTED: %s. The card holds generation %s.\n",
 			name, json_text(answer, "error"),
 			with_commas(json_u64(answer, "generation")));
-		return EXIT_FAILED;
+		return json_u64(answer, "exit") == EXIT_AWAY ? EXIT_AWAY : EXIT_FAILED;
 	}
 	if (*remark)
 		say(name, remark);
@@ -262,6 +267,7 @@ static int last_commit(const struct options *o, const char *which, const struct 
 
 	if (client_open(&c, which, &err) < 0)
 		return tell_failure(o, which, &err);
+	(void)await_card(&c, t->away_ns, false);
 	status = call(&c, &ask, &err);
 	if (status && t->if_longer_ns && can_wait(status, t->if_longer_ns)) {
 		exit = tell_can_wait(o, c.name);
@@ -307,6 +313,10 @@ int cmd_shutdown(const struct options *o)
 	if (!take_time(o, OPT_IF_LONGER, &t.if_longer_ns))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--if-longer %s is not a time such as 10s",
 				o->value[OPT_IF_LONGER]);
+	t.away_ns = t.within_ns && t.within_ns / 2 < AWAY_WAIT_NS ? t.within_ns / 2 : AWAY_WAIT_NS;
+	exit = await_time(o, &t.away_ns);
+	if (exit != EXIT_OK)
+		return exit;
 	if (t.within_ns)
 		set_alarm(t.within_ns);
 	if (o->operands)

@@ -95,13 +95,15 @@ static void print_detach(const char *name, const struct options *o, struct json_
 }
 
 /* Before the armed discard. Whatever is wrong shows in the request that follows. */
-static void keep_files(const struct options *o)
+static void keep_files(const struct options *o, uint64_t away_ns)
 {
 	struct failure err;
 	struct client c;
 
 	if (client_open(&c, which_volume(o), &err) < 0)
 		return;
+	if (away_ns)
+		(void)await_card(&c, away_ns, true);
 	client_close(&c);
 	if (!keep_before_discard(c.name))
 		fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
@@ -114,7 +116,12 @@ int cmd_detach(const struct options *o)
 		.discard = has_option(o, OPT_DISCARD),
 	};
 
+	uint64_t away_ns = 0;
+	int exit = await_time(o, &away_ns);
+
+	if (exit != EXIT_OK)
+		return exit;
 	if (!rq.discard)
-		keep_files(o);
+		keep_files(o, away_ns);
 	return ask_and_print(o, &rq, print_detach);
 }

@@ -101,7 +101,10 @@ static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 		OPT_VERBOSE, "verbose", NULL, "print an account of what was written"               \
 	}
 static const struct option_spec detach_options[] = {
-	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" }, VERBOSE_OPTION, COMMON
+	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" },
+	{ OPT_AWAY_WAIT, "away-wait", "TIME", "wait so long for a card that is away (default: 0)" },
+	VERBOSE_OPTION,
+	COMMON
 };
 static const struct option_spec commit_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL,
@@ -212,6 +215,8 @@ static const struct option_spec shutdown_options[] = {
 	{ OPT_WITHIN, "within", "TIME", "give up after this time, such as 80s (default: never)" },
 	{ OPT_IF_LONGER, "if-longer", "TIME",
 	  "leave a commit that takes less time to the next call, such as 10s" },
+	{ OPT_AWAY_WAIT, "away-wait", "TIME",
+	  "wait so long for a card that is away (default: 60s, half of --within at most)" },
 	COMMON
 };
 #define SETUP_OPTIONS                                                                              \

@@ -55,6 +55,8 @@
 #define FREEZE_MAX_NS SECOND_NS /* a longer one waited for a program, not for the card */
 #define FREE_LITTLE 5		/* times the log; the room includes the log itself */
 #define SHUT_BYTES (2 * MIB)	/* this close to the hard size, no held reply leaves */
+#define AWAY_LASTS_NS                                                                              \
+	(60 * SECOND_NS) /* the card is away: RAM lasts for so long, and then writers wait */
 #define SHUT_MAX_NS (10 * SECOND_NS)
 #define STACK_BYTES (256 * KIB)
 
@@ -317,6 +319,7 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 static bool is_shut(const struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	return u->used_bytes + SHUT_BYTES >= pressure_hard_bytes(&m->p.plan) ||
+	       (away_waits(m->v) && !pressure_room_bytes(&m->p.plan, u)) ||
 	       (m->p.max_commit_ns && m->stage >= STAGE_SEALED && !m->failing_since_ns &&
 		now < m->sealed_ns + min_u64(m->p.max_commit_ns, SHUT_MAX_NS) &&
 		pressure_near_ruin(&m->p.plan, u));
@@ -335,7 +338,10 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 	uint64_t rate = THROTTLE_OPEN, look_bytes;
 
 	if (level >= LEVEL_COMMIT && !gave_up && (sealed || !never_commits(m)))
-		rate = sealed ? rate_now(m, u, now) : pressure_rate_unsealed(plan_now(m), u);
+		rate = away_waits(m->v)
+			       ? pressure_rate(pressure_room_bytes(&m->p.plan, u), AWAY_LASTS_NS)
+		       : sealed ? rate_now(m, u, now)
+				: pressure_rate_unsealed(plan_now(m), u);
 
 	/* the writes that a commit flushes may use the reserve, because the commit may be the way
 	 * out */

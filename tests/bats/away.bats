@@ -7,66 +7,11 @@
 # bats file_tags=commands
 
 load lib
-
-ODD_KIB=36
+load away
 
 setup() {
 	cow_setup
 	stays
-}
-
-# no card is gone, nor will be
-stays() {
-	printf '%-128s\0' '' >"$T/gone.new"
-	dd if="$T/gone.new" of="$T/gone" conv=notrunc status=none
-}
-
-# with_gone COMMAND...: what it starts sees the card go
-with_gone() {
-	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$T/gone \
-		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
-}
-
-# protected [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
-protected() {
-	card_make ext4 100 150 -b 4096
-	truncate -s "+${ODD_KIB}K" "$IMG"
-	losetup -c "$CARD"
-	cow format "$CARD" >/dev/null
-	with_gone attach "$@"
-	mount_volume
-	random_file "$MNT/base" 4
-	SUM=$(cksum <"$MNT/base")
-	cow commit --checkpoint >/dev/null
-	FIRST=$CARD
-}
-
-# pull [LEFT]: the card is gone, or will be after so many writes and flushes
-pull() {
-	local name=${CARD#/dev/} id
-	id=$(cat "/sys/block/$name/dev")
-	printf '%-127s' "${id%:*} ${id#*:} $(stat -c %i "/sys/block/$name/stat") $name ${1:-0}" |
-		dd of="$T/gone" conv=notrunc status=none
-}
-
-is_away() { [ "$(status_of .away.base)" = true ]; }
-is_here() { [ "$(status_of .away.base)" = false ]; }
-here_again() { wait_for 15 is_here || { cow status vol; return 1; }; }
-refuses() { status_of .away.refused | grep -Eq -- "$1"; }
-
-# back [FILE]: a device that is not CARD has its content, or that of FILE. Sets LOOP
-back() {
-	LOOP=$(losetup -f --show "${1:-$IMG}")
-}
-
-# released DEVICE: nothing holds it, and it can be written
-released() {
-	[ "$(blockdev --getro "$1")" = 0 ] && python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1"
-}
-
-# the next read of this file asks the card
-forget() {
-	dd of="$MNT/base" count=0 oflag=nocache conv=notrunc,fdatasync status=none
 }
 
 @test "away: pulled, back under another name, and the volume goes on" {
@@ -325,4 +270,36 @@ forget() {
 	back
 	here_again
 	detach
+}
+
+@test "shutdown and detach while away: which card, what is lost without it, and a time to wait" {
+	local generation
+	protected
+	echo lost >"$MNT/new"
+	sync -f "$MNT"
+	umount_volume
+	generation=$(status_of .generation)
+	pull
+	wait_for 5 is_away
+	fails 2 'is not a time' shutdown --away-wait never
+	fails 2 'is not a time' detach vol --away-wait never
+	# without it
+	run -5 --separate-stderr cow shutdown --away-wait 2s
+	[[ $stderr == *"vol: THE CARD IS AWAY for "*"$CARD was pulled out, or has reset"* ]]
+	[[ $stderr == *"plug in the card, ext4 on 100.0 MiB, which was $CARD"* ]]
+	grep -Eq 'without it [0-9.]+ KiB are lost: what came after the commit of 20' <<<"$stderr"
+	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"*"NOT COMMITTED: the card is away"*"The card holds generation $generation."* ]]
+	run -5 --separate-stderr cow shutdown --within 4s
+	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"* ]]
+	fails 5 'the card is away' detach vol
+	[ "$(status_of .generation)" = "$generation" ]
+	# and with it
+	background bash -c "sleep 2; losetup -f --show '$IMG'"
+	run -0 --separate-stderr cow detach vol --away-wait 30s
+	[[ $stderr == *"THE CARD IS AWAY"*"the card is back"* ]]
+	[[ $output == *"everything is on the card as generation"* ]]
+	wait_for 20 no_daemons
+	mount -o ro,loop "$IMG" "$MNT"
+	[ "$(cat "$MNT/new")" = lost ]
+	umount "$MNT"
 }

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash disable=SC2034,SC2154 # of lib.bash, and for the tests
+# A card that is pulled out, and comes back as another device: helpers for the tests of it.
+
+ODD_KIB=36
+
+# no card is gone, nor will be
+stays() {
+	printf '%-128s\0' '' >"$T/gone.new"
+	dd if="$T/gone.new" of="$T/gone" conv=notrunc status=none
+}
+
+# with_gone COMMAND...: what it starts sees the card go
+with_gone() {
+	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$T/gone \
+		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
+}
+
+# protected [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
+protected() {
+	card_make ext4 100 150 -b 4096
+	truncate -s "+${ODD_KIB}K" "$IMG"
+	losetup -c "$CARD"
+	cow format "$CARD" >/dev/null
+	with_gone attach "$@"
+	mount_volume
+	random_file "$MNT/base" 4
+	SUM=$(cksum <"$MNT/base")
+	cow commit --checkpoint >/dev/null
+	FIRST=$CARD
+}
+
+# pull [LEFT]: the card is gone, or will be after so many writes and flushes
+pull() {
+	local name=${CARD#/dev/} id
+	id=$(cat "/sys/block/$name/dev")
+	printf '%-127s' "${id%:*} ${id#*:} $(stat -c %i "/sys/block/$name/stat") $name ${1:-0}" |
+		dd of="$T/gone" conv=notrunc status=none
+}
+
+is_away() { [ "$(status_of .away.base)" = true ]; }
+is_here() { [ "$(status_of .away.base)" = false ]; }
+here_again() { wait_for 15 is_here || { cow status vol; return 1; }; }
+refuses() { status_of .away.refused | grep -Eq -- "$1"; }
+
+# back [FILE]: a device that is not CARD has its content, or that of FILE. Sets LOOP
+back() {
+	LOOP=$(losetup -f --show "${1:-$IMG}")
+}
+
+# released DEVICE: nothing holds it, and it can be written
+released() {
+	[ "$(blockdev --getro "$1")" = 0 ] && python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL)' "$1"
+}
+
+# the next read of this file asks the card
+forget() {
+	dd of="$MNT/base" count=0 oflag=nocache conv=notrunc,fdatasync status=none
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# A card that is pulled out while much happens: away.bats has what a person sees.
+# bats file_tags=commands
+
+load lib
+load away
+
+setup() {
+	cow_setup
+	stays
+}
+
+@test "away: RAM fills up, writers wait, nothing fails, and all is committed when the card is back" {
+	local writer
+	protected --ram 24M
+	pull
+	wait_for 5 is_away
+	random_file "$T/much" 60
+	background dd if="$T/much" of="$MNT/much" bs=1M conv=fsync status=none 2>"$T/errors"
+	writer=$BG
+	full() { [[ $(status_of .pressure.level) =~ commit|full ]]; }
+	wait_for 20 full
+	sleep 5
+	kill -0 "$writer"
+	[ "$(status_of .pressure.gave_up)" = false ]
+	[ "$(status_of .alarm)" = "" ]
+	back
+	here_again
+	wait "$writer"
+	[ ! -s "$T/errors" ]
+	detach
+	CARD=$LOOP
+	fsck ext4
+	mount -o ro "$LOOP" "$MNT"
+	cmp "$T/much" "$MNT/much"
+	umount "$MNT"
+}
+
+@test "away: the worker is killed meanwhile, and the next one waits for the card" {
+	local before
+	protected --on-crash replace
+	echo kept >"$MNT/new"
+	sync -f "$MNT"
+	pull
+	wait_for 5 is_away
+	before=$(worker_pid)
+	kill -9 "$before"
+	sleep 3
+	back
+	another() { [ "$(worker_pid)" != "$before" ] && is_here; }
+	wait_for 30 another
+	[ "$(status_of .device)" = "$LOOP" ]
+	[ "$(cat "$MNT/new")" = kept ]
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
+	cow commit
+	loop_down "$CARD"
+	CARD=$LOOP
+	# and the one after that has the new device
+	before=$(worker_pid)
+	kill -9 "$before"
+	wait_for 30 another
+	[ "$(status_of .device)" = "$LOOP" ]
+	cow commit
+	detach
+	fsck ext4
+}
+
+@test "away: a log on a card of its own, one of the two, and both" {
+	local base log
+	card_make ext4 100 100 -b 4096
+	truncate -s "+${ODD_KIB}K" "$IMG"
+	losetup -c "$CARD"
+	truncate -s 40M "$T/log.img"
+	truncate -s "+$((ODD_KIB + 4))K" "$T/log.img"
+	log=$(losetup -f --show "$T/log.img")
+	base=$CARD
+	cow format --log "$log" "$base" >/dev/null
+	with_gone attach --log "$log"
+	mount_volume
+	random_file "$MNT/base" 4
+	SUM=$(cksum <"$MNT/base")
+	cow commit >/dev/null
+	CARD=$log
+	pull
+	log_away() { [ "$(status_of .away.log)" = true ]; }
+	log_here() { [ "$(status_of .away.log)" = false ]; }
+	wait_for 5 log_away
+	[ "$(status_of .away.base)" = false ]
+	echo 1 >"$MNT/1"
+	fails 5 'the card is away' commit vol
+	back "$T/log.img"
+	wait_for 15 log_here
+	[ "$(status_of .log_device)" = "$LOOP" ]
+	stays
+	loop_down "$log"
+	log=$LOOP
+	cow commit
+	CARD=$base
+	pull
+	wait_for 5 is_away
+	echo 2 >"$MNT/2"
+	back
+	here_again
+	stays
+	[ "$(status_of .device)" = "$LOOP" ]
+	cow commit
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
+	detach
+	loop_down "$base"
+	loop_down "$log"
+	CARD=$LOOP
+	fsck ext4
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT/1" "$MNT/2")" = "1
+2" ]
+	umount "$MNT"
+}
