@@ -129,7 +129,7 @@ data_card() {
 	for d in /sys/block/[vs]d*; do
 		# of virtio, SCSI (with a head of 4 bytes) and USB
 		for _s in serial device/vpd_pg80 device/../../../../serial; do
-			[ "$(tr -cd a-z <"$d/$_s" 2>/dev/null)" != data ] || echo "/dev/${d##*/}"
+			[ "$(tr -cd '[:lower:]' <"$d/$_s" 2>/dev/null)" != data ] || echo "/dev/${d##*/}"
 		done
 	done
 }
