@@ -427,7 +427,7 @@ lint:
 	$(Q)tests/crash/invariants.sh --apply
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
-	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' | xargs -0 codespell -L $(WORDS)
+	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' ':!docs/pictures/*.svg' | xargs -0 codespell -L $(WORDS)
 	$(Q)$(MAKE) --no-print-directory check-docs
 # what codespell takes for a slip: man page requests, a completed prefix, variables, allocation groups
 WORDS := nd,fo,tread,failer,ags,copyin,statu

@@ -91,7 +91,7 @@ static void note(struct volume *v)
 	v->away.known = true;
 	v->away.times++;
 	if (v->log)
-		log_ledger(v->log)->aways++;
+		log_ledger(v->log)->away_times++;
 	v->away.says = may_say(&v->away.said_ns);
 	for (unsigned i = 0; i < 2; i++)
 		if (is_away(v, i) && v->away.says)

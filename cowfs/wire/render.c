@@ -98,7 +98,7 @@ void render_ledger(struct jsonw *w, const struct wear_ledger *l)
 	jsonw_u64(w, "trimmed_bytes", l->trimmed_bytes);
 	jsonw_u64(w, "trimmed_unix_seconds", l->trimmed_s);
 	jsonw_u64(w, "retried_requests", l->retried_ios);
-	jsonw_u64(w, "times_away", l->aways);
+	jsonw_u64(w, "times_away", l->away_times);
 }
 
 static const char *eb_source_name(unsigned source)
