@@ -430,5 +430,5 @@ lint:
 	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' ':!docs/pictures/*.svg' | xargs -0 codespell -L $(WORDS)
 	$(Q)$(MAKE) --no-print-directory check-docs
 # what codespell takes for a slip: man page requests, a completed prefix, variables, allocation groups
-WORDS := nd,fo,tread,failer,ags,copyin,statu
+WORDS := nd,fo,tread,failer,ags,copyin,statu,aways
 lint-objects: $(OBJECTS) $(SHIM)
