@@ -351,3 +351,29 @@ setup() {
 	[ "$output" = "" ]
 	wait_for 20 no_daemons
 }
+
+@test "events: away and back, and a contact that flaps is told once a minute" {
+	local old
+	protected
+	background bash -c "'$COWFS_BUILD/cowctl' status --follow >'$T/events'"
+	sleep 1
+	for _ in 1 2 3; do
+		stays
+		pull
+		wait_for 5 is_away
+		sleep 1.5 # so that the file says so
+		back
+		here_again
+		old=$CARD CARD=$LOOP
+		loop_down "$old"
+		sleep 1.5
+	done
+	cat "$T/events"
+	grep -Eq "^vol away for [0-9]+ s: /dev/loop[0-9]+ was pulled out, or has reset$" "$T/events"
+	grep -Eq "^vol back after [0-9]+ s, 1 time since attach$" "$T/events"
+	[ "$(grep -c '^vol away' "$T/events")" = 1 ]
+	[ "$(grep -c '^vol back' "$T/events")" = 1 ]
+	run ! grep -Eq 'degraded|alarm' "$T/events"
+	[ "$(status_of .away.times)" = 3 ]
+	detach
+}
