@@ -204,8 +204,8 @@ mutant L4-home lag cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /
 mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && record_has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
-	return r < 0 ? r : super_write_copy' '		r = 0;
-	return r < 0 ? r : super_write_copy'
+	return r < 0 ? r : write_copy' '		r = 0;
+	return r < 0 ? r : write_copy'
 # lent room
 mutant B1-flush lent cowfs/log/lend.c '	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);
 	if (r == 0)
