@@ -216,6 +216,7 @@ int log_open_after(struct log **ret, struct card *base, struct card *logcard,
 	else if (l->newest.type != RECORD_COMMIT) /* a checkpoint may have been cut */
 		sample_forget_logged(l);
 	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);
+	l->found_seq = l->highest_seq;
 	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
 	    strcmp(l->newest.identity, base->geo.identity)) {
 		rep.clone = true;
@@ -288,6 +289,7 @@ static void carry_over(struct log *l, const struct log *was, bool counts)
 	l->mark = was->mark;
 	l->opened_ns = was->opened_ns;
 	l->highest_seq = max_u64(l->highest_seq, was->highest_seq);
+	l->found_seq = l->highest_seq;
 	l->epoch = max_u64(l->epoch, was->epoch);
 	l->max_serial = max_u64(l->max_serial, was->max_serial);
 	l->doubt = l->suspect = true;

@@ -85,6 +85,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	wearlog_fill_record(l, rec, blk);
 	guarded_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
+	ring_note_sent(l, rec, blk);
 	r = rules_record(l, rec);
 	if (l->mark) {
 		l->mark->last_epoch = rec->epoch;
@@ -358,7 +359,7 @@ static int begin_life(struct log *l)
 	if (r < 0)
 		return r;
 	l->newest = (struct log_record){ 0 };
-	l->cursor = l->highest_seq = l->max_serial = 0;
+	l->cursor = l->highest_seq = l->found_seq = l->max_serial = 0;
 	l->super_due = true;
 	return 0;
 }

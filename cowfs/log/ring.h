@@ -47,7 +47,7 @@ enum epoch_state {
 	EPOCH_BROKEN,  /* nothing may be written */
 };
 
-enum { LOADER_BLKS_MAX = 16 };
+enum { LOADER_BLKS_MAX = 16, SENT_RECORDS = 8 };
 
 /* what the current attempt has gathered */
 struct attempt {
@@ -182,6 +182,12 @@ struct log {
 	struct order order;
 	uint64_t tail_lblk; /* start of the oldest group that any candidate still needs */
 	uint64_t highest_seq, max_serial, epoch;
+	uint64_t found_seq; /* highest_seq at open */
+	/* records that this log has written, or tried to, by seq modulo SENT_RECORDS: the CRC of the block */
+	struct {
+		uint64_t seq;
+		uint32_t crc;
+	} sent[SENT_RECORDS];
 	/* next free lblk; at a multiple of seg_blks the next segment must be opened */
 	uint64_t cursor;
 	/* behind the durable head of an erase block in which nothing else was written: the next empty record goes
@@ -446,6 +452,8 @@ int ring_base_unchanged(struct log *l, bool *ret) MUST_CHECK;
 /* Has another session written records, or segment heads, since the newest record? Reads two heads;
  * the rest of the segment only if the other session may have gone on there. The stage is empty. */
 int ring_used_elsewhere(struct log *l, bool *ret) MUST_CHECK;
+/* This block, a record, is about to be written. */
+void ring_note_sent(struct log *l, const struct log_record *rec, const uint8_t *blk);
 /* Has a superblock on the base the guard of this ring? */
 bool ring_base_guarded(struct log *l);
 /* Explains to people why the base does not match. Always returns an error: -EBADMSG, or that of
