@@ -363,6 +363,7 @@ int guarded_take_off(struct log *l) MUST_CHECK;
 /* Reads the superblock and what the newest record has of it. changed: the record does not count for the
  * base. */
 int guarded_opened(struct log *l, bool changed) MUST_CHECK;
+int guarded_show(struct log *l) MUST_CHECK; /* to readers of the base */
 void guarded_close(struct log *l);
 /* The copy of the superblock in this record: 1, or 0 if it has none. */
 int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy) MUST_CHECK;
@@ -465,6 +466,9 @@ enum ring_place { IN_RING, IN_BASE };
 /* ring.c: call before blks blocks are read. Returns 0; while the log is opened also -EINTR
  * (log_cancel_open), or -E2BIG if the ring needs more reads than any ring of cowfs. */
 int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
+
+/* open.c */
+int ring_reads_back(struct log *l) MUST_CHECK; /* 0, -ESTALE */
 
 /* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;

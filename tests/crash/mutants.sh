@@ -111,7 +111,7 @@ mutant G2-retired recover,w cowfs/log/guarded.c 'return l->guarded.packed_bytes 
 mutant G3-early half-checkpoint,w cowfs/log/checkpoint.c 'if (r == 0 && guarded_fits(l, blk, next))' 'if (0)'
 mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
-	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
+	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
 mutant G-repair recover,w cowfs/log/guarded.c 'return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;' 'return 0;'
