@@ -127,6 +127,7 @@ check-crash-short: $(B)/tests/crash
 # With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
 	$(Q)$< --images 1000000 --forgeries 100000
+	$(Q)$< --no-attacks --away --images 300000
 	$(Q)for n in 2 3 5 8; do $< --images 200000 --thin $$n --seed $${n}0000 || exit 1; done
 
 # The protocol in Promela, every interleaving of a few operations: docs/model.

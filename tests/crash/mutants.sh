@@ -14,7 +14,7 @@ seconds=${MUTANT_SECONDS:-240}
 export CFLAGS="${CFLAGS:--O2 -g} -DCOWFS_NO_INVARIANTS"
 
 # mutant NAME ATTACK FILE OLD NEW: see changed
-# ATTACK w: random workloads; several with commas: one of them.
+# ATTACK w: random workloads; lies: those with cards that go away and lie; several with commas: one of them.
 mutant() {
 	local name=$1 attack args code
 	chosen "$name" || return 0
@@ -23,6 +23,7 @@ mutant() {
 		for attack in ${2//,/ }; do
 			args=(--attack "$attack") code=0
 			[ "$attack" != w ] || args=(--no-attacks --seconds 60)
+			[ "$attack" != lies ] || args=(--no-attacks --away --lag 1 --lie 2 --thin 6 --seed 7000 --seconds 60)
 			"${run[@]}" timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$work/out" 2>&1 || code=$?
 			[ $code != 1 ] || noticed="$attack: $(grep -m1 FAILED "$work/out" | cut -c1-100)"
 			[ $code -lt 124 ] || noticed="$attack: ended with $code"
@@ -159,6 +160,11 @@ mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state
 		return 0;' '	if (1)
 		return 0;'
 mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
+# a card that comes back
+mutant away-super away cowfs/log/record.c 'unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;' 'unsigned first = 0;'
+mutant away-guard away cowfs/log/append.c '		if (l->guarded.copied)
+			l->guarded.state = GUARD_UNSURE;' ''
+mutant away-lag lies cowfs/log/append.c 'r = ring_reads_back(l);' 'r = 0;'
 # joint commits
 mutant J-ask joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts >= 0 ? 0 : counts;'
 mutant J-rejects joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts < 0 ? counts : -EBADMSG;'
