@@ -195,6 +195,8 @@ static int examine(struct volume *v, unsigned n)
 {
 	int r = v->examine ? v->examine(v) : log_recheck(v->log);
 
+	if (r == 0 && !v->examine)
+		r = log_lost_writes(v->log);
 	if (r == -EBADMSG || r == -EUCLEAN || r == -ENOENT)
 		r = -ESTALE;
 	/* everything about the log was read, and the base is still away */

@@ -247,8 +247,6 @@ int main(void)
 		cmocka_unit_test(test_away_and_given_up), cmocka_unit_test(test_who_finds_out),
 		cmocka_unit_test(test_errors_of_callers), cmocka_unit_test(test_soon_gone),
 		cmocka_unit_test(test_examiner_is_alone), cmocka_unit_test(test_examiner_waits),
-		cmocka_unit_test(test_errors_of_callers), cmocka_unit_test(test_examiner_is_alone),
-		cmocka_unit_test(test_examiner_waits),
 	};
 	int r;
 
