@@ -331,7 +331,7 @@ static const struct command {
 	  "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
 	  cmd_detach, detach_options },
 	{ NULL, "reattach", "[N] DEVICE", "name the device that is a volume's card, which was away",
-	  "A card that comes back is found without this, if its serial number and its place on the disk are the same.\n"
+	  "A card that comes back is found without this, unless a copy of it is plugged in as well.\n"
 	  "DEVICE is taken only if it has exactly the state of the card that went away.",
 	  cmd_reattach, reattach_options },
 	{ NULL, "check", "DEVICE", "verify the log and the last generations; reads only",

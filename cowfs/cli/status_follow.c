@@ -103,8 +103,9 @@ static void look_at_away(struct seen *s, struct json_object *status)
 		event(s, "away", text);
 	} else if (!away && s->away) {
 		s->away = false;
-		snprintf(text, sizeof(text), "after %llu s, %llu times since attach",
-			 (unsigned long long)s->away_s, (unsigned long long)json_u64(a, "times"));
+		snprintf(text, sizeof(text), "after %llu s, %llu time%s since attach",
+			 (unsigned long long)s->away_s, (unsigned long long)json_u64(a, "times"),
+			 plural(json_u64(a, "times")));
 		event(s, "back", text);
 	}
 }

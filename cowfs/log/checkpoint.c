@@ -496,6 +496,8 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 		r = -ENOTRECOVERABLE;
 	if (r == 0 && log_index_extent(l->index, 0, &e))
 		r = everything_home(&h, next);
+	else if (r == 0)
+		rules_home_empty(l);
 	index_list_clear(&h.list);
 	if (r < 0) {
 		if (!(r == -EINTR && h.stopped)) {

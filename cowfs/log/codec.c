@@ -283,26 +283,20 @@ enum { LEDGER_ROOM = 64 - 2 * LOG_SAMPLES };
 
 static void ledger_fields(struct wear_ledger *l, uint64_t *f[LEDGER_ROOM], size_t *n)
 {
-	uint64_t *const all[] = { &l->absorbed_bytes,	&l->absorbed_writes,
-				  &l->punched_bytes,	&l->free_blks,
-				  &l->journal_blks,	&l->same_blks,
-				  &l->direct_blks,	&l->logged_blks,
-				  &l->zero_blks,	&l->checkpoint_blks,
-				  &l->meta_blks,	&l->super_blks,
-				  &l->write_calls,	&l->written_bytes,
-				  &l->flushes,		&l->commits,
-				  &l->commits_failed,	&l->checkpoints,
-				  &l->attaches,		&l->writable_ns,
-				  &l->spilled_blks,	&l->hole_blks,
-				  &l->padded_blks,	&l->cause_commits[0],
-				  &l->cause_commits[1], &l->cause_commits[2],
-				  &l->cause_commits[3], &l->cause_commits[4],
-				  &l->cause_commits[5], &l->visits,
-				  &l->attached_ns,	&l->first_s,
-				  &l->foreign_bytes,	&l->foreign_first_s,
-				  &l->table_losses,	&l->trims,
-				  &l->trimmed_bytes,	&l->trimmed_s,
-				  &l->retried_ios,	&l->aways };
+	uint64_t *const all[] = { &l->absorbed_bytes,	&l->absorbed_writes,  &l->punched_bytes,
+				  &l->free_blks,	&l->journal_blks,     &l->same_blks,
+				  &l->direct_blks,	&l->logged_blks,      &l->zero_blks,
+				  &l->checkpoint_blks,	&l->meta_blks,	      &l->super_blks,
+				  &l->write_calls,	&l->written_bytes,    &l->flushes,
+				  &l->commits,		&l->commits_failed,   &l->checkpoints,
+				  &l->attaches,		&l->writable_ns,      &l->spilled_blks,
+				  &l->hole_blks,	&l->padded_blks,      &l->cause_commits[0],
+				  &l->cause_commits[1], &l->cause_commits[2], &l->cause_commits[3],
+				  &l->cause_commits[4], &l->cause_commits[5], &l->visits,
+				  &l->attached_ns,	&l->first_s,	      &l->foreign_bytes,
+				  &l->foreign_first_s,	&l->table_losses,     &l->trims,
+				  &l->trimmed_bytes,	&l->trimmed_s,	      &l->retried_ios,
+				  &l->away_times };
 
 	_Static_assert(ARRAY_SIZE(all) <= LEDGER_ROOM, "ledger too long for its space");
 	_Static_assert(sizeof(all) / sizeof(all[0]) * 8 == sizeof(struct wear_ledger),

@@ -220,35 +220,65 @@ int ring_base_unchanged(struct log *l, bool *ret)
 
 /* ---- records of another session ---- */
 
-/* Does this segment begin with a head that is newer than every one of this log? */
-static int look_at_head(struct log *l, uint64_t seg, bool *ret)
+void ring_note_sent(struct log *l, const struct log_record *rec, const uint8_t *blk)
+{
+	l->sent[rec->seq % SENT_RECORDS].seq = rec->seq;
+	l->sent[rec->seq % SENT_RECORDS].crc = crc32c(0, blk, COW_BLK_BYTES);
+}
+
+/* Is this record newer than the newest one, and neither one that was rejected when the log was opened nor one that
+ * this log has tried to write? Another session may have used the same number. */
+static bool is_strange(const struct log *l, const struct log_record *rec, const uint8_t *blk)
+{
+	uint64_t sent_seq = l->sent[rec->seq % SENT_RECORDS].seq;
+
+	if (rec->seq > l->highest_seq || rec->epoch > l->epoch)
+		return true;
+	if (rec->seq <= max_u64(l->newest.seq, l->found_seq) || sent_seq > rec->seq)
+		return false;
+	return sent_seq < rec->seq ||
+	       l->sent[rec->seq % SENT_RECORDS].crc != crc32c(0, blk, COW_BLK_BYTES);
+}
+
+/* May a record that this log does not count be on the card? */
+static bool is_uncertain(const struct log *l)
+{
+	return l->doubt || l->highest_seq > l->newest.seq;
+}
+
+/* Does this segment have a strange record, from lblk on? */
+static int look_behind(struct log *l, uint64_t lblk, bool *ret)
+{
+	uint64_t end = round_up_u64(lblk, l->seg_blks);
+	struct log_record rec;
+	int r = 0;
+
+	for (uint64_t n; lblk < end && !*ret && r == 0; lblk += n) {
+		n = min_u64(STAGE_BLKS, end - lblk);
+		r = card_read(l->card, ring_off_bytes(l, lblk), l->stage, blk_to_bytes(n));
+		for (uint64_t k = 0; k < n && r == 0; k++) {
+			const uint8_t *blk = l->stage + blk_to_bytes(k);
+
+			if (codec_get_record(blk, l->super.ring_uuid, &rec) == 0)
+				*ret |= rec.lblk == lblk + k && is_strange(l, &rec, blk);
+		}
+	}
+	return r;
+}
+
+/* Does this segment begin with a head that is newer than every one of this log; or with one that came behind the
+ * newest record, and a strange record? */
+static int look_at_segment(struct log *l, uint64_t seg, bool *ret)
 {
 	struct log_head h;
 	int r = card_read(l->card, ring_off_bytes(l, seg * l->seg_blks), l->stage, COW_BLK_BYTES);
 
-	if (r == 0 && codec_get_head(l->stage, l->super.ring_uuid, &h) == 0 && h.seg == seg)
-		*ret |= h.serial > l->max_serial || h.epoch > l->epoch;
-	return r;
-}
-
-/* Does the segment of the newest record go on with a record that is newer than every one of this
- * log? */
-static int look_behind(struct log *l, bool *ret)
-{
-	uint64_t end = round_up_u64(l->newest.lblk + 1, l->seg_blks);
-	struct log_record rec;
-	int r = 0;
-
-	for (uint64_t lblk = l->newest.lblk + 1, n; lblk < end && !*ret && r == 0; lblk += n) {
-		n = min_u64(STAGE_BLKS, end - lblk);
-		r = card_read(l->card, ring_off_bytes(l, lblk), l->stage, blk_to_bytes(n));
-		for (uint64_t k = 0; k < n && r == 0; k++)
-			if (codec_get_record(l->stage + blk_to_bytes(k), l->super.ring_uuid,
-					     &rec) == 0)
-				*ret |= rec.lblk == lblk + k &&
-					(rec.seq > l->highest_seq || rec.epoch > l->epoch);
-	}
-	return r;
+	if (r < 0 || codec_get_head(l->stage, l->super.ring_uuid, &h) < 0 || h.seg != seg)
+		return r;
+	*ret |= h.serial > l->max_serial || h.epoch > l->epoch;
+	return is_uncertain(l) && h.last.seq == l->newest.seq && h.last.epoch == l->newest.epoch
+		       ? look_behind(l, seg * l->seg_blks + 1, ret)
+		       : 0;
 }
 
 /*
@@ -265,11 +295,11 @@ int ring_used_elsewhere(struct log *l, bool *ret)
 
 	*ret = false;
 	for (uint64_t seg = 0; seg < l->super.seg_count && !*ret && r == 0; seg++)
-		if (l->doubt || seg == next || seg == fresh)
-			r = look_at_head(l, seg, ret);
+		if (is_uncertain(l) || seg == next || seg == fresh)
+			r = look_at_segment(l, seg, ret);
 	if (r == 0 && !*ret &&
-	    (l->doubt || l->newest.flags & RECORD_CLEAN || !ring_fresh_is_free(l)))
-		r = look_behind(l, ret);
+	    (is_uncertain(l) || l->newest.flags & RECORD_CLEAN || !ring_fresh_is_free(l)))
+		r = look_behind(l, l->newest.lblk + 1, ret);
 	return r;
 }
 

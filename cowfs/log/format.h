@@ -152,7 +152,7 @@ struct wear_ledger {
 	/* trims begun; bytes in all; end of the last complete trim */
 	uint64_t trims, trimmed_bytes, trimmed_s;
 	/* reads and writes of the card that had to be made again; how often its device was gone */
-	uint64_t retried_ios, aways;
+	uint64_t retried_ios, away_times;
 };
 
 #define WEAR_COUNTER_MAX ((uint64_t)INT64_MAX) /* counters stop here and never wrap */

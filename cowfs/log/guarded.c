@@ -79,7 +79,7 @@ static void take_truth(struct log *l)
 
 /* What all readers of the base get. Always, and not only while the guard is there: then no read of
  * the card is under way when it comes. */
-static int show(struct log *l)
+int guarded_show(struct log *l)
 {
 	const struct guarded *g = &l->guarded;
 
@@ -187,7 +187,7 @@ int guarded_opened(struct log *l, bool changed)
 	}
 	take_truth(l);
 	g->copied = copied > 0;
-	return show(l);
+	return guarded_show(l);
 }
 
 void guarded_close(struct log *l)
@@ -367,7 +367,7 @@ int guarded_home(struct log *l, uint64_t blk, const uint8_t *next)
 	g->blk = blk;
 	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
-	return show(l);
+	return guarded_show(l);
 }
 
 bool log_guarded(const struct log *l)

@@ -509,9 +509,16 @@ int log_scratch_end(struct log *l, const struct log_scratch *s, enum record_type
 
 /* Is the newest record on the card still the one of this log, with none of another session behind
  * it, and the base unchanged? -ESTALE if not (card swapped, foreign change, a hibernated system that
- * is resumed too late). Not while an attempt is under way. Reads a few blocks, but up to a segment
+ * is resumed too late). Not while an attempt is under way. After a failed one its record may be there
+ * or not. Reads a few blocks, but up to a segment
  * before the first commit of a session. */
 int log_recheck(struct log *l) MUST_CHECK;
+/*
+ * Call after log_recheck, before card_back of a card that was away: writes without a FLUSH may be lost or torn, and count
+ * as that. Writes nothing. With lag it reads the log as log_open does. -ESTALE: the card has lost a part of the newest
+ * generation, which it had acknowledged; errors of reads.
+ */
+int log_lost_writes(struct log *l) MUST_CHECK;
 /* Translates the error of a read through the log: -EBADMSG and -EUCLEAN (a file system that looks
  * damaged) become -ESTALE if the card was swapped or changed elsewhere. Other errors are returned
  * unchanged. */

@@ -216,6 +216,7 @@ int log_open_after(struct log **ret, struct card *base, struct card *logcard,
 	else if (l->newest.type != RECORD_COMMIT) /* a checkpoint may have been cut */
 		sample_forget_logged(l);
 	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);
+	l->found_seq = l->highest_seq;
 	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
 	    strcmp(l->newest.identity, base->geo.identity)) {
 		rep.clone = true;
@@ -278,6 +279,25 @@ static int compare_newest(const struct log *l, const struct log_open_report *rep
 	return same_record(&was->newest, l->newest.prev.seq, l->newest.prev.epoch) ? 1 : -ESTALE;
 }
 
+/* Does the card have what the newest record needs? One that lies about FLUSH may have lost a part of it. */
+int ring_reads_back(struct log *l)
+{
+	unsigned flags = l->joint_flags | (l->hold.going ? 0 : LOG_NOT_BACK) |
+			 (l->any_base ? LOG_ANY_BASE : 0) | (l->no_lent ? LOG_NO_LENT : 0);
+	struct log_open_report rep;
+	struct log *now;
+	bool whole;
+	int r = log_open_lent(&now, l->base, l->card, &l->super, flags, l->lent, &rep);
+
+	if (r < 0)
+		return r;
+	/* or a later one, whose attempt has failed */
+	whole = rep.state < LOG_BROKEN && now->newest.seq >= l->newest.seq;
+	log_close(now);
+	r = guarded_show(l);
+	return r < 0 || whole ? r : -ESTALE;
+}
+
 /* What only memory has. */
 static void carry_over(struct log *l, const struct log *was, bool counts)
 {
@@ -288,6 +308,7 @@ static void carry_over(struct log *l, const struct log *was, bool counts)
 	l->mark = was->mark;
 	l->opened_ns = was->opened_ns;
 	l->highest_seq = max_u64(l->highest_seq, was->highest_seq);
+	l->found_seq = l->highest_seq;
 	l->epoch = max_u64(l->epoch, was->epoch);
 	l->max_serial = max_u64(l->max_serial, was->max_serial);
 	l->doubt = l->suspect = true;

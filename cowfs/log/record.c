@@ -85,6 +85,7 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 	wearlog_fill_record(l, rec, blk);
 	guarded_fill_record(l, rec, blk);
 	codec_put_record(blk, rec);
+	ring_note_sent(l, rec, blk);
 	r = rules_record(l, rec);
 	if (l->mark) {
 		l->mark->last_epoch = rec->epoch;
@@ -270,18 +271,34 @@ static int void_ring(struct log *l)
 	return card_flush(l->card);
 }
 
-/* A card that loses its last acknowledged writes must not have both copies in its cache. */
-static int write_copies(struct log *l)
+/* Half way it is bad. */
+static int write_copy(struct log *l, unsigned i)
 {
+	unsigned bad = i ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD;
 	int r;
 
-	if (!lag_on(l))
-		return super_write(l->card, &l->super);
+	l->super_trouble |= bad;
+	r = super_write_copy(l->card, &l->super, i);
+	if (r == 0)
+		l->super_trouble &= ~bad;
+	return r;
+}
+
+/* A copy that is bad comes first: meanwhile the other one is whole. A card that loses its last acknowledged
+ * writes must not have both in its cache. */
+static int write_copies(struct log *l)
+{
+	unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;
+	int r;
+
 	l->super.revision++;
-	r = super_write_copy(l->card, &l->super, 0);
+	/* at the future place of copy A, the file system that is being shrunk has other content */
+	if (l->super.state == SUPER_PENDING)
+		return write_copy(l, 1);
+	r = write_copy(l, first);
 	if (r == 0)
 		r = lag_pad(l, 2);
-	return r < 0 ? r : super_write_copy(l->card, &l->super, 1);
+	return r < 0 ? r : write_copy(l, !first);
 }
 
 /* Written last in a new life: a live superblock promises that there is a record. */
@@ -342,7 +359,7 @@ static int begin_life(struct log *l)
 	if (r < 0)
 		return r;
 	l->newest = (struct log_record){ 0 };
-	l->cursor = l->highest_seq = l->max_serial = 0;
+	l->cursor = l->highest_seq = l->found_seq = l->max_serial = 0;
 	l->super_due = true;
 	return 0;
 }

@@ -47,7 +47,7 @@ enum epoch_state {
 	EPOCH_BROKEN,  /* nothing may be written */
 };
 
-enum { LOADER_BLKS_MAX = 16 };
+enum { LOADER_BLKS_MAX = 16, SENT_RECORDS = 8 };
 
 /* what the current attempt has gathered */
 struct attempt {
@@ -182,6 +182,12 @@ struct log {
 	struct order order;
 	uint64_t tail_lblk; /* start of the oldest group that any candidate still needs */
 	uint64_t highest_seq, max_serial, epoch;
+	uint64_t found_seq; /* highest_seq at open */
+	/* records that this log has written, or tried to, by seq modulo SENT_RECORDS: the CRC of the block */
+	struct {
+		uint64_t seq;
+		uint32_t crc;
+	} sent[SENT_RECORDS];
 	/* next free lblk; at a multiple of seg_blks the next segment must be opened */
 	uint64_t cursor;
 	/* behind the durable head of an erase block in which nothing else was written: the next empty record goes
@@ -357,6 +363,7 @@ int guarded_take_off(struct log *l) MUST_CHECK;
 /* Reads the superblock and what the newest record has of it. changed: the record does not count for the
  * base. */
 int guarded_opened(struct log *l, bool changed) MUST_CHECK;
+int guarded_show(struct log *l) MUST_CHECK; /* to readers of the base */
 void guarded_close(struct log *l);
 /* The copy of the superblock in this record: 1, or 0 if it has none. */
 int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy) MUST_CHECK;
@@ -446,6 +453,8 @@ int ring_base_unchanged(struct log *l, bool *ret) MUST_CHECK;
 /* Has another session written records, or segment heads, since the newest record? Reads two heads;
  * the rest of the segment only if the other session may have gone on there. The stage is empty. */
 int ring_used_elsewhere(struct log *l, bool *ret) MUST_CHECK;
+/* This block, a record, is about to be written. */
+void ring_note_sent(struct log *l, const struct log_record *rec, const uint8_t *blk);
 /* Has a superblock on the base the guard of this ring? */
 bool ring_base_guarded(struct log *l);
 /* Explains to people why the base does not match. Always returns an error: -EBADMSG, or that of
@@ -457,6 +466,9 @@ enum ring_place { IN_RING, IN_BASE };
 /* ring.c: call before blks blocks are read. Returns 0; while the log is opened also -EINTR
  * (log_cancel_open), or -E2BIG if the ring needs more reads than any ring of cowfs. */
 int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
+
+/* open.c */
+int ring_reads_back(struct log *l) MUST_CHECK; /* 0, -ESTALE */
 
 /* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;

@@ -129,6 +129,17 @@ int rules_super(const struct log *l)
 	return 0;
 }
 
+void rules_lost(struct log *l)
+{
+	if (!card_is_durable(l->base, l->order.home_mark))
+		l->order.home_mark = UINT64_MAX;
+}
+
+void rules_home_empty(struct log *l)
+{
+	l->order.home_mark = 0;
+}
+
 int log_may_write(const struct log *l, uint64_t blk, uint64_t blks)
 {
 	uint64_t volume_blks = l->super.fs_bytes / COW_BLK_BYTES, n, ring_blk, end_blk;

@@ -33,6 +33,10 @@ int rules_super(const struct log *l) MUST_CHECK;
  * log_may_write.) */
 int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 void rules_home_written(struct log *l);
+/* A later FLUSH does not make durable what was lost: a checkpoint writes it again. */
+void rules_lost(struct log *l);
+/* Nothing is left to be written home. */
+void rules_home_empty(struct log *l);
 /* Call before the superblock gets the guard, or (off) loses it. */
 int rules_guard_write(const struct log *l, bool off) MUST_CHECK;
 

@@ -91,7 +91,7 @@ static void note(struct volume *v)
 	v->away.known = true;
 	v->away.times++;
 	if (v->log)
-		log_ledger(v->log)->aways++;
+		log_ledger(v->log)->away_times++;
 	v->away.says = may_say(&v->away.said_ns);
 	for (unsigned i = 0; i < 2; i++)
 		if (is_away(v, i) && v->away.says)
@@ -195,6 +195,8 @@ static int examine(struct volume *v, unsigned n)
 {
 	int r = v->examine ? v->examine(v) : log_recheck(v->log);
 
+	if (r == 0 && !v->examine)
+		r = log_lost_writes(v->log);
 	if (r == -EBADMSG || r == -EUCLEAN || r == -ENOENT)
 		r = -ESTALE;
 	/* everything about the log was read, and the base is still away */
@@ -226,22 +228,26 @@ static void take_name(struct volume *v, unsigned n, const char *name)
 	pthread_mutex_unlock(&v->lock);
 }
 
+static void say_back(const struct volume *v, unsigned n)
+{
+	if (v->away.says)
+		msg(MSG_NOTICE, "%s: the card is back as %s after %.1f s", v->name, device_of(v, n),
+		    (double)(now_ns() - card_of(v, n)->away_ns) / 1e9);
+}
+
 /* Its descriptors are in place; d has those of the device that is gone. */
 static void go_on(struct volume *v, unsigned n, struct device *d)
 {
 	struct card *c = card_of(v, n);
-	uint64_t away_ns = now_ns() - c->away_ns;
 	struct device now = { .found = d->found };
 
 	close_device(d);
 	take_name(v, n, d->found.name);
 	blockdev_keep(c, &v->kept->card[n], now.fd);
 	tell(n, &now, FOUND_CARD);
+	say_back(v, n);
 	card_back(c);
 	note_counters(v, n);
-	if (v->away.says)
-		msg(MSG_NOTICE, "%s: the card is back as %s after %.1f s", v->name, device_of(v, n),
-		    (double)away_ns / 1e9);
 }
 
 /* Puts d in place and looks at it. On success it stays; otherwise what was there is back. */
@@ -314,6 +320,28 @@ static void search(struct volume *v, unsigned n)
 		let_go(n, &match, FOUND_AGAIN);
 }
 
+/* A reader keeps its device while the card is out. */
+static bool same_device(struct volume *v, unsigned n)
+{
+	struct card *c = card_of(v, n);
+	struct device d = { .fd = { -1, -1, -1 } };
+	int r;
+
+	if (card_device_gone(c))
+		return false;
+	snprintf(d.found.name, sizeof(d.found.name), "%.63s", device_of(v, n));
+	card_examine(c, true);
+	r = examine(v, n);
+	if (r < 0) {
+		card_examine(c, false);
+		refuse(v, &d, r);
+		return false;
+	}
+	say_back(v, n);
+	card_back(c);
+	return true;
+}
+
 /* The card is there: what waited for it. */
 static void resume(struct volume *v)
 {
@@ -336,7 +364,7 @@ void away_search(struct volume *v)
 		give_up(v);
 	}
 	for (unsigned i = 2; i-- > 0;)
-		if (is_away(v, i))
+		if (is_away(v, i) && !same_device(v, i))
 			search(v, i);
 	if (!away_any(v))
 		resume(v);

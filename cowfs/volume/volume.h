@@ -280,7 +280,8 @@ struct volume_trim_status {
 struct volume_status {
 	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
 	char mountpoint[128]; /* "" if not mounted */
-	uint64_t volume_bytes;
+	uint64_t volume_bytes, device_bytes,
+		log_device_bytes;     /* log: of a card of its own, else 0 */
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	bool halted;		      /* see struct volume_params */
 	uint64_t ram_limit_bytes, ram_used_bytes;

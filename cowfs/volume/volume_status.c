@@ -131,6 +131,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 					  sizeof(ret->mountpoint), &readonly) <= 0)
 		ret->mountpoint[0] = '\0';
 	ret->volume_bytes = blk_to_bytes(v->volume_blks);
+	ret->device_bytes = v->base->geo.size_bytes;
+	ret->log_device_bytes = v->log_card == v->base ? 0 : v->log_card->geo.size_bytes;
 	ret->discard_armed = v->discard_armed;
 	ret->back_generation = v->opened.back_generation;
 	ret->back_s = v->opened.back_s;

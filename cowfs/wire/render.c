@@ -98,7 +98,7 @@ void render_ledger(struct jsonw *w, const struct wear_ledger *l)
 	jsonw_u64(w, "trimmed_bytes", l->trimmed_bytes);
 	jsonw_u64(w, "trimmed_unix_seconds", l->trimmed_s);
 	jsonw_u64(w, "retried_requests", l->retried_ios);
-	jsonw_u64(w, "times_away", l->aways);
+	jsonw_u64(w, "times_away", l->away_times);
 }
 
 static const char *eb_source_name(unsigned source)
@@ -489,6 +489,8 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_str(w, "fs_type", s->fs_type);
 	jsonw_str(w, "card_identity", s->identity);
 	jsonw_u64(w, "volume_bytes", s->volume_bytes);
+	jsonw_u64(w, "device_bytes", s->device_bytes);
+	jsonw_u64(w, "log_device_bytes", s->log_device_bytes);
 	jsonw_u64(w, "attached_unix_seconds", s->attached_s);
 	jsonw_bool(w, "degraded", status_degraded(s));
 	jsonw_str(w, "alarm", s->alarm);

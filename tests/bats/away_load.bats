@@ -51,7 +51,7 @@ setup() {
 	back
 	another() { [ "$(worker_pid)" != "$before" ] && is_here; }
 	wait_for 30 another
-	[ "$(status_of .device)" = "$LOOP" ]
+	[ "$(status_of .device)" = "$LOOP" ] || { cow status vol; dmesg | tail -15; false; }
 	[ "$(cat "$MNT/new")" = kept ]
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
 	cow commit
@@ -116,4 +116,19 @@ setup() {
 	[ "$(cat "$MNT/1" "$MNT/2")" = "1
 2" ]
 	umount "$MNT"
+}
+
+@test "away: a reader whose device stays while the card is out" {
+	protected
+	pull
+	wait_for 5 is_away
+	echo 1 >"$MNT/1"
+	fails 5 'the card is away' commit vol
+	stays
+	here_again
+	[ "$(status_of .device)" = "$CARD" ]
+	committed() { [ "$(status_of .generation)" = 2 ]; }
+	wait_for 5 committed
+	detach
+	fsck ext4
 }

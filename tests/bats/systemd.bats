@@ -594,6 +594,15 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ "$("$SRC/which-device" "${CARD#/dev/}")" = base ]
 	[ "$("$SRC/which-device" "${DEV#/dev/}")" = volume ]
 	run -1 "$SRC/which-device" sda
+	# a card that is gone: a device of its size may be it, and no other
+	mkdir -p "$T/sys/class/block/sdx" "$T/sys/class/block/sdy"
+	echo $((150 * 2048)) >"$T/sys/class/block/sdx/size"
+	echo $((151 * 2048)) >"$T/sys/class/block/sdy/size"
+	[ "$(COWFS_SYS=$T/sys "$SRC/which-device" sdx)" = base ]
+	COWFS_SYS=$T/sys run -1 "$SRC/which-device" sdy
+	mkdir "$T/sys/class/block/${CARD#/dev/}"
+	COWFS_SYS=$T/sys run -1 "$SRC/which-device" sdx
+	[ "$(COWFS_SYS=$T/sys "$SRC/which-device" "${CARD#/dev/}")" = base ]
 	# identity: newer than the last commit, then not
 	mkdir "$T/etc"
 	echo id >"$T/etc/machine-id"

@@ -582,6 +582,7 @@ const struct attack attacks[] = {
 	{ "restart", "record in the card's cache only, cowfs starts anew, then a cut",
 	  attack_restart },
 	{ "swapped", "another card in the slot", attack_swapped },
+	{ "away", "cards go away at every request of every job, and come back", attack_away },
 	{ "eio",
 	  "every read, write and flush of a commit and a checkpoint fails, once and for ever",
 	  attack_eio },

@@ -21,6 +21,7 @@ static void usage(FILE *f)
 		"  --thin N      only one image of a cut in N, for slow builds (part of an ID too)\n"
 		"  --lag N, --lie N|records   of all workloads: the log's lag; FLUSHes that the card loses (part of an ID too)\n"
 		"  --forgeries N how many of the attack of that name (default 10000)\n"
+		"  --away        of workloads: no operation fails, but cards go away and come back (part of an ID too)\n"
 		"  --ext4        only workloads with a real file system\n"
 		"  --measure     what the lies do is counted, not judged\n"
 		"  --list        tells the attacks\n"
@@ -34,7 +35,7 @@ static void report(uint64_t start_ns)
 	struct totals *t = &total;
 
 	printf("crash: %llu workloads, %llu attaches, %llu commits (%llu of paths, %llu failed, %llu too big), %llu checkpoints, %llu stopped, "
-	       "%llu recoveries, %llu trims, %llu spills, %llu groups that began an erase block, %llu with lent room, %llu refused without it, %llu wraps, %llu joint, %llu held, %llu gone back to, %llu failed operations\n",
+	       "%llu recoveries, %llu trims, %llu spills, %llu groups that began an erase block, %llu with lent room, %llu refused without it, %llu wraps, %llu joint, %llu held, %llu gone back to, %llu failed operations, %llu times a card came back, %llu refused that had lied\n",
 	       (unsigned long long)t->workloads, (unsigned long long)t->attaches,
 	       (unsigned long long)t->commits, (unsigned long long)t->paths,
 	       (unsigned long long)t->failed, (unsigned long long)t->too_big,
@@ -44,7 +45,8 @@ static void report(uint64_t start_ns)
 	       (unsigned long long)t->lends, (unsigned long long)t->refused,
 	       (unsigned long long)t->wraps, (unsigned long long)t->joint,
 	       (unsigned long long)t->holds, (unsigned long long)t->backs,
-	       (unsigned long long)t->faults);
+	       (unsigned long long)t->faults, (unsigned long long)t->aways,
+	       (unsigned long long)t->refusals);
 	printf("crash: %llu cuts, %llu images (%llu guarded): %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images,
 	       (unsigned long long)t->guarded, (unsigned long long)t->is_old,
@@ -120,6 +122,7 @@ static bool parse_id(char *id, char **ret_name)
 		sscanf(comma, ",lag=%d", &force_lag);
 		sscanf(comma, ",lie=%d", &force_lie);
 		sscanf(comma, ",ext4=%d", &force_ext4);
+		force_away |= !strncmp(comma, ",away", 5);
 		sscanf(comma, ",thin=%llu", (unsigned long long *)&thin);
 		comma = strchr(comma + 1, ',');
 	}
@@ -140,6 +143,8 @@ static const char *id_options(void)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, ",lie=%d", force_lie);
 	if (force_ext4)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, ",ext4=%d", force_ext4);
+	if (force_away)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, ",away");
 	if (thin > 1)
 		snprintf(text + n, sizeof(text) - (size_t)n, ",thin=%llu",
 			 (unsigned long long)thin);
@@ -157,23 +162,17 @@ static int replay(const char *name)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "seed", 1, NULL, 's' },
-						 { "images", 1, NULL, 'n' },
-						 { "seconds", 1, NULL, 't' },
-						 { "attack", 1, NULL, 'a' },
-						 { "list", 0, NULL, 'l' },
-						 { "no-attacks", 0, NULL, 'x' },
-						 { "replay", 1, NULL, 'r' },
-						 { "verbose", 0, NULL, 'v' },
-						 { "thin", 1, NULL, 'i' },
-						 { "lag", 1, NULL, 'l' + 256 },
-						 { "lie", 1, NULL, 'm' },
-						 { "measure", 0, NULL, 'u' },
-						 { "collateral", 1, NULL, 'c' },
-						 { "ext4", 0, NULL, 'e' },
-						 { "forgeries", 1, NULL, 'f' },
-						 { "help", 0, NULL, 'h' },
-						 { 0 } };
+	static const struct option options[] = {
+		{ "seed", 1, NULL, 's' },	{ "images", 1, NULL, 'n' },
+		{ "seconds", 1, NULL, 't' },	{ "attack", 1, NULL, 'a' },
+		{ "list", 0, NULL, 'l' },	{ "no-attacks", 0, NULL, 'x' },
+		{ "replay", 1, NULL, 'r' },	{ "verbose", 0, NULL, 'v' },
+		{ "thin", 1, NULL, 'i' },	{ "lag", 1, NULL, 'l' + 256 },
+		{ "lie", 1, NULL, 'm' },	{ "measure", 0, NULL, 'u' },
+		{ "collateral", 1, NULL, 'c' }, { "ext4", 0, NULL, 'e' },
+		{ "away", 0, NULL, 'w' },	{ "forgeries", 1, NULL, 'f' },
+		{ "help", 0, NULL, 'h' },	{ 0 }
+	};
 	uint64_t seed = 1, images = 40000, seconds = 0, start_ns = now_ns();
 	const char *only = NULL;
 	char *again = NULL;
@@ -206,6 +205,9 @@ int main(int argc, char **argv)
 			break;
 		case 'f':
 			forgeries = strtoull(optarg, NULL, 0);
+			break;
+		case 'w':
+			force_away = true;
 			break;
 		case 'e':
 			force_ext4 = 1;

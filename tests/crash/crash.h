@@ -9,6 +9,8 @@
 #ifndef COWFS_TESTS_CRASH_H
 #define COWFS_TESTS_CRASH_H
 
+#include <setjmp.h>
+
 #include "sim/sim.h"
 #include "commit/commit.h"
 #include "log/log.h"
@@ -121,12 +123,18 @@ struct world {
 	unsigned hold_age; /* commits since it began or ended, at most HOLD_SETTLED */
 
 	/* cuts */
-	bool mute;     /* no cuts now */
-	bool armed;    /* an operation will fail */
-	bool failed;   /* it did */
-	bool fault;    /* so the operation under way must fail */
-	int expect;    /* an error that must come although nothing failed */
-	uint64_t last; /* number of card operations at the last cut */
+	bool mute;   /* no cuts now */
+	bool armed;  /* an operation will fail */
+	bool failed; /* it did */
+	bool fault;  /* so the operation under way must fail */
+	int expect;  /* an error that must come although nothing failed */
+	enum { UNPLUG_BASE = 1, UNPLUG_LOG = 2, UNPLUG_BOTH = 3 } unplug; /* away.c: armed */
+	bool loses;	       /* what was not flushed, then */
+	bool returned;	       /* a card did, in this step */
+	jmp_buf refused;       /* workload.c: a card that lies was refused */
+	bool settled;	       /* what the log was opened with is durable */
+	uint64_t unflushed[2]; /* number of writes, to log and base, when a job failed */
+	uint64_t last;	       /* number of card operations at the last cut */
 	uint64_t rnd;
 
 	/* one of the images seen, drawn evenly, from which the run continues */
@@ -151,7 +159,8 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fresh, fscks, lends, refused, attaches, wraps, faults,
-		workloads, max_pending, paths, stopped, guarded, trims, joint, holds, backs;
+		workloads, max_pending, paths, stopped, guarded, trims, joint, holds, backs, aways,
+		refusals;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -163,6 +172,7 @@ extern uint64_t thin; /* only one image of this number is tried */
 enum { COLLATERAL_NO, COLLATERAL_RING, COLLATERAL_ALL };
 extern int collateral, force_ext4; /* 1: always, -1: never */
 extern int force_lag, force_lie;   /* for all workloads; -1: chosen by the workload */
+extern bool force_away;		   /* instead of operations that fail */
 extern bool measure;		   /* effects of lies are counted, not judged */
 
 /* ---- world.c ---- */
@@ -196,6 +206,7 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 void world_trim(struct world *w);
 void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever);
 void world_disarm(struct world *w);
+void check_flushed(struct world *w, const char *what, int r); /* of a job */
 /* the base alone holds n, durably; guarded: but for the superblock */
 void world_check_base(struct world *w, bool guarded);
 uint64_t world_ops(const struct world *w);
@@ -254,6 +265,14 @@ void hold_judged(struct world *w, const struct cards *c, const struct log *l,
 		 const struct log_super *super);
 void attack_hold(void);
 void attack_hold_full(void);
+
+/* ---- away.c ---- */
+/* One card, or each at its n-th request from now, which fails; the other follows it if both do. They are there
+ * again at world_disarm. */
+void world_unplug_at(struct world *w, unsigned which, uint64_t n, bool lost);
+void away_failed(struct world *w); /* a request did */
+void away_return(struct world *w);
+void attack_away(void);
 
 /* ---- loader.c ---- */
 /* The card of this image, before cowfs is there. volume: what an attach without that has shown. */

@@ -470,6 +470,7 @@ static void note_fault(int r, bool must_fail)
 	if (r >= 0)
 		return;
 	current->failed = true;
+	away_failed(current);
 	current->fault |= must_fail;
 	say("an operation failed");
 }
@@ -512,8 +513,10 @@ static int hook_flush(struct card *c)
 	cut_here(current);
 	r = real->flush(c);
 	note_fault(r, true);
-	if (r == 0 && c == current->c.log)
+	if (r == 0 && c == current->c.log) {
+		current->settled = true;
 		lie_flushed(current);
+	}
 	return r;
 }
 

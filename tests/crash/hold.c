@@ -161,6 +161,7 @@ static int outcome(struct world *w, const char *what, int r)
 	say("%s: %s, newest %llu", what, r < 0 ? strerror(-r) : "ok",
 	    (unsigned long long)log_newest(w->log)->seq);
 	total.faults += w->failed;
+	check_flushed(w, what, r);
 	if (r == 0 && w->fault)
 		fail("%s returned 0 although an operation failed", what);
 	if (r < 0 && !w->failed && r != -ENOSPC && r != -EBUSY)

@@ -54,7 +54,7 @@ broken 'G1 guard' 'crash --attack chain' cowfs/log/append.c '	r = guarded_begin(
 		return r;' ''
 broken 'G3 home' 'crash --attack half-checkpoint' cowfs/log/guarded.c '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
-	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
+	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
 broken 'loader flag' 'crash --attack loader' cowfs/log/record.c '(back ? 0 : l->newest.flags & RECORD_OF_IMAGE) | loader_flag(l)' \

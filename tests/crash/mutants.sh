@@ -14,7 +14,7 @@ seconds=${MUTANT_SECONDS:-240}
 export CFLAGS="${CFLAGS:--O2 -g} -DCOWFS_NO_INVARIANTS"
 
 # mutant NAME ATTACK FILE OLD NEW: see changed
-# ATTACK w: random workloads; several with commas: one of them.
+# ATTACK w: random workloads; lies: those with cards that go away and lie; several with commas: one of them.
 mutant() {
 	local name=$1 attack args code
 	chosen "$name" || return 0
@@ -23,6 +23,7 @@ mutant() {
 		for attack in ${2//,/ }; do
 			args=(--attack "$attack") code=0
 			[ "$attack" != w ] || args=(--no-attacks --seconds 60)
+			[ "$attack" != lies ] || args=(--no-attacks --away --lag 1 --lie 2 --thin 6 --seed 7000 --seconds 60)
 			"${run[@]}" timeout "$seconds" "$work/build/tests/crash" "${args[@]}" >"$work/out" 2>&1 || code=$?
 			[ $code != 1 ] || noticed="$attack: $(grep -m1 FAILED "$work/out" | cut -c1-100)"
 			[ $code -lt 124 ] || noticed="$attack: ended with $code"
@@ -111,7 +112,7 @@ mutant G2-retired recover,w cowfs/log/guarded.c 'return l->guarded.packed_bytes 
 mutant G3-early half-checkpoint,w cowfs/log/checkpoint.c 'if (r == 0 && guarded_fits(l, blk, next))' 'if (0)'
 mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
-	return show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
+	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
 mutant G-repair recover,w cowfs/log/guarded.c 'return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;' 'return 0;'
@@ -159,6 +160,11 @@ mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state
 		return 0;' '	if (1)
 		return 0;'
 mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
+# a card that comes back
+mutant away-super away cowfs/log/record.c 'unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;' 'unsigned first = 0;'
+mutant away-guard away cowfs/log/append.c '		if (l->guarded.copied)
+			l->guarded.state = GUARD_UNSURE;' ''
+mutant away-lag lies cowfs/log/append.c 'r = ring_reads_back(l);' 'r = 0;'
 # joint commits
 mutant J-ask joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts >= 0 ? 0 : counts;'
 mutant J-rejects joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts < 0 ? counts : -EBADMSG;'
@@ -204,8 +210,8 @@ mutant L4-home lag cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /
 mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && record_has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
-	return r < 0 ? r : super_write_copy' '		r = 0;
-	return r < 0 ? r : super_write_copy'
+	return r < 0 ? r : write_copy' '		r = 0;
+	return r < 0 ? r : write_copy'
 # lent room
 mutant B1-flush lent cowfs/log/lend.c '	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);
 	if (r == 0)

@@ -113,6 +113,12 @@ static void arm(struct world *w)
 	unsigned ops = kinds[rnd_below(w, ARRAY_SIZE(kinds))];
 	uint64_t n = 1 + rnd_below(w, ops == SIM_FLUSH ? 4 : 8);
 
+	if (force_away) {
+		n = 1 + rnd_below(w, 40);
+		world_unplug_at(w, 1 + (unsigned)rnd_below(w, 3), n, rnd_below(w, 4));
+		say("request %llu finds no card", (unsigned long long)n);
+		return;
+	}
 	world_fail_at(w, ops, n, rnd_below(w, 4) == 0);
 	say("operation %llu of kind %u will fail", (unsigned long long)n, ops);
 }
@@ -199,8 +205,17 @@ static void step(struct world *w)
 
 	at.step++;
 	at.cut = at.variant = 0;
-	if (rnd_below(w, 4) == 0)
+	if (setjmp(w->refused)) {
+		world_disarm(w);
+		world_crash(w);
+		w->returned = false;
+		return;
+	}
+	if (rnd_below(w, 4) == 0) {
+		if (force_away && rnd_below(w, 4) == 0)
+			arm(w);
 		world_trim(w);
+	}
 	if (rnd_below(w, w->hold == HOLD_YES ? 8 : 4) == 0) {
 		if (rnd_below(w, 6) == 0)
 			arm(w);
@@ -233,6 +248,9 @@ static void step(struct world *w)
 		world_crash(w);
 	}
 	world_disarm(w);
+	if (w->returned && rnd_below(w, 4) == 0)
+		reattach(w, false);
+	w->returned = false;
 }
 
 void workload_run(uint64_t seed)

@@ -17,6 +17,7 @@ int verbose;
 uint64_t thin = 1;
 int collateral, force_ext4;
 int force_lag = -1, force_lie = -1;
+bool force_away;
 bool measure;
 
 static _Alignas(4096) uint8_t contents[CONTENTS][COW_BLK_BYTES], volume[MAX_BLKS * COW_BLK_BYTES];
@@ -327,6 +328,7 @@ void world_open(struct world *w)
 	if (world_ops(w) != ops)
 		fail("attach wrote to the card");
 	total.attaches++;
+	w->settled = false;
 	w->index = log_index_of(w->log);
 	v = volume_read(w, &w->c, w->index);
 	back = hold_opened(w, v);
@@ -366,8 +368,10 @@ void world_close(struct world *w)
 static void after_cut(struct world *w)
 {
 	w->mute = w->armed = w->failed = w->fault = w->ended = false;
+	w->unflushed[0] = w->unflushed[1] = 0;
 	hook_cards(w);
 	world_open(w);
+	w->settled = true;
 	/* a rejected record is visible only until its place is used again */
 	w->acked = w->acked_before = w->lie || w->rep.rejected ? w->rep.newest.ledger
 							       : w->rep.ledger;
@@ -488,11 +492,28 @@ void world_disarm(struct world *w)
 	sim_fail_at(w->c.log, 0, 0, 0, false);
 	if (w->c.lent)
 		sim_fail_at(w->c.lent, 0, 0, 0, false);
+	away_return(w);
+}
+
+/* A job that ends well leaves nothing without a FLUSH, so that only a job that has failed loses what it wrote
+ * when the card goes away. */
+void check_flushed(struct world *w, const char *what, int r)
+{
+	struct card *c[] = { w->c.log, w->c.base };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(c); i++) {
+		if (r == 0 && !w->failed && c[i]->writes != c[i]->durable_writes &&
+		    c[i]->writes != w->unflushed[i])
+			fail("%s has ended well, and left writes without a FLUSH", what);
+		if (r < 0 || w->failed)
+			w->unflushed[i] = c[i]->writes;
+	}
 }
 
 static void check_outcome(struct world *w, const char *what, int r)
 {
 	total.faults += w->failed;
+	check_flushed(w, what, r);
 	if (w->expect) {
 		if (r != w->expect)
 			fail("%s: %s instead of %s", what, strerror(-r), strerror(-w->expect));
@@ -677,7 +698,9 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 		if (stopped)
 			check_view(w, "after a part of a checkpoint");
 		else if (!measure)
-			world_check_base(w, opt.goes_on);
+			/* a job that finds all done sends nothing, and what it has found may be in a
+			 * cache */
+			world_check_base(w, opt.goes_on || !w->settled);
 		hold_wrote(w);
 		if (log_newest(w->log)->seq != seq) {
 			count_fresh(w);
@@ -709,12 +732,15 @@ static bool keeps_all(const struct world *w)
 static int note_first_trim(struct world *w)
 {
 	struct wear_ledger *l = log_ledger(w->log);
+	uint64_t seq = log_newest(w->log)->seq;
 	int r = l->trims++ ? 0 : commit_note(w->log, w->c.base);
 
 	say("trim: record: %s", strerror(-r));
+	check_flushed(w, "trim", r);
 	if (r < 0)
 		l->trims--;
-	w->acked = log_newest(w->log)->ledger;
+	if (log_newest(w->log)->seq != seq && r == 0)
+		w->acked = log_newest(w->log)->ledger;
 	return r;
 }
 
@@ -726,8 +752,10 @@ void world_trim(struct world *w)
 	enum blk_use use;
 
 	w->ended = false;
-	if (keeps_all(w) || note_first_trim(w) < 0 || card_set_writable(w->c.base, true) < 0)
+	if (keeps_all(w) || note_first_trim(w) < 0 || card_set_writable(w->c.base, true) < 0) {
+		world_disarm(w);
 		return;
+	}
 	older = log_older_index(w->log);
 	for (uint64_t blk = 0; blk < w->shape.blks; blk += n) {
 		bool held = false;
@@ -746,6 +774,7 @@ void world_trim(struct world *w)
 	log_index_unref(older);
 	if (card_set_writable(w->c.base, false) < 0)
 		fail("cannot be set read-only");
+	world_disarm(w);
 	say("trimmed %llu blocks", (unsigned long long)trimmed);
 	total.trims++;
 	check_view(w, "after a trim");

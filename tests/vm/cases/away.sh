@@ -16,7 +16,7 @@ files() { echo "$DIR"/base-[0-9] "$DIR"/new-[0-9]; }
 base_write() {
 	mkdir -p "$DIR"
 	for n in 0 1 2 3 4 5 6 7 8 9; do
-		dd if=/dev/urandom of="$DIR/base-$n" bs=64k count=$1 2>/dev/null || fail "base-$n"
+		dd if=/dev/urandom of="$DIR/base-$n" bs=64k count="$1" 2>/dev/null || fail "base-$n"
 	done
 	md5sum "$DIR"/base-* >/run/sums-base
 	must cowctl commit "$VOL" --checkpoint
@@ -139,7 +139,7 @@ decoy() { # NAME FILE
 
 pull() { # NAME FILE
 	i=0
-	while [ $i -lt $times ]; do
+	while [ $i -lt "$times" ]; do
 		i=$((i + 1))
 		sleep $((1 + RANDOM % 4)).$((RANDOM % 10))
 		card_out "$1"
