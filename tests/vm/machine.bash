@@ -156,14 +156,20 @@ card_out() {
 }
 
 card_in() {
-	local drive=$DRIVE file=$CARD
+	local drive=$DRIVE file=$CARD n=0
 	[ "$1" = card ] || drive=$DATA_DRIVE file=$DATA
 	file=${2:-$file}
 	if [ "$drive" = mmc ]; then
 		qmp blockdev-change-medium "{\"device\": \"$1\", \"filename\": \"$file\", \"format\": \"raw\"}" >/dev/null
 		return
 	fi
-	hmp "drive_add 0 $(disk_drive "$1" "$file")" | grep -q OK || fail "$file is not taken"
+	# QEMU keeps a drive until the last request to it has ended
+	until hmp "drive_add 0 $(disk_drive "$1" "$file")" >"$WORK/drive" && grep -q OK "$WORK/drive"; do
+		n=$((n + 1))
+		[ $n -lt 50 ] || fail "$file is not taken: $(head -n 1 "$WORK/drive")"
+		hmp "drive_del $1" >"$WORK/drive"
+		sleep 0.2
+	done
 	hmp "device_add $(disk_device "$drive" "$1")" | grep . && fail "no disk with $file"
 	return 0
 }
