@@ -85,7 +85,7 @@ struct card {
 	uint64_t writable_since_ns;
 	_Atomic uint64_t away_ns; /* since when it is away (now_ns); 0: it is there */
 	_Atomic bool given_up;
-	_Atomic unsigned inside; /* calls and asynchronous reads that are in the device */
+	_Atomic unsigned inside;	/* calls and asynchronous reads that are in the device */
 	_Atomic(const void *) examiner; /* card_examine: a thread; NULL: none */
 	/* Of the writing thread: writes issued, and how many of them precede a good FLUSH. */
 	uint64_t writes, durable_writes;

@@ -110,8 +110,8 @@ int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret
 	int r = d ? -ENOENT : -errno;
 
 	while (d && r < 0 && (e = readdir(d))) {
-		_cleanup_close_ int devdir =
-			openat(fd, e->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		_cleanup_close_ int devdir = openat(fd, e->d_name,
+						    O_PATH | O_DIRECTORY | O_CLOEXEC);
 		dev_t rdev;
 
 		if (devdir < 0 || e->d_name[0] == '.' || strlen(e->d_name) >= sizeof(ret->name) ||

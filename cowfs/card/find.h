@@ -12,14 +12,14 @@ struct find {
 	int dev_dirfd, sys_dirfd;
 	uint64_t size_bytes, disk_off_bytes; /* of card_geometry */
 	char identity[64];		     /* "": none, then any device may be it */
-	uint64_t skip[FIND_SKIP];	     /* numbers of devices that are not; the oldest is forgotten */
+	uint64_t skip[FIND_SKIP]; /* numbers of devices that are not; the oldest is forgotten */
 	unsigned n_skip;
 };
 
 struct find_result {
 	char name[64];
 	uint64_t number; /* no other device of this boot has it */
-	int error;	 /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
+	int error; /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
 };
 
 /* Takes size, offset and identity of this device. */

@@ -12,6 +12,10 @@
 /* Counts the operation and returns its result: 0, or an error after applying the faults. */
 static int op_issue(struct sim *s, enum sim_op op)
 {
+	if (s->state.unplug_countdown && --s->state.unplug_countdown == 0) {
+		s->state.gone = true;
+		return -EIO;
+	}
 	if (op != SIM_READ) {
 		s->state.ops++;
 		if (s->state.cut_countdown && --s->state.cut_countdown == 0) {
@@ -37,7 +41,7 @@ static int sim_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_by
 	struct sim *s = sim_lock(c);
 	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
 	uint8_t *to = buf;
-	int r = s->state.dead ? -EIO : op_issue(s, SIM_READ);
+	int r = !sim_answers(s) ? -EIO : op_issue(s, SIM_READ);
 
 	for (size_t n = r < 0 ? 0 : len_bytes >> COW_BLK_SHIFT; n; n--, to += COW_BLK_BYTES)
 		sim_block_read(sim_store_get(&s->view, blk++), 0, to, COW_BLK_BYTES);
@@ -54,7 +58,7 @@ static int sim_write(struct card *c, uint64_t off_bytes, const void *buf, size_t
 	const uint8_t *from = buf;
 	int r = -EIO;
 
-	if (!s->state.dead) {
+	if (sim_answers(s)) {
 		for (size_t n = len_bytes >> COW_BLK_SHIFT; n; n--, from += COW_BLK_BYTES)
 			sim_cache_add(s, blk++, from);
 		s->state.seen.write_ios++;
@@ -62,7 +66,7 @@ static int sim_write(struct card *c, uint64_t off_bytes, const void *buf, size_t
 		r = op_issue(s, SIM_WRITE);
 		if (s->model && r == 0)
 			flash_model_write(s->model, off_bytes, len_bytes, 0);
-		if (s->state.cache_blks && s->n_pending > s->state.cache_blks && !s->state.dead)
+		if (s->state.cache_blks && s->n_pending > s->state.cache_blks && sim_answers(s))
 			sim_settle_pending(s, s->n_pending - s->state.cache_blks / 2);
 	}
 	sim_unlock(s);
@@ -74,7 +78,7 @@ static int sim_flush(struct card *c)
 	struct sim *s = sim_lock(c);
 	int r = -EIO;
 
-	if (!s->state.dead) {
+	if (sim_answers(s)) {
 		s->state.seen.flushes++;
 		r = op_issue(s, SIM_FLUSH);
 		if (r == 0)
@@ -89,7 +93,7 @@ static int sim_flush(struct card *c)
 static int sim_set_writable(struct card *c, bool writable)
 {
 	struct sim *s = sim_lock(c);
-	int r = s->state.dead ? -EIO : 0;
+	int r = sim_answers(s) ? 0 : -EIO;
 
 	(void)writable;
 	sim_unlock(s);
@@ -99,12 +103,21 @@ static int sim_set_writable(struct card *c, bool writable)
 static int sim_counters(struct card *c, struct card_counters *ret)
 {
 	struct sim *s = sim_lock(c);
-	int r = s->state.dead ? -EIO : 0;
+	int r = sim_answers(s) ? 0 : -EIO;
 
 	if (r == 0)
 		*ret = s->state.seen;
 	sim_unlock(s);
 	return r;
+}
+
+static bool sim_gone(struct card *c)
+{
+	struct sim *s = sim_lock(c);
+	bool gone = s->state.gone;
+
+	sim_unlock(s);
+	return gone;
 }
 
 static void sim_close(struct card *c)
@@ -127,6 +140,7 @@ static const struct card_ops sim_ops_table = {
 	.set_writable = sim_set_writable,
 	.counters = sim_counters,
 	.discard = sim_discard,
+	.gone = sim_gone,
 	.close = sim_close,
 };
 

@@ -43,6 +43,13 @@ void sim_cut_at(struct card *c, uint64_t n);
  * lost, by the seed. n = 0 disarms.
  */
 void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever);
+/* From now on every operation fails with -EIO, and the card says that its device is gone (card.h). */
+void sim_unplug(struct card *c);
+/* The same at the n-th (1-based, from now) read, write or flush, which fails. 0 disarms. */
+void sim_unplug_at(struct card *c, uint64_t n);
+/* The device is there again. lost: with a power cut in between, as of sim_power_cycle by the seed; else
+ * each write that was not flushed is pending as before. */
+void sim_replug(struct card *c, bool lost);
 /*
  * Flushes succeed, but the writes of the last `lie` flush epochs stay volatile: a power cut loses
  * them, a failing operation does not. 0: honest.
@@ -88,8 +95,8 @@ uint64_t sim_pending_blk(const struct card *c, size_t i);
 
 /*
  * Cuts the power, decides each pending block write with fate(arg, i) (NULL: by the seed, all four
- * fates, in random order), clears the cache, and powers on again: not writable. Disarms sim_cut_at
- * and sim_fail_at; the lie stays. fate is called in issue order.
+ * fates, in random order), clears the cache, and powers on again: not writable. Disarms sim_cut_at,
+ * sim_fail_at and sim_unplug_at; a card that was unplugged is there again. The lie stays. fate is called in issue order.
  */
 void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg);
 bool sim_is_dead(const struct card *c);

@@ -36,6 +36,23 @@ void sim_fail_at(struct card *c, unsigned ops, uint64_t n, int err, bool forever
 	sim_unlock(s);
 }
 
+void sim_unplug(struct card *c)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.unplug_countdown = 0;
+	s->state.gone = true;
+	sim_unlock(s);
+}
+
+void sim_unplug_at(struct card *c, uint64_t n)
+{
+	struct sim *s = sim_lock(c);
+
+	s->state.unplug_countdown = n;
+	sim_unlock(s);
+}
+
 void sim_set_lie(struct card *c, unsigned lie)
 {
 	struct sim *s = sim_lock(c);
@@ -205,7 +222,7 @@ static void collateral(struct sim *s, uint64_t last_blk)
  * Marks the card dead first. Then nothing changes pending while fate() is called without the lock,
  * so that it may call sim_pending_blk().
  */
-void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
+static void lose_pending(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
 {
 	struct sim *s = sim_lock(c);
 	struct sim_bias bias = sim_random_bias(s, SIM_GARBAGE + 1);
@@ -224,12 +241,35 @@ void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i),
 		sim_store_set(&s->view, s->pending[i].blk,
 			      sim_store_get(&s->durable, s->pending[i].blk));
 	sim_forget_pending(s);
-	s->state.cut_countdown = s->state.fail.countdown = 0;
-	s->state.dead = false;
+	s->state.dead = s->state.gone = false;
+	sim_unlock(s);
+}
+
+void sim_replug(struct card *c, bool lost)
+{
+	struct sim *s;
+
+	if (lost)
+		lose_pending(c, NULL, NULL);
+	s = sim_lock(c);
+	s->state.unplug_countdown = 0;
+	s->state.gone = false;
+	sim_unlock(s);
+}
+
+void sim_power_cycle(struct card *c, enum sim_fate (*fate)(void *arg, size_t i), void *arg)
+{
+	struct sim *s;
+
+	lose_pending(c, fate, arg);
+	s = sim_lock(c);
+	s->state.cut_countdown = s->state.fail.countdown = s->state.unplug_countdown = 0;
 	if (c->writable)
 		c->account.writable_ns += now_ns() - c->writable_since_ns;
 	c->writable = false;
 	sim_unlock(s);
+	if (card_is_away(c))
+		card_back(c);
 }
 
 /* ---- direct access ---- */
@@ -290,7 +330,7 @@ int sim_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 	    !range_fits(off_bytes, len_bytes, c->geo.size_bytes))
 		return -EINVAL;
 	s = sim_lock(c);
-	r = s->state.dead ? -EIO : 0;
+	r = sim_answers(s) ? 0 : -EIO;
 	for (size_t i = 0; i < s->n_pending && !r; i++) {
 		if (s->pending[i].blk >= first && s->pending[i].blk < end)
 			sim_block_unref(s->pending[i].block);

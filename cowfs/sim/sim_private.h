@@ -5,7 +5,7 @@
  * I1  view = durable, overlaid by the pending block writes in issue order: what reads see, and
  *     what a good, honest flush would make durable.
  * I2  pending is in issue order, so its epochs (good flushes before the write) never fall.
- * I3  a dead card changes nothing until its power is cycled.
+ * I3  a dead card changes nothing until its power is cycled, nor does one that is gone.
  */
 #ifndef COWFS_SIM_SIM_PRIVATE_H
 #define COWFS_SIM_SIM_PRIVATE_H
@@ -29,6 +29,7 @@ struct sim_state {
 	size_t cache_blks; /* 0: no limit */
 	uint64_t ops;
 	uint64_t cut_countdown; /* 0: disarmed, as for the next ones */
+	uint64_t unplug_countdown;
 	struct {
 		unsigned ops;
 		uint64_t countdown;
@@ -36,6 +37,7 @@ struct sim_state {
 		bool forever;
 	} fail;
 	bool dead;
+	bool gone;  /* sim_unplug */
 	bool noise; /* sim_set_noise */
 	struct card_counters seen;
 };
@@ -61,6 +63,11 @@ static inline struct sim *sim_lock(const struct card *c)
 
 	pthread_mutex_lock(&s->lock);
 	return s;
+}
+
+static inline bool sim_answers(const struct sim *s)
+{
+	return !s->state.dead && !s->state.gone;
 }
 
 static inline void sim_unlock(struct sim *s)

@@ -45,7 +45,8 @@ struct volume_params {
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
 	bool running_root;
 	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */
-	uint64_t away_limit_ns; /* how long requests wait for a card that is away; UINT64_MAX: for ever */
+	uint64_t
+		away_limit_ns; /* how long requests wait for a card that is away; UINT64_MAX: for ever */
 	/* how long a failed commit is retried while RAM is full; 0: 60 s */
 	uint64_t full_ns;
 	uint32_t erase_block_bytes;	      /* 0: as formatted */
@@ -183,8 +184,8 @@ struct volume_request {
 	struct volume_trim *trim;   /* for JOB_TRIM */
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
 	void *stop_ctx;
-	uint64_t renew_blk;	/* for JOB_RENEW */
-	int *reattach_fd;	/* for JOB_REATTACH: BLOCKDEV_FDS of them; -1 once the volume owns it */
+	uint64_t renew_blk; /* for JOB_RENEW */
+	int *reattach_fd;   /* for JOB_REATTACH: BLOCKDEV_FDS of them; -1 once the volume owns it */
 	const char *reattach_name;
 	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;
@@ -259,12 +260,12 @@ struct volume_pressure {
 
 /* A card that is away: docs/design/away.md. */
 struct volume_away {
-	bool base, log; /* which one is; log: a card of its own */
-	bool given_up;	/* away-limit is over */
+	bool base, log;			 /* which one is; log: a card of its own */
+	bool given_up;			 /* away-limit is over */
 	uint64_t seconds, limit_seconds; /* since when; UINT64_MAX: for ever */
 	uint64_t times;			 /* since the attach, also this one */
 	bool commit_waits;		 /* a commit was interrupted, and is made when it is back */
-	char other[320];		 /* the newest device that was not taken for it, and why; "" */
+	char other[320]; /* the newest device that was not taken for it, and why; "" */
 };
 
 struct volume_trim_status {

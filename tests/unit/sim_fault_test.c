@@ -445,6 +445,87 @@ static void test_collateral(void **state)
 	}
 }
 
+/* ---- unplugged ---- */
+
+static void test_unplug_at_every_operation(void **state)
+{
+	static const size_t left[] = { 1, 2, 2, 1, 1, 0 };
+
+	(void)state;
+	for (unsigned n = 1; n <= 6; n++)
+		for (unsigned keep = 0; keep < 2; keep++) {
+			struct card *c = new_card();
+			size_t pending;
+
+			sim_unplug_at(c, n);
+			assert_int_equal(scenario(c), n - 1);
+			if (n == 6) {
+				assert_false(card_look(c));
+				assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENOMEDIUM);
+			}
+			assert_true(card_is_away(c));
+			pending = sim_pending(c);
+			assert_int_equal(pending, left[n - 1]);
+			assert_int_equal(sim_discard(c, 0, COW_BLK_BYTES), -EIO);
+			card_examine(c, true);
+			assert_int_equal(put(c, 9, 1), -ENOMEDIUM);
+			assert_int_equal(card_flush(c), -ENOMEDIUM);
+			sim_replug(c, !keep);
+			assert_int_equal(sim_pending(c), keep ? pending : 0);
+			assert_int_equal(seen(c, 9), 0);
+			if (keep)
+				assert_int_equal(seen(c, 1), n > 3 ? 21 : 11);
+			if (n > 3)
+				assert_int_equal(durable(c, 2), 12);
+			card_back(c);
+			assert_int_equal(card_set_writable(c, true), 0);
+			assert_int_equal(scenario(c), 5); /* disarmed */
+			card_close(c);
+		}
+}
+
+/* What was not flushed has each of its fates, and what was stays. */
+static void test_unplug_loses(void **state)
+{
+	unsigned old = 0, new = 0, other = 0;
+
+	(void)state;
+	for (uint64_t seed = 0; seed < 200; seed++) {
+		struct card *c = new_card();
+		int v;
+
+		sim_seed(c, seed);
+		assert_int_equal(put(c, 1, 1), 0);
+		assert_int_equal(put(c, 2, 1), 0);
+		assert_int_equal(card_flush(c), 0);
+		assert_int_equal(put(c, 2, 2), 0);
+		sim_unplug(c);
+		assert_true(card_look(c));
+		card_examine(c, true);
+		sim_replug(c, true);
+		assert_int_equal(seen(c, 1), 1);
+		v = seen(c, 2);
+		assert_int_equal(durable(c, 2), v);
+		old += v == 1, new += v == 2, other += v < 0;
+		card_close(c);
+	}
+	assert_true(old > 20 && new > 20 && other > 20);
+}
+
+static void test_power_cycle_plugs_in(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	sim_unplug(c);
+	assert_int_equal(card_flush(c), -ENOMEDIUM);
+	sim_power_cycle(c, NULL, NULL);
+	assert_false(card_is_away(c));
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(scenario(c), 5);
+	card_close(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -460,6 +541,9 @@ int main(void)
 		cmocka_unit_test(test_lie),
 		cmocka_unit_test(test_lie_and_failure),
 		cmocka_unit_test(test_collateral),
+		cmocka_unit_test(test_unplug_at_every_operation),
+		cmocka_unit_test(test_unplug_loses),
+		cmocka_unit_test(test_power_cycle_plugs_in),
 	};
 	int r;
 

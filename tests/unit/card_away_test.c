@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+/* A card that is away, and comes back: card/card.c on the simulated card. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "sim_card.h"
+
+/* Every call gives this error, and none reaches the device. */
+static void all_fail(struct card *c, int error)
+{
+	struct card_counters k;
+	uint64_t ops = sim_ops(c);
+
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), error);
+	if (c->writable) {
+		assert_int_equal(put(c, 0, 1), error);
+		assert_int_equal(card_discard(c, 0, COW_BLK_BYTES), error);
+	}
+	assert_int_equal(card_flush(c), error);
+	assert_int_equal(card_counters(c, &k), error);
+	assert_int_equal(card_enter(c), error);
+	assert_int_equal(c->inside, 0);
+	assert_int_equal(sim_ops(c), ops);
+}
+
+static void test_away_and_given_up(void **state)
+{
+	struct card *c = new_card();
+	uint64_t since;
+
+	(void)state;
+	assert_false(card_look(c));
+	sim_unplug(c);
+	assert_false(card_is_away(c)); /* nobody has used it */
+	assert_true(card_look(c));
+	since = c->away_ns;
+	all_fail(c, -ENOMEDIUM);
+	card_give_up(c);
+	all_fail(c, -EIO);
+	assert_true(card_look(c));
+	assert_int_equal(c->away_ns, since);
+	assert_int_equal(card_set_writable(c, false), 0);
+	assert_false(c->writable);
+	assert_int_equal(card_set_writable(c, true), -EIO);
+	sim_replug(c, false); /* nobody has said that it is the card */
+	all_fail(c, -EIO);
+	card_examine(c, true);
+	card_back(c);
+	assert_false(card_look(c));
+	assert_int_equal(card_set_writable(c, true), 0);
+	assert_int_equal(put(c, 0, 1), 0);
+	card_close(c);
+}
+
+/* Each kind of call finds out, and an error of a device that is there is none. */
+static void test_who_finds_out(void **state)
+{
+	(void)state;
+	for (unsigned kind = 0; kind < 6; kind++)
+		for (unsigned gone = 0; gone < 2; gone++) {
+			struct card *c = new_card();
+			struct card_counters k;
+			int r;
+
+			if (gone)
+				sim_unplug(c);
+			else
+				sim_fail_at(c, SIM_READ | SIM_WRITE | SIM_FLUSH, 1, -EREMOTEIO,
+					    true);
+			switch (kind) {
+			case 0:
+				r = card_read(c, 0, buf, COW_BLK_BYTES);
+				break;
+			case 1:
+				r = put(c, 0, 1);
+				break;
+			case 2:
+				r = card_flush(c);
+				break;
+			case 3:
+				r = gone ? card_discard(c, 0, COW_BLK_BYTES) : -EIO;
+				break;
+			case 4:
+				r = gone ? card_counters(c, &k) : -EIO;
+				break;
+			default: /* card/async.c */
+				assert_int_equal(card_enter(c), 0);
+				assert_int_equal(c->inside, 1);
+				r = card_leave(c, -EILSEQ);
+			}
+			assert_int_equal(r, gone ? -ENOMEDIUM : -EIO);
+			assert_int_equal(card_is_away(c), gone);
+			assert_int_equal(c->inside, 0);
+			card_close(c);
+		}
+}
+
+/* Errors that no device has made ask nobody. */
+static void test_errors_of_callers(void **state)
+{
+	static const int errors[] = { -EAGAIN, -EINVAL, -EOPNOTSUPP, -ENOTSUP, -ENOMEM };
+	struct card *c = new_card();
+
+	(void)state;
+	sim_unplug(c);
+	for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+		assert_int_equal(card_enter(c), 0);
+		assert_int_equal(card_leave(c, errors[i]), errors[i]);
+	}
+	assert_int_equal(card_enter(c), 0);
+	assert_int_equal(card_leave(c, 3), 3);
+	assert_false(card_is_away(c));
+	card_close(c);
+}
+
+static void *read_it(void *arg)
+{
+	_cleanup_free_ uint8_t *own = io_alloc(COW_BLK_BYTES);
+
+	return (void *)(intptr_t)card_read(arg, 0, own, COW_BLK_BYTES);
+}
+
+static intptr_t read_elsewhere(struct card *c)
+{
+	pthread_t t;
+	void *ret;
+
+	assert_int_equal(pthread_create(&t, NULL, read_it, c), 0);
+	assert_int_equal(pthread_join(t, &ret), 0);
+	return (intptr_t)ret;
+}
+
+static void test_examiner_is_alone(void **state)
+{
+	struct card *c = new_card();
+
+	(void)state;
+	assert_int_equal(put(c, 0, 7), 0);
+	sim_unplug(c);
+	assert_true(card_look(c));
+	for (unsigned i = 0; i < 2; i++) {
+		card_examine(c, true);
+		sim_replug(c, false);
+		assert_int_equal(seen(c, 0), 7);
+		assert_int_equal(read_elsewhere(c), -ENOMEDIUM);
+		if (i)
+			break;
+		/* refused */
+		sim_unplug(c);
+		card_examine(c, false);
+		assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENOMEDIUM);
+	}
+	card_back(c);
+	assert_int_equal(read_elsewhere(c), 0);
+	assert_int_equal(put(c, 0, 1), -EROFS); /* it was opened anew */
+	card_close(c);
+}
+
+static _Atomic bool examined;
+
+static void *examine(void *c)
+{
+	card_examine(c, true);
+	examined = true;
+	return NULL;
+}
+
+/* Who puts another device in place waits for calls that are in the old one. */
+static void test_examiner_waits(void **state)
+{
+	struct card *c = new_card();
+	pthread_t t;
+
+	(void)state;
+	assert_int_equal(card_enter(c), 0);
+	sim_unplug(c);
+	assert_true(card_look(c));
+	assert_int_equal(pthread_create(&t, NULL, examine, c), 0);
+	nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
+	assert_false(examined);
+	assert_int_equal(card_leave(c, -EIO), -ENOMEDIUM);
+	assert_int_equal(pthread_join(t, NULL), 0);
+	assert_true(examined);
+	card_close(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_away_and_given_up), cmocka_unit_test(test_who_finds_out),
+		cmocka_unit_test(test_errors_of_callers), cmocka_unit_test(test_examiner_is_alone),
+		cmocka_unit_test(test_examiner_waits),
+	};
+	int r;
+
+	buf = io_alloc(BLKS * COW_BLK_BYTES);
+	if (!buf)
+		return 1;
+	r = cmocka_run_group_tests_name("card_away", tests, NULL, NULL);
+	free(buf);
+	return r;
+}
