@@ -144,25 +144,32 @@ void card_give_up(struct card *c)
 
 /* ---- I/O ---- */
 
+static void account_read(struct card *c, size_t len_bytes)
+{
+	account_add(&c->account.read_calls, 1);
+	account_add(&c->account.read_bytes, len_bytes);
+}
+
 int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
 	if (!range_is_valid(c, off_bytes, buf, len_bytes))
 		return -EINVAL;
-	if (len_bytes) {
-		account_add(&c->account.read_calls, 1);
-		account_add(&c->account.read_bytes, len_bytes);
-	}
+	if (len_bytes)
+		account_read(c, len_bytes);
 	return 0;
 }
 
 int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	int r = card_account_read(c, off_bytes, buf, len_bytes);
+	int r;
 
+	if (!range_is_valid(c, off_bytes, buf, len_bytes))
+		return -EINVAL;
+	r = len_bytes ? card_enter(c) : 0;
 	if (r < 0 || !len_bytes)
 		return r;
-	r = card_enter(c);
-	return r < 0 ? r : card_leave(c, c->ops->read(c, off_bytes, buf, len_bytes));
+	account_read(c, len_bytes);
+	return card_leave(c, c->ops->read(c, off_bytes, buf, len_bytes));
 }
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
