@@ -391,7 +391,7 @@ int quiesce_unblock(const struct quiesce_target *t, int (*seal)(void *ctx), void
 	if (r >= 0 || r == -ENODATA || r == -ETXTBSY || !t->stopped || rep->frozen ||
 	    rep->unfrozen || rep->instant)
 		return r;
-	return (rep->hidden && t->unfrozen) || t->stopped(seal_ctx)
+	return (rep->hidden && t->unfrozen && t->unseen) || t->stopped(seal_ctx)
 		       ? seal_stopped(t, seal, seal_ctx, rep)
 		       : r;
 }

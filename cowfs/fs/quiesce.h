@@ -52,10 +52,12 @@ struct quiesce_target {
 	/*
 	 * Called repeatedly while a sync or a freeze is pending, with the ctx of the seal: are
 	 * writes withheld until the seal? If so, neither would end, and the seal runs without a
-	 * freeze. This also applies if nothing can be frozen because the user of the device is not
-	 * visible (an unmount flushes dirty data). May be NULL.
+	 * freeze, or says why it must not. May be NULL.
 	 */
 	bool (*stopped)(void *seal_ctx);
+	/* the same if nothing can be frozen because the user of the device is not visible (an unmount
+	 * flushes dirty data) */
+	bool unseen;
 	/*
 	 * QUIESCE_BEGIN: from now on the caller watches for the write after which the image is
 	 * whole, and seals then. QUIESCE_END: it stops watching; result of the seal, or -EAGAIN: there

@@ -28,7 +28,8 @@ enum {
 	INSTANT = 64,
 	BY_SYNC = 128,
 	ANY = 256,
-	NOW = 512
+	NOW = 512,
+	UNSEEN = 1024
 };
 enum { ASK_NEEDED, ASK_STOPPED, ASK_SEAL, ASK_FROZEN, ASK_BEGIN, ASK_END, ASK_NOW };
 
@@ -101,7 +102,8 @@ static int ask(const struct quiesce_target *t, int (*seal)(void *ctx), void *sea
 		       (t->no_sync ? NO_SYNC : 0u) | (t->stay_frozen ? STAY_FROZEN : 0u) |
 		       (t->needed ? NEEDED : 0u) | (t->stopped ? STOPPED : 0u) |
 		       (t->instant ? INSTANT : 0u) | (t->instant_by_sync ? BY_SYNC : 0u) |
-		       (t->any_instant ? ANY : 0u) | (t->now ? NOW : 0u) }
+		       (t->any_instant ? ANY : 0u) | (t->now ? NOW : 0u) |
+		       (t->unseen ? UNSEEN : 0u) }
 	};
 	int r;
 
@@ -240,6 +242,7 @@ void quiesce_serve(int sock_fd, struct broker_message *m, const struct quiesce_t
 	t.instant_by_sync = m->n[0] & BY_SYNC;
 	t.now = m->n[0] & NOW ? now_there : NULL;
 	t.any_instant = m->n[0] & ANY;
+	t.unseen = m->n[0] & UNSEEN;
 	t.frozen = frozen_there;
 	t.ctx = &s;
 	m->result = quiesce_here(&t, seal_there, &s, &report);

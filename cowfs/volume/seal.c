@@ -10,6 +10,7 @@
 #include "base/io.h"
 #include "base/msg.h"
 #include "fs/fs_ops.h"
+#include "volume/away.h"
 #include "volume/images.h"
 
 #define THAW_NS (10 * 1000000000ull)
@@ -68,6 +69,8 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 {
 	int r;
 
+	if (away_any(v))
+		return -ENOMEDIUM;
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
@@ -116,8 +119,7 @@ int seal_together(void *ctx)
 
 int seal_nothing(void *ctx)
 {
-	(void)ctx;
-	return 0;
+	return away_any(ctx) ? -ENOMEDIUM : 0;
 }
 
 /* May this commit end because nothing has changed? Not a detach, whose file system is unmounted.
@@ -157,9 +159,16 @@ static bool may_stop(struct volume *v, const struct fsinfo *fs)
 		v->committed_room_blks <= log_capacity_blks(v->log));
 }
 
+/* A sync waits for a parked request (export/parked.h), which waits for the card, which the caller of the sync looks for: it must
+ * not wait for the sync. The seal refuses then. */
+static bool is_away(void *ctx)
+{
+	return away_any(ctx);
+}
+
 static bool is_stopped(void *ctx)
 {
-	return monitor_stopped(((struct volume *)ctx)->monitor);
+	return is_away(ctx) || monitor_stopped(((struct volume *)ctx)->monitor);
 }
 
 void volume_unseal(struct volume *v)
@@ -206,6 +215,7 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 	const struct fsinfo *fs = &live->fs;
 	bool sealing = fn == seal_alone || fn == seal_together, read = live->read;
 	bool unfrozen = sealing && read && bears_power_cut(fs);
+	bool stops = live->known && may_stop(v, fs);
 	bool by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync;
 	/* a view is taken without changes, too */
 	bool may_end = (sealing || fn == seal_nothing) && may_be_needless(v, cause) &&
@@ -230,7 +240,8 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 		.now = by_sync || (read && fs_ops(fs->kind)->is_clean && fn != seal_together)
 			       ? instant_now
 			       : NULL,
-		.stopped = live->known && may_stop(v, fs) ? is_stopped : NULL,
+		.stopped = stops ? is_stopped : is_away,
+		.unseen = stops,
 		.no_sync = monitor_hurries(v->monitor)
 	};
 }
@@ -266,7 +277,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	if (live.known)
 		r = volume_check_fs(v, &live.fs, res->why, sizeof(res->why));
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
-	monitor_set_stops(v->monitor, t.stopped && r == 0);
+	monitor_set_stops(v->monitor, t.unseen && r == 0);
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);

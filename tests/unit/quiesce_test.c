@@ -203,6 +203,8 @@ static void test_claimed_and_stopped(void **state)
 	/* a commit that may be sealed without a freeze does not wait for it */
 	p.stopped = false;
 	t.unfrozen = true;
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
+	t.unseen = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 4 && rep.unfrozen && rep.stopped);
 }

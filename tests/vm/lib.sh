@@ -126,11 +126,10 @@ login_on_console() {
 }
 
 data_card() {
-	for d in /sys/block/[vs]d*; do
-		# of virtio, SCSI (with a head of 4 bytes) and USB
-		for _s in serial device/vpd_pg80 device/../../../../serial; do
-			[ "$(tr -cd '[:lower:]' <"$d/$_s" 2>/dev/null)" != data ] || echo "/dev/${d##*/}"
-		done
+	for d in /sys/block/[vs]d* /sys/block/nvme*; do
+		# of virtio, NVMe, SCSI (behind a head of 4 bytes) and USB
+		_s=$(cat "$d/serial" "$d/device/serial" "$d/device/vpd_pg80" "$d/device/../../../../serial" 2>/dev/null | tr -cd '[:lower:]')
+		[ "$_s" != data ] || echo "/dev/${d##*/}"
 	done
 }
 

@@ -40,12 +40,15 @@ verify() {
 commit_loop() {
 	commits=0 interrupted=0
 	until [ -e /run/stop ]; do
-		if cowctl commit "$VOL" >/run/commit.out 2>&1; then
-			commits=$((commits + 1))
-		else
-			grep -q away /run/commit.out || fail "commit: $(cat /run/commit.out)"
+		cowctl commit "$VOL" >/run/commit.out 2>&1 && _s=0 || _s=$?
+		case $_s in
+		0) commits=$((commits + 1)) ;;
+		5)
 			interrupted=$((interrupted + 1))
-		fi
+			cowctl status "$VOL" | grep -o 'not taken for it: .*' >>/run/refused
+			;;
+		*) fail "commit: exit status $_s: $(cat /run/commit.out)" ;;
+		esac
 		sleep 0.2
 	done
 	say "$VOL: $commits commits, $interrupted interrupted"
@@ -53,7 +56,7 @@ commit_loop() {
 
 # Until the host has said NAME.
 work_until() {
-	rm -f /run/stop /run/sums-new-*
+	rm -f /run/stop /run/sums-new-* /run/refused
 	commit_loop &
 	_loop=$! rounds=0
 	mark "working-$VOL"
@@ -66,7 +69,10 @@ work_until() {
 	wait $_loop
 	verify
 	must cowctl commit "$VOL"
-	say "$VOL: $rounds rounds, all right"
+	say "$VOL: $rounds rounds, all right; $(cowctl status "$VOL" | grep '^away')"
+	sort -u /run/refused | while read -r _l; do say "$VOL: $_l"; done
+	# without its card the root has no programs that could ask
+	[ "$VOL" = root ] || grep -q 'another state' /run/refused || fail "nothing was refused"
 	dmesg | grep -E "EXT4-fs (error|warning)|(Buffer I/O|I/O) error.*(loop|ublk)" >/run/errors && fail "the kernel: $(head -n 3 /run/errors)"
 	return 0
 }
@@ -93,7 +99,7 @@ step_2() {
 	must cowctl commit root
 	cat /srv/last >/dev/null
 	mark leaving
-	until [ "$(cowctl status root | grep -c away)" != 0 ]; do sleep 0.5; done
+	until cowctl status root --json | grep -q '"away":{"base":true'; do sleep 0.5; done
 	echo lost >/srv/last
 	is "what RAM holds" "$(cat /srv/last)" lost
 	mark cut
