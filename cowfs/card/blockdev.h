@@ -59,7 +59,8 @@ int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir,
 		   int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
 /* Is the device of this stat file (ret_fd[2] of blockdev_keep) gone? */
 bool blockdev_gone(int stat_fd);
-/* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. */
+/* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. This is a card
+ * of a daemon, so its reads and writes are tried again (card.h). */
 void blockdev_through_broker(struct card *c, unsigned number);
 /* What set_writable does, in the broker. fd: of a block device. */
 int blockdev_fd_set_writable(int fd, bool writable) MUST_CHECK;
