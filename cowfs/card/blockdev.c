@@ -460,6 +460,7 @@ int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS])
 void blockdev_through_broker(struct card *c, unsigned number)
 {
 	blockdev_of(c)->there = (int)number;
+	c->retries = true;
 }
 
 int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
@@ -476,7 +477,7 @@ int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
 	b->fd = fd[0];
 	b->claim = fd[1];
 	b->stat_fd = fd[2];
-	b->there = (int)number;
+	blockdev_through_broker(&b->card, number);
 	/* the process may have died in a commit */
 	r = blockdev_set_writable(&b->card, false);
 	if (r < 0) {

@@ -60,7 +60,8 @@ int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir,
 int blockdev_bytes(int fd, uint64_t *ret) MUST_CHECK;
 /* Is this device gone? stat_fd: ret_fd[2] of blockdev_keep; without one a partition never is. */
 bool blockdev_gone(int fd, int stat_fd);
-/* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. */
+/* Where a process may not set a device read-only, the broker does it: number 0 the base, 1 the log. This is a card
+ * of a daemon, so its reads and writes are tried again (card.h). */
 void blockdev_through_broker(struct card *c, unsigned number);
 /* What set_writable does, in the broker. fd: of a block device. */
 int blockdev_fd_set_writable(int fd, bool writable) MUST_CHECK;

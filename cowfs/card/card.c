@@ -4,6 +4,11 @@
  *
  * The account counts attempted I/O before the device answers. The kernel counts failed requests,
  * too, and a write missing from the account is an alarm.
+ *
+ * What is tried again, of a card in the daemon that is there and fails with -EIO: a read; and a write
+ * if a good FLUSH precedes it, because an error, such as the reset of a device, may have cost what the
+ * device had in its cache. Never a FLUSH: the next one may succeed without what the failed one lost
+ * (fsyncgate).
  */
 #include "card/card.h"
 
@@ -38,6 +43,13 @@ static int card_error(int r)
 	return r == -ENODATA || r == -EREMOTEIO || r == -EILSEQ || r == -ETIMEDOUT || r == -ENOLINK
 		       ? -EIO
 		       : r;
+}
+
+static void nap(long ms)
+{
+	const struct timespec t = { .tv_nsec = ms * 1000000 };
+
+	nanosleep(&t, NULL);
 }
 
 /* ---- away ---- */
@@ -117,14 +129,12 @@ bool card_look(struct card *c)
 
 void card_examine(struct card *c, bool on)
 {
-	const struct timespec nap = { .tv_nsec = 1000000 };
-
 	if (!INVARIANT("examined card", card_is_away(c)))
 		return;
 	if (!on)
 		atomic_store(&c->examiner, NULL);
 	while (atomic_load(&c->inside))
-		nanosleep(&nap, NULL);
+		nap(1);
 	if (on)
 		atomic_store(&c->examiner, this_thread());
 }
@@ -144,25 +154,69 @@ void card_give_up(struct card *c)
 
 /* ---- I/O ---- */
 
+static void account_read(struct card *c, size_t len_bytes)
+{
+	account_add(&c->account.read_calls, 1);
+	account_add(&c->account.read_bytes, len_bytes);
+}
+
 int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
 	if (!range_is_valid(c, off_bytes, buf, len_bytes))
 		return -EINVAL;
-	if (len_bytes) {
-		account_add(&c->account.read_calls, 1);
-		account_add(&c->account.read_bytes, len_bytes);
-	}
+	if (len_bytes)
+		account_read(c, len_bytes);
 	return 0;
+}
+
+static int attempt(struct card *c, bool write, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	if (!write) {
+		account_read(c, len_bytes);
+		return card_error(c->ops->read(c, off_bytes, buf, len_bytes));
+	}
+	account_add(&c->account.write_calls, 1);
+	account_add(&c->account.written_bytes, len_bytes);
+	if (c->wrote)
+		c->wrote(c->wrote_ctx, c, off_bytes, len_bytes);
+	return card_error(c->ops->write(c, off_bytes, buf, len_bytes));
+}
+
+/* After a failure, block by block: a bad one is tried again without its neighbours. */
+static int try_again(struct card *c, bool write, uint64_t off_bytes, uint8_t *buf, size_t len_bytes)
+{
+	static const long pause_ms[] = { 10, 50, 250 };
+	int r = is_gone(c) ? -EIO : 0;
+
+	if (r < 0)
+		return r;
+	account_add(&c->account.retried, 1);
+	nap(pause_ms[0]);
+	for (size_t done = 0; r == 0 && done < len_bytes; done += COW_BLK_BYTES) {
+		r = attempt(c, write, off_bytes + done, buf + done, COW_BLK_BYTES);
+		for (unsigned i = 1; r == -EIO && i < ARRAY_SIZE(pause_ms) && !is_gone(c); i++) {
+			nap(pause_ms[i]);
+			r = attempt(c, write, off_bytes + done, buf + done, COW_BLK_BYTES);
+		}
+	}
+	if (r == 0)
+		account_add(&c->account.recovered, 1);
+	return r;
 }
 
 int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	int r = card_account_read(c, off_bytes, buf, len_bytes);
+	int r;
 
+	if (!range_is_valid(c, off_bytes, buf, len_bytes))
+		return -EINVAL;
+	r = len_bytes ? card_enter(c) : 0;
 	if (r < 0 || !len_bytes)
 		return r;
-	r = card_enter(c);
-	return r < 0 ? r : card_leave(c, c->ops->read(c, off_bytes, buf, len_bytes));
+	r = attempt(c, false, off_bytes, buf, len_bytes);
+	if (r == -EIO && c->retries)
+		r = try_again(c, false, off_bytes, buf, len_bytes);
+	return card_leave(c, r);
 }
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
@@ -205,6 +259,7 @@ int card_async_fd(struct card *c)
 
 int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
+	bool alone = card_is_durable(c, c->writes);
 	int r;
 
 	if (!range_is_valid(c, off_bytes, buf, len_bytes))
@@ -221,11 +276,10 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 	if (c->before_write)
 		c->before_write(c->before_write_ctx, c, off_bytes, len_bytes);
 	c->writes++;
-	account_add(&c->account.write_calls, 1);
-	account_add(&c->account.written_bytes, len_bytes);
-	if (c->wrote)
-		c->wrote(c->wrote_ctx, c, off_bytes, len_bytes);
-	return card_leave(c, c->ops->write(c, off_bytes, buf, len_bytes));
+	r = attempt(c, true, off_bytes, (void *)buf, len_bytes);
+	if (r == -EIO && c->retries && alone)
+		r = try_again(c, true, off_bytes, (void *)buf, len_bytes);
+	return card_leave(c, r);
 }
 
 int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)

@@ -50,6 +50,8 @@ struct card_account {
 	_Atomic uint64_t read_calls, read_bytes;
 	_Atomic uint64_t flushes;
 	_Atomic uint64_t discarded_bytes;
+	/* reads and writes that failed with -EIO and were made again; those of them that succeeded then */
+	_Atomic uint64_t retried, recovered;
 	_Atomic uint64_t writable_ns; /* time between set_writable(true) and (false) */
 };
 
@@ -84,6 +86,7 @@ struct card {
 	struct card_geometry geo;
 	struct card_account account;
 	bool writable;
+	bool retries; /* a read or write that fails with -EIO is tried again, for up to a third of a second a block */
 	uint64_t writable_since_ns;
 	_Atomic uint64_t away_ns; /* since when it is away (now_ns); 0: it is there */
 	_Atomic bool given_up;

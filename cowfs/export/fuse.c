@@ -56,6 +56,7 @@
 #include "base/thread.h"
 #include "export/fuse_mount.h"
 #include "export/loop.h"
+#include "export/parked.h"
 #include "export/serve.h"
 #include "export/transport.h"
 #include "export/slots.h"
@@ -106,6 +107,7 @@ struct fuse_export {
 	void *alone_buf;
 	struct fuse_kept *kept; /* NULL: nothing is kept */
 
+	struct parked *parked; /* NULL: a request that finds the card away fails */
 	struct slots *slots;
 	_Atomic uint64_t read_ns; /* duration of a small read of the card: a moving average */
 };
@@ -141,11 +143,6 @@ static struct fuse_export *req_export(fuse_req_t req)
 static bool serves_image(const struct fuse_export *e)
 {
 	return e->image.read;
-}
-
-static struct view *req_view(fuse_req_t req)
-{
-	return req_export(req)->view;
 }
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
@@ -230,6 +227,103 @@ static void reply_read(fuse_req_t req, const char *buf, size_t len_bytes, int r)
 		fuse_reply_buf(req, buf, len_bytes);
 }
 
+/* ---- requests that the card cannot serve now (parked.h) ---- */
+
+static int read_now(struct fuse_export *e, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return serves_image(e) ? e->image.read(e->image.ctx, off_bytes, buf, len_bytes)
+			       : view_read(e->view, off_bytes, buf, len_bytes);
+}
+
+static int write_now(struct fuse_export *e, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	return serves_image(e) ? e->image.write(e->image.ctx, off_bytes, buf, len_bytes)
+			       : view_write(e->view, off_bytes, buf, len_bytes);
+}
+
+static int punch(struct fuse_export *e, uint64_t off_bytes, uint64_t len_bytes)
+{
+	int r = 0;
+
+	while (len_bytes && !r) {
+		uint64_t piece = min_u64(len_bytes,
+					 PUNCH_PIECE_BYTES - off_bytes % PUNCH_PIECE_BYTES);
+
+		r = serves_image(e) ? e->image.punch(e->image.ctx, off_bytes, piece)
+				    : view_punch(e->view, off_bytes, piece);
+		off_bytes += piece;
+		len_bytes -= piece;
+	}
+	return r;
+}
+
+static int serve_parked(void *ctx, const struct parked_request *p, void *buf)
+{
+	switch (p->kind) {
+	case PARKED_READ:
+		return read_now(ctx, p->off_bytes, buf, p->len_bytes);
+	case PARKED_WRITE:
+		return write_now(ctx, p->off_bytes, p->data, p->len_bytes);
+	case PARKED_PUNCH:
+		return punch(ctx, p->off_bytes, p->len_bytes);
+	}
+	return -EINVAL;
+}
+
+static void end_write(fuse_req_t req, uint64_t off_bytes, size_t len_bytes, int r)
+{
+	struct throttle *throttle = req_export(req)->throttle;
+
+	if (r == -ENOSPC && throttle) {
+		throttle_store_full(throttle);
+		r = -EIO; /* file systems do not expect ENOSPC from a disk */
+	}
+	if (throttle && off_bytes < COW_BLK_BYTES)
+		throttle_look(throttle); /* the superblock */
+	if (!r && throttle && throttle_hold(throttle, req, len_bytes))
+		return; /* reply_held answers */
+	if (r < 0)
+		reply_error(req, r);
+	else
+		fuse_reply_write(req, len_bytes);
+}
+
+static void answer_parked(void *ctx, const struct parked_request *p, void *buf, int r)
+{
+	(void)ctx;
+	if (p->kind == PARKED_READ)
+		reply_read(p->req, buf, p->len_bytes, r);
+	else if (p->kind == PARKED_WRITE)
+		end_write(p->req, p->off_bytes, p->len_bytes, r);
+	else
+		reply_error(p->req, r);
+}
+
+static const struct parked_ops parked_ops = { .buf_bytes = MAX_WRITE_BYTES,
+					      .serve = serve_parked,
+					      .answer = answer_parked };
+
+/* False: it must be answered. data: of a write. */
+static bool park(fuse_req_t req, int r, enum parked_kind kind, uint64_t off_bytes,
+		 uint64_t len_bytes, const void *data)
+{
+	struct fuse_export *e = req_export(req);
+
+	if (r != -ENOMEDIUM || !e->parked)
+		return false;
+	serve_hand_over(e->serve); /* it may wait for memory */
+	parked_add(e->parked, parked_take(e->parked, req, kind, off_bytes, len_bytes, data));
+	return true;
+}
+
+static void end_read(fuse_req_t req, uint64_t off_bytes, const char *buf, size_t len_bytes, int r)
+{
+	if (!park(req, r, PARKED_READ, off_bytes, len_bytes, NULL))
+		reply_read(req, buf, len_bytes, r);
+}
+
+/* ---- */
+
 static void note_read(struct fuse_export *e, size_t len_bytes, uint64_t since_ns)
 {
 	uint64_t before = atomic_load_explicit(&e->read_ns, memory_order_relaxed);
@@ -244,7 +338,8 @@ static void slot_done(struct view_read *rd, int r)
 	struct slot *s = container_of(rd, struct slot, rd);
 
 	note_read(req_export(s->req), s->len_bytes, s->since_ns);
-	reply_read(s->req, s->buf, s->len_bytes, r);
+	/* a read that blocks tries again after EIO */
+	end_read(s->req, s->off_bytes, s->buf, s->len_bytes, r == -EIO ? -ENOMEDIUM : r);
 	slot_put(s);
 }
 
@@ -267,6 +362,7 @@ static bool start_read(fuse_req_t req, uint64_t off_bytes, size_t len_bytes)
 		return false;
 	s->rd.done = slot_done;
 	s->req = req;
+	s->off_bytes = off_bytes;
 	s->len_bytes = len_bytes;
 	s->since_ns = now_ns();
 	r = view_start_read(e->view, off_bytes, s->buf, len_bytes, &s->rd);
@@ -288,17 +384,18 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		reply_error(req, -EINVAL);
 	} else if (serves_image(e)) {
 		serve_hand_over(e->serve);
-		reply_read(req, read_buf, size,
-			   e->image.read(e->image.ctx, (uint64_t)off, read_buf, size));
+		end_read(req, (uint64_t)off, read_buf, size,
+			 read_now(e, (uint64_t)off, read_buf, size));
 	} else if (read_alone(e, size)) {
 		uint64_t since_ns = now_ns();
-		int r = view_read(e->view, (uint64_t)off, read_buf, size);
+		int r = read_now(e, (uint64_t)off, read_buf, size);
 
 		note_read(e, size, since_ns);
-		reply_read(req, read_buf, size, r);
+		end_read(req, (uint64_t)off, read_buf, size, r);
 	} else if (!start_read(req, (uint64_t)off, size)) {
 		serve_hand_over(e->serve);
-		reply_read(req, read_buf, size, view_read(e->view, (uint64_t)off, read_buf, size));
+		end_read(req, (uint64_t)off, read_buf, size,
+			 read_now(e, (uint64_t)off, read_buf, size));
 	}
 }
 
@@ -317,41 +414,14 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	else if (!r && (serves_image(e) || view_write_waits(e->view, (uint64_t)off, size)))
 		serve_hand_over(e->serve);
 	if (!r)
-		r = serves_image(e) ? e->image.write(e->image.ctx, (uint64_t)off, buf, size)
-				    : view_write(req_view(req), (uint64_t)off, buf, size);
-	if (r == -ENOSPC && throttle) {
-		throttle_store_full(throttle);
-		r = -EIO; /* file systems do not expect ENOSPC from a disk */
-	}
-	if (throttle && off < COW_BLK_BYTES)
-		throttle_look(throttle); /* the superblock */
-	if (!r && throttle && throttle_hold(throttle, req, size))
-		return; /* reply_held answers */
-	if (r < 0)
-		reply_error(req, r);
-	else
-		fuse_reply_write(req, size);
+		r = write_now(e, (uint64_t)off, buf, size);
+	if (!park(req, r, PARKED_WRITE, (uint64_t)off, size, buf))
+		end_write(req, (uint64_t)off, size, r);
 }
 
 static void reply_held(void *req, size_t bytes)
 {
 	fuse_reply_write(req, bytes);
-}
-
-static int punch(struct fuse_export *e, uint64_t off_bytes, uint64_t len_bytes)
-{
-	int r = 0;
-
-	while (len_bytes && !r) {
-		uint64_t piece = min_u64(len_bytes,
-					 PUNCH_PIECE_BYTES - off_bytes % PUNCH_PIECE_BYTES);
-
-		r = serves_image(e) ? e->image.punch(e->image.ctx, off_bytes, piece)
-				    : view_punch(e->view, off_bytes, piece);
-		off_bytes += piece;
-		len_bytes -= piece;
-	}
-	return r;
 }
 
 /* DISCARD and WRITE_ZEROES of the loop driver. Other modes reserve space, which has no meaning
@@ -371,6 +441,8 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 		 (uint64_t)len <= end_bytes - (uint64_t)off) {
 		serve_hand_over(req_export(req)->serve);
 		r = punch(req_export(req), (uint64_t)off, (uint64_t)len);
+		if (park(req, r, PARKED_PUNCH, (uint64_t)off, (uint64_t)len, NULL))
+			return;
 	}
 	reply_error(req, r);
 }
@@ -529,6 +601,7 @@ static int open_file(struct fuse_export *e, int mount_fd, const char *name)
 
 static void free_export(struct fuse_export *e)
 {
+	parked_free(e->parked); /* answers */
 	if (e->session)
 		fuse_session_destroy(e->session);
 	if (e->abort_fd >= 0)
@@ -573,6 +646,8 @@ static int new_export(struct fuse_export **ret, struct view *v, const struct fus
 			r = -errno;
 	}
 	if (!r)
+		r = parked_new(&e->parked, &parked_ops, e);
+	if (!r)
 		r = new_session(e, fuse_fd);
 	if (!r)
 		r = serve_new(&e->serve, image ? IMAGE_SERVERS : SERVERS, &serve_ops, e);
@@ -604,6 +679,7 @@ void fuse_export_end(struct fuse_export *e)
 {
 	const uint64_t one = 1;
 
+	fuse_export_refuse(e, true);
 	if (write(e->stop_fd, &one, sizeof(one)) < 0)
 		msg(MSG_ERR, "cannot end the service of a view: %m");
 	serve_free(e->serve);
@@ -760,10 +836,18 @@ bool fuse_export_loops(struct fuse_export *e, uint64_t cpu_ns)
 	return serve_loops(e->serve, cpu_ns);
 }
 
+void fuse_export_refuse(struct fuse_export *e, bool on)
+{
+	parked_refuse(e->parked, on);
+}
+
 void fuse_export_stop(struct fuse_export *e)
 {
+	fuse_export_refuse(e, true);
 	serve_free(e->serve);
 	slots_wait(e->slots);
+	parked_free(e->parked);
+	e->parked = NULL; /* its thread passes the throttle */
 	if (e->throttle)
 		throttle_stop(e->throttle);
 	free_export(e);

@@ -79,6 +79,8 @@ int fuse_export_abort_fd(const struct fuse_export *e);
  * close of the file ends the session, so this blocks while anything holds the file (a lazily
  * detached loop device, for example). */
 void fuse_export_stop(struct fuse_export *e);
+/* on: requests that wait for a card that is away fail, so that whoever holds the file can let go of it. */
+void fuse_export_refuse(struct fuse_export *e, bool on);
 /* As serve_loops. */
 bool fuse_export_loops(struct fuse_export *e, uint64_t cpu_ns);
 

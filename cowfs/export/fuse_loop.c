@@ -26,6 +26,7 @@ struct fuse_loop {
 	struct fuse_export *fuse;
 	struct loop_dev loop;
 	bool have_loop;
+	bool temporary;
 	int kernel_fd; /* the caller's */
 };
 
@@ -122,9 +123,12 @@ static int start(struct transport **ret, const struct transport_params *p, char 
 		return msg_why(why, n, -ENOMEM, "no memory");
 	t->transport.ops = &transport_fuse_loop;
 	t->kernel_fd = p->kernel_fd;
+	t->temporary = p->temporary;
 	*ret = &t->transport;
 	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, p->abort_fd, p->label,
 			      p->kept ? &p->kept->fuse : NULL, &file_fd);
+	if (e == 0)
+		fuse_export_refuse(t->fuse, p->temporary); /* nobody looks for its card */
 	if (e == 0 && p->throttle)
 		e = fuse_export_set_throttle(t->fuse, p->throttle);
 	if (e == -ETIMEDOUT)
@@ -179,12 +183,19 @@ static int ask_detach(struct loop_dev *l)
 static int detach(struct transport *transport)
 {
 	struct fuse_loop *t = of(transport);
-	int e;
+	int e = t->have_loop ? in_use(transport) : 0;
 
+	if (e > 0)
+		return -EBUSY;
+	/* the kernel waits for requests of the device, also of one that looks at it only */
+	if (t->fuse)
+		fuse_export_refuse(t->fuse, true);
 	if (broker_on())
 		e = ask_detach(&t->loop); /* or what a start that failed has left */
 	else
 		e = t->have_loop ? loop_detach(&t->loop) : 0;
+	if (e < 0 && t->fuse)
+		fuse_export_refuse(t->fuse, t->temporary);
 	if (e == 0)
 		t->have_loop = false;
 	else

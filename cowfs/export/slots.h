@@ -18,7 +18,8 @@ struct slots;
 
 struct slot {
 	struct view_read rd;
-	void *req; /* of FUSE; belongs to the user, like the next two */
+	void *req; /* of FUSE; belongs to the user, like the next three */
+	uint64_t off_bytes;
 	size_t len_bytes;
 	uint64_t since_ns;
 	char *buf; /* aligned for direct I/O */

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@
 
 #include "base/broker.h"
 #include "base/io.h"
+#include "export/parked.h"
 #include "export/ring_thread.h"
 #include "export/transport_private.h"
 #include "export/ublk_abi.h"
@@ -70,7 +72,8 @@ struct tag {
 	int result;
 	void *buf; /* its small one, or a large one while it is served */
 	struct view_read rd;
-	struct tag *next; /* in the list of those that wait for a large buffer */
+	struct parked_request *parked; /* on its way there */
+	struct tag *next;	       /* in the list of those that wait for a large buffer */
 };
 
 struct ublk {
@@ -86,6 +89,9 @@ struct ublk {
 	size_t desc_bytes;
 	unsigned depth, fetching;
 	int fetch_error;
+	struct parked *parked;
+	void *lent; /* the buffer of its thread, until a post */
+	sem_t lent_back;
 	struct tag tag[DEPTH];
 	/* of the ring thread */
 	struct iovec memory;
@@ -192,9 +198,22 @@ static void answer_read(struct tag *t, int r)
 	answer(t, r < 0 ? r : (int)len_of(t));
 }
 
+static void serve_blocking(struct ring_work *w);
+
+static void block(struct tag *t)
+{
+	t->work.call = serve_blocking;
+	ring_block(t->ublk->ring, &t->work);
+}
+
 static void read_done(struct view_read *rd, int r)
 {
-	answer_read(container_of(rd, struct tag, rd), r);
+	struct tag *t = container_of(rd, struct tag, rd);
+
+	if (r == -EIO || r == -ENOMEDIUM)
+		block(t); /* tries again, or parks it */
+	else
+		answer_read(t, r);
 }
 
 /* False: this read must block. */
@@ -266,24 +285,113 @@ static void write_ended(struct ring_work *w)
 	end_write(t, t->result);
 }
 
-/* In a thread that may block. */
-static void serve_blocking(struct ring_work *w)
+/* ---- requests that the card cannot serve now (parked.h) ---- */
+
+static int serve_now(const struct tag *t, const void *from, void *to)
 {
-	struct tag *t = container_of(w, struct tag, work);
 	struct view *v = t->ublk->view;
 
 	switch (op_of(t)) {
 	case UBLK_OP_READ:
-		answer_read(t, view_read(v, off_of(t), t->buf, len_of(t)));
+		return view_read(v, off_of(t), to, len_of(t));
+	case UBLK_OP_WRITE:
+		return view_write(v, off_of(t), from, len_of(t));
+	default:
+		return view_punch(v, off_of(t), len_of(t));
+	}
+}
+
+/* Ring thread. The parked thread waits until the kernel has taken its buffer. */
+static void commit_lent(struct ring_work *w)
+{
+	struct tag *t = container_of(w, struct tag, work);
+	struct ublk *u = t->ublk;
+
+	t->buf = u->lent;
+	submit(t, UBLK_COMMIT_AND_FETCH_REQ);
+	ring_flush(u->ring);
+	t->buf = small_of(t);
+	sem_post(&u->lent_back);
+}
+
+static void answer_long_read(struct tag *t, void *buf)
+{
+	struct ublk *u = t->ublk;
+
+	t->result = (int)len_of(t);
+	u->lent = buf;
+	t->work.call = commit_lent;
+	ring_post(u->ring, &t->work);
+	while (sem_wait(&u->lent_back) < 0)
+		; /* EINTR */
+}
+
+/* buf: what was read, if that is not in the tag's buffer. */
+static void end_blocking(struct tag *t, void *buf, int r)
+{
+	switch (op_of(t)) {
+	case UBLK_OP_READ:
+		if (r == 0 && buf && len_of(t) > SMALL_BYTES) {
+			answer_long_read(t, buf);
+			break;
+		}
+		if (r == 0 && buf)
+			memcpy(t->buf, buf, len_of(t));
+		answer_read(t, r);
 		break;
 	case UBLK_OP_WRITE:
-		t->result = view_write(v, off_of(t), t->buf, len_of(t));
+		t->result = r;
 		t->work.call = write_ended;
 		ring_post(t->ublk->ring, &t->work);
 		break;
 	default:
-		answer(t, view_punch(v, off_of(t), len_of(t)));
+		answer(t, r);
 	}
+}
+
+static int serve_parked(void *ctx, const struct parked_request *p, void *buf)
+{
+	(void)ctx;
+	return serve_now(p->req, p->data, buf);
+}
+
+static void answer_parked(void *ctx, const struct parked_request *p, void *buf, int r)
+{
+	(void)ctx;
+	end_blocking(p->req, buf, r);
+}
+
+static const struct parked_ops parked_ops = { .buf_bytes = MAX_IO_BYTES,
+					      .serve = serve_parked,
+					      .answer = answer_parked };
+
+/* Ring thread. Its large buffer is free for others. */
+static void add_parked(struct ring_work *w)
+{
+	struct tag *t = container_of(w, struct tag, work);
+
+	put_buffer(t);
+	parked_add(t->ublk->parked, t->parked);
+}
+
+/* In a thread that may block. */
+static void serve_blocking(struct ring_work *w)
+{
+	struct tag *t = container_of(w, struct tag, work);
+	bool write = op_of(t) == UBLK_OP_WRITE;
+	int r = serve_now(t, t->buf, t->buf);
+
+	if (r != -ENOMEDIUM) {
+		end_blocking(t, NULL, r);
+		return;
+	}
+	t->parked = parked_take(t->ublk->parked, t,
+				write	      ? PARKED_WRITE
+				: has_data(t) ? PARKED_READ
+					      : PARKED_PUNCH,
+				off_of(t), len_of(t), write ? t->buf : NULL);
+	t->work.call = add_parked;
+	ring_post(t->ublk->ring, &t->work);
 }
 
 static void serve(struct tag *t)
@@ -296,8 +404,7 @@ static void serve(struct tag *t)
 	} else if (!has_data(t) && !punch) {
 		answer(t, -EOPNOTSUPP);
 	} else if (op == UBLK_OP_READ ? !start_read(t) : punch ? !try_punch(t) : !try_write(t)) {
-		t->work.call = serve_blocking;
-		ring_block(t->ublk->ring, &t->work);
+		block(t);
 	}
 }
 
@@ -460,6 +567,8 @@ static void end_serving(struct ublk *u)
 	u->attached = false;
 	if (u->taken_over)
 		(void)!view_take_over(u->view, NULL, NULL);
+	parked_free(u->parked);
+	u->parked = NULL;
 	ring_free(u->ring);
 	u->ring = NULL;
 	if (u->desc)
@@ -471,18 +580,33 @@ static void end_serving(struct ublk *u)
 		close(steal_fd(&u->transport.disk.fd));
 }
 
+static int in_use(const struct transport *t)
+{
+	(void)t;
+	return broker_call(BROKER_LOOK, BROKER_IN_USE, 0, 0);
+}
+
 /* failed: the start did, so nobody uses the disk. */
 static int remove_disk(struct ublk *u, bool failed)
 {
-	int r = u->attached ? broker_call(BROKER_MAIN, BROKER_DETACH, failed, 0) : 0;
+	int r = u->attached && !failed ? in_use(&u->transport) : 0;
 
+	if (r > 0)
+		return -EBUSY;
+	if (u->parked) /* the kernel waits for requests of the disk, also of one that looks at it only */
+		parked_refuse(u->parked, true);
+	r = u->attached ? broker_call(BROKER_MAIN, BROKER_DETACH, failed, 0) : 0;
 	if (r == 0)
 		end_serving(u);
+	else if (u->parked)
+		parked_refuse(u->parked, false);
 	return r;
 }
 
 static void free_ublk(struct ublk *u)
 {
+	parked_free(u->parked);
+	sem_destroy(&u->lent_back);
 	if (u->throttled)
 		throttle_stop(u->throttle);
 	free(u->memory.iov_base);
@@ -516,7 +640,7 @@ static int make_buffers(struct ublk *u)
 	buf = (char *)u->memory.iov_base + DEPTH * SMALL_BYTES;
 	for (; u->larges < LARGE; u->larges++, buf += MAX_IO_BYTES)
 		u->large[u->larges] = buf;
-	return 0;
+	return parked_new(&u->parked, &parked_ops, u);
 }
 
 static int try_start(struct ublk *u, const struct transport_params *p, char *why, size_t n)
@@ -551,6 +675,7 @@ static struct ublk *new_ublk(const struct transport_params *p)
 	u->transport.disk.fd = u->ctl_fd = -1;
 	u->view = p->view;
 	u->last = &u->first;
+	sem_init(&u->lent_back, 0, 0);
 	for (unsigned i = 0; i < DEPTH; i++)
 		u->tag[i] = (struct tag){ .op.done = on_command, .ublk = u, .number = i };
 	return u;
@@ -628,12 +753,6 @@ static int abort_fd(const struct transport *t)
 {
 	(void)t;
 	return -1;
-}
-
-static int in_use(const struct transport *t)
-{
-	(void)t;
-	return broker_call(BROKER_LOOK, BROKER_IN_USE, 0, 0);
 }
 
 static int detach(struct transport *t)

@@ -25,12 +25,20 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
 
 /* ---- locks of one change ---- */
 
+/* What the card has of the blocks that a write of several covers in part. */
+struct ends {
+	unsigned n;
+	uint64_t blk[2];
+	alignas(COW_BLK_BYTES) uint8_t block[2][COW_BLK_BYTES];
+};
+
 struct change {
 	struct view *v;
 	struct layers *l;
 	struct pin pin;
 	unsigned first, end; /* stripes */
 	bool no_wait;
+	const struct ends *ends; /* may be NULL */
 };
 
 static bool lock_stripes(struct change *c, struct view *v)
@@ -135,6 +143,17 @@ static int put_into(const struct change *c, uint64_t off_bytes, const void *from
 	return r;
 }
 
+static int read_below(const struct change *c, uint64_t blk, uint8_t *block)
+{
+	for (unsigned i = 0; c->ends && i < c->ends->n; i++) {
+		if (c->ends->blk[i] == blk) {
+			memcpy(block, c->ends->block[i], COW_BLK_BYTES);
+			return 0;
+		}
+	}
+	return layers_read(c->l, LAYER_SEALED, blk_to_bytes(blk), block, COW_BLK_BYTES);
+}
+
 /* A part of one block; from NULL: zeroes. The first write fills the rest from below. */
 static int put_part(const struct change *c, uint64_t off_bytes, const void *from, size_t len_bytes)
 {
@@ -164,7 +183,7 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 	} else if (c->no_wait) {
 		return -EAGAIN;
 	} else {
-		r = layers_read(c->l, LAYER_SEALED, blk_to_bytes(blk), block, sizeof(block));
+		r = read_below(c, blk, block);
 		if (r < 0)
 			return r;
 	}
@@ -209,11 +228,11 @@ static uint64_t piece_bytes(uint64_t off_bytes, uint64_t len_bytes)
 
 /* Seal lock held. */
 static int change_pieces(struct view *v, uint64_t off_bytes, const uint8_t *from,
-			 uint64_t len_bytes, bool no_wait)
+			 uint64_t len_bytes, const struct ends *ends, bool no_wait)
 {
 	while (len_bytes) {
 		uint64_t n = piece_bytes(off_bytes, len_bytes);
-		struct change c;
+		struct change c = { .ends = ends };
 		int r;
 
 		if (!change_begin(&c, v, off_bytes, n, no_wait))
@@ -227,6 +246,49 @@ static int change_pieces(struct view *v, uint64_t off_bytes, const uint8_t *from
 		len_bytes -= n;
 	}
 	return 0;
+}
+
+/* Reads a block that the active generation does not have. No seal comes in between, so it stays what is
+ * below. */
+static int read_end(struct view *v, struct ends *ends, uint64_t blk)
+{
+	struct pin pin = pins_enter(&v->pins);
+	const struct layers *l = view_layers(v);
+	enum blk_state state;
+	int r = 0;
+
+	generation_run(l->gen[LAYER_ACTIVE], blk, 1, &state);
+	if (state == BLK_ABSENT) {
+		r = layers_read(l, LAYER_SEALED, blk_to_bytes(blk), ends->block[ends->n],
+				COW_BLK_BYTES);
+		ends->blk[ends->n] = blk;
+		ends->n += r == 0;
+	}
+	pins_leave(pin);
+	return r;
+}
+
+/* Seal lock held. A write that ends because the card is away is repeated, and a seal may come first: so
+ * what it needs of the card is read before anything is changed. */
+static int change_with_ends(struct view *v, uint64_t off_bytes, const uint8_t *from,
+			    uint64_t len_bytes)
+{
+	uint64_t end_bytes = off_bytes + len_bytes;
+	struct ends ends;
+	int r = 0;
+
+	ends.n = 0;
+	if (off_bytes % COW_BLK_BYTES)
+		r = read_end(v, &ends, off_bytes >> COW_BLK_SHIFT);
+	if (r == 0 && end_bytes % COW_BLK_BYTES)
+		r = read_end(v, &ends, end_bytes >> COW_BLK_SHIFT);
+	return r < 0 ? r : change_pieces(v, off_bytes, from, len_bytes, &ends, false);
+}
+
+static bool needs_ends(uint64_t off_bytes, uint64_t len_bytes)
+{
+	return (off_bytes | len_bytes) % COW_BLK_BYTES &&
+	       off_bytes % COW_BLK_BYTES + len_bytes > COW_BLK_BYTES;
 }
 
 /* A seal sees all of a write or nothing: the recovery of xfs cannot mend a block of metadata of which
@@ -244,7 +306,9 @@ static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from,
 
 		if (!lock_seal(v, no_wait))
 			return -EAGAIN;
-		r = change_pieces(v, off_bytes, from, n, no_wait);
+		r = from && !no_wait && needs_ends(off_bytes, n)
+			    ? change_with_ends(v, off_bytes, from, n)
+			    : change_pieces(v, off_bytes, from, n, NULL, no_wait);
 		pthread_rwlock_unlock(&v->seal_lock);
 		if (r < 0)
 			return r;
@@ -265,6 +329,8 @@ static bool in_volume(const struct view *v, uint64_t off_bytes, uint64_t len_byt
 
 static int count_read(struct view *v, size_t len_bytes, int r)
 {
+	if (r == -ENOMEDIUM) /* it is asked for again */
+		return r;
 	count(&v->counters.read_calls, 1);
 	if (r < 0)
 		count(&v->counters.read_errors, 1);
@@ -291,7 +357,7 @@ static void read_done(struct readahead_read *readahead, int r)
 	struct view_read *rd = container_of(readahead, struct view_read, readahead);
 
 	pins_leave(rd->pin);
-	rd->done(rd, count_read(rd->view, rd->len_bytes, r));
+	rd->done(rd, r == -EIO ? r : count_read(rd->view, rd->len_bytes, r));
 }
 
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
@@ -347,6 +413,8 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 
 static int count_write(struct view *v, size_t len_bytes, int r)
 {
+	if (r == -ENOMEDIUM)
+		return r;
 	count(&v->counters.write_calls, 1);
 	if (r < 0)
 		count(&v->counters.write_errors, 1);
@@ -357,6 +425,8 @@ static int count_write(struct view *v, size_t len_bytes, int r)
 
 static int count_punch(struct view *v, uint64_t len_bytes, int r)
 {
+	if (r == -ENOMEDIUM)
+		return r;
 	count(&v->counters.punch_calls, 1);
 	if (r < 0)
 		count(&v->counters.write_errors, 1);

@@ -76,15 +76,17 @@ void view_counters(const struct view *v, struct view_counters *ret);
 
 /* ---- serving threads: any alignment down to 1 byte, whole range or an error (-EINVAL outside the
  * volume, -EIO and -EBADMSG from below, -ENOSPC hard limit of the store). A failed write changes no
- * block that it did not complete. */
+ * block that it did not complete, and none at all if it failed below. -ENOMEDIUM: the card is away,
+ * nothing is counted, and the caller repeats all of it. */
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes) MUST_CHECK;
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes) MUST_CHECK;
 /* the range reads zero afterwards */
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHECK;
 
 /* view_read without blocking on the card. 0 or the error: at once. VIEW_PENDING: done will be
- * called. -EAGAIN: the read would block; nothing is counted, buf may be changed. The view must not
- * be freed meanwhile. */
+ * called. -EAGAIN: the read would block; nothing is counted, buf may be changed. Nor is anything
+ * counted if done gets -EIO or -ENOMEDIUM: the caller repeats it with view_read, which tries again. The
+ * view must not be freed meanwhile. */
 #define VIEW_PENDING READAHEAD_PENDING
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd) MUST_CHECK;

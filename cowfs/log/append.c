@@ -543,39 +543,6 @@ void log_abort(struct log *l)
 	checkpoint_forget(l);
 }
 
-/* A job that has ended well leaves nothing without a FLUSH (the crash driver looks), and one that has failed says so
- * itself: what is set here of that is a precaution. */
-int log_lost_writes(struct log *l)
-{
-	struct log_super super;
-	unsigned trouble;
-	int r;
-
-	if (l->super.state == SUPER_PENDING || l->state == EPOCH_BROKEN)
-		return 0;
-	if (!l->settled && !l->super_due) { /* nothing was flushed since the log was opened */
-		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super,
-			       &trouble);
-		if (r < 0)
-			return r;
-		l->super_trouble = trouble;
-		if (l->guarded.copied)
-			l->guarded.state = GUARD_UNSURE;
-	}
-	if (lag_on(l) && l->newest.seq && l->super.state != SUPER_VIRGIN) {
-		r = ring_reads_back(l);
-		if (r < 0)
-			return r;
-	}
-	if (card_is_durable(l->base, l->base->writes) && card_is_durable(l->card, l->card->writes))
-		return 0;
-	guarded_failed(l);
-	l->suspect = l->lag.cold = true;
-	checkpoint_forget(l);
-	rules_lost(l);
-	return 0;
-}
-
 bool log_loader_waits(const struct log *l)
 {
 	return loader_flag(l);

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/io.h"
+#include "log/rules.h"
 #include "log/scan.h"
 
 /* Is the uuid known, and neither of the two that the log knows? If the uuid was changed inside
@@ -279,25 +280,6 @@ static int compare_newest(const struct log *l, const struct log_open_report *rep
 	return same_record(&was->newest, l->newest.prev.seq, l->newest.prev.epoch) ? 1 : -ESTALE;
 }
 
-/* Does the card have what the newest record needs? One that lies about FLUSH may have lost a part of it. */
-int ring_reads_back(struct log *l)
-{
-	unsigned flags = l->joint_flags | (l->hold.going ? 0 : LOG_NOT_BACK) |
-			 (l->any_base ? LOG_ANY_BASE : 0) | (l->no_lent ? LOG_NO_LENT : 0);
-	struct log_open_report rep;
-	struct log *now;
-	bool whole;
-	int r = log_open_lent(&now, l->base, l->card, &l->super, flags, l->lent, &rep);
-
-	if (r < 0)
-		return r;
-	/* or a later one, whose attempt has failed */
-	whole = rep.state < LOG_BROKEN && now->newest.seq >= l->newest.seq;
-	log_close(now);
-	r = guarded_show(l);
-	return r < 0 || whole ? r : -ESTALE;
-}
-
 /* What only memory has. */
 static void carry_over(struct log *l, const struct log *was, bool counts)
 {
@@ -346,6 +328,60 @@ int log_decide(struct log **ret, char *why, size_t why_bytes)
 	log_wear_load(l);
 	*ret = l;
 	return r;
+}
+
+/* ---- a card that was away ---- */
+
+/* Does the card have what the newest record needs? One that lies about FLUSH may have lost a part of it. */
+static int read_again(struct log *l)
+{
+	unsigned flags = l->joint_flags | (l->hold.going ? 0 : LOG_NOT_BACK) |
+			 (l->any_base ? LOG_ANY_BASE : 0) | (l->no_lent ? LOG_NO_LENT : 0);
+	struct log_open_report rep;
+	struct log *now;
+	bool whole;
+	int r = log_open_lent(&now, l->base, l->card, &l->super, flags, l->lent, &rep);
+
+	if (r < 0)
+		return r;
+	/* or a later one, whose attempt has failed */
+	whole = rep.state < LOG_BROKEN && now->newest.seq >= l->newest.seq;
+	log_close(now);
+	r = guarded_show(l);
+	return r < 0 || whole ? r : -ESTALE;
+}
+
+/* A job that has ended well leaves nothing without a FLUSH (the crash driver looks), and one that has failed says so
+ * itself: what is set here of that is a precaution. */
+int log_lost_writes(struct log *l)
+{
+	struct log_super super;
+	unsigned trouble;
+	int r;
+
+	if (l->super.state == SUPER_PENDING || l->state == EPOCH_BROKEN)
+		return 0;
+	if (!l->settled && !l->super_due) { /* nothing was flushed since the log was opened */
+		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super,
+			       &trouble);
+		if (r < 0)
+			return r;
+		l->super_trouble = trouble;
+		if (l->guarded.copied)
+			l->guarded.state = GUARD_UNSURE;
+	}
+	if (lag_on(l) && l->newest.seq && l->super.state != SUPER_VIRGIN) {
+		r = read_again(l);
+		if (r < 0)
+			return r;
+	}
+	if (card_is_durable(l->base, l->base->writes) && card_is_durable(l->card, l->card->writes))
+		return 0;
+	guarded_failed(l);
+	l->suspect = l->lag.cold = true;
+	checkpoint_forget(l);
+	rules_lost(l);
+	return 0;
 }
 
 void log_close(struct log *l)

@@ -467,9 +467,6 @@ enum ring_place { IN_RING, IN_BASE };
  * (log_cancel_open), or -E2BIG if the ring needs more reads than any ring of cowfs. */
 int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 
-/* open.c */
-int ring_reads_back(struct log *l) MUST_CHECK; /* 0, -ESTALE */
-
 /* verify.c: reading */
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
 

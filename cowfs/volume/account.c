@@ -117,9 +117,13 @@ void account_check(struct volume *v)
 {
 	struct volume_status s = { 0 };
 	struct wear_ledger *l = log_ledger(v->log);
-	uint64_t bytes;
+	uint64_t bytes, retried = v->base->account.retried;
 	bool news;
 
+	if (v->log_card != v->base)
+		retried += v->log_card->account.retried;
+	l->retried_ios += retried - v->retried_counted;
+	v->retried_counted = retried;
 	if (!compare(v, &s))
 		return;
 	pthread_mutex_lock(&v->lock);

@@ -221,6 +221,7 @@ struct volume {
 	struct view_counters counted; /* already in the ledger */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
+	uint64_t retried_counted;     /* likewise */
 	uint64_t committed_room_blks; /* volume_room_blks of the newest generation */
 	uint64_t differed; /* under pressure, see commit_options: several commits form one stream */
 };

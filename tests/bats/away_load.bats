@@ -132,3 +132,41 @@ setup() {
 	detach
 	fsck ext4
 }
+
+@test "away: what only the card has waits, for more readers than there are threads, and what RAM has is read as ever" {
+	local i pids=() began
+	protected
+	echo ram | dd of="$MNT/ram" conv=fsync status=none
+	forget
+	for i in $(seq 0 39); do
+		dd if="$DEV" bs=64k skip=$((20 * i)) count=1 iflag=direct status=none >"$T/right.$i"
+	done
+	pull
+	wait_for 5 is_away
+	for i in $(seq 0 39); do
+		background dd if="$DEV" of="$T/read.$i" bs=64k skip=$((20 * i)) count=1 iflag=direct status=none
+		pids+=("$BG")
+	done
+	background cat "$MNT/base" >"$T/base"
+	pids+=("$BG")
+	sleep 1
+	for i in $(seq 5); do
+		began=$EPOCHREALTIME
+		dd if="$MNT/ram" iflag=direct of=/dev/null bs=4096 count=1 status=none
+		echo "$i" | dd of="$MNT/ram$i" conv=fsync status=none
+		awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 2) }'
+	done
+	for i in "${pids[@]}"; do
+		kill -0 "$i"
+	done
+	back
+	here_again
+	for i in "${pids[@]}"; do
+		wait "$i"
+	done
+	for i in $(seq 0 39); do
+		cmp "$T/right.$i" "$T/read.$i"
+	done
+	[ "$(cksum <"$T/base")" = "$SUM" ]
+	detach
+}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attacks.h"
+#include "fs/guard.h"
 
 static bool is_gone(struct card *c)
 {
@@ -233,10 +234,49 @@ static void sweep(const struct shape *s, enum job job, unsigned which, bool alwa
 	attack_expect(n > 2 || which != UNPLUG_BOTH, "no card went away");
 }
 
+static void poke_super(struct world *w, uint8_t *blk)
+{
+	if (sim_poke(w->c.base, blk_to_bytes(BITMAP_BLK), blk, COW_BLK_BYTES) < 0)
+		fail("poke");
+}
+
+/* While the base is away, its superblock is replaced: by one without a guard, with that of another log, and by its
+ * own again. */
+static void changed_base(uint64_t seed)
+{
+	static uint8_t own[COW_BLK_BYTES], other[COW_BLK_BYTES];
+	struct world w;
+
+	attack_start(&w, &PLAIN, seed);
+	w.mute = true;
+	attack_write_run(&w, 2, 5);
+	attack_commit_ok(&w);
+	if (sim_peek(w.c.base, blk_to_bytes(BITMAP_BLK), own, sizeof(own)) < 0)
+		fail("peek");
+	attack_expect(guard_is(own, NULL), "no guard");
+	sim_unplug(w.c.base);
+	attack_expect(look(&w), "a card that was unplugged is there");
+	w.mute = true;
+	card_examine(w.c.base, true);
+	sim_replug(w.c.base, true);
+	memcpy(other, content_of(super_content(77)), sizeof(other));
+	poke_super(&w, other);
+	attack_expect(log_recheck(w.log) == -ESTALE, "another superblock");
+	guard_put(other, 1234);
+	poke_super(&w, other);
+	attack_expect(log_recheck(w.log) == -ESTALE, "the guard of another log");
+	poke_super(&w, own);
+	attack_expect(log_recheck(w.log) == 0, "its own superblock");
+	card_back(w.c.base);
+	world_free(&w);
+}
+
 void attack_away(void)
 {
 	const uint64_t was_thin = thin;
 
+	for (uint64_t seed = 0; seed < SEEDS; seed++)
+		changed_base(seed);
 	thin *= 24; /* few images of each cut: there are many cuts */
 	for (unsigned layout = 0; layout < 3; layout++) {
 		const struct shape s = { .blks = 24,

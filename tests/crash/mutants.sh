@@ -162,9 +162,9 @@ mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state
 mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
 # a card that comes back
 mutant away-super away cowfs/log/record.c 'unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;' 'unsigned first = 0;'
-mutant away-guard away cowfs/log/append.c '		if (l->guarded.copied)
+mutant away-guard away cowfs/log/open.c '		if (l->guarded.copied)
 			l->guarded.state = GUARD_UNSURE;' ''
-mutant away-lag lies cowfs/log/append.c 'r = ring_reads_back(l);' 'r = 0;'
+mutant away-lag lies cowfs/log/open.c 'r = read_again(l);' 'r = 0;'
 # joint commits
 mutant J-ask joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts >= 0 ? 0 : counts;'
 mutant J-rejects joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts < 0 ? counts : -EBADMSG;'

@@ -20,13 +20,15 @@
 #include "base/io.h"
 #include "export/fuse.h"
 #include "export/transport.h"
+#include "fuse_janitor.h"
 #include "scratch.h"
 
 #define VOLUME_BYTES (16 * MIB)
 
 struct view {
 	char *data;
-	atomic_int error; /* what each call returns, if not 0 */
+	atomic_int error;      /* what each call returns, if not 0 */
+	atomic_int late_error; /* the same, of reads that were started */
 	atomic_ulong reads, late, writes, punches, max_bytes;
 };
 
@@ -34,8 +36,6 @@ static struct view view;
 /* Work that a server did for the kernel happened before the answer: this shows it to the thread
  * sanitizer. */
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
-static int janitor_fd = -1;
-static pid_t janitor;
 static struct fuse_export *export;
 static int fuse_fd = -1, file_fd = -1;
 static unsigned fds_before;
@@ -90,7 +90,9 @@ static void *answer_late(void *arg)
 	struct late *l = arg;
 
 	usleep(l->off_bytes / COW_BLK_BYTES % 7 * 100);
-	l->rd->done(l->rd, view_read(l->view, l->off_bytes, l->buf, l->len_bytes));
+	l->rd->done(l->rd, l->view->late_error
+				   ? l->view->late_error
+				   : view_read(l->view, l->off_bytes, l->buf, l->len_bytes));
 	free(l);
 	return NULL;
 }
@@ -160,33 +162,6 @@ static char byte_at(uint64_t off_bytes)
 	return c;
 }
 
-/* Client and server in one process: if it is killed in between, it waits for itself. The janitor
- * ends that. */
-static void start_janitor(void)
-{
-	int abort_fd = fuse_export_abort_fd(export), pair[2];
-	char c;
-
-	assert_int_equal(pipe(pair), 0);
-	janitor = fork();
-	if (janitor == 0) {
-		setsid();
-		pair[0] = fcntl(pair[0], F_DUPFD, 100);
-		abort_fd = fcntl(abort_fd, F_DUPFD, 100);
-		close_range(3, 99, 0); /* especially /dev/fuse */
-		_exit(read(pair[0], &c, 1) == 0 && write(abort_fd, "1", 1) < 0);
-	}
-	close(pair[0]);
-	janitor_fd = pair[1];
-}
-
-static void end_janitor(void)
-{
-	assert_int_equal(write(janitor_fd, "q", 1), 1);
-	close(steal_fd(&janitor_fd));
-	waitpid(janitor, NULL, 0);
-}
-
 static int setup(void **state)
 {
 	(void)state;
@@ -200,7 +175,7 @@ static int setup(void **state)
 	fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (fuse_export_start(&export, &view, fuse_fd, -1, "cowfs:test", NULL, &file_fd) < 0)
 		return -1;
-	start_janitor();
+	janitor_start(fuse_export_abort_fd(export));
 	return 0;
 }
 
@@ -210,7 +185,7 @@ static int teardown(void **state)
 	if (file_fd >= 0)
 		close(steal_fd(&file_fd));
 	fuse_export_stop(export);
-	end_janitor();
+	janitor_end();
 	close(fuse_fd);
 	free(view.data);
 	alarm(0);
@@ -314,6 +289,27 @@ static void test_errors(void **state)
 	/* a mode that the view refuses must not switch off the kernel's fallocate permanently */
 	assert_int_equal(fallocate(file_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096),
 			 0);
+}
+
+/* A read that was started and failed is tried again by one that blocks. */
+static void test_late_errors(void **state)
+{
+	static const int errors[] = { -EIO, -ENOMEDIUM };
+	_cleanup_free_ char *buf = io_alloc(COW_BLK_BYTES);
+
+	(void)state;
+	for (unsigned i = 0; i < 30; i++) {
+		view.late_error = errors[i % 2];
+		assert_int_equal(pread(file_fd, buf, COW_BLK_BYTES, (off_t)blk_to_bytes(i)),
+				 COW_BLK_BYTES);
+		assert_memory_equal(buf, content() + blk_to_bytes(i), COW_BLK_BYTES);
+	}
+	assert_true(view.late > 5);
+	view.late_error = -EBADMSG;
+	for (unsigned i = 0; i < 3; i++)
+		if (pread(file_fd, buf, COW_BLK_BYTES, 0) < 0)
+			return;
+	fail_msg("no error was seen");
 }
 
 static void test_fsync_is_free(void **state)
@@ -475,6 +471,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_read_write_whole, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fallocate, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_late_errors, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fsync_is_free, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_signals_are_blocked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_parallel, setup, teardown),

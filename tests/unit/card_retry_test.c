@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+/* A device that is there and fails now and then: card/card.c tries again, on the simulated card. */
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "sim_card.h"
+
+static struct card *new_flaky(void)
+{
+	struct card *c = new_card();
+
+	c->retries = true;
+	for (uint64_t i = 0; i < BLKS; i++)
+		assert_int_equal(put(c, i, (uint8_t)i), 0);
+	assert_int_equal(card_flush(c), 0);
+	return c;
+}
+
+static void counted(const struct card *c, uint64_t retried, uint64_t recovered)
+{
+	assert_int_equal(c->account.retried, retried);
+	assert_int_equal(c->account.recovered, recovered);
+}
+
+static int read_all(struct card *c)
+{
+	memset(buf, 0xee, blk_to_bytes(BLKS));
+	return card_read(c, 0, buf, blk_to_bytes(BLKS));
+}
+
+static void test_read(void **state)
+{
+	struct card *c = new_flaky();
+	uint64_t calls = c->account.read_calls, since_ns;
+
+	(void)state;
+	assert_int_equal(read_all(c), 0);
+	counted(c, 0, 0);
+	sim_fail_at(c, SIM_READ, 1, -EIO, false);
+	assert_int_equal(read_all(c), 0);
+	counted(c, 1, 1);
+	assert_int_equal(c->account.read_calls, calls + 1 + 1 + BLKS); /* block by block */
+	for (uint64_t i = 0; i < BLKS; i++)
+		assert_int_equal(value_of(buf + blk_to_bytes(i)), i);
+	sim_fail_at(c, SIM_READ, 1, -EIO, true); /* it stays: three more attempts */
+	calls = c->account.read_calls;
+	since_ns = now_ns();
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
+	assert_in_range(now_ns() - since_ns, 310000000, 1500000000);
+	assert_int_equal(c->account.read_calls, calls + 4);
+	counted(c, 2, 1);
+	sim_fail_at(c, SIM_READ, 1, -EINVAL, true); /* no error of a medium */
+	assert_int_equal(read_all(c), -EINVAL);
+	counted(c, 2, 1);
+	c->retries = false;
+	sim_fail_at(c, SIM_READ, 1, -EIO, false);
+	assert_int_equal(read_all(c), -EIO);
+	counted(c, 2, 1);
+	card_close(c);
+}
+
+/* Only the first write after a flush: the error may have cost those before. */
+static void test_write(void **state)
+{
+	struct card *c = new_flaky();
+	uint64_t bytes = c->account.written_bytes;
+
+	(void)state;
+	memset(buf, 7, blk_to_bytes(4));
+	sim_fail_at(c, SIM_WRITE, 1, -EIO, false);
+	assert_int_equal(card_write(c, 0, buf, blk_to_bytes(4)), 0);
+	counted(c, 1, 1);
+	assert_int_equal(c->account.written_bytes, bytes + 2 * blk_to_bytes(4));
+	assert_int_equal(card_flush(c), 0);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(durable(c, i), 7);
+	assert_int_equal(put(c, 9, 9), 0);
+	sim_fail_at(c, SIM_WRITE, 1, -EIO, false);
+	assert_int_equal(put(c, 10, 9), -EIO);
+	counted(c, 1, 1);
+	card_close(c);
+}
+
+static void test_flush(void **state)
+{
+	struct card *c = new_flaky();
+	uint64_t mark;
+
+	(void)state;
+	assert_int_equal(put(c, 0, 1), 0);
+	mark = c->writes;
+	sim_fail_at(c, SIM_FLUSH, 1, -EIO, false);
+	assert_int_equal(card_flush(c), -EIO);
+	assert_false(card_is_durable(c, mark));
+	counted(c, 0, 0);
+	card_close(c);
+}
+
+static void test_gone(void **state)
+{
+	struct card *c = new_flaky();
+	uint64_t since_ns = now_ns();
+
+	(void)state;
+	sim_unplug(c);
+	assert_int_equal(read_all(c), -ENOMEDIUM);
+	assert_true(now_ns() - since_ns < 200000000);
+	counted(c, 0, 0);
+	card_close(c);
+}
+
+static int new_buf(void **state)
+{
+	(void)state;
+	buf = io_alloc(blk_to_bytes(BLKS));
+	return buf ? 0 : -1;
+}
+
+static int free_buf(void **state)
+{
+	(void)state;
+	free(buf);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_read),
+		cmocka_unit_test(test_write),
+		cmocka_unit_test(test_flush),
+		cmocka_unit_test(test_gone),
+	};
+
+	return cmocka_run_group_tests(tests, new_buf, free_buf);
+}
