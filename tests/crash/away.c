@@ -81,7 +81,7 @@ static int come_back(struct world *w, bool lost)
 	for (unsigned i = 0; i < n; i++)
 		if (card_is_away(c[i]))
 			card_back(c[i]);
-	total.aways++;
+	total.returns++;
 	w->returned = true;
 	w->last = 0;
 	return r;
@@ -177,7 +177,7 @@ static bool sweep_one(const struct shape *s, enum job job, unsigned which, uint6
 		      unsigned round)
 {
 	bool lost = how & LOST, anew = how & ANEW;
-	uint64_t before = total.aways;
+	uint64_t before = total.returns;
 	struct world w;
 
 	attack_start(&w, s, (round * 64 + n) * 16 + job);
@@ -217,7 +217,7 @@ static bool sweep_one(const struct shape *s, enum job job, unsigned which, uint6
 	attack_commit_ok(&w);
 	world_cut(&w, NULL, NULL);
 	world_free(&w);
-	return total.aways > before;
+	return total.returns > before;
 }
 
 static void sweep(const struct shape *s, enum job job, unsigned which, bool always_lost,

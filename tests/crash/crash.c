@@ -45,7 +45,7 @@ static void report(uint64_t start_ns)
 	       (unsigned long long)t->lends, (unsigned long long)t->refused,
 	       (unsigned long long)t->wraps, (unsigned long long)t->joint,
 	       (unsigned long long)t->holds, (unsigned long long)t->backs,
-	       (unsigned long long)t->faults, (unsigned long long)t->aways,
+	       (unsigned long long)t->faults, (unsigned long long)t->returns,
 	       (unsigned long long)t->refusals);
 	printf("crash: %llu cuts, %llu images (%llu guarded): %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images,

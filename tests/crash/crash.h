@@ -159,8 +159,8 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fresh, fscks, lends, refused, attaches, wraps, faults,
-		workloads, max_pending, paths, stopped, guarded, trims, joint, holds, backs, aways,
-		refusals;
+		workloads, max_pending, paths, stopped, guarded, trims, joint, holds, backs,
+		returns, refusals;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
