@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/program.h"
@@ -17,7 +16,6 @@
 #include "attach/detach.h"
 #include "attach/keep.h"
 #include "attach/users.h"
-#include "wire/json.h"
 
 #define LAZY_PATIENCE_MS 500
 
@@ -142,41 +140,6 @@ static int do_umount(const struct helper *h)
 	return exit;
 }
 
-static bool system_stops(void)
-{
-	const char *argv[] = { "systemctl", "is-system-running", NULL };
-	_cleanup_close_ int fd = memfd_create("state", MFD_CLOEXEC);
-	char text[16] = "";
-	int status = fd < 0 ? 127 : program_run(argv, -1, fd);
-
-	return status == 127 ||
-	       (pread(fd, text, sizeof(text) - 1, 0) > 0 && !strncmp(text, "stopping", 8));
-}
-
-/*
- * A mount unit of fstab is bound to its device, and systemd stops it when that is gone. But the card comes back, and the volume
- * serves meanwhile. At a shutdown it is unmounted.
- */
-static int stay_mounted(const struct helper *h)
-{
-	struct json_object *status, *away;
-	struct failure err;
-	bool is_away;
-
-	if (getppid() != 1)
-		return EXIT_OK;
-	status = client_status_file(h->name, &err);
-	away = json_object_object_get(status, "away");
-	is_away = json_true(away, "base") || json_true(away, "log");
-	json_object_put(status);
-	if (!is_away || system_stops())
-		return EXIT_OK;
-	return helper_fail(
-		EXIT_MOUNT,
-		"%s stays mounted: the card of volume %s is away, and it goes on when that is back",
-		h->dir, h->name);
-}
-
 /* Kept paths are committed while they can be read; whatever happens, the unmount goes on. */
 static void keep_files(const struct helper *h)
 {
@@ -234,8 +197,6 @@ int main(int argc, char **argv)
 		/* umount would hang as well, and could not be killed */
 		if (dead[i].hangs && !strcmp(dead[i].loop, h.loop))
 			exit = helper_fail(EXIT_MOUNT, "volume %s: %s", dead[i].name, dead[i].text);
-	if (exit == EXIT_OK && *h.name)
-		exit = stay_mounted(&h);
 	if (exit == EXIT_OK && *h.name)
 		keep_files(&h);
 	if (exit == EXIT_OK)

@@ -304,54 +304,6 @@ setup() {
 	umount "$MNT"
 }
 
-@test "umount by systemd, because the device is gone: the volume stays mounted" {
-	protected
-	mkdir "$T/bin"
-	printf '#!/bin/sh\ncat "%s/state"\n' "$T" >"$T/bin/systemctl"
-	chmod +x "$T/bin/systemctl"
-	cat >"$T/bin/orphan" <<-END
-		#!/bin/bash
-		# waits until it is a child of process 1, as what systemd starts
-		for _ in {1..50}; do
-			read -r _ _ _ parent _ </proc/self/stat
-			[ "\$parent" != 1 ] || break
-			sleep 0.1
-		done
-		PATH=$T/bin:\$PATH
-		exec "$COWFS_BUILD/umount.cowfs" "$MNT"
-	END
-	chmod +x "$T/bin/orphan"
-	by_systemd() {
-		bash -c "'$T/bin/orphan' >'$T/out' 2>&1 </dev/null 3>&- & exit"
-		sleep 3
-		cat "$T/out"
-	}
-	echo running >"$T/state"
-	pull
-	wait_for 5 is_away
-	file_says_so() { jq -e .away.base "$COWFS_RUNDIR/vol/status.json"; }
-	wait_for 5 file_says_so
-	not_away_any_more() { ! file_says_so; }
-	run -0 by_systemd
-	[[ $output == "umount.cowfs: $MNT stays mounted: the card of volume vol is away"* ]]
-	mountpoint -q "$MNT"
-	[ "$(cksum <"$MNT/base")" = "$SUM" ]
-	# at a shutdown it is unmounted
-	echo stopping >"$T/state"
-	run -0 by_systemd
-	[[ $output == "umount.cowfs: $MNT is unmounted, but volume vol stays attached with its changes in RAM: the card is away"* ]]
-	run ! mountpoint -q "$MNT"
-	back
-	here_again
-	mount_volume
-	# as ever while the card is there
-	echo running >"$T/state"
-	wait_for 5 not_away_any_more
-	run -0 by_systemd
-	[ "$output" = "" ]
-	wait_for 20 no_daemons
-}
-
 @test "events: away and back, and a contact that flaps is told once a minute" {
 	local old
 	protected

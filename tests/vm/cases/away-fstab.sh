@@ -1,12 +1,10 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
-# A card whose volume is mounted by a line of fstab is pulled: systemd, which has bound the mount to the card's device unit, does not tear
-# the volume down, and it goes on when the card is back. At a shutdown it is unmounted, with the card and without it.
-# guests: debian12 debian13
+# A card whose volume is mounted by a line of fstab is pulled: systemd does not unmount it with the card's device unit, and it
+# goes on when the card is back.
+# guests: debian12
 # short:
 DRIVE=virtio DATA_DRIVE=scsi DATA_MIB=128 LIMIT=900
-
-bound() { systemctl show -p BindsTo --value mnt-data.mount | grep -q '\.device'; }
 
 in_fstab() {
 	mkdir -p /mnt/data
@@ -18,22 +16,19 @@ in_fstab() {
 
 step_1() {
 	in_fstab
-	say "BindsTo=$(systemctl show -p BindsTo --value mnt-data.mount)"
-	bound || say "not bound to a device: this shows nothing"
+	say "$(systemctl show -p What -p BindsTo -p Requires mnt-data.mount | tr '\n' ' ')"
 	echo before >/mnt/data/file
 	must cowctl commit data
 	mark pull
 	until cowctl status data | grep -q '^AWAY'; do sleep 0.5; done
 	sleep 5
 	mountpoint -q /mnt/data || fail "systemd has unmounted it: $(journalctl -b -o cat -u mnt-data.mount | tail -n 5 | tr '\n' ';')"
-	journalctl -b -o cat | grep -q 'stays mounted: the card of volume data is away' || say "umount.cowfs was not asked"
 	is "what RAM holds" "$(cat /mnt/data/file)" before
-	echo after >/mnt/data/file
-	sync -f /mnt/data
 	mark back
 	until ! cowctl status data | grep -q '^AWAY'; do sleep 0.5; done
 	sleep 3
 	mountpoint -q /mnt/data || fail "unmounted behind the return"
+	echo after >/mnt/data/file
 	must cowctl commit data
 	echo 3 >/proc/sys/vm/drop_caches
 	is "the card" "$(cat /mnt/data/file)" after
