@@ -307,7 +307,7 @@ setup() {
 @test "events: away and back, and a contact that flaps is told once a minute" {
 	local old
 	protected
-	background bash -c "'$COWFS_BUILD/cowctl' status --follow >'$T/events'"
+	background bash -c "exec '$COWFS_BUILD/cowctl' status --follow >'$T/events'"
 	sleep 1
 	for _ in 1 2 3; do
 		stays
