@@ -337,7 +337,7 @@ static int check_chain(struct scan *s, const struct chain *ch, const struct log_
 			 (unsigned long long)rec->seq);
 		r = -EBADMSG;
 	}
-	if (r == -ENOMEDIUM) {
+	if (r == -EADDRNOTAVAIL) {
 		snprintf(s->why, sizeof(s->why),
 			 "generation %llu was committed with lent space, which is missing",
 			 (unsigned long long)rec->seq);
@@ -444,7 +444,7 @@ int chain_choose(struct scan *s)
 			s->rep->rejected = (unsigned)i;
 			return 1;
 		}
-		if ((r == -EBADMSG && !s->rep->why[0]) || r == -ENOMEDIUM || r == -ENOLINK)
+		if ((r == -EBADMSG && !s->rep->why[0]) || r == -EADDRNOTAVAIL || r == -ENOLINK)
 			strcpy(s->rep->why, s->why);
 		if (r != -EBADMSG)
 			return r;

@@ -92,12 +92,12 @@ int lend_check(struct log *l, uint64_t epoch, uint64_t seq)
 	int r = l->lent ? read_head(l->lent, &head) : -ENOENT;
 
 	if (r == -ENOENT || r == -EBADMSG || r == -EUCLEAN)
-		return -ENOMEDIUM;
+		return -EADDRNOTAVAIL;
 	if (r < 0)
 		return r;
 	if (memcmp(head.ring_uuid, l->super.ring_uuid, 16) || head.epoch != epoch ||
 	    head.seq != seq || head.blks > l->lent->geo.size_bytes / COW_BLK_BYTES - LENT_HEAD_BLKS)
-		return -ENOMEDIUM;
+		return -EADDRNOTAVAIL;
 	l->lent_used = true;
 	return 0;
 }

@@ -138,9 +138,9 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 		snprintf(rep->why, sizeof(rep->why),
 			 "its records need more reading than any log that cowfs writes: no "
 			 "generation was chosen");
-	rep->wants_lent = r == -ENOMEDIUM;
+	rep->wants_lent = r == -EADDRNOTAVAIL;
 	rep->wants_joint = r == -ENOLINK;
-	if (r == -E2BIG || r == -ENOMEDIUM || r == -ENOLINK) {
+	if (r == -E2BIG || r == -EADDRNOTAVAIL || r == -ENOLINK) {
 		s->foreign.seq = 0;
 		r = -EUCLEAN;
 	}

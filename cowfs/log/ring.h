@@ -316,7 +316,7 @@ void wearlog_close(struct log *l);
 /* lend.c */
 /* Writes the header of the attempt, and a FLUSH, before its record. */
 int lend_seal(struct log *l) MUST_CHECK;
-/* Was this room lent to the attempt with these descriptors? -ENOMEDIUM: no. */
+/* Was this room lent to the attempt with these descriptors? -EADDRNOTAVAIL: no. */
 int lend_check(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 /* checkpoint.c */

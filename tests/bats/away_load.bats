@@ -170,3 +170,17 @@ setup() {
 	[ "$(cksum <"$T/base")" = "$SUM" ]
 	detach
 }
+
+@test "away: a detach that discards needs no card" {
+	protected
+	echo lost >"$MNT/lost"
+	sync -f "$MNT"
+	umount_volume
+	pull
+	wait_for 5 is_away
+	fails 5 'the card is away' detach vol
+	cow detach --discard vol
+	wait_for 20 no_daemons
+	stays
+	fsck ext4
+}
