@@ -89,7 +89,7 @@ static bool is_going(struct card *c)
 {
 	uint64_t now = now_ns(), asked = atomic_load(&c->waited_ns);
 
-	if (!c->ops->answers || (asked && now < asked + NOT_AGAIN_NS))
+	if (!c->retries || !c->ops->answers || (asked && now < asked + NOT_AGAIN_NS))
 		return false;
 	for (long ms = 10; ms <= LAST_PAUSE_MS; ms *= 2) {
 		const struct timespec pause = { .tv_nsec = ms * 1000000 };

@@ -86,7 +86,9 @@ struct card {
 	struct card_geometry geo;
 	struct card_account account;
 	bool writable;
-	bool retries; /* a read or write that fails with -EIO is tried again, for up to a third of a second a block */
+	/* of a daemon: a read or write that fails with -EIO is tried again, for up to a third of a second a block, and
+	 * behind an error the device is asked whether it is about to go */
+	bool retries;
 	uint64_t writable_since_ns;
 	_Atomic uint64_t away_ns; /* since when it is away (now_ns); 0: it is there */
 	_Atomic bool given_up;

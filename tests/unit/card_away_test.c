@@ -147,6 +147,7 @@ static void test_soon_gone(void **state)
 	ops.gone = is_gone_soon;
 	ops.answers = answers;
 	c->ops = &ops;
+	c->retries = true;
 	sim_fail_at(c, SIM_READ, 1, -EIO, true);
 
 	/* a bad block */
