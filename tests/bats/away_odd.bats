@@ -1,0 +1,57 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# A card that is pulled out, and comes back as another device: what else is on the machine, and in the way. See away.bats.
+# bats file_tags=commands
+
+load lib
+load away
+
+setup() {
+	cow_setup
+	stays
+}
+
+# two_cards [OPTION]...: CARD, and its log on LOG, attached
+two_cards() {
+	card_make ext4 100 100 -b 4096
+	truncate -s "+${ODD_KIB}K" "$IMG"
+	losetup -c "$CARD"
+	truncate -s 40M "$T/log.img"
+	truncate -s "+$((ODD_KIB + 4))K" "$T/log.img"
+	LOG=$(losetup -f --show "$T/log.img")
+	cow format --log "$LOG" "$CARD" >/dev/null
+	with_gone attach --log "$LOG" "$@"
+}
+
+@test "away: the disk of the volume has the size of the card, and is not looked at" {
+	two_cards
+	pull
+	wait_for 5 is_away
+	sleep 1.5
+	[ "$(blockdev --getro "$DEV")" = 0 ]
+	[ "$(status_of .away.refused)" = "" ]
+	back
+	here_again
+	detach
+}
+
+@test "away: an older copy of a card whose log is elsewhere" {
+	two_cards
+	mount_volume
+	random_file "$MNT/base" 4
+	cow commit --checkpoint >/dev/null
+	blockdev --flushbufs "$CARD"
+	cp --sparse=always "$IMG" "$T/older.img"
+	dd if=/dev/urandom of="$MNT/base" bs=1M count=4 conv=notrunc,fsync status=none
+	cow commit --checkpoint >/dev/null
+	pull
+	wait_for 5 is_away
+	back "$T/older.img"
+	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
+	is_away
+	wait_for 5 released "$LOOP"
+	back
+	here_again
+	detach
+}
