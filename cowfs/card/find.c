@@ -111,7 +111,7 @@ static void claim(const struct find *f, int devdir, dev_t rdev, struct find_resu
 	memcpy(node, ret->name, sizeof(node));
 	while ((p = strchr(node, '!')))
 		*p = '/';
-	ret->error = blockdev_claim(f->dev_dirfd, node, rdev, devdir, ret_fd);
+	ret->error = blockdev_claim(f->dev_dirfd, node, rdev, devdir, &ret->readonly, ret_fd);
 }
 
 int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret_fd[BLOCKDEV_FDS])

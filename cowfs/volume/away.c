@@ -155,7 +155,8 @@ static bool next_device(const struct volume *v, unsigned n, unsigned i, struct d
 
 static void tell(unsigned n, const struct device *d, enum broker_found end)
 {
-	struct broker_message m = { .op = BROKER_FOUND, .n = { n, end, d->found.number } };
+	struct broker_message m = { .op = BROKER_FOUND,
+				    .n = { n, end, d->found.number, d->found.readonly } };
 	const int fd[BROKER_FDS] = { d->fd[0], end == FOUND_CARD ? d->fd[2] : -1, -1, -1 };
 
 	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, fd, NULL) < 0)

@@ -55,3 +55,21 @@ two_cards() {
 	here_again
 	detach
 }
+
+@test "away: a stranger that a person has made read-only stays so" {
+	local other
+	protected
+	truncate -s "$(stat -c %s "$IMG")" "$T/other.img"
+	pull
+	wait_for 5 is_away
+	other=$(losetup -f --show "$T/other.img")
+	blockdev --setro "$other"
+	wait_for 10 refuses "^${other#/dev/}: "
+	status_of .away.refused
+	free() { python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)' "$other"; }
+	wait_for 5 free
+	[ "$(blockdev --getro "$other")" = 1 ]
+	back
+	here_again
+	detach
+}
