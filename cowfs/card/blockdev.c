@@ -441,23 +441,30 @@ void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDE
 	ret_fd[2] = b->stat_fd;
 }
 
+static void swap(int *a, int *b)
+{
+	int other = *a;
+
+	*a = *b;
+	*b = other;
+}
+
 int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS])
 {
 	struct blockdev *b = blockdev_of(c);
-	int *own[BLOCKDEV_FDS] = { &b->fd, &b->claim, &b->stat_fd };
+	int old_fd = fcntl(b->fd, F_DUPFD_CLOEXEC, 0), e = errno;
 
-	for (unsigned i = 0; i < BLOCKDEV_FDS; i++) {
-		int old_fd = *own[i] < 0 ? -1 : fcntl(*own[i], F_DUPFD_CLOEXEC, 0);
-
-		/* the number stays: asynchronous reads know it */
-		if (*own[i] < 0)
-			*own[i] = fd[i];
-		else if (old_fd < 0 || fd[i] < 0 || dup3(fd[i], *own[i], O_CLOEXEC) < 0)
-			return old_fd < 0 ? -errno : -EBADF;
-		else
-			close(fd[i]);
-		fd[i] = old_fd;
+	/* the number stays: asynchronous reads know it */
+	if (old_fd >= 0 && dup3(fd[0], b->fd, O_CLOEXEC) < 0) {
+		e = errno;
+		close(steal_fd(&old_fd));
 	}
+	if (old_fd < 0)
+		return -e;
+	close(fd[0]);
+	fd[0] = old_fd;
+	swap(&b->claim, &fd[1]);
+	swap(&b->stat_fd, &fd[2]);
 	return 0;
 }
 

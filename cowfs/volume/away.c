@@ -256,17 +256,19 @@ static int try_device(struct volume *v, unsigned n, struct device *d)
 {
 	struct card *c = card_of(v, n);
 	int r = d->found.error, e;
+	bool exchanged;
 
 	if (r < 0)
 		return r;
 	card_examine(c, true);
 	r = blockdev_exchange(c, d->fd);
+	exchanged = r == 0;
 	if (r == 0)
 		r = examine(v, n);
 	if (r == 0)
 		return 0;
 	card_examine(c, false);
-	e = blockdev_exchange(c, d->fd);
+	e = exchanged ? blockdev_exchange(c, d->fd) : 0;
 	return e < 0 ? e : r;
 }
 
