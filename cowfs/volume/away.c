@@ -335,6 +335,8 @@ static bool same_device(struct volume *v, unsigned n)
 	snprintf(d.found.name, sizeof(d.found.name), "%.63s", device_of(v, n));
 	card_examine(c, true);
 	r = examine(v, n);
+	if (r == 0)
+		r = c->ops->set_writable(c, false); /* it may have gone in the middle of a commit */
 	if (r < 0) {
 		card_examine(c, false);
 		refuse(v, &d, r);

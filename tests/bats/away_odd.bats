@@ -56,6 +56,26 @@ two_cards() {
 	detach
 }
 
+@test "away: pulled in the middle of a commit, and back as the same device: it is read-only" {
+	local n
+	protected
+	for n in 1 3 5; do
+		random_file "$MNT/new$n" 2
+		stays
+		pull "$n"
+		cow commit --hold >/dev/null 2>&1 || true
+		wait_for 5 is_away
+		stays
+		here_again
+		[ "$(blockdev --getro "$CARD")" = 1 ]
+		[ "$(status_of .card.foreign_bytes)" = 0 ]
+		cow commit >/dev/null
+	done
+	cow accept vol >/dev/null 2>&1 || true
+	detach
+	fsck ext4
+}
+
 @test "away: a stranger that a person has made read-only stays so" {
 	local other
 	protected
