@@ -116,7 +116,9 @@ static void give_up(struct volume *v)
 
 void away_interrupts(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	if (rq->job == JOB_COMMIT && !rq->joint && !v->away.commit_waits) {
+	/* what was to be held or on trial must not become a commit as any other */
+	res->again = rq->job == JOB_COMMIT && !rq->joint && !rq->hold && !rq->trial;
+	if (res->again && !v->away.commit_waits) {
 		v->away.cause = rq->cause;
 		v->away.commit_waits = true;
 	}

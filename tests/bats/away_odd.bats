@@ -93,3 +93,21 @@ two_cards() {
 	here_again
 	detach
 }
+
+@test "away: a commit with a hold is not made later without one" {
+	local generation
+	protected
+	generation=$(status_of .generation)
+	echo new >"$MNT/new"
+	sync -f "$MNT"
+	pull
+	wait_for 5 is_away
+	run -5 --separate-stderr cow commit vol --hold
+	[[ $stderr != *"is made when"* ]]
+	back
+	here_again
+	sleep 1
+	[ "$(status_of .generation)" = "$generation" ]
+	[ "$(status_of .dirty_blocks)" -gt 0 ]
+	detach
+}
