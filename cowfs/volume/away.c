@@ -215,7 +215,7 @@ static void note_counters(struct volume *v, unsigned n)
 						      .written_bytes = a->written_bytes,
 						      .discarded_bytes = a->discarded_bytes,
 						      .flushes = a->flushes };
-	v->have_kernel &= card_counters(card_of(v, n), &v->kernel_at_open[n]) == 0;
+	v->have_kernel[n] = card_counters(card_of(v, n), &v->kernel_at_open[n]) == 0;
 }
 
 static void take_name(struct volume *v, unsigned n, const char *name)

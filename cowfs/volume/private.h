@@ -144,7 +144,7 @@ struct volume {
 	struct card_counters kernel_at_open[2]; /* base, log device */
 	struct card_counters
 		kernel_before[2]; /* of the devices that they were before they were away */
-	bool have_kernel;
+	bool have_kernel[2];
 
 	pthread_t thread;
 	_Atomic enum volume_life life;

@@ -24,6 +24,29 @@ two_cards() {
 	with_gone attach --log "$LOG" "$@"
 }
 
+# one_kib [OPTION]...: as protected, with blocks of 1 KiB: most writes need the card
+one_kib() {
+	card_make ext4 100 250 -b 1024
+	truncate -s "+${ODD_KIB}K" "$IMG"
+	losetup -c "$CARD"
+	cow format "$CARD" >/dev/null
+	with_gone attach "$@"
+	mount_volume
+	random_file "$MNT/base" 8
+	SUM=$(cksum <"$MNT/base")
+	cow commit --checkpoint >/dev/null
+	forget
+}
+
+# end_all PID...: all of them end well
+end_all() {
+	local pid
+	for pid; do
+		timeout 40 tail --pid="$pid" -f /dev/null
+		wait "$pid"
+	done
+}
+
 @test "away: the disk of the volume has the size of the card, and is not looked at" {
 	two_cards
 	pull
@@ -110,4 +133,63 @@ two_cards() {
 	[ "$(status_of .generation)" = "$generation" ]
 	[ "$(status_of .dirty_blocks)" -gt 0 ]
 	detach
+}
+
+@test "away: the worker is killed while reads, and writes of parts of blocks, wait" {
+	local i before pids=()
+	one_kib --on-crash replace
+	pull
+	wait_for 5 is_away
+	for i in $(seq 0 19); do
+		background dd if="$DEV" of=/dev/null bs=64k skip=$((20 * i)) count=1 iflag=direct status=none
+		pids+=("$BG")
+	done
+	background dd if=/dev/zero of="$MNT/small" bs=1024 count=3000 oflag=direct status=none
+	pids+=("$BG")
+	background cksum "$MNT/base" >"$T/base"
+	pids+=("$BG")
+	sleep 1
+	before=$(worker_pid)
+	kill -9 "$before"
+	sleep 1
+	back
+	another() { [ "$(worker_pid)" != "$before" ] && is_here; }
+	wait_for 30 another
+	end_all "${pids[@]}"
+	[ "$(cut -d' ' -f1-2 "$T/base")" = "$SUM" ]
+	cow commit --checkpoint >/dev/null
+	# what the kernel counts is compared again
+	[ "$(status_of '"\(.card.have_kernel_counters) \(.card.foreign_bytes)"')" = "true 0" ]
+	CARD=$LOOP
+	detach
+	fsck ext4
+}
+
+@test "away: little RAM, writes of parts of blocks, and readers behind them" {
+	local i pids=()
+	one_kib --ram 16M
+	pull
+	wait_for 5 is_away
+	random_file "$T/much" 30
+	background dd if="$T/much" of="$MNT/much" bs=1k oflag=direct status=none
+	pids+=("$BG")
+	background dd if="$T/much" of="$MNT/much2" bs=1M conv=fsync status=none
+	pids+=("$BG")
+	for i in 1 2 3 4; do
+		background cksum "$MNT/base" >"$T/base.$i"
+		pids+=("$BG")
+	done
+	sleep 4
+	back
+	here_again
+	end_all "${pids[@]}"
+	for i in 1 2 3 4; do
+		[ "$(cut -d' ' -f1-2 "$T/base.$i")" = "$SUM" ]
+	done
+	cmp "$T/much" "$MNT/much"
+	cmp "$T/much" "$MNT/much2"
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
+	CARD=$LOOP
+	detach
+	fsck ext4
 }
