@@ -66,7 +66,7 @@ void away_look(struct volume *v)
 {
 	bool base = card_look(v->base), log = card_look(v->log_card);
 
-	if (!base && !log)
+	if ((!base && !log) || v->away.known)
 		return;
 	pthread_mutex_lock(&v->lock);
 	pthread_cond_signal(&v->work);

@@ -194,9 +194,10 @@ struct volume {
 		_Atomic uint64_t times;
 		_Atomic bool commit_waits; /* a commit has failed because of it */
 		char other[320];	   /* lock */
+		_Atomic bool known;	   /* by the commit thread, which changes it */
 		/* commit thread only */
 		enum commit_cause cause; /* of that commit */
-		bool known, says;	 /* it is away, and the kernel log has it */
+		bool says;		 /* the kernel log has it */
 		uint64_t said_ns, refused_ns;
 	} away;
 
