@@ -193,3 +193,17 @@ end_all() {
 	detach
 	fsck ext4
 }
+
+@test "upgrade: not while the card is away, because the next process serves nothing without it" {
+	local before
+	protected --on-crash replace
+	before=$(worker_pid)
+	pull
+	wait_for 5 is_away
+	fails 1 'the card is away' upgrade vol
+	[ "$(worker_pid)" = "$before" ]
+	timeout 10 dd if=/dev/zero of="$MNT/new" bs=4096 count=1 conv=fsync status=none
+	back
+	here_again
+	detach
+}
