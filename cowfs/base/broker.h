@@ -54,7 +54,7 @@ enum broker_op {
 	/* While the card is away, the i-th device that may be it (card/find.h), claimed. n: 0 base, 1 log; i. data: struct find,
 	 * what the worker knows of the card. Answered with data struct find_result, and its descriptors. */
 	BROKER_SEARCH,
-	/* The end of that, with its descriptor. n: 0 base, 1 log; enum broker_found; number of find_result */
+	/* The end of that, with its descriptor. n: 0 base, 1 log; enum broker_found; number and readonly of find_result */
 	BROKER_FOUND,
 	BROKER_CALLBACK, /* from the broker during a call: see broker_ask_with */
 	BROKER_OPS

@@ -32,12 +32,13 @@
 #include "card/sysfs.h"
 
 struct blockdev {
-	struct card card; /* must be first: see blockdev_of */
-	int fd, claim;	  /* claim -1: not exclusive */
-	int stat_fd;	  /* -1: no counters */
-	bool rdonly;	  /* BLOCKDEV_RDONLY */
-	bool locked;	  /* we own BLKROSET: on at open, off in commits, cleared on close */
-	int there;	  /* the number by which the broker knows it; -1: it does not */
+	struct card card;  /* must be first: see blockdev_of */
+	int fd, claim;	   /* claim -1: not exclusive */
+	int stat_fd;	   /* -1: no counters */
+	bool rdonly;	   /* BLOCKDEV_RDONLY */
+	bool was_readonly; /* when it was opened */
+	bool locked;	   /* we own BLKROSET: on at open, off in commits, cleared on close */
+	int there;	   /* the number by which the broker knows it; -1: it does not */
 	/* of a part: where it begins */
 	uint64_t off_bytes;
 };
@@ -226,10 +227,11 @@ static int open_file(struct blockdev *b, int path_fd, unsigned flags, const stru
 }
 
 /* Under the claim: makes a device writable again that an earlier run left read-only. */
-static int unlock_leftover(int claim)
+static int unlock_leftover(int claim, bool *ret_was_readonly)
 {
 	int r = get_readonly(claim);
 
+	*ret_was_readonly = r > 0;
 	if (r <= 0)
 		return r;
 	r = set_readonly(claim, false);
@@ -252,7 +254,7 @@ static int open_exclusive(struct blockdev *b, struct node node)
 		b->fd = b->claim, b->claim = -1;
 		return 0;
 	}
-	r = unlock_leftover(b->claim);
+	r = unlock_leftover(b->claim, &b->was_readonly);
 	if (r < 0)
 		return r;
 	b->fd = open_block(node, O_RDWR);
@@ -357,17 +359,19 @@ int blockdev_open(struct card **ret, const char *path, unsigned flags,
 	return 0;
 }
 
-int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir, int ret_fd[BLOCKDEV_FDS])
+int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir, bool *ret_was_readonly,
+		   int ret_fd[BLOCKDEV_FDS])
 {
 	struct blockdev b = { .fd = -1, .claim = -1, .stat_fd = -1 };
 	struct stat st;
 	int r = open_exclusive(&b, (struct node){ dirfd, name });
 
+	*ret_was_readonly = b.was_readonly;
 	if (r == 0 && (fstat(b.fd, &st) < 0 || st.st_rdev != rdev))
 		r = -ESTALE;
 	if (r < 0) {
 		if (b.locked)
-			(void)set_readonly(b.fd, false);
+			(void)set_readonly(b.fd, b.was_readonly);
 		if (b.fd >= 0)
 			close(b.fd);
 		if (b.claim >= 0)
@@ -437,23 +441,30 @@ void blockdev_keep(struct card *c, struct blockdev_kept *ret, int ret_fd[BLOCKDE
 	ret_fd[2] = b->stat_fd;
 }
 
+static void swap(int *a, int *b)
+{
+	int other = *a;
+
+	*a = *b;
+	*b = other;
+}
+
 int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS])
 {
 	struct blockdev *b = blockdev_of(c);
-	int *own[BLOCKDEV_FDS] = { &b->fd, &b->claim, &b->stat_fd };
+	int old_fd = fcntl(b->fd, F_DUPFD_CLOEXEC, 0), e = errno;
 
-	for (unsigned i = 0; i < BLOCKDEV_FDS; i++) {
-		int old_fd = *own[i] < 0 ? -1 : fcntl(*own[i], F_DUPFD_CLOEXEC, 0);
-
-		/* the number stays: asynchronous reads know it */
-		if (*own[i] < 0)
-			*own[i] = fd[i];
-		else if (old_fd < 0 || fd[i] < 0 || dup3(fd[i], *own[i], O_CLOEXEC) < 0)
-			return old_fd < 0 ? -errno : -EBADF;
-		else
-			close(fd[i]);
-		fd[i] = old_fd;
+	/* the number stays: asynchronous reads know it */
+	if (old_fd >= 0 && dup3(fd[0], b->fd, O_CLOEXEC) < 0) {
+		e = errno;
+		close(steal_fd(&old_fd));
 	}
+	if (old_fd < 0)
+		return -e;
+	close(fd[0]);
+	fd[0] = old_fd;
+	swap(&b->claim, &fd[1]);
+	swap(&b->stat_fd, &fd[2]);
 	return 0;
 }
 

@@ -51,11 +51,11 @@ int blockdev_take_over(struct card **ret, const struct blockdev_kept *kept,
 		       const int fd[BLOCKDEV_FDS], unsigned number) MUST_CHECK;
 /*
  * Another device in its place, of a card that is away and examined (card_examine). fd: its descriptors; they
- * become those that the card had.
+ * become those that the card had. An error has changed nothing.
  */
 int blockdev_exchange(struct card *c, int fd[BLOCKDEV_FDS]) MUST_CHECK;
 /* Opens a device node as blockdev_open with BLOCKDEV_EXCL. devdir: in sysfs. -ESTALE: it is not rdev. */
-int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir,
+int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir, bool *ret_was_readonly,
 		   int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
 int blockdev_bytes(int fd, uint64_t *ret) MUST_CHECK;
 /* Is this device gone? stat_fd: ret_fd[2] of blockdev_keep; without one a partition never is. */

@@ -19,6 +19,7 @@ struct find {
 struct find_result {
 	char name[64];
 	uint64_t number; /* no other device of this boot has it */
+	bool readonly;	 /* it was before it was claimed */
 	bool same;	 /* its identity is that of the card; another reader may show another one */
 	int error; /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
 };

@@ -306,7 +306,7 @@ static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
 	if (m->n[1] == FOUND_STRANGER)
 		find_skip(&own.find[card], m->n[2]);
 	if (m->n[1] != FOUND_CARD)
-		return blockdev_fd_set_writable(fd[0], true);
+		return blockdev_fd_set_writable(fd[0], !m->n[3]);
 	if (!blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card]))
 		return -EBUSY;
 	close_fd(&own.f.card_fd[card]);

@@ -67,7 +67,7 @@ static bool compare(struct volume *v, struct volume_status *s)
 	if (two)
 		add_account(s, v->log_card);
 	s->have_kernel_counters =
-		v->have_kernel &&
+		v->have_kernel[0] && v->have_kernel[1] &&
 		add_kernel(s, v->base, &v->kernel_at_open[0], &v->kernel_before[0]) &&
 		(!two || add_kernel(s, v->log_card, &v->kernel_at_open[1], &v->kernel_before[1]));
 	return s->have_kernel_counters;

@@ -66,7 +66,7 @@ void away_look(struct volume *v)
 {
 	bool base = card_look(v->base), log = card_look(v->log_card);
 
-	if (!base && !log)
+	if ((!base && !log) || v->away.known)
 		return;
 	pthread_mutex_lock(&v->lock);
 	pthread_cond_signal(&v->work);
@@ -116,7 +116,9 @@ static void give_up(struct volume *v)
 
 void away_interrupts(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	if (rq->job == JOB_COMMIT && !rq->joint && !v->away.commit_waits) {
+	/* what was to be held or on trial must not become a commit as any other */
+	res->again = rq->job == JOB_COMMIT && !rq->joint && !rq->hold && !rq->trial;
+	if (res->again && !v->away.commit_waits) {
 		v->away.cause = rq->cause;
 		v->away.commit_waits = true;
 	}
@@ -155,7 +157,8 @@ static bool next_device(const struct volume *v, unsigned n, unsigned i, struct d
 
 static void tell(unsigned n, const struct device *d, enum broker_found end)
 {
-	struct broker_message m = { .op = BROKER_FOUND, .n = { n, end, d->found.number } };
+	struct broker_message m = { .op = BROKER_FOUND,
+				    .n = { n, end, d->found.number, d->found.readonly } };
 	const int fd[BROKER_FDS] = { d->fd[0], end == FOUND_CARD ? d->fd[2] : -1, -1, -1 };
 
 	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, fd, NULL) < 0)
@@ -212,7 +215,7 @@ static void note_counters(struct volume *v, unsigned n)
 						      .written_bytes = a->written_bytes,
 						      .discarded_bytes = a->discarded_bytes,
 						      .flushes = a->flushes };
-	v->have_kernel &= card_counters(card_of(v, n), &v->kernel_at_open[n]) == 0;
+	v->have_kernel[n] = card_counters(card_of(v, n), &v->kernel_at_open[n]) == 0;
 }
 
 static void take_name(struct volume *v, unsigned n, const char *name)
@@ -255,17 +258,19 @@ static int try_device(struct volume *v, unsigned n, struct device *d)
 {
 	struct card *c = card_of(v, n);
 	int r = d->found.error, e;
+	bool exchanged;
 
 	if (r < 0)
 		return r;
 	card_examine(c, true);
 	r = blockdev_exchange(c, d->fd);
+	exchanged = r == 0;
 	if (r == 0)
 		r = examine(v, n);
 	if (r == 0)
 		return 0;
 	card_examine(c, false);
-	e = blockdev_exchange(c, d->fd);
+	e = exchanged ? blockdev_exchange(c, d->fd) : 0;
 	return e < 0 ? e : r;
 }
 
@@ -332,6 +337,8 @@ static bool same_device(struct volume *v, unsigned n)
 	snprintf(d.found.name, sizeof(d.found.name), "%.63s", device_of(v, n));
 	card_examine(c, true);
 	r = examine(v, n);
+	if (r == 0)
+		r = c->ops->set_writable(c, false); /* it may have gone in the middle of a commit */
 	if (r < 0) {
 		card_examine(c, false);
 		refuse(v, &d, r);

@@ -144,7 +144,7 @@ struct volume {
 	struct card_counters kernel_at_open[2]; /* base, log device */
 	struct card_counters
 		kernel_before[2]; /* of the devices that they were before they were away */
-	bool have_kernel;
+	bool have_kernel[2];
 
 	pthread_t thread;
 	_Atomic enum volume_life life;
@@ -194,9 +194,10 @@ struct volume {
 		_Atomic uint64_t times;
 		_Atomic bool commit_waits; /* a commit has failed because of it */
 		char other[320];	   /* lock */
+		_Atomic bool known;	   /* by the commit thread, which changes it */
 		/* commit thread only */
 		enum commit_cause cause; /* of that commit */
-		bool known, says;	 /* it is away, and the kernel log has it */
+		bool says;		 /* the kernel log has it */
 		uint64_t said_ns, refused_ns;
 	} away;
 

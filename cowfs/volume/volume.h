@@ -203,6 +203,7 @@ struct volume_result {
 	struct commit_report report;
 	struct quiesce_report quiesce;
 	bool not_begun; /* there was not enough time for it */
+	bool again;	/* the card is away: it is made when that is back */
 	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */
 };
 

@@ -46,7 +46,14 @@ refuses() { status_of .away.refused | grep -Eq -- "$1"; }
 
 # back [FILE]: a device that is not CARD has its content, or that of FILE. Sets LOOP
 back() {
-	LOOP=$(losetup -f --show "${1:-$IMG}")
+	local tries
+	for tries in {1..20}; do
+		LOOP=$(losetup -f)
+		# a loop device stays read-only, also with another file, if who had it before made it so
+		blockdev --setrw "$LOOP"
+		losetup "$LOOP" "${1:-$IMG}" && return
+	done
+	return 1
 }
 
 # released DEVICE: nothing holds it, and it can be written

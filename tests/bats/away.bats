@@ -171,8 +171,8 @@ setup() {
 	wait_for 5 is_away
 	cp --sparse=always "$IMG" "$T/copy.img"
 	# both at once
-	one=$(losetup -f --show "$IMG")
-	two=$(losetup -f --show "$T/copy.img")
+	back && one=$LOOP
+	back "$T/copy.img" && two=$LOOP
 	twice() { refuses 'a second device has the same state' || is_here; }
 	wait_for 10 twice
 	if is_here; then
