@@ -244,7 +244,8 @@ static int run_upgrade(struct server *s, struct volume_result *ret)
 	if (st.halted)
 		return refuse(ret, -EOPNOTSUPP, "the volume is halted");
 	if (st.away.base || st.away.log)
-		return refuse(ret, -EBUSY, "the card is away: the next process serves nothing until it is back");
+		return refuse(ret, -EBUSY,
+			      "the card is away: the next process serves nothing until it is back");
 	if (st.views.n)
 		return refuse(ret, -EBUSY, "it would end %u view%s: unmount %s first", st.views.n,
 			      st.views.n == 1 ? "" : "s", st.views.n == 1 ? "it" : "them");
