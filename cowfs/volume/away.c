@@ -21,6 +21,7 @@
 #include "volume/opening.h"
 
 #define SAY_EVERY_NS 60000000000ull
+#define TWICE_NS 10000000000ull
 
 struct device {
 	struct find_result found;
@@ -323,6 +324,9 @@ static void search(struct volume *v, unsigned n)
 		go_on(v, n, &match);
 	else if (found)
 		let_go(n, &match, FOUND_AGAIN);
+	/* each look opens both for writing, which udev notices */
+	if (twice)
+		v->away.rest_until_ns = now_ns() + TWICE_NS;
 }
 
 /* A reader keeps its device while the card is out. */
@@ -371,7 +375,7 @@ void away_search(struct volume *v)
 		give_up(v);
 	}
 	for (unsigned i = 2; i-- > 0;)
-		if (is_away(v, i) && !same_device(v, i))
+		if (is_away(v, i) && !same_device(v, i) && now_ns() >= v->away.rest_until_ns)
 			search(v, i);
 	if (!away_any(v))
 		resume(v);

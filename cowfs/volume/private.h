@@ -198,7 +198,7 @@ struct volume {
 		/* commit thread only */
 		enum commit_cause cause; /* of that commit */
 		bool says;		 /* the kernel log has it */
-		uint64_t said_ns, refused_ns;
+		uint64_t said_ns, refused_ns, rest_until_ns;
 	} away;
 
 	/* commit thread only */

@@ -185,6 +185,8 @@ static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 		if (i && !away_any(v))
 			nanosleep(&pause, NULL);
 		wait_for_card(v);
+		if (away_any(v))
+			return msg_why(why, n, -ENOMEDIUM, "%s: it is still away", v->device);
 		r = open_kept_log(v, why, n);
 		if (r == 0)
 			r = check_same_card(v, why, n);
