@@ -211,7 +211,7 @@ clear_loops() {
 	local dev bad=0
 	# cards: also those of a test that died half way
 	for dev in $(cards_here); do
-		losetup -d "$dev"
+		loop_end "$dev"
 	done
 	for dev in $(dead_volumes); do
 		echo "left over: $dev of a daemon that is gone" >&2
@@ -279,12 +279,17 @@ loop_up() {
 	local file=$1
 	shift
 	LOOP=$(losetup -f --show "$@" "$file") || return
-	# a device that a killed daemon had set read-only stays so beyond losetup -d
 	blockdev --setrw "$LOOP"
 }
 
-loop_down() {
+# A device that a killed daemon had set read-only, or one whose card was away, stays so for its next user.
+loop_end() {
+	blockdev --setrw "$1"
 	losetup -d "$1"
+}
+
+loop_down() {
+	loop_end "$1"
 	wait_for 20 card_gone "$1"
 }
 
