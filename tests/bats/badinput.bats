@@ -585,7 +585,8 @@ commit_fails() {
 	echo one >"$MNT/one"
 	cow commit
 	for n in 0 1 2 3 5 6 7 8 9 10 13; do
-		commit_fails write "$n"
+		# with all attempts at a block
+		commit_fails write "$n" 4
 		sum=$(tree_sum "$MNT")
 		cow commit
 		cow status
@@ -595,6 +596,21 @@ commit_fails() {
 		mount_volume
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 	done
+	detach
+	fsck ext4
+}
+
+@test "EIO on a write that follows a FLUSH: it is made again, and counted" {
+	protect with_shim
+	echo one >"$MNT/one"
+	cow commit
+	[ "$(status_of .lifetime.retried_requests)" = 0 ]
+	echo two >"$MNT/two"
+	eio write 0 1
+	cow commit
+	eio off
+	[ "$(status_of .lifetime.retried_requests)" = 1 ]
+	[ "$(status_of .card.foreign_bytes)" = 0 ]
 	detach
 	fsck ext4
 }
