@@ -9,7 +9,7 @@
 
 static const char *prog = "cowfs";
 static enum msg_level max_level = MSG_NOTICE;
-static int kmsg_fd = -1;
+static _Atomic int kmsg_fd = -1;
 
 void msg_set_prog(const char *name)
 {
@@ -29,12 +29,12 @@ void msg_to_kmsg(int fd)
 void msg(enum msg_level level, const char *fmt, ...)
 {
 	char line[512];
-	int n;
+	int n, fd = kmsg_fd;
 	va_list ap;
 
 	if (level > max_level)
 		return;
-	if (kmsg_fd >= 0)
+	if (fd >= 0)
 		n = snprintf(line, sizeof(line), "<%d>%s: ", (int)level, prog);
 	else
 		n = snprintf(line, sizeof(line), "%s: ", prog);
@@ -45,7 +45,7 @@ void msg(enum msg_level level, const char *fmt, ...)
 		n = (int)sizeof(line) - 2;
 	clean_text(line);
 	line[n++] = '\n';
-	if (write(kmsg_fd >= 0 ? kmsg_fd : STDERR_FILENO, line, (size_t)n) < 0)
+	if (write(fd >= 0 ? fd : STDERR_FILENO, line, (size_t)n) < 0)
 		return; /* no other way to report it */
 }
 
