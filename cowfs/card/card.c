@@ -92,11 +92,9 @@ static bool is_going(struct card *c)
 	if (!c->retries || !c->ops->answers || (asked && now < asked + NOT_AGAIN_NS))
 		return false;
 	for (long ms = 10; ms <= LAST_PAUSE_MS; ms *= 2) {
-		const struct timespec pause = { .tv_nsec = ms * 1000000 };
-
 		if (c->ops->answers(c))
 			return false;
-		nanosleep(&pause, NULL);
+		nap(ms);
 		if (is_gone(c))
 			return true;
 	}
@@ -186,10 +184,10 @@ static int attempt(struct card *c, bool write, uint64_t off_bytes, void *buf, si
 static int try_again(struct card *c, bool write, uint64_t off_bytes, uint8_t *buf, size_t len_bytes)
 {
 	static const long pause_ms[] = { 10, 50, 250 };
-	int r = is_gone(c) ? -EIO : 0;
+	int r = 0;
 
-	if (r < 0)
-		return r;
+	if (is_gone(c))
+		return -EIO;
 	account_add(&c->account.retried, 1);
 	nap(pause_ms[0]);
 	for (size_t done = 0; r == 0 && done < len_bytes; done += COW_BLK_BYTES) {
