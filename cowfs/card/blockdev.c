@@ -306,8 +306,9 @@ static int open_device(struct blockdev *b, int path_fd, unsigned flags, const st
 	r = flags & BLOCKDEV_EXCL ? open_exclusive(b, node) : open_shared(b, node);
 	if (r < 0)
 		return r;
-	if (ioctl(b->fd, BLKGETSIZE64, &size_bytes) < 0)
-		return -errno;
+	r = blockdev_bytes(b->fd, &size_bytes);
+	if (r < 0)
+		return r;
 	geo->size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
 	set_noatime(b->fd);
 	devdir = open_sysfs(st->st_rdev, name, sizeof(name));

@@ -8,10 +8,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -29,8 +27,9 @@ int find_init(struct find *f, int fd)
 	char path[64];
 	int r;
 
-	if (fstat(fd, &st) < 0 || ioctl(fd, BLKGETSIZE64, &size_bytes) < 0)
-		return -errno;
+	r = fstat(fd, &st) < 0 ? -errno : blockdev_bytes(fd, &size_bytes);
+	if (r < 0)
+		return r;
 	snprintf(path, sizeof(path), "dev/block/%u:%u", major(st.st_rdev), minor(st.st_rdev));
 	devdir = openat(f->sys_dirfd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (devdir < 0)

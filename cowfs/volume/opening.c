@@ -14,6 +14,7 @@
 
 #include "base/clean.h"
 #include "base/msg.h"
+#include "base/thread.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
@@ -276,7 +277,7 @@ static void take_params(struct volume *v, const struct volume_params *p)
 {
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_mutex_init(&v->scratch_lock, NULL);
-	pthread_cond_init(&v->work, NULL);
+	thread_cond_init(&v->work);
 	pthread_cond_init(&v->done, NULL);
 	snprintf(v->name, sizeof(v->name), "%s", p->name);
 	v->away.limit_ns = p->away_limit_ns;

@@ -147,16 +147,26 @@ static int open_kept_log(struct volume *v, char *why, size_t n)
 	return open_again(v, LOG_JOINT_UNDECIDED | back, why, n);
 }
 
+static void close_log(struct volume *v)
+{
+	log_close(v->log);
+	v->log = NULL;
+}
+
+static int open_same_log(struct volume *v, char *why, size_t n)
+{
+	int r = open_kept_log(v, why, n);
+
+	return r < 0 ? r : check_same_card(v, why, n);
+}
+
 /* Is a device that came meanwhile the card that the process before had? */
 static int examine(struct volume *v)
 {
 	char why[512];
-	int r = open_kept_log(v, why, sizeof(why));
+	int r = open_same_log(v, why, sizeof(why));
 
-	if (r == 0)
-		r = check_same_card(v, why, sizeof(why));
-	log_close(v->log);
-	v->log = NULL;
+	close_log(v);
 	return r;
 }
 
@@ -187,13 +197,10 @@ static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 		wait_for_card(v);
 		if (away_any(v))
 			return msg_why(why, n, -ENOMEDIUM, "%s: it is still away", v->device);
-		r = open_kept_log(v, why, n);
-		if (r == 0)
-			r = check_same_card(v, why, n);
+		r = open_same_log(v, why, n);
 		if (r == 0 || r == -ESTALE)
 			break;
-		log_close(v->log);
-		v->log = NULL;
+		close_log(v);
 		msg(MSG_WARN, "taking over: %s", CLEAN(why));
 	}
 	return r;
@@ -221,7 +228,7 @@ static int take_kept(struct volume *v, const int *fd)
 		snprintf(v->log_device, sizeof(v->log_device), "%s", v->log_card->geo.path);
 	(void)card_look(v->base);
 	(void)card_look(v->log_card);
-	if (r == 0 && fd[VOLUME_FD_LENT] >= 0)
+	if (fd[VOLUME_FD_LENT] >= 0)
 		r = blockdev_adopt(&v->lent, fd[VOLUME_FD_LENT]);
 	return r;
 }

@@ -12,6 +12,7 @@
 
 #include "base/invariant.h"
 #include "base/msg.h"
+#include "base/thread.h"
 #include "volume/private.h"
 #include "volume/scratch.h"
 
@@ -41,8 +42,6 @@ static bool is_commit(enum volume_job job)
 static void wait_for_job(struct volume *v)
 {
 	uint64_t until_ns = now_ns() + AWAY_LOOK_NS;
-	struct timespec until = { (time_t)(until_ns / 1000000000u),
-				  (long)(until_ns % 1000000000u) };
 
 	if (!away_pending(v)) {
 		pthread_cond_wait(&v->work, &v->lock);
@@ -52,7 +51,7 @@ static void wait_for_job(struct volume *v)
 	away_search(v);
 	pthread_mutex_lock(&v->lock);
 	if (!v->queue && v->life != VOLUME_STOPPING && away_pending(v))
-		(void)pthread_cond_clockwait(&v->work, &v->lock, CLOCK_MONOTONIC, &until);
+		thread_cond_wait_until(&v->work, &v->lock, until_ns);
 }
 
 static void *commit_thread(void *arg)
