@@ -17,19 +17,21 @@ with_gone() {
 		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
 }
 
-# protected [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
-protected() {
-	card_make ext4 100 150 -b 4096
+# protected_card CARD_MIB BLOCK_BYTES FILE_MIB [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
+protected_card() {
+	card_make ext4 100 "$1" -b "$2"
 	truncate -s "+${ODD_KIB}K" "$IMG"
 	losetup -c "$CARD"
 	cow format "$CARD" >/dev/null
-	with_gone attach "$@"
+	with_gone attach "${@:4}"
 	mount_volume
-	random_file "$MNT/base" 4
+	random_file "$MNT/base" "$3"
 	SUM=$(cksum <"$MNT/base")
 	cow commit --checkpoint >/dev/null
 	FIRST=$CARD
 }
+
+protected() { protected_card 150 4096 4 "$@"; }
 
 # pull [LEFT]: the card is gone, or will be after so many writes and flushes
 pull() {

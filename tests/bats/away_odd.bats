@@ -26,15 +26,7 @@ two_cards() {
 
 # one_kib [OPTION]...: as protected, with blocks of 1 KiB: most writes need the card
 one_kib() {
-	card_make ext4 100 250 -b 1024
-	truncate -s "+${ODD_KIB}K" "$IMG"
-	losetup -c "$CARD"
-	cow format "$CARD" >/dev/null
-	with_gone attach "$@"
-	mount_volume
-	random_file "$MNT/base" 8
-	SUM=$(cksum <"$MNT/base")
-	cow commit --checkpoint >/dev/null
+	protected_card 250 1024 8 "$@"
 	forget
 }
 
