@@ -68,7 +68,7 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
 	     $(if $(filter cowfs/wear/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
-	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath cowfs/flash/profiles.json)"') \
+	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath $(B)/profiles.json)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
 # these were built with.
@@ -252,8 +252,11 @@ $(B)/report.html: cowfs/wear/page/page.html $(REPORT:%=cowfs/wear/page/%) Makefi
 	$(call say,PAGE,$@)
 	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/wear/page/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
 $(B)/obj/cowfs/wear/report.o: $(B)/report.html
-# so are the published flash profiles
-$(B)/obj/cowfs/flash/profile.o: cowfs/flash/profiles.json
+# so are the published flash profiles, and those of cards that users measured
+$(B)/profiles.json: cowfs/flash/profiles.json cowfs/flash/measured $(wildcard cowfs/flash/measured/*.json)
+	@mkdir -p $(@D)
+	$(Q)cat $(filter %.json,$^) >$@.new && mv $@.new $@
+$(B)/obj/cowfs/flash/profile.o: $(B)/profiles.json
 
 $(B)/libcowfs.a: $(LIB_OBJ)
 	$(call say,AR,$@)

@@ -424,6 +424,7 @@ lint:
 	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
 	$(Q)tests/includes.py build/lint-gcc/obj/cowfs
 	$(Q)tests/paths.py
+	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply
 	$(Q)tests/crash/invariants.sh --apply
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \

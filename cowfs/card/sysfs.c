@@ -137,24 +137,33 @@ static bool is_of_partition(int devdir)
 	return faccessat(devdir, "partition", F_OK, 0) == 0;
 }
 
+/* Of the identification "t10.ATA     MODEL SERIAL": the model alone, which has 40 characters. */
+static int ata_model(int diskdir, char *ret, size_t size_bytes)
+{
+	static const char vendor[] = "t10.ATA     ";
+	char text[256];
+	int r = io_read_text(diskdir, "device/wwid", text, sizeof(text));
+	size_t len;
+
+	if (r <= 0 || strncmp(text, vendor, strlen(vendor)) != 0)
+		return -ENOENT;
+	snprintf(ret, size_bytes, "%.40s", text + strlen(vendor));
+	len = strlen(ret);
+	while (len && ret[len - 1] == ' ')
+		ret[--len] = '\0';
+	return len ? 0 : -ENOENT;
+}
+
 void sysfs_model(int devdir, char *ret, size_t size_bytes)
 {
-	static const char *const names[] = { "device/name", "device/model", "device/wwid" };
 	_cleanup_close_ int diskdir = open_disk(devdir, is_of_partition(devdir));
-	size_t len = 0;
-	char text[256];
+	char text[256] = "";
 
-	ret[0] = '\0';
-	for (size_t i = 0; i < ARRAY_SIZE(names) && diskdir >= 0; i++) {
-		if (io_read_text(diskdir, names[i], text, sizeof(text)) <= 0)
-			continue;
-		/* wwids of other kinds are numbers */
-		if (!strcmp(names[i], "device/wwid") && strncmp(text, "t10.ATA", 7))
-			continue;
-		len += (size_t)snprintf(ret + len, size_bytes - len, "%s%s", len ? " " : "", text);
-		if (len >= size_bytes)
-			break;
-	}
+	if (diskdir >= 0 && io_read_text(diskdir, "device/name", text, sizeof(text)) <= 0 &&
+	    ata_model(diskdir, text, sizeof(text)) < 0 &&
+	    io_read_text(diskdir, "device/model", text, sizeof(text)) <= 0)
+		text[0] = '\0';
+	snprintf(ret, size_bytes, "%s", text);
 	clean_text(ret);
 }
 

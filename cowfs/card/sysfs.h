@@ -12,8 +12,8 @@
  */
 int sysfs_geometry(int devdir, struct card_geometry *geo) MUST_CHECK;
 
-/* The name that the disk reports, as words: mmc's name, the model, the identification of an ATA
- * disk (whose model is cut). "" if none. devdir as above. */
+/* The name that the disk reports: mmc's name, or the model, without a serial number. "" if none.
+ * devdir as above. */
 void sysfs_model(int devdir, char *ret, size_t size_bytes);
 
 /* A descriptor of the device's stat file for sysfs_counters. -ENOTSUP: the kernel keeps no counters

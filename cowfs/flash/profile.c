@@ -18,7 +18,7 @@
 #define FILE_MAX_BYTES (4 * MIB)
 #define PROFILES_MAX 256
 
-/* The published profiles are part of the program. */
+/* The published profiles, and those that users measured, are part of the program. */
 __asm__(".pushsection .rodata\n"
 	".global flash_profiles_json\n"
 	".hidden flash_profiles_json\n"
@@ -32,7 +32,7 @@ struct flash_profiles {
 	size_t n, first_own;
 	struct flash_profile *profile;
 	struct json_object **json; /* of each profile, borrowed from the files */
-	struct json_object *file[2];
+	struct json_object *files; /* an array */
 };
 
 /* ---- one profile ---- */
@@ -489,31 +489,6 @@ static int profile_read(struct flash_profiles *ps, const char *id, struct json_o
 
 /* ---- files ---- */
 
-static int parse(const char *text, size_t len, struct json_object **ret, char *why,
-		 size_t why_bytes)
-{
-	struct json_tokener *tok = json_tokener_new();
-	struct json_object *o;
-	enum json_tokener_error e;
-	int r = -EINVAL;
-
-	if (!tok)
-		return -ENOMEM;
-	o = json_tokener_parse_ex(tok, text, (int)len);
-	e = json_tokener_get_error(tok);
-	if (json_object_is_type(o, json_type_object)) {
-		*ret = o;
-		r = 0;
-	} else {
-		snprintf(why, why_bytes, "not a JSON object: %s at byte %zu",
-			 e == json_tokener_success ? "another type" : json_tokener_error_desc(e),
-			 json_tokener_get_parse_end(tok));
-		json_object_put(o);
-	}
-	json_tokener_free(tok);
-	return r;
-}
-
 static int file_text(const char *path, char **ret, size_t *ret_len, char *why, size_t why_bytes)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -567,6 +542,38 @@ static int add_all(struct flash_profiles *ps, struct json_object *file, char *wh
 	return 0;
 }
 
+/* Objects that follow each other. */
+static int add_text(struct flash_profiles *ps, const char *text, size_t len, char *why,
+		    size_t why_bytes)
+{
+	struct json_tokener *tok = json_tokener_new();
+	size_t at = 0;
+	int r = tok ? 0 : -ENOMEM;
+
+	while (r == 0 && (at == 0 || at < len)) {
+		struct json_object *o = json_tokener_parse_ex(tok, text + at, (int)(len - at));
+		enum json_tokener_error e = json_tokener_get_error(tok);
+
+		at += json_tokener_get_parse_end(tok);
+		if (!json_object_is_type(o, json_type_object)) {
+			snprintf(why, why_bytes, "not a JSON object: %s at byte %zu",
+				 e == json_tokener_success ? "another type"
+							   : json_tokener_error_desc(e),
+				 at);
+			json_object_put(o);
+			r = -EINVAL;
+			break;
+		}
+		json_object_array_add(ps->files, o);
+		r = add_all(ps, o, why, why_bytes);
+		while (at < len && isspace((unsigned char)text[at]))
+			at++;
+	}
+	if (tok)
+		json_tokener_free(tok);
+	return r;
+}
+
 int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why, size_t why_bytes)
 {
 	_cleanup_free_ char *text = NULL;
@@ -577,20 +584,16 @@ int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why
 	snprintf(why, why_bytes, "no memory");
 	if (!ps)
 		return r;
+	ps->files = json_object_new_array();
 	ps->profile = calloc(PROFILES_MAX, sizeof(*ps->profile));
 	ps->json = calloc(PROFILES_MAX, sizeof(struct json_object *));
-	if (ps->profile && ps->json)
-		r = parse(flash_profiles_json, strlen(flash_profiles_json), &ps->file[0], why,
-			  why_bytes);
-	if (!r)
-		r = add_all(ps, ps->file[0], why, why_bytes);
+	if (ps->files && ps->profile && ps->json)
+		r = add_text(ps, flash_profiles_json, strlen(flash_profiles_json), why, why_bytes);
 	ps->first_own = ps->n;
 	if (!r && path)
 		r = file_text(path, &text, &len, why, why_bytes);
 	if (!r && path)
-		r = parse(text, len, &ps->file[1], why, why_bytes);
-	if (!r && path)
-		r = add_all(ps, ps->file[1], why, why_bytes);
+		r = add_text(ps, text, len, why, why_bytes);
 	if (r < 0) {
 		flash_profiles_close(ps);
 		return r;
@@ -603,8 +606,7 @@ void flash_profiles_close(struct flash_profiles *ps)
 {
 	if (!ps)
 		return;
-	json_object_put(ps->file[0]);
-	json_object_put(ps->file[1]);
+	json_object_put(ps->files);
 	free(ps->profile);
 	free(ps->json);
 	free(ps);

@@ -162,12 +162,20 @@ int fit_all(struct measurement *m) MUST_CHECK;
 /* ---- result.c */
 
 struct result_names {
-	const char *id, *title, *source, *identity; /* of the profile; identity "": none */
+	const char *id, *title, *source, *identity; /* of the profile; identity NULL or "": none */
 };
 /* The result as JSON: {"ID": profile} in the form of profiles.json. The caller puts it. */
 struct json_object *result_profile(const struct measurement *m, const struct result_names *names);
 /* Figures, experiments and verdict, for --json. The caller puts it. */
 struct json_object *result_figures(const struct measurement *m);
 void result_print(const struct measurement *m);
+
+/* ---- names.c: a result with its names; the caller puts it */
+
+/* The profile of this very card, which is found by its identity ("": none). */
+struct json_object *names_own(const char *device, const char *identity, uint64_t start_bytes,
+			      uint64_t end_bytes, const struct measurement *m);
+/* The profile of every such card: no identity, serial number, name, place or path. */
+struct json_object *names_shared(const char *device, const struct measurement *m);
 
 #endif

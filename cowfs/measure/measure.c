@@ -14,7 +14,6 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/utsname.h>
 
 #include "base/boxed.h"
 #include "base/clean.h"
@@ -36,7 +35,17 @@
 #define CYCLES 1000
 #define AMPLIFIED 4 /* what the card programs for each byte here */
 
-enum { OPT_TABLES, OPT_WRITE_AREA, OPT_SAVE, OPT_OUTPUT, OPT_RAW, OPT_SEED, OPT_JSON, OPT_HELP };
+enum {
+	OPT_TABLES,
+	OPT_WRITE_AREA,
+	OPT_SAVE,
+	OPT_OUTPUT,
+	OPT_SHARE,
+	OPT_RAW,
+	OPT_SEED,
+	OPT_JSON,
+	OPT_HELP
+};
 
 static const struct option_spec specs[] = {
 	{ OPT_WRITE_AREA, "write-area", "AREA",
@@ -45,6 +54,8 @@ static const struct option_spec specs[] = {
 	{ OPT_SAVE, "save", NULL,
 	  "make the result the profile of this card: below /etc/cowfs/profiles" },
 	{ OPT_OUTPUT, "output", "FILE", "write the profile to FILE" },
+	{ OPT_SHARE, "share", "FILE",
+	  "write a profile to FILE that names neither this card nor its machine, for everybody who has such a card" },
 	{ OPT_RAW, "raw", "FILE", "write each request and its time to FILE" },
 	{ OPT_SEED, "seed", "N", NULL /* of places and data, for tests */ },
 	{ OPT_TABLES, "tables", "LIST",
@@ -385,7 +396,8 @@ static void make_folder(const struct command *c)
 /* What could not be written must not be found out when the card has been measured. */
 static int check_results(struct command *c)
 {
-	const char *paths[] = { c->o.value[OPT_OUTPUT], *c->save ? c->save : NULL },
+	const char *paths[] = { c->o.value[OPT_OUTPUT], c->o.value[OPT_SHARE],
+				*c->save ? c->save : NULL },
 		   *raw = c->o.value[OPT_RAW];
 	char why[2 * PATH_MAX];
 	struct stat st;
@@ -404,6 +416,12 @@ static int check_results(struct command *c)
 				*why ? why : strerrordesc_np(-fd));
 	c->raw = raw ? fdopen(fd, "w") : NULL;
 	return EXIT_OK;
+}
+
+static const char *pretty(struct json_object *profile)
+{
+	return json_object_to_json_string_ext(profile,
+					      JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED);
 }
 
 static int save(const struct command *c, const char *text)
@@ -438,36 +456,29 @@ static int write_raw(const struct command *c, const struct measurement *m)
 		 : EXIT_OK;
 }
 
-static struct json_object *make_profile(const struct command *c, const struct measurement *m)
+/* Without a word about this very card, its machine or its owner: for everybody who has such a card. */
+static int share(const struct command *c, const struct measurement *m)
 {
-	char id[FLASH_ID_BYTES], title[128], source[128], model[192], day[16];
-	struct result_names names = { id, title, source, c->geo.identity };
-	time_t now = time(NULL);
-	struct utsname u;
-	struct tm tm;
+	const char *path = c->o.value[OPT_SHARE];
+	struct json_object *profile;
+	int exit;
 
-	blockdev_model(c->device, model, sizeof(model));
-	snprintf(id, sizeof(id), "measured-%.38s", *c->geo.identity ? c->geo.identity : "card");
-	for (char *p = id; *p; p++)
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", *p))
-			*p = '-';
-	snprintf(title, sizeof(title), "%.80s, measured", *model ? model : "A card");
-	if (!gmtime_r(&now, &tm) || !strftime(day, sizeof(day), "%Y-%m-%d", &tm))
-		strcpy(day, "?");
-	if (uname(&u) < 0)
-		strcpy(u.release, "?");
-	snprintf(source, sizeof(source), "cowctl measure, %s, Linux %.24s, %llu+%llu, seed %llu",
-		 day, u.release, (unsigned long long)c->start_bytes,
-		 (unsigned long long)(c->end_bytes - c->start_bytes), (unsigned long long)c->seed);
-	return result_profile(m, &names);
+	if (!path)
+		return EXIT_OK;
+	profile = names_shared(c->device, m);
+	exit = write_text(c, path, pretty(profile));
+	json_object_put(profile);
+	return exit;
 }
 
 static int report(const struct command *c, const struct measurement *m)
 {
-	struct json_object *profile = make_profile(c, m), *all;
-	int exit = save(c, json_object_to_json_string_ext(
-				   profile, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED));
+	struct json_object *profile, *all;
+	int exit = share(c, m);
 
+	profile = names_own(c->device, c->geo.identity, c->start_bytes, c->end_bytes, m);
+	if (exit == EXIT_OK)
+		exit = save(c, pretty(profile));
 	if (exit != EXIT_OK && c->o.value[OPT_JSON]) {
 		json_object_put(profile);
 		return exit;
@@ -489,6 +500,9 @@ static int report(const struct command *c, const struct measurement *m)
 		printf("saved                 %s: found by profile=auto from the next attach on. An "
 		       "initramfs has it once it is rebuilt\n",
 		       c->save);
+	if (exit == EXIT_OK && c->o.value[OPT_SHARE])
+		printf("to share              %s: read it, and see CONTRIBUTING.md for what to do with it\n",
+		       c->o.value[OPT_SHARE]);
 	json_object_put(profile);
 	return exit;
 }

@@ -116,7 +116,7 @@ struct json_object *result_profile(const struct measurement *m, const struct res
 
 	json_object_object_add(p->values, "title", json_object_new_string(names->title));
 	json_object_object_add(p->values, "source", json_object_new_string(names->source));
-	if (*names->identity)
+	if (names->identity && *names->identity)
 		json_object_object_add(p->values, "identity",
 				       json_object_new_string(names->identity));
 	if (*m->doubt)

@@ -204,6 +204,51 @@ wear_of() {
 	jq -e '.[] | has("plan")' "$T/out"
 }
 
+# What tests/measured.sh says of the profile in $T/shared after jq's FILTER
+shared_after() {
+	jq "$1" "$T/shared" >"$T/mine-2g.json"
+	run "$BATS_TEST_DIRNAME/../measured.sh" "$T/mine-2g.json"
+}
+
+@test "measure: a profile to share names no card and no machine, and what does is refused" {
+	local i filter says
+	truncate -s 40M "$T/serial-12345678"
+	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --share "$T/out" "$T/serial-12345678" >"$T/said"
+	grep -q "^to share  *$T/out: " "$T/said"
+	! grep -qE "serial|12345678|identity|$T|$(uname -n)" "$T/out"
+	jq -e '.["unnamed-0g"] | has("plan") and (.source | test("^cowctl measure .*, area of 40 MiB$"))' "$T/out"
+	"$COWFS_BUILD/cowfs-cardsim" show --profiles "$T/out" unnamed-0g | grep -q capacity
+	jq '{"mine-2g": .["unnamed-0g"]} | .["mine-2g"].title = "Mine 2 GB"' "$T/out" >"$T/shared"
+	shared_after .
+	[ "$status" = 0 ]
+	[ -z "$output" ]
+	while IFS='|' read -r filter says; do
+		shared_after "$filter"
+		echo "$filter: $output"
+		[ "$status" = 1 ]
+		[[ $output == "$T/mine-2g.json: $says"* ]]
+	done <<-'EOF'
+	.other = .["mine-2g"]|is not one profile
+	[]|is not one profile
+	{"mine-4g": .["mine-2g"]}|must be called mine-4g.json
+	.["mine-2g"].identity = "0353445355303247"|has the identity of a card
+	.["mine-2g"].member = "lexar-300x-8g"|has keys that no measurement has: member
+	.["mine-2g"].title = "PUT HERE WHAT IS PRINTED ON THE CARD"|has no title
+	.["mine-2g"].title = "SU02G 0x4d2a114211703"|has what looks like a serial number: 0x4d2a114211703
+	.["mine-2g"].models = ["ok", "20110407C2AF3DBE"]|has what looks like a serial number: 20110407C2AF3DBE
+	.["mine-2g"].source = "my desk"|its source is not that of --share
+	.["mine-2g"].plan = "yes"|has no plan
+	.["mine-2g"].from.unit_kib = "printed: on the box"|unit_kib is not from a measurement
+	.["mine-2g"].note = "of /home/me"|names a path
+	.["mine-2g"].note = "a5cb1fc1-1f0c-4c1e-9d3f-0242ac120002"|has a UUID
+	EOF
+	echo '{' >"$T/mine-2g.json"
+	run "$BATS_TEST_DIRNAME/../measured.sh" "$T/mine-2g.json"
+	[ "$status" = 1 ]
+	[[ $output == *"is not JSON"* ]]
+	fails 1 'is what is measured' measure --write-area all --share "$T/serial-12345678" "$T/serial-12345678"
+}
+
 @test "measure: a file belongs to one measurement" {
 	local line
 	truncate -s 40M "$T/image"

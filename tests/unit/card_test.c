@@ -317,12 +317,12 @@ static void test_sysfs_model(void **state)
 	assert_string_equal(model_of("sys/p1", 192), "SA04G");
 	assert_string_equal(model_of("sys", 192), "SA04G");
 	assert_int_equal(unlink(scratch("sys/device/name")), 0);
-	/* the model of an ATA disk is cut at 16, its identification is complete */
+	/* the model of an ATA disk is cut at 16; its identification has 40, and the serial number behind them */
 	write_scratch("sys/device/model", "SanDisk SDCFH-00\n");
-	write_scratch("sys/device/wwid", "t10.ATA     SanDisk SDCFH-004G    serial\n");
-	assert_string_equal(model_of("sys/p1", 192),
-			    "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G    serial");
-	assert_string_equal(model_of("sys/p1", 20), "SanDisk SDCFH-00 t1");
+	write_scratch("sys/device/wwid",
+		      "t10.ATA     SanDisk SDCFH-004G                      114211D1703G8596    \n");
+	assert_string_equal(model_of("sys/p1", 192), "SanDisk SDCFH-004G");
+	assert_string_equal(model_of("sys/p1", 18), "SanDisk SDCFH-004");
 	assert_string_equal(model_of("sys/p1", 10), "SanDisk S");
 	write_scratch("sys/device/wwid", "naa.5001b44a\n");
 	assert_string_equal(model_of("sys/p1", 192), "SanDisk SDCFH-00");

@@ -307,7 +307,7 @@ static void test_choice(void **state)
 	} named[] = {
 		{ "TS8GCF266", "transcend-ts8gcf266" },
 		{ "TRANSCEND ts8gcf266", "transcend-ts8gcf266" },
-		{ "SanDisk SDCFH-00 t10.ATA     SanDisk SDCFH-004G     2834", "sandisk-ultra-4g" },
+		{ "SanDisk SDCFH-004G", "sandisk-ultra-4g" },
 		{ "SA04G", "x-kingston-sa04g-4g" },
 		{ "TS8GCF266X TS8GCF266", "transcend-ts8gcf266" },
 		{ "TS8GCF2666", NULL },
@@ -341,6 +341,12 @@ static void test_choice(void **state)
 			       sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1),
 			 sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1);
 	assert_string_equal(choose(path, "").profile.id, "mine");
+	/* a file of several objects has the profiles of all */
+	assert_int_equal(lseek(fd, 0, SEEK_END) > 0 ? write(fd, "\n{} ", 4) : 0, 4);
+	assert_string_equal(choose(path, "").profile.id, "mine");
+	assert_int_equal(write(fd, "{\"mine\": {}}", 12), 12);
+	no_choice(path, -EEXIST, "profile 'mine' is defined twice");
+	assert_int_equal(ftruncate(fd, lseek(fd, -12, SEEK_CUR)), 0);
 	snprintf(text, sizeof(text), "%s:mine", path);
 	assert_string_equal(choose(text, "").profile.id, "mine");
 	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
