@@ -393,6 +393,16 @@ static void item_extents(const char *label, struct json_object *r, const char *b
 	item(label, json_u64(r, blocks), json_u64(r, blocks) ? note : "");
 }
 
+static const char *time_by(struct json_object *report)
+{
+	const char *by = json_text(report, "writable_by");
+
+	return !strcmp(by, "profile")	? ", by its profile"
+	       : !strcmp(by, "commits") ? ", by its last commits"
+	       : !strcmp(by, "guess")	? " on a middling card: nothing is known of this one"
+					: "";
+}
+
 void print_bill(struct json_object *result)
 {
 	struct json_object *r = json_object_object_get(result, "report");
@@ -431,12 +441,10 @@ void print_bill(struct json_object *result)
 	if (*about && json_number(r, "writable_seconds") == 0)
 		puts("its speed is not known yet");
 	else
-		printf("writable for %s%.3f s\n", about, json_number(r, "writable_seconds"));
-	if (*json_text(r, "profile"))
-		printf("  estimated %.3f s without the checkpoint, by profile %s%s; %s unit%s "
-		       "written in place\n",
-		       json_number(r, "model_seconds"), json_text(r, "profile"),
-		       json_true(r, "profile_guessed") ? " (unknown card)" : "",
+		printf("writable for %s%.3f s%s\n", about, json_number(r, "writable_seconds"),
+		       time_by(r));
+	if (*json_text(r, "profile") && !json_true(r, "profile_guessed"))
+		printf("  by profile %s: %s unit%s written in place\n", json_text(r, "profile"),
 		       with_commas(json_u64(r, "profile_units")),
 		       plural(json_u64(r, "profile_units")));
 	if (json_true(q, "frozen"))

@@ -90,6 +90,8 @@ struct commit_options {
 	void *progress_ctx;
 };
 
+enum time_by { TIME_UNKNOWN, TIME_BY_PROFILE, TIME_BY_COMMITS, TIME_BY_GUESS };
+
 /* The account of a commit. Unit: blocks, unless the name says otherwise. */
 struct commit_report {
 	/* in the sealed image: blocks with content; discarded blocks */
@@ -122,13 +124,14 @@ struct commit_report {
 	/* actual moves to another erase block; not in a dry run */
 	uint64_t visits;
 	uint64_t written_bytes, write_calls, flushes; /* at the card; estimates in a dry run */
-	uint64_t duration_ns, writable_ns;
+	uint64_t duration_ns, writable_ns;	      /* with checkpoints */
 	uint64_t need_blks, room_blks; /* log blocks needed and available; set with -EFBIG */
 	/* set with -EFBIG: lent room with which the commit would fit; 0: none would help */
 	uint64_t lend_blks;
 	bool estimate;
 	/* with -EFBIG: it would have fitted if no generation were held */
 	bool held;
+	enum time_by time_by; /* of an estimated writable_ns */
 };
 
 /*

@@ -207,6 +207,12 @@ void render_wear(struct jsonw *w, const struct volume_wear *v)
 	jsonw_end(w);
 }
 
+/* What an estimate rests on; "": it is none. */
+static const char *const time_by[] = { [TIME_UNKNOWN] = "",
+				       [TIME_BY_PROFILE] = "profile",
+				       [TIME_BY_COMMITS] = "commits",
+				       [TIME_BY_GUESS] = "guess" };
+
 static void render_report(struct jsonw *w, const struct commit_report *r)
 {
 	jsonw_bool(w, "estimate", r->estimate);
@@ -235,6 +241,7 @@ static void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "flushes", r->flushes);
 	jsonw_seconds(w, "duration_seconds", r->duration_ns);
 	jsonw_seconds(w, "writable_seconds", r->writable_ns);
+	jsonw_str(w, "writable_by", time_by[r->time_by]);
 	jsonw_u64(w, "log_need_blocks", r->need_blks);
 	jsonw_u64(w, "log_room_blocks", r->room_blks);
 	jsonw_u64(w, "lend_need_blocks", r->lend_blks);

@@ -110,8 +110,8 @@ spread() {
 			sync -f "$MNT"
 		fi
 		run -0 cow commit --dry-run
-		[[ $output == *" without the checkpoint, by profile x-slow-4g; "* ]]
-		[[ $output != *"unknown card"* ]]
+		[[ $output == *"  by profile x-slow-4g: "*" written in place"* ]]
+		[ "$f" = a ] && [[ $output == *" s, by its profile"* ]] || [[ $output == *" s, by its last commits"* ]]
 		dry=$(cow commit --dry-run --json | jq -c .report)
 		did=$(cow commit --json | jq -c .report)
 		say "$f: direct, moved, padded, units, s: $(jq -c '[.direct_blocks, .moved_blocks, .padded_blocks, .profile_units, .model_seconds]' <<<"$did")"
@@ -139,17 +139,21 @@ spread() {
 }
 
 @test "profile: without one, or with a guess, nothing is moved or padded" {
-	spread --profile none
+	spread
 	small_files a
-	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
 	run -0 cow commit --dry-run
-	[[ $output != *"estimated"* ]]
+	[[ $output == *" s on a middling card: nothing is known of this one"* ]]
+	cow commit --dry-run --json | jq -e '.report | .writable_by == "guess" and .writable_seconds > 0'
+	detach
+	attach --profile none
+	mount_volume
+	small_files b
+	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0 and
+		.writable_by == "commits" and .writable_seconds > 0'
 	detach
 	attach
 	mount_volume
-	small_files b
-	run -0 cow commit --dry-run
-	[[ $output == *"by profile guessed (unknown card)"* ]]
+	small_files c
 	cow commit --dry-run --json | jq -e '.report | .profile == "guessed" and .profile_guessed and .model_seconds > 0 and
 		.profile_units > 0 and .moved_blocks == 0 and .padded_blocks == 0'
 	cow commit --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
