@@ -26,6 +26,10 @@ static void name_log(struct offline *f, const struct fsinfo *found, char *ret, s
 			 super_log_missing(f->base)
 				 ? "changes that only a log on another device has"
 				 : "");
+	/* the caller may overwrite what that log shows */
+	log_close(f->log);
+	f->log = NULL;
+	(void)!card_show(f->base, 0, NULL);
 }
 
 int content_name(struct offline *f, const struct fsinfo *found, char *ret, size_t bytes)

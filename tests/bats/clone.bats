@@ -201,6 +201,17 @@ fails_at() { # N; of FROM
 	[ "$(blkid -p -o value -s TYPE "$NEW")" = ext4 ]
 }
 
+@test "clone: over an older clone, whose log shows another first block" {
+	volume_and_new ext4 60 100 150
+	cow clone vol "$NEW" --yes >/dev/null
+	sleep 1.1 # the superblock has seconds
+	echo newer >"$MNT/newer"
+	SUM=$(tree_sum "$MNT")
+	cow clone vol "$NEW" --yes >/dev/null
+	detach >/dev/null
+	new_is_whole ext4
+}
+
 @test "clone: over a guarded btrfs, and a member of an array" {
 	cut_card 1 btrfs 120 160
 	NEW=$CARD
