@@ -149,7 +149,7 @@ static int open_connection(struct connection *k, struct failure *err)
 /* An answer has the name of the error. */
 static int error_of(struct json_object *answer)
 {
-	static const int known[] = { EMFILE, EOPNOTSUPP, EBUSY, ENOSPC, ENOMEM, ENOENT };
+	static const int known[] = { EMFILE, EOPNOTSUPP, EBUSY, ENOSPC, ENOMEM, ENOENT, ENOMEDIUM };
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
 		if (!strcmp(json_raw(answer, "code"), strerrorname_np(known[i])))
@@ -182,8 +182,9 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 	if (!answer)
 		return err->error;
 	if (!json_true(answer, "ok")) {
-		r = failure_set(err, EXIT_FAILED, error_of(answer), "%s",
-				json_text(answer, "error"));
+		r = error_of(answer);
+		failure_set(err, r == -ENOMEDIUM ? EXIT_AWAY : EXIT_FAILED, r, "%s",
+			    json_text(answer, "error"));
 	} else {
 		m->generation = json_u64(answer, "generation");
 		m->time_s = json_u64(answer, "time_unix_seconds");
@@ -206,6 +207,10 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
 	if (r >= 0)
 		r = loop_attach_view(&loop, file_fd, label);
+	if (r == -EIO)
+		return failure_set(err, EXIT_FAILED, r,
+				   "%s: cannot be read. Is its card there? See cowctl status",
+				   name);
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
 				   strerrordesc_np(-r));

@@ -85,11 +85,9 @@ static bool is_gone(struct card *c)
  * The kernel fails requests before it takes the device away: up to 0.2 s of an SD card, 11 ms of a SCSI disk. A device that
  * answers is not about to go. One that neither answers nor goes is not waited for again for some time.
  */
-static bool is_going(struct card *c)
+static bool goes_away(struct card *c)
 {
-	uint64_t now = now_ns(), asked = atomic_load(&c->waited_ns);
-
-	if (!c->retries || !c->ops->answers || (asked && now < asked + NOT_AGAIN_NS))
+	if (!c->ops->answers)
 		return false;
 	for (long ms = 10; ms <= LAST_PAUSE_MS; ms *= 2) {
 		if (c->ops->answers(c))
@@ -100,6 +98,13 @@ static bool is_going(struct card *c)
 	}
 	atomic_store(&c->waited_ns, now_ns());
 	return false;
+}
+
+static bool is_going(struct card *c)
+{
+	uint64_t now = now_ns(), asked = atomic_load(&c->waited_ns);
+
+	return c->retries && (!asked || now >= asked + NOT_AGAIN_NS) && goes_away(c);
 }
 
 /* Errors that no device has made. */
@@ -123,6 +128,11 @@ bool card_look(struct card *c)
 		atomic_fetch_sub(&c->inside, 1);
 	}
 	return card_is_away(c);
+}
+
+bool card_lost(struct card *c, int r)
+{
+	return card_is_away(c) || (r < 0 && (is_gone(c) || goes_away(c)));
 }
 
 void card_examine(struct card *c, bool on)

@@ -162,6 +162,11 @@ void card_examine(struct card *c, bool on);
 /* The device in its place is the card. What was not flushed may be lost. */
 void card_back(struct card *c);
 void card_give_up(struct card *c);
+/* After an operation that returned r: has the device gone, or is it about to? Then that is why. 1.27 s at most. */
+bool card_lost(struct card *c, int r);
+/* Of such a card: its path, what is on it now. */
+#define CARD_LOST                                                                                  \
+	"%s: the card is away: it was pulled out, or has reset. %s. Plug it in, and run the same command again"
 
 /* ---- for card/async.c */
 /* Around each call of the device: 0, or the error of a card that is away. r: of the call; what to return. */

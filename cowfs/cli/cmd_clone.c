@@ -22,6 +22,10 @@ struct job {
 	const struct options *o;
 	const char *which, *name, *target; /* which NULL: the only volume */
 	struct progress progress;
+	/* of the source: a volume, and how often its card was away, or a card that is not attached */
+	char volume[RUNDIR_NAME_BYTES];
+	uint64_t away_times;
+	struct card *card;
 	/* of a disk: */
 	const char *disk; /* the old one */
 	struct jsonw *w;  /* without --json NULL */
@@ -46,6 +50,53 @@ static void show_progress(void *ctx, const char *phase, uint64_t done_bytes, uin
 	struct job *j = ctx;
 
 	progress_show(&j->progress, phase, done_bytes, total_bytes);
+}
+
+/* ---- is the card of the source there? ---- */
+
+/* The device of a volume that is attached; false: it is not. which NULL: the only one, or the root. */
+static bool find_volume(const char *which, char name[RUNDIR_NAME_BYTES], char device[PATH_MAX])
+{
+	struct json_object *s;
+	struct failure err;
+	struct client c;
+
+	if (client_open(&c, which, &err) < 0 &&
+	    (which || err.exit != EXIT_USAGE || client_open(&c, ROOT_NAME, &err) < 0))
+		return false;
+	snprintf(name, RUNDIR_NAME_BYTES, "%s", c.name);
+	client_close(&c);
+	s = client_status_file(name, &err);
+	snprintf(device, PATH_MAX, "%s", json_raw(s, "device"));
+	json_object_put(s);
+	return *device;
+}
+
+static uint64_t away_times(const char *volume)
+{
+	struct json_object *status = fresh_status(volume);
+	uint64_t n = json_u64(json_object_object_get(status, "away"), "times");
+
+	json_object_put(status);
+	return n;
+}
+
+static bool is_away(void *ctx)
+{
+	struct job *j = ctx;
+
+	return *j->volume ? away_times(j->volume) != j->away_times
+			  : j->card && card_lost(j->card, -EIO);
+}
+
+static void watch_source(struct job *j, const char *volume, const char *card)
+{
+	snprintf(j->volume, sizeof(j->volume), "%s", volume);
+	j->away_times = *volume ? away_times(volume) : 0;
+	card_close(j->card);
+	j->card = NULL;
+	if (!*volume)
+		(void)!blockdev_open(&j->card, card, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
 }
 
 /* ---- the result ---- */
@@ -108,6 +159,7 @@ static int make_clone(struct job *j, const struct view_mount *m)
 				     .target = j->target,
 				     .no_verify = has_option(j->o, OPT_NO_VERIFY),
 				     .confirm = confirm,
+				     .is_away = is_away,
 				     .progress = show_progress,
 				     .ctx = j };
 	struct clone_report report;
@@ -186,16 +238,19 @@ static int clone_volume(void *ctx, const struct clone_disk_part *p, struct failu
 				     .window = p->window,
 				     .resumes = p->resumes,
 				     .no_verify = has_option(j->o, OPT_NO_VERIFY),
+				     .is_away = is_away,
 				     .progress = show_progress,
 				     .ctx = j };
 	struct clone_report report = { 0 };
 	struct log_past past;
 	struct view_mount m;
+	char name[RUNDIR_NAME_BYTES], device[PATH_MAX];
 	int e = cmd_view_now(j->o, p->node, &m, fail);
 
 	if (e < 0)
 		return e;
 	opt.source = m.disk;
+	watch_source(j, find_volume(p->node, name, device) ? name : "", p->node);
 	if (cmd_parse_log(j->o, &opt.log) != EXIT_OK) /* it was parsed before */
 		e = failure_set(fail, EXIT_USAGE, -EINVAL, "bad options");
 	if (past_of(j->o, p->node, &past))
@@ -249,6 +304,7 @@ static int clone_disk(const struct options *o, const char *source)
 	progress_start(&j.progress);
 	e = offline_clone_disk(&opt, &gpt, &fail);
 	progress_end(&j.progress);
+	card_close(j.card);
 	if (e < 0)
 		return cmd_failed(o, &fail);
 	jsonw_end(&w);
@@ -278,24 +334,6 @@ static void volume_below(const char *target, char name[RUNDIR_NAME_BYTES])
 	if (places_add(&p, dir >= 0 ? file : target, &err) == 0)
 		snprintf(name, RUNDIR_NAME_BYTES, "%s", p.name);
 	places_clear(&p);
-}
-
-/* The device of a volume that is attached; false: it is not. which NULL: the only one, or the root. */
-static bool find_volume(const char *which, char name[RUNDIR_NAME_BYTES], char device[PATH_MAX])
-{
-	struct json_object *s;
-	struct failure err;
-	struct client c;
-
-	if (client_open(&c, which, &err) < 0 &&
-	    (which || err.exit != EXIT_USAGE || client_open(&c, ROOT_NAME, &err) < 0))
-		return false;
-	snprintf(name, RUNDIR_NAME_BYTES, "%s", c.name);
-	client_close(&c);
-	s = client_status_file(name, &err);
-	snprintf(device, PATH_MAX, "%s", json_raw(s, "device"));
-	json_object_put(s);
-	return *device;
 }
 
 /* Is the target a disk for a disk? */
@@ -361,7 +399,9 @@ int cmd_clone(const struct options *o)
 	e = cmd_view_now(o, which, &m, &err);
 	if (e < 0)
 		return cmd_failed(o, &err);
+	watch_source(&j, name, which);
 	exit = make_clone(&j, &m);
+	card_close(j.card);
 	view_mount_close(&m);
 	return exit;
 }

@@ -44,8 +44,7 @@ static int look_back(struct json_object *wear, struct log_past *ret, struct fail
 		memcpy(ret->identity, f.base->geo.identity, sizeof(ret->identity));
 		blockdev_model(f.base->geo.path, ret->model, sizeof(ret->model));
 	}
-	offline_close(&f);
-	return r;
+	return offline_end(&f, r, "Nothing was written", fail);
 }
 
 bool past_of(const struct options *o, const char *which, struct log_past *ret)

@@ -165,7 +165,7 @@ static int read_card(const struct options *o, struct json_object **ret)
 		else
 			e = failure_set(&fail, EXIT_FAILED, -ENOMEM, "no memory");
 	}
-	offline_close(&f);
+	e = offline_end(&f, e, "Nothing was written", &fail);
 	return e < 0 ? cmd_failed(o, &fail) : EXIT_OK;
 }
 

@@ -461,7 +461,8 @@ static int explain_open(const struct daemon *d, int e, const char *why)
 	if (*name)
 		return fail(d, EXIT_FAILED, e, "%s is already attached as volume %s", d->device,
 			    name);
-	return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
+	return fail(d, e == -ENOMEDIUM ? EXIT_AWAY : EXIT_FAILED, e, "%s",
+		    *why ? why : strerrordesc_np(-e));
 }
 
 /* For tests; 0: not set */

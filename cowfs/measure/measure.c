@@ -75,8 +75,8 @@ struct command {
 	struct stat checked; /* of it */
 	char save[512];	     /* "": nowhere */
 	FILE *raw;	     /* NULL: nowhere */
-	/* without an area: the card with its log, open until the end */
-	bool in_log;
+	bool in_log;	     /* without an area */
+	/* open until the end: with its log, or to see that it is there */
 	struct offline f;
 	struct log_scratch scratch;
 };
@@ -98,6 +98,12 @@ static int PRINTF(4, 5)
 	va_start(ap, fmt);
 	failure_vset(&f, exit, e, fmt, ap);
 	va_end(ap);
+	if (c->f.base && card_lost(c->f.base, e)) {
+		exit = EXIT_AWAY;
+		failure_set(&f, exit, -ENOMEDIUM, CARD_LOST, c->device,
+			    c->in_log ? "Its file system and its log are whole"
+				      : "Nothing outside of the area was written");
+	}
 	return failure_print(&f, exit, c->o.value[OPT_JSON]);
 }
 
@@ -258,6 +264,14 @@ static bool is_opened(const struct command *c)
 	return fstat(fd[0], &st) == 0 && is_device(c, &st);
 }
 
+/* The claim is that of open_target. */
+static void see_device(struct command *c)
+{
+	offline_close(&c->f);
+	if (blockdev_open(&c->f.base, c->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) == 0)
+		c->f.log_card = c->f.base;
+}
+
 static int check_device(struct command *c)
 {
 	unsigned flags = BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE | (c->in_log ? 0 : BLOCKDEV_RDONLY);
@@ -283,7 +297,7 @@ static int check_device(struct command *c)
 		e = c->in_log ? open_log(c) : check_content(c, &c->f);
 	}
 	if (!c->in_log)
-		offline_close(&c->f);
+		see_device(c);
 	return e;
 }
 
@@ -631,8 +645,7 @@ int measure_main(int argc, char **argv)
 			exit = check_results(c);
 		if (exit == EXIT_OK)
 			exit = run(c);
-		if (c->in_log)
-			offline_close(&c->f);
+		offline_close(&c->f);
 	}
 	free(c);
 	return exit;

@@ -61,6 +61,5 @@ int offline_check(const char *device, const char *log_device, struct check_repor
 		e = check(&f, ret, fail);
 	if (e == 0 && super_guarded(f.base, &ret->guarded) < 0)
 		ret->guarded = false; /* the log could be read, which is what was asked */
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e, "Nothing was written", fail);
 }

@@ -15,7 +15,7 @@
  * - All of it is read back. A card that has less than it says shows that at once in most cases: blocks at
  *   powers of two, and at equal distances up to the end, are written before anything else, and read.
  * - A source that has gone fails at each read, which is not a bad block: after an error, blocks from all parts that
- *   were read before are read again.
+ *   were read before are read again, and the caller is asked, because a view may have these in RAM.
  */
 #include "offline/offline.h"
 
@@ -129,10 +129,15 @@ static int runs_of(struct clone *c, uint64_t blk, uint64_t end, struct extents *
 	return r;
 }
 
+static bool is_away(const struct clone *c)
+{
+	return c->opt->is_away && c->opt->is_away(c->opt->ctx);
+}
+
 /* Or is it a view that was ended, or is its card gone? */
 static bool is_source_there(struct clone *c)
 {
-	int r = 0;
+	int r = is_away(c) ? -ENOMEDIUM : 0;
 
 	for (unsigned i = 0; i < GOOD_MAX && r == 0; i++)
 		r = card_read(c->from.base, blk_to_bytes(c->good[i]), c->there, COW_BLK_BYTES);
@@ -582,6 +587,9 @@ int offline_clone(const struct clone_options *opt, struct clone_report *ret, str
 
 	*ret = (struct clone_report){ 0 };
 	r = run(&c, fail);
+	if (r < 0 && is_away(&c))
+		r = failure_set(fail, EXIT_AWAY, -ENOMEDIUM, CARD_LOST, opt->name,
+				"What was committed is there, and the copy is incomplete");
 	ret->fs = c.from.fs;
 	if (c.to.base)
 		ret->written_bytes = c.to.base->account.written_bytes;
@@ -589,7 +597,7 @@ int offline_clone(const struct clone_options *opt, struct clone_report *ret, str
 	if (opt->window) /* the caller's */
 		c.to.base = c.to.log_card = NULL;
 	offline_close(&c.from);
-	offline_close(&c.to);
+	r = offline_end(&c.to, r, "The copy on it is incomplete", fail);
 	free(c.crc);
 	free(c.buf);
 	free(c.there);

@@ -533,8 +533,11 @@ int offline_clone_disk(const struct clone_disk_options *opt, bool *ret_gpt, stru
 	*ret_gpt = c->table.gpt;
 	for (size_t i = 0; i < DISK_PARTS_MAX; i++)
 		card_close(c->part[i].p.window);
+	if (c->from && card_lost(c->from, r))
+		r = failure_set(fail, EXIT_AWAY, -ENOMEDIUM, CARD_LOST, opt->source,
+				"The copy is incomplete");
 	card_close(c->from);
-	offline_close(&c->to);
+	r = offline_end(&c->to, r, "The copy on it is incomplete", fail);
 	if (c->image_fd >= 0)
 		close(c->image_fd);
 	free(c);

@@ -145,6 +145,13 @@ static int check_live(struct offline *f, struct failure *fail)
 			   f->log_card == f->base ? "" : f->log_card->geo.path);
 }
 
+/* The card went away before both of its superblocks were written. */
+static bool was_interrupted(struct offline *f)
+{
+	return (f->trouble & SUPER_COPIES_BAD) && !offline_live_blks(f) &&
+	       f->report.state == LOG_EMPTY && !f->report.newest.seq;
+}
+
 /* Completes an interrupted shrink. */
 static int finish_shrink(const struct format_options *opt, struct offline *f,
 			 struct format_report *ret, struct failure *fail)
@@ -201,6 +208,8 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 		return finish_shrink(opt, f, ret, fail);
 	if (e == 0 && opt->over)
 		return check_live(f, fail);
+	if (e == 0 && was_interrupted(f))
+		return check_guard(opt, f, fail);
 	if (e == 0)
 		return failure_set(fail, EXIT_FAILED, -EEXIST,
 				   "%s: already has a cowfs log, made %s: --force makes a new one",
@@ -356,6 +365,9 @@ int offline_format(const struct format_options *opt, struct format_report *ret,
 				   "--shrink is for a log on DEVICE itself: omit --log");
 	*ret = (struct format_report){ 0 };
 	e = format(opt, &f, ret, fail);
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e,
+			   ret->shrink.committed
+				   ? "The shrink is committed, and not finished"
+				   : "Its file system is whole, and it may have no complete log",
+			   fail);
 }

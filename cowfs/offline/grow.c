@@ -57,6 +57,5 @@ int offline_grow(const char *device, const char *log_device, struct grow_report 
 		e = offline_open_log(&f, fail);
 	if (e == 0)
 		e = grow(&f, ret, fail);
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e, "Its log is whole", fail);
 }

@@ -40,6 +40,11 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 int offline_find_log(struct offline *f, struct failure *fail) MUST_CHECK;
 /* The same, and log_open. */
 int offline_open_log(struct offline *f, struct failure *fail) MUST_CHECK;
+/*
+ * The end of an operation that returned r: offline_close, and the result. If a card has gone meanwhile, *fail says that, what is on
+ * it (now; nothing written: that), and what to do.
+ */
+int offline_end(struct offline *f, int r, const char *now, struct failure *fail) MUST_CHECK;
 /* After log_of_another. */
 int offline_explain_another(const struct offline *f, struct failure *fail);
 void offline_close(struct offline *f);
@@ -129,6 +134,8 @@ struct clone_options {
 	const struct log_past *past; /* of the card before; NULL: not known */
 	/* may all of it be overwritten? Called once, while the target is claimed. */
 	clone_confirm_fn *confirm;
+	/* NULL, or: has the card of the source gone since the start? Asked after an error: reads of a view then fail like bad blocks */
+	bool (*is_away)(void *ctx);
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
 };

@@ -164,6 +164,5 @@ int offline_recover(const struct recover_options *opt, struct recover_report *re
 
 	*ret = (struct recover_report){ 0 };
 	e = run(&f, opt, ret, fail);
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e, "Its log still has everything", fail);
 }

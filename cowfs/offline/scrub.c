@@ -248,7 +248,7 @@ int offline_scrub(const struct scrub_options *opt, struct scrub_report *ret, str
 
 	*ret = (struct scrub_report){ 0 };
 	r = s.buf ? run(&s, fail) : failure_set(fail, EXIT_FAILED, -ENOMEM, "no memory");
-	offline_close(&s.f);
+	r = offline_end(&s.f, r, "Nothing was written", fail);
 	extents_clear(&s.used);
 	extents_clear(&s.bad);
 	free(s.buf);

@@ -6,6 +6,8 @@
 
 #include "card/blockdev.h"
 
+static const char done_or_not[] = "Its log is whole, and this is done or not";
+
 static int refuse_state(const struct offline *f, struct failure *fail)
 {
 	return failure_set(fail, EXIT_FAILED, -EUCLEAN,
@@ -91,8 +93,7 @@ int offline_held(const char *device, const char *log_device, enum held_what what
 		e = offline_open_log(&f, fail);
 	if (e == 0)
 		e = run(&f, what, ret, fail);
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e, done_or_not, fail);
 }
 
 static int count_boot(struct offline *f, enum trial_boot *ret_what, struct held_report *ret,
@@ -132,8 +133,7 @@ int offline_count_boot(const char *device, const char *log_device, enum trial_bo
 		if (e == 0 && f.report.state < LOG_BROKEN)
 			e = count_boot(&f, ret_what, ret, fail);
 	}
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e, done_or_not, fail);
 }
 
 static int count_image(struct offline *f, const struct trial_image *im, struct failure *fail)
@@ -165,8 +165,7 @@ int offline_count_image(const char *device, const char *log_device, struct trial
 		if (im->what == TRIAL_COUNTED)
 			e = count_image(&f, im, fail);
 	}
-	offline_close(&f);
-	return e;
+	return offline_end(&f, e, done_or_not, fail);
 }
 
 int offline_refuse_held(const struct offline *f, struct failure *fail)

@@ -349,7 +349,7 @@ int offline_view(const char *device, const char *log_device, enum offline_image 
 		r = offline_find_log(&s->f, fail);
 	if (r == 0)
 		r = serve(s, fuse_fd, ret, fail);
-	offline_close(&s->f);
+	r = offline_end(&s->f, r, "Nothing was written", fail);
 	free(s);
 	return r;
 }

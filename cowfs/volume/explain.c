@@ -109,7 +109,8 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 		snprintf(
 			w, n,
 			"the card is away (pulled out, or reset): nothing is lost, everything stays in RAM%s",
-			res->again ? ", and the commit is made when it is back" : "");
+			res->again ? ", and the commit is made when it is back"
+				   : ": plug it in, and try again");
 		break;
 	case -EIO:
 		snprintf(w, n, "%s", explain_io(v));

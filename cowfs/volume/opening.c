@@ -340,6 +340,17 @@ static void tell_opened(struct volume *v)
 		    v->name, v->fs.type);
 }
 
+static int explain_gone(struct volume *v, int r, char *why, size_t n)
+{
+	struct card *const cards[] = { v->base, v->log_card };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++)
+		if (cards[i] && card_lost(cards[i], r))
+			return msg_why(why, n, -ENOMEDIUM, CARD_LOST, i ? v->log_device : v->device,
+				       "What was committed is there");
+	return r;
+}
+
 int volume_open(struct volume **ret, const struct volume_params *p, char *why, size_t why_bytes)
 {
 	struct volume *v = calloc(1, sizeof(*v));
@@ -353,6 +364,8 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 	if (r == 0)
 		log_set_mark(v->log, &v->kept->mark);
 	if (r < 0) {
+		if (!p->kept)
+			r = explain_gone(v, r, why, why_bytes);
 		volume_close(v);
 		return r;
 	}

@@ -27,7 +27,7 @@ enum exit_code {
 	EXIT_USAGE = 2,
 	EXIT_DEGRADED = 3,
 	EXIT_NOT_RUNNING = 4,
-	EXIT_AWAY = 5 /* the card is: nothing is lost, and nothing was written */
+	EXIT_AWAY = 5 /* the card is: nothing that was committed is lost */
 };
 
 enum proto_command {

@@ -53,6 +53,7 @@ void ready_wait(int fd, struct ready *ret)
 	struct json_object *o;
 	char text[2048], code[32];
 	size_t len = 0;
+	int exit;
 	ssize_t n = 1;
 
 	while (n > 0 && len + 1 < sizeof(text) && !memchr(text, '\n', len)) {
@@ -79,8 +80,9 @@ void ready_wait(int fd, struct ready *ret)
 		copy_text(o, "error", ret->why, sizeof(ret->why));
 		copy_text(o, "code", code, sizeof(code));
 		ret->error = errno_of(code);
-		if (json_object_get_int(json_object_object_get(o, "exit")) == EXIT_USAGE)
-			ret->exit = EXIT_USAGE;
+		exit = json_object_get_int(json_object_object_get(o, "exit"));
+		if (exit == EXIT_USAGE || exit == EXIT_AWAY)
+			ret->exit = (enum exit_code)exit;
 	}
 	json_object_put(o);
 }

@@ -33,11 +33,11 @@ protected_card() {
 
 protected() { protected_card 150 4096 4 "$@"; }
 
-# pull [LEFT]: the card is gone, or will be after so many writes and flushes
+# pull [LEFT [reads]]: the card is gone, or will be after so many writes and flushes, or reads as well
 pull() {
 	local name=${CARD#/dev/} id
 	id=$(cat "/sys/block/$name/dev")
-	printf '%-127s' "${id%:*} ${id#*:} $(stat -c %i "/sys/block/$name/stat") $name ${1:-0}" |
+	printf '%-127s' "${id%:*} ${id#*:} $(stat -c %i "/sys/block/$name/stat") $name ${*:-0}" |
 		dd of="$T/gone" conv=notrunc status=none
 }
 

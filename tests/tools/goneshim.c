@@ -6,10 +6,10 @@
  * The file that COWFS_GONE_FILE names is mapped, because the daemon's worker opens no files. Its first 127 bytes hold blanks, then
  * nothing happens, or
  *
- * 	MAJOR MINOR INODE NAME LEFT
+ * 	MAJOR MINOR INODE NAME LEFT [reads]
  *
- * the number of the device, the inode number of its stat file in sysfs, its name there, and how many writes and flushes are
- * done until it is gone (0: now). Byte 128 becomes 1 then, for all processes. From that on reads, writes, flushes and
+ * the number of the device, the inode number of its stat file in sysfs, its name there, and how many writes and flushes (reads:
+ * or reads) a process does until it is gone (0: now). Byte 128 becomes 1 then, for all processes. From that on reads, writes, flushes and
  * discards of the device fail with EIO, its stat file with ENODEV, and a listing of class/block lacks it. Another device of
  * the same file is not touched.
  */
@@ -39,6 +39,7 @@ static char order[LINE_BYTES];
 static unsigned major_no, minor_no;
 static unsigned long long stat_ino;
 static unsigned long left;
+static bool with_reads;
 static char name[64];
 
 static ssize_t (*real_pread)(int, void *, size_t, off64_t);
@@ -94,6 +95,7 @@ static bool look(void)
 	text[LINE_BYTES - 1] = '\0';
 	if (strcmp(text, order)) {
 		memcpy(order, text, sizeof(order));
+		with_reads = strstr(order, " reads");
 		if (sscanf(order, "%u %u %llu %63s %lu", &major_no, &minor_no, &stat_ino, name,
 			   &left) != 5)
 			name[0] = '\0';
@@ -119,7 +121,7 @@ static bool gone(int fd, bool change)
 	if (look() && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) &&
 	    st.st_rdev == makedev(major_no, minor_no)) {
 		yes = control[LINE_BYTES];
-		if (!yes && change && !--left)
+		if (!yes && (change || with_reads) && !--left)
 			control[LINE_BYTES] = 1; /* this one is done */
 	}
 	pthread_mutex_unlock(&lock);

@@ -171,6 +171,31 @@ static void test_soon_gone(void **state)
 	card_close(c);
 }
 
+/* The end of a command: its card is no daemon's, so no read has waited. */
+static void test_lost(void **state)
+{
+	struct card *c = new_card();
+	struct card_ops ops = *c->ops;
+
+	(void)state;
+	ops.gone = is_gone_soon;
+	ops.answers = answers;
+	c->ops = &ops;
+	well = true, asked = 0, gone_at = 99;
+	assert_false(card_lost(c, 0));
+	assert_int_equal(asked, 0);
+	assert_false(card_lost(c, -EIO)); /* a bad block */
+	assert_int_equal(asked, 1);
+	well = false, asked = 0;
+	assert_false(card_lost(c, -EIO));
+	assert_int_equal(asked, 7);
+	asked = 0, gone_at = 3;
+	assert_true(card_lost(c, -EUCLEAN)); /* what another process made of it */
+	assert_int_equal(asked, 3);
+	assert_true(card_lost(c, 0)); /* a read that failed was no error of the command */
+	card_close(c);
+}
+
 static void *read_it(void *arg)
 {
 	_cleanup_free_ uint8_t *own = io_alloc(COW_BLK_BYTES);
@@ -245,9 +270,13 @@ static void test_examiner_waits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_away_and_given_up), cmocka_unit_test(test_who_finds_out),
-		cmocka_unit_test(test_errors_of_callers), cmocka_unit_test(test_soon_gone),
-		cmocka_unit_test(test_examiner_is_alone), cmocka_unit_test(test_examiner_waits),
+		cmocka_unit_test(test_away_and_given_up),
+		cmocka_unit_test(test_who_finds_out),
+		cmocka_unit_test(test_errors_of_callers),
+		cmocka_unit_test(test_soon_gone),
+		cmocka_unit_test(test_lost),
+		cmocka_unit_test(test_examiner_is_alone),
+		cmocka_unit_test(test_examiner_waits),
 	};
 	int r;
 
