@@ -519,6 +519,13 @@ void blockdev_model(const char *path, char *ret, size_t size_bytes)
 		sysfs_model(devdir, ret, size_bytes);
 }
 
+const char *blockdev_layer(const char *path)
+{
+	_cleanup_close_ int devdir = blockdev_open_sysfs(path);
+
+	return devdir >= 0 ? sysfs_layer(devdir) : NULL;
+}
+
 void blockdev_identity(const char *path, char *ret, size_t size_bytes)
 {
 	_cleanup_close_ int devdir = blockdev_open_sysfs(path);

@@ -82,6 +82,11 @@ int blockdev_set_readonly(const char *path) MUST_CHECK;
 /* The name that the disk of this device reports, see sysfs_model; "" if it has none, or if there is
  * no such device. */
 void blockdev_model(const char *path, char *ret, size_t size_bytes);
+/* As sysfs_layer. */
+const char *blockdev_layer(const char *path);
+/* Its path, and that: a note. */
+#define CARD_LAYER \
+	"%s is made by %s: if its card is pulled out, it does not come back by itself. Detach it then, open it again, attach it"
 /* What identifies it, as in card_geometry; "" if it reports nothing, or if there is no such device. */
 void blockdev_identity(const char *path, char *ret, size_t size_bytes);
 

@@ -167,6 +167,21 @@ void sysfs_model(int devdir, char *ret, size_t size_bytes)
 	clean_text(ret);
 }
 
+const char *sysfs_layer(int devdir)
+{
+	_cleanup_close_ int diskdir = open_disk(devdir, is_of_partition(devdir));
+	char text[256] = "";
+
+	if (diskdir < 0)
+		return NULL;
+	if (faccessat(diskdir, "dm", F_OK, 0) < 0)
+		return faccessat(diskdir, "md", F_OK, 0) == 0 ? "RAID (md)" : NULL;
+	(void)!io_read_text(diskdir, "dm/uuid", text, sizeof(text));
+	return !strncmp(text, "CRYPT-", 6) ? "LUKS (dm-crypt)"
+	       : !strncmp(text, "LVM-", 4) ? "LVM"
+					   : "the device mapper";
+}
+
 int sysfs_geometry(int devdir, struct card_geometry *geo)
 {
 	_cleanup_close_ int diskdir = -1;

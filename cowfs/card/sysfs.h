@@ -16,6 +16,9 @@ int sysfs_geometry(int devdir, struct card_geometry *geo) MUST_CHECK;
  * devdir as above. */
 void sysfs_model(int devdir, char *ret, size_t size_bytes);
 
+/* What the device is made by, in words, if that lies on other devices; NULL: on none. devdir as above. */
+const char *sysfs_layer(int devdir);
+
 /* A descriptor of the device's stat file for sysfs_counters. -ENOTSUP: the kernel keeps no counters
  * (queue/iostats off, where zeroes prove nothing). */
 int sysfs_open_stat(int devdir) MUST_CHECK;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "card/blockdev.h"
 #include "fs/fs_ops.h"
 #include "offline/offline.h"
 #include "volume/pressure.h"
@@ -94,6 +95,12 @@ static void print_log(const struct format_options *opt, const struct format_repo
 	       s->eb_source == CARD_EB_GUESSED	  ? " (assumed; set --erase-block if you know it)"
 	       : s->eb_source == CARD_EB_REPORTED ? " (reported by the card)"
 						  : "");
+	for (unsigned i = 0; i < 2; i++) {
+		const char *path = i ? opt->log_device : opt->device;
+
+		if (path && blockdev_layer(path))
+			printf("  %-14s " CARD_LAYER "\n", "note", path, blockdev_layer(path));
+	}
 	if (s->lag)
 		printf("  %-14s %u: the previous commit is kept in case the card loses the "
 		       "newest one\n",

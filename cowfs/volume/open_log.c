@@ -44,6 +44,8 @@ int volume_open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	if (r < 0)
 		return msg_why(why, n, r, "%s: %s", path,
 			       path_strerror(path, r, link, sizeof(link)));
+	if (blockdev_layer(path))
+		msg(MSG_NOTICE, CARD_LAYER, path, blockdev_layer(path));
 	return 0;
 }
 

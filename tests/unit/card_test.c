@@ -296,6 +296,42 @@ static void test_sysfs_other(void **state)
 	close(fd);
 }
 
+static const char *layer_of(const char *name)
+{
+	_cleanup_close_ int fd = open(scratch(name), O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return sysfs_layer(fd);
+}
+
+static void test_sysfs_layer(void **state)
+{
+	static const char *const of[][2] = {
+		{ "CRYPT-LUKS2-8d0f-root\n", "LUKS (dm-crypt)" },
+		{ "CRYPT-PLAIN-swap\n", "LUKS (dm-crypt)" },
+		{ "LVM-abcdefvgroot\n", "LVM" },
+		{ "mpath-360000\n", "the device mapper" },
+		{ "\n", "the device mapper" },
+	};
+
+	(void)state;
+	make_sysfs("../../../bus/scsi");
+	assert_null(layer_of("sys"));
+	assert_null(layer_of("sys/p1"));
+	assert_int_equal(mkdir(scratch("sys/md"), 0700), 0);
+	assert_string_equal(layer_of("sys"), "RAID (md)");
+	assert_string_equal(layer_of("sys/p1"), "RAID (md)");
+	assert_int_equal(rmdir(scratch("sys/md")), 0);
+	assert_int_equal(mkdir(scratch("sys/dm"), 0700), 0);
+	assert_string_equal(layer_of("sys"), "the device mapper"); /* without a name */
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++) {
+		write_scratch("sys/dm/uuid", of[i][0]);
+		assert_string_equal(layer_of("sys"), of[i][1]);
+	}
+	assert_int_equal(unlink(scratch("sys/dm/uuid")), 0);
+	assert_int_equal(rmdir(scratch("sys/dm")), 0);
+}
+
 static const char *model_of(const char *name, size_t size_bytes)
 {
 	static char text[192];
@@ -813,7 +849,7 @@ int main(void)
 		cmocka_unit_test(test_sysfs_mmc),
 		cmocka_unit_test(test_sysfs_discard),
 		cmocka_unit_test(test_sysfs_other),
-		cmocka_unit_test(test_sysfs_model),
+		cmocka_unit_test(test_sysfs_layer), cmocka_unit_test(test_sysfs_model),
 		cmocka_unit_test(test_sysfs_stat),
 		cmocka_unit_test(test_loop_life),
 		cmocka_unit_test(test_loop_without_excl),
