@@ -190,6 +190,17 @@ static bool is_reason(const struct member *m)
 	return !json_true(m->answer, "ok") && strcmp(json_raw(m->answer, "code"), "ECANCELED");
 }
 
+/* Of a commit that was not made. */
+static enum exit_code exit_of(const struct all *a)
+{
+	enum exit_code exit = EXIT_FAILED;
+
+	for (size_t i = 0; i < a->n; i++)
+		if (json_u64(a->member[i].answer, "exit") == EXIT_AWAY)
+			exit = EXIT_AWAY;
+	return exit;
+}
+
 static int print_all(const struct all *a, double frozen_s)
 {
 	int exit = EXIT_OK;
@@ -204,7 +215,7 @@ static int print_all(const struct all *a, double frozen_s)
 			print_commit(m->client.name, a->o, m->answer);
 			continue;
 		}
-		exit = EXIT_FAILED;
+		exit = exit_of(a);
 		if (m->answer && (is_reason(m) || !reason))
 			fprintf(stderr, "cowctl: %s: %s\n", m->client.name,
 				json_text(m->answer, "error"));
@@ -227,6 +238,7 @@ static void add_named(struct json_object *list, struct json_object *one, const c
 static int print_json(struct all *a, double frozen_s)
 {
 	struct json_object *list = json_object_new_array(), *all;
+	enum exit_code exit = exit_of(a);
 	char text[24];
 	bool ok = true;
 
@@ -243,12 +255,14 @@ static int print_json(struct all *a, double frozen_s)
 		add_named(list, one, m->client.name);
 	}
 	all = json_answer(ok);
+	if (!ok)
+		json_object_object_add(all, "exit", json_object_new_int((int)exit));
 	snprintf(text, sizeof(text), "%.6f", frozen_s);
 	json_object_object_add(all, "frozen_seconds", json_object_new_double_s(frozen_s, text));
 	json_object_object_add(all, "volumes", list);
 	json_print(all);
 	json_object_put(all);
-	return ok ? EXIT_OK : EXIT_FAILED;
+	return ok ? EXIT_OK : exit;
 }
 
 static void close_all(struct all *a)

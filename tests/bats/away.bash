@@ -5,15 +5,18 @@
 # A daemon looks at each device that has the size of its card: also at those of another test that runs now.
 ODD_KIB=$((4 * ($$ % 4000 + 1)))
 
+# The file that says whether a card is gone; a volume beside another one has one of its own.
+gone_file() { echo "${GONE_FILE:-$T/gone}"; }
+
 # no card is gone, nor will be
 stays() {
 	printf '%-128s\0' '' >"$T/gone.new"
-	dd if="$T/gone.new" of="$T/gone" conv=notrunc status=none
+	dd if="$T/gone.new" of="$(gone_file)" conv=notrunc status=none
 }
 
 # with_gone COMMAND...: what it starts sees the card go
 with_gone() {
-	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$T/gone \
+	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$(gone_file) \
 		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
 }
 
@@ -38,7 +41,7 @@ pull() {
 	local name=${CARD#/dev/} id
 	id=$(cat "/sys/block/$name/dev")
 	printf '%-127s' "${id%:*} ${id#*:} $(stat -c %i "/sys/block/$name/stat") $name ${*:-0}" |
-		dd of="$T/gone" conv=notrunc status=none
+		dd of="$(gone_file)" conv=notrunc status=none
 }
 
 is_away() { [ "$(status_of .away.base)" = true ]; }
