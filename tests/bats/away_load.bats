@@ -38,6 +38,65 @@ setup() {
 	umount "$MNT"
 }
 
+# flaps SECONDS: the contact of CARD breaks 10 times a second
+flaps() {
+	local off on
+	stays
+	off=$T/off on=$T/on
+	head -c 128 "$T/gone" >"$off"
+	pull
+	head -c 128 "$T/gone" >"$on"
+	python3 - "$@" "$on" "$off" "$T/gone" <<-'END'
+		import sys, time
+		on, off = (open(f, "rb").read() for f in sys.argv[2:4])
+		f = open(sys.argv[4], "r+b", buffering=0)
+		end = time.time() + float(sys.argv[1])
+		while time.time() < end:
+		    for text in on, off + bytes(1):
+		        f.seek(0)
+		        f.write(text)
+		        time.sleep(0.05)
+	END
+}
+
+# seconds of CPU that the daemon has used
+cpu_s() {
+	local pid
+	for pid in $(daemons); do
+		cat "/proc/$pid/stat"
+	done | awk -v hz="$(getconf CLK_TCK)" '{ n += $14 + $15 } END { printf "%.2f", n / hz }'
+}
+
+@test "away: a contact that flaps 10 times a second is one line and one event a minute, and costs little" {
+	local seconds=${COWFS_FLAP_SECONDS:-6} before pids lines
+	protected --name "flap$$"
+	# shellcheck disable=SC2154
+	background bash -c "exec '$COWFS_BUILD/cowctl' status --follow >'$T/events'"
+	background bash -c "while :; do dd if='$DEV' of=/dev/null bs=64k skip=\$((RANDOM % 1000)) count=1 iflag=direct status=none
+		echo x | dd of='$MNT/w' conv=notrunc,fsync status=none; sleep 0.02; done"
+	pids=("$BG")
+	background bash -c "while :; do '$COWFS_BUILD/cowctl' commit '$NAME' >/dev/null 2>&1; sleep 1; done"
+	pids+=("$BG")
+	before=$(cpu_s)
+	flaps "$seconds"
+	before=$(bc <<<"$(cpu_s) - $before")
+	here_again
+	kill "${pids[@]}"
+	lines=$(dmesg | grep "cowfs: $NAME: " | sed 's/^[^]]*] //')
+	say "$before s of CPU in $seconds s, away $(status_of .away.times) times, $(wc -l <<<"$lines") lines of the log, $(wc -l <"$T/events") events"
+	echo "$lines"
+	[ "$(status_of .away.times)" -gt 2 ]
+	awk -v cpu="$before" -v s="$seconds" 'BEGIN { exit !(cpu < s / 5) }'
+	[ "$(grep -c 'is away: it was pulled' <<<"$lines")" -le $((1 + seconds / 60)) ]
+	[ "$(wc -l <<<"$lines")" -le $((4 + seconds / 10)) ]
+	cat "$T/events"
+	[ "$(grep -Ec "^$NAME (away|back)" "$T/events")" -le $((2 + 2 * (seconds / 60))) ]
+	cow commit "$NAME"
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
+	detach
+	fsck ext4
+}
+
 @test "away: the worker is killed meanwhile, and the next one waits for the card" {
 	local before
 	protected --on-crash replace
