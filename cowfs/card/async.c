@@ -129,10 +129,10 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 	       size_t len_bytes)
 {
 	struct iocb *list = &io->iocb;
-	int r = card_account_read(a->card, off_bytes, buf, len_bytes);
+	int r = card_check_read(a->card, off_bytes, buf, len_bytes);
 
-	if (r < 0 || !len_bytes)
-		return r < 0 ? r : -EINVAL;
+	if (r < 0)
+		return r;
 	if (card_shows(a->card, off_bytes, len_bytes))
 		return -EAGAIN; /* card_read has it */
 	r = card_enter(a->card);
@@ -148,5 +148,8 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 		r = io_submit(a->ctx, 1, &list);
 		r = r == 1 ? 0 : r < 0 ? r : -EAGAIN;
 	}
-	return r < 0 ? card_leave(a->card, r) : 0;
+	if (r < 0)
+		return card_leave(a->card, r);
+	card_account_read(a->card, len_bytes);
+	return 0;
 }

@@ -162,25 +162,21 @@ void card_give_up(struct card *c)
 
 /* ---- I/O ---- */
 
-static void account_read(struct card *c, size_t len_bytes)
+void card_account_read(struct card *c, size_t len_bytes)
 {
 	account_add(&c->account.read_calls, 1);
 	account_add(&c->account.read_bytes, len_bytes);
 }
 
-int card_account_read(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+int card_check_read(const struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
-	if (!range_is_valid(c, off_bytes, buf, len_bytes))
-		return -EINVAL;
-	if (len_bytes)
-		account_read(c, len_bytes);
-	return 0;
+	return len_bytes && range_is_valid(c, off_bytes, buf, len_bytes) ? 0 : -EINVAL;
 }
 
 static int attempt(struct card *c, bool write, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
 	if (!write) {
-		account_read(c, len_bytes);
+		card_account_read(c, len_bytes);
 		return card_error(c->ops->read(c, off_bytes, buf, len_bytes));
 	}
 	account_add(&c->account.write_calls, 1);

@@ -174,8 +174,10 @@ int card_enter(struct card *c) MUST_CHECK;
 int card_leave(struct card *c, int r) MUST_CHECK;
 /* the card's descriptor for direct reads; -ENOTSUP: none */
 int card_async_fd(struct card *c) MUST_CHECK;
-/* Checks a range as card_read does (-EINVAL), and counts the read. */
-int card_account_read(struct card *c, uint64_t off_bytes, const void *buf,
-		      size_t len_bytes) MUST_CHECK;
+/* -EINVAL as card_read has it, and of no byte. */
+int card_check_read(const struct card *c, uint64_t off_bytes, const void *buf,
+		    size_t len_bytes) MUST_CHECK;
+/* Of a read that has reached the device. */
+void card_account_read(struct card *c, size_t len_bytes);
 
 #endif

@@ -124,6 +124,14 @@ static void test_reads(void **state)
 	}
 	assert_int_equal(card->account.read_calls, 50 * DEPTH);
 	assert_int_equal(card->account.read_bytes, 50 * DEPTH * 4 * COW_BLK_BYTES);
+	/* what does not reach the device is counted by the call that does */
+	card->away_ns = 1;
+	assert_int_equal(async_read(a, &one[0].io, 0, one[0].buf, COW_BLK_BYTES), -ENOMEDIUM);
+	card->away_ns = 0;
+	card->shown_end_bytes = COW_BLK_BYTES;
+	assert_int_equal(async_read(a, &one[0].io, 0, one[0].buf, COW_BLK_BYTES), -EAGAIN);
+	card->shown_end_bytes = 0;
+	assert_int_equal(card->account.read_calls, 50 * DEPTH);
 	/* refused before the device is touched */
 	assert_int_equal(async_read(a, &one[0].io, 512, one[0].buf, COW_BLK_BYTES), -EINVAL);
 	assert_int_equal(async_read(a, &one[0].io, 0, (char *)one[0].buf + 512, COW_BLK_BYTES),
