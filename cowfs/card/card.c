@@ -113,12 +113,25 @@ static bool is_of_caller(int r)
 	return r == -EAGAIN || r == -EINVAL || r == -EOPNOTSUPP || r == -ENOTSUP || r == -ENOMEM;
 }
 
-int card_leave(struct card *c, int r)
+static int leave(struct card *c, int r, bool may_wait)
 {
 	if (r < 0 && !is_of_caller(r))
-		r = is_gone(c) || is_going(c) ? -ENOMEDIUM : card_error(r);
+		r = is_gone(c) || (may_wait && is_going(c)) ? -ENOMEDIUM
+		    : may_wait				    ? card_error(r)
+							    : -EIO;
 	atomic_fetch_sub(&c->inside, 1);
 	return r;
+}
+
+/* For a thread that serves others. A device that is about to go fails with -ENODEV, and is read again as any other. */
+int card_leave(struct card *c, int r)
+{
+	return leave(c, r, false);
+}
+
+static int leave_call(struct card *c, int r)
+{
+	return leave(c, r, true);
 }
 
 bool card_look(struct card *c)
@@ -220,7 +233,7 @@ int card_read_bare(struct card *c, uint64_t off_bytes, void *buf, size_t len_byt
 	r = attempt(c, false, off_bytes, buf, len_bytes);
 	if (r == -EIO && c->retries)
 		r = try_again(c, false, off_bytes, buf, len_bytes);
-	return card_leave(c, r);
+	return leave_call(c, r);
 }
 
 int card_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
@@ -283,7 +296,7 @@ int card_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_b
 	r = attempt(c, true, off_bytes, (void *)buf, len_bytes);
 	if (r == -EIO && c->retries && alone)
 		r = try_again(c, true, off_bytes, (void *)buf, len_bytes);
-	return card_leave(c, r);
+	return leave_call(c, r);
 }
 
 int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
@@ -301,7 +314,7 @@ int card_discard(struct card *c, uint64_t off_bytes, uint64_t len_bytes)
 		return -ENOTRECOVERABLE;
 	r = card_enter(c);
 	if (r == 0)
-		r = card_leave(c, c->ops->discard(c, off_bytes, len_bytes));
+		r = leave_call(c, c->ops->discard(c, off_bytes, len_bytes));
 	if (r == 0)
 		account_add(&c->account.discarded_bytes, len_bytes);
 	return r;
@@ -314,7 +327,7 @@ int card_flush(struct card *c)
 	if (r < 0)
 		return r;
 	account_add(&c->account.flushes, 1);
-	r = card_leave(c, c->ops->flush(c));
+	r = leave_call(c, c->ops->flush(c));
 	if (r == 0)
 		c->durable_writes = c->writes;
 	return r;
@@ -332,7 +345,7 @@ int card_set_writable(struct card *c, bool writable)
 		return -ENOTRECOVERABLE;
 	r = card_enter(c);
 	if (r == 0)
-		r = card_leave(c, c->ops->set_writable(c, writable));
+		r = leave_call(c, c->ops->set_writable(c, writable));
 	if (r < 0 && (writable || !card_is_away(c)))
 		return r;
 	c->writable = writable;
@@ -349,7 +362,7 @@ int card_counters(struct card *c, struct card_counters *ret)
 {
 	int r = card_enter(c);
 
-	return r < 0 ? r : card_leave(c, c->ops->counters(c, ret));
+	return r < 0 ? r : leave_call(c, c->ops->counters(c, ret));
 }
 
 void card_close(struct card *c)

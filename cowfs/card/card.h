@@ -169,7 +169,8 @@ bool card_lost(struct card *c, int r);
 	"%s: the card is away: it was pulled out, or has reset. %s. Plug it in, and run the same command again"
 
 /* ---- for card/async.c */
-/* Around each call of the device: 0, or the error of a card that is away. r: of the call; what to return. */
+/* Around each call of the device: 0, or the error of a card that is away. r: of the call; what to return. A card that is about to
+ * go is -EIO: card_leave does not wait, and a call that reads again does. */
 int card_enter(struct card *c) MUST_CHECK;
 int card_leave(struct card *c, int r) MUST_CHECK;
 /* the card's descriptor for direct reads; -ENOTSUP: none */

@@ -163,6 +163,11 @@ static void test_soon_gone(void **state)
 	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
 	assert_int_equal(asked, 7);
 	assert_false(card_is_away(c));
+	/* whose thread serves others does not wait for it */
+	asked = 0, c->waited_ns = 0;
+	assert_int_equal(card_enter(c), 0);
+	assert_int_equal(card_leave(c, -ENODEV), -EIO);
+	assert_int_equal(asked, 0);
 	/* it goes */
 	asked = 0, gone_at = 3, c->waited_ns = 0;
 	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -ENOMEDIUM);
