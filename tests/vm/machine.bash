@@ -176,7 +176,8 @@ card_in() {
 
 # The guest's `told NAME` is true from now on: a disk of that name is there.
 tell_guest() {
-	hmp "drive_add 0 if=none,id=$1,driver=null-co,size=1M" | grep -q OK && hmp "device_add virtio-blk-pci,drive=$1,serial=$1" | grep . && fail "$1 cannot be told"
+	hmp "drive_add 0 if=none,id=$1,driver=null-co,size=1M" | grep -q OK || fail "$1 cannot be told"
+	hmp "device_add virtio-blk-pci,drive=$1,serial=$1" | grep . && fail "$1 cannot be told"
 	return 0
 }
 
