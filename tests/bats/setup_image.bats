@@ -442,7 +442,7 @@ os.setxattr(sys.argv[1], "system.posix_acl_access",
 	chown -h nobody "$T/his" "$T/his/tree"
 	no "$T/his/tree" "his/tree is a symbolic link, and user 65534 controls it: name the place"
 	mv "$R/usr/bin/env" "$R/usr/bin/sh" "$T"
-	printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\363\0' >"$R/usr/bin/env"
+	printf '\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\2\0\376\377' >"$R/usr/bin/env"
 	chmod +x "$R/usr/bin/env"
 	cp "$R/usr/bin/env" "$R/usr/bin/sh"
 	no "$R" "its programs cannot be run on this machine: chroot: failed to run command '/usr/bin/env': Exec format error"
