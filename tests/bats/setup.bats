@@ -537,6 +537,75 @@ which the next kernel writes anew"
 	done
 }
 
+# setup, as a maintainer script of the package runs it
+possible() {
+	PATH=$T/bin:$PATH COWFS_CTL=$COWFS_BUILD/cowctl "$SRC/setup" possible --root "$R" 2>&1
+}
+
+# What the package says where nothing can be protected: WHY, in one line; and setup refuses for this reason.
+impossible() {
+	local before
+	before=$(tree_sum "$R")
+	stops "$1"
+	run -0 possible
+	[ "${#lines[@]}" = 1 ] && [[ $output == "cowfs: the root of this machine cannot be protected: "*"$1"* ]] || { echo "$output"; return 1; }
+	[ "$(tree_sum "$R")" = "$before" ]
+}
+
+@test "setup: a machine on which no root can be protected" {
+	debian
+	run -0 possible
+	[ -z "$output" ] || { echo "$output"; return 1; }
+	put proc/swaps 'Filename Type Size Used Priority' '/var/swap file 102396 0 -2'
+	room 1
+	[ -z "$(possible)" ] # can be corrected
+	debian
+	put proc/meminfo 'MemTotal:  65536 kB'
+	impossible "64 MiB of memory: too little to hold changes"
+	debian
+	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - zfs rpool/ROOT/debian rw,xattr'
+	impossible "/ is zfs on 'rpool/ROOT/debian', which is not a block device"
+	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - nfs4 10.0.0.1:/srv/root rw,vers=4.2'
+	impossible "/ is nfs4 on '10.0.0.1:/srv/root', which is not a block device"
+	put proc/self/mountinfo '22 1 0:30 / / rw,relatime shared:1 - overlay overlayroot rw,lowerdir=/media/root-ro'
+	put etc/overlayroot.conf 'overlayroot="tmpfs"'
+	impossible 'the overlay file system is on (overlayroot="tmpfs"): every change is lost at a reboot'
+	run -1 setup_it setup
+	[[ $(tr -s ' \n' ' ' <<<"$output") != *"cannot be converted"* ]] # how to install another system is no help here
+	rm "$R/etc/overlayroot.conf"
+	debian
+	put lib/modules/6.1.0-1/modules.dep 'kernel/drivers/block/loop.ko:'
+	impossible "the running kernel 6.1.0-1 has no fuse"
+	rm -r "$R/lib/modules"
+	put proc/filesystems $'nodev\tsysfs' $'\text4'
+	impossible "the running kernel 6.1.0-1 has no modules in /lib/modules, and no fuse inside"
+	put proc/filesystems $'nodev\tsysfs' $'nodev\tfuse' $'\text4'
+	run -0 setup_it setup
+	put proc/1/environ 'container=lxc'
+	impossible "this is a container"
+}
+
+# COMMAND OF DPKG...: the maintainer script, where systemd runs
+postinst() {
+	sed "s|/usr/lib/cowfs/setup|$T/setup|; s|/run/systemd/system|$T|; s|#DEBHELPER#||" "$SRC/../debian/cowfs.postinst" >"$T/postinst"
+	PATH=$T/stub:$PATH sh "$T/postinst" "$@"
+}
+
+@test "the package says once that nothing can be protected, and is installed" {
+	mkdir "$T/stub"
+	for f in getent systemctl cowctl; do
+		printf '#!/bin/sh\n' >"$T/stub/$f"
+		chmod +x "$T/stub/$f"
+	done
+	printf '#!/bin/sh\necho "cowfs: why ($*)"\n' >"$T/setup"
+	chmod +x "$T/setup"
+	[ "$(postinst configure '')" = "cowfs: why (possible)" ]
+	[ -z "$(postinst configure 0.1.0-1)" ]
+	[ -z "$(postinst abort-upgrade 0.1.0-1)" ]
+	printf '#!/bin/sh\nexit 1\n' >"$T/setup"
+	run -0 postinst configure ''
+}
+
 @test "setup: others that keep changes in RAM" {
 	local word
 	for word in overlayroot=tmpfs boot=overlay overlayroot=tmpfs:swap=1,recurse=0; do
