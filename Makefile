@@ -6,6 +6,9 @@
 #   LDFLAGS=-static programs that need no library (B=build/static keeps them apart).
 
 VERSION := 0.1.0
+ifneq ($(words $(CURDIR)),1)
+$(error make splits names at blanks: move '$(CURDIR)' to a folder without a blank in its path)
+endif
 prefix  ?= /usr
 sbindir ?= $(prefix)/sbin
 bindir  ?= $(prefix)/bin

@@ -186,3 +186,11 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	# nothing is missing; the loader may have a second name
 	[ -z "$(comm -23 "$T/native.list" "$T/cross.list")" ]
 }
+
+@test "make: a folder with a blank in its path is refused at once" {
+	mkdir "$T/a folder"
+	cp "$(top)/Makefile" "$T/a folder"
+	run -2 make -C "$T/a folder" all
+	[[ $output == *"move '$T/a folder' to a folder without a blank"* ]]
+	[ "$(ls "$T/a folder")" = Makefile ]
+}
