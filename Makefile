@@ -155,10 +155,10 @@ PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$
 # What builds and tests cowfs; a target that needs more installs that itself. The second list: packages that not every
 # Debian has (13 has no clang-format 14; GRUB for a PC, which x86 guests need, is there on x86 alone).
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev \
-	libcmocka-dev linux-libc-dev bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux mmdebstrap fdisk openssh-client sqlite3 stress-ng python3 git ca-certificates \
+	libcmocka-dev linux-libc-dev debhelper systemd bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
+	util-linux mmdebstrap fdisk minisign procps openssh-client sqlite3 stress-ng python3 git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools exfatprogs u-boot-tools libubootenv-tool partclone rsync squashfs-tools erofs-utils spin
-DEPS_IF_THERE := clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
+DEPS_IF_THERE := systemd-dev clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
 
 .PHONY: help deps all recover-static programs cross cross-deps install uninstall deb clean
 .DEFAULT_GOAL := help
