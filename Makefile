@@ -97,6 +97,8 @@ MEASURE  := $(B)/cowfs-measure
 RECOVER  := $(B)/cowfs-recover
 # sources that name the program or its commands; they stand before the library, which has the others of cowctl
 RECOVER_OBJ := $(patsubst %,$(B)/obj/recover/%.o,cli/cowctl cli/cmd_check cli/cmd_recover cli/cmd_view wire/failure offline/recover offline/view_card)
+# what is installed; the map of the linker says what is inside of each (packaging/sbom)
+PROGRAMS = $(PROGS) $(HELPERS) $(BOOT) $(MEASURE) $(if $(SIM),$(CARDSIM))
 # each program says below what it is made of beside the library, and in LIBS what it is linked with beside ALL_LIBS
 LINKED   := $(PROGS) $(HELPERS) $(BOOT) $(CARDSIM) $(MEASURE)
 
@@ -160,7 +162,7 @@ DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblki
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools exfatprogs u-boot-tools libubootenv-tool partclone rsync squashfs-tools erofs-utils spin
 DEPS_IF_THERE := systemd-dev clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
 
-.PHONY: help deps all recover-static programs cross cross-deps install uninstall deb clean
+.PHONY: help deps all recover-static programs cross cross-deps install uninstall deb dist release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -187,6 +189,9 @@ help:
 	@echo "  make check-vm   virtual machines: boot, shutdown, power cuts (hours; as root; CASES=\"timer ends:debian12\")"
 	@echo "  make deb        Debian packages in build/deb (ARCH=arm64: for another architecture)"
 	@echo "  make check-deb  those packages: lintian, same bits again, a clean Debian, a guest (installs lintian, piuparts; VM=: no guest; as root)"
+	@echo "  make dist       the tarball of this commit in build/dist; make check-dist: deps, deb, check-unit of it in a clean Debian 12 and 13 (as root)"
+	@echo "  make check-debs   packages for amd64, arm64, armhf and riscv64 of Debian 12 and 13, each built twice and installed (DEBS=; as root)"
+	@echo "  make release KEY=FILE   tarball, packages and lists of parts in build/release, signed with that key of minisign (as root)"
 	@echo "  make image      bootable disk images with cowfs inside; make run-image IMAGE=busybox boots one (as root)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
@@ -284,11 +289,11 @@ $(MEASURE): LIBS := -lm
 $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $< $(ALL_LIBS) $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) $(if $(filter $@,$(PROGRAMS)),-Wl$(comma)-Map=$@.map) -o $@ $(filter %.o,$^) $< $(ALL_LIBS) $(LIBS)
 
 # ---- install ----
 
-programs: $(PROGS) $(HELPERS) $(BOOT) $(MEASURE) $(if $(SIM),$(CARDSIM))
+programs: $(PROGRAMS)
 
 FOLDERS = $(sort $(sbindir) $(if $(SIM),$(bindir)) $(mountdir) $(patsubst %,$(mandir)/man%,1 5 7 8) $(docdir) $(libdir) \
 	$(if $(UNITS),$(unitdir)) $(bashdir) /etc/cowfs $(foreach f,$(SHIP),$(patsubst %/,%,$(dir $(word 2,$(subst :, ,$f))))))
@@ -338,7 +343,30 @@ deb:
 		tar -xf - -C $(DEB_COPY)
 	$(Q)cd $(DEB_COPY) && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(if $(CROSS),DEB_BUILD_OPTIONS="nocheck $$DEB_BUILD_OPTIONS") \
 		dpkg-buildpackage -b -us -uc -Jauto $(if $(CROSS),-a$(CROSS) -Pcross$(comma)nocheck)
-	@ls -1 $(DEB)/*.deb
+	$(Q)$(if $(CROSS),DEB_HOST_ARCH=$(CROSS) DEB_HOST_MULTIARCH=$(MULTIARCH)) packaging/sbom $(DEB_COPY) >$(DEB)/cowfs.cdx.json
+	@ls -1 $(DEB)/*.deb $(DEB)/*.json
+
+# ---- a release: docs/PACKAGING.md ----
+
+# The same commit gives the same bytes.
+DIST := build/dist/cowfs-$(VERSION).tar.gz
+GIT   = git -c safe.directory=$(CURDIR)
+dist:
+	$(Q)[ -e .git ] || { echo "dist: this is not a clone of the repository" >&2; exit 1; }
+	$(Q)changed=$$($(GIT) status --porcelain) || exit; [ -z "$$changed" ] || { printf 'dist: not committed:\n%s\n' "$$changed" >&2; exit 1; }
+	$(Q)rm -rf build/dist && mkdir -p build/dist && $(GIT) -c tar.umask=0022 -c core.autocrlf=false \
+		archive --prefix=cowfs-$(VERSION)/ -o build/dist/tar HEAD && gzip -9n <build/dist/tar >$(DIST) && rm build/dist/tar
+	@ls -1 $(DIST)
+
+# Tarball, packages and lists of parts as they are published, with their digests, signed. Packages that have not passed
+# check-debs are made and checked first.
+release: dist
+	$(Q)[ -r "$(KEY)" ] || { echo "release: say which key of minisign signs: KEY=FILE" >&2; exit 2; }
+	$(Q)$(MAKE) --no-print-directory check-debs
+	$(Q)rm -rf build/release && mkdir -p build/release && cp $(DIST) build/release/ && for p in $(subst :,-,$(DEBS)); do \
+		cp -r build/debs/$$p build/release/ || exit 1; done
+	$(Q)packaging/sign build/release $(KEY) "cowfs $(VERSION)"
+	@ls -1 build/release
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
 

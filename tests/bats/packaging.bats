@@ -194,3 +194,47 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	[[ $output == *"move '$T/a folder' to a folder without a blank"* ]]
 	[ "$(ls "$T/a folder")" = Makefile ]
 }
+
+@test "make dist: the same bytes for a commit, and nothing that is not committed" {
+	local git=(git -C "$T/tree" -c user.name=x -c user.email=x@x.invalid)
+	mkdir -p "$T/tree/tests"
+	cp "$(top)/Makefile" "$T/tree"
+	cp "$(top)/tests/tests.mk" "$T/tree/tests"
+	echo /build/ >"$T/tree/.gitignore"
+	run -2 make -s -C "$T/tree" dist
+	[[ $output == *"this is not a clone"* ]]
+	"${git[@]}" init -q
+	"${git[@]}" add .
+	"${git[@]}" commit -qm x
+	(umask 077 && make -s -C "$T/tree" dist)
+	mv "$T/tree/build/dist/"*.gz "$T/first"
+	touch -d 2020-01-01 "$T/tree/Makefile"
+	chmod g+w "$T/tree/Makefile"
+	(umask 002 && TZ=Asia/Tokyo make -s -C "$T/tree" dist)
+	cmp "$T/first" "$T/tree/build/dist/"*.gz
+	[ "$(tar -tzf "$T/first" | sed 's|^[^/]*/||' | xargs)" = ".gitignore Makefile tests/ tests/tests.mk" ]
+	[[ $(tar -tvzf "$T/first" | sort -u -k2,2) == *root/root* ]]
+	echo >>"$T/tree/Makefile"
+	run -2 make -s -C "$T/tree" dist
+	[[ $output == *"not committed:"*"M Makefile"* ]]
+}
+
+@test "release: digests and a signature that can be checked" {
+	mkdir -p "$T/release/a b"
+	echo one >"$T/release/one"
+	echo two >"$T/release/a b/two"
+	minisign -G -W -p "$T/public" -s "$T/secret" >/dev/null
+	run -1 "$(top)/packaging/sign" "$T/release" "$T/none"
+	[[ $output == *"minisign -G"* ]]
+	(cd "$T" && "$(top)/packaging/sign" release secret 'cowfs 1')
+	cd "$T/release"
+	minisign -Vqm SHA256SUMS -p "$T/public"
+	run -0 sha256sum -c SHA256SUMS
+	[ "$output" = $'a b/two: OK\none: OK' ]
+	sed -i 's/^../00/' SHA256SUMS
+	run -1 minisign -Vqm SHA256SUMS -p "$T/public"
+	minisign -G -W -p "$T/other" -s "$T/secret2" >/dev/null
+	"$(top)/packaging/sign" . "$T/secret2"
+	minisign -Vqm SHA256SUMS -p "$T/other"
+	run -1 minisign -Vqm SHA256SUMS -p "$T/public"
+}
