@@ -17,7 +17,7 @@ for target; do
 	[ -z "$stopped" ] || break
 	! grep -q " $target ok\$" "$state" || continue
 	: >"$row"
-	when="$(date -u +%F) $(git describe --always --dirty)"
+	when="$(date -u +%F) $(git describe --always --dirty 2>/dev/null || echo tarball)"
 	COWFS_CHECK_TABLE=$row COWFS_CHECK_SECONDS=${COWFS_CHECK_SECONDS:-43200} "$here/check.sh" "$make" "$target" &
 	child=$!
 	while kill -0 $child 2>/dev/null; do # a signal ends a wait

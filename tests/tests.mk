@@ -25,7 +25,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm \
-	check-vm-short check-deb image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
+	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -98,7 +98,7 @@ check: ready
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
 CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-fleet check-fleet-tools \
-	check-packaging check-layouts check-deb coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
+	check-packaging check-layouts check-deb check-dist check-debs coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
 
@@ -149,7 +149,7 @@ crash: $(B)/tests/crash
 
 # Writes tests/golden anew: only before the first release of a format version, see CONTRIBUTING.md.
 golden: $(B)/tests/mkgolden
-	$(Q)$< tests/golden && git -C tests/golden --no-pager diff --stat .
+	$(Q)$< tests/golden && { [ ! -e .git ] || $(GIT) --no-pager diff --stat tests/golden; }
 
 # Mutations for each target: what fits into half a minute.
 FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 delta=20000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
@@ -326,6 +326,16 @@ check-deb: deps
 	$(Q)tests/deb.sh
 	$(Q)$(if $(VM),$(MAKE) --no-print-directory all && COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(VM))
 
+# The tarball in a clean Debian of each suite; BATS=: files of bats to run there.
+check-dist: dist
+	$(Q)$(if $(BATS),BATS="$(BATS)") tests/dist.sh $(DIST) $(or $(SUITES),bookworm trixie)
+
+# riscv64 came with Debian 13
+DEBS ?= $(addprefix bookworm:,amd64 arm64 armhf) $(addprefix trixie:,amd64 arm64 armhf riscv64)
+check-debs: DEPS += piuparts qemu-user-static binfmt-support
+check-debs: deps dist
+	$(Q)tests/debs.sh $(DIST) build/debs $(DEBS)
+
 IMAGES := debian12 busybox squashfs
 image: all
 	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
@@ -362,11 +372,14 @@ check-docs:
 	@echo "check-docs: man pages, options in help and manual"
 	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/help.sh
+	$(Q)for f in debian/changelog packaging/arch/PKGBUILD packaging/buildroot/package/cowfs/cowfs.mk packaging/meta-cowfs/recipes-core/cowfs/cowfs_git.bb README.md; do \
+		grep -qE '(^cowfs \(|^pkgver=|^COWFS_VERSION = |^PV = "|version )$(subst .,\.,$(VERSION))\b' $$f || \
+			{ echo "$$f: the version is not $(VERSION), which the Makefile has" >&2; exit 1; }; done
 	$(Q)kernel=$$(sed -n 's/^#define KERNEL_MIN_M.*OR //p' cowfs/base/kernel.h | paste -sd.) && \
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
 		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
 	$(Q)for t in $$(awk '/^```/ { n++ } n == 1' docs/TESTING.md | sed -n 's/^make \([A-Z]*=[^ ]* \)*\([a-z][a-z-]*\).*/\2/p'); do \
-		case " $(CHECK_ALL) deps all format check check-all deb cross " in *" $$t "*) ;; \
+		case " $(CHECK_ALL) deps all format check check-all deb dist release cross " in *" $$t "*) ;; \
 		*) echo "docs/TESTING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
 
 demo: ready
@@ -429,7 +442,8 @@ lint:
 	$(Q)tests/crash/invariants.sh --apply
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
-	$(Q)git ls-files -z -- ':!tests/fuzz/corpus' ':!tests/golden' ':!cowfs/wear/page/uPlot*' ':!docs/pictures/*.svg' | xargs -0 codespell -L $(WORDS)
+	$(Q)if [ -e .git ]; then $(GIT) ls-files -z; else find . -name 'build*' -prune -o -type f -printf '%P\0'; fi | \
+		grep -zvE '^(tests/fuzz/corpus|tests/golden|cowfs/wear/page/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
 	$(Q)$(MAKE) --no-print-directory check-docs
 # what codespell takes for a slip: man page requests, a completed prefix, variables, allocation groups
 WORDS := nd,fo,tread,failer,ags,copyin,statu,aways

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The tarball of `make dist` as a stranger uses it, in a clean Debian of each suite: dist.sh TARBALL SUITE...
+# make deps, make deb, make check-unit, and the files of bats that BATS names. As root. Loop devices are those of this machine, so
+# the tests of the programs run as in a container that has them. KEEP=1 leaves the Debian in build/check-dist/SUITE.
+set -euo pipefail
+
+TOP=$(cd "$(dirname "$0")/.." && pwd)
+BUILD=$TOP/build
+CACHE=${COWFS_CACHE:-$BUILD/cache}
+# shellcheck source-path=SCRIPTDIR source=../image/lib.bash
+. "$TOP/image/lib.bash"
+[ "$(id -u)" = 0 ] || die "needs root (chroot): run it as root"
+tarball=$1
+shift
+mkdir -p "$CACHE"
+export COWFS_UNIT_SECONDS="${COWFS_UNIT_SECONDS:-300}"
+
+# DIR COMMAND...: with all devices; what it mounts ends with it
+inside() {
+	# shellcheck disable=SC2016 # for the inner shell
+	unshare --mount --pid --fork --kill-child --propagation private sh -c '
+		mount --rbind "$1" "$1" && cd "$1" && mount -t proc proc proc && mount -t sysfs sysfs sys && mount -t devtmpfs dev dev &&
+			mkdir -p dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts && mount -t tmpfs tmp tmp &&
+			mount -t tmpfs -o mode=755 run run && mount -t cgroup2 cgroup2 sys/fs/cgroup || exit
+		shift
+		chroot . /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+			LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+			COWFS_UNIT_SECONDS="$COWFS_UNIT_SECONDS" "$@"
+		exit' sh "$@" # no exec: a signal would not end the first process of a namespace
+}
+
+for suite; do
+	root=$BUILD/check-dist/$suite
+	rm -rf "$root"
+	rootfs_tar "$suite" "$CACHE/clean-$suite.tar" make ca-certificates
+	rootfs_unpack "$CACHE/clean-$suite.tar" "$root"
+	mkdir -p "$root/home/stranger"
+	tar -C "$root/home/stranger" --strip-components=1 --no-same-owner -xf "$tarball"
+	for step in deps deb check-unit ${BATS+"check-bats"}; do
+		start=$SECONDS
+		inside "$root" make -C /home/stranger "$step" ${BATS+"BATS=$BATS"} >"$root.log" 2>&1 ||
+			{ tail -40 "$root.log" >&2; die "$suite: make $step failed"; }
+		echo "check-dist: $suite: make $step: $((SECONDS - start)) s"
+		[ "$step" != check-bats ] || grep '^bats: ' "$root.log"
+	done
+	[ "${KEEP-}" ] || rm -rf "$root" "$root.log"
+done
