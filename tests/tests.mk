@@ -372,8 +372,8 @@ check-docs:
 	@echo "check-docs: man pages, options in help and manual"
 	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/help.sh
-	$(Q)for f in debian/changelog packaging/arch/PKGBUILD packaging/buildroot/package/cowfs/cowfs.mk packaging/meta-cowfs/recipes-core/cowfs/cowfs_git.bb README.md; do \
-		grep -qE '(^cowfs \(|^pkgver=|^COWFS_VERSION = |^PV = "|version )$(subst .,\.,$(VERSION))\b' $$f || \
+	$(Q)for f in debian/changelog packaging/arch/PKGBUILD packaging/fedora/cowfs.spec packaging/buildroot/package/cowfs/cowfs.mk packaging/meta-cowfs/recipes-core/cowfs/cowfs_git.bb README.md; do \
+		grep -qE '(^cowfs \(|^pkgver=|^Version: +|^COWFS_VERSION = |^PV = "|version )$(subst .,\.,$(VERSION))\b' $$f || \
 			{ echo "$$f: the version is not $(VERSION), which the Makefile has" >&2; exit 1; }; done
 	$(Q)kernel=$$(sed -n 's/^#define KERNEL_MIN_M.*OR //p' cowfs/base/kernel.h | paste -sd.) && \
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
