@@ -68,7 +68,8 @@ image_console() {
 
 # ---- Debian ----
 
-# The mirror that this machine uses, so that a proxy or a copy in the house is used here, too.
+# The mirror that this machine uses, so that a proxy or a copy in the house is used here, too. IMAGE_MAIN_ONLY=1: without updates
+# and security, for a mirror whose index of these is not whole for some architecture.
 apt_sources() {
 	local suite=${1%-backports} main security
 	# shellcheck disable=SC2016 # apt's variables
@@ -79,7 +80,7 @@ apt_sources() {
 		awk '$3 == "main" && $2 ~ /-security$/ { print $1; exit }')
 	[ "$main" ] || die "apt knows no mirror of Debian 12 or 13: apt-get update"
 	echo "deb $main $suite ${IMAGE_COMPONENTS:-main}"
-	[ "$suite" != sid ] || return 0
+	[ "$suite" != sid ] && [ -z "${IMAGE_MAIN_ONLY-}" ] || return 0
 	echo "deb $main $suite-updates main"
 	[ -z "$security" ] || echo "deb $security $suite-security main"
 	[ "$suite" = "$1" ] || echo "deb $main $1 main"
