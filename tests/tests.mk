@@ -362,7 +362,7 @@ check-replay: all
 
 # No network, no foreign build system: docs/PACKAGING.md says what was checked with those.
 PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* packaging/fleet/* initramfs/mkinitcpio/*)) \
-	packaging/buildroot/board/cowfs/post-image.sh
+	packaging/buildroot/board/cowfs/post-image.sh packaging/debs packaging/sign
 check-packaging: all
 	@echo "check-packaging: hooks and scripts of other distributions (as root)"
 	$(Q)shellcheck -e SC1091 $(PACKAGING)
