@@ -7,6 +7,7 @@
 #	tests/demo.sh [--quick]		as root; --quick: no Debian, the host's own documentation as content
 #	DEMO_SEED=N			repeat the power cut of an earlier run
 #	DEMO_KEEP=1			leave the card image and the logs in build/demo
+#	DEMO_DIR=FOLDER			another folder than that
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
@@ -25,7 +26,7 @@ esac
 
 TOP=$(cd "$(dirname "$0")/.." && pwd)
 BUILD=${COWFS_BUILD:-$TOP/build}
-DEMO=$BUILD/demo
+DEMO=${DEMO_DIR:-$BUILD/demo}
 CACHE=$BUILD/cache
 MNT=$DEMO/root
 BARE=$DEMO/bare
@@ -39,18 +40,34 @@ export LC_ALL=C.UTF-8
 PATH=$BUILD:$PATH:/usr/sbin:/sbin
 
 LOG_MIB=48 # room behind the file system: a log of the default 32 MiB, aligned, and its superblocks
-CARD='' PART='' LOOP='' DAEMON_PID='' STEP=0
+CARD='' PART='' LOOP='' DAEMON_PID='' JOB='' JOB_END='' STEP=0
 
 # ---- telling ----
+
+# Tenths of a second of each step on two cores at rest: the share of each in the whole.
+TOOK=(21 1 1 71 1 28 43 3 2 19 47)
+[ -s "$ROOT_TAR" ] || TOOK[0]=270
+[ ! "$QUICK" ] || TOOK=(7 1 1 4 1 8 8 2 1 6 19)
 
 elapsed() {
 	local us=$((${EPOCHREALTIME/[.,]/} - START_US))
 	printf '%d.%d' $((us / 1000000)) $((us / 100000 % 10))
 }
 
+# Seconds that the steps from this one on take, at the speed of those before it.
+left() {
+	local i now=0 rest=0
+	now=$(elapsed)
+	for i in "${!TOOK[@]}"; do
+		[ "$i" -lt $((STEP - 1)) ] || rest=$((rest + TOOK[i]))
+	done
+	awk -v now="$now" -v rest="$rest" -v all="$(IFS=+ && echo $((${TOOK[*]})))" \
+		'BEGIN { printf "%d", 0.5 + (all > rest ? rest * now / (all - rest) : rest / 10) }'
+}
+
 step() {
 	STEP=$((STEP + 1))
-	printf '\n== %d. %s   (%s s)\n' "$STEP" "$1" "$(elapsed)"
+	printf '\n== %d of %d. %s   (%s s, about %s s left)\n' "$STEP" ${#TOOK[@]} "$1" "$(elapsed)" "$(left)"
 	printf '   %s\n' "${@:2}"
 }
 
@@ -92,35 +109,62 @@ unmount() {
 	umount "$1" 2>/dev/null || umount -l "$1"
 }
 
+loops_of() {
+	losetup -nl -O NAME,BACK-FILE | awk -v file="$1" '$2 == file { print $1 }'
+}
+
 # The loop device that a dead daemon leaves behind.
 drop_loop() {
-	[ "$LOOP" ] || return 0
-	losetup "$LOOP" >/dev/null 2>&1 && losetup -d "$LOOP"
+	local loop
+	for loop in $(loops_of "/cowfs:$NAME"); do
+		losetup -d "$loop"
+	done
 	LOOP=
 }
 
+# Waits for the last job in the background: a signal is not kept waiting by it. Its end then is signal $1 (0: its own).
+job() {
+	local status=0
+	JOB=$! JOB_END=$1
+	wait "$JOB" || status=$?
+	JOB=
+	return $status
+}
+
 tidy() {
+	local loop
 	set +e
+	trap - ERR
+	trap '' INT TERM HUP PIPE
+	if [ "$JOB" ]; then
+		kill -s "$JOB_END" "$JOB"
+		wait "$JOB"
+	fi 2>/dev/null
 	unmount "$MNT"
 	unmount "$BARE"
 	[ "$DAEMON_PID" ] || DAEMON_PID=$(cat "$RUNDIR/pid" 2>/dev/null) # interrupted while it started
 	if daemon_alive; then
-		cowctl detach "$NAME" --discard >/dev/null 2>&1
+		for _ in {1..50}; do # what was killed may still have it mounted
+			cowctl detach "$NAME" --discard >/dev/null 2>&1 && break
+			sleep 0.1
+		done
 		wait_daemon_gone || kill -9 "$DAEMON_PID"
 		wait_daemon_gone
 	fi
 	drop_loop
 	rm -rf "$RUNDIR"
-	if [ "$CARD" ]; then
-		partx -d "$CARD" 2>/dev/null
-		losetup -d "$CARD"
-	fi
+	for loop in $(loops_of "$IMAGE"); do
+		partx -d "$loop" 2>/dev/null
+		losetup -d "$loop"
+	done
 	[ "${DEMO_KEEP-}" ] || rm -rf "$DEMO"
 	rm -f "$ROOT_TAR.new"
 }
 trap tidy EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+# A signal that came before tidy ignored them interrupts it: it begins again, then.
+trap 'tidy; exit 130' INT
+trap 'tidy; exit 141' PIPE
+trap 'tidy; exit 143' TERM HUP
 trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
 set -E
 
@@ -179,7 +223,8 @@ make_root_tar() {
 	say "mmdebstrap builds Debian $codename (once: it is kept in ${ROOT_TAR#"$TOP"/})"
 	mkdir -p "$CACHE"
 	mmdebstrap -q --variant=minbase "${options[@]}" --format=tar "$codename" "$ROOT_TAR.new" \
-		"$DEMO/sources.list" || fail "mmdebstrap"
+		"$DEMO/sources.list" &
+	job TERM || fail "mmdebstrap"
 	mv "$ROOT_TAR.new" "$ROOT_TAR"
 }
 
@@ -204,13 +249,15 @@ copy_some() {
 		tar -cf - -T "$DEMO/list") | tar -C "$1" -xf -
 }
 
-# A script from stdin inside the protected root, with /proc, /sys and /dev there as long as it runs.
+# A script from stdin inside the protected root, with /proc, /sys and /dev there as long as it runs. All that it starts ends with it.
 in_root() {
 	# shellcheck disable=SC2016 # expanded by the inner shell
-	unshare --mount --propagation private bash -ec '
-		for d in proc sys dev; do mount --rbind "/$d" "$1/$d"; done
+	unshare --mount --propagation private --pid --fork --kill-child bash -ec '
+		mount -t proc proc "$1/proc"
+		for d in sys dev; do mount --rbind "/$d" "$1/$d"; done
 		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
-			DEBIAN_FRONTEND=noninteractive chroot "$1" bash -eu -s' - "$MNT" >"$DEMO/in_root.log" 2>&1 ||
+			DEBIAN_FRONTEND=noninteractive chroot "$1" bash -eu -s' - "$MNT" <&0 >"$DEMO/in_root.log" 2>&1 &
+	job KILL ||
 		{ tail -20 "$DEMO/in_root.log"; fail "inside the root (above: its last lines)"; }
 }
 
@@ -305,11 +352,11 @@ digest() {
 # ---- cowfs ----
 
 attach() {
-	local out
 	say "\$ cowctl attach $PART --name $NAME"
-	out=$(env "$@" cowctl attach "$PART" --name "$NAME" --json 2>"$DEMO/out") || fail "cowctl attach: $out"
+	setsid env "$@" cowctl attach "$PART" --name "$NAME" --json >"$DEMO/attached" 2>"$DEMO/out" &
+	job 0 || fail "cowctl attach: $(cat "$DEMO/attached" "$DEMO/out")"
 	DAEMON_PID=$(cat "$RUNDIR/pid")
-	LOOP=$(jq -r .loop <<<"$out")
+	LOOP=$(jq -r .loop "$DEMO/attached")
 	sed 's/^/     /' "$DEMO/out"
 	say "  $LOOP"
 	mount -o noatime,discard "$LOOP" "$MNT"
@@ -481,3 +528,12 @@ say "the bare partition holds what was committed last"
 
 printf '\ndemo: PASSED in %s s: after the power cut the card held state %d, exactly (DEMO_SEED=%s)\n' \
 	"$(elapsed)" "$WHICH" "$SEED"
+cat <<END
+
+Nothing of it is left but ${BUILD#"$TOP"/}. To try next, as root; docs/USING.md says more:
+  make install                          programs, manuals and units; protects nothing (make uninstall takes them away)
+  cowctl card /dev/sdX2                 what a card of yours is, and the commands that protect it; writes nothing
+  cowctl setup --dry-run                on a system that runs from its card: checks it, prints what setup would do
+  make run-image IMAGE=busybox          a small system with cowfs inside, in QEMU (make image IMAGE=busybox builds it)
+  make check                            all tests that fit in CI
+END

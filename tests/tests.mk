@@ -94,7 +94,7 @@ CHECKS_BESIDE := check-model-short check-vm-short
 CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz check-fuzz-san check-replay-short check-tsan check-soak
 
 check: ready
-	$(Q)tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
+	$(Q)exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
 CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-fleet check-fleet-tools \
@@ -382,9 +382,11 @@ check-docs:
 		case " $(CHECK_ALL) deps all format check check-all deb dist release cross " in *" $$t "*) ;; \
 		*) echo "docs/TESTING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
 
+# what it runs, and nothing else; exec, so that a signal for make reaches it
 demo: ready
-	$(Q)$(MAKE) --no-print-directory programs $(SHIM)
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
+	@echo "demo: building cowfs, cowctl, and the shim that cuts the power"
+	$(Q)$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) $(PROGS) $(B)/tests/powercut.so
+	$(Q)exec env COWFS_BUILD=$(CURDIR)/$(B) tests/demo.sh
 
 # pairs of boots in virtual machines
 bench-boot: all
