@@ -8,14 +8,16 @@ set -u
 make=$1 state=$2
 shift 2
 here=${0%/*} child='' stopped='' bad=0
-row=$(mktemp) || exit
-trap 'rm -f "$row"' EXIT
+dir=$(mktemp -d) || exit
+row=$dir/row
+trap 'rm -rf "$dir"' EXIT
 trap 'stopped=1; [ -z "$child" ] || kill "$child"' HUP INT TERM
 touch "$state" || exit
 
 for target; do
 	[ -z "$stopped" ] || break
 	! grep -q " $target ok\$" "$state" || continue
+	rm -f "$row"*
 	: >"$row"
 	when="$(date -u +%F) $(git describe --always --dirty 2>/dev/null || echo tarball)"
 	COWFS_CHECK_TABLE=$row COWFS_CHECK_SECONDS=${COWFS_CHECK_SECONDS:-43200} "$here/check.sh" "$make" "$target" &

@@ -3,9 +3,9 @@
 # Makes targets one after another: check.sh MAKE TARGET... [-- TARGET...]...
 # Those behind -- run beside the others once the first target is made, and those behind another -- beside these in the same way; their
 # output follows at the end. The others need the first
-# one: nothing else runs if it fails. After any other failure it goes on. The last thing that it prints is one table: each target,
-# its result, its time, and the command that runs it again. Ends with 1 if a target failed, or if COWFS_CHECK_SECONDS (4800) are
-# over: then it ends what runs, and the table names what did not run.
+# one: nothing else runs if it fails. After any other failure it goes on. The last thing that it prints is a summary: what failed or did
+# not run, with the command that runs it again, what passed, and what took longest. Ends with 1 if a target failed, or if
+# COWFS_CHECK_SECONDS (4800) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
 #
 # It always ends, and whoever reads its output sees the end: a target writes to a file, so that nobody but this script holds the
 # output. A target must leave nothing behind. A process of it that is still there (they know each other by COWFS_CHECK_TARGET in the
@@ -30,6 +30,8 @@ dir=$(mktemp -d) || exit
 trap 'rm -rf "$dir"' EXIT
 # rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
 table=${COWFS_CHECK_TABLE:-$dir/table}
+# what targets add: "SECONDS FILE" of tests, and "TARGET COMMAND" that runs again what failed of it
+export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again"
 
 # The row of target $1 that began at second $2: result $3.
 row() {
@@ -37,15 +39,23 @@ row() {
 	printf '%s %s %s\n' "$((SECONDS - $2))" "$1" "$3" >>"$table"
 }
 
+# The longest rows of file $1, $2 of them.
+longest() {
+	[ ! -e "$1" ] || sort -rn "$1" | head -n "$2" | awk '{ printf "%5d s  %s\n", $1, $2 }'
+}
+
 print_table() {
+	local part result seconds again
 	[ -z "${COWFS_CHECK_TABLE-}" ] || return 0
-	echo
-	printf '%7s  %-22s %-14s %s\n' time part result again
-	sort -n "$table" | while read -r seconds part result; do
-		[ "$result" = ok ] && again='' || again="make $part"
-		printf '%5d s  %-22s %-14s %s\n' "$seconds" "$part" "$result" "$again"
+	printf '\ncheck: %s: %d of %d parts passed in %d min %d s\n' "$([ $bad = 0 ] && echo passed || echo FAILED)" \
+		"$(grep -c ' ok$' "$table")" "$(wc -l <"$table")" $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60))
+	grep -v ' ok$' "$table" | sort -n | while read -r seconds part result; do
+		again=$(sed -n "s/^$part //p" "$COWFS_CHECK_AGAIN" 2>/dev/null | tail -1)
+		printf '  %-14s %-20s %5d s   %s\n' "$result" "$part" "$seconds" "${again:-make $part}"
 	done
-	printf '%5d s  in all%s\n' $((SECONDS - start)) "$([ $bad = 0 ] || echo ': FAILED')"
+	sed -n 's/^[0-9]* \(.*\) ok$/\1/p' "$table" | sort | xargs | fold -s -w 100 | sed '1s/^/  passed:  /;2,$s/^/           /'
+	printf '  %-35s %s\n' 'parts that took longest' "$([ ! -e "$COWFS_CHECK_FILES" ] || echo 'files of tests')"
+	paste -d '|' <(longest "$table" 10) <(longest "$COWFS_CHECK_FILES" 10) | awk -F '|' '{ printf "  %-35s %s\n", $1, $2 }'
 }
 
 # the processes that target $1 has left, a line each
@@ -95,7 +105,7 @@ tidy() {
 	return $r
 }
 
-# $1: TERM to end them; else they are waited for
+# $1: a signal to end them; else they are waited for
 end_beside() {
 	[ -n "$beside" ] || return 0
 	[ -z "${1-}" ] || kill -s "$1" -- "-$beside" 2>/dev/null
@@ -105,9 +115,10 @@ end_beside() {
 }
 # $target is what runs, if anything does
 end_all() {
-	[ -z "$current" ] || kill -s TERM "$current" 2>/dev/null
+	trap '' HUP INT TERM
+	[ -z "$current" ] || kill -s INT "$current" 2>/dev/null
 	end_beside TERM
-	[ -z "$current" ] || { wait_until 20 ended "$current" && tidy "$target"; row "$target" "$from" interrupted; }
+	[ -z "$current" ] || { wait_until 40 ended "$current" && tidy "$target"; row "$target" "$from" interrupted; }
 	print_table
 	exit 1
 }
@@ -128,7 +139,7 @@ for target in "${targets[@]}"; do
 	: >"$dir/output"
 	# in the background, where a trap need not wait for it; with the signals that a terminal would give it
 	COWFS_CHECK_TARGET=$$.$target env --default-signal \
-		timeout -k 30 $left "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
+		timeout -s INT -k 30 $left "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
 	current=$!
 	tail -n +1 -s 0.2 -f --pid=$current "$dir/output" &
 	shown=$!

@@ -122,7 +122,7 @@ check-cross: cross
 check-crash-short: $(B)/tests/crash
 	@echo "check-crash-short: simulated card, power cuts, named attacks"
 	$(Q)$< --images 40000
-	$(Q)$< --images 20000 --thin 8
+	$(Q)$< --no-attacks --images 20000 --thin 8
 
 # With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
@@ -229,7 +229,7 @@ check-oss-fuzz: deps
 
 check-bats: all
 	@echo "check-bats: the programs on loop devices (as root)"
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/run-bats.sh $(or $(BATS),$(wildcard tests/bats/*.bats))
+	$(Q)exec env COWFS_BUILD=$(CURDIR)/$(B) tests/run-bats.sh $(or $(BATS),$(wildcard tests/bats/*.bats))
 
 check-kills: all
 	@echo "check-kills: $(or $(COUNT),100) kills of all processes of a daemon in the middle of commits, twice (as root)"

@@ -4,6 +4,8 @@
 # A card that is pulled out, and comes back as another device. The daemon's card is a loop device that is gone for the daemon alone
 # (tests/tools/goneshim.c); what comes back is another loop device on the same file. The daemon looks at every device of the
 # machine that has the card's size and is not in use, so these cards have a size that no other test uses.
+# seconds: 55
+# waits: 75 % of its time
 # bats file_tags=commands
 
 load lib

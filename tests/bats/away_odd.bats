@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A card that is pulled out, and comes back as another device: what else is on the machine, and in the way. See away.bats.
+# seconds: 55
 # bats file_tags=commands
 
 load lib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl clone of a whole disk: its table, boot loader, volume and other partitions, to a disk of another size.
-# seconds: 70
+# seconds: 100
 # bats file_tags=commands
 
 load lib

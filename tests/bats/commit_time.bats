@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # max-commit-time: whenever power is about to end, everything is on the card in that time. And commit --deadline.
-# seconds: 140
+# seconds: 160
 # bats file_tags=pressure
 
 load lib

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
 # Tools that copy or shrink a card and know nothing of cowfs: what they make of a card whose superblock is guarded, and of one
 # that is not. The table is in docs/design/copies.md.
-# seconds: 70
+# seconds: 90
 # bats file_tags=foreign
 
 load lib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl export and import: what one card has more than another, as a file for all cards of the same image.
-# seconds: 60
+# seconds: 130
 # bats file_tags=commands
 
 load lib

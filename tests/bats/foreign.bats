@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # Whose base is it: cards that were mounted, checked, formatted, re-flashed, enlarged, copied or swapped behind the log.
+# seconds: 55
 # bats file_tags=foreign
 
 load lib

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A card whose log is not empty, on a machine that knows nothing of cowfs.
+# seconds: 50
 # bats file_tags=foreign
 
 load lib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
 # What commits without a freeze leave on the card while programs write: a clean file system. And what the live one has meanwhile.
-# seconds: 100
+# seconds: 170
 # bats file_tags=commands
 
 load lib

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # What was written is what is read: under live commits, after a detach, and after a power cut.
-# seconds: 120
+# seconds: 165
 # bats file_tags=integrity
 
 load lib

@@ -5,7 +5,8 @@
 # next commands clear up, and the card has what was committed before or what the command was about to commit.
 #	COUNT=60 bats tests/bats/kills_elsewhere.bats	so many kills of each kind (make check-kills)
 #	SEED=N						other moments
-# seconds: 60
+# seconds: 75
+# waits: 83 % of its time
 # bats file_tags=commands,kills
 
 load lib

@@ -3,6 +3,7 @@
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A boot loader writes to the card before cowfs is there: save_env of GRUB changes the block of grubenv in place. It
 # reads the bare card, with or without a log.
+# seconds: 50
 # bats file_tags=loader
 
 load lib

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # mount -t cowfs, umount, fstab and cowfs.conf: as one lives with it.
+# seconds: 50
 # bats file_tags=commands
 
 load lib

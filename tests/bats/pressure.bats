@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # More is written than RAM can hold: commits by themselves, pacing, parking, and what happens when they cannot.
-# seconds: 110
+# seconds: 140
 # bats file_tags=pressure
 
 load lib

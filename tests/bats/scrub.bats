@@ -3,6 +3,7 @@
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl scrub: a patrol read, of a volume or of a card that is not attached.
 # seconds: 110
+# waits: 92 % of its time
 # bats file_tags=commands
 
 load lib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # cowctl setup, disable --dry-run on systems that are only files. The real thing is done in tests/vm.
-# seconds: 70
+# seconds: 85
 # bats file_tags=systemd
 
 load lib

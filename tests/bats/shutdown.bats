@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # What units and hooks call: commit --timer, shutdown, events, status --brief, config.
-# seconds: 70
+# seconds: 75
+# waits: 97 % of its time
 # bats file_tags=commands
 
 load lib

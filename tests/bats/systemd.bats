@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # Units, generator and hooks, as far as they run without a systemd and without a root of cowfs.
+# seconds: 140
+# waits: 95 % of its time
 # bats file_tags=systemd
 
 load lib

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl view of a card that is not attached: the newest generation, and not one byte is written.
-# seconds: 60
+# seconds: 90
 # bats file_tags=commands
 
 load lib

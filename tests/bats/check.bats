@@ -1,0 +1,79 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2154 # T is set by the helpers
+# tests/check.sh, which makes the parts of `make check`: its summary, and that nothing is left of it when it is interrupted.
+# bats file_tags=commands
+# seconds: 60
+
+load lib
+
+# Three parts, one of them beside the others: bats files, and file systems with a killed daemon. TEST_MARK finds their processes.
+a_check() {
+	cat >"$T/Makefile" <<-END
+		.RECIPEPREFIX = >
+		export COWFS_BUILD := $COWFS_BUILD
+		check:
+		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first bats last -- volumes
+		first last:
+		>@sleep 0.1
+		bad:
+		>@echo 'bad make bad ONE="of it"' >>\$\$COWFS_CHECK_AGAIN; exit 3
+		short:
+		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first bad last -- first
+		bats:
+		>@exec $BATS_TEST_DIRNAME/../run-bats.sh \$(addprefix $BATS_TEST_DIRNAME/,attach.bats hostile.bats interrupt.bats)
+		volumes:
+		>@exec $BATS_TEST_DIRNAME/../layouts.sh --short
+	END
+}
+
+# make in place of this shell, without what bats and a make around it have set
+outside() {
+	mkdir -p "$T/tmp"
+	exec env -i PATH="${PATH#/usr/libexec/bats-core:}" HOME=/root LC_ALL=C TMPDIR="$T/tmp" TEST_MARK="$T" "$@"
+}
+
+left() {
+	grep -slzxF "TEST_MARK=$T" /proc/[0-9]*/environ
+	losetup -nl -O NAME,BACK-FILE | grep -F "$T/"
+	find "$T/tmp" -mindepth 1 -maxdepth 1
+	grep -hF "$T/" /proc/[0-9]*/mountinfo 2>/dev/null
+	true
+}
+nothing_left() { [ -z "$(left)" ]; }
+devices() { [ "$(losetup -nl -O BACK-FILE | grep -cF "$T/tmp")" -ge "$1" ]; }
+
+# signal $1 for make ($2: -, or nothing for it alone) when so many devices are there: $3
+interrupted() {
+	local code=0 group from
+	: >"$T/out"
+	outside setsid env --default-signal make -C "$T" check >>"$T/out" 2>&1 3>&- &
+	group=$!
+	wait_for 60 devices "$3" || { cat "$T/out"; return 1; }
+	sleep "0.$((RANDOM % 10))"
+	from=$SECONDS
+	kill -s "$1" -- "$2$group"
+	wait $group || code=$?
+	say "SIG$1 for ${2:+all of }make: exit $code after $((SECONDS - from)) s"
+	wait_for 10 nothing_left || { cat "$T/out"; left; return 1; }
+	[ $code != 0 ]
+	grep -q "interrupted *bats" "$T/out"
+	! grep "left these processes" "$T/out"
+}
+
+@test "check: interrupted it leaves nothing behind" {
+	RANDOM=${EPOCHREALTIME#*.}
+	a_check
+	interrupted INT - 2
+	interrupted TERM '' 1
+	interrupted TERM - 3
+}
+
+@test "check: the summary says what failed, what passed and what took longest" {
+	a_check
+	run ! outside make -C "$T" short
+	grep -qE '^check: FAILED: 3 of 4 parts passed in 0 min [0-9]+ s$' <<<"$output"
+	grep -qE '^  FAILED +bad +[0-9]+ s   make bad ONE="of it"$' <<<"$output"
+	grep -qE '^  passed:  first first last$' <<<"$output"
+	[ "$(sed -n '/^check: FAILED/,$p' <<<"$output" | grep -cE '^ +[0-9]+ s  ')" = 4 ]
+}
