@@ -59,7 +59,7 @@ static void say_foreign(const struct volume *v, uint64_t bytes)
 	    (unsigned long long)bytes);
 }
 
-static bool compare(struct volume *v, struct volume_status *s)
+static bool compare(const struct volume *v, const struct volume_kernel *k, struct volume_status *s)
 {
 	bool two = v->log_card != v->base;
 
@@ -67,9 +67,9 @@ static bool compare(struct volume *v, struct volume_status *s)
 	if (two)
 		add_account(s, v->log_card);
 	s->have_kernel_counters =
-		v->have_kernel[0] && v->have_kernel[1] &&
-		add_kernel(s, v->base, &v->kernel_at_open[0], &v->kernel_before[0]) &&
-		(!two || add_kernel(s, v->log_card, &v->kernel_at_open[1], &v->kernel_before[1]));
+		k->have[0] && k->have[1] &&
+		add_kernel(s, v->base, &k->at_open[0], &k->before[0]) &&
+		(!two || add_kernel(s, v->log_card, &k->at_open[1], &k->before[1]));
 	return s->have_kernel_counters;
 }
 
@@ -82,15 +82,18 @@ static uint64_t difference(const struct volume_status *s)
 
 void account_card_status(struct volume *v, struct volume_status *s)
 {
+	struct volume_kernel k;
 	bool steady, news = false;
 
-	/* the two counters are read one after the other, so only a card at rest can be compared */
+	/* the two counters are read one after the other, so only a card at rest can be compared, and one that was not
+	 * exchanged meanwhile */
 	pthread_mutex_lock(&v->lock);
 	steady = !v->busy;
+	memcpy(&k, &v->kernel, sizeof(k));
 	pthread_mutex_unlock(&v->lock);
-	steady = compare(v, s) && steady;
+	steady = compare(v, &k, s) && steady;
 	pthread_mutex_lock(&v->lock);
-	if (steady && !v->busy)
+	if (steady && !v->busy && !memcmp(&k, &v->kernel, sizeof(k)))
 		news = note_foreign(v, difference(s));
 	s->foreign_bytes = v->foreign.bytes;
 	s->foreign_since_s = v->foreign.since_s;
@@ -124,7 +127,7 @@ void account_check(struct volume *v)
 		retried += v->log_card->account.retried;
 	l->retried_ios += retried - v->retried_counted;
 	v->retried_counted = retried;
-	if (!compare(v, &s))
+	if (!compare(v, &v->kernel, &s)) /* this thread alone changes it */
 		return;
 	pthread_mutex_lock(&v->lock);
 	news = note_foreign(v, difference(&s));

@@ -207,16 +207,22 @@ static int examine(struct volume *v, unsigned n)
 	return n == 1 && r == -ENOMEDIUM && is_away(v, 0) && !card_device_gone(v->log_card) ? 0 : r;
 }
 
-/* What the kernel counts begins anew. */
+/* What the kernel counts begins anew. Before any other thread can ask the card. */
 static void note_counters(struct volume *v, unsigned n)
 {
 	const struct card_account *a = &card_of(v, n)->account;
+	struct card_counters now;
+	bool have = card_counters(card_of(v, n), &now) == 0;
 
-	v->kernel_before[n] = (struct card_counters){ .write_ios = a->write_calls,
+	pthread_mutex_lock(&v->lock);
+	v->kernel.before[n] = (struct card_counters){ .write_ios = a->write_calls,
 						      .written_bytes = a->written_bytes,
 						      .discarded_bytes = a->discarded_bytes,
 						      .flushes = a->flushes };
-	v->have_kernel[n] = card_counters(card_of(v, n), &v->kernel_at_open[n]) == 0;
+	v->kernel.have[n] = have;
+	if (have)
+		v->kernel.at_open[n] = now;
+	pthread_mutex_unlock(&v->lock);
 }
 
 static void take_name(struct volume *v, unsigned n, const char *name)
@@ -250,8 +256,8 @@ static void go_on(struct volume *v, unsigned n, struct device *d)
 	blockdev_keep(c, &v->kept->card[n], now.fd);
 	tell(n, &now, FOUND_CARD);
 	say_back(v, n);
-	card_back(c);
 	note_counters(v, n);
+	card_back(c);
 }
 
 /* Puts d in place and looks at it. On success it stays; otherwise what was there is back. */

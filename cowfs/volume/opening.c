@@ -231,9 +231,9 @@ void volume_count_rewrites(struct volume *v, uint64_t ram_bytes)
 
 void volume_note_counters(struct volume *v)
 {
-	v->have_kernel[0] = card_counters(v->base, &v->kernel_at_open[0]) == 0;
-	v->have_kernel[1] = v->log_card == v->base ||
-			    card_counters(v->log_card, &v->kernel_at_open[1]) == 0;
+	v->kernel.have[0] = card_counters(v->base, &v->kernel.at_open[0]) == 0;
+	v->kernel.have[1] = v->log_card == v->base ||
+			    card_counters(v->log_card, &v->kernel.at_open[1]) == 0;
 }
 
 static int open_all(struct volume *v, const struct volume_params *p, char *why, size_t n)

@@ -141,10 +141,13 @@ struct volume {
 	struct profile_choice choice;
 	const struct flash_profile *profile;	/* used to plan commits; NULL: none */
 	const struct flash_profile *price_by;	/* used to estimate a dry run; NULL: none */
-	struct card_counters kernel_at_open[2]; /* base, log device */
-	struct card_counters
-		kernel_before[2]; /* of the devices that they were before they were away */
-	bool have_kernel[2];
+	/* lock: */
+	struct volume_kernel {
+		struct card_counters at_open[2]; /* base, log device */
+		struct card_counters
+			before[2]; /* of the devices that they were before they were away */
+		bool have[2];
+	} kernel;
 
 	pthread_t thread;
 	_Atomic enum volume_life life;
