@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # The whole daemon under ThreadSanitizer, and with its lock order checked (tests/lockcheck): fio on ext4, commits every
-# second, checkpoints, discards, commits that fail, compressed RAM, status, detach. Not one report is allowed. As root, after
+# second, checkpoints, discards, commits that fail, compressed RAM, status, detach; then a card that goes away in commits and comes
+# back. Not one report is allowed. As root, after
 # `make SAN=thread all`; COWFS_TSAN_SECONDS (12) is how long it goes on.
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
@@ -22,15 +23,17 @@ skip() { echo "tsan: $*"; exit 1; }
 exec 3>&1
 # shellcheck disable=SC1091
 . "$here/bats/lib.bash"
+# shellcheck disable=SC1091
+. "$here/bats/away.bash"
 
 cow_setup
 trap 'set +e; cow_teardown' EXIT
 logs=$T/logs
 mkdir "$logs"
-export TSAN_OPTIONS="log_path=$logs/tsan second_deadlock_stack=1 history_size=3 ${TSAN_OPTIONS-}"
-export COWFS_LOCKCHECK_LOG=$logs/lockcheck
+export TSAN_OPTIONS="second_deadlock_stack=1 history_size=3 ${TSAN_OPTIONS-}"
+export COWFS_LOCKCHECK_LOG=$logs/all # tests/lockcheck writes both there: the daemon's worker can open no file
 
-reports() { cat "$logs"/* 2>/dev/null || true; }
+reports() { cat "$logs"/* 2>/dev/null | tr -d '\0' || true; }
 
 finish() {
 	reports
@@ -40,12 +43,12 @@ finish() {
 
 # ---- would it see anything? ----
 
-cc -fsanitize=thread -g -include "$here/lockcheck/lockcheck.h" -o "$T/artificial" "$here/lockcheck/artificial.c" \
+cc -D_GNU_SOURCE -fsanitize=thread -g -include "$here/lockcheck/lockcheck.h" -o "$T/artificial" "$here/lockcheck/artificial.c" \
 	"$here/lockcheck/lockcheck.c"
 for _ in 1 2 3; do # what a thread does may be over before the other one begins
 	"$T/artificial" >/dev/null 2>&1 || true
 done
-for what in "data race" "lock-order-inversion" "lockcheck: .*artificial.c"; do
+for what in "data-race" "lock-order-inversion" "lockcheck: .*artificial.c"; do
 	reports | grep -q "WARNING: .*$what" || finish "an artificial $what goes unseen"
 done
 rm "$logs"/*
@@ -115,8 +118,39 @@ cow discard >/dev/null; cow discard --cancel >/dev/null
 detach >/dev/null
 fsck ext4 >/dev/null || finish "e2fsck"
 
+# ---- a card that goes away ----
+
+rounds=0
+away_round() { # LEFT
+	background dd if=/dev/urandom of="$MNT/new" bs=64k count=32 oflag=direct status=none
+	background dd if="$DEV" of=/dev/null bs=64k count=200 iflag=direct status=none
+	stays
+	pull "$1"
+	cow commit --checkpoint >/dev/null 2>&1 || true
+	wait_for 5 is_away || finish "the card is not away"
+	back
+	here_again || finish "the card is not back"
+	loop_down "$CARD"
+	CARD=$LOOP
+	rounds=$((rounds + 1))
+}
+loop_down "$CARD"
+stays
+IMG=''
+protected >/dev/null
+background ask
+for left in 0 1 3 6 9 12; do
+	away_round "$left"
+done
+flaps 3
+here_again || finish "the card that flapped is not back"
+clear_jobs || true
+stays
+detach >/dev/null
+fsck ext4 >/dev/null || finish "e2fsck"
+
 [ -z "$(reports)" ] || finish "reports"
 if [ "$commits" -lt 4 ] || [ "$failures" -lt 1 ]; then
 	finish "only $commits commits, $failures that failed"
 fi
-echo "tsan: $commits commits, $failures failed ones, $round rounds: no report"
+echo "tsan: $commits commits, $failures failed ones, $round rounds, a card that went away $rounds times: no report"

@@ -38,27 +38,6 @@ setup() {
 	umount "$MNT"
 }
 
-# flaps SECONDS: the contact of CARD breaks 10 times a second
-flaps() {
-	local off on
-	stays
-	off=$T/off on=$T/on
-	head -c 128 "$T/gone" >"$off"
-	pull
-	head -c 128 "$T/gone" >"$on"
-	python3 - "$@" "$on" "$off" "$T/gone" <<-'END'
-		import sys, time
-		on, off = (open(f, "rb").read() for f in sys.argv[2:4])
-		f = open(sys.argv[4], "r+b", buffering=0)
-		end = time.time() + float(sys.argv[1])
-		while time.time() < end:
-		    for text in on, off + bytes(1):
-		        f.seek(0)
-		        f.write(text)
-		        time.sleep(0.05)
-	END
-}
-
 # seconds of CPU that the daemon has used
 cpu_s() {
 	local pid

@@ -14,7 +14,7 @@
 #include <pthread.h>
 
 /* Says what is wrong on stderr as "WARNING: lockcheck: ..." and in the file COWFS_LOCKCHECK_LOG
- * names, and goes on. */
+ * names, and goes on. Reports of ThreadSanitizer go there, too. */
 void lockcheck_take(const char *file, int line, const char *what, const void *lock);
 void lockcheck_drop(const void *lock);
 
