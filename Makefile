@@ -179,6 +179,7 @@ help:
 	@echo "  make power      the power is cut 100 times 5 s after a signal, with slow and fast cards (CUTS=; 25 minutes; as root)"
 	@echo "  make check-fleet   a year of three simulated devices in a real Prometheus (as root)"
 	@echo "  make check-report   the page of cowctl wear --html in chromium (fetches axe-core with npm; as root)"
+	@echo "  make site       the documents as a web site in build/site; check-site: its links, its search, a screen of 390 pixels (install mkdocs, chromium; as root)"
 	@echo "  make check-fleet-tools   updates shipped by rauc, swupdate and mender of this Debian (installs them; as root)"
 	@echo "  make check-packaging   hooks and scripts of Arch, OpenRC, runit, Buildroot (as root)"
 	@echo "  make check-layouts   file systems of many mkfs options, killed in a commit (LAYOUTS=REGEX; as root)"

@@ -97,7 +97,7 @@ check: ready
 	$(Q)exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-fleet check-fleet-tools \
+CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-site check-fleet check-fleet-tools \
 	check-packaging check-layouts check-deb check-dist check-debs coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
@@ -262,6 +262,19 @@ check-report: deps
 	$(Q)[ -s $(B)/report/axe.js ] || { echo "check-report: fetching $(AXE) with npm"; mkdir -p $(B)/report && cd $(B)/report && \
 		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
 	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
+
+# The documents as a web site in build/site, without the network; check-site makes it twice and looks at it in chromium. Not part of check,
+# because mkdocs and chromium are for these only.
+SITE := build/site
+.PHONY: site check-site
+site check-site: DEPS += mkdocs
+check-site: DEPS += chromium fonts-dejavu-core
+site: deps
+	$(Q)docs/site/build.py $(SITE)
+	@echo "site: $(SITE)/index.html; its search needs a server: python3 -m http.server -d $(SITE)"
+check-site: deps
+	$(Q)docs/site/build.py $(SITE) && docs/site/build.py $(SITE)-again && diff -r $(SITE) $(SITE)-again
+	$(Q)docs/site/check.py $(SITE) $(SITE)-pictures
 
 # docs/pictures. The screenshot is made by check-report.
 .PHONY: pictures
