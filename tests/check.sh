@@ -47,7 +47,7 @@ longest() {
 print_table() {
 	local part result seconds again
 	[ -z "${COWFS_CHECK_TABLE-}" ] || return 0
-	printf '\ncheck: %s: %d of %d parts passed in %d min %d s\n' "$([ $bad = 0 ] && echo passed || echo FAILED)" \
+	printf '\ncheck: %s%d of %d parts passed in %d min %d s\n' "$([ $bad = 0 ] || echo 'FAILED: ')" \
 		"$(grep -c ' ok$' "$table")" "$(wc -l <"$table")" $(((SECONDS - start) / 60)) $(((SECONDS - start) % 60))
 	grep -v ' ok$' "$table" | sort -n | while read -r seconds part result; do
 		again=$(sed -n "s/^$part //p" "$COWFS_CHECK_AGAIN" 2>/dev/null | tail -1)

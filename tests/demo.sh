@@ -528,6 +528,7 @@ say "the bare partition holds what was committed last"
 
 printf '\ndemo: PASSED in %s s: after the power cut the card held state %d, exactly (DEMO_SEED=%s)\n' \
 	"$(elapsed)" "$WHICH" "$SEED"
+[ ! "$QUICK" ] || exit 0
 cat <<END
 
 Nothing of it is left but ${BUILD#"$TOP"/}. To try next, as root; docs/USING.md says more:

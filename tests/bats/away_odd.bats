@@ -3,6 +3,7 @@
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A card that is pulled out, and comes back as another device: what else is on the machine, and in the way. See away.bats.
 # seconds: 55
+# waits: 90 % of its time
 # bats file_tags=commands
 
 load lib
