@@ -5,6 +5,7 @@
 # bats file_tags=commands
 # seconds: 60
 
+export BATS_TEST_TIMEOUT=600
 load lib
 
 # Three parts, one of them beside the others: bats files, and file systems with a killed daemon. TEST_MARK finds their processes.
@@ -49,7 +50,7 @@ interrupted() {
 	: >"$T/out"
 	outside setsid env --default-signal make -C "$T" check >>"$T/out" 2>&1 3>&- &
 	group=$!
-	wait_for 60 devices "$3" || { cat "$T/out"; return 1; }
+	wait_for 180 devices "$3" || { cat "$T/out"; return 1; }
 	sleep "0.$((RANDOM % 10))"
 	from=$SECONDS
 	kill -s "$1" -- "$2$group"

@@ -5,6 +5,7 @@
 # bats file_tags=commands
 # seconds: 30
 
+export BATS_TEST_TIMEOUT=300
 load lib
 
 # what the demo with process group $1 left: processes, devices, mounts, files
@@ -24,7 +25,7 @@ interrupted() {
 	: >"$T/out"
 	DEMO_DIR=$T/demo setsid env --default-signal "$BATS_TEST_DIRNAME/../demo.sh" --quick >>"$T/out" 2>&1 3>&- &
 	group=$!
-	wait_for 60 in_step "$3"
+	wait_for 120 in_step "$3"
 	sleep "$4"
 	kill -s "$1" -- "$2$group"
 	wait $group || code=$?
