@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154 # T is set by the helpers
 # tests/check.sh, which makes the parts of `make check`: its summary, and that nothing is left of it when it is interrupted.
 # bats file_tags=commands
-# seconds: 60
+# alone: its sync(2) waits for every volume of the machine
 
 export BATS_TEST_TIMEOUT=600
 load lib
