@@ -451,8 +451,8 @@ os.setxattr(sys.argv[1], "system.posix_acl_access",
 	no "$R" "has no cowfs, or an older one"
 	rm "$R/usr/sbin/cowctl"
 	cp "$COWFS_BUILD/cowctl" "$R/usr/sbin"
-	rm -f "$R"/{,usr/}lib*/*/libfuse3.so.3
-	no "$R" "its cowctl cannot be run: cowctl: error while loading shared libraries: libfuse3.so.3"
+	rm -f "$R"/{,usr/}lib*/*/libfuse3.so.?
+	no "$R" "its cowctl cannot be run: cowctl: error while loading shared libraries: libfuse3.so."
 	rm "$R/usr/sbin/cowctl"
 	no "$R" "has no cowfs, or an older one"
 }
