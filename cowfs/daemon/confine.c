@@ -422,6 +422,8 @@ static const struct {
 	{ "prctl", ALL, ONLY(0, PR_SET_NO_NEW_PRIVS) },
 	{ "prctl", SN | B, ONLY(0, PR_GET_SECCOMP) },
 	{ "prctl", B, ONLY(0, PR_SET_DUMPABLE) },
+	/* libext2fs of Debian 13, before it looks at the environment: in the process that reads metadata */
+	{ "prctl", B, ONLY(0, PR_GET_DUMPABLE) },
 };
 
 static uint32_t refusal(void)
