@@ -85,7 +85,7 @@ void blockdev_model(const char *path, char *ret, size_t size_bytes);
 /* As sysfs_layer. */
 const char *blockdev_layer(const char *path);
 /* Its path, and that: a note. */
-#define CARD_LAYER \
+#define CARD_LAYER                                                                                 \
 	"%s is made by %s: if its card is pulled out, it does not come back by itself. Detach it then, open it again, attach it"
 /* What identifies it, as in card_geometry; "" if it reports nothing, or if there is no such device. */
 void blockdev_identity(const char *path, char *ret, size_t size_bytes);

@@ -67,8 +67,7 @@ static bool compare(const struct volume *v, const struct volume_kernel *k, struc
 	if (two)
 		add_account(s, v->log_card);
 	s->have_kernel_counters =
-		k->have[0] && k->have[1] &&
-		add_kernel(s, v->base, &k->at_open[0], &k->before[0]) &&
+		k->have[0] && k->have[1] && add_kernel(s, v->base, &k->at_open[0], &k->before[0]) &&
 		(!two || add_kernel(s, v->log_card, &k->at_open[1], &k->before[1]));
 	return s->have_kernel_counters;
 }

@@ -74,7 +74,8 @@ __attribute__((constructor)) static void open_log(void)
 
 	if (!name)
 		return;
-	if (fd < 0 || fstat(fd, &st) < 0 || (st.st_size < LOG_BYTES && ftruncate(fd, LOG_BYTES) < 0))
+	if (fd < 0 || fstat(fd, &st) < 0 ||
+	    (st.st_size < LOG_BYTES && ftruncate(fd, LOG_BYTES) < 0))
 		abort();
 	text_log = mmap(NULL, LOG_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (text_log == MAP_FAILED)
@@ -103,10 +104,11 @@ static void complain(const char *file, int line, const char *what, const char *u
 
 /* ---- the same for ThreadSanitizer, whose own text goes to a standard error that the worker has not ---- */
 
-int __tsan_get_report_data(void *report, const char **what, int *n, int *stacks, int *mops, int *locs,
-			   int *mutexes, int *threads, int *tids, void **sleep, unsigned long bytes);
-int __tsan_get_report_mop(void *report, unsigned long i, int *tid, void **addr, int *size, int *write,
-			  int *is_atomic, void **trace, unsigned long n);
+int __tsan_get_report_data(void *report, const char **what, int *n, int *stacks, int *mops,
+			   int *locs, int *mutexes, int *threads, int *tids, void **sleep,
+			   unsigned long bytes);
+int __tsan_get_report_mop(void *report, unsigned long i, int *tid, void **addr, int *size,
+			  int *write, int *is_atomic, void **trace, unsigned long n);
 void __tsan_on_report(void *report);
 
 /* For addr2line. */
@@ -117,8 +119,9 @@ static void say_frames(void *const *trace, size_t n)
 
 	for (size_t i = 0; i < n && trace[i]; i++)
 		if (dladdr(trace[i], &d) && d.dli_fname)
-			say(text, snprintf(text, sizeof(text), "    %s 0x%lx\n", d.dli_fname,
-					   (unsigned long)((char *)trace[i] - (char *)d.dli_fbase)));
+			say(text,
+			    snprintf(text, sizeof(text), "    %s 0x%lx\n", d.dli_fname,
+				     (unsigned long)((char *)trace[i] - (char *)d.dli_fbase)));
 }
 
 void __tsan_on_report(void *report)

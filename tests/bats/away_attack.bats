@@ -1,0 +1,178 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
+# Somebody kills any process of a daemon whose card is away or looked at, and cards that change while they are looked at.
+# COWFS_ATTACKS: how often
+# bats file_tags=commands
+
+load lib
+load away
+
+setup() {
+	cow_setup
+	stays
+}
+
+# stamp N: a file all of whose blocks say N, synced
+stamp() {
+	python3 -c 'import os, sys
+f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(f, sys.argv[2].rjust(4096).encode() * 64)
+os.fsync(f)' "$MNT/stamp" "$1"
+}
+
+# the N of that file; fails if its blocks differ
+stamped() {
+	python3 -c 'import sys
+b = open(sys.argv[1], "rb").read()
+n = {b[i:i + 4096] for i in range(0, len(b), 4096)}
+assert len(n) == 1 and len(b) == 64 * 4096, (len(n), len(b))
+print(n.pop().decode().strip())' "$MNT/stamp"
+}
+
+# no process of this build has crashed since the line that was the last then
+no_crash() {
+	run ! bash -c "dmesg | sed '1,/$MARK/d' | grep -E '$COWFS_BUILD.*sig=|cowfs\[[0-9]+\]: segfault|rule .* violated'"
+}
+
+mark() {
+	MARK=cowfs-away-attack-$$-$RANDOM
+	echo "$MARK" >/dev/kmsg
+}
+
+# what the card has, without the daemon that is dead: N
+seen_again() {
+	timeout 60 umount "$MNT"
+	wait_for 20 no_daemons
+	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
+	wait_for 20 volume_gone "$DEV"
+	blockdev --setrw "$CARD"
+	attach
+	mount_volume
+	stamped
+}
+
+ended() { [ -z "$(daemons)" ] || is_here; }
+
+# attack I: one life
+attack() {
+	local moment=$((RANDOM % 3)) n before=$((2 * $1)) victim pids code
+	stays
+	with_gone attach --on-crash replace
+	mount_volume
+	echo before >"$MNT/pulled"
+	stamp "$before"
+	cow commit >/dev/null
+	stamp $((before + 1))
+	forget
+	pull $((RANDOM % 12))
+	cow commit >/dev/null 2>&1 || true
+	echo pulled | dd of="$MNT/pulled" conv=notrunc,fsync status=none
+	wait_for 5 is_away || pull # the commit had no more writes
+	wait_for 5 is_away
+	background dd if="$DEV" of=/dev/null bs=64k count=20 iflag=direct status=none
+	mapfile -t pids < <(daemons)
+	victim=${pids[RANDOM % ${#pids[@]}]}
+	echo "$1: $victim of ${pids[*]}, worker $(worker_pid), at moment $moment"
+	[ $moment != 0 ] || kill -9 "$victim"
+	back
+	[ $moment = 0 ] || sleep "0.$((RANDOM % 7))$((RANDOM % 10))"
+	[ $moment = 0 ] || kill -9 "$victim" 2>/dev/null || true
+	wait_for 40 ended
+	stays
+	loop_down "$CARD"
+	CARD=$LOOP
+	if [ -n "$(daemons)" ]; then
+		GOES_ON=$((GOES_ON + 1))
+		n=$(stamped)
+		[ "$n" = $((before + 1)) ]
+		code=0
+		cow commit >/dev/null 2>"$T/err" || code=$?
+		# without a broker the card cannot be made writable
+		[ $code = 0 ] || { cat "$T/err"; grep -q 'broker\|everything stays in RAM' "$T/err"; }
+		if [ $code != 0 ]; then
+			umount_volume
+			cow detach --discard vol
+			wait_for 20 no_daemons
+			attach
+			mount_volume
+			n=$(stamped)
+		fi
+	else
+		n=$(seen_again)
+	fi
+	[ "$n" = "$before" ] || [ "$n" = $((before + 1)) ]
+	detach
+	fsck ext4
+}
+
+@test "away: any process is killed while the card is away, or is looked at" {
+	local i
+	GOES_ON=0
+	protected
+	detach
+	mark
+	for i in $(seq "${COWFS_ATTACKS:-6}"); do
+		attack "$i"
+		clear_jobs || true
+		: >"$T/jobs"
+	done
+	say "${COWFS_ATTACKS:-6} lives: $GOES_ON went on, the others ended; each had one of the two moments, whole"
+	no_crash
+}
+
+@test "away: a card changes while it is looked at" {
+	local i n taken=0 refused=0 began writer
+	protected
+	detach
+	cp --sparse=always "$IMG" "$T/keep.img"
+	mark
+	for i in $(seq "${COWFS_ATTACKS:-6}"); do
+		cp --sparse=always "$T/keep.img" "$IMG"
+		blockdev --flushbufs "$CARD"
+		stays
+		with_gone attach
+		mount_volume
+		stamp "$i"
+		cow commit >/dev/null
+		forget
+		pull
+		wait_for 5 is_away
+		# what a reader that lies would give: the log, its superblocks and the file system, each block this way and that
+		cat >"$T/changes.py" <<-'END'
+			import os, random, sys, time
+			f = os.open(sys.argv[1], os.O_RDWR)
+			size = os.fstat(f).st_size
+			log = 102 << 20
+			while True:
+			    at = random.choice((0, log + random.randrange(0, 40 << 20) // 4096 * 4096, (size - 1) // 4096 * 4096 - 4096))
+			    old = os.pread(f, 4096, at)
+			    if any(old):
+			        os.pwrite(f, os.urandom(64), at + random.randrange(0, 4032))
+			        time.sleep(random.choice((0, 0.002, 0.02)))
+			        os.pwrite(f, old, at)
+		END
+		background python3 "$T/changes.py" "$IMG"
+		writer=$BG
+		back
+		for n in 1 2 3 4 5 6; do
+			sleep 0.3
+			began=$EPOCHREALTIME
+			status_of .away.base >"$T/away"
+			awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 2) }'
+		done
+		if [ "$(cat "$T/away")" = true ]; then refused=$((refused + 1)); else taken=$((taken + 1)); fi
+		cow commit >/dev/null 2>&1 || true
+		kill -9 "$writer"
+		wait "$writer" 2>/dev/null || true
+		[ "$(stamped)" = "$i" ]
+		stays
+		umount_volume
+		cow detach --discard vol
+		wait_for 20 no_daemons
+		loop_down "$CARD"
+		CARD=$LOOP
+	done
+	say "taken $taken times, refused $refused times"
+	no_crash
+}
