@@ -8,6 +8,7 @@
 # the model answers in real time, and its profile is known. The time is that for which the card is writable. The first
 # commit is the estimate by the profile alone; the others are estimated by the commits before.
 # Each line has the geometric mean of said/took of a load, and of the worst commit: 0.5 or 2 is half or twice as long.
+# shellcheck disable=SC2119 # a function whose argument may be left out
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 # shellcheck source=tests/bench/lib.bash
