@@ -565,8 +565,8 @@ static int send_request(struct client *c, const struct request *rq)
 }
 
 /* The final answer, or NULL and *ret_error. */
-static struct json_object *call_once(struct client *c, const struct request *rq,
-				     client_event *event, void *ctx, int *ret_error)
+static struct json_object *ask_once(struct client *c, const struct request *rq, client_event *event,
+				    void *ctx, int *ret_error)
 {
 	int e = send_request(c, rq);
 	const char *line;
@@ -620,7 +620,7 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 	int e = 0;
 
 	for (unsigned i = 0; i <= REPEATS; i++) {
-		struct json_object *o = call_once(c, rq, event, ctx, &e);
+		struct json_object *o = ask_once(c, rq, event, ctx, &e);
 
 		if (o)
 			return o;
