@@ -11,6 +11,13 @@ void cuse_lowlevel_init(void *req, unsigned long node, const void *arg)
 	(void)req, (void)node, (void)arg;
 }
 
+/* Its name in libfuse 3.18 */
+void _cuse_lowlevel_init(void *req, unsigned long node, const void *arg);
+void _cuse_lowlevel_init(void *req, unsigned long node, const void *arg)
+{
+	(void)req, (void)node, (void)arg;
+}
+
 /* A channel is a descriptor of its own for each thread of libfuse's loop, which needs
  * pthread_cancel. cowfs has its own threads, and NULL for a channel. */
 void *fuse_chan_get(void *channel);
@@ -23,4 +30,12 @@ void fuse_chan_put(void *channel);
 void fuse_chan_put(void *channel)
 {
 	(void)channel;
+}
+
+/* Of the high level interface, which libfuse 3.18 brings along: a thread that forgets old names. It is never started. */
+int fuse_start_thread(void *thread, void *(*work)(void *), void *arg);
+int fuse_start_thread(void *thread, void *(*work)(void *), void *arg)
+{
+	(void)thread, (void)work, (void)arg;
+	return -1;
 }
