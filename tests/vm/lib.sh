@@ -129,7 +129,8 @@ data_card() {
 	for d in /sys/block/[vs]d* /sys/block/nvme*; do
 		# of virtio, NVMe, SCSI (behind a head of 4 bytes) and USB
 		_s=$(cat "$d/serial" "$d/device/serial" "$d/device/vpd_pg80" "$d/device/../../../../serial" 2>/dev/null | tr -cd '[:lower:]')
-		[ "$_s" != data ] || echo "/dev/${d##*/}"
+		# newer kernels show it twice
+		case $_s in data | datadata) echo "/dev/${d##*/}" ;; esac
 	done
 }
 

@@ -74,10 +74,12 @@ fio_loop() {
 }
 
 apt_loop() {
-	debs=0
+	# apt leaves a version alone that is installed
+	debs=$(cat /run/debs 2>/dev/null || echo 0)
 	mkdir -p /run/load/DEBIAN /run/load/usr/share/away
 	until [ -e /run/stop ]; do
 		debs=$((debs + 1))
+		echo $debs >/run/debs
 		printf 'Package: away\nVersion: %s\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: x\n' $debs >/run/load/DEBIAN/control
 		dd if=/dev/urandom of=/run/load/usr/share/away/file bs=64k count=8 2>/dev/null
 		if [ $((debs % 2)) = 0 ]; then
@@ -90,7 +92,7 @@ apt_loop() {
 		cmp /run/load/usr/share/away/file /usr/share/away/file || fail "package $debs: another file"
 		[ "$(dpkg-query -W -f '${Version}' away)" = $debs ] || fail "package $debs: not installed"
 	done
-	say "$VOL: $debs packages installed"
+	say "$VOL: $debs packages installed since the start"
 }
 
 # Until the host has said NAME.
@@ -161,6 +163,8 @@ is_counted() {
 # The worker dies while the card is away, and another one takes over when it is back. What waited for the card is answered.
 taken_over() {
 	replaces || return 0
+	echo "of RAM" >"$DIR/ram"
+	sync
 	echo 3 >/proc/sys/vm/drop_caches
 	_pid=$(cat "/run/cowfs/$VOL/pid")
 	# without its card the root has these programs alone
@@ -170,7 +174,7 @@ taken_over() {
 	until is_away; do sleep 0.2; done
 	md5sum "$DIR/base-3" >/run/waited 2>&1 &
 	_reader=$!
-	echo "of RAM" >"$DIR/ram"
+	sleep 0.5
 	kill -9 "$_pid"
 	mark "$VOL-killed"
 	wait $_reader || fail "a reader failed: $(cat /run/waited)"
