@@ -150,7 +150,7 @@ commands() {
 	json 0 measure --write-area all "$T/file"
 	jq -e '.profile["measured-card"].from' <<<"$output"
 	json 0 measure --help
-	jq -e '.options | length == 12' <<<"$output"
+	jq -e '.options | length == 13' <<<"$output"
 	# bench: bench.bats
 	covered+=" reattach measure card format check attach commit top diff status view revert upgrade wear generations undo accept inhibit uninhibit trim discard detach"
 	# the rest is in boot.bats, setup.bats, run.bats, clone.bats, scrub.bats and delta.bats
