@@ -261,10 +261,10 @@ $(B)/report.html: cowfs/wear/page/page.html $(REPORT:%=cowfs/wear/page/%) Makefi
 	$(call say,PAGE,$@)
 	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/wear/page/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
 $(B)/obj/cowfs/wear/report.o: $(B)/report.html
-# so are the published flash profiles, and those of cards that users measured
+# so are the published flash profiles, and those of cards that users measured, without the comment
 $(B)/profiles.json: cowfs/flash/profiles.json cowfs/flash/measured $(wildcard cowfs/flash/measured/*.json)
 	@mkdir -p $(@D)
-	$(Q)cat $(filter %.json,$^) >$@.new && mv $@.new $@
+	$(Q)sed -e 's/^ *//' -e '/^"\/\/": \[$$/,/^\],$$/d' $(filter %.json,$^) >$@.new && mv $@.new $@
 $(B)/obj/cowfs/flash/profile.o: $(B)/profiles.json
 
 $(B)/libcowfs.a: $(LIB_OBJ)

@@ -102,7 +102,7 @@ places 1 ${alone[@]+"${alone[@]}"}
 
 # the names of the tests that failed in output $1, as one expression for bats --filter
 failed_names() {
-	sed -nE 's/^not ok [0-9]+ (.*)$/\1/p' "$1" | sed -E 's/ in [0-9]+ms$//; s/ # timeout after.*$//; s/[][()*+?.^$|{}\\]/\\&/g' | paste -sd '|'
+	sed -nE 's/^not ok [0-9]+ (.*)$/\1/p' "$1" | sed -E 's/ # timeout after.*$//; s/ in [0-9]+ms$//; s/[][()*+?.^$|{}\\]/\\&/g' | paste -sd '|'
 }
 
 bad=0 again=0 left=()

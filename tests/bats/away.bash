@@ -20,13 +20,14 @@ with_gone() {
 		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
 }
 
+# A test that hangs holds up every sync(2) and every look for a UUID on the machine until AWAY_LIMIT, if it is set, is over.
 # protected_card CARD_MIB BLOCK_BYTES FILE_MIB [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
 protected_card() {
 	card_make ext4 100 "$1" -b "$2"
 	truncate -s "+${ODD_KIB}K" "$IMG"
 	losetup -c "$CARD"
 	cow format "$CARD" >/dev/null
-	with_gone attach "${@:4}"
+	with_gone attach ${AWAY_LIMIT:+--away-limit "$AWAY_LIMIT"} "${@:4}"
 	mount_volume
 	random_file "$MNT/base" "$3"
 	SUM=$(cksum <"$MNT/base")

@@ -7,6 +7,7 @@
 
 load lib
 load away
+AWAY_LIMIT=60s
 
 setup() {
 	cow_setup
@@ -58,7 +59,7 @@ ended() { [ -z "$(daemons)" ] || is_here; }
 attack() {
 	local moment=$((RANDOM % 3)) n before=$((2 * $1)) victim pids code
 	stays
-	with_gone attach --on-crash replace
+	with_gone attach --away-limit $AWAY_LIMIT --on-crash replace
 	mount_volume
 	echo before >"$MNT/pulled"
 	stamp "$before"
@@ -131,7 +132,7 @@ attack() {
 		cp --sparse=always "$T/keep.img" "$IMG"
 		blockdev --flushbufs "$CARD"
 		stays
-		with_gone attach
+		with_gone attach --away-limit $AWAY_LIMIT
 		mount_volume
 		stamp "$i"
 		cow commit >/dev/null

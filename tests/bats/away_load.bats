@@ -6,6 +6,7 @@
 
 load lib
 load away
+AWAY_LIMIT=60s
 
 setup() {
 	cow_setup
@@ -115,7 +116,7 @@ cpu_s() {
 	log=$(losetup -f --show "$T/log.img")
 	base=$CARD
 	cow format --log "$log" "$base" >/dev/null
-	with_gone attach --log "$log"
+	with_gone attach --away-limit $AWAY_LIMIT --log "$log"
 	mount_volume
 	random_file "$MNT/base" 4
 	SUM=$(cksum <"$MNT/base")
