@@ -391,6 +391,7 @@ check-docs:
 	$(Q)kernel=$$(sed -n 's/^#define KERNEL_MIN_M.*OR //p' cowfs/base/kernel.h | paste -sd.) && \
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
 		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
+	$(Q)for f in docs/*.md; do grep -qF "\"$$f\"" docs/site/build.py || { echo "docs/site/build.py: $$f is on no page" >&2; exit 1; }; done
 	$(Q)for t in $$(awk '/^```/ { n++ } n == 1' docs/TESTING.md | sed -n 's/^make \([A-Z]*=[^ ]* \)*\([a-z][a-z-]*\).*/\2/p'); do \
 		case " $(CHECK_ALL) deps all format check check-all deb dist release cross " in *" $$t "*) ;; \
 		*) echo "docs/TESTING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
