@@ -113,25 +113,21 @@ static bool is_of_caller(int r)
 	return r == -EAGAIN || r == -EINVAL || r == -EOPNOTSUPP || r == -ENOTSUP || r == -ENOMEM;
 }
 
-static int leave(struct card *c, int r, bool may_wait)
+/* For a thread that serves others. A device that is about to go fails with -ENODEV, and is read again as any other. */
+int card_leave(struct card *c, int r)
 {
 	if (r < 0 && !is_of_caller(r))
-		r = is_gone(c) || (may_wait && is_going(c)) ? -ENOMEDIUM
-		    : may_wait				    ? card_error(r)
-							    : -EIO;
+		r = is_gone(c) ? -ENOMEDIUM : -EIO;
 	atomic_fetch_sub(&c->inside, 1);
 	return r;
 }
 
-/* For a thread that serves others. A device that is about to go fails with -ENODEV, and is read again as any other. */
-int card_leave(struct card *c, int r)
-{
-	return leave(c, r, false);
-}
-
 static int leave_call(struct card *c, int r)
 {
-	return leave(c, r, true);
+	if (r < 0 && !is_of_caller(r))
+		r = is_gone(c) || is_going(c) ? -ENOMEDIUM : card_error(r);
+	atomic_fetch_sub(&c->inside, 1);
+	return r;
 }
 
 bool card_look(struct card *c)
@@ -146,6 +142,13 @@ bool card_look(struct card *c)
 bool card_lost(struct card *c, int r)
 {
 	return card_is_away(c) || (r < 0 && (is_gone(c) || goes_away(c)));
+}
+
+struct card *card_which_lost(struct card *base, struct card *log_card, int r)
+{
+	if (base && card_lost(base, r))
+		return base;
+	return log_card && log_card != base && card_lost(log_card, r) ? log_card : NULL;
 }
 
 void card_examine(struct card *c, bool on)

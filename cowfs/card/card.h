@@ -164,6 +164,8 @@ void card_back(struct card *c);
 void card_give_up(struct card *c);
 /* After an operation that returned r: has the device gone, or is it about to? Then that is why. 1.27 s at most. */
 bool card_lost(struct card *c, int r);
+/* The same of a volume's two, which may be one or NULL: which of them, or NULL. */
+struct card *card_which_lost(struct card *base, struct card *log_card, int r);
 /* Of such a card: its path, what is on it now. */
 #define CARD_LOST                                                                                  \
 	"%s: the card is away: it was pulled out, or has reset. %s. Plug it in, and run the same command again"

@@ -96,10 +96,11 @@ static void print_log(const struct format_options *opt, const struct format_repo
 	       : s->eb_source == CARD_EB_REPORTED ? " (reported by the card)"
 						  : "");
 	for (unsigned i = 0; i < 2; i++) {
-		const char *path = i ? opt->log_device : opt->device;
+		const char *path = i ? opt->log_device : opt->device,
+			   *layer = path ? blockdev_layer(path) : NULL;
 
-		if (path && blockdev_layer(path))
-			printf("  %-14s " CARD_LAYER "\n", "note", path, blockdev_layer(path));
+		if (layer)
+			printf("  %-14s " CARD_LAYER "\n", "note", path, layer);
 	}
 	if (s->lag)
 		printf("  %-14s %u: the previous commit is kept in case the card loses the "

@@ -21,13 +21,6 @@ static double profile_ns(const struct flash_profile *p, uint64_t bytes)
 			2 * (flash_write_ns(p, COW_BLK_BYTES) + flash_sync_ns(p)));
 }
 
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The least sum of squares of deviations in shares of what the line before said. Neither part is negative: a card is
  * not faster because there is more to write. */
 static struct line fit(const struct sample *s, size_t n, struct line before)
@@ -63,7 +56,7 @@ static struct line scaled(const struct sample *s, size_t n, const struct flash_p
 
 	for (size_t i = 0; i < n; i++)
 		slower[i] = s[i].t / profile_ns(like, (uint64_t)s[i].x);
-	qsort(slower, n, sizeof(*slower), by_size);
+	qsort(slower, n, sizeof(*slower), rising_double);
 	l.b = (profile_ns(like, (uint64_t)large) - profile_ns(like, (uint64_t)small)) /
 	      (large - small) * slower[n / 2];
 	l.a = profile_ns(like, (uint64_t)small) * slower[n / 2] - l.b * small;

@@ -274,16 +274,12 @@ void offline_close(struct offline *f)
 
 int offline_end(struct offline *f, int r, const char *now, struct failure *fail)
 {
-	struct card *const cards[] = { f->base, f->log_card };
+	const struct card *lost = card_which_lost(f->base, f->log_card, r);
 
-	for (size_t i = 0; i < ARRAY_SIZE(cards); i++)
-		if (cards[i] && card_lost(cards[i], r)) {
-			r = failure_set(fail, EXIT_AWAY, -ENOMEDIUM, CARD_LOST, cards[i]->geo.path,
-					f->log_card && offline_written_bytes(f)
-						? now
-						: "Nothing was written");
-			break;
-		}
+	if (lost)
+		r = failure_set(fail, EXIT_AWAY, -ENOMEDIUM, CARD_LOST, lost->geo.path,
+				f->log_card && offline_written_bytes(f) ? now
+									: "Nothing was written");
 	offline_close(f);
 	return r;
 }

@@ -30,6 +30,7 @@ int volume_open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	struct card_options opt = { .erase_block_bytes = eb_bytes };
 	int r = blockdev_open(ret, path, BLOCKDEV_EXCL, &opt);
 	char link[2 * PATH_MAX];
+	const char *layer;
 
 	if (r == -ENOTBLK && is_file(path))
 		return msg_why(why, n, r,
@@ -44,8 +45,9 @@ int volume_open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	if (r < 0)
 		return msg_why(why, n, r, "%s: %s", path,
 			       path_strerror(path, r, link, sizeof(link)));
-	if (blockdev_layer(path))
-		msg(MSG_NOTICE, CARD_LAYER, path, blockdev_layer(path));
+	layer = blockdev_layer(path);
+	if (layer)
+		msg(MSG_NOTICE, CARD_LAYER, path, layer);
 	return 0;
 }
 

@@ -14,8 +14,8 @@
 
 #include "base/clean.h"
 #include "base/msg.h"
-#include "base/thread.h"
 #include "base/parse.h"
+#include "base/thread.h"
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
 
@@ -342,12 +342,12 @@ static void tell_opened(struct volume *v)
 
 static int explain_gone(struct volume *v, int r, char *why, size_t n)
 {
-	struct card *const cards[] = { v->base, v->log_card };
+	const struct card *lost = card_which_lost(v->base, v->log_card, r);
 
-	for (size_t i = 0; i < ARRAY_SIZE(cards); i++)
-		if (cards[i] && card_lost(cards[i], r))
-			return msg_why(why, n, -ENOMEDIUM, CARD_LOST, i ? v->log_device : v->device,
-				       "What was committed is there");
+	if (lost)
+		return msg_why(why, n, -ENOMEDIUM, CARD_LOST,
+			       lost == v->base ? v->device : v->log_device,
+			       "What was committed is there");
 	return r;
 }
 

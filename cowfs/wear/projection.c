@@ -150,13 +150,6 @@ struct days {
 	double written_bytes, absorbed_bytes, absorbed_writes, visits; /* of all of them */
 };
 
-static int rising(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static uint64_t day_at(struct json_object *a, size_t i)
 {
 	return json_object_get_uint64(
@@ -237,7 +230,7 @@ static struct interval spread(double *v, unsigned n, const char *source)
 
 	for (unsigned i = 0; i < n; i++)
 		sum += v[i];
-	qsort(v, n, sizeof(*v), rising);
+	qsort(v, n, sizeof(*v), rising_double);
 	return (struct interval){ smaller(v[(n - 1) / 2], sum / n),
 				  larger(v[(9 * n + 9) / 10 - 1], sum / n), "measured", source };
 }

@@ -14,6 +14,11 @@ stays() {
 	dd if="$T/gone.new" of="$(gone_file)" conv=notrunc status=none
 }
 
+setup() {
+	cow_setup
+	stays
+}
+
 # with_gone COMMAND...: what it starts sees the card go
 with_gone() {
 	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$(gone_file) \

@@ -11,11 +11,6 @@
 load lib
 load away
 
-setup() {
-	cow_setup
-	stays
-}
-
 @test "away: pulled, back under another name, and the volume goes on" {
 	local generation
 	protected

@@ -9,11 +9,6 @@ load lib
 load away
 AWAY_LIMIT=60s
 
-setup() {
-	cow_setup
-	stays
-}
-
 # stamp N: a file all of whose blocks say N, synced
 stamp() {
 	python3 -c 'import os, sys

@@ -8,11 +8,6 @@
 load lib
 load away
 
-setup() {
-	cow_setup
-	stays
-}
-
 # A card goes with the K-th of these, or all; so many that no operation of this file has more
 MOMENTS=(0 1 2 3 5 8 12 16 20 25 30 35 40 50 60 80 100 150)
 

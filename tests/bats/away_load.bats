@@ -8,11 +8,6 @@ load lib
 load away
 AWAY_LIMIT=60s
 
-setup() {
-	cow_setup
-	stays
-}
-
 @test "away: RAM fills up, writers wait, nothing fails, and all is committed when the card is back" {
 	local writer
 	protected --ram 24M

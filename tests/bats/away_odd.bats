@@ -10,11 +10,6 @@ load lib
 load away
 AWAY_LIMIT=60s
 
-setup() {
-	cow_setup
-	stays
-}
-
 # two_cards [OPTION]...: CARD, and its log on LOG, attached
 two_cards() {
 	card_make ext4 100 100 -b 4096
