@@ -339,9 +339,9 @@ check-deb: deps
 	$(Q)tests/deb.sh
 	$(Q)$(if $(VM),$(MAKE) --no-print-directory all && COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(VM))
 
-# The tarball in a clean Debian of each suite; BATS=: files of bats to run there.
+# The tarball in a clean Debian of each suite. STEPS="deps deb check": all tests there, half an hour each.
 check-dist: dist
-	$(Q)$(if $(BATS),BATS="$(BATS)") tests/dist.sh $(DIST) $(or $(SUITES),bookworm trixie)
+	$(Q)$(if $(BATS),BATS="$(BATS)") STEPS="$(STEPS)" tests/dist.sh $(DIST) $(or $(SUITES),bookworm trixie)
 
 # riscv64 came with Debian 13
 DEBS ?= $(addprefix bookworm:,amd64 arm64 armhf) $(addprefix trixie:,amd64 arm64 armhf riscv64)
