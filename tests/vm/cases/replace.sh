@@ -2,24 +2,30 @@
 # SPDX-License-Identifier: MIT
 # Workers are killed while their volumes are written and committed, and others take over: no I/O error, no lost write, commits go
 # on, sync(2) returns. Workers that die again and again are halted, and the next death is the end.
-# guests: debian13-initramfs-fio
-# short: debian13-initramfs-fio
+# guests: debian13-initramfs-fio busybox-kernel-trixie-fio
+# short: busybox-kernel-trixie-fio
 #	KILLS=200 tests/vm/matrix --short replace	so many kills of the worker of the root; the guest sees it on its command line
 ASKED=${KILLS:-$(sed -n 's/.* kills=\([0-9]*\).*/\1/p' /proc/cmdline)}
 # the kernel hands the variable to init, and so to the daemon of the root
 APPEND="COWFS_DEATHS=100${ASKED:+ kills=$ASKED}"
-DATA_MIB=520 LIMIT=1200
+DATA_MIB=520 DISK_MIB=1536 LIMIT=1200
 
 KILLS=5
 [ -z "$LONG" ] || KILLS=40 LIMIT=2700
 STEP_LIMIT=$((LIMIT - 100 + ${ASKED:-0} * 15)) LIMIT=$((LIMIT + ${ASKED:-0} * 15))
 
-attach_data() { cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$(data_card)"; }
+attach_data() { env -u COWFS_DEATHS "$@" cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$(data_card)"; }
+# a unit's daemon has the environment of systemd
+if command -v systemctl >/dev/null; then
+	attach_immortal() { systemctl set-environment COWFS_DEATHS=100 && attach_data && systemctl unset-environment COWFS_DEATHS; }
+else
+	attach_immortal() { attach_data COWFS_DEATHS=100; }
+fi
 pid_of() { cat "/run/cowfs/$1/pid"; }
 replaced() { [ "$(cowctl status "$1" --json | sed 's/.*"replaced": *\([0-9]*\).*/\1/')" = "$2" ]; }
 gone() { [ ! -e "/proc/$1" ]; }
 
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
+now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
 
 # VOLUME NUMBER [FOLDER]: the worker dies, another one serves. FOLDER: how long a read waits goes to "stalls".
 kill_worker() {
@@ -105,9 +111,7 @@ kill_under_load() {
 data_rounds() { # ROUNDS CHECK...
 	rounds=$1
 	shift
-	systemctl set-environment COWFS_DEATHS=100 # the daemon is a unit's
-	loop=$(attach_data) || fail "data: not attached"
-	systemctl unset-environment COWFS_DEATHS
+	loop=$(attach_immortal) || fail "data: not attached"
 	must mount "$loop" /mnt/data
 	kill_under_load data /mnt/data "$rounds" 0
 	must umount /mnt/data
@@ -118,7 +122,7 @@ data_rounds() { # ROUNDS CHECK...
 
 step_1() {
 	protected || fail "the root is $(root_device)"
-	mkdir -p /mnt/data /srv/load
+	must mkdir -p /mnt/data /srv/load
 	is "on-crash" "$(cowctl status root --json | sed 's/.*"on_crash": *"\([a-z]*\)".*/\1/')" replace
 	data_rounds $KILLS e2fsck -fn
 	halted
