@@ -52,7 +52,7 @@ STATIC  := $(filter -static,$(LDFLAGS))
 PKGS    := fuse3 ext2fs com_err blkid json-c inih libseccomp libzstd
 O       ?= 2
 # the user's; what the build needs stands in ALL_CFLAGS and ALL_LDFLAGS
-CFLAGS  ?= -O$(O) -g
+CFLAGS  ?= -O$(O) $(if $(SAN),-g1,-g)
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
 # An initramfs carries the programs: what no read or write of the volume passes through is compiled for size, and what a program does
@@ -238,17 +238,20 @@ need-arch:
 
 # ---- programs ----
 
+# What the compiler has said of a file stays beside its object: lint looks at it.
+compile = $(Q)failed=; $(CC) $1 2>$(basename $@).said || failed=1; cat $(basename $@).said >&2; [ -z "$$failed" ]
+
 $(OBJECTS): $(B)/obj/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call compile,$(ALL_CFLAGS) -MMD -MP -c -o $@ $<)
 
 # stripped, because it is carried to other machines
 recover-static: $(RECOVER)
 $(RECOVER_OBJ): $(B)/obj/recover/%.o: cowfs/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) -DCOWFS_RECOVER -DCOWCTL='"cowfs-recover"' -MMD -MP -c -o $@ $<
+	$(call compile,$(ALL_CFLAGS) -DCOWFS_RECOVER -DCOWCTL='"cowfs-recover"' -MMD -MP -c -o $@ $<)
 $(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(addprefix $(B)/obj/cowfs/boot/,fuse_parts.o recover_parts.o) $(RECOVER_OBJ) $(B)/libcowfs.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -static -s -o $@ $^ $$($(PKG_CONFIG) --static --libs $(PKGS)) -laio -pthread \

@@ -70,7 +70,7 @@ $(B)/tests/hostile.so: cowfs/base/broker.h
 $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) -std=gnu17 $(WARN) -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< -ldl
+	$(call compile,-std=gnu17 $(WARN) -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< -ldl)
 
 # ---- tests: they install nothing, `make deps` does ----
 
@@ -91,13 +91,13 @@ $(PROMETHEUS):
 CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit
 # what runs beside them. What serves volumes of its own comes last there
 CHECKS_BESIDE := check-model-short check-vm-short
-CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz check-fuzz-san check-replay-short check-tsan check-soak
+CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz-san check-replay-short check-tsan check-soak
 
 check: ready
 	$(Q)exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 # Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-site check-fleet check-fleet-tools \
+CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-fuzz check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-site check-fleet check-fleet-tools \
 	check-packaging check-layouts check-deb check-dist check-debs coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 check-all:
 	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
@@ -121,8 +121,8 @@ check-cross: cross
 
 check-crash-short: $(B)/tests/crash
 	@echo "check-crash-short: simulated card, power cuts, named attacks"
-	$(Q)$< --images 40000
-	$(Q)$< --no-attacks --images 20000 --thin 8
+	$(Q)$< --images 20000
+	$(Q)$< --no-attacks --images 10000 --thin 8
 
 # With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
@@ -445,13 +445,15 @@ INITRAMFS = initramfs/cowfs.sh $(sort $(filter-out %.service %.conf,$(wildcard i
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
-# The objects once more, by both compilers: clang without optimization, because its warnings do not need it.
-lint:
-	$(Q)$(MAKE) --no-print-directory B=build/lint-gcc WERROR=1 lint-objects
+# What the compiler has said of the objects that there are. clang makes them once more, without optimization, because its warnings do
+# not need it.
+lint: lint-objects
+	$(Q)cat $(addsuffix .said,$(basename $(COMPILED))) >$(B)/said && if [ -s $(B)/said ]; then \
+		echo "lint: warnings:" >&2 && cat $(B)/said >&2; exit 1; fi
 	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang O=0 WERROR=1 lint-objects; \
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
 	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
-	$(Q)tests/includes.py build/lint-gcc/obj/cowfs
+	$(Q)tests/includes.py $(B)/obj/cowfs
 	$(Q)tests/paths.py
 	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply
@@ -463,4 +465,5 @@ lint:
 	$(Q)$(MAKE) --no-print-directory check-docs
 # what codespell takes for a slip: man page requests, a completed prefix, variables, allocation groups
 WORDS := nd,fo,tread,failer,ags,copyin,statu,aways
-lint-objects: $(OBJECTS) $(SHIM)
+COMPILED = $(OBJECTS) $(RECOVER_OBJ) $(SHIM)
+lint-objects: $(COMPILED)
