@@ -112,9 +112,7 @@ static void print_away(struct json_object *s)
 		time_text(json_u64(a, "limit_seconds"), until, sizeof(until));
 	row("AWAY", "the card is, %s", text);
 	if (json_true(a, "given_up"))
-		row("",
-		    "reads that RAM cannot answer fail since %s (away-limit), writes go to RAM, commits wait",
-		    until);
+		row("", "reads that RAM cannot answer fail, writes go to RAM, commits wait");
 	else
 		row("", "reads that RAM cannot answer wait, writes go to RAM, commits wait; %s%s",
 		    limit ? "reads fail after " : "without a limit", until);

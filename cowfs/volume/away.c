@@ -102,17 +102,25 @@ static void note(struct volume *v)
 			    v->name, device_of(v, i));
 }
 
-static void give_up(struct volume *v)
+static void give_up(struct volume *v, const char *why)
 {
-	if (!away_waits(v) || v->away.limit_ns == UINT64_MAX ||
-	    now_ns() < since_ns(v) + v->away.limit_ns)
-		return;
 	for (unsigned i = 0; i < 2; i++)
 		if (is_away(v, i))
 			card_give_up(card_of(v, i));
 	msg(MSG_ERR,
-	    "%s: the card is away for %.0f s: reads that RAM cannot answer fail from now on. It is still taken when it comes back",
-	    v->name, (double)v->away.limit_ns / 1e9);
+	    "%s: %s: reads that RAM cannot answer fail from now on. It is still taken when it comes back",
+	    v->name, why);
+}
+
+static void look_at_limit(struct volume *v)
+{
+	char why[64];
+
+	if (!away_waits(v) || v->away.limit_ns == UINT64_MAX ||
+	    now_ns() < since_ns(v) + v->away.limit_ns)
+		return;
+	snprintf(why, sizeof(why), "the card is away for %.0f s", (double)v->away.limit_ns / 1e9);
+	give_up(v, why);
 }
 
 void away_interrupts(struct volume *v, const struct volume_request *rq, struct volume_result *res)
@@ -123,6 +131,9 @@ void away_interrupts(struct volume *v, const struct volume_request *rq, struct v
 		v->away.cause = rq->cause;
 		v->away.commit_waits = true;
 	}
+	/* programs that wait for the card would keep the system from its end, which has waited long enough */
+	if (rq->cause == CAUSE_SHUTDOWN && away_waits(v))
+		give_up(v, "the system ends without the card");
 	res->why[0] = '\0';
 }
 
@@ -378,7 +389,7 @@ void away_search(struct volume *v)
 {
 	if (away_any(v)) {
 		note(v);
-		give_up(v);
+		look_at_limit(v);
 	}
 	for (unsigned i = 2; i-- > 0;)
 		if (is_away(v, i) && !same_device(v, i) && now_ns() >= v->away.rest_until_ns)

@@ -100,8 +100,8 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 	if (ret->away.given_up && !ret->alarm[0])
 		snprintf(
 			ret->alarm, sizeof(ret->alarm),
-			"the card has been away for longer than away-limit: reads that RAM cannot answer fail; what "
-			"RAM holds stays there");
+			"the card is away and no longer waited for: reads that RAM cannot answer fail; what RAM holds "
+			"stays there");
 	if (v->halted && !ret->alarm[0])
 		snprintf(
 			ret->alarm, sizeof(ret->alarm),

@@ -242,7 +242,7 @@ load away
 	given_up() { [ "$(status_of .away.given_up)" = true ]; }
 	wait_for 5 given_up
 	run ! timeout 20 dd if="$DEV" of=/dev/null bs=4096 skip=20000 count=1 iflag=direct
-	[[ $(status_of .alarm) == "the card has been away for longer than away-limit"* ]]
+	[[ $(status_of .alarm) == "the card is away and no longer waited for"* ]]
 	run -3 cow status vol
 	grep -Eq 'reads that RAM cannot answer fail' <<<"$output"
 	[ "$(cat "$MNT/new")" = after1 ]
@@ -299,6 +299,24 @@ load away
 	mount -o ro,loop "$IMG" "$MNT"
 	[ "$(cat "$MNT/new")" = lost ]
 	umount "$MNT"
+}
+
+@test "shutdown while away: what waits for the card gets an error, and the card is still taken" {
+	AWAY_LIMIT=90s protected
+	forget
+	pull
+	wait_for 5 is_away
+	background bash -c "cat '$MNT/base' >/dev/null 2>'$T/error'"
+	sleep 1
+	kill -0 "$BG"
+	run -5 --separate-stderr cow shutdown --away-wait 2s
+	[[ $stderr == *"ends WITHOUT the card"* ]]
+	wait_for 20 grep -q 'Input/output error' "$T/error"
+	[ "$(status_of .away.given_up)" = true ]
+	back
+	here_again
+	forget
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
 }
 
 @test "events: away and back, and a contact that flaps is told once a minute" {
