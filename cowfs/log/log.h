@@ -418,11 +418,12 @@ bool log_unconfirmed(const struct log *l);
  */
 bool log_undecided(const struct log *l);
 /*
- * Reads the card again, and asks. 1: the record counts and is durable; *l is another log, with that
- * generation. 0: it does not, and *l is another log, which writes again. -ENOLINK: not known, and why
- * has the reason; -EUCLEAN, -ESTALE: the card has something else; errors of the card. *l stays then.
+ * Reads the card again, and asks, unless flags say that the record counts (LOG_JOINT_COUNTS). 1: it
+ * counts and is durable; *l is another log, with that generation. 0: it does not, and *l is another log,
+ * which writes again. -ENOLINK: not known, and why has the reason; -EUCLEAN, -ESTALE: the card has
+ * something else; errors of the card. *l stays then.
  */
-int log_decide(struct log **l, char *why, size_t why_bytes) MUST_CHECK;
+int log_decide(struct log **l, unsigned flags, char *why, size_t why_bytes) MUST_CHECK;
 /* It does not count, without a question. */
 void log_reject_undecided(struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */

@@ -303,7 +303,7 @@ static void carry_over(struct log *l, const struct log *was, bool counts)
 	}
 }
 
-int log_decide(struct log **ret, char *why, size_t why_bytes)
+int log_decide(struct log **ret, unsigned flags, char *why, size_t why_bytes)
 {
 	struct log *was = *ret, *l;
 	struct log_open_report rep;
@@ -313,7 +313,8 @@ int log_decide(struct log **ret, char *why, size_t why_bytes)
 		return 0;
 	/* this session goes on, also behind a record that asks to go back */
 	r = log_open_lent(&l, was->base, was->card, &was->super,
-			  LOG_NOT_BACK | (was->any_base ? LOG_ANY_BASE : 0), was->lent, &rep);
+			  LOG_NOT_BACK | flags | (was->any_base ? LOG_ANY_BASE : 0), was->lent,
+			  &rep);
 	if (r < 0)
 		return r;
 	r = compare_newest(l, &rep, was, why, why_bytes);

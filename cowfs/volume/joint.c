@@ -92,6 +92,21 @@ int joint_enter(struct joint **ret, const struct joint_params *p)
 	return 0;
 }
 
+bool joint_writes(const struct joint *j)
+{
+	return !j->leads && j->shared->decision == DECIDING;
+}
+
+struct joint *joint_watch(const struct joint *j)
+{
+	struct joint *watch;
+
+	if (!joint_writes(j) || joint_enter(&watch, &j->p) < 0)
+		return NULL;
+	watch->done = true;
+	return watch;
+}
+
 /* Changes the decision if it was this one. */
 static bool decide(struct joint *j, uint32_t was, uint32_t decision)
 {

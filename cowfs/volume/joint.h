@@ -47,6 +47,13 @@ void joint_cancel(struct joint *j);
 /* The member of this rank has ended: if it leads and writes its record, the others must ask its
  * card. */
 void joint_ended(struct joint *j, unsigned rank);
+/*
+ * For a member that waits no longer while the leader still writes its record: what the leader makes of it, for as long as
+ * that is wanted (joint_leave). NULL: nobody writes it.
+ */
+struct joint *joint_watch(const struct joint *j);
+/* Of that: the record may still come. */
+bool joint_writes(const struct joint *watch);
 /* Cancels if this member has not done its part, and frees. NULL allowed. */
 void joint_leave(struct joint *j);
 

@@ -207,6 +207,7 @@ struct volume {
 	/* commit thread only */
 	int (*examine)(struct volume *v); /* in place of log_recheck: the log is not open */
 	struct joint *joint;		  /* of the job under way; NULL: none */
+	struct joint *leader;		  /* of an undecided one, still writes; NULL: not known */
 	struct view *committing;	  /* image of the scratch under commit; NULL: none */
 	struct diverged *diverged; /* NULL: live changes are based on the committed generation */
 	/* they are not, but the process that knew more has died: no block counts as free, and no single
@@ -253,6 +254,8 @@ int undecided_first(struct volume *v, const struct volume_request *rq,
 /* For a log that is log_undecided, and a record that needs no answer. True: the commit counts, as that
  * of a volume that does not lead. */
 bool volume_decide(struct volume *v);
+/* Nobody has to know any more. */
+void undecided_end(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
 /* ---- images.c ---- */

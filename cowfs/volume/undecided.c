@@ -6,20 +6,36 @@
 
 #include "base/msg.h"
 #include "fs/fs_ops.h"
+#include "volume/joint.h"
 #include "volume/private.h"
 #include "volume/scratch.h"
+
+void undecided_end(struct volume *v)
+{
+	joint_leave(v->leader);
+	v->leader = NULL;
+}
 
 /* A commit together with others may be on the card, and only the card of the one that leads it knows
  * whether it counts. 1: it does, and is the newest generation now. RAM stays above. */
 static int decide(struct volume *v, char *why, size_t n)
 {
-	int r = log_decide(&v->log, why, n);
-	struct blk_reader committed = volume_committed(v);
+	struct blk_reader committed;
 	struct scratch *s;
 	struct fsinfo fs;
+	int r;
 
+	if (v->leader && joint_writes(v->leader)) {
+		snprintf(why, n, "the volume that decides has not finished its record");
+		return -ENOLINK;
+	}
+	r = log_decide(&v->log, v->leader && joint_decided(v->leader) ? LOG_JOINT_COUNTS : 0, why,
+		       n);
+	if (r >= 0)
+		undecided_end(v);
 	if (r <= 0)
 		return r;
+	committed = volume_committed(v);
 	s = volume_scratch(v); /* of the generation before */
 	if (s)
 		scratch_end(s);
@@ -58,14 +74,15 @@ int undecided_first(struct volume *v, const struct volume_request *rq, struct vo
 		    "committing over it",
 		    v->name, *why ? why : strerror(-r));
 		log_reject_undecided(v->log);
+		undecided_end(v);
 		return 0;
 	}
 	if (r == -ENOLINK)
 		snprintf(res->why, sizeof(res->why),
-			 "not committed: %s: plug in its card; everything stays in RAM. Or "
+			 "not committed: %s: %s; everything stays in RAM. Or "
 			 "commit --force: a power cut in that commit may leave this volume one "
 			 "generation behind the others",
-			 why);
+			 why, v->leader ? "wait for it" : "plug in its card");
 	return r;
 }
 
@@ -74,7 +91,12 @@ int undecided_first(struct volume *v, const struct volume_request *rq, struct vo
 bool volume_decide(struct volume *v)
 {
 	char why[120];
-	bool counts = decide(v, why, sizeof(why)) == 1 && log_unconfirmed(v->log);
+	bool counts;
+
+	/* its card cannot say yet what it will have */
+	if (v->joint && !v->leader)
+		v->leader = joint_watch(v->joint);
+	counts = decide(v, why, sizeof(why)) == 1 && log_unconfirmed(v->log);
 
 	/* a record that needs no answer; a failure is that of the next commit, too */
 	if (!log_undecided(v->log))

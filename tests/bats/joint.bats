@@ -454,3 +454,36 @@ in_doubt() {
 	cow commit --all
 	down
 }
+
+@test "joint: the record of the volume that decides takes longer than the others wait for it" {
+	local began
+	volumes a b
+	cow commit --all # the first one writes more
+	echo 1 >"$T/a/n"
+	echo 1 >"$T/b/n"
+	# of three writes the last one is the record
+	eio_order "$T/eio.b" "late 2 85000"
+	began=$SECONDS
+	background bash -c "exec timeout 200 '$COWFS_BUILD/cowctl' commit --all >'$T/out' 2>&1"
+	# a has waited for 60 s, and for 10 s more that b's card has it
+	# shellcheck disable=SC2317 # wait_for calls it
+	gave_up() { [[ $(NAME=a status_of .alarm) == *"not known whether it is committed: the volume that decides did not write its record"* ]]; }
+	wait_for 100 gave_up
+	[ $((SECONDS - began)) -lt 80 ]
+	# what says that it does not count could be wrong in a moment
+	COW_LIMIT=30 fails 1 'not committed: the volume that decides has not finished its record: wait for it; .*--force' commit a
+	[ "$(NAME=b status_of .generation)" = 1 ]
+	wait_for 60 grep -q '^b: committed .* as generation 2' "$T/out"
+	# b forgets
+	eio_order "$T/eio.b"
+	for _ in 1 2 3; do
+		echo 2 >"$T/b/other"
+		cow commit --checkpoint b
+	done
+	# a need not ask
+	[[ $(cow commit a) == *"nothing has changed"* || $(NAME=a status_of .generation) -ge 2 ]]
+	cut_all
+	up a b
+	[ "$(cat "$T/a/n") $(cat "$T/b/n")" = "1 1" ]
+	down
+}

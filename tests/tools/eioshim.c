@@ -10,6 +10,7 @@
  * 	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
  * 	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
  * 	slow MS				each write takes MS milliseconds longer
+ * 	late SKIP MS			after SKIP writes, the next one takes MS milliseconds longer
  * 	discard SKIP COUNT		after SKIP discards, the next COUNT fail with EIO
  * 	trim MS				each discard takes MS milliseconds longer
  * 	noise SEED			a discard writes noise instead
@@ -149,7 +150,7 @@ static void card_turn(unsigned long ms, unsigned long mb_per_s, size_t len_bytes
 static bool fails(int fd, const char *kind, size_t len_bytes)
 {
 	unsigned long a = 0, b = 0;
-	bool fail = false;
+	bool fail = false, late;
 	char what[16];
 	int saved = errno;
 
@@ -165,7 +166,10 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 		fail = seen >= a && seen - a < b;
 		seen++;
 	}
+	late = !strcmp(what, "late") && !strcmp(kind, "write") && seen++ == a;
 	pthread_mutex_unlock(&lock);
+	if (late)
+		nap(b);
 	if (!strcmp(what, "slow") && !strcmp(kind, "write"))
 		nap(a);
 	if (!strcmp(what, "trim") && !strcmp(kind, "discard"))

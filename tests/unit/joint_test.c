@@ -728,7 +728,7 @@ static void live_on(struct life *l, unsigned i)
 		assert_int_equal(toy_commit(t), -ENOLINK);
 		assert_int_equal(power.n, n);
 	}
-	r = log_decide(&t->log, why, sizeof(why));
+	r = log_decide(&t->log, 0, why, sizeof(why));
 	if (r < 0) /* the power has gone */
 		return;
 	if (was)
