@@ -733,6 +733,21 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	[ "$(frozen_ones)" = '' ]
 }
 
+@test "sleep: everything goes on 10 s after the wake, also if systemd-sleep waits for the card and does not call post" {
+	mkdir -p "$COWFS_RUNDIR"
+	cgroup system.slice/a.service
+	: >"$T/cgroup/cgroup.controllers"
+	process 1 init.scope
+	echo 3 >"$T/slept"
+	export COWFS_CGROUPS=$T/cgroup COWFS_PROC=$T/proc COWFS_CTL=$COWFS_BUILD/cowctl COWFS_SLEPT=$T/slept
+	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
+	sleep 12
+	[ "$(frozen_ones)" = "system.slice/a.service " ]
+	echo 4 >"$T/slept"
+	goes_on() { [ "$(frozen_ones)" = '' ]; }
+	wait_for 25 goes_on
+}
+
 @test "sleep: everything is frozen but what serves file systems, then committed; and goes on" {
 	card_make ext4 100 150
 	cow format "$CARD"
