@@ -115,8 +115,8 @@ disks_end() {
 	fi
 	while read -r name card; do
 		if [ "$mode" = cowfs ]; then
-			[[ $check == *" $name "* ]] && how=commit || how=discard
-			cow detach "$name" --$how >/dev/null || finish "$fs: $name cannot be detached"
+			[[ $check == *" $name "* ]] && how=() || how=(--discard)
+			cow detach "$name" "${how[@]}" >/dev/null || finish "$fs: $name cannot be detached"
 			wait_for 20 no_volume "$name" || finish "$fs: the daemon of $name goes on"
 		fi
 		[[ $check != *" $name "* ]] || fsck "$fs" "$card" >"$disks/fsck" 2>&1 ||
