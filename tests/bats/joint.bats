@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl commit --all: several volumes as of one moment, for all or for none.
-# seconds: 100
-# waits: 85 % of its time
+# seconds: 190
+# waits: 90 % of its time
 # bats file_tags=commands
 
 load lib

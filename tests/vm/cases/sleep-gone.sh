@@ -1,37 +1,49 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # While the system sleeps, the SD card of the root is removed, or another one is put in its place: nothing is written, the status
-# says that it is away and what was not taken for it, what RAM holds can be read, and a shutdown ends. The next boot has what was committed before the sleep.
+# says that it is away and what was not taken for it, what RAM holds can be read, cowctl shutdown says what is lost and gives the card up,
+# and the machine goes off. The next boot has what was committed before the sleep.
 # guests: debian12-generic
 # short:
 MEM=640 DRIVE=mmc DISK_MIB=2048 LIMIT=900 STEP_LIMIT=600 KILLED=3 RESUME=resume=/dev/vdb
 
-# How, and what the status says after that.
+# How, and what the status says after that. Programs that have not run before wait for the card, systemd-sleep for one.
 sleep_by() {
 	echo "$1" >/srv/last
 	# what this step needs when the card is gone
-	status >/dev/null
+	status | grep -q x
 	cowctl commit root >/run/cowfs-test/out
-	grep -q x /run/cowfs-test/out
-	cat /srv/last "$(command -v systemctl)" /usr/lib/*/systemd/libsystemd-shared-* >/dev/null
+	read -r up _ </proc/uptime
+	cat /srv/last "$(command -v cowctl)" "$(command -v systemctl)" >/dev/null
+	sleep 0
+	say "$1: at $up s"
 	mark "asleep-$STEP"
-	systemctl start "systemd-$1.service" >/run/cowfs-test/out 2>&1 || fail "$1: $(cat /run/cowfs-test/out)"
-	say "$1: awake at $(cut -d. -f1 /proc/uptime) s"
-	wait_for 30 sh -c "cowctl status root | grep -q '$2'" || fail "status says: $(status)"
+	systemctl start --no-block "systemd-$1.service"
+	wait_for 200 sh -c "cowctl status root | grep -q '$2'" || fail "status says: $(status)"
+	read -r up _ </proc/uptime
+	say "$1: awake at $up s"
 	say "status: $(status | grep '^AWAY')"
 	echo ram >/srv/ram
 	cowctl commit root >/run/cowfs-test/out 2>&1
 	is "exit status of the commit" $? 5
 	say "the commit: $(cat /run/cowfs-test/out)"
 	is "what RAM holds" "$(cat /srv/ram)" ram
-	mark leaving
 }
 
 status() { cowctl status root; }
 
-# An orderly shutdown needs programs that nobody can read any more.
+# Process 1 waits for the card like any other program until it is given up.
 off_without_card() {
+	cowctl shutdown root --away-wait 5s >/run/cowfs-test/out 2>&1
+	is "exit status of the shutdown" $? 5
+	grep -q 'THE CARD IS AWAY' /run/cowfs-test/out || fail "shutdown says: $(cat /run/cowfs-test/out)"
+	say "shutdown: $(cat /run/cowfs-test/out)"
+	status | grep -q 'reads that RAM cannot answer fail' || fail "status says: $(status)"
+	mark leaving
 	verdict ok
+	systemctl poweroff >/run/cowfs-test/out 2>&1 &
+	sleep 60
+	say "systemctl poweroff has not ended: $(cat /run/cowfs-test/out)"
 	systemctl poweroff -ff
 	END=none
 }
