@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Runs bats files, COWFS_BATS_JOBS at a time (three for two CPUs, because they wait more than they compute), each in a mount namespace
 # of its own and for COWFS_BATS_SECONDS (1200) at most: run-bats.sh FILE... A file with a line "# alone: REASON" runs after the others, by
-# itself. One with "# waits: REASON" needs hardly any CPU: one more of these runs beside the others. "# seconds: NUMBER" is what a
+# itself. Those with "# waits: REASON" need hardly any CPU: two more of these run beside the others. "# seconds: NUMBER" is what a
 # file takes if that is much more than two seconds a test.
 # A test that fails runs once more when no other one runs, because the load of a machine is not an error of cowfs. Both results
 # are printed. The second one counts, unless more than COWFS_BATS_AGAIN (8) tests failed. COWFS_CHECK_FILES: a file for what each took.
@@ -93,7 +93,7 @@ in_background() {
 	trap 'interrupted TERM' HUP INT TERM
 	places "$@"
 }
-in_background 1 ${waits[@]+"${waits[@]}"} &
+in_background 2 ${waits[@]+"${waits[@]}"} &
 first=$!
 in_background "${COWFS_BATS_JOBS:-$((($(nproc) * 3 + 1) / 2))}" ${beside[@]+"${beside[@]}"} &
 children=("$first" $!)
