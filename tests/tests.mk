@@ -374,7 +374,7 @@ check-replay: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/xfsfree.py 400
 
 # No network, no foreign build system: docs/PACKAGING.md says what was checked with those.
-PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* packaging/fleet/* initramfs/mkinitcpio/*)) \
+PACKAGING := $(filter-out %.md %.service,$(wildcard packaging/openrc/* packaging/runit/* packaging/arch/* packaging/alpine/* packaging/fleet/* initramfs/mkinitcpio/*)) \
 	packaging/buildroot/board/cowfs/post-image.sh packaging/debs packaging/sign
 check-packaging: all
 	@echo "check-packaging: hooks and scripts of other distributions (as root)"
@@ -385,7 +385,7 @@ check-docs:
 	@echo "check-docs: man pages, options in help and manual"
 	$(Q)for m in $(MAN); do mandoc -T lint -W warning $$m || exit 1; done
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/help.sh
-	$(Q)for f in debian/changelog packaging/arch/PKGBUILD packaging/fedora/cowfs.spec packaging/buildroot/package/cowfs/cowfs.mk packaging/meta-cowfs/recipes-core/cowfs/cowfs_git.bb README.md; do \
+	$(Q)for f in debian/changelog packaging/arch/PKGBUILD packaging/alpine/APKBUILD packaging/fedora/cowfs.spec packaging/buildroot/package/cowfs/cowfs.mk packaging/meta-cowfs/recipes-core/cowfs/cowfs_git.bb README.md; do \
 		grep -qE '(^cowfs \(|^pkgver=|^Version: +|^COWFS_VERSION = |^PV = "|version )$(subst .,\.,$(VERSION))\b' $$f || \
 			{ echo "$$f: the version is not $(VERSION), which the Makefile has" >&2; exit 1; }; done
 	$(Q)kernel=$$(sed -n 's/^#define KERNEL_MIN_M.*OR //p' cowfs/base/kernel.h | paste -sd.) && \
