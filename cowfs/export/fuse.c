@@ -40,6 +40,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -99,7 +100,9 @@ struct fuse_export {
 	int stop_fd;		   /* readable: end; -1: ends with the connection only */
 	struct throttle *throttle; /* may be NULL */
 	struct fuse_session *session;
-	int fuse_fd; /* the session's own duplicate; fuse_session_destroy closes it */
+	int fuse_fd;
+	int session_fd; /* what libfuse writes to and closes: fuse_fd, or see captured_session() */
+	int answer_fd;	/* -1, or the answer to INIT comes here */
 	int abort_fd;
 	sem_t init_done;
 	_Atomic int init_result;
@@ -513,6 +516,35 @@ static ssize_t receive(void *ctx, void *buf)
 	return -errno;
 }
 
+/* libfuse derives max_pages from max_write. */
+static void raise_max_pages(void *init_out, size_t len_bytes)
+{
+	if (len_bytes >= offsetof(struct fuse_init_out, flags2))
+		((struct fuse_init_out *)init_out)->max_pages = MAX_PAGES;
+}
+
+/*
+ * What libfuse has answered to INIT goes to the kernel, and from now on libfuse writes there. A write
+ * that fails is an answer that does not come, or, in a process that takes over, one too many.
+ */
+static void pass_answer(struct fuse_export *e)
+{
+	struct {
+		struct fuse_out_header head;
+		struct fuse_init_out init;
+		char more[256];
+	} answer;
+	ssize_t n = read(e->answer_fd, &answer, sizeof(answer));
+
+	if (n > (ssize_t)sizeof(answer.head))
+		raise_max_pages(&answer.init, (size_t)n - sizeof(answer.head));
+	(void)!(n > 0 && write(e->fuse_fd, &answer, (size_t)n) > 0);
+	if (dup3(e->fuse_fd, e->session_fd, O_CLOEXEC) < 0)
+		msg(MSG_ERR, "cannot answer FUSE requests: %m");
+	close(e->answer_fd);
+	e->answer_fd = -1;
+}
+
 static void handle(void *ctx, void *buf, size_t len_bytes)
 {
 	struct fuse_export *e = ctx;
@@ -528,18 +560,19 @@ static void handle(void *ctx, void *buf, size_t len_bytes)
 	answers_init = in->opcode == FUSE_INIT;
 	read_buf = (char *)buf + HEADER_BYTES;
 	fuse_session_process_buf(e->session, &request);
+	if (answers_init && e->answer_fd >= 0)
+		pass_answer(e);
 }
 
 static const struct serve_ops serve_ops = { .buf_bytes = BUF_BYTES,
 					    .receive = receive,
 					    .handle = handle };
 
-/* libfuse derives max_pages from max_write. */
 static ssize_t send_reply(int fd, struct iovec *iov, int n, void *userdata)
 {
 	(void)userdata;
-	if (answers_init && n == 2 && iov[1].iov_len >= offsetof(struct fuse_init_out, flags2))
-		((struct fuse_init_out *)iov[1].iov_base)->max_pages = MAX_PAGES;
+	if (answers_init && n == 2)
+		raise_max_pages(iov[1].iov_base, iov[1].iov_len);
 	return writev(fd, iov, n);
 }
 
@@ -548,6 +581,45 @@ static ssize_t never_read(int fd, void *buf, size_t len_bytes, void *userdata)
 	(void)fd, (void)buf, (void)len_bytes, (void)userdata;
 	errno = EINVAL;
 	return -1;
+}
+
+static int last_fd(int fd)
+{
+	int r = fcntl(fd, F_DUPFD_CLOEXEC, LAST_FD);
+
+	if (r < 0)
+		r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	return r < 0 ? -errno : r;
+}
+
+/*
+ * For libfuse 3.18, which may have been built without custom I/O: it gets a pipe, and the kernel's
+ * descriptor in its place when INIT is answered.
+ */
+static int captured_session(struct fuse_export *e)
+{
+	char name[sizeof("/dev/fd/") + 12];
+	int fds[2], fd;
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	e->answer_fd = fds[0];
+	fd = last_fd(fds[1]);
+	close(fds[1]);
+	if (fd < 0)
+		return fd;
+	snprintf(name, sizeof(name), "/dev/fd/%d", fd);
+	if (fuse_session_mount(e->session, name) < 0) {
+		close(fd);
+		return -EIO;
+	}
+	e->session_fd = fd;
+	return 0;
+}
+
+static void no_log(enum fuse_log_level level, const char *format, va_list words)
+{
+	(void)level, (void)format, (void)words;
 }
 
 static int new_session(struct fuse_export *e, int fuse_fd)
@@ -561,15 +633,16 @@ static int new_session(struct fuse_export *e, int fuse_fd)
 	fuse_opt_free_args(&args);
 	if (!e->session)
 		return -ENOMEM;
-	e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, LAST_FD);
-	if (e->fuse_fd < 0)
-		e->fuse_fd = fcntl(fuse_fd, F_DUPFD_CLOEXEC, 3);
-	if (e->fuse_fd < 0)
-		return -errno;
-	r = fuse_session_custom_io(e->session, &io, e->fuse_fd);
+	r = last_fd(fuse_fd);
 	if (r < 0)
-		close(e->fuse_fd);
-	return r;
+		return r;
+	e->fuse_fd = r;
+	fuse_set_log_func(no_log);
+	r = fuse_session_custom_io(e->session, &io, e->fuse_fd);
+	fuse_set_log_func(NULL);
+	if (r == 0)
+		e->session_fd = e->fuse_fd;
+	return r == -EOPNOTSUPP ? captured_session(e) : r;
 }
 
 static int wait_init(struct fuse_export *e)
@@ -603,7 +676,11 @@ static void free_export(struct fuse_export *e)
 {
 	parked_free(e->parked); /* answers */
 	if (e->session)
-		fuse_session_destroy(e->session);
+		fuse_session_destroy(e->session); /* and session_fd */
+	if (e->fuse_fd >= 0 && e->fuse_fd != e->session_fd)
+		close(e->fuse_fd);
+	if (e->answer_fd >= 0)
+		close(e->answer_fd);
 	if (e->abort_fd >= 0)
 		close(e->abort_fd);
 	if (e->stop_fd >= 0)
@@ -620,7 +697,7 @@ static struct fuse_export *alloc_export(void)
 
 	if (!e)
 		return NULL;
-	e->abort_fd = e->stop_fd = -1;
+	e->abort_fd = e->stop_fd = e->fuse_fd = e->session_fd = e->answer_fd = -1;
 	e->read_ns = 2 * FAST_READ_NS;
 	sem_init(&e->init_done, 0, 0);
 	return e;
@@ -742,6 +819,8 @@ int fuse_export_take_over(struct fuse_export **ret, struct view *v, int fuse_fd,
 	if (r < 0)
 		return r;
 	fuse_session_process_buf(e->session, &init);
+	if (e->answer_fd >= 0)
+		pass_answer(e);
 	r = e->init_result;
 	if (r == 0)
 		r = ask_again(e->fuse_fd);

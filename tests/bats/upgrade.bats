@@ -51,6 +51,21 @@ on_disk() { awk '$6 ~ "^/" && $4 !~ "^00:"' "/proc/$1/maps"; }
 	[ "$(dd if="$CARD" bs=4k count=1 skip=20000 iflag=direct status=none | sha256sum)" = "$SUM" ]
 }
 
+@test "upgrade: a libfuse without custom I/O serves, and takes over" {
+	LD_PRELOAD=$COWFS_BUILD/tests/nocustomio.so replaced_volume
+	local pid n
+	for n in 0 1; do
+		pid=$(worker_pid)
+		# libfuse's own descriptor of /dev/fuse, in place of the pipe
+		[ "$(find "/proc/$pid/fd" -lname /dev/fuse | wc -l)" = 3 ]
+		[ "$(block_sum)" = "$SUM" ]
+		[ $n = 1 ] || LD_PRELOAD=$COWFS_BUILD/tests/nocustomio.so cow upgrade vol
+	done
+	cow commit
+	detach
+	[ "$(dd if="$CARD" bs=4k count=1 skip=20000 iflag=direct status=none | sha256sum)" = "$SUM" ]
+}
+
 @test "upgrade: a path that is relative, a log of its own, options" {
 	kernel_is 6 9 || skip "a kernel before 6.9"
 	card_make ext4 100 100
