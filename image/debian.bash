@@ -3,7 +3,7 @@
 #
 # The Debian trees of images and guests: a small systemd system whose kernel and initramfs lie on a /boot of their own.
 #
-#	debian_tree KIND TREE OVERLAY...	KIND is debian12 or debian13, with -generic for the kernel of real machines,
+#	debian_tree KIND TREE OVERLAY...	KIND is debian12, debian13 or testing, with -generic for the kernel of real machines,
 #						pios for Debian 12 with the files of Raspberry Pi OS;
 #						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
 #						-sdboot for systemd-boot, /boot inside the root, TREE.efi for EFI's partition;

@@ -18,6 +18,8 @@
 IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1 libseccomp2 libzstd1"
 # shellcheck disable=SC2034
 IMAGE_LIBS_trixie="libfuse3-4 libext2fs2t64 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1t64 libseccomp2 libzstd1"
+# shellcheck disable=SC2034
+IMAGE_LIBS_testing=$IMAGE_LIBS_trixie
 IMAGE_TOOLS="build-essential pkg-config"
 IMAGE_DEV="libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev linux-libc-dev"
 
@@ -42,6 +44,7 @@ suite_of() {
 	case $1 in
 	debian12* | pios*) echo bookworm ;;
 	debian13*) echo trixie ;;
+	testing*) echo testing ;;
 	*) die "no Debian is called $1" ;;
 	esac
 }
@@ -162,9 +165,9 @@ chroot_run() {
 # ---- cowfs ----
 
 # The host's own programs if it is that Debian; else built there, in a folder build-SUITE[-ARCH] beside build. Libraries of
-# two architectures cannot all be installed at a time, so each has a chroot of its own.
+# two architectures cannot all be installed at a time, so each has a chroot of its own. Debian testing gets those of Debian 13.
 cowfs_tree() {
-	local suite=$1 dest=$2 arch=${IMAGE_ARCH-} here tools=$IMAGE_TOOLS library
+	local suite=${1/testing/trixie} dest=$2 arch=${IMAGE_ARCH-} here tools=$IMAGE_TOOLS library
 	# shellcheck disable=SC1091
 	here=$(. /etc/os-release && echo "${VERSION_CODENAME-}")
 	rm -rf "$dest"

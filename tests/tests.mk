@@ -444,7 +444,7 @@ format:
 INITRAMFS = initramfs/cowfs.sh $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
-	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
+	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # What the compiler has said of the objects that there are. clang makes them once more, without optimization, because its warnings do
 # not need it.
 lint: lint-objects

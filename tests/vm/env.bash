@@ -19,6 +19,20 @@ guest_arch() {
 	esac
 }
 
+# The package cowfs for a Debian release: that of `make deb` for this machine's own, that of `make check-debs` for others. Debian
+# testing gets that of Debian 13.
+package_of() { # SUITE
+	set -- "${1/testing/trixie}"
+	local arch folder how
+	arch=$(dpkg --print-architecture)
+	folder=$BUILD/debs/$1-$arch how="make check-debs DEBS=$1:$arch"
+	# shellcheck disable=SC1091
+	[ "$1" != "$(. /etc/os-release && echo "${VERSION_CODENAME-}")" ] || { folder=$BUILD/deb && how="make deb"; }
+	set -- "$folder"/cowfs_*.deb
+	[ -e "$1" ] || { echo "${0##*/}: no package in ${folder#"$TOP"/}: $how" >&2; exit 1; }
+	echo "$1"
+}
+
 # guest_foreign PROGRAM GUEST...: starts PROGRAM again where the programs of all GUESTs run, if they do not here. The kernel
 # knows qemu-user as long as that mount namespace lives.
 guest_foreign() {
