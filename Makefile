@@ -112,6 +112,7 @@ UNITS    := $(if $(filter systemd,$(PARTS)),$(sort $(wildcard systemd/*.service 
 SHIP = $(sort initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 $(foreach p,$(PARTS),$(SHIP_$p)))
 # what cowctl setup runs
 SHIP_setup = $(foreach f,setup in-tree check-initramfs dpkg-hook root-device,systemd/$f:$(libdir)/$f:755) \
+	initramfs/grow-root:$(libdir)/grow-root:755 \
 	$(foreach f,setup-checks setup-image,systemd/$f:$(libdir)/$f:644)
 SHIP_udev = systemd/which-device:$(libdir)/which-device:755 systemd/61-cowfs.rules:$(prefix)/lib/udev/rules.d/61-cowfs.rules:644
 SHIP_initramfs-tools = $(SHIP_setup) initramfs/initramfs-tools/hook:$(initramfsdir)/hooks/cowfs:755 \

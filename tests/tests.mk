@@ -441,7 +441,7 @@ FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
-INITRAMFS = initramfs/cowfs.sh $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
+INITRAMFS = initramfs/cowfs.sh initramfs/grow-root $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)

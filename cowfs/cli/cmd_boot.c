@@ -239,6 +239,11 @@ static bool image_is_over(struct boot *b)
 
 /* ---- before the start ---- */
 
+static bool prepare_is(const struct boot *b, const char *word)
+{
+	return !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), word);
+}
+
 /* Replays the journal of an unclean shutdown, as the initramfs would do before it mounts. */
 static bool repair(const struct boot *b)
 {
@@ -273,9 +278,25 @@ static int shrink(struct boot *b)
 	return e;
 }
 
-/* There is no log, or a shrink must be completed. False: *why has the reason. */
-static bool prepare(struct boot *b, const struct fsinfo *fs, const char **why)
+/* The partition to the end of its disk, the file system to the end of the partition. */
+static bool grow(const struct boot *b)
 {
+	char path[PATH_MAX];
+	const char *const argv[] = { path, b->device, NULL };
+
+	boot_say(MSG_NOTICE, "%s: growing to the end of its disk; safe against power cuts",
+		 b->device);
+	return cmd_lib_path(path, "grow-root") == 0 && program_run(argv, -1, STDERR_FILENO) == 0;
+}
+
+/* There is no log, or a shrink must be completed. False: *why has the reason. */
+static bool prepare(struct boot *b, const struct boot_found *f, const char **why)
+{
+	const struct fsinfo *fs = &f->fs;
+
+	/* a card that cannot grow is protected at its present size */
+	if (!f->pending && prepare_is(b, "grow") && !grow(b))
+		boot_say(MSG_ERR, "%s: did not grow", b->device);
 	boot_say(MSG_NOTICE, "%s: making space for a log; safe against power cuts", b->device);
 	if (fs_ops(fs->kind)->can_shrink && (fs->needs_recovery || !fs->clean) && !repair(b)) {
 		*why = "the file system has errors that e2fsck -p cannot correct";
@@ -303,8 +324,7 @@ static bool find_running(const struct boot *b, char loop[32])
 /* Room for a log was requested, or a shrink for it has begun. */
 static bool wants_prepare(const struct boot *b, const struct boot_found *f)
 {
-	return (f->pending && !f->member) ||
-	       (!f->has_log && !strcmp(conf_root_text(b->conf, ROOTOPT_PREPARE), "shrink"));
+	return (f->pending && !f->member) || (!f->has_log && !prepare_is(b, "no"));
 }
 
 /* A root on trial: one boot less. What cannot be counted is booted all the same. */
@@ -338,7 +358,7 @@ static enum boot_exit start(struct boot *b)
 		return started(b, r.loop);
 	if (kernel_check(NULL, old, sizeof(old)) < 0) /* before prepare writes to the card */
 		return not_started(b, old);
-	if (boot_look(b, BOOT_SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f.fs, &why))
+	if (boot_look(b, BOOT_SUPER, &f) == 0 && wants_prepare(b, &f) && !prepare(b, &f, &why))
 		return not_started(b, why);
 	/*
 	 * The trial of a generation comes first: it has a way back of its own. A card that holds

@@ -18,7 +18,7 @@ struct conf;
  */
 #define ROOTOPT_TABLE(X)                                                                           \
 	X(ENABLED, "enabled", "yes|no", CHOICE, ROOT, "yes", "protect the root at boot")           \
-	X(PREPARE, "prepare", "no|shrink", CHOICE, ROOT, "no",                                     \
+	X(PREPARE, "prepare", "no|shrink|grow", CHOICE, ROOT, "no",                                \
 	  "create a log at boot, if there is none")                                                \
 	X(TRIAL, "trial", "0|1|2|3|5|10", CHOICE, ROOT, "0",                                       \
 	  "boots in which a new initramfs must come up, or the root is used unprotected")          \

@@ -46,9 +46,13 @@ install() {
 	# each loop device that nothing uses is two events for udev in a boot: Linux 6.2 makes them when they are asked for
 	mkdir -p "$initdir/etc/modprobe.d"
 	echo 'options loop max_loop=0' >"$initdir/etc/modprobe.d/cowfs.conf"
-	if [[ $(/usr/sbin/cowctl config --key prepare) == shrink ]]; then
-		inst_multiple e2fsck resize2fs tune2fs
-	fi
+	case $(/usr/sbin/cowctl config --key prepare) in
+	shrink) inst_multiple e2fsck resize2fs tune2fs ;;
+	grow)
+		inst_multiple e2fsck resize2fs tune2fs sfdisk partx blkid dd readlink mount umount
+		inst_script /usr/lib/cowfs/grow-root
+		;;
+	esac
 	if dracut_module_included systemd; then
 		inst_script "$moddir/cowfs-root.sh" /usr/lib/cowfs/cowfs-root.sh
 		inst_simple "$moddir/cowfs-root.service" "$systemdsystemunitdir/cowfs-root.service"

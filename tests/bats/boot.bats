@@ -20,6 +20,11 @@ setup() {
 	ln -s cowfs "$T/sbin/cowctl"
 }
 
+teardown() {
+	[ -z "${DISK-}" ] || delpart "$DISK" 1 2>/dev/null || true
+	cow_teardown
+}
+
 # $1 exit status, $2 what it prints, then arguments
 boots() {
 	local code=$1 mount=$2
@@ -559,6 +564,97 @@ cut_boot() {
 	done
 	say "$cuts cuts"
 	[ $cuts -gt 4 ]
+}
+
+# An image of 100 MiB on a card of 300 MiB that had an image with a log before. $IMG keeps the copy.
+card_flashed() {
+	card_make none 0 300
+	truncate -s 100M "$T/part"
+	mke2fs -q -F -t ext4 -O metadata_csum_seed -U "$1" -J size=8 "$T/part"
+	rm -f "$T/old"
+	truncate -s 299M "$T/old"
+	mke2fs -q -F -t ext4 "$T/old" 200M
+	cow format "$T/old"
+	dd if="$T/old" of="$IMG" bs=1M seek=1 conv=notrunc status=none
+	printf 'label-id: 0xc0ffee00\nstart=2048, size=204800\n' | sfdisk -q "$IMG"
+	dd if="$T/part" of="$IMG" bs=1M seek=1 conv=notrunc status=none
+	DISK=$CARD
+	loop_down "$DISK"
+	disk_up
+}
+
+# Not all kernels look for partitions on a loop device.
+disk_up() {
+	loop_up "$IMG"
+	partx --add "$LOOP"
+	DISK=$LOOP CARD=${LOOP}p1
+}
+
+disk_down() {
+	partx --delete "$DISK"
+	loop_down "$DISK"
+}
+
+uuid_of() { blkid -p -s UUID -o value "$1"; }
+
+@test "boot: prepare = grow: partition, file system and its UUID, then the log, after a power cut at any step" {
+	local step uuid=11111111-2222-3333-4444-555555555555 n
+	export COWFS_LIBDIR=$T/lib
+	mkdir "$COWFS_LIBDIR" "$T/bin"
+	printf '[root]\nram = 64M\nprepare = grow\n' >"$CONF"
+	# The size of a mounted file system needs CAP_SYS_RESOURCE, which a container does not have: tests/vm/image.py has that.
+	printf '#!/bin/sh\n' | tee "$T/stub-mount" >"$T/stub-umount"
+	printf '#!/bin/sh\nexec %s -f "$@"\n' "$(type -P resize2fs)" >"$T/stub-resize2fs"
+	chmod +x "$T"/stub-*
+	for step in none sfdisk partx resize2fs tune2fs; do
+		card_flashed "$uuid"
+		# the power goes when this program has been called; the kernel that comes back reads the table again
+		sed "/^set -eu/a PATH=$T/bin:\$PATH" "$(top)/initramfs/grow-root" >"$COWFS_LIBDIR/grow-root"
+		chmod +x "$COWFS_LIBDIR/grow-root"
+		rm -f "$T/bin/"*
+		for n in mount umount resize2fs; do
+			cp "$T/stub-$n" "$T/bin/$n"
+		done
+		if [ "$step" != none ]; then
+			printf '#!/bin/sh\n[ -e %s/cut ] || { %s "$@"; touch %s/cut; sync -f %s; cp --sparse=always %s %s/after; exit 1; }\nexec %s "$@"\n' \
+				"$T" "$(type -P $step)" "$T" "$IMG" "$IMG" "$T" "$(type -P $step)" >"$T/bin/$step"
+			chmod +x "$T/bin/$step"
+			rm -f "$T/cut"
+			"$COWFS_LIBDIR/grow-root" "$CARD" && return 1
+			disk_down
+			cp --sparse=always "$T/after" "$IMG"
+			disk_up
+		fi
+		boots 0 loop
+		[ "$(blockdev --getsize64 "$CARD")" = $((299 * 1048576)) ]
+		n=$(cow status root --json | jq .volume_bytes)
+		[ "$n" -gt $((200 * 1048576)) ]
+		[ "$(uuid_of "$DEV")" != "$uuid" ]
+		mount_volume
+		touch "$MNT/file"
+		cow commit root
+		umount_volume
+		cow detach root
+		wait_for 20 no_daemons
+		# nothing more to grow
+		n=$(uuid_of "$CARD")
+		boots 0 loop
+		[[ $stderr != *growing* ]]
+		cow detach root
+		wait_for 20 no_daemons
+		[ "$(uuid_of "$CARD")" = "$n" ]
+		e2fsck -fn "$CARD"
+		disk_down
+	done
+}
+
+@test "boot: prepare = grow where nothing can grow: protected at its present size" {
+	export COWFS_LIBDIR=$T/none
+	card_make ext4 128 128
+	printf '[root]\nram = 64M\nprepare = grow\n' >"$CONF"
+	boots 0 loop
+	[[ $stderr == *"did not grow"* ]]
+	cow detach root
 }
 
 @test "boot: a shrink was interrupted after its commit, without a [root] section: nothing is written" {

@@ -86,6 +86,9 @@ mkinitcpio_build() {
 	[ -e "$T/image/usr/lib/systemd/system/systemd-fsck-root.service.d/50-cowfs.conf" ]
 	[ -e "$T/image/usr/lib/systemd/system/initrd-root-fs.target.requires/cowfs-root.service" ]
 	run ! grep runscript "$T/image/modules"
+	printf '[root]\nprepare = grow\n' >"$T/cowfs.conf"
+	mkinitcpio_build base systemd cowfs
+	[ -e "$T/image/usr/bin/sfdisk" ] && [ -e "$T/image/usr/bin/resize2fs" ] && [ -x "$T/image/usr/lib/cowfs/grow-root" ]
 	printf '[root]\nnonsense = 1\n' >"$T/cowfs.conf"
 	run -1 mkinitcpio_build base udev cowfs
 	[[ $output == *"ERROR: $T/cowfs.conf is invalid"* ]]
