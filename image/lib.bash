@@ -12,7 +12,7 @@
 #
 # Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees). IMAGE_ARCH names
 # another architecture of Debian than the machine's: its programs run by qemu-user then, which the kernel must know
-# (binfmt_misc).
+# (binfmt_misc). With SOURCE_DATE_EPOCH the same trees give the same bits: image/build.
 
 # shellcheck disable=SC2034 # named by ${!...}
 IMAGE_LIBS_bookworm="libfuse3-3 libext2fs2 libcom-err2 libblkid1 libjson-c5 libinih1 libaio1 libseccomp2 libzstd1"
@@ -207,7 +207,7 @@ cowfs_tree() {
 #	EFI_MIB			of a third partition for EFI, behind /boot, with TREE.efi or GRUB in it (default: none)
 #	BOOT_START		first sector of /boot (default: at 4 MiB)
 #	ROOT_START		first sector of the root partition (default: right behind /boot)
-#	ROOT_FS			ext4 (default), xfs or f2fs
+#	ROOT_FS			ext4 (default), xfs or f2fs; ROOT_FEATURES: more for mke2fs -O
 #	LOWER_FS		squashfs or erofs: TREE becomes an image in a third partition, in front of the root partition, which
 #				is empty then
 #	LOG_MIB			room behind the file system for the log of cowfs; 0: none, and no log
@@ -266,29 +266,82 @@ lower_make() { # FILE TREE
 
 boot_make() { # FILE SECTOR TREE WORK
 	if [ "${BOOT_FS-}" = vfat ]; then
-		{ mkfs.vfat -C "$4" $((BOOT_MIB * 1024)) >/dev/null && mcopy -s -i "$4" "$3"/* ::; } || die "no firmware partition"
+		vfat_make "$4" "$BOOT_MIB" "$3" || die "no firmware partition"
 		disk_place "$4" "$1" "$2"
 		return
 	fi
 	truncate -s "${BOOT_MIB}M" "$4"
 	# a small one has a small journal, and that needs small blocks
+	# shellcheck disable=SC2046 # words
 	mke2fs -q -F -t ext4 -L boot -b $((BOOT_MIB < 64 ? 1024 : 4096)) -m 0 -J "size=$((BOOT_MIB < 64 ? 1 : 4))" \
-		-E lazy_itable_init=0 -d "$3" "$4" "${BOOT_MIB}M" ||
+		-E lazy_itable_init=0$(ext_same c0ffee00-0000-4000-8000-000000000001) -d "$3" "$4" "${BOOT_MIB}M" ||
 		die "/boot does not fit into $BOOT_MIB MiB"
+	ext_times "$4"
 	disk_place "$4" "$1" "$2"
 }
 
 efi_make() { # FILE SECTOR WORK TREE
-	if [ -d "$4" ]; then
-		{ mkfs.vfat -C "$3/efi" $((EFI_MIB * 1024)) >/dev/null && mcopy -s -i "$3/efi" "$4"/* ::; } || die "no partition for EFI"
-		disk_place "$3/efi" "$1" "$2"
-		return
+	local tree=$4
+	if [ ! -d "$tree" ]; then
+		tree=$3/efi-tree
+		mkdir -p "$tree/EFI/BOOT"
+		# /boot is on the disk that this program comes from, whatever its number
+		cat >"$3/early.cfg" <<-'END'
+			regexp --set=1:disk '^([^,]*),' $root
+			set root=$disk,msdos1
+			set prefix=($root)/grub
+			configfile $prefix/grub.cfg
+		END
+		grub-mkimage -O x86_64-efi -o "$tree/EFI/BOOT/BOOTX64.EFI" -c "$3/early.cfg" -p /EFI/BOOT part_msdos part_gpt ext2 fat linux \
+			normal configfile serial terminal echo test sleep minicmd regexp all_video || die "grub-mkimage failed"
 	fi
-	grub-mkimage -O x86_64-efi -o "$3/bootx64.efi" -p '(hd0,msdos1)/grub' part_msdos ext2 fat linux normal configfile \
-		serial terminal echo test sleep minicmd || die "grub-mkimage failed"
-	{ mkfs.vfat -C "$3/efi" $((EFI_MIB * 1024)) >/dev/null && mmd -i "$3/efi" ::EFI ::EFI/BOOT &&
-		mcopy -i "$3/efi" "$3/bootx64.efi" ::EFI/BOOT/BOOTX64.EFI; } || die "no partition for EFI"
+	vfat_make "$3/efi" "$EFI_MIB" "$tree" || die "no partition for EFI"
 	disk_place "$3/efi" "$1" "$2"
+}
+
+vfat_make() { # FILE MIB TREE
+	local same=() name
+	if [ "${SOURCE_DATE_EPOCH-}" ]; then
+		same=(--invariant -i c0ffee01)
+		find "$3" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+	fi
+	mkfs.vfat "${same[@]}" -C "$1" $(($2 * 1024)) >/dev/null || return
+	find "$3" -mindepth 1 -printf '%P\n' | LC_ALL=C sort | while read -r name; do
+		if [ -d "$3/$name" ]; then
+			TZ=UTC mmd -i "$1" "::$name"
+		else
+			TZ=UTC mcopy -m -i "$1" "$3/$name" "::$name"
+		fi || return
+	done
+}
+
+# More for mke2fs -E: not by chance, but UUID.
+ext_same() {
+	[ -z "${SOURCE_DATE_EPOCH-}" ] || echo ",hash_seed=$1 -U $1"
+}
+
+# mke2fs -d takes over when the files of the tree were changed and read, which is when it was unpacked.
+ext_times() { # FILE
+	local part
+	[ "${SOURCE_DATE_EPOCH-}" ] || return 0
+	dumpe2fs "$1" 2>/dev/null | awk -v time="@$SOURCE_DATE_EPOCH" '
+		/^Inodes per group:/ { per = $4 }
+		/^Group [0-9]+:/ { first = ($2 + 0) * per + 1 }
+		/^  Free inodes:/ {
+			sub(/^  Free inodes: */, "")
+			n = split($0, free, ", ")
+			inode = first
+			for (i = 1; i <= n + 1; i++) {
+				split(i <= n ? free[i] : first + per, range, "-")
+				for (; inode < range[1]; inode++)
+					if (inode == 2 || inode > 10)
+						for (f = 1; f <= 4; f++)
+							print "set_inode_field <" inode "> " substr("acmcr", f, 1 + (f == 4)) "time " time
+				inode = (range[2] ? range[2] : range[1]) + 1
+			}
+		}' >"$1.times"
+	debugfs -w -f "$1.times" "$1" >/dev/null 2>"$1.errors" || die "debugfs failed"
+	rm -f "$1.times" "$1.errors"
 }
 
 # Copies what is not zero to a sector of FILE.
@@ -300,8 +353,11 @@ root_fs_make() {
 	local part=$1 tree=$2 fs_mib=$3
 	case ${ROOT_FS:-ext4} in
 	ext4)
-		mke2fs -q -F -t ext4 -L root -b 4096 -J "size=${JOURNAL_MIB:-8}" -E lazy_itable_init=0,nodiscard \
+		# shellcheck disable=SC2046 # words
+		mke2fs -q -F -t ext4 -L root -b 4096 -J "size=${JOURNAL_MIB:-8}" ${ROOT_FEATURES:+-O "$ROOT_FEATURES"} \
+			-E lazy_itable_init=0,nodiscard$(ext_same c0ffee00-0000-4000-8000-000000000002) \
 			-d "$tree" "$part" "${fs_mib}M" || die "mke2fs failed"
+		ext_times "$part"
 		;;
 	xfs)
 		mkdir "$part.mnt"
@@ -324,7 +380,7 @@ root_fs_make() {
 # GRUB where its boot sector looks for it without being told: right behind the MBR.
 grub_put() {
 	local file=$1 core=$2/core.img from=/usr/lib/grub/i386-pc
-	grub-mkimage -O i386-pc -d "$from" -o "$core" -p '(hd0,msdos1)/grub' \
+	grub-mkimage -O i386-pc -d "$from" -o "$core" -p '(,msdos1)/grub' \
 		biosdisk part_msdos ext2 linux normal configfile serial terminal echo test sleep minicmd loadenv ||
 		die "grub-mkimage failed"
 	dd if="$from/boot.img" of="$file" bs=1 count=440 conv=notrunc status=none

@@ -328,7 +328,8 @@ check-vm-short: all
 
 check-vm: all
 	$(Q)$(MAKE) --no-print-directory image
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/image.py $(IMAGES:%=$(B)/cowfs-%.img)
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/image.py $(B)/cowfs-busybox.img $(B)/cowfs-squashfs.img
+	$(Q)tests/vm/first_boot.py $(B)/cowfs-debian12-pc.img
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix $(CASES)
 
 # The packages of make deb. Not part of check: what it needs is large. VM= leaves out the guest.
@@ -349,12 +350,12 @@ check-debs: DEPS += piuparts qemu-user-static binfmt-support
 check-debs: deps dist
 	$(Q)tests/debs.sh $(DIST) build/debs $(DEBS)
 
-IMAGES := debian12 busybox squashfs
+IMAGES := debian12-pc busybox squashfs
 image: all
 	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
 
 run-image:
-	$(Q)image/run $(B)/cowfs-$(or $(IMAGE),debian12).img
+	$(Q)image/run $(B)/cowfs-$(or $(IMAGE),debian12-pc).img
 
 soak: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) COWFS_SOAK_SECONDS=$${COWFS_SOAK_SECONDS:-1800} tests/soak.sh
@@ -444,7 +445,7 @@ format:
 INITRAMFS = initramfs/cowfs.sh initramfs/grow-root $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
-	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
+	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run image/first-boot/usr/lib/cowfs-image/first-boot tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # What the compiler has said of the objects that there are. clang makes them once more, without optimization, because its warnings do
 # not need it.
 lint: lint-objects

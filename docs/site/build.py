@@ -20,7 +20,7 @@ NAME = "|".join(re.escape(m.rsplit(".", 1)[0]) for m in MANUALS)
 ENTRY = re.compile(r"([*-]|\d+\.) ")
 NAV = [
     ("Overview", ["README.md"]),
-    ("Use", ["docs/USING.md", "docs/RECIPES.md", "docs/BOOT.md", "docs/WEAR.md", "docs/FLEET.md", "docs/PACKAGING.md", "SECURITY.md", "CHANGES.md"]),
+    ("Use", ["docs/USING.md", "docs/RECIPES.md", "docs/IMAGE.md", "docs/BOOT.md", "docs/WEAR.md", "docs/FLEET.md", "docs/PACKAGING.md", "SECURITY.md", "CHANGES.md"]),
     ("Manuals", [f"docs/{m}.md" for m in MANUALS]),
     ("Design", ["docs/DESIGN.md", "docs/FORMAT.md", *sorted(glob.glob("docs/design/*.md"))]),
     ("Develop", ["CONTRIBUTING.md", "docs/HACKING.md", "docs/TESTING.md", "docs/BENCHMARKS.md", "cowfs/flash/measured/README.md",
