@@ -21,8 +21,7 @@ image_settle() {
 	find "$tree/var/log" -type f -delete
 	: >"$tree/etc/machine-id"
 	ln -sf ../run/systemd/resolve/stub-resolv.conf "$tree/etc/resolv.conf"
-	printf 'deb http://deb.debian.org/debian %s main\n' "$suite" "$suite-updates" >"$tree/etc/apt/sources.list"
-	echo "deb http://deb.debian.org/debian-security $suite-security main" >>"$tree/etc/apt/sources.list"
+	apt_sources "$suite" >"$tree/etc/apt/sources.list" # the mirror of this machine
 	image_password "$tree/etc/shadow"
 	# nothing in /etc and /var is older than /usr: no boot has to renew caches
 	: >"$tree/etc/.updated"
