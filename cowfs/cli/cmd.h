@@ -174,11 +174,15 @@ struct json_object *cmd_composed(struct json_object *status);
 int cmd_write_file(const struct options *o, const char *option, const char *path, const char *text,
 		   size_t len) MUST_CHECK;
 
+/* ---- lib_path.c ---- */
+
+/* The path of a file in a folder beside that of the program. -ENAMETOOLONG, errors of reading /proc. */
+int cmd_beside(char path[PATH_MAX], const char *folder, const char *name) MUST_CHECK;
+/* In ../lib/cowfs, or in COWFS_LIBDIR of the environment. */
+int cmd_lib_path(char path[PATH_MAX], const char *name) MUST_CHECK;
+
 /* ---- cmd_tools.c: commands that are programs of their own, in ../lib/cowfs ---- */
 
-/* The path of a file there: COWFS_LIBDIR of the environment in tests. -ENAMETOOLONG, errors of
- * reading /proc. */
-int cmd_lib_path(char path[PATH_MAX], const char *name) MUST_CHECK;
 /* Runs such a program with argv of main. Returns only if it cannot be run: the exit code. */
 int cmd_tool(char **argv) NOT_IN_INITRAMFS;
 
