@@ -12,18 +12,22 @@ BUSYBOX_MODULES="virtio_pci virtio_blk virtio_scsi virtio_rng ahci ata_piix sd_m
 	mmc_block nvme ext4 fuse loop i6300esb"
 
 busybox_tree() {
-	local tree=$1 overlay source=$1.debian version tar suite=bookworm
+	local tree=$1 overlay source=$1.debian version tar suite=bookworm libs
 	shift
 	# Debian 12 has no riscv64
 	[ "${IMAGE_ARCH-}" != riscv64 ] || suite=trixie
+	libs=IMAGE_LIBS_$suite
 	if [ -z "${IMAGE_ARCH-}" ]; then
-		debian_fetch debian12
-		tar=$(debian_tar debian12)
+		IMAGE_PACKAGES='' debian_fetch debian12
+		tar=$(IMAGE_PACKAGES='' debian_tar debian12)
 	else
-		tar=$(busybox_tar "$suite")
+		tar=$(unpacked_tar "$suite" "busybox-$suite-$IMAGE_ARCH" "$(kernel_package)" busybox-static bash libc-bin libgcc-s1 ${!libs})
 	fi
 	rm -rf "$tree" "$tree.boot" "$source"
 	rootfs_unpack "$tar" "$source"
+	# shellcheck disable=SC2086 # words
+	[ -z "${IMAGE_PROGRAMS-}" ] ||
+		rootfs_unpack "$(unpacked_tar "$suite" "programs-$suite${IMAGE_ARCH:+-$IMAGE_ARCH}-${IMAGE_PACKAGES// /-}" $IMAGE_PACKAGES)" "$source"
 	[ -z "${IMAGE_KERNEL-}" ] || kernel_put "$source" "$IMAGE_KERNEL"
 	version=$(find "$source/lib/modules/" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -1)
 	[ -z "${IMAGE_ARCH-}" ] || depmod -b "$source" "$version"
@@ -44,11 +48,12 @@ busybox_tree() {
 	rm -rf "$source" "$tree.cowfs"
 }
 
-# What is needed of another architecture's Debian. Unpacked, not installed: emulated scripts of packages take 20 minutes.
-busybox_tar() {
-	local file=$CACHE/busybox-$1-$IMAGE_ARCH.tar libs=IMAGE_LIBS_$1
-	# shellcheck disable=SC2016,SC2086 # for the inner shell; words
-	SETUP_HOOK='sh /usr/share/mmdebstrap/hooks/merged-usr/setup00.sh "$1"' VARIANT=extract rootfs_tar "$1" "$file" "$(kernel_package)" busybox-static bash libc-bin libgcc-s1 ${!libs}
+# Of packages that are needed beside a Debian, or in place of one. Unpacked, not installed: emulated scripts of packages take 20 minutes.
+unpacked_tar() { # SUITE NAME PACKAGE...
+	local suite=$1 file=$CACHE/$2.tar
+	shift 2
+	# shellcheck disable=SC2016 # for the inner shell
+	SETUP_HOOK='sh /usr/share/mmdebstrap/hooks/merged-usr/setup00.sh "$1"' VARIANT=extract rootfs_tar "$suite" "$file" "$@"
 	echo "$file"
 }
 

@@ -4,7 +4,7 @@
 # The Debian trees of images and guests: a small systemd system whose kernel and initramfs lie on a /boot of their own.
 #
 #	debian_tree KIND TREE OVERLAY...	KIND is debian12, debian13 or testing, with -generic for the kernel of real machines,
-#						pios for Debian 12 with the files of Raspberry Pi OS;
+#						pios (Debian 13: pios13) with the files of Raspberry Pi OS;
 #						-efi for GRUB on EFI, -uboot for u-boot-menu and /boot inside the root;
 #						-sdboot for systemd-boot, /boot inside the root, TREE.efi for EFI's partition;
 #						TREE and TREE.boot are made; each OVERLAY is a folder to copy over it
@@ -13,6 +13,7 @@
 #	IMAGE_PLAIN=1		cowfs is installed, and that is all; IMAGE_BARE=1: not even that
 #	IMAGE_LOWER		where the tree will be as an image: cowctl setup --image prepares it
 #	IMAGE_KERNEL		the Debian suite that the kernel comes from, if not this Debian
+#	IMAGE_MODULES		more for the initramfs of another architecture
 #	IMAGE_CONF, IMAGE_CMDLINE, IMAGE_PACKAGES	more for [root] of cowfs.conf, the kernel command line, apt
 
 DEBIAN_PACKAGES="systemd-sysv udev kmod dbus e2fsprogs mount util-linux procps login zstd"
@@ -32,6 +33,7 @@ debian_packages() {
 	esac
 	case $kind in
 	*-grub*) echo "grub-pc fdisk" ;;
+	pios*-generic*) echo "raspi-firmware dosfstools" ;;
 	pios*) echo "raspi-firmware fake-hwclock dphys-swapfile dosfstools" ;;
 	*-efi*) echo "grub-efi-amd64-bin grub2-common fdisk" ;;
 	*-uboot*) echo "u-boot-menu fdisk" ;;
@@ -55,13 +57,13 @@ debian_tar() {
 	local suite packages
 	suite=$(suite_of "$1")
 	mapfile -t packages < <(debian_packages "$1")
-	echo "$CACHE/$suite-${IMAGE_ARCH:+$IMAGE_ARCH-}$(printf '%s\n' "${packages[@]}" | sha256sum | cut -c1-12).tar"
+	echo "$CACHE/$suite-${IMAGE_ARCH:+$IMAGE_ARCH-}$(printf '%s\n' "${packages[@]}" ${IMAGE_MODULES:+"$IMAGE_MODULES"} | sha256sum | cut -c1-12).tar"
 }
 
 # Prints shell commands for the root $1. An emulated mkinitramfs takes a second for each module, and there are a thousand: only
 # those of virtual machines.
 initramfs_small() {
-	local modules="virtio_pci virtio_blk virtio_rng virtio_mmio ext4 loop fuse sdhci_pci mmc_block"
+	local modules="virtio_pci virtio_blk virtio_rng virtio_mmio ext4 loop fuse sdhci_pci mmc_block ${IMAGE_MODULES-}"
 	cat <<-END
 		cd "\$1" && mkdir -p etc/dracut.conf.d etc/initramfs-tools/conf.d usr/share/initramfs-tools/modules.d
 		echo MODULES=list >etc/initramfs-tools/conf.d/image
@@ -191,7 +193,7 @@ pios_settle() {
 	printf '%s\n' 'camera_auto_detect=1' 'auto_initramfs=1' '[cm4]' 'otg_mode=1' '[cm5]' 'dtoverlay=dwc2,dr_mode=host' '[all]' \
 		>"$tree/etc/default/raspi-firmware-custom"
 	echo 'panic=-1' >"$tree/etc/default/raspi-extra-cmdline"
-	echo 'CONF_SWAPSIZE=16' >"$tree/etc/dphys-swapfile"
+	[ ! -e "$tree/etc/dphys-swapfile" ] || echo 'CONF_SWAPSIZE=16' >"$tree/etc/dphys-swapfile"
 	for dir in kernel/postinst.d initramfs/post-update.d; do
 		cat >"$tree/etc/$dir/z51-pios" <<-'END'
 			#!/bin/sh

@@ -9,6 +9,7 @@
 #	chroot_run DIR COMMAND...	with /proc, /sys and a small /dev of its own, nothing left behind
 #	cowfs_tree SUITE DEST		make install DESTDIR=DEST, of a build that runs in that Debian
 #	disk_make FILE TREE		see there
+#	foreign_exec ARCH COMMAND...	where programs of that architecture run
 #
 # Needs TOP, BUILD (the build folder) and CACHE (what is slow to make; may be shared between work trees). IMAGE_ARCH names
 # another architecture of Debian than the machine's: its programs run by qemu-user then, which the kernel must know
@@ -42,8 +43,8 @@ tell() {
 
 suite_of() {
 	case $1 in
+	debian13* | pios13*) echo trixie ;;
 	debian12* | pios*) echo bookworm ;;
-	debian13*) echo trixie ;;
 	testing*) echo testing ;;
 	*) die "no Debian is called $1" ;;
 	esac
@@ -67,6 +68,27 @@ image_console() {
 	arm*) echo ttyAMA0 ;;
 	*) echo ttyS0 ;;
 	esac
+}
+
+arch_runs() { arch-test "$1" >/dev/null 2>&1; }
+
+# foreign_exec ARCH PROGRAM ARGUMENT...: starts PROGRAM again where programs of ARCH run. The kernel knows qemu-user as long as that
+# mount namespace lives.
+foreign_exec() {
+	local arch=$1
+	shift
+	if [ "${IMAGE_FOREIGN-}" ] || ! type arch-test qemu-arm-static qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1; then
+		die "programs for $arch do not run here: apt-get install arch-test qemu-user-static qemu-system-arm qemu-system-misc"
+	fi
+	# shellcheck disable=SC2016 # for the inner shell
+	IMAGE_FOREIGN=1 exec unshare --mount --propagation private sh -c '
+		at=/proc/sys/fs/binfmt_misc
+		[ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at || exit 1
+		for n in aarch64 arm riscv64; do
+			# another one may do the same now
+			[ -e $at/qemu-$n ] || cat /usr/lib/binfmt.d/qemu-$n.conf >$at/register || [ -e $at/qemu-$n ] || exit 1
+		done
+		exec "$@"' sh "$@"
 }
 
 # ---- Debian ----

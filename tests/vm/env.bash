@@ -33,25 +33,12 @@ package_of() { # SUITE
 	echo "$1"
 }
 
-# guest_foreign PROGRAM GUEST...: starts PROGRAM again where the programs of all GUESTs run, if they do not here. The kernel
-# knows qemu-user as long as that mount namespace lives.
+# guest_foreign PROGRAM GUEST...: starts PROGRAM again where the programs of all GUESTs run, if they do not here.
 guest_foreign() {
 	local guest arch missing=
 	for guest in "${@:2}"; do
 		arch=$(guest_arch "$guest")
-		[ -z "$arch" ] || arch-test "$arch" >/dev/null 2>&1 || missing=$arch
+		[ -z "$arch" ] || arch_runs "$arch" || missing=$arch
 	done
-	[ "$missing" ] || return 0
-	if [ "${GUEST_FOREIGN-}" ] || ! type arch-test qemu-arm-static qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1; then
-		echo "${0##*/}: programs for $missing do not run here: apt-get install arch-test qemu-user-static qemu-system-arm qemu-system-misc" >&2
-		exit 1
-	fi
-	# shellcheck disable=SC2016 # for the inner shell
-	GUEST_FOREIGN=1 exec unshare --mount --propagation private sh -c '
-		at=/proc/sys/fs/binfmt_misc
-		[ -e $at/register ] || mount -t binfmt_misc binfmt_misc $at || exit 1
-		for n in aarch64 arm riscv64; do
-			[ -e $at/qemu-$n ] || cat /usr/lib/binfmt.d/qemu-$n.conf >$at/register || exit 1
-		done
-		exec "$@"' sh "$@"
+	[ -z "$missing" ] || foreign_exec "$missing" "$@"
 }

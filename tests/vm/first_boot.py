@@ -18,14 +18,21 @@ import image
 MIB = 1 << 20
 CARD_MIB = 3000
 PASSWORD = "another-one"
+ARM = ["qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a53"]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFirstBootFirstBootFirstBootFirstBootFirst test\n"
 IDS = "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_*_key.pub; blkid -p -s UUID -o value /dev/vda2"
 # (what is on the console, seconds after that) at which the power is cut in the first boot
 CUTS = [("growing to the end", 3), ("on-line resizing required", 1), ("making space for a log", 10), ("is protected", 60)]
 
 
-def command(folder, boot):
-    """A PC is started by its BIOS and by EFI in turns."""
+def partition(path, n):
+    """Its first byte."""
+    disk = json.loads(subprocess.run(["sfdisk", "--json", path], check=True, capture_output=True).stdout)["partitiontable"]
+    return next(p["start"] for p in disk["partitions"] if p["node"].endswith(str(n))) * 512
+
+
+def pc(path, folder, boot):
+    """Started by its BIOS and by EFI in turns."""
     if boot % 2:
         return image.PC
     variables = os.path.join(folder, "efi-variables")
@@ -34,12 +41,34 @@ def command(folder, boot):
                        "-drive", f"if=pflash,unit=1,format=raw,file={variables}"]
 
 
-def card(source, path):
+def uboot(path, folder, boot):
+    return ARM + ["-bios", "/usr/lib/u-boot/qemu_arm64/u-boot.bin"]
+
+
+def rpi(path, folder, boot):
+    """Started as the firmware does it: by config.txt, what has auto_initramfs=1 and no other kernel."""
+    part = f"{path}@@{partition(path, 1)}"
+    for name in ("kernel8.img", "initramfs8", "cmdline.txt"):
+        subprocess.run(["mcopy", "-n", "-o", "-i", part, f"::{name}", folder], check=True)
+    with open(os.path.join(folder, "cmdline.txt")) as f:
+        return ARM + ["-kernel", os.path.join(folder, "kernel8.img"), "-initrd", os.path.join(folder, "initramfs8"), "-append", f.read().strip()]
+
+
+MACHINES = {"pc": pc, "uboot": uboot, "rpi": rpi}
+
+
+def card(source, path, machine):
     subprocess.run(["cp", "--sparse=always", source, path], check=True)
     os.truncate(path, CARD_MIB * MIB)
-    disk = json.loads(subprocess.run(["sfdisk", "--json", path], check=True, capture_output=True).stdout)["partitiontable"]
-    part = next(p for p in disk["partitions"] if p["type"] in ("ef", "c"))
-    subprocess.run(["mcopy", "-i", f"{path}@@{part['start'] * 512}", "-", "::authorized_keys"], check=True, input=KEY.encode())
+    if machine == "uboot":
+        with tempfile.NamedTemporaryFile("w") as f:
+            f.write(KEY)
+            f.flush()
+            subprocess.run(["debugfs", "-w", "-R", f"write {f.name} authorized_keys", f"{path}?offset={partition(path, 1)}"],
+                           check=True, capture_output=True)
+    else:
+        part = partition(path, 3 if machine == "pc" else 1)
+        subprocess.run(["mcopy", "-i", f"{path}@@{part}", "-", "::authorized_keys"], check=True, input=KEY.encode())
 
 
 def first_login(m):
@@ -104,14 +133,15 @@ def second_boot(m, ids):
 def life(source, n):
     """Of card n: the ids that its first boot has made."""
     name = os.path.basename(source)
+    machine = re.sub(r".*-|\.img", "", name)
     machines = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="vm-first-", dir=os.path.dirname(os.path.abspath(source))) as folder:
         path = os.path.join(folder, "card.img")
-        card(source, path)
+        card(source, path, machine)
 
         def start(boot=n):
-            machines.append(image.Machine(path, folder, command(folder, boot)))
+            machines.append(image.Machine(path, folder, MACHINES[machine](path, folder, boot)))
             return machines[-1]
         try:
             if n == 2:
