@@ -8,8 +8,7 @@
 IMAGE_FIRST_PACKAGES="fdisk openssh-server iproute2 less nano systemd-resolved systemd-timesyncd"
 # what the card of a Raspberry Pi or of another board may be behind
 IMAGE_PI_MODULES="sdhci_iproc bcm2835 sdhci_brcmstb pcie_brcmstb reset_raspberrypi xhci_pci usb_storage uas sd_mod nvme vfat nls_ascii"
-IMAGE_BOARD_MODULES="dw_mmc_rockchip sdhci_of_dwcmshc sdhci_of_arasan sunxi_mmc meson_gx_mmc sdhci_esdhc_imx sdhci_tegra sdhci_msm dw_mmc_k3
-	phy_rockchip_emmc rk808_regulator fan53555 pwm_regulator axp20x_rsb xhci_plat_hcd usb_storage uas sd_mod nvme ahci"
+IMAGE_BOARD_MODULES="dw_mmc_rockchip sdhci_of_dwcmshc sdhci_of_arasan sunxi_mmc meson_gx_mmc sdhci_esdhc_imx sdhci_tegra sdhci_msm dw_mmc_k3 phy_rockchip_emmc rk808_regulator fan53555 pwm_regulator axp20x_rsb xhci_plat_hcd usb_storage uas sd_mod nvme ahci"
 
 # shellcheck disable=SC2034 # for disk_make
 debian_image() { # DEBIAN MACHINE TREE
