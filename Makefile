@@ -194,7 +194,7 @@ help:
 	@echo "  make dist       the tarball of this commit in build/dist; make check-dist: deps, deb, check-unit of it in a clean Debian 12 and 13 (as root)"
 	@echo "  make check-debs   packages for amd64, arm64, armhf and riscv64 of Debian 12 and 13, each built twice and installed (DEBS=; as root)"
 	@echo "  make release KEY=FILE   tarball, packages and lists of parts in build/release, signed with that key of minisign (as root)"
-	@echo "  make image      disk images to flash, docs/IMAGE.md (IMAGE=debian12-pc, busybox or squashfs); make run-image IMAGE=busybox boots one (as root)"
+	@echo "  make image      disk images to flash, docs/IMAGE.md (IMAGE=debian12-pc, -rpi, -uboot, debian13-pc, busybox, squashfs); make run-image IMAGE=busybox boots one (as root)"
 	@echo "  make bench      the figures of docs/BENCHMARKS.md (as root)"
 	@echo "  make bench-commit   what commits cost on every card of the flash model, for cowfs and others (as root)"
 	@echo "  make bench-blocklayer   the same through loop device, daemon and kernel, for two traces (as root)"
