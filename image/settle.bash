@@ -14,7 +14,7 @@ IMAGE_BOARD_MODULES="dw_mmc_rockchip sdhci_of_dwcmshc sdhci_of_arasan sunxi_mmc 
 debian_image() { # DEBIAN MACHINE TREE
 	local kind=$1-generic tree=$3
 	# the time of all files: that of the last commit of the sources
-	SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$TOP" log -1 --format=%ct 2>/dev/null || stat -c %Y "$TOP/CHANGES.md")}
+	SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory="$TOP" -C "$TOP" log -1 --format=%ct 2>/dev/null || stat -c %Y "$TOP/CHANGES.md")}
 	export SOURCE_DATE_EPOCH E2FSPROGS_FAKE_TIME=$SOURCE_DATE_EPOCH
 	IMAGE_PACKAGES="$IMAGE_FIRST_PACKAGES ${IMAGE_PACKAGES-}"
 	IMAGE_CONF="prepare = grow
