@@ -159,7 +159,7 @@ for target in "${targets[@]}"; do
 	: >"$dir/begun"
 	if [ $# -gt 0 ]; then
 		echo "check: beside the following: $*"
-		COWFS_CHECK_TABLE=$table setsid nice -n 4 "$0" "$make" "$@" >"$dir/beside" 2>&1 </dev/null &
+		COWFS_CHECK_TABLE=$table setsid nice "$0" "$make" "$@" >"$dir/beside" 2>&1 </dev/null &
 		beside=$!
 		shift $#
 	fi
