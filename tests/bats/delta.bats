@@ -39,7 +39,7 @@ becomes_the_other() { # FS FS_MIB CARD_MIB
 	run -0 cow import "$T/delta"
 	echo "$output"
 	[[ $output == *"detached, because nothing was mounted"* ]]
-	no_daemons
+	wait_for 10 no_daemons # they end a moment after the import
 	# a second time nothing is left to do
 	attach
 	unchanged run -0 cow import "$T/delta"
