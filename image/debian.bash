@@ -237,18 +237,21 @@ debian_protect() {
 
 # An image of dracut that is not made for this host activates a logical volume or an array only with rd.auto.
 debian_initramfs() {
-	local kind=$1 tree=$2
-	[ -z "${SOURCE_DATE_EPOCH-}" ] || find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+	local kind=$1 tree=$2 same=()
+	if [ "${SOURCE_DATE_EPOCH-}" ]; then
+		same=(env "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH")
+		find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+	fi
 	if [ -x "$tree/usr/bin/dracut" ]; then
 		printf 'hostonly="no"\n' >"$tree/etc/dracut.conf.d/image.conf"
 		case $kind in
 		*-lvm* | *-md*) printf 'mdadmconf="yes"\nkernel_cmdline="rd.auto"\n' >>"$tree/etc/dracut.conf.d/image.conf" ;;
 		esac
 		# shellcheck disable=SC2016 # for the inner shell
-		chroot_run "$tree" ${SOURCE_DATE_EPOCH:+env "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"} sh -c 'for v in $(ls /lib/modules); do
+		chroot_run "$tree" "${same[@]}" sh -c 'for v in $(ls /lib/modules); do
 			dracut -q ${SOURCE_DATE_EPOCH:+--reproducible} --force "/boot/initrd.img-$v" "$v" || exit 1; done' >"$tree.log" 2>&1
 	else
-		chroot_run "$tree" ${SOURCE_DATE_EPOCH:+env "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"} update-initramfs -u -k all >"$tree.log" 2>&1
+		chroot_run "$tree" "${same[@]}" update-initramfs -u -k all >"$tree.log" 2>&1
 	fi || { cat "$tree.log" >&2; die "no initramfs for ${tree#"$TOP"/}"; }
 	rm -f "$tree.log"
 }

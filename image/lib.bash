@@ -344,7 +344,6 @@ ext_same() {
 
 # mke2fs -d takes over when the files of the tree were changed and read, which is when it was unpacked.
 ext_times() { # FILE
-	local part
 	[ "${SOURCE_DATE_EPOCH-}" ] || return 0
 	dumpe2fs "$1" 2>/dev/null | awk -v time="@$SOURCE_DATE_EPOCH" '
 		/^Inodes per group:/ { per = $4 }

@@ -28,7 +28,6 @@ ${IMAGE_CONF-}"
 	uboot) BOOT_START=32768 IMAGE_MODULES=$IMAGE_BOARD_MODULES ;;
 	*) die "no image is called $1-$2" ;;
 	esac
-	kind=${kind/pios12/pios}
 	debian_tree "$kind" "$tree" "$TOP/image/first-boot"
 	"image_$2" "$tree"
 	image_settle "$(suite_of "$1")" "$tree"

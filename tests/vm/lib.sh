@@ -17,6 +17,7 @@
 #	card_discarded		sectors discarded of it
 #	login_on_console	root logs in there, and stays (not on busybox)
 #	BOOT			number of this boot, from 1; STEP is the same
+#	now_ms			milliseconds since this boot
 #	LONG			not empty in the long form
 #	END			how the step is to end: poweroff (default), reboot, or none: the step saw to it, or the host kills
 #
@@ -76,6 +77,9 @@ must() {
 is() {
 	[ "$2" = "$3" ] || fail "$1 is '$2', not '$3'"
 }
+
+# the date of busybox has no fractions
+now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
 
 wait_for() {
 	_n=$1

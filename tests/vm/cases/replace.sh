@@ -25,8 +25,6 @@ pid_of() { cat "/run/cowfs/$1/pid"; }
 replaced() { [ "$(cowctl status "$1" --json | sed 's/.*"replaced": *\([0-9]*\).*/\1/')" = "$2" ]; }
 gone() { [ ! -e "/proc/$1" ]; }
 
-now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
-
 # VOLUME NUMBER [FOLDER]: the worker dies, another one serves. FOLDER: how long a read waits goes to "stalls".
 kill_worker() {
 	victim=$(pid_of "$1")

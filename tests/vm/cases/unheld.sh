@@ -10,8 +10,6 @@
 HOWS="write writev uring sendfile setxattr removexattr race threads remap"
 [ "$LONG" ] || HOWS="write setxattr race" # instant.bats has the others
 
-now_ms() { awk '{ print int($1 * 1000) }' /proc/uptime; }
-
 # Sets took.
 commit() { # FS
 	echo "$1 $(now_ms)" >/mnt/try/root
