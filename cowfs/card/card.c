@@ -219,8 +219,6 @@ static int try_again(struct card *c, bool write, uint64_t off_bytes, uint8_t *bu
 			r = attempt(c, write, off_bytes + done, buf + done, COW_BLK_BYTES);
 		}
 	}
-	if (r == 0)
-		account_add(&c->account.recovered, 1);
 	return r;
 }
 

@@ -50,8 +50,7 @@ struct card_account {
 	_Atomic uint64_t read_calls, read_bytes;
 	_Atomic uint64_t flushes;
 	_Atomic uint64_t discarded_bytes;
-	/* reads and writes that failed with -EIO and were made again; those of them that succeeded then */
-	_Atomic uint64_t retried, recovered;
+	_Atomic uint64_t retried; /* reads and writes that failed with -EIO and were made again */
 	_Atomic uint64_t writable_ns; /* time between set_writable(true) and (false) */
 };
 

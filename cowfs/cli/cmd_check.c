@@ -146,7 +146,7 @@ static const char *verdict_words(const struct check_report *c)
 						       "left; 'cowctl grow' writes the second "
 						       "one again";
 	if (c->bad_blks)
-		return "DAMAGED: blocks of committed data differ from what was written";
+		return "DAMAGED: blocks of committed data cannot be read, or differ from what was written";
 	if (c->log.wants_lent)
 		return "WAITS: do not mount the file system before that, it may be a mixture of "
 		       "generations";

@@ -26,6 +26,7 @@ static void print_json(const char *device, const struct recover_report *rep, con
 	jsonw_u64(&w, "record", rep->log.newest.seq);
 	jsonw_bool(&w, "nothing_to_do", rep->nothing_to_do);
 	jsonw_u64(&w, "home_blocks", rep->home_blks);
+	jsonw_u64(&w, "lost_blocks", rep->lost_blks);
 	jsonw_u64(&w, "written_bytes", rep->written_bytes);
 	jsonw_str(&w, "check_with", command);
 	if (jsonw_finish(&w))
@@ -52,10 +53,14 @@ static void print_text(const char *device, const struct recover_report *rep, con
 	printf("  %s block%s (%s) checkpointed, %s written in total\n", with_commas(rep->home_blks),
 	       plural(rep->home_blks), FORMAT_SIZE(blk_to_bytes(rep->home_blks)),
 	       FORMAT_SIZE(rep->written_bytes));
+	if (rep->lost_blks)
+		printf("  %s block%s of it cannot be read, and are zeroes now\n",
+		       with_commas(rep->lost_blks), plural(rep->lost_blks));
 	if (rep->unsure)
 		printf("  %s: %s%s%s\n",
-		       rep->dropped ? "it may be a mixture of generations"
-				    : "the foreign changes may not fit",
+		       rep->dropped	? "it may be a mixture of generations"
+		       : rep->lost_blks ? "they may be metadata"
+					: "the foreign changes may not fit",
 		       *command
 			       ? "check the file system before it is mounted, with"
 			       : "no program checks this file system, so compare its files with a backup",
@@ -128,10 +133,13 @@ int cmd_recover(const struct options *o)
 	struct failure fail;
 	int exit, e;
 
-	if (accept && volopt_choice("base|log", accept) < 0)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept is base or log, not %s", accept);
+	int choice = accept ? volopt_choice("base|log|lost", accept) : -1;
+
+	if (accept && choice < 0)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept is base, log or lost, not %s",
+				accept);
 	if (accept)
-		opt.accept = accept[0] == 'b' ? RECOVER_ACCEPT_BASE : RECOVER_ACCEPT_LOG;
+		opt.accept = RECOVER_ACCEPT_BASE + (unsigned)choice;
 	exit = take_joint(o, &opt.joint_flags);
 	if (exit == EXIT_OK)
 		exit = take_lent(o, &opt);

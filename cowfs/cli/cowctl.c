@@ -200,8 +200,9 @@ static const struct option_spec recover_options[] = {
 	  "that is still complete" },
 	{ OPT_JOINT, "joint", "accept|reject",
 	  "decide whether the newest part of a commit --all counts, if no other volume can tell" },
-	{ OPT_ACCEPT, "accept", "base|log",
-	  "keep the file system as it is: discard the blocks in the log; or write the log over the foreign changes" },
+	{ OPT_ACCEPT, "accept", "base|log|lost",
+	  "keep the file system as it is: discard the blocks in the log; or write the log over the foreign changes; or write "
+	  "zeroes for blocks of the log that cannot be read" },
 	COMMON
 };
 static const struct option_spec status_options[] = {

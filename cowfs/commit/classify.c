@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Chooses the way of each dirty block: the table in commit.c. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -158,6 +159,16 @@ static bool is_renewed(const struct job *j, const struct extents_chunk *c)
 						      blk_to_bytes(c->blk + c->blks));
 }
 
+/* Does the card fail to read what these blocks were before? */
+static bool read_old(struct job *j, const struct extents_chunk *c, int *ret)
+{
+	int r = j->src->read_committed(j->src->ctx, c->blk, c->blks, j->old);
+	bool fails = r == -EIO || r == -EBADMSG;
+
+	*ret = fails ? 0 : r;
+	return fails;
+}
+
 /* As in job.h. */
 int classify_content(struct job *j)
 {
@@ -169,12 +180,16 @@ int classify_content(struct job *j)
 		/* for a file overwritten with other content, reading the old content is useless,
 		 * except for a sample */
 		bool renewed = is_renewed(j, &c);
+		bool fails = false;
 		bool compare = !log_doubt(j->log) && !renewed &&
 			       (differed < COMPARE_BLKS || n % COMPARE_EVERY == 0);
 		int r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
 
 		if (r == 0 && compare)
-			r = j->src->read_committed(j->src->ctx, c.blk, c.blks, j->old);
+			fails = read_old(j, &c, &r);
+		/* what cannot be read is written, also where it is zero */
+		renewed |= fails;
+		compare &= !fails;
 		for (uint64_t i = 0; i < c.blks && r == 0; i++) {
 			const uint8_t *p = j->buf + blk_to_bytes(i);
 

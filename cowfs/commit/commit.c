@@ -231,6 +231,13 @@ static bool writes_in_place(void *ctx, uint64_t blk)
 	       extents_covered_bytes(&j->spill, from, to);
 }
 
+static bool is_free(void *ctx, uint64_t blk)
+{
+	bool free;
+
+	return classify_is_free(ctx, blk, 1, &free) == 0 && free;
+}
+
 static bool base_uses(void *ctx, uint64_t blk)
 {
 	const struct job *j = ctx;
@@ -267,6 +274,10 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	cheap.writes_ctx = j;
 	cheap.in_use = j->src && j->src->run_base ? base_uses : NULL;
 	cheap.in_use_ctx = j;
+	if (!cheap.give_up && j->src) {
+		cheap.give_up = is_free;
+		cheap.give_up_ctx = j;
+	}
 	cheap.stop = opt->stop;
 	cheap.stop_ctx = opt->stop_ctx;
 	cheap.unit_bytes = opt->profile && opt->profile->unit_bytes

@@ -163,6 +163,10 @@ static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 	uint64_t i = 0, end;
 	int r = reads ? card_read(l->base, blk_to_bytes(blk), h->old, blk_to_bytes(blks)) : 0;
 
+	if (r == -EIO) { /* what the card cannot read is written */
+		reads = false;
+		r = 0;
+	}
 	for (; r == 0 && i < blks; i = end) {
 		if (reads && bytes_all_zero(h->old + blk_to_bytes(i), COW_BLK_BYTES)) {
 			end = i + 1;
@@ -176,11 +180,27 @@ static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 	return r;
 }
 
+static int read_alone(struct log *l, const struct log_content *c, uint64_t blk, uint8_t *buf)
+{
+	int r = log_index_read(l->index, blk, 1, buf);
+
+	if (r != -EIO && r != -EBADMSG)
+		return r;
+	if (c && c->give_up && c->give_up(c->give_up_ctx, blk)) {
+		memset(buf, 0, COW_BLK_BYTES);
+		return 0;
+	}
+	l->lost = true;
+	l->lost_blk = blk;
+	return r;
+}
+
 /* Reads n blocks of a data extent, from its i-th on. */
 static int read_logged(struct log *l, const struct log_content *c, const struct index_entry *e,
 		       uint64_t i, uint64_t n, uint8_t *buf)
 {
 	uint64_t same = 0;
+	int r = 0;
 
 	/* RAM may have an older or newer version than the log, of a block that the commit left
 	 * out because it was free */
@@ -188,7 +208,17 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 		while (same < n &&
 		       crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
 			same++;
-	return same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
+	if (same < n)
+		r = log_index_read(l->index, e->blk + i, n, buf);
+	for (uint64_t k = 0; k < n && (k ? r == 0 : r == -EIO || r == -EBADMSG); k++)
+		r = read_alone(l, c, e->blk + i + k, buf + blk_to_bytes(k));
+	return r;
+}
+
+bool log_lost(const struct log *l, uint64_t *ret_blk)
+{
+	*ret_blk = l->lost_blk;
+	return l->lost;
 }
 
 /* Reads the generation that is in the log. */
@@ -488,6 +518,7 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	struct index_entry e;
 	int r = buf && next && empty ? 0 : -ENOMEM;
 
+	l->lost = false;
 	if (r == 0 && l->state == EPOCH_BROKEN)
 		r = -EUCLEAN;
 	if (r == 0 && l->hold.at.seq) /* H1 */

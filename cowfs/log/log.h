@@ -137,6 +137,8 @@ struct log_open_report {
 	bool trial_over;   /* back_seq: what it left was on trial, and no boot was left */
 	uint64_t chain_records, live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */
+	/* content of the newest generation that the card cannot read: written in place, or in the log. lost_blk: the last one */
+	uint64_t lost_home_blks, lost_log_blks, lost_blk;
 	uint64_t read_bytes;
 	struct wear_ledger ledger; /* highest totals found */
 };
@@ -448,6 +450,9 @@ struct log_content {
 	 * not known, as if it used none that is certain. */
 	bool (*in_use)(void *ctx, uint64_t blk);
 	void *in_use_ctx;
+	/* Neither RAM nor the log gives the content of this block, which is damaged there: may zeroes take its place? NULL: no. */
+	bool (*give_up)(void *ctx, uint64_t blk);
+	void *give_up_ctx;
 	/* Asked when every block of a unit (unit_bytes of the disk) is written home and others are
 	 * left: shall the checkpoint stop here? */
 	bool (*stop)(void *ctx);
@@ -468,6 +473,8 @@ struct log_content {
 int log_checkpoint(struct log *l, const struct log_content *content,
 		   int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks), void *ctx,
 		   struct log_index **ret_index) MUST_CHECK;
+/* Did the last checkpoint fail because the log's copy of a block cannot be read? */
+bool log_lost(const struct log *l, uint64_t *ret_blk);
 /*
  * The same for the ring of a shrink. Tags in the superblock of the file system on the base mark
  * the moment of the commit; a superblock without tags is written last. before_last() runs when

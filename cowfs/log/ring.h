@@ -156,6 +156,8 @@ struct log {
 	/* Something failed since the log was opened, for example an empty record: a home block
 	 * that is read back may not be durable. */
 	bool suspect;
+	bool lost; /* log_lost */
+	uint64_t lost_blk;
 	/* R10: payload lies in free blocks or lent room, and no durable tail has passed it.
 	 * Still set after the payload is written home. */
 	bool spilled;

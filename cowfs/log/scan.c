@@ -38,8 +38,8 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 
 /*
  * A page whose programming was cut may stay unreadable, so a block that fails twice counts as
- * garbage and is reported. Everything behind a valid record was flushed: an error there ends the
- * attach instead (chain.c).
+ * garbage and is reported. Everything behind a valid record was flushed: an error in descriptors
+ * ends the attach (chain.c), content that cannot be read is lost and the rest counts (verify.c).
  */
 static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
 {

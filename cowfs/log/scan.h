@@ -26,6 +26,8 @@ enum {
 	SCAN_LAP_MIN_BLKS = 1024,
 	/* a checkpoint is due after 200 records; each power cut in one adds a few */
 	CHAIN_MAX = 65536,
+	/* of a card that cannot read more of the newest generation nothing is concluded: each costs 0.3 s of attempts (card.h) */
+	LOST_MAX_BLKS = 64,
 	CHAIN_CHECKED_MAX = 64, /* records whose content is read back: two, with lag three */
 	SCAN_INDEX_BYTES = 14 * MIB,
 };

@@ -144,57 +144,86 @@ static bool check_block(struct log *l, const struct desc_extent *e, uint64_t i, 
 	return true;
 }
 
-/* Checks payload or manifest blocks of an extent against its CRCs. -EBADMSG: *ret_bad_blk. */
-static int check_extent(struct log *l, const struct desc_extent *e, uint64_t *ret_bad_blk,
-			bool *loader_wrote)
+/* ---- one candidate ---- */
+
+struct verify {
+	struct scan *s;
+	const struct log_index *dom; /* blocks that newer records name */
+	struct index_list own;	     /* those of this record */
+	uint8_t *buf;		     /* STAGE_BLKS */
+	bool check;
+};
+
+static int reject(struct scan *s, const struct desc_extent *e, uint64_t i, const char *why)
 {
-	_cleanup_free_ uint8_t *buf = NULL;
+	snprintf(s->why, sizeof(s->why), "%s of block %llu %s",
+		 e->type == DESC_DIRECT ? "content in place" : "payload",
+		 (unsigned long long)(e->blk + i), why);
+	return -EBADMSG;
+}
+
+/* Payload or manifest blocks against their CRCs. */
+static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t i, uint64_t n)
+{
+	struct log *l = v->s->l;
 	struct card *c = e->type == DESC_LOGGED ? l->card
 			 : e->type == DESC_LENT ? l->lent
 						: l->base;
 	uint64_t off = e->type == DESC_LOGGED
 			       ? ring_off_bytes(l, e->lblk)
 			       : blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
+	int r = ring_spend(l, e->type == DESC_LOGGED ? IN_RING : IN_BASE, n);
 
-	if (e->type == DESC_ZERO)
-		return 0;
-	buf = io_alloc(min_u64(e->blks, STAGE_BLKS) * COW_BLK_BYTES);
-	if (!buf)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < e->blks; i += STAGE_BLKS) {
-		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
-		int r = ring_spend(l, e->type == DESC_LOGGED ? IN_RING : IN_BASE, n);
+	if (r == 0)
+		r = card_read(c, off + blk_to_bytes(i), v->buf, blk_to_bytes(n));
+	for (uint64_t k = 0; k < n && r == 0; k++)
+		if (!check_block(l, e, i + k, v->buf + blk_to_bytes(k), &v->s->rep->loader_wrote))
+			r = reject(v->s, e, i + k, "does not match its checksum");
+	return r;
+}
 
-		if (r == 0)
-			r = card_read(c, off + blk_to_bytes(i), buf, blk_to_bytes(n));
+/*
+ * The record says that its content was durable. What the card cannot read now, even alone, is damage as in any older block:
+ * the generation stays as it is, and reads of this block fail. With lag the card may have lost the newest commit: the
+ * older generation counts. Lent space may only be the wrong device.
+ */
+static int check_block_alone(struct verify *v, const struct desc_extent *e, uint64_t i)
+{
+	struct log_open_report *rep = v->s->rep;
+	int r = check_blocks(v, e, i, 1);
 
-		if (r < 0)
-			return r;
-		for (uint64_t k = 0; k < n; k++)
-			if (!check_block(l, e, i + k, buf + blk_to_bytes(k), loader_wrote)) {
-				*ret_bad_blk = e->blk + i + k;
-				return -EBADMSG;
-			}
-	}
+	if (r != -EIO || e->type == DESC_LENT ||
+	    rep->lost_home_blks + rep->lost_log_blks == LOST_MAX_BLKS)
+		return r;
+	if (lag_on(v->s->l))
+		return reject(v->s, e, i, "cannot be read");
+	if (e->type == DESC_DIRECT)
+		rep->lost_home_blks++;
+	else
+		rep->lost_log_blks++;
+	rep->lost_blk = e->blk + i;
 	return 0;
 }
 
-/* ---- one candidate ---- */
+static int check_extent(struct verify *v, const struct desc_extent *e)
+{
+	int r = 0;
 
-struct verify {
-	struct log *l;
-	const struct log_index *dom; /* blocks that newer records name */
-	struct index_list own;	     /* those of this record */
-	bool *loader_wrote;
-	bool check;
-	char *why;
-	size_t why_bytes;
-};
+	if (e->type == DESC_ZERO)
+		return 0;
+	for (uint64_t i = 0; i < e->blks && r == 0; i += STAGE_BLKS) {
+		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
+
+		r = check_blocks(v, e, i, n);
+		for (uint64_t k = 0; k < n && (k ? r == 0 : r == -EIO); k++)
+			r = check_block_alone(v, e, i + k);
+	}
+	return r;
+}
 
 static int verify_extent(void *ctx, const struct desc_extent *e)
 {
 	struct verify *v = ctx;
-	uint64_t bad = 0;
 
 	if (e->type == DESC_JOINT)
 		return 0;
@@ -211,12 +240,7 @@ static int verify_extent(void *ctx, const struct desc_extent *e)
 		i += run;
 		if (where != LOG_HOME)
 			continue;
-		r = check_extent(v->l, &part, &bad, v->loader_wrote);
-		if (r == -EBADMSG)
-			snprintf(v->why, v->why_bytes,
-				 "%s of block %llu does not match its checksum",
-				 e->type == DESC_DIRECT ? "content in place" : "payload",
-				 (unsigned long long)bad);
+		r = check_extent(v, &part);
 		if (r < 0)
 			return r;
 	}
@@ -247,22 +271,23 @@ static bool is_sound(const struct scan *s, const struct log_record *rec)
 
 int verify_chain(struct scan *s, const struct chain *ch)
 {
+	_cleanup_free_ uint8_t *buf = NULL;
 	struct log_index *dom, *next;
 	int r;
 
 	s->rep->loader_wrote = false;
+	s->rep->lost_home_blks = s->rep->lost_log_blks = 0;
 	s->l->loader.n = 0;
 	if (s->l->unverified || is_sound(s, &ch->head))
 		return 0;
+	buf = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
 	dom = log_index_empty();
-	r = dom ? 0 : -ENOMEM;
+	r = buf && dom ? 0 : -ENOMEM;
 	for (size_t i = 0; i < ch->n && r == 0; i++) {
-		struct verify v = { .l = s->l,
+		struct verify v = { .s = s,
 				    .dom = dom,
-				    .loader_wrote = &s->rep->loader_wrote,
-				    .check = ch->rec[i].seq >= ch->head.floor_seq,
-				    .why = s->why,
-				    .why_bytes = sizeof(s->why) };
+				    .buf = buf,
+				    .check = ch->rec[i].seq >= ch->head.floor_seq };
 
 		if (!v.check)
 			break;

@@ -2,6 +2,7 @@
 #include "offline/offline.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clean.h"
@@ -27,6 +28,20 @@ static enum check_verdict judge(const struct check_report *rep)
 	return CHECK_GOOD;
 }
 
+/* log_verify reads what is in the log. */
+static void note_lost(struct check_report *rep)
+{
+	char line[160];
+
+	if (!rep->log.lost_home_blks)
+		return;
+	snprintf(line, sizeof(line), "block %llu: written by the newest commit, cannot be read%s",
+		 (unsigned long long)rep->log.lost_blk,
+		 rep->log.lost_home_blks > 1 ? ", as others" : "");
+	keep(rep, rep->log.lost_blk, line);
+	rep->bad_blks += rep->log.lost_home_blks;
+}
+
 static int check(struct offline *f, struct check_report *ret, struct failure *fail)
 {
 	int e = 0;
@@ -41,6 +56,7 @@ static int check(struct offline *f, struct check_report *ret, struct failure *fa
 	ret->shrink_committed = f->super.state == SUPER_PENDING && f->report.state < LOG_BROKEN;
 	if (f->report.state < LOG_BROKEN)
 		e = log_verify(f->log, keep, ret, &ret->bad_blks);
+	note_lost(ret);
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot read the log: %s",
 				   f->log_card->geo.path, strerrordesc_np(-e));

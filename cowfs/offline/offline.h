@@ -205,6 +205,7 @@ enum recover_accept {
 	RECOVER_ACCEPT_NOTHING,
 	RECOVER_ACCEPT_BASE, /* for a log that is broken or set aside: discard its content */
 	RECOVER_ACCEPT_LOG,  /* for a log that is set aside: overwrite the foreign changes */
+	RECOVER_ACCEPT_LOST, /* zeroes for blocks whose copy in the log cannot be read */
 };
 
 struct recover_options {
@@ -226,7 +227,8 @@ struct recover_report {
 	bool shrink_finished;
 	bool lent_dirty; /* the header of the lent room could not be wiped: harmless */
 	uint64_t home_blks, written_bytes;
-	bool unsure; /* the file system may not be consistent */
+	uint64_t lost_blks; /* part of home_blks: zeroes, RECOVER_ACCEPT_LOST */
+	bool unsure;	    /* the file system may not be consistent */
 	/* valid if unsure: the command that checks it, without the device; NULL: there is none */
 	const char *check_with;
 };

@@ -50,18 +50,44 @@ static struct commit_options commit_options(const struct recover_options *opt)
 					.progress_ctx = opt->progress_ctx };
 }
 
+static bool give_up(void *ctx, uint64_t blk)
+{
+	struct recover_report *rep = ctx;
+
+	(void)blk;
+	rep->lost_blks++;
+	return true;
+}
+
+static int explain_home(const struct offline *f, int e, struct failure *fail)
+{
+	uint64_t blk;
+
+	if (log_lost(f->log, &blk))
+		return failure_set(
+			fail, EXIT_FAILED, e,
+			"%s: the copy of block %llu in the log cannot be read. '" COWCTL
+			" scrub' names its file. "
+			"--accept lost writes zeroes in its place; an attach serves all other blocks",
+			f->log_card->geo.path, (unsigned long long)blk);
+	return failure_set(
+		fail, EXIT_FAILED, e,
+		"%s: %s. The log still holds everything: run it again once the card works",
+		f->base->geo.path, strerrordesc_np(-e));
+}
+
 static int bring_home(struct offline *f, const struct recover_options *opt,
 		      struct recover_report *rep, struct failure *fail)
 {
-	const struct commit_options co = commit_options(opt);
-	int e = commit_checkpoint(f->log, f->base, &co, NULL, NULL, RECORD_RETIRED,
-				  &rep->home_blks);
+	const struct log_content lost = { .give_up = give_up, .give_up_ctx = rep };
+	struct commit_options co = commit_options(opt);
+	int e;
 
+	if (opt->accept == RECOVER_ACCEPT_LOST)
+		co.content = &lost;
+	e = commit_checkpoint(f->log, f->base, &co, NULL, NULL, RECORD_RETIRED, &rep->home_blks);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: %s. The log still holds everything: run it again once "
-				   "the card works",
-				   f->base->geo.path, strerrordesc_np(-e));
+		return explain_home(f, e, fail);
 	rep->lent_dirty = log_unlend(f->log) < 0;
 	return 0;
 }
@@ -150,7 +176,8 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 	rep->written_bytes = offline_written_bytes(f);
 	/* the base may hold a part of a commit, or foreign changes outside the log's blocks */
 	rep->unsure = f->fs.kind != FS_UNKNOWN &&
-		      (rep->dropped || (rep->home_blks && opt->accept == RECOVER_ACCEPT_LOG));
+		      (rep->dropped || rep->lost_blks ||
+		       (rep->home_blks && opt->accept == RECOVER_ACCEPT_LOG));
 	if (rep->unsure)
 		rep->check_with = fs_ops(f->fs.kind)->checker;
 	return e;

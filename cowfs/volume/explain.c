@@ -57,6 +57,18 @@ static const char *explain_io(const struct volume *v)
 		       : "the card reports an error; nothing is lost, everything stays in RAM";
 }
 
+static void explain_lost_blk(const struct volume *v, char *w, size_t n)
+{
+	uint64_t blk;
+
+	if (log_lost(v->log, &blk))
+		snprintf(
+			w, n,
+			"the copy of block %llu in the log cannot be read, so the log cannot be emptied; nothing else is "
+			"lost. cowctl scrub names the file: delete it, or write it again from a copy, then commit",
+			(unsigned long long)blk);
+}
+
 /* Errors that have one sentence. */
 static const struct {
 	int error;
@@ -76,6 +88,8 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 	char *w = res->why;
 	size_t n = sizeof(res->why);
 
+	if (res->error == -EIO || res->error == -EBADMSG)
+		explain_lost_blk(v, w, n);
 	for (size_t i = 0; i < ARRAY_SIZE(sentences); i++)
 		if (sentences[i].error == res->error)
 			snprintf(w, n, "%s", sentences[i].text);

@@ -65,7 +65,7 @@ int home_write(struct volume *v, enum commit_cause cause, uint32_t flags, bool s
 
 	if (log_holds(v->log, NULL)) /* the log has everything */
 		return 0;
-	if (!v->profile || !images_open_free(&im, sealed, &uses))
+	if (!images_open_free(&im, sealed, &uses))
 		uses = (struct commit_source){ .ctx = &im };
 	images_open_base(&im, &uses);
 	opt.uses = &uses;

@@ -326,6 +326,12 @@ static void tell_opened(struct volume *v)
 		msg(MSG_NOTICE,
 		    "%s: the newest commit is incomplete (%s); the previous generation is used",
 		    v->name, v->opened.why);
+	if (v->opened.lost_home_blks + v->opened.lost_log_blks)
+		volume_alarm(
+			v,
+			"blocks of the newest generation that cannot be read: %llu, one is block %llu; cowctl scrub names the files",
+			(unsigned long long)(v->opened.lost_home_blks + v->opened.lost_log_blks),
+			(unsigned long long)v->opened.lost_blk);
 	if (v->opened.back_seq)
 		msg(MSG_WARN, "%s: back at generation %llu (cowctl undo); later commits are lost",
 		    v->name, (unsigned long long)v->opened.back_generation);

@@ -74,7 +74,7 @@ struct volume_kept {
 	bool armed_before, held_before;
 	uint64_t replaced_before;
 };
-SHARED_BYTES(struct volume_kept, 5360);
+SHARED_BYTES(struct volume_kept, 5384);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */

@@ -524,8 +524,8 @@ static int hook_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_b
 {
 	int r = real->read(c, off_bytes, buf, len_bytes);
 
-	/* while there is no record, the superblock is read, and one copy of it is enough */
-	note_fault(r, current->log && log_newest(current->log)->seq);
+	/* it is made again block by block, or costs a comparison only; what the job wrote then is compared with the model */
+	note_fault(r, false);
 	return r;
 }
 

@@ -17,6 +17,7 @@
  * 	card MS MB_PER_S		a card that does one request at a time, read or write: MS milliseconds and
  * 					the transfer at MB_PER_S (10^6 bytes)
  * 	bad BYTE END			reads of these bytes fail where the card is open for reading only
+ * 	dead BYTE END			they fail wherever
  * 	wrap MIB			a card that has MIB and says that it has more: a byte beyond is one of the start.
  *					Where it is open for writing
  * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
@@ -29,7 +30,7 @@
  * by.
  *
  * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks
- * of reads (read, card), io_submit says EAGAIN, which makes cowfs read by pread.
+ * of reads (read, card, dead), io_submit says EAGAIN, which makes cowfs read by pread.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -286,11 +287,13 @@ static bool is_bad(int fd, size_t len_bytes, off64_t off_bytes)
 {
 	long long from = 0, end = 0;
 
-	if (!is_card(fd) || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY)
+	if (!is_card(fd))
 		return false;
 	pthread_mutex_lock(&lock);
 	look();
-	if (sscanf(order, "bad %lld %lld", &from, &end) != 2)
+	if (sscanf(order, "dead %lld %lld", &from, &end) != 2 &&
+	    ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY ||
+	     sscanf(order, "bad %lld %lld", &from, &end) != 2))
 		end = 0;
 	pthread_mutex_unlock(&lock);
 	errno = EIO;
@@ -317,7 +320,8 @@ int io_submit(io_context_t ctx, long n, struct iocb **list)
 		return -EAGAIN;
 	pthread_mutex_lock(&lock);
 	look();
-	refuse = !strncmp(order, "read", 4) || !strncmp(order, "card", 4);
+	refuse = !strncmp(order, "read", 4) || !strncmp(order, "card", 4) ||
+		 !strncmp(order, "dead", 4);
 	pthread_mutex_unlock(&lock);
 	return refuse ? -EAGAIN : real_io_submit(ctx, n, list);
 }
