@@ -70,6 +70,12 @@ static void kernel_reason(int fs_fd, char *buf, size_t n)
 	}
 }
 
+static int unreadable(const char *name, int error, struct failure *err)
+{
+	return failure_set(err, EXIT_FAILED, error,
+			   "%s: cannot be read. Is its card there? See cowctl status", name);
+}
+
 static int explain_mount(int error, const char *type, const char *reason, struct failure *err)
 {
 	if (error == -EEXIST && !strcmp(type, "btrfs"))
@@ -207,13 +213,11 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
 	if (r >= 0)
 		r = loop_attach_view(&loop, file_fd, label);
-	if (r == -EIO)
-		return failure_set(err, EXIT_FAILED, r,
-				   "%s: cannot be read. Is its card there? See cowctl status",
-				   name);
-	if (r < 0)
+	if (r < 0 && r != -EIO)
 		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
 				   strerrordesc_np(-r));
+	if (r < 0)
+		return r;
 	close(loop.dev_dirfd);
 	m->disk_fd = loop.fd;
 	m->disk_rdev = loop.rdev;
@@ -232,6 +236,8 @@ static int mount_image(const char *name, enum view_use use, struct connection *k
 	r = make_disk(name, k, m, err);
 	if (r == 0 && use != VIEW_DISK)
 		r = mount_disk(m->disk, m->fs_type, use, &m->dir_fd, err);
+	if (r == -EIO)
+		unreadable(name, r, err);
 	if (fuse_guard_stop(&guard) && r < 0)
 		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
 				"%s: nothing has answered reads of the view for %u seconds", name,

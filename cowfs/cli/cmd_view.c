@@ -14,6 +14,7 @@
 #include "base/clean.h"
 #include "base/parse.h"
 #include "base/path.h"
+#include "card/blockdev.h"
 #include "offline/offline.h"
 #include "wire/render.h"
 
@@ -116,6 +117,33 @@ static int serve_card(void *ctx, int fuse_fd, struct view_mount *m, struct failu
 	return 0;
 }
 
+static bool is_gone(const char *path)
+{
+	struct card *c;
+	int r = path ? blockdev_open(&c, path, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) : 0;
+	bool gone;
+
+	if (!path || r < 0)
+		return path && r != -EBUSY && r != -EACCES;
+	gone = card_lost(c, -EIO);
+	card_close(c);
+	return gone;
+}
+
+static int mount_card(struct card_view *x, enum view_use use, struct view_mount *ret,
+		      struct failure *err)
+{
+	int r = view_mount_served(x->device, use, serve_card, x, ret, err);
+	const char *lost = r != -EIO		    ? NULL
+			   : is_gone(x->device)	    ? x->device
+			   : is_gone(x->log_device) ? x->log_device
+						    : NULL;
+
+	return lost ? failure_set(err, EXIT_AWAY, -ENOMEDIUM, CARD_LOST, lost,
+				  "Nothing was written")
+		    : r;
+}
+
 static void print_card(const struct options *o, const struct card_view *x, const char *dir,
 		       const struct view_mount *m)
 {
@@ -163,7 +191,7 @@ static int view_card(const struct options *o, int at_fd, const char *dir)
 		x.which = held ? OFFLINE_HELD : OFFLINE_NEWEST;
 	}
 #endif
-	r = view_mount_served(x.device, VIEW_READ, serve_card, &x, &m, &err);
+	r = mount_card(&x, VIEW_READ, &m, &err);
 	if (r < 0)
 		return cmd_failed(o, &err);
 	r = show(m.dir_fd, at_fd, dir, &err);
@@ -217,7 +245,7 @@ static int open_view(const struct options *o, const char *which, enum view_kind 
 		return failure_set(err, EXIT_FAILED, -EPERM, "%s: only root may mount a view",
 				   which);
 	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which))
-		return view_mount_served(which, use, serve_card, &x, ret, err);
+		return mount_card(&x, use, ret, err);
 	if (r < 0)
 		return r;
 	r = (use == VIEW_DISK ? view_mount_disk : view_mount_open)(&c, kind, ret, err);
