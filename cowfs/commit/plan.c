@@ -246,10 +246,9 @@ static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, 
 {
 	const struct flash_profile *p = pl->q->profile;
 	uint64_t ns = 0, written = 0, blks, gaps;
-	size_t n = 0;
 
 	*ret_write_ns = 0;
-	for (size_t i = u->piece, end = i + u->n_pieces; i < end; n++) {
+	for (size_t i = u->piece, end = i + u->n_pieces; i < end;) {
 		size_t next = next_run(pl, u, i, &blks, &gaps);
 
 		if (main_only && i != u->main_piece) {
