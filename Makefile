@@ -159,7 +159,7 @@ PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$
 # Debian has (13 has no clang-format 14; GRUB for a PC, which x86 guests need, is there on x86 alone).
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev \
 	libcmocka-dev linux-libc-dev debhelper systemd bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux mmdebstrap fdisk minisign procps openssh-client sqlite3 stress-ng python3 git ca-certificates \
+	util-linux util-linux-extra mmdebstrap fdisk minisign procps openssh-client sqlite3 stress-ng python3 git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools exfatprogs u-boot-tools libubootenv-tool partclone rsync squashfs-tools erofs-utils spin
 DEPS_IF_THERE := systemd-dev clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
 

@@ -16,17 +16,19 @@ shift
 mkdir -p "$CACHE"
 export COWFS_UNIT_SECONDS="${COWFS_UNIT_SECONDS:-300}"
 
-# DIR COMMAND...: with all devices; what it mounts ends with it. The first process is a shell with that root: cowfs looks for its
-# program below the root of process 1, and no signal would end make as process 1.
+# DIR COMMAND...: with all devices and control groups; what it mounts ends with it. No chroot: the kernel makes no user namespace in one, and
+# nsenter leaves it. The first process is a shell with that root: cowfs looks for its program below the root of process 1, and no
+# signal would end make as process 1.
 inside() {
 	# shellcheck disable=SC2016 # for the inner shell
 	unshare --mount --pid --fork --kill-child --propagation private sh -c '
 		mount --rbind "$1" "$1" && cd "$1" && mount -t proc proc proc && mount -t sysfs sysfs sys && mount -t devtmpfs dev dev &&
 			mkdir -p dev/pts dev/shm && mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts && mount -t tmpfs tmp tmp &&
-			mount -t tmpfs -o mode=755 run run && mount -t cgroup2 cgroup2 sys/fs/cgroup || exit
+			mount -t tmpfs -o mode=755 run run && mount --rbind /sys/fs/cgroup sys/fs/cgroup && mkdir -p run/before &&
+			pivot_root . run/before && umount -l /run/before && rmdir /run/before || exit
 		run=$2
 		shift 2
-		exec chroot . /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+		exec /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
 			LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
 			COWFS_UNIT_SECONDS="$COWFS_UNIT_SECONDS" sh -c "$run" sh "$@"' sh "$1" '"$@"; exit' "${@:2}"
 }

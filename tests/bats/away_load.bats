@@ -54,7 +54,7 @@ cpu_s() {
 	pids+=("$BG")
 	before=$(cpu_s)
 	flaps "$seconds"
-	before=$(bc <<<"$(cpu_s) - $before")
+	before=$(awk "BEGIN { print $(cpu_s) - $before }")
 	here_again
 	kill "${pids[@]}"
 	lines=$(dmesg | grep "cowfs: $NAME: " | sed 's/^[^]]*] //')

@@ -45,7 +45,12 @@ odd() { # GUARDED BLK FS FS_MIB CARD_MIB [MKFS_OPTION]...
 	comes_back "$1" "$3"
 }
 
-@test "odd superblocks: ext2 of revision 0 has no guard" { odd false 0 ext2 100 150 -r 0; }
+@test "odd superblocks: ext2 of revision 0 has no guard" {
+	BLK=0
+	card_make ext2 100 150 -O none -I 128
+	debugfs -w -R "ssv rev_level 0" "$CARD"
+	comes_back false ext2
+}
 @test "odd superblocks: ext4 with blocks of 1 KiB" { odd true 0 ext4 100 150 -b 1024; }
 @test "odd superblocks: ext4 with blocks of 64 KiB" { odd true 0 ext4 100 150 -b 65536; }
 @test "odd superblocks: xfs of version 4 has no guard" {

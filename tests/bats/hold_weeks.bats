@@ -10,6 +10,8 @@
 [ -z "${WEEKS-}" ] || export BATS_TEST_TIMEOUT=1800
 load lib
 
+setup() { cow_setup_on_disk; }
+
 SEED=${SEED:-1}
 
 # $SHADOW gets the same without cowfs.

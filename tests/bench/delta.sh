@@ -31,7 +31,8 @@ done
 
 written() { echo $(($(awk '{ print $7 }' "/sys/class/block/${CARD#/dev/}/stat") * 512)); }
 ms() { echo $(($(date +%s%N) / 1000000)); }
-row() { printf '%-22s  %10.1f  %10.1f  %8d\n' "$1" "$(bc -l <<<"$2/1048576")" "$(bc -l <<<"$3/1048576")" "$4"; }
+mib() { awk "BEGIN { print $1 / 1048576 }"; }
+row() { printf '%-22s  %10.1f  %10.1f  %8d\n' "$1" "$(mib "$2")" "$(mib "$3")" "$4"; }
 
 master() {
 	truncate -s 2600M "$IMG"
