@@ -14,6 +14,7 @@
 #define ORPHAN_TAIL_BYTES 8
 #define ORPHAN_FILE_AT 0x280 /* s_orphan_file_inum */
 #define ORPHAN_FILE_MAX_BLOCKS 65536
+#define ORPHAN_READ_BYTES (256 * KIB) /* at once: a card may take 2 ms for each read */
 
 static int sum_groups(struct ext4_image *e, struct fsimage_facts *f)
 {
@@ -36,26 +37,27 @@ static int sum_groups(struct ext4_image *e, struct fsimage_facts *f)
 }
 
 /* Each block: numbers of inodes, 0 for a free place, and a tail with a magic number and a checksum. */
-static int orphan_block(struct ext4_image *e, blk64_t block, uint8_t *buf, bool *ret_any)
+static int orphan_blocks(struct ext4_image *e, blk64_t block, uint64_t n, uint8_t *buf,
+			 bool *ret_any)
 {
 	size_t entries = e->fs->blocksize - ORPHAN_TAIL_BYTES;
-	int err = ext4_result(e, io_channel_read_blk64(e->fs->io, block, 1, buf));
+	int err = ext4_result(e, io_channel_read_blk64(e->fs->io, block, (int)n, buf));
 
-	if (err)
-		return err;
-	if (le_at(buf, entries, 4) != ORPHAN_BLOCK_MAGIC)
-		return -EUCLEAN;
-	*ret_any = !bytes_all_zero(buf, entries);
-	return 0;
+	for (uint64_t i = 0; i < n && !err && !*ret_any; i++, buf += e->fs->blocksize) {
+		err = le_at(buf, entries, 4) == ORPHAN_BLOCK_MAGIC ? 0 : -EUCLEAN;
+		*ret_any = !err && !bytes_all_zero(buf, entries);
+	}
+	return err;
 }
 
 static int look_for_orphans(struct ext4_image *e, bool *ret_any)
 {
 	ext2_filsys fs = e->fs;
-	_cleanup_free_ uint8_t *buf = malloc(fs->blocksize);
+	_cleanup_free_ uint8_t *buf = malloc(ORPHAN_READ_BYTES);
 	uint32_t ino = (uint32_t)le_at((const uint8_t *)fs->super, ORPHAN_FILE_AT, 4);
 	struct ext2_inode inode;
-	uint64_t blocks;
+	uint64_t blocks, n = 0;
+	blk64_t first = 0; /* n blocks from here on are to be read */
 	int err;
 
 	if (!buf)
@@ -70,10 +72,16 @@ static int look_for_orphans(struct ext4_image *e, bool *ret_any)
 		blk64_t phys = 0;
 
 		err = ext4_result(e, ext2fs_bmap2(fs, ino, &inode, NULL, 0, i, NULL, &phys));
-		if (!err)
-			err = phys ? orphan_block(e, phys, buf, ret_any) : -EUCLEAN;
+		if (!err && !phys)
+			err = -EUCLEAN;
+		if (!err && n && (phys != first + n || n == ORPHAN_READ_BYTES / fs->blocksize)) {
+			err = orphan_blocks(e, first, n, buf, ret_any);
+			n = 0;
+		}
+		first = n ? first : phys;
+		n++;
 	}
-	return err;
+	return err || *ret_any || !n ? err : orphan_blocks(e, first, n, buf, ret_any);
 }
 
 int ext4_counts(struct ext4_image *e, struct fsimage_facts *f)
