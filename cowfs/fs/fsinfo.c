@@ -21,19 +21,6 @@
 /* of ext3 and ext4: no folder has an entry for this inode */
 #define JOURNAL_INO 8
 
-/* s is zeroed; what lies beyond the end of a short volume stays zero */
-static int supers_read(const struct blk_reader *r, struct supers *s)
-{
-	uint64_t head_blks = min_u64(r->volume_blks, HEAD_UNITS);
-	int err = 0;
-
-	if (head_blks)
-		err = r->read(r->ctx, 0, head_blks, s->head);
-	if (!err && r->volume_blks > BTRFS_UNIT)
-		err = r->read(r->ctx, BTRFS_UNIT, 1, s->at64k);
-	return err;
-}
-
 #define KIND(kind, number, ops) kind,
 
 static void supers_probe(const struct supers *s, struct fsinfo *ret)
@@ -85,6 +72,25 @@ const char *fsinfo_refusal(const struct fsinfo *f)
 	const struct fs_ops *ops = fs_ops(f->kind);
 
 	return ops->refusal ? ops->refusal(f) : NULL;
+}
+
+/* s is zeroed; what lies beyond the end of a short volume stays zero */
+static int supers_read(const struct blk_reader *r, struct supers *s)
+{
+	uint64_t head_blks = min_u64(r->volume_blks, HEAD_UNITS);
+	struct fsinfo f;
+	int err = 0;
+
+	if (head_blks)
+		err = r->read(r->ctx, 0, head_blks, s->head);
+	if (!err && r->volume_blks > BTRFS_UNIT)
+		err = r->read(r->ctx, BTRFS_UNIT, 1, s->at64k);
+	if (err != -EIO || r->volume_blks <= BTRFS_UNIT)
+		return err;
+	/* a bad block there is one of many for a file system whose superblock is at the start: mkfs.btrfs clears those */
+	memset(s->at64k, 0, sizeof(s->at64k));
+	supers_probe(s, &f);
+	return f.kind == FS_UNKNOWN ? err : 0;
 }
 
 static int supers_get(const struct blk_reader *r, struct supers **ret)

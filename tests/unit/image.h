@@ -24,7 +24,8 @@ struct image {
 	struct blk_reader r;
 	uint64_t calls, units; /* of r */
 	uint64_t fail_at;      /* this call returns -EIO; 0: none */
-	uint8_t *touched;      /* NULL, or a bit for each unit that was read */
+	uint64_t failed_blk;
+	uint8_t *touched; /* NULL, or a bit for each unit that was read */
 };
 
 static inline int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -34,8 +35,10 @@ static inline int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
 	assert_true(blks && blks <= 16 && blk + blks <= im->r.volume_blks);
 	im->units += blks;
-	if (++im->calls == im->fail_at)
+	if (++im->calls == im->fail_at) {
+		im->failed_blk = blk;
 		return -EIO;
+	}
 	if (im->p)
 		memcpy(buf, im->p + blk_to_bytes(blk), blk_to_bytes(blks));
 	else if (pread(im->fd, buf, blk_to_bytes(blks), (off_t)blk_to_bytes(blk)) !=

@@ -30,6 +30,7 @@ static struct {
 	uint64_t off_bytes;
 	int err, alone_err; /* result of reads of it, and of reads of it alone */
 	int eio;	    /* the device's error code for -EIO */
+	bool heals;	    /* a write replaces it, as a card does */
 } bad = { .eio = -EIO };
 
 static int bad_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
@@ -42,12 +43,21 @@ static int bad_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_by
 	return real->read(c, off_bytes, buf, len_bytes);
 }
 
+static int bad_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	if (bad.heals && c == bad.card && bad.off_bytes >= off_bytes &&
+	    bad.off_bytes < off_bytes + len_bytes)
+		bad.card = NULL;
+	return real->write(c, off_bytes, buf, len_bytes);
+}
+
 static void bad_block(struct toy *t, const struct card *c, uint64_t blk, int err, int alone_err)
 {
 	if (!real) {
 		real = t->card->ops;
 		bad_ops = *real;
 		bad_ops.read = bad_read;
+		bad_ops.write = bad_write;
 	}
 	t->card->ops = t->base->ops = &bad_ops;
 	bad.card = c;
@@ -80,8 +90,19 @@ static void count_line(void *ctx, uint64_t blk, const char *line)
 }
 
 struct seen {
-	unsigned opened, refused, broken, unreadable, lost, told;
+	unsigned opened, refused, broken, unreadable, lost, told, anyway, anyway_broken;
 };
+
+/* What is refused has a way on that somebody has to ask for. */
+static void open_anyway(struct toy *t, struct seen *n)
+{
+	toy_close(t);
+	assert_int_equal(toy_open(t, LOG_UNREADABLE), 0);
+	n->anyway++;
+	n->anyway_broken += t->rep.state >= LOG_BROKEN;
+	if (t->rep.state < LOG_BROKEN)
+		assert_generation(t);
+}
 
 static void open_with_bad_block(struct toy *t, struct seen *n)
 {
@@ -92,6 +113,8 @@ static void open_with_bad_block(struct toy *t, struct seen *n)
 	if (r < 0) {
 		assert_true(r == bad.err || r == bad.alone_err);
 		n->refused++;
+		if (r == -EIO && bad.alone_err == -EIO)
+			open_anyway(t, n);
 	} else {
 		n->opened++;
 		n->unreadable += t->rep.unreadable_blks > 0;
@@ -154,10 +177,69 @@ static void test_bad_sector(void **state)
 		assert_true(story == TOY_VIRGIN || n.unreadable > 0);
 		if (story == TOY_LIVE) /* the content of the newest record was durable before it */
 			assert_true(n.lost > 0);
+		if (story == TOY_CHAIN)
+			assert_true(n.anyway > n.anyway_broken);
 		if (story == TOY_CHAIN) /* older payload is not read at an attach */
 			assert_true(n.told > 0);
 	}
 	bad.eio = -EIO;
+}
+
+static void write_again(void *ctx, uint64_t blk, const char *line)
+{
+	(void)line;
+	toy_write(ctx, (unsigned)blk, (uint16_t)(blk ? 7000 + blk : TOY_SUPER + 1));
+}
+
+/* No block of the card stops anything for ever: commits go on, and once lost content is written again the log is emptied. */
+static void life_goes_on(struct toy *t)
+{
+	bool dropped;
+	uint64_t found;
+	int r = toy_open(t, 0);
+
+	if (r == -EIO) {
+		toy_close(t);
+		r = toy_open(t, LOG_UNREADABLE);
+	}
+	assert_int_equal(r, 0);
+	if (t->rep.state >= LOG_BROKEN)
+		return;
+	dropped = t->rep.rejected ||
+		  t->rep.unreadable_blks; /* the live image is that of a later generation */
+	assert_int_equal(log_verify(t->log, write_again, t, &found), 0);
+	for (unsigned b = 4; b < TOY_BLKS; b++) {
+		toy_write(t, b, (uint16_t)(7000 + b));
+		if (b % 8 == 0)
+			assert_int_equal(toy_commit(t), 0);
+	}
+	assert_int_equal(toy_commit(t), 0);
+	assert_int_equal(toy_checkpoint(t, RECORD_TAIL, 0), 0);
+	toy_close(t);
+	assert_int_equal(toy_open(t, 0), 0);
+	assert_int_equal(toy_view(t, view), 0);
+	assert_true(dropped || toy_differs(&t->live, view) == -1);
+}
+
+static void test_life_goes_on(void **state)
+{
+	struct toy origin, t;
+
+	(void)state;
+	bad.heals = true;
+	for (int story = 0; story < TOY_STORIES; story++) {
+		toy_tell(&origin, (enum toy_story)story, note, NULL);
+		toy_close(&origin);
+		for (uint64_t b = 4; b < origin.card->geo.size_bytes / COW_BLK_BYTES; b++) {
+			toy_clone(&t, &origin);
+			bad_block(&t, t.card, b, -EIO, -EIO);
+			life_goes_on(&t);
+			bad.card = NULL;
+			toy_free(&t);
+		}
+		toy_free(&origin);
+	}
+	bad.heals = false;
 }
 
 /* A device that disappears returns an error; nothing is concluded from it. */
@@ -581,6 +663,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_sector),
+		cmocka_unit_test(test_life_goes_on),
 		cmocka_unit_test(test_device_gone),
 		cmocka_unit_test(test_each_write_fails),
 		cmocka_unit_test(test_each_write_fails_lag),
