@@ -106,6 +106,7 @@ static void print_json(const struct check_report *c)
 	jsonw_u64(&w, "rejected_records", r->rejected);
 	jsonw_str(&w, "rejected_why", r->why);
 	jsonw_u64(&w, "bad_blocks", c->bad_blks);
+	jsonw_u64(&w, "unreadable_log_blocks", r->unreadable_blks);
 	jsonw_array(&w, "findings");
 	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
 		jsonw_str(&w, NULL, c->finding[i]);
@@ -210,6 +211,9 @@ static void print_text(const struct check_report *c)
 	if (r->rejected)
 		printf("  %-14s %u newer record%s not chosen: %s\n", "", r->rejected,
 		       plural(r->rejected), CLEAN(r->why));
+	if (r->unreadable_blks)
+		printf("  %-14s %s block%s of the log cannot be read; a commit that was in one of them is not there\n",
+		       "note", with_commas(r->unreadable_blks), plural(r->unreadable_blks));
 	if (r->base_changed && r->state < LOG_BROKEN)
 		printf("  %-14s the file system was changed without cowfs since; the log was "
 		       "empty, so this is harmless\n",

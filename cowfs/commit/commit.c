@@ -231,11 +231,27 @@ static bool writes_in_place(void *ctx, uint64_t blk)
 	       extents_covered_bytes(&j->spill, from, to);
 }
 
-static bool is_free(void *ctx, uint64_t blk)
+/* Does this commit replace the block, or free it? A cut between the checkpoint and its record leaves zeroes there, in place of what
+ * was lost before. */
+static bool is_replaced(const struct job *j, uint64_t blk)
 {
-	bool free;
+	uint64_t from = blk_to_bytes(blk), to = from + COW_BLK_BYTES, n;
+	enum blk_use use = USE_USED;
 
-	return classify_is_free(ctx, blk, 1, &free) == 0 && free;
+	return extents_covered_bytes(&j->logged, from, to) ||
+	       extents_covered_bytes(&j->zero, from, to) ||
+	       extents_covered_bytes(&j->punched, from, to) ||
+	       (j->src->run_sealed && j->src->run_sealed(j->src->ctx, blk, 1, &use, &n) == 0 &&
+		use == USE_FREE);
+}
+
+static bool give_up(void *ctx, uint64_t blk)
+{
+	struct job *j = ctx;
+	bool free = false;
+
+	return (classify_in_no_candidate(j, blk, 1, &free) == 0 && free) ||
+	       (j->sealed && is_replaced(j, blk));
 }
 
 static bool base_uses(void *ctx, uint64_t blk)
@@ -275,7 +291,7 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	cheap.in_use = j->src && j->src->run_base ? base_uses : NULL;
 	cheap.in_use_ctx = j;
 	if (!cheap.give_up && j->src) {
-		cheap.give_up = is_free;
+		cheap.give_up = give_up;
 		cheap.give_up_ctx = j;
 	}
 	cheap.stop = opt->stop;

@@ -440,6 +440,12 @@ int chain_choose(struct scan *s)
 		s->why[0] = '\0';
 		r = try_place(s, c);
 		c->tried = true;
+		if (r == -EIO && s->l->unreadable) {
+			snprintf(s->why, sizeof(s->why),
+				 "record %llu, or what it refers to, cannot be read",
+				 (unsigned long long)c->seq);
+			r = -EBADMSG;
+		}
 		if (r == 0) {
 			s->rep->rejected = (unsigned)i;
 			return 1;

@@ -249,13 +249,13 @@ static bool is_uncertain(const struct log *l)
 /* Does this segment have a strange record, from lblk on? */
 static int look_behind(struct log *l, uint64_t lblk, bool *ret)
 {
-	uint64_t end = round_up_u64(lblk, l->seg_blks);
+	uint64_t end = round_up_u64(lblk, l->seg_blks), unreadable = 0;
 	struct log_record rec;
 	int r = 0;
 
 	for (uint64_t n; lblk < end && !*ret && r == 0; lblk += n) {
 		n = min_u64(STAGE_BLKS, end - lblk);
-		r = card_read(l->card, ring_off_bytes(l, lblk), l->stage, blk_to_bytes(n));
+		r = ring_read_tolerant(l, lblk, n, l->stage, &unreadable);
 		for (uint64_t k = 0; k < n && r == 0; k++) {
 			const uint8_t *blk = l->stage + blk_to_bytes(k);
 
@@ -271,7 +271,8 @@ static int look_behind(struct log *l, uint64_t lblk, bool *ret)
 static int look_at_segment(struct log *l, uint64_t seg, bool *ret)
 {
 	struct log_head h;
-	int r = card_read(l->card, ring_off_bytes(l, seg * l->seg_blks), l->stage, COW_BLK_BYTES);
+	uint64_t unreadable = 0;
+	int r = ring_read_tolerant(l, seg * l->seg_blks, 1, l->stage, &unreadable);
 
 	if (r < 0 || codec_get_head(l->stage, l->super.ring_uuid, &h) < 0 || h.seg != seg)
 		return r;

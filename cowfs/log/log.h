@@ -159,7 +159,13 @@ enum {
 	LOG_NOT_BACK = 1 << 6,
 	/* the newest record that is complete counts, whatever its payload: for log_verify beside a daemon */
 	LOG_UNVERIFIED = 1 << 7,
+	/* a record is rejected if the card cannot read it, or its descriptors (recover --accept lost|base); otherwise that is -EIO */
+	LOG_UNREADABLE = 1 << 8,
 };
+/* What to say about -EIO; %s: the device. */
+#define LOG_CANNOT_BE_READ                                                                                                       \
+	"%s: the records of the log cannot be read. If that stays so: cowctl recover --accept lost takes the newest generation " \
+	"that can be"
 
 /*
  * Does this record count? 1, 0, or -ENOLINK: not known, and why has the reason. Looks for the log

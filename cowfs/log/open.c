@@ -96,6 +96,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 	l->card = logcard;
 	l->lent = lent;
 	l->no_lent = flags & LOG_NO_LENT;
+	l->unreadable = flags & LOG_UNREADABLE;
 	l->not_back = flags & LOG_NOT_BACK;
 	l->unverified = flags & LOG_UNVERIFIED;
 	l->joint_flags = flags & (LOG_JOINT_COUNTS | LOG_JOINT_REJECTED | LOG_JOINT_UNDECIDED);

@@ -176,6 +176,7 @@ struct log {
 	bool lent_used;	       /* the newest generation needs it; lent is not NULL */
 	bool lent_failed;      /* a write to it failed since it was lent */
 	bool no_lent;	       /* LOG_NO_LENT */
+	bool unreadable;       /* LOG_UNREADABLE */
 	bool not_back;	       /* LOG_NOT_BACK */
 	bool unverified;       /* LOG_UNVERIFIED */
 	struct lag lag;
@@ -470,6 +471,9 @@ enum ring_place { IN_RING, IN_BASE };
 int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 
 /* verify.c: reading */
+/* A block of the ring that cannot be read is zero, and counted. */
+int ring_read_tolerant(struct log *l, uint64_t lblk, uint64_t blks, uint8_t *buf,
+		       uint64_t *unreadable_blks) MUST_CHECK;
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
 
 #endif

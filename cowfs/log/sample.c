@@ -141,11 +141,21 @@ void sample_forget_logged(struct log *l)
 	memcpy(l->newest.sample, next, sizeof(next));
 }
 
+/* Has the log content of this block that is fit for a sample? What cannot be read is not. */
+static int read_fit(struct log *l, uint64_t blk, uint8_t *buf, bool *ret)
+{
+	int r = log_index_read(l->index, blk, 1, buf);
+
+	*ret = r == 0 && is_fit(l, blk, buf);
+	return r == -EIO || r == -EBADMSG ? 0 : r;
+}
+
 /* *ret: is it a block that the base uses, with other content? One that cannot be read is not. */
 static int changes_used(struct log *l, const struct log_content *c, uint64_t blk, uint8_t *buf,
 			unsigned *reads, bool *ret)
 {
 	uint32_t crc;
+	bool fit;
 	int r;
 
 	*ret = false;
@@ -153,8 +163,8 @@ static int changes_used(struct log *l, const struct log_content *c, uint64_t blk
 	    (c->writes && c->writes(c->writes_ctx, blk)))
 		return 0;
 	++*reads;
-	r = log_index_read(l->index, blk, 1, buf);
-	if (r < 0 || !is_fit(l, blk, buf))
+	r = read_fit(l, blk, buf, &fit);
+	if (r < 0 || !fit)
 		return r;
 	crc = crc32c_back(buf, COW_BLK_BYTES);
 	*ret = card_read(l->base, blk_to_bytes(blk), buf, COW_BLK_BYTES) == 0 &&
@@ -188,7 +198,7 @@ int sample_pick(struct log *l, const struct log_content *c)
 }
 
 /* Sets *s to the first fit block, from `from` on, of those that were written home. */
-static int choose(const struct log *l, const struct log_content *c, uint64_t from, uint8_t *buf,
+static int choose(struct log *l, const struct log_content *c, uint64_t from, uint8_t *buf,
 		  struct log_sample *s)
 {
 	struct index_entry e;
@@ -197,16 +207,17 @@ static int choose(const struct log *l, const struct log_content *c, uint64_t fro
 	for (size_t i = 0; log_index_extent(l->index, i, &e) && reads < READS_MAX; i++)
 		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks && reads < READS_MAX; k++) {
 			uint64_t blk = e.blk + k;
+			bool fit;
 			int r;
 
 			if (blk < from || !is_fit_place(l, blk) ||
 			    (c && c->writes && c->writes(c->writes_ctx, blk)))
 				continue;
 			reads++;
-			r = log_index_read(l->index, blk, 1, buf);
+			r = read_fit(l, blk, buf, &fit);
 			if (r < 0)
 				return r;
-			if (is_fit(l, blk, buf)) {
+			if (fit) {
 				*s = (struct log_sample){ .blk = blk, .crc = e.crc[k] };
 				return 0;
 			}

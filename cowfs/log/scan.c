@@ -36,31 +36,11 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 	return 0;
 }
 
-/*
- * A page whose programming was cut may stay unreadable, so a block that fails twice counts as
- * garbage and is reported. Everything behind a valid record was flushed: an error in descriptors
- * ends the attach (chain.c), content that cannot be read is lost and the rest counts (verify.c).
- */
 static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
 {
 	int r = ring_spend(s->l, IN_RING, 0);
 
-	if (r == 0)
-		r = card_read(s->l->card, ring_off_bytes(s->l, lblk), s->buf, blk_to_bytes(blks));
-	if (r != -EIO)
-		return r;
-	for (uint64_t k = 0; k < blks; k++) {
-		uint8_t *b = s->buf + blk_to_bytes(k);
-
-		r = card_read(s->l->card, ring_off_bytes(s->l, lblk + k), b, COW_BLK_BYTES);
-		if (r == -EIO) {
-			memset(b, 0, COW_BLK_BYTES);
-			s->rep->unreadable_blks++;
-		} else if (r < 0) {
-			return r;
-		}
-	}
-	return 0;
+	return r < 0 ? r : ring_read_tolerant(s->l, lblk, blks, s->buf, &s->rep->unreadable_blks);
 }
 
 static int scan_segment(struct scan *s, uint32_t seg)

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/crc32c.h"
 #include "base/io.h"
@@ -19,6 +20,32 @@ bool verify_record_place(const struct log *l, const struct log_record *rec, uint
 {
 	return rec->lblk == lblk && rec->desc_blks <= l->ring_blks &&
 	       ring_valid(l, rec->start_lblk) && (!rec->desc_blks || ring_valid(l, rec->desc_lblk));
+}
+
+/*
+ * A page whose programming was cut may stay unreadable, so a block that fails twice counts as
+ * garbage. Everything behind a valid record was flushed: an error in descriptors
+ * ends the attach (chain.c), content that cannot be read is lost and the rest counts (check_block_alone).
+ */
+int ring_read_tolerant(struct log *l, uint64_t lblk, uint64_t blks, uint8_t *buf,
+		       uint64_t *unreadable_blks)
+{
+	int r = card_read(l->card, ring_off_bytes(l, lblk), buf, blk_to_bytes(blks));
+
+	if (r != -EIO)
+		return r;
+	for (uint64_t k = 0; k < blks; k++) {
+		uint8_t *b = buf + blk_to_bytes(k);
+
+		r = card_read(l->card, ring_off_bytes(l, lblk + k), b, COW_BLK_BYTES);
+		if (r == -EIO) {
+			memset(b, 0, COW_BLK_BYTES);
+			++*unreadable_blks;
+		} else if (r < 0) {
+			return r;
+		}
+	}
+	return 0;
 }
 
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret)

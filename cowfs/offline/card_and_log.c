@@ -254,7 +254,8 @@ int offline_open_log(struct offline *f, struct failure *fail)
 	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent,
 			  &f->report);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot read the log: %s",
+		return failure_set(fail, EXIT_FAILED, e,
+				   e == -EIO ? LOG_CANNOT_BE_READ : "%s: cannot read the log: %s",
 				   f->log_card->geo.path, strerrordesc_np(-e));
 	if (log_of_another(f->log, &f->report, &f->fs))
 		return offline_explain_another(f, fail);

@@ -166,6 +166,9 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 
 	f->lent = opt->lent;
 	f->log_flags = (opt->accept == RECOVER_ACCEPT_LOG ? LOG_ANY_BASE : 0) |
+		       (opt->accept == RECOVER_ACCEPT_LOST || opt->accept == RECOVER_ACCEPT_BASE
+				? LOG_UNREADABLE
+				: 0) |
 		       (opt->no_lent ? LOG_NO_LENT : 0) | opt->joint_flags;
 	if (e == 0)
 		e = offline_open_log(f, fail);

@@ -187,7 +187,9 @@ int volume_open_log(struct volume *v, unsigned flags, char *why, size_t n)
 	r = log_open_after(&v->log, v->base, v->log_card, &super, flags, v->lent,
 			   v->kept ? &v->kept->mark : NULL, &v->opened);
 	if (r < 0)
-		return msg_why(why, n, r, "%s: cannot read the log: %s", where, explain(r));
+		return msg_why(why, n, r,
+			       r == -EIO ? LOG_CANNOT_BE_READ : "%s: cannot read the log: %s",
+			       where, explain(r));
 	if (log_of_another(v->log, &v->opened, &fs))
 		return msg_why(
 			why, n, -ESTALE,

@@ -332,6 +332,10 @@ static void tell_opened(struct volume *v)
 			"blocks of the newest generation that cannot be read: %llu, one is block %llu; cowctl scrub names the files",
 			(unsigned long long)(v->opened.lost_home_blks + v->opened.lost_log_blks),
 			(unsigned long long)v->opened.lost_blk);
+	if (v->opened.unreadable_blks)
+		msg(MSG_WARN,
+		    "%s: blocks of the log that cannot be read: %llu; a commit that was in one of them is not there",
+		    v->name, (unsigned long long)v->opened.unreadable_blks);
 	if (v->opened.back_seq)
 		msg(MSG_WARN, "%s: back at generation %llu (cowctl undo); later commits are lost",
 		    v->name, (unsigned long long)v->opened.back_generation);

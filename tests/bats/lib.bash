@@ -315,6 +315,20 @@ card_make() {
 }
 
 # The bytes by which libblkid knows WHAT, put on a device or file.
+# BLKPG, in sectors: not every kernel here reads partition tables, and Debian 13 has no addpart.
+blkpg() { # OPERATION DISK NUMBER [START LENGTH]
+	python3 - "$@" <<-'END'
+		import ctypes, fcntl, struct, sys
+		op, disk, number = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+		start, length = (int(x) * 512 for x in sys.argv[4:6]) if len(sys.argv) > 4 else (0, 0)
+		part = ctypes.create_string_buffer(struct.pack("@qqi64s64s", start, length, number, b"", b""))
+		with open(disk, "rb") as f:
+		    fcntl.ioctl(f, 0x1269, struct.pack("@iiiP", op, 0, len(part), ctypes.addressof(part)))
+	END
+}
+addpart() { blkpg 1 "$@"; } # DISK NUMBER START LENGTH
+delpart() { blkpg 2 "$@"; } # DISK NUMBER
+
 plant() { # WHAT FILE
 	python3 - "$@" <<-'END'
 		import os, struct, sys, zlib
@@ -325,8 +339,12 @@ plant() { # WHAT FILE
 		    f.seek(at)
 		    f.write(data)
 		def raid(at):
-		    put(at, struct.pack("<IIII", 0xa92b4efc, 1, 0, 0) + bytes(range(16)))
-		    put(at + 144, struct.pack("<Q", at // 512))
+		    sb = bytearray(256)
+		    struct.pack_into("<IIII16s", sb, 0, 0xa92b4efc, 1, 0, 0, bytes(range(16)))
+		    struct.pack_into("<Q", sb, 144, at // 512)
+		    total = sum(struct.unpack("<64I", sb))
+		    struct.pack_into("<I", sb, 216, ((total & 0xffffffff) + (total >> 32)) & 0xffffffff)
+		    put(at, sb)
 		if what == "luks":
 		    put(0, b"LUKS\xba\xbe" + struct.pack(">H", 1) + b"aes\0")
 		    put(168, b"00000000-1111-2222-3333-444444444444")

@@ -172,3 +172,56 @@ lost_in_log() {
 	[ "$(sha256sum <"$T/look/hurt")" = "$HURT" ]
 	umount "$T/look"
 }
+
+# The record and what describes it lie behind each other: the last blocks of the log that were written
+@test "lost block: of the records of the log: nothing is dropped unless somebody says so" {
+	local from at way
+	volume
+	random_file "$MNT/newer" 2
+	cow commit >/dev/null
+	cut
+	from=$(cow check "$CARD" --json | jq .log_offset_bytes)
+	at=$(python3 -c 'import sys
+log = open(sys.argv[1], "rb").read()[int(sys.argv[2]):]
+print(max(i for i in range(0, len(log) - 4095, 4096) if log[i:i + 8] == b"COWFSREC" and log[i + 32] == 1) + int(sys.argv[2]))' "$IMG" "$from")
+	eio dead $((at - 4096)) "$at"
+	for way in check attach recover; do
+		run -1 lost $way "$CARD"
+		[[ $output == *"$CARD: the records of the log cannot be read. If that stays so: cowctl recover --accept lost takes the newest generation that can be" ]]
+	done
+	run -0 lost recover --accept lost "$CARD"
+	[[ $output == *"the newest commit was incomplete (record "*", or what it refers to, cannot be read): the previous generation was taken"* ]]
+	eio off
+	fsck ext4
+	mount -o ro "$CARD" "$T/look"
+	[ ! -e "$T/look/newer" ] && [ -e "$T/look/hurt" ]
+	umount "$T/look"
+}
+
+@test "lost block: of the log, in which nothing is: commits go on, and check tells of it" {
+	local from at sum n
+	volume
+	random_file "$MNT/newer" 2
+	cow commit >/dev/null
+	sum=$(tree_sum "$MNT")
+	cut
+	# the head of a segment that is free, and what is behind it
+	from=$(cow check "$CARD" --json | jq .log_offset_bytes)
+	at=$((from + 5 * 4194304))
+	eio dead "$at" $((at + 8 * 4096))
+	run -0 lost check "$CARD"
+	[[ $output == *"8 blocks of the log cannot be read; a commit that was in one of them is not there"*"verdict: good"* ]]
+	with_shim attach
+	mount_volume
+	[ "$(tree_sum "$MNT")" = "$sum" ]
+	for ((n = 0; n < 3; n++)); do
+		random_file "$MNT/more$n" 7
+		run -0 cow commit
+	done
+	run -0 cow commit --checkpoint
+	sum=$(tree_sum "$MNT")
+	detach
+	eio off
+	fsck ext4
+	[ "$(bare_sum)" = "$sum" ]
+}

@@ -304,7 +304,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	fails 1 inhibited commit --timer
 	cow commit
 	cow uninhibit
-	[ "$(status_of .inhibit_left_seconds)" = 0 ]
+	[ "$(status_of ".inhibit_left_seconds == 0")" = true ]
 	cow commit --timer
 	cow inhibit --for 1s
 	fails 1 inhibited commit --timer
