@@ -195,12 +195,22 @@ static int read_alone(struct log *l, const struct log_content *c, uint64_t blk, 
 	return r;
 }
 
+static int read_each(struct log *l, const struct log_content *c, uint64_t blk, uint64_t n,
+		     uint8_t *buf)
+{
+	int r = 0;
+
+	for (uint64_t k = 0; k < n && r == 0; k++)
+		r = read_alone(l, c, blk + k, buf + blk_to_bytes(k));
+	return r;
+}
+
 /* Reads n blocks of a data extent, from its i-th on. */
 static int read_logged(struct log *l, const struct log_content *c, const struct index_entry *e,
 		       uint64_t i, uint64_t n, uint8_t *buf)
 {
 	uint64_t same = 0;
-	int r = 0;
+	int r;
 
 	/* RAM may have an older or newer version than the log, of a block that the commit left
 	 * out because it was free */
@@ -208,11 +218,8 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 		while (same < n &&
 		       crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
 			same++;
-	if (same < n)
-		r = log_index_read(l->index, e->blk + i, n, buf);
-	for (uint64_t k = 0; k < n && (k ? r == 0 : r == -EIO || r == -EBADMSG); k++)
-		r = read_alone(l, c, e->blk + i + k, buf + blk_to_bytes(k));
-	return r;
+	r = same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
+	return r == -EIO || r == -EBADMSG ? read_each(l, c, e->blk + i, n, buf) : r;
 }
 
 bool log_lost(const struct log *l, uint64_t *ret_blk)

@@ -232,6 +232,15 @@ static int check_block_alone(struct verify *v, const struct desc_extent *e, uint
 	return 0;
 }
 
+static int check_each(struct verify *v, const struct desc_extent *e, uint64_t i, uint64_t n)
+{
+	int r = 0;
+
+	for (uint64_t k = 0; k < n && r == 0; k++)
+		r = check_block_alone(v, e, i + k);
+	return r;
+}
+
 static int check_extent(struct verify *v, const struct desc_extent *e)
 {
 	int r = 0;
@@ -242,8 +251,8 @@ static int check_extent(struct verify *v, const struct desc_extent *e)
 		uint64_t n = min_u64(STAGE_BLKS, e->blks - i);
 
 		r = check_blocks(v, e, i, n);
-		for (uint64_t k = 0; k < n && (k ? r == 0 : r == -EIO); k++)
-			r = check_block_alone(v, e, i + k);
+		if (r == -EIO)
+			r = check_each(v, e, i, n);
 	}
 	return r;
 }
