@@ -75,14 +75,15 @@ busybox_cowfs() {
 		[ ! -d "$from/$part" ] || { mkdir -p "$tree/$part" && cp -a "$from/$part/." "$tree/$part/"; }
 	done
 	for program in ${IMAGE_PROGRAMS-}; do
-		cp -L "$source$program" "$tree$program"
+		cp "$source/$(chroot "$source" readlink -f "$program")" "$tree$program"
 	done
 	# shellcheck disable=SC2016,SC2086 # for the inner shell; words
 	chroot_run "$source" bash -c 'for p in /usr/sbin/*cow* "$@"; do ldd "$p"; done' sh ${IMAGE_PROGRAMS-} |
 		awk '$3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }' | sort -u |
 		while read -r lib; do
 			mkdir -p "$tree/$(dirname "$lib")"
-			cp -L "$source/$lib" "$tree/$lib"
+			# a link of the loader is absolute, and leads to that of this machine from outside
+			cp "$source/$(chroot "$source" readlink -f "$lib" </dev/null)" "$tree/$lib"
 		done
 }
 

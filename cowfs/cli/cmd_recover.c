@@ -26,7 +26,7 @@ static void print_json(const char *device, const struct recover_report *rep, con
 	jsonw_u64(&w, "record", rep->log.newest.seq);
 	jsonw_bool(&w, "nothing_to_do", rep->nothing_to_do);
 	jsonw_u64(&w, "home_blocks", rep->home_blks);
-	jsonw_u64(&w, "lost_blocks", rep->lost_blks);
+	jsonw_bool(&w, "lost", rep->lost);
 	jsonw_u64(&w, "written_bytes", rep->written_bytes);
 	jsonw_str(&w, "check_with", command);
 	if (jsonw_finish(&w))
@@ -53,14 +53,13 @@ static void print_text(const char *device, const struct recover_report *rep, con
 	printf("  %s block%s (%s) checkpointed, %s written in total\n", with_commas(rep->home_blks),
 	       plural(rep->home_blks), FORMAT_SIZE(blk_to_bytes(rep->home_blks)),
 	       FORMAT_SIZE(rep->written_bytes));
-	if (rep->lost_blks)
-		printf("  %s block%s of it cannot be read, and are zeroes now\n",
-		       with_commas(rep->lost_blks), plural(rep->lost_blks));
+	if (rep->lost)
+		puts("  blocks of it cannot be read, and are zeroes now");
 	if (rep->unsure)
 		printf("  %s: %s%s%s\n",
-		       rep->dropped	? "it may be a mixture of generations"
-		       : rep->lost_blks ? "they may be metadata"
-					: "the foreign changes may not fit",
+		       rep->dropped ? "it may be a mixture of generations"
+		       : rep->lost  ? "they may be metadata"
+				    : "the foreign changes may not fit",
 		       *command
 			       ? "check the file system before it is mounted, with"
 			       : "no program checks this file system, so compare its files with a backup",

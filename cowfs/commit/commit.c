@@ -231,27 +231,13 @@ static bool writes_in_place(void *ctx, uint64_t blk)
 	       extents_covered_bytes(&j->spill, from, to);
 }
 
-/* Does this commit replace the block, or free it? A cut between the checkpoint and its record leaves zeroes there, in place of what
- * was lost before. */
-static bool is_replaced(const struct job *j, uint64_t blk)
-{
-	uint64_t from = blk_to_bytes(blk), to = from + COW_BLK_BYTES, n;
-	enum blk_use use = USE_USED;
-
-	return extents_covered_bytes(&j->logged, from, to) ||
-	       extents_covered_bytes(&j->zero, from, to) ||
-	       extents_covered_bytes(&j->punched, from, to) ||
-	       (j->src->run_sealed && j->src->run_sealed(j->src->ctx, blk, 1, &use, &n) == 0 &&
-		use == USE_FREE);
-}
-
+/* Never what this commit replaces: a cut between the checkpoint and its record would leave zeroes, and the error may not last. */
 static bool give_up(void *ctx, uint64_t blk)
 {
 	struct job *j = ctx;
 	bool free = false;
 
-	return (classify_in_no_candidate(j, blk, 1, &free) == 0 && free) ||
-	       (j->sealed && is_replaced(j, blk));
+	return classify_in_no_candidate(j, blk, 1, &free) == 0 && free;
 }
 
 static bool base_uses(void *ctx, uint64_t blk)

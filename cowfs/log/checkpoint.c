@@ -180,16 +180,30 @@ static int write_zeros_home(struct home *h, uint64_t blk, uint64_t blks)
 	return r;
 }
 
+/* What takes the place of lost content: zeroes. For a superblock the older one, from which the file system's checker can go on. */
+static int substitute(struct log *l, uint64_t blk, uint8_t *buf)
+{
+	static const uint64_t may[] = GUARD_BLKS;
+	int r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(may); i++)
+		if (blk == may[i]) {
+			r = card_read(l->base, blk_to_bytes(blk), buf, COW_BLK_BYTES);
+			guard_take(buf);
+			return r;
+		}
+	memset(buf, 0, COW_BLK_BYTES);
+	return 0;
+}
+
 static int read_alone(struct log *l, const struct log_content *c, uint64_t blk, uint8_t *buf)
 {
 	int r = log_index_read(l->index, blk, 1, buf);
 
 	if (r != -EIO && r != -EBADMSG)
 		return r;
-	if (c && c->give_up && c->give_up(c->give_up_ctx, blk)) {
-		memset(buf, 0, COW_BLK_BYTES);
-		return 0;
-	}
+	if (c && c->give_up && c->give_up(c->give_up_ctx, blk))
+		return substitute(l, blk, buf);
 	l->lost = true;
 	l->lost_blk = blk;
 	return r;

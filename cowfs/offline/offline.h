@@ -227,8 +227,8 @@ struct recover_report {
 	bool shrink_finished;
 	bool lent_dirty; /* the header of the lent room could not be wiped: harmless */
 	uint64_t home_blks, written_bytes;
-	uint64_t lost_blks; /* part of home_blks: zeroes, RECOVER_ACCEPT_LOST */
-	bool unsure;	    /* the file system may not be consistent */
+	bool lost;   /* some of them are zeroes, or an older superblock: RECOVER_ACCEPT_LOST */
+	bool unsure; /* the file system may not be consistent */
 	/* valid if unsure: the command that checks it, without the device; NULL: there is none */
 	const char *check_with;
 };

@@ -55,7 +55,7 @@ static bool give_up(void *ctx, uint64_t blk)
 	struct recover_report *rep = ctx;
 
 	(void)blk;
-	rep->lost_blks++;
+	rep->lost = true;
 	return true;
 }
 
@@ -179,7 +179,7 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 	rep->written_bytes = offline_written_bytes(f);
 	/* the base may hold a part of a commit, or foreign changes outside the log's blocks */
 	rep->unsure = f->fs.kind != FS_UNKNOWN &&
-		      (rep->dropped || rep->lost_blks ||
+		      (rep->dropped || rep->lost ||
 		       (rep->home_blks && opt->accept == RECOVER_ACCEPT_LOG));
 	if (rep->unsure)
 		rep->check_with = fs_ops(f->fs.kind)->checker;

@@ -72,7 +72,7 @@ goes_on() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it was mounted, last on 20"* ]]
 	serves_base "$sum"
-	fails 2 "base or log, not both" recover --accept both "$CARD"
+	fails 2 "base, log or lost, not both" recover --accept both "$CARD"
 	run -0 cow recover --accept base "$CARD"
 	[ "$(state_of)" = retired ]
 	fsck ext4

@@ -137,7 +137,7 @@ lost_in_log() {
 	run -3 lost scrub "$CARD"
 	[[ $output == *"4.0 KiB of /hurt"* ]]
 	run -3 lost recover --accept lost "$CARD" --json
-	[ "$(jq -c '[.lost_blocks, .check_with]' <<<"$output")" = "[1,\"e2fsck -f $CARD\"]" ]
+	[ "$(jq -c '[.lost, .check_with]' <<<"$output")" = "[true,\"e2fsck -f $CARD\"]" ]
 	run -0 lost check "$CARD"
 	eio off
 	fsck ext4

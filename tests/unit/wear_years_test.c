@@ -170,7 +170,7 @@ static void test_failed_attempts(void **state)
 	rnd_state = 15;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	for (int i = 0; i < 30; i++) {
-		uint64_t written = 0, attempted = 0;
+		uint64_t written = 0;
 		struct wear_ledger t;
 
 		big_commit(&b, 900, 50, 300, rnd(7000));
@@ -183,7 +183,6 @@ static void test_failed_attempts(void **state)
 			assert_int_equal(card_write(b.c, blk_to_bytes(blk), b.data, COW_BLK_BYTES),
 					 0);
 			assert_int_equal(log_add_direct(b.log, blk, 1, b.data), 0);
-			attempted++;
 		}
 		sim_fail_at(b.c, i % 2 ? SIM_WRITE : SIM_FLUSH, 2, -EIO, false);
 		assert_int_equal(log_end(b.log, CAUSE_TIMER, 0, &ix), -EIO);
