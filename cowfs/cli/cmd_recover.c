@@ -130,9 +130,8 @@ int cmd_recover(const struct options *o)
 	const char *accept = o->value[OPT_ACCEPT];
 	struct recover_report rep;
 	struct failure fail;
-	int exit, e;
-
 	int choice = accept ? volopt_choice("base|log|lost", accept) : -1;
+	int exit, e;
 
 	if (accept && choice < 0)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept is base, log or lost, not %s",

@@ -65,7 +65,9 @@ int home_write(struct volume *v, enum commit_cause cause, uint32_t flags, bool s
 
 	if (log_holds(v->log, NULL)) /* the log has everything */
 		return 0;
-	if (!images_open_free(&im, sealed, &uses))
+	if (!v->profile)
+		images_free_when_asked(&im, sealed, &uses);
+	else if (!images_open_free(&im, sealed, &uses))
 		uses = (struct commit_source){ .ctx = &im };
 	images_open_base(&im, &uses);
 	opt.uses = &uses;

@@ -268,6 +268,29 @@ bool images_open_free(struct images *im, bool sealed, struct commit_source *ret)
 	       open_older(im) == 0 && (!im->older || images_tells_truth(im->older));
 }
 
+static int run_when_asked(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			  uint64_t *ret_blks)
+{
+	struct images *im = ctx;
+	struct commit_source src;
+
+	if (im->ask == ASK_LATER)
+		im->ask = images_open_free(im, im->ask_sealed, &src) ? ASK_KNOWN : ASK_UNKNOWN;
+	if (im->ask == ASK_KNOWN)
+		return img_run_committed(im, blk, max_blks, ret, ret_blks);
+	*ret = USE_USED;
+	*ret_blks = max_blks;
+	return 0;
+}
+
+void images_free_when_asked(struct images *im, bool sealed, struct commit_source *ret)
+{
+	im->ask_sealed = sealed;
+	*ret = (struct commit_source){ .ctx = im,
+				       .run_committed = run_when_asked,
+				       .run_older = img_run_older };
+}
+
 int volume_free_everywhere(struct volume *v, struct extents *ret, bool (*stop)(void *ctx),
 			   void *ctx)
 {

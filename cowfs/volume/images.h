@@ -25,7 +25,9 @@ struct images {
 	struct fsinfo fs; /* of the sealed image */
 	bool force, dry;
 	enum unread unread;
-	bool unfrozen;	    /* the sealed image is in the state that a power cut leaves */
+	bool unfrozen; /* the sealed image is in the state that a power cut leaves */
+	enum { ASK_LATER, ASK_KNOWN, ASK_UNKNOWN } ask; /* images_free_when_asked */
+	bool ask_sealed;
 	uint64_t room_blks; /* of the commit after this one of single files (note_room) */
 };
 
@@ -41,6 +43,8 @@ void images_source(struct images *im, const struct volume_result *res, struct co
  * *ret. sealed: it is still in RAM. False: not known.
  */
 bool images_open_free(struct images *im, bool sealed, struct commit_source *ret);
+/* The same once the first question comes: for few blocks. What is not known is in use. */
+void images_free_when_asked(struct images *im, bool sealed, struct commit_source *ret);
 /* Fills run_base of *ret, if the base is an older image that can be read. */
 void images_open_base(struct images *im, struct commit_source *ret);
 void images_close(struct images *im);
