@@ -120,6 +120,8 @@ rootfs_tar() {
 	mapfile -t options < <(apt-config dump | sed -n 's/^Acquire::.*\(Proxy\|Check-Valid-Until\) ".*/--aptopt=&/p')
 	apt_sources "$suite" >"$work/sources"
 	[ -z "${IMAGE_ARCH-}" ] || options+=("--architectures=$IMAGE_ARCH")
+	# that of Debian 13 does not merge a small Debian 12 by itself
+	options+=(--hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr)
 	[ -z "${SETUP_HOOK-}" ] || options+=("--setup-hook=$SETUP_HOOK")
 	mmdebstrap -q --variant="${VARIANT-minbase}" --format=tar "${options[@]}" --include="$(printf '%s,' "$@" | sed 's/,$//')" \
 		--aptopt='APT::Install-Recommends "false"' \
