@@ -83,9 +83,10 @@ static int supers_read(const struct blk_reader *r, struct supers *s)
 
 	if (head_blks)
 		err = r->read(r->ctx, 0, head_blks, s->head);
-	if (!err && r->volume_blks > BTRFS_UNIT)
-		err = r->read(r->ctx, BTRFS_UNIT, 1, s->at64k);
-	if (err != -EIO || r->volume_blks <= BTRFS_UNIT)
+	if (err || r->volume_blks <= BTRFS_UNIT)
+		return err;
+	err = r->read(r->ctx, BTRFS_UNIT, 1, s->at64k);
+	if (err != -EIO)
 		return err;
 	/* a bad block there is one of many for a file system whose superblock is at the start: mkfs.btrfs clears those */
 	memset(s->at64k, 0, sizeof(s->at64k));
