@@ -176,13 +176,15 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	for lib in $(ldd "$COWFS_BUILD/cowfs-boot" | grep -o '/[^ ]*'); do
 		install -D "$lib" "$tree$lib"
 	done
-	# as in Debian 12: the loader's name is an absolute link, and this machine has another one there
+	# as in Debian 12: the loader's name is an absolute link, and this machine has another one there; so is that of its folder
 	lib=$(ldd "$COWFS_BUILD/cowfs-boot" | grep -o '/[^ ]*ld-linux[^ ]*')
 	printf x >>"$tree$lib"
 	sum=$(cksum <"$tree$lib")
 	mkdir -p "$tree/usr/lib/place"
 	mv "$tree$lib" "$tree/usr/lib/place/ld.so"
 	ln -s /usr/lib/place/ld.so "$tree$lib"
+	mv "$tree${lib%/*}" "$tree/usr/lib/folder"
+	ln -s /usr/lib/folder "$tree${lib%/*}"
 	run -0 "$tree/usr/share/cowfs/busybox/mkinitramfs" -k none -r "$tree" "$T/native"
 	run -0 "$tree/usr/share/cowfs/busybox/mkinitramfs" -x -k none -r "$tree" "$T/cross"
 	zcat "$T/native" | cpio -t --quiet | sort >"$T/native.list"
