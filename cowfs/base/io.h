@@ -3,10 +3,18 @@
 #ifndef COWFS_BASE_IO_H
 #define COWFS_BASE_IO_H
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/util.h"
+
+/* Is r the error of a block whose content cannot be had: it is not read, or does not match its checksum? */
+static inline bool io_lost(int r)
+{
+	return r == -EIO || r == -EBADMSG;
+}
 
 /* 0 or -errno; end of file inside the range is -EIO. These functions retry on EINTR. */
 int io_pread_full(int fd, void *buf, size_t len_bytes, uint64_t off_bytes) MUST_CHECK;

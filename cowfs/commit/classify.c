@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/io.h"
 #include "commit/job.h"
 
 /* after 16 MiB without an equal block, only every 16th chunk is compared, until one is found */
@@ -163,7 +164,7 @@ static bool is_renewed(const struct job *j, const struct extents_chunk *c)
 static bool read_old(struct job *j, const struct extents_chunk *c, int *ret)
 {
 	int r = j->src->read_committed(j->src->ctx, c->blk, c->blks, j->old);
-	bool fails = r == -EIO || r == -EBADMSG;
+	bool fails = io_lost(r);
 
 	*ret = fails ? 0 : r;
 	return fails;

@@ -200,7 +200,7 @@ static int read_alone(struct log *l, const struct log_content *c, uint64_t blk, 
 {
 	int r = log_index_read(l->index, blk, 1, buf);
 
-	if (r != -EIO && r != -EBADMSG)
+	if (!io_lost(r))
 		return r;
 	if (c && c->give_up && c->give_up(c->give_up_ctx, blk))
 		return substitute(l, blk, buf);
@@ -233,7 +233,7 @@ static int read_logged(struct log *l, const struct log_content *c, const struct 
 		       crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same])
 			same++;
 	r = same == n ? 0 : log_index_read(l->index, e->blk + i, n, buf);
-	return r == -EIO || r == -EBADMSG ? read_each(l, c, e->blk + i, n, buf) : r;
+	return io_lost(r) ? read_each(l, c, e->blk + i, n, buf) : r;
 }
 
 bool log_lost(const struct log *l, uint64_t *ret_blk)

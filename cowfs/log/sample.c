@@ -147,7 +147,7 @@ static int read_fit(struct log *l, uint64_t blk, uint8_t *buf, bool *ret)
 	int r = log_index_read(l->index, blk, 1, buf);
 
 	*ret = r == 0 && is_fit(l, blk, buf);
-	return r == -EIO || r == -EBADMSG ? 0 : r;
+	return io_lost(r) ? 0 : r;
 }
 
 /* *ret: is it a block that the base uses, with other content? One that cannot be read is not. */

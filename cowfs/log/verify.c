@@ -366,7 +366,7 @@ int log_verify(struct log *l, void (*say)(void *ctx, uint64_t blk, const char *l
 
 			if (r == 0)
 				continue;
-			if (r != -EBADMSG && r != -EIO)
+			if (!io_lost(r))
 				return r;
 			bad++;
 			snprintf(line, sizeof(line), "block %llu: its copy in the log %s",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/invariant.h"
+#include "base/io.h"
 #include "base/parse.h"
 #include "volume/private.h"
 
@@ -88,7 +89,7 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 	char *w = res->why;
 	size_t n = sizeof(res->why);
 
-	if (res->error == -EIO || res->error == -EBADMSG)
+	if (io_lost(res->error))
 		explain_lost_blk(v, w, n);
 	for (size_t i = 0; i < ARRAY_SIZE(sentences); i++)
 		if (sentences[i].error == res->error)
