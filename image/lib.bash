@@ -190,6 +190,7 @@ chroot_run() {
 
 # The host's own programs if it is that Debian; else built there, in a folder build-SUITE[-ARCH] beside build. Libraries of
 # two architectures cannot all be installed at a time, so each has a chroot of its own. Debian testing gets those of Debian 13.
+# Others that want the same wait.
 cowfs_tree() {
 	local suite=${1/testing/trixie} dest=$2 arch=${IMAGE_ARCH-} here tools=$IMAGE_TOOLS library
 	# shellcheck disable=SC1091
@@ -200,8 +201,10 @@ cowfs_tree() {
 		make -s --no-print-directory -C "$TOP" B="$BUILD" install DESTDIR="$dest" >/dev/null || die "make install failed"
 		return
 	fi
-	local name=build-$suite${arch:+-$arch}
+	local name=build-$suite${arch:+-$arch} lock
 	local chroot=$CACHE/$name
+	exec {lock}>"$chroot.lock"
+	flock "$lock"
 	[ -z "$arch" ] || tools+=" gcc-$(dpkg-architecture -f -a "$arch" -qDEB_HOST_GNU_TYPE 2>/dev/null | tr _ -)"
 	for library in $IMAGE_DEV; do
 		tools+=" $library${arch:+:$arch}"
@@ -221,6 +224,7 @@ cowfs_tree() {
 		{ tail -20 "$BUILD/$name.log" >&2; die "cowfs does not build in $suite"; }
 	cp -a "$TOP/$name/dest/." "$dest/"
 	rm -rf "$TOP/$name/dest"
+	exec {lock}>&-
 }
 
 # ---- disks ----

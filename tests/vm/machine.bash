@@ -10,10 +10,12 @@ card_make() {
 	local key image
 	key=$(echo "$DISK_MIB $BOOT_MIB ${EFI_MIB:-0} $BOOT_FS $ROOT_FS $ROOT_START $LOG_MIB $JOURNAL_MIB $FORMAT_OPTIONS${LOWER_FS:+ $LOWER_FS}${BELOW:+ $BELOW}" | sha256sum | cut -c1-12)
 	image=$DIR/card-$key.img
-	if [ ! -e "$image" ]; then
+	( # another run of this guest waits
+		flock 9
+		[ ! -e "$image" ] || exit 0
 		BELOW=${BELOW:+${BELOW}_make} disk_make "$image.new" "$DIR/root"
 		mv "$image.new" "$image"
-	fi
+	) 9>"$DIR/.card.lock"
 	cp --sparse=always --reflink=auto "$image" "$CARD"
 	[ "$BELOW" != md ] || leg_make
 	[ -z "$DATA_MIB" ] || data_make
