@@ -31,9 +31,15 @@ static void set_valid(struct flash_model *m, uint64_t blk, uint64_t end, bool on
 static uint64_t old_blks(const struct flash_model *m, uint64_t unit, const struct open_unit *o)
 {
 	const uint8_t *bits = o ? bits_of(m, o) : NULL;
-	uint64_t first = unit * m->unit_blks, n = 0;
+	uint64_t first = unit * m->unit_blks, n = 0, b = 0, valid, gone = 0;
 
-	for (uint64_t b = 0; b < m->unit_blks; b++)
+	for (; first % 8 == 0 && b + 64 <= m->unit_blks; b += 64) {
+		memcpy(&valid, m->valid + (first + b) / 8, sizeof(valid));
+		if (bits)
+			memcpy(&gone, bits + b / 8, sizeof(gone));
+		n += (unsigned)__builtin_popcountll(valid & ~gone);
+	}
+	for (; b < m->unit_blks; b++)
 		n += is_valid(m, first + b) && !(bits && bits[b / 8] >> b % 8 & 1);
 	return n;
 }
