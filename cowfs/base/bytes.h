@@ -72,8 +72,11 @@ static inline uint64_t get_uint(struct bytes_reader *r, size_t width)
 		r->bad = true;
 		return 0;
 	}
+	const uint8_t *p = r->p + r->pos;
+
+	r->pos += width;
 	for (size_t i = 0; i < width; i++)
-		v |= (uint64_t)r->p[r->pos++] << (8 * i);
+		v |= (uint64_t)p[i] << (8 * i);
 	return v;
 }
 
@@ -115,9 +118,10 @@ static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 		r->bad = true;
 		return false;
 	}
-	for (size_t i = 0; i < len; i++)
-		if (r->p[r->pos + i])
-			return false;
+	const uint8_t *p = r->p + r->pos;
+
+	if (len && (p[0] || memcmp(p, p + 1, len - 1) != 0))
+		return false;
 	r->pos += len;
 	return true;
 }

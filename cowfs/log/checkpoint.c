@@ -650,7 +650,7 @@ int log_checkpoint_shrink(struct log *l,
 			  int (*progress)(void *ctx, uint64_t done_blks, uint64_t total_blks),
 			  void *ctx, int (*before_last)(void *ctx), void *last_ctx)
 {
-	_cleanup_free_ uint8_t *buf = io_alloc(2 * STAGE_BLKS * COW_BLK_BYTES),
+	_cleanup_free_ uint8_t *buf = io_alloc_raw(2 * STAGE_BLKS * COW_BLK_BYTES),
 			       *new0 = io_alloc(2 * COW_BLK_BYTES);
 	struct home h = {
 		.l = l, .buf = buf, .progress = progress, .ctx = ctx, .guard_blk = NO_BLK

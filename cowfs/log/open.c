@@ -110,7 +110,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 						     super->erase_block_bytes / super->seg_bytes);
 	l->lag.cold = lag_on(l);
 	l->any_base = flags & LOG_ANY_BASE;
-	l->stage = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
+	l->stage = io_alloc_raw(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
 	l->opened_ns = now_ns();
 	if (l->stage && l->index)

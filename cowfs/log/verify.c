@@ -136,7 +136,7 @@ static int ring_each_extent(struct log *l, const struct log_record *rec,
 
 	if (!rec->desc_blks)
 		return 0;
-	buf = io_alloc(min_u64(DESC_CHUNK_BLKS, rec->desc_blks) * COW_BLK_BYTES);
+	buf = io_alloc_raw(min_u64(DESC_CHUNK_BLKS, rec->desc_blks) * COW_BLK_BYTES);
 	if (!buf)
 		return -ENOMEM;
 	r = check_descs(l, rec, buf);
@@ -316,7 +316,7 @@ int verify_chain(struct scan *s, const struct chain *ch)
 	s->l->loader.n = 0;
 	if (s->l->unverified || is_sound(s, &ch->head))
 		return 0;
-	buf = io_alloc(STAGE_BLKS * COW_BLK_BYTES);
+	buf = io_alloc_raw(STAGE_BLKS * COW_BLK_BYTES);
 	dom = log_index_empty();
 	r = buf && dom ? 0 : -ENOMEM;
 	for (size_t i = 0; i < ch->n && r == 0; i++) {
