@@ -105,7 +105,7 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	protect btrfs -m single
 	noise_begin 2
 	mkdir "$T/copied"
-	for round in $(seq 10); do
+	for round in $(seq 6); do
 		sleep "0.$round"
 		echo "$round" >"$MNT/closed"
 		committed_copy "$T/copy"
@@ -127,7 +127,7 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 		# shellcheck disable=SC2086
 		protect xfs $opts
 		noise_begin 2
-		for round in $(seq 8); do
+		for round in $(seq 5); do
 			sleep "0.$round"
 			echo "$round" >"$MNT/closed"
 			committed_copy "$T/copy" --verbose
