@@ -145,6 +145,11 @@ kernel_package() {
 # Unpacked, not installed: no script of a package runs, so the suite may be older or newer than the tree.
 kernel_tar() { # SUITE[@VERSION]
 	local file=$CACHE/kernel-$1${IMAGE_ARCH:+-$IMAGE_ARCH}.tar suite=${1%@*} package
+	if [ "$1${IMAGE_ARCH-}" = trixie ]; then # that of the guest debian13
+		IMAGE_PACKAGES='' debian_fetch debian13
+		IMAGE_PACKAGES='' debian_tar debian13
+		return
+	fi
 	package=$(kernel_package)
 	[ "$suite" = "$1" ] || package=linux-image-${1#*@}-${package#linux-image-}
 	VARIANT=extract rootfs_tar "$suite" "$file" "$package/$suite"

@@ -7,6 +7,7 @@ noise.py load FOLDER SEED     until FOLDER.stop exists or the test has ended: wr
 noise.py verify FOLDER SEED   compares what a load has left
 noise.py over DEVICE MAP      random bytes over every free and journal block in the output of fsmap_dump
 """
+import functools
 import mmap
 import os
 import random
@@ -18,8 +19,15 @@ SIZES = (300, 5000, 70000, 700000)
 KEEP_FILES = 60
 
 
+@functools.cache
+def stream(seed):
+    return random.Random(seed).randbytes(2 << 20)
+
+
+# a part of the stream that no other number begins at, for a million numbers
 def content(seed, number, size):
-    return random.Random(f"{seed} {number}").randbytes(size)
+    at = number * 7919 % ((2 << 20) - max(SIZES))
+    return stream(seed)[at:at + size]
 
 
 def read_uncached(path):
