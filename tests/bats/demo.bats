@@ -19,7 +19,8 @@ left() {
 nothing_left() { [ -z "$(left "$1")" ]; }
 in_step() { [ "$(grep -c '^==' "$T/out")" -ge "$1" ]; }
 
-# The demo in a process group of its own; signal $1 for it ($2: -, or nothing for the first process alone) in step $3, $4 s later
+# The demo in a process group of its own; signal $1 for it ($2: -, or nothing for the first process alone) in step $3, $4 s later.
+# A quick machine may have come to its end by then, but not within 0.1 s.
 interrupted() {
 	local code=0 group
 	: >"$T/out"
@@ -27,11 +28,11 @@ interrupted() {
 	group=$!
 	wait_for 120 in_step "$3"
 	sleep "$4"
-	kill -s "$1" -- "$2$group"
+	kill -s "$1" -- "$2$group" 2>/dev/null || grep -q '^demo: PASSED' "$T/out"
 	wait $group || code=$?
 	say "SIG$1 $4 s after step $3: exit $code, in step $(grep -c '^==' "$T/out")"
 	wait_for 5 nothing_left $group || { cat "$T/out"; left $group; return 1; }
-	[ $code != 0 ]
+	[ $code != 0 ] || { [[ $4 != 0.0? ]] && grep -q '^demo: PASSED' "$T/out"; }
 }
 
 @test "demo: interrupted at any moment it leaves nothing behind" {
