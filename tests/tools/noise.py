@@ -12,6 +12,7 @@ import mmap
 import os
 import random
 import sys
+import time
 
 BLOCK = 4096
 RUN_BLOCKS = 256
@@ -24,7 +25,7 @@ def stream(seed):
     return random.Random(seed).randbytes(2 << 20)
 
 
-# a part of the stream that no other number begins at, for a million numbers
+# no two of a million numbers begin at one place of the stream
 def content(seed, number, size):
     at = number * 7919 % ((2 << 20) - max(SIZES))
     return stream(seed)[at:at + size]
@@ -62,6 +63,7 @@ def load(folder, seed):
         if len(files) > KEEP_FILES:
             os.unlink(f"{folder}/{old}")
             del files[old]
+        time.sleep(0.004)  # the commits are what is tested
     with open(folder + ".list", "w", encoding="ascii") as out:
         for number, size in files.items():
             out.write(f"{number} {size}\n")
