@@ -122,7 +122,10 @@ sim_teardown() {
 	for d in "$COWFS_RUNDIR"/*/control; do
 		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
 	done
-	SIM stop "$C" 2>/dev/null || umount -ql "$C" 2>/dev/null || true
+	if ! SIM stop "$C" 2>/dev/null; then # a card that is still in use keeps its loop device
+		losetup -nlO NAME,BACK-FILE | awk -v f="$C/card" '$2 == f { print $1 }' | xargs -r losetup -d
+		umount -ql "$C" 2>/dev/null || true
+	fi
 	cow_teardown
 }
 
