@@ -111,6 +111,13 @@ static inline void get_bytes(struct bytes_reader *r, void *dst, size_t len)
 	r->pos += len;
 }
 
+static inline bool bytes_all_zero(const void *p, size_t len)
+{
+	const uint8_t *byte = p;
+
+	return !len || (!byte[0] && memcmp(byte, byte + 1, len - 1) == 0);
+}
+
 /* true if the next len bytes exist and are all zero: for checks of reserved fields */
 static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 {
@@ -118,9 +125,7 @@ static inline bool get_zeroes(struct bytes_reader *r, size_t len)
 		r->bad = true;
 		return false;
 	}
-	const uint8_t *p = r->p + r->pos;
-
-	if (len && (p[0] || memcmp(p, p + 1, len - 1) != 0))
+	if (!bytes_all_zero(r->p + r->pos, len))
 		return false;
 	r->pos += len;
 	return true;
@@ -149,19 +154,6 @@ static inline uint64_t be_at(const uint8_t *p, size_t off, size_t width)
 	for (size_t i = 0; i < width; i++)
 		v = v << 8 | p[off + i];
 	return v;
-}
-
-/* true if the whole buffer is zero; reads 8 bytes at a time; p need not be aligned, len % 8 == 0 */
-static inline bool bytes_all_zero(const void *p, size_t len)
-{
-	for (size_t i = 0; i < len; i += 8) {
-		uint64_t word;
-
-		memcpy(&word, (const char *)p + i, sizeof(word));
-		if (word)
-			return false;
-	}
-	return true;
 }
 
 #endif
