@@ -16,7 +16,7 @@ setup() {
 
 teardown() {
 	[ ! -e "$T/upper" ] || losetup -d "$(cat "$T/upper")"
-	"$COWFS_BUILD/cowfs-cardsim" stop "$T/card" 2>/dev/null || umount -ql "$T/card" 2>/dev/null || true
+	sim_end "$T/card"
 	cow_teardown
 }
 

@@ -17,7 +17,7 @@ setup() {
 # A card that a failed test has left: its mount is cleared by the library, its loop devices as well.
 teardown() {
 	umount -q "$MNT" 2>/dev/null || true
-	SIM stop "$C" 2>/dev/null || umount -ql "$C" 2>/dev/null || true
+	sim_end "$C"
 	cow_teardown
 }
 

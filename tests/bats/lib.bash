@@ -122,11 +122,15 @@ sim_teardown() {
 	for d in "$COWFS_RUNDIR"/*/control; do
 		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
 	done
-	if ! SIM stop "$C" 2>/dev/null; then # a card that is still in use keeps its loop device
-		losetup -nlO NAME,BACK-FILE | awk -v f="$C/card" '$2 == f { print $1 }' | xargs -r losetup -d
-		umount -ql "$C" 2>/dev/null || true
-	fi
+	sim_end "$C"
 	cow_teardown
+}
+
+# Ends the simulated card in folder $1, if there is one. One that is still in use would keep its loop device.
+sim_end() {
+	SIM stop "$1" 2>/dev/null && return
+	losetup -nlO NAME,BACK-FILE | awk -v f="$1/card" '$2 == f { print $1 }' | xargs -r losetup -d
+	umount -ql "$1" 2>/dev/null || true
 }
 
 setup() { cow_setup; }
