@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The Debian packages of a release, from the tarball of `make dist`, for each SUITE:ARCH: debs.sh TARBALL OUT SUITE:ARCH...
 # Built twice, the second time elsewhere and 400 days later (packaging/debs): the same bits. lintian of that suite; the list of parts
-# has the digests of what is in the packages; tests/deb.sh installs them in a clean Debian of that architecture, by qemu-user, which
-# the kernel must know (binfmt_misc). As root. OUT/SUITE-ARCH has the packages. What has passed is made again only when it is
+# has the digests of what is in the packages; tests/deb.sh installs them in a clean Debian of that architecture, by qemu-user. As root. OUT/SUITE-ARCH has the packages. What has passed is made again only when it is
 # removed there, or with another tarball.
 set -euo pipefail
 
@@ -67,9 +66,7 @@ dracut_image() { # FOLDER
 }
 
 for pair; do
-	cpu=$(dpkg-architecture -f -a "${pair#*:}" -qDEB_HOST_GNU_CPU 2>/dev/null)
-	[ "${pair#*:}" = "$(dpkg --print-architecture)" ] || [ -e "/proc/sys/fs/binfmt_misc/qemu-$cpu" ] ||
-		die "the kernel does not run programs of ${pair#*:}: mount binfmt_misc and run update-binfmts --enable qemu-$cpu"
+	arch_runs "${pair#*:}" || foreign_exec "${pair#*:}" "$0" "$tarball" "$out" "$@"
 done
 for pair; do
 	suite=${pair%:*} arch=${pair#*:}

@@ -346,7 +346,7 @@ check-dist: dist
 
 # riscv64 came with Debian 13
 DEBS ?= $(addprefix bookworm:,amd64 arm64 armhf) $(addprefix trixie:,amd64 arm64 armhf riscv64)
-check-debs: DEPS += piuparts qemu-user-static binfmt-support
+check-debs: DEPS += piuparts qemu-user-static arch-test
 check-debs: deps dist
 	$(Q)tests/debs.sh $(DIST) build/debs $(DEBS)
 

@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034,SC2154,SC3028
 # SPDX-License-Identifier: MIT
 # What lies above a data volume. LUKS or LVM inside it: no commit, the card is not written, and what was committed is there again;
-# below it: a volume as any other. A swap file on it. Then quota and an NFS server, whose client writes while commits are made and
+# below it: a volume as any other. A swap file on it. Then quota of users and projects and an NFS server, whose client writes while commits are made and
 # while the power goes (long form: 12 times, short: 3); handles stay valid, quota is kept, a shutdown ends.
 # guests: debian13-initramfs-above
 # short:
@@ -97,6 +97,12 @@ swap_file() {
 	rm /mnt/data/swap
 }
 
+data_with_quota() {
+	must mke2fs -q -t ext4 -J size=4 -O quota,project -E quotatype=usrquota:prjquota,lazy_itable_init=0 "$DATA_CARD" 160M
+	must cowctl format "$DATA_CARD"
+	echo "/dev/disk/by-id/virtio-data /mnt/data cowfs name=data,ram=200M,noatime,usrquota,prjquota,nofail 0 0" >>/etc/fstab
+}
+
 step_1() {
 	protected || fail "the root is $(root_device)"
 	DATA_CARD=$(data_card)
@@ -113,9 +119,7 @@ step_1() {
 	below luks "a LUKS device"
 	below lvm "an LVM physical volume"
 	must wipefs -q -a "$DATA_CARD"
-	must mke2fs -q -t ext4 -J size=4 -O quota -E quotatype=usrquota,lazy_itable_init=0 "$DATA_CARD" 160M
-	must cowctl format "$DATA_CARD"
-	echo "/dev/disk/by-id/virtio-data /mnt/data cowfs name=data,ram=200M,noatime,usrquota,nofail 0 0" >>/etc/fstab
+	data_with_quota
 	echo "/mnt/data 127.0.0.1(rw,no_root_squash,no_subtree_check)" >/etc/exports
 	mkdir -p /etc/nfs.conf.d
 	printf '[nfsd]\ngrace-time=5\nlease-time=5\n' >/etc/nfs.conf.d/test.conf
@@ -123,12 +127,25 @@ step_1() {
 
 as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
 
-quota_kib() { repquota -u -O csv /mnt/data | awk -F, '$1 == "nobody" { print $4 }'; }
+# -u or -P, and a name
+quota_kib() { repquota "$1" -O csv /mnt/data | awk -F, -v name="$2" '$1 == name { print $4 }'; }
+
+# A second file of nobody is more than what the user may have, or the project
+quota_kept() {
+	for place in /mnt/nfs/free /mnt/data/project; do
+		as_nobody dd if=/dev/zero of=$place/b bs=64k count=32 conv=fsync 2>/dev/null && fail "more than the quota: $place"
+	done
+	say "quota: nobody has $(quota_kib -u nobody) KiB of 3000, the project $(quota_kib -P '#7') of 1000"
+	[ "$(quota_kib -u nobody)" -le 3000 ] && [ "$(quota_kib -P '#7')" -le 1000 ] || fail "more than the quota"
+}
+
+data_mounted() {
+	wait_for 60 grep -q '^/dev/loop[0-9]* /mnt/data ext4' /proc/mounts ||
+		fail "/mnt/data is not mounted: $(journalctl -b -o cat -u mnt-data.mount -u 'cowfs@*' | tail -n 12)"
+}
 
 # OPTIONS of the client
 export_on() {
-	wait_for 60 grep -q '^/dev/loop[0-9]* /mnt/data ext4' /proc/mounts ||
-		fail "/mnt/data is not mounted: $(journalctl -b -o cat -u mnt-data.mount -u 'cowfs@*' | tail -n 12)"
 	must systemctl restart nfs-server
 	must mount -t nfs -o "vers=4.2,$1" 127.0.0.1:/mnt/data /mnt/nfs
 }
@@ -157,18 +174,22 @@ commit_timed() {
 }
 
 step_2() {
+	data_mounted
+	mkdir /mnt/data/free /mnt/data/project
+	chmod 777 /mnt/data/free /mnt/data/project
+	must chattr -p 7 +P /mnt/data/project
+	must setquota -u nobody 0 3000 0 0 /mnt/data
+	must setquota -P 7 0 1000 0 0 /mnt/data
 	export_on hard
-	must setquota -u nobody 0 2000 0 0 /mnt/data
-	mkdir /mnt/data/free
-	chmod 777 /mnt/data/free
-	as_nobody dd if=/dev/zero of=/mnt/nfs/free/a bs=64k count=16 conv=fsync 2>/dev/null || fail "nobody cannot write"
+	for place in /mnt/nfs/free /mnt/data/project; do
+		as_nobody dd if=/dev/zero of=$place/a bs=64k count=8 conv=fsync 2>/dev/null || fail "nobody cannot write to $place"
+	done
 	writer 2>>/run/cowfs-test/writer &
 	wait_for 60 [ -s /mnt/data/n ] || fail "the client does not write: $(cat /run/cowfs-test/writer)"
 	for round in 1 2 3; do
 		commit_timed
 	done
-	as_nobody dd if=/dev/zero of=/mnt/nfs/free/b bs=64k count=32 conv=fsync 2>/dev/null && fail "more than the quota"
-	say "quota: nobody has $(quota_kib) KiB of 2000"
+	quota_kept
 	mark ready
 	sleep 4
 	while :; do
@@ -221,11 +242,13 @@ host_after() {
 }
 
 step_3() {
+	data_mounted
 	# the client is on the machine of its server, and would wait for it after the server was stopped
 	export_on soft,timeo=20,retrans=1
 	[ "$(cat /mnt/nfs/n)" -gt 0 ] || fail "the client sees $(ls /mnt/nfs)"
-	is "quota in use" "$(quota_kib)" "$(du -ck /mnt/data/free/* | tail -n 1 | cut -f1)"
-	as_nobody dd if=/dev/zero of=/mnt/nfs/free/c bs=64k count=32 conv=fsync 2>/dev/null && fail "more than the quota"
+	is "quota of nobody in use" "$(quota_kib -u nobody)" "$(du -ck /mnt/data/free/* /mnt/data/project/* | tail -n 1 | cut -f1)"
+	is "quota of the project in use" "$(quota_kib -P '#7')" "$(du -sk /mnt/data/project | cut -f1)"
+	quota_kept
 	writer &
 	sleep 5
 	echo last >/mnt/nfs/last

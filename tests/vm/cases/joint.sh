@@ -1,12 +1,23 @@
 # shellcheck shell=sh disable=SC2034,SC2153,SC2154,SC3028
 # SPDX-License-Identifier: MIT
 # cowctl commit --all of the root and a second card, under load, again and again, and the power goes at a random moment (long
-# form: 30 times, short: 8). The machine is saved once and goes on from there each time. Both have the same number in a file
-# that is written in both before each commit: offline each time, after a boot once.
+# form: 30 times, short: 8). The machine is saved once and goes on from there each time. All have the same number in a file
+# that is written in each before each commit: offline each time, after a boot once.
 # guests: debian13-initramfs
 # short:
 DATA_MIB=200 LIMIT=900 STEP_LIMIT=800
 KILLED=1
+# the root is the last one, which a card asks
+VOLUMES="data root"
+
+# A folder on the volume; debugfs has other names for it
+place() {
+	case $1 in
+	root) echo /srv ;;
+	data) echo /mnt/data ;;
+	boot) echo /boot ;;
+	esac
+}
 
 attach_data() {
 	mkdir -p /mnt/data
@@ -20,69 +31,95 @@ load_on() {
 	done
 }
 
-step_1() {
-	protected || fail "the root is $(root_device)"
-	attach_data
-	must cowctl inhibit root --for 60m
-	must cowctl inhibit data --for 60m
-	echo 0 >/srv/n
-	echo 0 >/mnt/data/n
+write_number() {
+	for volume in $VOLUMES; do
+		echo "$1" >"$(place "$volume")/n"
+	done
+}
+
+commits_under_load() {
+	for volume in $VOLUMES; do
+		must cowctl inhibit "$volume" --for 60m
+	done
+	write_number 0
 	must cowctl commit --all
-	load_on /srv/load &
-	load_on /mnt/data/load &
+	for volume in $VOLUMES; do
+		load_on "$(place "$volume")/load" &
+	done
 	mark ready
 	sleep 4
 	n=0
 	while :; do
 		n=$((n + 1))
-		echo $n >/srv/n
-		echo $n >/mnt/data/n
-		# the emulated machine may be too slow to freeze both within 5 s
+		write_number $n
+		# the emulated machine may be too slow to freeze all within 5 s
 		cowctl commit --all >/run/cowfs-test/out 2>&1 || say "$(cat /run/cowfs-test/out)"
 	done
+}
+
+same_numbers() {
+	for volume in $VOLUMES; do
+		is "number on $volume" "$(cat "$(place "$volume")/n")" "$(cat /srv/n)"
+	done
+	must cowctl commit --all
+}
+
+step_1() {
+	protected || fail "the root is $(root_device)"
+	attach_data
+	commits_under_load
 }
 
 step_2() {
 	protected || fail "the root is $(root_device)"
 	attach_data
-	is "number on data" "$(cat /mnt/data/n)" "$(cat /srv/n)"
-	must cowctl commit --all
+	same_numbers
 }
 
 host_during() {
-	[ "$1" = 1 ] || return 0
+	[ "$1" = "$KILLED" ] || return 0
 	wait_mark ready && vm_save
 }
 
-# recover of a card asks the other one, which must be a device.
-recover_both() {
-	"$BUILD/cowctl" recover "$data" && "$BUILD/cowctl" recover "$root" || return
-	for card in "$data" "$root"; do
+recover_all() {
+	for card; do
+		"$BUILD/cowctl" recover "$card" || return
+	done
+	for card; do
 		e2fsck -fp "$card" || [ $? = 1 ] || return
 		e2fsck -fn "$card" || return
 	done
 }
 
-number_on() { debugfs -R "cat $2" "$1" 2>/dev/null; }
+copy_root() { card_extract "$1"; }
+copy_data() { cp --sparse=always "$DATA" "$1"; }
+file_root() { echo "/srv/$1"; }
+file_data() { echo "/$1"; }
 
 judge_cut() {
-	card_extract "$WORK/part"
-	cp --sparse=always "$DATA" "$WORK/data"
-	root=$(losetup -f --show "$WORK/part") data=$(losetup -f --show "$WORK/data")
-	recover_both >"$WORK/recover.out" 2>&1 || bad=1
-	losetup -d "$root" "$data"
+	set --
+	for volume in $VOLUMES; do
+		"copy_$volume" "$WORK/$volume"
+		# recover of a card asks the other one, which must be a device
+		set -- "$@" "$(losetup -f --show "$WORK/$volume")"
+	done
+	recover_all "$@" >"$WORK/recover.out" 2>&1 || bad=1
+	losetup -d "$@"
 	[ -z "${bad-}" ] || fail "recover: $(tail -3 "$WORK/recover.out")"
-	on_root=$(number_on "$WORK/part" /srv/n) on_data=$(number_on "$WORK/data" /n)
-	say "cut $i: root $on_root, data $on_data"
-	[ "$on_root" ] || fail "no number"
-	[ "$on_root" = "$on_data" ] || fail "a mixture"
+	for volume in $VOLUMES; do
+		debugfs -R "cat $("file_$volume" n)" "$WORK/$volume" 2>/dev/null || echo "$volume has none"
+	done >"$WORK/numbers"
+	say "cut $i: $(paste -sd ' ' "$WORK/numbers") ($VOLUMES)"
+	[ "$(sort -u "$WORK/numbers" | wc -l)" = 1 ] || fail "a mixture"
 	verdict_read
 	! grep -q ^fail "$VERDICT" || fail "cut $i: $(sed -n 's/^fail //p' "$VERDICT")"
-	highest=$((on_root > highest ? on_root : highest))
+	number=$(head -n 1 "$WORK/numbers")
+	[ "$number" ] || fail "no number"
+	highest=$((number > highest ? number : highest))
 }
 
 host_after() {
-	[ "$1" = 1 ] || return 0
+	[ "$1" = "$KILLED" ] || return 0
 	cuts=8
 	[ -z "$LONG" ] || cuts=30
 	i=0 highest=0
