@@ -746,6 +746,13 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	echo 4 >"$T/slept"
 	goes_on() { [ "$(frozen_ones)" = '' ]; }
 	wait_for 25 goes_on
+	# a hibernation is not counted
+	echo 40.20 1.00 >"$T/proc/uptime"
+	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
+	sleep 3
+	[ "$(frozen_ones)" = "system.slice/a.service " ]
+	echo 60.10 1.00 >"$T/proc/uptime"
+	wait_for 25 goes_on
 }
 
 @test "sleep: everything is frozen but what serves file systems, then committed; and goes on" {

@@ -23,6 +23,8 @@ sleep_by() {
 	read -r up _ </proc/uptime
 	say "$1: awake at $up s"
 	say "status: $(status | grep '^AWAY\|^alarm')"
+	# systemd-sleep waits for the card, and what it has frozen goes on by itself
+	! status | grep -q '^AWAY .* min ' || fail "$1: everything was frozen long after the wake"
 	# it waits for the folder: the commit before the sleep has dropped it from the page cache (before Linux 6.5)
 	echo ram >/srv/ram &
 	WRITER=$!
