@@ -99,7 +99,7 @@ swap_file() {
 
 data_with_quota() {
 	must mke2fs -q -t ext4 -J size=4 -O quota,project -E quotatype=usrquota:prjquota,lazy_itable_init=0 "$DATA_CARD" 160M
-	must cowctl format "$DATA_CARD"
+	must cowctl format --force "$DATA_CARD"
 	echo "/dev/disk/by-id/virtio-data /mnt/data cowfs name=data,ram=200M,noatime,usrquota,prjquota,nofail 0 0" >>/etc/fstab
 }
 
