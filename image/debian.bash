@@ -189,7 +189,7 @@ pios_settle() {
 	local tree=$1 dir
 	printf '%s\n' 'PARTUUID=c0ffee00-01  /boot/firmware  vfat  defaults          0  2' \
 		'PARTUUID=c0ffee00-02  /               ext4  defaults,noatime  0  1' >"$tree/etc/fstab"
-	printf '%s\n' 'KERNEL=kernel8.img' 'INITRAMFS=no' 'CONSOLES="tty0 ttyAMA0,115200"' >>"$tree/etc/default/raspi-firmware"
+	printf '%s\n' 'KERNEL=kernel8.img' 'INITRAMFS=no' 'CONSOLES="tty0 ttyAMA0,115200 ttyS1,115200"' >>"$tree/etc/default/raspi-firmware"
 	printf '%s\n' 'camera_auto_detect=1' 'auto_initramfs=1' '[cm4]' 'otg_mode=1' '[cm5]' 'dtoverlay=dwc2,dr_mode=host' '[all]' \
 		>"$tree/etc/default/raspi-firmware-custom"
 	echo 'panic=-1' >"$tree/etc/default/raspi-extra-cmdline"

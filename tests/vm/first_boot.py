@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """first_boot.py FILE...: a Debian image of image/build on cards that are larger than it, by the serial console: the first boot
 grows and protects it, its password must be changed, a commit survives a power cut, and the second boot changes no id. A second card, with the power cut in
-its first boots, gets other ids and keys. FILE itself is not changed."""
+its first boots, gets other ids and keys. A third card of a Raspberry Pi's image is started by QEMU's Raspberry Pi 3: its SD controller, its
+device tree. FILE itself is not changed."""
 import json
 import os
 import random
@@ -17,10 +18,12 @@ import image
 
 MIB = 1 << 20
 CARD_MIB = 3000
+BOARD_CARD_MIB = 4096  # QEMU wants a power of two
 PASSWORD = "another-one"
 ARM = ["qemu-system-aarch64", "-machine", "virt", "-cpu", "cortex-a53"]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFirstBootFirstBootFirstBootFirstBootFirst test\n"
-IDS = "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_*_key.pub; blkid -p -s UUID -o value /dev/vda2"
+IDS = "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_*_key.pub; blkid -p -s UUID -o value $(ls /dev/vda2 /dev/mmcblk0p2 2>&-)"
+PI3_TREE = "bcm2837-rpi-3-b.dtb"
 # (what is on the console, seconds after that) at which the power is cut in the first boot
 CUTS = [("growing to the end", 3), ("on-line resizing required", 1), ("making space for a log", 10), ("is protected", 60)]
 
@@ -45,21 +48,29 @@ def uboot(path, folder, boot):
     return ARM + ["-bios", "/usr/lib/u-boot/qemu_arm64/u-boot.bin"]
 
 
-def rpi(path, folder, boot):
-    """Started as the firmware does it: by config.txt, what has auto_initramfs=1 and no other kernel."""
+def firmware(path, folder):
+    """What that of a Raspberry Pi starts: by config.txt, what has auto_initramfs=1 and no other kernel."""
     part = f"{path}@@{partition(path, 1)}"
-    for name in ("kernel8.img", "initramfs8", "cmdline.txt"):
+    for name in ("kernel8.img", "initramfs8", "cmdline.txt", PI3_TREE):
         subprocess.run(["mcopy", "-n", "-o", "-i", part, f"::{name}", folder], check=True)
     with open(os.path.join(folder, "cmdline.txt")) as f:
-        return ARM + ["-kernel", os.path.join(folder, "kernel8.img"), "-initrd", os.path.join(folder, "initramfs8"), "-append", f.read().strip()]
+        return ["-kernel", os.path.join(folder, "kernel8.img"), "-initrd", os.path.join(folder, "initramfs8"), "-append", f.read().strip()]
 
 
-MACHINES = {"pc": pc, "uboot": uboot, "rpi": rpi}
+def rpi(path, folder, boot):
+    return ARM + firmware(path, folder)
+
+
+def board(path, folder, boot):
+    return ["qemu-system-aarch64", "-machine", "raspi3b", "-dtb", os.path.join(folder, PI3_TREE)] + firmware(path, folder)
+
+
+MACHINES = {"pc": pc, "uboot": uboot, "rpi": rpi, "board": board}
 
 
 def card(source, path, machine):
     subprocess.run(["cp", "--sparse=always", source, path], check=True)
-    os.truncate(path, CARD_MIB * MIB)
+    os.truncate(path, (BOARD_CARD_MIB if machine == "board" else CARD_MIB) * MIB)
     if machine == "uboot":
         with tempfile.NamedTemporaryFile("w") as f:
             f.write(KEY)
@@ -130,10 +141,13 @@ def second_boot(m, ids):
     m.cut()
 
 
-def life(source, n):
+def kind(source):
+    return re.sub(r".*-|\.img", "", os.path.basename(source))
+
+
+def life(source, n, machine):
     """Of card n: the ids that its first boot has made."""
     name = os.path.basename(source)
-    machine = re.sub(r".*-|\.img", "", name)
     machines = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="vm-first-", dir=os.path.dirname(os.path.abspath(source))) as folder:
@@ -141,7 +155,7 @@ def life(source, n):
         card(source, path, machine)
 
         def start(boot=n):
-            machines.append(image.Machine(path, folder, MACHINES[machine](path, folder, boot)))
+            machines.append(image.Machine(path, folder, MACHINES[machine](path, folder, boot), machine == "board"))
             return machines[-1]
         try:
             if n == 2:
@@ -160,7 +174,10 @@ def life(source, n):
 
 
 def check(source):
-    first, second = life(source, 1), life(source, 2)
+    machine = kind(source)
+    first, second = life(source, 1, machine), life(source, 2, machine)
+    if machine == "rpi":
+        life(source, 3, "board")
     if set(first) & set(second) or len(first) != 5:
         raise SystemExit(f"two cards have ids in common: {first} {second}")
 

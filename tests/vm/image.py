@@ -18,13 +18,17 @@ PC = ["qemu-system-x86_64", "-machine", "q35"]
 
 
 class Machine:
-    def __init__(self, image, folder, command=PC):
+    def __init__(self, image, folder, command=PC, board=False):
+        """board: it has its own memory and a slot for the card, and the console is its second UART"""
         path = os.path.join(folder, "serial")
         self.log = open(os.path.join(folder, "console"), "ab")
+        if board:
+            devices = ["-drive", f"file={image},if=sd,format=raw", "-nic", "none", "-monitor", "none", "-serial", "null"]
+        else:
+            devices = ["-nodefaults", "-m", "768", "-device", "virtio-rng-pci", "-drive", f"file={image},if=virtio,format=raw"]
         self.qemu = subprocess.Popen(
-            command + ["-accel", "tcg", "-m", "768", "-nodefaults",
-             "-no-user-config", "-display", "none", "-no-reboot", "-device", "virtio-rng-pci",
-             "-drive", f"file={image},if=virtio,format=raw", "-serial", f"unix:{path},server=on,wait=off"],
+            command + ["-accel", "tcg", "-no-user-config", "-display", "none", "-no-reboot"] + devices +
+            ["-serial", f"unix:{path},server=on,wait=off"],
             preexec_fn=lambda: os.nice(5))
         self.text = ""
         self.end = time.monotonic() + LIMIT_S

@@ -30,6 +30,8 @@ step_1() {
 		read only = no
 		guest ok = yes
 		force user = nobody
+		# threads that write for smbd are root, whom no quota stops
+		aio write size = 0
 	END
 }
 
