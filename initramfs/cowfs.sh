@@ -102,7 +102,13 @@ cowfs_start() {
 	modprobe -a -q fuse loop 2>/dev/null || : # they may be in the kernel; if not, cowctl boot tells
 	COWFS_MOUNT=$("$COWFS_CTL" boot --device "$1") || cowfs_code=$?
 	case $cowfs_code in
-	0) COWFS_STATE=on ;;
+	0)
+		COWFS_STATE=on
+		# systemd-shutdown must not look for a file of the root while all is stopped (docs/BOOT.md, "Shutdown")
+		cowfs_dir=${COWFS_RUN%/*}/systemd/system.conf.d
+		mkdir -p "$cowfs_dir"
+		printf '[Manager]\nManagerEnvironment=SYSTEMD_IN_INITRD=0\n' >"$cowfs_dir/cowfs.conf"
+		;;
 	1) COWFS_STATE=unconfigured ;;
 	3)
 		COWFS_STATE=failed

@@ -160,9 +160,12 @@ initrd_make() {
 	[ "$status" = 0 ]
 	[[ $(cat "$T/calls") == $'fsck /dev/loop77\nmount -t ext4 -o ro,x=y /dev/loop77 '*sysroot ]]
 	[ -e "$T/run/initramfs/fsck-root" ]
+	# or process 1 would wait for the root while its daemon is stopped
+	[ "$(cat "$T/systemd/system.conf.d/cowfs.conf")" = $'[Manager]\nManagerEnvironment=SYSTEMD_IN_INITRD=0' ]
 	# not configured: nothing is done, once or twice
-	rm -r "$T/run"
+	rm -r "$T/run" "$T/systemd/system.conf.d"
 	initrd_root 0 0 1
+	[ ! -e "$T/systemd/system.conf.d" ]
 	initrd_root 0 0 1
 	[ "$status" = 0 ] && [ ! -s "$T/calls" ] && [ ! -e "$T/run/root.mount" ]
 	# failed: no check, now or later
