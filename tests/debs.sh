@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # The Debian packages of a release, from the tarball of `make dist`, for each SUITE:ARCH: debs.sh TARBALL OUT SUITE:ARCH...
 # Built twice, the second time elsewhere and 400 days later (packaging/debs): the same bits. lintian of that suite; the list of parts
-# has the digests of what is in the packages; tests/deb.sh installs them in a clean Debian of that architecture, by qemu-user. As root. OUT/SUITE-ARCH has the packages. What has passed is made again only when it is
-# removed there, or with another tarball.
+# has the digests of what is in the packages; tests/deb.sh installs them in a clean Debian of that architecture, by qemu-user. As root.
+# OUT/SUITE-ARCH has the packages. What has passed is made again only when it is removed there, or with another tarball.
 set -euo pipefail
 
 TOP=$(cd "$(dirname "$0")/.." && pwd)

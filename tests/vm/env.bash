@@ -40,7 +40,8 @@ guest_foreign() {
 		arch=$(guest_arch "$guest")
 		[ -z "$arch" ] || arch_runs "$arch" || missing=$arch
 	done
-	[ -z "$missing" ] || type qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1 ||
+	[ "$missing" ] || return 0
+	type qemu-system-aarch64 qemu-system-riscv64 >/dev/null 2>&1 ||
 		{ echo "${0##*/}: no machine for $missing: apt-get install qemu-system-arm qemu-system-misc" >&2; exit 1; }
-	[ -z "$missing" ] || foreign_exec "$missing" "$@"
+	foreign_exec "$missing" "$@"
 }

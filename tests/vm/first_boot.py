@@ -141,10 +141,6 @@ def second_boot(m, ids):
     m.cut()
 
 
-def kind(source):
-    return re.sub(r".*-|\.img", "", os.path.basename(source))
-
-
 def life(source, n, machine):
     """Of card n: the ids that its first boot has made."""
     name = os.path.basename(source)
@@ -174,7 +170,7 @@ def life(source, n, machine):
 
 
 def check(source):
-    machine = kind(source)
+    machine = re.sub(r".*-|\.img", "", os.path.basename(source))
     first, second = life(source, 1, machine), life(source, 2, machine)
     if machine == "rpi":
         life(source, 3, "board")

@@ -11,6 +11,7 @@
 #	is WHAT GOT WANTED	fail unless equal
 #	wait_for SECONDS COMMAND...
 #	data_card		the device of the second card (DATA_MIB)
+#	mounted DIR		waits for the volume that a line of fstab mounts there
 #	protected		the root is served by cowfs, with TRANSPORT if that is set
 #	card_written		sectors that the kernel has written to the root partition since boot
 #	settled			waits for the commit of a new machine-id; then BASE is what card_written says
@@ -136,6 +137,12 @@ data_card() {
 		# newer kernels show it twice
 		case $_s in data | datadata) echo "/dev/${d##*/}" ;; esac
 	done
+}
+
+# nofail: nothing that is up has waited for it
+mounted() {
+	wait_for 60 grep -q "^/dev/loop[0-9]* $1 ext4" /proc/mounts ||
+		fail "$1 is not mounted: $(journalctl -b -o cat -u "$(systemd-escape -p --suffix=mount "$1")" -u 'cowfs@*' | tail -n 12)"
 }
 
 root_device() {

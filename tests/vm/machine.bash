@@ -41,6 +41,12 @@ card_extract() {
 	[ "$BELOW" != luks ] || luks_open "$1"
 }
 
+# A disk of its own with the swap "swap"
+swap_make() {
+	truncate -s 900M "$WORK/swap.img" && mkswap -q -L swap "$WORK/swap.img"
+	DEVICES="-drive file=$WORK/swap.img,if=none,id=swap,format=raw -device virtio-blk-pci,drive=swap"
+}
+
 # The root partition's device, or what is on LUKS, LVM and RAID.
 card_put() {
 	local from=$1

@@ -139,11 +139,6 @@ quota_kept() {
 	[ $(($(quota_kib -u nobody) > 3000 || $(quota_kib -P '#7') > 1000)) = 0 ] || fail "more than the quota"
 }
 
-data_mounted() {
-	wait_for 60 grep -q '^/dev/loop[0-9]* /mnt/data ext4' /proc/mounts ||
-		fail "/mnt/data is not mounted: $(journalctl -b -o cat -u mnt-data.mount -u 'cowfs@*' | tail -n 12)"
-}
-
 # OPTIONS of the client
 export_on() {
 	must systemctl restart nfs-server
@@ -174,7 +169,7 @@ commit_timed() {
 }
 
 step_2() {
-	data_mounted
+	mounted /mnt/data
 	mkdir /mnt/data/free /mnt/data/project
 	chmod 777 /mnt/data/free /mnt/data/project
 	must chattr -p 7 +P /mnt/data/project
@@ -242,7 +237,7 @@ host_after() {
 }
 
 step_3() {
-	data_mounted
+	mounted /mnt/data
 	# the client is on the machine of its server, and would wait for it after the server was stopped
 	export_on soft,timeo=20,retrans=1
 	[ "$(cat /mnt/nfs/n)" -gt 0 ] || fail "the client sees $(ls /mnt/nfs)"

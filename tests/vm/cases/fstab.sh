@@ -16,12 +16,6 @@ step_1() {
 	echo "/dev/disk/by-id/virtio-data /data cowfs ram=200M,noatime,nofail 0 0" >>/etc/fstab
 }
 
-# nofail: nothing that is up has waited for it
-data_mounted() {
-	wait_for 60 grep -q '^/dev/loop[0-9]* /data ext4' /proc/mounts ||
-		fail "/data is not mounted: $(journalctl -b -o cat -u data.mount -u 'cowfs@*' | tail -n 12)"
-}
-
 # Both daemons, that of the root and that of the service: their workers and parents, under what systemd gives them.
 # The workers have no capabilities; their brokers have.
 confined() {
@@ -39,7 +33,7 @@ confined() {
 }
 
 step_2() {
-	data_mounted
+	mounted /data
 	confined
 	must cowctl status --brief
 	must dd if=/dev/urandom of=/data/file bs=64k count=80
@@ -49,7 +43,7 @@ step_2() {
 }
 
 step_3() {
-	data_mounted
+	mounted /data
 	must sha256sum -c /srv-sum
 }
 

@@ -59,10 +59,7 @@ step_2() {
 step_3() { fail "the image was not resumed: $(dmesg | grep -i 'hibernat\|PM:' | tail -n 4)"; }
 
 host_before() {
-	if [ "$1" = 1 ]; then
-		truncate -s 900M "$WORK/swap.img" && mkswap -q -L swap "$WORK/swap.img"
-		DEVICES="-drive file=$WORK/swap.img,if=none,id=swap,format=raw -device virtio-blk-pci,drive=swap"
-	fi
+	[ "$1" != 1 ] || swap_make
 	APPEND=$RESUME
 	[ "$1" != 2 ] || APPEND="$APPEND noresume"
 }

@@ -87,8 +87,7 @@ step_5() {
 host_before() {
 	APPEND=$RESUME
 	[ "$1" = 1 ] || return 0
-	truncate -s 900M "$WORK/swap.img" && mkswap -q -L swap "$WORK/swap.img"
-	DEVICES="-drive file=$WORK/swap.img,if=none,id=swap,format=raw -device virtio-blk-pci,drive=swap"
+	swap_make
 	# an older copy of the same card
 	cp --sparse=always "$CARD" "$WORK/other.img"
 	cp --sparse=always "$CARD" "$WORK/other.was"

@@ -112,21 +112,21 @@ step_3() {
 
 step_4() { step_2; }
 
-swap_make() {
-	truncate -s 900M "$WORK/swap.img" && mkswap -q -L swap "$WORK/swap.img"
+swap_place() {
+	swap_make
 	case $RESUME in
 	*PARTUUID*)
+		DEVICES=''
 		sector=$(($(stat -c %s "$CARD") / 512))
 		truncate -s +900M "$CARD"
 		echo "start=$sector, type=82" | sfdisk -q --append "$CARD"
 		disk_place "$WORK/swap.img" "$CARD" "$sector"
 		;;
-	*) DEVICES="-drive file=$WORK/swap.img,if=none,id=swap,format=raw -device virtio-blk-pci,drive=swap" ;;
 	esac
 }
 
 host_before() {
-	[ "$1" != 1 ] || swap_make
+	[ "$1" != 1 ] || swap_place
 	APPEND="$RESUME${TRANSPORT:+ cowfs=transport:$TRANSPORT}"
 	[ "$1" != 3 ] || APPEND="$APPEND noresume"
 }
