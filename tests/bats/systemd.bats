@@ -184,6 +184,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[[ $(drop_in timers.target) == *Wants=cowfs-commit@root.timer ]]
 	[[ $(drop_in cowfs-commit@root.timer) == *OnActiveSec=2h* ]]
 	[[ $(drop_in systemd-random-seed.service) == *CREDIT=no ]]
+	[[ $(drop_in systemd-soft-reboot.service) == *'ExecStart=-'*' shutdown root'*TimeoutStartSec=infinity* ]]
 	[ ! -e "$T/out/e/hibernate.target" ]
 	grep -qx SystemMaxUse=64M "$T/journald/cowfs.conf"
 	# volatile directories: one of the three
