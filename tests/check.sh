@@ -9,7 +9,7 @@
 #
 # It always ends, and whoever reads its output sees the end: a target writes to a file, so that nobody but this script holds the
 # output. A target must leave nothing behind. A process of it that is still there (they know each other by COWFS_CHECK_TARGET in the
-# environment), or a file system that makes sync(2) wait for ever, fails it, is named, and is ended here.
+# environment), or a file system that makes sync(2) wait for ever, fails it, is named, and is ended here. So is a loop device, at the end.
 set -u
 make=$1
 shift
@@ -105,6 +105,23 @@ tidy() {
 	return $r
 }
 
+# loop devices on files where tests put theirs, which may be deleted by now
+loops() {
+	losetup -n -l -O NAME,BACK-FILE 2>/dev/null | awk -v a="${TMPDIR:-/tmp}/" -v b="$PWD/" 'index($2, a) == 1 || index($2, b) == 1' | sort
+}
+new_loops() { comm -13 "$dir/loops" <(loops); }
+no_new_loops() { [ -z "$(new_loops)" ]; }
+
+# Of all targets: which of them has left it is not known.
+loops_left() {
+	wait_until 10 no_new_loops && return
+	printf 'check: these loop devices are left behind:\n%s\n' "$(new_loops)" >&2
+	new_loops | while read -r device _; do
+		losetup -d "$device"
+	done
+	row check $SECONDS 'loop devices left'
+}
+
 # $1: a signal to end them; else they are waited for
 end_beside() {
 	[ -n "$beside" ] || return 0
@@ -123,6 +140,7 @@ end_all() {
 	exit 1
 }
 trap end_all HUP INT TERM
+loops >"$dir/loops"
 
 # What is left when the time is over or the first target failed.
 skip() {
@@ -168,5 +186,6 @@ for target; do # those that were to run beside it
 	skip "$target"
 done
 end_beside
+[ -n "${COWFS_CHECK_TABLE-}" ] || loops_left
 print_table
 [ $bad = 0 ] || exit 1

@@ -21,6 +21,10 @@ a_check() {
 		>@echo 'bad make bad ONE="of it"' >>\$\$COWFS_CHECK_AGAIN; exit 3
 		short:
 		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first bad last -- first
+		loop:
+		>@truncate -s 1M "\$\$TMPDIR/disk" && losetup -f "\$\$TMPDIR/disk" && rm "\$\$TMPDIR/disk"
+		leaves:
+		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first loop
 		bats:
 		>@exec $BATS_TEST_DIRNAME/../run-bats.sh \$(addprefix $BATS_TEST_DIRNAME/,attach.bats hostile.bats interrupt.bats)
 		volumes:
@@ -77,4 +81,12 @@ interrupted() {
 	grep -qE '^  FAILED +bad +[0-9]+ s   make bad ONE="of it"$' <<<"$output"
 	grep -qE '^  passed:  first first last$' <<<"$output"
 	[ "$(sed -n '/^check: FAILED/,$p' <<<"$output" | grep -cE '^ +[0-9]+ s  ')" = 4 ]
+}
+
+@test "check: a loop device that a part leaves is named and detached" {
+	a_check
+	run ! outside make -C "$T" leaves
+	grep -qE "^/dev/loop[0-9]+ +$T/tmp/disk \(deleted\)$" <<<"$output"
+	grep -qE '^check: FAILED: 2 of 3 parts passed' <<<"$output"
+	nothing_left
 }
