@@ -8,6 +8,8 @@
 # are printed. The second one counts, unless more than COWFS_BATS_AGAIN (8) tests failed. COWFS_CHECK_FILES: a file for what each took.
 # A signal interrupts the tests that run, which tidy up, and ends this.
 set -u
+# the programs of the system: what somebody has in front of them is slower to start (pyenv), or another version
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 children=() # process ids
