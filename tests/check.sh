@@ -114,9 +114,11 @@ no_new_loops() { [ -z "$(new_loops)" ]; }
 
 # Of all targets: which of them has left it is not known.
 loops_left() {
+	[ -z "${COWFS_CHECK_TABLE-}" ] || return 0
 	wait_until 10 no_new_loops && return
 	printf 'check: these loop devices are left behind:\n%s\n' "$(new_loops)" >&2
 	new_loops | while read -r device _; do
+		blockdev --setrw "$device"
 		losetup -d "$device"
 	done
 	row check $SECONDS 'loop devices left'
@@ -136,6 +138,7 @@ end_all() {
 	[ -z "$current" ] || kill -s INT "$current" 2>/dev/null
 	end_beside TERM
 	[ -z "$current" ] || { wait_until 40 ended "$current" && tidy "$target"; row "$target" "$from" interrupted; }
+	loops_left
 	print_table
 	exit 1
 }
@@ -186,6 +189,6 @@ for target; do # those that were to run beside it
 	skip "$target"
 done
 end_beside
-[ -n "${COWFS_CHECK_TABLE-}" ] || loops_left
+loops_left
 print_table
 [ $bad = 0 ] || exit 1

@@ -316,8 +316,12 @@ static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
 	return 0;
 }
 
+/* A client that finds the socket also finds the status, and with it the disk. */
 static int listen_anew(void)
 {
+	pthread_mutex_lock(&own.disk_lock);
+	disk_serve_named(&own.disk);
+	pthread_mutex_unlock(&own.disk_lock);
 	return renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0 ? -errno
 											  : 0;
 }

@@ -91,7 +91,7 @@ static int attach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 	m->n[3] = 0;
 	if (d->file_fd < 0 || d->have_loop)
 		return -EALREADY;
-	r = loop_attach(&d->loop, d->file_fd, read_ahead_kb, d->label, false);
+	r = loop_attach(&d->loop, d->file_fd, read_ahead_kb, d->label, true);
 	close(steal_fd(&d->file_fd));
 	if (r < 0)
 		return r;
@@ -184,6 +184,12 @@ void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKE
 		break;
 	}
 	m->result = r;
+}
+
+void disk_serve_named(const struct disk_serve *d)
+{
+	if (d->have_loop)
+		loop_stay(&d->loop);
 }
 
 void disk_serve_close(struct disk_serve *d)

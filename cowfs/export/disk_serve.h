@@ -30,6 +30,9 @@ int disk_serve_fd(const struct disk_serve *d);
 /* BROKER_FILE, _ATTACH, _DETACH, _IN_USE, _UBLK_*. Makes *m the answer. ret_fd: descriptors for it, which the
  * caller closes afterwards; those that are not needed are left alone. */
 void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS]);
+/* The status names the disk: it stays for whoever clears up if all processes are killed. Until then it
+ * disappears with them. */
+void disk_serve_named(const struct disk_serve *d);
 /* Everything that keeps a disk in use. */
 void disk_serve_close(struct disk_serve *d);
 

@@ -229,6 +229,18 @@ int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const
 	return 0;
 }
 
+void loop_stay(const struct loop_dev *d)
+{
+	struct loop_info64 info;
+
+	if (ioctl(d->fd, LOOP_GET_STATUS64, &info) < 0)
+		return;
+	info.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
+	if (ioctl(d->fd, LOOP_SET_STATUS64, &info) == 0)
+		/* some kernels set it anew */
+		(void)lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
+}
+
 int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label)
 {
 	const int writable = 0;

@@ -20,7 +20,7 @@ setup() {
 	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-elsewhere.$$
 	mkdir "$GROUP" 2>/dev/null || skip "no cgroup of version 2 can be made here"
 	[ -e "$GROUP/cgroup.kill" ] || skip "no cgroup.kill: a kernel before 5.14"
-	RANDOM=$SEED DONE=0 CUT=0
+	RANDOM=$SEED DONE=0 CUT=0 VOLUME=vol
 }
 
 teardown() {
@@ -104,14 +104,19 @@ settle() {
 	[ "$1" = alone ] || wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 30 umount "$MNT" || { echo "$WHERE"; return 1; }
 	wait_for 15 no_volume "$1" || { echo "$WHERE"; cat "$T/err"; return 1; }
-	# a start that is cut leaves a name with its lock and maybe pid and a new socket, which the next start takes
-	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock ! -name pid ! -name .control 2>/dev/null)
+	# a start that is cut leaves a name with its lock and maybe pid, a new socket and a file that is not whole, which the next start
+	# takes
+	left=$(find "$COWFS_RUNDIR" -mindepth 2 ! -name lock ! -name pid ! -name .control ! -name .new 2>/dev/null)
 	[ -z "$left" ] || { echo "left over: $left ($WHERE)"; return 1; }
 	wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	[ -z "$DEV" ] || wait_for 20 volume_gone "$DEV" || { echo "left over: $DEV ($WHERE)"; return 1; }
+	# nobody knows its number
+	[ "$VOLUME" = vol ] || wait_for 10 no_loop || { echo "left over: loop devices of $VOLUME ($WHERE)"; return 1; }
 	rm -f "$T/volumes"
 	DEV=''
 }
+
+no_loop() { ! losetup -nl -O BACK-FILE | grep -qx "/cowfs:$VOLUME"; }
 
 group_is_empty() { grep -q 'populated 0' "$GROUP/cgroup.events"; }
 
@@ -125,8 +130,8 @@ no_volume() {
 	fi
 	[ $code = 0 ] || [ $code = 3 ] || return 1
 	[ "$1" = alone ] || return 1
-	DEV=$(jq -r .loop "$COWFS_RUNDIR/vol/status.json" 2>/dev/null || :)
-	ends "$COWFS_BUILD/cowctl" detach vol "${DETACH[@]}"
+	DEV=$(jq -r .loop "$COWFS_RUNDIR/$VOLUME/status.json" 2>/dev/null || :)
+	ends "$COWFS_BUILD/cowctl" detach "$VOLUME" "${DETACH[@]}"
 }
 
 # SUM...: one of these is what the file system has.
@@ -170,6 +175,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 
 @test "kills elsewhere: attach" {
 	local i how
+	VOLUME=killed$BASHPID # loop devices of other tests have the same name otherwise
 	card 100
 	format
 	attach
@@ -185,7 +191,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 			cow commit
 			power_cut
 			DEV=''
-			killed $how "$COWFS_BUILD/cowctl" attach "$CARD" --name vol
+			killed $how "$COWFS_BUILD/cowctl" attach "$CARD" --name "$VOLUME"
 			settle $how
 			recovers
 			card_has_one_of "$NEW"

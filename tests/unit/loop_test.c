@@ -106,6 +106,36 @@ static void test_limits_of_another(void **state)
 	close(fd);
 }
 
+/* Until it stays it disappears with its last user. */
+static void test_temporary_stays(void **state)
+{
+	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
+	struct loop_info64 info;
+
+	(void)state;
+	assert_true(fd >= 0);
+	for (int stays = 0; stays < 2; stays++) {
+		assert_int_equal(loop_detach(&s.loop), 0);
+		assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, true), 0);
+		assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
+		assert_true(info.lo_flags & LO_FLAGS_AUTOCLEAR);
+		if (stays)
+			loop_stay(&s.loop);
+		close(s.loop.fd);
+		assert_int_equal(attached(), stays);
+		s.loop.fd = open(s.loop.path, O_RDWR | O_CLOEXEC);
+		assert_true(s.loop.fd >= 0);
+		if (!stays) {
+			close(s.loop.fd);
+			close(s.loop.dev_dirfd);
+			close(s.loop.queue_dirfd);
+			assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, false), 0);
+		}
+	}
+	assert_true(queue_value("discard_max_bytes") <= 64 * MIB);
+	close(fd);
+}
+
 static void test_in_use(void **state)
 {
 	int fd;
@@ -227,6 +257,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_attach, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_limits_of_another, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_temporary_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_detach_waits_for_other_opener, setup,
 						teardown),
