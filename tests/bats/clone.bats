@@ -457,7 +457,7 @@ ends_incomplete() {
 	cow format --force "$CARD" >/dev/null
 	[ "$(cow wear "$CARD" --json | jq .predecessor)" = null ]
 	# a bit of it that is not what was written: it is not shown
-	printf X | dd of="$T/image" bs=1 seek=$((60 * 1048576 + 4096 + 100)) conv=notrunc status=none
+	printf damaged! | dd of="$T/image" bs=1 seek=$((60 * 1048576 + 4096 + 100)) conv=notrunc status=none
 	[ "$(cow wear "$T/image" --json | jq .predecessor)" = null ]
 	run -0 cow check "$T/image"
 }

@@ -33,7 +33,7 @@ refuses_bad_files() { # CALL
 	local before f
 	head -c 20000 "$T/delta" >"$T/cut"
 	cp "$T/delta" "$T/flipped"
-	printf x | dd of="$T/flipped" bs=1 seek=9000 conv=notrunc status=none
+	printf damaged! | dd of="$T/flipped" bs=1 seek=9000 conv=notrunc status=none
 	second_update
 	before=$(image_sum "$T/card.img")
 	for f in cut flipped foreign none; do
