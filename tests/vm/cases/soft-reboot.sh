@@ -19,7 +19,7 @@ forgetful() {
 	echo $! >/sys/fs/cgroup/cgroup.procs || fail "a process cannot leave its cgroup"
 }
 
-# the worker's or its supervisor's
+# those of the root's daemon: worker and supervisor
 processes() {
 	worker=$(cat /run/cowfs/root/pid)
 	echo "$worker $(awk '/^PPid:/ { print $2 }' "/proc/$worker/status")"
