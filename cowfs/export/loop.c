@@ -348,8 +348,7 @@ int loop_detach(struct loop_dev *d)
 			break;
 		if (now_ns() > until_ns) {
 			/* another process has it open: take AUTOCLEAR back and stay attached */
-			info.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
-			ioctl(d->fd, LOOP_SET_STATUS64, &info);
+			loop_stay(d);
 			return -EBUSY;
 		}
 		nanosleep(&nap, NULL);

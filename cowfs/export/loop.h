@@ -31,7 +31,7 @@ struct loop_dev {
  */
 int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
 		bool temporary) MUST_CHECK;
-/* One that was temporary stays from now on. It still does the former if the kernel refuses. */
+/* A temporary one stays from now on, unless the kernel refuses. */
 void loop_stay(const struct loop_dev *d);
 /* Makes the requests of the device smaller and fewer. Call right after loop_attach, because the
  * queue is frozen for the change. */

@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC2034,SC2154
+# shellcheck shell=sh disable=SC2016,SC2034,SC2154
 # SPDX-License-Identifier: MIT
 # A whole life in short: boot, write, power off; the data is there in the next boot, and nothing was written before the commit.
 # The page cache is empty again and again while systemd kills what is left.
@@ -6,15 +6,12 @@
 # guests: debian12-luks debian13-luks debian12-lvm debian13-lvm debian12-md debian13-md
 # short: busybox
 
-# A process that systemd-shutdown spares, because its name begins with @
 forgetful_shutdown() {
 	[ -d /run/systemd/system ] || return 0
-	bash -c 'exec -a @forget bash -c "$0"' '
-		trap "" TERM HUP
+	spared 'trap "" TERM HUP
 		exec 9<> <(:)
 		until read -r name </proc/1/comm && [[ $name == systemd-shutdow* ]]; do read -rt 0.1 -u 9; done
-		while :; do echo 3 >/proc/sys/vm/drop_caches; done' &
-	echo $! >/sys/fs/cgroup/cgroup.procs || fail "a process cannot leave its cgroup"
+		while :; do echo 3 >/proc/sys/vm/drop_caches; done'
 }
 
 step_1() {

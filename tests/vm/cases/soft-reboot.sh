@@ -10,15 +10,6 @@ KILLED=2
 # how often systemd has done it
 turn() { systemctl show -P SoftRebootsCount; }
 
-# A process that systemd spares, because its name begins with @: what is read is read from the daemon, which is stopped for a
-# moment
-forgetful() {
-	bash -c 'exec -a @forget bash -c "$0"' '
-		exec 9<> <(:)
-		while [[ -e /run/forget ]]; do echo 3 >/proc/sys/vm/drop_caches; read -rt 0.02 -u 9; done' &
-	echo $! >/sys/fs/cgroup/cgroup.procs || fail "a process cannot leave its cgroup"
-}
-
 # those of the root's daemon: worker and supervisor
 processes() {
 	worker=$(cat /run/cowfs/root/pid)
@@ -55,7 +46,9 @@ step_2() {
 	card_written >/run/written
 	sync
 	: >/run/forget
-	forgetful
+	# what is read is read from the daemon, which is stopped for a moment
+	spared 'exec 9<> <(:)
+		while [[ -e /run/forget ]]; do echo 3 >/proc/sys/vm/drop_caches; read -rt 0.02 -u 9; done'
 	END=soft-reboot
 }
 
