@@ -172,6 +172,11 @@ void transport_stop(struct transport *t)
 
 /* ---- a disk whose processes were killed ---- */
 
+bool transport_left_find(const char *label, char *path, size_t n)
+{
+	return ublk_left_find(label, path, n);
+}
+
 bool transport_left(const char *path)
 {
 	return fuse_loop_left(path) || ublk_left(path);

@@ -119,6 +119,8 @@ void transport_stop(struct transport *t);
 
 /* ---- a disk whose processes were killed ---- */
 
+/* The path of a disk with this label that nothing else names: its start was killed. Only ublk has such. */
+bool transport_left_find(const char *label, char *path, size_t n);
 /* If its I/O waits for another server, it fails from now on, and the block device disappears: then
  * returns its number, otherwise 0. First; opens no block device. */
 dev_t transport_left_end(const char *path, const char *label);

@@ -35,6 +35,7 @@ bool fuse_loop_left(const char *path);
 int fuse_loop_left_label(int fd, const char *label) MUST_CHECK;
 int fuse_loop_left_check(int fd, const char *label) MUST_CHECK;
 int fuse_loop_left_detach(const char *path, const char *label, bool later) MUST_CHECK;
+bool ublk_left_find(const char *label, char *path, size_t n);
 /* The block device is gone by itself; its character device is left. */
 bool ublk_left(const char *path);
 int ublk_left_detach(const char *path, const char *label) MUST_CHECK;

@@ -21,6 +21,7 @@
  */
 #include "export/ublk_disk.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -41,6 +42,7 @@
 
 #define DISK_PREFIX "/dev/ublkb"
 #define DISK_NAME "ublkb"
+#define CHAR_NAME "ublkc"
 #define LEFT_WAIT_NS (5 * 1000000000ull) /* for the release of a server that was killed */
 #define LEFT_POLL_NS 20000000
 #define MARK (UINT64_C(0x636f776673) << 24) /* "cowfs"; the lower bits are of the label */
@@ -67,15 +69,15 @@ bool ublk_is_of(struct ublk_control *c, uint32_t id, const char *label)
 
 /* ---- start ---- */
 
-/* The number in "ublkb7"; what follows a '/' counts. */
-static bool number_of(const char *path, uint32_t *ret)
+/* The number in "ublkb7" or "ublkc7"; what follows a '/' counts. */
+static bool number_of(const char *path, const char *kind, uint32_t *ret)
 {
 	const char *slash = strrchr(path, '/'), *number = slash ? slash + 1 : path;
 	size_t len;
 
-	if (strncmp(number, DISK_NAME, strlen(DISK_NAME)))
+	if (strncmp(number, kind, strlen(kind)))
 		return false;
-	number += strlen(DISK_NAME);
+	number += strlen(kind);
 	len = strlen(number);
 	if (!len || len > 7 || strspn(number, "0123456789") != len)
 		return false;
@@ -96,7 +98,7 @@ int ublk_disk_take(struct ublk_disk *d, int disk_fd, int sys_dirfd)
 	if (n < 0)
 		return -ESRCH;
 	target[n] = '\0';
-	if (!number_of(target, &d->id))
+	if (!number_of(target, DISK_NAME, &d->id))
 		return -ESRCH;
 	d->fd = fcntl(disk_fd, F_DUPFD_CLOEXEC, 3);
 	if (d->fd < 0)
@@ -251,7 +253,7 @@ int ublk_disk_queue(struct ublk_disk *d, unsigned depth, uint64_t bytes, uint64_
 	if (r == 0 && !taken)
 		r = set_params(d, bytes, max_io_bytes);
 	if (r == 0)
-		r = open_node(d, "ublkc", O_RDWR);
+		r = open_node(d, CHAR_NAME, O_RDWR);
 	d->queued = r >= 0;
 	if (r < 0 && d->added && !taken)
 		(void)!ublk_disk_remove(d, true);
@@ -355,7 +357,7 @@ int ublk_disk_remove(struct ublk_disk *d, bool failed)
 static bool left_number(const char *path, uint32_t *ret)
 {
 	return !strncmp(path, DISK_PREFIX, strlen(DISK_PREFIX)) &&
-	       !strchr(path + strlen("/dev/"), '/') && number_of(path, ret);
+	       !strchr(path + strlen("/dev/"), '/') && number_of(path, DISK_NAME, ret);
 }
 
 bool ublk_left(const char *path)
@@ -367,6 +369,27 @@ bool ublk_left(const char *path)
 		return false;
 	snprintf(ctl, sizeof(ctl), "/dev/ublkc%u", id);
 	return access(ctl, F_OK) == 0;
+}
+
+bool ublk_left_find(const char *label, char *path, size_t n)
+{
+	struct ublk_control *c = NULL;
+	const struct dirent *e;
+	bool found = false;
+	uint32_t id = 0;
+	DIR *dev;
+
+	if (ublk_control_open(&c) < 0)
+		return false;
+	dev = opendir("/dev");
+	while (dev && !found && (e = readdir(dev)))
+		found = number_of(e->d_name, CHAR_NAME, &id) && ublk_is_of(c, id, label);
+	if (found)
+		snprintf(path, n, DISK_PREFIX "%u", id);
+	if (dev)
+		closedir(dev);
+	ublk_control_close(c);
+	return found;
 }
 
 /* For a device with the mark of the label, and in that state. -ESRCH: it is another one; -EBUSY: it

@@ -287,6 +287,17 @@ struct name_list {
 	size_t n;
 };
 
+static size_t list_names(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES],
+			 bool (*list)(void *ctx, int run_fd, const char *name))
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct name_list l = { names, 0 };
+
+	if (run_fd >= 0)
+		each_volume(run_fd, list, &l);
+	return l.n;
+}
+
 static bool list_volume(void *ctx, int run_fd, const char *name)
 {
 	struct name_list *l = ctx;
@@ -305,13 +316,10 @@ static int root_last(const void *a, const void *b)
 
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
-	_cleanup_close_ int run_fd = open_run();
-	struct name_list l = { names, 0 };
+	size_t n = list_names(names, list_volume);
 
-	if (run_fd >= 0)
-		each_volume(run_fd, list_volume, &l);
-	qsort(names, l.n, RUNDIR_NAME_BYTES, root_last);
-	return l.n;
+	qsort(names, n, RUNDIR_NAME_BYTES, root_last);
+	return n;
 }
 
 static pid_t worker_pid(int run_fd, const char *name);
@@ -325,25 +333,40 @@ static bool has_died(int run_fd, const char *name)
 	return is_dead(fd) || (!worker_pid(run_fd, name) && (fd < 0 || !is_replaced(run_fd, name)));
 }
 
-static bool list_dead(void *ctx, int run_fd, const char *name)
+static bool has_status(int run_fd, const char *name)
 {
-	struct name_list *l = ctx;
 	char path[RUNDIR_NAME_BYTES + 16];
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
-	if (faccessat(run_fd, path, F_OK, 0) == 0 && has_died(run_fd, name))
+	return faccessat(run_fd, path, F_OK, 0) == 0;
+}
+
+static bool list_dead(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+
+	if (has_status(run_fd, name) && has_died(run_fd, name))
+		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
+	return l->n == CLIENT_VOLUMES;
+}
+
+static bool list_untold(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+
+	if (!has_status(run_fd, name))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
 }
 
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
-	_cleanup_close_ int run_fd = open_run();
-	struct name_list l = { names, 0 };
+	return list_names(names, list_dead);
+}
 
-	if (run_fd >= 0)
-		each_volume(run_fd, list_dead, &l);
-	return l.n;
+size_t client_untold_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
+{
+	return list_names(names, list_untold);
 }
 
 struct json_object *client_left_status(const char *name)
