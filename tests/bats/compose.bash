@@ -58,8 +58,8 @@ start() {
 
 # Ends this boot: a shutdown with a commit, or not.
 stop() { # [detach option]
-	umount "$MNT"
-	! mountpoint -q "$MNT" || umount "$MNT"
+	umount_volume
+	! mountpoint -q "$MNT" || umount_volume
 	umount "$COWFS_RUNDIR/lower"
 	cow detach "$@" root >/dev/null
 	rm -f "$COWFS_RUNDIR"/root.*
