@@ -201,11 +201,6 @@ static int claim(struct rundir *ret, const char *name)
 	return r;
 }
 
-static void label_of(const char *name, char label[RUNDIR_NAME_BYTES + 8])
-{
-	snprintf(label, RUNDIR_NAME_BYTES + 8, "cowfs:%.*s", RUNDIR_NAME_BYTES - 1, name);
-}
-
 /* Nobody serves it: this process has the lock. */
 static void end_disk(struct rundir *dir, const char *disk, const char *label)
 {
@@ -230,10 +225,10 @@ static bool end_untold(void)
 	bool all = true;
 
 	for (size_t i = 0; i < n; i++) {
-		char label[RUNDIR_NAME_BYTES + 8], disk[32];
+		char label[RUNDIR_LABEL_BYTES], disk[32];
 		struct rundir dir;
 
-		label_of(names[i], label);
+		rundir_label(names[i], label);
 		if (!transport_left_find(label, disk, sizeof(disk)))
 			continue;
 		if (rundir_claim(&dir, names[i]) == 0)
@@ -255,14 +250,14 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *status = client_left_status(names[i]);
 		const char *loop = text_of(status, "loop");
-		char label[RUNDIR_NAME_BYTES + 8];
+		char label[RUNDIR_LABEL_BYTES];
 		struct rundir dir;
 		dev_t dead = 0;
 		bool detached = false, thawed = false, left = transport_left(loop);
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
 		list[i] = (struct leftover_volume){ 0 };
-		label_of(names[i], label);
+		rundir_label(names[i], label);
 		memcpy(list[i].name, names[i], sizeof(list[i].name));
 		snprintf(list[i].loop, sizeof(list[i].loop), "%.63s", loop);
 		if (e == 0 && left && !client_stopped(names[i]))

@@ -415,14 +415,9 @@ static int stay_foreground(struct daemon *d)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-static void label_of(const struct daemon *d, char *buf, size_t n)
-{
-	snprintf(buf, n, "cowfs:%s", d->name);
-}
-
 static int start_supervisor(struct daemon *d)
 {
-	static char label[RUNDIR_NAME_BYTES + 8];
+	static char label[RUNDIR_LABEL_BYTES];
 	const struct supervisor_opts opts = {
 		.running_root = d->running_root,
 		.leave_cgroup = d->foreground,
@@ -437,7 +432,7 @@ static int start_supervisor(struct daemon *d)
 	};
 	int e;
 
-	label_of(d, label, sizeof(label));
+	rundir_label(d->name, label);
 	e = supervisor_start(&opts, &d->link);
 
 	if (e == -EACCES || e == -EPERM)
@@ -730,7 +725,7 @@ static int ask_joint(const struct log_joint *j, char *why, size_t why_bytes)
 
 static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 {
-	char label[RUNDIR_NAME_BYTES + 8];
+	char label[RUNDIR_LABEL_BYTES];
 	int lane_fd[BROKER_LANES], card_fd[2][BLOCKDEV_FDS] = { { -1 }, { -1 } }, e;
 	struct blockdev_kept none;
 	struct broker_facts f = { .name = d->name,
@@ -751,7 +746,7 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 				  .prepare = prepare_broker,
 				  .ctx = d };
 
-	label_of(d, label, sizeof(label));
+	rundir_label(d->name, label);
 	if (d->link.replaces) {
 		f.card_fd[0] = d->kept[KEPT_VOLUME + VOLUME_FD_BASE];
 		f.card_fd[1] = d->kept[KEPT_VOLUME + VOLUME_FD_LOG];
@@ -863,7 +858,7 @@ static int check_cgroup(const struct daemon *d, unsigned missing)
 static int export_volume(struct daemon *d)
 {
 	const struct pressure_requests rq = volume_requests(d->volume);
-	char label[RUNDIR_NAME_BYTES + 8], why[256] = "";
+	char label[RUNDIR_LABEL_BYTES], why[256] = "";
 	const struct transport_params p = {
 		.wanted = wanted(d),
 		.kernel_fd = d->link.kernel_fd,
@@ -879,7 +874,7 @@ static int export_volume(struct daemon *d)
 	const struct transport_disk *disk;
 	int disk_fd[TRANSPORT_FDS], e;
 
-	label_of(d, label, sizeof(label));
+	rundir_label(d->name, label);
 	disk_fd[TRANSPORT_ABORT] = d->kept[SUPERVISOR_ABORT];
 	disk_fd[TRANSPORT_KERNEL] = d->link.kernel_fd;
 	memcpy(disk_fd + TRANSPORT_OTHER, d->kept + KEPT_DISK, DISK_FDS * sizeof(int));

@@ -40,8 +40,8 @@
 #include "export/transport_private.h"
 #include "export/ublk_control.h"
 
-#define DISK_PREFIX "/dev/ublkb"
 #define DISK_NAME "ublkb"
+#define DISK_PREFIX "/dev/" DISK_NAME
 #define CHAR_NAME "ublkc"
 #define LEFT_WAIT_NS (5 * 1000000000ull) /* for the release of a server that was killed */
 #define LEFT_POLL_NS 20000000

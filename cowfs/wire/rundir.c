@@ -28,6 +28,11 @@ bool rundir_name_valid(const char *name)
 		       len;
 }
 
+void rundir_label(const char *name, char label[RUNDIR_LABEL_BYTES])
+{
+	snprintf(label, RUNDIR_LABEL_BYTES, "cowfs:%.*s", RUNDIR_NAME_BYTES - 1, name);
+}
+
 /* mkdir that accepts an existing directory; a new one is readable for all, whatever the umask */
 static int open_dir(int at, const char *name)
 {

@@ -15,7 +15,8 @@
 #define RUNDIR_PID "pid"
 #define RUNDIR_LOCK "lock"
 #define RUNDIR_NAME_BYTES 64 /* with the terminator */
-#define ROOT_NAME "root"     /* the volume that is the root of the system */
+#define RUNDIR_LABEL_BYTES (RUNDIR_NAME_BYTES + 8)
+#define ROOT_NAME "root" /* the volume that is the root of the system */
 /* in /run/cowfs: the root is composed over this volume (attach/compose.h); begins with its device number */
 #define RUNDIR_COMPOSE "root.compose"
 
@@ -26,6 +27,8 @@ bool rundir_name_valid(const char *name);
 #define RUNDIR_NO_NAME                                                                             \
 	"is not a valid volume name: letters, digits, '.', '_' and '-', at most 63, "              \
 	"no leading dot"
+/* "cowfs:NAME": what the volume's disk is called in the kernel */
+void rundir_label(const char *name, char label[RUNDIR_LABEL_BYTES]);
 
 struct rundir {
 	int parent_fd, fd, lock_fd;
