@@ -95,10 +95,10 @@ static bool may_be(const struct find *f, int devdir, struct find_result *ret, de
 	    round_down_u64(sectors * SECTOR_BYTES, COW_BLK_BYTES) != f->size_bytes)
 		return false;
 	ret->number = number_of(devdir, *ret_rdev);
-	if (is_skipped(f, ret->number) || sysfs_geometry(devdir, &geo) < 0 ||
-	    geo.disk_off_bytes != f->disk_off_bytes)
+	if (is_skipped(f, ret->number) || sysfs_geometry(devdir, &geo) < 0)
 		return false;
-	ret->same = f->identity[0] && !strcmp(geo.identity, f->identity);
+	ret->likeness = 2 * (f->identity[0] && !strcmp(geo.identity, f->identity)) +
+			(geo.disk_off_bytes == f->disk_off_bytes);
 	return true;
 }
 

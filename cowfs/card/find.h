@@ -20,7 +20,8 @@ struct find_result {
 	char name[64];
 	uint64_t number; /* no other device of this boot has it */
 	bool readonly;	 /* it was before it was claimed */
-	bool same;	 /* its identity is that of the card; another reader may show another one */
+	/* 2: its identity is that of the card, which another reader may not show; 1: it lies at the same place of its disk */
+	unsigned likeness;
 	int error; /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
 };
 

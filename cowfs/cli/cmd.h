@@ -103,7 +103,6 @@ int cowctl_main(int argc, char **argv);
 
 int cmd_card(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_scrub(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_reattach(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_clone(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_export(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_import(const struct options *o) NOT_IN_INITRAMFS;

@@ -60,10 +60,6 @@ _cowctl_values() {
 		compgen -d -- "$2"
 		[[ $2 != /dev/* ]] || _cowctl_devices "$2"
 		;;
-	'[N] DEVICE')
-		_cowctl_volumes | _cowctl_beginning "$2"
-		_cowctl_devices "$2"
-		;;
 	'[N] NEW' | '[N] FILE')
 		_cowctl_volumes | _cowctl_beginning "$2"
 		compgen -f -- "$2"

@@ -92,8 +92,6 @@ static const struct option_spec scrub_options[] = {
 	  "for timers: ends at once if a pass was complete in the last 30 days" },
 	COMMON
 };
-static const struct option_spec reattach_options[] = { { OPT_YES, "yes", NULL, "do not ask" },
-						       COMMON };
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 #define VERBOSE_OPTION                                                                             \
 	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },                                         \
@@ -331,10 +329,6 @@ static const struct command {
 	{ NULL, "detach", "[N]", "end the protection of a volume",
 	  "Its loop device must not be in use. Afterwards DEVICE is a plain file system.",
 	  cmd_detach, detach_options },
-	{ NULL, "reattach", "[N] DEVICE", "name the device that is a volume's card, which was away",
-	  "A card that comes back is found without this, unless a copy of it is plugged in as well.\n"
-	  "DEVICE is taken only if it has exactly the state of the card that went away.",
-	  cmd_reattach, reattach_options },
 	{ NULL, "check", "DEVICE", "verify the log and the last generations; reads only",
 	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
 	{ NULL, "recover", "DEVICE", "checkpoint everything and retire the log, without a daemon",

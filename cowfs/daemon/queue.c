@@ -218,20 +218,6 @@ static int run_renew(struct server *s, const struct request *rq, struct volume_r
 	return volume_run(s->p.volume, &vr, ret);
 }
 
-/* passed_fd: as blockdev_keep has them */
-static int run_reattach(struct server *s, const struct request *rq, int passed_fd[LINEBUF_FDS],
-			struct volume_result *ret)
-{
-	const struct volume_request vr = { .job = JOB_REATTACH,
-					   .reattach_fd = passed_fd,
-					   .reattach_name = rq->device };
-
-	_Static_assert(LINEBUF_FDS == BLOCKDEV_FDS, "what a card needs can be passed");
-	if (passed_fd[0] < 0 || passed_fd[1] < 0 || !rq->device[0])
-		return refuse(ret, -EBADF, "no device was passed");
-	return volume_run(s->p.volume, &vr, ret);
-}
-
 /* Otherwise the next one is of another version, and this process ends. */
 static int run_upgrade(struct server *s, struct volume_result *ret)
 {
@@ -259,34 +245,30 @@ void *server_job_thread(void *arg)
 
 	pthread_mutex_lock(&s->lock);
 	while (!s->stop && !ended) {
-		int passed_fd[LINEBUF_FDS];
 		struct session *c = next_job(s);
 		struct volume_result result = { 0 };
+		int passed_fd;
 
 		if (!c) {
 			pthread_cond_wait(&s->wake, &s->lock);
 			continue;
 		}
 		c->work = WORK_RUNNING;
-		for (unsigned i = 0; i < LINEBUF_FDS; i++)
-			passed_fd[i] = steal_fd(&c->passed_fd[i]);
+		passed_fd = steal_fd(&c->passed_fd);
 		pthread_mutex_unlock(&s->lock);
 		if (c->rq.command == COMMAND_UPGRADE)
 			result.error = run_upgrade(s, &result);
 		else if (c->rq.command == COMMAND_DETACH)
 			result.error = run_detach(s, &c->rq, &result);
 		else if (c->rq.command == COMMAND_VIEW)
-			result.error = run_view(s, c, passed_fd[0], &result);
+			result.error = run_view(s, c, passed_fd, &result);
 		else if (c->rq.command == COMMAND_TRIM)
 			result.error = run_trim(s, c, &result);
 		else if (c->rq.command == COMMAND_RENEW)
 			result.error = run_renew(s, &c->rq, &result);
-		else if (c->rq.command == COMMAND_REATTACH)
-			result.error = run_reattach(s, &c->rq, passed_fd, &result);
 		else
-			result.error = run_commit(s, c, &passed_fd[0], &result);
-		for (unsigned i = 0; i < LINEBUF_FDS; i++)
-			cleanup_closep(&passed_fd[i]);
+			result.error = run_commit(s, c, &passed_fd, &result);
+		cleanup_closep(&passed_fd);
 		pthread_mutex_lock(&s->lock);
 		if (c->rq.command == COMMAND_TRIM && result.error == -EINTR && c->fd >= 0) {
 			c->ticket = ++s->tickets; /* behind what it made way for */

@@ -237,7 +237,7 @@ int server_start(struct server **ret, const struct server_params *p)
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->wake, NULL);
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
-		c->fd = c->passed_fd[0] = c->passed_fd[1] = c->passed_fd[2] = -1;
+		c->fd = c->passed_fd = -1;
 	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	s->listen_fd = s->event_fd < 0	   ? -errno
 		       : p->listen_fd >= 0 ? p->listen_fd

@@ -31,7 +31,7 @@ struct session {
 	uint64_t ticket;   /* position in the queue */
 	uint64_t until_ns; /* of a commit with a deadline; 0: none */
 	struct request rq;
-	int passed_fd[LINEBUF_FDS]; /* received with the request; -1: none */
+	int passed_fd; /* received with the request; -1: none */
 	struct volume_result result;
 	struct volume_image image; /* of a view */
 	struct volume_trim trim;

@@ -31,9 +31,8 @@ void server_drop(struct server *s, struct session *c)
 		close(steal_fd(&c->fd));
 	if (c->work == WORK_QUEUED)
 		c->work = WORK_NONE;
-	for (unsigned i = 0; i < LINEBUF_FDS; i++)
-		if (c->passed_fd[i] >= 0)
-			close(steal_fd(&c->passed_fd[i]));
+	if (c->passed_fd >= 0)
+		close(steal_fd(&c->passed_fd));
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -213,7 +212,6 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 	case COMMAND_ACCEPT:
 	case COMMAND_UNDO:
 	case COMMAND_RENEW:
-	case COMMAND_REATTACH:
 		c->trim = (struct volume_trim){ 0 };
 		serve_job(s, c, &rq);
 		break;
@@ -240,7 +238,7 @@ static void serve_lines(struct server *s, struct session *c)
 
 static void read_client(struct server *s, struct session *c)
 {
-	ssize_t n = linebuf_fill_passed(&c->in, c->fd, c->passed_fd);
+	ssize_t n = linebuf_fill_passed(&c->in, c->fd, &c->passed_fd);
 
 	c->active_ns = now_ns();
 	if (n == 0) {

@@ -105,11 +105,6 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	}
 }
 
-int offline_claim(struct card **ret, const char *device, struct failure *fail)
-{
-	return open_card(ret, device, BLOCKDEV_EXCL, 0, fail);
-}
-
 uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)
 {
 	uint64_t size = round_down_u64(f->base->geo.size_bytes, COW_BLK_BYTES), short_bytes = 0;

@@ -28,8 +28,6 @@ struct offline {
 	char attached[RUNDIR_NAME_BYTES]; /* name of the daemon that uses it, "" if none */
 };
 
-/* Opens one device, claimed and set read-only (BLOCKDEV_EXCL), and says why not. */
-int offline_claim(struct card **ret, const char *device, struct failure *fail) MUST_CHECK;
 /*
  * Opens the cards, and detects the file system. flags of blockdev.h. erase_block_bytes is that of
  * the card that holds the log; 0: as the card reports. Call offline_close also after an error.

@@ -190,7 +190,7 @@ static void refuse(struct volume *v, const struct device *d, int error)
 	const char *why = error == -ESTALE   ? "it has another state than the card that was there"
 			  : error == -EBUSY  ? "another program uses it"
 			  : error == -EROFS  ? "it is write-protected"
-			  : error == -EEXIST ? "a second device has the same state"
+			  : error == -EEXIST ? "a second device has the same state: remove one of the two"
 					     : strerror(-error);
 	bool same;
 
@@ -308,8 +308,8 @@ static void put_back(struct volume *v, unsigned n, struct device *d)
 }
 
 /*
- * All devices are looked at. Of two that have the state the one with the card's serial number is it; without one they cannot
- * be told apart.
+ * All devices are looked at. Of two that have the state the one that is more alike (find.h) is it; two that are equally alike
+ * cannot be told apart.
  */
 static void search(struct volume *v, unsigned n)
 {
@@ -322,13 +322,13 @@ static void search(struct volume *v, unsigned n)
 
 		if (r == 0)
 			put_back(v, n, &d);
-		if (r == 0 && (!found || d.found.same > match.found.same)) {
+		if (r == 0 && (!found || d.found.likeness > match.found.likeness)) {
 			swap_devices(&match, &d);
 			twice = false;
 			r = found ? -EEXIST : 0;
 			found = true;
 		} else if (r == 0) {
-			twice |= d.found.same == match.found.same;
+			twice |= d.found.likeness == match.found.likeness;
 			r = -EEXIST;
 		}
 		if (r == 0)
@@ -396,32 +396,6 @@ void away_search(struct volume *v)
 			search(v, i);
 	if (!away_any(v))
 		resume(v);
-}
-
-int away_reattach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
-{
-	struct device d = { .fd = { rq->reattach_fd[0], rq->reattach_fd[1], rq->reattach_fd[2] } };
-	unsigned n = is_away(v, 1) ? 1 : 0;
-	uint64_t size_bytes = card_of(v, n)->geo.size_bytes, has_bytes = 0;
-	int r = 0;
-
-	if (!away_any(v))
-		return msg_why(res->why, sizeof(res->why), -EALREADY, "the card is not away");
-	snprintf(d.found.name, sizeof(d.found.name), "%s", rq->reattach_name);
-	if (blockdev_bytes(d.fd[0], &has_bytes) < 0 ||
-	    round_down_u64(has_bytes, COW_BLK_BYTES) != size_bytes)
-		return msg_why(res->why, sizeof(res->why), -ERANGE, "%s has another size than %s",
-			       d.found.name, device_of(v, n));
-	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
-		rq->reattach_fd[i] = -1;
-	r = try_device(v, n, &d);
-	if (r == 0) {
-		go_on(v, n, &d);
-		return 0; /* away_search resumes */
-	}
-	refuse(v, &d, r);
-	let_go(n, &d, FOUND_AGAIN);
-	return msg_why(res->why, sizeof(res->why), r, "not taken: %s", v->away.other);
 }
 
 void away_status(struct volume *v, struct volume_away *ret)

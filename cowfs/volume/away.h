@@ -24,8 +24,6 @@ bool away_pending(const struct volume *v);
 void away_search(struct volume *v);
 /* A job has failed because of it. */
 void away_interrupts(struct volume *v, const struct volume_request *rq, struct volume_result *res);
-/* JOB_REATTACH */
-int away_reattach(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 void away_status(struct volume *v, struct volume_away *ret);
 
 #endif

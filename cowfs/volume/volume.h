@@ -133,7 +133,6 @@ enum volume_job {
 	JOB_ACCEPT = 10,	/* ends a hold */
 	JOB_UNDO = 11,		/* the next attach goes back to the generation that is held */
 	JOB_RENEW = 12,		/* the next commit writes a block again, also if it is the same */
-	JOB_REATTACH = 13,	/* a device that a person names is the card that was away */
 	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
@@ -185,8 +184,6 @@ struct volume_request {
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
 	void *stop_ctx;
 	uint64_t renew_blk; /* for JOB_RENEW */
-	int *reattach_fd;   /* for JOB_REATTACH: BLOCKDEV_FDS of them; -1 once the volume owns it */
-	const char *reattach_name;
 	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;
 	enum commit_cause cause;

@@ -571,15 +571,11 @@ static int send_request(struct client *c, const struct request *rq)
 {
 	char text[2048];
 	size_t len = request_render(rq, text, sizeof(text));
-	int fd[PASSFD_MAX] = { c->pass_fd };
-	unsigned n = c->pass_fd >= 0;
 	int r;
 
-	if (!len || c->also >= PASSFD_MAX)
+	if (!len)
 		return -EINVAL;
-	for (unsigned i = 0; n && i < c->also; i++)
-		fd[1 + i] = c->also_fd[i];
-	r = passfd_send(c->fd, text, len, fd, n ? n + c->also : 0, 0);
+	r = passfd_send(c->fd, text, len, &c->pass_fd, c->pass_fd >= 0, 0);
 	c->pass_fd = -1;
 	/* a daemon that rejected us has already closed: its answer can still be read */
 	if (r < 0 && r != -EPIPE)

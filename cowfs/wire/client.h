@@ -18,9 +18,6 @@ struct client {
 	char name[RUNDIR_NAME_BYTES];
 	struct linebuf in;
 	int pass_fd; /* sent with the next request; -1: none */
-	/* and these behind it, at most PASSFD_MAX - 1; caller-owned */
-	const int *also_fd;
-	unsigned also;
 };
 
 /*

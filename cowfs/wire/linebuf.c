@@ -51,32 +51,33 @@ static bool is_socket(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 }
 
-/* Those of one message; what is more than has room is closed. */
-static void take_passed(struct msghdr *m, int passed_fd[LINEBUF_FDS])
+/* The first one of the message; further ones are closed. */
+static void take_passed(struct msghdr *m, int *passed_fd)
 {
-	unsigned kept = 0;
+	bool kept = false;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
 		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
 				   ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
 				   : 0;
 
-		for (unsigned i = 0; n && i < LINEBUF_FDS; i++)
-			if (passed_fd[i] >= 0)
-				close(steal_fd(&passed_fd[i]));
+		if (n && *passed_fd >= 0)
+			close(steal_fd(passed_fd));
 		for (size_t i = 0; i < n; i++) {
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (kept < LINEBUF_FDS && !is_socket(fd))
-				passed_fd[kept++] = fd;
-			else
+			if (kept || is_socket(fd)) {
 				close(fd);
+				continue;
+			}
+			*passed_fd = fd;
+			kept = true;
 		}
 	}
 }
 
-ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int passed_fd[LINEBUF_FDS])
+ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int *passed_fd)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
 	int e = reserve_line(b);

@@ -19,9 +19,8 @@ void linebuf_free(struct linebuf *b);
  * -errno.
  */
 ssize_t linebuf_fill(struct linebuf *b, int fd) MUST_CHECK;
-#define LINEBUF_FDS 3
-/* The same from a socket. Passed descriptors replace those in passed_fd (-1: none). */
-ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int passed_fd[LINEBUF_FDS]) MUST_CHECK;
+/* The same from a socket. A passed descriptor replaces *passed_fd (-1: none); further ones are closed. */
+ssize_t linebuf_fill_passed(struct linebuf *b, int sock, int *passed_fd) MUST_CHECK;
 /* The first whole line, without its end, or NULL. Valid until the buffer changes. */
 const char *linebuf_line(const struct linebuf *b, size_t *ret_len);
 /* Removes a line of len_bytes and its end. */

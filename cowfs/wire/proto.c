@@ -211,7 +211,6 @@ static const struct {
 	{ "upgrade", COMMAND_UPGRADE },	  { "commit_joint", COMMAND_COMMIT_JOINT },
 	{ "trim", COMMAND_TRIM },	  { "accept", COMMAND_ACCEPT },
 	{ "undo", COMMAND_UNDO },	  { "renew", COMMAND_RENEW },
-	{ "reattach", COMMAND_REATTACH },
 };
 
 static const struct {
@@ -282,30 +281,12 @@ static int take_number(struct parse *ps, const char *name, const struct value *v
 	return -EINVAL;
 }
 
-/* The name of a device node: printable, without an escape. */
-static int take_device(struct parse *ps, const struct value *v)
-{
-	bool good = v->kind == VALUE_STRING && v->len < sizeof(ps->rq.device);
-
-	for (size_t i = 0; i < v->len && good; i++)
-		good = v->text[i] >= ' ' && v->text[i] <= '~' && v->text[i] != '\\';
-	if (!good) {
-		snprintf(ps->why, ps->why_bytes, "the field 'device' must be the name of a device");
-		return -EINVAL;
-	}
-	memset(ps->rq.device, 0, sizeof(ps->rq.device));
-	memcpy(ps->rq.device, v->text, v->len);
-	return 0;
-}
-
 static int take_field(void *ctx, const struct value *name, const struct value *v)
 {
 	struct parse *ps = ctx;
 
 	if (is(name, "command"))
 		return take_command(ps, v);
-	if (is(name, "device"))
-		return take_device(ps, v);
 	if (is(name, "seconds"))
 		return take_number(ps, "seconds", v, &ps->rq.seconds);
 	if (is(name, "deadline_ms"))
@@ -385,8 +366,6 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
 		if (*(const bool *)((const char *)rq + flags[i].offset))
 			jsonw_bool(&w, flags[i].name, true);
-	if (rq->device[0])
-		jsonw_str(&w, "device", rq->device);
 	if (rq->first)
 		jsonw_u64(&w, "first", rq->first);
 	if (rq->trial)

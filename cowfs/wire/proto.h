@@ -47,8 +47,7 @@ enum proto_command {
 	COMMAND_TRIM,
 	COMMAND_ACCEPT,
 	COMMAND_UNDO,
-	COMMAND_RENEW,
-	COMMAND_REATTACH
+	COMMAND_RENEW
 };
 
 struct request {
@@ -79,8 +78,6 @@ struct request {
 	uint64_t rank;
 	/* view: the scratch image, which can be written to; commit: this image alone */
 	bool scratch;
-	/* reattach: the name of the device whose descriptors are passed with the line (blockdev_keep) */
-	char device[128];
 	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */
 };
 

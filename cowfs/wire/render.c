@@ -21,7 +21,6 @@ static const char *job_name(enum volume_job job)
 		[JOB_TRIM] = "trim",
 		[JOB_ACCEPT] = "accept",
 		[JOB_RENEW] = "renew",
-		[JOB_REATTACH] = "reattach",
 	};
 
 	return NAME(names, job);

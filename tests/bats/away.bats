@@ -105,7 +105,7 @@ load away
 }
 
 @test "away: another card, and an older copy, are not taken, and are left as they were" {
-	local older other sum
+	local other sum
 	protected
 	cp --sparse=always "$IMG" "$T/older.img"
 	echo x >"$MNT/newer"
@@ -127,12 +127,8 @@ load away
 	run -3 cow status vol
 	grep -Eq "^ +not taken for it: ${other#/dev/}: " <<<"$output"
 	back "$T/older.img"
-	older=$LOOP
-	wait_for 10 refuses "^${older#/dev/}: it has another state"
-	wait_for 5 released "$older"
-	# nor by hand
-	fails 1 'another state' reattach vol "$older" --yes
-	wait_for 5 released "$older"
+	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
+	wait_for 5 released "$LOOP"
 	is_away
 	[ "$(image_sum "$T/other.img")" = "$sum" ]
 	back
@@ -161,9 +157,11 @@ load away
 	wait_for 20 no_daemons
 }
 
-@test "away: of two that have the state none is taken, until a person names one" {
+@test "away: of two that have the state none is taken, until one is removed" {
 	local one two
 	protected
+	echo before >"$MNT/before"
+	sync -f "$MNT"
 	pull
 	wait_for 5 is_away
 	cp --sparse=always "$IMG" "$T/copy.img"
@@ -178,11 +176,14 @@ load away
 		return
 	fi
 	is_away
-	cow reattach vol "$two" --yes
-	here_again
+	run -3 cow status vol
+	grep -Eq "^ +not taken for it: loop[0-9]+: a second device has the same state: remove one of the two$" <<<"$output"
+	released "$one" || wait_for 5 released "$one"
+	loop_down "$one"
+	wait_for 30 is_here # each look at two is followed by a pause of 10 s
 	[ "$(status_of .device)" = "$two" ]
 	[ "$(blockdev --getro "$two")" = 1 ] # as any card outside of a commit
-	wait_for 5 released "$one"
+	[ "$(cat "$MNT/before")" = before ]
 	echo after >"$MNT/after"
 	cow commit
 	detach
@@ -193,41 +194,26 @@ load away
 	umount "$MNT"
 }
 
-@test "reattach: refused while the card is there, for another size, a mounted device, other users" {
-	local small
+@test "away: a card whose content is in a partition of another disk, at another place" {
 	protected
-	truncate -s 60M "$T/small.img"
-	back "$T/small.img"
-	small=$LOOP
-	fails 1 'its card is not away' reattach vol "$small" --yes
-	fails 1 'not away' reattach "$small" --yes --json
-	[ "$(jq -r .code <<<"$output")" = EALREADY ]
-	fails 4 'no volume is attached as nosuch' reattach nosuch "$small" --yes
-	released "$small"
+	echo before >"$MNT/before"
+	sync -f "$MNT"
 	pull
 	wait_for 5 is_away
-	fails 2 'nobody can be asked: add --yes' reattach vol "$small"
-	released "$small"
-	fails 1 'another size' reattach vol "$small" --yes --json
-	[ "$(jq -r .code <<<"$output")" = ERANGE ]
-	released "$small"
-	fails 1 'No such file' reattach vol "$T/missing" --yes
-	truncate -s 60M "$T/file"
-	fails 1 'is not a block device' reattach vol "$T/file" --yes
-	mke2fs -q -F "$small"
-	mkdir "$T/m"
-	mount "$small" "$T/m"
-	fails 1 'is mounted on' reattach vol "$small" --yes
-	umount "$T/m"
-	run -1 --separate-stderr setpriv --reuid=nobody --regid=nogroup --clear-groups "$COWFS_BUILD/cowctl" reattach vol "$small" --yes
-	[[ $stderr == *"ermission denied"* ]]
-	run -1 bash -c "printf 'n\n' | script -qec '$COWFS_BUILD/cowctl reattach vol $small' /dev/null"
-	[[ $output == *"serial number"*"Use $small from now on?"*"nothing was changed"* ]]
-	released "$small"
-	is_away
-	back
+	truncate -s "$(($(stat -c %s "$IMG") + 2097152))" "$T/disk.img"
+	dd if="$IMG" of="$T/disk.img" bs=1M seek=1 conv=notrunc,sparse status=none
+	back "$T/disk.img"
+	addpart "$LOOP" 1 2048 "$(($(stat -c %s "$IMG") / 512))"
 	here_again
+	[ "$(status_of .device)" = "${LOOP}p1" ]
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
+	[ "$(cat "$MNT/before")" = before ]
 	detach
+	fsck ext4 "${LOOP}p1"
+	mount -o ro "${LOOP}p1" "$MNT"
+	[ "$(cat "$MNT/before")" = before ]
+	umount "$MNT"
+	delpart "$LOOP" 1
 }
 
 @test "away-limit: 0 gives errors at once, and a card that comes back is still taken for commits" {

@@ -142,8 +142,6 @@ offers() {
 	completes 'vol' cowctl clone v
 	completes 'vol' cowctl export v
 	completes 'vol' cowctl scrub v
-	completes 'vol' cowctl reattach v
-	offers "$CARD" cowctl reattach "$CARD"
 	completes 'scrub setup shutdown status' cowctl s
 	completes '' cowctl commit x
 	detach

@@ -59,13 +59,6 @@ static void test_good(void **state)
 		0);
 	assert_int_equal(rq.command, COMMAND_DETACH);
 	assert_true(rq.discard);
-	/* the last of two counts, and nothing is left of the first one */
-	assert_int_equal(
-		parse("{\"version\":1,\"command\":\"reattach\",\"device\":\"/dev/mmcblk0p2\","
-		      "\"device\":\"/dev/sdb\"}"),
-		0);
-	assert_int_equal(rq.command, COMMAND_REATTACH);
-	assert_memory_equal(rq.device, "/dev/sdb\0\0\0\0\0", 13);
 }
 
 static void test_bad(void **state)
@@ -82,10 +75,6 @@ static void test_bad(void **state)
 		{ "status", -EINVAL },
 		{ "\"status\"", -EINVAL },
 		{ "{\"version\":1}", -EINVAL },
-		{ "{\"version\":1,\"command\":\"reattach\",\"device\":3}", -EINVAL },
-		{ "{\"version\":1,\"command\":\"reattach\",\"device\":\"/dev/s\\\\db\"}", -EINVAL },
-		{ "{\"version\":1,\"command\":\"reattach\",\"device\":\"/dev/\xc3\xa4\"}",
-		  -EINVAL },
 		{ "{\"command\":\"status\"}", -EINVAL },
 		{ "{\"version\":1,\"command\":\"status\"} x", -EINVAL },
 		{ "{\"version\":1,\"command\":\"status\"}{}", -EINVAL },
