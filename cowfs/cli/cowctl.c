@@ -382,27 +382,6 @@ static const struct command {
 	  cmd_boot, boot_options },
 };
 
-/* Commands of before, and options with their command; and what does the same. */
-static const char *const former[][2] = {
-	{ "accept --on-trial", COWCTL " accept --trial" },
-	{ "attach --read-ahead", "blockdev --setra" },
-	{ "bench", COWCTL " measure --tables" },
-	{ "detach --commit", COWCTL " discard --cancel; " COWCTL " detach" },
-	{ "discard --undo", COWCTL " discard --cancel" },
-	{ "enable", COWCTL " setup" },
-	{ "events", COWCTL " status --follow" },
-	{ "help", COWCTL " COMMAND --help" },
-	{ "hold", COWCTL " inhibit" },
-	{ "keep", COWCTL " commit --kept" },
-	{ "metrics", COWCTL " wear --prometheus FILE" },
-	{ "recover --accept-base", COWCTL " recover --accept base" },
-	{ "recover --accept-log", COWCTL " recover --accept log" },
-	{ "release", COWCTL " uninhibit" },
-	{ "report", COWCTL " wear --html FILE" },
-	{ "setup --any-boot-loader", COWCTL " setup --force" },
-	{ "version", COWCTL " --version" },
-};
-
 /* An initramfs has no cmd_tool. */
 static bool is_tool(const struct command *c)
 {
@@ -459,85 +438,13 @@ static void command_help(const struct command *c)
 	options_help(stdout, c->options);
 }
 
-/* Letters to insert, remove or replace; words longer than a command are not compared. */
-static unsigned edits_between(const char *a, const char *b)
-{
-	unsigned row[32], diagonal, left = 0;
-	size_t n = strlen(b);
-
-	if (n >= ARRAY_SIZE(row))
-		return UINT_MAX;
-	for (unsigned i = 0; i <= n; i++)
-		row[i] = i;
-	for (; *a; a++) {
-		diagonal = row[0]++;
-		for (size_t i = 1; i <= n; i++, diagonal = left) {
-			unsigned least = diagonal + (*a != b[i - 1]);
-
-			left = row[i];
-			least = least < left + 1 ? least : left + 1;
-			row[i] = least < row[i - 1] + 1 ? least : row[i - 1] + 1;
-		}
-	}
-	return row[n];
-}
-
-/* The command whose name differs least from this, by two letters at most; NULL: none. */
-static const struct command *find_similar(const char *name)
-{
-	const struct command *best = NULL;
-	unsigned least = 3;
-
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		unsigned d = edits_between(name, commands[i].name);
-
-		if (d < least && d < strlen(commands[i].name) - 1) {
-			least = d;
-			best = &commands[i];
-		}
-	}
-	return best;
-}
-
 static int unknown_command(const struct options *o, const char *name)
 {
-	const struct command *c = find_similar(name);
-
-	for (size_t i = 0; i < ARRAY_SIZE(former); i++)
-		if (!strcmp(name, former[i][0]))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: it is '%s' now", name,
-					former[i][1]);
-	if (c && !is_here(c))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, c->name);
-	if (c)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s: did you mean %s?",
-				name, c->name);
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!is_here(&commands[i]) && !strcmp(commands[i].name, name))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, name);
 	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')",
 			name);
-}
-
-/* c: with its options; NULL: all commands. */
-static void help_json(const struct command *c)
-{
-	char text[16 * KIB];
-	struct jsonw w;
-
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_array(&w, c ? "options" : "commands");
-	if (c)
-		options_json(&w, c->options);
-	for (size_t i = 0; !c && i < ARRAY_SIZE(commands); i++) {
-		if (!is_here(&commands[i]))
-			continue;
-		jsonw_object(&w, NULL);
-		jsonw_str(&w, "name", commands[i].name);
-		jsonw_str(&w, "operand", commands[i].operand ? commands[i].operand : "");
-		jsonw_str(&w, "help", commands[i].summary);
-		jsonw_end(&w);
-	}
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
 }
 
 static int print_version(const struct options *o)
@@ -595,39 +502,18 @@ static void take_json(int argc, char **argv, struct options *o)
 		o->value[OPT_JSON] = "";
 }
 
-/* The option of before among the arguments of a command, in the table above. */
-static const char *const *find_former(const char *command, int argc, char **argv)
-{
-	size_t len = strlen(command);
-
-	for (size_t i = 0; i < ARRAY_SIZE(former); i++)
-		if (!strncmp(former[i][0], command, len) &&
-		    !strncmp(former[i][0] + len, " --", 3) &&
-		    options_name_given(argc, argv, former[i][0] + len + 3))
-			return former[i];
-	return NULL;
-}
-
 static int run(const struct command *c, int argc, char **argv)
 {
 	struct options o = { 0 };
 	char why[256];
 
 	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0) {
-		const char *const *was = find_former(c->name, argc, argv);
-
 		take_json(argc, argv, &o);
-		if (was)
-			return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: it is '%s' now", was[0],
-					was[1]);
 		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try '" COWCTL " %s --help')",
 				c->name, why, c->name);
 	}
 	if (has_option(&o, OPT_HELP)) {
-		if (has_option(&o, OPT_JSON))
-			help_json(c);
-		else
-			command_help(c);
+		command_help(c);
 		return EXIT_OK;
 	}
 	if (!operands_fit(c, &o))
@@ -668,10 +554,7 @@ static int without_command(int argc, char **argv)
 		return print_version(&o);
 	if (!has_option(&o, OPT_HELP))
 		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "no command (try '" COWCTL " --help')");
-	if (has_option(&o, OPT_JSON))
-		help_json(NULL);
-	else
-		usage(stdout);
+	usage(stdout);
 	return EXIT_OK;
 }
 

@@ -99,16 +99,3 @@ void options_help(FILE *f, const struct option_spec *specs)
 		fprintf(f, "%*s%s\n", n < HELP_COLUMN ? HELP_COLUMN - n : 1, "", specs->help);
 	}
 }
-
-void options_json(struct jsonw *w, const struct option_spec *specs)
-{
-	for (; specs->name; specs++) {
-		if (!specs->help)
-			continue;
-		jsonw_object(w, NULL);
-		jsonw_str(w, "name", specs->name);
-		jsonw_str(w, "argument", specs->arg ? specs->arg : "");
-		jsonw_str(w, "help", specs->help);
-		jsonw_end(w);
-	}
-}

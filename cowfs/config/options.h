@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #include "base/util.h"
-#include "wire/jsonw.h"
 
 #define OPTIONS_MAX 100	  /* ids are smaller */
 #define OPERANDS_MAX 1024 /* paths */
@@ -33,7 +32,5 @@ int options_parse(int argc, char *const *argv, const struct option_spec *specs, 
 /* Is --NAME among the words? For an error before the options are known: it counts anywhere. */
 bool options_name_given(int argc, char *const *argv, const char *name);
 void options_help(FILE *f, const struct option_spec *specs);
-/* The same as objects of an array that is open. */
-void options_json(struct jsonw *w, const struct option_spec *specs);
 
 #endif

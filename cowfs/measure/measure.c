@@ -107,20 +107,6 @@ static int PRINTF(4, 5)
 	return failure_print(&f, exit, c->o.value[OPT_JSON]);
 }
 
-static void help_json(void)
-{
-	char text[8 * KIB];
-	struct jsonw w;
-
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_array(&w, "options");
-	options_json(&w, specs);
-	options_json(&w, bench_options());
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
-}
-
 static void help(void)
 {
 	puts("usage: cowctl measure [OPTION]... DEVICE|DIR\n"
@@ -623,10 +609,7 @@ int measure_main(int argc, char **argv)
 		exit = complain(c, EXIT_USAGE, -EINVAL, "measure: %s (try 'cowctl measure --help')",
 				why);
 	} else if (c->o.value[OPT_HELP]) {
-		if (c->o.value[OPT_JSON])
-			help_json();
-		else
-			help();
+		help();
 		exit = EXIT_OK;
 	} else if (c->o.operands != 1) {
 		exit = complain(c, EXIT_USAGE, -EINVAL,

@@ -42,8 +42,8 @@ boots() {
 }
 
 @test "the cowctl of an initramfs: what it has, and what only that of the system has" {
-	cow --help --json | jq -r '.commands[].name' | sort >"$T/all"
-	"$T/sbin/cowctl" --help --json | jq -r '.commands[].name' | sort >"$T/boot"
+	cow --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort >"$T/all"
+	"$T/sbin/cowctl" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort >"$T/boot"
 	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "accept card clone diff disable export factory-reset generations import measure revert run scrub setup top undo upgrade view wear" ]
 	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow inhibit recover shutdown status trim uninhibit" ]
 	run ! grep -wE 'top|view' <("$T/sbin/cowctl" --help)
@@ -54,7 +54,7 @@ boots() {
 	run -2 "$T/sbin/cowctl" view --json
 	[ "$(jq -r .ok <<<"$output")" = false ]
 	run -2 "$T/sbin/cowctl" statu
-	[[ $output == *"did you mean status?"* ]]
+	[[ $output == *"unknown command statu"* ]]
 	formatted
 	attach
 	mount_volume

@@ -25,14 +25,12 @@ quiet() {
 
 # every command of the help, so that a new one is noticed
 commands() {
-	cow --help --json | jq -r '.commands[].name' | sort
+	cow --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort
 }
 
 @test "json: every command, bad use" {
 	local c
 	for c in $(commands); do
-		json 0 "$c" --help
-		jq -e '.options | length >= 2 and all(.help | length > 0)' <<<"$output"
 		json 2 "$c" --nonsense
 		quiet
 		case $c in
@@ -42,7 +40,7 @@ commands() {
 		esac
 		quiet
 	done
-	for c in $(cow --help --json | jq -r '.commands[] | select(.operand == "DEVICE") | .name'); do
+	for c in $(cow --help | sed -n 's/^  \([a-z-]*\) DEVICE .*/\1/p'); do
 		json 2 "$c"
 		quiet
 		json 1 "$c" "$T/missing"
@@ -67,9 +65,6 @@ commands() {
 	json 4 wear nosuch --html "$T/out"
 	json 1 wear --from "$T/missing" --html "$T/out"
 	json 2 nosuch
-	json 2 commix
-	[[ $output == *"did you mean commit?"* ]]
-	json 2 help
 	json 2 config --key nosuch
 	json 2 commit --flash slc
 	json 2 commit --lend x --dry-run
@@ -86,8 +81,6 @@ commands() {
 	export COWFS_CONF
 	printf '[data]\nram = 64M\n' >"$COWFS_CONF"
 	covered="clone scrub export import boot disable factory-reset setup recover grow shutdown run"
-	json 0 --help
-	json 0 commit --help
 	json 0 --version
 	json 0 config
 	json 0 config --list
@@ -146,7 +139,6 @@ commands() {
 	truncate -s 40M "$T/file"
 	json 0 measure --write-area all "$T/file"
 	jq -e '.profile["measured-card"].from' <<<"$output"
-	json 0 measure --help
 	jq -e '.options | length == 13' <<<"$output"
 	# bench: bench.bats
 	covered+=" measure card format check attach commit top diff status view revert upgrade wear generations undo accept inhibit uninhibit trim discard detach"

@@ -167,7 +167,7 @@ os.splice(r, out, 4096)'
 	run -0 cow top -n 0 --json
 	clean "$output"
 	jq -e '.rows | any(.path? | strings | contains("/f\nvol alarm\u001b]0;title\u0007\u009b2J\u2028\u202e"))' <<<"$output"
-	for what in "wear" "wear --json" "metrics" "status --brief" "commit --dry-run" "check $CARD" "format $CARD" \
+	for what in "wear" "wear --json" "wear --prometheus -" "status --brief" "commit --dry-run" "check $CARD" "format $CARD" \
 		"recover $CARD" "detach"; do
 		# shellcheck disable=SC2086
 		run cow $what
