@@ -533,7 +533,7 @@ cat <<END
 
 Nothing of it is left but ${BUILD#"$TOP"/}. To try next, as root; docs/USING.md says more:
   make install                          programs, manuals and units; protects nothing (make uninstall takes them away)
-  cowctl card /dev/sdX2                 what a card of yours is, and the commands that protect it; writes nothing
+  cowctl card                           your devices, and the next command for each; writes nothing
   cowctl setup --dry-run                on a system that runs from its card: checks it, prints what setup would do
   make run-image IMAGE=busybox          a small system with cowfs inside, in QEMU (make image IMAGE=busybox builds it)
   make check                            all tests that fit in CI

@@ -188,8 +188,12 @@ int cmd_tool(char **argv) NOT_IN_INITRAMFS;
 /* ---- cmd_format.c ---- */
 
 struct format_options;
+struct format_report;
 /* The options of a log that is made: size, erase block, lag. EXIT_OK, or the return value of cmd_fail. */
 int cmd_parse_log(const struct options *o, struct format_options *ret) MUST_CHECK;
+/* After a dry run that returned e: the commands that protect the device, in their order. The caller puts it. */
+struct json_object *format_steps(const struct options *o, const struct format_options *opt, int e,
+				 const struct format_report *r);
 
 /* ---- cmd_view.c ---- */
 

@@ -6,7 +6,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/clean.h"
+#include "base/mounts.h"
 #include "base/parse.h"
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
@@ -85,7 +88,7 @@ static void print_log(const struct format_options *opt, const struct format_repo
 {
 	const struct log_super *s = &r->super;
 
-	printf("%s: an empty log was written\n", log_device(opt));
+	printf("%s: an empty log %s written\n", log_device(opt), opt->dry_run ? "would be" : "was");
 	printf("  %-14s %s of %s%s\n", "file system", r->fs.type, FORMAT_SIZE(s->fs_bytes),
 	       s->external || r->fs.size_bytes <= s->fs_bytes ? ", untouched" : "");
 	printf("  %-14s %s at %s, %u segments of %s\n", "log",
@@ -117,8 +120,9 @@ static void print_log(const struct format_options *opt, const struct format_repo
 		printf("warning: the ext4 has the feature inline_data. Linux 6.18 can deadlock with it "
 		       "and a small journal,\n  and sync then hangs on the whole machine. Make the file "
 		       "system with -O ^inline_data\n");
-	printf("protect it with: cowctl attach %s%s%s\n", opt->device, s->external ? " --log " : "",
-	       s->external ? log_device(opt) : "");
+	if (!opt->dry_run)
+		printf("protect it with: cowctl attach %s%s%s\n", opt->device,
+		       s->external ? " --log " : "", s->external ? log_device(opt) : "");
 }
 
 static void print_text(const struct format_options *opt, const struct format_report *r)
@@ -136,7 +140,101 @@ static void print_text(const struct format_options *opt, const struct format_rep
 	print_log(opt, r);
 }
 
-static void print_json(const struct format_options *opt, const struct format_report *r)
+/* ---- what to do next ---- */
+
+/* As a shell reads it. A desktop mounts a card under its label, which is any text. */
+static const char *shell_word(const char *text, char ret[4 * PATH_MAX])
+{
+	char *at = ret;
+
+	if (!text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+			       "/._-+:@%=,")])
+		return text;
+	*at++ = '\'';
+	for (; *text && at < ret + 4 * PATH_MAX - 6; text++)
+		if (*text == '\'')
+			at = stpcpy(at, "'\\''");
+		else
+			*at++ = *text;
+	strcpy(at, "'");
+	return ret;
+}
+
+static PRINTF(2, 3) void add_step(struct json_object *steps, const char *fmt, ...)
+{
+	char text[4 * PATH_MAX + 64];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	json_object_array_add(steps, json_object_new_string(text));
+}
+
+/* The options of this command line that the next one needs as well. */
+static void same_options(const struct options *o, char *ret, size_t size_bytes)
+{
+	static const struct {
+		enum cmd_option id;
+		const char *name;
+	} all[] = { { OPT_LOG, "log" },
+		    { OPT_LOG_SIZE, "log-size" },
+		    { OPT_ERASE_BLOCK, "erase-block" },
+		    { OPT_LAG, "lag" },
+		    { OPT_FORCE, "force" } };
+	size_t len = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(all) && len < size_bytes; i++)
+		if (o->value[all[i].id])
+			len += (size_t)snprintf(ret + len, size_bytes - len, " --%s%s%s",
+						all[i].name, *o->value[all[i].id] ? " " : "",
+						o->value[all[i].id]);
+}
+
+struct json_object *format_steps(const struct options *o, const struct format_options *opt, int e,
+				 const struct format_report *r)
+{
+	struct json_object *steps = json_object_new_array();
+	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[2 * PATH_MAX] = "";
+	const char *device = shell_word(opt->device, word), *log = o->value[OPT_LOG];
+	bool shrinks = e == -ENOSPC && !log && fs_ops(r->fs.kind)->can_shrink;
+	struct stat st;
+
+	if (*r->attached)
+		add_step(steps, "cowctl status %s", r->attached);
+	if (*r->attached || (e < 0 && !shrinks && !r->has_log))
+		return steps;
+	(void)mounts_device_is_on(NULL, opt->device, where);
+	mounts_unescape(where);
+	if (!strcmp(where, "/")) {
+		add_step(steps, "cowctl setup");
+		return steps;
+	}
+	if (*where) {
+		char dir[4 * PATH_MAX];
+
+		add_step(steps, "umount %s", shell_word(where, dir));
+	}
+	same_options(o, more, sizeof(more));
+	if (!r->has_log)
+		add_step(steps, "cowctl format%s%s %s", shrinks ? " --shrink" : "", more, device);
+	if (stat(opt->device, &st) == 0 && S_ISREG(st.st_mode))
+		add_step(steps, "cowctl attach \"$(losetup -f --show %s)\"", device);
+	else
+		add_step(steps, "cowctl attach%s%s %s", log ? " --log " : "", log ? log : "",
+			 device);
+	return steps;
+}
+
+static void print_steps(FILE *f, struct json_object *steps)
+{
+	for (size_t i = 0, n = json_object_array_length(steps); i < n; i++)
+		fprintf(f, "%s  %s\n", i ? "" : "next:\n",
+			CLEAN(json_object_get_string(json_object_array_get_idx(steps, i))));
+}
+
+static void print_json(const struct format_options *opt, const struct format_report *r,
+		       struct json_object *steps)
 {
 	const struct commit_report *c = &r->shrink.commit;
 	const struct log_super *s = &r->super;
@@ -163,6 +261,10 @@ static void print_json(const struct format_options *opt, const struct format_rep
 		jsonw_u64(&w, "home_blocks", r->shrink.home_blks);
 		jsonw_u64(&w, "written_bytes", r->written_bytes);
 	}
+	if (steps)
+		jsonw_array(&w, "next");
+	for (size_t i = 0, n = steps ? json_object_array_length(steps) : 0; i < n; i++)
+		jsonw_str(&w, NULL, json_object_get_string(json_object_array_get_idx(steps, i)));
 	if (jsonw_finish(&w))
 		fputs(text, stdout);
 }
@@ -184,6 +286,22 @@ static const char *explain_interrupt(unsigned nth, bool *ret_end)
 	return "cowctl: stopping; nothing is written to the card\n";
 }
 
+static int show(const struct options *o, const struct format_options *opt,
+		const struct format_report *r, int e, const struct failure *fail)
+{
+	struct json_object *steps = opt->dry_run ? format_steps(o, opt, e, r) : NULL;
+	int exit = e < 0 ? cmd_failed(o, fail) : EXIT_OK;
+
+	if (e == 0 && has_option(o, OPT_JSON))
+		print_json(opt, r, steps);
+	else if (e == 0)
+		print_text(opt, r);
+	if (steps && !has_option(o, OPT_JSON))
+		print_steps(e < 0 ? stderr : stdout, steps);
+	json_object_put(steps);
+	return exit;
+}
+
 int cmd_format(const struct options *o)
 {
 	struct progress progress;
@@ -192,6 +310,7 @@ int cmd_format(const struct options *o)
 		.log_device = o->value[OPT_LOG],
 		.over = has_option(o, OPT_FORCE) ? FORMAT_OVER_ALL : FORMAT_OVER_NOTHING,
 		.shrink = has_option(o, OPT_SHRINK),
+		.dry_run = has_option(o, OPT_DRY_RUN),
 		.stop = &stop,
 		.progress = cmd_progress,
 		.progress_ctx = &progress,
@@ -200,6 +319,8 @@ int cmd_format(const struct options *o)
 	struct failure fail;
 	int e, exit = cmd_parse_log(o, &opt);
 
+	if (exit == EXIT_OK && opt.dry_run)
+		exit = cmd_excludes(o, "--dry-run", OPT_SHRINK, "--shrink", OPT_END);
 	if (exit == EXIT_OK)
 		exit = parse_journal_size(o, &opt.journal_bytes);
 	if (exit != EXIT_OK)
@@ -210,11 +331,5 @@ int cmd_format(const struct options *o)
 	e = offline_format(&opt, &report, &fail);
 	progress_end(&progress);
 	interrupt_end();
-	if (e < 0)
-		return cmd_failed(o, &fail);
-	if (has_option(o, OPT_JSON))
-		print_json(&opt, &report);
-	else
-		print_text(&opt, &report);
-	return EXIT_OK;
+	return show(o, &opt, &report, e, &fail);
 }

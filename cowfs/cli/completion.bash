@@ -42,7 +42,7 @@ _cowctl_devices() {
 # What may stand for an argument that the help calls $1.
 _cowctl_values() {
 	case $1 in
-	DEVICE) _cowctl_devices "$2" ;;
+	DEVICE | '[DEVICE]') _cowctl_devices "$2" ;;
 	'DEVICE|DIR')
 		_cowctl_devices "$2"
 		compgen -d -- "$2"
@@ -105,7 +105,7 @@ _cowctl() {
 	# not the argument of an option: the operand
 	[ -n "${arg-}" ] || arg=$("$cowctl" "$command" --help 2>/dev/null | sed -n '1s/.*\[OPTION\]\.\.\. *//p')
 	mapfile -t COMPREPLY < <(_cowctl_values "$arg" "$cur" "$cowctl")
-	[[ $arg != DEVICE && $arg != FILE && $arg != *DIR && $arg != *PATH* ]] || compopt -o filenames 2>/dev/null
+	[[ $arg != *DEVICE* && $arg != FILE && $arg != *DIR && $arg != *PATH* ]] || compopt -o filenames 2>/dev/null
 }
 
 complete -F _cowctl cowctl

@@ -60,6 +60,8 @@ static const struct option_spec format_options[] = {
 	{ OPT_JOURNAL_SIZE, "journal-size", "SIZE",
 	  "with --shrink: largest size of the journal (default: 16M)" },
 	{ OPT_FORCE, "force", NULL, "overwrite an old log that holds nothing uncommitted" },
+	{ OPT_DRY_RUN, "dry-run", NULL,
+	  "write nothing: print what would be written, or why not, and the next commands" },
 	COMMON
 };
 static const struct option_spec clone_options[] = {
@@ -317,10 +319,10 @@ static const struct command {
 	  "RAM pressure still commits.", cmd_inhibit, inhibit_options },
 	{ NULL, "uninhibit", "[N]", "allow timer commits again", NULL, cmd_uninhibit,
 	  common_options },
-	{ "Protect a volume", "card", "DEVICE",
-	  "show what a device is, and the commands that protect it",
-	  "Reads only. DEVICE may also be an image file, a mount point or a volume.", cmd_card,
-	  common_options },
+	{ "Protect a volume", "card", "[DEVICE]",
+	  "list the devices, or show one, with the commands that protect it",
+	  "Reads only. With DEVICE, which may also be a mount point: as format --dry-run.",
+	  cmd_card, common_options },
 	{ NULL, "format", "DEVICE", "write an empty log into the space behind the file system",
 	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
 	  cmd_format, format_options },

@@ -158,6 +158,21 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 		     : 0;
 }
 
+int offline_check_use(const struct offline *f, struct failure *fail)
+{
+	_cleanup_close_ int fd = -1;
+
+	if (*f->attached)
+		return failure_set(fail, EXIT_FAILED, -EBUSY, "%s is attached as volume %s",
+				   f->device, f->attached);
+	if (check_loops(f->device, fail) < 0)
+		return -EBUSY;
+	if (mounts_device_is_on(NULL, f->device, NULL))
+		return 0;
+	fd = open(f->device, O_RDONLY | O_EXCL | O_CLOEXEC | O_NONBLOCK);
+	return fd < 0 && errno == EBUSY ? explain_busy(fail, f->device) : 0;
+}
+
 static int explain_super(const struct offline *f, int e, struct failure *fail)
 {
 	const char *path = f->log_card->geo.path;

@@ -3,6 +3,7 @@
 #include "offline/offline.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/boxed.h"
@@ -145,13 +146,6 @@ static int check_live(struct offline *f, struct failure *fail)
 			   f->log_card == f->base ? "" : f->log_card->geo.path);
 }
 
-/* The card went away before both of its superblocks were written. */
-static bool was_interrupted(struct offline *f)
-{
-	return (f->trouble & SUPER_COPIES_BAD) && !offline_live_blks(f) &&
-	       f->report.state == LOG_EMPTY && !f->report.newest.seq;
-}
-
 /* Completes an interrupted shrink. */
 static int finish_shrink(const struct format_options *opt, struct offline *f,
 			 struct format_report *ret, struct failure *fail)
@@ -190,6 +184,42 @@ static int check_guard(const struct format_options *opt, const struct offline *f
 		f->device, f->device, fs_ops(f->fs.kind)->checker);
 }
 
+/* A log that is there already, and may be used: format does not touch it. */
+static int explain_old_log(const struct format_options *opt, struct offline *f,
+			   struct format_report *ret, struct failure *fail)
+{
+	const char *path = f->log_card->geo.path;
+	uint64_t blocks = offline_live_blks(f);
+
+	/* the card went away before both superblocks were written */
+	if ((f->trouble & SUPER_COPIES_BAD) && !blocks && f->report.state == LOG_EMPTY &&
+	    !f->report.newest.seq)
+		return check_guard(opt, f, fail);
+	if (f->super.external != (f->log_card != f->base))
+		return failure_set(
+			fail, EXIT_FAILED, -EEXIST,
+			f->super.external
+				? "%s: already has a cowfs log, made %s, of another device: name that "
+				  "device, and this one with --log"
+				: "%s: already has a cowfs log, made %s, of its own file system",
+			path, format_time(f->super.created_s));
+	if (f->report.state >= LOG_BROKEN)
+		return failure_set(
+			fail, EXIT_FAILED, -EEXIST,
+			"%s: already has a cowfs log, made %s, that is %s: see cowctl check %s",
+			path, format_time(f->super.created_s),
+			f->report.state == LOG_BROKEN ? "damaged" : "set aside", f->device);
+	ret->has_log = true;
+	if (blocks)
+		return failure_set(
+			fail, EXIT_FAILED, -ENOTEMPTY,
+			"%s: already has a cowfs log, made %s: %s committed blocks exist only in it",
+			path, format_time(f->super.created_s), with_commas(blocks));
+	return failure_set(fail, EXIT_FAILED, -EEXIST,
+			   "%s: already has a cowfs log, made %s: --force makes a new one", path,
+			   format_time(f->super.created_s));
+}
+
 static int check_old_log(const struct format_options *opt, struct offline *f,
 			 struct format_report *ret, struct failure *fail)
 {
@@ -208,12 +238,8 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 		return finish_shrink(opt, f, ret, fail);
 	if (e == 0 && opt->over)
 		return check_live(f, fail);
-	if (e == 0 && was_interrupted(f))
-		return check_guard(opt, f, fail);
 	if (e == 0)
-		return failure_set(fail, EXIT_FAILED, -EEXIST,
-				   "%s: already has a cowfs log, made %s: --force makes a new one",
-				   path, format_time(f->super.created_s));
+		return explain_old_log(opt, f, ret, fail);
 	if (e == -EXDEV)
 		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
 	if (e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE)
@@ -317,6 +343,10 @@ static int look(const struct format_options *opt, struct offline *f, struct form
 	unsigned flags = BLOCKDEV_ALLOW_FILE | (opt->dry_run ? BLOCKDEV_RDONLY : BLOCKDEV_EXCL);
 	int e = offline_open(f, opt->device, opt->log_device, flags, opt->erase_block_bytes, fail);
 
+	ret->fs = f->fs;
+	snprintf(ret->attached, sizeof(ret->attached), "%s", f->attached);
+	if (e == 0 && opt->dry_run)
+		e = offline_check_use(f, fail);
 	if (e == 0)
 		e = check_log_device(opt, f, fail);
 	/*
@@ -349,7 +379,6 @@ static int format(const struct format_options *opt, struct offline *f, struct fo
 		if (e == 0 && !opt->dry_run)
 			e = write_log(f, &ret->super, fail);
 	}
-	ret->fs = f->fs;
 	ret->written_bytes = offline_written_bytes(f);
 	return e;
 }

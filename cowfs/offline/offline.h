@@ -34,6 +34,8 @@ struct offline {
  */
 int offline_open(struct offline *f, const char *device, const char *log_device, unsigned flags,
 		 uint32_t erase_block_bytes, struct failure *fail) MUST_CHECK;
+/* For a plan, of a device that need not be claimed: what but a mount uses it? */
+int offline_check_use(const struct offline *f, struct failure *fail) MUST_CHECK;
 /* super_find, and does it fit these cards? */
 int offline_find_log(struct offline *f, struct failure *fail) MUST_CHECK;
 /* The same, and log_open. */
@@ -92,12 +94,14 @@ struct format_options {
 struct format_report {
 	struct log_super super; /* as written */
 	struct fsinfo fs;	/* as found */
+	bool has_log; /* which can be attached; with an error */
+	char attached[RUNDIR_NAME_BYTES]; /* as which volume; "": not */
 	bool shrunk; /* the file system was made smaller, or an interrupted shrink was completed */
 	struct shrink_report shrink; /* valid if shrunk */
 	uint64_t written_bytes;
 };
 
-/* -ENOSPC: no room, which shrink makes in a file system that can_shrink. */
+/* -ENOSPC: no room, which shrink makes in a file system that can_shrink. *ret is valid also then. */
 int offline_format(const struct format_options *opt, struct format_report *ret,
 		   struct failure *fail) MUST_CHECK;
 
