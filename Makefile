@@ -77,8 +77,8 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 # these were built with.
 PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"(fs/ext4|files/ext_(side|compare|names|live)).h"' cowfs/*/*.c tests/*/*.c)
 ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
-# ARMv6 has no atomic operations of 64 bits
-ALL_LIBS   = $(PKG_LIBS) -laio -pthread -Wl,--push-state,--as-needed -latomic -Wl,--pop-state
+# Each program has what it calls: no daemon needs libzstd. ARMv6 has no atomic operations of 64 bits.
+ALL_LIBS   = -pthread -Wl,--push-state,--as-needed $(PKG_LIBS) -laio -latomic -Wl,--pop-state
 
 PROG_SRC := cowfs/daemon/cowfs_main.c cowfs/cli/cowctl_main.c cowfs/boot/boot_main.c cowfs/boot/recover_parts.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
 LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
@@ -279,10 +279,10 @@ $(B)/cowfs: $(B)/obj/cowfs/daemon/cowfs_main.o
 # cmd.h: the weak references to commands take what is named here, and nothing from the library
 $(B)/cowctl: $(filter $(B)/obj/cowfs/cli/%,$(OBJECTS))
 # An initramfs has no other use for libfuse, json-c, inih and libaio, so it carries the parts that are called. The others are
-# shared with udev (libblkid), e2fsck (libext2fs), systemd (libseccomp) and kmod (libzstd). A library without an archive is linked as a shared one.
+# shared with udev (libblkid), e2fsck (libext2fs) and systemd (libseccomp). A library without an archive is linked as a shared one.
 $(COWFS_BOOT): $(B)/obj/cowfs/boot/boot_main.o $(B)/obj/cowfs/boot/fuse_parts.o
 $(COWFS_BOOT): ALL_LIBS = $(if $(STATIC),$(PKG_LIBS) -laio,$(foreach l,fuse3 json-c inih aio,\
-	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp libzstd)) -pthread \
+	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp)) -pthread \
 	-Wl,--push-state,--as-needed -latomic -ldl -lrt -Wl,--pop-state
 $(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o
 $(B)/set-readonly: ALL_LIBS :=

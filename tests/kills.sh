@@ -7,7 +7,6 @@
 # after a kill. As root; Linux 6.9 or newer.
 #
 #	KILLS=1000 tests/kills.sh
-#	COMPRESS=zstd tests/kills.sh	with so little RAM that passes compress, unpack and forget blocks all the time (cowfs/volume/relief.c)
 # shellcheck disable=SC2034 # variables of lib.bash
 set -eu
 export COWFS_ON_CRASH=replace
@@ -17,13 +16,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 COWFS_BUILD=${COWFS_BUILD:-$here/../build}
 kills=${KILLS:-1000} fs=${FS:-ext4}
 hang_s=60
-compress=${COMPRESS:-off}
-if [ "$compress" = off ]; then
-	ram=200M journal_mib=16 content=() discard=""
-else
-	ram=48M journal_mib=4 content=(--buffer_compress_percentage=80) discard=,discard
-	export COWFS_RELIEVE_EVERY=20ms # instead of 2 s, the life of one worker
-fi
 
 # what bats gives to lib.bash
 bats_require_minimum_version() { :; }
@@ -66,7 +58,7 @@ load() { # NAME OPTION...
 	while [ ! -e "$T/stop" ]; do
 		[ $((RANDOM % 2)) = 0 ] || rm -f "$MNT/$1.0.0"
 		fio --directory="$MNT" --name="$1" --rw=randwrite --bsrange=4k-64k --size=16m --verify=crc32c --verify_fatal=1 \
-			--do_verify=1 --randrepeat=0 --allrandrepeat=0 --verify_state_save=0 "${content[@]}" "${@:2}" \
+			--do_verify=1 --randrepeat=0 --allrandrepeat=0 --verify_state_save=0 "${@:2}" \
 			>"$T/fio.$1" 2>&1 || { cp "$T/fio.$1" "$T/bad.$1"; break; }
 		echo >>"$T/rounds.$1"
 	done
@@ -78,20 +70,6 @@ commits() {
 		cow commit --checkpoint vol >>"$T/checkpoint" 2>&1 || :
 		dd if=/dev/urandom of="$MNT/single" bs=64k count=8 status=none
 		cow commit "$MNT/single" >>"$T/single" 2>&1 || :
-		[ "$compress" = off ] || sleep 2
-	done
-}
-
-# What is on the card, written again: such blocks are forgotten.
-same() {
-	local i
-	while [ ! -e "$T/stop" ]; do
-		for i in $(seq 8); do
-			dd if="$MNT/fixed/$i" bs=1M iflag=direct status=none | cmp - "$T/fixed/$i" >"$T/cmp" 2>&1 ||
-				{ cp "$T/cmp" "$T/bad.same"; break 2; }
-			dd if="$T/fixed/$i" of="$MNT/fixed/$i" bs=1M oflag=direct conv=notrunc status=none
-			sleep 0.3
-		done
 	done
 }
 
@@ -107,9 +85,6 @@ syncs() {
 no_jobs() { [ -z "$(jobs -pr)" ]; }
 
 replaced() { [ "$(status_of .replaced)" = "$1" ]; }
-
-# The field of status.json, added up over all workers
-total() { awk -v f="$1" '{ n += $f } END { print n + 0 }' "$T/relief"; }
 
 count() { grep -c "$1" "$2" || :; }
 
@@ -132,7 +107,7 @@ stalls() {
 cow_setup
 NAME=vol passed=''
 trap bye EXIT
-if [ "$fs" = btrfs ]; then card_make btrfs 500 640; else card_make "$fs" 400 512 -J size=$journal_mib; fi
+if [ "$fs" = btrfs ]; then card_make btrfs 500 640; else card_make "$fs" 400 512 -J size=16; fi
 mount "$CARD" "$MNT"
 mkdir "$MNT/fixed"
 for i in $(seq 8); do
@@ -140,11 +115,10 @@ for i in $(seq 8); do
 done
 random_file "$MNT/probe" 16
 (cd "$MNT" && sha256sum fixed/* probe) >"$T/fixed.sums"
-cp -r "$MNT/fixed" "$T"
 umount "$MNT"
 cow format "$CARD" >/dev/null
-COWFS_DEATHS=1000000 attach --ram $ram --compress "$compress"
-mount_volume -o "noatime$discard"
+COWFS_DEATHS=1000000 attach --ram 200M
+mount_volume -o noatime
 background dmesg --follow-new >"$T/kernel"
 log_pid=$BG
 background python3 "$here/tools/readstall.py" "$MNT/probe" "$T/stop" "$T/reads" >"$T/longest" 2>&1
@@ -153,14 +127,12 @@ background load cached --ioengine=psync --fsync=16
 background load direct --ioengine=libaio --iodepth=4 --direct=1
 background commits
 background syncs
-[ "$compress" = off ] || background same
 in_commit=0
 for ((n = 1; n <= kills; n++)); do
 	us=$((300000 + (RANDOM * 32768 + RANDOM) % 1200000))
 	sleep "$((us / 1000000)).$(printf %06d $((us % 1000000)))"
 	victim=$(worker_pid)
 	phase=$(jq -r '.progress.phase // "idle"' "$COWFS_RUNDIR/vol/status.json" 2>/dev/null || :)
-	jq -r '[.compressed_blocks, .forgotten_blocks] | @tsv' "$COWFS_RUNDIR/vol/status.json" >>"$T/relief" 2>/dev/null || :
 	[ "$phase" = idle ] || in_commit=$((in_commit + 1))
 	now_us >>"$T/kills"
 	kill -9 "$victim"
@@ -188,15 +160,12 @@ fsck "$fs" >"$T/fsck" 2>&1 || { cat "$T/fsck"; finish "fsck"; }
 mount -o ro "$CARD" "$MNT"
 [ "$(tree_sum "$MNT")" = "$live" ] || finish "another content on the card"
 umount "$MNT"
-[ "$compress" = off ] || { [ "$(total 1)" -gt 0 ] && [ "$(total 2)" -gt 0 ]; } || finish "nothing was compressed, or forgotten"
 passed=1
 stalls >"$T/stalls"
 echo "kills: $kills in $SECONDS s, $in_commit of them while status.json had a commit; fio wrote and verified $(cat "$T"/rounds.* | wc -l) times," \
 	"sync(2) returned $(wc -l <"$T/synced") times"
 echo "kills: commits: $(count committed "$T/full") full, $(count committed "$T/checkpoint") with a checkpoint, $(count committed "$T/single") of a file;" \
 	"of $(wc -l <"$T/full"), $(wc -l <"$T/checkpoint"), $(wc -l <"$T/single")"
-[ "$compress" = off ] ||
-	echo "kills: $(awk '$1' "$T/relief" | wc -l) workers had compressed blocks, $(($(total 1) / kills)) on average, and $(total 2) blocks were forgotten"
 cat "$T/full" "$T/checkpoint" "$T/single" | grep -v committed | sed 's/[0-9][0-9.]*/N/g' | sort | uniq -c | sort -rn | head -n 8
 echo "kills: a read waited for ms (median, 99 %, longest): $(awk '{ ms[NR] = $1 }
 	END { print ms[int((NR + 1) / 2)], ms[int(NR * 0.99 + 0.99)], ms[NR] }' "$T/stalls"); no error, all content right"

@@ -10,8 +10,8 @@
  * Raise it when one of these changes, also in meaning:
  *	- the descriptors that the parent keeps, and their order (daemon/cowfs.c, daemon/supervisor.h)
  *	- struct daemon_kept, struct volume_kept and what they consist of
- *	- the record of the stack, names and sizes of files, maps and packs of generations
- *	  (ram/store.c, ram/generation.c, ram/packer.h)
+ *	- the record of the stack, names and sizes of files and maps of generations
+ *	  (ram/store.c, ram/generation.c)
  *	- the two maps of volume/diverged.c
  *	- what the kernel was told once: sizes of requests and the inode of FUSE (export/fuse.c), parameters
  *	  and mark of ublk (export/ublk_disk.c)
@@ -19,7 +19,7 @@
  *	- the descriptors and the option that a new spare gets (daemon/upgrade.h)
  */
 #ifndef SHARED_LAYOUT /* a test sets another one */
-#define SHARED_LAYOUT 13u
+#define SHARED_LAYOUT 14u
 #endif
 
 /* A reminder where such a structure is defined; other machines have other sizes. */

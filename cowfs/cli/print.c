@@ -125,20 +125,12 @@ static void print_away(struct json_object *s)
 static void print_ram(struct json_object *s)
 {
 	uint64_t used = json_u64(s, "ram_used_bytes"), limit = json_u64(s, "ram_limit_bytes");
-	uint64_t holes = json_u64(s, "hole_blocks"), failed = json_u64(s, "failed_blocks"),
-		 packed = json_u64(s, "compressed_blocks"),
-		 forgotten = json_u64(s, "forgotten_blocks");
+	uint64_t holes = json_u64(s, "hole_blocks"), failed = json_u64(s, "failed_blocks");
 
 	row("RAM", "%s of %s (%u %%)", FORMAT_SIZE(used), FORMAT_SIZE(limit),
 	    limit ? (unsigned)(used * 100 / limit) : 0);
 	row("dirty", "%s block%s, %s", with_commas(json_u64(s, "dirty_blocks")),
 	    plural(json_u64(s, "dirty_blocks")), size_of(json_u64(s, "dirty_blocks")));
-	if (packed)
-		row("", "%s of them compressed to %s (%.2f bytes of RAM per byte)", size_of(packed),
-		    FORMAT_SIZE(json_u64(s, "compressed_bytes")),
-		    (double)json_u64(s, "compressed_bytes") / (double)blk_to_bytes(packed));
-	if (forgotten)
-		row("", "%s dropped from RAM, because the card has the same", size_of(forgotten));
 	if (holes)
 		row("", "%s discarded block%s (no RAM needed)", with_commas(holes), plural(holes));
 	if (failed)

@@ -49,7 +49,8 @@ static bool take_root_item(struct parser *p, char *item, char *value)
 static void take_item(struct parser *p, char *item)
 {
 	char *value = strchr(item, ':'), why[160];
-	enum volopt id = volopt_find(item, value ? (size_t)(value - item) : strlen(item));
+	size_t len = value ? (size_t)(value - item) : strlen(item);
+	enum volopt id = volopt_find(item, len);
 
 	if (!strcmp(item, "on") || !strcmp(item, "off"))
 		p->c.mode = strcmp(item, "on") ? CMDLINE_OFF : CMDLINE_ON;
@@ -57,6 +58,8 @@ static void take_item(struct parser *p, char *item)
 		p->c.opt.text[VOLOPT_ON_DETACH] = item;
 	else if (id == VOLOPTS && take_root_item(p, item, value))
 		;
+	else if (id == VOLOPTS && volopt_removed(item, len))
+		refuse(p, item, volopt_removed(item, len));
 	else if (id == VOLOPTS)
 		refuse(p, item, "is unknown: use on, off, discard or ram:SIZE");
 	else if (!value)

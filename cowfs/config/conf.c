@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/msg.h"
 #include "base/parse.h"
 #include "wire/client.h"
 #include "wire/rundir.h"
@@ -40,7 +41,8 @@ struct parser {
 	unsigned line;
 	char *buf;
 	size_t buf_bytes;
-	int error; /* the first error; the rest is not checked */
+	int error;   /* the first error; the rest is not checked */
+	bool warned; /* an earlier reading has */
 	char *why;
 	size_t why_bytes;
 };
@@ -285,6 +287,7 @@ static void take_root_option(struct parser *p, enum rootopt id, const char *valu
 static int take_pair(void *ctx, const char *section, const char *key, const char *value)
 {
 	struct parser *p = ctx;
+	const char *removed = volopt_removed(key, strlen(key));
 	enum volopt id = volopt_find(key, strlen(key));
 
 	(void)section; /* cut */
@@ -292,6 +295,11 @@ static int take_pair(void *ctx, const char *section, const char *key, const char
 		return 1;
 	if (!p->section)
 		bad(p, "%s must follow a [section]", key);
+	else if (removed && !p->warned)
+		msg(MSG_WARN, "%s:%u: %s %s; remove the line", p->conf->path, p->line, key,
+		    removed);
+	else if (removed)
+		;
 	else if (id == VOLOPTS && rootopt_find(key) < ROOTOPTS)
 		take_root_option(p, rootopt_find(key), value);
 	else if (id == VOLOPTS)
@@ -345,7 +353,10 @@ static void check_compose(struct parser *p, const struct section *s)
 int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
 {
 	struct conf *c = calloc(1, sizeof(*c));
-	struct parser p = { .f = f, .conf = c, .why = why, .why_bytes = why_bytes };
+	static bool read_before;
+	struct parser p = {
+		.f = f, .conf = c, .why = why, .why_bytes = why_bytes, .warned = read_before
+	};
 	int line;
 
 	if (!c || !(c->path = strdup(path))) {
@@ -353,6 +364,7 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 		return -ENOMEM;
 	}
 	line = ini_parse_stream(next_line, &p, take_pair, &p);
+	read_before = true;
 	if (line > 0 && (!p.error || (unsigned)line < p.line)) {
 		p.error = 0;
 		p.line = (unsigned)line;

@@ -2,7 +2,8 @@
 /*
  * The configuration file: [default], and one section per volume, headed by the volume's name or by
  * the path of its device. Keys are the options of volopt.h. The whole file is checked, including
- * the parts that are not needed now: a file with an error configures nothing.
+ * the parts that are not needed now: a file with an error configures nothing. A key that was removed is
+ * no error: the first reading warns of it.
  */
 #ifndef COWFS_CONFIG_CONF_H
 #define COWFS_CONFIG_CONF_H

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/msg.h"
+
 static bool is(const char *text, size_t len, const char *word)
 {
 	return strlen(word) == len && !memcmp(text, word, len);
@@ -76,7 +78,7 @@ static void notice(struct mntopts *m, const char *text, size_t len)
 
 static int take(struct mntopts *m, const char *text, size_t len, char *why, size_t why_bytes)
 {
-	const char *eq = memchr(text, '=', len);
+	const char *eq = memchr(text, '=', len), *removed;
 	size_t name_len = eq ? (size_t)(eq - text) : len;
 	enum volopt id = volopt_find(text, name_len);
 
@@ -85,6 +87,11 @@ static int take(struct mntopts *m, const char *text, size_t len, char *why, size
 				why_bytes);
 	if (!len || not_passed(text, len))
 		return 0;
+	removed = volopt_removed(text, name_len);
+	if (removed) {
+		msg(MSG_WARN, "mount option %.*s %s; remove it", (int)len, text, removed);
+		return 0;
+	}
 	notice(m, text, len);
 	return pass(m, text, len);
 }

@@ -18,7 +18,7 @@ struct mntopts {
 
 /*
  * Adds the options of one -o. *m starts as zeros and must not be copied. If an option is given
- * twice, the last one counts. -EINVAL with a sentence in why.
+ * twice, the last one counts. Warns of an option that was removed. -EINVAL with a sentence in why.
  */
 int mntopts_add(struct mntopts *m, const char *text, char *why, size_t why_bytes) MUST_CHECK;
 /* Adds an option for mount(8). -E2BIG */

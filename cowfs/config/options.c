@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "config/volopt.h"
+
 #define HELP_COLUMN 32
 
 static const struct option_spec *find(const struct option_spec *specs, const char *name, size_t len)
@@ -28,7 +30,13 @@ static int take_option(int argc, char *const *argv, const struct option_spec *sp
 	else if (name[0] && name[1] && name[1] != '=')
 		spec = find(specs, name, eq ? (size_t)(eq - name) : strlen(name));
 	if (!spec) {
-		snprintf(why, why_bytes, "unknown option %s", argv[0]);
+		size_t len = eq ? (size_t)(eq - argv[0]) : strlen(argv[0]);
+		const char *removed = len > 2 ? volopt_removed(name, len - 2) : NULL;
+
+		if (removed)
+			snprintf(why, why_bytes, "%.*s %s", (int)len, argv[0], removed);
+		else
+			snprintf(why, why_bytes, "unknown option %s", argv[0]);
 		return -EINVAL;
 	}
 	if (!spec->arg) {

@@ -45,6 +45,20 @@ enum volopt volopt_find(const char *name, size_t len)
 	return (enum volopt)id;
 }
 
+const char *volopt_removed(const char *name, size_t len)
+{
+	static const struct {
+		const char *name, *why;
+	} removed[] = {
+		{ "compress", "was removed: changes in RAM are not compressed" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(removed); i++)
+		if (strlen(removed[i].name) == len && !memcmp(removed[i].name, name, len))
+			return removed[i].why;
+	return NULL;
+}
+
 static uint64_t memory_bytes(void)
 {
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

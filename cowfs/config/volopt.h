@@ -49,8 +49,6 @@ enum {
 	  "tell the card which blocks are free, when it is idle: once a week, or never")           \
 	X(HOLD, "hold", "off|previous", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "off",         \
 	  "each commit by hand holds the generation before it, for cowctl undo")                   \
-	X(COMPRESS, "compress", "off|zstd", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, "off",     \
-	  "compress changes in RAM that are not written for a while")                              \
 	X(MAX_COMMIT_TIME, "max-commit-time", "TIME", TIME, 1, 600, VOLOPT_DEFAULT | VOLOPT_BOOT,  \
 	  "no limit", "hold no more in RAM than can be committed in this time")                    \
 	X(AWAY_LIMIT, "away-limit", "TIME|forever", LIMIT, 0, 86400 * 7,                           \
@@ -82,6 +80,9 @@ enum volopt_type volopt_type(enum volopt id);
 bool volopt_allowed(enum volopt id, unsigned where);
 /* The option of this name, or VOLOPTS if there is none. */
 enum volopt volopt_find(const char *name, size_t len);
+/* An option that an earlier version had: the end of a sentence that begins with its name. NULL: there was
+ * none of this name. A file or an fstab that still has it must not keep a machine from its boot. */
+const char *volopt_removed(const char *name, size_t len);
 /* 0, or -EINVAL with the end of a sentence that begins with option and text ("is no name ..."). */
 int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes) MUST_CHECK;
 
@@ -92,7 +93,6 @@ uint64_t volopt_value(enum volopt id, const char *text);
 enum { ON_DETACH_COMMIT, ON_DETACH_DISCARD };
 enum { PRESSURE_COMMIT, PRESSURE_FAIL };
 enum { ON_CRASH_REPLACE, ON_CRASH_REBOOT, ON_CRASH_STOP };
-enum { COMPRESS_OFF, COMPRESS_ZSTD };
 enum { TRIM_WEEKLY, TRIM_OFF };
 enum { HOLD_OFF, HOLD_PREVIOUS };
 enum { CHECKPOINT_DUE, CHECKPOINT_ALWAYS, CHECKPOINT_IDLE };

@@ -162,23 +162,18 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 	uint64_t blk = off_bytes >> COW_BLK_SHIFT;
 	uint8_t *part = block + off_bytes % COW_BLK_BYTES;
 	enum blk_state state;
-	bool packed = generation_is_packed(g, blk);
 	int r;
 
 	generation_run(g, blk, 1, &state);
-	if (state == BLK_DATA && from && !packed)
+	if (state == BLK_DATA && from)
 		return put_into(c, off_bytes, from, len_bytes);
 	if (state == BLK_HOLE && !from)
 		return 0;
-	if (state == BLK_DATA && !packed) {
+	if (state == BLK_DATA) {
 		memset(part, 0, len_bytes);
 		return put_into(c, off_bytes, part, len_bytes);
 	}
-	if (packed) {
-		r = generation_read(g, blk_to_bytes(blk), block, sizeof(block));
-		if (r < 0)
-			return r;
-	} else if (state == BLK_HOLE) {
+	if (state == BLK_HOLE) {
 		memset(block, 0, sizeof(block));
 	} else if (c->no_wait) {
 		return -EAGAIN;

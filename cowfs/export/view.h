@@ -170,22 +170,6 @@ int view_copy_layers(struct view *v, bool committed, unsigned room, struct layer
  * card has now. On return no reader looks at these blocks on the card any more. -ENOMEM, -EBUSY:
  * sealed. */
 int view_add_below(struct view *v, struct generation *g) MUST_CHECK;
-/*
- * Gives RAM back without a commit, from blocks that were not written since the previous call.
- * compress: they are compressed. is_used: those that are the same as below are forgotten, if the
- * committed file system uses them: what it does not use may be overwritten on the card. NULL: none.
- * zeros: blocks of zeros as well; on a card that was trimmed, zeros that are read may not last.
- * Only with no layer but the active one. Ends early when must_stop says so, with -EINTR. -ENOSPC,
- * errors of the store: the rest stays as it is.
- */
-struct view_relief {
-	bool compress, zeros;
-	bool (*is_used)(void *ctx, uint64_t blk);
-	bool (*must_stop)(void *ctx);
-	void *ctx;
-	uint64_t forgotten_blks; /* result; also on error */
-};
-int view_relieve(struct view *v, struct view_relief *rf) MUST_CHECK;
 /* Makes the block present in the active generation, with the content that it has. Not with the seal lock held; any
  * thread. Errors of the store, and of reading below. */
 int view_fill(struct view *v, uint64_t blk) MUST_CHECK;

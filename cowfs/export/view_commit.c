@@ -361,6 +361,22 @@ void view_set_index(struct view *v, struct log_index *index)
 	log_index_unref(old->index);
 }
 
+/* Takes away what `keep` does not want of a generation that nobody writes to. The layers below have the
+ * same by now, but a reader that has found a block here still comes to its pages. */
+static void trim(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
+		 void *ctx)
+{
+	enum blk_state state;
+	uint64_t blk = 0, blks;
+
+	for (; generation_next(g, &blk, UINT64_MAX, &blks, &state); blk += blks)
+		for (uint64_t i = 0; i < blks; i++)
+			if (!keep(ctx, blk + i)) /* needs no memory */
+				(void)!generation_mark(g, blk + i, 1, BLK_ABSENT);
+	view_synchronize(v);
+	generation_drop(g, 0, v->volume_blks);
+}
+
 /* The stack has become {active, kept}. Where the kept generation is in a copy of the stack, it stays
  * as it is: the next commit writes some of its blocks again. */
 static void trim_kept(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
@@ -369,7 +385,7 @@ static void trim_kept(struct view *v, struct generation *g, bool (*keep)(void *c
 	struct generation_stats left;
 
 	if (!generation_is_shared(g))
-		view_trim(v, g, keep, ctx);
+		trim(v, g, keep, ctx);
 	generation_stats(g, &left);
 	if (left.data_blks || left.hole_blks) {
 		v->kept = g;
@@ -488,10 +504,8 @@ static int copy_batch(struct generation *upper, struct generation *lower, uint64
 static int merge(struct view *v, struct generation *upper, struct generation *lower, void *buf)
 {
 	const uint64_t volume_blks = generation_volume_blks(lower);
-	struct generation_stats stats;
 	uint64_t from = 0, to = 0;
 
-	generation_stats(lower, &stats);
 	while (from < volume_blks) {
 		int r = copy_batch(upper, lower, &to, buf);
 
@@ -501,8 +515,6 @@ static int merge(struct view *v, struct generation *upper, struct generation *lo
 			return r;
 		view_synchronize(v);
 		take_away(lower, from, to - from);
-		if (stats.packed_blks)
-			view_pack_merged(v, upper, lower, from, to);
 		from = to;
 	}
 	return 0;
@@ -626,8 +638,6 @@ static void add_stats(const struct generation *g, struct generation_stats *sum)
 	generation_stats(g, &s);
 	sum->data_blks += s.data_blks;
 	sum->hole_blks += s.hole_blks;
-	sum->packed_blks += s.packed_blks;
-	sum->packed_bytes += s.packed_bytes;
 }
 
 void view_dirty(struct view *v, struct generation_stats *ret_active,

@@ -62,12 +62,4 @@ static inline struct layers *view_layers(const struct view *v)
 	return atomic_load_explicit(&v->layers, memory_order_acquire);
 }
 
-/* view_relief.c: takes away all blocks of g that `keep` does not want. No writer has g, and nothing else
- * looks for these blocks there any more. Commit thread. */
-void view_trim(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
-	       void *ctx);
-/* view_relief.c: after a merge of compressed blocks [blk, end). Commit thread. */
-void view_pack_merged(struct view *v, struct generation *g, struct generation *lower, uint64_t blk,
-		      uint64_t end);
-
 #endif

@@ -45,8 +45,6 @@ void ram_store_unshare(const struct ram_store *s, const char *name, void *p, siz
 void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
 /* What may be added until max_bytes of the store are used. */
 uint64_t ram_store_room(const struct ram_store *s, uint64_t max_bytes);
-/* Allocates what generation_pack needs. -ENOMEM. */
-int ram_store_compress(struct ram_store *s) MUST_CHECK;
 
 enum blk_state {
 	BLK_ABSENT = 0, /* not in this generation: look below */
@@ -58,8 +56,6 @@ struct generation;
 
 struct generation_stats {
 	uint64_t data_blks, hole_blks;
-	uint64_t packed_blks;  /* part of data_blks: compressed */
-	uint64_t packed_bytes; /* RAM that these take, with what of their packs is garbage */
 };
 
 int generation_new(struct generation **ret, struct ram_store *s, uint64_t volume_blks) MUST_CHECK;
@@ -107,7 +103,7 @@ bool generation_next(const struct generation *g, uint64_t *blk, uint64_t max_blk
 int generation_read(const struct generation *g, uint64_t off_bytes, void *buf,
 		    size_t len_bytes) MUST_CHECK;
 /* Writes bytes to the store, any alignment, without marking. -ENOSPC: hard limit reached. A part of a
- * block only if it is data and not compressed. */
+ * block only if it is data. */
 int generation_write(struct generation *g, uint64_t off_bytes, const void *buf,
 		     size_t len_bytes) MUST_CHECK;
 /* Marks [blk, blk+blks): DATA, HOLE or ABSENT. Atomic per 64-bit word, O(blks/32). Reserving the
@@ -121,54 +117,6 @@ int generation_punch(struct generation *g, uint64_t blk, uint64_t blks) MUST_CHE
  * failed before its mark, or a mark ABSENT, left them there. Under the block's lock, like a
  * write. */
 void generation_drop(struct generation *g, uint64_t blk, uint64_t blks);
-
-/*
- * ---- giving RAM back: one thread, for a generation that has one user ----
- *
- * Groups of GENERATION_GROUP_BLKS blocks, by number. To everybody else compressed blocks are BLK_DATA.
- * A group is read, compared and compressed without a lock. What comes of it counts only if nothing was
- * written or marked since generation_is_cold. Pages and packs go when no reader is left that looked
- * before:
- *
- * 	block's lock	generation_is_cold
- * 			generation_pack		compresses to the group's pack
- * 	block's lock	generation_pack_end, or generation_forget
- * 			wait for readers
- * 	block's lock	generation_drop
- *
- * Writes go to blocks of their own, so a group may be compressed in part. It is made plain first:
- *
- * 	block's lock	generation_unpack
- * 			wait for readers; then the pack is written anew
- */
-#define GENERATION_GROUP_BLKS 8u
-enum group_state {
-	GROUP_PLAIN,  /* none of its blocks is compressed */
-	GROUP_PACKED, /* all its data is compressed */
-	GROUP_MIXED,
-};
-enum group_state generation_group_state(const struct generation *g, uint64_t group);
-/* Is it compressed? Then only the whole block can be written. Under its lock. */
-bool generation_is_packed(const struct generation *g, uint64_t blk);
-/* Not written or marked since the previous question? */
-bool generation_is_cold(struct generation *g, uint64_t group);
-/* Was this done since its last write: an attempt to compress it, generation_forget? */
-bool generation_was_packed(const struct generation *g, uint64_t group);
-bool generation_was_compared(const struct generation *g, uint64_t group);
-/* Of a plain group, after a wait for readers since it became plain. 1: compressed. 0: nothing to gain.
- * -ENOSPC, errors of the store. */
-int generation_pack(struct generation *g, uint64_t group) MUST_CHECK;
-/* After a 1. False: it was written meanwhile. */
-bool generation_pack_end(struct generation *g, uint64_t group);
-/* Marks the blocks of mask BLK_ABSENT: what is below has the same. Compressed ones take a page until
- * generation_drop. False: it was written meanwhile, or the store has no room. */
-bool generation_forget(struct generation *g, uint64_t group, uint8_t mask);
-/* -ENOSPC, errors of the store: some of its blocks are still compressed. */
-int generation_unpack(struct generation *g, uint64_t group) MUST_CHECK;
-/* Next group at or after *group with a pack of which no block is left. */
-bool generation_next_garbage(const struct generation *g, uint64_t *group);
-/* Drops the pack if no block of it is left. */
-void generation_drop_pack(struct generation *g, uint64_t group);
 
 /* Does the map match its counters, and are the blocks that it shows in the store? If not, a rule is
  * broken. Only for a generation that does not change meanwhile. */

@@ -23,7 +23,6 @@
 #include "base/broker.h"
 #include "base/layout.h"
 #include "base/parse.h"
-#include "ram/packer.h"
 
 /* a file for each generation: active, sealed, and one for each failed commit not yet merged */
 #define STORE_INODES "64"
@@ -43,7 +42,6 @@ static gid_t owner_gid;
 struct ram_store {
 	int mnt_fd, side_fd;
 	struct record *record;
-	struct packer *packer; /* NULL: nothing is compressed */
 };
 
 static int set_string(int fs_fd, const char *key, const char *value)
@@ -179,7 +177,6 @@ void ram_store_close(struct ram_store *s)
 {
 	if (!s)
 		return;
-	packer_free(s->packer);
 	if (s->record)
 		munmap(s->record, sizeof(*s->record));
 	if (s->mnt_fd >= 0)
@@ -205,16 +202,6 @@ uint64_t ram_store_room(const struct ram_store *s, uint64_t max_bytes)
 
 	ram_store_usage(s, &ram);
 	return ram.used_bytes < max_bytes ? max_bytes - ram.used_bytes : 0;
-}
-
-int ram_store_compress(struct ram_store *s)
-{
-	return s->packer ? 0 : packer_new(&s->packer);
-}
-
-struct packer *ram_store_packer(const struct ram_store *s)
-{
-	return s->packer;
 }
 
 /* ---- files ---- */

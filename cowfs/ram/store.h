@@ -12,8 +12,6 @@ int ram_store_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes) 
 int ram_store_map_file(const struct ram_store *s, uint64_t id, uint64_t size_bytes) MUST_CHECK;
 /* Are both there? */
 bool ram_store_has(const struct ram_store *s, uint64_t id);
-/* NULL: nothing is compressed. */
-struct packer *ram_store_packer(const struct ram_store *s);
 void ram_store_remove(const struct ram_store *s, uint64_t id);
 
 #endif

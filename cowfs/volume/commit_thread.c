@@ -581,9 +581,6 @@ static bool do_quietly(struct volume *v, const struct volume_request *rq, struct
 	case JOB_CALL:
 		res->error = rq->call(rq->call_ctx);
 		return true;
-	case JOB_RELIEVE:
-		relief_do(v);
-		return true;
 	case JOB_CHECKPOINT:
 		home_idle(v, rq, res);
 		return true;

@@ -476,7 +476,6 @@ static void look(struct monitor *m)
 	away_look(m->v);
 	if (away_any(m->v))
 		return;
-	relief_look(m->v, &m->p.plan, &u, level, now);
 	idle_look_after_sleep(m->v);
 	idle_look(m->v, now);
 }
@@ -490,7 +489,7 @@ static int nap_ms(struct monitor *m)
 	pthread_mutex_unlock(&m->lock);
 	if (busy || (m->level >= LEVEL_COMMIT && !never_commits(m)))
 		return BUSY_MS;
-	return (int)min_u64(m->v->relief.every_ns / 1000000, IDLE_MS);
+	return IDLE_MS;
 }
 
 static void *monitor_thread(void *arg)

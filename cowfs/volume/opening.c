@@ -20,7 +20,6 @@
 #include "fs/fs_ops.h"
 
 #define QUIET_NS (600 * 1000000000ull)
-#define RELIEVE_NS (2 * 1000000000ull)
 
 #define REWRITES_SHARE 1024
 #define REWRITES_MAX_BYTES (256 * KIB)
@@ -107,7 +106,6 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 		    "vm.dirty_bytes limits the kernel's dirty pages",
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->committed_room_blks = volume_room_blks(v, &v->fs);
-	mp.plan.packs = p->compress;
 	if (!fs_ops(v->fs.kind)->counts_on_free)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
@@ -290,8 +288,6 @@ static void take_params(struct volume *v, const struct volume_params *p)
 	v->idle_checkpoint = p->idle_checkpoint;
 	v->trim.weekly = p->trim_weekly;
 	v->hold_previous = p->hold_previous && !p->always_checkpoint;
-	v->relief.compress = p->compress;
-	v->relief.every_ns = p->relieve_ns ? p->relieve_ns : RELIEVE_NS;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
 	v->frozen = p->frozen;
 	v->frozen_ctx = p->frozen_ctx;
@@ -378,11 +374,6 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why, s
 			r = explain_gone(v, r, why, why_bytes);
 		volume_close(v);
 		return r;
-	}
-	/* it only needs less RAM with it */
-	if (v->relief.compress && ram_store_compress(v->store) < 0) {
-		v->relief.compress = false;
-		msg(MSG_WARN, "%s: no memory for compress: nothing is compressed", v->name);
 	}
 	volume_publish_log(v);
 	tell_opened(v);

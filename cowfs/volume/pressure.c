@@ -133,10 +133,7 @@ static struct pressure_steps steps_of_room(const struct pressure_plan *p, uint64
 
 static bool exceeds_ram(const struct pressure_plan *p, const struct pressure_steps *s)
 {
-	uint64_t most_blks = pressure_hard_bytes(p) / COW_BLK_BYTES;
-
-	/* a group takes at least a page */
-	return s->full >= (p->packs ? most_blks * GENERATION_GROUP_BLKS : most_blks);
+	return s->full >= pressure_hard_bytes(p) / COW_BLK_BYTES;
 }
 
 static uint64_t near_ruin(const struct pressure_steps *s)

@@ -28,9 +28,6 @@ struct pressure_plan {
 	uint64_t limit_bytes;				  /* set by the user */
 	uint64_t journal_bytes, dirty_bytes, slack_bytes; /* the reserve */
 	bool bounded; /* the kernel holds the dirty pages to bound_bytes */
-	/* Dirty blocks may be compressed: set after pressure_plan, before the next two. RAM then holds
-	 * up to eight times as many. */
-	bool packs;
 	/* of dirty pages: the bound from level commit on, and the amount that rates assume */
 	uint64_t bound_bytes;
 	/* Second budget: the dirty blocks that a commit can hold, in the log and in the time that

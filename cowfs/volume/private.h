@@ -116,14 +116,6 @@ struct volume {
 	dev_t loop_rdev;
 	int proc_dirfd, meminfo_fd;
 	bool always_checkpoint, idle_checkpoint, hold_previous;
-	struct {
-		bool compress;
-		uint64_t every_ns;     /* this long unwritten: cold */
-		_Atomic bool compares; /* the next pass compares with the card, too */
-		uint64_t next_ns;      /* monitor thread only */
-		_Atomic uint64_t rest_until_ns;
-		_Atomic uint64_t forgotten_blks;
-	} relief;
 	uint64_t quiet_ns;
 	struct {
 		bool weekly;
@@ -388,11 +380,10 @@ void volume_keep_state(struct volume *v);
 
 /* Lock held. */
 void volume_enqueue(struct volume *v, struct ticket *t);
-/* Asks for a commit, or for a checkpoint or a pass of relief.c that makes way, without waiting for it. False: a job is
- * already queued or running. */
+/* Asks for a commit, or for a checkpoint that makes way, without waiting for it. False: a job is already
+ * queued or running. */
 bool volume_ask_commit(struct volume *v, enum commit_cause cause);
 bool volume_ask_checkpoint(struct volume *v);
-bool volume_ask_relief(struct volume *v);
 bool volume_ask_trim(struct volume *v);
 /* Lock held. Is a job queued or running that does not make way? */
 bool volume_works(const struct volume *v);
@@ -466,14 +457,5 @@ void trim_status(struct volume *v, struct volume_trim_status *ret);
 
 /* JOB_RENEW. Reads the block if RAM does not have it; nothing is written before the next commit. */
 int renew_do(struct volume *v, uint64_t blk, char *why, size_t n);
-bool renew_wants(const struct volume *v, uint64_t blk);
-
-/* ---- relief.c: RAM that comes back without a commit ---- */
-
-/* Monitor thread, about once a second: asks for a pass if it is time. */
-void relief_look(struct volume *v, const struct pressure_plan *plan, const struct pressure_use *u,
-		 enum pressure_level level, uint64_t now);
-/* Commit thread: a pass. */
-void relief_do(struct volume *v);
 
 #endif

@@ -12,11 +12,6 @@
 
 #define TRIES 4u
 
-bool renew_wants(const struct volume *v, uint64_t blk)
-{
-	return extents_covered_bytes(&v->renewed, blk_to_bytes(blk), blk_to_bytes(blk + 1));
-}
-
 int renew_do(struct volume *v, uint64_t blk, char *why, size_t n)
 {
 	struct extents one = { 0 };
@@ -24,7 +19,8 @@ int renew_do(struct volume *v, uint64_t blk, char *why, size_t n)
 
 	for (unsigned i = 0; i < TRIES && r == -EIO; i++)
 		r = view_fill(v->view, blk);
-	if (r == 0 && !renew_wants(v, blk)) {
+	if (r == 0 &&
+	    !extents_covered_bytes(&v->renewed, blk_to_bytes(blk), blk_to_bytes(blk + 1))) {
 		r = extents_add(&one, blk, 1);
 		if (r == 0)
 			r = extents_merge(&v->renewed, &one);

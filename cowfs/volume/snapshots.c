@@ -198,7 +198,7 @@ static void count_generation(void *ctx, const struct generation *g)
 	if (c->n < COUNTED)
 		c->seen[c->n++] = g;
 	generation_stats(g, &s);
-	c->bytes += blk_to_bytes(s.data_blks - s.packed_blks) + s.packed_bytes;
+	c->bytes += blk_to_bytes(s.data_blks);
 }
 
 uint64_t snapshots_held_bytes(struct snapshots *set)

@@ -76,11 +76,6 @@ bool volume_ask_trim(struct volume *v)
 	return ask_idle(v, JOB_TRIM);
 }
 
-bool volume_ask_relief(struct volume *v)
-{
-	return ask_idle(v, JOB_RELIEVE);
-}
-
 void volume_alarm(struct volume *v, const char *fmt, ...)
 {
 	char text[sizeof(v->alarm)];

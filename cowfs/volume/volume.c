@@ -83,8 +83,7 @@ static void *commit_thread(void *arg)
 		pthread_mutex_unlock(&v->lock);
 		v->progress.start_ns = now_ns();
 		v->progress.done_blks = v->progress.total_blks = 0;
-		/* a pass has no phases, and no command waits for one */
-		v->progress.job = t->rq->job == JOB_RELIEVE ? JOB_NONE : (int)t->rq->job;
+		v->progress.job = (int)t->rq->job;
 		account_check(v); /* I/O since the last job goes into the records of this job */
 		volume_do(v, t->rq, t->res);
 		account_check(v);

@@ -39,9 +39,7 @@ struct volume_params {
 	bool idle_checkpoint;
 	uint64_t quiet_ns;
 	bool trim_weekly;
-	bool hold_previous;  /* each commit of CAUSE_MANUAL holds the generation before it */
-	bool compress;	     /* blocks that are not written for a while are compressed */
-	uint64_t relieve_ns; /* between two looks for such blocks; 0: 2 s */
+	bool hold_previous; /* each commit of CAUSE_MANUAL holds the generation before it */
 	/* the root of the system: an option that cannot be kept is no reason to leave it unprotected */
 	bool running_root;
 	uint64_t max_commit_ns; /* holds no more than can be committed in this time; 0: no limit */
@@ -133,7 +131,6 @@ enum volume_job {
 	JOB_ACCEPT = 10,	/* ends a hold */
 	JOB_UNDO = 11,		/* the next attach goes back to the generation that is held */
 	JOB_RENEW = 12,		/* the next commit writes a block again, also if it is the same */
-	JOB_RELIEVE = 8 /* gives RAM back; makes way for other jobs; the volume asks for it */
 };
 
 /* Of JOB_TRIM, which continues from next_bytes. Zero-initialised. */
@@ -297,11 +294,6 @@ struct volume_status {
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;
 	uint64_t failed_blks; /* part of dirty_blks: left by a failed commit */
-	bool compress;
-	uint64_t packed_blks,
-		packed_bytes; /* part of dirty_blks, compressed; the RAM that these take */
-	uint64_t
-		forgotten_blks; /* no longer dirty, because the card has the same; counted by this worker */
 	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
 	/* as in struct volume_result; newest_s: commit time, by the clock at that time */
 	uint64_t generation, newest_seq, newest_s;

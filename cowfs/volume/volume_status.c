@@ -144,10 +144,6 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
 	ret->hole_blks = active.hole_blks + below.hole_blks;
-	ret->compress = v->relief.compress;
-	ret->packed_blks = active.packed_blks + below.packed_blks;
-	ret->packed_bytes = active.packed_bytes + below.packed_bytes;
-	ret->forgotten_blks = v->relief.forgotten_blks;
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;

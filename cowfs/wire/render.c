@@ -507,10 +507,6 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
 	jsonw_u64(w, "hole_blocks", s->hole_blks);
 	jsonw_u64(w, "failed_blocks", s->failed_blks);
-	jsonw_str(w, "compress", s->compress ? "zstd" : "off");
-	jsonw_u64(w, "compressed_blocks", s->packed_blks);
-	jsonw_u64(w, "compressed_bytes", s->packed_bytes);
-	jsonw_u64(w, "forgotten_blocks", s->forgotten_blks);
 	render_log(w, s);
 	jsonw_u64(w, "read_bytes", s->counters.read_bytes);
 	jsonw_u64(w, "read_errors", s->counters.read_errors);

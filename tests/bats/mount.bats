@@ -538,6 +538,17 @@ commit_again_and_again() {
 	[ "$(status_of .name)" = vol ]
 }
 
+@test "cowfs.conf: a key that was removed is a warning, and the volume is protected" {
+	protect noatime
+	printf '[vol]\ncompress = zstd\nram = 64M\n' >"$COWFS_CONF"
+	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
+	[ "$stderr" = "mount.cowfs: $COWFS_CONF:2: compress was removed: changes in RAM are not compressed; remove the line" ]
+	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
+	ns umount "$MNT"
+	all_gone
+	fails 2 'compress was removed: ' attach "$CARD" --name vol --compress zstd
+}
+
 # ---- systemd ----
 
 # What systemctl start does with the unit, as far as we need it.

@@ -23,25 +23,15 @@ static const struct {
 	enum rank rank;
 	const char *file, *what;
 } table[] = {
-	{ BROKER, "broker.c", "&own.lock[lane]" },
-	{ WATCH, "view.c", "&v->watch_lock" },
-	{ SEAL, "view.c", "&v->seal_lock" },
-	{ SEAL, "view_commit.c", "&v->seal_lock" },
-	{ STRIPES, "view.c", "&v->stripe[i]" },
-	{ STRIPES, "view_relief.c", "stripe_of(b->v, group)" },
-	{ VOLUME, "account.c", "&v->lock" },
-	{ VOLUME, "changes.c", "&v->lock" },
-	{ VOLUME, "idle.c", "&v->lock" },
-	{ VOLUME, "state.c", "&v->lock" },
-	{ VOLUME, "trim.c", "&v->lock" },
-	{ VOLUME, "volume.c", "&v->lock" },
-	{ VOLUME, "volume_status.c", "&v->lock" },
-	{ MONITOR, "monitor.c", "&m->lock" },
-	{ GATE, "throttle.c", "&g->lock" },
-	{ SERVER, "server.c", "&s->lock" },
-	{ SERVER, "sessions.c", "&s->lock" },
-	{ SERVER, "queue.c", "&s->lock" },
-	{ ALARM, "msg.c", "&alarm_lock" },
+	{ BROKER, "broker.c", "&own.lock[lane]" }, { WATCH, "view.c", "&v->watch_lock" },
+	{ SEAL, "view.c", "&v->seal_lock" },	   { SEAL, "view_commit.c", "&v->seal_lock" },
+	{ STRIPES, "view.c", "&v->stripe[i]" },	   { VOLUME, "account.c", "&v->lock" },
+	{ VOLUME, "changes.c", "&v->lock" },	   { VOLUME, "idle.c", "&v->lock" },
+	{ VOLUME, "state.c", "&v->lock" },	   { VOLUME, "trim.c", "&v->lock" },
+	{ VOLUME, "volume.c", "&v->lock" },	   { VOLUME, "volume_status.c", "&v->lock" },
+	{ MONITOR, "monitor.c", "&m->lock" },	   { GATE, "throttle.c", "&g->lock" },
+	{ SERVER, "server.c", "&s->lock" },	   { SERVER, "sessions.c", "&s->lock" },
+	{ SERVER, "queue.c", "&s->lock" },	   { ALARM, "msg.c", "&alarm_lock" },
 };
 
 static _Thread_local struct {

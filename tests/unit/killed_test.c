@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A view in processes that are killed at any moment: in writes, in passes that compress, unpack and forget blocks
- * (export/view_relief.c), in commits, in merges after a failed commit, and while they take over from the one before.
- * Each one first compares the whole volume with a model in shared memory.
+ * A view in processes that are killed at any moment: in writes, in commits, in merges after a failed commit, and while
+ * they take over from the one before. Each one first compares the whole volume with a model in shared memory.
  *
  * A unit of 512 bytes belongs to one of two writers, which notes the new version before the write and after it. So a
  * unit has its last version or, if the process was killed in a write of it, the next one. COWFS_KILLS: number of kills;
@@ -35,7 +34,6 @@ enum {
 	BLKS = 520,
 	UNITS = BLKS * COW_BLK_BYTES / UNIT_BYTES,
 	BYTES = UNITS * UNIT_BYTES,
-	GROUPS = BLKS / GENERATION_GROUP_BLKS,
 	WRITERS = 2,
 	SPAN = 20, /* units that follow one another and have one writer */
 	SPANS = UNITS / SPAN / WRITERS,
@@ -51,7 +49,7 @@ struct model {
 	_Atomic uint32_t version;
 	_Atomic bool ready;	/* a process has compared everything */
 	_Atomic bool committed; /* the card has what is sealed */
-	_Atomic uint64_t writes, full, packed, forgotten, merges, commits;
+	_Atomic uint64_t writes, full, merges, commits;
 	alignas(COW_BLK_BYTES) uint8_t card[BYTES];
 };
 
@@ -155,7 +153,7 @@ static void *writer(void *arg)
 	struct writer *w = arg;
 
 	for (;;) {
-		/* half of the volume is left alone for long, and gets cold */
+		/* half of the volume is left alone for long */
 		uint64_t span = rnd_of(&w->rnd, 50) ? rnd_of(&w->rnd, SPANS / 2)
 						    : rnd_of(&w->rnd, SPANS);
 		uint64_t skip = rnd_of(&w->rnd, SPAN), units = 1 + rnd_of(&w->rnd, SPAN - skip);
@@ -182,39 +180,6 @@ static void *writer(void *arg)
 	return NULL;
 }
 
-static bool used(void *ctx, uint64_t blk)
-{
-	(void)ctx;
-	return blk % 16; /* as if some were free */
-}
-
-static bool never(void *ctx)
-{
-	(void)ctx;
-	return false;
-}
-
-static struct generation_stats dirty(struct life *l)
-{
-	struct generation_stats active, below;
-
-	view_dirty(l->v, &active, &below);
-	active.data_blks += below.data_blks;
-	active.packed_blks += below.packed_blks;
-	return active;
-}
-
-static void relieve(struct life *l)
-{
-	struct view_relief rf = { .compress = true, .is_used = used, .must_stop = never };
-	int r = view_relieve(l->v, &rf);
-
-	if (r < 0 && r != -ENOSPC)
-		complain("pass", 0, 0, (uint64_t)-r);
-	l->m->packed += dirty(l).packed_blks;
-	l->m->forgotten += rf.forgotten_blks;
-}
-
 static void write_home(struct life *l)
 {
 	enum blk_state state;
@@ -227,6 +192,13 @@ static void write_home(struct life *l)
 			complain("sealed blocks", blk, blks, (uint64_t)-r);
 	}
 	l->m->committed = true;
+}
+
+/* The card has all of them: whatever the moment of a kill, they are the same. */
+static bool is_kept(void *ctx, uint64_t blk)
+{
+	(void)ctx;
+	return blk % 16 == 3;
 }
 
 /* The check of what is sealed compares counters and marks. */
@@ -242,7 +214,10 @@ static void commit(struct life *l, bool fails)
 			l->m->merges++;
 		} else {
 			write_home(l);
-			view_release(l->v, log_index_empty());
+			if (l->m->commits % 2)
+				view_release(l->v, log_index_empty());
+			else
+				view_release_keeping(l->v, log_index_empty(), is_kept, NULL);
 			l->m->committed = false;
 			l->m->commits++;
 		}
@@ -251,18 +226,17 @@ static void commit(struct life *l, bool fails)
 		complain("commit", 0, 0, (uint64_t)-r);
 }
 
-/* A group of such content takes one page. Nothing but that, and blocks as they are, is left in the store. */
+/* Nothing but the blocks that are dirty is left in the store. */
 static void check_use(struct life *l)
 {
-	uint64_t groups = GROUPS * (1 + view_layers_below(l->v));
-	struct generation_stats s = dirty(l);
+	struct generation_stats active, below;
 	struct ram_usage u;
 
+	view_dirty(l->v, &active, &below);
 	ram_store_usage(l->store, &u);
-	if (u.used_bytes >
-	    blk_to_bytes(s.data_blks - s.packed_blks + min_u64(s.packed_blks, groups)))
-		complain("bytes in the store, data blocks, compressed", u.used_bytes, s.data_blks,
-			 s.packed_blks);
+	if (u.used_bytes > blk_to_bytes(active.data_blks + below.data_blks))
+		complain("bytes in the store, data blocks", u.used_bytes, active.data_blks,
+			 below.data_blks);
 }
 
 static struct ram_store *take_over(const struct ram_store *of)
@@ -273,7 +247,7 @@ static struct ram_store *take_over(const struct ram_store *of)
 	ram_store_fds(of, fd);
 	for (unsigned i = 0; i < RAM_STORE_FDS; i++)
 		fd[i] = dup(fd[i]);
-	if (ram_store_take_over(&s, fd) < 0 || ram_store_compress(s) < 0)
+	if (ram_store_take_over(&s, fd) < 0)
 		complain("store", 0, 0, 0);
 	return s;
 }
@@ -303,7 +277,6 @@ static _Noreturn void live(struct life *l, bool last)
 		if (view_punch(l->v, 0, BYTES) < 0)
 			complain("punch", 0, 0, 0);
 		commit(l, true);
-		relieve(l);
 		ram_store_usage(l->store, &u);
 		if (u.used_bytes)
 			complain("bytes are left", u.used_bytes, 0, 0);
@@ -317,7 +290,7 @@ static _Noreturn void live(struct life *l, bool last)
 	}
 	for (uint64_t state = l->seed;;)
 		if (rnd_of(&state, 15))
-			relieve(l);
+			usleep((useconds_t)rnd_of(&state, 2000));
 		else
 			commit(l, rnd_of(&state, 3) == 0);
 }
@@ -377,12 +350,11 @@ static void kill_many(uint64_t limit_bytes)
 		end_life(&l, false);
 	end_life(&l, true);
 	print_message("%llu kills, %llu writes, %llu of them without room, %llu merges, "
-		      "%llu commits, %llu compressed, %llu forgotten\n",
+		      "%llu commits\n",
 		      (unsigned long long)kills, (unsigned long long)l.m->writes,
 		      (unsigned long long)l.m->full, (unsigned long long)l.m->merges,
-		      (unsigned long long)l.m->commits, (unsigned long long)l.m->packed,
-		      (unsigned long long)l.m->forgotten);
-	assert_true(l.m->packed && l.m->forgotten && l.m->merges && l.m->commits);
+		      (unsigned long long)l.m->commits);
+	assert_true(l.m->merges && l.m->commits);
 	munmap(l.m, sizeof(*l.m));
 	ram_store_close(l.store);
 }

@@ -246,6 +246,9 @@ static void test_conf_errors(void **state)
 	(void)state;
 	refused("ram = 64M\n", "F:1: ram must follow a [section]");
 	refused("[default]\n\nrom = 64M\n", "F:3: unknown key rom");
+	refused("compress = zstd\n", "F:1: compress must follow a [section]");
+	conf_free(good("[a]\ncompress = zstd\ncompress = x\n"));
+	refused("[a]\ncompress = zstd\nrom = 64M\n", "F:3: unknown key rom");
 	refused("[default]\nram = 64M\nram = 32M\n", "F:3: ram is given twice in [default]");
 	refused("[default]\nram = 64Q\n[x]\nnonsense\n", "F:2: ram = 64Q is not a size");
 	refused("[default]\nram =\n", "F:2: ram =  is not a size");
@@ -429,6 +432,11 @@ static void test_mntopts(void **state)
 	assert_int_equal(mntopts_add(&m, "rw", why, sizeof(why)), 0);
 	assert_false(m.readonly);
 	assert_non_null(strstr(m.rest, ",ro,nodiscard,remount,rw"));
+	/* an earlier version had it */
+	assert_int_equal(mntopts_add(&m, "compress=zstd,compress", why, sizeof(why)), 0);
+	assert_null(strstr(m.rest, "compress"));
+	assert_int_equal(mntopts_add(&m, "compress-force=zstd", why, sizeof(why)), 0);
+	assert_non_null(strstr(m.rest, "rw,compress-force=zstd"));
 	assert_int_equal(mntopts_add(&m, "ram", why, sizeof(why)), -EINVAL);
 	assert_string_equal(why, "ram needs a value: ram=...");
 	assert_int_equal(mntopts_add(&m, "noatime,ram=", why, sizeof(why)), -EINVAL);
@@ -524,6 +532,7 @@ static void test_cmdline_errors(void **state)
 		{ "cowfs=name:x,on", "cowfs=name:x is not allowed at boot" },
 		{ "cowfs=log:/dev/sdb,on", "is not allowed at boot" },
 		{ "cowfs=:,on", "cowfs=: is unknown" },
+		{ "cowfs=compress:zstd,on", "cowfs=compress:zstd was removed: " },
 		{ "cowfs=on:1,on", "cowfs=on:1 is unknown" },
 		{ "cowfs=on --x cowfs=bad", "cowfs=bad is unknown" },
 	};

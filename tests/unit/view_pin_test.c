@@ -191,6 +191,68 @@ static void merged_layer_outlives_its_readers(void **state)
 	teardown(&f);
 }
 
+/* A reader that comes when the stack is the new one, and finds a block that is trimmed before it reads. */
+struct late {
+	struct fixture *f;
+	struct gated reader;
+	pthread_t thread;
+	_Atomic bool released;
+};
+
+static bool keep_one(void *ctx, uint64_t blk)
+{
+	struct late *l = ctx;
+
+	if (blk == 0) {
+		assert_int_equal(pthread_create(&l->thread, NULL, read_gated, &l->reader), 0);
+		sem_wait(&l->reader.gate.arrived);
+	}
+	return blk == 10;
+}
+
+static void *release_keeping(void *arg)
+{
+	struct late *l = arg;
+
+	view_release_keeping(l->f->v, log_index_empty(), keep_one, l);
+	l->released = true;
+	return NULL;
+}
+
+static void trimmed_pages_outlive_their_readers(void **state)
+{
+	struct fixture f;
+	struct late l = { .f = &f };
+	pthread_t releasing;
+
+	(void)state;
+	setup(&f, 64 * MIB);
+	do_write(&f, 0, COW_BLK_BYTES);
+	do_write(&f, 10 * COW_BLK_BYTES, COW_BLK_BYTES);
+	do_seal(&f);
+	home_write(&f, 0, 1, f.live);
+	memcpy(f.committed, f.live, COW_BLK_BYTES);
+	sem_init(&l.reader.gate.arrived, 0, 0);
+	sem_init(&l.reader.gate.go, 0, 0);
+	l.reader.v = f.v;
+	l.reader.buf = io_alloc(COW_BLK_BYTES);
+	assert_int_equal(pthread_create(&releasing, NULL, release_keeping, &l), 0);
+	usleep(50000);
+	assert_false(l.released);
+	assert_int_equal(used_pages(&f), 2);
+	check_live(&f, 0, 11 * COW_BLK_BYTES); /* others are not held up */
+	sem_post(&l.reader.gate.go);
+	pthread_join(releasing, NULL);
+	pthread_join(l.thread, NULL);
+	assert_int_equal(l.reader.r, 0);
+	assert_memory_equal(l.reader.buf, f.live, COW_BLK_BYTES);
+	assert_int_equal(view_kept_blks(f.v), 1);
+	assert_int_equal(used_pages(&f), 1);
+	check_live(&f, 0, BYTES);
+	free(l.reader.buf);
+	teardown(&f);
+}
+
 /* One pin after the other, each entered before the last is left: the count never becomes 0. */
 struct relay {
 	struct pins *pins;
@@ -271,6 +333,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pinned_generation_is_not_freed),
 		cmocka_unit_test(merged_layer_outlives_its_readers),
+		cmocka_unit_test(trimmed_pages_outlive_their_readers),
 		cmocka_unit_test(new_pins_do_not_delay_the_wait),
 		cmocka_unit_test(late_pins_are_waited_for),
 	};

@@ -60,7 +60,7 @@ struct stress {
 	uint8_t owner[UNITS];	 /* writer, or WRITERS: none */
 	uint32_t version[UNITS]; /* 0: zero. Each writer's own units only */
 	_Atomic uint64_t writes, punches, reads, seals, releases, fails;
-	uint64_t packed, forgotten; /* committer only */
+	uint64_t kept; /* committer only */
 };
 
 struct worker {
@@ -301,12 +301,20 @@ static int copy_home(struct stress *s, uint8_t *buf, uint8_t *again)
 	return r;
 }
 
-static void commit_once(struct stress *s, uint8_t *buf, bool fail)
+static bool is_kept(void *ctx, uint64_t blk)
+{
+	(void)ctx;
+	return blk % 7 == 0;
+}
+
+enum result { RELEASE, KEEP, FAIL };
+
+static void commit_once(struct stress *s, uint8_t *buf, enum result result)
 {
 	int r = view_seal(s->v);
 
 	s->seals++;
-	if (r == 0 && fail) {
+	if (r == 0 && result == FAIL) {
 		s->fails++;
 		r = view_fail(s->v);
 	} else if (r == 0) {
@@ -314,37 +322,14 @@ static void commit_once(struct stress *s, uint8_t *buf, bool fail)
 
 		s->releases++;
 		r = copy_home(s, buf, buf + 64 * COW_BLK_BYTES);
-		view_release(s->v, ix);
+		if (result == RELEASE)
+			view_release(s->v, ix);
+		else
+			view_release_keeping(s->v, ix, is_kept, NULL);
+		s->kept += view_kept_blks(s->v);
 	}
 	if (r < 0)
 		complain_error(s, "commit", r);
-}
-
-static bool is_used(void *ctx, uint64_t blk)
-{
-	(void)ctx;
-	return blk % 7; /* as if some were free */
-}
-
-static bool stops(void *ctx)
-{
-	return ((struct stress *)ctx)->race.stop;
-}
-
-/* What is cold on such a busy volume was not written since the previous pass, moments ago. */
-static void relieve(struct stress *s)
-{
-	struct view_relief rf = {
-		.compress = true, .is_used = is_used, .must_stop = stops, .ctx = s
-	};
-	struct generation_stats active, below;
-	int r = view_relieve(s->v, &rf);
-
-	if (r < 0 && r != -EINTR)
-		complain_error(s, "relieve", r);
-	view_dirty(s->v, &active, &below);
-	s->packed += active.packed_blks + below.packed_blks;
-	s->forgotten += rf.forgotten_blks;
 }
 
 static void *committer(void *arg)
@@ -354,9 +339,7 @@ static void *committer(void *arg)
 
 	while (!s->race.stop) {
 		usleep((useconds_t)rnd_of(&w->rnd, 1500));
-		for (uint64_t i = rnd_of(&w->rnd, 6); i && !s->race.stop; i--)
-			relieve(s);
-		commit_once(s, (uint8_t *)w->buf, rnd_of(&w->rnd, 3) == 0);
+		commit_once(s, (uint8_t *)w->buf, (enum result)rnd_of(&w->rnd, 3));
 		if (rnd_of(&w->rnd, 10) == 0)
 			view_set_index(s->v, log_index_empty());
 	}
@@ -396,7 +379,7 @@ static void check_end(struct stress *s, struct worker *w)
 	struct generation_stats active, below;
 	struct ram_usage usage;
 
-	commit_once(s, (uint8_t *)w->buf, false);
+	commit_once(s, (uint8_t *)w->buf, RELEASE);
 	assert_false(s->race.failed);
 	view_dirty(s->v, &active, &below);
 	assert_int_equal(active.data_blks + active.hole_blks + below.data_blks + below.hole_blks,
@@ -436,7 +419,6 @@ static void everybody_at_once(void **state)
 	s->card.geo = s->sim->geo;
 	assign_owners(s);
 	assert_int_equal(ram_store_open(&s->store, 256 * MIB), 0);
-	assert_int_equal(ram_store_compress(s->store), 0);
 	assert_int_equal(view_new(&s->v, s->store, &s->card, BLKS, ix), 0);
 	assert_int_equal(rewrites_new(&rewrites, 16 * KIB), 0);
 	view_set_rewrites(s->v, rewrites);
@@ -457,13 +439,13 @@ static void everybody_at_once(void **state)
 		pthread_join(w[i].thread, NULL);
 	print_message(
 		"%llu writes, %llu punches, %llu reads, %llu seals, %llu releases, %llu fails, "
-		"%llu compressed, %llu forgotten\n",
+		"%llu blocks kept\n",
 		(unsigned long long)s->writes, (unsigned long long)s->punches,
 		(unsigned long long)s->reads, (unsigned long long)s->seals,
 		(unsigned long long)s->releases, (unsigned long long)s->fails,
-		(unsigned long long)s->packed, (unsigned long long)s->forgotten);
+		(unsigned long long)s->kept);
 	assert_false(s->race.failed);
-	assert_true(s->releases && s->fails && s->packed && s->forgotten);
+	assert_true(s->releases && s->fails && s->kept);
 	check_end(s, w);
 
 	view_free(s->v);
