@@ -13,7 +13,6 @@
 
 #include "base/crc32c.h"
 #include "base/io.h"
-#include "fs/loader.h"
 #include "log/escape.h"
 #include "log/rules.h"
 
@@ -156,27 +155,10 @@ int log_begin(struct log *l)
 	return 0;
 }
 
-void loader_note(struct log *l, uint64_t blk)
+static void crc_of_blocks(uint64_t blks, const uint8_t *data, uint32_t *crc)
 {
-	for (unsigned i = 0; i < l->loader.n; i++)
-		if (l->loader.blk[i] == blk)
-			return;
-	if (l->loader.n < LOADER_BLKS_MAX)
-		l->loader.blk[l->loader.n++] = blk;
-}
-
-static void look_at_blocks(struct log *l, uint64_t blk, uint64_t blks, const void *data,
-			   uint32_t *crc)
-{
-	for (uint64_t i = 0; i < blks; i++) {
-		const uint8_t *p = (const uint8_t *)data + blk_to_bytes(i);
-
-		crc[i] = crc32c_back(p, COW_BLK_BYTES);
-		if (loader_has_env(p)) {
-			l->at.loader = true;
-			loader_note(l, blk + i);
-		}
-	}
+	for (uint64_t i = 0; i < blks; i++)
+		crc[i] = crc32c_back(data + blk_to_bytes(i), COW_BLK_BYTES);
 }
 
 /* Escapes: no content enters the ring that a scan could take for a block of the log. */
@@ -205,7 +187,7 @@ int log_add_logged(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	look_at_blocks(l, blk, blks, data, crc);
+	crc_of_blocks(blks, data, crc);
 	for (uint64_t i = 0; i < blks;) {
 		uint64_t n;
 		int r = ring_enter(l, &a->head_lblk);
@@ -244,7 +226,7 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
 	RULE("H1 spill", !l->hold.at.seq);
 	r = log_may_write(l, to_blk, blks);
-	look_at_blocks(l, blk, blks, data, crc);
+	crc_of_blocks(blks, data, crc);
 	if (r == 0)
 		r = card_write(l->base, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	if (r < 0)
@@ -264,7 +246,7 @@ int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	RULE("R10 lent", !l->spilled);
 	RULE("H1 lent", !l->hold.at.seq);
 	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
-	look_at_blocks(l, blk, blks, data, crc);
+	crc_of_blocks(blks, data, crc);
 	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
 	l->lent_failed |= r < 0;
 	if (r < 0)
@@ -278,7 +260,7 @@ int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 	uint32_t crc[STAGE_BLKS];
 
 	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	look_at_blocks(l, blk, blks, data, crc);
+	crc_of_blocks(blks, data, crc);
 	sample_note_direct(l, blk, blks, data, crc);
 	l->at.direct_blks += blks;
 	return note(l, DESC_DIRECT, blk, blks, 0, crc);
@@ -449,7 +431,6 @@ static void fill_record(const struct log *l, struct log_record *rec)
 	rec->direct_blks = a->direct_blks;
 	rec->logged_blks = a->logged_blks + a->lent_blks;
 	rec->zero_blks = a->zero_blks;
-	rec->flags |= loader_flag(l) | (a->loader ? (uint32_t)RECORD_LOADER : 0);
 }
 
 /* The record, durable. Of a joint commit that has no answer the log is undecided. */
@@ -541,11 +522,6 @@ void log_abort(struct log *l)
 	/* L5: its record may be on the card, behind those that have one image */
 	l->lag.same = 0;
 	checkpoint_forget(l);
-}
-
-bool log_loader_waits(const struct log *l)
-{
-	return loader_flag(l);
 }
 
 bool log_spilled(const struct log *l)

@@ -59,7 +59,6 @@ struct home {
 	uint64_t end_unit, units; /* of the last write; how many were written */
 	uint64_t last_part_blk;	  /* blocks before this one come last */
 	bool stopped;
-	bool put_off, last;	/* blocks of boot loaders: some are left; now they are written */
 	struct index_list list; /* blocks that are home, if the checkpoint may be stopped */
 };
 
@@ -298,22 +297,6 @@ static bool stops_at(struct home *h, uint64_t blk, uint64_t *ret_blks)
 	return next && h->content->stop(h->content->stop_ctx);
 }
 
-/* For how many blocks from blk on is it the same whether they are written now? */
-static uint64_t run_of_pass(const struct home *h, uint64_t blk, uint64_t max_blks, bool *ret_now)
-{
-	bool loader = false;
-
-	for (unsigned i = 0; i < h->l->loader.n; i++) {
-		uint64_t at = h->l->loader.blk[i];
-
-		loader |= at == blk;
-		if (at > blk)
-			max_blks = min_u64(max_blks, at - blk);
-	}
-	*ret_now = blk != h->skip_blk && loader == h->last;
-	return loader || blk == h->skip_blk ? 1 : min_u64(max_blks, h->skip_blk - blk);
-}
-
 static int write_home(struct home *h, const struct index_entry *e)
 {
 	uint64_t n, max;
@@ -321,18 +304,15 @@ static int write_home(struct home *h, const struct index_entry *e)
 	for (uint64_t i = 0; i < e->blks; i += n) {
 		uint64_t blk = e->blk + i;
 		uint8_t *buf;
-		bool now;
 		int r;
 
-		n = run_of_pass(h, blk, e->blks - i, &now);
-		h->put_off |= !now && !h->last && blk != h->skip_blk;
-		if (!now)
+		n = 1;
+		if (blk == h->skip_blk)
 			continue;
 		h->stopped = stops_at(h, blk, &max);
 		if (h->stopped)
 			return 0;
-		max = min_u64(max, n);
-		n = 1;
+		max = min_u64(max, min_u64(e->blks - i, h->skip_blk - blk));
 		if (e->kind == INDEX_ZERO) {
 			n = min_u64(STAGE_BLKS, max);
 			r = write_zeros_home(h, blk, n);
@@ -365,11 +345,10 @@ static int leave_segment(const struct home *h, uint64_t *ret_lblk)
 {
 	struct log *l = h->l;
 	uint64_t lblk = ring_fresh_segment(l) * l->seg_blks;
-	bool more = h->stopped || h->put_off != h->last;
 	int r;
 
 	*ret_lblk = l->entered_lblk;
-	if (l->base != l->card || !h->units || h->units < h->content->open_units || more ||
+	if (l->base != l->card || !h->units || h->units < h->content->open_units || h->stopped ||
 	    l->entered_lblk || !ring_fresh_is_free(l))
 		return 0;
 	r = ring_enter(l, &lblk);
@@ -415,13 +394,18 @@ static bool clip_to_part(const struct home *h, int part, struct index_entry *e)
 	return e->blks;
 }
 
-static int write_pass(struct home *h, const struct log_index *todo)
+/* Writes every block home that only the log has, until it is stopped; FLUSH. */
+static int write_all_home(struct home *h)
 {
 	struct log *l = h->l;
+	const struct log_index *todo = l->left ? l->left : l->index;
 	struct index_entry e;
 	uint64_t entered_lblk = l->entered_lblk;
 	int r = 0;
 
+	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
+	h->last_part_blk = find_last_part(h, todo);
+	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
 	for (int part = 0; part < 2; part++)
 		for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 			if (clip_to_part(h, part, &e))
@@ -440,25 +424,6 @@ static int write_pass(struct home *h, const struct log_index *todo)
 		l->entered_lblk = entered_lblk;
 	}
 	return r;
-}
-
-/*
- * Writes every block home that only the log has, until it is stopped; FLUSH. Blocks of boot
- * loaders come last. What a loader changes in them counts from the tail record on, so there should be
- * little between the two.
- */
-static int write_all_home(struct home *h)
-{
-	struct log *l = h->l;
-	const struct log_index *todo = l->left ? l->left : l->index;
-	int r;
-
-	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
-	h->last_part_blk = find_last_part(h, todo);
-	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
-	r = write_pass(h, todo);
-	h->last = true;
-	return r == 0 && !h->stopped && h->put_off ? write_pass(h, todo) : r;
 }
 
 /* What was written home is durable: takes it out of what is left. */
@@ -562,7 +527,6 @@ int log_checkpoint(struct log *l, const struct log_content *content,
 	if (h.done || l->left)
 		l->ledger.checkpoints++;
 	checkpoint_forget(l);
-	l->loader.n = 0;
 	l->home_done = true;
 	log_index_unref(l->index);
 	l->index = empty;

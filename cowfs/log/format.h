@@ -96,9 +96,7 @@ enum {
 	RECORD_GUARDED = 1 << 3,
 	/* which guard: the lowest bit of its owner */
 	RECORD_GUARD_ODD = 1 << 4,
-	/* the log has, or this commit wrote in place, a block that a boot loader may change on the
-	 * card: it must not stay in the log */
-	RECORD_LOADER = 1 << 5,
+	/* 1 << 5: 0.1.0 wrote it, and it means nothing now (docs/FORMAT.md) */
 	/* the oldest of an uninterrupted run of records with this flag, up to the newest, is held */
 	RECORD_HELD = 1 << 6,
 	/* of the newest record: whoever opens the log goes back to the held generation */

@@ -352,9 +352,6 @@ int log_unlend(struct log *l) MUST_CHECK;
  * generation, until a durable tail record marks it as checkpointed. Before that nothing may be
  * written in place (R10). */
 bool log_spilled(const struct log *l);
-/* The log may have a block that a boot loader writes to the card (fs/loader.h). What the loader wrote
- * there does not count before a checkpoint has emptied the log. */
-bool log_loader_waits(const struct log *l);
 /* Call before writing blocks in place or as a spill: do the rules of the log allow it?
  * -ENOTRECOVERABLE: no (base/invariant.h), and the blocks must not be written. */
 int log_may_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;

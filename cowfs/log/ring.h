@@ -47,7 +47,7 @@ enum epoch_state {
 	EPOCH_BROKEN,  /* nothing may be written */
 };
 
-enum { LOADER_BLKS_MAX = 16, SENT_RECORDS = 8 };
+enum { SENT_RECORDS = 8 };
 
 /* what the current attempt has gathered */
 struct attempt {
@@ -55,7 +55,6 @@ struct attempt {
 	uint64_t head_lblk; /* next block to fill, after the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
 	uint64_t lent_blks;	  /* not part of logged_blks */
-	bool loader;		  /* a block of a boot loader is among them (log.loader) */
 	struct log_sample sample; /* one of the direct blocks; blk 0: none */
 	uint64_t used_blk;	  /* log_set_sample; 0: none */
 	struct index_list list;
@@ -200,12 +199,6 @@ struct log {
 	struct log_index *index;
 	/* the part of the index that a checkpoint which was stopped left to do; NULL: all of it */
 	struct log_index *left;
-	/* Blocks of boot loaders that commits and attempts since the last checkpoint wrote, as far as
-	 * that is known: the first ones. */
-	struct {
-		uint64_t blk[LOADER_BLKS_MAX];
-		unsigned n;
-	} loader;
 
 	struct wear_ledger ledger; /* totals up to attach, plus what the caller adds */
 	uint64_t opened_ns;
@@ -249,12 +242,6 @@ static inline uint64_t ring_seg(const struct log *l, uint64_t lblk)
 }
 
 void mark_sound(struct log_mark *m, const struct log_record *rec); /* append.c */
-void loader_note(struct log *l, uint64_t blk);			   /* in log.loader */
-/* For the next record: RECORD_LOADER, until everything is home. */
-static inline uint32_t loader_flag(const struct log *l)
-{
-	return l->home_done ? 0 : l->newest.flags & RECORD_LOADER;
-}
 
 /* The next block of a group after lblk: skips heads, wraps. */
 static inline uint64_t ring_next(const struct log *l, uint64_t lblk)

@@ -64,7 +64,6 @@ static int check_numbers(const struct log *l, const struct log_record *rec)
 	RULE("R3 epoch", rec->epoch >> 32 >= n->epoch >> 32);
 	RULE("R3 chain", rec->type == RECORD_OPEN || rec->seq == n->seq + 1 || !n->seq ||
 				 l->state == EPOCH_WAIVED);
-	RULE("loader flag", l->home_done || !(n->flags & RECORD_LOADER & ~rec->flags));
 	RULE("tail order", rec->tail_seq <= rec->seq && rec->tail_seq >= n->tail_seq);
 	RULE("floor order", rec->fallback_seq <= rec->floor_seq && rec->floor_seq <= rec->seq);
 	/* on a card that was tampered with, n may have any fallback that is not above its seq */

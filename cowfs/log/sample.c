@@ -292,7 +292,7 @@ int sample_match(struct log *l, const struct log_record *rec, const struct log_i
 			return r;
 		/* a block that cannot be read is not that of another base */
 		r = card_read_bare(l->base, blk_to_bytes(s->blk), buf, COW_BLK_BYTES);
-		*ret = r < 0 || crc32c_back(buf, COW_BLK_BYTES) == s->crc || loader_has_env(buf) ||
+		*ret = r < 0 || crc32c_back(buf, COW_BLK_BYTES) == s->crc ||
 		       is_as_logged(ix, s->blk, buf);
 	}
 	return 0;

@@ -156,19 +156,11 @@ static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
 				      : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
-/* Is this the content of the i-th block, or what a boot loader has made of it since (*loader_wrote)? With lag a
- * card may have lost what the newest commit wrote in place: then no other content counts. */
-static bool check_block(struct log *l, const struct desc_extent *e, uint64_t i, uint8_t *blk,
-			bool *loader_wrote)
+/* Has a boot loader changed this block since the commit wrote it in place? With lag a card may have lost what
+ * the newest commit wrote there: then no other content counts. */
+static bool is_of_loader(const struct log *l, const struct desc_extent *e, const uint8_t *blk)
 {
-	bool same = content_ok(e, blk, e->crc[i]);
-
-	if (!loader_has_env(blk) || (!same && (e->type != DESC_DIRECT || lag_on(l))))
-		return same;
-	if (same)
-		loader_note(l, e->blk + i);
-	*loader_wrote |= !same;
-	return true;
+	return e->type == DESC_DIRECT && !lag_on(l) && loader_has_env(blk);
 }
 
 /* ---- one candidate ---- */
@@ -203,9 +195,15 @@ static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t 
 
 	if (r == 0)
 		r = card_read(c, off + blk_to_bytes(i), v->buf, blk_to_bytes(n));
-	for (uint64_t k = 0; k < n && r == 0; k++)
-		if (!check_block(l, e, i + k, v->buf + blk_to_bytes(k), &v->s->rep->loader_wrote))
+	for (uint64_t k = 0; k < n && r == 0; k++) {
+		uint8_t *blk = v->buf + blk_to_bytes(k);
+
+		if (content_ok(e, blk, e->crc[i + k]))
+			continue;
+		if (!is_of_loader(l, e, blk))
 			r = reject(v->s, e, i + k, "does not match its checksum");
+		v->s->rep->loader_wrote |= r == 0;
+	}
 	return r;
 }
 
@@ -297,12 +295,12 @@ int chain_each_extent(struct log *l, const struct chain_rec *c,
 
 /*
  * A process has died, but the power has not failed since this record was durable. The process did not read its
- * content again either. RECORD_LOADER: the check also finds the blocks of the boot loader.
+ * content again either.
  */
 static bool is_sound(const struct scan *s, const struct log_record *rec)
 {
 	return s->mark && rec->seq && rec->seq == s->mark->sound_seq &&
-	       rec->epoch == s->mark->sound_epoch && !(rec->flags & RECORD_LOADER);
+	       rec->epoch == s->mark->sound_epoch;
 }
 
 int verify_chain(struct scan *s, const struct chain *ch)
@@ -313,7 +311,6 @@ int verify_chain(struct scan *s, const struct chain *ch)
 
 	s->rep->loader_wrote = false;
 	s->rep->lost_home_blks = s->rep->lost_log_blks = 0;
-	s->l->loader.n = 0;
 	if (s->l->unverified || is_sound(s, &ch->head))
 		return 0;
 	buf = io_alloc_raw(STAGE_BLKS * COW_BLK_BYTES);

@@ -16,13 +16,12 @@ uint64_t home_waiting_blks(const struct volume *v)
 	return blks;
 }
 
-/* For boot loaders, which read the bare card, and may write to it. A checkpoint keeps no limit of time. */
+/* For what reads the bare card. A file system that is committed unmounted has no guard: others find it whole.
+ * A checkpoint keeps no limit of time. */
 bool home_is_wanted(const struct volume *v)
 {
-	/* a file system that is committed unmounted has no guard: others find it whole */
-	bool at_once = log_loader_waits(v->log) || !fs_ops(v->fs.kind)->freezes;
-
-	return v->always_checkpoint || (at_once && monitor_time_blks(v->monitor) == UINT64_MAX);
+	return v->always_checkpoint ||
+	       (!fs_ops(v->fs.kind)->freezes && monitor_time_blks(v->monitor) == UINT64_MAX);
 }
 
 static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)

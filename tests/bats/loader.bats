@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A boot loader writes to the card before cowfs is there: save_env of GRUB changes the block of grubenv in place. It
-# reads the bare card, with or without a log.
+# reads the bare card, with or without a log. As setup leaves a root with /boot: checkpoint = always.
 # seconds: 50
 # bats file_tags=loader
 
@@ -20,15 +20,14 @@ setup() {
 card_with_env() {
 	local fs=$1
 	shift
-	ALWAYS=()
+	WHEN=always
 	if [ "$fs" = xfs ]; then
-		ALWAYS=(--checkpoint always) # a loader replays no log
 		card_make xfs 330 500 "$@"
 	else
 		card_make "$fs" 100 150 "$@"
 	fi
 	cow format "$CARD" ${LAG:+--lag $LAG}
-	attach "${ALWAYS[@]}"
+	attach --checkpoint always
 	mount_volume
 	mkdir -p "$MNT/boot/grub"
 	grub-editenv "$MNT/$ENV" create
@@ -36,7 +35,7 @@ card_with_env() {
 	cow commit
 	# what grub-editenv wrote may have moved: GRUB must find it
 	in_place set recordfail=
-	cow commit --checkpoint
+	cow commit
 }
 
 # grub-editenv truncates the file, so it gets another block. This keeps the block.
@@ -111,7 +110,7 @@ env_is() {
 }
 
 again() {
-	attach "${ALWAYS[@]}" "$@"
+	attach --checkpoint "$WHEN" "$@"
 	mount_volume
 }
 
@@ -226,7 +225,8 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	at=$((256 * 1024))
 	card_make btrfs 250 400
 	cow format "$CARD"
-	attach
+	WHEN=always
+	attach --checkpoint always
 	mount_volume
 	grub-editenv "$T/env" create
 	grub-editenv "$T/env" set next_entry=2
@@ -275,16 +275,17 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	done
 }
 
-# a limit of time leaves no room for a checkpoint: this is also what a cut between record and checkpoint leaves
-limited_card() {
+# without a checkpoint: this is also what a cut between record and checkpoint leaves
+due_card() {
 	card_with_env ext4 -b 4096
 	detach
+	WHEN=due
 	# without a profile nothing that may be written in place goes to the log
-	again --max-commit-time 100s --profile none
+	again --profile none
 }
 
 @test "loader: a change between the record and its checkpoint does not cost the generation" {
-	limited_card
+	due_card
 	editenv set next_entry=2
 	random_file "$MNT/same" 1
 	cow commit
@@ -309,10 +310,11 @@ limited_card() {
 }
 
 @test "loader: what a cut commit left in the log is emptied before the next commit" {
-	limited_card
+	due_card
 	in_place set next_entry=2
 	cow commit
 	power_cut
+	WHEN=always
 	again
 	env_is $'saved_entry=0\nrecordfail=\nnext_entry=2'
 	echo 1 >"$MNT/x"
@@ -325,13 +327,13 @@ limited_card() {
 }
 
 @test "loader: a file of any user with that header is no mixture" {
-	limited_card
+	due_card
 	detach
 	again
 	cp "$MNT/$ENV" "$MNT/mine"
 	cow commit --checkpoint
 	detach
-	again --max-commit-time 100s
+	again
 	cp "$MNT/mine" "$T/env"
 	grub-editenv "$T/env" set evil=1
 	dd if="$T/env" of="$MNT/mine" conv=notrunc status=none

@@ -103,8 +103,8 @@ struct world {
 	bool rotten; /* images may be broken, or answer with an error, but must not be wrong */
 
 	/* loader.c */
-	unsigned loader_blk;  /* a boot loader writes there after each cut; 0: none does */
-	uint64_t loader_home; /* which record was the newest one when it was written home */
+	unsigned loader_blk; /* a boot loader writes there after each cut; 0: none does */
+	bool loader_open;    /* the block may have been written since the last checkpoint */
 
 	/* joint.c: the newest joint commit; which of the last 64 count, by seq modulo 64 */
 	uint64_t joint_seq, joint_counts;
@@ -278,7 +278,6 @@ void attack_away(void);
 /* The card of this image, before cowfs is there. volume: what an attach without that has shown. */
 void loader_boots(struct world *w, const struct cards *c, const struct log_super *super,
 		  const struct log_open_report *rep, const uint8_t *volume);
-void loader_home_write(struct world *w, uint64_t blk, const void *data);
 const uint8_t *loader_content(unsigned n);
 
 /* ---- lie.c ---- */

@@ -424,7 +424,6 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 			fail("the superblock gets other content in place");
 		return;
 	}
-	loader_home_write(w, blk, data);
 	log_index_run(w->index, blk, 1, &where);
 	if (where == LOG_HOME)
 		fail("block %llu, used in the committed image and not in the log, is written in place",

@@ -57,8 +57,6 @@ broken 'G3 home' 'crash --attack half-checkpoint' cowfs/log/guarded.c '	memcpy(g
 	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
-broken 'loader flag' 'crash --attack loader' cowfs/log/record.c '(back ? 0 : l->newest.flags & RECORD_OF_IMAGE) | loader_flag(l)' \
-	'l->newest.flags & RECORD_OF_IMAGE'
 # what is written over
 broken 'R9 ring' 'crash --attack reuse-early' cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' 'return old != USE_JOURNAL ? add_direct'

@@ -53,7 +53,7 @@ mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
 # a commit that returned is newer than a record of the attempt before it
 mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run) &&' 'true &&'
 # R4 every CRC
-mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (!check_block(l, e, i + k, v->buf + blk_to_bytes(k), &v->s->rep->loader_wrote))' 'if (0)'
+mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (content_ok(e, blk, e->crc[i + k]))' 'if (1)'
 mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
 mutant R4-in-place rotten,every-byte cowfs/log/verify.c '		if (where != LOG_HOME)
 			continue;' '		if (where != LOG_HOME || e->type == DESC_DIRECT)
@@ -61,9 +61,8 @@ mutant R4-in-place rotten,every-byte cowfs/log/verify.c '		if (where != LOG_HOME
 # R5 read back at all
 mutant R5-verify rejected cowfs/log/verify.c '.check = ch->rec[i].seq >= ch->head.floor_seq }' '.check = false }'
 # what a boot loader writes
-mutant L-changed loader cowfs/log/verify.c '(!same && (e->type != DESC_DIRECT || lag_on(l)))' '!same'
-mutant L-waits loader cowfs/log/ring.h 'return l->home_done ? 0 : l->newest.flags & RECORD_LOADER;' 'return 0;'
-mutant L-last loader cowfs/log/checkpoint.c 'loader |= at == blk;' ''
+mutant L-changed loader cowfs/log/verify.c 'e->type == DESC_DIRECT && !lag_on(l) && loader_has_env(blk)' 'false'
+mutant L-sample loader cowfs/log/sample.c 'is_fit_place(l, blk) && !loader_has_env(content) &&' 'is_fit_place(l, blk) &&'
 # R6 what was written in place takes older log entries out
 mutant R6-revoke revoke cowfs/log/ring.h '		return INDEX_HOME;' '		return INDEX_ZERO;'
 # R7 never below the floor

@@ -11,9 +11,9 @@ environment() {
 	{ printf '# GRUB Environment Block\nnext_entry=%s\n' "$1" && head -c 1024 /dev/zero | tr '\0' '#'; } | head -c 1024
 }
 
-# committed, and then the power goes
+# committed and checkpointed, as with `checkpoint = always`, and then the power goes
 committed() {
-	must cowctl commit root
+	must cowctl commit root --checkpoint
 	mark committed
 	sleep 600
 }
