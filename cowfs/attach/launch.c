@@ -17,7 +17,6 @@
 #include "base/path.h"
 #include "wire/client.h"
 #include "config/conf.h"
-#include "export/transport.h"
 #include "attach/leftover.h"
 
 #define END_WAIT_MS 20000
@@ -361,9 +360,6 @@ void launch_volume(const char *device, const struct volopts *o, unsigned flags, 
 	}
 	if (!(flags & LAUNCH_BOOT))
 		leftover_clear_and_tell(true);
-	if (all.text[VOLOPT_TRANSPORT]) /* the service may not load modules */
-		transport_load((enum transport_kind)volopt_value(VOLOPT_TRANSPORT,
-								 all.text[VOLOPT_TRANSPORT]));
 	if (make_arguments(&a, &all, flags) < 0)
 		tell(ret, EXIT_FAILED, -ENOMEM, "out of memory");
 	else if ((flags & LAUNCH_BOOT) || !start_service(&a, ret))

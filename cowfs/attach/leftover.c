@@ -201,58 +201,16 @@ static int claim(struct rundir *ret, const char *name)
 	return r;
 }
 
-/* Nobody serves it: this process has the lock. */
-static void end_disk(struct rundir *dir, const char *disk, const char *label)
-{
-	int r;
-
-	(void)transport_left_end(disk, label);
-	r = transport_left_detach(disk, label, false);
-	if (r == 0) {
-		rundir_release(dir);
-		return;
-	}
-	rundir_leave(dir);
-	msg(MSG_WARN, "%s: left by a start that was killed, and cannot be removed: %s", disk,
-	    strerrordesc_np(-r));
-}
-
-/* Of starts that were killed before they told their disks. False: a process still has one. */
-static bool end_untold(void)
-{
-	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
-	size_t n = client_untold_volumes(names);
-	bool all = true;
-
-	for (size_t i = 0; i < n; i++) {
-		char label[RUNDIR_LABEL_BYTES], disk[32];
-		struct rundir dir;
-
-		rundir_label(names[i], label);
-		if (!transport_left_find(label, disk, sizeof(disk)))
-			continue;
-		if (rundir_claim(&dir, names[i]) == 0)
-			end_disk(&dir, disk, label);
-		else
-			all = false;
-	}
-	return all;
-}
-
 static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool attaching)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_dead_volumes(names);
-	uint64_t until_ns = now_ns() + DYING_NS;
 
-	while (clear && !end_untold() && now_ns() < until_ns)
-		usleep(DYING_POLL_US);
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *status = client_left_status(names[i]);
 		const char *loop = text_of(status, "loop");
 		char label[RUNDIR_LABEL_BYTES];
 		struct rundir dir;
-		dev_t dead = 0;
 		bool detached = false, thawed = false, left = transport_left(loop);
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
@@ -260,8 +218,6 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		rundir_label(names[i], label);
 		memcpy(list[i].name, names[i], sizeof(list[i].name));
 		snprintf(list[i].loop, sizeof(list[i].loop), "%.63s", loop);
-		if (e == 0 && left && !client_stopped(names[i]))
-			dead = transport_left_end(loop, label);
 		if (e == 0 && left && (client_stopped(names[i]) || hangs(loop, label))) {
 			rundir_leave(&dir);
 			e = -EBUSY;
@@ -272,7 +228,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			if (left) {
 				int r;
 
-				thawed = thaw(dead ? dead : dead_device(loop, label));
+				thawed = thaw(dead_device(loop, label));
 				r = transport_left_detach(loop, label, false);
 				detached = r == 0;
 				left = r < 0 && r != -ESRCH && r != -ENXIO;

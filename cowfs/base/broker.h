@@ -28,11 +28,11 @@ enum broker_op {
 	BROKER_BDI_CAN,	 /* n[0]: bdi_can_limit; n[1]: global_dirty_bytes (export/bdi.c) */
 	BROKER_BDI_OPEN, /* answered with BDI_LIMIT_FDS descriptors of the disk */
 	BROKER_RESIZE,	 /* n[0]: limit of the store in bytes (ram/store.c) */
-	BROKER_FILE,	 /* opens the file on the FUSE mount (export/fuse_loop.c) */
+	BROKER_FILE,	 /* opens the file on the FUSE mount (export/transport.c) */
 	/* a loop device on it. n: read-ahead in KiB, most KiB, tags. n[3]: was it made? data: struct
 	 * loop_kept, and a descriptor. */
 	BROKER_ATTACH,
-	BROKER_DETACH, /* data: found of loop_kept. A descriptor if it fails. ublk: n[0] failed start */
+	BROKER_DETACH,	   /* data: found of loop_kept. A descriptor if it fails. */
 	BROKER_IN_USE,	   /* result 1, 0 */
 	BROKER_QUIESCE,	   /* fs/quiesce_broker.c */
 	BROKER_FIND_MOUNT, /* n[0]: read-only; data: the mount point; result 1, 0 */
@@ -45,12 +45,6 @@ enum broker_op {
 	BROKER_PUBLISH, /* data: the status file; n[0] 1: the file pid instead */
 	BROKER_LISTEN,	/* clients find the control socket from now on */
 	BROKER_RELEASE, /* removes the folder in /run and lets go of everything */
-	/* ublk: makes the device, or takes it from a dead server (export/ublk_disk.h). n: tags, bytes of
-	 * the disk, most bytes of a request. Answered with the character device. */
-	BROKER_UBLK_QUEUE,
-	/* The worker serves it. n[0]: read-ahead in KiB; of the answer: the disk's number. A new
-	 * disk comes as a descriptor, and one for direct reads. */
-	BROKER_UBLK_START,
 	/* While the card is away, the i-th device that may be it (card/find.h), claimed. n: 0 base, 1 log; i. data: struct find,
 	 * what the worker knows of the card. Answered with data struct find_result, and its descriptors. */
 	BROKER_SEARCH,

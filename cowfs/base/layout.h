@@ -13,8 +13,7 @@
  *	- the record of the stack, names and sizes of files and maps of generations
  *	  (ram/store.c, ram/generation.c)
  *	- the two maps of volume/diverged.c
- *	- what the kernel was told once: sizes of requests and the inode of FUSE (export/fuse.c), parameters
- *	  and mark of ublk (export/ublk_disk.c)
+ *	- what the kernel was told once: sizes of requests and the inode of FUSE (export/fuse.c)
  *	- the messages of parent, worker and spare (daemon/supervisor.c, daemon/spare.h)
  *	- the descriptors and the option that a new spare gets (daemon/upgrade.h)
  */

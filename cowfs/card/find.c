@@ -77,13 +77,12 @@ static bool read_rdev(int devdir, dev_t *ret)
 }
 
 /* The disk or a view of a volume may wait for the card that is looked for. */
-static bool is_of_cowfs(int devdir, const char *name)
+static bool is_of_cowfs(int devdir)
 {
 	char file[16];
 
-	return !strncmp(name, "ublkb", 5) ||
-	       (io_read_text(devdir, "loop/backing_file", file, sizeof(file)) > 0 &&
-		(!strncmp(file, "/cowfs:", 7) || !strncmp(file, "/cowfs-view", 11)));
+	return io_read_text(devdir, "loop/backing_file", file, sizeof(file)) > 0 &&
+	       (!strncmp(file, "/cowfs:", 7) || !strncmp(file, "/cowfs-view", 11));
 }
 
 static bool may_be(const struct find *f, int devdir, struct find_result *ret, dev_t *ret_rdev)
@@ -126,7 +125,7 @@ int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret
 		dev_t rdev;
 
 		if (devdir < 0 || e->d_name[0] == '.' || strlen(e->d_name) >= sizeof(ret->name) ||
-		    !may_be(f, devdir, ret, &rdev) || is_of_cowfs(devdir, e->d_name) || i--)
+		    !may_be(f, devdir, ret, &rdev) || is_of_cowfs(devdir) || i--)
 			continue;
 		snprintf(ret->name, sizeof(ret->name), "%.63s", e->d_name);
 		for (unsigned k = 0; k < BLOCKDEV_FDS; k++)

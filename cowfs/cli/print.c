@@ -44,9 +44,6 @@ static void print_volume(struct json_object *s)
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
 	if (*json_text(s, "lower"))
 		row("image", "%s: the volume has the changes", json_text(s, "lower"));
-	if (*json_text(s, "transport"))
-		row("transport", "%s: %s", json_text(s, "transport"),
-		    json_text(s, "transport_reason"));
 	if (*json_text(s, "on_crash"))
 		row("on crash", "%s: %s", json_text(s, "on_crash"),
 		    json_text(s, "on_crash_reason"));

@@ -51,6 +51,7 @@ const char *volopt_removed(const char *name, size_t len)
 		const char *name, *why;
 	} removed[] = {
 		{ "compress", "was removed: changes in RAM are not compressed" },
+		{ "transport", "was removed: volumes are always served by FUSE" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(removed); i++)

@@ -54,8 +54,6 @@ enum {
 	X(AWAY_LIMIT, "away-limit", "TIME|forever", LIMIT, 0, 86400 * 7,                           \
 	  VOLOPT_DEFAULT | VOLOPT_BOOT, "5min; forever for a root",                                \
 	  "how long reads wait for a card that is pulled out, or that has reset")                  \
-	X(TRANSPORT, "transport", "auto|ublk|fuse", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT,    \
-	  "auto", "how the kernel reaches the volume: ublk, or FUSE and a loop device")            \
 	X(ON_CRASH, "on-crash", "replace|reboot|stop", CHOICE, 0, 0, VOLOPT_DEFAULT | VOLOPT_BOOT, \
 	  "replace", "a daemon that dies is replaced, or its volume ends")
 

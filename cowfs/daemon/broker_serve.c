@@ -356,8 +356,6 @@ static void act(struct broker_message *m, int fd[BROKER_FDS], int ret_fd[BROKER_
 	case BROKER_ATTACH:
 	case BROKER_DETACH:
 	case BROKER_IN_USE:
-	case BROKER_UBLK_QUEUE:
-	case BROKER_UBLK_START:
 		serve_disk(m, ret_fd);
 		break;
 	case BROKER_QUIESCE:
@@ -424,8 +422,6 @@ static uint64_t cost_ns(uint32_t op)
 	case BROKER_FILE:
 	case BROKER_ATTACH:
 	case BROKER_DETACH:
-	case BROKER_UBLK_QUEUE:
-	case BROKER_UBLK_START:
 		return 20000000;
 	case BROKER_SESSION:
 		return 4000000;
@@ -480,17 +476,6 @@ static void *lane_main(void *arg)
 	return NULL;
 }
 
-/* The filter allows no new io_uring. */
-static void open_ublk(void)
-{
-	off_t card_bytes = lseek(own.f.card_fd[0], 0, SEEK_END);
-
-	own.disk.ublk.card_bytes = card_bytes < 0 ? 0 : (uint64_t)card_bytes;
-	own.disk.ublk.worker_fd = own.lane_fd[BROKER_MAIN];
-	ublk_disk_open(&own.disk.ublk, own.f.label);
-	note_device();
-}
-
 static __attribute__((noreturn)) void broker_main(int null_fd)
 {
 	const struct broker_facts *f = &own.f;
@@ -514,8 +499,7 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 			     own.lane_fd[3],
 			     own.disk.have_loop ? own.disk.loop.fd : -1,
 			     own.disk.have_loop ? own.disk.loop.dev_dirfd : -1,
-			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1,
-			     own.disk.ublk.fd };
+			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1 };
 	pthread_t thread;
 	unsigned failed;
 
@@ -525,8 +509,6 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 	prctl(PR_SET_NAME, "cowfs-broker");
 	msg_to_kmsg(f->kmsg_fd);
 	f->prepare(f->ctx);
-	if (f->ublk)
-		open_ublk();
 	know_card(0, NULL);
 	know_card(1, NULL);
 	failed = harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_BROKER);
@@ -549,14 +531,7 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	pid_t pid = -1;
 
 	own.f = *f;
-	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd,
-					.file_fd = -1,
-					.ublk = { .fd = -1,
-						  .error = -ENOTSUP,
-						  .dev_dirfd = f->dev_dirfd,
-						  .sys_dirfd = f->sys_dirfd,
-						  .proc_dirfd = f->proc_dirfd,
-						  .end = f->end } };
+	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
 	lock_fd = openat(f->side_fd, LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
 			 0600);
@@ -564,8 +539,6 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 		return -errno;
 	if (f->disk_fd >= 0)
 		r = disk_serve_take(&own.disk, f->disk_fd, f->dev_dirfd, f->sys_dirfd);
-	if (r == 0 && own.disk.ublk.added && !f->ublk)
-		r = -ESTALE;
 	note_device();
 	if (r < 0)
 		return r;
@@ -585,8 +558,7 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 		close(pair[i][0]);
 		ret_lane_fd[i] = pair[i][1];
 	}
-	close_fd(&own.disk.ublk.fd); /* this process has its own */
-	if (own.disk.have_loop) {
+	if (own.disk.have_loop) { /* the broker has its own */
 		close(own.disk.loop.fd);
 		close(own.disk.loop.dev_dirfd);
 		close_fd(&own.disk.loop.queue_dirfd);

@@ -22,9 +22,6 @@ struct broker_facts {
 	int mount_fd; /* of transport_prepare */
 	/* instead of it: the disk that a worker before had, which may have been taken over */
 	int disk_fd;
-	bool ublk; /* a disk of ublk may be made, or taken */
-	_Atomic uint32_t
-		*end; /* what transport_end is to end if nobody takes the disk over; NULL */
 	int kmsg_fd;
 	bool keep_root;		    /* of processes that read metadata: fs/fsproc.h */
 	void (*prepare)(void *ctx); /* hardens the process */

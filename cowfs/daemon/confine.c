@@ -56,20 +56,12 @@ enum {
 	SWP = SW | P,
 	SWB = SW | B,
 	ALL = SWP | B,
-	RING = 1 << CONFINE_ROLES, /* only after confine_allow_ring */
 };
-
-static bool ring_allowed;
 
 /* Does an entry of a table hold for the role? */
 static bool holds(unsigned roles, enum confine_role role)
 {
-	return (roles & 1u << role) && (ring_allowed || !(roles & RING));
-}
-
-void confine_allow_ring(void)
-{
-	ring_allowed = true;
+	return roles & 1u << role;
 }
 
 /* ---- capabilities ---- */
@@ -198,7 +190,6 @@ static const struct {
 	{ "io_getevents", SW, HOT },
 	{ "io_pgetevents", SW, HOT },
 	{ "io_pgetevents_time64", SW, HOT },
-	{ "io_uring_enter", ALL | RING, HOT },
 	{ "fallocate", SW, HOT },
 	{ "write", ALL, HOT - 1 },
 	{ "madvise", ALL, HOT - 1 },
@@ -213,9 +204,6 @@ static const struct {
 	{ "fsync", SWB, 0 },
 	{ "fdatasync", SWB, 0 },
 	{ "syncfs", B, 0 },
-	/* ring_thread.c restricts its io_uring; nothing forces that on code that has taken over */
-	{ "io_uring_setup", SN | RING, 0 },
-	{ "io_uring_register", SN | RING, 0 },
 	{ "io_setup", SN, 0 },
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SWB, 0 },

@@ -42,10 +42,6 @@ int confine_user(uid_t uid, gid_t gid) MUST_CHECK;
  * so the process must have none. Needs CAP_SYS_ADMIN and CAP_SYS_CHROOT. */
 int confine_files(void) MUST_CHECK;
 
-/* The filters of this process and its children also allow what a ring of io_uring needs (transport
- * ublk). Call it before confine_calls. */
-void confine_allow_ring(void);
-
 /* The capabilities that the role keeps, as in CapEff of /proc/PID/status. For tests. */
 uint64_t confine_capability_mask(enum confine_role role);
 

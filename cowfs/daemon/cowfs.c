@@ -52,6 +52,9 @@
 #define USER_NAME "cowfs"
 #define AWAY_LIMIT_NS (300 * 1000000000ull)
 #define LONELY_WORKER 0x7ffffffdu
+/* FUSE_NOTIFY_RESEND */
+#define REPLACE_MAJOR 6
+#define REPLACE_MINOR 9
 
 enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_SPARE, OPT_HELP, OPT_VERSION };
 
@@ -107,11 +110,10 @@ struct daemon_kept {
 };
 
 /* What the parent keeps. */
-#define DISK_FDS (TRANSPORT_FDS - TRANSPORT_OTHER)
 enum {
 	KEPT_VOLUME = SUPERVISOR_KEPT,
 	KEPT_DISK = KEPT_VOLUME + VOLUME_FDS,
-	KEPT_LOCK = KEPT_DISK + DISK_FDS,
+	KEPT_LOCK = KEPT_DISK + LOOP_FDS,
 	KEPT_LISTEN,
 	KEPT_N,
 	/* the deposit */
@@ -122,7 +124,7 @@ enum {
 };
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
 _Static_assert((int)KEPT_SYS < (int)SUPERVISOR_KEPT, "room for the deposit");
-SHARED_BYTES(struct daemon_kept, 816);
+SHARED_BYTES(struct daemon_kept, 600);
 SHARED_BYTES(char[KEPT_N], 24);
 
 /* ---- reporting the start ---- */
@@ -216,22 +218,6 @@ static int take_arguments(struct daemon *d, const struct options *o)
 	return take_name(d);
 }
 
-static enum transport_kind wanted(const struct daemon *d)
-{
-	return (enum transport_kind)value_of(d, VOLOPT_TRANSPORT);
-}
-
-static bool may_be_ublk(const struct daemon *d)
-{
-	return wanted(d) == TRANSPORT_UBLK;
-}
-
-static void choose_confinement(const struct daemon *d)
-{
-	if (may_be_ublk(d))
-		confine_allow_ring();
-}
-
 /* Before anything starts: a kernel that cannot do it is refused with one sentence. */
 static int check_kernel(struct daemon *d)
 {
@@ -240,9 +226,6 @@ static int check_kernel(struct daemon *d)
 
 	if (e == 0)
 		e = transport_check(why, sizeof(why));
-	if (e == 0)
-		transport_load(wanted(d));
-	choose_confinement(d);
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
 
@@ -258,8 +241,10 @@ static void choose_on_crash(struct daemon *d)
 	what = text ? volopt_value(VOLOPT_ON_CRASH, text) : ON_CRASH_REPLACE;
 	d->replace = what != ON_CRASH_STOP;
 	d->halt = what == ON_CRASH_REPLACE;
-	if (d->replace)
-		d->replace = transport_replaces(wanted(d), &d->replace_why);
+	if (d->replace && !kernel_is(REPLACE_MAJOR, REPLACE_MINOR)) {
+		d->replace = false;
+		d->replace_why = "replacing a worker needs Linux 6.9";
+	}
 }
 
 /*
@@ -417,23 +402,18 @@ static int stay_foreground(struct daemon *d)
 
 static int start_supervisor(struct daemon *d)
 {
-	static char label[RUNDIR_LABEL_BYTES];
 	const struct supervisor_opts opts = {
 		.running_root = d->running_root,
 		.leave_cgroup = d->foreground,
 		.detach_stdio = !d->foreground,
 		.replace = d->replace,
 		.halt = d->halt,
-		.ends = may_be_ublk(d) ? label : NULL,
 		.proc_dirfd = d->proc_dirfd,
 		.upgrade = d->upgrade,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
 	};
-	int e;
-
-	rundir_label(d->name, label);
-	e = supervisor_start(&opts, &d->link);
+	int e = supervisor_start(&opts, &d->link);
 
 	if (e == -EACCES || e == -EPERM)
 		return fail(d, EXIT_FAILED, e, "permission denied: only root may attach a volume");
@@ -503,16 +483,15 @@ static void cancel_by_signals(bool on)
 
 static int keep(struct daemon *d)
 {
-	int kept[SUPERVISOR_KEPT_MAX], disk_fd[TRANSPORT_FDS];
+	int kept[SUPERVISOR_KEPT_MAX];
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
 	kept[SUPERVISOR_ABORT] = transport_abort_fd(d->transport);
 	if (d->link.replace) {
-		transport_keep(d->transport, &d->shared->transport, disk_fd);
-		kept[SUPERVISOR_KERNEL] = disk_fd[TRANSPORT_KERNEL];
+		kept[SUPERVISOR_KERNEL] = d->link.kernel_fd;
 		volume_keep(d->volume, kept + KEPT_VOLUME);
-		memcpy(kept + KEPT_DISK, disk_fd + TRANSPORT_OTHER, DISK_FDS * sizeof(int));
+		transport_keep(d->transport, &d->shared->transport, kept + KEPT_DISK);
 		kept[KEPT_LOCK] = d->dir.lock_fd;
 		kept[KEPT_LISTEN] = server_listen_fd(d->server);
 	}
@@ -737,8 +716,6 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 				  .run_parent_fd = d->dir.parent_fd,
 				  .mount_fd = d->mount_fd,
 				  .disk_fd = d->link.replaces ? d->kept[KEPT_DISK] : -1,
-				  .ublk = may_be_ublk(d),
-				  .end = d->link.end,
 				  .kmsg_fd = d->link.kmsg_fd,
 				  .keep_root = d->link.from_ram,
 				  .prepare = prepare_broker,
@@ -858,9 +835,8 @@ static int export_volume(struct daemon *d)
 	const struct pressure_requests rq = volume_requests(d->volume);
 	char label[RUNDIR_LABEL_BYTES], why[256] = "";
 	const struct transport_params p = {
-		.wanted = wanted(d),
 		.kernel_fd = d->link.kernel_fd,
-		.abort_fd = d->abort_fd,
+		.abort_fd = d->link.replaces ? d->kept[SUPERVISOR_ABORT] : d->abort_fd,
 		.view = volume_view(d->volume),
 		.throttle = volume_throttle(d->volume),
 		.label = label,
@@ -869,15 +845,13 @@ static int export_volume(struct daemon *d)
 		.tags = rq.tags,
 		.kept = &d->shared->transport,
 	};
-	const struct transport_disk *disk;
-	int disk_fd[TRANSPORT_FDS], e;
+	const struct loop_dev *disk;
+	int e;
 
 	rundir_label(d->name, label);
-	disk_fd[TRANSPORT_ABORT] = d->kept[SUPERVISOR_ABORT];
-	disk_fd[TRANSPORT_KERNEL] = d->link.kernel_fd;
-	memcpy(disk_fd + TRANSPORT_OTHER, d->kept + KEPT_DISK, DISK_FDS * sizeof(int));
-	e = d->link.replaces ? transport_take_over(&d->transport, &p, disk_fd, why, sizeof(why))
-			     : transport_start(&d->transport, &p, why, sizeof(why));
+	e = d->link.replaces
+		    ? transport_take_over(&d->transport, &p, d->kept + KEPT_DISK, why, sizeof(why))
+		    : transport_start(&d->transport, &p, why, sizeof(why));
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s", why);
 	disk = transport_disk(d->transport);
@@ -1106,7 +1080,6 @@ static int serve_as_spare(struct daemon *d, const struct options *o, char **argv
 		return EXIT_FAILED;
 	}
 	d->proc_dirfd = UPGRADE_PROC;
-	choose_confinement(d);
 	choose_on_crash(d);
 	if (make_upgrade(d, o, from_ram) != EXIT_OK || supervisor_spare(&opts, &d->link) < 0)
 		return EXIT_FAILED;

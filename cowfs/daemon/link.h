@@ -25,7 +25,7 @@ enum {
 	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
 	 * die without it. */
 	SUPERVISOR_ABORT,
-	SUPERVISOR_KERNEL, /* TRANSPORT_KERNEL; -1: a worker that dies is not replaced */
+	SUPERVISOR_KERNEL, /* the connection to the kernel; -1: a worker that dies is not replaced */
 	/* of supervisor_deposit, until the parent ends */
 	SUPERVISOR_DEPOSIT,
 	SUPERVISOR_KEPT = SUPERVISOR_DEPOSIT + SUPERVISOR_DEPOSITS /* the first one of the caller */
@@ -44,7 +44,6 @@ struct supervisor_link {
 	enum upgrade_end { UPGRADE_NONE, UPGRADE_DONE, UPGRADE_FAILED } upgrade;
 	/* with replace: a worker that serves changes it at least each minute, or it is killed */
 	_Atomic uint32_t *alive;
-	_Atomic uint32_t *end; /* with replace: for transport_params */
 };
 
 /*

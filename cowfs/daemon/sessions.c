@@ -13,8 +13,6 @@ void server_render_status(struct server *s, struct jsonw *w)
 {
 	volume_get_status(s->p.volume, &s->status);
 	render_status(w, &s->status);
-	jsonw_str(w, "transport", transport_name(s->p.transport));
-	jsonw_str(w, "transport_reason", transport_reason(s->p.transport));
 	jsonw_str(w, "on_crash", s->p.on_crash);
 	jsonw_str(w, "on_crash_reason", s->p.on_crash_why);
 	jsonw_u64(w, "replaced", s->p.replaced);

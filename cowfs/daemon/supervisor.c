@@ -73,7 +73,6 @@
 #define UPGRADED_NS                                                                                \
 	(20 * 1000000000ull) /* the same for one of another version: clients wait for 30 s */
 #define READY_NS (900 * 1000000000ull) /* for which a spare of another version waits */
-#define END_SLICES 20
 
 /* A spare of another version. */
 struct upgrade {
@@ -89,9 +88,9 @@ struct upgrade {
 
 /* In memory that all processes share. */
 struct shared {
-	_Atomic uint32_t alive, end;
+	_Atomic uint32_t alive;
 };
-SHARED_BYTES(struct shared, 8);
+SHARED_BYTES(struct shared, 4);
 
 struct parent {
 	struct supervisor_opts opts;
@@ -117,8 +116,7 @@ struct parent {
 	bool thaws_early;	 /* the thaw under way began while that worker had threads left */
 	uint64_t thaws_until_ns; /* until then the next worker waits for the end of that */
 	uint64_t armed_ns;
-	struct shared *shared;	  /* NULL without replace */
-	struct ublk_control *end; /* NULL: no disk needs it */
+	struct shared *shared; /* NULL without replace */
 	/* the worker's sign of life, the last one seen, and for how long there was no other */
 	int shared_fd; /* of shared */
 	uint32_t seen;
@@ -455,8 +453,6 @@ static void let_go(struct parent *p)
 
 	if (abort_fd >= 0 && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
-	if (p->end && p->shared->end && !p->ended)
-		transport_end(p->end, p->shared->end, p->opts.ends);
 	p->ended = true;
 	if (p->kernel_fd >= 0)
 		close(steal_fd(&p->kernel_fd));
@@ -759,8 +755,6 @@ static __attribute__((noreturn)) void bury(struct parent *p)
 			msg(MSG_ERR, "thawed the file system that the worker had frozen");
 			break;
 		}
-	for (int i = 0; i < END_SLICES && p->end && p->shared->end && !transport_ended(p->end); i++)
-		poll(NULL, 0, SLICE_MS);
 	_exit(status_of(status));
 }
 
@@ -844,7 +838,6 @@ static struct shared *take_shared(int fd, struct supervisor_link *ret)
 	if (shared == MAP_FAILED) /* there is none without replace */
 		return NULL;
 	ret->alive = &shared->alive;
-	ret->end = &shared->end;
 	return shared;
 }
 
@@ -960,8 +953,6 @@ static _Noreturn void become_parent(struct parent *p, const struct supervisor_op
 	p->opts.running_root &= from_ram;
 	p->opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
 	msg_to_kmsg(p->opts.kmsg_fd);
-	if (p->shared && o->ends && transport_end_open(&p->end) < 0)
-		p->end = NULL;
 	if (o->leave_cgroup)
 		leave_cgroup();
 	parent_main(p, p->opts.mark);

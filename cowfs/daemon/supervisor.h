@@ -6,8 +6,7 @@
  * waits meanwhile. Otherwise, or if workers die again and again, it writes to the kernel log and
  *	- reboots, if the volume is the running root (nothing else can help a root without a
  *	  disk; the card holds the last commit);
- *	- otherwise closes the FUSE descriptor, or ends the disk of ublk (I/O then fails instead of
- *	  hanging), thaws what the worker had frozen, and exits with the worker's status.
+ *	- otherwise closes the FUSE descriptor, (I/O then fails instead of hanging), thaws what the worker had frozen, and exits with the worker's status.
  */
 #ifndef COWFS_DAEMON_SUPERVISOR_H
 #define COWFS_DAEMON_SUPERVISOR_H
@@ -25,10 +24,8 @@ struct supervisor_opts {
 	bool leave_cgroup;
 	/* after supervisor_serving, descriptors 0 to 2 of the parent are /dev/null */
 	bool detach_stdio;
-	bool replace; /* a worker that dies is replaced, */
-	bool halt;    /* and halted after deaths in a row; otherwise that is the end */
-	/* with replace: the parent may have to call transport_end, with this label; NULL */
-	const char *ends;
+	bool replace;	/* a worker that dies is replaced, */
+	bool halt;	/* and halted after deaths in a row; otherwise that is the end */
 	int proc_dirfd; /* with replace: /proc; later workers have it, too */
 	/* with replace: the command that makes a spare of another version (daemon/upgrade.h) */
 	char *const *upgrade;

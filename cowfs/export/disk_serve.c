@@ -24,7 +24,7 @@ static bool is_ours(int sys_dirfd, dev_t rdev, const char *label)
 	return name && !strcmp(name + 1, label);
 }
 
-static int take_loop(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
+int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
 {
 	struct loop_dev *l = &d->loop;
 	struct stat st;
@@ -44,21 +44,14 @@ static int take_loop(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_d
 	return d->have_loop ? 0 : -errno;
 }
 
-int disk_serve_take(struct disk_serve *d, int disk_fd, int dev_dirfd, int sys_dirfd)
-{
-	int r = ublk_disk_take(&d->ublk, disk_fd, sys_dirfd);
-
-	return r == -ESRCH ? take_loop(d, disk_fd, dev_dirfd, sys_dirfd) : r;
-}
-
 dev_t disk_serve_rdev(const struct disk_serve *d)
 {
-	return d->have_loop ? d->loop.rdev : d->ublk.live ? d->ublk.rdev : 0;
+	return d->have_loop ? d->loop.rdev : 0;
 }
 
 int disk_serve_fd(const struct disk_serve *d)
 {
-	return d->have_loop ? d->loop.fd : d->ublk.live ? d->ublk.fd : -1;
+	return d->have_loop ? d->loop.fd : -1;
 }
 
 static int open_file(struct disk_serve *d)
@@ -113,8 +106,6 @@ static int detach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 {
 	int r;
 
-	if (d->ublk.added) /* FUSE may be tried instead */
-		return ublk_disk_remove(&d->ublk, m->n[0]);
 	close_fuse(d);
 	if (!d->have_loop)
 		return 0;
@@ -126,37 +117,6 @@ static int detach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 	if (r < 0)
 		ret_fd[0] = fcntl(d->loop.fd, F_DUPFD_CLOEXEC, 3);
 	return r;
-}
-
-static int ublk_queue(struct disk_serve *d, const struct broker_message *m, int ret_fd[BROKER_FDS])
-{
-	int r = d->have_loop ? -EALREADY
-			     : ublk_disk_queue(&d->ublk, (unsigned)m->n[0], m->n[1], m->n[2]);
-
-	if (r >= 0)
-		ret_fd[0] = r;
-	return r < 0 ? r : 0;
-}
-
-static int ublk_start(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
-{
-	bool taken = d->ublk.live;
-	int r = d->have_loop ? -EALREADY : ublk_disk_start(&d->ublk, (unsigned)m->n[0]);
-
-	m->n[0] = d->ublk.id;
-	if (r < 0 || taken)
-		return r;
-	ret_fd[1] = ublk_disk_reopen(&d->ublk, O_RDONLY | O_DIRECT);
-	if (ret_fd[1] < 0)
-		return ret_fd[1];
-	ret_fd[0] = fcntl(d->ublk.fd, F_DUPFD_CLOEXEC, 3);
-	close_fuse(d);
-	return ret_fd[0] < 0 ? -errno : 0;
-}
-
-static int in_use(const struct disk_serve *d)
-{
-	return d->have_loop ? loop_in_use(&d->loop) : d->ublk.live ? ublk_disk_in_use(&d->ublk) : 0;
 }
 
 void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
@@ -173,14 +133,8 @@ void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKE
 	case BROKER_DETACH:
 		r = detach(d, m, ret_fd);
 		break;
-	case BROKER_UBLK_QUEUE:
-		r = ublk_queue(d, m, ret_fd);
-		break;
-	case BROKER_UBLK_START:
-		r = ublk_start(d, m, ret_fd);
-		break;
 	default:
-		r = in_use(d);
+		r = d->have_loop ? loop_in_use(&d->loop) : 0;
 		break;
 	}
 	m->result = r;
@@ -198,7 +152,4 @@ void disk_serve_close(struct disk_serve *d)
 	if (d->have_loop)
 		close(steal_fd(&d->loop.fd));
 	d->have_loop = false;
-	if (d->ublk.fd >= 0)
-		close(steal_fd(&d->ublk.fd));
-	d->ublk.live = false;
 }

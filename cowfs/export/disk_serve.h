@@ -1,33 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* The disk in the broker, for a worker that may not make one: the FUSE file and its loop device, or ublk.
- * The worker's side is in fuse_loop.c and ublk.c. */
+/* The disk in the broker, for a worker that may not make one: the FUSE file and its loop device. The worker's
+ * side is in transport.c. */
 #ifndef COWFS_EXPORT_DISK_SERVE_H
 #define COWFS_EXPORT_DISK_SERVE_H
 
 #include "base/broker.h"
 #include "export/loop.h"
-#include "export/ublk_disk.h"
 
 struct disk_serve {
 	int mount_fd; /* of FUSE, until the file is open; -1 */
 	int file_fd;  /* until the loop device has it; -1 */
 	struct loop_dev loop;
 	bool have_loop;
-	struct ublk_disk ublk;
 	char label[64];
 };
 
 /*
- * Of a volume that is taken over. disk_fd comes from a worker that may have been taken over: it must be
- * open on a loop device whose file has the name of the label, or on a disk of ublk, which
- * ublk_disk_open checks. dev_dirfd, sys_dirfd: /dev and /sys. -ESTALE: it is another device. The
- * descriptors stay the caller's.
+ * Of a volume that is taken over. loop_fd comes from a worker that may have been taken over: it must be
+ * open on a loop device whose file has the name of the label. dev_dirfd, sys_dirfd: /dev and /sys.
+ * -ESTALE: it is another device. The descriptors stay the caller's.
  */
-int disk_serve_take(struct disk_serve *d, int disk_fd, int dev_dirfd, int sys_dirfd) MUST_CHECK;
+int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd) MUST_CHECK;
 /* Of the disk that the kernel has; 0 and -1: none. The descriptor stays the disk's. */
 dev_t disk_serve_rdev(const struct disk_serve *d);
 int disk_serve_fd(const struct disk_serve *d);
-/* BROKER_FILE, _ATTACH, _DETACH, _IN_USE, _UBLK_*. Makes *m the answer. ret_fd: descriptors for it, which the
+/* BROKER_FILE, _ATTACH, _DETACH, _IN_USE. Makes *m the answer. ret_fd: descriptors for it, which the
  * caller closes afterwards; those that are not needed are left alone. */
 void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS]);
 /* The status names the disk: it stays for whoever clears up if all processes are killed. Until then it

@@ -315,7 +315,7 @@ static bool park(fuse_req_t req, int r, enum parked_kind kind, uint64_t off_byte
 	if (r != -ENOMEDIUM || !e->parked)
 		return false;
 	serve_hand_over(e->serve); /* it may wait for memory */
-	parked_add(e->parked, parked_take(e->parked, req, kind, off_bytes, len_bytes, data));
+	parked_add(e->parked, req, kind, off_bytes, len_bytes, data);
 	return true;
 }
 

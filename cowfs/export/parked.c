@@ -140,8 +140,8 @@ static struct parked_request *try_take(struct parked *p, size_t data_bytes)
 	return ok ? r : NULL;
 }
 
-struct parked_request *parked_take(struct parked *p, void *req, enum parked_kind kind,
-				   uint64_t off_bytes, uint64_t len_bytes, const void *data)
+void parked_add(struct parked *p, void *req, enum parked_kind kind, uint64_t off_bytes,
+		uint64_t len_bytes, const void *data)
 {
 	const struct timespec nap = { .tv_nsec = PAUSE_NS };
 	size_t data_bytes = data ? len_bytes : 0;
@@ -155,11 +155,6 @@ struct parked_request *parked_take(struct parked *p, void *req, enum parked_kind
 	r->len_bytes = len_bytes;
 	if (data)
 		memcpy(r->data, data, data_bytes);
-	return r;
-}
-
-void parked_add(struct parked *p, struct parked_request *r)
-{
 	pthread_mutex_lock(&p->lock);
 	put(p, r);
 	pthread_cond_signal(&p->changed);

@@ -6,7 +6,7 @@
  *
  * A write keeps a copy of its data. Requests that overlap may be served in any order: nothing above
  * sends the second one before the first was answered if it minds which of the two wins. Direct I/O
- * of a loop device and of ublk has no order among requests in flight.
+ * of a loop device has no order among requests in flight.
  *
  * The thread lives for as long as a request is parked.
  */
@@ -39,13 +39,9 @@ struct parked;
 
 int parked_new(struct parked **ret, const struct parked_ops *ops, void *ctx) MUST_CHECK;
 void parked_free(struct parked *p); /* NULL allowed. What is parked fails. Nobody parks any more. */
-/*
- * In two steps: parked_take copies the data of a write (NULL: none), and waits for memory, a thread
- * or a place if there is none. What was taken is served or fails after parked_add, which never waits.
- */
-struct parked_request *parked_take(struct parked *p, void *req, enum parked_kind kind,
-				   uint64_t off_bytes, uint64_t len_bytes, const void *data);
-void parked_add(struct parked *p, struct parked_request *r);
+/* Copies the data of a write (NULL: none). Waits for memory, a thread or a place if there is none. */
+void parked_add(struct parked *p, void *req, enum parked_kind kind, uint64_t off_bytes,
+		uint64_t len_bytes, const void *data);
 /* on: what is parked fails, and so does what will be. */
 void parked_refuse(struct parked *p, bool on);
 

@@ -1,204 +1,278 @@
 /* SPDX-License-Identifier: MIT */
+#include "export/transport.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/loop.h>
 
 #include "base/broker.h"
-#include "base/kernel.h"
+#include "base/io.h"
 #include "base/msg.h"
-#include "export/transport_private.h"
-#include "export/ublk_control.h"
-#include "export/ublk_disk.h"
-#include "export/uring.h"
+#include "export/fuse.h"
+#include "export/fuse_mount.h"
 
-/* Older kernels have ublk, too. This one has DEL_DEV_ASYNC: DEL_DEV waits for users of the disk. */
-#define UBLK_MIN_MAJOR 6
-#define UBLK_MIN_MINOR 9
-/* Older ones take over, too, but some crash then. */
-#define UBLK_REPLACE_MAJOR 7
-#define UBLK_REPLACE_MINOR 1
-/* FUSE_NOTIFY_RESEND */
-#define FUSE_REPLACE_MAJOR 6
-#define FUSE_REPLACE_MINOR 9
+struct transport {
+	struct fuse_export *fuse;
+	struct loop_dev loop;
+	bool have_loop;
+	bool temporary;
+};
 
-/* busybox's modprobe and that of kmod both have -q. */
-void transport_load(enum transport_kind wanted)
+/* Opening loads the module if the node is there. All other errors are left to the start. */
+static int missing(const char *path)
 {
-	static const char *const paths[] = { "/sbin/modprobe", "/usr/sbin/modprobe",
-					     "/bin/modprobe" };
-	pid_t pid;
+	_cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
 
-	if (wanted != TRANSPORT_UBLK || access(UBLK_CONTROL_PATH, F_OK) == 0)
-		return;
-	pid = fork();
-	if (pid == 0) {
-		for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
-			execl(paths[i], "modprobe", "-q", "ublk_drv", NULL);
-		_exit(1);
-	}
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	return fd < 0 && (errno == ENOENT || errno == ENODEV || errno == ENXIO) ? -errno : 0;
 }
 
-/* 0: ublk may be tried. */
-static int check_ublk(char *why, size_t n)
+int transport_check(char *why, size_t n)
 {
-	if (!kernel_is(UBLK_MIN_MAJOR, UBLK_MIN_MINOR)) {
-		snprintf(why, n, "ublk needs Linux %d.%d", UBLK_MIN_MAJOR, UBLK_MIN_MINOR);
-		return -ENOSYS;
-	}
-	if (!broker_on()) {
-		snprintf(why, n, "ublk needs a broker");
-		return -ENOTSUP;
-	}
-	return uring_check(why, n);
+	int e = missing("/dev/fuse");
+
+	if (e < 0)
+		return msg_why(why, n, e, "the kernel has no FUSE (/dev/fuse): run modprobe fuse");
+	e = missing("/dev/loop-control");
+	if (e < 0)
+		return msg_why(why, n, e,
+			       "the kernel has no loop devices (/dev/loop-control): run modprobe "
+			       "loop");
+	return 0;
 }
 
-static int start_ublk(struct transport **ret, const struct transport_params *p, char *why, size_t n)
+int transport_open(void)
 {
-	int e = check_ublk(why, n);
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
-	return e < 0 ? e : transport_ublk.start(ret, p, why, n);
+	return fd < 0 ? -errno : fd;
+}
+
+static int ask_loop(struct transport *t, const struct transport_params *p, char *why, size_t n)
+{
+	struct broker_message m = { .op = BROKER_ATTACH,
+				    .n = { p->read_ahead_kb, p->max_kb, p->tags } };
+	const int none[LOOP_FDS] = { -1, -1, -1 };
+	struct loop_kept kept;
+	int fd[BROKER_FDS], e = broker_ask(BROKER_MAIN, &m, NULL, fd);
+
+	if (e == -EPIPE)
+		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
+	if (m.n[3] && m.bytes == sizeof(kept)) {
+		memcpy(&kept, m.data, sizeof(kept));
+		loop_take_over(&t->loop, &kept, none);
+		t->loop.fd = fd[0];
+		t->have_loop = true;
+	}
+	return e < 0 ? msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e)) : 0;
+}
+
+static int start_loop(struct transport *t, int file_fd, const struct transport_params *p, char *why,
+		      size_t n)
+{
+	int e;
+
+	if (broker_on())
+		return ask_loop(t, p, why, n);
+	e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label, p->temporary);
+
+	if (e < 0)
+		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
+	t->have_loop = true;
+	if (p->max_kb)
+		e = loop_limit_requests(&t->loop, p->max_kb, p->tags);
+	if (e < 0)
+		return msg_why(why, n, e, "%s: cannot limit the size of requests: %s", t->loop.path,
+			       strerrordesc_np(-e));
+	return 0;
 }
 
 int transport_start(struct transport **ret, const struct transport_params *p, char *why, size_t n)
 {
-	char ublk_why[sizeof((*ret)->reason)] = "the default";
+	struct transport *t = calloc(1, sizeof(*t));
+	_cleanup_close_ int file_fd = -1;
 	int e;
 
-	if (p->wanted == TRANSPORT_UBLK && start_ublk(ret, p, ublk_why, sizeof(ublk_why)) == 0) {
-		snprintf((*ret)->reason, sizeof((*ret)->reason), "asked for");
-		return 0;
-	}
-	if (p->wanted == TRANSPORT_UBLK)
-		msg(MSG_WARN, "transport=ublk is not possible, FUSE is used: %s", ublk_why);
-	else if (p->wanted == TRANSPORT_FUSE)
-		snprintf(ublk_why, sizeof(ublk_why), "asked for");
-	e = transport_fuse_loop.start(ret, p, why, n);
-	if (*ret)
-		memcpy((*ret)->reason, ublk_why, sizeof(ublk_why));
-	return e;
-}
-
-bool transport_replaces(enum transport_kind wanted, const char **why)
-{
-	if (!kernel_is(FUSE_REPLACE_MAJOR, FUSE_REPLACE_MINOR))
-		*why = "replacing a worker needs Linux 6.9";
-	else if (wanted == TRANSPORT_UBLK && !kernel_is(UBLK_REPLACE_MAJOR, UBLK_REPLACE_MINOR))
-		*why = "with ublk, replacing a worker needs Linux 7.1";
-	else
-		return true;
-	return false;
-}
-
-void transport_keep(const struct transport *t, struct transport_kept *ret, int fd[TRANSPORT_FDS])
-{
-	ret->kind = t->ops->kind;
-	t->ops->keep(t, ret, fd);
-	memcpy(ret->reason, t->reason, sizeof(ret->reason));
-}
-
-int transport_take_over(struct transport **ret, const struct transport_params *p,
-			const int fd[TRANSPORT_FDS], char *why, size_t n)
-{
-	const struct transport_ops *ops = p->kept->kind == TRANSPORT_UBLK ? &transport_ublk
-									  : &transport_fuse_loop;
-	int e = ops->take_over(ret, p, fd, why, n);
-
+	*ret = NULL;
+	if (!t)
+		return msg_why(why, n, -ENOMEM, "no memory");
+	t->loop.fd = -1;
+	t->temporary = p->temporary;
+	*ret = t;
+	e = fuse_export_start(&t->fuse, p->view, p->kernel_fd, p->abort_fd, p->label,
+			      p->kept ? &p->kept->fuse : NULL, &file_fd);
 	if (e == 0)
-		memcpy((*ret)->reason, p->kept->reason, sizeof((*ret)->reason));
-	return e;
-}
-
-int transport_end_open(struct ublk_control **ret)
-{
-	return ublk_control_open(ret);
-}
-
-void transport_end(struct ublk_control *c, uint32_t end, const char *label)
-{
-	if (ublk_is_of(c, end - 1, label))
-		ublk_control_stop_later(c, end - 1);
-}
-
-bool transport_ended(struct ublk_control *c)
-{
-	return ublk_control_stopped(c);
-}
-
-const char *transport_name(const struct transport *t)
-{
-	return t->ops->name;
-}
-
-const char *transport_reason(const struct transport *t)
-{
-	return t->reason;
-}
-
-const struct transport_disk *transport_disk(const struct transport *t)
-{
-	return &t->disk;
+		fuse_export_refuse(t->fuse, p->temporary); /* nobody looks for its card */
+	if (e == 0 && p->throttle)
+		e = fuse_export_set_throttle(t->fuse, p->throttle);
+	if (e == -ETIMEDOUT)
+		return msg_why(
+			why, n, e,
+			"cannot export the volume: FUSE accepted no reply for 10 s. Look in the "
+			"kernel log for a refused system call (audit: type=1326)");
+	if (e == -EPROTONOSUPPORT)
+		return msg_why(why, n, e, "FUSE of this kernel has no asynchronous direct I/O");
+	if (e == -ENOSYS)
+		return msg_why(
+			why, n, e,
+			"the kernel refuses fsopen(2): a filter of system calls around cowfs, "
+			"such as that of a container, must allow it");
+	if (e < 0)
+		return msg_why(why, n, e, "cannot export the volume through FUSE: %s",
+			       strerrordesc_np(-e));
+	return start_loop(t, file_fd, p, why, n);
 }
 
 int transport_abort_fd(const struct transport *t)
 {
-	return t->ops->abort_fd(t);
+	return fuse_export_abort_fd(t->fuse);
 }
 
 bool transport_loops(struct transport *t, uint64_t cpu_ns)
 {
-	return t->ops->loops && t->ops->loops(t, cpu_ns);
+	return fuse_export_loops(t->fuse, cpu_ns);
+}
+
+const struct loop_dev *transport_disk(const struct transport *t)
+{
+	return &t->loop;
 }
 
 int transport_in_use(const struct transport *t)
 {
-	return t->ops->in_use(t);
+	return broker_on() ? broker_call(BROKER_LOOK, BROKER_IN_USE, 0, 0) : loop_in_use(&t->loop);
+}
+
+/* The broker waits until nothing has the device open, this process included. */
+static int ask_detach(struct loop_dev *l)
+{
+	struct broker_message m = { .op = BROKER_DETACH, .bytes = sizeof(l->found) };
+	int fd[BROKER_FDS], e;
+
+	memcpy(m.data, l->found, sizeof(l->found));
+	if (l->fd >= 0)
+		close(steal_fd(&l->fd));
+	e = broker_ask(BROKER_MAIN, &m, NULL, fd);
+	if (e < 0 && e != -EPIPE)
+		l->fd = fd[0];
+	return e;
 }
 
 int transport_detach(struct transport *t)
 {
-	return t->ops->detach(t);
+	int e = t->have_loop ? transport_in_use(t) : 0;
+
+	if (e > 0)
+		return -EBUSY;
+	/* the kernel waits for requests of the device, also of one that looks at it only */
+	if (t->fuse)
+		fuse_export_refuse(t->fuse, true);
+	if (broker_on())
+		e = ask_detach(&t->loop); /* or what a start that failed has left */
+	else
+		e = t->have_loop ? loop_detach(&t->loop) : 0;
+	if (e < 0 && t->fuse)
+		fuse_export_refuse(t->fuse, t->temporary);
+	if (e == 0)
+		t->have_loop = false;
+	return e;
 }
 
 void transport_stop(struct transport *t)
 {
-	if (t)
-		t->ops->stop(t);
+	if (t && t->fuse)
+		fuse_export_stop(t->fuse);
+	free(t);
 }
 
-/* ---- a disk whose processes were killed ---- */
-
-bool transport_left_find(const char *label, char *path, size_t n)
+void transport_keep(const struct transport *t, struct transport_kept *ret, int fd[LOOP_FDS])
 {
-	return ublk_left_find(label, path, n);
+	loop_keep(&t->loop, &ret->loop, fd);
 }
+
+int transport_take_over(struct transport **ret, const struct transport_params *p,
+			const int fd[LOOP_FDS], char *why, size_t n)
+{
+	struct transport *t = calloc(1, sizeof(*t));
+	int e;
+
+	if (!t)
+		return msg_why(why, n, -ENOMEM, "no memory");
+	loop_take_over(&t->loop, &p->kept->loop, fd);
+	t->have_loop = true;
+	*ret = t;
+	e = fuse_export_take_over(&t->fuse, p->view, p->kernel_fd, p->abort_fd, &p->kept->fuse,
+				  p->throttle);
+	return e < 0 ? msg_why(why, n, e, "cannot take the FUSE connection over: %s",
+			       strerrordesc_np(-e))
+		     : 0;
+}
+
+/* ---- a loop device whose FUSE connection is gone ---- */
 
 bool transport_left(const char *path)
 {
-	return fuse_loop_left(path) || ublk_left(path);
+	char sysfs[64];
+
+	if (strncmp(path, "/dev/loop", 9) || strspn(path + 9, "0123456789") != strlen(path + 9) ||
+	    !path[9])
+		return false;
+	snprintf(sysfs, sizeof(sysfs), "/sys/block/%.20s/loop", path + strlen("/dev/"));
+	return access(sysfs, F_OK) == 0;
 }
 
-dev_t transport_left_end(const char *path, const char *label)
+/* Its backing file has the name of the label. */
+static bool has_our_file(int fd, const char *label)
 {
-	return ublk_left(path) ? ublk_left_end(path, label) : 0;
+	char path[64], file[256];
+	const char *name;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return false;
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/loop/backing_file", major(st.st_rdev),
+		 minor(st.st_rdev));
+	if (io_read_text(AT_FDCWD, path, file, sizeof(file)) < 0)
+		return false;
+	name = strrchr(file, '/');
+	return name && !strcmp(name + 1, label);
 }
 
 int transport_left_label(int fd, const char *label)
 {
-	return fuse_loop_left_label(fd, label);
+	struct loop_info64 info;
+
+	/* Linux before 5.16 asks FUSE for the file's attributes first, once it was written. Without
+	 * a connection there is no label, but its file has a name. */
+	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
+		return errno == ENOTCONN && has_our_file(fd, label) ? 0 : -errno;
+	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ? -ESRCH : 0;
 }
 
 int transport_left_check(int fd, const char *label)
 {
-	return fuse_loop_left_check(fd, label);
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+	int r = buf ? transport_left_label(fd, label) : -ENOMEM;
+
+	return r == 0 && pread(fd, buf, COW_BLK_BYTES, 0) >= 0 ? -ESRCH : r;
 }
 
 int transport_left_detach(const char *path, const char *label, bool later)
 {
-	return ublk_left(path) ? ublk_left_detach(path, label)
-			       : fuse_loop_left_detach(path, label, later);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC), excl_fd = -1;
+	/* check first: another device with this number may be in use */
+	int r = fd < 0 ? -errno : transport_left_check(fd, label);
+
+	if (r == 0 && !later) {
+		excl_fd = open(path, O_RDONLY | O_EXCL | O_DIRECT | O_CLOEXEC);
+		r = excl_fd < 0 ? -errno : 0;
+	}
+	return r == 0 && ioctl(fd, LOOP_CLR_FD) < 0 ? -errno : r;
 }

@@ -176,8 +176,7 @@ static int start_session(struct session *s)
 		e = view_new(&s->view, s->store, s->f->base, blks, ix);
 	log_index_unref(ix);
 	if (e == 0) {
-		const struct transport_params p = { .wanted = TRANSPORT_FUSE,
-						    .kernel_fd = kernel_fd,
+		const struct transport_params p = { .kernel_fd = kernel_fd,
 						    .view = s->view,
 						    .label = "cowfs:shrink",
 						    .read_ahead_kb = 1024,

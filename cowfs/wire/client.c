@@ -350,23 +350,9 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 	return l->n == CLIENT_VOLUMES;
 }
 
-static bool list_untold(void *ctx, int run_fd, const char *name)
-{
-	struct name_list *l = ctx;
-
-	if (!has_status(run_fd, name))
-		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
-	return l->n == CLIENT_VOLUMES;
-}
-
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
 	return list_names(names, list_dead);
-}
-
-size_t client_untold_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
-{
-	return list_names(names, list_untold);
 }
 
 struct json_object *client_left_status(const char *name)

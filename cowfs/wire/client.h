@@ -62,8 +62,6 @@ struct json_object *client_status_file(const char *which, struct failure *err);
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The names of volumes whose daemon has died without removing its files. */
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
-/* The names that have no status: of a start that goes on, or was killed. */
-size_t client_untold_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The last status of such a volume; NULL: none. */
 struct json_object *client_left_status(const char *name);
 /* The name of the running volume on this device or loop device, or mounted there; "" if none. */

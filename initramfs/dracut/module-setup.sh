@@ -17,7 +17,7 @@ depends() {
 
 # called by dracut
 installkernel() {
-	hostonly='' instmods fuse loop ublk_drv
+	hostonly='' instmods fuse loop
 	if [[ $(/usr/sbin/cowctl config --key compose) == overlay ]]; then
 		hostonly='' instmods overlay squashfs erofs
 	fi

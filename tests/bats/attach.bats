@@ -31,24 +31,6 @@ load lib
 	say "attach and detach without a change: $(($(card_written) - before)) bytes written"
 }
 
-@test "attach: without ublk in the kernel, transport=ublk uses FUSE, and says why once" {
-	[ ! -e /dev/ublk-control ] || skip "this kernel has ublk"
-	card_make ext4 64 128
-	cow format "$CARD"
-	attach --transport ublk 2>"$T/err"
-	cat "$T/err"
-	[ "$(grep -c 'transport=ublk is not possible, FUSE is used: ' "$T/err")" = 1 ]
-	[[ $DEV =~ ^/dev/loop[0-9]+$ ]]
-	[ "$(status_of .transport)" = fuse ]
-	[[ $(status_of .transport_reason) =~ ublk ]]
-	detach
-	attach --transport fuse 2>"$T/err"
-	! grep transport "$T/err"
-	[ "$(status_of .transport_reason)" = "asked for" ]
-	detach
-	fails 2 "is not one of auto.ublk.fuse" attach "$CARD" --transport nbd
-}
-
 @test "attach: the socket of a start that was killed is in nobody's way" {
 	card_make ext4 64 128
 	cow format "$CARD"

@@ -286,6 +286,17 @@ on_card() {
 	wait_for 20 no_daemons
 }
 
+@test "boot: what an earlier version was told protects as before: a key and a word that were removed are only reported" {
+	formatted
+	printf '[root]\ntransport = fuse\nram = 64M\n' >"$CONF"
+	boots 0 loop cowfs=transport:ublk
+	grep -qx "cowctl: $CONF:2: transport was removed: volumes are always served by FUSE; remove the line" <<<"$stderr"
+	grep -q "cowfs=transport:ublk was removed: volumes are always served by FUSE; this word is ignored" <<<"$stderr"
+	[ "$(status_of .ram_limit_bytes)" = $((64 << 20)) ]
+	cow detach root
+	wait_for 20 no_daemons
+}
+
 @test "boot: does not wait for random numbers" {
 	formatted
 	export LD_PRELOAD=$COWFS_BUILD/tests/norandom.so

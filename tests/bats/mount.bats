@@ -113,6 +113,15 @@ refuses() {
 	all_gone
 }
 
+@test "fstab: an option that was removed is reported, and not passed on" {
+	protect ram=64M,transport=ublk,noatime
+	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
+	[[ $stderr == "mount.cowfs: mount option transport=ublk was removed: volumes are always served by FUSE; remove it" ]]
+	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
+	ns umount "$MNT"
+	all_gone
+}
+
 @test "on-detach=discard: umount discards uncommitted changes" {
 	protect on-detach=discard
 	fstab_mount

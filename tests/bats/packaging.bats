@@ -74,7 +74,7 @@ mkinitcpio_build() {
 	part mkinitcpio
 	printf '[root]\nenabled = yes\n' >"$T/cowfs.conf"
 	mkinitcpio_build base udev cowfs
-	[ "$(cat "$T/image/modules")" = $'fuse\nloop\nublk_drv?\nrunscript' ]
+	[ "$(cat "$T/image/modules")" = $'fuse\nloop\nrunscript' ]
 	[ "$(readlink "$T/image$COWFS_BUILD/cowctl")" = cowfs ] && [ -x "$T/image/usr/lib/cowfs/set-readonly" ] &&
 		cmp "$T/image$COWFS_BUILD/cowfs" "$T/dest/usr/lib/cowfs/cowfs-boot" && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ]
 	[ -e "$T/image$T/cowfs.conf" ] && [ ! -e "$T/image/usr/bin/e2fsck" ]

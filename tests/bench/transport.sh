@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Instructions for each operation of 4 KiB, or 128 KiB, on the disk of a volume, by transport: a tiny guest whose clock counts instructions (QEMU
+# Instructions for each operation of 4 KiB, or 128 KiB, on the disk of a volume, and of what is below it or like it: a tiny guest whose clock counts instructions (QEMU
 # -icount, one processor, no KVM), with the card in RAM. As root.
 #
 #	tests/bench/transport.sh [VMLINUZ MODULES]	MODULES: /lib/modules/VERSION of that kernel
@@ -29,7 +29,7 @@ add() { # PROGRAM...: with its libraries
 }
 add /bin/busybox /sbin/mke2fs /sbin/losetup "$(command -v dmsetup)" "$B/cowfs" "$B/cowctl" "$B/tests/blkops"
 cp /etc/mke2fs.conf "$R/etc/"
-for m in ublk_drv loop brd dm-mod dm-bufio dm-snapshot; do
+for m in loop brd dm-mod dm-bufio dm-snapshot; do
 	f=$(find "$MODULES" -name "$m.ko*")
 	case $f in
 	*.xz) xz -dc "$f" >"$R/lib/modules/$m.ko" ;;
@@ -45,7 +45,7 @@ busybox mount -t devtmpfs dev /dev
 busybox mount -t tmpfs tmpfs /run
 busybox dmesg -n 1
 busybox insmod /lib/modules/brd.ko rd_nr=3 rd_size=262144
-for m in loop ublk_drv dm-mod dm-bufio dm-snapshot; do busybox insmod /lib/modules/$m.ko; done
+for m in loop dm-mod dm-bufio dm-snapshot; do busybox insmod /lib/modules/$m.ko; done
 /bin/mke2fs -q -t ext4 -F /dev/ram0 200M
 cowctl format /dev/ram0 >/dev/null
 busybox dd if=/dev/zero of=/dev/ram1 bs=1M count=64 2>/dev/null
@@ -70,18 +70,16 @@ row "dm-snapshot, from the card" /dev/dm-0 8192 read:1 read:32
 busybox dd if=/dev/urandom of=/dev/dm-0 bs=1M count=4 oflag=direct 2>/dev/null
 row "dm-snapshot, RAM" /dev/dm-0 1024 $all
 dmsetup remove snap
-for t in fuse ublk; do
-	dev=$(cowfs --transport $t --ram 500M --name v /dev/ram0)
-	row "$t, from the card" $dev 40000 read:1 read:32
-	KIB=128 COUNT=1000 row "$t, from the card, 128 KiB" $dev 1250 read:1 read:32
-	busybox dd if=/dev/urandom of=$dev bs=1M count=4 oflag=direct 2>/dev/null
-	row "$t, RAM" $dev 1024 $all
-	KIB=128 COUNT=1000 row "$t, RAM, 128 KiB" $dev 32 $all
-	for p in $(busybox pidof cowfs); do
-		[ "$(busybox cat /proc/$p/comm)" != cowfs ] || busybox grep VmRSS /proc/$p/status
-	done
-	cowctl detach --discard v >/dev/null 2>&1
+dev=$(cowfs --ram 500M --name v /dev/ram0)
+row "cowfs, from the card" $dev 40000 read:1 read:32
+KIB=128 COUNT=1000 row "cowfs, from the card, 128 KiB" $dev 1250 read:1 read:32
+busybox dd if=/dev/urandom of=$dev bs=1M count=4 oflag=direct 2>/dev/null
+row "cowfs, RAM" $dev 1024 $all
+KIB=128 COUNT=1000 row "cowfs, RAM, 128 KiB" $dev 32 $all
+for p in $(busybox pidof cowfs); do
+	[ "$(busybox cat /proc/$p/comm)" != cowfs ] || busybox grep VmRSS /proc/$p/status
 done
+cowctl detach --discard v >/dev/null 2>&1
 busybox reboot -f
 INIT
 chmod 755 "$R/init"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * blkops FILE read|write DEPTH COUNT BLOCKS [KIB]: direct I/O of 4 KiB, or KIB, on FILE, at random places among its
- * first BLOCKS blocks of that size, DEPTH at a time (1: pread and pwrite; otherwise an io_uring, which submits
+ * first BLOCKS blocks of that size, DEPTH at a time (1: pread and pwrite; otherwise Linux AIO, which submits
  * that many and waits for all of them). Prints nanoseconds for each operation: instructions, in a guest whose clock counts them.
  */
 #include <fcntl.h>
@@ -11,7 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "export/uring.h"
+#include <libaio.h>
+
+#include "base/util.h"
 
 #define ALIGN_BYTES 4096
 #define DEPTH_MAX 64
@@ -47,32 +49,31 @@ static void one_at_a_time(int fd, int write, uint64_t count, uint64_t blocks, vo
 
 static void many(int fd, int write, unsigned depth, uint64_t count, uint64_t blocks, char *buf)
 {
-	static const uint8_t ops[] = { IORING_OP_READ, IORING_OP_WRITE };
-	struct uring u;
-	int r = uring_new(&u, depth, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+	struct iocb io[DEPTH_MAX], *list[DEPTH_MAX];
+	struct io_event ev[DEPTH_MAX];
+	io_context_t ctx = 0;
 
-	if (r < 0 || uring_restrict(&u, ops, 2) < 0)
-		fail("io_uring");
+	if (io_setup((int)depth, &ctx) < 0)
+		fail("io_setup");
 	for (uint64_t ended = 0; ended < count; ended += depth) {
-		uint64_t number;
-		int res;
-
 		for (unsigned i = 0; i < depth; i++) {
-			struct io_uring_sqe *sqe = uring_sqe(&u);
+			char *at = buf + (size_t)i * bytes;
+			long long off = place(blocks);
 
-			sqe->opcode = ops[write];
-			sqe->fd = fd;
-			sqe->addr = (uintptr_t)(buf + (size_t)i * bytes);
-			sqe->len = bytes;
-			sqe->off = (uint64_t)place(blocks);
+			list[i] = &io[i];
+			if (write)
+				io_prep_pwrite(list[i], fd, at, bytes, off);
+			else
+				io_prep_pread(list[i], fd, at, bytes, off);
 		}
-		if (uring_submit(&u, depth) < 0)
-			fail("io_uring_enter");
+		if (io_submit(ctx, depth, list) != (int)depth ||
+		    io_getevents(ctx, depth, depth, ev, NULL) != (int)depth)
+			fail("AIO");
 		for (unsigned i = 0; i < depth; i++)
-			if (!uring_take(&u, &number, &res) || res != (int)bytes)
+			if (ev[i].res != bytes)
 				fail("I/O");
 	}
-	uring_free(&u);
+	io_destroy(ctx);
 }
 
 int main(int argc, char **argv)

@@ -419,7 +419,7 @@ static void test_image(void **state)
  * below one who claims it. */
 static void test_detach(void **state)
 {
-	struct transport_params p = { .wanted = TRANSPORT_FUSE, .label = "cowfs-test:parked" };
+	struct transport_params p = { .label = "cowfs-test:parked" };
 	struct transport *t;
 	static struct request q[2];
 	char why[200];
@@ -483,7 +483,7 @@ static const struct parked_ops parked_ops = { COW_BLK_BYTES, serve, answer };
 static void *park_many(void *ctx)
 {
 	for (unsigned i = 0; i < PARKED_MAX + 2; i++)
-		parked_add(ctx, parked_take(ctx, NULL, PARKED_WRITE, i, sizeof(i), &i));
+		parked_add(ctx, NULL, PARKED_WRITE, i, sizeof(i), &i);
 	return NULL;
 }
 
@@ -498,7 +498,7 @@ static void test_list(void **state)
 	assert_int_equal(parked_new(&p, &parked_ops, NULL), 0);
 	assert_int_equal(threads("cowfs-parked"), 0);
 	away = true;
-	parked_add(p, parked_take(p, NULL, PARKED_WRITE, 7, sizeof(i), &i));
+	parked_add(p, NULL, PARKED_WRITE, 7, sizeof(i), &i);
 	i = 8; /* it has a copy */
 	wait_ms(500);
 	assert_in_range(tries, 2, 12);
@@ -512,7 +512,7 @@ static void test_list(void **state)
 	assert_int_equal(answered, PARKED_MAX + 3);
 	assert_int_equal(failures, 0);
 	away = true;
-	parked_add(p, parked_take(p, NULL, PARKED_WRITE, 8, sizeof(i), &i));
+	parked_add(p, NULL, PARKED_WRITE, 8, sizeof(i), &i);
 	parked_free(p);
 	assert_int_equal(answered, PARKED_MAX + 4);
 	assert_int_equal(failures, 1);

@@ -12,7 +12,7 @@
 #	wait_for SECONDS COMMAND...
 #	data_card		the device of the second card (DATA_MIB)
 #	mounted DIR		waits for the volume that a line of fstab mounts there
-#	protected		the root is served by cowfs, with TRANSPORT if that is set
+#	protected		the root is served by cowfs
 #	card_written		sectors that the kernel has written to the root partition since boot
 #	settled			waits for the commit of a new machine-id; then BASE is what card_written says
 #	card_discarded		sectors discarded of it
@@ -160,9 +160,8 @@ root_device() {
 accepted() { cowctl status root --json | grep -qv '"held":'; }
 
 protected() {
-	[ -z "${TRANSPORT-}" ] || is "transport" "$(cowctl status root --json | sed -n 's/.*"transport":"\([^"]*\)".*/\1/p')" "$TRANSPORT"
 	case $(root_device) in
-	/dev/loop* | /dev/ublkb* | /dev/cowfs/* | overlay) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
+	/dev/loop* | /dev/cowfs/* | overlay) [ "$(cat /run/cowfs/root.state 2>/dev/null)" = on ] ;;
 	*) return 1 ;;
 	esac
 }

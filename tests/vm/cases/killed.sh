@@ -6,11 +6,6 @@
 # short:
 DATA_MIB=128 LIMIT=600 STEP_LIMIT=500
 
-# of a round: an option of attach; what comes right after the kill, and once the processes have ended
-option() { :; }
-killed() { :; }
-ended() { :; }
-
 parent_of() { awk '/^PPid:/ { print $2 }' "/proc/$1/status"; }
 no_process() { [ ! -e "/proc/$1" ]; }
 
@@ -22,15 +17,12 @@ write_until_killed() {
 	done 2>/dev/null
 }
 
-attach_data() { # OPTION...
-	cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$@" "$(data_card)"
-}
+attach_data() { cowctl attach --ram 200M --name data "$(data_card)"; }
 
 kill_all() {
 	worker=$(cat /run/cowfs/data/pid)
 	parent=$(parent_of "$worker")
 	kill -9 "$worker" "$parent"
-	killed "$1"
 	wait_for 20 no_process "$worker" || fail "round $1: the worker is still there: $(cat "/proc/$worker/wchan" "/proc/$worker/stack")"
 	wait_for 20 no_process "$parent" || fail "round $1: its parent is still there"
 }
@@ -40,8 +32,7 @@ step_1() {
 	mkdir -p /mnt/data
 	for n in 0 1 2 3 4 5 6 7 8 9; do
 		# stderr says that the daemon of the last round died
-		# shellcheck disable=SC2046 # words
-		loop=$(attach_data $(option $n) 2>/run/cowfs-test/out) || fail "round $n: $(cat /run/cowfs-test/out)"
+		loop=$(attach_data 2>/run/cowfs-test/out) || fail "round $n: $(cat /run/cowfs-test/out)"
 		must mount "$loop" /mnt/data
 		write_until_killed &
 		writer=$!
@@ -50,7 +41,6 @@ step_1() {
 		commit=$!
 		sleep 0.$n
 		kill_all $n
-		ended $n
 		wait $writer $commit
 		must umount /mnt/data
 	done

@@ -14,7 +14,7 @@ KILLS=5
 [ -z "$LONG" ] || KILLS=40 LIMIT=2700
 STEP_LIMIT=$((LIMIT - 100 + ${ASKED:-0} * 15)) LIMIT=$((LIMIT + ${ASKED:-0} * 15))
 
-attach_data() { env -u COWFS_DEATHS "$@" cowctl attach --ram 200M --transport "${TRANSPORT:-auto}" --name data "$(data_card)"; }
+attach_data() { env -u COWFS_DEATHS "$@" cowctl attach --ram 200M --name data "$(data_card)"; }
 # a unit's daemon has the environment of systemd
 if command -v systemctl >/dev/null; then
 	attach_immortal() { systemctl set-environment COWFS_DEATHS=100 && attach_data && systemctl unset-environment COWFS_DEATHS; }

@@ -49,7 +49,7 @@ incomplete() {
 	grep -E 'dracut\[[EF]\]|dracut-install|ERROR|FAILED|No space|Killed|Segmentation' "$WORK/$1.log"
 	case $1 in
 	plain) lacks plain bare ;;
-	bare) lacks bare plain | grep '\.ko' | grep -Ev '/(fuse|loop|ublk_drv)\.ko' ;;
+	bare) lacks bare plain | grep '\.ko' | grep -Ev '/(fuse|loop)\.ko' ;;
 	shrink) lacks shrink plain ;;
 	esac
 }

@@ -56,7 +56,7 @@ step_1() {
 	protected || fail "the root is $(root_device)"
 	settled
 	mkdir -p /srv/p /mnt/data
-	must mount -t cowfs -o "ram=64M,name=data,transport=${TRANSPORT:-auto}" "$(data_card)" /mnt/data
+	must mount -t cowfs -o "ram=64M,name=data" "$(data_card)" /mnt/data
 	must dd if=/dev/urandom of=/srv/p/old bs=1M count=8
 	(cd /srv/p && sha256sum old >old.sum)
 	must cowctl commit root
@@ -127,7 +127,7 @@ swap_place() {
 
 host_before() {
 	[ "$1" != 1 ] || swap_place
-	APPEND="$RESUME${TRANSPORT:+ cowfs=transport:$TRANSPORT}"
+	APPEND=$RESUME
 	[ "$1" != 3 ] || APPEND="$APPEND noresume"
 }
 
