@@ -26,12 +26,9 @@ struct async {
 	io_context_t ctx;
 	struct iocb stop;
 	pthread_t thread;
-	bool taken_over; /* no context, no thread */
-	int (*submit)(void *ctx, int fd, struct async_read *io);
-	void *submit_ctx;
 };
 
-void async_complete(struct async_read *io, long res)
+static void complete(struct async_read *io, long res)
 {
 	/* acquires the submitter's earlier writes, which TSan cannot see otherwise */
 	(void)atomic_load_explicit(&io->armed, memory_order_acquire);
@@ -56,7 +53,7 @@ static void *answers(void *arg)
 				stop = true;
 				continue;
 			}
-			async_complete(io, (long)ev[i].res); /* unsigned in libaio's header */
+			complete(io, (long)ev[i].res); /* unsigned in libaio's header */
 		}
 		if (n < 0 && n != -EINTR)
 			break; /* the context is gone, so nothing can be in flight */
@@ -100,29 +97,15 @@ fail:
 	return r == -ENOSYS || r == -EINVAL || r == -EAGAIN ? -ENOTSUP : r;
 }
 
-static void end_aio(struct async *a)
+void async_free(struct async *a)
 {
+	if (!a)
+		return;
 	(void)eventfd_write(a->stop_fd, 1);
 	pthread_join(a->thread, NULL);
 	(void)io_destroy(a->ctx);
 	close(a->stop_fd);
-}
-
-void async_free(struct async *a)
-{
-	if (a && !a->taken_over)
-		end_aio(a);
 	free(a);
-}
-
-void async_take_over(struct async *a, int (*submit)(void *ctx, int fd, struct async_read *io),
-		     void *ctx)
-{
-	if (!a->taken_over)
-		end_aio(a);
-	a->taken_over = true;
-	a->submit_ctx = ctx;
-	a->submit = submit;
 }
 
 int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void *buf,
@@ -142,14 +125,9 @@ int async_read(struct async *a, struct async_read *io, uint64_t off_bytes, void 
 	io_prep_pread(&io->iocb, a->fd, buf, len_bytes, (long long)off_bytes);
 	io->iocb.data = io;
 	atomic_store_explicit(&io->armed, true, memory_order_release);
-	if (a->taken_over) {
-		r = a->submit ? a->submit(a->submit_ctx, a->fd, io) : -EAGAIN;
-	} else {
-		r = io_submit(a->ctx, 1, &list);
-		r = r == 1 ? 0 : r < 0 ? r : -EAGAIN;
-	}
-	if (r < 0)
-		return card_leave(a->card, r);
+	r = io_submit(a->ctx, 1, &list);
+	if (r != 1)
+		return card_leave(a->card, r < 0 ? r : -EAGAIN);
 	card_account_read(a->card, len_bytes);
 	return 0;
 }

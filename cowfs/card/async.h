@@ -15,7 +15,7 @@ struct async;
 
 /* One read. Caller-owned; reusable once done() is called. */
 struct async_read {
-	/* r: as card_read. Called from async's thread, or by async_complete; may submit. */
+	/* r: as card_read. Called from async's thread; may submit. */
 	void (*done)(struct async_read *io, int r);
 	/* private */
 	struct card *card;
@@ -27,16 +27,6 @@ struct async_read {
  * The caller keeps ownership of the card, which must outlive it. */
 int async_new(struct async **ret, struct card *c, unsigned depth) MUST_CHECK;
 void async_free(struct async *a); /* NULL allowed; nothing in flight */
-
-/*
- * From now on submit(ctx, fd, io) starts the reads, in place of Linux AIO and of its thread, which
- * ends. It returns as async_read does; io->iocb describes the read. What completes it calls
- * async_complete. submit NULL: every read gets -EAGAIN. Nothing in flight.
- */
-void async_take_over(struct async *a, int (*submit)(void *ctx, int fd, struct async_read *io),
-		     void *ctx);
-/* res: number of bytes or -errno. Calls done. */
-void async_complete(struct async_read *io, long res);
 
 /* Ranges as card_read. 0: done will be called, once, possibly before this returns. On any error
  * done is not called, and the caller uses card_read instead: -EAGAIN depth is used up, -EINVAL, or

@@ -25,8 +25,6 @@
  *     `filling`.
  * I3  Readers wait for the card alone: a window is filled without any lock held. A read that was
  *     only started is queued in the window's list, and the thread that fills the window answers it.
- * I4  If a thread that also writes completes the asynchronous reads (readahead_take_over), no reader
- *     waits for a window: the reader may hold a lock for which that thread waits.
  */
 #include "export/readahead.h"
 
@@ -67,7 +65,6 @@ struct stream {
 struct readahead {
 	struct card *base;
 	struct async *async; /* NULL: not available for this card */
-	bool taken_over;
 	uint64_t base_blks;
 	pthread_mutex_t lock;
 	pthread_cond_t filled;
@@ -116,16 +113,6 @@ void readahead_free(struct readahead *a)
 	pthread_cond_destroy(&a->filled);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
-}
-
-int readahead_take_over(struct readahead *a,
-			int (*submit)(void *ctx, int fd, struct async_read *io), void *ctx)
-{
-	if (!a->async)
-		return -ENOTSUP;
-	async_take_over(a->async, submit, ctx);
-	a->taken_over = true;
-	return 0;
 }
 
 /* ---- under the lock ---- */
@@ -302,12 +289,8 @@ int readahead_read(struct readahead *a, uint64_t epoch, uint64_t blk, uint64_t b
 	if (blks >= WINDOW_MAX_BLKS) /* large enough for a request of its own */
 		return read_card(a, blk, blks, buf);
 	pthread_mutex_lock(&a->lock);
-	while ((w = find_window(a, epoch, blk, blks)) && w->filling && !a->taken_over)
+	while ((w = find_window(a, epoch, blk, blks)) && w->filling)
 		pthread_cond_wait(&a->filled, &a->lock);
-	if (w && w->filling) {
-		pthread_mutex_unlock(&a->lock);
-		return read_card(a, blk, blks, buf);
-	}
 	if (w)
 		enter(a, w, blk, blks);
 	else

@@ -30,13 +30,6 @@ struct readahead_read {
  * -EAGAIN. */
 int readahead_new(struct readahead **ret, struct card *base, unsigned depth) MUST_CHECK;
 void readahead_free(struct readahead *a); /* NULL allowed; no reads in flight */
-/*
- * submit starts the reads of readahead_start from now on, as async_take_over. Before the first
- * read, or after the last one. -ENOTSUP: readahead_start always returns -EAGAIN.
- */
-int readahead_take_over(struct readahead *a,
-			int (*submit)(void *ctx, int fd, struct async_read *io),
-			void *ctx) MUST_CHECK;
 
 /*
  * Reads blocks of the base, like card_read. Any number of threads. epoch names the layer stack that

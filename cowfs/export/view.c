@@ -36,45 +36,20 @@ struct change {
 	struct view *v;
 	struct layers *l;
 	struct pin pin;
-	unsigned first, end; /* stripes */
-	bool no_wait;
+	unsigned first, end;	 /* stripes */
 	const struct ends *ends; /* may be NULL */
 };
 
-static bool lock_stripes(struct change *c, struct view *v)
-{
-	for (unsigned i = c->first; i < c->end; i++) {
-		if (!c->no_wait) {
-			pthread_mutex_lock(&v->stripe[i]);
-		} else if (pthread_mutex_trylock(&v->stripe[i])) {
-			while (i-- > c->first)
-				pthread_mutex_unlock(&v->stripe[i]);
-			return false;
-		}
-	}
-	return true;
-}
-
-static bool lock_seal(struct view *v, bool no_wait)
-{
-	return (no_wait ? pthread_rwlock_tryrdlock(&v->seal_lock)
-			: pthread_rwlock_rdlock(&v->seal_lock)) == 0;
-}
-
-/* Seal lock held shared. The range lies within one piece, and so within neighbouring stripes. False:
- * with no_wait, a stripe is held by another thread. */
-static bool change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes,
-			 bool no_wait)
+/* Seal lock held shared. The range lies within one piece, and so within neighbouring stripes. */
+static void change_begin(struct change *c, struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
 	c->v = v;
-	c->no_wait = no_wait;
 	c->first = off_bytes / VIEW_STRIPE_BYTES % VIEW_STRIPES;
 	c->end = (off_bytes + len_bytes - 1) / VIEW_STRIPE_BYTES % VIEW_STRIPES + 1;
-	if (!lock_stripes(c, v))
-		return false;
+	for (unsigned i = c->first; i < c->end; i++)
+		pthread_mutex_lock(&v->stripe[i]);
 	c->pin = pins_enter(&v->pins);
 	c->l = view_layers(v);
-	return true;
 }
 
 static void change_end(struct change *c)
@@ -175,8 +150,6 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 	}
 	if (state == BLK_HOLE) {
 		memset(block, 0, sizeof(block));
-	} else if (c->no_wait) {
-		return -EAGAIN;
 	} else {
 		r = read_below(c, blk, block);
 		if (r < 0)
@@ -223,15 +196,14 @@ static uint64_t piece_bytes(uint64_t off_bytes, uint64_t len_bytes)
 
 /* Seal lock held. */
 static int change_pieces(struct view *v, uint64_t off_bytes, const uint8_t *from,
-			 uint64_t len_bytes, const struct ends *ends, bool no_wait)
+			 uint64_t len_bytes, const struct ends *ends)
 {
 	while (len_bytes) {
 		uint64_t n = piece_bytes(off_bytes, len_bytes);
 		struct change c = { .ends = ends };
 		int r;
 
-		if (!change_begin(&c, v, off_bytes, n, no_wait))
-			return -EAGAIN;
+		change_begin(&c, v, off_bytes, n);
 		r = put_range(&c, off_bytes, from, n);
 		change_end(&c);
 		if (r < 0)
@@ -277,7 +249,7 @@ static int change_with_ends(struct view *v, uint64_t off_bytes, const uint8_t *f
 		r = read_end(v, &ends, off_bytes >> COW_BLK_SHIFT);
 	if (r == 0 && end_bytes % COW_BLK_BYTES)
 		r = read_end(v, &ends, end_bytes >> COW_BLK_SHIFT);
-	return r < 0 ? r : change_pieces(v, off_bytes, from, len_bytes, &ends, false);
+	return r < 0 ? r : change_pieces(v, off_bytes, from, len_bytes, &ends);
 }
 
 static bool needs_ends(uint64_t off_bytes, uint64_t len_bytes)
@@ -289,21 +261,15 @@ static bool needs_ends(uint64_t off_bytes, uint64_t len_bytes)
 /* A seal sees all of a write or nothing: the recovery of xfs cannot mend a block of metadata of which
  * only the beginning was written. A punch is sealed piece by piece, because one of gigabytes would
  * delay the seal and, behind it, all writers. */
-static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes,
-			bool no_wait)
+static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from, uint64_t len_bytes)
 {
-	/* the second piece may have to wait when the first is done */
-	if (no_wait && from && piece_bytes(off_bytes, len_bytes) < len_bytes)
-		return -EAGAIN;
 	while (len_bytes) {
 		uint64_t n = from ? len_bytes : piece_bytes(off_bytes, len_bytes);
 		int r;
 
-		if (!lock_seal(v, no_wait))
-			return -EAGAIN;
-		r = from && !no_wait && needs_ends(off_bytes, n)
-			    ? change_with_ends(v, off_bytes, from, n)
-			    : change_pieces(v, off_bytes, from, n, NULL, no_wait);
+		pthread_rwlock_rdlock(&v->seal_lock);
+		r = from && needs_ends(off_bytes, n) ? change_with_ends(v, off_bytes, from, n)
+						     : change_pieces(v, off_bytes, from, n, NULL);
 		pthread_rwlock_unlock(&v->seal_lock);
 		if (r < 0)
 			return r;
@@ -471,8 +437,8 @@ int view_fill(struct view *v, uint64_t blk)
 	struct change c = { 0 };
 	int r = 0;
 
-	(void)lock_seal(v, false);
-	(void)change_begin(&c, v, blk_to_bytes(blk), COW_BLK_BYTES, false);
+	pthread_rwlock_rdlock(&v->seal_lock);
+	change_begin(&c, v, blk_to_bytes(blk), COW_BLK_BYTES);
 	generation_run(c.l->gen[LAYER_ACTIVE], blk, 1, &state);
 	if (state == BLK_ABSENT) {
 		r = layers_read(c.l, LAYER_SEALED, blk_to_bytes(blk), block, sizeof(block));
@@ -491,7 +457,7 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 	int r = -EINVAL;
 
 	if (in_volume(v, off_bytes, len_bytes))
-		r = change_range(v, off_bytes, buf, len_bytes, false);
+		r = change_range(v, off_bytes, buf, len_bytes);
 	if (r == 0 && may_be_watched(v, off_bytes, len_bytes))
 		serve_watch(v, off_bytes, buf, len_bytes);
 	return count_write(v, len_bytes, r);
@@ -502,28 +468,8 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 	int r = -EINVAL;
 
 	if (in_volume(v, off_bytes, len_bytes))
-		r = change_range(v, off_bytes, NULL, len_bytes, false);
+		r = change_range(v, off_bytes, NULL, len_bytes);
 	return count_punch(v, len_bytes, r);
-}
-
-int view_try_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
-{
-	int r = -EINVAL;
-
-	/* before anything is done, and counted */
-	if (view_write_waits(v, off_bytes, len_bytes))
-		return -EAGAIN;
-	if (in_volume(v, off_bytes, len_bytes))
-		r = change_range(v, off_bytes, buf, len_bytes, true);
-	if (r == -EAGAIN)
-		return r;
-	return buf ? count_write(v, len_bytes, r) : count_punch(v, len_bytes, r);
-}
-
-int view_take_over(struct view *v, int (*submit)(void *ctx, int fd, struct async_read *io),
-		   void *ctx)
-{
-	return v->readahead ? readahead_take_over(v->readahead, submit, ctx) : -ENOTSUP;
 }
 
 uint64_t view_volume_blks(const struct view *v)

@@ -49,7 +49,7 @@ struct view_read {
 	struct readahead_read readahead;
 };
 
-#define VIEW_READS 40u /* maximum in flight; further reads get -EAGAIN. Not after view_take_over. */
+#define VIEW_READS 40u /* maximum in flight; further reads get -EAGAIN */
 
 /* Takes its own reference to index; the caller keeps its own. The caller keeps ownership of store
  * and base, which must outlive the view. volume_blks * 4096 <= base size. */
@@ -90,19 +90,10 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHEC
 #define VIEW_PENDING READAHEAD_PENDING
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd) MUST_CHECK;
-/* submit starts the reads of view_start_read from now on: as readahead_take_over. */
-int view_take_over(struct view *v, int (*submit)(void *ctx, int fd, struct async_read *io),
-		   void *ctx) MUST_CHECK;
-/* view_write and view_punch (buf NULL) that wait for no lock and for no card. -EAGAIN: they would;
- * a part may be done, nothing is counted, and the caller repeats all of it with view_write or
- * view_punch. */
-int view_try_write(struct view *v, uint64_t off_bytes, const void *buf,
-		   size_t len_bytes) MUST_CHECK;
 /*
  * Watches for one write: the next one that covers these bytes and whose bytes `is` accepts. seen()
  * is called once the write is in RAM and before it is answered, in the thread that serves it; it may
- * block that thread, and seal. The watch has ended by then. Until then view_try_write refuses writes
- * to these bytes with -EAGAIN.
+ * block that thread, and seal. The watch has ended by then.
  */
 struct view_watch {
 	uint64_t off_bytes;

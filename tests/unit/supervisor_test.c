@@ -362,18 +362,6 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 	return 0;
 }
 
-int view_try_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
-{
-	return view_write(v, off_bytes, buf, len_bytes);
-}
-
-int view_take_over(struct view *v, int (*submit)(void *ctx, int fd, struct async_read *io),
-		   void *ctx)
-{
-	(void)v, (void)submit, (void)ctx;
-	return -ENOTSUP;
-}
-
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
 	(void)v;

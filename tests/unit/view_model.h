@@ -110,16 +110,8 @@ static inline void teardown(struct fixture *f)
 
 static inline void do_write(struct fixture *f, uint64_t off, size_t len)
 {
-	static unsigned n;
-	int r = -EAGAIN;
-
 	rnd_fill(f->live + off, len);
-	if (n++ % 2)
-		r = view_try_write(f->v, off, f->live + off, len);
-	/* it waits for nothing here but the rest of a block on the card */
-	if (r == -EAGAIN)
-		r = view_write(f->v, off, f->live + off, len);
-	assert_int_equal(r, 0);
+	assert_int_equal(view_write(f->v, off, f->live + off, len), 0);
 	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++) {
 		f->rewritten += f->active_map[b] == BLK_DATA;
 		f->active_map[b] = BLK_DATA;

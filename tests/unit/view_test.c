@@ -28,10 +28,8 @@
 /* A partial punch may make a hole or data, but its block is present. */
 static void do_punch(struct fixture *f, uint64_t off, uint64_t len)
 {
-	int r = view_try_write(f->v, off, NULL, len);
-
 	memset(f->live + off, 0, len);
-	assert_int_equal(r == -EAGAIN ? view_punch(f->v, off, len) : r, 0);
+	assert_int_equal(view_punch(f->v, off, len), 0);
 	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++) {
 		uint64_t pos = b;
 		uint64_t n;
@@ -410,7 +408,6 @@ static void a_watched_write_seals(void **state)
 	/* the leader hands it over; too short, and other content, are not meant */
 	assert_true(view_write_waits(f.v, at, sizeof(buf)));
 	assert_false(view_write_waits(f.v, at, COW_BLK_BYTES));
-	assert_int_equal(view_try_write(f.v, at, buf, sizeof(buf)), -EAGAIN);
 	assert_int_equal(view_write(f.v, at, buf, COW_BLK_BYTES + 520), 0);
 	assert_int_equal(view_write(f.v, 3 * COW_BLK_BYTES, super, COW_BLK_BYTES), 0);
 	assert_int_equal(s.calls, 0);
@@ -419,11 +416,11 @@ static void a_watched_write_seals(void **state)
 	assert_true(s.calls == 1 && s.result == -ENODATA && s.live[512] == 7);
 	/* the watch has ended */
 	assert_false(view_write_waits(f.v, at, sizeof(buf)));
-	assert_int_equal(view_try_write(f.v, at, buf, sizeof(buf)), 0);
+	assert_int_equal(view_write(f.v, at, buf, sizeof(buf)), 0);
 	assert_int_equal(s.calls, 1);
 	view_watch(f.v, &w);
 	view_unwatch(f.v);
-	assert_int_equal(view_try_write(f.v, at, buf, sizeof(buf)), 0);
+	assert_int_equal(view_write(f.v, at, buf, sizeof(buf)), 0);
 	assert_int_equal(s.calls, 1);
 	s.between = 0;
 	view_watch(f.v, &w);
@@ -461,32 +458,6 @@ static void release_without_seal_keeps_ram(void **state)
 	teardown(&f);
 }
 
-/* A part of a block whose rest is on the card, and blocks that another thread changes, would wait. */
-static void tries_wait_for_nothing(void **state)
-{
-	struct view_counters before, after;
-	struct fixture f;
-	char byte = 1;
-
-	(void)state;
-	setup(&f, MIB);
-	view_counters(f.v, &before);
-	assert_int_equal(view_try_write(f.v, 5, &byte, 1), -EAGAIN);
-	assert_int_equal(view_try_write(f.v, 5, NULL, 1), -EAGAIN);
-	view_counters(f.v, &after);
-	assert_memory_equal(&before, &after, sizeof(before)); /* a try that fails is not counted */
-	check_live(&f, 0, COW_BLK_BYTES);
-	do_write(&f, 0, COW_BLK_BYTES);
-	assert_int_equal(view_try_write(f.v, 5, &byte, 1), 0);
-	f.live[5] = byte;
-	check_live(&f, 0, COW_BLK_BYTES);
-	assert_int_equal(view_try_write(f.v, 0, NULL, COW_BLK_BYTES), 0);
-	memset(f.live, 0, COW_BLK_BYTES);
-	check_live(&f, 0, COW_BLK_BYTES);
-	assert_int_equal(view_try_write(f.v, UINT64_MAX, &byte, 2), -EINVAL);
-	teardown(&f);
-}
-
 enum { ACROSS_BYTES = 256 * KIB, ACROSS_AT = 2 * MIB - ACROSS_BYTES / 2, ACROSS_SEALS = 200 };
 
 struct across {
@@ -520,8 +491,6 @@ static void a_seal_does_not_cut_a_write(void **state)
 	a.v = f.v;
 	memset(sealed, 0, sizeof(sealed));
 	assert_int_equal(view_write(f.v, ACROSS_AT, sealed, sizeof(sealed)), 0);
-	/* a piece that would have to wait when the one before it is done */
-	assert_int_equal(view_try_write(f.v, ACROSS_AT, sealed, sizeof(sealed)), -EAGAIN);
 	assert_int_equal(pthread_create(&writer, NULL, write_across, &a), 0);
 	for (unsigned i = 0; i < ACROSS_SEALS; i++) {
 		assert_int_equal(view_seal(f.v), 0);
@@ -542,7 +511,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(everything_against_the_model),
 		cmocka_unit_test(ranges_and_counters),
-		cmocka_unit_test(tries_wait_for_nothing),
 		cmocka_unit_test(holes_take_no_ram),
 		cmocka_unit_test(errors_from_below_change_nothing),
 		cmocka_unit_test(full_store_fails_cleanly),
