@@ -92,9 +92,9 @@ struct format_options {
 };
 
 struct format_report {
-	struct log_super super; /* as written */
-	struct fsinfo fs;	/* as found */
-	bool has_log; /* which can be attached; with an error */
+	struct log_super super;		  /* as written */
+	struct fsinfo fs;		  /* as found */
+	bool has_log;			  /* which can be attached; with an error */
 	char attached[RUNDIR_NAME_BYTES]; /* as which volume; "": not */
 	bool shrunk; /* the file system was made smaller, or an interrupted shrink was completed */
 	struct shrink_report shrink; /* valid if shrunk */

@@ -187,11 +187,12 @@ static void let_go(unsigned n, struct device *d, enum broker_found end)
 static void refuse(struct volume *v, const struct device *d, int error)
 {
 	char text[sizeof(v->away.other)];
-	const char *why = error == -ESTALE   ? "it has another state than the card that was there"
-			  : error == -EBUSY  ? "another program uses it"
-			  : error == -EROFS  ? "it is write-protected"
-			  : error == -EEXIST ? "a second device has the same state: remove one of the two"
-					     : strerror(-error);
+	const char *why = error == -ESTALE  ? "it has another state than the card that was there"
+			  : error == -EBUSY ? "another program uses it"
+			  : error == -EROFS ? "it is write-protected"
+			  : error == -EEXIST
+				  ? "a second device has the same state: remove one of the two"
+				  : strerror(-error);
 	bool same;
 
 	snprintf(text, sizeof(text), "%s: %s", d->found.name, why);

@@ -180,7 +180,7 @@ struct volume_request {
 	struct volume_trim *trim;   /* for JOB_TRIM */
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
 	void *stop_ctx;
-	uint64_t renew_blk; /* for JOB_RENEW */
+	uint64_t renew_blk;	/* for JOB_RENEW */
 	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
 	void *call_ctx;
 	enum commit_cause cause;
