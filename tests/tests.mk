@@ -25,7 +25,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-layouts-short check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm \
-	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-objects format
+	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-form lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -351,7 +351,7 @@ check-debs: deps dist
 	$(Q)tests/debs.sh $(DIST) build/debs $(DEBS)
 
 IMAGES := debian12-pc busybox squashfs
-image: all
+image: programs
 	$(Q)for i in $(or $(IMAGE),$(IMAGES)); do COWFS_BUILD=$(CURDIR)/$(B) image/build $$i $(B)/cowfs-$$i.img || exit 1; done
 
 run-image:
@@ -446,24 +446,26 @@ INITRAMFS = initramfs/cowfs.sh initramfs/grow-root $(sort $(filter-out %.service
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run image/first-boot/usr/lib/cowfs-image/first-boot tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
-# What the compiler has said of the objects that there are. clang makes them once more, without optimization, because its warnings do
-# not need it.
-lint: lint-objects
+# First what takes seconds: the form. Then what needs objects: what the compiler has said of those that there are, and clang, which makes
+# them once more without optimization, because its warnings do not need it.
+lint: lint-form
+	$(Q)$(MAKE) --no-print-directory lint-objects
 	$(Q)cat $(addsuffix .said,$(basename $(COMPILED))) >$(B)/said && if [ -s $(B)/said ]; then \
 		echo "lint: warnings:" >&2 && cat $(B)/said >&2; exit 1; fi
+	$(Q)tests/includes.py $(B)/obj/cowfs
+	$(Q)$(MAKE) --no-print-directory check-docs
 	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang O=0 WERROR=1 lint-objects; \
 	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
-	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
-	$(Q)tests/includes.py $(B)/obj/cowfs
+lint-form:
+	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then printf '%s\n' $(FORMATTED) | xargs -P $(shell nproc) -n 50 $(CLANG_FORMAT) --dry-run --Werror; \
+	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
+	$(Q)if [ -e .git ]; then $(GIT) ls-files -z; else find . -name 'build*' -prune -o -type f -printf '%P\0'; fi | \
+		grep -zvE '^(tests/fuzz/corpus|tests/golden|cowfs/wear/page/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
 	$(Q)tests/paths.py
 	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply
 	$(Q)tests/crash/invariants.sh --apply
-	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then $(CLANG_FORMAT) --dry-run --Werror $(FORMATTED); \
-	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
-	$(Q)if [ -e .git ]; then $(GIT) ls-files -z; else find . -name 'build*' -prune -o -type f -printf '%P\0'; fi | \
-		grep -zvE '^(tests/fuzz/corpus|tests/golden|cowfs/wear/page/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
-	$(Q)$(MAKE) --no-print-directory check-docs
+	$(Q)shellcheck -e SC1091 $(wildcard $(SHELL_SRC))
 # what codespell takes for a slip: man page requests, a completed prefix, variables, allocation groups
 WORDS := nd,fo,tread,failer,ags,copyin,statu,aways
 COMPILED = $(OBJECTS) $(RECOVER_OBJ) $(SHIM)
