@@ -305,24 +305,29 @@ FOLDERS = $(sort $(sbindir) $(if $(SIM),$(bindir)) $(mountdir) $(patsubst %,$(ma
 
 # Below a DESTDIR every folder is ours. Elsewhere those that were missing are noted, for uninstall.
 install: programs
-	new=$$([ -n "$(DESTDIR)" ] || for d in $(FOLDERS); do while [ ! -d "$$d" ]; do echo "$$d" && d=$${d%/*}; done; done); \
+	$(Q)new=$$([ -n "$(DESTDIR)" ] || for d in $(FOLDERS); do while [ ! -d "$$d" ]; do echo "$$d" && d=$${d%/*}; done; done); \
 	install -d $(addprefix $(DESTDIR),$(FOLDERS)) && { [ -z "$$new" ] || echo "$$new" >>$(libdir)/folders; }
-	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
-	$(if $(SIM),install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/)
-	install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(BOOT) $(MEASURE) $(DESTDIR)$(libdir)/
-	for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
+	$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
+	$(if $(SIM),$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/)
+	$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(BOOT) $(MEASURE) $(DESTDIR)$(libdir)/
+	$(Q)for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
 		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
-	for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
-	ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
-	install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
-	install -m 644 cowfs/cli/completion.bash $(DESTDIR)$(bashdir)/cowctl
-	$(if $(SIM),install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim)
-	for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; \
+	$(Q)for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
+	$(Q)ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
+	$(Q)install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
+	$(Q)install -m 644 cowfs/cli/completion.bash $(DESTDIR)$(bashdir)/cowctl
+	$(if $(SIM),$(Q)install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim)
+	$(Q)for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
-	for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
+	$(Q)for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
-	[ -n "$(DESTDIR)" ] || grep -q '^cowfs:' /etc/passwd || ! command -v useradd >/dev/null || \
+	$(Q)[ -n "$(DESTDIR)" ] || grep -q '^cowfs:' /etc/passwd || ! command -v useradd >/dev/null || \
 		useradd --system --no-create-home --home-dir / --shell /usr/sbin/nologin cowfs
+	$(Q)[ -n "$(DESTDIR)" ] || printf '%s\n' "installed to $(prefix); nothing is protected yet. Next:" \
+		"  cowctl setup --dry-run    a system that runs from its card: what would be done; then: cowctl setup" \
+		"  cowctl card               data cards that could be protected, each with its next command" \
+		"  man cowctl, man cowfs-setup" \
+		"  make uninstall            removes it again"
 
 uninstall:
 	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(CARDSIM:$(B)/%=$(DESTDIR)$(bindir)/%) \
