@@ -80,7 +80,7 @@ asks=0
 ask() {
 	while :; do
 		cow status --json >/dev/null || true
-		[ $((asks % 10)) -gt 0 ] || cow top --json --by rewrites >/dev/null || true
+		[ $((asks % 10)) -gt 0 ] || cow top --json >/dev/null || true
 		asks=$((asks + 1))
 		sleep 0.1
 	done

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cowctl top: shows which files own the uncommitted blocks, and which are rewritten again and
- * again. The daemon returns its lists of blocks in parts, and knows nothing of files. This command
- * finds the file of a block itself (fs/owners.h), beside the daemon and without freezing anything.
+ * cowctl top: shows which files own the uncommitted blocks. The daemon returns its list of blocks in
+ * parts, and knows nothing of files. This command finds the file of a block itself (fs/owners.h), beside
+ * the daemon and without freezing anything.
  *
  * With --interval each sample is compared with the previous one: new are blocks that were not
- * uncommitted then, and rewrites since then.
+ * uncommitted then.
  */
 #include "cli/top.h"
 
@@ -111,17 +111,6 @@ static int largest_first(const void *a, const void *b)
 				  : (x->path != NULL) - (y->path != NULL);
 }
 
-static int most_rewrites_first(const void *a, const void *b)
-{
-	static const enum tally_kind order[] = { TALLY_NEW, TALLY_ABSORBED, TALLY_LATER };
-	const struct row *x = a, *y = b;
-
-	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
-		if (x->rewritten_bytes[order[i]] != y->rewritten_bytes[order[i]])
-			return x->rewritten_bytes[order[i]] > y->rewritten_bytes[order[i]] ? -1 : 1;
-	return largest_first(a, b);
-}
-
 static int by_path(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
@@ -141,8 +130,6 @@ static size_t merge_directories(struct row *row, size_t n)
 			row[to - 1].bytes += row[i].bytes;
 			row[to - 1].fresh_bytes += row[i].fresh_bytes;
 			row[to - 1].files += row[i].files;
-			for (unsigned kind = 0; kind < TALLY_KINDS; kind++)
-				row[to - 1].rewritten_bytes[kind] += row[i].rewritten_bytes[kind];
 		} else {
 			row[to++] = row[i];
 		}
@@ -174,7 +161,7 @@ static int make_table(struct picture *p)
 			const struct owner *o = &p->owners.o[i];
 			bool in_directory = p->t->by_directory && o->path;
 
-			if (pass == (o->path != NULL) || !(o->bytes || p->t->by_rewrites))
+			if (pass == (o->path != NULL))
 				continue;
 			t->row[n++] = (struct row){
 				.o = in_directory ? NULL : o,
@@ -186,8 +173,6 @@ static int make_table(struct picture *p)
 				.fresh_bytes = o->fresh_bytes,
 				.files = is_file(o),
 			};
-			memcpy(t->row[n - 1].rewritten_bytes, o->rewritten_bytes,
-			       sizeof(o->rewritten_bytes));
 			t->bytes += o->bytes;
 			t->fresh_bytes += o->fresh_bytes;
 			t->files += is_file(o);
@@ -202,7 +187,7 @@ static int make_table(struct picture *p)
 		memmove(t->row + dirs, t->row + named, (n - named) * sizeof(*t->row));
 		n -= named - dirs;
 	}
-	qsort(t->row, n, sizeof(*t->row), p->t->by_rewrites ? most_rewrites_first : largest_first);
+	qsort(t->row, n, sizeof(*t->row), largest_first);
 	t->n = n;
 	t->shown = p->t->rows ? min_u64(n, p->t->rows) : n;
 	return 0;
@@ -215,8 +200,7 @@ static int show(const struct options *o, const struct top_options *t, const stru
 {
 	struct picture p = { .t = t, .now = now, .before = before };
 	struct progress progress;
-	const struct owners_query q = { &now->runs, &p.fresh, &now->rewrites, show_progress,
-					&progress };
+	const struct owners_query q = { &now->runs, &p.fresh, show_progress, &progress };
 	uint64_t start_ns = now_ns();
 	int e = find_fresh(&p);
 
@@ -257,12 +241,10 @@ static int take_options(const struct options *o, struct top_options *t)
 {
 	const char *by = has_option(o, OPT_BY) ? o->value[OPT_BY] : "file";
 
-	*t = (struct top_options){ .rows = ROWS_DEFAULT,
-				   .by_directory = !strcmp(by, "directory"),
-				   .by_rewrites = !strcmp(by, "rewrites") };
-	if (!t->by_directory && !t->by_rewrites && strcmp(by, "file"))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--by %s is not file, directory or rewrites", by);
+	*t = (struct top_options){ .rows = ROWS_DEFAULT, .by_directory = !strcmp(by, "directory") };
+	if (!t->by_directory && strcmp(by, "file"))
+		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--by %s is neither file nor directory",
+				by);
 	if (has_option(o, OPT_ROWS) && parse_u64(o->value[OPT_ROWS], &t->rows) < 0)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows",
 				o->value[OPT_ROWS]);
@@ -285,10 +267,7 @@ int cmd_top(const struct options *o)
 	bool more = t.interval_ns && exit == EXIT_OK;
 
 	if (exit == EXIT_OK)
-		exit = top_sample_take(o, &now, NULL);
-	if (exit == EXIT_OK && t.by_rewrites && !now.counted)
-		exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP,
-				"the daemon of this volume does not count rewrites");
+		exit = top_sample_take(o, &now);
 	/* with --once only the difference to this sample is shown */
 	if (exit == EXIT_OK && !has_option(o, OPT_ONCE))
 		exit = show(o, &t, &now, NULL);
@@ -297,7 +276,7 @@ int cmd_top(const struct options *o)
 		before = now;
 		now = (struct sample){ 0 };
 		pause_ns(t.interval_ns);
-		exit = top_sample_take(o, &now, &before.rewrites);
+		exit = top_sample_take(o, &now);
 		if (exit == EXIT_OK)
 			exit = show(o, &t, &now, &before);
 		more = !has_option(o, OPT_ONCE);

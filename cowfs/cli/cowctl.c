@@ -168,8 +168,7 @@ static const struct option_spec wear_options[] = {
 };
 static const struct option_spec top_options[] = {
 	{ OPT_ROWS, "n", "ROWS", "number of rows, 0 for all (default: 20)" },
-	{ OPT_BY, "by", "file|directory|rewrites",
-	  "a row for each file or directory, or files by rewrites (default: file)" },
+	{ OPT_BY, "by", "file|directory", "a row for each file or directory (default: file)" },
 	{ OPT_INTERVAL, "interval", "TIME",
 	  "repeat at this interval, such as 5s, and show what is new" },
 	{ OPT_ONCE, "once", NULL, "with --interval: end after one interval" },

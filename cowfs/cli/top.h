@@ -11,16 +11,13 @@
 
 struct top_options {
 	uint64_t rows, interval_ns;
-	bool by_directory, by_rewrites;
+	bool by_directory;
 };
 
 /* What the daemon reported at one time. */
 struct sample {
 	struct json_object *status;
 	struct extents runs;
-	bool counted; /* the daemon counts rewrites */
-	struct tally rewrites;
-	uint64_t absorbed, untracked, discarded, max_blks; /* rewrites.h */
 	uint64_t generation_seq, written_bytes, time_ns;
 };
 
@@ -29,7 +26,6 @@ struct row {
 	const char *path;
 	size_t path_bytes;
 	uint64_t bytes, fresh_bytes, tree_bytes, files;
-	uint64_t rewritten_bytes[TALLY_KINDS];
 };
 
 struct table {
@@ -48,12 +44,8 @@ struct picture {
 	uint64_t gather_ns;
 };
 
-/*
- * Asks the daemon of the volume in o. since: rewrites of the previous sample, or NULL. Returns the
- * exit code of a failure that it has reported.
- */
-int top_sample_take(const struct options *o, struct sample *ret,
-		    const struct tally *since) MUST_CHECK;
+/* Asks the daemon of the volume in o. Returns the exit code of a failure that it has reported. */
+int top_sample_take(const struct options *o, struct sample *ret) MUST_CHECK;
 void top_sample_clear(struct sample *s);
 /*
  * Asks for all parts of the list of uncommitted blocks: s->runs, s->generation_seq. ret_again: a

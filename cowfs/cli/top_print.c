@@ -37,12 +37,6 @@ static uint64_t written_since(const struct picture *p)
 	return p->now->written_bytes - min_u64(p->before->written_bytes, p->now->written_bytes);
 }
 
-/* Shared blocks count with their share of the rewrites. */
-static uint64_t rewrites_of(const struct row *r, enum tally_kind kind)
-{
-	return (r->rewritten_bytes[kind] + COW_BLK_BYTES / 2) / COW_BLK_BYTES;
-}
-
 /* ---- text ---- */
 
 /* A path for people: relative to the mount point, only its end if it is too long. */
@@ -102,11 +96,6 @@ static void print_row(const struct picture *p, const struct row *r)
 		used += printf(" %11s", r->o ? "" : FORMAT_SIZE(r->tree_bytes));
 	if (p->before)
 		used += printf(" %11s", FORMAT_SIZE(r->fresh_bytes));
-	if (p->now->counted)
-		used += printf(" %10s",
-			       with_commas(rewrites_of(r, p->before ? TALLY_NEW : TALLY_ABSORBED)));
-	if (p->t->by_rewrites)
-		used += printf(" %12s", with_commas(rewrites_of(r, TALLY_LATER)));
 	used += printf("  ");
 	if (r->o && r->o->links > 1 && r->o->kind == OWNER_FILE)
 		snprintf(more, sizeof(more), " (of %u names)", r->o->links);
@@ -115,20 +104,6 @@ static void print_row(const struct picture *p, const struct row *r)
 			   (size_t)(COLUMNS - used));
 	else
 		print_kind(p, r->o, (size_t)(COLUMNS - used));
-}
-
-static void print_rewrites(const struct picture *p)
-{
-	const struct sample *s = p->now;
-
-	printf("%s rewrites of blocks in RAM since the attach, at no cost to the card.\n",
-	       with_commas(s->absorbed));
-	if (s->discarded)
-		printf("%s of them were of blocks that have been deleted since.\n",
-		       with_commas(s->discarded));
-	if (s->untracked)
-		printf("%s of them belong to no row, so rows may show too few.\n",
-		       with_commas(s->untracked));
 }
 
 static void print_head(const struct picture *p)
@@ -148,17 +123,14 @@ static void print_head(const struct picture *p)
 		printf("%.1f s: %s written, %s of it to blocks that were clean before\n",
 		       (double)(p->now->time_ns - p->before->time_ns) / 1e9,
 		       FORMAT_SIZE(written_since(p)), FORMAT_SIZE(blk_to_bytes(p->fresh.blks)));
-	if (p->t->by_rewrites)
-		print_rewrites(p);
 	if (*p->unmapped)
 		printf("No files: %s.\n", p->unmapped);
 	else if (!p->owners.complete)
 		printf("Not all files were examined: there are more than %s.\n",
 		       with_commas(p->owners.looked_at));
 	putchar('\n');
-	printf("%11s %10s%s%s%s%s  %s\n", "UNCOMMITTED", "BLOCKS",
+	printf("%11s %10s%s%s  %s\n", "UNCOMMITTED", "BLOCKS",
 	       p->t->by_directory ? "   AND BELOW" : "", p->before ? "         NEW" : "",
-	       p->now->counted ? "   REWRITES" : "", p->t->by_rewrites ? " AFTER COMMIT" : "",
 	       p->t->by_directory ? "DIRECTORY" : "FILE");
 }
 
@@ -201,12 +173,6 @@ static void render_row(struct jsonw *w, const struct picture *p, const struct ro
 	jsonw_u64(w, "uncommitted_blocks", (r->bytes + COW_BLK_BYTES - 1) / COW_BLK_BYTES);
 	if (p->before)
 		jsonw_u64(w, "new_bytes", r->fresh_bytes);
-	if (p->now->counted) {
-		jsonw_u64(w, "rewrites", rewrites_of(r, TALLY_ABSORBED));
-		jsonw_u64(w, "rewrites_after_commit", rewrites_of(r, TALLY_LATER));
-	}
-	if (p->now->counted && p->before)
-		jsonw_u64(w, "new_rewrites", rewrites_of(r, TALLY_NEW));
 	jsonw_end(w);
 }
 
@@ -225,20 +191,7 @@ static void render_head(struct jsonw *w, const struct picture *p)
 		jsonw_u64(w, "written_bytes", written_since(p));
 		jsonw_u64(w, "new_bytes", blk_to_bytes(p->fresh.blks));
 	}
-	if (p->now->counted) {
-		jsonw_u64(w, "rewrites", p->now->absorbed);
-		jsonw_u64(w, "rewrites_untracked", p->now->untracked);
-		jsonw_u64(w, "rewrites_discarded", p->now->discarded);
-		jsonw_u64(w, "rewrites_max_blocks", p->now->max_blks);
-		if (p->before)
-			jsonw_u64(w, "new_rewrites",
-				  p->now->absorbed -
-					  min_u64(p->before->absorbed, p->now->absorbed));
-	}
-	jsonw_str(w, "by",
-		  p->t->by_directory  ? "directory"
-		  : p->t->by_rewrites ? "rewrites"
-				      : "file");
+	jsonw_str(w, "by", p->t->by_directory ? "directory" : "file");
 	jsonw_bool(w, "complete", p->owners.complete);
 	jsonw_str(w, "no_files_because", p->unmapped);
 	jsonw_u64(w, "files", p->table.files);

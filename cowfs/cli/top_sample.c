@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the daemon reports for cowctl top: its status, and its two lists of blocks, which come in
- * parts.
+ * What the daemon reports for cowctl top: its status, and its list of blocks, which comes in parts.
  */
 #include "cli/top.h"
 
@@ -14,7 +13,6 @@ void top_sample_clear(struct sample *s)
 {
 	json_object_put(s->status);
 	extents_clear(&s->runs);
-	tally_clear(&s->rewrites);
 	*s = (struct sample){ 0 };
 }
 
@@ -73,58 +71,7 @@ int top_ask_runs(const struct options *o, struct client *c, struct sample *s, bo
 	}
 }
 
-static int add_rewrites(struct sample *s, struct json_object *part)
-{
-	struct json_object *blks = json_object_object_get(part, "blocks");
-	size_t n = json_object_is_type(blks, json_type_array) ? json_object_array_length(blks) : 1;
-
-	if (n % 3)
-		return -EPROTO;
-	for (size_t i = 0; i < n; i += 3) {
-		uint64_t v[3];
-
-		for (size_t k = 0; k < 3; k++)
-			v[k] = json_object_get_uint64(json_object_array_get_idx(blks, i + k));
-		if (v[0] > UINT32_MAX || v[1] > UINT32_MAX || v[2] > UINT32_MAX)
-			return -EPROTO;
-		if (tally_add(&s->rewrites, v[0], v[1], v[2]) < 0)
-			return -ENOMEM;
-	}
-	s->absorbed = json_u64(part, "absorbed");
-	s->untracked = json_u64(part, "untracked");
-	s->discarded = json_u64(part, "discarded");
-	s->max_blks = json_u64(part, "max_blocks");
-	s->counted = s->max_blks > 0;
-	return 0;
-}
-
-/* A daemon older than this command does not know the request: then nothing was counted. */
-static int ask_rewrites(const struct options *o, struct client *c, struct sample *s,
-			const struct tally *since)
-{
-	struct request rq = { .command = COMMAND_REWRITES };
-	struct failure err;
-	int e = 0;
-
-	do {
-		struct json_object *part = client_call(c, &rq, NULL, NULL, &err);
-		uint64_t next = json_u64(part, "next");
-
-		if (!part)
-			return cmd_failed(o, &err);
-		if (json_true(part, "ok"))
-			e = next && next <= rq.first ? -EPROTO : add_rewrites(s, part);
-		json_object_put(part);
-		rq.first = next;
-	} while (rq.first && !e);
-	if (!e)
-		e = tally_finish(&s->rewrites, since);
-	return e ? cmd_fail(o, EXIT_FAILED, e, "the list of rewrites cannot be read: %s",
-			    strerrordesc_np(-e))
-		 : EXIT_OK;
-}
-
-int top_sample_take(const struct options *o, struct sample *ret, const struct tally *since)
+int top_sample_take(const struct options *o, struct sample *ret)
 {
 	const struct request rq = { .command = COMMAND_STATUS };
 	struct sample s = { 0 };
@@ -142,8 +89,6 @@ int top_sample_take(const struct options *o, struct sample *ret, const struct ta
 	/* repeat if a commit comes in between; the last try is used as it is */
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
 		exit = top_ask_runs(o, &c, &s, &again);
-	if (exit == EXIT_OK)
-		exit = ask_rewrites(o, &c, &s, since);
 	client_close(&c);
 	s.written_bytes = json_u64(s.status, "absorbed_bytes");
 	if (exit == EXIT_OK)

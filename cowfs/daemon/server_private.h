@@ -53,7 +53,6 @@ struct server {
 	struct volume_status status;
 	struct volume_wear wear;
 	struct volume_changes changes;
-	struct rewrites_part rewrites;
 	uint64_t next_tick_ns;
 	bool accept_pause;
 	size_t published_bytes;

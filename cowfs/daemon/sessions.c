@@ -112,16 +112,6 @@ static void send_changes(struct server *s, struct session *c, const struct reque
 	server_send(s, c, &w);
 }
 
-static void send_rewrites(struct server *s, struct session *c, const struct request *rq)
-{
-	struct jsonw w = server_writer(s);
-
-	volume_get_rewrites(s->p.volume, (uint32_t)rq->first, &s->rewrites);
-	answer_ok(&w);
-	render_rewrites(&w, &s->rewrites);
-	server_send(s, c, &w);
-}
-
 static void set_discard(struct server *s, struct session *c, bool armed)
 {
 	struct volume_status st;
@@ -185,9 +175,6 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		break;
 	case COMMAND_CHANGES:
 		send_changes(s, c, &rq);
-		break;
-	case COMMAND_REWRITES:
-		send_rewrites(s, c, &rq);
 		break;
 	case COMMAND_DISCARD:
 		set_discard(s, c, !rq.cancel);

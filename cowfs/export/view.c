@@ -61,60 +61,17 @@ static void change_end(struct change *c)
 
 /* ---- changing blocks, all locks held ---- */
 
-/* Bit i: block blk + i is present as data. */
-struct was_data {
-	uint64_t word[REWRITES_MAX_CALL_BLKS / 64];
-};
-
-static void look_before(const struct generation *g, uint64_t blk, uint64_t blks,
-			struct was_data *ret)
-{
-	for (uint64_t i = 0, n; i < blks; i += n) {
-		enum blk_state state;
-
-		n = generation_run(g, blk + i, min_u64(blks - i, 64 - i % 64), &state);
-		if (state == BLK_DATA)
-			ret->word[i / 64] |= UINT64_MAX >> (64 - n) << i % 64;
-	}
-}
-
 /* Whole blocks. On error they keep their content, except DATA that the store has already
  * overwritten. */
 static int put_blocks(const struct change *c, uint64_t blk, uint64_t blks, const void *buf)
 {
 	struct generation *g = c->l->gen[LAYER_ACTIVE];
-	struct was_data was = { 0 };
-	int r;
+	int r = generation_write(g, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 
-	if (c->v->rewrites)
-		look_before(g, blk, blks, &was);
-	r = generation_write(g, blk_to_bytes(blk), buf, blk_to_bytes(blks));
 	if (r == 0)
 		r = generation_mark(g, blk, blks, BLK_DATA);
 	if (r < 0)
 		generation_drop(g, blk, blks);
-	else
-		rewrites_count(c->v->rewrites, blk, blks, was.word);
-	return r;
-}
-
-static int put_hole(const struct change *c, uint64_t blk, uint64_t blks)
-{
-	int r = generation_punch(c->l->gen[LAYER_ACTIVE], blk, blks);
-
-	if (r == 0)
-		rewrites_forget(c->v->rewrites, blk, blks);
-	return r;
-}
-
-/* Writes into a block that is present. */
-static int put_into(const struct change *c, uint64_t off_bytes, const void *from, size_t len_bytes)
-{
-	static const uint64_t was_data = 1;
-	int r = generation_write(c->l->gen[LAYER_ACTIVE], off_bytes, from, len_bytes);
-
-	if (r == 0)
-		rewrites_count(c->v->rewrites, off_bytes >> COW_BLK_SHIFT, 1, &was_data);
 	return r;
 }
 
@@ -141,12 +98,12 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 
 	generation_run(g, blk, 1, &state);
 	if (state == BLK_DATA && from)
-		return put_into(c, off_bytes, from, len_bytes);
+		return generation_write(g, off_bytes, from, len_bytes);
 	if (state == BLK_HOLE && !from)
 		return 0;
 	if (state == BLK_DATA) {
 		memset(part, 0, len_bytes);
-		return put_into(c, off_bytes, part, len_bytes);
+		return generation_write(g, off_bytes, part, len_bytes);
 	}
 	if (state == BLK_HOLE) {
 		memset(block, 0, sizeof(block));
@@ -160,7 +117,7 @@ static int put_part(const struct change *c, uint64_t off_bytes, const void *from
 	else
 		memset(part, 0, len_bytes);
 	if (!from && bytes_all_zero(block, sizeof(block)))
-		return put_hole(c, blk, 1);
+		return generation_punch(g, blk, 1);
 	return put_blocks(c, blk, 1, block);
 }
 
@@ -178,7 +135,8 @@ static int put_range(const struct change *c, uint64_t off_bytes, const uint8_t *
 		} else {
 			n = len_bytes - len_bytes % COW_BLK_BYTES;
 			r = from ? put_blocks(c, blk, n >> COW_BLK_SHIFT, from)
-				 : put_hole(c, blk, n >> COW_BLK_SHIFT);
+				 : generation_punch(c->l->gen[LAYER_ACTIVE], blk,
+						    n >> COW_BLK_SHIFT);
 		}
 		if (r < 0)
 			return r;

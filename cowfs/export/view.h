@@ -25,7 +25,6 @@
 #include "export/pin.h"
 #include "log/index.h"
 #include "ram/generation.h"
-#include "ram/rewrites.h"
 
 struct layers;
 struct view;
@@ -68,9 +67,6 @@ unsigned view_layers_below(const struct view *v);
 int view_new_plain(struct view **ret, struct ram_store *store, struct card *base,
 		   uint64_t volume_blks, struct log_index *index) MUST_CHECK;
 void view_free(struct view *v); /* no request in flight */
-/* From now on w counts which blocks are written again. Call it before the first request. The caller
- * keeps ownership of w, which must outlive the view. */
-void view_set_rewrites(struct view *v, struct rewrites *w);
 uint64_t view_volume_blks(const struct view *v);
 void view_counters(const struct view *v, struct view_counters *ret);
 

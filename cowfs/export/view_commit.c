@@ -134,11 +134,6 @@ unsigned view_layers_below(const struct view *v)
 	return view_layers(v)->n - 1;
 }
 
-void view_set_rewrites(struct view *v, struct rewrites *w)
-{
-	v->rewrites = w;
-}
-
 static void free_retired(struct view *v)
 {
 	while (v->retired) {

@@ -24,14 +24,11 @@
 _Static_assert(VIEW_STRIPES *VIEW_STRIPE_BYTES % VIEW_PIECE_BYTES == 0,
 	       "pieces do not wrap around");
 _Static_assert(VIEW_STRIPE_BYTES % COW_BLK_BYTES == 0, "a block has one stripe");
-_Static_assert(VIEW_PIECE_BYTES / COW_BLK_BYTES == REWRITES_MAX_CALL_BLKS,
-	       "a piece is counted at once");
 
 struct view {
 	struct ram_store *store;
 	bool plain; /* its stack is not in the store's record */
 	struct readahead *readahead;
-	struct rewrites *rewrites; /* caller-owned; may be NULL */
 	uint64_t volume_blks;
 	_Atomic(struct layers *) layers; /* stored by the commit thread, loaded under a pin */
 

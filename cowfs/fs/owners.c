@@ -10,20 +10,13 @@ void owner_claim(struct owner *o, const struct owners_query *q, uint64_t start_b
 {
 	o->bytes += extents_covered_bytes(q->all, start_bytes, end_bytes);
 	o->fresh_bytes += extents_covered_bytes(q->fresh, start_bytes, end_bytes);
-	if (q->rewrites)
-		tally_covered_bytes(q->rewrites, start_bytes, end_bytes, o->rewritten_bytes);
-}
-
-bool owner_has_some(const struct owner *o)
-{
-	return o->bytes || o->rewritten_bytes[TALLY_ABSORBED] || o->rewritten_bytes[TALLY_LATER];
 }
 
 int owners_keep(struct owners *w, struct owner *o)
 {
 	void *p;
 
-	if (!owner_has_some(o))
+	if (!o->bytes)
 		return 0;
 	p = array_grow(w->o, &w->cap, w->n + 1, sizeof(*w->o));
 	if (!p)
@@ -37,15 +30,11 @@ int owners_keep(struct owners *w, struct owner *o)
 int owners_add_rest(struct owners *w, const struct owners_query *q)
 {
 	struct owner rest = { .kind = OWNER_OTHER };
-	uint64_t bytes = 0, fresh = 0, *left = rest.rewritten_bytes;
+	uint64_t bytes = 0, fresh = 0;
 
-	if (q->rewrites)
-		tally_covered_bytes(q->rewrites, 0, UINT64_MAX, left);
 	for (size_t i = 0; i < w->n; i++) {
 		bytes += w->o[i].bytes;
 		fresh += w->o[i].fresh_bytes;
-		for (unsigned kind = 0; kind < TALLY_KINDS; kind++)
-			left[kind] -= min_u64(left[kind], w->o[i].rewritten_bytes[kind]);
 	}
 	/* blocks that two files share count for both */
 	rest.bytes = blk_to_bytes(q->all->blks) - min_u64(bytes, blk_to_bytes(q->all->blks));

@@ -8,7 +8,6 @@
 #define COWFS_FS_OWNERS_H
 
 #include "fs/extents.h"
-#include "fs/tally.h"
 
 enum owner_kind {
 	/* everything except directories; a block of extended attributes counts as OWNER_XATTRS */
@@ -31,8 +30,7 @@ struct owner {
 	enum owner_kind kind;
 	uint64_t ino; /* 0 for the file system's own blocks */
 	uint32_t links;
-	uint64_t bytes, fresh_bytes;	       /* of q->all, of q->fresh */
-	uint64_t rewritten_bytes[TALLY_KINDS]; /* of q->rewrites */
+	uint64_t bytes, fresh_bytes; /* of q->all, of q->fresh */
 	/*
 	 * from the file system's root, "/a/b", directories "/a/"; NULL: the kind is enough, or no
 	 * name was found
@@ -41,7 +39,7 @@ struct owner {
 };
 
 struct owners {
-	struct owner *o; /* only those with bytes or rewrites; unordered */
+	struct owner *o; /* only those with bytes; unordered */
 	size_t n, cap;
 	uint64_t looked_at; /* inodes in use, or files of the tree */
 	/* of these: changed during the look at them, damaged, or impossible to open */
@@ -51,7 +49,6 @@ struct owners {
 
 struct owners_query {
 	const struct extents *all, *fresh;
-	const struct tally *rewrites; /* includes blocks that are not in `all`; may be NULL */
 	/* phase is a word. May be NULL. */
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
@@ -77,12 +74,11 @@ int owners_tree(struct owners *ret, const char *dir, uint64_t max_files, uint64_
 /* for a command that somebody waits for */
 #define OWNERS_FILES_MAX 1000000u
 #define OWNERS_NS_MAX (60 * 1000000000ull)
-/* Adds the rest of q->all and q->rewrites, as OWNER_OTHER. Both functions above do this. */
+/* Adds the rest of q->all, as OWNER_OTHER. Both functions above do this. */
 int owners_add_rest(struct owners *w, const struct owners_query *q) MUST_CHECK;
 /* Adds [start_bytes, end_bytes) to an owner. */
 void owner_claim(struct owner *o, const struct owners_query *q, uint64_t start_bytes,
 		 uint64_t end_bytes);
-bool owner_has_some(const struct owner *o); /* has bytes or rewrites */
 /* Keeps o if it has any, and takes its path in that case. -ENOMEM. */
 int owners_keep(struct owners *w, struct owner *o) MUST_CHECK;
 void owners_clear(struct owners *w);

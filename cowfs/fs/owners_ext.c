@@ -196,7 +196,7 @@ static int note_xattr(struct scan *s, struct ext2_inode *inode)
 	if (!block)
 		return 0;
 	claim(s, &probe, block, 1);
-	if (!owner_has_some(&probe))
+	if (!probe.bytes)
 		return 0;
 	p = array_grow(s->xattr, &s->xattr_cap, s->xattrs + 1, sizeof(*s->xattr));
 	if (!p)
@@ -265,7 +265,7 @@ static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 		s->w->unreadable += bad != 0;
 		err = note_xattr(s, inode);
 	}
-	if (!err && (dir || (owner_has_some(&o) && o.links)))
+	if (!err && (dir || (o.bytes && o.links)))
 		err = want(s, dir ? &s->dirs : &s->files, ino);
 	return err ? err : owners_keep(s->w, &o);
 }
@@ -381,38 +381,28 @@ static uint64_t claimed_bytes(const struct scan *s)
 	return sum;
 }
 
-static int claim_free_run(struct scan *s, struct ext4_used *m, uint64_t blk, uint64_t blks)
-{
-	ext2_filsys fs = s->fs;
-	uint64_t block = max_u64(blk_to_bytes(blk) / fs->blocksize, fs->super->s_first_data_block);
-	uint64_t end = (blk_to_bytes(blk + blks) + fs->blocksize - 1) / fs->blocksize;
-	bool used = true;
-	int err = 0;
-
-	for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end && !err; block++) {
-		err = ext4_is_used(s->e, m, block, &used);
-		if (!err && !used)
-			claim(s, &s->own[OWNER_FREE], block, 1);
-	}
-	return err;
-}
-
 static int claim_free(struct scan *s)
 {
 	const struct extents *x = s->q->all;
-	const struct tally *t = s->q->rewrites;
+	ext2_filsys fs = s->fs;
 	struct ext4_used m = { 0 };
+	bool used = true;
 	int err = 0;
 
-	if (claimed_bytes(s) >= blk_to_bytes(x->blks) && !(t && t->n))
+	if (claimed_bytes(s) >= blk_to_bytes(x->blks))
 		return err;
-	for (size_t i = 0; i < x->n && !err; i++)
-		err = claim_free_run(s, &m, x->e[i].blk, x->e[i].blks);
-	for (size_t i = 0; t && i < t->n && !err; i++) {
-		uint64_t start = blk_to_bytes(t->b[i].blk);
+	for (size_t i = 0; i < x->n && !err; i++) {
+		uint64_t block = max_u64(blk_to_bytes(x->e[i].blk) / fs->blocksize,
+					 fs->super->s_first_data_block);
+		uint64_t end = (blk_to_bytes(x->e[i].blk + x->e[i].blks) + fs->blocksize - 1) /
+			       fs->blocksize;
 
-		if (!extents_covered_bytes(x, start, start + COW_BLK_BYTES))
-			err = claim_free_run(s, &m, t->b[i].blk, 1);
+		for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end && !err;
+		     block++) {
+			err = ext4_is_used(s->e, &m, block, &used);
+			if (!err && !used)
+				claim(s, &s->own[OWNER_FREE], block, 1);
+		}
 	}
 	ext4_used_clear(&m);
 	return err;

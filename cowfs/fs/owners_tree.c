@@ -159,7 +159,7 @@ static int take_file(struct walk *k, const FTSENT *e)
 	if (err == -EOPNOTSUPP || err == -ENOTTY)
 		return -EOPNOTSUPP;
 	k->w->unreadable += err != 0;
-	if (!owner_has_some(&o))
+	if (!o.bytes)
 		return 0;
 	o.path = strdup(e->fts_path + k->prefix_bytes);
 	if (!o.path)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lists of uncommitted blocks and of blocks written again, in parts of bounded size and cost,
- * for `cowctl top`. */
+/* The list of uncommitted blocks, in parts of bounded size and cost, for `cowctl top`. */
 #include "volume/private.h"
 
 #define STEPS 4096 /* discarded runs are skipped */
@@ -36,9 +35,4 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 		}
 		blk += blks;
 	}
-}
-
-void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret)
-{
-	rewrites_take_part(v->rewrites, first, ret);
 }

@@ -21,9 +21,6 @@
 
 #define QUIET_NS (600 * 1000000000ull)
 
-#define REWRITES_SHARE 1024
-#define REWRITES_MAX_BYTES (256 * KIB)
-
 static uint64_t memory_bytes(void)
 {
 	struct sysinfo si;
@@ -142,8 +139,6 @@ void volume_take_profile(struct volume *v, const struct profile_choice *choice)
 			     : &v->choice.profile;
 }
 
-/* Share of the RAM limit used to count rewrites: with 256 MiB, at most 20,480 blocks are known. */
-
 /* Commit thread. */
 static void before_write(void *ctx, struct card *c, uint64_t off_bytes, size_t len_bytes)
 {
@@ -218,15 +213,6 @@ void volume_unprepare(struct volume_prepared *p)
 	*p = (struct volume_prepared){ 0 };
 }
 
-/* Without memory for it nothing is counted. */
-void volume_count_rewrites(struct volume *v, uint64_t ram_bytes)
-{
-	uint64_t bytes = min_u64(ram_bytes / REWRITES_SHARE, REWRITES_MAX_BYTES);
-
-	if (rewrites_new(&v->rewrites, (size_t)bytes) == 0)
-		view_set_rewrites(v->view, v->rewrites);
-}
-
 void volume_note_counters(struct volume *v)
 {
 	v->kernel.have[0] = card_counters(v->base, &v->kernel.at_open[0]) == 0;
@@ -258,7 +244,6 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 	log_index_unref(ix);
 	if (r < 0)
 		return msg_why(why, n, r, "cannot create the merged view: %s", strerror(-r));
-	volume_count_rewrites(v, ram);
 	r = volume_probe_fs(v, why, n);
 	if (r == 0)
 		r = plan_pressure(v, p, ram, &mp, why, n);
@@ -392,7 +377,6 @@ void volume_close(struct volume *v)
 	scratch_unref(v->scratch);
 	if (v->view)
 		view_free(v->view);
-	rewrites_free(v->rewrites);
 	if (v->kept)
 		munmap(v->kept, sizeof(*v->kept));
 	ram_store_close(v->store);

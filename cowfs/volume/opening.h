@@ -21,7 +21,6 @@ int volume_open_monitor(struct volume *v, const struct monitor_params *mp, char 
 int volume_open_snapshots(struct volume *v, char *why, size_t n) MUST_CHECK;
 /* choice: NULL, v->choice has it. */
 void volume_take_profile(struct volume *v, const struct profile_choice *choice);
-void volume_count_rewrites(struct volume *v, uint64_t ram_bytes);
 /* The kernel's account of both cards, as it is now. */
 void volume_note_counters(struct volume *v);
 

@@ -102,7 +102,6 @@ struct volume {
 	struct card *base, *log_card; /* may be the same */
 	struct ram_store *store;
 	struct view *view;
-	struct rewrites *rewrites; /* NULL: out of memory */
 	struct monitor *monitor;
 	struct snapshots *snapshots;
 	pthread_mutex_t scratch_lock; /* held for moments; nothing is taken inside */

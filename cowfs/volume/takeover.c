@@ -292,7 +292,6 @@ int volume_take_over(struct volume *v, const struct volume_params *p, char *why,
 		return msg_why(why, n, r, "what the process kept in RAM cannot be used: %s",
 			       strerror(-r));
 	v->fs = v->kept->fs;
-	volume_count_rewrites(v, v->kept->plan.limit_bytes);
 	r = take_monitor(v, p, why, n);
 	if (r == 0)
 		r = volume_open_snapshots(v, why, n);

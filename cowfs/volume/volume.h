@@ -364,10 +364,6 @@ struct volume_changes {
  * it looks at one run, so the list changes meanwhile: each run was present when it was read. */
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret);
 
-/* A part of the table of blocks that were written again since the attach, from item first on.
- * Blocks other threads only while it copies the part. */
-void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret);
-
 /* Never blocks on a commit: copies the known state. */
 void volume_get_status(struct volume *v, struct volume_status *ret);
 

@@ -41,7 +41,6 @@ enum proto_command {
 	COMMAND_UNINHIBIT,
 	COMMAND_WEAR,
 	COMMAND_CHANGES,
-	COMMAND_REWRITES,
 	COMMAND_VIEW,
 	COMMAND_UPGRADE,
 	COMMAND_TRIM,
@@ -67,7 +66,7 @@ struct request {
 	bool shutdown; /* commit: the last one; skip changes that are to be discarded */
 	/* commit: not begun if it would take longer than this from now on; 0: always begun */
 	uint64_t deadline_ms;
-	/* wear, rewrites: first item of the table; changes: first block; renew: the block */
+	/* wear: first item of the table; changes: first block; renew: the block */
 	uint64_t first;
 	/*
 	 * commit: the descriptor of a file or device is passed with the line, for what the log

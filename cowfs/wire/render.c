@@ -529,19 +529,3 @@ void render_changes(struct jsonw *w, const struct volume_changes *v)
 	}
 	jsonw_end(w);
 }
-
-void render_rewrites(struct jsonw *w, const struct rewrites_part *p)
-{
-	jsonw_u64(w, "absorbed", p->totals.absorbed);
-	jsonw_u64(w, "untracked", p->totals.untracked);
-	jsonw_u64(w, "discarded", p->totals.discarded);
-	jsonw_u64(w, "max_blocks", p->totals.max_blks);
-	jsonw_u64(w, "next", p->next);
-	jsonw_array(w, "blocks");
-	for (uint32_t i = 0; i < p->n; i++) {
-		jsonw_u64(w, NULL, p->e[i].blk);
-		jsonw_u64(w, NULL, p->e[i].absorbed);
-		jsonw_u64(w, NULL, p->e[i].later);
-	}
-	jsonw_end(w);
-}

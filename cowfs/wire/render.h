@@ -19,7 +19,6 @@ void render_progress(struct jsonw *w, const struct volume_progress *p);
 void render_wear(struct jsonw *w, const struct volume_wear *v);
 /* One part of the changes: block numbers and lengths in turn. */
 void render_changes(struct jsonw *w, const struct volume_changes *v);
-void render_rewrites(struct jsonw *w, const struct rewrites_part *p);
 void render_ledger(struct jsonw *w, const struct wear_ledger *l);
 
 const char *phase_name(enum commit_phase phase);

@@ -119,7 +119,7 @@ offers() {
 	completes 'commit fail' cowctl attach --pressure =
 	completes 'none' cowctl attach --profile n
 	PATH=$COWFS_BUILD:$PATH completes 'x-flashbench-readme x-kingston-sa04g-4g x-slow-4g' cowctl attach --profile x-
-	completes 'directory file rewrites' cowctl top --by ''
+	completes 'directory file' cowctl top --by ''
 	offers -n cowctl top -
 	offers --once cowctl top --
 	completes '' cowctl top -n ''

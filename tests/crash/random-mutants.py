@@ -22,7 +22,7 @@ LOG = ['codec_test', 'super_test', 'golden_test', 'log_escape_test', 'log_forged
        'powercut_test', 'wear_test', 'log_test', 'log_foreign_test', 'log_fault_test', 'wear_schedule_test', 'log_bounds_test',
        'joint_test']
 COMMIT = ['plan_test', 'commit_time_test', 'commit_large_test', 'commit_fault_test', 'view_log_test', 'powercut_test', 'shrink_test']
-VIEW = ['ram_test', 'rewrites_test', 'view_pin_test', 'readahead_test', 'pressure_test', 'serve_test', 'view_stress_test',
+VIEW = ['ram_test', 'view_pin_test', 'readahead_test', 'pressure_test', 'serve_test', 'view_stress_test',
         'view_log_test', 'view_test', 'loop_test', 'fuse_test']
 VOLUME = ['killed_test', 'server_test', 'quiesce_edge_test', 'quiesce_test']
 CRASH = ['crash --no-attacks --images 20000', 'crash --images 1 --thin 16 --forgeries 1000']

@@ -61,12 +61,6 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 	memset(ret, 0, sizeof(*ret));
 }
 
-void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret)
-{
-	(void)v;
-	*ret = (struct rewrites_part){ .next = first };
-}
-
 void volume_get_progress(const struct volume *v, struct volume_progress *ret)
 {
 	(void)v;

@@ -263,17 +263,6 @@ static void test_status(void **state)
 	assert_int_equal(st.st_mode & 0777, 0644);
 }
 
-/* a table of unlimited length, in full parts with the longest numbers */
-void volume_get_rewrites(struct volume *v, uint32_t first, struct rewrites_part *ret)
-{
-	(void)v;
-	*ret = (struct rewrites_part){ .totals = { UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT32_MAX },
-				       .next = UINT32_MAX - (first > 0) };
-	for (ret->n = 0; ret->n < REWRITES_PART_BLKS; ret->n++)
-		ret->e[ret->n].blk = ret->e[ret->n].absorbed = ret->e[ret->n].later = UINT32_MAX -
-										      ret->n;
-}
-
 static void count_events(void *ctx, struct json_object *event)
 {
 	(void)event;
@@ -304,27 +293,6 @@ static void test_changes(void **state)
 	} while (next);
 	assert_int_equal(runs_seen, PRETENDED_BLKS / 2);
 	assert_int_equal(parts, 2);
-}
-
-static void test_rewrites(void **state)
-{
-	(void)state;
-	for (uint64_t first = 0; first < 2; first++) {
-		struct json_object *o = call(COMMAND_REWRITES, (struct request){ .first = first },
-					     NULL, NULL);
-		struct json_object *list = json_object_object_get(o, "blocks");
-
-		assert_true(json_object_get_boolean(json_object_object_get(o, "ok")));
-		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "absorbed")),
-				 UINT64_MAX);
-		assert_int_equal(json_object_get_uint64(json_object_object_get(o, "next")),
-				 UINT32_MAX - first);
-		assert_int_equal(json_object_array_length(list), 3 * REWRITES_PART_BLKS);
-		assert_int_equal(json_object_get_uint64(json_object_array_get_idx(
-					 list, 3 * REWRITES_PART_BLKS - 1)),
-				 UINT32_MAX - REWRITES_PART_BLKS + 1);
-		json_object_put(o);
-	}
 }
 
 static void test_status_during_commit(void **state)
@@ -665,7 +633,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_status),
 		TEST(test_changes),
-		TEST(test_rewrites),
 		TEST(test_status_during_commit),
 		TEST(test_progress),
 		TEST(test_commit_error),

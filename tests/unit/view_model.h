@@ -36,9 +36,7 @@ struct fixture {
 	struct log_index *index; /* the one published; the view has the reference */
 	uint64_t ring_pos;
 	uint8_t *live, *sealed, *committed, *buf; /* images */
-	struct rewrites *rewrites;
-	uint64_t rewritten;		 /* blocks of do_write that were DATA already */
-	uint8_t *active_map, *below_map; /* enum blk_state of each block */
+	uint8_t *active_map, *below_map;	  /* enum blk_state of each block */
 	uint8_t top_map[BLKS],
 		kept_map[BLKS]; /* the newest sealed generation; view_release_keeping */
 	bool is_sealed;
@@ -71,8 +69,6 @@ static inline void setup(struct fixture *f, uint64_t limit_bytes)
 	assert_int_equal(ram_store_open(&f->store, limit_bytes), 0);
 	f->index = log_index_empty();
 	assert_int_equal(view_new(&f->v, f->store, f->card, BLKS, f->index), 0);
-	assert_int_equal(rewrites_new(&f->rewrites, 64 * KIB), 0);
-	view_set_rewrites(f->v, f->rewrites);
 	log_index_unref(f->index);
 	assert_int_equal(view_volume_blks(f->v), BLKS);
 }
@@ -94,7 +90,6 @@ static inline uint64_t used_pages(const struct fixture *f)
 static inline void teardown(struct fixture *f)
 {
 	view_free(f->v);
-	rewrites_free(f->rewrites);
 	assert_int_equal(used_pages(f), 0);
 	ram_store_close(f->store);
 	card_close(f->card);
@@ -112,10 +107,8 @@ static inline void do_write(struct fixture *f, uint64_t off, size_t len)
 {
 	rnd_fill(f->live + off, len);
 	assert_int_equal(view_write(f->v, off, f->live + off, len), 0);
-	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++) {
-		f->rewritten += f->active_map[b] == BLK_DATA;
+	for (uint64_t b = off / COW_BLK_BYTES; len && b <= (off + len - 1) / COW_BLK_BYTES; b++)
 		f->active_map[b] = BLK_DATA;
-	}
 }
 
 static inline void check_live(struct fixture *f, uint64_t off, size_t len)

@@ -409,7 +409,6 @@ static void everybody_at_once(void **state)
 	struct worker *w = calloc(ARRAY_SIZE(start), sizeof(*w));
 	struct stress *s = calloc(1, sizeof(*s));
 	struct log_index *ix = log_index_empty();
-	struct rewrites *rewrites;
 
 	(void)state;
 	_Static_assert(ARRAY_SIZE(start) == WRITERS + READERS + 1, "one function for each worker");
@@ -420,8 +419,6 @@ static void everybody_at_once(void **state)
 	assign_owners(s);
 	assert_int_equal(ram_store_open(&s->store, 256 * MIB), 0);
 	assert_int_equal(view_new(&s->v, s->store, &s->card, BLKS, ix), 0);
-	assert_int_equal(rewrites_new(&rewrites, 16 * KIB), 0);
-	view_set_rewrites(s->v, rewrites);
 	log_index_unref(ix);
 
 	for (unsigned i = 0; i < ARRAY_SIZE(start); i++) {
@@ -449,7 +446,6 @@ static void everybody_at_once(void **state)
 	check_end(s, w);
 
 	view_free(s->v);
-	rewrites_free(rewrites);
 	ram_store_close(s->store);
 	card_close(s->sim);
 	for (unsigned i = 0; i < ARRAY_SIZE(start); i++)
