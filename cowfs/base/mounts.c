@@ -293,15 +293,6 @@ bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
 	return last_mount(&w);
 }
 
-bool mounts_newest(const char *dir, dev_t *ret)
-{
-	struct wanted w = { .dir = dir };
-	bool found = last_mount(&w);
-
-	*ret = w.found_dev;
-	return found;
-}
-
 bool mounts_device_on(const char *dir, char ret_device[PATH_MAX])
 {
 	struct wanted w = { .dir = dir };

@@ -52,8 +52,6 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m) MUS
  * (PATH_MAX, may be NULL) gets the mount point.
  */
 bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir);
-/* The device number of the newest mount on dir. False: nothing is mounted there. */
-bool mounts_newest(const char *dir, dev_t *ret);
 /*
  * Gets the block device of the newest mount on dir, "/dev/...". False: nothing is mounted there, or
  * the mount is not of a block device.

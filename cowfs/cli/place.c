@@ -66,32 +66,6 @@ static bool names_volume(const char *text, char name[RUNDIR_NAME_BYTES])
 	return *name;
 }
 
-/* Which running volume does the mount show? */
-static void find_volume(struct spot *s, int root_dirfd, const struct mount_entry *m)
-{
-	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
-	size_t n = client_volumes(names);
-	struct compose_state composed;
-	bool is_composed = compose_load(&composed);
-	struct stat st;
-
-	s->composed = is_composed && composed.dev == m->dev && is_listed(n, names, ROOT_NAME);
-	if (s->composed)
-		strcpy(s->volume, ROOT_NAME);
-	for (size_t i = 0; i < n && !*s->volume; i++) {
-		/* it runs, although its worker may have died and the next one begins */
-		struct json_object *status = client_left_status(names[i]);
-		const char *loop = json_raw(status, "loop");
-
-		/* nothing changes the upper behind the back of overlayfs */
-		if (!(is_composed && !strcmp(names[i], ROOT_NAME)) && *loop &&
-		    stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&
-		    mounts_shows(root_dirfd, m, st.st_rdev))
-			snprintf(s->volume, sizeof(s->volume), "%s", names[i]);
-		json_object_put(status);
-	}
-}
-
 /* ---- paths ---- */
 
 /* Puts "root/dir-below-the-mount/rest" together, without slashes around it. */
@@ -138,11 +112,15 @@ static bool is_there(struct spot *s, const char *mount_point, const char *below)
 static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 {
 	struct spot *s = ctx;
+	struct compose_state composed;
 	size_t n;
 
 	if (m->id != s->mount_id)
 		return 0;
-	find_volume(s, root_dirfd, m);
+	client_find_mount(root_dirfd, m, s->volume, &s->composed);
+	/* nothing changes the upper behind the back of overlayfs */
+	if (!s->composed && !strcmp(s->volume, ROOT_NAME) && compose_load(&composed))
+		s->volume[0] = '\0';
 	mounts_unescape(m->root);
 	mounts_unescape(m->path);
 	n = strcmp(m->path, "/") ? strlen(m->path) : 0;

@@ -105,18 +105,6 @@ bool client_same_device(const char *a, const char *b)
 	return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-struct by_device {
-	const char *path, *dir; /* dir: its real path if it is a folder, or NULL */
-	char *name;
-};
-
-static bool is_folder(const char *path, char dir[PATH_MAX])
-{
-	struct stat st;
-
-	return realpath(path, dir) && stat(dir, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* As written by the daemon; 0: none. */
 static pid_t pid_of(int run_fd, const char *name)
 {
@@ -241,45 +229,87 @@ static bool alive(int run_fd, const char *name)
 	return !is_dead(fd);
 }
 
-/* The composed root is the newest mount on dir. */
-static bool is_composed_on(int run_fd, const char *dir)
+struct wanted {
+	const char *path; /* of a folder: the real one */
+	int root_dirfd;
+	const struct mount_entry *m; /* NULL: the path is that of a device */
+	char *name;
+	bool *composed;
+};
+
+static bool is_shown(const struct wanted *w, int run_fd, const char *name, const char *loop)
 {
 	unsigned dev_major, dev_minor;
 	char text[2 * PATH_MAX];
-	dev_t dev;
+	struct stat st;
 
-	return io_read_text(run_fd, RUNDIR_COMPOSE, text, sizeof(text)) > 0 &&
-	       sscanf(text, "%u:%u ", &dev_major, &dev_minor) == 2 && mounts_newest(dir, &dev) &&
-	       dev == makedev(dev_major, dev_minor);
+	*w->composed = !strcmp(name, ROOT_NAME) &&
+		       io_read_text(run_fd, RUNDIR_COMPOSE, text, sizeof(text)) > 0 &&
+		       sscanf(text, "%u:%u ", &dev_major, &dev_minor) == 2 &&
+		       w->m->dev == makedev(dev_major, dev_minor);
+	return *w->composed || (*loop && stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&
+				mounts_shows(w->root_dirfd, w->m, st.st_rdev));
 }
 
-static bool match_device(void *ctx, int run_fd, const char *name)
+static bool match_volume(void *ctx, int run_fd, const char *name)
 {
-	struct by_device *by = ctx;
+	struct wanted *w = ctx;
 	struct json_object *o = read_status(run_fd, name);
-	bool match = o &&
-		     (client_same_device(by->path, text_of(o, "device")) ||
-		      client_same_device(by->path, text_of(o, "log_device")) ||
-		      client_same_device(by->path, text_of(o, "loop")) ||
-		      (by->dir && (mounts_device_is_on(by->dir, text_of(o, "loop"), NULL) ||
-				   (!strcmp(name, ROOT_NAME) && is_composed_on(run_fd, by->dir)))));
+	bool match = w->m ? is_shown(w, run_fd, name, text_of(o, "loop"))
+			  : client_same_device(w->path, text_of(o, "device")) ||
+				     client_same_device(w->path, text_of(o, "log_device")) ||
+				     client_same_device(w->path, text_of(o, "loop"));
 
 	json_object_put(o);
+	/* its worker may have died while the next one begins */
 	if (!match || !alive(run_fd, name))
 		return false;
-	snprintf(by->name, RUNDIR_NAME_BYTES, "%s", name);
+	snprintf(w->name, RUNDIR_NAME_BYTES, "%s", name);
 	return true;
+}
+
+static void find_wanted(struct wanted *w)
+{
+	_cleanup_close_ int run_fd = open_run();
+
+	w->name[0] = '\0';
+	if (run_fd >= 0)
+		each_volume(run_fd, match_volume, w);
+}
+
+void client_find_mount(int root_dirfd, const struct mount_entry *m, char name[RUNDIR_NAME_BYTES],
+		       bool *ret_composed)
+{
+	*ret_composed = false;
+	find_wanted(&(struct wanted){ NULL, root_dirfd, m, name, ret_composed });
+}
+
+/* Of several mounts on the folder the last one counts. */
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	const struct wanted *w = ctx;
+	bool composed;
+
+	mounts_unescape(m->path);
+	if (!strcmp(m->path, w->path))
+		client_find_mount(root_dirfd, m, w->name, &composed);
+	return 0;
 }
 
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
 {
-	_cleanup_close_ int run_fd = open_run();
+	_cleanup_close_ int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct wanted w = { .path = path, .name = name };
 	char dir[PATH_MAX];
-	struct by_device by = { path, is_folder(path, dir) ? dir : NULL, name };
+	struct stat st;
 
 	name[0] = '\0';
-	if (run_fd >= 0)
-		each_volume(run_fd, match_device, &by);
+	if (!realpath(path, dir) || stat(dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
+		find_wanted(&w);
+		return;
+	}
+	w.path = dir;
+	(void)!mounts_each(proc_fd, "self", look_at_mount, &w);
 }
 
 struct name_list {

@@ -13,6 +13,8 @@
 #include "wire/proto.h"
 #include "wire/rundir.h"
 
+struct mount_entry;
+
 struct client {
 	int fd;
 	char name[RUNDIR_NAME_BYTES];
@@ -66,6 +68,9 @@ size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 struct json_object *client_left_status(const char *name);
 /* The name of the running volume on this device or loop device, or mounted there; "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
+/* The volume that the mount shows, "" if none. *ret_composed: it is the root that is composed over the volume. */
+void client_find_mount(int root_dirfd, const struct mount_entry *m, char name[RUNDIR_NAME_BYTES],
+		       bool *ret_composed);
 /* The pid of a volume's worker; 0: it does not run. */
 pid_t client_worker(const char *name);
 /*
