@@ -31,7 +31,6 @@
  */
 #define SILENCES 3
 #define GONE_MS 30000
-#define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
 #define STATUS_MS 3000 /* the same for who may not ask whether the daemon is dead */
 #define REPEATS 8      /* of a request whose worker died before it answered */
@@ -171,8 +170,11 @@ static const char *why_silent(const char *name, char text[64])
 	return text;
 }
 
-/* Returns the descriptor, or -errno. EOWNERDEAD: the worker is dying, but its socket is there. */
-static int try_connect(int run_fd, const char *name)
+/*
+ * Returns the descriptor, or -errno; ECONNREFUSED: the daemon has died. While a worker is replaced its parent keeps the socket, so
+ * the connection waits for the next one.
+ */
+static int connect_volume(int run_fd, const char *name)
 {
 	_cleanup_close_ int dir_fd = openat(run_fd, name,
 					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -180,7 +182,6 @@ static int try_connect(int run_fd, const char *name)
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	const struct timeval limit = { .tv_sec = CONNECT_S };
 	int type = SOCK_STREAM | SOCK_CLOEXEC | (stopped_pid(run_fd, name) ? SOCK_NONBLOCK : 0);
-	bool dying;
 
 	if (dir_fd < 0)
 		return -errno;
@@ -188,11 +189,10 @@ static int try_connect(int run_fd, const char *name)
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
 		return -errno;
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir_fd, RUNDIR_SOCKET);
-	dying = is_dying(pid_of(run_fd, name));
 	/* clients that wait get their places in order */
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	return dying ? -EOWNERDEAD : steal_fd(&fd);
+	return steal_fd(&fd);
 }
 
 static bool is_replaced(int run_fd, const char *name)
@@ -205,28 +205,27 @@ static bool is_replaced(int run_fd, const char *name)
 	return replaced;
 }
 
-/* The same; waits for the next worker. ECONNREFUSED: the daemon has died. */
-static int connect_volume(int run_fd, const char *name)
-{
-	uint64_t until_ns = now_ns() + REPLACE_MS * 1000000ull;
-	int fd;
-
-	while ((fd = try_connect(run_fd, name)) == -EOWNERDEAD && is_replaced(run_fd, name) &&
-	       now_ns() < until_ns)
-		poll(NULL, 0, REPLACE_LOOK_MS);
-	return fd == -EOWNERDEAD ? -ECONNREFUSED : fd;
-}
-
 static bool is_dead(int error)
 {
 	return error == -ECONNREFUSED || error == -ENOENT;
 }
 
+/* A running daemon has its pid there; kill(0) tests it without any permission. 0: none runs. */
+static pid_t worker_pid(int run_fd, const char *name)
+{
+	pid_t pid = pid_of(run_fd, name);
+
+	return !pid || (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid) ? 0 : pid;
+}
+
+/* The socket of a worker that is killed takes connections until its last descriptor is closed. */
 static bool alive(int run_fd, const char *name)
 {
 	_cleanup_close_ int fd = connect_volume(run_fd, name);
 
-	return !is_dead(fd);
+	/* without a pid it begins, or is none of ours */
+	return !is_dead(fd) &&
+	       (!pid_of(run_fd, name) || worker_pid(run_fd, name) || is_replaced(run_fd, name));
 }
 
 struct wanted {
@@ -352,17 +351,6 @@ size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 	return n;
 }
 
-static pid_t worker_pid(int run_fd, const char *name);
-
-/* A process that may not connect relies on the pid. For one that may, a socket without a worker is
- * that of a volume whose next worker starts. */
-static bool has_died(int run_fd, const char *name)
-{
-	_cleanup_close_ int fd = connect_volume(run_fd, name);
-
-	return is_dead(fd) || (!worker_pid(run_fd, name) && (fd < 0 || !is_replaced(run_fd, name)));
-}
-
 static bool has_status(int run_fd, const char *name)
 {
 	char path[RUNDIR_NAME_BYTES + 16];
@@ -375,7 +363,7 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 {
 	struct name_list *l = ctx;
 
-	if (has_status(run_fd, name) && has_died(run_fd, name))
+	if (has_status(run_fd, name) && !alive(run_fd, name))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
 }
@@ -634,13 +622,12 @@ static bool may_repeat(const struct request *rq)
 /* Connects to the worker that has taken over. */
 static bool open_again(struct client *c)
 {
-	_cleanup_close_ int run_fd = open_run();
 	struct failure none = { 0 };
 	struct client next;
 	char name[RUNDIR_NAME_BYTES];
 
 	memcpy(name, c->name, sizeof(name));
-	if (run_fd < 0 || !is_replaced(run_fd, name) || client_open(&next, name, &none) < 0)
+	if (client_open(&next, name, &none) < 0)
 		return false;
 	client_close(c);
 	*c = next;
@@ -683,14 +670,6 @@ void client_wait_gone(struct client *c)
 		if (poll(&pfd, 1, 1000) > 0 && read(c->fd, rest, sizeof(rest)) == 0)
 			return;
 	}
-}
-
-/* A running daemon has its pid there; kill(0) tests it without any permission. 0: none runs. */
-static pid_t worker_pid(int run_fd, const char *name)
-{
-	pid_t pid = pid_of(run_fd, name);
-
-	return !pid || (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid) ? 0 : pid;
 }
 
 pid_t client_worker(const char *name)
