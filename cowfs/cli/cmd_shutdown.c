@@ -17,11 +17,8 @@
 #include "cli/cmd.h"
 
 #define LINE_EVERY_NS 3000000000ull
-/* For a card whose speed is not measured yet. */
-#define SLOW_CARD_BYTES_PER_S (2 * MIB)
 #define ENOUGH_NS (60 * 1000000000ull)
 #define AWAY_WAIT_NS (60 * 1000000000ull)
-#define TELLING_BYTES (4 * MIB) /* minimum written by a commit that measures a speed */
 
 struct times {
 	uint64_t within_ns;    /* 0: no limit */
@@ -80,15 +77,12 @@ static void set_alarm(uint64_t ns)
  */
 static double estimate_seconds(struct json_object *status, uint64_t cache_bytes)
 {
-	struct json_object *report = json_object_object_get(json_object_object_get(status, "last"),
-							    "report");
-	uint64_t written = json_u64(report, "written_bytes");
-	double seconds = json_number(report, "duration_seconds"), speed = SLOW_CARD_BYTES_PER_S;
-	uint64_t blks = json_u64(status, "log_live_blocks") + json_u64(status, "dirty_blocks");
+	struct json_object *p = json_object_object_get(status, "pressure");
+	uint64_t blks = 2 * json_u64(status, "log_live_blocks") + json_u64(status, "dirty_blocks"),
+		 speed = json_u64(p, "commit_bytes_per_second");
 
-	if (written >= TELLING_BYTES && seconds > 0)
-		speed = (double)written / seconds;
-	return 2 * (double)(blk_to_bytes(blks) + cache_bytes) / speed;
+	return json_number(p, "commit_seconds") +
+	       (double)(blk_to_bytes(blks) + 2 * cache_bytes) / (double)max_u64(speed, 1);
 }
 
 /* Of all file systems: which part is this volume's is not known. */

@@ -384,10 +384,9 @@ static const char *time_by(struct json_object *report)
 {
 	const char *by = json_text(report, "writable_by");
 
-	return !strcmp(by, "profile")	? ", by its profile"
-	       : !strcmp(by, "commits") ? ", by its last commits"
-	       : !strcmp(by, "guess")	? " on a middling card: nothing is known of this one"
-					: "";
+	return !strcmp(by, "commits") ? ", by the slowest of its last commits"
+	       : !strcmp(by, "guess") ? " at a guess: no commit was made since attach"
+				      : "";
 }
 
 void print_bill(struct json_object *result)
@@ -425,11 +424,7 @@ void print_bill(struct json_object *result)
 	       FORMAT_SIZE(json_u64(r, "written_bytes")), with_commas(calls), plural(calls),
 	       with_commas(flushes), flushes == 1 ? "" : "es", with_commas(erase_blocks),
 	       plural(erase_blocks));
-	if (*about && json_number(r, "writable_seconds") == 0)
-		puts("its speed is not known yet");
-	else
-		printf("writable for %s%.3f s%s\n", about, json_number(r, "writable_seconds"),
-		       time_by(r));
+	printf("writable for %s%.3f s%s\n", about, json_number(r, "writable_seconds"), time_by(r));
 	if (*json_text(r, "profile") && !json_true(r, "profile_guessed"))
 		printf("  by profile %s: %s unit%s written in place\n", json_text(r, "profile"),
 		       with_commas(json_u64(r, "profile_units")),

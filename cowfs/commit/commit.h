@@ -90,7 +90,8 @@ struct commit_options {
 	void *progress_ctx;
 };
 
-enum time_by { TIME_UNKNOWN, TIME_BY_PROFILE, TIME_BY_COMMITS, TIME_BY_GUESS };
+/* What an estimated time rests on; TIME_UNKNOWN: it is none. */
+enum time_by { TIME_UNKNOWN, TIME_BY_COMMITS, TIME_BY_GUESS };
 
 /* The account of a commit. Unit: blocks, unless the name says otherwise. */
 struct commit_report {
@@ -131,7 +132,7 @@ struct commit_report {
 	bool estimate;
 	/* with -EFBIG: it would have fitted if no generation were held */
 	bool held;
-	enum time_by time_by; /* of an estimated writable_ns */
+	enum time_by time_by; /* of an estimated writable_ns, which the volume sets */
 };
 
 /*

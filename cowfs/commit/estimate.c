@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Computes what a commit will write, and when a checkpoint is due. */
-#include "commit/card_time.h"
 #include "commit/job.h"
 #include "commit/plan.h"
 
@@ -166,38 +165,6 @@ static void estimate_checkpoints(struct job *j, bool nothing)
 				      extents_erase_blocks(j, &j->punched));
 }
 
-/* Checkpoints by a profile: each erase block is visited and closed, and written to the end. */
-static uint64_t home_ns(const struct commit_report *r)
-{
-	const struct flash_profile *p = r->profile;
-
-	if (!r->checkpoint)
-		return 0;
-	return plan_append_ns(p, r->checkpoint) + r->home_erase_blocks * flash_merge_ns(p, 0) +
-	       3 * flash_sync_ns(p);
-}
-
-/* By what the last commits took, or else by the profile of the card, or else by a guess. */
-static void estimate_time(struct job *j)
-{
-	struct commit_report *r = &j->rep;
-	const struct wear_table *wear = log_wear(j->log);
-	struct flash_profile unknown;
-
-	if (!r->estimate)
-		return;
-	flash_profile_guess(&unknown, j->base->geo.erase_block_bytes, j->base->geo.size_bytes);
-	if (wear)
-		r->writable_ns = card_time_ns(wear, r->profile ? r->profile : &unknown,
-					      r->written_bytes);
-	if (r->writable_ns) {
-		r->time_by = TIME_BY_COMMITS;
-	} else if (r->profile) {
-		r->writable_ns = r->model_ns + home_ns(r);
-		r->time_by = r->profile->guessed ? TIME_BY_GUESS : TIME_BY_PROFILE;
-	}
-}
-
 void price_estimate(struct job *j)
 {
 	bool nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero;
@@ -218,5 +185,4 @@ void price_estimate(struct job *j)
 	r->estimate = !nothing || r->checkpoint;
 	r->written_bytes =
 		blk_to_bytes(r->direct + r->padded + r->logged + r->meta + r->checkpoint);
-	estimate_time(j);
 }

@@ -400,11 +400,14 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 		res->report.estimate = true;
 		res->report.checkpoint = rq->checkpoint ? home_waiting_blks(v) : 0;
 		res->report.written_bytes = blk_to_bytes(res->report.checkpoint);
-		return 0;
-	}
-	if (r == 0)
+		r = 0;
+	} else if (r == 0) {
 		r = volume_write_sealed(v, rq, volume_goes_on_unread(rq), res, &ix);
+	}
 	log_index_unref(ix);
+	if (r == 0 && res->report.written_bytes)
+		res->report.writable_ns = monitor_write_ns(v->monitor, res->report.written_bytes,
+							   &res->report.time_by);
 	return r;
 }
 

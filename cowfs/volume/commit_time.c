@@ -8,7 +8,7 @@
 #define TELLING_BYTES (1 * MIB)
 #define WAITED_BYTES_PER_S (128 * KIB) /* slower: the card was writable for something else, too */
 
-static uint64_t rate_of(const struct commit_times *t)
+uint64_t commit_time_bytes_per_s(const struct commit_times *t)
 {
 	uint64_t rate = UINT64_MAX;
 
@@ -47,7 +47,7 @@ void commit_time_note(struct commit_times *t, uint64_t dirty_bytes, uint64_t lat
 		return;
 	}
 	rate = max_u64((uint64_t)((double)dirty_bytes / (double)max_u64(ns, 1) * 1e9), 1);
-	if (written_bytes >= dirty_bytes / 2 || rate < rate_of(t))
+	if (written_bytes >= dirty_bytes / 2 || rate < commit_time_bytes_per_s(t))
 		t->bytes_per_s[t->rates++ % COMMIT_TIME_SAMPLES] = rate;
 }
 
@@ -69,13 +69,15 @@ void commit_time_remember(struct commit_times *t, const struct wear_table *wear)
 uint64_t commit_time_ns(const struct commit_times *t, uint64_t dirty_bytes)
 {
 	return commit_time_fixed_ns(t) +
-	       (uint64_t)((double)(dirty_bytes + commit_time_late_bytes(t)) / (double)rate_of(t) *
-			  1e9);
+	       (uint64_t)((double)(dirty_bytes + commit_time_late_bytes(t)) /
+			  (double)commit_time_bytes_per_s(t) * 1e9);
 }
 
 uint64_t commit_time_bytes(const struct commit_times *t, uint64_t ns)
 {
 	uint64_t fixed_ns = commit_time_fixed_ns(t);
 
-	return ns <= fixed_ns ? 0 : (uint64_t)((double)(ns - fixed_ns) / 1e9 * (double)rate_of(t));
+	return ns <= fixed_ns ? 0
+			      : (uint64_t)((double)(ns - fixed_ns) / 1e9 *
+					   (double)commit_time_bytes_per_s(t));
 }

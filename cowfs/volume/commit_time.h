@@ -35,6 +35,7 @@ void commit_time_remember(struct commit_times *t, const struct wear_table *wear)
 /* Of a commit of nothing. */
 uint64_t commit_time_fixed_ns(const struct commit_times *t);
 uint64_t commit_time_ns(const struct commit_times *t, uint64_t dirty_bytes);
+uint64_t commit_time_bytes_per_s(const struct commit_times *t);
 uint64_t commit_time_late_bytes(const struct commit_times *t);
 /* What can be committed in a time, with what is late; 0: not even an empty commit can. */
 uint64_t commit_time_bytes(const struct commit_times *t, uint64_t ns);

@@ -699,6 +699,17 @@ uint64_t monitor_commit_ns(struct monitor *m)
 	return ns;
 }
 
+uint64_t monitor_write_ns(struct monitor *m, uint64_t bytes, enum time_by *ret_by)
+{
+	uint64_t ns;
+
+	pthread_mutex_lock(&m->lock);
+	ns = commit_time_ns(m->p.times, bytes);
+	*ret_by = m->p.times->rates + m->p.times->fixed ? TIME_BY_COMMITS : TIME_BY_GUESS;
+	pthread_mutex_unlock(&m->lock);
+	return ns;
+}
+
 void monitor_remember(struct monitor *m, const struct wear_table *t)
 {
 	pthread_mutex_lock(&m->lock);
@@ -850,6 +861,7 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.gave_up = m->gave_up,
 		.inhibit_left_ns = monitor_inhibit_left_ns(m),
 		.commit_ns = commit_ns(m),
+		.commit_bytes_per_s = commit_time_bytes_per_s(m->p.times),
 		.max_commit_ns = m->p.max_commit_ns,
 		.too_slow = m->p.max_commit_ns &&
 			    commit_time_ns(m->p.times, blk_to_bytes(TIME_LEAST_BLKS)) +

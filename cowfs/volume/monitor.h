@@ -7,6 +7,7 @@
 #ifndef COWFS_VOLUME_MONITOR_H
 #define COWFS_VOLUME_MONITOR_H
 
+#include "commit/commit.h"
 #include "export/bdi.h"
 #include "export/throttle.h"
 #include "volume/commit_time.h"
@@ -62,7 +63,8 @@ struct monitor_status {
 	bool gave_up;
 	uint64_t inhibit_left_ns;
 	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
-	bool too_slow;			   /* the card cannot keep max_commit_ns */
+	uint64_t commit_bytes_per_s;
+	bool too_slow; /* the card cannot keep max_commit_ns */
 };
 
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
@@ -98,6 +100,8 @@ void monitor_set_room(struct monitor *m, uint64_t room_blks);
 bool monitor_gave_up(const struct monitor *m);
 /* Time that a commit of all that is dirty would take. Any thread. */
 uint64_t monitor_commit_ns(struct monitor *m);
+/* The same of one that would write this much. *ret_by: TIME_BY_GUESS before the first commit. */
+uint64_t monitor_write_ns(struct monitor *m, uint64_t bytes, enum time_by *ret_by);
 /* Before the first commit of a session: what the wear table says of earlier ones. */
 void monitor_remember(struct monitor *m, const struct wear_table *t);
 /* Blocks that a commit may hold because of max_commit_time; UINT64_MAX: it is not set. */

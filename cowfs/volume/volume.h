@@ -250,7 +250,8 @@ struct volume_pressure {
 	uint64_t commits; /* caused by pressure */
 	uint64_t inhibit_left_ns;
 	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
-	bool too_slow;			   /* the card is: the limit is not kept */
+	uint64_t commit_bytes_per_s;
+	bool too_slow; /* the card is: the limit is not kept */
 };
 
 /* A card that is away: docs/design/away.md. */

@@ -56,6 +56,7 @@ static void pressure_status(struct volume *v, struct volume_status *s)
 		.commits = m.commits,
 		.inhibit_left_ns = m.inhibit_left_ns,
 		.commit_ns = m.commit_ns,
+		.commit_bytes_per_s = m.commit_bytes_per_s,
 		.max_commit_ns = m.max_commit_ns,
 		.too_slow = m.too_slow,
 	};

@@ -206,11 +206,9 @@ void render_wear(struct jsonw *w, const struct volume_wear *v)
 	jsonw_end(w);
 }
 
-/* What an estimate rests on; "": it is none. */
-static const char *const time_by[] = { [TIME_UNKNOWN] = "",
-				       [TIME_BY_PROFILE] = "profile",
-				       [TIME_BY_COMMITS] = "commits",
-				       [TIME_BY_GUESS] = "guess" };
+static const char *const time_by[] = {
+	[TIME_UNKNOWN] = "", [TIME_BY_COMMITS] = "commits", [TIME_BY_GUESS] = "guess"
+};
 
 static void render_report(struct jsonw *w, const struct commit_report *r)
 {
@@ -326,6 +324,7 @@ static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
 	jsonw_u64(w, "full_errors", p->throttle.full_errors);
 	jsonw_u64(w, "commits", p->commits);
 	jsonw_seconds(w, "commit_seconds", p->commit_ns);
+	jsonw_u64(w, "commit_bytes_per_second", p->commit_bytes_per_s);
 	jsonw_seconds(w, "max_commit_seconds", p->max_commit_ns);
 	jsonw_bool(w, "card_too_slow", p->too_slow);
 }

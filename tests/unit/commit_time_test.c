@@ -25,6 +25,7 @@ static void test_nothing_known(void **state)
 	(void)state;
 	assert_int_equal(commit_time_ns(&t, 0), 300 * MS);
 	assert_int_equal(commit_time_ns(&t, 8 * MIB), 2300 * MS);
+	assert_int_equal(commit_time_bytes_per_s(&t), 4 * MIB);
 	assert_int_equal(commit_time_bytes(&t, 2300 * MS), 8 * MIB);
 	assert_int_equal(commit_time_bytes(&t, 300 * MS), 0);
 	assert_int_equal(commit_time_bytes(&t, 0), 0);
