@@ -9,7 +9,8 @@ const char *which_volume(const struct options *o)
 	return o->operands ? o->operand[0] : NULL;
 }
 
-int cmd_answer_failed(const struct options *o, struct json_object *answer)
+/* Reports an answer that is {"ok":false}. Returns its exit code. */
+static int answer_failed(const struct options *o, struct json_object *answer)
 {
 	uint64_t exit = json_u64(answer, "exit");
 
@@ -70,7 +71,7 @@ int ask_volume(struct client *c, const struct options *o, const struct request *
 		*ret = answer;
 		return EXIT_OK;
 	}
-	exit = cmd_answer_failed(o, answer);
+	exit = answer_failed(o, answer);
 	json_object_put(answer);
 	client_close(c);
 	return exit;

@@ -277,8 +277,6 @@ const char *which_volume(const struct options *o);
  */
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret) MUST_CHECK;
-/* Reports an answer that is {"ok":false}. Returns its exit code. */
-int cmd_answer_failed(const struct options *o, struct json_object *answer);
 /* Without a word; false: it stays attached. */
 bool detach_volume(struct client *c);
 typedef void print_answer_fn(const char *name, const struct options *o, struct json_object *answer);

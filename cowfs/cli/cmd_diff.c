@@ -156,11 +156,6 @@ static int check_paths(const struct comparison *x)
 
 /* ---- comparing ---- */
 
-static void show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
-{
-	progress_show(ctx, phase, done_bytes, total_bytes);
-}
-
 /* A walk of two trees takes its time on a slow card. */
 static void announce_walk(const struct comparison *x)
 {
@@ -276,7 +271,7 @@ static int compare(struct comparison *x)
 {
 	const struct fs_ops *ops = fs_ops_named(x->new_view.fs_type);
 	struct progress p;
-	struct diff_progress progress = { show, &p };
+	struct diff_progress progress = { progress_show, &p };
 	int e = -EOPNOTSUPP;
 
 	progress_start(&p);

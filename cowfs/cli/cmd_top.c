@@ -25,11 +25,6 @@ enum { ROWS_DEFAULT = 20 };
 
 /* ---- owners ---- */
 
-static void show_progress(void *ctx, const char *phase, uint64_t done, uint64_t total)
-{
-	progress_show(ctx, phase, done, total);
-}
-
 /* True if the tree mounted there, as this process sees it, is that of the volume. */
 static bool mounted_here(const char *mountpoint, const char *loop)
 {
@@ -200,7 +195,7 @@ static int show(const struct options *o, const struct top_options *t, const stru
 {
 	struct picture p = { .t = t, .now = now, .before = before };
 	struct progress progress;
-	const struct owners_query q = { &now->runs, &p.fresh, show_progress, &progress };
+	const struct owners_query q = { &now->runs, &p.fresh, progress_show, &progress };
 	uint64_t start_ns = now_ns();
 	int e = find_fresh(&p);
 

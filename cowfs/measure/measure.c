@@ -509,11 +509,6 @@ static int report(const struct command *c, const struct measurement *m)
 
 /* ---- the command ---- */
 
-static void show_progress(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
-{
-	progress_show(ctx, phase, done_bytes, total_bytes);
-}
-
 static void say_price(const struct command *c)
 {
 	uint64_t plan = measure_plan_bytes(c->end_bytes - c->start_bytes);
@@ -533,7 +528,7 @@ static int run(struct command *c)
 {
 	struct progress progress;
 	struct measure_params p = {
-		.seed = c->seed, .progress = show_progress, .ctx = &progress, .stop = &stop
+		.seed = c->seed, .progress = progress_show, .ctx = &progress, .stop = &stop
 	};
 	struct sigaction sa = { .sa_handler = on_signal };
 	static struct measurement m;

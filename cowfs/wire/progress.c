@@ -26,8 +26,9 @@ static int columns(void)
 	return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
 }
 
-void progress_show(struct progress *p, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
+void progress_show(void *progress, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
 {
+	struct progress *p = progress;
 	static const char full[] = "####################", empty[] = "....................";
 	uint64_t now = now_ns(),
 		 percent = total_bytes ? min_u64(100, done_bytes * 100 / total_bytes) : 0;

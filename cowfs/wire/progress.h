@@ -15,8 +15,8 @@ struct progress {
 };
 
 void progress_start(struct progress *p);
-void progress_show(struct progress *p, const char *phase, uint64_t done_bytes,
-		   uint64_t total_bytes);
+/* progress: a struct progress */
+void progress_show(void *progress, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 void progress_end(struct progress *p);
 /* A client_event; ctx is a struct progress. */
 void progress_event(void *ctx, struct json_object *event);
