@@ -312,16 +312,11 @@ static void print_card(struct json_object *s)
 
 static void print_trim(struct json_object *t)
 {
-	bool weekly = !strcmp(json_text(t, "mode"), "weekly");
-
 	if (!json_true(t, "announced"))
 		row("trim", "the card announces no discards, or is known to lose data by them");
 	else
-		row("trim", "%s%s%s%s, last %s, %s since attach",
-		    !weekly			? "by hand"
-		    : json_true(t, "timer_off") ? "by hand until the next attach: "
-						: "weekly",
-		    weekly ? json_text(t, "timer_off_why") : "",
+		row("trim", "%s%s%s, last %s, %s since attach",
+		    strcmp(json_text(t, "mode"), "weekly") ? "by hand" : "weekly",
 		    *json_text(t, "refused") ? ", refused: " : "", json_text(t, "refused"),
 		    json_u64(t, "last_unix_seconds") ? format_time(json_u64(t, "last_unix_seconds"))
 						     : "never",

@@ -118,14 +118,10 @@ struct volume {
 	uint64_t quiet_ns;
 	struct {
 		bool weekly;
-		_Atomic bool off; /* the timer, for this session: the card was slow, or failed */
-		char off_why[192];
 		/* a trim of the timer was refused; nothing changes that before the next commit */
 		_Atomic uint64_t refused_ns;
 		char refused_why[320];
 		struct volume_trim own; /* of the timer */
-		/* of the first calls of the session */
-		uint64_t first_calls, first_ns, first_bytes;
 	} trim;
 	int (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;

@@ -10,10 +10,9 @@
  * What is free changes with a commit only, and a commit does not begin before a trim has ended. A trim
  * that has made way gathers again before it continues.
  *
- * A card that is busy with a discard answers no reads. So the length of a call is bounded by the time
- * that calls of this length took, and the card rests for as long as it was busy. Many cards take as long
- * for a part of an erase block as for all of it: calls do not cross a multiple of their length, and
- * become no shorter where that does not make them faster.
+ * A card that is busy with a discard answers no reads, and a commit waits for its end. So a trim asks
+ * for one chunk at a time: the card's erase block, but at least 4 and at most 64 MiB. No call crosses a
+ * multiple of it, because many cards take as long for a part of an erase block as for all of it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,27 +25,13 @@
 #include "volume/private.h"
 
 #define WEEK_S (7 * 86400u)
-#define CALL_NS 20000000ull   /* a call that takes longer is followed by shorter ones */
-#define SLOW_NS 1000000000ull /* no call of a card that is good for this takes that long */
-#define SLOWER 10	      /* nor so many times as long as announced */
-/* shorter times are not announced: what programs may wait for a read */
-#define LEAST_NS 50000000ull
-#define ANNOUNCED_CALLS 8   /* the first of a session announce what the others take */
-#define REST_NS 10000000ull /* the card is busy for this long before it rests */
-#define NAP_NS 5000000ull   /* of a rest, before it looks whether a job waits */
-#define FIRST_BYTES (4 * MIB)
-#define MAX_BYTES (256 * MIB)
+#define CHUNK_MIN_BYTES (4 * MIB)
+#define CHUNK_MAX_BYTES (64 * MIB)
 
 struct trim {
 	struct volume *v;
 	const struct volume_request *rq;
 	struct volume_trim *t;
-	uint64_t unit_bytes;  /* of discards */
-	uint64_t max_bytes;   /* of a call now */
-	uint64_t least_bytes; /* shorter calls are no faster */
-	uint64_t longer_ns;   /* time of the call for which they became shorter; 0: not now */
-	uint64_t busy_ns;     /* since the last rest */
-	char slow[160];	      /* a call took too long: what to say of it */
 };
 
 /* By the timer, and not by hand. */
@@ -62,7 +47,7 @@ bool trim_is_due(struct volume *v)
 	pthread_mutex_lock(&v->lock);
 	last_s = v->totals.trimmed_s;
 	pthread_mutex_unlock(&v->lock);
-	return v->trim.weekly && !v->trim.off && v->base->geo.discard_bytes &&
+	return v->trim.weekly && v->base->geo.discard_bytes &&
 	       v->trim.refused_ns != v->committed_ns &&
 	       (now_s < last_s || now_s - last_s >= WEEK_S);
 }
@@ -71,12 +56,10 @@ void trim_status(struct volume *v, struct volume_trim_status *ret)
 {
 	*ret = (struct volume_trim_status){ .announced = v->base->geo.discard_bytes,
 					    .weekly = v->trim.weekly,
-					    .timer_off = v->trim.off,
 					    .bytes = v->base->account.discarded_bytes };
 	pthread_mutex_lock(&v->lock);
 	if (v->trim.refused_ns == v->committed_ns)
 		memcpy(ret->refused, v->trim.refused_why, sizeof(ret->refused));
-	memcpy(ret->off_why, v->trim.off_why, sizeof(ret->off_why));
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -154,86 +137,12 @@ static int gather(struct trim *t, struct extents *ret, char *why, size_t n)
 		       : r;
 }
 
-static void rest(struct trim *t)
-{
-	const struct timespec nap = { .tv_nsec = NAP_NS };
-	uint64_t until_ns = now_ns() + t->busy_ns;
-
-	if (t->busy_ns < REST_NS)
-		return;
-	while (now_ns() < until_ns && !must_stop(t))
-		nanosleep(&nap, NULL);
-	t->busy_ns = 0;
-}
-
-static uint64_t whole_units(const struct trim *t, uint64_t bytes)
-{
-	return max_u64(bytes / t->unit_bytes, 1) * t->unit_bytes;
-}
-
-/*
- * How long a discard should take. No device says it. So it is what the profile of the card states, or
- * else what the first calls of the session took; before there are enough of them, a tenth of SLOW_NS.
- */
-static uint64_t announced_ns(const struct trim *t, uint64_t len_bytes)
-{
-	const struct volume *v = t->v;
-	const struct flash_profile *p = v->profile;
-	uint64_t ns = SLOW_NS / SLOWER;
-
-	if (p && p->discard_us)
-		ns = (len_bytes / p->unit_bytes + 1) * p->discard_us * 1000;
-	else if (v->trim.first_calls == ANNOUNCED_CALLS)
-		ns = mul_div_u64(v->trim.first_ns, len_bytes, v->trim.first_bytes);
-	return min_u64(max_u64(ns, LEAST_NS), SLOW_NS / SLOWER);
-}
-
-static void look_at_time(struct trim *t, uint64_t len_bytes, uint64_t ns)
-{
-	struct volume *v = t->v;
-	uint64_t announced = announced_ns(t, len_bytes);
-
-	if (ns > SLOWER * announced && !*t->slow)
-		snprintf(t->slow, sizeof(t->slow),
-			 "the card took %.2f s for a discard of %s, more than %u times the %.2f s "
-			 "that it should take",
-			 (double)ns / 1e9, FORMAT_SIZE(len_bytes), SLOWER, (double)announced / 1e9);
-	if (v->trim.first_calls == ANNOUNCED_CALLS)
-		return;
-	v->trim.first_calls++;
-	v->trim.first_ns += ns;
-	v->trim.first_bytes += len_bytes;
-}
-
-static void choose_length(struct trim *t, uint64_t len_bytes, uint64_t ns)
-{
-	bool whole = len_bytes == t->max_bytes;
-
-	if (whole && t->longer_ns && ns > t->longer_ns / 4 * 3) {
-		t->max_bytes = t->least_bytes = 2 * len_bytes;
-		t->longer_ns = 0;
-	} else if (ns > CALL_NS && len_bytes > t->max_bytes / 2 &&
-		   t->max_bytes / 2 >= t->least_bytes) {
-		t->max_bytes = whole_units(t, t->max_bytes / 2);
-		t->longer_ns = ns;
-	} else if (whole) {
-		t->longer_ns = 0;
-		if (ns < CALL_NS / 4)
-			t->max_bytes = min_u64(2 * t->max_bytes, whole_units(t, MAX_BYTES));
-	}
-}
-
 static int trim_call(struct trim *t, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t start_ns = now_ns(), ns;
 	int r = card_discard(t->v->base, off_bytes, len_bytes);
 
 	if (r < 0)
 		return r;
-	ns = now_ns() - start_ns;
-	t->busy_ns += ns;
-	look_at_time(t, len_bytes, ns);
-	choose_length(t, len_bytes, ns);
 	t->t->bytes += len_bytes;
 	t->t->next_bytes = off_bytes + len_bytes;
 	log_ledger(t->v->log)->trimmed_bytes += len_bytes;
@@ -244,20 +153,20 @@ static int trim_call(struct trim *t, uint64_t off_bytes, uint64_t len_bytes)
 /* The units of discards that lie in this run, from next_bytes on. */
 static int trim_run(struct trim *t, const struct extent_run *run)
 {
-	uint64_t unit = t->unit_bytes, disk = t->v->base->geo.disk_off_bytes;
+	const struct card_geometry *geo = &t->v->base->geo;
+	uint64_t unit = geo->discard_bytes, disk = geo->disk_off_bytes;
+	uint64_t chunk = min_u64(max_u64(geo->erase_block_bytes, CHUNK_MIN_BYTES), CHUNK_MAX_BYTES);
 	uint64_t off = max_u64(blk_to_bytes(run->blk), t->t->next_bytes) + disk;
 	uint64_t end = (blk_to_bytes(run->blk + run->blks) + disk) / unit * unit;
 	int r = 0;
 
 	off = (off + unit - 1) / unit * unit;
+	chunk = max_u64(chunk / unit, 1) * unit;
 	while (r == 0 && off < end) {
-		uint64_t n = min_u64(end - off, t->max_bytes - off % t->max_bytes);
+		uint64_t n = min_u64(end - off, chunk - off % chunk);
 
 		r = must_stop(t) ? -EINTR : trim_call(t, off - disk, n);
-		if (r == 0 && is_own(t->rq) && *t->slow)
-			r = -ETIME;
 		off += n;
-		rest(t);
 	}
 	return r;
 }
@@ -317,18 +226,6 @@ static int trim_all(struct trim *t, const struct extents *x)
 	return r;
 }
 
-static void turn_off(struct volume *v, const char *why)
-{
-	if (v->trim.off)
-		return;
-	if (v->trim.weekly)
-		msg(MSG_WARN, "%s: %s: trim=weekly is off until the next attach", v->name, why);
-	pthread_mutex_lock(&v->lock);
-	snprintf(v->trim.off_why, sizeof(v->trim.off_why), "%s", why);
-	pthread_mutex_unlock(&v->lock);
-	v->trim.off = true;
-}
-
 /* The timer waits for the next commit. */
 static void note_refusal(struct volume *v, const char *why)
 {
@@ -340,9 +237,7 @@ static void note_refusal(struct volume *v, const char *why)
 
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	struct trim t = {
-		.v = v, .rq = rq, .t = rq->trim, .unit_bytes = v->base->geo.discard_bytes
-	};
+	struct trim t = { .v = v, .rq = rq, .t = rq->trim };
 	struct extents x = { 0 };
 	int r = is_own(rq) && !idle_may_begin(v) ? -EINTR : refuse(v, res->why, sizeof(res->why));
 
@@ -351,26 +246,22 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 	if (r == 0)
 		r = prepare(&t, &x, res->why, sizeof(res->why));
 	if (r == 0) {
-		t.max_bytes = whole_units(&t, FIRST_BYTES);
-		t.least_bytes = t.unit_bytes;
 		r = trim_all(&t, &x);
-		if (r < 0 && r != -EINTR && r != -ETIME) {
-			snprintf(res->why, sizeof(res->why), "the card refuses a discard: %s",
-				 strerror(-r));
-			turn_off(v, res->why);
+		if (r < 0 && r != -EINTR) {
+			msg_why(res->why, sizeof(res->why), r, "the card refuses a discard: %s",
+				strerror(-r));
+			msg(MSG_WARN, "%s: %s", v->name, res->why);
 		}
-	} else if (r != -EINTR && is_own(rq)) {
-		note_refusal(v, res->why);
 	}
 	extents_clear(&x);
-	if (*t.slow)
-		turn_off(v, t.slow);
-	if (r == 0) {
+	if (r == 0)
 		log_ledger(v->log)->trimmed_s = (uint64_t)time(NULL);
-		if (is_own(rq))
-			msg(MSG_INFO, "%s: trimmed %s", v->name, FORMAT_SIZE(t.t->bytes));
-	}
-	if (r != -EINTR && is_own(rq))
-		*t.t = (struct volume_trim){ 0 };
+	if (r == -EINTR || !is_own(rq))
+		return r;
+	if (r == 0)
+		msg(MSG_INFO, "%s: trimmed %s", v->name, FORMAT_SIZE(t.t->bytes));
+	else
+		note_refusal(v, res->why);
+	*t.t = (struct volume_trim){ 0 };
 	return r;
 }

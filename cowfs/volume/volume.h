@@ -267,8 +267,6 @@ struct volume_away {
 struct volume_trim_status {
 	bool announced;	   /* the card takes discards */
 	bool weekly;	   /* trim=weekly */
-	bool timer_off;	   /* for this session: the card was slow, or failed */
-	char off_why[192]; /* and how, or "" */
 	char refused[320]; /* why the timer waits for the next commit, or "" */
 	uint64_t bytes;	   /* since attach; the ledger has the rest */
 };

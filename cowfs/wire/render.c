@@ -352,8 +352,6 @@ static void render_trim(struct jsonw *w, const struct volume_status *s)
 
 	jsonw_bool(w, "announced", t->announced);
 	jsonw_str(w, "mode", t->weekly ? "weekly" : "off");
-	jsonw_bool(w, "timer_off", t->timer_off);
-	jsonw_str(w, "timer_off_why", t->off_why);
 	jsonw_str(w, "refused", t->refused);
 	jsonw_u64(w, "last_unix_seconds", s->ledger.trimmed_s);
 	jsonw_u64(w, "bytes", t->bytes);
