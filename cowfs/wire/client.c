@@ -31,6 +31,7 @@
  */
 #define SILENCES 3
 #define GONE_MS 30000
+#define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
 #define STATUS_MS 3000 /* the same for who may not ask whether the daemon is dead */
 #define REPEATS 8      /* of a request whose worker died before it answered */
@@ -218,14 +219,28 @@ static pid_t worker_pid(int run_fd, const char *name)
 	return !pid || (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid) ? 0 : pid;
 }
 
-/* The socket of a worker that is killed takes connections until its last descriptor is closed. */
+/*
+ * If all processes of a daemon are killed, the socket takes connections until the last of them has closed it. So while
+ * there is no worker this waits for the next one, or for the end of the socket.
+ */
 static bool alive(int run_fd, const char *name)
 {
-	_cleanup_close_ int fd = connect_volume(run_fd, name);
+	uint64_t until_ns = now_ns() + REPLACE_MS * 1000000ull;
 
-	/* without a pid it begins, or is none of ours */
-	return !is_dead(fd) &&
-	       (!pid_of(run_fd, name) || worker_pid(run_fd, name) || is_replaced(run_fd, name));
+	for (;;) {
+		_cleanup_close_ int fd = connect_volume(run_fd, name);
+
+		if (is_dead(fd))
+			return false;
+		/* without a pid it begins, or is none of ours */
+		if (!pid_of(run_fd, name) || worker_pid(run_fd, name))
+			return true;
+		if (!is_replaced(run_fd, name))
+			return false;
+		if (fd < 0 || now_ns() > until_ns)
+			return true;
+		poll(NULL, 0, REPLACE_LOOK_MS);
+	}
 }
 
 struct wanted {
