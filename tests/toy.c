@@ -98,8 +98,7 @@ int toy_open(struct toy *t, unsigned flags)
 			   &trouble);
 
 	if (r == 0)
-		r = log_open_after(&t->log, t->base, t->card, &super, flags, NULL, t->mark,
-				   &t->rep);
+		r = log_open(&t->log, t->base, t->card, &super, flags, t->mark, &t->rep);
 	if (r < 0)
 		return r;
 	log_mend_super(t->log, trouble);

@@ -18,7 +18,7 @@
  *	- the descriptors and the option that a new spare gets (daemon/upgrade.h)
  */
 #ifndef SHARED_LAYOUT /* a test sets another one */
-#define SHARED_LAYOUT 14u
+#define SHARED_LAYOUT 15u
 #endif
 
 /* A reminder where such a structure is defined; other machines have other sizes. */

@@ -44,19 +44,12 @@ int ask_volume(struct client *c, const struct options *o, const struct request *
 	       struct json_object **ret)
 {
 	struct failure err;
-	_cleanup_close_ int lent_fd = -1;
 	struct progress progress;
 	struct json_object *answer;
 	int exit;
 
 	if (client_open(c, which_volume(o), &err) < 0)
 		return cmd_failed(o, &err);
-	exit = rq->lend ? lend_open(o, c, &lent_fd) : EXIT_OK;
-	if (exit != EXIT_OK) {
-		client_close(c);
-		return exit;
-	}
-	c->pass_fd = lent_fd;
 	if (rq->command == COMMAND_COMMIT || rq->command == COMMAND_DETACH)
 		interrupt_begin(explain_interrupt);
 	progress_start(&progress);

@@ -86,7 +86,7 @@ static int look_at_super(const struct boot *b, struct card *card, struct card *l
 	f->pending = e == 0 && super.state == SUPER_PENDING;
 	if (e < 0 || f->pending || depth == BOOT_SUPER)
 		return e;
-	e = log_open(&log, card, log_card, &super, 0, &report);
+	e = log_open(&log, card, log_card, &super, 0, NULL, &report);
 	if (e < 0)
 		return e;
 	f->state = report.state;

@@ -58,7 +58,6 @@ enum cmd_option {
 	OPT_ROWS,
 	OPT_BY,
 	OPT_INTERVAL,
-	OPT_LEND,
 	OPT_VERBOSE,
 	OPT_FOLLOW,
 	OPT_NOW,
@@ -203,7 +202,10 @@ struct view_mount;
 int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
 		 struct failure *err) MUST_CHECK;
 
-/* Not mounted: the newest generation, or the one that is held, block for block. */
+/* The same, not mounted: block for block. */
+int cmd_view_now_disk(const struct options *o, const char *which, struct view_mount *ret,
+		      struct failure *err) MUST_CHECK;
+/* Of the newest generation, or the one that is held. */
 int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
 		  struct failure *err) MUST_CHECK;
 /* ---- name_files.c ---- */
@@ -358,14 +360,5 @@ void past_add(struct json_object *wear);
 void print_wear(struct json_object *wear);
 int wear_html(const struct options *o, struct json_object *wear) NOT_IN_INITRAMFS;
 int wear_prometheus(const struct options *o) NOT_IN_INITRAMFS;
-
-/* ---- lend_target.c ---- */
-
-/*
- * Opens the target of --lend for writing: a device that nothing uses, or a file. c: a connection
- * to the volume whose log the target must suit; NULL: no daemon, and fewer checks. EXIT_OK, or the
- * return value of cmd_fail.
- */
-int lend_open(const struct options *o, struct client *c, int *ret_fd) MUST_CHECK;
 
 #endif

@@ -13,7 +13,7 @@
 #include "offline/offline.h"
 #include "wire/render.h"
 
-static const char *state_words(enum log_state state, bool wants_lent)
+static const char *state_words(enum log_state state, bool needs_older)
 {
 	switch (state) {
 	case LOG_EMPTY:
@@ -28,10 +28,8 @@ static const char *state_words(enum log_state state, bool wants_lent)
 	case LOG_RETIRED:
 		return "retired: cowfs has left this card, everything is checkpointed";
 	case LOG_BROKEN:
-		return wants_lent
-			       ? "NEEDS LENT SPACE: the newest commit is complete only with the "
-				 "device or file that was lent to it; " COWCTL " recover --lend "
-				 "DEVICE|FILE checkpoints it"
+		return needs_older
+			       ? "NEEDS AN OLDER VERSION of cowfs, which completes the newest commit"
 			       : "BROKEN: no complete generation is left; nothing will be replayed or "
 				 "written";
 	case LOG_FOREIGN:
@@ -89,7 +87,6 @@ static void print_json(const struct check_report *c)
 	jsonw_str(&w, "shrink", c->shrink_committed ? "committed" : "");
 	jsonw_bool(&w, "guarded", c->guarded);
 	jsonw_str(&w, "log_state", log_state_name(r->state));
-	jsonw_bool(&w, "wants_lent", r->wants_lent);
 	jsonw_u64(&w, "generation", r->newest.ledger.commits);
 	if (r->back_seq)
 		jsonw_u64(&w, "undo_generation", r->back_generation);
@@ -148,7 +145,7 @@ static const char *verdict_words(const struct check_report *c)
 						       "one again";
 	if (c->bad_blks)
 		return "DAMAGED: blocks of committed data cannot be read, or differ from what was written";
-	if (c->log.wants_lent)
+	if (c->log.needs_older)
 		return "WAITS: do not mount the file system before that, it may be a mixture of "
 		       "generations";
 	if (c->log.state == LOG_FOREIGN)
@@ -202,7 +199,7 @@ static void print_text(const struct check_report *c)
 		       "or '" COWCTL " recover' finishes it\n",
 		       "state");
 	else
-		printf("  %-14s %s\n", "state", state_words(r->state, r->wants_lent));
+		printf("  %-14s %s\n", "state", state_words(r->state, r->needs_older));
 	if (r->state >= LOG_BROKEN)
 		printf("  %-14s %s\n", "", CLEAN(r->why));
 	if (r->back_seq)

@@ -230,6 +230,15 @@ static void other_copied(void *ctx, const struct clone_disk_part *p)
 	say_grown(p);
 }
 
+/* RAM that is full has no room for what a mount replays: then the copy gets the journal as it is. */
+static int view_now(const struct options *o, const char *which, struct view_mount *ret,
+		    struct failure *err)
+{
+	int e = cmd_view_now(o, which, ret, err);
+
+	return e == -EIO || e == -ENOSPC ? cmd_view_now_disk(o, which, ret, err) : e;
+}
+
 static int clone_volume(void *ctx, const struct clone_disk_part *p, struct failure *fail)
 {
 	struct job *j = ctx;
@@ -245,7 +254,7 @@ static int clone_volume(void *ctx, const struct clone_disk_part *p, struct failu
 	struct log_past past;
 	struct view_mount m;
 	char name[RUNDIR_NAME_BYTES], device[PATH_MAX];
-	int e = cmd_view_now(j->o, p->node, &m, fail);
+	int e = view_now(j->o, p->node, &m, fail);
 
 	if (e < 0)
 		return e;
@@ -396,7 +405,7 @@ int cmd_clone(const struct options *o)
 		return exit;
 	if (*disk)
 		return clone_disk(o, disk);
-	e = cmd_view_now(o, which, &m, &err);
+	e = view_now(o, which, &m, &err);
 	if (e < 0)
 		return cmd_failed(o, &err);
 	watch_source(&j, name, which);

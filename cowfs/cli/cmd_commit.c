@@ -16,8 +16,7 @@ static int commit_paths(const struct options *o, const struct places *p)
 	int exit;
 
 	exit = cmd_excludes(o, "a PATH", OPT_DRY_RUN, "--dry-run", OPT_HOLD, "--hold", OPT_FORCE,
-			    "--force", OPT_LEND, "--lend", OPT_TIMER, "--timer", OPT_DEADLINE,
-			    "--deadline", OPT_END);
+			    "--force", OPT_TIMER, "--timer", OPT_DEADLINE, "--deadline", OPT_END);
 	if (exit != EXIT_OK)
 		return exit;
 	if (!commit_files)
@@ -47,7 +46,7 @@ int cmd_commit(const struct options *o)
 	exit = has_option(o, OPT_TRIAL)
 		       ? cmd_excludes(o, "--trial", OPT_HOLD, "--hold", OPT_ALL, "--all", OPT_TIMER,
 				      "--timer", OPT_KEPT, "--kept", OPT_CHECKPOINT, "--checkpoint",
-				      OPT_DRY_RUN, "--dry-run", OPT_LEND, "--lend", OPT_END)
+				      OPT_DRY_RUN, "--dry-run", OPT_END)
 	       : has_option(o, OPT_HOLD) ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER,
 							"--timer", OPT_KEPT, "--kept", OPT_END)
 					 : EXIT_OK;

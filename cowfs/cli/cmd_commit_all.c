@@ -400,8 +400,8 @@ static size_t leave_out_imported(char names[][RUNDIR_NAME_BYTES], size_t n)
 
 int commit_all(const struct options *o)
 {
-	int exit = cmd_excludes(o, "--all", OPT_LEND, "--lend", OPT_DEADLINE, "--deadline",
-				OPT_TIMER, "--timer", OPT_END);
+	int exit = cmd_excludes(o, "--all", OPT_DEADLINE, "--deadline", OPT_TIMER, "--timer",
+				OPT_END);
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n;
 

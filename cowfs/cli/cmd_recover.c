@@ -73,10 +73,6 @@ static int report(const struct options *o, const struct recover_report *rep)
 	const char *device = o->operand[0];
 	char command[PATH_MAX + 32] = "";
 
-	if (rep->lent_dirty)
-		fprintf(stderr,
-			COWCTL ": the header of %s could not be wiped; it is no longer needed\n",
-			CLEAN(o->value[OPT_LEND]));
 	if (rep->check_with)
 		snprintf(command, sizeof(command), "%s %s", rep->check_with, device);
 	if (has_option(o, OPT_JSON))
@@ -84,25 +80,6 @@ static int report(const struct options *o, const struct recover_report *rep)
 	else
 		print_text(device, rep, command);
 	return rep->unsure ? EXIT_DEGRADED : EXIT_OK;
-}
-
-static int take_lent(const struct options *o, struct recover_options *opt)
-{
-	const char *path = o->value[OPT_LEND];
-	_cleanup_close_ int fd = -1;
-	int exit, e;
-
-	opt->no_lent = path && !strcmp(path, "none");
-	if (!path || opt->no_lent)
-		return EXIT_OK;
-	exit = lend_open(o, NULL, &fd);
-	if (exit != EXIT_OK)
-		return exit;
-	e = blockdev_adopt(&opt->lent, fd);
-	if (e < 0)
-		return cmd_fail(o, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
-	(void)steal_fd(&fd); /* the card owns it now */
-	return EXIT_OK;
 }
 
 static int take_joint(const struct options *o, unsigned *ret_flags)
@@ -139,13 +116,10 @@ int cmd_recover(const struct options *o)
 	if (accept)
 		opt.accept = RECOVER_ACCEPT_BASE + (unsigned)choice;
 	exit = take_joint(o, &opt.joint_flags);
-	if (exit == EXIT_OK)
-		exit = take_lent(o, &opt);
 	if (exit != EXIT_OK)
 		return exit;
 	progress_start(&progress);
 	e = offline_recover(&opt, &rep, &fail);
 	progress_end(&progress);
-	card_close(opt.lent);
 	return e < 0 ? cmd_failed(o, &fail) : report(o, &rep);
 }

@@ -259,6 +259,12 @@ int cmd_view_now(const struct options *o, const char *which, struct view_mount *
 	return open_view(o, which, VIEW_NOW, VIEW_READ, ret, err);
 }
 
+int cmd_view_now_disk(const struct options *o, const char *which, struct view_mount *ret,
+		      struct failure *err)
+{
+	return open_view(o, which, VIEW_NOW, VIEW_DISK, ret, err);
+}
+
 int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
 		  struct failure *err)
 {

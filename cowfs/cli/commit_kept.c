@@ -215,8 +215,8 @@ int commit_kept(const struct options *o)
 	struct keep k = { .o = o };
 	_cleanup_free_ char *text = NULL;
 	int exit = cmd_excludes(o, "--kept", OPT_ALL, "--all", OPT_DRY_RUN, "--dry-run", OPT_FORCE,
-				"--force", OPT_LEND, "--lend", OPT_DEADLINE, "--deadline",
-				OPT_CHECKPOINT, "--checkpoint", OPT_NO_WAIT, "--no-wait", OPT_END);
+				"--force", OPT_DEADLINE, "--deadline", OPT_CHECKPOINT,
+				"--checkpoint", OPT_NO_WAIT, "--no-wait", OPT_END);
 
 	if (exit == EXIT_OK && o->operands > 1)
 		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,

@@ -108,10 +108,9 @@ static int take_deadline(const struct options *o, uint64_t *ret_ms)
 	if (parse_duration_ns(text, &ns) < 0 || ns < 1000000 || ns / 1000000 > UINT32_MAX)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--deadline %s is not a time such as 5s",
 				text);
-	if (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_CHECKPOINT) || has_option(o, OPT_LEND))
+	if (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_CHECKPOINT))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--deadline is for a commit without --checkpoint, --lend and "
-				"--dry-run");
+				"--deadline is for a commit without --checkpoint and --dry-run");
 	*ret_ms = ns / 1000000;
 	return EXIT_OK;
 }
@@ -143,7 +142,6 @@ int commit_request(const struct options *o, struct request *ret)
 		.no_wait = has_option(o, OPT_NO_WAIT),
 		.hold = has_option(o, OPT_HOLD),
 		.timer = has_option(o, OPT_TIMER),
-		.lend = has_option(o, OPT_LEND),
 	};
 	exit = trial_boots(o, &ret->trial);
 	if (exit != EXIT_OK)
@@ -153,11 +151,6 @@ int commit_request(const struct options *o, struct request *ret)
 				projection_class(o->value[OPT_FLASH])
 					? "needs --dry-run"
 					: "is not one of slc, mlc, tlc, qlc, unknown");
-	if (ret->lend && ret->dry_run)
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
-			"--lend and --dry-run are mutually exclusive: --dry-run alone prints how "
-			"much space to lend");
 	return take_deadline(o, &ret->deadline_ms);
 }
 

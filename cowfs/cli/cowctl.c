@@ -114,8 +114,6 @@ static const struct option_spec commit_options[] = {
 	  "checkpoint everything at once, so that the card is a plain file system" },
 	{ OPT_FORCE, "force", NULL,
 	  "commit although the file system has an error flag or a bad checksum" },
-	{ OPT_LEND, "lend", "DEVICE|FILE",
-	  "put there what the log cannot hold, until the next checkpoint; overwrites it" },
 	{ OPT_DEADLINE, "deadline", "TIME",
 	  "begin only what will be done in this time, such as 5s" },
 	{ OPT_HOLD, "hold", NULL, "keep this generation until cowctl accept, for cowctl undo" },
@@ -194,9 +192,6 @@ static const struct option_spec diff_options[] = {
 };
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
-	{ OPT_LEND, "lend", "DEVICE|FILE",
-	  "what was lent to the newest commit; none: it is lost, take the previous generation if "
-	  "that is still complete" },
 	{ OPT_JOINT, "joint", "accept|reject",
 	  "decide whether the newest part of a commit --all counts, if no other volume can tell" },
 	{ OPT_ACCEPT, "accept", "base|log|lost",

@@ -406,8 +406,6 @@ void print_bill(struct json_object *result)
 	item_extents("written to the log", r, "logged_blocks", "logged_extents");
 	if (json_u64(r, "spilled_blocks"))
 		item("  spilled to free blocks", json_u64(r, "spilled_blocks"), "");
-	if (json_u64(r, "lent_blocks"))
-		item("  on the lent device", json_u64(r, "lent_blocks"), "not written to the card");
 	if (json_u64(r, "moved_blocks"))
 		item("  moved there, cheaper", json_u64(r, "moved_blocks"), "");
 	if (json_u64(r, "padded_blocks"))

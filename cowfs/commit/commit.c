@@ -15,13 +15,12 @@
  *	all zero				zero record
  *	anything else				logged: to the ring. If the ring cannot hold it, it
  *						is spilled to blocks that are free in both images,
- *						or goes to lent room
  *
  * I1  Before the record is durable, no write touches a block that the committed generation uses:
  *     direct targets are free in it, everything else goes to the ring.
  * I2  "Same" is tested only for blocks that no attempt writes in place and no trim takes away: those that
  *     the committed file system uses. It is never tested after a failed attempt (R8).
- * I3  Spilled or lent payload is checkpointed, and the tail record that says so durable, before
+ * I3  Spilled payload is checkpointed, and the tail record that says so durable, before
  *     anything else is written (R10): so no direct block and no checkpoint of a later commit can
  *     overwrite it.
  */
@@ -134,16 +133,13 @@ static int write_direct(struct job *j)
 	return INVARIANT("commit sums", done == j->rep.direct) ? 0 : -ENOTRECOVERABLE;
 }
 
-/* Writes a chunk of payload: to the ring while it has room, then to the spill blocks or to lent
- * room. */
+/* Writes a chunk of payload: to the ring while it has room, then to the spill blocks. */
 static int write_payload(struct job *j, const struct extents_chunk *c, struct extents_chunk *to)
 {
 	uint64_t n = min_u64(c->blks, j->ring_payload_blks);
 	int r = n ? log_add_logged(j->log, c->blk, n, j->buf) : 0;
 
 	j->ring_payload_blks -= n;
-	if (j->rep.lent && n < c->blks && r == 0)
-		return log_add_lent(j->log, c->blk + n, c->blks - n, j->buf + blk_to_bytes(n));
 	while (n < c->blks && r == 0) {
 		bool more = extents_next_chunk(&j->spill, to, c->blks - n);
 
@@ -325,7 +321,7 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		return r;
 	j->rep.room_blks = log_room_blks(j->log);
 	j->ring_payload_blks = j->rep.logged;
-	j->rep.spilled = j->rep.lent = 0;
+	j->rep.spilled = 0;
 	if (j->rep.need_blks > j->rep.room_blks)
 		r = decide_spill(j);
 	if (r == 0)

@@ -104,8 +104,6 @@ struct commit_report {
 	uint64_t direct, logged, zero; /* written in place; to the log; as zero records */
 	/* part of logged: written to free blocks of the volume */
 	uint64_t spilled;
-	/* part of logged: written to lent room (log_lend), which is not on the card */
-	uint64_t lent;
 	/* part of logged: could have been written in place */
 	uint64_t moved;
 	/* written only because a write continues over a gap */
@@ -127,11 +125,11 @@ struct commit_report {
 	uint64_t written_bytes, write_calls, flushes; /* at the card; estimates in a dry run */
 	uint64_t duration_ns, writable_ns;	      /* with checkpoints */
 	uint64_t need_blks, room_blks; /* log blocks needed and available; set with -EFBIG */
-	/* set with -EFBIG: lent room with which the commit would fit; 0: none would help */
-	uint64_t lend_blks;
 	bool estimate;
 	/* with -EFBIG: it would have fitted if no generation were held */
 	bool held;
+	/* with -EFBIG: what is free in the sealed image is not known, and would have been written, too */
+	bool free_unknown;
 	enum time_by time_by; /* of an estimated writable_ns, which the volume sets */
 };
 
@@ -139,9 +137,8 @@ struct commit_report {
  * On success the new index is in *ret_index (a reference), and the generation is durable. If the
  * ring needs room, a checkpoint makes it: publish(ctx, index) is called then, and must return only
  * when no reader uses an older index. Payload that the ring cannot hold is spilled to blocks that
- * are free in both images, or goes to lent room. On error nothing is committed: the caller keeps
- * everything sealed and writes it again. Errors: -EFBIG: ring, free blocks and lent room are all
- * too small (numbers in the report); -ESTALE: card swapped; -EUCLEAN: broken log; card errors.
+ * are free in both images. On error nothing is committed: the caller keeps everything sealed and
+ * writes it again. Errors: -EFBIG: ring and free blocks are too small (numbers in the report); -ESTALE: card swapped; -EUCLEAN: broken log; card errors.
  * Nothing dirty: 0, *ret_index untouched, report zero.
  */
 int commit_run(struct log *log, struct card *base, const struct commit_source *src,

@@ -176,25 +176,6 @@ static size_t spill_runs(const struct job *j, uint64_t blks)
 	return n;
 }
 
-/* Lent room takes everything that the ring cannot hold. This is one run, so one more descriptor
- * block is enough. */
-static int decide_lend(struct job *j)
-{
-	struct commit_report *rep = &j->rep;
-	uint64_t lent;
-
-	if (rep->meta + 1 > rep->room_blks)
-		return -EFBIG;
-	j->ring_payload_blks = min_u64(rep->logged, rep->room_blks - rep->meta - 1);
-	lent = rep->logged - j->ring_payload_blks;
-	if (log_lent_blks(j->log) >= lent) {
-		rep->lent = lent;
-		return 0;
-	}
-	rep->lend_blks = lent + 1; /* and the header of the room */
-	return -EFBIG;
-}
-
 /* Puts as much payload into the ring as it holds, and the rest into free blocks. Their extents need
  * descriptors, which need room in the ring. */
 int decide_spill(struct job *j)
@@ -218,10 +199,9 @@ int decide_spill(struct job *j)
 			return 0;
 	}
 	rep->spilled = 0;
-	r = decide_lend(j);
-	if (r < 0)
-		rep->room_blks += extents_blks(&j->spill);
-	return r;
+	rep->free_unknown = !j->src->run_sealed;
+	rep->room_blks += extents_blks(&j->spill);
+	return -EFBIG;
 }
 
 /* ---- a sample ---- */

@@ -73,7 +73,7 @@ uint64_t price_due_blks(struct log *log, const struct commit_options *opt);
  * figures of the plan in the report. */
 int decide_direct(struct job *j) MUST_CHECK;
 /* For a ring that is too small: it gets as much payload as it can hold. The rest goes to free
- * blocks, or else to lent room. -EFBIG: not enough room. */
+ * blocks. -EFBIG: not enough room. */
 int decide_spill(struct job *j) MUST_CHECK;
 /* Finds a block of direct that the base uses, with other content: sample_blk; 0: none. */
 int decide_sample(struct job *j) MUST_CHECK;

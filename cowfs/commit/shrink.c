@@ -350,7 +350,7 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 	final.lag = s->img->lag;
 	pending = pending_super(s, &final);
 	rep->ring_bytes = (uint64_t)pending.seg_bytes * pending.seg_count;
-	r = log_open(&log, s->base, s->base, &pending, LOG_FRESH, &opened);
+	r = log_open(&log, s->base, s->base, &pending, LOG_FRESH, NULL, &opened);
 	if (r < 0)
 		return r;
 	r = commit_run(log, s->base, &src, opt, NULL, NULL, &rep->commit, &ix);
@@ -397,7 +397,7 @@ int shrink_finish(struct card *base, const struct log_super *pending, unsigned f
 {
 	struct log_open_report opened;
 	struct log *log;
-	int r = log_open(&log, base, base, pending, flags, &opened);
+	int r = log_open(&log, base, base, pending, flags, NULL, &opened);
 
 	*ret = (struct shrink_report){ 0 };
 	if (r < 0)

@@ -125,7 +125,7 @@ enum {
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
 _Static_assert((int)KEPT_SYS < (int)SUPERVISOR_KEPT, "room for the deposit");
 SHARED_BYTES(struct daemon_kept, 600);
-SHARED_BYTES(char[KEPT_N], 24);
+SHARED_BYTES(char[KEPT_N], 23);
 
 /* ---- reporting the start ---- */
 

@@ -28,19 +28,6 @@ static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char 
 	return ret->error = error;
 }
 
-/* The passed descriptor is lent room for what the log cannot hold. */
-static int adopt_lent(int *passed_fd, struct card **ret_lent, struct volume_result *ret)
-{
-	int e = *passed_fd >= 0 ? blockdev_adopt(ret_lent, *passed_fd) : -EBADF;
-
-	if (e == 0)
-		*passed_fd = -1;
-	else
-		snprintf(ret->why, sizeof(ret->why), "cannot use the lent space: %s",
-			 strerrordesc_np(-e));
-	return ret->error = e;
-}
-
 struct asker {
 	struct server *s;
 	const struct session *c;
@@ -75,12 +62,11 @@ static int enter_joint(struct asker *a, int passed_fd, struct joint **ret_joint,
 	return e < 0 ? refuse(ret, e, "cannot meet the other volumes: %s", strerrordesc_np(-e)) : 0;
 }
 
-static int run_commit(struct server *s, const struct session *c, int *passed_fd,
+static int run_commit(struct server *s, const struct session *c, int passed_fd,
 		      struct volume_result *ret)
 {
 	struct asker asker = { s, c };
 	const struct request *rq = &c->rq;
-	struct card *lent = NULL;
 	struct volume_request vr = {
 		.job = rq->command == COMMAND_ACCEPT ? JOB_ACCEPT
 		       : rq->command == COMMAND_UNDO ? JOB_UNDO
@@ -99,12 +85,9 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 		.cause = rq->timer	? CAUSE_TIMER
 			 : rq->shutdown ? CAUSE_SHUTDOWN
 					: CAUSE_MANUAL,
-		.lent = &lent,
 	};
-	int e = rq->command == COMMAND_COMMIT_JOINT
-			? enter_joint(&asker, *passed_fd, &vr.joint, ret)
-		: rq->lend ? adopt_lent(passed_fd, &lent, ret)
-			   : 0;
+	int e = rq->command == COMMAND_COMMIT_JOINT ? enter_joint(&asker, passed_fd, &vr.joint, ret)
+						    : 0;
 
 	if (e == 0)
 		e = volume_run(s->p.volume, &vr, ret);
@@ -115,7 +98,6 @@ static int run_commit(struct server *s, const struct session *c, int *passed_fd,
 			 "; the other volumes of this commit are committed");
 	}
 	joint_leave(vr.joint);
-	card_close(lent); /* the volume did not take ownership */
 	return e;
 }
 
@@ -267,7 +249,7 @@ void *server_job_thread(void *arg)
 		else if (c->rq.command == COMMAND_RENEW)
 			result.error = run_renew(s, &c->rq, &result);
 		else
-			result.error = run_commit(s, c, &passed_fd, &result);
+			result.error = run_commit(s, c, passed_fd, &result);
 		cleanup_closep(&passed_fd);
 		pthread_mutex_lock(&s->lock);
 		if (c->rq.command == COMMAND_TRIM && result.error == -EINTR && c->fd >= 0) {

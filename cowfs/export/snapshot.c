@@ -165,11 +165,6 @@ void snapshot_end(struct snapshot *s)
 	release_if_idle(s);
 }
 
-void snapshot_synchronize(struct snapshot *s)
-{
-	pins_synchronize(&s->pins);
-}
-
 void snapshot_each(struct snapshot *s, void (*each)(void *ctx, const struct generation *g),
 		   void *ctx)
 {
@@ -395,11 +390,4 @@ int snapshot_forget(struct snapshot *s, uint64_t blk, uint64_t blks)
 
 	leave(s, pin);
 	return r;
-}
-
-bool snapshot_uses(const struct snapshot *s, const struct card *c)
-{
-	size_t i = first_place(s, c, 0);
-
-	return i < s->places && s->place[i].card == c;
 }

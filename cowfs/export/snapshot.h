@@ -48,10 +48,6 @@ int snapshot_forget(struct snapshot *s, uint64_t blk, uint64_t blks) MUST_CHECK;
  * full. After an error: snapshot_end. */
 int snapshot_save(struct snapshot *s, struct card *c, uint64_t off_bytes, uint64_t len_bytes,
 		  uint64_t max_blks, uint64_t *ret_blks) MUST_CHECK;
-/* Does it read anything on this card? */
-bool snapshot_uses(const struct snapshot *s, const struct card *c);
-/* Waits until no read that began before this call is under way. */
-void snapshot_synchronize(struct snapshot *s);
 
 /* ---- any thread ---- */
 void snapshot_end(struct snapshot *s);

@@ -236,25 +236,6 @@ int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 	return note(l, DESC_SPILLED, blk, blks, to_blk, crc);
 }
 
-int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data)
-{
-	uint64_t to_blk = LENT_HEAD_BLKS + l->at.lent_blks;
-	uint32_t crc[STAGE_BLKS];
-	int r;
-
-	RULE("attempt", l->state == EPOCH_ATTEMPT && blks <= STAGE_BLKS);
-	RULE("R10 lent", !l->spilled);
-	RULE("H1 lent", !l->hold.at.seq);
-	RULE("lent bounds", blks <= log_lent_blks(l) - l->at.lent_blks);
-	crc_of_blocks(blks, data, crc);
-	r = card_write(l->lent, blk_to_bytes(to_blk), data, blk_to_bytes(blks));
-	l->lent_failed |= r < 0;
-	if (r < 0)
-		return r;
-	l->at.lent_blks += blks;
-	return note(l, DESC_LENT, blk, blks, to_blk, crc);
-}
-
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data)
 {
 	uint32_t crc[STAGE_BLKS];
@@ -412,8 +393,6 @@ static int end_payload(struct log *l, struct log_record *rec, struct log_joint *
 	if (r == 0)
 		r = next_new(l, next);
 	if (r == 0)
-		r = lend_seal(l);
-	if (r == 0)
 		r = record_flush(l);
 	return r == 0 && l->together ? l->together->before_record(l->together->ctx) : r;
 }
@@ -429,7 +408,7 @@ static void fill_record(const struct log *l, struct log_record *rec)
 	rec->desc_epoch = l->epoch;
 	rec->desc_seq = a->seq;
 	rec->direct_blks = a->direct_blks;
-	rec->logged_blks = a->logged_blks + a->lent_blks;
+	rec->logged_blks = a->logged_blks;
 	rec->zero_blks = a->zero_blks;
 }
 
@@ -466,9 +445,8 @@ static void end_accept(struct log *l, const struct log_record *rec, struct next 
 	if (l->mark)
 		l->mark->newest = rec->seq;
 	lag_note_direct(l, next->direct);
-	l->lent_used |= a->lent_blks > 0;
-	l->spilled |= a->spilled_blks || a->lent_blks;
-	l->lag.spilled |= a->spilled_blks || a->lent_blks;
+	l->spilled |= a->spilled_blks > 0;
+	l->lag.spilled |= a->spilled_blks > 0;
 	l->home_done = !rec->logged_blks && !a->zero_blks && l->home_done;
 	l->doubt = false;
 	log_index_unref(l->index);
@@ -491,7 +469,6 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
 	r = end_payload(l, &rec, &leader, &next);
 	if (r == 0) {
-		log_index_set_lent(next.ix, l->lent);
 		fill_record(l, &rec);
 		r = end_record(l, &rec, !leader.seq);
 	}

@@ -34,10 +34,9 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 	struct gather *g = ctx;
 	uint64_t bytes = g->m.bytes + g->list.n * sizeof(*g->list.e) +
 			 g->list.n_crcs * sizeof(*g->list.crcs);
-	int r = e->type == DESC_LENT ? lend_check(g->l, g->rec->desc_epoch, g->rec->desc_seq) : 0;
 
-	if (r < 0)
-		return r;
+	if (e->type == DESC_LENT)
+		return -EADDRNOTAVAIL;
 	if (e->type == DESC_JOINT) /* of an older record: a newer one has confirmed it */
 		return g->first ? joint_get(e, g->joint) : 0;
 	if (bytes > g->max_bytes)
@@ -65,8 +64,6 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 	}
 	if (r == 0)
 		r = merge_finish(&g.m, l->base, l->card, l->super.ring_off_bytes, ret);
-	if (r == 0)
-		log_index_set_lent(*ret, l->lent);
 	merge_clear(&g.m);
 	return r == -EINVAL ? -EBADMSG : r;
 }
@@ -337,12 +334,12 @@ static int check_chain(struct scan *s, const struct chain *ch, const struct log_
 			 (unsigned long long)rec->seq);
 		r = -EBADMSG;
 	}
-	if (r == -EADDRNOTAVAIL) {
+	/* The generation may be complete, so no older one is taken in its place. */
+	if (r == -EADDRNOTAVAIL)
 		snprintf(s->why, sizeof(s->why),
-			 "generation %llu was committed with lent space, which is missing",
-			 (unsigned long long)rec->seq);
-		r = s->l->no_lent ? -EBADMSG : r;
-	}
+			 "a part of generation %llu is in space that was lent to its commit: cowfs "
+			 "0.1.0 completes it, with cowctl recover --lend DEVICE|FILE",
+			 (unsigned long long)rec->ledger.commits);
 	if (r == 0)
 		r = check_base(s, rec, *ret_ix);
 	if (r == 0)
@@ -383,14 +380,10 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	back = r == 1 && rec->flags & RECORD_BACK && !l->not_back;
 	if (r >= 0)
 		r = check_chain(s, back ? &held : &ch, rec, &ix);
-	if (r < 0) {
+	if (r < 0)
 		log_index_unref(ix);
-		/* its room is not wiped: the record may be found again, and must be rejected for the
-		 * same reason */
-		l->lent_used = false;
-	} else {
+	else
 		r = choose(s, &ch, &held, back, ix);
-	}
 	free(ch.rec);
 	return r;
 }

@@ -464,10 +464,6 @@ static int everything_home(struct home *h, uint8_t *next)
 		r = guarded_before_home(l);
 	if (l->guarded.state != GUARD_OFF && h->guard_blk == l->guarded.blk)
 		h->skip_blk = blk;
-	/* a reader without the lent room rejects both candidates: the newest record must
-	 * not refer to an older one */
-	if (r == 0 && l->lent_used)
-		r = lag_pad(l, 2);
 	if (r == 0)
 		r = sample_pick(l, h->content);
 	if (r == 0) {

@@ -19,8 +19,7 @@
 
 static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"),
 		  MAGIC_DESC[8] = MAGIC("DSC"), MAGIC_RECORD[8] = MAGIC("REC"),
-		  MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_LENT[8] = MAGIC("LNT"),
-		  MAGIC_PAST[8] = MAGIC("OLD");
+		  MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_PAST[8] = MAGIC("OLD");
 
 enum { OFF_CRC = 8, OFF_BODY = 32 };
 
@@ -524,35 +523,6 @@ int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uin
 	if (len > WEAR_BLK_ROOM || get_u64(&r) != 0)
 		return -EUCLEAN;
 	*ret_len_bytes = len;
-	return 0;
-}
-
-void codec_put_lent(uint8_t blk[COW_BLK_BYTES], const struct log_lent_head *h)
-{
-	struct bytes_writer w = begin(blk, MAGIC_LENT, h->ring_uuid);
-
-	put_u64(&w, h->epoch);
-	put_u64(&w, h->seq);
-	put_u64(&w, h->blks);
-	seal(blk);
-}
-
-int codec_get_lent(const uint8_t blk[COW_BLK_BYTES], struct log_lent_head *ret)
-{
-	struct log_lent_head h;
-	struct bytes_reader r;
-	int e;
-
-	memcpy(h.ring_uuid, blk + 16, sizeof(h.ring_uuid));
-	e = check(&r, blk, MAGIC_LENT, h.ring_uuid);
-	if (e < 0)
-		return e;
-	h.epoch = get_u64(&r);
-	h.seq = get_u64(&r);
-	h.blks = get_u64(&r);
-	if (!rest_is_zero(&r) || h.blks > INT64_MAX >> COW_BLK_SHIFT)
-		return -EBADMSG;
-	*ret = h;
 	return 0;
 }
 

@@ -39,9 +39,6 @@ void codec_put_past(uint8_t blk[COW_BLK_BYTES], const struct log_super *s,
 		    const struct log_past *p);
 int codec_get_past(const uint8_t blk[COW_BLK_BYTES], const struct log_super *s,
 		   struct log_past *ret) MUST_CHECK;
-void codec_put_lent(uint8_t blk[COW_BLK_BYTES], const struct log_lent_head *h);
-/* Accepts a header of any log: -ENOENT, -EBADMSG. */
-int codec_get_lent(const uint8_t blk[COW_BLK_BYTES], struct log_lent_head *ret) MUST_CHECK;
 
 /* ---- descriptor blocks ---- */
 

@@ -221,19 +221,13 @@ struct log_head {
 	uint64_t fallback_seq;	/* oldest candidate at that time */
 };
 
-/* First block of lent room: identifies the attempt that owns the payload behind it. */
-struct log_lent_head {
-	uint8_t ring_uuid[16];
-	uint64_t epoch, seq; /* as in the descriptors */
-	uint64_t blks;	     /* of payload */
-};
-
 enum desc_type {
 	DESC_LOGGED = 1,
 	DESC_ZERO = 2,
 	DESC_DIRECT = 3,
 	DESC_SPILLED = 4,
-	DESC_LENT = 5,
+	DESC_LENT =
+		5, /* of cowfs 0.1.0: payload on another device. Read only to refuse the record */
 	DESC_JOINT = 6 /* no blocks: crc has the words of a struct log_joint */
 };
 
@@ -250,7 +244,7 @@ struct desc_extent {
 	uint32_t blks;
 	uint64_t blk;
 	/* LOGGED: first ring block of the payload; SPILLED: first block of the payload in the
-	 * volume; LENT: in the lent room */
+	 * volume */
 	uint64_t lblk;
 	const uint32_t *crc;
 };

@@ -19,8 +19,7 @@
 struct extent {
 	uint64_t blk, blks;
 	uint64_t lblk; /* of a data extent */
-	/* of a data extent: INDEX_DATA, INDEX_SPILL or INDEX_LENT, which says what lblk refers
-	 * to */
+	/* of a data extent: INDEX_DATA or INDEX_SPILL, which says what lblk refers to */
 	uint8_t kind;
 	size_t crc_pos; /* position in crcs; NO_CRC: a zero extent */
 };
@@ -29,7 +28,7 @@ struct extent {
 
 struct log_index {
 	_Atomic unsigned refs;
-	struct card *base, *card, *lent;
+	struct card *base, *card;
 	uint64_t ring_off_bytes;
 	uint64_t data_blks, zero_blks, spilled_blks;
 	size_t n, n_crc;
@@ -80,7 +79,7 @@ uint64_t log_index_spilled_blks(const struct log_index *ix)
 
 static bool has_crc(enum index_kind kind)
 {
-	return kind == INDEX_DATA || kind == INDEX_SPILL || kind == INDEX_LENT;
+	return kind == INDEX_DATA || kind == INDEX_SPILL;
 }
 
 /* first extent that ends after blk */
@@ -129,7 +128,7 @@ static struct card *place_of(const struct log_index *ix, const struct extent *e,
 	uint64_t off_bytes = blk_to_bytes(e->lblk + skip_blks);
 
 	*ret_off_bytes = e->kind == INDEX_DATA ? ix->ring_off_bytes + off_bytes : off_bytes;
-	return e->kind == INDEX_SPILL ? ix->base : e->kind == INDEX_LENT ? ix->lent : ix->card;
+	return e->kind == INDEX_SPILL ? ix->base : ix->card;
 }
 
 bool log_index_place(const struct log_index *ix, size_t i, struct log_place *ret)
@@ -194,11 +193,6 @@ int log_index_read_volume(const struct log_index *ix, struct card *base, uint64_
 			r = card_read(base, blk_to_bytes(blk), to, blk_to_bytes(n));
 	}
 	return r;
-}
-
-void log_index_set_lent(struct log_index *ix, struct card *lent)
-{
-	ix->lent = lent;
 }
 
 bool log_index_extent(const struct log_index *ix, size_t i, struct index_entry *ret)
@@ -269,7 +263,6 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old,
 	}
 	ix->base = base;
 	ix->card = card;
-	ix->lent = old->lent;
 	ix->ring_off_bytes = ring_off_bytes;
 	/* an entry inside an old extent splits it: at most one more piece for each entry */
 	ix->ext = calloc(old->n + 2 * n + 1, sizeof(*ix->ext));

@@ -6,14 +6,13 @@
 #include "card/card.h"
 #include "log/index.h"
 
-enum index_kind { INDEX_DATA, INDEX_SPILL, INDEX_LENT, INDEX_ZERO, INDEX_HOME };
+enum index_kind { INDEX_DATA, INDEX_SPILL, INDEX_ZERO, INDEX_HOME };
 
-/* crc: `blks` CRCs for INDEX_DATA, INDEX_SPILL and INDEX_LENT, copied by the overlay; else NULL */
+/* crc: `blks` CRCs for INDEX_DATA and INDEX_SPILL, copied by the overlay; else NULL */
 struct index_entry {
 	enum index_kind kind;
 	uint64_t blk, blks;
-	/* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume; INDEX_LENT: block of the
-	 * lent room */
+	/* INDEX_DATA: in the ring; INDEX_SPILL: block of the volume */
 	uint64_t lblk;
 	const uint32_t *crc;
 	/* of an index_list: position that crc will point to, set by index_list_overlay */
@@ -28,10 +27,6 @@ struct index_entry {
 int log_index_overlay(struct log_index **ret, const struct log_index *old,
 		      struct index_entry *entries, size_t n, struct card *base, struct card *card,
 		      uint64_t ring_off_bytes) MUST_CHECK;
-
-/* Sets the card of INDEX_LENT payload; call it right after the index is made. An index laid over
- * this one inherits it. */
-void log_index_set_lent(struct log_index *ix, struct card *lent);
 
 /* A growing list of entries with their CRCs. Neighbours of one kind are joined as they are
  * added. Zero-initialise. */

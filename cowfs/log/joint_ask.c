@@ -96,7 +96,7 @@ static void ask_log(struct search *s, struct card *base, struct card *card,
 	struct log *l;
 	int r;
 
-	if (log_open(&l, base, card, super, LOG_JOINT_REJECTED, &rep) < 0)
+	if (log_open(&l, base, card, super, LOG_JOINT_REJECTED, NULL, &rep) < 0)
 		return;
 	r = log_has_record(l, s->j->epoch, s->j->seq);
 	s->older |= log_newest(l)->seq < s->j->seq;

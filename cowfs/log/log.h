@@ -124,8 +124,8 @@ struct log_open_report {
 	char why[160];
 	/* by a foreign change; with a state below BROKEN nothing waited in the log */
 	bool base_changed;
-	/* BROKEN only because the lent room of the newest generation is missing */
-	bool wants_lent;
+	/* BROKEN, but complete for an older version: why says which, and what completes it */
+	bool needs_older;
 	/* the newest record is one of several logs, and the others decided: it counts, or was
 	 * rejected. The next commit writes a record that needs no answer */
 	bool joint;
@@ -147,8 +147,6 @@ enum {
 	LOG_ANY_BASE = 1 << 0, /* do not compare the base with the records: recover --accept log */
 	/* the superblock is not on the card yet: do not search for records (shrink) */
 	LOG_FRESH = 1 << 1,
-	/* lent room is lost for good: a record that needs it is damaged (recover --lend none) */
-	LOG_NO_LENT = 1 << 2,
 	/* a record that depends on another log, without looking for that: it counts, or is
 	 * rejected (recover --joint) */
 	LOG_JOINT_COUNTS = 1 << 3,
@@ -180,23 +178,14 @@ int log_has_record(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 struct log_mark;
 
-/* Opens a log. base and logcard may be the same and stay the caller's. Writes nothing, not even
+/* Opens a log. mark: NULL, or of a process that has died, from which this one takes over: the content of a record
+ * that it calls sound is not read back. base and logcard may be the same and stay the caller's. Writes nothing, not even
  * for a virgin ring. Memory and blocks read are bounded for any content of the ring (scan.h); a
  * ring that needs more is BROKEN. Returns 0 also when BROKEN or FOREIGN: the report has the
  * state and the index is empty. Every writing call then returns -EUCLEAN until log_accept_base. */
 int log_open(struct log **ret, struct card *base, struct card *logcard, const struct log_super *s,
-	     unsigned flags, struct log_open_report *ret_report) MUST_CHECK;
-/* The same with the room lent to a commit (log_lend); NULL: none. The room stays the caller's
- * and is not written to. If the newest generation needs lent room and this is not it, the log is
- * BROKEN and the report sets wants_lent. */
-int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
-		  const struct log_super *s, unsigned flags, struct card *lent,
-		  struct log_open_report *ret_report) MUST_CHECK;
-/* The same for a process that takes over from one that has died: the content of a record that mark (NULL: none)
- * calls sound is not read back. */
-int log_open_after(struct log **ret, struct card *base, struct card *logcard,
-		   const struct log_super *s, unsigned flags, struct card *lent,
-		   const struct log_mark *mark, struct log_open_report *ret_report) MUST_CHECK;
+	     unsigned flags, const struct log_mark *mark,
+	     struct log_open_report *ret_report) MUST_CHECK;
 /* For a signal handler: the current or the next log_open ends with -EINTR at its next read. */
 void log_cancel_open(void);
 /*
@@ -291,7 +280,7 @@ int log_note(struct log *l) MUST_CHECK;
 
 /*
  * Writes a commit without blocks and holds its generation. -EEXIST: another one is held; -EBUSY: blocks
- * lie in spilled or lent room: a checkpoint must come first;
+ * are spilled: a checkpoint must come first;
  * -ENOSPC: no room.
  */
 int log_hold(struct log *l, struct log_index **ret_index) MUST_CHECK;
@@ -332,24 +321,7 @@ int log_add_zero(struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
  * Not allowed while an older spill exists: a checkpoint and its tail record must come first. */
 int log_add_spilled(struct log *l, uint64_t blk, uint64_t blks, uint64_t to_blk,
 		    const void *data) MUST_CHECK;
-/*
- * Lends room: until log_unlend, payload that fits neither the ring nor free blocks may go to
- * `lent`, another device or file. The card stays the caller's. -EBUSY: room is already lent;
- * -EEXIST: it was lent to another log; -ENOSPC: too small to be of use; errors of the card.
- */
-int log_lend(struct log *l, struct card *lent) MUST_CHECK;
-uint64_t log_lent_blks(const struct log *l); /* capacity for payload; 0: no room is lent */
-/* of the newest lent room: an error came from it and not from the card */
-bool log_lent_failed(const struct log *l);
-/* Appends to the lent room, like log_add_logged to the ring. Not allowed when it is full or
- * while a spill exists. */
-int log_add_lent(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
-bool log_lent_needed(const struct log *l); /* by the newest generation */
-/* Ends the loan and voids the content of the room. -EBUSY: a generation that recovery may choose
- * needs it. Any other error means only that its header could not be wiped. */
-int log_unlend(struct log *l) MUST_CHECK;
-/* Blocks that are free in both file systems, or lent room, hold payload of the newest
- * generation, until a durable tail record marks it as checkpointed. Before that nothing may be
+/* Blocks that are free in both file systems hold payload of the newest generation, until a durable tail record marks it as checkpointed. Before that nothing may be
  * written in place (R10). */
 bool log_spilled(const struct log *l);
 /* Call before writing blocks in place or as a spill: do the rules of the log allow it?

@@ -79,14 +79,8 @@ static void set_state(struct log *l, struct log_open_report *rep, int found)
 	}
 }
 
-int log_open(struct log **ret, struct card *base, struct card *logcard,
-	     const struct log_super *super, unsigned flags, struct log_open_report *ret_report)
-{
-	return log_open_lent(ret, base, logcard, super, flags, NULL, ret_report);
-}
-
 static struct log *log_new(struct card *base, struct card *logcard, const struct log_super *super,
-			   unsigned flags, struct card *lent)
+			   unsigned flags)
 {
 	struct log *l = calloc(1, sizeof(*l));
 
@@ -94,8 +88,6 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 		return NULL;
 	l->base = base;
 	l->card = logcard;
-	l->lent = lent;
-	l->no_lent = flags & LOG_NO_LENT;
 	l->unreadable = flags & LOG_UNREADABLE;
 	l->not_back = flags & LOG_NOT_BACK;
 	l->unverified = flags & LOG_UNVERIFIED;
@@ -139,7 +131,7 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 		snprintf(rep->why, sizeof(rep->why),
 			 "its records need more reading than any log that cowfs writes: no "
 			 "generation was chosen");
-	rep->wants_lent = r == -EADDRNOTAVAIL;
+	rep->needs_older = r == -EADDRNOTAVAIL;
 	rep->wants_joint = r == -ENOLINK;
 	if (r == -E2BIG || r == -EADDRNOTAVAIL || r == -ENOLINK) {
 		s->foreign.seq = 0;
@@ -186,19 +178,12 @@ static void know_base(struct log *l, unsigned flags)
 			ring_base_fingerprint(l, &l->base_then) == 0;
 }
 
-int log_open_lent(struct log **ret, struct card *base, struct card *logcard,
-		  const struct log_super *super, unsigned flags, struct card *lent,
-		  struct log_open_report *ret_report)
-{
-	return log_open_after(ret, base, logcard, super, flags, lent, NULL, ret_report);
-}
-
-int log_open_after(struct log **ret, struct card *base, struct card *logcard,
-		   const struct log_super *super, unsigned flags, struct card *lent,
-		   const struct log_mark *mark, struct log_open_report *ret_report)
+int log_open(struct log **ret, struct card *base, struct card *logcard,
+	     const struct log_super *super, unsigned flags, const struct log_mark *mark,
+	     struct log_open_report *ret_report)
 {
 	struct log_open_report rep = { 0 };
-	struct log *l = log_new(base, logcard, super, flags, lent);
+	struct log *l = log_new(base, logcard, super, flags);
 	struct scan s = { .l = l, .rep = &rep, .mark = mark };
 	uint64_t before = logcard->account.read_bytes;
 	int r;
@@ -313,9 +298,8 @@ int log_decide(struct log **ret, unsigned flags, char *why, size_t why_bytes)
 	if (!was->undecided)
 		return 0;
 	/* this session goes on, also behind a record that asks to go back */
-	r = log_open_lent(&l, was->base, was->card, &was->super,
-			  LOG_NOT_BACK | flags | (was->any_base ? LOG_ANY_BASE : 0), was->lent,
-			  &rep);
+	r = log_open(&l, was->base, was->card, &was->super,
+		     LOG_NOT_BACK | flags | (was->any_base ? LOG_ANY_BASE : 0), NULL, &rep);
 	if (r < 0)
 		return r;
 	r = compare_newest(l, &rep, was, why, why_bytes);
@@ -338,11 +322,11 @@ int log_decide(struct log **ret, unsigned flags, char *why, size_t why_bytes)
 static int read_again(struct log *l)
 {
 	unsigned flags = l->joint_flags | (l->hold.going ? 0 : LOG_NOT_BACK) |
-			 (l->any_base ? LOG_ANY_BASE : 0) | (l->no_lent ? LOG_NO_LENT : 0);
+			 (l->any_base ? LOG_ANY_BASE : 0);
 	struct log_open_report rep;
 	struct log *now;
 	bool whole;
-	int r = log_open_lent(&now, l->base, l->card, &l->super, flags, l->lent, &rep);
+	int r = log_open(&now, l->base, l->card, &l->super, flags, NULL, &rep);
 
 	if (r < 0)
 		return r;

@@ -15,8 +15,7 @@
 #include "log/log.h"
 #include "log/wear.h"
 
-#define STAGE_BLKS 256u /* 1 MiB */
-#define LENT_HEAD_BLKS 1u
+#define STAGE_BLKS 256u	    /* 1 MiB */
 #define RING_RESERVE_EBS 3u /* see ring.c */
 
 /* budget left while a log is opened: see scan.h */
@@ -54,7 +53,6 @@ struct attempt {
 	uint64_t seq, start_lblk;
 	uint64_t head_lblk; /* next block to fill, after the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
-	uint64_t lent_blks;	  /* not part of logged_blks */
 	struct log_sample sample; /* one of the direct blocks; blk 0: none */
 	uint64_t used_blk;	  /* log_set_sample; 0: none */
 	struct index_list list;
@@ -157,7 +155,7 @@ struct log {
 	bool suspect;
 	bool lost; /* log_lost */
 	uint64_t lost_blk;
-	/* R10: payload lies in free blocks or lent room, and no durable tail has passed it.
+	/* R10: payload lies in free blocks, and no durable tail has passed it.
 	 * Still set after the payload is written home. */
 	bool spilled;
 	/* The superblock does not have this life of the ring yet: before and after its open
@@ -171,10 +169,6 @@ struct log {
 	struct log_sample held[2][LOG_SAMPLES];
 	uint64_t used_blk;     /* sample_pick */
 	struct log_mark *mark; /* of log_set_mark */
-	struct card *lent;     /* NULL: no room is lent */
-	bool lent_used;	       /* the newest generation needs it; lent is not NULL */
-	bool lent_failed;      /* a write to it failed since it was lent */
-	bool no_lent;	       /* LOG_NO_LENT */
 	bool unreadable;       /* LOG_UNREADABLE */
 	bool not_back;	       /* LOG_NOT_BACK */
 	bool unverified;       /* LOG_UNVERIFIED */
@@ -270,8 +264,6 @@ static inline enum index_kind ring_index_kind(enum desc_type type)
 		return INDEX_DATA;
 	case DESC_SPILLED:
 		return INDEX_SPILL;
-	case DESC_LENT:
-		return INDEX_LENT;
 	case DESC_ZERO:
 		return INDEX_ZERO;
 	default:
@@ -302,12 +294,6 @@ void wearlog_plan_record(struct log *l, uint64_t lblk);
 /* The record is durable. NULL: its attempt has failed. */
 void wearlog_settled(struct log *l, const struct log_record *rec);
 void wearlog_close(struct log *l);
-
-/* lend.c */
-/* Writes the header of the attempt, and a FLUSH, before its record. */
-int lend_seal(struct log *l) MUST_CHECK;
-/* Was this room lent to the attempt with these descriptors? -EADDRNOTAVAIL: no. */
-int lend_check(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 /* checkpoint.c */
 /* Call when something has failed: the next checkpoint writes every block. */

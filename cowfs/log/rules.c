@@ -99,7 +99,6 @@ int rules_record(const struct log *l, const struct log_record *rec)
 				      (all_durable(l->card) && all_durable(l->base)));
 	RULE("G1 guard", rec->type != RECORD_COMMIT || !guarded_is_due(l));
 	RULE("G1 guard", rec->type != RECORD_COMMIT || card_is_durable(l->base, l->guarded.mark));
-	RULE("B1 lent", !l->at.lent_blks || all_durable(l->lent));
 	/* H1: the tail stays, and H2: no record that has it takes the flag away before the hold ends */
 	RULE("H1 tail", !l->hold.at.seq || rec->tail_seq == l->hold.tail_seq);
 	RULE("H1 run", !l->hold.at.seq || l->hold.ending || rec->flags & RECORD_HELD);

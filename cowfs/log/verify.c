@@ -70,8 +70,6 @@ static bool extent_sane(const struct log *l, const struct desc_extent *e)
 
 	if (e->blk >= volume_blks || e->blks > volume_blks - e->blk)
 		return false;
-	if (e->type == DESC_LENT) /* lend_check and card_read check its end */
-		return e->lblk >= LENT_HEAD_BLKS;
 	if (e->type == DESC_SPILLED)
 		return e->lblk < volume_blks && e->blks <= volume_blks - e->lblk;
 	return e->type != DESC_LOGGED ||
@@ -185,9 +183,7 @@ static int reject(struct scan *s, const struct desc_extent *e, uint64_t i, const
 static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t i, uint64_t n)
 {
 	struct log *l = v->s->l;
-	struct card *c = e->type == DESC_LOGGED ? l->card
-			 : e->type == DESC_LENT ? l->lent
-						: l->base;
+	struct card *c = e->type == DESC_LOGGED ? l->card : l->base;
 	uint64_t off = e->type == DESC_LOGGED
 			       ? ring_off_bytes(l, e->lblk)
 			       : blk_to_bytes(e->type == DESC_DIRECT ? e->blk : e->lblk);
@@ -210,15 +206,14 @@ static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t 
 /*
  * The record says that its content was durable. What the card cannot read now, even alone, is damage as in any older block:
  * the generation stays as it is, and reads of this block fail. With lag the card may have lost the newest commit: the
- * older generation counts. Lent space may only be the wrong device.
+ * older generation counts.
  */
 static int check_block_alone(struct verify *v, const struct desc_extent *e, uint64_t i)
 {
 	struct log_open_report *rep = v->s->rep;
 	int r = check_blocks(v, e, i, 1);
 
-	if (r != -EIO || e->type == DESC_LENT ||
-	    rep->lost_home_blks + rep->lost_log_blks == LOST_MAX_BLKS)
+	if (r != -EIO || rep->lost_home_blks + rep->lost_log_blks == LOST_MAX_BLKS)
 		return r;
 	if (lag_on(v->s->l))
 		return reject(v->s, e, i, "cannot be read");

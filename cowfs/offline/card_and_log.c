@@ -261,8 +261,7 @@ int offline_open_log(struct offline *f, struct failure *fail)
 
 	if (e < 0)
 		return e;
-	e = log_open_lent(&f->log, f->base, f->log_card, &f->super, f->log_flags, f->lent,
-			  &f->report);
+	e = log_open(&f->log, f->base, f->log_card, &f->super, f->log_flags, NULL, &f->report);
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e,
 				   e == -EIO ? LOG_CANNOT_BE_READ : "%s: cannot read the log: %s",

@@ -527,10 +527,13 @@ static int copy(struct clone *c, struct failure *fail)
 	return r < 0 ? target_failed(c, r, fail) : finish(c, fail);
 }
 
-/* Where the file system knows that it has errors, what it calls free is not left out. */
+/* What the bitmaps call free is not left out if the file system knows that it has errors, or its journal has newer
+ * ones. */
 static int open_map(struct clone *c, const struct blk_reader *r)
 {
-	return (c->from.fs.error_flag ? fsmap_open_unread : fsmap_open)(&c->map, r);
+	const struct fsinfo *fs = &c->from.fs;
+
+	return (fs->error_flag || fs->needs_recovery ? fsmap_open_unread : fsmap_open)(&c->map, r);
 }
 
 static int open_target(struct clone *c, struct failure *fail)

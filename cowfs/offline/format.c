@@ -123,7 +123,7 @@ static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t
 uint64_t offline_live_blks(struct offline *f)
 {
 	int e = f->super.external == (f->log_card != f->base)
-			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE,
+			? log_open(&f->log, f->base, f->log_card, &f->super, LOG_ANY_BASE, NULL,
 				   &f->report)
 			: -EINVAL;
 

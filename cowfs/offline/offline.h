@@ -23,7 +23,6 @@ struct offline {
 	unsigned trouble;
 	struct log *log;
 	unsigned log_flags; /* for log_open; set these before offline_open_log: */
-	struct card *lent;  /* for log_open_lent, caller-owned; NULL: none */
 	struct log_open_report report;
 	char attached[RUNDIR_NAME_BYTES]; /* name of the daemon that uses it, "" if none */
 };
@@ -213,9 +212,6 @@ enum recover_accept {
 struct recover_options {
 	const char *device, *log_device;
 	enum recover_accept accept;
-	/* the room that was lent to a commit, caller-owned; NULL: none */
-	struct card *lent;
-	bool no_lent;		   /* the lent room is lost for good */
 	unsigned joint_flags;	   /* LOG_JOINT_* */
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
@@ -227,7 +223,6 @@ struct recover_report {
 	bool dropped;		    /* the content of the log was discarded */
 	/* an interrupted shrink was completed; there is an empty log now */
 	bool shrink_finished;
-	bool lent_dirty; /* the header of the lent room could not be wiped: harmless */
 	uint64_t home_blks, written_bytes;
 	bool lost;   /* some of them are zeroes, or an older superblock: RECOVER_ACCEPT_LOST */
 	bool unsure; /* the file system may not be consistent */

@@ -9,15 +9,9 @@
 
 static int explain_broken(const struct offline *f, struct failure *fail)
 {
-	if (f->report.wants_lent)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOMEDIUM,
-			"%s: %s%s: nothing was written. Plug it in and name it with --lend. If "
-			"it is lost: --lend none takes the previous generation, if no block of "
-			"the newer one is checkpointed; else --accept base takes the file system "
-			"as it is, a mixture of both, for its own checker",
-			f->log_card->geo.path, f->report.why,
-			f->lent ? " (--lend names another one)" : "");
+	if (f->report.needs_older)
+		return failure_set(fail, EXIT_FAILED, -EUCLEAN, "%s: %s; nothing was written",
+				   f->log_card->geo.path, f->report.why);
 	if (f->report.wants_joint)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOLINK,
@@ -88,7 +82,6 @@ static int bring_home(struct offline *f, const struct recover_options *opt,
 	e = commit_checkpoint(f->log, f->base, &co, NULL, NULL, RECORD_RETIRED, &rep->home_blks);
 	if (e < 0)
 		return explain_home(f, e, fail);
-	rep->lent_dirty = log_unlend(f->log) < 0;
 	return 0;
 }
 
@@ -164,12 +157,11 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 	int e = offline_open(f, opt->device, opt->log_device, BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE,
 			     0, fail);
 
-	f->lent = opt->lent;
 	f->log_flags = (opt->accept == RECOVER_ACCEPT_LOG ? LOG_ANY_BASE : 0) |
 		       (opt->accept == RECOVER_ACCEPT_LOST || opt->accept == RECOVER_ACCEPT_BASE
 				? LOG_UNREADABLE
 				: 0) |
-		       (opt->no_lent ? LOG_NO_LENT : 0) | opt->joint_flags;
+		       opt->joint_flags;
 	if (e == 0)
 		e = offline_open_log(f, fail);
 	if (e < 0)

@@ -112,7 +112,7 @@ static int work(void *ctx, struct boxed *b)
 	parent = b;
 	log_set_joint_ask(ask_joint);
 	found->error = log_open(&l, s->f.base, s->f.log_card, &s->f.super,
-				s->which == OFFLINE_NEXT ? 0 : LOG_NOT_BACK, &found->log);
+				s->which == OFFLINE_NEXT ? 0 : LOG_NOT_BACK, NULL, &found->log);
 	if (found->error == 0)
 		found->another = log_of_another(l, &found->log, &s->f.fs);
 	if (found->error == 0 && !found->another && found->log.state < LOG_BROKEN)
@@ -267,12 +267,8 @@ static int explain_state(const struct server *s, struct failure *fail)
 	const char *device = s->f.device, *of_log = s->f.log_device ? s->f.log_device : "",
 		   *option = s->f.log_device ? " --log " : "";
 
-	if (log->wants_lent)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOMEDIUM,
-			"%s: %s: without it there is no whole generation to show. Plug it "
-			"in; " COWCTL " recover --lend DEVICE|FILE %s%s%s writes it home",
-			device, log->why, device, option, of_log);
+	if (log->needs_older)
+		return failure_set(fail, EXIT_FAILED, -EUCLEAN, "%s: %s", device, log->why);
 	if (log->wants_joint)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOLINK,

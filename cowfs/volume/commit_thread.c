@@ -2,7 +2,7 @@
 /*
  * The jobs of the commit thread. A commit is do_commit_once, a list of steps:
  *
- * 	refuse -> lend -> quiesce and seal -> classify, write, record -> checkpoint if due -> release the RAM
+ * 	refuse -> quiesce and seal -> classify, write, record -> checkpoint if due -> release the RAM
  *
  * On any failure after the seal, the sealed generation stays as a layer below the active one, and the next commit writes all
  * of it again. docs/design/commit.md has the table of what differs in which kind of commit.
@@ -143,7 +143,7 @@ static int run_with_retries(struct volume *v, const struct volume_request *rq,
 	int r = volume_write_sealed(v, rq, volume_goes_on_unread(rq), res, ret_index);
 	bool said = false;
 
-	for (; r < 0 && !lent_failed(v) && !v->joint && monitor_retry(v->monitor, r); said = true) {
+	for (; r < 0 && !v->joint && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
 			volume_alarm(
 				v,
@@ -263,15 +263,10 @@ static int write_sealed(struct volume *v, const struct volume_request *rq, int r
 }
 
 /* What is sealed stays a layer below the active one. */
-static void keep_sealed(struct volume *v, int r, struct volume_result *res)
+static void keep_sealed(struct volume *v)
 {
 	volume_unseal(v);
 	v->failed_below = true;
-	if (lent_failed(v))
-		snprintf(res->why, sizeof(res->why),
-			 "cannot write to the lent space (%s); nothing was committed, "
-			 "everything stays in RAM: lend another device or file",
-			 strerror(-r));
 }
 
 static void release(struct volume *v, struct log_index *ix)
@@ -291,7 +286,7 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 		   struct volume_result *res)
 {
 	const struct commit_options due = { .cause = rq->cause, .profile = v->profile };
-	bool must = rq->checkpoint || res->report.lent, all = must || home_is_wanted(v);
+	bool all = rq->checkpoint || home_is_wanted(v);
 	int r = 0;
 
 	res->generation = log_ledger(v->log)->commits;
@@ -304,13 +299,7 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 		ix = log_index_of(v->log);
 	}
 	release(v, ix);
-	if (r < 0 && res->report.lent)
-		snprintf(res->why, sizeof(res->why),
-			 "generation %llu is committed, but the lent space holds blocks of it "
-			 "that could not be checkpointed (%s): leave it in place and run cowctl "
-			 "commit --checkpoint",
-			 (unsigned long long)res->generation, strerror(-r));
-	if (r == 0 || must)
+	if (r == 0 || rq->checkpoint)
 		return r;
 	/* the commit itself is valid */
 	if (r != -EINTR)
@@ -324,8 +313,6 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	struct log_index *ix = NULL;
 	int r = volume_refuses(v, rq, res);
 
-	if (r == 0)
-		r = lent_take(v, rq, res);
 	if (r)
 		return r < 0 ? r : 0;
 	home_first(v, rq, res);
@@ -338,7 +325,7 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	r = write_sealed(v, rq, r, res, &ix);
 	if (r == 0)
 		return go_home(v, rq, ix, res);
-	keep_sealed(v, r, res);
+	keep_sealed(v);
 	return r;
 }
 
@@ -603,7 +590,7 @@ static void report(struct volume *v, const struct volume_request *rq, struct vol
 {
 	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread;
 
-	monitor_result(v->monitor, rq->job == JOB_COMMIT ? res->error : 0);
+	monitor_result(v->monitor, rq->job == JOB_COMMIT || res->error == -EFBIG ? res->error : 0);
 	if (res->error == -ENOMEDIUM)
 		return;
 	if (res->error < 0)
@@ -658,7 +645,6 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	res->record_seq = log_newest(v->log)->seq;
 	explain_result(v, res, r);
 	if (rq->job != JOB_VIEW && !res->not_begun) {
-		explain_lent(v, r, res);
 		if (r == 0 && (rq->job == JOB_COMMIT || rq->job == JOB_COMMIT_SCRATCH))
 			held_warn(v, rq->cause, res->why, sizeof(res->why));
 		if (rq->job != JOB_COMMIT_SCRATCH) {
@@ -673,6 +659,5 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 		report(v, rq, res);
 	if (rq->job == JOB_VIEW || res->not_begun)
 		return;
-	volume_return_lent(v);
 	home_lock_cards(v);
 }

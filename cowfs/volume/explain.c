@@ -7,26 +7,41 @@
 #include "base/invariant.h"
 #include "base/io.h"
 #include "base/parse.h"
+#include "fs/fs_ops.h"
 #include "volume/private.h"
 
 static const char UNFREEZABLE[] =
 	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
 	"commit; what RAM holds stays there";
 
-static void explain_room(const struct commit_report *rep, char *w, size_t n)
+/* What helps while writes do not fail: a deletion, and a commit of files, need RAM. */
+static const char *commit_less(const struct volume *v, const struct commit_report *rep)
 {
-	snprintf(w, n,
-		 "the log is too small for this commit: %s needed, %s available (with the free "
-		 "blocks of the file system); everything stays in RAM",
-		 FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
-		 FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
-	if (rep->lend_blks) /* plus an eighth for the writes in the meantime */
-		snprintf(w + strlen(w), n - strlen(w),
-			 ". To commit it, lend %llu MiB on another device, or in a file there: "
-			 "cowctl commit --lend DEVICE|FILE",
-			 (unsigned long long)(blk_to_bytes(rep->lend_blks + rep->lend_blks / 8) /
-						      MIB +
-					      1));
+	bool files = fs_ops(v->fs.kind)->single_files;
+	struct monitor_status m;
+
+	monitor_status(v->monitor, &m);
+	if (m.refuses)
+		return "";
+	if (rep->free_unknown)
+		return files ? "Commit less: cowctl commit PATH. Or " : "";
+	return files ? "Commit less: cowctl commit PATH, or delete changed files, then commit. Or "
+		     : "Delete changed files, then commit. Or ";
+}
+
+/* What RAM holds cannot be committed as a whole: names what leads out of that without a loss. */
+static void explain_room(const struct volume *v, const struct commit_report *rep, char *w, size_t n)
+{
+	const char *less = commit_less(v, rep);
+
+	snprintf(
+		w, n,
+		"the log is too small for this commit: %s needed, %s available (with the free "
+		"blocks of the file system); everything stays in RAM. %s%s all of it: cowctl clone "
+		"%s DEVICE, or a copy from cowctl view --now %s DIR",
+		FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
+		FORMAT_SIZE(blk_to_bytes(rep->room_blks)), less, *less ? "save" : "Save", v->name,
+		v->name);
 }
 
 static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
@@ -101,7 +116,7 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 		if (res->report.held)
 			held_explain(v, &res->report, w, n);
 		else
-			explain_room(&res->report, w, n);
+			explain_room(v, &res->report, w, n);
 		break;
 	case -ESTALE:
 		explain_stale(&res->quiesce, w, n);
@@ -189,16 +204,6 @@ void explain_waiting(const struct volume *v, struct volume_result *res)
 			 "but %llu committed block%s in the log only: run 'cowctl recover' "
 			 "before you mount the card without cowfs",
 			 (unsigned long long)blks, blks == 1 ? " exists" : "s exist");
-}
-
-/* Applies to every kind of job.  A failed commit that was lent space has said so already. */
-void explain_lent(const struct volume *v, int r, struct volume_result *res)
-{
-	size_t n = strlen(res->why);
-
-	if (log_lent_needed(v->log) && !(r < 0 && res->report.lent))
-		snprintf(res->why + n, sizeof(res->why) - n, "%s%s", n ? ". And " : "",
-			 VOLUME_LENT_NEEDED);
 }
 
 /* Programs may not have noticed: most writes fail after the call that made them. */

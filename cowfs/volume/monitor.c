@@ -75,6 +75,7 @@ struct monitor {
 	_Atomic int level;
 	_Atomic uint64_t rate, commits, memory_bytes;
 	_Atomic bool gave_up, memory_low;
+	_Atomic bool too_large; /* the last commit was: more than it can hold is dirty */
 
 	/* lock: everything below. Held for moments. */
 	pthread_mutex_t lock;
@@ -86,6 +87,7 @@ struct monitor {
 	uint64_t quiesce_ns, quiesce_blks; /* when the freeze began */
 	uint64_t late_bytes;		   /* became dirty until the seal */
 	bool timed;			   /* this commit is in times */
+	bool refuses;			   /* writes fail, but those that a freeze flushes */
 	bool room_limits; /* the plan's second budget would be smaller than RAM without max_commit_ns, too */
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
@@ -334,9 +336,9 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 							       .held_bytes = u->held_bytes }) ==
 			LEVEL_FULL;
 	bool gave_up = m->gave_up || (away_any(m->v) && !away_waits(m->v));
-	bool refuse = m->p.halted || (full && never_commits(m)) || (ram_full && gave_up);
 	uint64_t rate = THROTTLE_OPEN, look_bytes;
 
+	m->refuses = m->p.halted || (full && never_commits(m)) || (ram_full && gave_up);
 	if (level >= LEVEL_COMMIT && !gave_up && (sealed || !never_commits(m)))
 		rate = away_waits(m->v)
 			       ? pressure_rate(pressure_room_bytes(&m->p.plan, u), AWAY_LASTS_NS)
@@ -346,7 +348,7 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 	/* the writes that a commit flushes may use the reserve, because the commit may be the way
 	 * out */
 	throttle_refuse(m->throttle,
-			refuse && (m->p.halted || m->stage != STAGE_QUIESCE) ? -EIO : 0);
+			m->refuses && (m->p.halted || m->stage != STAGE_QUIESCE) ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
 	if (is_little_free(m) || (is_room_limit(m) && now >= free_stale_ns(m)))
 		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
@@ -416,7 +418,10 @@ static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 	m->bounded_ns = now;
 }
 
-/* Views go before the volume feels them. One that is being read returns its RAM a moment later. */
+/*
+ * Views go before the volume feels them. One that is being read returns its RAM a moment later. But what no commit
+ * can hold is saved from a view, and RAM would be full again soon.
+ */
 static void end_views(struct monitor *m)
 {
 	struct scratch *s = volume_scratch(m->v);
@@ -433,7 +438,7 @@ static void end_views(struct monitor *m)
 		ram_store_usage(m->v->store, &ram);
 		if (m->memory_low && held_bytes >= MEMORY_WORTH_BYTES)
 			snapshots_end_largest(m->v->snapshots, "the machine is short of memory");
-		else if (ram.used_bytes >= m->p.plan.ram_bytes.full)
+		else if (ram.used_bytes >= m->p.plan.ram_bytes.full && !m->too_large)
 			snapshots_end_largest(m->v->snapshots,
 					      "the volume needs the RAM that it held (ram=)");
 		else
@@ -630,6 +635,7 @@ void monitor_result(struct monitor *m, int error)
 	uint64_t now = now_ns();
 
 	pthread_mutex_lock(&m->lock);
+	m->too_large = error == -EFBIG;
 	if (!error)
 		m->gave_up = false;
 	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT && error != -ENOMEDIUM)
@@ -844,7 +850,7 @@ bool monitor_bears_now(struct monitor *m)
 	u.used_bytes += u.used_bytes - u.held_bytes;
 	u.dirty_blks *= 2;
 	u.memory_low = false;
-	bears = !never_commits(m) || pressure_level(&m->p.plan, &u) < LEVEL_COMMIT;
+	bears = m->too_large || !never_commits(m) || pressure_level(&m->p.plan, &u) < LEVEL_COMMIT;
 	pthread_mutex_unlock(&m->lock);
 	return bears;
 }
@@ -859,6 +865,8 @@ void monitor_status(struct monitor *m, struct monitor_status *ret)
 		.rate_bytes_per_s = m->rate,
 		.commits = m->commits,
 		.gave_up = m->gave_up,
+		.refuses = m->refuses,
+		.too_large = m->too_large,
 		.inhibit_left_ns = monitor_inhibit_left_ns(m),
 		.commit_ns = commit_ns(m),
 		.commit_bytes_per_s = commit_time_bytes_per_s(m->p.times),

@@ -61,6 +61,8 @@ struct monitor_status {
 	struct throttle_stats throttle;
 	uint64_t commits; /* commits that pressure asked for */
 	bool gave_up;
+	bool refuses;	/* writes fail */
+	bool too_large; /* the last commit was: what is dirty can only be saved from a view */
 	uint64_t inhibit_left_ns;
 	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
 	uint64_t commit_bytes_per_s;

@@ -136,12 +136,9 @@ static int check_report(const struct volume *v, const char *where, char *why, si
 	bool apart = v->log_card != v->base;
 	const char *word = apart ? " --log " : "", *log = apart ? v->log_device : "";
 
-	if (v->opened.wants_lent)
-		return msg_why(
-			why, n, -EUCLEAN,
-			"%s: %s: name that device or file with cowctl recover --lend DEVICE|FILE %s%s%s; nothing "
-			"was written",
-			where, v->opened.why, v->device, word, log);
+	if (v->opened.needs_older)
+		return msg_why(why, n, -EUCLEAN, "%s: %s; nothing was written", where,
+			       v->opened.why);
 	if (v->opened.wants_joint)
 		return msg_why(
 			why, n, -EUCLEAN,
@@ -184,8 +181,8 @@ int volume_open_log(struct volume *v, unsigned flags, char *why, size_t n)
 			       where);
 	if (super.base_bytes > v->base->geo.size_bytes)
 		return msg_why(why, n, -ERANGE, "%s: smaller than its log says", v->device);
-	r = log_open_after(&v->log, v->base, v->log_card, &super, flags, v->lent,
-			   v->kept ? &v->kept->mark : NULL, &v->opened);
+	r = log_open(&v->log, v->base, v->log_card, &super, flags, v->kept ? &v->kept->mark : NULL,
+		     &v->opened);
 	if (r < 0)
 		return msg_why(why, n, r,
 			       r == -EIO ? LOG_CANNOT_BE_READ : "%s: cannot read the log: %s",

@@ -380,7 +380,6 @@ void volume_close(struct volume *v)
 	if (v->kept)
 		munmap(v->kept, sizeof(*v->kept));
 	ram_store_close(v->store);
-	card_close(v->lent);
 	if (v->log_card != v->base)
 		card_close(v->log_card);
 	card_close(v->base);

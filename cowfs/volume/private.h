@@ -63,7 +63,7 @@ struct volume_kept {
 	bool discard_armed;
 	uint64_t inhibit_until_ns, committed_ns;
 	struct volume_result last;
-	char alarm[400];
+	char alarm[560];
 	_Atomic bool diverged;
 	struct commit_times times; /* of the monitor */
 	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
@@ -74,7 +74,7 @@ struct volume_kept {
 	bool armed_before, held_before;
 	uint64_t replaced_before;
 };
-SHARED_BYTES(struct volume_kept, 5384);
+SHARED_BYTES(struct volume_kept, 5688);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */
@@ -163,7 +163,7 @@ struct volume {
 	uint8_t image_boots;		/* log_super */
 	uint64_t imported_s, offered_s; /* likewise */
 	bool guarded;			/* log_guarded */
-	char alarm[400];
+	char alarm[560];
 
 	_Atomic bool discard_armed;
 	_Atomic bool failed_below;     /* a failed commit left layers below the active one */
@@ -209,7 +209,6 @@ struct volume {
 	bool sealed;
 	bool past_seal;		     /* in this job there was a seal */
 	_Atomic uint64_t lost_known; /* writes that failed because RAM was full, already reported */
-	struct card *lent;	     /* card that lends room to the log; NULL: none */
 	struct view_counters counted; /* already in the ledger */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
@@ -313,14 +312,6 @@ void single_forget(struct volume *v);
 /* The room that lets the monitor hold writes and start a commit before the next one cannot hold the dirty blocks. */
 void single_note_room(struct volume *v, uint64_t room_blks);
 
-/* ---- lent.c ---- */
-
-/* Lends room to the log, if rq has some. */
-int lent_take(struct volume *v, const struct volume_request *rq,
-	      struct volume_result *res) MUST_CHECK;
-/* Did the lent space fail, and not the card? Then the user who lent it decides whether to try again. */
-bool lent_failed(const struct volume *v);
-
 /* ---- explain.c: what a job says about itself, in res->why ---- */
 
 /* Sets res->error, and a sentence for it, if there is none yet. */
@@ -329,8 +320,7 @@ void explain_result(const struct volume *v, struct volume_result *res, int error
 void explain_remarks(struct volume_result *res);
 /* With blocks only in the log, the file system at the home locations is a mixture. */
 void explain_waiting(const struct volume *v, struct volume_result *res);
-/* Lent space that is still in use, after a job of any kind; writes that failed, after a commit or detach. */
-void explain_lent(const struct volume *v, int r, struct volume_result *res);
+/* Writes that failed, after a commit or detach. */
 void explain_lost(struct volume *v, int r, struct volume_result *res);
 /* Writes that failed because RAM was full, and that no result has reported. */
 uint64_t volume_lost_writes(const struct volume *v);
@@ -386,11 +376,6 @@ bool volume_works(const struct volume *v);
 bool volume_job_waits(struct volume *v);
 /* Sets the newest alarm ("" clears it) and logs it. */
 void volume_alarm(struct volume *v, const char *fmt, ...) PRINTF(2, 3);
-/* Gives lent space back if no generation needs it. Commit thread, or before there is one. */
-void volume_return_lent(struct volume *v);
-#define VOLUME_LENT_NEEDED                                                                         \
-	"the lent space holds committed blocks: leave it in place and run "                        \
-	"cowctl commit --checkpoint"
 /* Of this number of free bytes, the blocks that a spill can use. */
 uint64_t volume_free_blks(const struct fsinfo *fs, uint64_t free_bytes);
 /* The room of a commit over this committed file system: the log, and the free blocks of the file

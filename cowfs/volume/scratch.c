@@ -167,11 +167,6 @@ int scratch_seal(struct scratch *s, struct view **ret_view)
 	return r;
 }
 
-void scratch_synchronize(struct scratch *s)
-{
-	pins_synchronize(&s->pins);
-}
-
 void scratch_close(struct scratch *s)
 {
 	s->ended = true;

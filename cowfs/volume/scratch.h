@@ -36,8 +36,6 @@ uint64_t scratch_held_bytes(struct scratch *s);
  * (view_read_sealed and so on), which stays until scratch_close. -EAGAIN: it has ended.
  */
 int scratch_seal(struct scratch *s, struct view **ret_view) MUST_CHECK;
-/* Waits for the requests that are under way; not while sealed. */
-void scratch_synchronize(struct scratch *s);
 /* Ends it. */
 void scratch_close(struct scratch *s);
 

@@ -33,7 +33,7 @@ static bool same_but_thaw(struct volume *v, uint64_t blk)
 }
 
 /* Is there more than the changes that every thaw makes? A generation that was sealed without a
- * freeze, or unread, is always replaced, and lent space is given back. */
+ * freeze, or unread, is always replaced. */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
@@ -41,8 +41,7 @@ static bool something_changed(void *ctx)
 
 	/* diverged: the newest generation has only some files of now */
 	if (v->diverged || v->diverged_lost || log_unconfirmed(v->log) ||
-	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD) ||
-	    log_lent_needed(v->log))
+	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 	     blk += blks)
@@ -214,7 +213,7 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 {
 	const struct fsinfo *fs = &live->fs;
 	bool sealing = fn == seal_alone || fn == seal_together, read = live->read;
-	bool unfrozen = sealing && read && bears_power_cut(fs);
+	bool unfrozen = read && bears_power_cut(fs);
 	bool stops = live->known && may_stop(v, fs);
 	bool by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync;
 	/* a view is taken without changes, too */
@@ -227,8 +226,9 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 		.loop_fd = v->loop_fd,
 		.type = v->fs.type,
 		/* volumes that are to be of one moment all stand still */
-		.unfrozen = unfrozen && (fn == seal_alone || cause == CAUSE_SHUTDOWN),
-		.unfrozen_failed = unfrozen,
+		.unfrozen = unfrozen && (fn == seal_alone || (sealing && cause == CAUSE_SHUTDOWN)),
+		/* a view as well: RAM may hold what no commit can */
+		.unfrozen_failed = unfrozen && fn != seal_nothing,
 		.frozen = v->frozen,
 		.ctx = v->frozen_ctx,
 		.needed = fn == seal_together ? others_synced

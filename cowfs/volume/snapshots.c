@@ -159,21 +159,6 @@ void snapshots_before_write(void *ctx, struct card *c, uint64_t off_bytes, size_
 	}
 }
 
-void snapshots_leave_card(struct snapshots *set, struct card *c)
-{
-	struct snapshot *s[VOLUME_VIEWS];
-	unsigned n = take_all(set, s);
-
-	for (unsigned i = 0; i < n; i++) {
-		if (snapshot_uses(s[i], c)) {
-			save(set, s[i], c, 0, c->geo.size_bytes);
-			/* the only wait for readers: the device is given back to its owner */
-			snapshot_synchronize(s[i]);
-		}
-		snapshot_unref(s[i]);
-	}
-}
-
 /* ---- RAM ---- */
 
 #define COUNTED 64u

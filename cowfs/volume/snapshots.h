@@ -27,8 +27,6 @@ void snapshots_before_write(void *ctx, struct card *c, uint64_t off_bytes, size_
 /* Adds a snapshot; the set takes a reference of its own. -EMFILE: there are VOLUME_VIEWS. */
 int snapshots_add(struct snapshots *set, struct snapshot *s, bool now, uint64_t generation,
 		  uint64_t time_s) MUST_CHECK;
-/* No snapshot reads this card any more on return: it is about to be closed. */
-void snapshots_leave_card(struct snapshots *set, struct card *c);
 
 /* ---- any thread ---- */
 void snapshots_remove(struct snapshots *set, struct snapshot *s);

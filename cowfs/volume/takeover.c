@@ -47,7 +47,6 @@ void volume_keep(struct volume *v, int ret[VOLUME_FDS])
 	const int of_bdi[BDI_LIMIT_FDS] = { bdi->max_bytes_fd, bdi->min_bytes_fd, bdi->strict_fd,
 					    bdi->max_ratio_fd };
 	struct blockdev_kept none;
-	int lent_fd[BLOCKDEV_FDS] = { -1 };
 
 	for (unsigned i = 0; i < VOLUME_FDS; i++)
 		ret[i] = -1;
@@ -55,9 +54,6 @@ void volume_keep(struct volume *v, int ret[VOLUME_FDS])
 	blockdev_keep(v->base, &none, ret + VOLUME_FD_BASE);
 	if (v->log_card != v->base)
 		blockdev_keep(v->log_card, &none, ret + VOLUME_FD_LOG);
-	if (v->lent)
-		blockdev_keep(v->lent, &none, lent_fd);
-	ret[VOLUME_FD_LENT] = lent_fd[0];
 	memcpy(ret + VOLUME_FD_BDI, of_bdi, sizeof(of_bdi));
 }
 
@@ -228,9 +224,7 @@ static int take_kept(struct volume *v, const int *fd)
 		snprintf(v->log_device, sizeof(v->log_device), "%s", v->log_card->geo.path);
 	(void)card_look(v->base);
 	(void)card_look(v->log_card);
-	if (fd[VOLUME_FD_LENT] >= 0)
-		r = blockdev_adopt(&v->lent, fd[VOLUME_FD_LENT]);
-	return r;
+	return 0;
 }
 
 /* Is what is sealed in RAM on the card? */
@@ -297,15 +291,7 @@ int volume_take_over(struct volume *v, const struct volume_params *p, char *why,
 		r = volume_open_snapshots(v, why, n);
 	if (r < 0)
 		return r;
-	if (v->lent) {
-		v->lent->before_write = snapshots_before_write;
-		v->lent->before_write_ctx = v->snapshots;
-	}
 	take_state(v);
 	memcpy(&v->bdi, p->kept + VOLUME_FD_BDI, sizeof(v->bdi));
-	/* of a commit with --lend, whose client was not answered */
-	volume_return_lent(v);
-	if (v->lent)
-		volume_alarm(v, VOLUME_LENT_NEEDED);
 	return 0;
 }

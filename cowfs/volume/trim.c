@@ -230,7 +230,8 @@ static int trim_all(struct trim *t, const struct extents *x)
 static void note_refusal(struct volume *v, const char *why)
 {
 	pthread_mutex_lock(&v->lock);
-	snprintf(v->trim.refused_why, sizeof(v->trim.refused_why), "%s", why);
+	snprintf(v->trim.refused_why, sizeof(v->trim.refused_why), "%.*s",
+		 (int)sizeof(v->trim.refused_why) - 1, why);
 	v->trim.refused_ns = v->committed_ns;
 	pthread_mutex_unlock(&v->lock);
 }

@@ -209,7 +209,9 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	if (r < 0)
 		return r;
 	monitor_status(v->monitor, &m);
-	r = snapshot_new(&s, v->store, l, v->volume_blks, m.plan.ram_bytes.full);
+	/* the reserve for a freeze takes what a mount of the view replays */
+	r = snapshot_new(&s, v->store, l, v->volume_blks,
+			 m.too_large ? m.plan.ram_bytes.ruin : m.plan.ram_bytes.full);
 	if (r < 0) {
 		layers_free(l);
 		return r;

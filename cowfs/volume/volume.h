@@ -85,8 +85,7 @@ enum {
 	VOLUME_FD_STORE = 0,
 	VOLUME_FD_BASE = VOLUME_FD_STORE + RAM_STORE_FDS,
 	VOLUME_FD_LOG = VOLUME_FD_BASE + BLOCKDEV_FDS,
-	VOLUME_FD_LENT = VOLUME_FD_LOG + BLOCKDEV_FDS,
-	VOLUME_FD_BDI,
+	VOLUME_FD_BDI = VOLUME_FD_LOG + BLOCKDEV_FDS,
 	VOLUME_FDS = VOLUME_FD_BDI + BDI_LIMIT_FDS
 };
 
@@ -172,9 +171,6 @@ struct volume_request {
 	bool no_wait; /* -EBUSY instead of waiting for a job under way */
 	/* commit: not begun if it would take longer than until then (-ETIME); 0: always begun */
 	uint64_t until_ns;
-	/* NULL, or points to the room for blocks that the log cannot hold. *lent NULL: no room. Set
-	 * to NULL if the volume took it. */
-	struct card **lent;
 	struct joint *joint;	    /* commit: with other volumes; NULL: of this one alone */
 	struct volume_image *image; /* for JOB_VIEW */
 	struct volume_trim *trim;   /* for JOB_TRIM */
@@ -189,7 +185,7 @@ struct volume_request {
 /* Result of a job. The status also keeps it as "last". */
 struct volume_result {
 	int error;     /* 0 or -errno */
-	char why[320]; /* on error a sentence for people, or a remark */
+	char why[480]; /* on error a sentence for people, or a remark */
 	enum volume_job job;
 	uint64_t generation; /* number of the newest commit on the card, from 1; 0: none */
 	uint64_t record_seq; /* of the newest record, which checkpoints advance as well */
@@ -323,7 +319,7 @@ struct volume_status {
 	uint64_t agreed_s;	   /* last comparison that agreed */
 	struct volume_result last; /* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
-	char alarm[400]; /* newest alarm, "" if none */
+	char alarm[560]; /* newest alarm, "" if none */
 };
 
 /* Wear of the card during its life with cowfs, as of the last job. */

@@ -630,8 +630,7 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
  * next one has not: a descriptor, or the image of a view. Nor an upgrade, which ends the first one. */
 static bool may_repeat(const struct request *rq)
 {
-	return !rq->lend && !rq->scratch && rq->command != COMMAND_VIEW &&
-	       rq->command != COMMAND_UPGRADE;
+	return !rq->scratch && rq->command != COMMAND_VIEW && rq->command != COMMAND_UPGRADE;
 }
 
 /* Connects to the worker that has taken over. */

@@ -230,7 +230,6 @@ static const struct {
 	{ "hold", offsetof(struct request, hold) },
 	{ "held", offsetof(struct request, held) },
 	{ "no_wait", offsetof(struct request, no_wait) },
-	{ "lend", offsetof(struct request, lend) },
 	{ "timer", offsetof(struct request, timer) },
 	{ "shutdown", offsetof(struct request, shutdown) },
 	{ "cancel", offsetof(struct request, cancel) },

@@ -68,11 +68,6 @@ struct request {
 	uint64_t deadline_ms;
 	/* wear: first item of the table; changes: first block; renew: the block */
 	uint64_t first;
-	/*
-	 * commit: the descriptor of a file or device is passed with the line, for what the log
-	 * cannot hold
-	 */
-	bool lend;
 	/* commit_joint: the memory of volume/joint.h is passed with the line, and this one's rank */
 	uint64_t rank;
 	/* view: the scratch image, which can be written to; commit: this image alone */

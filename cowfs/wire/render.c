@@ -224,7 +224,6 @@ static void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_u64(w, "logged_blocks", r->logged);
 	jsonw_u64(w, "logged_extents", r->logged_extents);
 	jsonw_u64(w, "spilled_blocks", r->spilled);
-	jsonw_u64(w, "lent_blocks", r->lent);
 	jsonw_u64(w, "moved_blocks", r->moved);
 	jsonw_u64(w, "padded_blocks", r->padded);
 	jsonw_u64(w, "zero_blocks", r->zero);
@@ -241,7 +240,6 @@ static void render_report(struct jsonw *w, const struct commit_report *r)
 	jsonw_str(w, "writable_by", time_by[r->time_by]);
 	jsonw_u64(w, "log_need_blocks", r->need_blks);
 	jsonw_u64(w, "log_room_blocks", r->room_blks);
-	jsonw_u64(w, "lend_need_blocks", r->lend_blks);
 	if (r->profile) {
 		jsonw_str(w, "profile", r->profile->id);
 		jsonw_bool(w, "profile_guessed", r->profile->guessed);

@@ -113,6 +113,44 @@ checks() {
 	checks 0 'state +empty' empty good
 }
 
+# A card of tests/golden as a file.
+golden() { # NAME FILE
+	python3 - "$BATS_TEST_DIRNAME/../golden/$1.image" "$2" <<-'END'
+		import re, sys
+		with open(sys.argv[1]) as text, open(sys.argv[2], "wb") as card:
+		    for line in text:
+		        word = line.split()
+		        if word[0] == "card":
+		            card.truncate(int(word[1]))
+		        elif word[0] == "b":
+		            at = int(word[1]) * 4096
+		        elif word[0] == "w":
+		            card.seek(at)
+		            card.write(bytes.fromhex(word[1]) * 512)
+		        elif word[0][0] == "+":
+		            card.seek(at + int(word[0]))
+		            card.write(bytes.fromhex(word[1]))
+	END
+}
+
+@test "check: the newest commit of 0.1.0 lies in lent space: refused, and nothing is written" {
+	local sum why='a part of generation 3 is in space that was lent to its commit: cowfs 0\.1\.0 completes it, with cowctl recover --lend DEVICE\|FILE'
+	IMG=$T/card.img
+	golden v1-lent "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	sum=$(image_sum)
+	checks 1 'NEEDS AN OLDER VERSION' broken broken
+	run -1 cow check "$CARD"
+	grep -Eq "$why" <<<"$output"
+	[[ $output == *"verdict: WAITS: do not mount"* ]]
+	fails 1 "$why; nothing was written" attach "$CARD"
+	fails 1 "$why; nothing was written" recover "$CARD"
+	fails 1 "$why" view "$CARD" "$MNT"
+	run -1 cow scrub "$CARD"
+	[ "$(image_sum)" = "$sum" ]
+}
+
 @test "recover: checkpoints everything; the second run writes nothing" {
 	local before sum
 	cut_card 2 ext4

@@ -126,7 +126,6 @@ down() {
 	echo z >"$T/a/f"
 	run -0 --separate-stderr cow commit --all --dry-run --json
 	jq -se 'length == 1 and .[0].ok and ([.[0].volumes[].name] | sort) == ["a", "b"] and all(.[0].volumes[]; .ok and .report.dirty_blocks >= 0)' <<<"$output"
-	fails 2 'mutually exclusive' commit --all --lend /dev/null
 	fails 2 'mutually exclusive' commit --all --deadline 5s
 	fails 2 'takes no volume' commit --all a
 	# the card of one of them fails: none has committed, and RAM has everything

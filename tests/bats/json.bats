@@ -67,7 +67,6 @@ commands() {
 	json 2 nosuch
 	json 2 config --key nosuch
 	json 2 commit --flash slc
-	json 2 commit --lend x --dry-run
 	json 2 inhibit --for ever
 	json 2 detach --commit
 	json 2 factory-reset --yes

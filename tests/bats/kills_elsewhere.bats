@@ -16,7 +16,7 @@ SEED=${SEED:-1}
 export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
 
 setup() {
-	cow_setup_on_disk
+	cow_setup
 	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-elsewhere.$$
 	mkdir "$GROUP" 2>/dev/null || skip "no cgroup of version 2 can be made here"
 	[ -e "$GROUP/cgroup.kill" ] || skip "no cgroup.kill: a kernel before 5.14"
@@ -270,49 +270,6 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	done
 	tell
 }
-
-@test "kills elsewhere: commit --lend" {
-	local i how lent=$T/lent
-	card 100
-	format
-	DETACH=(--discard)
-	for ((i = 0; i <= COUNT; i++)); do
-		for how in alone everything; do
-			attach
-			mount_volume
-			cow commit --checkpoint
-			SUM=$(tree_sum "$MNT")
-			cow discard
-			dd if=/dev/urandom of="$MNT/big" bs=1M count=24 conv=notrunc status=none
-			echo "$i $how" >"$MNT/small"
-			sync -f "$MNT"
-			cow discard --cancel
-			NEW=$(tree_sum "$MNT")
-			rm -f "$lent"
-			truncate -s 64M "$lent"
-			if [ "$i" = 0 ]; then
-				measure cow commit --lend "$lent" vol
-				umount_volume
-				detach
-				DEV=''
-				continue
-			fi
-			killed $how "$COWFS_BUILD/cowctl" commit --lend "$lent" vol
-			[ $how = everything ] || wait_for 20 idle
-			settle $how
-			if ends "$COWFS_BUILD/cowctl" recover "$CARD"; then
-				card_has_one_of "$SUM" "$NEW"
-			else
-				grep -q 'was committed with lent space' "$T/err" || { cat "$T/err"; echo "$WHERE"; return 1; }
-				recovers --lend "$lent"
-				card_has_one_of "$NEW"
-			fi
-		done
-	done
-	tell
-}
-
-idle() { [ "$(status_of .progress.phase)" = idle ] || [ "$(status_of .progress)" = null ]; }
 
 # IMG is made from this one each time.
 prepare() { # CARD_MIB_OF_THE_FS

@@ -81,21 +81,6 @@ cow_setup() {
 	unset LD_PRELOAD
 }
 
-# The same where files do not lie in RAM: what is lent must not.
-cow_setup_on_disk() {
-	local dir
-	for dir in "${TMPDIR:-/tmp}" /var/tmp; do
-		case $(stat -f -c %T "$dir") in
-		tmpfs | ramfs | overlayfs) ;;
-		*)
-			TMPDIR=$dir cow_setup
-			return
-			;;
-		esac
-	done
-	skip "no folder on a disk: /tmp and /var/tmp lie in RAM or on an overlay"
-}
-
 cow_teardown() {
 	local bad=0
 

@@ -15,7 +15,7 @@ export BATS_TEST_TIMEOUT=$((60 + COUNT * 20))
 
 setup() {
 	local major minor rest
-	cow_setup_on_disk
+	cow_setup
 	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
 	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
 	C=$T/sim
@@ -132,66 +132,6 @@ power_gone() { # FATE
 		[ "$n" = "${want[0]}" ] && seen+=(old) || seen+=(new)
 	done
 	say "$COUNT power cuts after a take-over: $(printf '%s\n' "${seen[@]}" | sort | uniq -c | xargs)"
-}
-
-# More than the log has room for; no commit begins before all of it is there.
-fill_both() { # NUMBER
-	cow discard vol
-	fill "$DEV" a "$1"
-	fill "$DEV" b "$1"
-	cow discard --cancel vol
-}
-
-@test "takeover: commit --lend: nothing is lost, and the room is given back or kept; after a power cut one generation is there" {
-	local i cut n takes old lent=$T/lent seen=()
-	sim_card 12 8
-	attach_replaced
-	fill_both 1
-	fails 1 'everything stays in RAM' commit vol
-	truncate -s 64M "$lent"
-	takes=$(took_us cow commit --lend "$lent" vol)
-	detach
-	for ((i = 2; i < COUNT + 2; i++)); do
-		cut=$((RANDOM % 2)) old=$(numbers "$CARD")
-		attach_replaced
-		fill_both $i
-		rm -f "$lent"
-		truncate -s 64M "$lent"
-		killed_in "$takes" "$COWFS_BUILD/cowctl" commit --lend "$lent" vol
-		[ "$(numbers "$DEV")" = $i,$i ]
-		if [ $cut = 0 ]; then
-			wait "$COMMAND" || :
-			run cow commit --lend "$lent" vol
-			echo "round $i: $(cat "$T/out"); then: $output"
-			if [ "$status" = 0 ]; then
-				seen+=(committed)
-			else # it died in the checkpoint, and the room is still needed
-				[[ $output == *"is in use by something else"* ]]
-				[[ $(status_of .alarm) == "the lent space holds committed blocks: leave it in place and run cowctl commit --checkpoint" ]]
-				cow commit --checkpoint vol
-				seen+=(checkpoint)
-			fi
-			[ "$(status_of .alarm)" = "" ]
-			# after the checkpoint, the header of a room that is given back may stay, as after a power cut
-			[[ $output == *"nothing to commit"* ]] || cmp -n 4096 "$lent" /dev/zero
-			detach
-		else
-			SIM cut "$C" $((RANDOM % 24 + 1))
-			sleep "$(random_us 1000000)"
-			power_gone random
-			run cow recover "$CARD"
-			if [[ $output == *"was committed with lent space"* ]]; then
-				old=''
-				run cow recover --lend "$lent" "$CARD"
-			fi
-			[ "$status" -le 1 ] || { echo "$output"; return 1; }
-			seen+=(cut)
-		fi
-		n=$(numbers "$CARD")
-		echo "round $i, $cut: $n; $(tail -n 1 "$T/out")"
-		[ "$n" = $i,$i ] || { [ $cut = 1 ] && [ "$n" = "$old" ]; }
-	done
-	say "$COUNT deaths in a commit with lent space: $(printf '%s\n' "${seen[@]}" | sort | uniq -c | xargs)"
 }
 
 # The image of now is sealed like that of a commit.

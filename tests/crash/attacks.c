@@ -471,74 +471,6 @@ static void spill(void)
 	}
 }
 
-/*
- * Payload on another card. Each cut is tried with the lent room, without it, with the room of
- * another log, and with the room given up. Operations of all cards can fail, including the third
- * one.
- */
-static void lent(void)
-{
-	static const unsigned kinds[] = { 0, SIM_READ, SIM_WRITE, SIM_FLUSH };
-	struct shape s = { .blks = 80, .full = true, .lends = true };
-	struct world w;
-
-	for (uint64_t seed = 0; seed < 12 * ARRAY_SIZE(kinds); seed++) {
-		unsigned kind = kinds[seed % 4];
-
-		s.external = seed / 4 % 2;
-		s.lag = seed / 8 % 2;
-		attack_start(&w, &s, seed);
-		w.mute = seed >= 16;
-		attack_write_run(&w, 1, 79);
-		attack_commit_ok(&w);
-		attack_expect(w.bill.lent > 0, "nothing went to lent room");
-		w.mute = false;
-		if (kind) {
-			at.step++;
-			world_fail_at(&w, kind, 1 + seed / 8, false);
-			(void)!world_checkpoint(&w, RECORD_TAIL, 0);
-		} else if (seed % 3) {
-			world_crash(&w);
-		}
-		/* again, over the content of the room */
-		w.mute = seed >= 16;
-		attack_write_run(&w, 1, 79);
-		attack_commit_ok(&w);
-		attack_expect(w.bill.lent > 0, "nothing went to lent room a second time");
-		w.mute = false;
-		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "the checkpoint failed");
-		world_crash(&w);
-		world_free(&w);
-	}
-}
-
-/* The commit checkpoints what an earlier one lent, fills the room again, and a FLUSH fails: the room
- * of a record that may be on the card is not wiped. */
-static void lent_failed(void)
-{
-	struct shape s = { .blks = 80, .full = true, .lends = true };
-	struct world w;
-	unsigned failed = 0;
-
-	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
-		s.lag = seed % 2;
-		attack_start(&w, &s, seed);
-		w.mute = true;
-		attack_write_run(&w, 1, 79);
-		attack_commit_ok(&w);
-		attack_write_run(&w, 1, 79);
-		at.step++;
-		world_fail_at(&w, SIM_FLUSH, 1 + seed / 2, false);
-		failed += world_commit(&w) < 0;
-		w.mute = false;
-		cut_here(&w);
-		w.mute = seed % 4;
-		attack_commit_ok(&w);
-		world_free(&w);
-	}
-	attack_expect(failed >= SEEDS, "hardly any commit failed");
-}
-
 const struct attack attacks[] = {
 	{ "revoke", "block logged in N, free in N+1, written in place in N+2", revoked },
 	{ "chain", "record reached the card although its flush failed; then other content", chain },
@@ -553,8 +485,6 @@ const struct attack attacks[] = {
 	{ "wrap", "ring wraps over a live generation and over records of the last lap", wrap },
 	{ "too-big", "a commit that the ring cannot hold", too_big },
 	{ "spill", "payload in free blocks, which the next commit wants for its own", spill },
-	{ "lent", "payload on another card, which is there, gone or another log's", lent },
-	{ "lent-failed", "a commit with lent room fails, and gives the room back", lent_failed },
 	{ "paths", "commits of paths take blocks that the live image still has", attack_paths },
 	{ "undone", "a commit of paths fails, and the next one has nothing to write",
 	  attack_undone },

@@ -204,7 +204,7 @@ static bool noticed(struct world *w, enum spot spot, struct card *c, uint64_t of
 		seen = sim_peek(c, blk_off, blk, sizeof(blk)) == 0 &&
 		       codec_get_head(blk, super.ring_uuid, &head) < 0;
 	} else {
-		if (r < 0 || log_open(&l, c, c, &super, 0, &rep) < 0)
+		if (r < 0 || log_open(&l, c, c, &super, 0, NULL, &rep) < 0)
 			fail("open");
 		seen = rep.state == LOG_BROKEN || rep.newest.seq < log_newest(w->log)->seq;
 		log_close(l);

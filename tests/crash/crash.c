@@ -35,14 +35,13 @@ static void report(uint64_t start_ns)
 	struct totals *t = &total;
 
 	printf("crash: %llu workloads, %llu attaches, %llu commits (%llu of paths, %llu failed, %llu too big), %llu checkpoints, %llu stopped, "
-	       "%llu recoveries, %llu trims, %llu spills, %llu groups that began an erase block, %llu with lent room, %llu refused without it, %llu wraps, %llu joint, %llu held, %llu gone back to, %llu failed operations, %llu times a card came back, %llu refused that had lied\n",
+	       "%llu recoveries, %llu trims, %llu spills, %llu groups that began an erase block, %llu wraps, %llu joint, %llu held, %llu gone back to, %llu failed operations, %llu times a card came back, %llu refused that had lied\n",
 	       (unsigned long long)t->workloads, (unsigned long long)t->attaches,
 	       (unsigned long long)t->commits, (unsigned long long)t->paths,
 	       (unsigned long long)t->failed, (unsigned long long)t->too_big,
 	       (unsigned long long)t->checkpoints, (unsigned long long)t->stopped,
 	       (unsigned long long)t->recoveries, (unsigned long long)t->trims,
 	       (unsigned long long)t->spills, (unsigned long long)t->fresh,
-	       (unsigned long long)t->lends, (unsigned long long)t->refused,
 	       (unsigned long long)t->wraps, (unsigned long long)t->joint,
 	       (unsigned long long)t->holds, (unsigned long long)t->backs,
 	       (unsigned long long)t->faults, (unsigned long long)t->returns,

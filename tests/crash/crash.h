@@ -43,7 +43,6 @@ struct shape {
 	bool no_classifier;
 	bool full;     /* all blocks used */
 	bool heavy;    /* commits that the ring cannot hold */
-	bool lends;    /* and lent room for them on a third card */
 	bool wide;     /* more images of each cut */
 	bool deep;     /* all subsets of up to 12 writes in flight, instead of 6 */
 	unsigned ext4; /* a real file system, of this kind; 0: the toy */
@@ -62,7 +61,6 @@ struct past {
 /* the cards of a world, or of one image of it */
 struct cards {
 	struct card *base, *log; /* may be the same */
-	struct card *lent;	 /* NULL: none */
 };
 
 struct world {
@@ -158,9 +156,8 @@ struct position {
 
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
-		recoveries, spills, fresh, fscks, lends, refused, attaches, wraps, faults,
-		workloads, max_pending, paths, stopped, guarded, trims, joint, holds, backs,
-		returns, refusals;
+		recoveries, spills, fresh, fscks, attaches, wraps, faults, workloads, max_pending,
+		paths, stopped, guarded, trims, joint, holds, backs, returns, refusals;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };

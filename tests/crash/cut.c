@@ -28,7 +28,6 @@ void cards_close(struct cards *c)
 {
 	if (c->log != c->base)
 		card_close(c->log);
-	card_close(c->lent);
 	card_close(c->base);
 	*c = (struct cards){ 0 };
 }
@@ -41,11 +40,6 @@ void cards_clone(struct cards *ret, const struct cards *c)
 	if (c->log != c->base && sim_clone(&ret->log, c->log) < 0)
 		fail("clone");
 	ret->base->ops = ret->log->ops = real;
-	ret->lent = NULL;
-	if (c->lent && sim_clone(&ret->lent, c->lent) < 0)
-		fail("clone");
-	if (c->lent)
-		ret->lent->ops = real;
 }
 
 static void account_reset(struct card *c)
@@ -120,58 +114,6 @@ static const struct image *find_generation(struct world *w, const uint8_t *volum
 	     w->n_tried ? bad[w->n_tried] : -1, w->n_tried, rep->why);
 }
 
-/* The lent room is missing, belongs to another log, or is given up: never a mixture, and without an
- * explicit order only N or N+1. */
-static void judge_without_lent(struct world *w, const struct cards *c,
-			       const struct log_super *super)
-{
-	static _Alignas(4096) uint8_t blk[COW_BLK_BYTES];
-	struct log_lent_head other = { .ring_uuid = "another ring's",
-				       .epoch = super->revision,
-				       .seq = at.variant };
-	uint64_t ops = sim_ops(c->base), log_ops = sim_ops(c->log);
-	/* a session that went back has nothing to do with what it left */
-	const unsigned flags = w->rep.back_seq ? 0 : LOG_NOT_BACK;
-	struct totals was = total;
-	struct cards stale;
-	struct log_open_report rep, gone;
-	struct log_index *ix;
-	struct log *l;
-
-	if (at.variant % 2)
-		memcpy(other.ring_uuid, super->ring_uuid, 16);
-	cards_clone(&stale, c);
-	memset(blk, 0, sizeof(blk));
-	codec_put_lent(blk, &other);
-	if (sim_poke(stale.lent, 0, blk, sizeof(blk)) < 0)
-		fail("poke");
-	for (int i = 0; i < 3; i++) {
-		if (log_open_lent(&l, stale.base, stale.log, super,
-				  flags | (i == 2 ? LOG_NO_LENT : 0), i ? stale.lent : NULL,
-				  &rep) < 0)
-			fail("log_open without lent room");
-		ix = log_index_of(l);
-		if (i == 0)
-			gone = rep;
-		if (i == 1 && rep.wants_lent != gone.wants_lent)
-			fail("what was lent to another attempt is taken");
-		if (rep.state == LOG_BROKEN && !(rep.wants_lent || i == 2))
-			fail("broken without lent room, but not for that: %s", rep.why);
-		total.refused += rep.state == LOG_BROKEN && i < 2;
-		if (rep.state != LOG_BROKEN &&
-		    (i < 2 ||
-		     image_differs(&w->older, volume_read(w, &stale, ix), w->shape.blks) >= 0))
-			find_generation(w, volume_read(w, &stale, ix), &rep);
-		log_index_unref(ix);
-		log_close(l);
-	}
-	if (sim_ops(stale.base) != ops || sim_ops(stale.log) != log_ops)
-		fail("an attach without lent room wrote to the card");
-	was.refused = total.refused;
-	total = was;
-	cards_close(&stale);
-}
-
 /*
  * The invariant of the guard: the log is empty and the base alone is a whole generation, or the
  * superblock on the base has the guard. With a log that is empty the last write of it may be
@@ -244,9 +186,7 @@ void judge(struct world *w, struct cards *c)
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(c);
-	if (c->lent && !w->rotten && !measure)
-		judge_without_lent(w, c, &super);
-	r = log_open_lent(&l, c->base, c->log, &super, 0, c->lent, &rep);
+	r = log_open(&l, c->base, c->log, &super, 0, NULL, &rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
 	if (rep.state == LOG_BROKEN && measure)
@@ -317,8 +257,6 @@ static void image(struct world *w, struct fates *f)
 	if (!f) {
 		sim_seed(c.base, rnd_next(&w->rnd));
 		sim_seed(c.log, rnd_next(&w->rnd));
-		if (c.lent)
-			sim_seed(c.lent, rnd_next(&w->rnd));
 	}
 	if (f)
 		f->shift = 0;
@@ -327,11 +265,6 @@ static void image(struct world *w, struct fates *f)
 		if (f)
 			f->shift = (unsigned)sim_pending(w->c.base);
 		sim_power_cycle(c.log, f ? fate_of : NULL, f);
-	}
-	if (c.lent) {
-		if (f)
-			f->shift = f->n - (unsigned)sim_pending(w->c.lent);
-		sim_power_cycle(c.lent, f ? fate_of : NULL, f);
 	}
 	if (at.replay && at.want.seed == at.seed && at.want.cut == at.cut &&
 	    at.want.variant == at.variant && at.want.step == at.step) {
@@ -361,8 +294,7 @@ static void singles(struct world *w, struct fates *f, enum sim_fate others, enum
 void cut_here(struct world *w)
 {
 	static struct fates f;
-	size_t n = sim_pending(w->c.base) + (w->c.log != w->c.base ? sim_pending(w->c.log) : 0) +
-		   (w->c.lent ? sim_pending(w->c.lent) : 0);
+	size_t n = sim_pending(w->c.base) + (w->c.log != w->c.base ? sim_pending(w->c.log) : 0);
 	uint64_t ops = world_ops(w) + 1;
 
 	if (w->mute || w->last == ops)
@@ -457,8 +389,7 @@ static void check_record_write(struct world *w, const uint8_t *data)
 
 	if (w->lie || memcmp(data, "COWFSREC", 8))
 		return;
-	if (data[TYPE_AT] == RECORD_COMMIT && (sim_pending(w->c.base) || sim_pending(w->c.log) ||
-					       (w->c.lent && sim_pending(w->c.lent))))
+	if (data[TYPE_AT] == RECORD_COMMIT && (sim_pending(w->c.base) || sim_pending(w->c.log)))
 		fail("a commit record is written while blocks are not flushed");
 	if (head_pending(w))
 		fail("a record is written while the head of a segment is not flushed");
@@ -540,6 +471,4 @@ void hook_cards(struct world *w)
 	current = w;
 	lie_start(w);
 	w->c.base->ops = w->c.log->ops = &hooked;
-	if (w->c.lent)
-		w->c.lent->ops = &hooked;
 }

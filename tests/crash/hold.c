@@ -78,7 +78,7 @@ void hold_back_judged(struct world *w, const struct cards *c, const struct log_s
 	if (w->back == BACK_NO || w->rep.back_seq)
 		return;
 	log_close(*l);
-	if (log_open_lent(l, c->base, c->log, super, LOG_NOT_BACK, c->lent, rep) < 0)
+	if (log_open(l, c->base, c->log, super, LOG_NOT_BACK, NULL, rep) < 0)
 		fail("log_open");
 	if (rep->back_seq)
 		fail("back against the order");
@@ -105,13 +105,12 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 	struct log *l;
 	int b;
 
-	if (log_open_lent(&l, c->base, c->log, super, LOG_NOT_BACK, c->lent, &rep) < 0)
+	if (log_open(&l, c->base, c->log, super, LOG_NOT_BACK, NULL, &rep) < 0)
 		fail("log_open");
 	if (commit_go_back(l, c->base, true) < 0)
 		fail("the log cannot go back");
 	log_close(l);
-	if (log_open_lent(&l, c->base, c->log, super, 0, c->lent, &rep) < 0 ||
-	    rep.state >= LOG_BROKEN)
+	if (log_open(&l, c->base, c->log, super, 0, NULL, &rep) < 0 || rep.state >= LOG_BROKEN)
 		fail("broken after going back: %s", rep.why);
 	ix = log_index_of(l);
 	b = image_differs(&w->held, volume_read(w, c, ix), w->shape.blks);

@@ -45,10 +45,6 @@ broken 'order super' 'crash --attack chain' cowfs/log/record.c '	if (r == 0 && l
 		r = record_write_super(l);
 	if (r == 0 && l->state == EPOCH_DUE)
 		r = open_epoch(l, fresh);'
-broken 'B1 lent' 'crash --attack lent' cowfs/log/lend.c '	if (r == 0)
-		r = card_flush(l->lent);
-	l->lent' '	l->lent'
-broken 'B2 wipe' 'crash --attack lent' cowfs/log/lend.c '	if (log_lent_needed(l))' '	if (0)'
 broken 'G1 guard' 'crash --attack chain' cowfs/log/append.c '	r = guarded_begin(l);
 	if (r < 0)
 		return r;' ''

@@ -46,7 +46,7 @@ void loader_boots(struct world *w, const struct cards *c, const struct log_super
 	memcpy(before, volume, blk_to_bytes(w->shape.blks));
 	cards_clone(&card, c);
 	if (sim_poke(card.base, at_bytes, mine, COW_BLK_BYTES) < 0 ||
-	    log_open(&l, card.base, card.log, super, 0, &after) < 0)
+	    log_open(&l, card.base, card.log, super, 0, NULL, &after) < 0)
 		fail("a boot loader wrote, and the log cannot be opened");
 	ix = log_index_of(l);
 	log_index_run(ix, w->loader_blk, 1, &where);

@@ -84,8 +84,6 @@ mutant R9-reuse reuse-early cowfs/log/checkpoint.c '	l->home_done = true;
 	log_index_unref'
 mutant R9-ring-end reuse-early,wrap cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 mutant R9-fresh w,reuse-early,wrap cowfs/log/checkpoint.c 'l->entered_lblk || !ring_fresh_is_free(l))' 'l->entered_lblk)'
-# lent room of a record that may be on the card
-mutant B2-wipe lent-failed cowfs/log/lend.c '|| epoch_is_due(l))' ')'
 # room for a measurement: behind a record that needs no other
 mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 'first = 0; ebs = l->super.seg_count / l->segs_per_eb;'
 # R10 spilled payload lies in blocks that neither image uses
@@ -211,14 +209,6 @@ mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->
 mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
 	return r < 0 ? r : write_copy' '		r = 0;
 	return r < 0 ? r : write_copy'
-# lent room
-mutant B1-flush lent cowfs/log/lend.c '	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);
-	if (r == 0)
-		r = card_flush(l->lent);' '	r = card_write(l->lent, 0, blk, COW_BLK_BYTES);'
-mutant B2-wipe lent cowfs/log/lend.c '	if (log_lent_needed(l))' '	if (0)'
-mutant B2-names lent cowfs/log/lend.c 'head.epoch != epoch || head.seq != seq ||' ''
-mutant B3-passed-over lent cowfs/log/chain.c 'l->no_lent ? -EBADMSG : r' '-EBADMSG'
-mutant B3-lag lent cowfs/log/checkpoint.c 'if (r == 0 && l->lent_used)' 'if (0)'
 # commits of paths
 mutant P-kept paths cowfs/volume/diverged.c '		if (get(k->d->used, blk))
 			r = put' '		if (0)

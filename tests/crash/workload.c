@@ -90,7 +90,7 @@ static void change(struct world *w)
 	unsigned blk = (unsigned)rnd_below(w, w->shape.blks), b = MAX_BLKS;
 
 	/* all used blocks get new content: more than a small ring holds */
-	if (w->shape.heavy && !rnd_below(w, w->shape.lends ? 2 : 3))
+	if (w->shape.heavy && !rnd_below(w, 3))
 		b = 0;
 	for (; b < w->shape.blks; b++)
 		if (w->live.use[b] == USE_USED) {
@@ -259,13 +259,6 @@ void workload_run(uint64_t seed)
 	struct shape s = random_shape(&w);
 
 	s.plan = seed % 4;
-	/* all used blocks sometimes get new content, and few are free */
-	if (!s.ext4 && seed % 3 == 0) {
-		s.lends = s.heavy = true;
-		s.blks = TOY_BLKS;
-		s.no_classifier = seed % 5 == 0;
-		s.full = seed % 4;
-	}
 	at.seed = seed;
 	at.step = at.cut = at.variant = 0;
 	world_new(&w, &s, seed ^ 0x5bd1e995);

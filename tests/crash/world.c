@@ -180,9 +180,6 @@ static void format(struct world *w)
 	super.seg_bytes = seg_blks * COW_BLK_BYTES;
 	super.seg_count = segs;
 	super.lag = (uint8_t)s->lag;
-	p.size_bytes = blk_to_bytes(s->blks + 1ull);
-	if (s->lends && sim_new(&w->c.lent, &p) < 0)
-		fail("no card");
 	for (unsigned b = 0; b < s->blks; b++)
 		if (sim_poke(w->c.base, blk_to_bytes(b), content_of(w->n.content[b]),
 			     COW_BLK_BYTES) < 0)
@@ -218,8 +215,6 @@ void world_new(struct world *w, const struct shape *s, uint64_t seed)
 	sim_set_noise(w->c.base, !s->lie);
 	sim_seed(w->c.base, rnd_next(&w->rnd));
 	sim_seed(w->c.log, rnd_next(&w->rnd));
-	if (w->c.lent)
-		sim_seed(w->c.lent, rnd_next(&w->rnd));
 	hook_cards(w);
 	world_open(w);
 }
@@ -233,8 +228,7 @@ void world_free(struct world *w)
 
 uint64_t world_ops(const struct world *w)
 {
-	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0) +
-	       (w->c.lent ? sim_ops(w->c.lent) : 0);
+	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0);
 }
 
 /* ---- the visible volume ---- */
@@ -318,8 +312,8 @@ void world_open(struct world *w)
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
 	cards_account_reset(&w->c);
-	r = log_open_lent(&w->log, w->c.base, w->c.log, &super, w->not_back ? LOG_NOT_BACK : 0,
-			  w->c.lent, &w->rep);
+	r = log_open(&w->log, w->c.base, w->c.log, &super, w->not_back ? LOG_NOT_BACK : 0, NULL,
+		     &w->rep);
 	if (r < 0)
 		fail("log_open: %s", strerror(-r));
 	log_mend_super(w->log, trouble);
@@ -409,8 +403,6 @@ void world_cut(struct world *w, enum sim_fate (*fate)(void *arg, size_t i), void
 	sim_power_cycle(w->c.base, fate, arg);
 	if (w->c.log != w->c.base)
 		sim_power_cycle(w->c.log, fate, arg);
-	if (w->c.lent)
-		sim_power_cycle(w->c.lent, fate, arg);
 	say("power cut");
 	after_cut(w);
 }
@@ -481,8 +473,6 @@ void world_fail_at(struct world *w, unsigned ops, uint64_t n, bool forever)
 	sim_fail_at(w->c.base, ops, n, -EIO, forever);
 	if (w->c.log != w->c.base)
 		sim_fail_at(w->c.log, ops, n, -EIO, forever);
-	if (w->c.lent)
-		sim_fail_at(w->c.lent, ops, n, -EIO, forever);
 }
 
 void world_disarm(struct world *w)
@@ -490,8 +480,6 @@ void world_disarm(struct world *w)
 	w->armed = w->failed = w->fault = false;
 	sim_fail_at(w->c.base, 0, 0, 0, false);
 	sim_fail_at(w->c.log, 0, 0, 0, false);
-	if (w->c.lent)
-		sim_fail_at(w->c.lent, 0, 0, 0, false);
 	away_return(w);
 }
 
@@ -531,28 +519,6 @@ static void check_outcome(struct world *w, const char *what, int r)
 		fail("%s left the card writable", what);
 }
 
-/* As a volume does: lent room stays lent until no generation needs it. */
-static int lend(struct world *w)
-{
-	int r = w->c.lent ? log_lend(w->log, w->c.lent) : 0;
-
-	return r == -EBUSY ? card_set_writable(w->c.lent, true) : r; /* lent since the open */
-}
-
-/* What a failed attempt left in flight there is of no use to a later one (check_record_write). */
-static void unlend(struct world *w)
-{
-	int r = log_unlend(w->log);
-
-	w->mute = true;
-	if (w->c.lent && sim_pending(w->c.lent) && card_flush(w->c.lent) < 0)
-		fail("flush of the lent card");
-	w->mute = false;
-
-	if (r < 0 && r != -EBUSY)
-		fail("log_unlend: %s", strerror(-r));
-}
-
 static void count_fresh(const struct world *w)
 {
 	const struct log_super *s = log_super(w->log);
@@ -587,16 +553,14 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	planned.checkpoint_asked |= !at.attack && at.seed % 2;
 	r = paths_seal(w);
 	if (r == 0)
-		r = lend(w);
-	if (r == 0)
 		r = commit_run(w->log, w->c.base, &src, &planned, publish, w, &w->bill, &ix);
-	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu, lent %llu), zero %llu, checkpoint %llu, "
+	say("commit: %s; dirty %llu, same %llu, direct %llu, logged %llu (spilled %llu), zero %llu, checkpoint %llu, "
 	    "newest %llu at %llu",
 	    r < 0 ? strerror(-r) : "ok", (unsigned long long)w->bill.dirty,
 	    (unsigned long long)w->bill.skipped_same, (unsigned long long)w->bill.direct,
 	    (unsigned long long)w->bill.logged, (unsigned long long)w->bill.spilled,
-	    (unsigned long long)w->bill.lent, (unsigned long long)w->bill.zero,
-	    (unsigned long long)w->bill.checkpoint, (unsigned long long)log_newest(w->log)->seq,
+	    (unsigned long long)w->bill.zero, (unsigned long long)w->bill.checkpoint,
+	    (unsigned long long)log_newest(w->log)->seq,
 	    (unsigned long long)log_newest(w->log)->lblk);
 	check_outcome(w, "commit", r);
 	world_disarm(w);
@@ -610,14 +574,12 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		if (r == -EFBIG)
 			w->n_tried--;
 		cut_here(w);
-		unlend(w);
 		return r;
 	}
 	/* a commit that writes nothing may still send a FLUSH */
 	wrote = log_newest(w->log)->seq != seq;
 	total.commits++;
 	total.spills += w->bill.spilled > 0;
-	total.lends += w->bill.lent > 0;
 	total.wraps += log_newest(w->log)->lblk < before;
 	if (log_newest(w->log)->seq != seq)
 		count_fresh(w);
@@ -643,7 +605,6 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	check_view(w, "after a commit");
 	w->last = 0;
 	cut_here(w);
-	unlend(w);
 	return 0;
 }
 
@@ -717,7 +678,6 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 		w->last = 0;
 	}
 	cut_here(w);
-	unlend(w);
 	return r;
 }
 

@@ -173,7 +173,6 @@ static size_t some_request(struct fuzz_input *in, char *text, size_t bytes)
 	rq.checkpoint = bits & 2;
 	rq.force = bits & 4;
 	rq.no_wait = bits & 8;
-	rq.lend = bits & 16;
 	rq.timer = bits & 32;
 	rq.cancel = bits & 64;
 	rq.discard = bits & 256;

@@ -57,7 +57,7 @@ static void try_open(struct card *c, const struct log_super *s)
 	struct log *l;
 
 	log_set_joint_ask(nobody_knows);
-	if (s->fs_bytes > c->geo.size_bytes || log_open(&l, c, c, s, 0, &rep) < 0)
+	if (s->fs_bytes > c->geo.size_bytes || log_open(&l, c, c, s, 0, NULL, &rep) < 0)
 		return;
 	log_totals(l, &life);
 	FUZZ_PROMISE(log_room_blks(l) <= (uint64_t)s->seg_bytes / COW_BLK_BYTES * s->seg_count);

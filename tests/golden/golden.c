@@ -314,10 +314,9 @@ void golden_print_extent(FILE *f, const struct desc_extent *e)
 
 void golden_report(FILE *f, struct toy *t)
 {
-	static const char *const kinds[] = { [INDEX_DATA] = "data",
-					     [INDEX_SPILL] = "spilled",
-					     [INDEX_LENT] = "lent",
-					     [INDEX_ZERO] = "zero" };
+	static const char *const kinds[] = {
+		[INDEX_DATA] = "data", [INDEX_SPILL] = "spilled", [INDEX_ZERO] = "zero"
+	};
 	const struct log_open_report *r = &t->rep;
 	uint8_t *view = io_alloc(blk_to_bytes(TOY_BLKS));
 	struct log_hold held;

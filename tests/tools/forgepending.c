@@ -42,7 +42,7 @@ static void commit(struct card *c, const struct log_super *s, uint64_t blk, cons
 	struct log_index *ix;
 	struct log *log;
 
-	must(log_open(&log, c, c, s, LOG_FRESH, &rep), "log_open");
+	must(log_open(&log, c, c, s, LOG_FRESH, NULL, &rep), "log_open");
 	must(log_prepare(log), "log_prepare");
 	must(log_begin(log), "log_begin");
 	must(log_add_logged(log, blk, 1, content), "log_add_logged");

@@ -122,7 +122,7 @@ static void commit(unsigned long n)
 	must(super_plan(card, card, REGION_BYTES, 24 * MIB, &super, &missing), "plan");
 	must(card_set_writable(card, true), "card");
 	must(super_write(card, &super), "super");
-	must(log_open(&log, card, card, &super, 0, &rep), "open");
+	must(log_open(&log, card, card, &super, 0, NULL, &rep), "open");
 	must(log_prepare(log), "prepare");
 	for (unsigned long i = 0; i < n; i += COMMIT_BLKS) {
 		if (log_room_blks(log) < 2 * COMMIT_BLKS) {

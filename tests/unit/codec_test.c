@@ -508,26 +508,6 @@ static void test_desc_nonsense(void **state)
 	assert_int_equal(decode_desc(blk), -EUCLEAN);
 }
 
-static void test_lent_codec(void **state)
-{
-	const struct log_lent_head h = {
-		.ring_uuid = "lent to this one", .epoch = 3, .seq = 4, .blks = 5
-	};
-	struct log_lent_head back;
-	uint8_t blk[COW_BLK_BYTES] = { 0 };
-
-	(void)state;
-	assert_int_equal(codec_get_lent(blk, &back), -ENOENT);
-	codec_put_lent(blk, &h);
-	assert_int_equal(codec_get_lent(blk, &back), 0);
-	assert_memory_equal(&back, &h, sizeof(h));
-	for (size_t i = 0; i < COW_BLK_BYTES; i++) {
-		blk[i] ^= 4;
-		assert_true(codec_get_lent(blk, &back) < 0);
-		blk[i] ^= 4;
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -535,8 +515,7 @@ int main(void)
 		cmocka_unit_test(test_super_nonsense), cmocka_unit_test(test_head_codec),
 		cmocka_unit_test(test_record_codec),   cmocka_unit_test(test_record_nonsense),
 		cmocka_unit_test(test_desc_codec),     cmocka_unit_test(test_desc_brim),
-		cmocka_unit_test(test_desc_nonsense),  cmocka_unit_test(test_lent_codec),
-		cmocka_unit_test(test_joint_codec),
+		cmocka_unit_test(test_desc_nonsense),  cmocka_unit_test(test_joint_codec),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

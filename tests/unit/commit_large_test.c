@@ -90,7 +90,7 @@ static struct commit_source big_new(struct big *g, uint64_t log_bytes)
 	assert_int_equal(card_set_writable(g->t.card, true), 0);
 	assert_int_equal(super_write(g->t.card, &s), 0);
 	assert_int_equal(card_set_writable(g->t.card, false), 0);
-	assert_int_equal(log_open(&g->t.log, g->t.base, g->t.card, &s, 0, &g->t.rep), 0);
+	assert_int_equal(log_open(&g->t.log, g->t.base, g->t.card, &s, 0, NULL, &g->t.rep), 0);
 	g->t.index = log_index_of(g->t.log);
 	compared = 0;
 	return (struct commit_source){ .ctx = g,

@@ -322,13 +322,34 @@ static void test_blocks(void **state)
 	check_blocks("v1-blocks");
 }
 
+/* The newest commit of 0.1.0 lies in lent space: no older generation is taken in its place, and nothing
+ * is written. */
+static void test_lent(void **state)
+{
+	struct toy t;
+	uint64_t ops;
+
+	(void)state;
+	load("v1-lent", &t);
+	ops = sim_ops(t.base);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_BROKEN);
+	assert_true(t.rep.needs_older);
+	assert_string_equal(
+		t.rep.why,
+		"a part of generation 3 is in space that was lent to its commit: cowfs 0.1.0 "
+		"completes it, with cowctl recover --lend DEVICE|FILE");
+	assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, 0), -EUCLEAN);
+	assert_int_equal(sim_ops(t.base), ops);
+	toy_free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_cards),
-		cmocka_unit_test(test_held),
-		cmocka_unit_test(test_lag),
+		cmocka_unit_test(test_blocks), cmocka_unit_test(test_cards),
+		cmocka_unit_test(test_held),   cmocka_unit_test(test_lag),
+		cmocka_unit_test(test_lent),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

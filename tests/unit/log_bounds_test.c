@@ -116,7 +116,7 @@ static void child(struct card *c, int fd)
 	int r;
 
 	getrusage(RUSAGE_SELF, &before);
-	r = log_open(&log, c, c, &super, 0, &rep);
+	r = log_open(&log, c, c, &super, 0, NULL, &rep);
 	if (r == 0 && rep.state == LOG_LIVE)
 		log_wear_load(log);
 	getrusage(RUSAGE_SELF, &after);
@@ -327,7 +327,7 @@ static void test_cancel(void **state)
 	(void)state;
 	put_heads(c);
 	log_cancel_open();
-	assert_int_equal(log_open(&log, c, c, &super, 0, &rep), -EINTR);
+	assert_int_equal(log_open(&log, c, c, &super, 0, NULL, &rep), -EINTR);
 	card_close(c);
 }
 

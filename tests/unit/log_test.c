@@ -28,7 +28,6 @@ static void compare_index(const struct log_index *ix, const struct naive *m)
 {
 	static const enum log_where where_of[] = { [INDEX_DATA] = LOG_DATA,
 						   [INDEX_SPILL] = LOG_DATA,
-						   [INDEX_LENT] = LOG_DATA,
 						   [INDEX_ZERO] = LOG_ZERO,
 						   [INDEX_HOME] = LOG_HOME };
 	uint64_t data = 0, spilled = 0, zero = 0, end = 0;
@@ -45,7 +44,7 @@ static void compare_index(const struct log_index *ix, const struct naive *m)
 				assert_int_equal(m->lblk[b + i], m->lblk[b] + i);
 		}
 		data += where_of[m->kind[b]] == LOG_DATA;
-		spilled += m->kind[b] == INDEX_SPILL || m->kind[b] == INDEX_LENT;
+		spilled += m->kind[b] == INDEX_SPILL;
 		zero += m->kind[b] == INDEX_ZERO;
 	}
 	assert_int_equal(log_index_data_blks(ix), data);
@@ -257,106 +256,6 @@ static void test_spill_is_reserved(void **state)
 	free(r.data);
 }
 
-static void head_of(struct card *lent, const uint8_t uuid[16])
-{
-	struct log_lent_head head = { .seq = 1 };
-	uint8_t blk[COW_BLK_BYTES] = { 0 };
-
-	memcpy(head.ring_uuid, uuid, 16);
-	codec_put_lent(blk, &head);
-	assert_int_equal(sim_poke(lent, 0, blk, sizeof(blk)), 0);
-}
-
-/* What may be lent, and for how long. */
-static void test_lending(void **state)
-{
-	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
-	struct card *lent = card_of(256 * KIB, 64 * KIB, 0);
-	struct log_index *ix;
-	uint8_t head[8];
-
-	(void)state;
-	memset(r.data, 7, 256 * COW_BLK_BYTES);
-	r.c = formatted(&r.super);
-	ring_open(&r);
-	assert_int_equal(log_prepare(r.log), 0);
-	assert_int_equal(log_unlend(r.log), 0);
-	lent->geo.size_bytes = COW_BLK_BYTES;
-	assert_int_equal(log_lend(r.log, lent), -ENOSPC);
-	lent->geo.size_bytes = 256 * KIB;
-	head_of(lent, (const uint8_t *)"another ring's..");
-	assert_int_equal(log_lend(r.log, lent), -EEXIST);
-	head_of(lent, log_super(r.log)->ring_uuid);
-	assert_int_equal(log_begin(r.log), 0);
-	assert_breaks("lent bounds", log_add_lent(r.log, 3, 2, r.data));
-	assert_int_equal(log_lend(r.log, lent), 0);
-	assert_int_equal(log_lend(r.log, lent), -EBUSY);
-	assert_int_equal(log_lent_blks(r.log), 63);
-	assert_breaks("lent bounds", log_add_lent(r.log, 3, 64, r.data));
-	assert_int_equal(log_add_lent(r.log, 3, 60, r.data), 0);
-	assert_breaks("lent bounds", log_add_lent(r.log, 100, 4, r.data));
-	assert_int_equal(log_add_lent(r.log, 100, 3, r.data), 0);
-	assert_int_equal(log_end(r.log, CAUSE_MANUAL, 0, &ix), 0);
-	assert_int_equal(log_index_spilled_blks(ix), 63);
-	assert_int_equal(log_index_read(ix, 101, 2, r.data), 0);
-	assert_int_equal(r.data[0], 7);
-	log_index_unref(ix);
-	assert_int_equal(log_newest(r.log)->logged_blks, 63);
-	assert_int_equal(log_ledger(r.log)->logged_blks, 0); /* the card did not get it */
-	assert_int_equal(log_unlend(r.log), -EBUSY);
-	assert_int_equal(log_checkpoint(r.log, NULL, NULL, NULL, &ix), 0);
-	log_index_unref(ix);
-	assert_int_equal(log_unlend(r.log), -EBUSY);
-	assert_int_equal(log_put_tail(r.log, RECORD_TAIL, 0, CAUSE_MANUAL), 0);
-	assert_int_equal(log_unlend(r.log), 0);
-	assert_int_equal(sim_peek(lent, 0, head, sizeof(head)), 0);
-	assert_memory_equal(head, "\0\0\0\0\0\0\0", sizeof(head));
-	log_close(r.log);
-	card_close(r.c);
-	card_close(lent);
-	free(r.data);
-}
-
-/* The generation needs its lent room, complete, and no other content is accepted. */
-static void test_lent_is_needed(void **state)
-{
-	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
-	struct card *lent = card_of(256 * KIB, 64 * KIB, 0);
-	struct log_index *ix;
-
-	(void)state;
-	memset(r.data, 7, 256 * COW_BLK_BYTES);
-	r.c = formatted(&r.super);
-	ring_open(&r);
-	assert_int_equal(log_prepare(r.log), 0);
-	assert_int_equal(log_lend(r.log, lent), 0);
-	assert_int_equal(log_begin(r.log), 0);
-	assert_int_equal(log_add_lent(r.log, 3, 9, r.data), 0);
-	assert_int_equal(log_end(r.log, CAUSE_MANUAL, 0, &ix), 0);
-	log_index_unref(ix);
-	log_close(r.log);
-	assert_int_equal(super_read(r.c, 4 * MIB, &r.super, &(unsigned){ 0 }), 0);
-	for (int i = 0; i < 4; i++) {
-		static const enum log_state state_of[] = { LOG_BROKEN, LOG_LIVE, LOG_FELL_BACK,
-							   LOG_FELL_BACK };
-
-		if (i == 3)
-			damage(lent, 4 * COW_BLK_BYTES);
-		assert_int_equal(log_open_lent(&r.log, r.c, r.c, &r.super, i == 2 ? LOG_NO_LENT : 0,
-					       i % 2 ? lent : NULL, &r.rep),
-				 0);
-		assert_int_equal(r.rep.state, state_of[i]);
-		assert_int_equal(r.rep.wants_lent, i == 0);
-		assert_int_equal(r.rep.live_blks, i == 1 ? 9 : 0);
-		assert_int_equal(log_prepare(r.log), i ? -EROFS : -EUCLEAN);
-		log_close(r.log);
-		assert_int_equal(card_set_writable(r.c, false), 0);
-	}
-	card_close(r.c);
-	card_close(lent);
-	free(r.data);
-}
-
 /* ---- a checkpoint from RAM ---- */
 
 struct at_hand {
@@ -462,7 +361,7 @@ static struct log *reopen(struct card *c, struct log_open_report *rep)
 	unsigned trouble;
 
 	assert_int_equal(super_read(c, 4 * MIB, &s, &trouble), 0);
-	assert_int_equal(log_open(&l, c, c, &s, 0, rep), 0);
+	assert_int_equal(log_open(&l, c, c, &s, 0, NULL, rep), 0);
 	return l;
 }
 
@@ -517,8 +416,6 @@ int main(void)
 		cmocka_unit_test(test_index_overlap),
 		cmocka_unit_test(test_ring_room),
 		cmocka_unit_test(test_spill_is_reserved),
-		cmocka_unit_test(test_lending),
-		cmocka_unit_test(test_lent_is_needed),
 		cmocka_unit_test(test_checkpoint_at_hand),
 		cmocka_unit_test(test_clone),
 	};

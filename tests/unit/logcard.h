@@ -64,7 +64,7 @@ static inline void ring_open(struct ring *r)
 	unsigned trouble;
 
 	assert_int_equal(super_read(r->c, 4 * MIB, &r->super, &trouble), 0);
-	assert_int_equal(log_open(&r->log, r->c, r->c, &r->super, 0, &r->rep), 0);
+	assert_int_equal(log_open(&r->log, r->c, r->c, &r->super, 0, NULL, &r->rep), 0);
 	log_mend_super(r->log, trouble);
 	assert_int_not_equal(r->rep.state, LOG_BROKEN);
 }

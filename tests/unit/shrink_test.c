@@ -225,7 +225,7 @@ static void check_new_log(struct card *c)
 
 	assert_int_equal(probe(c, &super), 0);
 	assert_int_equal(super.state, SUPER_VIRGIN);
-	assert_int_equal(log_open(&log, c, c, &super, 0, &rep), 0);
+	assert_int_equal(log_open(&log, c, c, &super, 0, NULL, &rep), 0);
 	assert_int_equal(rep.state, LOG_EMPTY);
 	log_close(log);
 }
@@ -340,7 +340,7 @@ static void forge_pending(struct card *c, const struct log_super *s)
 
 	memset(evil, 0xe1, COW_BLK_BYTES);
 	assert_int_equal(sim_peek(c, 0, blk0, COW_BLK_BYTES), 0);
-	assert_int_equal(log_open(&log, c, c, s, LOG_FRESH, &rep), 0);
+	assert_int_equal(log_open(&log, c, c, s, LOG_FRESH, NULL, &rep), 0);
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(log_prepare(log), 0);
 	assert_int_equal(log_begin(log), 0);
@@ -479,7 +479,7 @@ static void test_stale_tags(void **state)
 		}
 		assert_int_equal(find(c, &super, &trouble), 0);
 		assert_int_equal(super.state, SUPER_PENDING);
-		assert_int_equal(log_open(&log, c, c, &super, 0, &opened), 0);
+		assert_int_equal(log_open(&log, c, c, &super, 0, NULL, &opened), 0);
 		assert_int_equal(opened.state, LOG_FOREIGN);
 		log_close(log);
 		assert_int_equal(shrink_finish(c, &super, 0, &opt, &rep), -ESTALE);
@@ -538,7 +538,7 @@ static void test_garbage_home(void **state)
 	assert_int_equal(sim_clone(&c, s.card), 0);
 	assert_int_equal(do_shrink(&s, c, &rep), 0);
 	assert_int_equal(find(c, &super, &trouble), 0);
-	assert_int_equal(log_open(&log, c, c, &super, 0, &opened), 0);
+	assert_int_equal(log_open(&log, c, c, &super, 0, NULL, &opened), 0);
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(log_prepare(log), 0);
 	assert_int_equal(card_set_writable(c, false), 0);

@@ -174,7 +174,7 @@ static inline void big_open(struct big *b)
 
 	reset_account(b->c);
 	assert_int_equal(super_read(b->c, b->super.fs_bytes, &b->super, &trouble), 0);
-	assert_int_equal(log_open(&b->log, b->c, b->c, &b->super, 0, &b->rep), 0);
+	assert_int_equal(log_open(&b->log, b->c, b->c, &b->super, 0, NULL, &b->rep), 0);
 	assert_int_not_equal(b->rep.state, LOG_BROKEN);
 	log_wear_load(b->log);
 	assert_non_null(log_wear(b->log));

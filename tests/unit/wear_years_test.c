@@ -241,7 +241,7 @@ static uint64_t load_without(struct big *b, uint64_t off, unsigned times)
 	log_close(b->log);
 	reset_account(b->c);
 	assert_int_equal(super_read(b->c, b->super.fs_bytes, &b->super, &trouble), 0);
-	assert_int_equal(log_open(&b->log, b->c, b->c, &b->super, 0, &b->rep), 0);
+	assert_int_equal(log_open(&b->log, b->c, b->c, &b->super, 0, NULL, &b->rep), 0);
 	log_totals(b->log, &before);
 	noted_reads = 0;
 	bad_off = off;

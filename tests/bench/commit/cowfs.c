@@ -469,7 +469,7 @@ static void set_up(struct run *w)
 	overlay_init(&w->dirty, w->t->volume_bytes, 1);
 	overlay_init(&w->hole, w->t->volume_bytes, 1);
 	format(w, &super);
-	check(log_open(&w->log, w->card, w->card, &super, 0, &rep), "log_open");
+	check(log_open(&w->log, w->card, w->card, &super, 0, NULL, &rep), "log_open");
 	w->index = log_index_of(w->log);
 	log_wear_load(w->log);
 	check(card_set_writable(w->card, true), "set_writable");

@@ -82,7 +82,7 @@ static void judge(struct cuts *c, struct card *card)
 	uint64_t a, b;
 
 	if (super_read(card, 0, &super, &trouble) < 0 ||
-	    log_open(&log, card, card, &super, 0, &rep) < 0)
+	    log_open(&log, card, card, &super, 0, NULL, &rep) < 0)
 		die("cut %llu: the log cannot be opened", (unsigned long long)c->writes);
 	ix = log_index_of(log);
 	a = rep.state == LOG_BROKEN ? 0 : differs(c, &c->before, ix, card);
