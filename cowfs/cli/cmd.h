@@ -333,6 +333,9 @@ int status_follow(const struct options *o) NOT_IN_INITRAMFS;
 void print_status(struct json_object *status);
 /* False: no card of the volume is away. "for 12 s: /dev/sdb1 was pulled out, or has reset" */
 bool away_text(struct json_object *status, char *ret, size_t size_bytes);
+/* Does another version than this one serve the volume, because the package was upgraded? Then a clause that
+ * begins with that version. */
+bool version_text(struct json_object *s, char *ret, size_t n);
 /* prints what a commit wrote: {"report":{},"quiesce":{}} */
 void print_bill(struct json_object *result);
 /* prints what was unusual about it */

@@ -17,7 +17,7 @@ static bool brief_volume(struct json_object *s)
 			   *undone = json_object_object_get(s, "undone");
 	const char *alarm = json_text(s, "alarm");
 	bool failed = json_true(undone, "trial_failed"), is_away;
-	char away[512];
+	char away[512], other[160];
 
 	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
@@ -42,6 +42,8 @@ static bool brief_volume(struct json_object *s)
 		       with_commas(json_u64(undone, "generation")),
 		       format_time(json_u64(undone, "time_unix_seconds")),
 		       failed ? "no boot was accepted" : "cowctl undo");
+	if (version_text(s, other, sizeof(other)))
+		printf("cowfs: %s: version %s\n", json_text(s, "name"), other);
 	is_away = away_text(s, away, sizeof(away));
 	if (is_away)
 		printf("cowfs: %s: THE CARD IS AWAY %s; nothing is lost, and it goes on when the card is back\n",

@@ -30,9 +30,21 @@ static const char *size_of(uint64_t blocks)
 
 /* ---- status ---- */
 
+bool version_text(struct json_object *s, char *ret, size_t n)
+{
+	const char *serves = json_text(s, "version");
+
+	if (!*serves || !strcmp(serves, COWFS_VERSION))
+		return false;
+	snprintf(ret, n, "%s serves until %s; " COWFS_VERSION " is installed", serves,
+		 strcmp(json_text(s, "name"), ROOT_NAME) ? "it is detached" : "the next boot");
+	return true;
+}
+
 static void print_volume(struct json_object *s)
 {
 	const char *mount = json_text(s, "mountpoint"), *log = json_text(s, "log_device");
+	char other[160];
 
 	row("volume", "%s%s", json_text(s, "name"),
 	    json_true(s, "readonly") ? ": log is damaged, nothing will be committed" : "");
@@ -52,7 +64,8 @@ static void print_volume(struct json_object *s)
 		    (unsigned long long)json_u64(s, "replaced"),
 		    json_u64(s, "replaced") == 1 ? "" : "s",
 		    json_true(s, "halted") ? "; halted: writes fail" : "");
-	row("version", "%s", json_text(s, "version"));
+	row("version", "%s",
+	    version_text(s, other, sizeof(other)) ? other : json_text(s, "version"));
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s%s", json_text(s, "profile"),
 	    json_true(s, "profile_guessed")				 ? ": unknown card"
