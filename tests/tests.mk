@@ -66,7 +66,7 @@ $(B)/tests/powercut_test: | $(SHIM)
 
 # Preloaded into other programs: no sanitizer, no library of ours. pwrite and pwrite64, open and open64 are two symbols, and
 # both are replaced; with 64-bit offsets by default (armhf of Debian 13) the first would be a name of the second.
-$(B)/tests/hostile.so: cowfs/base/broker.h
+$(B)/tests/hostile.so: cowfs/base/broker.h cowfs/daemon/link.h
 $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -128,7 +128,6 @@ int cmd_shutdown(const struct options *o) NOT_IN_RECOVER;
 int cmd_top(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_diff(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_view(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_upgrade(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_wear(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_revert(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_setup(const struct options *o) NOT_IN_INITRAMFS;

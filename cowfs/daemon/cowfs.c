@@ -28,7 +28,6 @@
 #include "base/clean.h"
 #include "base/invariant.h"
 #include "base/kernel.h"
-#include "base/layout.h"
 #include "base/mounts.h"
 #include "base/msg.h"
 #include "base/parse.h"
@@ -41,7 +40,6 @@
 #include "daemon/confine.h"
 #include "wire/client.h"
 #include "daemon/supervisor.h"
-#include "daemon/upgrade.h"
 #include "config/options.h"
 #include "wire/ready.h"
 #include "daemon/server.h"
@@ -56,14 +54,13 @@
 #define REPLACE_MAJOR 6
 #define REPLACE_MINOR 9
 
-enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_SPARE, OPT_HELP, OPT_VERSION };
+enum { OPT_RUNNING_ROOT = VOLOPTS, OPT_FOREGROUND, OPT_READY_FD, OPT_HELP, OPT_VERSION };
 
 static const struct option_spec specs[] = {
 	VOLOPT_SPECS{ OPT_RUNNING_ROOT, "running-root", NULL,
 		      "the volume becomes the root: reboot if the daemon dies" },
 	{ OPT_FOREGROUND, "foreground", NULL, "do not go to the background" },
 	{ OPT_READY_FD, "ready-fd", "FD", "write a line of JSON to this descriptor once started" },
-	{ OPT_SPARE, "spare", "WHAT", NULL }, /* upgrade.h */
 	{ OPT_HELP, "help", NULL, "show this help" },
 	{ OPT_VERSION, "version", NULL, "show the version" },
 	{ 0, NULL, NULL, NULL },
@@ -72,7 +69,6 @@ static const struct option_spec specs[] = {
 struct daemon {
 	/* arguments */
 	char *argv0;
-	char *upgrade[OPT_SPARE + 8]; /* the command for supervisor_opts */
 	char device[PATH_MAX], log_device[PATH_MAX], name[RUNDIR_NAME_BYTES];
 	struct volopts opt;
 	struct profile_choice profile;
@@ -124,8 +120,6 @@ enum {
 };
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
 _Static_assert((int)KEPT_SYS < (int)SUPERVISOR_KEPT, "room for the deposit");
-SHARED_BYTES(struct daemon_kept, 600);
-SHARED_BYTES(char[KEPT_N], 23);
 
 /* ---- reporting the start ---- */
 
@@ -268,33 +262,6 @@ static void find_user(struct daemon *d)
 		fclose(f);
 }
 
-/*
- * The command that makes a spare of the installed version: what was given here. Paths are absolute. The
- * program copies it before it executes itself again.
- */
-static int make_upgrade(struct daemon *d, const struct options *o, bool from_ram)
-{
-	static char marked[] = "@cowfs", plain[] = "cowfs"; /* HARDEN_MARK */
-	unsigned n = 0;
-	int r = 0;
-
-	d->upgrade[n++] = from_ram ? marked : plain;
-	r |= asprintf(&d->upgrade[n++], "--spare=" UPGRADE_LOAD "%s" UPGRADE_USER "%u:%u",
-		      from_ram ? UPGRADE_FROM_RAM : "", d->uid, d->gid);
-	for (const struct option_spec *s = specs; s->name; s++) {
-		const char *text = s->id == VOLOPT_LOG && d->log_device[0] ? d->log_device
-									   : o->value[s->id];
-
-		if (!text || s->id >= OPT_READY_FD)
-			continue;
-		r |= asprintf(&d->upgrade[n++], "--%s%s%s", s->name, s->arg ? "=" : "", text);
-	}
-	r |= asprintf(&d->upgrade[n++], "--");
-	d->upgrade[n++] = d->device;
-	d->upgrade[n] = NULL;
-	return r < 0 ? fail(d, EXIT_FAILED, -ENOMEM, "no memory") : EXIT_OK;
-}
-
 /* ---- becoming a daemon ---- */
 
 /*
@@ -404,12 +371,10 @@ static int start_supervisor(struct daemon *d)
 {
 	const struct supervisor_opts opts = {
 		.running_root = d->running_root,
-		.leave_cgroup = d->foreground,
-		.detach_stdio = !d->foreground,
+		.foreground = d->foreground,
 		.replace = d->replace,
 		.halt = d->halt,
 		.proc_dirfd = d->proc_dirfd,
-		.upgrade = d->upgrade,
 		.argv0 = d->argv0,
 		.kmsg_fd = -1,
 	};
@@ -563,7 +528,7 @@ static int open_volume(struct daemon *d)
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
 	if (d->link.replaces) {
-		d->shared->replaced += d->link.upgrade == UPGRADE_NONE;
+		d->shared->replaced++;
 		return EXIT_OK;
 	}
 	volume_arm_discard(d->volume, value_of(d, VOLOPT_ON_DETACH) == ON_DETACH_DISCARD);
@@ -876,36 +841,6 @@ static int let_go(void *ctx)
 	return e;
 }
 
-/* Commit thread: no job is under way. */
-static int give_way(void *ctx)
-{
-	struct daemon *d = ctx;
-
-	return supervisor_give_way(&d->link);
-}
-
-/* Job thread. Returns on failure only: another process serves otherwise. */
-static int upgrade(void *ctx, struct volume_result *ret)
-{
-	struct daemon *d = ctx;
-	const struct volume_request rq = { .job = JOB_CALL, .call = give_way, .call_ctx = d };
-	char version[SUPERVISOR_VERSION_BYTES];
-	int e = supervisor_upgrade(&d->link, version);
-
-	if (e == 0)
-		e = volume_run(d->volume, &rq, ret);
-	if (e == -ESTALE)
-		snprintf(ret->why, sizeof(ret->why),
-			 "version %s shares other data with its predecessor than version %s",
-			 CLEAN(version), COWFS_VERSION);
-	else if (e == -ENOEXEC)
-		snprintf(ret->why, sizeof(ret->why), "%s does not start", upgrade_program());
-	else if (!ret->why[0])
-		snprintf(ret->why, sizeof(ret->why), "no other process takes over: %s",
-			 strerrordesc_np(-e));
-	return ret->error = e;
-}
-
 static void ended(void *ctx)
 {
 	struct daemon *d = ctx;
@@ -927,10 +862,6 @@ static int serve_clients(struct daemon *d)
 					     : "reboot",
 		.on_crash_why = d->replace_why,
 		.replaced = d->shared->replaced,
-		.upgrade_end = d->link.upgrade == UPGRADE_DONE	   ? "done"
-			       : d->link.upgrade == UPGRADE_FAILED ? "failed"
-								   : "none",
-		.upgrade = d->link.replace ? upgrade : NULL,
 		.alive = d->link.alive,
 		.stuck_ns = supervisor_stuck_ns(),
 		.let_go = let_go,
@@ -971,8 +902,7 @@ static void say_ready(struct daemon *d, unsigned *missing)
 	}
 	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
 	if (d->link.replaces) {
-		msg(MSG_NOTICE, "%s: taken over from a worker %s", d->name,
-		    d->link.upgrade == UPGRADE_DONE ? "of another version" : "that died");
+		msg(MSG_NOTICE, "%s: taken over from a worker that died", d->name);
 		return;
 	}
 	report(d, &r);
@@ -1051,41 +981,6 @@ static int worker(struct daemon *d)
 	return e ? EXIT_FAILED : EXIT_OK;
 }
 
-static int start_worker(struct daemon *d)
-{
-	if (d->link.replaces)
-		msg_to_kmsg(d->link.kmsg_fd);
-	return worker(d);
-}
-
-/* A daemon of another version has executed this program (upgrade.h). */
-static int serve_as_spare(struct daemon *d, const struct options *o, char **argv)
-{
-	const char *what = o->value[OPT_SPARE];
-	bool from_ram = strstr(what, UPGRADE_FROM_RAM);
-	const char *user = strstr(what, UPGRADE_USER);
-	const struct supervisor_opts opts = {
-		.mark = from_ram,
-		.replace = true,
-		.upgrade = d->upgrade,
-		.argv0 = d->argv0,
-	};
-
-	if (!user || sscanf(user, UPGRADE_USER "%u:%u", &d->uid, &d->gid) != 2)
-		return EXIT_FAILED;
-	msg_to_kmsg(UPGRADE_KMSG);
-	if (!strncmp(what, UPGRADE_LOAD, strlen(UPGRADE_LOAD))) {
-		msg(MSG_ERR, "%s: version %s cannot be copied into RAM: %s", d->name, COWFS_VERSION,
-		    strerrordesc_np(-upgrade_load(argv)));
-		return EXIT_FAILED;
-	}
-	d->proc_dirfd = UPGRADE_PROC;
-	choose_on_crash(d);
-	if (make_upgrade(d, o, from_ram) != EXIT_OK || supervisor_spare(&opts, &d->link) < 0)
-		return EXIT_FAILED;
-	return start_worker(d);
-}
-
 static void help(void)
 {
 	puts("usage: cowfs [OPTION]... DEVICE\n"
@@ -1130,14 +1025,8 @@ int cowfs_main(int argc, char **argv)
 	exit = take_arguments(&d, &o);
 	if (exit != EXIT_OK)
 		return exit;
-	if (o.value[OPT_SPARE])
-		return serve_as_spare(&d, &o, argv);
-	if (upgrade_remember_program() < 0)
-		return fail(&d, EXIT_FAILED, -ENOMEM, "no memory");
 	find_user(&d);
-	exit = make_upgrade(&d, &o, harden_started_from_ram());
-	if (exit == EXIT_OK)
-		exit = check_kernel(&d);
+	exit = check_kernel(&d);
 	if (exit != EXIT_OK)
 		return exit;
 	close_inherited(d.ready_fd);
@@ -1148,7 +1037,9 @@ int cowfs_main(int argc, char **argv)
 	choose_on_crash(&d);
 	if (exit == EXIT_OK)
 		exit = start_supervisor(&d);
-	if (d.link.replaces)
+	if (d.link.replaces) {
 		d.ready_fd = -1; /* the spare has closed it */
-	return exit == EXIT_OK ? start_worker(&d) : exit;
+		msg_to_kmsg(d.link.kmsg_fd);
+	}
+	return exit == EXIT_OK ? worker(&d) : exit;
 }

@@ -8,14 +8,7 @@
 #include <sys/socket.h>
 
 #include "base/io.h"
-#include "base/layout.h"
 #include "base/msg.h"
-#include "daemon/upgrade.h"
-
-#define GIVE_WAY_S 10
-#define ASK_AGAIN_NS 100000000ull
-
-SHARED_BYTES(struct message, 56);
 
 int link_send(int sock_fd, struct message m, const int *fd)
 {
@@ -81,51 +74,46 @@ static int ask_parent(struct supervisor_link *l, struct message m, const int *fd
 }
 
 /* For an answer without descriptors; returns its error, too. */
-static int tell_parent(struct supervisor_link *l, char what, const int *fd, struct message *answer)
+static int tell_parent(struct supervisor_link *l, enum link_message what, const int *fd)
 {
 	int none[SUPERVISOR_KEPT_MAX];
-	int r = ask_parent(l, (struct message){ .what = what }, fd, answer, none);
+	struct message answer;
+	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
 
 	if (r < 0)
 		return r;
 	link_close(none);
-	return answer->error;
+	return answer.error;
 }
 
 int supervisor_deposit(struct supervisor_link *l, const int fd[SUPERVISOR_DEPOSITS])
 {
 	int all[SUPERVISOR_KEPT_MAX];
-	struct message answer;
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		all[i] = -1;
 	memcpy(all + SUPERVISOR_DEPOSIT, fd, SUPERVISOR_DEPOSITS * sizeof(int));
-	return tell_parent(l, 'D', all, &answer);
+	return tell_parent(l, LINK_DEPOSIT, all);
 }
 
 int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
 {
-	struct message answer;
-
-	return tell_parent(l, 'S', kept, &answer);
+	return tell_parent(l, LINK_SERVING, kept);
 }
 
 void supervisor_ending(struct supervisor_link *l)
 {
-	struct message answer;
-
-	(void)tell_parent(l, 'E', NULL, &answer); /* without a parent nothing is kept */
+	(void)tell_parent(l, LINK_ENDING, NULL); /* without a parent nothing is kept */
 }
 
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
 {
 	struct message answer;
-	int r = ask_parent(l, (struct message){ .what = 'G' }, NULL, &answer, kept);
+	int r = ask_parent(l, (struct message){ .what = LINK_TAKE }, NULL, &answer, kept);
 
 	if (r < 0)
 		return r;
 	*ret_halted = answer.halted;
-	l->upgrade = answer.upgrade;
 	l->kernel_fd = kept[SUPERVISOR_KERNEL];
 	return l->kernel_fd < 0 ? -EPROTO : 0;
 }
@@ -133,49 +121,11 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bo
 int supervisor_frozen(void *link, int mount_fd)
 {
 	int fd[SUPERVISOR_KEPT_MAX], r;
-	struct message answer;
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		fd[i] = i ? -1 : mount_fd;
-	r = tell_parent(link, mount_fd >= 0 ? 'F' : 'T', fd, &answer);
+	r = tell_parent(link, mount_fd >= 0 ? LINK_FREEZES : LINK_THAWED, fd);
 	if (r < 0 && r != -EBUSY)
 		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
 	return r == -EBUSY ? r : 0;
-}
-
-static int ask_upgrade(struct supervisor_link *l, char what, struct message *answer)
-{
-	int r = tell_parent(l, what, NULL, answer);
-
-	answer->version[sizeof(answer->version) - 1] = '\0';
-	return r;
-}
-
-int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES])
-{
-	const struct timespec nap = { .tv_nsec = ASK_AGAIN_NS };
-	uint64_t until_ns = now_ns() + 2 * UPGRADE_MS * 1000000ull;
-	struct message answer = { 0 };
-	int r = ask_upgrade(l, 'U', &answer);
-
-	while (r == 0 && (r = ask_upgrade(l, 'Q', &answer)) != 0) {
-		if ((r != -EINPROGRESS && r != -EAGAIN) || now_ns() > until_ns)
-			break;
-		nanosleep(&nap, NULL);
-		r = 0;
-	}
-	memcpy(ret, answer.version, sizeof(answer.version));
-	return r;
-}
-
-int supervisor_give_way(struct supervisor_link *l)
-{
-	const struct timespec nap = { .tv_sec = GIVE_WAY_S };
-	struct message answer;
-	int r = ask_upgrade(l, 'K', &answer);
-
-	if (r < 0)
-		return r;
-	nanosleep(&nap, NULL);
-	return -ETIMEDOUT;
 }

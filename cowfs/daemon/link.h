@@ -2,11 +2,7 @@
 /*
  * The link between a worker and its parent: the worker's side of it, and its messages.
  *
- * It is a SOCK_SEQPACKET pair. 'F' with a descriptor of the mount: a freeze is requested, or has
- * happened (restarts the dead-man timer). 'T': thawed. 'S': serving, with what the parent is to keep.
- * 'E': ending. 'D': a deposit, of the first worker. 'G': asks for what is kept. 'U': a spare of the installed program is to be made, 'Q': does it wait? 'K': the worker
- * does nothing with the card and may be killed. Each of these is answered by the same letter. 'H',
- * from a worker of the spare: who it is.
+ * It is a SOCK_SEQPACKET pair. The parent answers each message but LINK_HELLO by one of the same kind.
  */
 #ifndef COWFS_DAEMON_LINK_H
 #define COWFS_DAEMON_LINK_H
@@ -14,8 +10,6 @@
 #include "base/passfd.h"
 #include "base/util.h"
 #include "daemon/harden.h"
-
-#define SUPERVISOR_VERSION_BYTES 32
 
 /* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
  * adds. -1: nothing. */
@@ -39,21 +33,10 @@ struct supervisor_link {
 	bool from_ram; /* started from an initramfs */
 	bool replaces; /* it takes over from a worker that died: supervisor_take */
 	bool replace;  /* it will be replaced itself */
-	/* of supervisor_take: it replaces a worker of another version, or one of another version could
-	 * not */
-	enum upgrade_end { UPGRADE_NONE, UPGRADE_DONE, UPGRADE_FAILED } upgrade;
 	/* with replace: a worker that serves changes it at least each minute, or it is killed */
 	_Atomic uint32_t *alive;
 };
 
-/*
- * Executes the installed program as a new spare, and waits for it. -ENOTSUP: no other worker could
- * take over; -ENOEXEC it does not start; -ESTALE: it has another layout (base/layout.h); -ETIMEDOUT. ret: its
- * version, "" if not known.
- */
-int supervisor_upgrade(struct supervisor_link *l, char ret[SUPERVISOR_VERSION_BYTES]) MUST_CHECK;
-/* Then: the parent kills this worker, and the new spare becomes the next one. Returns on failure only. */
-int supervisor_give_way(struct supervisor_link *l) MUST_CHECK;
 /*
  * Marks the volume as in use, and gives the parent duplicates of the descriptors to keep, instead of
  * those that it had. A death before the first call is a failed start: no alarm, no reboot.
@@ -77,18 +60,29 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
  * mount. -EBUSY: the parent still thaws what a worker before has frozen.
  */
 int supervisor_frozen(void *link, int mount_fd);
+
 /* ---- messages ---- */
+
+enum link_message {
+	/* with a descriptor of the mount: a freeze is requested, or has happened (restarts the dead-man timer) */
+	LINK_FREEZES,
+	LINK_THAWED,
+	LINK_SERVING, /* with what the parent is to keep */
+	LINK_ENDING,
+	LINK_DEPOSIT, /* of the first worker, with descriptors */
+	LINK_TAKE,    /* answered with what is kept */
+	LINK_HELLO    /* of a later worker: its pid, a pidfd, and its status in /proc */
+};
 
 /* Descriptor i of a message is for the i-th bit that is set in slots. */
 struct message {
-	char what;
-	bool halted;
-	int pid; /* 'H' */
+	uint32_t what; /* enum link_message, or what a worker that was taken over sends */
 	uint32_t slots;
 	uint32_t number; /* of the question */
+	int pid;	 /* LINK_HELLO */
+	/* answers */
 	int error;
-	enum upgrade_end upgrade;
-	char version[SUPERVISOR_VERSION_BYTES];
+	bool halted;
 };
 
 /* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not

@@ -200,26 +200,6 @@ static int run_renew(struct server *s, const struct request *rq, struct volume_r
 	return volume_run(s->p.volume, &vr, ret);
 }
 
-/* Otherwise the next one is of another version, and this process ends. */
-static int run_upgrade(struct server *s, struct volume_result *ret)
-{
-	struct volume_status st;
-
-	volume_get_status(s->p.volume, &st);
-	if (!s->p.upgrade)
-		return refuse(ret, -EOPNOTSUPP, "no process can take over: on-crash=%s (%s)",
-			      s->p.on_crash, s->p.on_crash_why);
-	if (st.halted)
-		return refuse(ret, -EOPNOTSUPP, "the volume is halted");
-	if (st.away.base || st.away.log)
-		return refuse(ret, -EBUSY,
-			      "the card is away: the next process serves nothing until it is back");
-	if (st.views.n)
-		return refuse(ret, -EBUSY, "it would end %u view%s: unmount %s first", st.views.n,
-			      st.views.n == 1 ? "" : "s", st.views.n == 1 ? "it" : "them");
-	return s->p.upgrade(s->p.ctx, ret);
-}
-
 void *server_job_thread(void *arg)
 {
 	struct server *s = arg;
@@ -238,9 +218,7 @@ void *server_job_thread(void *arg)
 		c->work = WORK_RUNNING;
 		passed_fd = steal_fd(&c->passed_fd);
 		pthread_mutex_unlock(&s->lock);
-		if (c->rq.command == COMMAND_UPGRADE)
-			result.error = run_upgrade(s, &result);
-		else if (c->rq.command == COMMAND_DETACH)
+		if (c->rq.command == COMMAND_DETACH)
 			result.error = run_detach(s, &c->rq, &result);
 		else if (c->rq.command == COMMAND_VIEW)
 			result.error = run_view(s, c, passed_fd, &result);

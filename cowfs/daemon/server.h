@@ -23,11 +23,7 @@ struct server_params {
 	const char *on_crash;	  /* the word of the option, */
 	const char *on_crash_why; /* and a clause that says why */
 	unsigned replaced;	  /* number of workers that died */
-	/* "done" or "failed" if this worker serves since an upgrade; "none" */
-	const char *upgrade_end;
-	/* Called by the job thread; returns only on failure. NULL: no process can take over. */
-	int (*upgrade)(void *ctx, struct volume_result *ret);
-	_Atomic uint32_t *alive; /* counts the rounds of the control thread; NULL: nobody looks */
+	_Atomic uint32_t *alive;  /* counts the rounds of the control thread; NULL: nobody looks */
 	uint64_t stuck_ns; /* but not while a request has taken more processor time; 0: no limit */
 	/*
 	 * Called by the job thread once all changes are committed; removes the disk. -EBUSY:

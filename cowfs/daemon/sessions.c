@@ -16,7 +16,6 @@ void server_render_status(struct server *s, struct jsonw *w)
 	jsonw_str(w, "on_crash", s->p.on_crash);
 	jsonw_str(w, "on_crash_reason", s->p.on_crash_why);
 	jsonw_u64(w, "replaced", s->p.replaced);
-	jsonw_str(w, "upgrade", s->p.upgrade_end);
 	jsonw_bool(w, "halted", s->status.halted);
 }
 
@@ -192,7 +191,6 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 			serve_job(s, c, &rq);
 		break;
 	case COMMAND_VIEW:
-	case COMMAND_UPGRADE:
 	case COMMAND_TRIM:
 	case COMMAND_ACCEPT:
 	case COMMAND_UNDO:

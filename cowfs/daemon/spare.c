@@ -52,17 +52,13 @@ int spare_link(int pair[2])
 	return 0;
 }
 
-/* Returns the link in the new process, and -1 in the spare. */
-static int fork_child(int sock_fd, char role)
+/* Returns the link in the new worker, and -1 in the spare. */
+static int fork_worker(int sock_fd)
 {
 	const struct timespec nap = { .tv_nsec = 100000 };
-	int pair[2], status, r;
+	int pair[2], status, r = spare_link(pair);
 	pid_t middle;
 
-	if (role == SPARE_WORKER)
-		r = spare_link(pair);
-	else
-		r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
 	if (r == 0 && (middle = fork()) == 0) {
 		pid_t me = getpid(), worker = fork();
 
@@ -80,30 +76,29 @@ static int fork_child(int sock_fd, char role)
 		close(pair[0]);
 		r = -EAGAIN;
 	}
-	if (passfd_send(sock_fd, &role, 1, pair, r == 0, 0) < 0)
+	if (passfd_send(sock_fd, "", 1, pair, r == 0, 0) < 0)
 		_exit(1);
 	if (r == 0)
 		close(pair[0]);
 	return -1;
 }
 
-enum spare_role spare_serve(int sock_fd, int *ret_fd)
+/* Returns in new workers only: the link to the parent. */
+static int serve(int sock_fd)
 {
-	char role;
-
 	for (;;) {
-		ssize_t n = read(sock_fd, &role, 1);
+		char byte;
+		ssize_t n = read(sock_fd, &byte, 1);
+		int link_fd = n == 1 ? fork_worker(sock_fd) : -1;
 
-		*ret_fd = n == 1 ? fork_child(sock_fd, role) : -1;
-		if (*ret_fd >= 0)
-			return (enum spare_role)role;
+		if (link_fd >= 0)
+			return link_fd;
 		if (n == 0 || (n < 0 && errno != EINTR))
 			_exit(0);
 	}
 }
 
-int spare_start(struct spare *ret, const int *keep, unsigned n, void (*prepare)(void *ctx),
-		void *ctx, int *ret_fd)
+int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *ctx, int *ret_fd)
 {
 	int pair[2], fds[PASSFD_MAX];
 	pid_t parent = getpid(), pid;
@@ -121,23 +116,24 @@ int spare_start(struct spare *ret, const int *keep, unsigned n, void (*prepare)(
 		fds[n] = pair[1];
 		keep_only(fds, n + 1);
 		prepare(ctx);
-		return (int)spare_serve(pair[1], ret_fd);
+		*ret_fd = serve(pair[1]);
+		return 1;
 	}
 	close(pair[1]);
 	if (pid < 0) {
 		close(pair[0]);
 		return -errno;
 	}
-	*ret = (struct spare){ pid, pair[0] };
+	*ret_fd = pair[0];
 	return 0;
 }
 
-int spare_ask(const struct spare *s, enum spare_role role)
+int spare_ask(int spare_fd)
 {
-	struct pollfd p = { .fd = s->sock_fd, .events = POLLIN };
+	struct pollfd p = { .fd = spare_fd, .events = POLLIN };
 	uint64_t until_ns = now_ns() + ANSWER_MS * 1000000ull, now;
-	char what = (char)role;
-	int r = passfd_send(s->sock_fd, &what, 1, NULL, 0, MSG_DONTWAIT), link_fd;
+	int r = passfd_send(spare_fd, "", 1, NULL, 0, MSG_DONTWAIT), link_fd = -1;
+	char byte;
 	unsigned n;
 	ssize_t got;
 
@@ -149,24 +145,20 @@ int spare_ask(const struct spare *s, enum spare_role role)
 			return -errno;
 		if (r <= 0)
 			continue;
-		link_fd = -1;
-		got = passfd_receive(s->sock_fd, &what, 1, &link_fd, 1, &n);
+		got = passfd_receive(spare_fd, &byte, 1, &link_fd, 1, &n);
 		if (got <= 0)
 			return got < 0 ? (int)got : -EPIPE;
-		if (what == (char)role)
-			return n ? link_fd : -EAGAIN;
-		if (n) /* a late answer to another question */
-			close(link_fd);
+		return n ? link_fd : -EAGAIN;
 	}
 	return -ETIMEDOUT;
 }
 
-bool spare_lives(const struct spare *s)
+bool spare_lives(int spare_fd)
 {
 	int link_fd;
 	unsigned n = 0;
-	char what;
-	ssize_t got = passfd_receive(s->sock_fd, &what, 1, &link_fd, 1, &n);
+	char byte;
+	ssize_t got = passfd_receive(spare_fd, &byte, 1, &link_fd, 1, &n);
 
 	if (got > 0 && n)
 		close(link_fd);

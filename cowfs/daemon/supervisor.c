@@ -17,8 +17,6 @@
  *   connection through a descriptor of fusectl that it got from the worker.
  * - Only another process can thaw what a killed worker had frozen. All processes of a unit are
  *   killed together, so the parent leaves the cgroup.
- * - cowctl upgrade: the worker only asks. Which program it is, the spare knows. The spare of before
- *   stays until a worker of the new one serves.
  * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
  */
 #include "daemon/supervisor.h"
@@ -39,16 +37,13 @@
 #include <sys/wait.h>
 
 #include "base/allowance.h"
-#include "base/clean.h"
 #include "base/io.h"
-#include "base/layout.h"
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/proclist.h"
 #include "daemon/apart.h"
 #include "daemon/cgroup.h"
 #include "daemon/spare.h"
-#include "daemon/upgrade.h"
 #include "export/transport.h"
 
 #define DEADMAN_NS (10 * 1000000000ull)
@@ -69,34 +64,12 @@
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define HELLO_MS 10000
 #define MESSAGE_COST_NS 1000000ull /* allowance.h */
-#define UPGRADE_COST_NS 1000000000ull
-#define UPGRADED_NS                                                                                \
-	(20 * 1000000000ull) /* the same for one of another version: clients wait for 30 s */
-#define READY_NS (900 * 1000000000ull) /* for which a spare of another version waits */
-
-/* A spare of another version. */
-struct upgrade {
-	struct spare next; /* it may become the spare; sock_fd -1: none */
-	struct spare old;  /* the spare of before, until a worker of the new one serves; -1: none */
-	uint64_t begun_ns;
-	bool ready;	 /* next can take over */
-	bool giving_way; /* the worker is killed for it */
-	int error;	 /* without next */
-	enum upgrade_end end;
-	char version[SUPERVISOR_VERSION_BYTES];
-};
-
-/* In memory that all processes share. */
-struct shared {
-	_Atomic uint32_t alive;
-};
-SHARED_BYTES(struct shared, 4);
 
 struct parent {
 	struct supervisor_opts opts;
-	struct upgrade upgrade;
-	struct allowance messages, upgrades; /* of the worker */
-	struct spare spare;		     /* sock_fd -1: none, or it is dead */
+	struct allowance messages; /* of the worker */
+	int spare_fd;		   /* -1: none, or it is dead */
+	bool mark;		   /* its processes set '@' */
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
 	int status; /* of the worker, once it has ended */
@@ -116,9 +89,9 @@ struct parent {
 	bool thaws_early;	 /* the thaw under way began while that worker had threads left */
 	uint64_t thaws_until_ns; /* until then the next worker waits for the end of that */
 	uint64_t armed_ns;
-	struct shared *shared; /* NULL without replace */
-	/* the worker's sign of life, the last one seen, and for how long there was no other */
-	int shared_fd; /* of shared */
+	/* the worker's sign of life, in memory that all processes share (NULL without replace), the last one
+	 * seen, and for how long there was no other */
+	_Atomic uint32_t *alive;
 	uint32_t seen;
 	uint64_t silent_ns, stuck_ns;
 	struct thawer thawer;
@@ -153,7 +126,7 @@ static bool is_deposit(unsigned i)
 	return i >= SUPERVISOR_DEPOSIT && i < SUPERVISOR_KEPT;
 }
 
-/* Of these, or instead of them. */
+/* Takes the descriptors of the deposit, or those of all other slots, in place of what was kept there. */
 static void keep(struct parent *p, int fd[SUPERVISOR_KEPT_MAX], bool deposit)
 {
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++) {
@@ -174,134 +147,6 @@ static void drop_kept(struct parent *p)
 	keep(p, none, false);
 }
 
-/* ---- another version ---- */
-
-static bool may_replace(const struct parent *p);
-
-static void close_spare(struct spare *s)
-{
-	if (s->sock_fd >= 0)
-		close(steal_fd(&s->sock_fd)); /* it ends */
-}
-
-static void refuse_upgrade(struct upgrade *u, int error)
-{
-	close_spare(&u->next);
-	u->ready = false;
-	u->error = error;
-}
-
-static int begin_upgrade(struct parent *p)
-{
-	struct upgrade *u = &p->upgrade;
-	int r;
-
-	if (!may_replace(p) || p->starting || !p->opts.upgrade)
-		return -ENOTSUP;
-	if (u->giving_way || u->old.sock_fd >= 0)
-		return -EBUSY;
-	if (u->next.sock_fd >= 0 && !u->ready)
-		return -EALREADY;
-	if (allowance_use(&p->upgrades, now_ns(), 0))
-		return -EAGAIN;
-	(void)allowance_use(&p->upgrades, now_ns(), UPGRADE_COST_NS);
-	refuse_upgrade(u, 0);
-	u->version[0] = '\0';
-	u->end = UPGRADE_NONE;
-	r = spare_ask(&p->spare, SPARE_EXECUTES);
-	if (r < 0)
-		return r;
-	u->next.sock_fd = r;
-	u->begun_ns = now_ns();
-	return 0;
-}
-
-/* The new spare says hello, or has ended. */
-static void serve_upgrade(struct parent *p)
-{
-	struct upgrade *u = &p->upgrade;
-	struct spare_hello hello;
-	ssize_t n = recv(u->next.sock_fd, &hello, sizeof(hello), MSG_DONTWAIT);
-
-	if (u->ready || n != sizeof(hello)) {
-		refuse_upgrade(u, -ENOEXEC);
-		return;
-	}
-	snprintf(u->version, sizeof(u->version), "%.*s", (int)sizeof(hello.version) - 1,
-		 hello.version);
-	if (hello.layout != SHARED_LAYOUT)
-		refuse_upgrade(u, -ESTALE);
-	else
-		u->ready = true;
-}
-
-/* A worker may wait long for a commit before it gives way. */
-static void end_wait(struct upgrade *u, uint64_t now)
-{
-	uint64_t limit_ns = u->ready ? READY_NS : UPGRADE_MS * 1000000ull;
-
-	if (u->next.sock_fd >= 0 && now > u->begun_ns + limit_ns)
-		refuse_upgrade(u, -ETIMEDOUT);
-}
-
-static int give_way(struct parent *p)
-{
-	struct upgrade *u = &p->upgrade;
-
-	if (!u->ready || !may_replace(p) || p->mount_fd >= 0 || u->giving_way ||
-	    u->old.sock_fd >= 0)
-		return -EBUSY;
-	msg(MSG_NOTICE, "worker %d makes way for version %s", p->worker, CLEAN(u->version));
-	u->old = p->spare;
-	p->spare = u->next;
-	u->next.sock_fd = -1;
-	u->ready = false;
-	u->giving_way = true;
-	return 0;
-}
-
-/* A worker of the other version serves. */
-static void end_upgrade(struct upgrade *u)
-{
-	if (u->old.sock_fd < 0 || u->giving_way)
-		return;
-	close_spare(&u->old);
-	u->end = UPGRADE_DONE;
-}
-
-static void fall_back(struct parent *p)
-{
-	struct upgrade *u = &p->upgrade;
-
-	msg(MSG_ERR, "version %s cannot take over: the version before does", CLEAN(u->version));
-	close_spare(&p->spare);
-	p->spare = u->old;
-	u->old.sock_fd = -1;
-	u->end = UPGRADE_FAILED;
-}
-
-/* Answers a letter of ask_upgrade. True: the worker is to be killed. */
-static bool answer_upgrade(struct parent *p, struct message *m)
-{
-	struct upgrade *u = &p->upgrade;
-
-	switch (m->what) {
-	case 'U':
-		m->error = begin_upgrade(p);
-		break;
-	case 'Q':
-		m->error = u->ready ? 0 : u->next.sock_fd >= 0 ? -EINPROGRESS : u->error;
-		break;
-	case 'K':
-		m->error = give_way(p);
-		return m->error == 0;
-	default:
-		break;
-	}
-	memcpy(m->version, u->version, sizeof(m->version));
-	return false;
-}
-
 /* ---- messages of the worker ---- */
 
 /* The thaw for a worker that has died would end a freeze of this one. */
@@ -310,32 +155,32 @@ static bool must_wait_for_thaw(const struct parent *p)
 	return p->thaw_fd >= 0 && now_ns() < p->thaws_until_ns;
 }
 
-/* What it says. fd: what came along; what is taken is -1 then. 0, or the error of the answer. */
+/* Acts on a message. fd: the descriptors that came along; those that are taken are -1 then. 0, or the
+ * error of the answer. */
 static int heed(struct parent *p, const struct message *m, int fd[SUPERVISOR_KEPT_MAX])
 {
 	switch (m->what) {
-	case 'F':
-	case 'T':
-		if (m->what == 'F' && must_wait_for_thaw(p))
+	case LINK_FREEZES:
+	case LINK_THAWED:
+		if (m->what == LINK_FREEZES && must_wait_for_thaw(p))
 			return -EBUSY;
 		drop_mount(p);
 		p->mount_fd = steal_fd(&fd[0]);
 		return 0;
-	case 'S':
+	case LINK_SERVING:
 		keep(p, fd, false);
 		p->serving = true;
 		p->starting = p->ending = false;
 		/* the start may have taken longer than a worker that serves may */
 		p->silent_ns = 0;
-		end_upgrade(&p->upgrade);
 		return 0;
-	case 'D':
+	case LINK_DEPOSIT:
 		if (p->deposited)
 			return -EALREADY;
 		keep(p, fd, true);
 		p->deposited = true;
 		return 0;
-	case 'E':
+	case LINK_ENDING:
 		p->ending = true;
 		drop_kept(p);
 		return 0;
@@ -349,7 +194,6 @@ static bool take_message(struct parent *p)
 {
 	int fd[SUPERVISOR_KEPT_MAX], error, r;
 	struct message m;
-	bool dies;
 
 	r = link_receive(p->sock_fd, &m, fd);
 	if (r == -EPROTO) /* no worker of ours sends that */
@@ -360,20 +204,12 @@ static bool take_message(struct parent *p)
 		return true;
 	error = heed(p, &m, fd);
 	link_close(fd);
-	if (m.what == 'S' && p->opts.detach_stdio)
+	if (m.what == LINK_SERVING && !p->opts.foreground)
 		detach_stdio(p);
-	m = (struct message){ .what = m.what,
-			      .halted = p->halted,
-			      .number = m.number,
-			      .error = error,
-			      .upgrade = p->upgrade.end };
-	/* nothing of the new spare has served yet */
-	if (p->upgrade.old.sock_fd >= 0)
-		m.upgrade = UPGRADE_DONE;
-	dies = answer_upgrade(p, &m);
-	(void)!link_send(p->sock_fd, m, m.what == 'G' ? p->kept : NULL);
-	if (dies)
-		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
+	m = (struct message){
+		.what = m.what, .number = m.number, .error = error, .halted = p->halted
+	};
+	(void)!link_send(p->sock_fd, m, m.what == LINK_TAKE ? p->kept : NULL);
 	return true;
 }
 
@@ -486,10 +322,10 @@ static bool is_dead(const struct parent *p)
 
 static bool may_replace(const struct parent *p)
 {
-	return p->spare.sock_fd >= 0 && p->serving && !p->ending && !p->halted && !p->ended &&
+	return p->spare_fd >= 0 && p->serving && !p->ending && !p->halted && !p->ended &&
 	       p->kept[SUPERVISOR_KERNEL] >= 0 &&
-	       /* a start that failed would fail again, unless it was of another version */
-	       !(p->starting && p->reaped && WIFEXITED(p->status) && p->upgrade.old.sock_fd < 0);
+	       /* a start that failed would fail again */
+	       !(p->starting && p->reaped && WIFEXITED(p->status));
 }
 
 /* Too many deaths in a short time: the next worker is halted, or there is none (false). */
@@ -498,7 +334,6 @@ static bool count_death(struct parent *p)
 	uint64_t now = now_ns();
 	unsigned n = min_u64(p->halt_after, DEATHS_MAX);
 
-	p->upgrade.end = UPGRADE_NONE;
 	p->died_ns[p->deaths++ % n] = now;
 	if (p->halt_after > DEATHS_MAX || p->deaths < n ||
 	    now - p->died_ns[p->deaths % n] > HALT_NS)
@@ -508,20 +343,8 @@ static bool count_death(struct parent *p)
 	    p->halted ? "from now on writes fail, and only a commit by hand is made"
 		      : what_next(p));
 	if (!p->halted)
-		close(steal_fd(&p->spare.sock_fd));
+		close(steal_fd(&p->spare_fd));
 	return p->halted;
-}
-
-/* Counts it, unless it was for another version, or of one. False as for count_death. */
-static bool judge_death(struct parent *p)
-{
-	if (p->upgrade.giving_way)
-		p->upgrade.giving_way = false;
-	else if (p->upgrade.old.sock_fd >= 0)
-		fall_back(p);
-	else
-		return count_death(p);
-	return true;
 }
 
 static int take_hello(struct parent *p, int link_fd)
@@ -535,7 +358,7 @@ static int take_hello(struct parent *p, int link_fd)
 	r = r == 1 ? link_receive(link_fd, &m, fd) : -ETIMEDOUT;
 	if (r != 1)
 		return r < 0 ? r : -EPIPE;
-	if (m.what != 'H' || fd[0] < 0 || fd[1] < 0) {
+	if (m.what != LINK_HELLO || fd[0] < 0 || fd[1] < 0) {
 		link_close(fd);
 		return -EPROTO;
 	}
@@ -575,7 +398,7 @@ static bool next_worker(struct parent *p)
 	int link_fd, r;
 
 	do {
-		r = link_fd = spare_ask(&p->spare, SPARE_WORKER);
+		r = link_fd = spare_ask(p->spare_fd);
 		if (r >= 0) {
 			forget_worker(p);
 			p->sock_fd = link_fd;
@@ -584,7 +407,7 @@ static bool next_worker(struct parent *p)
 		if (r >= 0)
 			return true;
 		msg(MSG_ERR, "no new worker: %s", strerror(-r));
-	} while (!p->halted && (link_fd >= 0 || p->upgrade.old.sock_fd >= 0) && judge_death(p));
+	} while (!p->halted && link_fd >= 0 && count_death(p));
 	if (p->worker_pidfd < 0) { /* watch returns */
 		p->status = SIGKILL;
 		p->reaped = true;
@@ -599,20 +422,18 @@ static bool next_worker(struct parent *p)
  */
 static bool replace(struct parent *p)
 {
-	bool gives_way = p->upgrade.giving_way;
-
 	reap(p);
-	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !judge_death(p))
+	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !count_death(p))
 		return false;
 	if (p->thaw_fd < 0)
 		p->thaw_fd = steal_fd(&p->mount_fd);
 	p->thaws_until_ns = now_ns() + THAW_NS;
 	p->thaws_early = true; /* one of the dead-man timer */
 	drop_mount(p);
-	if (p->reaped && WIFSIGNALED(p->status) && !gives_way)
+	if (p->reaped && WIFSIGNALED(p->status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,
 		    WTERMSIG(p->status));
-	else if (!gives_way)
+	else
 		msg(MSG_ERR, "worker %d died: another one takes over", p->worker);
 	return next_worker(p);
 }
@@ -641,14 +462,12 @@ static void look(struct parent *p)
  */
 static void watchdog(struct parent *p, uint64_t passed_ns)
 {
-	uint64_t limit_ns = p->upgrade.old.sock_fd >= 0 ? UPGRADED_NS
-			    : p->starting		? max_u64(START_NS, p->stuck_ns)
-							: p->stuck_ns;
+	uint64_t limit_ns = p->starting ? max_u64(START_NS, p->stuck_ns) : p->stuck_ns;
 
-	if (!may_replace(p) || !p->shared)
+	if (!may_replace(p) || !p->alive)
 		return;
-	if (p->shared->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
-		p->seen = p->shared->alive;
+	if (*p->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
+		p->seen = *p->alive;
 		p->silent_ns = 0;
 		return;
 	}
@@ -663,8 +482,7 @@ static void watchdog(struct parent *p, uint64_t passed_ns)
 
 static int interval_ms(const struct parent *p)
 {
-	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying ||
-		     (p->upgrade.next.sock_fd >= 0 && !p->upgrade.ready);
+	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying;
 
 	return hurry ? SLICE_MS : p->serving ? LOOK_MS : -1;
 }
@@ -676,11 +494,10 @@ static void watch(struct parent *p)
 	bool linked = true;
 
 	for (;;) {
-		struct pollfd fds[4] = { { .fd = p->worker_pidfd, .events = POLLIN },
+		struct pollfd fds[3] = { { .fd = p->worker_pidfd, .events = POLLIN },
 					 { .fd = linked ? p->sock_fd : -1, .events = POLLIN },
-					 { .fd = p->spare.sock_fd, .events = POLLIN },
-					 { .fd = p->upgrade.next.sock_fd, .events = POLLIN } };
-		int n = poll(fds, 4, interval_ms(p));
+					 { .fd = p->spare_fd, .events = POLLIN } };
+		int n = poll(fds, 3, interval_ms(p));
 		uint64_t now = now_ns();
 
 		deadman(p, now - last_ns);
@@ -689,18 +506,10 @@ static void watch(struct parent *p)
 		reap(p);
 		if (n == 0)
 			look(p);
-		if (n > 0 && fds[2].revents && !spare_lives(&p->spare)) {
+		if (n > 0 && fds[2].revents && !spare_lives(p->spare_fd)) {
 			msg(MSG_WARN, "the spare process died: a worker that dies is not replaced");
-			close_spare(&p->spare);
-			if (p->upgrade.old.sock_fd >= 0) {
-				fall_back(p);
-				p->starting = false; /* a failed start may be repeated */
-			}
+			close(steal_fd(&p->spare_fd));
 		}
-		if (n > 0 && fds[3].revents)
-			serve_upgrade(p);
-		else
-			end_wait(&p->upgrade, now);
 		if (n > 0 && fds[1].revents) {
 			linked = serve_link(p);
 			if (!linked)
@@ -758,9 +567,9 @@ static __attribute__((noreturn)) void bury(struct parent *p)
 	_exit(status_of(status));
 }
 
-static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
+static __attribute__((noreturn)) void parent_main(struct parent *p)
 {
-	unsigned failed, flags = HARDEN_ALL & ~(mark ? 0u : (unsigned)HARDEN_MARK);
+	unsigned failed, flags = HARDEN_ALL & ~(p->mark ? 0u : (unsigned)HARDEN_MARK);
 
 	prctl(PR_SET_NAME, "cowfs-parent");
 	failed = harden_process(flags, p->opts.argv0);
@@ -775,21 +584,13 @@ static __attribute__((noreturn)) void parent_main(struct parent *p, bool mark)
 	bury(p);
 }
 
-static void leave_cgroup(void)
-{
-	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	cgroup_leave(proc_dirfd);
-}
-
 static void prepare_spare(void *ctx)
 {
 	const struct parent *p = ctx;
 
-	(void)!harden_process(HARDEN_ALL & ~(p->opts.mark ? 0u : (unsigned)HARDEN_MARK),
-			      p->opts.argv0);
-	if (p->opts.leave_cgroup)
-		leave_cgroup();
+	(void)!harden_process(HARDEN_ALL & ~(p->mark ? 0u : (unsigned)HARDEN_MARK), p->opts.argv0);
+	if (p->opts.foreground)
+		cgroup_leave(p->opts.proc_dirfd);
 }
 
 /* A later worker tells its parent who it is. */
@@ -801,73 +602,27 @@ static int say_hello(int sock_fd, int proc_dirfd)
 		fd[i] = -1;
 	fd[0] = pidfd_open(getpid(), 0);
 	fd[1] = openat(proc_dirfd, "self/status", O_RDONLY | O_CLOEXEC);
-	r = link_send(sock_fd, (struct message){ .what = 'H', .pid = getpid() }, fd);
+	r = link_send(sock_fd, (struct message){ .what = LINK_HELLO, .pid = getpid() }, fd);
 	link_close(fd);
 	return r;
-}
-
-/* In a process that the spare has made. Returns 1 in a worker. */
-static int leave_spare(const struct parent *p, int role, int link_fd, struct supervisor_link *ret)
-{
-	const int fd[UPGRADE_FDS] = { link_fd, p->opts.proc_dirfd, p->opts.kmsg_fd, p->shared_fd };
-
-	if (role == SPARE_EXECUTES)
-		upgrade_exec(fd, p->opts.upgrade);
-	prctl(PR_SET_NAME, "cowfs");
-	ret->sock_fd = link_fd;
-	ret->replaces = true;
-	return say_hello(link_fd, p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
 }
 
 /* Returns 1 in later workers. */
 static int start_spare(struct parent *p, struct supervisor_link *ret)
 {
-	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd, p->shared_fd };
-	int link_fd, r;
+	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd };
+	int fd, r;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	r = spare_start(&p->spare, keep, ARRAY_SIZE(keep), prepare_spare, p, &link_fd);
-	return r > 0 ? leave_spare(p, r, link_fd, ret) : r;
-}
-
-static struct shared *take_shared(int fd, struct supervisor_link *ret)
-{
-	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-				     0);
-
-	if (shared == MAP_FAILED) /* there is none without replace */
-		return NULL;
-	ret->alive = &shared->alive;
-	return shared;
-}
-
-int supervisor_spare(const struct supervisor_opts *o, struct supervisor_link *ret)
-{
-	static struct parent p;
-	struct spare_hello hello = { .layout = SHARED_LAYOUT, .version = COWFS_VERSION };
-	int link_fd, role;
-
-	p = (struct parent){ .opts = *o, .shared_fd = UPGRADE_SHARED };
-	p.opts.proc_dirfd = UPGRADE_PROC;
-	p.opts.kmsg_fd = UPGRADE_KMSG;
-	for (int fd = UPGRADE_LINK; fd <= UPGRADE_SHARED; fd++)
-		if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
-			return -errno;
-	*ret = (struct supervisor_link){ .sock_fd = -1,
-					 .kernel_fd = -1,
-					 .kmsg_fd = UPGRADE_KMSG,
-					 .from_ram = o->mark,
-					 .replace = true };
-	(void)take_shared(UPGRADE_SHARED, ret);
-	prctl(PR_SET_NAME, "cowfs-spare");
-	p.opts.leave_cgroup = false; /* the spare before has left it */
-	prepare_spare(&p);
-	if (send(UPGRADE_LINK, &hello, sizeof(hello), MSG_NOSIGNAL) < 0)
-		return -errno;
-	alarm(0);
-	role = (int)spare_serve(UPGRADE_LINK, &link_fd);
-	role = leave_spare(&p, role, link_fd, ret);
-	return role < 0 ? role : 0;
+	r = spare_start(keep, ARRAY_SIZE(keep), prepare_spare, p, &fd);
+	if (r == 0)
+		p->spare_fd = fd;
+	if (r <= 0)
+		return r;
+	prctl(PR_SET_NAME, "cowfs");
+	ret->sock_fd = fd;
+	ret->replaces = true;
+	return say_hello(fd, p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
 }
 
 static unsigned halt_after(void)
@@ -887,20 +642,10 @@ uint64_t supervisor_stuck_ns(void)
 	return text && parse_duration_ns(text, &ns) == 0 && ns ? ns : STUCK_NS;
 }
 
-/* -1: none */
-static int new_shared(void)
-{
-	int fd = memfd_create("cowfs-shared", MFD_CLOEXEC);
-
-	if (fd >= 0 && ftruncate(fd, sizeof(struct shared)) < 0)
-		close(steal_fd(&fd));
-	return fd;
-}
-
 static void close_start(struct parent *p, const struct supervisor_opts *o)
 {
-	if (p->spare.sock_fd >= 0)
-		close(p->spare.sock_fd);
+	if (p->spare_fd >= 0)
+		close(p->spare_fd);
 	if (o->kmsg_fd < 0 && p->opts.kmsg_fd >= 0)
 		close(p->opts.kmsg_fd);
 }
@@ -908,15 +653,12 @@ static void close_start(struct parent *p, const struct supervisor_opts *o)
 static void init_parent(struct parent *p, const struct supervisor_opts *o, bool from_ram,
 			struct supervisor_link *ret)
 {
-	*p = (struct parent){ .opts = *o,
-			      .mount_fd = -1,
-			      .thaw_fd = -1,
-			      .spare.sock_fd = -1,
-			      .upgrade.next.sock_fd = -1,
-			      .upgrade.old.sock_fd = -1,
-			      .shared_fd = -1 };
+	void *alive = MAP_FAILED;
+
+	*p = (struct parent){
+		.opts = *o, .mount_fd = -1, .thaw_fd = -1, .spare_fd = -1, .mark = from_ram
+	};
 	p->halt_after = halt_after();
-	p->opts.mark = o->mark || from_ram;
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		p->kept[i] = -1;
 	if (o->kmsg_fd < 0)
@@ -927,8 +669,9 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 					 .from_ram = from_ram,
 					 .replace = o->replace };
 	if (o->replace)
-		p->shared_fd = new_shared();
-	p->shared = take_shared(p->shared_fd, ret);
+		alive = mmap(NULL, sizeof(*p->alive), PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	p->alive = ret->alive = alive == MAP_FAILED ? NULL : alive;
 	p->stuck_ns = supervisor_stuck_ns();
 }
 
@@ -936,10 +679,8 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 static void become_worker(struct parent *p, const int pair[2])
 {
 	close(pair[0]);
-	if (p->spare.sock_fd >= 0)
-		close(p->spare.sock_fd);
-	if (p->shared_fd >= 0)
-		close(p->shared_fd);
+	if (p->spare_fd >= 0)
+		close(p->spare_fd);
 }
 
 static _Noreturn void become_parent(struct parent *p, const struct supervisor_opts *o,
@@ -953,9 +694,9 @@ static _Noreturn void become_parent(struct parent *p, const struct supervisor_op
 	p->opts.running_root &= from_ram;
 	p->opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
 	msg_to_kmsg(p->opts.kmsg_fd);
-	if (o->leave_cgroup)
-		leave_cgroup();
-	parent_main(p, p->opts.mark);
+	if (o->foreground)
+		cgroup_leave(o->proc_dirfd);
+	parent_main(p);
 }
 
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret)

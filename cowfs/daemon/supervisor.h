@@ -6,7 +6,8 @@
  * waits meanwhile. Otherwise, or if workers die again and again, it writes to the kernel log and
  *	- reboots, if the volume is the running root (nothing else can help a root without a
  *	  disk; the card holds the last commit);
- *	- otherwise closes the FUSE descriptor, (I/O then fails instead of hanging), thaws what the worker had frozen, and exits with the worker's status.
+ *	- otherwise closes the FUSE descriptor (I/O then fails instead of hanging), thaws what the
+ *	  worker had frozen, and exits with the worker's status.
  */
 #ifndef COWFS_DAEMON_SUPERVISOR_H
 #define COWFS_DAEMON_SUPERVISOR_H
@@ -19,16 +20,12 @@ struct supervisor_opts {
 	 * if the process was started from an initramfs, and only after supervisor_serving.
 	 */
 	bool running_root;
-	bool mark; /* set '@' even when not started from an initramfs */
-	/* the parent leaves it; otherwise it would be killed with the worker's cgroup */
-	bool leave_cgroup;
-	/* after supervisor_serving, descriptors 0 to 2 of the parent are /dev/null */
-	bool detach_stdio;
-	bool replace;	/* a worker that dies is replaced, */
-	bool halt;	/* and halted after deaths in a row; otherwise that is the end */
-	int proc_dirfd; /* with replace: /proc; later workers have it, too */
-	/* with replace: the command that makes a spare of another version (daemon/upgrade.h) */
-	char *const *upgrade;
+	/* The parent leaves the cgroup of the unit, or it would be killed with the worker. Otherwise, after
+	 * supervisor_serving, its descriptors 0 to 2 are /dev/null. */
+	bool foreground;
+	bool replace;	     /* a worker that dies is replaced, */
+	bool halt;	     /* and halted after deaths in a row; otherwise that is the end */
+	int proc_dirfd;	     /* with replace or foreground: /proc; later workers have it, too */
 	char *argv0;	     /* main's argv[0], for the mark */
 	int kmsg_fd;	     /* destination of alarms; -1: /dev/kmsg, or stderr if there is none */
 	uint64_t deadman_ns; /* 0: 10 s */
@@ -46,10 +43,4 @@ uint64_t supervisor_stuck_ns(void);
  */
 int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
 
-/*
- * For a program that upgrade_exec has executed; o: replace, mark and what it needs of the rest. The
- * process becomes the spare of its parent, which is of another version. Returns as supervisor_start
- * does, in later workers only. -errno: the parent has gone, or there is no memory.
- */
-int supervisor_spare(const struct supervisor_opts *o, struct supervisor_link *ret) MUST_CHECK;
 #endif

@@ -21,7 +21,6 @@
 #include <sys/statfs.h>
 
 #include "base/broker.h"
-#include "base/layout.h"
 #include "base/parse.h"
 
 /* a file for each generation: active, sealed, and one for each failed commit not yet merged */
@@ -34,7 +33,6 @@ struct record {
 	_Atomic uint32_t now;
 	struct ram_stack copy[2];
 };
-SHARED_BYTES(struct record, 1056);
 
 static uid_t owner_uid;
 static gid_t owner_gid;

@@ -568,9 +568,6 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 static bool do_quietly(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	switch (rq->job) {
-	case JOB_CALL:
-		res->error = rq->call(rq->call_ctx);
-		return true;
 	case JOB_CHECKPOINT:
 		home_idle(v, rq, res);
 		return true;
@@ -621,10 +618,8 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	bool looks = rq->job == JOB_VIEW || rq->job == JOB_DRY_RUN;
 	int r;
 
-	if (rq->job != JOB_CALL) {
-		v->past_seal = false;
-		log_need_reader(v->log, !volume_goes_on_unread(rq));
-	}
+	v->past_seal = false;
+	log_need_reader(v->log, !volume_goes_on_unread(rq));
 	if (do_quietly(v, rq, res))
 		return;
 	res->not_begun = rq->job == JOB_COMMIT && is_too_late(v, rq, res);

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "base/layout.h"
 #include "fs/extents.h"
 #include "volume/away.h"
 #include "volume/diverged.h"
@@ -74,7 +73,6 @@ struct volume_kept {
 	bool armed_before, held_before;
 	uint64_t replaced_before;
 };
-SHARED_BYTES(struct volume_kept, 5688);
 
 /* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
  * waits for the driver the thread that serves the watched write. */

@@ -125,7 +125,6 @@ enum volume_job {
 	JOB_DETACH = 4,
 	JOB_VIEW = 5,
 	JOB_COMMIT_SCRATCH = 6, /* commits the scratch image alone */
-	JOB_CALL = 7,		/* calls a function while no other job is under way */
 	JOB_TRIM = 9,		/* makes way for other jobs */
 	JOB_ACCEPT = 10,	/* ends a hold */
 	JOB_UNDO = 11,		/* the next attach goes back to the generation that is held */
@@ -176,9 +175,7 @@ struct volume_request {
 	struct volume_trim *trim;   /* for JOB_TRIM */
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
 	void *stop_ctx;
-	uint64_t renew_blk;	/* for JOB_RENEW */
-	int (*call)(void *ctx); /* for JOB_CALL: 0 or -errno */
-	void *call_ctx;
+	uint64_t renew_blk; /* for JOB_RENEW */
 	enum commit_cause cause;
 };
 

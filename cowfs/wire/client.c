@@ -627,10 +627,10 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 }
 
 /* Is a request that was made twice the same as one? Not if the first worker had something that the
- * next one has not: a descriptor, or the image of a view. Nor an upgrade, which ends the first one. */
+ * next one has not: a descriptor, or the image of a view. */
 static bool may_repeat(const struct request *rq)
 {
-	return !rq->scratch && rq->command != COMMAND_VIEW && rq->command != COMMAND_UPGRADE;
+	return !rq->scratch && rq->command != COMMAND_VIEW;
 }
 
 /* Connects to the worker that has taken over. */

@@ -203,21 +203,13 @@ static const struct {
 	const char *name;
 	enum proto_command command;
 } commands[] = {
-	{ "status", COMMAND_STATUS },
-	{ "commit", COMMAND_COMMIT },
-	{ "discard", COMMAND_DISCARD },
-	{ "detach", COMMAND_DETACH },
-	{ "inhibit", COMMAND_INHIBIT },
-	{ "uninhibit", COMMAND_UNINHIBIT },
-	{ "wear", COMMAND_WEAR },
-	{ "changes", COMMAND_CHANGES },
-	{ "view", COMMAND_VIEW },
-	{ "upgrade", COMMAND_UPGRADE },
-	{ "commit_joint", COMMAND_COMMIT_JOINT },
-	{ "trim", COMMAND_TRIM },
-	{ "accept", COMMAND_ACCEPT },
-	{ "undo", COMMAND_UNDO },
-	{ "renew", COMMAND_RENEW },
+	{ "status", COMMAND_STATUS },	{ "commit", COMMAND_COMMIT },
+	{ "discard", COMMAND_DISCARD }, { "detach", COMMAND_DETACH },
+	{ "inhibit", COMMAND_INHIBIT }, { "uninhibit", COMMAND_UNINHIBIT },
+	{ "wear", COMMAND_WEAR },	{ "changes", COMMAND_CHANGES },
+	{ "view", COMMAND_VIEW },	{ "commit_joint", COMMAND_COMMIT_JOINT },
+	{ "trim", COMMAND_TRIM },	{ "accept", COMMAND_ACCEPT },
+	{ "undo", COMMAND_UNDO },	{ "renew", COMMAND_RENEW },
 };
 
 static const struct {

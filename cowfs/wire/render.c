@@ -17,7 +17,6 @@ static const char *job_name(enum volume_job job)
 		[JOB_DETACH] = "detach",
 		[JOB_VIEW] = "view",
 		[JOB_COMMIT_SCRATCH] = "commit-files",
-		[JOB_CALL] = "upgrade",
 		[JOB_TRIM] = "trim",
 		[JOB_ACCEPT] = "accept",
 		[JOB_RENEW] = "renew",

@@ -31,6 +31,31 @@ load lib
 	say "attach and detach without a change: $(($(card_written) - before)) bytes written"
 }
 
+@test "attach: a libfuse without custom I/O serves, and takes over" {
+	local major minor rest pid sum n
+	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
+	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
+	replaced() { [ "$(status_of .replaced)" = "$n" ]; }
+	block_sum() { dd if="$1" bs=4k count=1 skip=20000 iflag=direct status=none | sha256sum; }
+	# in FAT nothing is known to be free: the block is in the commit
+	card_make vfat 100 150
+	cow format "$CARD"
+	LD_PRELOAD=$COWFS_BUILD/tests/nocustomio.so attach --on-crash replace
+	dd if=/dev/urandom of="$DEV" bs=4k count=1 seek=20000 oflag=direct status=none
+	sum=$(block_sum "$DEV")
+	for n in 0 1; do
+		wait_for 20 replaced
+		pid=$(worker_pid)
+		# libfuse's own descriptor of /dev/fuse, in place of the pipe
+		[ "$(find "/proc/$pid/fd" -lname /dev/fuse | wc -l)" = 3 ]
+		[ "$(block_sum "$DEV")" = "$sum" ]
+		[ $n = 1 ] || kill -9 "$pid"
+	done
+	cow commit
+	detach
+	[ "$(block_sum "$CARD")" = "$sum" ]
+}
+
 @test "attach: the socket of a start that was killed is in nobody's way" {
 	card_make ext4 64 128
 	cow format "$CARD"

@@ -183,18 +183,3 @@ end_all() {
 	detach
 	fsck ext4
 }
-
-@test "upgrade: not while the card is away, because the next process serves nothing without it" {
-	local before
-	protected --on-crash replace
-	before=$(worker_pid)
-	pull
-	wait_for 5 is_away
-	fails 1 'the card is away' upgrade vol
-	[ "$(worker_pid)" = "$before" ]
-	# not a new file: other tests drop the caches of the machine, and ext4 would read the card to find room for it
-	timeout 10 dd if=/dev/zero of="$DEV" bs=4096 seek=25590 count=1 oflag=direct,dsync conv=notrunc status=none
-	back
-	here_again
-	detach
-}

@@ -15,8 +15,6 @@ setup() {
 	echo secret >"$T/secret"
 	chmod 600 "$T/secret"
 	truncate -s 65536 "$T/hostile"
-	# for upgrades
-	case $BATS_TEST_DESCRIPTION in *'as often'*) export COWFS_ON_CRASH=replace COWFS_PROGRAM=$COWFS_BUILD/cowfs ;; esac
 	# the one that is not to be reached
 	IMG=$T/other.img
 	card_make ext4 60 100
@@ -120,7 +118,6 @@ answered() {
 	answered joint 14
 	answered readers 16
 	answered messages 14000
-	answered upgrade 14
 	others_unharmed
 	# an ordinary commit does not wait long
 	timeout 10 touch "$MNT/b"

@@ -46,8 +46,6 @@ commands() {
 		json 1 "$c" "$T/missing"
 		quiet
 	done
-	json 4 upgrade nosuch
-	quiet
 	for c in detach status commit "commit --kept" top diff wear discard inhibit uninhibit trim; do
 		# shellcheck disable=SC2086 # a command with an option
 		json 4 $c nosuch
@@ -116,8 +114,6 @@ commands() {
 	json 0 wear --prometheus "$T/prom"
 	json 1 commit --kept # nothing is configured
 	quiet
-	json 1 upgrade # on-crash=stop
-	quiet
 	json 0 inhibit
 	json 0 uninhibit
 	json 1 trim # after a commit of a path
@@ -139,7 +135,7 @@ commands() {
 	json 0 measure --write-area all "$T/file"
 	jq -e '.profile["measured-card"].from' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure card format check attach commit top diff status view revert upgrade wear generations undo accept inhibit uninhibit trim discard detach"
+	covered+=" measure card format check attach commit top diff status view revert wear generations undo accept inhibit uninhibit trim discard detach"
 	# the rest is in boot.bats, setup.bats, run.bats, clone.bats, scrub.bats and delta.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }

@@ -601,6 +601,9 @@ postinst() {
 	chmod +x "$T/setup"
 	[ "$(postinst configure '')" = "cowfs: why (possible)" ]
 	[ -z "$(postinst configure 0.1.0-1)" ]
+	printf '#!/bin/sh\necho "$*"; echo "cowfs: root: 4 KiB not on the card yet"; echo "cowfs: root: version 1 serves until the next boot; 2 is installed"\n' \
+		>"$T/stub/cowctl"
+	[ "$(postinst configure 0.1.0-1)" = "cowfs: root: version 1 serves until the next boot; 2 is installed" ]
 	[ -z "$(postinst abort-upgrade 0.1.0-1)" ]
 	printf '#!/bin/sh\nexit 1\n' >"$T/setup"
 	run -0 postinst configure ''

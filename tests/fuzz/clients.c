@@ -127,11 +127,9 @@ static void stop(void)
 
 static void start(void)
 {
-	const struct server_params p = { .dir = &dir,
-					 .listen_fd = -1,
-					 .on_crash = "stop",
-					 .on_crash_why = "",
-					 .upgrade_end = "none" };
+	const struct server_params p = {
+		.dir = &dir, .listen_fd = -1, .on_crash = "stop", .on_crash_why = ""
+	};
 
 	if (!mkdtemp(run_path) || setenv("COWFS_RUNDIR", run_path, 1) < 0 ||
 	    rundir_claim(&dir, "vol") < 0 || server_start(&server, &p) < 0)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The parent process and a worker that sends what it likes: any bytes with any descriptors, many
- * messages before the parent looks, and a new spare that says anything. The parent answers each
- * message of the right length, never waits, and in the end no descriptor is left.
+ * messages before the parent looks. The parent answers each message of the right length, never waits, and in the end no descriptor is left.
  *
  * Input: steps. A step: what u8 (low three bits: see enum step), then what it takes. Calls of
  * quiesce.h do nothing but return what the input says.
@@ -15,7 +14,7 @@
 
 #include "fuzz.h"
 
-enum step { LETTER, BYTES, FLOOD, LOOK, HELLO, READ, THREADS_LEFT, STEPS };
+enum step { MESSAGE, BYTES, FLOOD, LOOK, READ, THREADS_LEFT, STEPS };
 enum { MAX_STEPS = 128, WAIT_MS = 5000 };
 
 static _Atomic int call_result;
@@ -27,7 +26,7 @@ int simulated_call(enum quiesce_call call, int fd, int disk_fd)
 }
 
 static struct parent parent;
-static int worker_fd, spare_fd;
+static int worker_fd;
 
 static void must(bool ok)
 {
@@ -37,7 +36,7 @@ static void must(bool ok)
 
 static void begin(void)
 {
-	static struct shared shared;
+	static _Atomic uint32_t alive;
 	static int event_fd;
 	int pair[2];
 
@@ -53,10 +52,7 @@ static void begin(void)
 		.null_fd = -1,
 		.mount_fd = -1,
 		.thaw_fd = -1,
-		.shared_fd = -1,
-		.shared = &shared,
-		.spare.sock_fd = -1,
-		.upgrade = { .next.sock_fd = -1, .old.sock_fd = -1 },
+		.alive = &alive,
 		.thawer.event_fd = event_fd
 	};
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
@@ -65,26 +61,19 @@ static void begin(void)
 	parent.sock_fd = pair[0];
 	worker_fd = pair[1];
 	must(spare_link(pair) == 0);
-	parent.upgrade.next.sock_fd = pair[0];
-	parent.upgrade.begun_ns = now_ns();
-	spare_fd = pair[1];
-	must(spare_link(pair) == 0);
-	parent.spare.sock_fd = pair[0];
+	parent.spare_fd = pair[0];
 	close(pair[1]);
 }
 
 static void end(void)
 {
-	int fds[] = { parent.sock_fd, worker_fd, spare_fd };
+	int fds[] = { parent.sock_fd, worker_fd, parent.spare_fd };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	drop_mount(&parent);
-	drop_kept(&parent);
-	close_spare(&parent.spare);
-	close_spare(&parent.upgrade.next);
-	close_spare(&parent.upgrade.old);
+	link_close(parent.kept);
 }
 
 /* ---- steps ---- */
@@ -109,14 +98,13 @@ static bool send_any(struct fuzz_input *in, const void *p, size_t len)
 
 static struct message some_message(struct fuzz_input *in)
 {
-	static const char letters[] = "FTSEGCUQKH";
 	struct message m;
 	unsigned char raw[sizeof(m)];
 
 	for (size_t i = 0; i < sizeof(raw); i++)
 		raw[i] = 0;
 	memcpy(&m, raw, sizeof(m));
-	m.what = letters[fuzz_uint(in, 1) % (sizeof(letters) - 1)];
+	m.what = (uint32_t)fuzz_uint(in, 1) % (LINK_HELLO + 2);
 	m.pid = (int)(int8_t)fuzz_uint(in, 1);
 	m.slots = (uint32_t)fuzz_uint(in, 4);
 	m.number = (uint32_t)fuzz_uint(in, 1);
@@ -154,9 +142,8 @@ static void ask(struct fuzz_input *in)
 	FUZZ_PROMISE(serve_link(&parent));
 	while (readable(worker_fd) && link_receive(worker_fd, &answer, fd) == 1) {
 		answered |= answer.what == m.what && answer.number == m.number;
-		FUZZ_PROMISE(memchr(answer.version, '\0', sizeof(answer.version)));
 		for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-			FUZZ_PROMISE(fd[i] < 0 || (m.what == 'G' && parent.kept[i] >= 0));
+			FUZZ_PROMISE(fd[i] < 0 || (m.what == LINK_TAKE && parent.kept[i] >= 0));
 		link_close(fd);
 	}
 	FUZZ_PROMISE(answered);
@@ -169,7 +156,7 @@ static void take_step(struct fuzz_input *in)
 	size_t n;
 
 	switch ((enum step)((what & 7) % STEPS)) {
-	case LETTER:
+	case MESSAGE:
 		ask(in);
 		break;
 	case BYTES: /* a message without any is the end of the worker */
@@ -190,16 +177,6 @@ static void take_step(struct fuzz_input *in)
 		if (readable(parent.sock_fd))
 			(void)serve_link(&parent);
 		deadman(&parent, SLICE_NS);
-		end_wait(&parent.upgrade, now_ns());
-		break;
-	case HELLO:
-		n = fuzz_uint(in, 1);
-		n = min_u64(n, in->left);
-		(void)!send(spare_fd, in->p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
-		in->p += n;
-		in->left -= n;
-		if (readable(parent.upgrade.next.sock_fd))
-			serve_upgrade(&parent);
 		break;
 	case READ:
 		empty();

@@ -38,6 +38,7 @@
 #include <unistd.h>
 
 #include "base/broker.h"
+#include "daemon/link.h"
 
 #define FILE_BYTES 65536
 #define FDS 256
@@ -274,21 +275,13 @@ static void flood_broker(const char *name, int sock_fd, uint32_t op)
 }
 
 /* The same of the supervisor, for those answers that are no errors. */
-static void flood_supervisor(const char *name, int sock_fd, char what)
+static void flood_supervisor(const char *name, int sock_fd)
 {
 	time_t end = time(NULL) + FLOOD_S;
-	struct {
-		char what, halted, pad[2];
-		int pid;
-		uint32_t slots, number;
-		int error;
-		char rest[36];
-	} m, a;
+	struct message m = { .what = LINK_THAWED }, a;
 	unsigned long n = 0;
 
 	while (time(NULL) < end) {
-		memset(&m, 0, sizeof(m));
-		m.what = what;
 		if (send(sock_fd, &m, sizeof(m), MSG_NOSIGNAL) < 0 ||
 		    recv(sock_fd, &a, sizeof(a), 0) <= 0)
 			break;
@@ -337,8 +330,7 @@ static void flood(void)
 	flood_broker("publish", sock_fd[2], BROKER_PUBLISH);
 	flood_broker("joint", sock_fd[1], BROKER_JOINT);
 	flood_readers("readers", sock_fd[4]);
-	flood_supervisor("messages", sock_fd[0], 'T');
-	flood_supervisor("upgrade", sock_fd[0], 'U');
+	flood_supervisor("messages", sock_fd[0]);
 }
 
 /* ---- */

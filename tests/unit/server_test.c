@@ -158,7 +158,6 @@ static struct server_params params(const struct rundir *dir_of)
 				       .on_crash_why = "",
 				       .alive = &alive,
 				       .stuck_ns = 7,
-				       .upgrade_end = "none",
 				       .let_go = let_go,
 				       .ended = on_ended };
 }

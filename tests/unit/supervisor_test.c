@@ -21,11 +21,9 @@
 
 #include "base/io.h"
 #include "base/msg.h"
-#include "base/layout.h"
 #include "daemon/spare.h"
 #include "daemon/confine.h"
 #include "daemon/supervisor.h"
-#include "daemon/upgrade.h"
 #include "export/fuse.h"
 #include "scratch.h"
 
@@ -53,8 +51,7 @@ struct supervisor {
 
 static bool replace; /* workers that die are replaced */
 static bool halt = true;
-static bool mute;	     /* but the next one cannot say who it is */
-static char *const *program; /* the arguments of one of another version */
+static bool mute; /* but the next one cannot say who it is */
 
 static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
 			       uint64_t deadman_ns)
@@ -68,7 +65,6 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 	if (k.pid == 0) {
 		struct supervisor_opts o = { .kmsg_fd = log[1],
 					     .deadman_ns = deadman_ns,
-					     .upgrade = program,
 					     .replace = replace,
 					     .halt = halt };
 		struct supervisor_link l;
@@ -737,233 +733,6 @@ static void test_watchdog(void **state)
 	munmap(rep, sizeof(*rep));
 }
 
-/* ---- another version ---- */
-
-/* Shared by memory that the parent keeps: a program that is executed finds it there. */
-static struct upgraded {
-	_Atomic pid_t worker;
-	atomic_bool asked, wrong;
-	atomic_int error;		 /* of the question; 1: none yet */
-	atomic_int how;			 /* enum upgrade_end of the worker that serves */
-	atomic_bool executed, from_disk; /* of the worker that serves */
-	char version[SUPERVISOR_VERSION_BYTES];
-} * up;
-static int up_fd;
-
-static bool maps_a_disk(void)
-{
-	char line[512];
-	unsigned major_of;
-	bool found = false;
-	FILE *f = fopen("/proc/self/maps", "re");
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%*s %*s %*s %x:", &major_of) == 1 && major_of)
-			found = true;
-	if (f)
-		fclose(f);
-	return found;
-}
-
-static void worker_asks(struct supervisor_link *l, bool executed)
-{
-	int kept[SUPERVISOR_KEPT_MAX];
-	char version[SUPERVISOR_VERSION_BYTES];
-	bool halted = false;
-	int r = 0;
-
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		kept[i] = -1;
-	if (l->replaces) {
-		r = supervisor_take(l, kept, &halted);
-		up_fd = kept[SUPERVISOR_KEPT];
-		up = mmap(NULL, sizeof(*up), PROT_READ | PROT_WRITE, MAP_SHARED, up_fd, 0);
-	}
-	kept[SUPERVISOR_KERNEL] = l->kernel_fd;
-	kept[SUPERVISOR_KEPT] = up_fd;
-	up->wrong |= r < 0 || halted || supervisor_serving(l, kept) < 0;
-	up->how = l->upgrade;
-	up->executed = executed;
-	up->from_disk = maps_a_disk();
-	up->worker = getpid();
-	for (;;) {
-		++*l->alive;
-		usleep(1000);
-		if (!atomic_exchange(&up->asked, false))
-			continue;
-		r = supervisor_upgrade(l, version);
-		memcpy(up->version, version, sizeof(version));
-		up->error = r == 0 ? supervisor_give_way(l) : r;
-	}
-}
-
-static void worker_before(struct supervisor_link *l, int go_fd)
-{
-	(void)go_fd;
-	worker_asks(l, false);
-}
-
-/* This program, executed. argv: itself, --spare=, and what it does. */
-static int executed_main(char **argv)
-{
-	static char load[] = "--spare=" UPGRADE_LOAD;
-	const struct supervisor_opts o = { .replace = true, .upgrade = argv };
-	struct spare_hello hello = { .layout = SHARED_LAYOUT + 1, .version = "other" };
-	struct supervisor_link l;
-
-	if (!strncmp(argv[1], "--spare=" UPGRADE_LOAD, strlen("--spare=" UPGRADE_LOAD)))
-		return upgrade_load(argv) < 0;
-	if (!strcmp(argv[2], "hello")) {
-		(void)!write(UPGRADE_LINK, &hello, sizeof(hello));
-		return read(UPGRADE_LINK, &hello, 1) != 0; /* the parent wants it no more */
-	}
-	argv[1] = load;
-	if (supervisor_spare(&o, &l) < 0)
-		return 1;
-	if (!strcmp(argv[2], "exits"))
-		return 2;
-	if (!strcmp(argv[2], "dies"))
-		raise(SIGKILL);
-	worker_asks(&l, true);
-	return 3;
-}
-
-static struct supervisor start_upgraded(const char *does)
-{
-	static char name[] = "cowfs", load[] = "--spare=" UPGRADE_LOAD, what[32];
-	static char *argv[] = { name, load, what, NULL };
-	struct supervisor k;
-
-	snprintf(what, sizeof(what), "%s", does);
-	up_fd = memfd_create("upgraded", MFD_CLOEXEC);
-	assert_true(up_fd >= 0 && ftruncate(up_fd, sizeof(*up)) == 0);
-	up = mmap(NULL, sizeof(*up), PROT_READ | PROT_WRITE, MAP_SHARED, up_fd, 0);
-	assert_true(up != MAP_FAILED);
-	program = argv;
-	replace = true;
-	k = start(worker_before, 0);
-	replace = false;
-	program = NULL;
-	return k;
-}
-
-static const char *this_program(void)
-{
-	static char path[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-	path[n > 0 ? n : 0] = '\0';
-	return path;
-}
-
-static pid_t wait_upgraded(pid_t before)
-{
-	for (unsigned ms = 20000; ms && (!up->worker || up->worker == before); ms--)
-		usleep(1000);
-	return up->worker;
-}
-
-/* Asks for the upgrade; the error, or 0 and another worker. */
-static int ask(void)
-{
-	pid_t before = wait_upgraded(0);
-
-	up->error = 1;
-	up->asked = true;
-	for (unsigned ms = 20000; ms && up->error == 1 && up->worker == before; ms--)
-		usleep(1000);
-	return up->error == 1 ? 0 : up->error;
-}
-
-static void end_upgraded(struct supervisor *k)
-{
-	assert_false(up->wrong);
-	assert_int_equal(kill(k->pid, SIGKILL), 0);
-	assert_int_equal(kill(up->worker, SIGKILL), 0);
-	assert_int_equal(waitpid(k->pid, NULL, 0), k->pid);
-	assert_true(read(k->log_fd, k->log, sizeof(k->log) - 1) > 0);
-	close(k->go_fd);
-	close(k->log_fd);
-	munmap(up, sizeof(*up));
-	close(up_fd);
-}
-
-/* The runtime of a sanitizer wants to be mapped in its own way. */
-static void skip_sanitized(void)
-{
-	if (SANITIZED)
-		skip();
-}
-
-/* Again and again; then its spare replaces a worker that dies. */
-static void test_upgrade(void **state)
-{
-	struct supervisor k;
-
-	(void)state;
-	skip_sanitized();
-	k = start_upgraded("serves");
-	for (unsigned i = 0; i < 3; i++) {
-		assert_int_equal(ask(), 0);
-		assert_int_equal(up->how, UPGRADE_DONE);
-		assert_true(up->executed);
-		assert_false(up->from_disk);
-		assert_string_equal(up->version, COWFS_VERSION);
-	}
-	for (unsigned i = 0; i < 2; i++) { /* the third one would halt it */
-		pid_t pid = up->worker;
-
-		assert_int_equal(kill(pid, SIGKILL), 0);
-		assert_int_not_equal(wait_upgraded(pid), pid);
-		assert_int_equal(up->how, UPGRADE_NONE);
-		assert_true(up->executed);
-	}
-	end_upgraded(&k);
-	assert_non_null(strstr(k.log, "makes way for version"));
-}
-
-static void fails(const char *does)
-{
-	struct supervisor k = start_upgraded(does);
-
-	for (unsigned i = 0; i < 4; i++) { /* no death that counts */
-		assert_int_equal(ask(), 0);
-		assert_int_equal(up->how, UPGRADE_FAILED);
-		assert_false(up->executed);
-	}
-	end_upgraded(&k);
-	assert_non_null(strstr(k.log, "cannot take over: the version before does"));
-}
-
-static void test_upgrade_fails(void **state)
-{
-	(void)state;
-	skip_sanitized();
-	fails("exits");
-	fails("dies");
-}
-
-static void test_upgrade_refused(void **state)
-{
-	struct supervisor k;
-	pid_t worker;
-
-	(void)state;
-	skip_sanitized();
-	k = start_upgraded("hello");
-	worker = wait_upgraded(0);
-	assert_int_equal(ask(), -ESTALE);
-	assert_string_equal(up->version, "other");
-	assert_int_equal(ask(), -ESTALE);
-	assert_int_equal(up->worker, worker);
-	end_upgraded(&k);
-	setenv("COWFS_PROGRAM", "/bin/false", 1);
-	k = start_upgraded("serves");
-	assert_int_equal(ask(), -ENOEXEC);
-	setenv("COWFS_PROGRAM", this_program(), 1);
-	end_upgraded(&k);
-}
-
 /* ---- hardening ---- */
 
 /* Failures for lack of CAP_SYS_RESOURCE (containers): everything else is tested nevertheless. */
@@ -1111,16 +880,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_no_next_worker, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_two_ask, setup_bare, teardown),
 		cmocka_unit_test_setup_teardown(test_watchdog, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_upgrade, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_upgrade_fails, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_upgrade_refused, setup_bare, teardown),
 		cmocka_unit_test(test_harden),
 	};
 
-	if (argc > 2 && !strncmp(argv[1], "--spare=", strlen("--spare="))) {
-		return executed_main(argv);
-	}
-	setenv("COWFS_PROGRAM", this_program(), 1);
+	(void)argc;
 	main_argv0 = argv[0];
 	if (scratch_not_root("supervisor_test"))
 		return 0;
