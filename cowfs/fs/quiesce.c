@@ -75,15 +75,15 @@ static int seal_unfrozen(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_
 	return seal(seal_ctx);
 }
 
-static int seal_stopped(const struct quiesce_target *t, int (*seal)(void *ctx), void *seal_ctx,
-			struct quiesce_report *rep)
+/*
+ * No sync has ended since the seal before, also where any moment will do: what the file system has written to blocks
+ * that this image calls free may be free in the next image, too, and is only in RAM. So nothing counts as free.
+ */
+static int seal_stopped(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep)
 {
 	rep->stopped = true;
 	rep->hidden = false;
-	if (!t->any_instant)
-		return seal_unfrozen(seal, seal_ctx, rep);
-	rep->instant = true;
-	return seal(seal_ctx);
+	return seal_unfrozen(seal, seal_ctx, rep);
 }
 
 /*
@@ -221,7 +221,7 @@ static int seal_in_freeze(struct use *u, const struct quiesce_target *t, int (*s
 	if (!r)
 		r = wait_frozen(f, t, seal_ctx, rep);
 	if (r == -ECANCELED)
-		return seal_stopped(t, seal, seal_ctx, rep);
+		return seal_stopped(seal, seal_ctx, rep);
 	if (r == -ETIMEDOUT)
 		return t->unfrozen ? seal_unfrozen(seal, seal_ctx, rep) : r;
 	if (!r)
@@ -273,7 +273,7 @@ static int seal_used(struct use *u, const struct quiesce_target *t, int (*seal)(
 	if (!r)
 		r = join(u, t, seal_ctx);
 	if (r == -ECANCELED)
-		return seal_stopped(t, seal, seal_ctx, rep);
+		return seal_stopped(seal, seal_ctx, rep);
 	if (cannot_freeze(r) && t->unfrozen)
 		return seal_unfrozen(seal, seal_ctx, rep);
 	return r < 0 ? r : seal_in_freeze(u, t, seal, seal_ctx, rep);
@@ -291,7 +291,7 @@ static int seal_unmounted(const struct quiesce_target *t, int (*seal)(void *ctx)
 	if (r == -EIO) /* reported once, for any earlier failed write: the file system knows */
 		r = call_stoppable(t, t->loop_fd, QUIESCE_FSYNC, seal_ctx);
 	if (r == -ECANCELED)
-		return seal_stopped(t, seal, seal_ctx, rep);
+		return seal_stopped(seal, seal_ctx, rep);
 	if (r < 0)
 		return r;
 	if (t->needed && !t->needed(seal_ctx))
@@ -392,7 +392,7 @@ int quiesce_unblock(const struct quiesce_target *t, int (*seal)(void *ctx), void
 	    rep->unfrozen || rep->instant)
 		return r;
 	return (rep->hidden && t->unfrozen && t->unseen) || t->stopped(seal_ctx)
-		       ? seal_stopped(t, seal, seal_ctx, rep)
+		       ? seal_stopped(seal, seal_ctx, rep)
 		       : r;
 }
 

@@ -187,6 +187,33 @@ stamps() {
 	card_has xfs
 }
 
+# As before Linux 6.2: all of it is dirty when the sync begins, and several commits come before that ends.
+sync_of_more() { # FS
+	local code=0
+	card_make "$1" 400 460
+	cow format "$CARD" --log-size 16M --erase-block 1M
+	mount -t tmpfs none /sys/class/bdi
+	attach --ram 600M || code=$?
+	umount /sys/class/bdi
+	[ $code = 0 ]
+	mount_volume
+	random_file "$T/old" 1
+	cp "$T/old" "$MNT/old"
+	random_file "$T/new" 120
+	cp "$T/new" "$MNT/new"
+	sync -f "$MNT"
+	[ "$(status_of '.pressure.commits > 2')" = true ]
+	echo 3 >/proc/sys/vm/drop_caches
+	cmp "$T/new" "$MNT/new"
+	umount_volume
+	cow commit
+	[ "$(status_of .write_errors)" = 0 ]
+	card_has "$1"
+}
+
+@test "xfs: a sync of more than the log holds" { sync_of_more xfs; }
+@test "btrfs: a sync of more than the log holds" { sync_of_more btrfs; }
+
 @test "a program that has the device for itself writes more than the log holds" {
 	volume xfs 300 --log-size 16M --erase-block 1M
 	umount_volume
