@@ -17,6 +17,8 @@
 #include "cli/cmd.h"
 
 #define LINE_EVERY_NS 3000000000ull
+/* For a daemon from before an upgrade, which does not tell the speed of its card. */
+#define UNTOLD_BYTES_PER_S (2 * MIB)
 #define ENOUGH_NS (60 * 1000000000ull)
 #define AWAY_WAIT_NS (60 * 1000000000ull)
 
@@ -82,7 +84,8 @@ static double estimate_seconds(struct json_object *status, uint64_t cache_bytes)
 		 speed = json_u64(p, "commit_bytes_per_second");
 
 	return json_number(p, "commit_seconds") +
-	       (double)(blk_to_bytes(blks) + 2 * cache_bytes) / (double)max_u64(speed, 1);
+	       (double)(blk_to_bytes(blks) + 2 * cache_bytes) /
+		       (double)(speed ? speed : UNTOLD_BYTES_PER_S);
 }
 
 /* Of all file systems: which part is this volume's is not known. */

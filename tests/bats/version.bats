@@ -57,6 +57,19 @@ replaced() { [ "$(status_of .replaced)" = 1 ]; }
 	detach
 }
 
+# 0.1.0 does not tell the speed of the card
+@test "version: the end of the system empties the log of a daemon from before an upgrade" {
+	LC_ALL=C sed -i 's/commit_bytes_per_second/xommit_bytes_per_second/' "$T/before/cowfs"
+	attach_before
+	[ "$(status_of .pressure.commit_bytes_per_second)" = null ]
+	mount_volume
+	random_file "$MNT/a" 3
+	run -0 cow shutdown --within 80s
+	[ "$(status_of .log_live_blocks)" = 0 ]
+	umount_volume
+	detach
+}
+
 @test "version: a worker of before that dies is replaced by its own version, whatever is installed" {
 	local major minor rest pid
 	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
