@@ -21,6 +21,12 @@ void toy_content(uint16_t content, uint8_t buf[COW_BLK_BYTES])
 	uint64_t word = content ? content * 0x9e3779b97f4a7c15u | 1 : 0;
 	struct bytes_writer w = { .p = buf, .size_bytes = COW_BLK_BYTES };
 
+	if (content >= TOY_ENV && content < TOY_SUPER) {
+		memset(buf, '#', COW_BLK_BYTES);
+		put_bytes(&w, "# GRUB Environment Block\n", 25);
+		buf[w.pos] = (uint8_t)('0' + content - TOY_ENV);
+		return;
+	}
 	if (content >= TOY_MAGIC && content < TOY_SUPER) {
 		memset(buf, 0, COW_BLK_BYTES);
 		put_bytes(&w, "COWFSREC", 8);

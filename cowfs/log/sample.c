@@ -232,6 +232,7 @@ int sample_home(struct log *l, const struct log_content *c)
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
 	uint64_t from = l->super.fs_bytes / COW_BLK_BYTES / 2, open_blks;
 	struct log_sample next[LOG_SAMPLES], other = { 0 };
+	bool fit = false;
 	uint32_t crc;
 	int r = buf ? 0 : -ENOMEM;
 
@@ -241,10 +242,12 @@ int sample_home(struct log *l, const struct log_content *c)
 		r = choose(l, c, from, buf, &other);
 	if (r == 0 && (!other.blk || !c || !c->in_use))
 		r = choose(l, c, 0, buf, other.blk ? &next[0] : &other);
+	/* a commit may have given it other content since it was picked */
+	if (r == 0 && l->used_blk && log_index_crc(l->index, l->used_blk, &crc))
+		r = read_fit(l, l->used_blk, buf, &fit);
 	if (r < 0)
 		return r;
-	if (l->used_blk && log_index_crc(l->index, l->used_blk, &crc) &&
-	    is_fit_place(l, l->used_blk))
+	if (fit)
 		next[0] = (struct log_sample){ .blk = l->used_blk, .crc = crc };
 	if (other.blk)
 		next[1] = other;

@@ -717,6 +717,55 @@ static void test_forgotten_samples(void **state)
 	toy_free(&t);
 }
 
+static bool always(void *ctx)
+{
+	(void)ctx;
+	return true;
+}
+
+/* While a checkpoint rests, a commit makes an environment block of the sample that it has picked: GRUB may change it,
+ * so it is no sample any more. */
+static void test_sample_becomes_env(void **state)
+{
+	(void)state;
+	for (int env = 0; env < 2; env++) {
+		struct commit_options opt = { .cause = CAUSE_TIMER, .stop = always };
+		struct commit_source src;
+		struct toy_image base;
+		uint64_t blks;
+		struct toy t;
+
+		toy_format(&t, false);
+		assert_int_equal(toy_open(&t, 0), 0);
+		base = t.n;
+		t.of_base = base.use;
+		src = toy_source(&t);
+		opt.uses = &src;
+		toy_write(&t, 20, 201);
+		toy_write(&t, 40, 401);
+		toy_write(&t, 70, 701);
+		assert_int_equal(toy_commit(&t), 0);
+		assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL,
+						   &blks),
+				 -EINTR);
+		toy_write(&t, 20, env ? TOY_ENV : 202);
+		assert_int_equal(toy_commit(&t), 0);
+		opt.stop = NULL;
+		assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL,
+						   &blks),
+				 0);
+		assert_int_equal(is_held(&t, 20), !env);
+		toy_write(&t, 41, 411);
+		assert_int_equal(toy_commit(&t), 0);
+		toy_close(&t);
+		if (env)
+			poke(&t, 20, TOY_ENV + 1);
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, LOG_LIVE);
+		toy_free(&t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -735,6 +784,7 @@ int main(void)
 		cmocka_unit_test(test_older_base_in_use),
 		cmocka_unit_test(test_older_base_accepted),
 		cmocka_unit_test(test_forgotten_samples),
+		cmocka_unit_test(test_sample_becomes_env),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
