@@ -136,6 +136,10 @@ static int check_live(struct offline *f, struct failure *fail)
 {
 	uint64_t blocks = offline_live_blks(f);
 
+	if (f->report.needs_older)
+		return failure_set(fail, EXIT_FAILED, -EUCLEAN,
+				   "%s: %s (--force does not discard it)", f->log_card->geo.path,
+				   f->report.why);
 	if (!blocks) /* or log of another device, or unreadable: --force was given */
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -ENOTEMPTY,
@@ -203,6 +207,9 @@ static int explain_old_log(const struct format_options *opt, struct offline *f,
 				  "device, and this one with --log"
 				: "%s: already has a cowfs log, made %s, of its own file system",
 			path, format_time(f->super.created_s));
+	if (f->report.needs_older)
+		return failure_set(fail, EXIT_FAILED, -EEXIST, "%s: already has a cowfs log: %s",
+				   path, f->report.why);
 	if (f->report.state >= LOG_BROKEN)
 		return failure_set(
 			fail, EXIT_FAILED, -EEXIST,

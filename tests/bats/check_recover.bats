@@ -147,6 +147,8 @@ golden() { # NAME FILE
 	fails 1 "$why; nothing was written" attach "$CARD"
 	fails 1 "$why; nothing was written" recover "$CARD"
 	fails 1 "$why" view "$CARD" "$MNT"
+	fails 1 "already has a cowfs log: $why" format "$CARD"
+	fails 1 "$why \(--force does not discard it\)" format --force "$CARD"
 	run -1 cow scrub "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 }
