@@ -327,7 +327,7 @@ enum exit_code launch_configure(const char *device, struct volopts *o, struct co
 {
 	struct conf *c = NULL;
 	char why[512];
-	int e = conf_load(&c, why, sizeof(why));
+	int e = conf_load_and_tell(&c, why, sizeof(why));
 
 	if (e == 0)
 		e = conf_volume(c, device, o, why, sizeof(why));

@@ -400,7 +400,7 @@ static bool is_wanted(const struct boot *b)
 static enum boot_exit decide(struct boot *b)
 {
 	char why[512];
-	int e = conf_load(&b->conf, why, sizeof(why));
+	int e = conf_load_and_tell(&b->conf, why, sizeof(why));
 	bool off = b->cmdline.mode == CMDLINE_OFF;
 
 	(void)trial_name(b->image);

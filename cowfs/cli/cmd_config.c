@@ -194,7 +194,9 @@ int cmd_config(const struct options *o)
 
 	if (exit != EXIT_OK)
 		return exit;
-	e = conf_load(&c, why, sizeof(why));
+	/* --key and --list are for scripts, which call this often */
+	e = keys.n || has_option(o, OPT_LIST) ? conf_load(&c, why, sizeof(why))
+					      : conf_load_and_tell(&c, why, sizeof(why));
 	if (e < 0)
 		return cmd_fail(o, e == -EINVAL ? EXIT_USAGE : EXIT_FAILED, e, "%s", why);
 	keys.c = check.c = c;

@@ -41,8 +41,8 @@ struct parser {
 	unsigned line;
 	char *buf;
 	size_t buf_bytes;
-	int error;   /* the first error; the rest is not checked */
-	bool warned; /* an earlier reading has */
+	int error;  /* the first error; the rest is not checked */
+	bool tells; /* of keys that were removed */
 	char *why;
 	size_t why_bytes;
 };
@@ -295,7 +295,7 @@ static int take_pair(void *ctx, const char *section, const char *key, const char
 		return 1;
 	if (!p->section)
 		bad(p, "%s must follow a [section]", key);
-	else if (removed && !p->warned)
+	else if (removed && p->tells)
 		msg(MSG_WARN, "%s:%u: %s %s; remove the line", p->conf->path, p->line, key,
 		    removed);
 	else if (removed)
@@ -350,13 +350,11 @@ static void check_compose(struct parser *p, const struct section *s)
 
 /* ---- the file ---- */
 
-int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
+static int parse(FILE *f, const char *path, bool tells, struct conf **ret, char *why,
+		 size_t why_bytes)
 {
 	struct conf *c = calloc(1, sizeof(*c));
-	static bool read_before;
-	struct parser p = {
-		.f = f, .conf = c, .why = why, .why_bytes = why_bytes, .warned = read_before
-	};
+	struct parser p = { .f = f, .conf = c, .why = why, .why_bytes = why_bytes, .tells = tells };
 	int line;
 
 	if (!c || !(c->path = strdup(path))) {
@@ -364,7 +362,6 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 		return -ENOMEM;
 	}
 	line = ini_parse_stream(next_line, &p, take_pair, &p);
-	read_before = true;
 	if (line > 0 && (!p.error || (unsigned)line < p.line)) {
 		p.error = 0;
 		p.line = (unsigned)line;
@@ -388,7 +385,12 @@ int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t w
 	return 0;
 }
 
-int conf_load(struct conf **ret, char *why, size_t why_bytes)
+int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
+{
+	return parse(f, path, false, ret, why, why_bytes);
+}
+
+static int load(bool tells, struct conf **ret, char *why, size_t why_bytes)
 {
 	const char *path = conf_path();
 	FILE *f = fopen(path, "re");
@@ -401,9 +403,23 @@ int conf_load(struct conf **ret, char *why, size_t why_bytes)
 		snprintf(why, why_bytes, "%s: %s", path, strerrordesc_np(-e));
 		return e;
 	}
-	e = conf_parse(f, path, ret, why, why_bytes);
+	e = parse(f, path, tells, ret, why, why_bytes);
 	fclose(f);
 	return e;
+}
+
+int conf_load(struct conf **ret, char *why, size_t why_bytes)
+{
+	return load(false, ret, why, why_bytes);
+}
+
+int conf_load_and_tell(struct conf **ret, char *why, size_t why_bytes)
+{
+	static bool told;
+	bool tells = !told;
+
+	told = true;
+	return load(tells, ret, why, why_bytes);
 }
 
 void conf_free(struct conf *c)

@@ -51,6 +51,8 @@ const char *conf_path(void);
  * empty.
  */
 int conf_load(struct conf **ret, char *why, size_t why_bytes) MUST_CHECK;
+/* The same for who protects a volume or checks the file: the first one reports keys that were removed. */
+int conf_load_and_tell(struct conf **ret, char *why, size_t why_bytes) MUST_CHECK;
 /* The same for an open file; path is for messages. */
 int conf_parse(FILE *f, const char *path, struct conf **ret, char *why,
 	       size_t why_bytes) MUST_CHECK;
