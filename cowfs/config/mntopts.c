@@ -89,7 +89,9 @@ static int take(struct mntopts *m, const char *text, size_t len, char *why, size
 		return 0;
 	removed = volopt_removed(text, name_len);
 	if (removed) {
-		msg(MSG_WARN, "mount option %.*s %s; remove it", (int)len, text, removed);
+		/* btrfs has one of this name */
+		msg(MSG_WARN, "mount option %.*s %s; remove it%s", (int)len, text, removed,
+		    is(text, name_len, "compress") ? " (for btrfs: compress-force)" : "");
 		return 0;
 	}
 	notice(m, text, len);

@@ -114,9 +114,10 @@ refuses() {
 }
 
 @test "fstab: an option that was removed is reported, and not passed on" {
-	protect ram=64M,transport=ublk,noatime
+	protect ram=64M,transport=ublk,compress=zstd,noatime
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
-	[[ $stderr == "mount.cowfs: mount option transport=ublk was removed: volumes are always served by FUSE; remove it" ]]
+	[ "$stderr" = "mount.cowfs: mount option transport=ublk was removed: volumes are always served by FUSE; remove it
+mount.cowfs: mount option compress=zstd was removed: changes in RAM are not compressed; remove it (for btrfs: compress-force)" ]
 	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
 	ns umount "$MNT"
 	all_gone
@@ -553,6 +554,13 @@ commit_again_and_again() {
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
 	[ "$stderr" = "mount.cowfs: $COWFS_CONF:2: compress was removed: changes in RAM are not compressed; remove the line" ]
 	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
+	# what reads it again and again does not repeat this
+	run -0 --separate-stderr cow status
+	[ -z "$stderr" ]
+	run -0 --separate-stderr cow config vol --key ram
+	[ "$output $stderr" = "64M " ]
+	run -0 --separate-stderr cow config vol
+	[ "$stderr" = "cowctl: $COWFS_CONF:2: compress was removed: changes in RAM are not compressed; remove the line" ]
 	ns umount "$MNT"
 	all_gone
 	fails 2 'compress was removed: ' attach "$CARD" --name vol --compress zstd
