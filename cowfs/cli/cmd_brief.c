@@ -144,8 +144,7 @@ int overview(void)
 	}
 	if (!n) {
 		print_next("cowctl setup --dry-run", "can the root of this system be protected?");
-		print_next("cowctl format DEVICE",
-			   "prepare a data card, then cowctl attach DEVICE");
+		print_next("cowctl card", "the devices, and what protects each of them");
 	}
 	print_next("cowctl --help", "all commands");
 	return bad ? EXIT_DEGRADED : EXIT_OK;

@@ -272,7 +272,7 @@ static const struct command {
 } commands[] = {
 	{ "Look", "status", "[N]", "show what is in RAM, in the log and on the card",
 	  "The exit code is 3 if something needs attention.", cmd_status, status_options },
-	{ NULL, "top", "[N]", "show which files fill the RAM, and which are often rewritten",
+	{ NULL, "top", "[N]", "show which files fill the RAM",
 	  "What lies in RAM is not on the card yet.", cmd_top, top_options },
 	{ NULL, "diff", "[N] [PATH...]", "show which files differ from the last commit",
 	  "A added, D deleted, M content changed, m only metadata, R renamed. Then what differs: c content, p "
