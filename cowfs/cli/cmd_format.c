@@ -84,9 +84,41 @@ static void print_whole(const struct format_report *r)
 		       kb, FORMAT_SIZE(FORMAT_WHOLE_LOG_BYTES));
 }
 
+/* As a shell reads it. A desktop mounts a card under its label, which is any text. */
+static const char *shell_word(const char *text, char ret[4 * PATH_MAX])
+{
+	char *at = ret;
+
+	if (!text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+			       "/._-+:@%=,")])
+		return text;
+	*at++ = '\'';
+	for (; *text && at < ret + 4 * PATH_MAX - 6; text++)
+		if (*text == '\'')
+			at = stpcpy(at, "'\\''");
+		else
+			*at++ = *text;
+	strcpy(at, "'");
+	return ret;
+}
+
+/* The command that protects it; of an image file a loop device is needed. */
+static const char *attach_command(const char *device, const char *log, char ret[5 * PATH_MAX])
+{
+	char word[4 * PATH_MAX];
+	struct stat st;
+	bool image = stat(device, &st) == 0 && S_ISREG(st.st_mode);
+
+	snprintf(ret, 5 * PATH_MAX, "cowctl attach%s%s %s%s%s", log ? " --log " : "",
+		 log ? log : "", image ? "\"$(losetup -f --show " : "", shell_word(device, word),
+		 image ? ")\"" : "");
+	return ret;
+}
+
 static void print_log(const struct format_options *opt, const struct format_report *r)
 {
 	const struct log_super *s = &r->super;
+	char attach[5 * PATH_MAX];
 
 	printf("%s: an empty log %s written\n", log_device(opt), opt->dry_run ? "would be" : "was");
 	printf("  %-14s %s of %s%s\n", "file system", r->fs.type, FORMAT_SIZE(s->fs_bytes),
@@ -121,8 +153,8 @@ static void print_log(const struct format_options *opt, const struct format_repo
 		       "and a small journal,\n  and sync then hangs on the whole machine. Make the file "
 		       "system with -O ^inline_data\n");
 	if (!opt->dry_run)
-		printf("protect it with: cowctl attach %s%s%s\n", opt->device,
-		       s->external ? " --log " : "", s->external ? log_device(opt) : "");
+		printf("protect it with: %s\n",
+		       attach_command(opt->device, s->external ? log_device(opt) : NULL, attach));
 }
 
 static void print_text(const struct format_options *opt, const struct format_report *r)
@@ -142,27 +174,9 @@ static void print_text(const struct format_options *opt, const struct format_rep
 
 /* ---- what to do next ---- */
 
-/* As a shell reads it. A desktop mounts a card under its label, which is any text. */
-static const char *shell_word(const char *text, char ret[4 * PATH_MAX])
-{
-	char *at = ret;
-
-	if (!text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-			       "/._-+:@%=,")])
-		return text;
-	*at++ = '\'';
-	for (; *text && at < ret + 4 * PATH_MAX - 6; text++)
-		if (*text == '\'')
-			at = stpcpy(at, "'\\''");
-		else
-			*at++ = *text;
-	strcpy(at, "'");
-	return ret;
-}
-
 static PRINTF(2, 3) void add_step(struct json_object *steps, const char *fmt, ...)
 {
-	char text[4 * PATH_MAX + 64];
+	char text[5 * PATH_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -195,10 +209,10 @@ struct json_object *format_steps(const struct options *o, const struct format_op
 				 const struct format_report *r)
 {
 	struct json_object *steps = json_object_new_array();
-	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[2 * PATH_MAX] = "";
+	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[2 * PATH_MAX] = "",
+	     attach[5 * PATH_MAX];
 	const char *device = shell_word(opt->device, word), *log = o->value[OPT_LOG];
 	bool shrinks = e == -ENOSPC && !log && fs_ops(r->fs.kind)->can_shrink;
-	struct stat st;
 
 	if (*r->attached)
 		add_step(steps, "cowctl status %s", r->attached);
@@ -218,11 +232,7 @@ struct json_object *format_steps(const struct options *o, const struct format_op
 	same_options(o, more, sizeof(more));
 	if (!r->has_log)
 		add_step(steps, "cowctl format%s%s %s", shrinks ? " --shrink" : "", more, device);
-	if (stat(opt->device, &st) == 0 && S_ISREG(st.st_mode))
-		add_step(steps, "cowctl attach \"$(losetup -f --show %s)\"", device);
-	else
-		add_step(steps, "cowctl attach%s%s %s", log ? " --log " : "", log ? log : "",
-			 device);
+	add_step(steps, "%s", attach_command(opt->device, log, attach));
 	return steps;
 }
 

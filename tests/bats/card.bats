@@ -119,6 +119,9 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	CARD=''
 	run -0 cow card "$IMG"
 	[[ $output == "$IMG: an empty log would be written"*"cowctl format $IMG"*'cowctl attach "$(losetup -f --show '"$IMG"')"' ]]
+	cp --sparse=always "$IMG" "$T/copy"
+	run -0 --separate-stderr cow format "$T/copy"
+	[ "${lines[-1]}" = 'protect it with: cowctl attach "$(losetup -f --show '"$T/copy"')"' ]
 	type_commands "$IMG"
 	attached
 	run -1 cow card "$IMG"
