@@ -229,17 +229,20 @@ static bool alive(int run_fd, const char *name)
 
 	for (;;) {
 		_cleanup_close_ int fd = connect_volume(run_fd, name);
+		struct pollfd end = { .fd = fd };
 
 		if (is_dead(fd))
 			return false;
-		/* without a pid it begins, or is none of ours */
-		if (!pid_of(run_fd, name) || worker_pid(run_fd, name))
-			return true;
-		if (!is_replaced(run_fd, name))
-			return false;
-		if (fd < 0 || now_ns() > until_ns)
-			return true;
-		poll(NULL, 0, REPLACE_LOOK_MS);
+		/* one connection: those that end stay in the queue, and keep others out of it */
+		do {
+			/* without a pid it begins, or is none of ours */
+			if (!pid_of(run_fd, name) || worker_pid(run_fd, name))
+				return true;
+			if (!is_replaced(run_fd, name))
+				return false;
+			if (fd < 0 || now_ns() > until_ns)
+				return true;
+		} while (poll(&end, 1, REPLACE_LOOK_MS) == 0);
 	}
 }
 

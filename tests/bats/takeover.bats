@@ -205,3 +205,27 @@ power_gone() { # FATE
 	detach
 	[ "$(numbers "$CARD")" = 1,1 ]
 }
+
+connects_at_once() { # SOCKET
+	python3 -c 'import socket, sys; s = socket.socket(socket.AF_UNIX); s.setblocking(False); s.connect(sys.argv[1])' "$1"
+}
+
+@test "takeover: who lists volumes meanwhile leaves the queue of the socket to others" {
+	local spare list
+	card_make ext4 64 128
+	cow format "$CARD"
+	DEATHS=0
+	attach --on-crash replace
+	spare=$(pgrep -x -P "$(awk '/^PPid/ { print $2 }' "/proc/$(worker_pid)/status")" cowfs-spare)
+	kill -STOP "$spare"
+	kill -9 "$(worker_pid)"
+	DEATHS=1
+	background "$COWFS_BUILD/cowctl" status
+	list=$BG
+	sleep 4
+	connects_at_once "$COWFS_RUNDIR/vol/control"
+	kill -CONT "$spare"
+	wait "$list"
+	wait_for 20 replaced
+	detach
+}
