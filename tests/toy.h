@@ -13,7 +13,14 @@
 #include "commit/commit.h"
 #include "log/log.h"
 
-enum { TOY_BLKS = 96, TOY_SEG_BLKS = 16, TOY_SEGS = 6, TOY_SUPER = 0x8000, TOY_MAGIC = 0x7f00, TOY_ENV = 0x7ff0 };
+enum {
+	TOY_BLKS = 96,
+	TOY_SEG_BLKS = 16,
+	TOY_SEGS = 6,
+	TOY_SUPER = 0x8000,
+	TOY_MAGIC = 0x7f00,
+	TOY_ENV = 0x7ff0
+};
 
 struct toy_image {
 	uint8_t use[TOY_BLKS]; /* enum blk_use */

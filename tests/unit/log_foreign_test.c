@@ -745,15 +745,15 @@ static void test_sample_becomes_env(void **state)
 		toy_write(&t, 40, 401);
 		toy_write(&t, 70, 701);
 		assert_int_equal(toy_commit(&t), 0);
-		assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL,
-						   &blks),
-				 -EINTR);
+		assert_int_equal(
+			commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
+			-EINTR);
 		toy_write(&t, 20, env ? TOY_ENV : 202);
 		assert_int_equal(toy_commit(&t), 0);
 		opt.stop = NULL;
-		assert_int_equal(commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL,
-						   &blks),
-				 0);
+		assert_int_equal(
+			commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
+			0);
 		assert_int_equal(is_held(&t, 20), !env);
 		toy_write(&t, 41, 411);
 		assert_int_equal(toy_commit(&t), 0);
