@@ -5,7 +5,7 @@
 #   into the initramfs; STRIP= keeps the symbols. ARCH=armhf builds for that architecture of Debian in build/armhf,
 #   LDFLAGS=-static programs that need no library (B=build/static keeps them apart).
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 ifneq ($(words $(CURDIR)),1)
 $(error make splits names at blanks: move '$(CURDIR)' to a folder without a blank in its path)
 endif

@@ -4,7 +4,7 @@
 #
 ################################################################################
 
-COWFS_VERSION = 0.1.0
+COWFS_VERSION = 0.2.0
 # the clone that this external tree is a part of
 COWFS_SITE = $(BR2_EXTERNAL_COWFS_PATH)/../..
 COWFS_SITE_METHOD = local

@@ -8,7 +8,7 @@ DEPENDS = "e2fsprogs fuse3 json-c libaio libinih libseccomp util-linux zstd"
 
 SRC_URI = "git://${COWFS_CLONE};protocol=file;branch=${COWFS_BRANCH}"
 SRCREV = "${AUTOREV}"
-PV = "0.1.0+git"
+PV = "0.2.0+git"
 
 inherit pkgconfig bash-completion
 
