@@ -254,15 +254,6 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 	return 0;
 }
 
-static int src_run_base(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-			uint64_t *ret_blks)
-{
-	(void)max_blks;
-	*ret = (enum blk_use)((struct toy *)ctx)->of_base[blk];
-	*ret_blks = 1;
-	return 0;
-}
-
 void toy_publish(void *ctx, struct log_index *ix)
 {
 	struct toy *t = ctx;
@@ -279,8 +270,7 @@ struct commit_source toy_source(struct toy *t)
 				       .read_sealed = src_read_sealed,
 				       .read_committed = read_committed,
 				       .run_sealed = src_run_sealed,
-				       .run_committed = src_run_committed,
-				       .run_base = t->of_base ? src_run_base : NULL };
+				       .run_committed = src_run_committed };
 }
 
 int toy_commit(struct toy *t)

@@ -36,8 +36,7 @@ struct toy {
 	struct log_open_report rep;
 	struct toy_image n, live; /* committed, and as programs see it */
 	bool dirty[TOY_BLKS];
-	bool direct[TOY_BLKS];	/* written in place by the last commit */
-	const uint8_t *of_base; /* use of blocks in the base without the log; NULL: not known */
+	bool direct[TOY_BLKS]; /* written in place by the last commit */
 	/* called around every operation of the simulator; NULL: not called */
 	void (*pause)(bool on);
 	const struct log_mark *mark; /* of the process before, for toy_open; NULL: none */

@@ -236,15 +236,6 @@ static bool give_up(void *ctx, uint64_t blk)
 	return classify_in_no_candidate(j, blk, 1, &free) == 0 && free;
 }
 
-static bool base_uses(void *ctx, uint64_t blk)
-{
-	const struct job *j = ctx;
-	enum blk_use use;
-	uint64_t n;
-
-	return j->src->run_base(j->src->ctx, blk, 1, &use, &n) == 0 && use != USE_FREE;
-}
-
 /* Writes the log home, moves readers off the old index, then writes the record with the new
  * tail. */
 static int checkpoint(struct job *j, const struct log_content *content,
@@ -270,8 +261,6 @@ static int checkpoint(struct job *j, const struct log_content *content,
 	cheap.bridge_ctx = &gaps;
 	cheap.writes = writes_in_place;
 	cheap.writes_ctx = j;
-	cheap.in_use = j->src && j->src->run_base ? base_uses : NULL;
-	cheap.in_use_ctx = j;
 	if (!cheap.give_up && j->src) {
 		cheap.give_up = give_up;
 		cheap.give_up_ctx = j;
@@ -325,12 +314,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 	if (j->rep.need_blks > j->rep.room_blks)
 		r = decide_spill(j);
 	if (r == 0)
-		r = decide_sample(j);
-	if (r == 0)
 		r = log_begin(j->log);
 	if (r < 0)
 		return r;
-	log_set_sample(j->log, j->sample_blk);
 	if (j->home_asked && open_units)
 		log_begin_fresh(j->log, j->rep.units, open_units, j->rep.need_blks);
 	r = write_direct(j);

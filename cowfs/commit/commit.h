@@ -35,12 +35,6 @@ struct commit_source {
 	/* the same in the generation that is held (log_holds) */
 	int (*run_held)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			uint64_t *ret_blks);
-	/*
-	 * The same in the file system that the base is without the log, which a tool that copies the card
-	 * reads. USE_USED only if that is certain, else USE_FREE. NULL: not known, or the newest commit.
-	 */
-	int (*run_base)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-			uint64_t *ret_blks);
 	/* NULL, or the bytes that mark metadata blocks (fsinfo.h). Such a block is never written to
 	 * blocks that a candidate leaves free, so nothing is spilled */
 	const uint8_t *metadata_uuid;
@@ -63,7 +57,7 @@ struct commit_options {
 	/* for commit_checkpoint, may be NULL; its bridge is ignored */
 	const struct log_content *content;
 	/* for commit_checkpoint, may be NULL: with a profile its run_committed and run_older decide
-	 * which gaps it may write over; run_base */
+	 * which gaps it may write over */
 	const struct commit_source *uses;
 	/* for commit_checkpoint, may be NULL: asked after each unit of the profile, or erase block,
 	 * that is written home. True: commit_checkpoint ends with -EINTR and leaves the rest, and the

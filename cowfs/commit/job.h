@@ -23,7 +23,6 @@ struct job {
 	struct extents runs;  /* direct, and the gaps between them that are also written (plan.h) */
 	struct extents spill; /* for payload that the ring cannot hold; valid once spill_known */
 	bool spill_known;
-	uint64_t sample_blk;	    /* decide_sample */
 	uint64_t ring_payload_blks; /* payload that the ring can hold */
 	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
 };
@@ -75,7 +74,5 @@ int decide_direct(struct job *j) MUST_CHECK;
 /* For a ring that is too small: it gets as much payload as it can hold. The rest goes to free
  * blocks. -EFBIG: not enough room. */
 int decide_spill(struct job *j) MUST_CHECK;
-/* Finds a block of direct that the base uses, with other content: sample_blk; 0: none. */
-int decide_sample(struct job *j) MUST_CHECK;
 
 #endif

@@ -51,8 +51,7 @@ static int open_btrfs(void **ret, const struct blk_reader *r, unsigned ask, stru
 
 	if (err)
 		return err;
-	if (ask & FSIMAGE_ASK_COPIED)
-		btrfs_space_count_copied(x);
+	(void)ask;
 	*f = fsimage_windows(r, units);
 	*ret = x;
 	return 0;
@@ -108,7 +107,6 @@ const struct fs_ops btrfs_ops = {
 	.several_devices = true,
 	.joins_by = { "rescue", "nologreplay" }, /* not of a mount that writes */
 	.instant = &superblock_written,
-	.copied_roughly = true,
 	.copied = copied_btrfs,
 	.is_copy = is_copy_btrfs,
 	.crash_safe = true,

@@ -123,7 +123,6 @@ struct btrfs_space {
 	struct blk_reader r;
 	uint64_t reads_blks; /* left */
 	uint32_t node_bytes;
-	bool copied; /* btrfs_space_count_copied */
 	uint8_t fsid[16], dev_uuid[16];
 	uint64_t devid, device_bytes, generation;
 	struct pieces pieces; /* by place */
@@ -723,52 +722,13 @@ static void set_reserved(uint64_t first_unit, uint64_t units, uint8_t *bits)
 	}
 }
 
-void btrfs_space_count_copied(struct btrfs_space *x)
-{
-	x->copied = true;
-}
-
-/*
- * partclone.btrfs copies in units of the node size, and takes the logical addresses of a file's extents for
- * places on the device (0.3.23, dump_file_extent_item).
- */
-static int set_copied(struct btrfs_space *x, uint64_t first, uint64_t end, uint8_t *bits)
-{
-	uint64_t node = x->node_bytes / COW_BLK_BYTES, units = (end - first) / COW_BLK_BYTES;
-	int r = 0;
-
-	x->reads_blks = READS_USED_BLKS;
-	for (size_t i = 0; i < x->pieces.n && !r; i++) {
-		const struct piece *c = &x->pieces.p[i];
-		const struct part part = { .piece = c,
-					   .from = max_u64(first, c->logical),
-					   .to = min_u64(end, c->logical + c->bytes),
-					   .bits = bits,
-					   .bit = (max_u64(first, c->logical) - first) /
-						  COW_BLK_BYTES };
-
-		if (part.from < part.to)
-			r = extents_of(x, &part);
-	}
-	for (uint64_t bit = 0; bit < units; bit++) {
-		uint64_t from = bit / node * node;
-
-		if (bits[bit / 8] & 1u << bit % 8) {
-			set_bits(bits, from, min_u64(node, units - from));
-			bit = from + node - 1;
-		}
-	}
-	return r;
-}
-
 int btrfs_space_used(struct btrfs_space *x, uint64_t first_unit, uint64_t units, uint8_t *bits)
 {
 	uint64_t first = blk_to_bytes(first_unit), end = blk_to_bytes(first_unit + units);
 	int r = 0;
 
 	x->reads_blks = READS_USED_BLKS;
-	if (!x->copied) /* copies of the superblock are not copied */
-		set_reserved(first_unit, units, bits);
+	set_reserved(first_unit, units, bits);
 	for (size_t i = 0; i < x->pieces.n && !r; i++) {
 		const struct piece *c = &x->pieces.p[i];
 		uint64_t from = max_u64(first, c->place), to = min_u64(end, c->place + c->bytes);
@@ -781,5 +741,5 @@ int btrfs_space_used(struct btrfs_space *x, uint64_t first_unit, uint64_t units,
 		if (from < to)
 			r = extents_of(x, &part);
 	}
-	return !r && x->copied ? set_copied(x, first, end, bits) : r;
+	return r;
 }

@@ -43,8 +43,6 @@ int btrfs_space_open(struct btrfs_space **ret, const struct blk_reader *r,
  */
 int btrfs_space_used(struct btrfs_space *x, uint64_t first_unit, uint64_t units,
 		     uint8_t *bits) MUST_CHECK;
-/* From now on a unit that partclone.btrfs would copy counts as used, too. */
-void btrfs_space_count_copied(struct btrfs_space *x);
 void btrfs_space_close(struct btrfs_space *x); /* NULL allowed */
 
 #endif

@@ -102,7 +102,6 @@ struct fs_ops {
 	bool (*is_clean)(const uint8_t *unit);
 	/* Sets in unit 0 of an image of that moment what a freeze would have written; NULL: nothing. */
 	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);
-	bool copied_roughly; /* tools that copy what it uses copy other blocks, too */
 	/* the image after a power cut is valid at any moment: may be sealed without a freeze */
 	bool crash_safe;
 	/* after an error it is read-only, and it reads a transaction that is not on the device */

@@ -30,7 +30,6 @@ enum {
 	FSIMAGE_ASK_GDT = 1,
 	FSIMAGE_ASK_JOURNAL = 2,
 	FSIMAGE_ASK_COUNTS = 4,
-	FSIMAGE_ASK_COPIED = 8, /* as fsmap_open_copied */
 };
 
 struct fsimage_facts {

@@ -186,11 +186,6 @@ enum {
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
 /*
- * The same for the base without the log. A block that a tool for copies takes for used is used, too. -EUCLEAN,
- * -EOPNOTSUPP: a btrfs or xfs that cannot be read.
- */
-int fsmap_open_copied(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
-/*
  * The same as fsmap_open for an image that nothing can read: it has the alarms of its superblock, every
  * block is USE_USED, fsmap_knows is false.
  */

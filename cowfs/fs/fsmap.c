@@ -317,17 +317,7 @@ static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const 
 	return err;
 }
 
-/* Reads the trees; if that fails, whatever the reason, all differing blocks go through the log. */
-static int map_open_other(struct fsmap *m, const struct blk_reader *r, enum fs_kind kind,
-			  bool copied)
-{
-	int err = reader_open(&m->e, r, kind, copied ? FSIMAGE_ASK_COPIED : 0, &m->f);
-
-	m->knows = !err;
-	return copied ? err : 0;
-}
-
-static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread, bool copied)
+static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 {
 	struct fsinfo f;
 	const struct fsimage_ops *image;
@@ -348,7 +338,8 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread,
 	if (m->knows)
 		err = map_open_alarming(m, r, &f);
 	else if (image && !m->alarming && !unread)
-		err = map_open_other(m, r, f.kind, copied);
+		/* reads the trees; if that fails, whatever the reason, all differing blocks go through the log */
+		m->knows = !reader_open(&m->e, r, f.kind, 0, &m->f);
 	if (err) {
 		fsmap_close(m);
 		return err;
@@ -359,17 +350,12 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread,
 
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
 {
-	return map_open(ret, r, false, false);
-}
-
-int fsmap_open_copied(struct fsmap **ret, const struct blk_reader *r)
-{
-	return map_open(ret, r, false, true);
+	return map_open(ret, r, false);
 }
 
 int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r)
 {
-	return map_open(ret, r, true, false);
+	return map_open(ret, r, true);
 }
 
 void fsmap_close(struct fsmap *m)

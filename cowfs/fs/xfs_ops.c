@@ -54,9 +54,9 @@ static int open_xfs(void **ret, const struct blk_reader *r, unsigned ask, struct
 {
 	struct xfs_space *x;
 	uint64_t units;
-	/* tools for copies replay no log */
-	int err = xfs_space_open(&x, r, !(ask & FSIMAGE_ASK_COPIED), &units);
+	int err = xfs_space_open(&x, r, &units);
 
+	(void)ask;
 	if (err)
 		return err;
 	*f = fsimage_windows(r, units);

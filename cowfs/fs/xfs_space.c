@@ -402,8 +402,7 @@ int xfs_space_used(struct xfs_space *x, uint64_t first_unit, uint64_t units, uin
 	return err;
 }
 
-int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, bool replays,
-		   uint64_t *ret_units)
+int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, uint64_t *ret_units)
 {
 	struct xfs_space *x = calloc(1, sizeof(*x));
 	int err;
@@ -416,9 +415,9 @@ int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, bool repl
 	err = x->i.buf ? sector_size_load(&x->i) : -ENOMEM;
 	if (!err)
 		err = super_load(x);
-	if (!err && replays)
+	if (!err)
 		err = xfs_log_replay(&x->replay, &x->i);
-	if (!err && replays)
+	if (!err)
 		err = super_load(x);
 	if (err) {
 		xfs_space_close(x);

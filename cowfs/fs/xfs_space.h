@@ -20,7 +20,7 @@ struct xfs_space;
  * units behind them are used. -EOPNOTSUPP: not supported, or its log is not understood; -ENOMEM; the
  * error of a read.
  */
-int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r, bool replays,
+int xfs_space_open(struct xfs_space **ret, const struct blk_reader *r,
 		   uint64_t *ret_units) MUST_CHECK;
 /*
  * Sets bit i % 8 of bits[i / 8] if unit first_unit + i is used, and clears it if not. -EUCLEAN: not

@@ -179,9 +179,8 @@ struct log_sample {
 
 enum {
 	LOG_SAMPLES = 6,
-	LOG_SAMPLES_HOME = 2, /* the first ones are of checkpoints, the others of commits */
-	/* these are of the last two commits that wrote blocks which the base was using, newest first */
-	LOG_SAMPLES_USED = 2,
+	LOG_SAMPLES_HOME =
+		2, /* the first ones are of checkpoints, the others of commits, newest first */
 };
 
 struct log_record {

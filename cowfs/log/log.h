@@ -329,15 +329,6 @@ bool log_spilled(const struct log *l);
 int log_may_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Notes blocks that the caller has written in place, or will write before log_end. */
 int log_add_direct(struct log *l, uint64_t blk, uint64_t blks, const void *data) MUST_CHECK;
-/*
- * A sample (docs/FORMAT.md, "Whose base is it?") should be a block that a tool which copies the base has
- * copied by now, with other content. Could such a copy be taken for the base later?
- */
-bool log_base_is_guarded(const struct log *l);
-/* May this block be a sample, with this content? */
-bool log_fits_sample(const struct log *l, uint64_t blk, const uint8_t *content);
-/* Behind log_begin: the attempt will write this block in place, and the file system on the base uses it. */
-void log_set_sample(struct log *l, uint64_t blk);
 /* Behind log_begin: the payload begins in a fresh erase block, if need_blks have room from there on and the
  * card, which keeps open_units open, has closed that of the newest record: the attempt writes in place to this
  * number of units, or another session wrote the record. */
@@ -421,10 +412,6 @@ struct log_content {
 	/* Will the caller write to this free block of the volume, behind the checkpoint? NULL: to none. */
 	bool (*writes)(void *ctx, uint64_t blk);
 	void *writes_ctx;
-	/* Does the file system on the base use this block, before the first home write? For a sample. NULL:
-	 * not known, as if it used none that is certain. */
-	bool (*in_use)(void *ctx, uint64_t blk);
-	void *in_use_ctx;
 	/* Neither RAM nor the log gives the content of this block, which is damaged there: may zeroes take its place? NULL: no. */
 	bool (*give_up)(void *ctx, uint64_t blk);
 	void *give_up_ctx;

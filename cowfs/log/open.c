@@ -219,7 +219,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 		return r;
 	}
 	/* nothing waits, and nothing has kept others from changing the base since */
-	if (l->home_done && !log_base_is_guarded(l))
+	if (l->home_done && l->guarded.state != GUARD_ON)
 		sample_forget(l);
 	wear_stop(&rep.ledger);
 	if (l->guarded.taken)

@@ -54,7 +54,6 @@ struct attempt {
 	uint64_t head_lblk; /* next block to fill, after the staged ones */
 	uint64_t direct_blks, logged_blks, zero_blks, spilled_blks;
 	struct log_sample sample; /* one of the direct blocks; blk 0: none */
-	uint64_t used_blk;	  /* log_set_sample; 0: none */
 	struct index_list list;
 	uint8_t *desc; /* descriptor blocks so far, desc_blks of them */
 	size_t desc_blks, cap_desc;
@@ -167,7 +166,6 @@ struct log {
 	struct log_record newest; /* seq 0: none yet */
 	/* samples of earlier records than the newest, which recovery may choose */
 	struct log_sample held[2][LOG_SAMPLES];
-	uint64_t used_blk;     /* sample_pick */
 	struct log_mark *mark; /* of log_set_mark */
 	bool unreadable;       /* LOG_UNREADABLE */
 	bool not_back;	       /* LOG_NOT_BACK */
@@ -379,8 +377,6 @@ void sample_accept(struct log *l, const struct log_sample *next);
 uint64_t sample_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held);
 /* What the index has may be home, as a whole or in part: that says nothing about the base. */
 void sample_forget_logged(struct log *l);
-/* Call before the home writes: looks for a block among them that the base uses, with other content. */
-int sample_pick(struct log *l, const struct log_content *content) MUST_CHECK; /* may be NULL */
 /* All blocks of the index are home: chooses new samples for the next record. */
 int sample_home(struct log *l, const struct log_content *content) MUST_CHECK; /* may be NULL */
 /* Has the base the samples of this record? Those that the index has may be home. */

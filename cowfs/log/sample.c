@@ -57,43 +57,25 @@ static bool is_fit(const struct log *l, uint64_t blk, const uint8_t *content)
 	       !(is_left_open(l, blk, &open_blks) && guard_may_clear(content));
 }
 
-bool log_base_is_guarded(const struct log *l)
-{
-	return l->guarded.state == GUARD_ON;
-}
-
-bool log_fits_sample(const struct log *l, uint64_t blk, const uint8_t *content)
-{
-	return l->super.state != SUPER_PENDING && is_fit(l, blk, content);
-}
-
-void log_set_sample(struct log *l, uint64_t blk)
-{
-	l->at.used_blk = blk;
-}
-
 void sample_note_direct(struct log *l, uint64_t blk, uint64_t blks, const uint8_t *content,
 			const uint32_t *crc)
 {
 	struct log_sample *s = &l->at.sample;
-	uint64_t used = l->at.used_blk;
 
-	if (used && used - blk < blks)
-		*s = (struct log_sample){ .blk = used, .crc = crc[used - blk] };
 	/* the lowest: low blocks are the ones that were in use before */
-	else if (!used && blks && (!s->blk || blk < s->blk) && log_fits_sample(l, blk, content))
+	if (blks && (!s->blk || blk < s->blk) && l->super.state != SUPER_PENDING &&
+	    is_fit(l, blk, content))
 		*s = (struct log_sample){ .blk = blk, .crc = crc[0] };
 }
 
 void sample_fill_record(const struct log *l, struct log_record *rec)
 {
-	struct log_sample *s = rec->sample + LOG_SAMPLES_HOME +
-			       (l->at.used_blk ? 0 : LOG_SAMPLES_USED);
+	struct log_sample *s = rec->sample + LOG_SAMPLES_HOME;
 
 	memcpy(rec->sample, l->newest.sample, SAMPLES_BYTES);
 	if (rec->type != RECORD_COMMIT || !l->at.sample.blk)
 		return;
-	s[1] = s[0];
+	memmove(s + 1, s, (LOG_SAMPLES - LOG_SAMPLES_HOME - 1) * sizeof(*s));
 	s[0] = l->at.sample;
 }
 
@@ -141,62 +123,6 @@ void sample_forget_logged(struct log *l)
 	memcpy(l->newest.sample, next, sizeof(next));
 }
 
-/* Has the log content of this block that is fit for a sample? What cannot be read is not. */
-static int read_fit(struct log *l, uint64_t blk, uint8_t *buf, bool *ret)
-{
-	int r = log_index_read(l->index, blk, 1, buf);
-
-	*ret = r == 0 && is_fit(l, blk, buf);
-	return io_lost(r) ? 0 : r;
-}
-
-/* *ret: is it a block that the base uses, with other content? One that cannot be read is not. */
-static int changes_used(struct log *l, const struct log_content *c, uint64_t blk, uint8_t *buf,
-			unsigned *reads, bool *ret)
-{
-	uint32_t crc;
-	bool fit;
-	int r;
-
-	*ret = false;
-	if (!is_fit_place(l, blk) || !c->in_use(c->in_use_ctx, blk) ||
-	    (c->writes && c->writes(c->writes_ctx, blk)))
-		return 0;
-	++*reads;
-	r = read_fit(l, blk, buf, &fit);
-	if (r < 0 || !fit)
-		return r;
-	crc = crc32c_back(buf, COW_BLK_BYTES);
-	*ret = card_read(l->base, blk_to_bytes(blk), buf, COW_BLK_BYTES) == 0 &&
-	       crc32c_back(buf, COW_BLK_BYTES) != crc;
-	return 0;
-}
-
-/* A checkpoint that was stopped may have changed the base, so the first answer stays. */
-int sample_pick(struct log *l, const struct log_content *c)
-{
-	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
-	struct index_entry e;
-	unsigned reads = 0;
-
-	if (!c || !c->in_use || (l->used_blk && is_logged(l->index, l->used_blk)))
-		return 0;
-	if (!buf)
-		return -ENOMEM;
-	l->used_blk = 0;
-	for (size_t i = 0; log_index_extent(l->index, i, &e); i++)
-		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks; k++) {
-			bool found;
-			int r = changes_used(l, c, e.blk + k, buf, &reads, &found);
-
-			if (r < 0 || found || reads == READS_MAX) {
-				l->used_blk = found ? e.blk + k : 0;
-				return r;
-			}
-		}
-	return 0;
-}
-
 /* Sets *s to the first fit block, from `from` on, of those that were written home. */
 static int choose(struct log *l, const struct log_content *c, uint64_t from, uint8_t *buf,
 		  struct log_sample *s)
@@ -207,51 +133,40 @@ static int choose(struct log *l, const struct log_content *c, uint64_t from, uin
 	for (size_t i = 0; log_index_extent(l->index, i, &e) && reads < READS_MAX; i++)
 		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks && reads < READS_MAX; k++) {
 			uint64_t blk = e.blk + k;
-			bool fit;
 			int r;
 
 			if (blk < from || !is_fit_place(l, blk) ||
 			    (c && c->writes && c->writes(c->writes_ctx, blk)))
 				continue;
 			reads++;
-			r = read_fit(l, blk, buf, &fit);
-			if (r < 0)
-				return r;
-			if (fit) {
+			r = log_index_read(l->index, blk, 1, buf);
+			if (r == 0 && is_fit(l, blk, buf)) {
 				*s = (struct log_sample){ .blk = blk, .crc = e.crc[k] };
 				return 0;
 			}
+			if (r < 0 && !io_lost(r))
+				return r;
 		}
 	return 0;
 }
 
-/* The one of sample_pick, and one of the log of xfs, or of the second half: low blocks, and a log, are what
- * is in use in older copies, too. */
+/* The first one, and one of the log of xfs, or of the second half: low blocks, and a log, are what is in use
+ * in older copies, too. */
 int sample_home(struct log *l, const struct log_content *c)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(COW_BLK_BYTES);
 	uint64_t from = l->super.fs_bytes / COW_BLK_BYTES / 2, open_blks;
-	struct log_sample next[LOG_SAMPLES], other = { 0 };
-	bool fit = false;
-	uint32_t crc;
+	struct log_sample next[LOG_SAMPLES];
 	int r = buf ? 0 : -ENOMEM;
 
 	memcpy(next, l->newest.sample, sizeof(next));
 	(void)guard_leaves_open(l->guarded.truth, &from, &open_blks);
 	if (r == 0)
-		r = choose(l, c, from, buf, &other);
-	if (r == 0 && (!other.blk || !c || !c->in_use))
-		r = choose(l, c, 0, buf, other.blk ? &next[0] : &other);
-	/* a commit may have given it other content since it was picked */
-	if (r == 0 && l->used_blk && log_index_crc(l->index, l->used_blk, &crc))
-		r = read_fit(l, l->used_blk, buf, &fit);
+		r = choose(l, c, 0, buf, &next[0]);
+	if (r == 0)
+		r = choose(l, c, from, buf, &next[1]);
 	if (r < 0)
 		return r;
-	if (fit)
-		next[0] = (struct log_sample){ .blk = l->used_blk, .crc = crc };
-	if (other.blk)
-		next[1] = other;
-	l->used_blk = 0;
 	sample_accept(l, next);
 	memcpy(l->newest.sample, next, sizeof(next));
 	return 0;

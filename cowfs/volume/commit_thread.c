@@ -96,7 +96,6 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		fsmap_set_log_sequence(im.committed, diverged_log_sequence(v->diverged));
 	if (r == 0) {
 		images_source(&im, res, &src);
-		images_open_base(&im, &src);
 		r = commit_run(v->log, v->base, &src, &opt, volume_on_publish, v, &res->report,
 			       ret_index);
 	}

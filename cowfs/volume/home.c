@@ -68,7 +68,6 @@ int home_write(struct volume *v, enum commit_cause cause, uint32_t flags, bool s
 		images_free_when_asked(&im, sealed, &uses);
 	else if (!images_open_free(&im, sealed, &uses))
 		uses = (struct commit_source){ .ctx = &im };
-	images_open_base(&im, &uses);
 	opt.uses = &uses;
 	log_totals(v->log, &before);
 	r = commit_checkpoint(v->log, v->base, &opt, volume_on_publish, v, RECORD_TAIL, &blks);

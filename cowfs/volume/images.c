@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "fs/fs_ops.h"
-#include "fs/guard.h"
 
 static int img_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
@@ -187,7 +186,6 @@ void images_close(struct images *im)
 	fsmap_close(im->committed);
 	fsmap_close(im->older);
 	fsmap_close(im->held);
-	fsmap_close(im->base);
 	log_index_unref(im->older_index);
 	log_index_unref(im->held_index);
 }
@@ -209,45 +207,6 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		.run_held = images_tells_truth(im->held) ? img_run_held : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
 	};
-}
-
-/* Blocks that count as used because they could not be read are none that a tool copies. */
-static int img_run_base(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-			uint64_t *ret_blks)
-{
-	struct images *im = ctx;
-	int r = fsmap_run(im->base, blk, max_blks, ret, ret_blks);
-
-	return r == 0 && (fsmap_doubts(im->base) || fsmap_alarms(im->base) & FSMAP_BAD_CHECKSUM)
-		       ? -EUCLEAN
-		       : r;
-}
-
-/* As a tool would read it, without the guard: not as card_show has it. */
-static int img_read_base(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	int r = card_read_bare(((struct images *)ctx)->v->base, blk_to_bytes(blk), buf,
-			       blk_to_bytes(blks));
-
-	if (r == 0)
-		guard_take_all(blk, blks, buf);
-	return r;
-}
-
-/* Before the guard is there, the base is the newest commit, whose blocks no commit overwrites. A base that nobody can
- * read any more, because commits wrote over its trees, is not copied by a tool that looks for blocks in use. If reading
- * it kills the reader, it is not read again. */
-void images_open_base(struct images *im, struct commit_source *ret)
-{
-	struct blk_reader base = { .read = img_read_base,
-				   .ctx = im,
-				   .volume_blks = im->v->volume_blks };
-	bool needed = log_base_is_guarded(im->v->log) || fs_ops(im->v->fs.kind)->copied_roughly;
-	int r = !im->dry && !im->v->base_unread && needed ? fsmap_open_copied(&im->base, &base)
-							  : -ENOENT;
-
-	im->v->base_unread |= r == -EOWNERDEAD;
-	ret->run_base = r == 0 && fsmap_knows(im->base) ? img_run_base : NULL;
 }
 
 /* Without the map a checkpoint is only slower. Not used after a commit of single files: the live file system may read blocks

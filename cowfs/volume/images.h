@@ -20,8 +20,6 @@ struct images {
 	struct log_index *older_index;
 	struct fsmap *held; /* the generation that is held; NULL: none */
 	struct log_index *held_index;
-	struct fsmap
-		*base;	  /* what the base is without the log (images_open_base); NULL: not known */
 	struct fsinfo fs; /* of the sealed image */
 	bool force, dry;
 	enum unread unread;
@@ -45,8 +43,6 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 bool images_open_free(struct images *im, bool sealed, struct commit_source *ret);
 /* The same once the first question comes: for few blocks. What is not known is in use. */
 void images_free_when_asked(struct images *im, bool sealed, struct commit_source *ret);
-/* Fills run_base of *ret, if the base is an older image that can be read. */
-void images_open_base(struct images *im, struct commit_source *ret);
 void images_close(struct images *im);
 /* Bitmaps are only valid while the journal is empty. m may be NULL. */
 bool images_tells_truth(struct fsmap *m);

@@ -200,7 +200,6 @@ struct volume {
 	bool diverged_lost;
 	bool stood_still; /* the newest commit, of this session, was of a file system at rest */
 	struct instant instant;
-	bool base_unread; /* reading the base by itself killed the reader (images_open_base) */
 	uint8_t *overlap; /* a bit for each block; NULL: the commit under way releases all */
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */

@@ -211,45 +211,6 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 @test "an older copy over the same card is the generation of the copy: dd, ext4" { older_copy copy dd ext4 100 150; }
 @test "an older copy over the same card is the generation of the copy: dd, xfs" { older_copy copy dd xfs 310 400; }
 
-# The blocks of the copy are used again, and then there are more commits than a record has samples. A sample of those
-# blocks stays.
-older_reused() { # FS FS_MIB CARD_MIB
-	local i
-	FS=$1
-	card_make "$@"
-	mount "$CARD" "$MNT"
-	for i in $(seq 24); do random_file "$MNT/old$i" 1; done
-	umount "$MNT"
-	cow format "$CARD"
-	attach
-	mount_volume
-	echo first >"$MNT/first"
-	cow commit
-	SOURCE=$CARD
-	pc_out
-	rm "$MNT"/old*[02468]
-	cow commit
-	for i in $(seq 10); do random_file "$MNT/new$i" 1; done
-	cow commit
-	for i in $(seq 8); do
-		many "$MNT/more$i"
-		[ "$FS" = btrfs ] || random_file "$MNT/more$i/big" 1
-		cow commit
-	done
-	give_up_early
-	power_cut
-	blockdev --setrw "$CARD"
-	pc_in
-	blockdev --flushbufs "$CARD"
-	run cow check "$CARD"
-	echo "$output"
-	[[ $output == *"still guarded by this log, so an older copy was written over it"* || $output == *"content in place of block"* ]]
-}
-
-@test "an older copy over the same card, blocks used again: partclone, ext4" { older_reused ext4 130 180; }
-@test "an older copy over the same card, blocks used again: partclone, xfs" { older_reused xfs 310 400; }
-@test "an older copy over the same card, blocks used again: partclone, btrfs" { older_reused btrfs 200 280; }
-
 # It has no guard, and an empty log: that it looks as before a commit does not bring the blocks of that commit back.
 @test "an older copy over the same card, which is a FAT, counts" {
 	FS_MIB=60

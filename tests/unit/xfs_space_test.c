@@ -56,7 +56,7 @@ static int answer(struct image *im, uint64_t window, uint8_t *bits)
 	uint64_t units = 0, all = im->r.volume_blks;
 	uint8_t *part = malloc(window / 8 + 1);
 	struct xfs_space *x;
-	int err = xfs_space_open(&x, &im->r, true, &units);
+	int err = xfs_space_open(&x, &im->r, &units);
 
 	assert_non_null(part);
 	if (!err) {
