@@ -358,8 +358,8 @@ void view_set_index(struct view *v, struct log_index *index)
 
 /* Takes away what `keep` does not want of a generation that nobody writes to. The layers below have the
  * same by now, but a reader that has found a block here still comes to its pages. */
-static void trim(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
-		 void *ctx)
+static void trim_generation(struct view *v, struct generation *g,
+			    bool (*keep)(void *ctx, uint64_t blk), void *ctx)
 {
 	enum blk_state state;
 	uint64_t blk = 0, blks;
@@ -380,7 +380,7 @@ static void trim_kept(struct view *v, struct generation *g, bool (*keep)(void *c
 	struct generation_stats left;
 
 	if (!generation_is_shared(g))
-		trim(v, g, keep, ctx);
+		trim_generation(v, g, keep, ctx);
 	generation_stats(g, &left);
 	if (left.data_blks || left.hole_blks) {
 		v->kept = g;

@@ -350,8 +350,10 @@ on_card() {
 	printf '[root]\nram = 1M\n' >"$CONF"
 	boots 3 card
 	readonly_card
-	printf '[root]\nram = 64M\n' >"$CONF"
-	boots 0 loop # what was set read-only by a failure is no obstacle
+	# what was set read-only by a failure is no obstacle, nor is an option that was removed
+	printf '[root]\nram = 64M\ncompress = zstd\n' >"$CONF"
+	boots 0 loop cowfs=compress:zstd
+	[[ $stderr == *"$CONF:3: compress was removed: "*"; remove the line"* ]]
 	cow detach root
 	wait_for 20 no_daemons
 	# the daemon has the card already when it finds that its name is taken, and lets go of it after it has told so
