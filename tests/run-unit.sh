@@ -39,7 +39,7 @@ $alone true 2>/dev/null || alone=
 export COWFS_UNIT_ALONE="$alone"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-LONGEST='measure_test btrfs_space_test xfs_space_test supervisor_test joint_test ext4_test ext4_journal_test shrink_test reader_test'
+LONGEST='measure_test btrfs_space_test xfs_space_test supervisor_test ext4_test ext4_journal_test shrink_test reader_test'
 for program; do
 	case " $LONGEST " in
 	*" ${program##*/} "*) echo "1 $program" ;;

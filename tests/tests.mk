@@ -51,7 +51,7 @@ $(B)/tests/golden_test $(B)/tests/mkgolden: $(B)/obj/tests/golden/golden.o
 # programs that tell stories of a toy card (tests/toy.h)
 WEAR := $(addprefix $(B)/tests/,wear_test wear_schedule_test wear_years_test)
 TOY := $(addprefix $(B)/tests/,golden_test mkgolden alloc_test log_away_test log_fault_test log_foreign_test log_forged_test commit_fault_test \
-	commit_large_test joint_test) $(WEAR) $(FUZZ_BIN) $(LIBFUZZER)
+	commit_large_test) $(WEAR) $(FUZZ_BIN) $(LIBFUZZER)
 $(TOY): $(B)/obj/tests/toy.o
 # $(call wrap,FUNCTIONS): the program has these of its own
 wrap = $(addprefix -Wl$(comma)--wrap=,$1)

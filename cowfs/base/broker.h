@@ -41,7 +41,6 @@ enum broker_op {
 	/* a process that reads metadata (fs/fsproc.h). Of the answer: n[0]: its number; a socket */
 	BROKER_SESSION,
 	BROKER_END,	/* ends it. n[0]: its number */
-	BROKER_JOINT,	/* data: struct log_joint; result as log_joint_ask, data: why */
 	BROKER_PUBLISH, /* data: the status file; n[0] 1: the file pid instead */
 	BROKER_LISTEN,	/* clients find the control socket from now on */
 	BROKER_RELEASE, /* removes the folder in /run and lets go of everything */

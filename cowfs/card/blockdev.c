@@ -386,28 +386,6 @@ int blockdev_claim(int dirfd, const char *name, dev_t rdev, int devdir, bool *re
 	return 0;
 }
 
-int blockdev_adopt(struct card **ret, int fd)
-{
-	uint64_t size_bytes;
-	struct blockdev *b;
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	size_bytes = (uint64_t)st.st_size;
-	if (S_ISBLK(st.st_mode) ? ioctl(fd, BLKGETSIZE64, &size_bytes) < 0 : !S_ISREG(st.st_mode))
-		return S_ISBLK(st.st_mode) ? -errno : -ENOTBLK;
-	b = calloc(1, sizeof(*b));
-	if (!b)
-		return -ENOMEM;
-	b->card.ops = &blockdev_ops;
-	b->card.geo.size_bytes = round_down_u64(size_bytes, COW_BLK_BYTES);
-	b->fd = fd;
-	b->claim = b->stat_fd = b->there = -1;
-	*ret = &b->card;
-	return 0;
-}
-
 int blockdev_part(struct card **ret, struct card *disk, uint64_t off_bytes, uint64_t size_bytes)
 {
 	struct blockdev *b = calloc(1, sizeof(*b));

@@ -32,10 +32,6 @@ struct card_options {
 int blockdev_open(struct card **ret, const char *path, unsigned flags,
 		  const struct card_options *opt /* NULL: defaults */) MUST_CHECK;
 
-/* Takes a block device or regular file that is already open for reading and writing, with any claim
- * on it. On success the card owns fd; on error the caller keeps it. -ENOTBLK: it is neither. */
-int blockdev_adopt(struct card **ret, int fd) MUST_CHECK;
-
 /*
  * For a process that takes over: what a card from blockdev_open is, and its descriptors (-1: none),
  * which stay its own. blockdev_take_over owns them on success, sets the card read-only again, and

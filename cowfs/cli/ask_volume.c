@@ -40,22 +40,30 @@ bool detach_volume(struct client *c)
 	return ok;
 }
 
+struct json_object *ask_client(struct client *c, const struct request *rq, struct failure *err)
+{
+	struct progress progress;
+	struct json_object *answer;
+
+	if (rq->command == COMMAND_COMMIT || rq->command == COMMAND_DETACH)
+		interrupt_begin(explain_interrupt);
+	progress_start(&progress);
+	answer = client_call(c, rq, progress_event, &progress, err);
+	progress_end(&progress);
+	interrupt_end();
+	return answer;
+}
+
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret)
 {
 	struct failure err;
-	struct progress progress;
 	struct json_object *answer;
 	int exit;
 
 	if (client_open(c, which_volume(o), &err) < 0)
 		return cmd_failed(o, &err);
-	if (rq->command == COMMAND_COMMIT || rq->command == COMMAND_DETACH)
-		interrupt_begin(explain_interrupt);
-	progress_start(&progress);
-	answer = client_call(c, rq, progress_event, &progress, &err);
-	progress_end(&progress);
-	interrupt_end();
+	answer = ask_client(c, rq, &err);
 	if (!answer) {
 		client_close(c);
 		return cmd_failed(o, &err);

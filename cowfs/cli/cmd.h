@@ -67,7 +67,6 @@ enum cmd_option {
 	OPT_VERSION,
 	OPT_COMPOSE,
 	OPT_ALL,
-	OPT_JOINT,
 	OPT_HOLD,
 	OPT_CANCEL,
 	OPT_VOLUME,
@@ -278,6 +277,8 @@ const char *which_volume(const struct options *o);
  */
 int ask_volume(struct client *c, const struct options *o, const struct request *rq,
 	       struct json_object **ret) MUST_CHECK;
+/* The request to an open daemon, with its progress. Returns as client_call. */
+struct json_object *ask_client(struct client *c, const struct request *rq, struct failure *err);
 /* Without a word; false: it stays attached. */
 bool detach_volume(struct client *c);
 typedef void print_answer_fn(const char *name, const struct options *o, struct json_object *answer);
@@ -297,11 +298,10 @@ int each_volume(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t
 int trial_boots(const struct options *o, uint64_t *ret) MUST_CHECK;
 /* Fills *ret from the options of commit. EXIT_OK, or the return value of cmd_fail. */
 int commit_request(const struct options *o, struct request *ret) MUST_CHECK;
-/* Commits everything of the one volume that o names. The caller puts the answer. EXIT_OK, or the
- * return value of cmd_fail. */
-int commit_answer(const struct options *o, struct json_object **ret,
-		  char name[RUNDIR_NAME_BYTES]) MUST_CHECK;
-/* The same, and prints. Returns the exit code. */
+/* Of a dry run: adds the share of the card's life that the commit would use. */
+void commit_add_life(struct client *c, const struct options *o, struct json_object *answer);
+/* Commits everything of the one volume that o names, and prints. By timer, the root before a volume of /boot. Returns the exit
+ * code. */
 int commit_volume(const struct options *o);
 void print_commit(const char *name, const struct options *o, struct json_object *answer);
 /* A commit of free blocks alone writes nothing, not even a record. */
@@ -309,13 +309,37 @@ bool wrote_nothing(struct json_object *answer, bool dry_run);
 
 /* ---- cmd_commit_all.c ---- */
 
-/* Commits all volumes together. Returns the exit code. */
+/* Commits each volume by itself, in turn. Returns the exit code. */
 int commit_all(const struct options *o) NOT_IN_INITRAMFS;
-/* Commits these volumes together, as the last commit of a shutdown. After limit_ns it is cancelled,
- * unless it is decided. False: why has the reason, or it is printed and why is empty; *ret_silent
- * has a bit for each volume that did not answer. */
-bool commit_all_last(char names[][RUNDIR_NAME_BYTES], size_t n, uint64_t limit_ns,
-		     uint32_t *ret_silent, char *why, size_t why_bytes) NOT_IN_INITRAMFS;
+
+/* ---- turns.c ---- */
+
+/* Volumes in the order in which they are committed: data volumes, the root, those on /boot. */
+struct turns {
+	char name[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	bool on_boot[CLIENT_VOLUMES];
+	size_t n;
+};
+
+/* Commits the volume, unless it is left out: then only says so. *ret_committed stays false if the next start does not have its
+ * state of now. Returns the exit code. */
+typedef int turn_fn(void *ctx, const char *name, bool left_out, bool *ret_committed);
+
+/* All running volumes. */
+void turns_of_all(struct turns *ret);
+/* The root and this volume, if that is on /boot and has changes; false: it is not, or there is no root. */
+bool turns_of_boot(struct turns *ret, const char *which);
+/* Adds one at the end. */
+void turns_add(struct turns *t, const char *name, bool on_boot);
+/*
+ * Calls turn for each, also if one fails. If the root comes before them and is not committed, the volumes on /boot are left out.
+ * Returns the first exit code that is not 0.
+ */
+int turns_take(const struct turns *t, turn_fn *turn, void *ctx);
+/* *ret_committed of an answer to a commit. */
+bool turn_committed(struct json_object *answer);
+/* Why it was left out. Returns err->error. */
+int turn_left_out(struct failure *err, const char *name);
 
 /* ---- commit_kept.c ---- */
 

@@ -82,19 +82,6 @@ static int report(const struct options *o, const struct recover_report *rep)
 	return rep->unsure ? EXIT_DEGRADED : EXIT_OK;
 }
 
-static int take_joint(const struct options *o, unsigned *ret_flags)
-{
-	const char *word = o->value[OPT_JOINT];
-
-	*ret_flags = !word		       ? 0
-		     : !strcmp(word, "accept") ? LOG_JOINT_COUNTS
-		     : !strcmp(word, "reject") ? LOG_JOINT_REJECTED
-					       : UINT_MAX;
-	return *ret_flags == UINT_MAX ? cmd_fail(o, EXIT_USAGE, -EINVAL,
-						 "--joint is accept or reject, not %s", word)
-				      : EXIT_OK;
-}
-
 int cmd_recover(const struct options *o)
 {
 	struct progress progress;
@@ -108,16 +95,13 @@ int cmd_recover(const struct options *o)
 	struct recover_report rep;
 	struct failure fail;
 	int choice = accept ? volopt_choice("base|log|lost", accept) : -1;
-	int exit, e;
+	int e;
 
 	if (accept && choice < 0)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept is base, log or lost, not %s",
 				accept);
 	if (accept)
 		opt.accept = RECOVER_ACCEPT_BASE + (unsigned)choice;
-	exit = take_joint(o, &opt.joint_flags);
-	if (exit != EXIT_OK)
-		return exit;
 	progress_start(&progress);
 	e = offline_recover(&opt, &rep, &fail);
 	progress_end(&progress);

@@ -21,6 +21,7 @@
 #define UNTOLD_BYTES_PER_S (2 * MIB)
 #define ENOUGH_NS (60 * 1000000000ull)
 #define AWAY_WAIT_NS (60 * 1000000000ull)
+#define COMES_LATER -1 /* an exit code within this file */
 
 struct times {
 	uint64_t within_ns;    /* 0: no limit */
@@ -30,7 +31,16 @@ struct times {
 
 struct last_commit {
 	const char *name;
-	uint64_t next_line_ns;
+	uint64_t next_line_ns, until_ns; /* 0: without a limit */
+};
+
+/* Of several volumes. */
+struct all {
+	const struct options *o;
+	const struct times *t;
+	uint64_t limit_ns; /* for each; 0: none */
+	struct turns late; /* those that come once the others are done */
+	bool root_is_late;
 };
 
 static void say(const char *name, const char *text)
@@ -38,17 +48,20 @@ static void say(const char *name, const char *text)
 	fprintf(stderr, "cowfs: %s: %s\n", CLEAN(name), CLEAN(text));
 }
 
-static void on_event(void *ctx, struct json_object *event)
+static bool on_event(void *ctx, struct json_object *event)
 {
 	struct last_commit *l = ctx;
 	uint64_t total = json_u64(event, "total_blocks");
 
+	if (l->until_ns && now_ns() > l->until_ns)
+		return false;
 	if (now_ns() < l->next_line_ns || !total)
-		return;
+		return true;
 	l->next_line_ns = now_ns() + LINE_EVERY_NS;
 	fprintf(stderr, "cowfs: %s: %s, %s of %s\n", l->name, json_text(event, "phase"),
 		FORMAT_SIZE(blk_to_bytes(json_u64(event, "done_blocks"))),
 		FORMAT_SIZE(blk_to_bytes(total)));
+	return true;
 }
 
 /* ---- time ---- */
@@ -106,14 +119,13 @@ static bool undo_pending(struct json_object *status)
 	return json_true(json_object_object_get(status, "held"), "undo_pending");
 }
 
-/* With others: a volume whose card has failed must not hold them up. */
-static bool takes_part(struct json_object *status)
+/* A volume whose card has failed must not hold up others. */
+static bool may_hang(struct json_object *status)
 {
 	char away[8];
 
-	return !away_text(status, away, sizeof(away)) && !*json_text(status, "alarm") &&
-	       !json_true(status, "halted") && !json_true(status, "discard_armed") &&
-	       !undo_pending(status);
+	return away_text(status, away, sizeof(away)) || *json_text(status, "alarm") ||
+	       json_true(status, "halted");
 }
 
 /*
@@ -123,60 +135,9 @@ static bool takes_part(struct json_object *status)
  */
 static bool can_wait(struct json_object *status, uint64_t if_longer_ns)
 {
-	return takes_part(status) && !json_true(status, "degraded") &&
-	       !json_object_object_get(status, "progress") &&
+	return !may_hang(status) && !json_true(status, "discard_armed") && !undo_pending(status) &&
+	       !json_true(status, "degraded") && !json_object_object_get(status, "progress") &&
 	       estimate_seconds(status, page_cache_bytes()) < (double)if_longer_ns / 1e9;
-}
-
-/* ---- all volumes ---- */
-
-/*
- * Of one moment: whenever the power goes from now on, all volumes have this state or a later one. What follows for each
- * of them is the checkpoint, and what has changed since. Returns which of the names did not answer in time, a bit each.
- */
-static uint32_t commit_together(char names[][RUNDIR_NAME_BYTES], size_t n, const struct times *t)
-{
-	const struct request ask = { .command = COMMAND_STATUS };
-	char members[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], why[512] = "";
-	bool waits = t->if_longer_ns;
-	double longest_s = 0, s;
-	uint32_t silent = 0, named = 0;
-	uint64_t limit_ns;
-	size_t m = 0, nth[CLIENT_VOLUMES];
-
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *status = NULL;
-		struct failure err;
-		struct client c;
-
-		if (client_open(&c, names[i], &err) == 0) {
-			status = client_call(&c, &ask, NULL, NULL, &err);
-			client_close(&c);
-		}
-		if (status && takes_part(status)) {
-			nth[m] = i;
-			snprintf(members[m++], RUNDIR_NAME_BYTES, "%s", names[i]);
-			s = estimate_seconds(status, 0);
-			longest_s = s > longest_s ? s : longest_s;
-			waits &= can_wait(status, t->if_longer_ns);
-		}
-		json_object_put(status);
-	}
-	if (m < 2 || waits)
-		return 0;
-	limit_ns = t->within_ns ? t->within_ns / 2 : (uint64_t)(2e9 * longest_s) + ENOUGH_NS;
-	if (longest_s > (double)limit_ns / 1e9) {
-		snprintf(why, sizeof(why), ": it would take too long");
-	} else if (commit_all_last(members, m, limit_ns, &silent, why + 2, sizeof(why) - 2)) {
-		fprintf(stderr, "cowfs: %zu volumes committed together\n", m);
-		return 0;
-	} else if (why[2]) {
-		memcpy(why, ": ", 2);
-	}
-	fprintf(stderr, "cowfs: NOT committed together, but one after another%s\n", CLEAN(why));
-	for (size_t i = 0; i < m; i++)
-		named |= (silent >> i & 1) << nth[i];
-	return named;
 }
 
 /* ---- one volume ---- */
@@ -190,10 +151,13 @@ static int tell_failure(const struct options *o, const char *name, const struct 
 	return err->exit;
 }
 
-/* NULL with *err */
-static struct json_object *call(struct client *c, const struct request *rq, struct failure *err)
+/* NULL with *err; after limit_ns (0: none) with -ETIMEDOUT. */
+static struct json_object *call(struct client *c, const struct request *rq, uint64_t limit_ns,
+				struct failure *err)
 {
-	struct last_commit l = { .name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS };
+	struct last_commit l = { .name = c->name,
+				 .next_line_ns = now_ns() + LINE_EVERY_NS,
+				 .until_ns = limit_ns ? now_ns() + limit_ns : 0 };
 
 	return client_call(c, rq, on_event, &l, err);
 }
@@ -226,7 +190,7 @@ static void tell_waiting(struct client *c)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
 	struct failure err;
-	struct json_object *status = call(c, &ask, &err);
+	struct json_object *status = call(c, &ask, 0, &err);
 	bool held = json_object_object_get(status, "held");
 
 	if (json_u64(status, "log_live_blocks"))
@@ -253,40 +217,98 @@ static int tell_can_wait(const struct options *o, const char *name)
 	return EXIT_OK;
 }
 
-static int last_commit(const struct options *o, const char *which, const struct times *t)
+static int commit(const struct options *o, struct client *c, struct json_object *status,
+		  const struct times *t, uint64_t limit_ns, bool *ret_committed)
+{
+	struct request rq = { .command = COMMAND_COMMIT, .shutdown = true };
+	struct json_object *answer;
+	struct failure err = { 0 };
+	int exit;
+
+	if (!keep_before_discard(c->name))
+		say(c->name, "not all kept paths were committed");
+	rq.checkpoint = !t->within_ns ||
+			estimate_seconds(status, 0) <
+				(double)(limit_ns ? limit_ns : t->within_ns / 2) / 1e9;
+	answer = call(c, &rq, limit_ns, &err);
+	if (!answer && limit_ns && err.error == -ETIMEDOUT) {
+		say(c->name, "takes long, so the other volumes come first");
+		return COMES_LATER;
+	}
+	if (answer && has_option(o, OPT_JSON))
+		json_print(answer);
+	*ret_committed = turn_committed(answer);
+	exit = answer ? tell(c->name, answer) : tell_failure(o, c->name, &err);
+	if (exit == EXIT_OK && !undo_pending(status) &&
+	    (!rq.checkpoint || json_object_object_get(status, "held")))
+		tell_waiting(c);
+	json_object_put(answer);
+	return exit;
+}
+
+/* limit_ns: COMES_LATER for a volume that takes longer, or may never answer; 0: none */
+static int last_commit(const struct options *o, const char *which, const struct times *t,
+		       uint64_t limit_ns, bool *ret_committed)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
-	struct request rq = { .command = COMMAND_COMMIT, .shutdown = true };
-	struct json_object *status, *answer;
+	struct json_object *status;
 	struct failure err;
 	struct client c;
 	int exit;
 
 	if (client_open(&c, which, &err) < 0)
 		return tell_failure(o, which, &err);
-	(void)await_card(&c, t->away_ns, false);
-	status = call(&c, &ask, &err);
-	if (status && t->if_longer_ns && can_wait(status, t->if_longer_ns)) {
+	if (!limit_ns)
+		(void)await_card(&c, t->away_ns, false);
+	status = call(&c, &ask, 0, &err);
+	if (limit_ns && (!status || may_hang(status)))
+		exit = COMES_LATER;
+	else if (!status)
+		exit = tell_failure(o, c.name, &err);
+	else if (t->if_longer_ns && can_wait(status, t->if_longer_ns))
 		exit = tell_can_wait(o, c.name);
-		json_object_put(status);
-		client_close(&c);
-		return exit;
-	}
-	if (status && !keep_before_discard(c.name))
-		say(c.name, "not all kept paths were committed");
-	rq.checkpoint = status && (!t->within_ns ||
-				   estimate_seconds(status, 0) < (double)t->within_ns / 1e9 / 2);
-	answer = status ? call(&c, &rq, &err) : NULL;
-	if (answer && has_option(o, OPT_JSON))
-		json_print(answer);
-	exit = answer ? tell(c.name, answer) : tell_failure(o, c.name, &err);
-	if (exit == EXIT_OK && !undo_pending(status) &&
-	    (!rq.checkpoint || json_object_object_get(status, "held")))
-		tell_waiting(&c);
-	json_object_put(answer);
+	else
+		exit = commit(o, &c, status, t, limit_ns, ret_committed);
 	json_object_put(status);
 	client_close(&c);
 	return exit;
+}
+
+/* ---- all volumes ---- */
+
+static int shutdown_turn(void *ctx, const char *name, bool left_out, bool *ret_committed)
+{
+	struct all *a = ctx;
+	struct failure err;
+	int exit = COMES_LATER;
+
+	if (left_out && a->t->if_longer_ns)
+		return tell_can_wait(a->o, name);
+	if (left_out && !a->root_is_late) {
+		turn_left_out(&err, name);
+		return tell_failure(a->o, name, &err);
+	}
+	if (!left_out)
+		exit = last_commit(a->o, name, a->t, a->limit_ns, ret_committed);
+	if (exit != COMES_LATER)
+		return exit;
+	a->root_is_late |= !strcmp(name, ROOT_NAME);
+	turns_add(&a->late, name, left_out);
+	return EXIT_OK;
+}
+
+static int commit_all_volumes(const struct options *o, const struct times *t)
+{
+	struct all a = { .o = o, .t = t }, late = { .o = o, .t = t };
+	struct turns turns;
+	int exit, e;
+
+	turns_of_all(&turns);
+	if (turns.n > 1)
+		a.limit_ns = t->within_ns ? t->within_ns / 2 / turns.n : ENOUGH_NS;
+	exit = turns_take(&turns, shutdown_turn, &a);
+	e = turns_take(&a.late, shutdown_turn, &late);
+	return exit == EXIT_OK ? e : exit;
 }
 
 static bool take_time(const struct options *o, enum cmd_option id, uint64_t *ret_ns)
@@ -298,11 +320,9 @@ static bool take_time(const struct options *o, enum cmd_option id, uint64_t *ret
 
 int cmd_shutdown(const struct options *o)
 {
-	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	struct times t = { 0 };
-	int exit = EXIT_OK, e;
-	uint32_t silent;
-	size_t n;
+	bool committed;
+	int exit;
 
 	if (!take_time(o, OPT_WITHIN, &t.within_ns))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is not a time such as 80s",
@@ -316,16 +336,6 @@ int cmd_shutdown(const struct options *o)
 		return exit;
 	if (t.within_ns)
 		set_alarm(t.within_ns);
-	if (o->operands)
-		return last_commit(o, o->operand[0], &t);
-	n = client_volumes(names);
-	silent = n > 1 && commit_all_last ? commit_together(names, n, &t) : 0;
-	for (unsigned late = 0; late < 2; late++) /* a dead card must not hold up the others */
-		for (size_t i = 0; i < n; i++) {
-			if ((silent >> i & 1) != late)
-				continue;
-			e = last_commit(o, names[i], &t);
-			exit = e ? e : exit;
-		}
-	return exit;
+	return o->operands ? last_commit(o, o->operand[0], &t, 0, &committed)
+			   : commit_all_volumes(o, &t);
 }

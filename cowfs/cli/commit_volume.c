@@ -23,16 +23,19 @@ bool wrote_nothing(struct json_object *answer, bool dry_run)
  * Adds the share of the card's life that this would use, as an interval: from no copying to every
  * erase block copied.
  */
-static void add_life_share(struct client *c, struct json_object *answer,
-			   const struct flash_kind *flash)
+void commit_add_life(struct client *c, const struct options *opt, struct json_object *answer)
 {
+	const struct flash_kind *flash =
+		projection_class(has_option(opt, OPT_FLASH) ? opt->value[OPT_FLASH] : "unknown");
 	const struct request rq = { .command = COMMAND_WEAR };
-	struct json_object *r = json_object_object_get(answer, "report"),
-			   *o = json_object_new_object(), *wear;
+	struct json_object *r = json_object_object_get(answer, "report"), *o, *wear;
 	double low, high, capacity, eb_bytes;
 	struct failure err;
 	char text[32];
 
+	if (!has_option(opt, OPT_DRY_RUN) || wrote_nothing(answer, true))
+		return;
+	o = json_object_new_object();
 	wear = client_call(c, &rq, NULL, NULL, &err);
 	capacity = wear ? (double)health_disk_bytes(json_raw(wear, "device")) : 0;
 	if (wear && capacity <= 0)
@@ -154,33 +157,44 @@ int commit_request(const struct options *o, struct request *ret)
 	return take_deadline(o, &ret->deadline_ms);
 }
 
-int commit_answer(const struct options *o, struct json_object **ret, char name[RUNDIR_NAME_BYTES])
+static int commit_one(const struct options *o, bool *ret_committed)
 {
+	struct json_object *answer;
 	struct request rq;
 	struct client c;
 	int exit = commit_request(o, &rq);
 
 	if (exit == EXIT_OK)
-		exit = ask_volume(&c, o, &rq, ret);
+		exit = ask_volume(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
-	if (rq.dry_run && !wrote_nothing(*ret, true))
-		add_life_share(&c, *ret,
-			       projection_class(has_option(o, OPT_FLASH) ? o->value[OPT_FLASH]
-									 : "unknown"));
-	memcpy(name, c.name, RUNDIR_NAME_BYTES);
+	commit_add_life(&c, o, answer);
+	*ret_committed = turn_committed(answer);
+	show_answer(c.name, o, answer, print_commit);
 	client_close(&c);
 	return EXIT_OK;
 }
 
+/* A timer's. */
+static int commit_turn(void *ctx, const char *name, bool left_out, bool *ret_committed)
+{
+	struct options one = *(const struct options *)ctx;
+	struct failure err;
+
+	one.operand[0] = name;
+	one.operands = 1;
+	if (!left_out)
+		return commit_one(&one, ret_committed);
+	turn_left_out(&err, name);
+	return cmd_failed(&one, &err);
+}
+
 int commit_volume(const struct options *o)
 {
-	char name[RUNDIR_NAME_BYTES];
-	struct json_object *answer;
-	int exit = commit_answer(o, &answer, name);
+	struct turns t;
+	bool committed;
 
-	if (exit != EXIT_OK)
-		return exit;
-	show_answer(name, o, answer, print_commit);
-	return EXIT_OK;
+	return has_option(o, OPT_TIMER) && turns_of_boot(&t, which_volume(o))
+		       ? turns_take(&t, commit_turn, (void *)o)
+		       : commit_one(o, &committed);
 }

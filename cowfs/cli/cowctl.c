@@ -119,7 +119,7 @@ static const struct option_spec commit_options[] = {
 	{ OPT_HOLD, "hold", NULL, "keep this generation until cowctl accept, for cowctl undo" },
 	{ OPT_TRIAL, "trial", "BOOTS",
 	  "the root goes back by itself after BOOTS boots (1 to 14) without cowctl accept" },
-	{ OPT_ALL, "all", NULL, "commit all volumes together, as of one moment" },
+	{ OPT_ALL, "all", NULL, "commit all volumes, one after another: that of /boot last" },
 	{ OPT_KEPT, "kept", NULL, "commit only the paths that keep= of cowfs.conf names" },
 	{ OPT_NO_WAIT, "no-wait", NULL, "fail at once if another commit is under way" },
 	{ OPT_TIMER, "timer", NULL, "for timers: fails while inhibited, skips needless writes" },
@@ -192,8 +192,6 @@ static const struct option_spec diff_options[] = {
 };
 static const struct option_spec recover_options[] = {
 	LOG_OPTION,
-	{ OPT_JOINT, "joint", "accept|reject",
-	  "decide whether the newest part of a commit --all counts, if no other volume can tell" },
 	{ OPT_ACCEPT, "accept", "base|log|lost",
 	  "keep the file system as it is: discard the blocks in the log; or write the log over the foreign changes; or write "
 	  "zeroes for blocks of the log that cannot be read" },

@@ -374,7 +374,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	/* after a failed attempt, whose record may be on the card, only a newer record says that the
 	 * committed state is still the newest one */
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero &&
-		  (!log_doubt(j->log) || j->opt->dry_run) && !j->opt->together;
+		  (!log_doubt(j->log) || j->opt->dry_run);
 	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
 		/* report this before anything is written; planned again when the room is known */
 		j->rep.room_blks = log_capacity_blks(j->log);
@@ -401,9 +401,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	r = set_writable(j->log, j->base, true);
 	if (r < 0)
 		return r;
-	log_set_together(j->log, j->opt->together);
 	r = write_all(j, publish, publish_ctx, ret_index);
-	log_set_together(j->log, NULL);
 	/* the result stands; the caller sees a card that stays writable */
 	(void)!set_writable(j->log, j->base, false);
 	j->rep.meta = 0; /* the estimate */
@@ -519,13 +517,6 @@ int commit_set_imported(struct log *log, struct card *base, uint64_t time_s, boo
 	int r = begin_write(log, base);
 
 	return end_write(log, base, r == 0 ? log_set_imported(log, time_s, on_trial) : r);
-}
-
-int commit_confirm(struct log *log, struct card *base)
-{
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_prepare(log) : r);
 }
 
 int commit_note(struct log *log, struct card *base)

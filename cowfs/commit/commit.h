@@ -78,8 +78,6 @@ struct commit_options {
 	/* NULL, or the profile for the estimate of a dry run if profile is NULL; not used
 	 * otherwise */
 	const struct flash_profile *price_by;
-	/* for commit_run: with commits of other logs. Writes a record in any case; NULL: alone */
-	const struct log_together *together;
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };
@@ -155,8 +153,6 @@ int commit_set_imported(struct log *log, struct card *base, uint64_t time_s,
 			bool on_trial) MUST_CHECK; /* log_set_imported */
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;
-/* Writes a record if one is due, for example after log_decide. */
-int commit_confirm(struct log *log, struct card *base) MUST_CHECK;
 /* Adds what was written to the card since the totals were `before`. */
 void commit_bill(struct commit_report *rep, const struct log *log,
 		 const struct wear_ledger *before);

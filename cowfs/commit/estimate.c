@@ -61,9 +61,7 @@ void price(struct job *j)
 	/* runs are cut at CHUNK_BLKS */
 	r->meta = log_meta_blks(j->log, r->logged, r->direct,
 				r->direct_extents + r->logged_extents +
-					(r->direct + r->logged) / CHUNK_BLKS +
-					(j->opt->together ? LOG_JOINT_EXTENTS : 0)) +
-		  (j->opt->together ? 1 : 0);
+					(r->direct + r->logged) / CHUNK_BLKS);
 	r->need_blks = r->logged + r->meta;
 	r->room_blks = log_room_blks(j->log);
 	count_erase_blocks(j);

@@ -26,13 +26,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/allowance.h"
 #include "base/holder.h"
 #include "base/io.h"
 #include "base/msg.h"
-#include "base/sandbox.h"
 #include "base/thread.h"
 #include "card/find.h"
 #include "daemon/confine.h"
@@ -43,7 +41,6 @@
 #include "fs/fsproc.h"
 #include "fs/find_mount.h"
 #include "fs/quiesce_broker.h"
-#include "log/log.h"
 #include "ram/generation.h"
 #include "wire/rundir.h"
 
@@ -122,51 +119,6 @@ static void start_session(struct broker_message *m, int ret_fd[BROKER_FDS])
 	ret_fd[0] = fsproc_fork(own.f.proc_dirfd, own.f.keep_root, &pid);
 	m->result = ret_fd[0] < 0 ? ret_fd[0] : 0;
 	m->n[0] = (uint64_t)pid;
-}
-
-struct joint_answer {
-	int r;
-	char why[256];
-};
-
-/* Reads the logs of other cards, so it is a process that ends, without capabilities. */
-static __attribute__((noreturn)) void joint_main(const struct log_joint *j, int out_fd)
-{
-	struct joint_answer a = { .r = -ENOLINK };
-
-	fsproc_start(false, true);
-	if (sandbox_capabilities(0) == 0)
-		a.r = log_joint_ask(j, a.why, sizeof(a.why));
-	_exit(io_write_full(out_fd, &a, sizeof(a)) < 0);
-}
-
-static void ask_joint(struct broker_message *m)
-{
-	struct joint_answer a = { .r = -ENOLINK };
-	struct log_joint j;
-	int fds[2], status;
-	pid_t pid;
-
-	m->result = -ENOLINK;
-	if (m->bytes != sizeof(j) || pipe2(fds, O_CLOEXEC) < 0)
-		return;
-	memcpy(&j, m->data, sizeof(j));
-	pid = fork();
-	if (pid == 0) {
-		for (unsigned i = 0; i < BROKER_LANES; i++)
-			close(own.lane_fd[i]);
-		close(fds[0]);
-		joint_main(&j, fds[1]);
-	}
-	close(fds[1]);
-	if (pid > 0 && read(fds[0], &a, sizeof(a)) != sizeof(a))
-		a = (struct joint_answer){ .r = -ENOLINK };
-	close(fds[0]);
-	if (pid > 0)
-		waitpid(pid, &status, 0);
-	m->result = a.r;
-	a.why[sizeof(a.why) - 1] = '\0';
-	m->bytes = (uint32_t)snprintf(m->data, sizeof(m->data), "%s", a.why);
 }
 
 /* ---- /run ---- */
@@ -376,9 +328,6 @@ static void act(struct broker_message *m, int fd[BROKER_FDS], int ret_fd[BROKER_
 	case BROKER_END:
 		m->result = m->n[0] <= INT_MAX ? fsproc_reap((pid_t)n0) : -EPERM;
 		break;
-	case BROKER_JOINT:
-		ask_joint(m);
-		break;
 	case BROKER_PUBLISH:
 		m->result = publish(m);
 		m->bytes = 0;
@@ -427,8 +376,6 @@ static uint64_t cost_ns(uint32_t op)
 		return 4000000;
 	case BROKER_END:
 		return 0;
-	case BROKER_JOINT: /* its process reads logs */
-		return 1000000000;
 	default:
 		return 1000000;
 	}

@@ -654,17 +654,6 @@ static void broker_lost(void)
 	_exit(EXIT_FAILED);
 }
 
-static int ask_joint(const struct log_joint *j, char *why, size_t why_bytes)
-{
-	struct broker_message m = { .op = BROKER_JOINT, .bytes = sizeof(*j) };
-	int r;
-
-	memcpy(m.data, j, sizeof(*j));
-	r = broker_ask(BROKER_MAIN, &m, NULL, NULL);
-	snprintf(why, why_bytes, "%.*s", r == -EPIPE ? 0 : (int)m.bytes, m.data);
-	return r == 0 || r == 1 ? r : -ENOLINK;
-}
-
 static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 {
 	char label[RUNDIR_LABEL_BYTES];
@@ -706,7 +695,6 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 		return fail(d, EXIT_FAILED, e, "no broker process: %s", strerrordesc_np(-e));
 	broker_use(lane_fd, broker_lost);
 	fsproc_start(false, false);
-	log_set_joint_ask(ask_joint);
 	return EXIT_OK;
 }
 

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "card/blockdev.h"
-
 void server_kick(struct server *s)
 {
 	uint64_t one = 1;
@@ -28,46 +26,10 @@ static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char 
 	return ret->error = error;
 }
 
-struct asker {
-	struct server *s;
-	const struct session *c;
-};
-
-static bool is_gone(void *ctx)
+static int run_commit(struct server *s, const struct session *c, struct volume_result *ret)
 {
-	const struct asker *a = ctx;
-	bool gone;
-
-	pthread_mutex_lock(&a->s->lock);
-	gone = a->c->fd < 0 || a->s->stop;
-	pthread_mutex_unlock(&a->s->lock);
-	return gone;
-}
-
-static bool hurries(void *ctx)
-{
-	return volume_hurries(((struct asker *)ctx)->s->p.volume);
-}
-
-static int enter_joint(struct asker *a, int passed_fd, struct joint **ret_joint,
-		       struct volume_result *ret)
-{
-	const struct joint_params p = { .fd = passed_fd,
-					.rank = (unsigned)a->c->rq.rank,
-					.gone = is_gone,
-					.hurries = hurries,
-					.ctx = a };
-	int e = passed_fd >= 0 ? joint_enter(ret_joint, &p) : -EBADF;
-
-	return e < 0 ? refuse(ret, e, "cannot meet the other volumes: %s", strerrordesc_np(-e)) : 0;
-}
-
-static int run_commit(struct server *s, const struct session *c, int passed_fd,
-		      struct volume_result *ret)
-{
-	struct asker asker = { s, c };
 	const struct request *rq = &c->rq;
-	struct volume_request vr = {
+	const struct volume_request vr = {
 		.job = rq->command == COMMAND_ACCEPT ? JOB_ACCEPT
 		       : rq->command == COMMAND_UNDO ? JOB_UNDO
 		       : rq->scratch		     ? JOB_COMMIT_SCRATCH
@@ -86,19 +48,8 @@ static int run_commit(struct server *s, const struct session *c, int passed_fd,
 			 : rq->shutdown ? CAUSE_SHUTDOWN
 					: CAUSE_MANUAL,
 	};
-	int e = rq->command == COMMAND_COMMIT_JOINT ? enter_joint(&asker, passed_fd, &vr.joint, ret)
-						    : 0;
 
-	if (e == 0)
-		e = volume_run(s->p.volume, &vr, ret);
-	if (e < 0 && vr.joint && joint_decided(vr.joint)) {
-		size_t len = strlen(ret->why);
-
-		snprintf(ret->why + len, sizeof(ret->why) - len,
-			 "; the other volumes of this commit are committed");
-	}
-	joint_leave(vr.joint);
-	return e;
+	return volume_run(s->p.volume, &vr, ret);
 }
 
 /* image: read by the control thread once the job is done */
@@ -168,6 +119,11 @@ static struct session *next_job(struct server *s)
 	return next;
 }
 
+struct asker {
+	struct server *s;
+	const struct session *c;
+};
+
 /* Another client waits that has something other to do, or this one has gone. */
 static bool trim_stops(void *ctx)
 {
@@ -177,8 +133,9 @@ static bool trim_stops(void *ctx)
 	pthread_mutex_lock(&a->s->lock);
 	for (const struct session *c = a->s->clients; c < a->s->clients + CLIENTS; c++)
 		waits |= c->work == WORK_QUEUED && c->rq.command != COMMAND_TRIM;
+	waits |= a->c->fd < 0 || a->s->stop;
 	pthread_mutex_unlock(&a->s->lock);
-	return waits || is_gone(ctx);
+	return waits;
 }
 
 static int run_trim(struct server *s, struct session *c, struct volume_result *ret)
@@ -227,7 +184,7 @@ void *server_job_thread(void *arg)
 		else if (c->rq.command == COMMAND_RENEW)
 			result.error = run_renew(s, &c->rq, &result);
 		else
-			result.error = run_commit(s, c, passed_fd, &result);
+			result.error = run_commit(s, c, &result);
 		cleanup_closep(&passed_fd);
 		pthread_mutex_lock(&s->lock);
 		if (c->rq.command == COMMAND_TRIM && result.error == -EINTR && c->fd >= 0) {

@@ -183,7 +183,6 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		serve_inhibit(s, c, &rq);
 		break;
 	case COMMAND_COMMIT:
-	case COMMAND_COMMIT_JOINT:
 	case COMMAND_DETACH:
 		if (rq.no_wait && server_any_work(s, false))
 			send_error(s, c, -EBUSY, EXIT_FAILED, "another commit is under way");

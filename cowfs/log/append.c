@@ -59,21 +59,6 @@ static int put_extent(struct log *l, struct desc_extent e)
 	return 0;
 }
 
-/* An extent that is not cut in two. */
-static int put_whole(struct log *l, const struct desc_extent *e)
-{
-	struct attempt *a = &l->at;
-	int r = 0;
-
-	if (a->desc_blks &&
-	    COW_BLK_BYTES - a->writer.pos < DESC_EXTENT_BYTES + e->blks * sizeof(*e->crc)) {
-		desc_seal(&a->writer, l->super.ring_uuid, l->epoch, a->seq,
-			  (uint32_t)a->desc_blks - 1);
-		r = desc_block(a);
-	}
-	return r < 0 ? r : put_extent(l, *e);
-}
-
 static int note(struct log *l, enum desc_type type, uint64_t blk, uint64_t blks, uint64_t lblk,
 		const uint32_t *crc)
 {
@@ -307,46 +292,6 @@ static void uncount_commit(struct wear_ledger *w, const struct wear_ledger *befo
 	w->spilled_blks = before->spilled_blks;
 }
 
-void log_set_together(struct log *l, const struct log_together *t)
-{
-	l->together = t;
-}
-
-/* Notes the record of the leader, unless this log leads. */
-static int choose_leader(struct log *l, struct log_joint *ret_leader)
-{
-	struct log_joint self = { .epoch = l->epoch, .seq = l->at.seq };
-	struct desc_extent e = { .type = DESC_JOINT, .blks = JOINT_WORDS };
-	uint32_t words[JOINT_WORDS];
-	int r;
-
-	if (!l->together)
-		return 0;
-	if (!l->own_epoch) /* the ring was full when it was opened: log_prepare */
-		return -ENOSPC;
-	log_public_id(l, self.log_id);
-	r = l->together->choose(l->together->ctx, &self, ret_leader);
-	if (r < 0 || !ret_leader->seq)
-		return r;
-	joint_put(ret_leader, words);
-	e.crc = words;
-	return put_whole(l, &e);
-}
-
-/* A later record means that the commit counts. Without it the commit counts all the same, but needs
- * the leader's log to know. */
-static void confirm(struct log *l)
-{
-	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
-
-	l->doubt = l->unconfirmed = record_put_empty(l, &rec, false) < 0;
-}
-
-bool log_unconfirmed(const struct log *l)
-{
-	return l->unconfirmed;
-}
-
 /* What the log will have in memory: allocated before the record, after which nothing may fail. */
 struct next {
 	struct log_index *ix, *left, *direct;
@@ -372,14 +317,11 @@ static int next_new(struct log *l, struct next *ret)
 }
 
 /* Everything that the record names, and a FLUSH behind it. */
-static int end_payload(struct log *l, struct log_record *rec, struct log_joint *leader,
-		       struct next *next)
+static int end_payload(struct log *l, struct log_record *rec, struct next *next)
 {
 	struct attempt *a = &l->at;
 	int r = guarded_log_first(l);
 
-	if (r == 0)
-		r = choose_leader(l, leader);
 	if (r == 0)
 		r = put_descriptors(l, rec);
 	if (r == 0)
@@ -392,9 +334,7 @@ static int end_payload(struct log *l, struct log_record *rec, struct log_joint *
 		r = ring_stage_flush(l);
 	if (r == 0)
 		r = next_new(l, next);
-	if (r == 0)
-		r = record_flush(l);
-	return r == 0 && l->together ? l->together->before_record(l->together->ctx) : r;
+	return r == 0 ? record_flush(l) : r;
 }
 
 static void fill_record(const struct log *l, struct log_record *rec)
@@ -412,8 +352,8 @@ static void fill_record(const struct log *l, struct log_record *rec)
 	rec->zero_blks = a->zero_blks;
 }
 
-/* The record, durable. Of a joint commit that has no answer the log is undecided. */
-static int end_record(struct log *l, struct log_record *rec, bool leads)
+/* The record, durable. */
+static int end_record(struct log *l, struct log_record *rec)
 {
 	struct wear_ledger before = l->ledger;
 	int r;
@@ -424,12 +364,6 @@ static int end_record(struct log *l, struct log_record *rec, bool leads)
 		l->mark->seq = rec->seq;
 	}
 	r = record_write(l, rec, l->at.head_lblk);
-	/* the others ask the card of the leader */
-	l->undecided = r < 0 && l->together && leads;
-	if (r == 0 && l->together) {
-		r = l->together->after_record(l->together->ctx);
-		l->undecided = r < 0 && r != -ECANCELED;
-	}
 	if (r < 0)
 		uncount_commit(&l->ledger, &before);
 	return r;
@@ -461,16 +395,15 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	struct log_record rec = {
 		.type = RECORD_COMMIT, .cause = cause, .flags = flags, .seq = l->at.seq
 	};
-	struct log_joint leader = { 0 };
 	struct next next = { 0 };
 	int r;
 
 	RULE("attempt",
 	     l->state == EPOCH_ATTEMPT && cause >= CAUSE_MANUAL && cause <= CAUSE_RECOVER);
-	r = end_payload(l, &rec, &leader, &next);
+	r = end_payload(l, &rec, &next);
 	if (r == 0) {
 		fill_record(l, &rec);
-		r = end_record(l, &rec, !leader.seq);
+		r = end_record(l, &rec);
 	}
 	if (r < 0) {
 		next_free(&next);
@@ -478,8 +411,6 @@ int log_end(struct log *l, enum commit_cause cause, uint32_t flags, struct log_i
 	}
 	end_accept(l, &rec, &next);
 	*ret_index = log_index_ref(l->index);
-	if (leader.seq)
-		confirm(l);
 	return 0;
 }
 

@@ -25,8 +25,8 @@ struct gather {
 	const struct chain_rec *rec; /* the current record */
 	struct index_list list;	     /* of the current record */
 	uint64_t max_bytes;
-	bool first;		 /* it is the newest one, and a commit */
-	struct log_joint *joint; /* on which that depends; seq 0: on none */
+	bool first; /* it is the newest one, and a commit */
+	bool joint; /* that is one of several logs */
 };
 
 static int gather_extent(void *ctx, const struct desc_extent *e)
@@ -37,8 +37,10 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 
 	if (e->type == DESC_LENT)
 		return -EADDRNOTAVAIL;
-	if (e->type == DESC_JOINT) /* of an older record: a newer one has confirmed it */
-		return g->first ? joint_get(e, g->joint) : 0;
+	if (e->type == DESC_JOINT) { /* of an older record: a newer one has confirmed it */
+		g->joint |= g->first;
+		return 0;
+	}
 	if (bytes > g->max_bytes)
 		return -EFBIG;
 	return index_list_add(&g->list, ring_index_kind(e->type), e->blk, e->blks, e->lblk, e->crc);
@@ -46,10 +48,9 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 
 /* R6, R12: oldest first, each record is laid over the older ones */
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret,
-		       struct log_joint *ret_joint)
+		       bool *ret_joint)
 {
 	struct gather g = { .l = l,
-			    .joint = ret_joint,
 			    .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
 	int r = 0;
 
@@ -65,6 +66,7 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 	if (r == 0)
 		r = merge_finish(&g.m, l->base, l->card, l->super.ring_off_bytes, ret);
 	merge_clear(&g.m);
+	*ret_joint = g.joint;
 	return r == -EINVAL ? -EBADMSG : r;
 }
 
@@ -263,8 +265,8 @@ static int find_held(struct scan *s, const struct chain *ch, struct chain *ret)
 
 static int take_held(struct scan *s, const struct chain *held)
 {
-	struct log_joint joint = { 0 };
 	struct log_index *ix = NULL;
+	bool joint;
 	int r = build_index(s->l, held, &ix, &joint);
 
 	if (r == 0)
@@ -291,28 +293,14 @@ static int go_back(struct scan *s, const struct chain *held)
 	return r;
 }
 
-/* A commit of several logs: only its leader knows whether it counts. */
-static int check_joint(struct scan *s, const struct log_record *rec, const struct log_joint *j)
+/* Of cowfs 0.1.0: only the log of another volume knows whether such a commit counts. */
+static int refuse_joint(struct scan *s, const struct log_record *rec)
 {
-	char why[sizeof(s->why) - 40];
-	int counts;
-
-	if (!j->seq)
-		return 0;
-	s->rep->joint = true;
-	if (s->l->joint_flags)
-		counts = !!(s->l->joint_flags & LOG_JOINT_COUNTS);
-	else
-		counts = joint_ask(j, why, sizeof(why));
-	if (counts == 0)
-		snprintf(s->why, sizeof(s->why),
-			 "the commit of several volumes that record %llu belongs to did not come "
-			 "to its end",
-			 (unsigned long long)rec->seq);
-	if (counts < 0)
-		snprintf(s->why, sizeof(s->why), "is record %llu committed? %s",
-			 (unsigned long long)rec->seq, why);
-	return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;
+	snprintf(s->why, sizeof(s->why),
+		 "record %llu is of a commit of several volumes: cowfs 0.1.0 completes it, with "
+		 "cowctl recover while all their cards are plugged in",
+		 (unsigned long long)rec->seq);
+	return -EADDRNOTAVAIL;
 }
 
 /* Is this the state of the base and the log? *ret_ix: what waits in the log. newest: the record that leads to it. Its samples
@@ -321,7 +309,7 @@ static int check_chain(struct scan *s, const struct chain *ch, const struct log_
 		       struct log_index **ret_ix)
 {
 	const struct log_record *rec = &ch->head;
-	struct log_joint joint = { 0 };
+	bool joint;
 	int r;
 
 	snprintf(s->why, sizeof(s->why), "the descriptors of record %llu are damaged",
@@ -346,7 +334,7 @@ static int check_chain(struct scan *s, const struct chain *ch, const struct log_
 		r = verify_chain(s, ch);
 	if (r == 0 && (newest->seq == rec->seq || !lag_on(s->l)))
 		r = check_samples(s, newest, *ret_ix);
-	return r == 0 ? check_joint(s, rec, &joint) : r;
+	return r == 0 && joint ? refuse_joint(s, rec) : r;
 }
 
 static int choose(struct scan *s, const struct chain *ch, const struct chain *held, bool back,
@@ -443,7 +431,7 @@ int chain_choose(struct scan *s)
 			s->rep->rejected = (unsigned)i;
 			return 1;
 		}
-		if ((r == -EBADMSG && !s->rep->why[0]) || r == -EADDRNOTAVAIL || r == -ENOLINK)
+		if ((r == -EBADMSG && !s->rep->why[0]) || r == -EADDRNOTAVAIL)
 			strcpy(s->rep->why, s->why);
 		if (r != -EBADMSG)
 			return r;

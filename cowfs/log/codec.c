@@ -575,35 +575,6 @@ void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, ui
 	seal(w->blk);
 }
 
-void joint_put(const struct log_joint *j, uint32_t ret[JOINT_WORDS])
-{
-	uint8_t bytes[JOINT_WORDS * 4];
-	struct bytes_writer b = { .p = bytes, .size_bytes = sizeof(bytes) };
-	struct bytes_reader r = { .p = bytes, .size_bytes = sizeof(bytes) };
-
-	put_bytes(&b, j->log_id, sizeof(j->log_id));
-	put_u64(&b, j->epoch);
-	put_u64(&b, j->seq);
-	for (size_t i = 0; i < JOINT_WORDS; i++)
-		ret[i] = get_u32(&r);
-}
-
-int joint_get(const struct desc_extent *e, struct log_joint *ret)
-{
-	uint8_t bytes[JOINT_WORDS * 4];
-	struct bytes_writer b = { .p = bytes, .size_bytes = sizeof(bytes) };
-	struct bytes_reader r = { .p = bytes, .size_bytes = sizeof(bytes) };
-
-	if (e->blks != JOINT_WORDS || e->blk)
-		return -EUCLEAN;
-	for (size_t i = 0; i < JOINT_WORDS; i++)
-		put_u32(&b, e->crc[i]);
-	get_bytes(&r, ret->log_id, sizeof(ret->log_id));
-	ret->epoch = get_u64(&r);
-	ret->seq = get_u64(&r);
-	return ret->seq ? 0 : -EUCLEAN;
-}
-
 int desc_open(struct desc_cursor *c, const uint8_t *blk, const uint8_t uuid[16], uint64_t epoch,
 	      uint64_t seq, uint32_t index)
 {

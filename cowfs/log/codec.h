@@ -57,11 +57,6 @@ uint32_t desc_put(struct desc_writer *w, const struct desc_extent *e);
 void desc_seal(struct desc_writer *w, const uint8_t uuid[16], uint64_t epoch, uint64_t seq,
 	       uint32_t index);
 
-/* The words of a DESC_JOINT. */
-void joint_put(const struct log_joint *j, uint32_t ret[JOINT_WORDS]);
-/* -EUCLEAN: it is none. */
-int joint_get(const struct desc_extent *e, struct log_joint *ret) MUST_CHECK;
-
 struct desc_cursor {
 	const uint8_t *blk;
 	size_t pos;

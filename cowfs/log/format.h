@@ -227,14 +227,7 @@ enum desc_type {
 	DESC_SPILLED = 4,
 	DESC_LENT =
 		5, /* of cowfs 0.1.0: payload on another device. Read only to refuse the record */
-	DESC_JOINT = 6 /* no blocks: crc has the words of a struct log_joint */
-};
-
-/* The record of another log on which a commit depends. */
-#define JOINT_WORDS 8u
-struct log_joint {
-	uint8_t log_id[16];  /* log_public_id */
-	uint64_t epoch, seq; /* seq 0: none */
+	DESC_JOINT = 6 /* of cowfs 0.1.0: one of several logs; no blocks */
 };
 
 /* One extent of a descriptor. crc has `blks` entries, and none for ZERO. */

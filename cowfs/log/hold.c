@@ -109,7 +109,7 @@ int log_hold(struct log *l, struct log_index **ret_index)
 
 	if (log_holds(l, NULL))
 		return -EEXIST;
-	if (l->super.state == SUPER_PENDING || l->spilled || l->undecided)
+	if (l->super.state == SUPER_PENDING || l->spilled)
 		return -EBUSY;
 	l->super.offered_s = 0; /* of a trial that has failed */
 	r = log_prepare(l);

@@ -126,10 +126,6 @@ struct log_open_report {
 	bool base_changed;
 	/* BROKEN, but complete for an older version: why says which, and what completes it */
 	bool needs_older;
-	/* the newest record is one of several logs, and the others decided: it counts, or was
-	 * rejected. The next commit writes a record that needs no answer */
-	bool joint;
-	bool wants_joint; /* BROKEN only because the log that knows was not found */
 	/* the newest record asked to go back, and the log did: its seq, or 0; and to which generation */
 	uint64_t back_seq, back_generation, back_s;
 	bool clone;	   /* the records are of another card: the ledger starts from zero */
@@ -147,34 +143,17 @@ enum {
 	LOG_ANY_BASE = 1 << 0, /* do not compare the base with the records: recover --accept log */
 	/* the superblock is not on the card yet: do not search for records (shrink) */
 	LOG_FRESH = 1 << 1,
-	/* a record that depends on another log, without looking for that: it counts, or is
-	 * rejected (recover --joint) */
-	LOG_JOINT_COUNTS = 1 << 3,
-	LOG_JOINT_REJECTED = 1 << 4,
-	/* such a record is left out until log_decide */
-	LOG_JOINT_UNDECIDED = 1 << 5,
 	/* not back to the held generation, even if the newest record asks for that */
-	LOG_NOT_BACK = 1 << 6,
+	LOG_NOT_BACK = 1 << 2,
 	/* the newest record that is complete counts, whatever its payload: for log_verify beside a daemon */
-	LOG_UNVERIFIED = 1 << 7,
+	LOG_UNVERIFIED = 1 << 3,
 	/* a record is rejected if the card cannot read it, or its descriptors (recover --accept lost|base); otherwise that is -EIO */
-	LOG_UNREADABLE = 1 << 8,
+	LOG_UNREADABLE = 1 << 4,
 };
 /* What to say about -EIO; %s: the device. */
 #define LOG_CANNOT_BE_READ                                                                                                       \
 	"%s: the records of the log cannot be read. If that stays so: cowctl recover --accept lost takes the newest generation " \
 	"that can be"
-
-/*
- * Does this record count? 1, 0, or -ENOLINK: not known, and why has the reason. Looks for the log
- * on all block devices of the machine; reads only.
- */
-int log_joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;
-/* For tests: asked instead. NULL: log_joint_ask. */
-void log_set_joint_ask(int (*ask)(const struct log_joint *j, char *why, size_t why_bytes));
-/* Of an open log: is this record one of its generations? The same results, as far back as the ring
- * has records. */
-int log_has_record(struct log *l, uint64_t epoch, uint64_t seq) MUST_CHECK;
 
 struct log_mark;
 
@@ -210,7 +189,6 @@ const struct log_super *log_super(const struct log *l);
 /* Identifies this log to any reader without revealing its ring uuid; zeroes before the first
  * attach. */
 void log_public_id(const struct log *l, uint8_t ret[16]);
-void super_public_id(const struct log_super *s, uint8_t ret[16]);
 struct card *log_card(const struct log *l); /* the device of the ring: the base or another one */
 /* The counters that the caller maintains (absorbed, punched, skipped): it adds to them before a
  * record. */
@@ -337,24 +315,6 @@ void log_begin_fresh(struct log *l, uint64_t units, unsigned open_units, uint64_
  * and *ret_index is a new reference to the index that replaces the old one. */
 int log_end(struct log *l, enum commit_cause cause, uint32_t flags,
 	    struct log_index **ret_index) MUST_CHECK;
-/*
- * A commit together with those of other logs: they count only if the record of one of them, the
- * leader, does. log_end calls these; an error ends it, and nothing is committed.
- */
-struct log_together {
-	/* self is what this attempt will write. *ret_leader: the record to depend on; zero: this
-	 * log leads, or is alone. */
-	int (*choose)(void *ctx, const struct log_joint *self, struct log_joint *ret_leader);
-	int (*before_record)(void *ctx); /* everything else is durable */
-	/* the record is durable, too; of a log that does not lead it counts only if the leader's
-	 * does: waits for that. -ECANCELED: it does not; any other error: not known */
-	int (*after_record)(void *ctx);
-	void *ctx;
-};
-/* The room that this takes: of descriptors, as of so many extents, and one record that confirms. */
-#define LOG_JOINT_EXTENTS 3u
-/* For the next log_prepare and log_end. NULL: it commits alone. The caller keeps *t until then. */
-void log_set_together(struct log *l, const struct log_together *t);
 /* Which record the attempt under way ends with; seq 0: it has not come so far. For a process that
  * finds a record on the card after the death of this one. */
 struct log_mark {
@@ -377,23 +337,6 @@ int log_settle(struct log *l) MUST_CHECK;
 /* Call after an error. The attempt is dead, the next write opens an epoch (rule 3), and no block
  * counts as same (rule 8). */
 void log_abort(struct log *l);
-/* The newest record on the card depends on that of another log: any other record ends that. */
-bool log_unconfirmed(const struct log *l);
-/*
- * A record on the card, newer than log_newest, may count: the leader's log has not been asked, or
- * this is the leader, and the write of its record failed. Any other record would reject it, so until
- * log_decide nothing is written: -ENOLINK.
- */
-bool log_undecided(const struct log *l);
-/*
- * Reads the card again, and asks, unless flags say that the record counts (LOG_JOINT_COUNTS). 1: it
- * counts and is durable; *l is another log, with that generation. 0: it does not, and *l is another log,
- * which writes again. -ENOLINK: not known, and why has the reason; -EUCLEAN, -ESTALE: the card has
- * something else; errors of the card. *l stays then.
- */
-int log_decide(struct log **l, unsigned flags, char *why, size_t why_bytes) MUST_CHECK;
-/* It does not count, without a question. */
-void log_reject_undecided(struct log *l);
 bool log_doubt(const struct log *l); /* an attempt failed since the last good commit */
 
 /* Callbacks that make a checkpoint cheaper. Each may be NULL. */

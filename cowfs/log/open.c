@@ -91,7 +91,6 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 	l->unreadable = flags & LOG_UNREADABLE;
 	l->not_back = flags & LOG_NOT_BACK;
 	l->unverified = flags & LOG_UNVERIFIED;
-	l->joint_flags = flags & (LOG_JOINT_COUNTS | LOG_JOINT_REJECTED | LOG_JOINT_UNDECIDED);
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
@@ -132,8 +131,7 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 			 "its records need more reading than any log that cowfs writes: no "
 			 "generation was chosen");
 	rep->needs_older = r == -EADDRNOTAVAIL;
-	rep->wants_joint = r == -ENOLINK;
-	if (r == -E2BIG || r == -EADDRNOTAVAIL || r == -ENOLINK) {
+	if (r == -E2BIG || r == -EADDRNOTAVAIL) {
 		s->foreign.seq = 0;
 		r = -EUCLEAN;
 	}
@@ -162,9 +160,7 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 	l->cursor = (l->newest.lblk + 1) % l->ring_blks;
 	if (!rep->rejected && !rep->base_changed && !rep->clone && (l->newest.flags & RECORD_CLEAN))
 		epoch_set(l, EPOCH_OPEN);
-	l->doubt = rep->rejected || rep->joint;
-	l->unconfirmed = rep->joint;
-	l->undecided = rep->joint && l->joint_flags & LOG_JOINT_UNDECIDED;
+	l->doubt = rep->rejected;
 	l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
 	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index) &&
 		       !l->hold.at.seq;
@@ -236,93 +232,12 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 	return 0;
 }
 
-bool log_undecided(const struct log *l)
-{
-	return l->undecided;
-}
-
-void log_reject_undecided(struct log *l)
-{
-	l->undecided = false;
-}
-
-static bool same_record(const struct log_record *a, uint64_t seq, uint64_t epoch)
-{
-	return a->seq == seq && a->epoch == epoch;
-}
-
-/* 1: the record that was undecided is the newest one; 0: it is the one before. */
-static int compare_newest(const struct log *l, const struct log_open_report *rep,
-			  const struct log *was, char *why, size_t n)
-{
-	if (rep->state >= LOG_BROKEN)
-		snprintf(why, n, "%s", rep->why);
-	if (rep->wants_joint)
-		return -ENOLINK;
-	if (rep->state >= LOG_BROKEN)
-		return -EUCLEAN;
-	if (same_record(&l->newest, was->newest.seq, was->newest.epoch))
-		return 0;
-	return same_record(&was->newest, l->newest.prev.seq, l->newest.prev.epoch) ? 1 : -ESTALE;
-}
-
-/* What only memory has. */
-static void carry_over(struct log *l, const struct log *was, bool counts)
-{
-	struct wear_ledger found = l->ledger;
-
-	l->super_trouble = was->super_trouble;
-	l->needs_reader = was->needs_reader;
-	l->mark = was->mark;
-	l->opened_ns = was->opened_ns;
-	l->highest_seq = max_u64(l->highest_seq, was->highest_seq);
-	l->found_seq = l->highest_seq;
-	l->epoch = max_u64(l->epoch, was->epoch);
-	l->max_serial = max_u64(l->max_serial, was->max_serial);
-	l->doubt = l->suspect = true;
-	l->ledger = was->ledger;
-	if (was->wear.table)
-		l->ledger.visits += wear_visits(was->wear.table);
-	if (counts) {
-		l->ledger.commits = found.commits;
-		memcpy(l->ledger.cause_commits, found.cause_commits, sizeof(found.cause_commits));
-	}
-}
-
-int log_decide(struct log **ret, unsigned flags, char *why, size_t why_bytes)
-{
-	struct log *was = *ret, *l;
-	struct log_open_report rep;
-	int r;
-
-	if (!was->undecided)
-		return 0;
-	/* this session goes on, also behind a record that asks to go back */
-	r = log_open(&l, was->base, was->card, &was->super,
-		     LOG_NOT_BACK | flags | (was->any_base ? LOG_ANY_BASE : 0), NULL, &rep);
-	if (r < 0)
-		return r;
-	r = compare_newest(l, &rep, was, why, why_bytes);
-	if (r == 1 && record_flush(l) < 0)
-		r = -EIO;
-	if (r < 0) {
-		log_close(l);
-		return r;
-	}
-	carry_over(l, was, r);
-	log_close(was);
-	log_wear_load(l);
-	*ret = l;
-	return r;
-}
-
 /* ---- a card that was away ---- */
 
 /* Does the card have what the newest record needs? One that lies about FLUSH may have lost a part of it. */
 static int read_again(struct log *l)
 {
-	unsigned flags = l->joint_flags | (l->hold.going ? 0 : LOG_NOT_BACK) |
-			 (l->any_base ? LOG_ANY_BASE : 0);
+	unsigned flags = (l->hold.going ? 0 : LOG_NOT_BACK) | (l->any_base ? LOG_ANY_BASE : 0);
 	struct log_open_report rep;
 	struct log *now;
 	bool whole;

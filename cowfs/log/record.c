@@ -113,7 +113,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 	l->newest = *rec;
 	if (l->mark)
 		mark_sound(l->mark, rec);
-	l->unconfirmed = l->base_known = false;
+	l->base_known = false;
 	if (l->state == EPOCH_WAIVED)
 		epoch_set(l, EPOCH_OPEN);
 	l->order.pads_due -= l->order.pads_due > 0;
@@ -383,7 +383,6 @@ static int open_epoch(struct log *l, bool fresh)
 		r = lag_settle(l);
 	if (r == 0)
 		epoch_set(l, EPOCH_OPEN);
-	l->own_epoch |= r == 0;
 	return r;
 }
 
@@ -394,8 +393,6 @@ int log_prepare(struct log *l)
 
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
-	if (l->undecided)
-		return -ENOLINK;
 	log_wear_load(l);
 	/* The chosen record may be only in the cache of the card: the flush of the last session
 	 * failed, and the power stayed on. The next heads and records declare it durable. */
@@ -412,11 +409,6 @@ int log_prepare(struct log *l)
 		if (r < 0)
 			return r;
 	}
-	/* Other logs are about to name a record of this epoch. After a power cut another session of a
-	 * clean log would continue the epoch, and could give its number to another commit. */
-	if (l->together && l->state == EPOCH_OPEN &&
-	    (!l->own_epoch || l->newest.flags & RECORD_CLEAN))
-		epoch_set(l, EPOCH_DUE);
 	if (l->state == EPOCH_OPEN && guarded_wants_copy(l))
 		epoch_set(l, EPOCH_DUE);
 	if (l->state != EPOCH_DUE && !l->super_due && !hold_feature_is_stale(l))

@@ -205,19 +205,15 @@ const struct log_super *log_super(const struct log *l)
 }
 
 /* The input is random, so the hash needs no key or salt. */
-void super_public_id(const struct log_super *s, uint8_t ret[16])
-{
-	static const uint8_t none[16];
-	uint8_t hash[EXT2FS_SHA512_LENGTH] = { 0 };
-
-	if (memcmp(s->ring_uuid, none, sizeof(none)))
-		ext2fs_sha512(s->ring_uuid, sizeof(s->ring_uuid), hash);
-	memcpy(ret, hash, 16);
-}
-
 void log_public_id(const struct log *l, uint8_t ret[16])
 {
-	super_public_id(&l->super, ret);
+	static const uint8_t none[16];
+	const uint8_t *uuid = l->super.ring_uuid;
+	uint8_t hash[EXT2FS_SHA512_LENGTH] = { 0 };
+
+	if (memcmp(uuid, none, sizeof(none)))
+		ext2fs_sha512(uuid, sizeof(none), hash);
+	memcpy(ret, hash, 16);
 }
 
 struct wear_ledger *log_ledger(struct log *l)

@@ -128,13 +128,8 @@ struct log {
 	uint32_t segs_per_eb;
 
 	enum epoch_state state;
-	bool any_base; /* LOG_ANY_BASE */
-	const struct log_together *together;
-	bool unconfirmed;     /* log_unconfirmed */
-	bool undecided;	      /* log_undecided */
-	bool own_epoch;	      /* its open record was written since the log was opened */
-	unsigned joint_flags; /* LOG_JOINT_* */
-	bool needs_reader;    /* log_need_reader */
+	bool any_base;	   /* LOG_ANY_BASE */
+	bool needs_reader; /* log_need_reader */
 	/* for a pending superblock that was on the card at open */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;
 	/* the base at open, if no record has its fingerprint */
@@ -382,9 +377,6 @@ int sample_home(struct log *l, const struct log_content *content) MUST_CHECK; /*
 /* Has the base the samples of this record? Those that the index has may be home. */
 int sample_match(struct log *l, const struct log_record *rec, const struct log_index *ix,
 		 bool *ret) MUST_CHECK;
-
-/* joint_ask.c: log_joint_ask, or what a test has set instead */
-int joint_ask(const struct log_joint *j, char *why, size_t why_bytes) MUST_CHECK;
 
 /* lag.c. With lag 0 these return the values of a log without lag, and write nothing. */
 bool lag_on(const struct log *l);

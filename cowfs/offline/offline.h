@@ -212,7 +212,6 @@ enum recover_accept {
 struct recover_options {
 	const char *device, *log_device;
 	enum recover_accept accept;
-	unsigned joint_flags;	   /* LOG_JOINT_* */
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };

@@ -12,13 +12,6 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 	if (f->report.needs_older)
 		return failure_set(fail, EXIT_FAILED, -EUCLEAN, "%s: %s; nothing was written",
 				   f->log_card->geo.path, f->report.why);
-	if (f->report.wants_joint)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOLINK,
-			"%s: %s: nothing was written. Plug in the card of that volume. If it is "
-			"lost: --joint accept takes the newest generation, --joint reject the "
-			"one before",
-			f->log_card->geo.path, f->report.why);
 	return failure_set(
 		fail, EXIT_FAILED, -EUCLEAN,
 		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
@@ -160,8 +153,7 @@ static int run(struct offline *f, const struct recover_options *opt, struct reco
 	f->log_flags = (opt->accept == RECOVER_ACCEPT_LOG ? LOG_ANY_BASE : 0) |
 		       (opt->accept == RECOVER_ACCEPT_LOST || opt->accept == RECOVER_ACCEPT_BASE
 				? LOG_UNREADABLE
-				: 0) |
-		       opt->joint_flags;
+				: 0);
 	if (e == 0)
 		e = offline_open_log(f, fail);
 	if (e < 0)

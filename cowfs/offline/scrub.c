@@ -88,7 +88,7 @@ static int look_at_log(const struct scrub_options *opt, struct extents *found, u
 		r = offline_open_log(&f, &fail);
 	*ret_seq = f.report.newest.seq;
 	if (r == 0 && f.report.state >= LOG_BROKEN)
-		r = f.report.needs_older || f.report.wants_joint ? -EBUSY : -EUCLEAN;
+		r = f.report.needs_older ? -EBUSY : -EUCLEAN;
 	if (r == 0 && found)
 		r = log_verify(f.log, note_bad, found, &n);
 	offline_close(&f);

@@ -30,11 +30,6 @@ struct found {
 };
 _Static_assert(sizeof(struct found) <= BOXED_MESSAGE_BYTES, "one message");
 
-struct joint_reply {
-	int r;
-	char why[256];
-};
-
 struct written {
 	uint64_t blk;
 	uint8_t content[COW_BLK_BYTES];
@@ -51,19 +46,6 @@ struct server {
 };
 
 /* ---- the child ---- */
-
-static struct boxed *parent;
-
-/* Other devices are for the caller to open. */
-static int ask_joint(const struct log_joint *j, char *why, size_t why_bytes)
-{
-	struct joint_reply reply;
-
-	boxed_ask(parent, j, sizeof(*j), &reply, sizeof(reply));
-	reply.why[sizeof(reply.why) - 1] = '\0';
-	snprintf(why, why_bytes, "%s", reply.why);
-	return reply.r;
-}
 
 static int read_blocks(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
@@ -109,8 +91,6 @@ static int work(void *ctx, struct boxed *b)
 	struct log *l = NULL;
 
 	fsproc_leave();
-	parent = b;
-	log_set_joint_ask(ask_joint);
 	found->error = log_open(&l, s->f.base, s->f.log_card, &s->f.super,
 				s->which == OFFLINE_NEXT ? 0 : LOG_NOT_BACK, NULL, &found->log);
 	if (found->error == 0)
@@ -227,16 +207,10 @@ static bool makes_sense(const struct found *x)
 
 static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
 {
-	struct joint_reply *answer = reply;
 	struct server *s = ctx;
-	struct log_joint j;
 
-	if (answer && bytes == sizeof(j) && reply_bytes == sizeof(*answer)) {
-		memcpy(&j, message, sizeof(j));
-		answer->r = log_joint_ask(&j, answer->why, sizeof(answer->why));
-		return 0;
-	}
-	if (answer || bytes != sizeof(s->found) || s->heard)
+	(void)reply_bytes;
+	if (reply || bytes != sizeof(s->found) || s->heard)
 		return -EPROTO;
 	memcpy(&s->found, message, sizeof(s->found));
 	s->heard = true;
@@ -269,12 +243,6 @@ static int explain_state(const struct server *s, struct failure *fail)
 
 	if (log->needs_older)
 		return failure_set(fail, EXIT_FAILED, -EUCLEAN, "%s: %s", device, log->why);
-	if (log->wants_joint)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOLINK,
-			"%s: %s: plug in its card and repeat this, or decide with " COWCTL
-			" recover --joint accept|reject %s%s%s",
-			device, log->why, device, option, of_log);
 	if (log->state == LOG_FOREIGN)
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,

@@ -126,7 +126,7 @@ static void look_at_limit(struct volume *v)
 void away_interrupts(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	/* what was to be held or on trial must not become a commit as any other */
-	res->again = rq->job == JOB_COMMIT && !rq->joint && !rq->hold && !rq->trial;
+	res->again = rq->job == JOB_COMMIT && !rq->hold && !rq->trial;
 	if (res->again && !v->away.commit_waits) {
 		v->away.cause = rq->cause;
 		v->away.commit_waits = true;

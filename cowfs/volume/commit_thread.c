@@ -37,23 +37,17 @@ void volume_on_publish(void *ctx, struct log_index *index)
 	view_set_index(v->view, index);
 }
 
-bool volume_hurries(struct volume *v)
-{
-	return monitor_hurries(v->monitor);
-}
-
 /* ---- classify, write, record ---- */
 
 /* Commit an unread image only on an explicit request, or if there is no later chance and all
  * changes in RAM would be lost. */
-bool volume_goes_on_unread(const struct volume_request *rq)
+static bool goes_on_unread(const struct volume_request *rq)
 {
 	return rq->force || rq->cause == CAUSE_SHUTDOWN || rq->cause == CAUSE_DETACH;
 }
 
 static struct commit_options options_for(struct volume *v, const struct volume_request *rq,
-					 const struct images *im,
-					 const struct log_together *together)
+					 const struct images *im)
 {
 	bool single = rq->job == JOB_COMMIT_SCRATCH;
 
@@ -66,7 +60,6 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 		.price_by = v->price_by,
 		.record_flags = (im->unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) |
 				(im->unread ? (uint32_t)RECORD_UNREAD : 0),
-		.together = v->joint ? together : NULL,
 		.differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 		.renew = &v->renewed,
 		.progress = volume_on_progress,
@@ -85,8 +78,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 			     .force = rq->force || dry,
 			     .unread = unread,
 			     .unfrozen = res->quiesce.unfrozen };
-	const struct log_together together = joint_log(v->joint);
-	struct commit_options opt = options_for(v, rq, &im, &together);
+	struct commit_options opt = options_for(v, rq, &im);
 	struct commit_source src = { 0 };
 	int r = images_open(&im, res);
 
@@ -139,17 +131,17 @@ int volume_write_sealed(struct volume *v, const struct volume_request *rq, bool 
 static int run_with_retries(struct volume *v, const struct volume_request *rq,
 			    struct volume_result *res, struct log_index **ret_index)
 {
-	int r = volume_write_sealed(v, rq, volume_goes_on_unread(rq), res, ret_index);
+	int r = volume_write_sealed(v, rq, goes_on_unread(rq), res, ret_index);
 	bool said = false;
 
-	for (; r < 0 && !v->joint && monitor_retry(v->monitor, r); said = true) {
+	for (; r < 0 && monitor_retry(v->monitor, r); said = true) {
 		if (!said)
 			volume_alarm(
 				v,
 				"a commit failed (%s) and RAM is filling up: retrying, writers "
 				"wait",
 				r == -EOWNERDEAD ? FSINFO_DIED : strerror(-r));
-		r = volume_write_sealed(v, rq, volume_goes_on_unread(rq), res, ret_index);
+		r = volume_write_sealed(v, rq, goes_on_unread(rq), res, ret_index);
 	}
 	return r == -EOWNERDEAD && said && v->life == VOLUME_RUNNING
 		       ? volume_write_sealed(v, rq, true, res, ret_index)
@@ -251,10 +243,6 @@ static int write_sealed(struct volume *v, const struct volume_request *rq, int r
 		r = overlap_begin(v);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, ret_index);
-	if (r < 0 && log_undecided(v->log) && volume_decide(v)) {
-		*ret_index = log_index_of(v->log);
-		r = 0;
-	}
 	v->kept->durable = r == 0;
 	if (r == 0)
 		v->kept->diverged = v->sealed = false;
@@ -312,11 +300,11 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	struct log_index *ix = NULL;
 	int r = volume_refuses(v, rq, res);
 
+	res->withheld = r == 1 || held_drops(v, NULL, 0);
 	if (r)
 		return r < 0 ? r : 0;
 	home_first(v, rq, res);
-	r = volume_quiesce(v, v->joint ? seal_together : seal_alone, rq->cause, reads_bare(v, rq),
-			   res);
+	r = volume_quiesce(v, seal_to_commit, rq->cause, reads_bare(v, rq), res);
 	if (r == -ENODATA)
 		return end_unchanged(v, rq, res);
 	if (!v->sealed)
@@ -342,36 +330,13 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 {
 	int r = commit_once(v, rq, res);
 
-	for (unsigned i = 0; r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE &&
-			     !v->joint && i < ROUNDS_MAX;
-	     i++) {
+	for (unsigned i = 0;
+	     r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && i < ROUNDS_MAX; i++) {
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
 		if (r == 0)
 			res->why[0] = '\0'; /* for example, that there was nothing left to commit */
 	}
-	return r;
-}
-
-/* With other volumes. */
-static int do_joint_commit(struct volume *v, const struct volume_request *rq,
-			   struct volume_result *res)
-{
-	int r;
-
-	v->joint = rq->joint;
-	r = commit_once(v, rq, res);
-	v->joint = NULL;
-	/* without the retries of a commit that is alone nothing has given up */
-	if (r < 0)
-		monitor_stage(v->monitor, STAGE_IDLE);
-	if (r == -ECANCELED)
-		snprintf(res->why, sizeof(res->why), "not committed: %s; everything stays in RAM",
-			 joint_why(rq->joint));
-	if (r == -ENOLINK && !res->why[0])
-		snprintf(res->why, sizeof(res->why),
-			 "not known whether it is committed: %s; everything stays in RAM",
-			 joint_why(rq->joint));
 	return r;
 }
 
@@ -388,7 +353,7 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 		res->report.written_bytes = blk_to_bytes(res->report.checkpoint);
 		r = 0;
 	} else if (r == 0) {
-		r = volume_write_sealed(v, rq, volume_goes_on_unread(rq), res, &ix);
+		r = volume_write_sealed(v, rq, goes_on_unread(rq), res, &ix);
 	}
 	log_index_unref(ix);
 	if (r == 0 && res->report.written_bytes)
@@ -403,7 +368,6 @@ static int do_dry_run(struct volume *v, const struct volume_request *rq, struct 
 static bool leaves_no_trace(const struct volume *v)
 {
 	return log_newest(v->log)->seq == v->opened.newest.seq && !failed_may_return(v) &&
-	       !log_unconfirmed(v->log) &&
 	       (v->discard_armed || (!home_waiting_blks(v) && !log_guarded(v->log)));
 }
 
@@ -422,8 +386,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	view_dirty(v->view, &active, &below);
 	if (!drops && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
 		r = do_commit(v, &commit, res);
-	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v) &&
-	    !log_undecided(v->log))
+	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
 		r = home_write(v, rq->cause, RECORD_CLEAN, false, NULL, res);
 	/* the changes in RAM were to be discarded anyway, and the committed ones are in the log: a
 	 * missing card must not block the detach */
@@ -544,9 +507,7 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 	case JOB_UNDO:
 		return held_undo(v, rq->cancel, res);
 	case JOB_COMMIT:
-		return rq->joint  ? do_joint_commit(v, rq, res)
-		       : rq->hold ? do_hold(v, rq, res)
-				  : commit_and_hold(v, rq, res);
+		return rq->hold ? do_hold(v, rq, res) : commit_and_hold(v, rq, res);
 	case JOB_DRY_RUN:
 		r = single_replaced(v) ? volume_refuses(v, rq, res) : do_dry_run(v, rq, res);
 		if (r == 0 && (rq->hold || (v->hold_previous && !rq->checkpoint)))
@@ -618,13 +579,11 @@ void volume_do(struct volume *v, const struct volume_request *rq, struct volume_
 	int r;
 
 	v->past_seal = false;
-	log_need_reader(v->log, !volume_goes_on_unread(rq));
+	log_need_reader(v->log, !goes_on_unread(rq));
 	if (do_quietly(v, rq, res))
 		return;
 	res->not_begun = rq->job == JOB_COMMIT && is_too_late(v, rq, res);
 	r = res->not_begun ? -ETIME : need_card(v, rq, res);
-	if (r == 0 && !looks)
-		r = undecided_first(v, rq, res);
 	if (r == 0)
 		r = do_job(v, rq, res);
 	if (r < 0 && !res->not_begun && away_any(v)) {

@@ -110,7 +110,7 @@ static bool moves(struct volume *v, const struct volume_request *rq)
 	struct volume_result unused = { 0 };
 	struct log_hold h = { 0 };
 
-	if (!v->hold_previous || rq->cause != CAUSE_MANUAL || rq->hold || rq->trial || rq->joint ||
+	if (!v->hold_previous || rq->cause != CAUSE_MANUAL || rq->hold || rq->trial ||
 	    !log_newest(v->log)->seq || (log_holds(v->log, &h) && h.trial))
 		return false;
 	if (rq->checkpoint)

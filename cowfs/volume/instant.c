@@ -76,8 +76,9 @@ int instant_now(void *ctx)
 	return v->instant.result;
 }
 
-int instant_between(struct volume *v)
+int instant_between(void *ctx)
 {
+	struct volume *v = ctx;
 	_cleanup_free_ uint8_t *unit = v->instant.now ? io_alloc(COW_BLK_BYTES) : NULL;
 	const struct fs_ops *ops = fs_ops(v->instant.kind);
 	uint64_t blk = v->instant.watch.off_bytes / COW_BLK_BYTES;

@@ -133,18 +133,9 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 /* Does what opening has found let a volume work? */
 static int check_report(const struct volume *v, const char *where, char *why, size_t n)
 {
-	bool apart = v->log_card != v->base;
-	const char *word = apart ? " --log " : "", *log = apart ? v->log_device : "";
-
 	if (v->opened.needs_older)
 		return msg_why(why, n, -EUCLEAN, "%s: %s; nothing was written", where,
 			       v->opened.why);
-	if (v->opened.wants_joint)
-		return msg_why(
-			why, n, -EUCLEAN,
-			"%s: %s: plug in its card, or decide with cowctl recover --joint accept|reject %s%s%s; nothing "
-			"was written",
-			where, v->opened.why, v->device, word, log);
 	if (v->opened.state == LOG_BROKEN)
 		return msg_why(why, n, -EUCLEAN, "%s: the log is damaged (%s): see cowctl check",
 			       where, v->opened.why);

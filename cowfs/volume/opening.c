@@ -385,7 +385,6 @@ void volume_close(struct volume *v)
 	card_close(v->base);
 	extents_clear(&v->renewed);
 	free(v->wear);
-	undecided_end(v);
 	pthread_mutex_destroy(&v->lock);
 	pthread_mutex_destroy(&v->scratch_lock);
 	pthread_cond_destroy(&v->work);

@@ -191,8 +191,6 @@ struct volume {
 
 	/* commit thread only */
 	int (*examine)(struct volume *v); /* in place of log_recheck: the log is not open */
-	struct joint *joint;		  /* of the job under way; NULL: none */
-	struct joint *leader;		  /* of an undecided one, still writes; NULL: not known */
 	struct view *committing;	  /* image of the scratch under commit; NULL: none */
 	struct diverged *diverged; /* NULL: live changes are based on the committed generation */
 	/* they are not, but the process that knew more has died: no block counts as free, and no single
@@ -223,22 +221,10 @@ void volume_on_publish(void *v, struct log_index *index);
 /* Classifies what is sealed, writes it, and its record. *ret_index: a reference, NULL on failure. */
 int volume_write_sealed(struct volume *v, const struct volume_request *rq, bool goes_on,
 			struct volume_result *res, struct log_index **ret_index) MUST_CHECK;
-/* Is there no later chance, or is it asked for, so that an image is committed that nobody could read? */
-bool volume_goes_on_unread(const struct volume_request *rq);
 /* Before a commit. 1: there is nothing to do, which is not an error. Else 0, or -errno. */
 int volume_refuses(struct volume *v, const struct volume_request *rq, struct volume_result *res);
 /* A reference to the scratch image; NULL: none. Any thread. */
 struct scratch *volume_scratch(struct volume *v);
-/* ---- undecided.c ---- */
-
-/* Before a job that writes: asks whether a joint commit counts. 0, or -errno with res->why. */
-int undecided_first(struct volume *v, const struct volume_request *rq,
-		    struct volume_result *res) MUST_CHECK;
-/* For a log that is log_undecided, and a record that needs no answer. True: the commit counts, as that
- * of a volume that does not lead. */
-bool volume_decide(struct volume *v);
-/* Nobody has to know any more. */
-void undecided_end(struct volume *v);
 /* JOB_VIEW, in view_job.c */
 int volume_do_view(struct volume *v, struct volume_image *im, struct volume_result *res);
 /* ---- images.c ---- */
@@ -256,18 +242,16 @@ int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
 
 /* ---- seal.c ---- */
 
-/* Seals the view. A process that takes over must not take what is sealed for committed. between(v), if
- * not NULL, runs before: its error is returned, and nothing is sealed. */
-int volume_seal(struct volume *v, int (*between)(void *ctx));
+/* Seals the view. A process that takes over must not take what is sealed for committed. */
+int volume_seal(struct volume *v);
 /* A seal that does not count: what was sealed stays a layer below the active one. */
 void volume_unseal(struct volume *v);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). for_loader: a checkpoint
  * follows, for what reads the bare card and replays no journal. */
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, bool for_loader,
 		   struct volume_result *res);
-/* Such functions: of a commit that is alone, of one with others, and of a dry run. */
-int seal_alone(void *v);
-int seal_together(void *v);
+/* Such functions: of a commit, and of a dry run. */
+int seal_to_commit(void *v);
 int seal_nothing(void *v);
 
 /* ---- home.c ---- */
@@ -333,7 +317,7 @@ void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(vo
 int instant_watch(void *v, enum quiesce_watch watch);
 int instant_now(void *v);
 /* Of a seal while `serving`, when no write passes. -EAGAIN: the image is not whole. */
-int instant_between(struct volume *v) MUST_CHECK;
+int instant_between(void *volume) MUST_CHECK;
 /* May a transaction be under way at this seal that has written to free blocks? */
 bool instant_overlaps(const struct volume *v);
 /* The block that instant_settle changes; VIEW_KEEP_NONE. */

@@ -40,7 +40,7 @@ static bool something_changed(void *ctx)
 	enum blk_state state;
 
 	/* diverged: the newest generation has only some files of now */
-	if (v->diverged || v->diverged_lost || log_unconfirmed(v->log) ||
+	if (v->diverged || v->diverged_lost ||
 	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
@@ -51,20 +51,7 @@ static bool something_changed(void *ctx)
 	return false;
 }
 
-struct between {
-	struct volume *v;
-	int (*call)(void *ctx);
-};
-
-static int between_writes(void *ctx)
-{
-	struct between *b = ctx;
-	int r = b->call ? b->call(b->v) : 0;
-
-	return r < 0 ? r : instant_between(b->v);
-}
-
-int volume_seal(struct volume *v, int (*between)(void *ctx))
+int volume_seal(struct volume *v)
 {
 	int r;
 
@@ -74,46 +61,16 @@ int volume_seal(struct volume *v, int (*between)(void *ctx))
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
 	v->kept->keeps = instant_overlaps(v);
-	if (v->instant.serving) {
-		r = view_seal_keeping(v->view, instant_kept_blk(v), between_writes,
-				      &(struct between){ v, between });
-	} else {
-		r = between ? between(v) : 0;
-		if (r == 0)
-			r = view_seal(v->view);
-	}
+	r = v->instant.serving ? view_seal_keeping(v->view, instant_kept_blk(v), instant_between, v)
+			       : view_seal(v->view);
 	v->sealed = r == 0;
 	v->past_seal |= v->sealed;
 	return r;
 }
 
-int seal_alone(void *ctx)
+int seal_to_commit(void *ctx)
 {
-	return volume_seal(ctx, NULL);
-}
-
-/* Before the freeze. If another volume gives up, the seal says so. */
-static bool others_synced(void *ctx)
-{
-	struct volume *v = ctx;
-
-	(void)!joint_synced(v->joint);
-	return true;
-}
-
-static int others_still(void *ctx)
-{
-	struct volume *v = ctx;
-	bool changed = something_changed(v);
-	int r = joint_frozen(v->joint, changed);
-
-	return r < 0 ? r : changed ? 0 : -ENODATA;
-}
-
-/* All volumes are frozen, or let no write through, when the first one is sealed. */
-int seal_together(void *ctx)
-{
-	return volume_seal(ctx, others_still);
+	return volume_seal(ctx);
 }
 
 int seal_nothing(void *ctx)
@@ -184,7 +141,7 @@ static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (
 {
 	int r = quiesce_run(t, fn, v, ret);
 
-	for (unsigned i = 0; i < SEAL_TRIES && r == -ETXTBSY && v->sealed && !v->joint; i++) {
+	for (unsigned i = 0; i < SEAL_TRIES && r == -ETXTBSY && v->sealed; i++) {
 		volume_unseal(v);
 		r = quiesce_run(t, fn, v, ret);
 	}
@@ -212,7 +169,7 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 					bool for_loader)
 {
 	const struct fsinfo *fs = &live->fs;
-	bool sealing = fn == seal_alone || fn == seal_together, read = live->read;
+	bool sealing = fn == seal_to_commit, read = live->read;
 	bool unfrozen = read && bears_power_cut(fs);
 	bool stops = live->known && may_stop(v, fs);
 	bool by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync;
@@ -220,30 +177,25 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 	bool may_end = (sealing || fn == seal_nothing) && may_be_needless(v, cause) &&
 		       !(live->known && wants_freeze(v, fs, for_loader));
 
-	return (struct quiesce_target){
-		.proc_dirfd = v->proc_dirfd,
-		.dev = v->loop_rdev,
-		.loop_fd = v->loop_fd,
-		.type = v->fs.type,
-		/* volumes that are to be of one moment all stand still */
-		.unfrozen = unfrozen && (fn == seal_alone || (sealing && cause == CAUSE_SHUTDOWN)),
-		/* a view as well: RAM may hold what no commit can */
-		.unfrozen_failed = unfrozen && fn != seal_nothing,
-		.frozen = v->frozen,
-		.ctx = v->frozen_ctx,
-		.needed = fn == seal_together ? others_synced
-			  : may_end	      ? something_changed
-					      : NULL,
-		.any_instant = read && fsinfo_any_moment(fs, for_loader),
-		.instant = read && fs->instant_bytes ? instant_watch : NULL,
-		.instant_by_sync = by_sync,
-		.now = by_sync || (read && fs_ops(fs->kind)->is_clean && fn != seal_together)
-			       ? instant_now
-			       : NULL,
-		.stopped = stops ? is_stopped : is_away,
-		.unseen = stops,
-		.no_sync = monitor_hurries(v->monitor)
-	};
+	return (struct quiesce_target){ .proc_dirfd = v->proc_dirfd,
+					.dev = v->loop_rdev,
+					.loop_fd = v->loop_fd,
+					.type = v->fs.type,
+					.unfrozen = unfrozen && sealing,
+					/* a view as well: RAM may hold what no commit can */
+					.unfrozen_failed = unfrozen && fn != seal_nothing,
+					.frozen = v->frozen,
+					.ctx = v->frozen_ctx,
+					.needed = may_end ? something_changed : NULL,
+					.any_instant = read && fsinfo_any_moment(fs, for_loader),
+					.instant = read && fs->instant_bytes ? instant_watch : NULL,
+					.instant_by_sync = by_sync,
+					.now = by_sync || (read && fs_ops(fs->kind)->is_clean)
+						       ? instant_now
+						       : NULL,
+					.stopped = stops ? is_stopped : is_away,
+					.unseen = stops,
+					.no_sync = monitor_hurries(v->monitor) };
 }
 
 /* What the seal was, beside the report of quiesce.h. */
@@ -292,5 +244,5 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		r = quiesce_again(v, &t, fn, &res->quiesce);
 	}
 	/* fn is none of a dry run */
-	return note_seal(v, &t, fn == seal_alone || fn == seal_together, r, &res->quiesce);
+	return note_seal(v, &t, fn == seal_to_commit, r, &res->quiesce);
 }

@@ -127,20 +127,15 @@ static int open_again(struct volume *v, unsigned flags, char *why, size_t n)
 	return volume_open_log(v, flags, why, n);
 }
 
-/* A record that depends on another log counts if the process before knew that it does. If not, RAM
- * still has its blocks, and the commit thread asks. */
 static int open_kept_log(struct volume *v, char *why, size_t n)
 {
 	unsigned back = v->kept->opened.back_seq ? 0 : LOG_NOT_BACK;
-	int r = volume_open_log(v, LOG_JOINT_COUNTS | back, why, n);
+	int r = volume_open_log(v, back, why, n);
 
 	/* RAM belongs to the generation that was left if the order came in this session */
 	if (r == 0 && v->opened.back_seq != v->kept->opened.back_seq && v->opened.back_seq)
-		r = open_again(v, LOG_JOINT_COUNTS | (back = LOG_NOT_BACK), why, n);
-	if (r < 0 || !v->opened.joint ||
-	    v->opened.newest.seq == max_u64(v->kept->opened.newest.seq, v->kept->mark.newest))
-		return r;
-	return open_again(v, LOG_JOINT_UNDECIDED | back, why, n);
+		r = open_again(v, LOG_NOT_BACK, why, n);
+	return r;
 }
 
 static void close_log(struct volume *v)

@@ -94,8 +94,7 @@ static int refuse(struct volume *v, char *why, size_t n)
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: the newest generation has only some files of now: "
 			       "commit everything first");
-	if (log_doubt(v->log) || log_undecided(v->log) || log_unconfirmed(v->log) ||
-	    v->failed_below)
+	if (log_doubt(v->log) || v->failed_below)
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: it is not certain which commit is the newest: commit "
 			       "first");

@@ -21,7 +21,7 @@
 
 static int seal(void *ctx)
 {
-	return volume_seal(ctx, NULL);
+	return volume_seal(ctx);
 }
 
 /* Freezes, seals, and copies the stack below the new active generation. */

@@ -61,8 +61,6 @@ static void *commit_thread(void *arg)
 	log_wear_load(v->log);
 	if (!v->taken_over_ns && log_wear(v->log))
 		monitor_remember(v->monitor, log_wear(v->log));
-	if (log_undecided(v->log))
-		(void)!volume_decide(v);
 	single_end_import(v);
 	volume_publish_log(v);
 	log_relax(v->log);

@@ -20,7 +20,6 @@
 #include "export/throttle.h"
 #include "export/view.h"
 #include "volume/card_profile.h"
-#include "volume/joint.h"
 #include "volume/pressure.h"
 #include "volume/scratch.h"
 
@@ -170,7 +169,7 @@ struct volume_request {
 	bool no_wait; /* -EBUSY instead of waiting for a job under way */
 	/* commit: not begun if it would take longer than until then (-ETIME); 0: always begun */
 	uint64_t until_ns;
-	struct joint *joint;	    /* commit: with other volumes; NULL: of this one alone */
+
 	struct volume_image *image; /* for JOB_VIEW */
 	struct volume_trim *trim;   /* for JOB_TRIM */
 	bool (*stop)(void *ctx);    /* for JOB_TRIM, may be NULL: it makes way */
@@ -191,6 +190,7 @@ struct volume_result {
 	struct quiesce_report quiesce;
 	bool not_begun; /* there was not enough time for it */
 	bool again;	/* the card is away: it is made when that is back */
+	bool withheld; /* the next start does not have what was to be committed, by an order: why names it */
 	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */
 };
 
@@ -201,8 +201,6 @@ struct volume_progress {
 	uint64_t elapsed_ns;
 };
 
-/* Is RAM so short that a commit must not wait for anything else? Any thread. */
-bool volume_hurries(struct volume *v);
 /* Runs a job in the commit thread and waits for its end. Requests are served one after another.
  * Returns ret->error. JOB_DETACH: commits and checkpoints everything and writes the clean record
  * (or discards the uncommitted changes if discard is armed). The caller has made sure that nothing

@@ -621,8 +621,8 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 			e = -EPROTO;
 		else if (json_object_object_get_ex(o, "ok", NULL))
 			return o;
-		else if (event && json_object_object_get_ex(o, "event", NULL))
-			event(ctx, o);
+		else if (event && json_object_object_get_ex(o, "event", NULL) && !event(ctx, o))
+			e = -ETIMEDOUT;
 		json_object_put(o);
 	}
 	*ret_error = e;

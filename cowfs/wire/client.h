@@ -39,8 +39,8 @@ void client_no_seed(void);
 int client_open(struct client *ret, const char *which, struct failure *err) MUST_CHECK;
 void client_close(struct client *c);
 
-/* Called for each event line. */
-typedef void client_event(void *ctx, struct json_object *event);
+/* Called for each event line, several times a second. False: the answer is not waited for any longer, which is -ETIMEDOUT. */
+typedef bool client_event(void *ctx, struct json_object *event);
 
 /*
  * Returns the final answer, also if it is {"ok":false}; the caller puts it. NULL with *err: the

@@ -80,7 +80,7 @@ void progress_end(struct progress *p)
 	p->shown = false;
 }
 
-void progress_event(void *ctx, struct json_object *event)
+bool progress_event(void *ctx, struct json_object *event)
 {
 	/* for another commit, whose figures are not ours */
 	if (!strcmp(json_text(event, "event"), "waiting"))
@@ -89,4 +89,5 @@ void progress_event(void *ctx, struct json_object *event)
 		progress_show(ctx, json_text(event, "phase"),
 			      blk_to_bytes(json_u64(event, "done_blocks")),
 			      blk_to_bytes(json_u64(event, "total_blocks")));
+	return true;
 }

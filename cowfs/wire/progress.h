@@ -19,6 +19,6 @@ void progress_start(struct progress *p);
 void progress_show(void *progress, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 void progress_end(struct progress *p);
 /* A client_event; ctx is a struct progress. */
-void progress_event(void *ctx, struct json_object *event);
+bool progress_event(void *ctx, struct json_object *event);
 
 #endif

@@ -207,9 +207,9 @@ static const struct {
 	{ "discard", COMMAND_DISCARD }, { "detach", COMMAND_DETACH },
 	{ "inhibit", COMMAND_INHIBIT }, { "uninhibit", COMMAND_UNINHIBIT },
 	{ "wear", COMMAND_WEAR },	{ "changes", COMMAND_CHANGES },
-	{ "view", COMMAND_VIEW },	{ "commit_joint", COMMAND_COMMIT_JOINT },
-	{ "trim", COMMAND_TRIM },	{ "accept", COMMAND_ACCEPT },
-	{ "undo", COMMAND_UNDO },	{ "renew", COMMAND_RENEW },
+	{ "view", COMMAND_VIEW },	{ "trim", COMMAND_TRIM },
+	{ "accept", COMMAND_ACCEPT },	{ "undo", COMMAND_UNDO },
+	{ "renew", COMMAND_RENEW },
 };
 
 static const struct {
@@ -293,8 +293,6 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 		return take_number(ps, "trial", v, &ps->rq.trial);
 	if (is(name, "replaces"))
 		return take_number(ps, "replaces", v, &ps->rq.replaces);
-	if (is(name, "rank"))
-		return take_number(ps, "rank", v, &ps->rq.rank);
 	if (is(name, "first"))
 		return take_number(ps, "first", v, &ps->rq.first);
 	if (is(name, "version")) {
@@ -370,8 +368,6 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 		jsonw_u64(&w, "trial", rq->trial);
 	if (rq->replaces)
 		jsonw_u64(&w, "replaces", rq->replaces);
-	if (rq->rank)
-		jsonw_u64(&w, "rank", rq->rank);
 	if (rq->deadline_ms)
 		jsonw_u64(&w, "deadline_ms", rq->deadline_ms);
 	if (rq->seconds)

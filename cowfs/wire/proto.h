@@ -34,7 +34,6 @@ enum proto_command {
 	COMMAND_NONE = 0,
 	COMMAND_STATUS,
 	COMMAND_COMMIT,
-	COMMAND_COMMIT_JOINT, /* a daemon that does not know it must not commit alone */
 	COMMAND_DISCARD,
 	COMMAND_DETACH,
 	COMMAND_INHIBIT,
@@ -67,8 +66,6 @@ struct request {
 	uint64_t deadline_ms;
 	/* wear: first item of the table; changes: first block; renew: the block */
 	uint64_t first;
-	/* commit_joint: the memory of volume/joint.h is passed with the line, and this one's rank */
-	uint64_t rank;
 	/* view: the scratch image, which can be written to; commit: this image alone */
 	bool scratch;
 	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */

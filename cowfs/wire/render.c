@@ -267,6 +267,7 @@ void render_result(struct jsonw *w, const struct volume_result *r)
 	jsonw_u64(w, "record", r->record_seq);
 	jsonw_u64(w, "time_unix_seconds", r->time_s);
 	jsonw_str(w, "remark", r->why);
+	jsonw_bool(w, "withheld", r->withheld);
 	jsonw_object(w, "report");
 	render_report(w, &r->report);
 	jsonw_end(w);

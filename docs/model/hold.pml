@@ -6,8 +6,8 @@
  * then done, dropped or garbage, in any order. run.sh checks it with spin.
  *
  * One slot of the ring is one record with its payload. A block has the number of the image that
- * wrote it as its content. Left out: segments, the guard, spilled payload, the other logs
- * of a joint commit, damage.
+ * wrote it as its content. Left out: segments, the guard, spilled payload,
+ * damage.
  *
  * -DLAG=1: the card may lose what it acknowledged since the last record but one.
  * -DTRIAL=BOOTS: the operations are commit, commit --trial, accept and a reboot.

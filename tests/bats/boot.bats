@@ -340,6 +340,20 @@ on_card() {
 	[ "$(image_sum)" = "$sum" ]
 }
 
+@test "boot: failed because only 0.1.0 can complete the newest commit" {
+	local sum
+	IMG=$T/card.img
+	golden v1-joint-undecided "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	sum=$(image_sum)
+	boots 3 card
+	readonly_card
+	[ "$(state)" = failed ]
+	grep -q 'is of a commit of several volumes: cowfs 0.1.0 completes it, .*; nothing was written' "$COWFS_RUNDIR/root.failed"
+	[ "$(image_sum)" = "$sum" ]
+}
+
 @test "boot: failed for its configuration, for memory, for a busy device" {
 	formatted
 	printf '[root]\nenabeld = yes\n' >"$CONF"

@@ -113,30 +113,11 @@ checks() {
 	checks 0 'state +empty' empty good
 }
 
-# A card of tests/golden as a file.
-golden() { # NAME FILE
-	python3 - "$BATS_TEST_DIRNAME/../golden/$1.image" "$2" <<-'END'
-		import re, sys
-		with open(sys.argv[1]) as text, open(sys.argv[2], "wb") as card:
-		    for line in text:
-		        word = line.split()
-		        if word[0] == "card":
-		            card.truncate(int(word[1]))
-		        elif word[0] == "b":
-		            at = int(word[1]) * 4096
-		        elif word[0] == "w":
-		            card.seek(at)
-		            card.write(bytes.fromhex(word[1]) * 512)
-		        elif word[0][0] == "+":
-		            card.seek(at + int(word[0]))
-		            card.write(bytes.fromhex(word[1]))
-	END
-}
-
-@test "check: the newest commit of 0.1.0 lies in lent space: refused, and nothing is written" {
-	local sum why='a part of generation 3 is in space that was lent to its commit: cowfs 0\.1\.0 completes it, with cowctl recover --lend DEVICE\|FILE'
+# refused IMAGE WHY: the newest commit is one that only 0.1.0 can complete
+refused() {
+	local sum why=$2
 	IMG=$T/card.img
-	golden v1-lent "$IMG"
+	golden "$1" "$IMG"
 	loop_up "$IMG"
 	CARD=$LOOP
 	sum=$(image_sum)
@@ -151,6 +132,14 @@ golden() { # NAME FILE
 	fails 1 "$why \(--force does not discard it\)" format --force "$CARD"
 	run -1 cow scrub "$CARD"
 	[ "$(image_sum)" = "$sum" ]
+}
+
+@test "check: the newest commit of 0.1.0 lies in lent space: refused, and nothing is written" {
+	refused v1-lent 'a part of generation 3 is in space that was lent to its commit: cowfs 0\.1\.0 completes it, with cowctl recover --lend DEVICE\|FILE'
+}
+
+@test "check: the newest commit of 0.1.0 is one of several volumes: refused, and nothing is written" {
+	refused v1-joint-undecided 'record 6 is of a commit of several volumes: cowfs 0\.1\.0 completes it, with cowctl recover while all their cards are plugged in'
 }
 
 @test "recover: checkpoints everything; the second run writes nothing" {

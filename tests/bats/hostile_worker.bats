@@ -115,7 +115,6 @@ answered() {
 	attack 3
 	# what ALLOWANCE_NS and 8 s more pay for, and one second that has begun
 	answered publish 14000
-	answered joint 14
 	answered readers 16
 	answered messages 14000
 	others_unharmed

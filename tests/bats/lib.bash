@@ -43,6 +43,7 @@
 #
 # Damage
 #	logedit ARGUMENT...	logedit.py on IMG: shows and damages super copies and records
+#	golden NAME FILE	a card of tests/golden as a file
 #	with_shim COMMAND...	what it starts obeys eio, see tests/tools/eioshim.c
 #	eio KIND SKIP COUNT	reads, writes or flushes of the card fail from now on; eio slow MS; eio off
 #
@@ -576,6 +577,26 @@ cut_in_commit() { # N
 	rm "$T/arm" "$T/volumes" # gone: another test may get the number of the device
 	blockdev --setrw "$CARD"
 	return $code
+}
+
+# A card of tests/golden as a file.
+golden() { # NAME FILE
+	python3 - "$BATS_TEST_DIRNAME/../golden/$1.image" "$2" <<-'END'
+		import re, sys
+		with open(sys.argv[1]) as text, open(sys.argv[2], "wb") as card:
+		    for line in text:
+		        word = line.split()
+		        if word[0] == "card":
+		            card.truncate(int(word[1]))
+		        elif word[0] == "b":
+		            at = int(word[1]) * 4096
+		        elif word[0] == "w":
+		            card.seek(at)
+		            card.write(bytes.fromhex(word[1]) * 512)
+		        elif word[0][0] == "+":
+		            card.seek(at + int(word[0]))
+		            card.write(bytes.fromhex(word[1]))
+	END
 }
 
 # ---- damage ----

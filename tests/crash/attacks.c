@@ -488,8 +488,6 @@ const struct attack attacks[] = {
 	{ "paths", "commits of paths take blocks that the live image still has", attack_paths },
 	{ "undone", "a commit of paths fails, and the next one has nothing to write",
 	  attack_undone },
-	{ "joint", "commits that count if another log says so, which is cut on both sides of that",
-	  attack_joint },
 	{ "loader", "a boot loader changes its environment block on the card after each cut",
 	  attack_loader },
 	{ "unguard", "the last write of a session, that of the superblock, is cut or not",

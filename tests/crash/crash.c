@@ -35,17 +35,16 @@ static void report(uint64_t start_ns)
 	struct totals *t = &total;
 
 	printf("crash: %llu workloads, %llu attaches, %llu commits (%llu of paths, %llu failed, %llu too big), %llu checkpoints, %llu stopped, "
-	       "%llu recoveries, %llu trims, %llu spills, %llu groups that began an erase block, %llu wraps, %llu joint, %llu held, %llu gone back to, %llu failed operations, %llu times a card came back, %llu refused that had lied\n",
+	       "%llu recoveries, %llu trims, %llu spills, %llu groups that began an erase block, %llu wraps, %llu held, %llu gone back to, %llu failed operations, %llu times a card came back, %llu refused that had lied\n",
 	       (unsigned long long)t->workloads, (unsigned long long)t->attaches,
 	       (unsigned long long)t->commits, (unsigned long long)t->paths,
 	       (unsigned long long)t->failed, (unsigned long long)t->too_big,
 	       (unsigned long long)t->checkpoints, (unsigned long long)t->stopped,
 	       (unsigned long long)t->recoveries, (unsigned long long)t->trims,
 	       (unsigned long long)t->spills, (unsigned long long)t->fresh,
-	       (unsigned long long)t->wraps, (unsigned long long)t->joint,
-	       (unsigned long long)t->holds, (unsigned long long)t->backs,
-	       (unsigned long long)t->faults, (unsigned long long)t->returns,
-	       (unsigned long long)t->refusals);
+	       (unsigned long long)t->wraps, (unsigned long long)t->holds,
+	       (unsigned long long)t->backs, (unsigned long long)t->faults,
+	       (unsigned long long)t->returns, (unsigned long long)t->refusals);
 	printf("crash: %llu cuts, %llu images (%llu guarded): %llu held N, %llu N+1; up to %llu block writes in flight\n",
 	       (unsigned long long)t->cuts, (unsigned long long)t->images,
 	       (unsigned long long)t->guarded, (unsigned long long)t->is_old,

@@ -104,10 +104,6 @@ struct world {
 	unsigned loader_blk; /* a boot loader writes there after each cut; 0: none does */
 	bool loader_open;    /* the block may have been written since the last checkpoint */
 
-	/* joint.c: the newest joint commit; which of the last 64 count, by seq modulo 64 */
-	uint64_t joint_seq, joint_counts;
-	enum { JOINT_NONE, JOINT_OPEN, JOINT_DECIDED } joint; /* of the attempt under way */
-
 	/* hold.c */
 	enum { HOLD_NO, HOLD_YES, HOLD_MAYBE } hold;
 	bool hold_doubt; /* its last change failed, and no record came since: either may be found */
@@ -139,7 +135,6 @@ struct world {
 	struct cards kept;
 	struct image kept_held, kept_n, kept_older; /* its content, and the previous generation */
 	struct wear_ledger kept_acked;
-	uint64_t kept_joint_counts;
 	uint64_t kept_of;
 };
 
@@ -157,7 +152,7 @@ struct position {
 struct totals {
 	uint64_t cuts, images, is_old, is_new, is_older, commits, failed, too_big, checkpoints,
 		recoveries, spills, fresh, fscks, attaches, wraps, faults, workloads, max_pending,
-		paths, stopped, guarded, trims, joint, holds, backs, returns, refusals;
+		paths, stopped, guarded, trims, holds, backs, returns, refusals;
 	/* results of lies: commits lost, no valid generation, none that is complete */
 	uint64_t lost[MAX_PAST + 2], mixed, broken;
 };
@@ -234,13 +229,6 @@ void paths_forget(struct world *w);
 /* around a commit of any kind */
 int paths_seal(struct world *w);
 void paths_committed(struct world *w, int result);
-
-/* ---- joint.c ---- */
-/* A commit together with other volumes, of which there is only the decision. Errors as
- * world_commit; -ECANCELED counts as a failed operation. */
-int world_commit_joint(struct world *w);
-void attack_joint(void);
-void joint_judged(struct world *w, const struct image *im, const uint8_t *volume);
 
 /* ---- hold.c ---- */
 /* Without effect (-EEXIST, -ENOENT) unless there is none, or one. After going back the log is open

@@ -81,7 +81,6 @@ static void keep(struct world *w, struct cards *c, const struct image *im,
 	w->kept_older = im == &w->n ? w->older : w->n;
 	w->kept_n = *im;
 	w->kept_acked = *ledger;
-	w->kept_joint_counts = w->joint_counts;
 }
 
 static const struct image *find_generation(struct world *w, const uint8_t *volume,
@@ -206,8 +205,6 @@ void judge(struct world *w, struct cards *c)
 		loader_boots(w, c, &super, &rep, volume);
 	if (im && !w->rotten && !measure)
 		check_guard(w, c, ix, im);
-	if (im && !w->rotten && !measure)
-		joint_judged(w, im, volume);
 
 	if (im && w->shape.ext4 && total.images % 256 == 0)
 		ext4_check(im, volume);

@@ -27,9 +27,7 @@ broken() {
 }
 
 # order of writes
-broken 'order payload' 'crash --attack chain' cowfs/log/append.c '		r = record_flush(l);
-	return r == 0 && l->together' '		r = 0;
-	return r == 0 && l->together'
+broken 'order payload' 'crash --attack chain' cowfs/log/append.c '	return r == 0 ? record_flush(l) : r;' '	return r;'
 broken 'order record' 'crash --attack chain' cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 broken 'order head' 'crash --attack chain --thin 8' cowfs/log/record.c '(lag_on(l) || l->max_serial != serial)' 'lag_on(l)'
 broken 'order checkpoint' 'crash --attack begin' cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l);

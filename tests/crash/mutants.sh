@@ -51,7 +51,7 @@ mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c '{ /* R3: it may 
 		l->suspect = true;'
 mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
 # a commit that returned is newer than a record of the attempt before it
-mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run) &&' 'true &&'
+mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run);' 'true;'
 # R4 every CRC
 mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (content_ok(e, blk, e->crc[i + k]))' 'if (1)'
 mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
@@ -89,9 +89,7 @@ mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 
 # R10 spilled payload lies in blocks that neither image uses
 mutant R10-spill spill,w cowfs/commit/classify.c 'return r == 0 && *ret == USE_FREE && j->sealed' 'return r == 0 && j->sealed'
 # order of writes
-mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '		r = record_flush(l);
-	return r == 0 && l->together' '		r = 0;
-	return r == 0 && l->together'
+mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '	return r == 0 ? record_flush(l) : r;' '	return r;'
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
 mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l);
 
@@ -162,15 +160,6 @@ mutant away-super away cowfs/log/record.c 'unsigned first = l->super_trouble & S
 mutant away-guard away cowfs/log/open.c '		if (l->guarded.copied)
 			l->guarded.state = GUARD_UNSURE;' ''
 mutant away-lag lies cowfs/log/open.c 'r = read_again(l);' 'r = 0;'
-# joint commits
-mutant J-ask joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts >= 0 ? 0 : counts;'
-mutant J-rejects joint cowfs/log/chain.c 'return counts > 0 ? 0 : counts == 0 ? -EBADMSG : counts;' 'return counts < 0 ? counts : -EBADMSG;'
-mutant J-cancelled joint cowfs/log/append.c '		r = l->together->after_record(l->together->ctx);' '		(void)!l->together->after_record(l->together->ctx);'
-mutant J-guard joint cowfs/log/append.c '	r = guarded_begin(l);
-	if (r < 0)
-		return r;' '	r = l->together ? 0 : guarded_begin(l);
-	if (r < 0)
-		return r;'
 # a generation that is held
 mutant H1-direct hold cowfs/commit/classify.c 'if (r == 0 && *ret == USE_FREE && j->held)' 'if (0)'
 mutant H1-pad hold cowfs/log/hold.c 'return r == 0 ? lag_pad(l, 2) : r;' 'return r;'

@@ -19,8 +19,7 @@ import tempfile
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), '../..'))
 LOG = ['codec_test', 'super_test', 'golden_test', 'log_escape_test', 'log_forged_test', 'loader_test', 'guard_test', 'alloc_test',
-       'powercut_test', 'wear_test', 'log_test', 'log_foreign_test', 'log_fault_test', 'wear_schedule_test', 'log_bounds_test',
-       'joint_test']
+       'powercut_test', 'wear_test', 'log_test', 'log_foreign_test', 'log_fault_test', 'wear_schedule_test', 'log_bounds_test']
 COMMIT = ['plan_test', 'commit_time_test', 'commit_large_test', 'commit_fault_test', 'view_log_test', 'powercut_test', 'shrink_test']
 VIEW = ['ram_test', 'view_pin_test', 'readahead_test', 'pressure_test', 'serve_test', 'view_stress_test',
         'view_log_test', 'view_test', 'loop_test', 'fuse_test']

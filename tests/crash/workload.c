@@ -133,8 +133,7 @@ static void commit(struct world *w)
 		change(w);
 	if (w->n_tried < MAX_TRIED - 2 && rnd_below(w, 6) == 0)
 		arm(w);
-	r = w->lie || w->armed || measure || rnd_below(w, 5) ? world_commit(w)
-							     : world_commit_joint(w);
+	r = world_commit(w);
 	world_disarm(w);
 	if (r == -EFBIG)
 		live_revert(w);

@@ -391,7 +391,6 @@ bool world_crash(struct world *w)
 	w->older = w->kept_older;
 	w->n_tried = 0;
 	w->acked = w->kept_acked;
-	w->joint_counts = w->kept_joint_counts;
 	say("power cut, going on from an image");
 	after_cut(w);
 	return true;
@@ -534,8 +533,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	struct commit_source src = source_of(w);
 	struct commit_options planned = *opt;
 	uint64_t before = log_newest(w->log)->lblk, ops = world_ops(w);
-	/* the open record of a session, or of a joint commit, comes before the plan */
-	bool opens = log_wants_open(w->log) || opt->together;
+	/* the open record of a session comes before the plan */
+	bool opens = log_wants_open(w->log);
 	unsigned bitmap = w->n.content[BITMAP_BLK] % SUPERS;
 	uint64_t seq = log_newest(w->log)->seq;
 	struct log_index *ix = NULL;

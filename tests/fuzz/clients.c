@@ -19,7 +19,6 @@
 #include "base/passfd.h"
 #include "daemon/server.h"
 #include "fuzz.h"
-#include "volume/joint.h"
 #include "wire/proto.h"
 
 enum step { CONNECT, SEND, REQUEST, HALF, PASS, READ, SHUTDOWN, LEAVE };
@@ -36,8 +35,6 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 	(void)v;
 	*ret = (struct volume_result){ .job = rq->job, .error = -EROFS };
 	snprintf(ret->why, sizeof(ret->why), "simulated");
-	if (rq->joint)
-		joint_cancel(rq->joint);
 	return ret->error;
 }
 
@@ -80,12 +77,6 @@ void volume_end_scratch(struct volume *v, struct scratch *s)
 void volume_inhibit(struct volume *v, uint64_t ns)
 {
 	(void)v, (void)ns;
-}
-
-bool volume_hurries(struct volume *v)
-{
-	(void)v;
-	return false;
 }
 
 void volume_arm_discard(struct volume *v, bool on)
@@ -177,7 +168,6 @@ static size_t some_request(struct fuzz_input *in, char *text, size_t bytes)
 	rq.now = bits & 512;
 	rq.scratch = bits & 1024;
 	rq.first = bits >> 11;
-	rq.rank = bits >> 12 & 3;
 	rq.seconds = bits >> 13;
 	rq.deadline_ms = bits >> 14;
 	n = request_render(&rq, text, bytes - 1);
@@ -188,16 +178,14 @@ static size_t some_request(struct fuzz_input *in, char *text, size_t bytes)
 
 static int some_fd(unsigned kind, int sock_fd)
 {
-	switch (kind % 6) {
+	switch (kind % 5) {
 	case 0:
 		return memfd_create("passed", MFD_CLOEXEC);
 	case 1:
-		return joint_new(1 + kind / 6 % 3);
-	case 2:
 		return dup(sock_fd);
-	case 3:
+	case 2:
 		return eventfd(0, EFD_CLOEXEC);
-	case 4:
+	case 3:
 		return open("/dev/null", O_RDWR | O_CLOEXEC);
 	default:
 		return open(run_path, O_PATH | O_CLOEXEC);

@@ -43,12 +43,6 @@ static void check_sane(const struct card *c, const struct log_super *s)
 	FUZZ_PROMISE(s->fs_bytes && s->fs_bytes % COW_BLK_BYTES == 0 && s->erase_block_bytes);
 }
 
-static int nobody_knows(const struct log_joint *j, char *why, size_t why_bytes)
-{
-	snprintf(why, why_bytes, "%llu", (unsigned long long)j->seq);
-	return -ENOLINK;
-}
-
 static void try_open(struct card *c, const struct log_super *s)
 {
 	struct log_open_report rep;
@@ -56,7 +50,6 @@ static void try_open(struct card *c, const struct log_super *s)
 	uint64_t bad, before = sim_ops(c);
 	struct log *l;
 
-	log_set_joint_ask(nobody_knows);
 	if (s->fs_bytes > c->geo.size_bytes || log_open(&l, c, c, s, 0, NULL, &rep) < 0)
 		return;
 	log_totals(l, &life);

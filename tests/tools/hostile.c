@@ -328,7 +328,6 @@ static void flood(void)
 		return;
 	}
 	flood_broker("publish", sock_fd[2], BROKER_PUBLISH);
-	flood_broker("joint", sock_fd[1], BROKER_JOINT);
 	flood_readers("readers", sock_fd[4]);
 	flood_supervisor("messages", sock_fd[0]);
 }

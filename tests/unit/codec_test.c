@@ -431,31 +431,6 @@ static void test_desc_brim(void **state)
 }
 
 /* Checksums that are right, extents that are not. */
-static void test_joint_codec(void **state)
-{
-	struct log_joint j = { .epoch = 0x1122334455667788, .seq = 99 }, got;
-	struct desc_extent e = { .type = DESC_JOINT, .blks = JOINT_WORDS };
-	uint32_t words[JOINT_WORDS];
-
-	(void)state;
-	for (unsigned i = 0; i < sizeof(j.log_id); i++)
-		j.log_id[i] = (uint8_t)(i + 1);
-	joint_put(&j, words);
-	assert_int_equal(words[0], 0x04030201);
-	e.crc = words;
-	assert_int_equal(joint_get(&e, &got), 0);
-	assert_memory_equal(&got, &j, sizeof(j));
-	e.blks--;
-	assert_int_equal(joint_get(&e, &got), -EUCLEAN);
-	e.blks++;
-	e.blk = 1;
-	assert_int_equal(joint_get(&e, &got), -EUCLEAN);
-	e.blk = 0;
-	j.seq = 0;
-	joint_put(&j, words);
-	assert_int_equal(joint_get(&e, &got), -EUCLEAN);
-}
-
 static void test_desc_nonsense(void **state)
 {
 	static const uint32_t crc[4];
@@ -515,7 +490,7 @@ int main(void)
 		cmocka_unit_test(test_super_nonsense), cmocka_unit_test(test_head_codec),
 		cmocka_unit_test(test_record_codec),   cmocka_unit_test(test_record_nonsense),
 		cmocka_unit_test(test_desc_codec),     cmocka_unit_test(test_desc_brim),
-		cmocka_unit_test(test_desc_nonsense),  cmocka_unit_test(test_joint_codec),
+		cmocka_unit_test(test_desc_nonsense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

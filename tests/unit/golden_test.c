@@ -173,8 +173,8 @@ static void check_recover(const char *name)
 
 static void test_cards(void **state)
 {
-	static const char *const names[] = { "v1-live", "v1-chain", "v1-retired", "v1-lag",
-					     "v1-payload" };
+	static const char *const names[] = { "v1-live", "v1-chain",   "v1-retired",
+					     "v1-lag",	"v1-payload", "v1-joint" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -344,12 +344,36 @@ static void test_lent(void **state)
 	toy_free(&t);
 }
 
+/* Nor is it if it is one of several volumes, and no record behind it says that it counts. */
+static void test_joint(void **state)
+{
+	uint64_t ops;
+	struct toy t;
+
+	(void)state;
+	load("v1-joint-undecided", &t);
+	ops = sim_ops(t.base);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_BROKEN);
+	assert_true(t.rep.needs_older);
+	assert_string_equal(t.rep.why,
+			    "record 6 is of a commit of several volumes: cowfs 0.1.0 "
+			    "completes it, with cowctl recover while all their cards are "
+			    "plugged in");
+	assert_int_equal(t.rep.live_blks + t.rep.zero_blks, 0);
+	toy_write(&t, 7, 777);
+	assert_int_equal(toy_commit(&t), -EUCLEAN);
+	assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, RECORD_CLEAN), -EUCLEAN);
+	assert_int_equal(sim_ops(t.base), ops);
+	toy_free(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_blocks), cmocka_unit_test(test_cards),
 		cmocka_unit_test(test_held),   cmocka_unit_test(test_lag),
-		cmocka_unit_test(test_lent),
+		cmocka_unit_test(test_lent),   cmocka_unit_test(test_joint),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

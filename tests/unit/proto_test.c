@@ -206,7 +206,6 @@ static void test_render(void **state)
 				     .shutdown = true,
 				     .deadline_ms = 9,
 				     .first = 8,
-				     .rank = 10,
 				     .scratch = true,
 				     .now = true };
 	char text[512];
@@ -219,7 +218,7 @@ static void test_render(void **state)
 	assert_int_equal(rq.deadline_ms, 9);
 	assert_true(rq.dry_run && rq.checkpoint && rq.force && rq.no_wait && rq.cancel &&
 		    rq.discard && rq.timer && rq.shutdown && rq.seconds == 7 && rq.first == 8 &&
-		    rq.rank == 10 && rq.scratch && rq.now);
+		    rq.scratch && rq.now);
 	assert_int_equal(request_render(&all, text, 20), 0);
 }
 

@@ -98,12 +98,6 @@ void volume_inhibit(struct volume *v, uint64_t ns)
 	(void)v, (void)ns;
 }
 
-bool volume_hurries(struct volume *v)
-{
-	(void)v;
-	return false;
-}
-
 void volume_arm_discard(struct volume *v, bool on)
 {
 	(void)v;
@@ -262,10 +256,17 @@ static void test_status(void **state)
 	assert_int_equal(st.st_mode & 0777, 0644);
 }
 
-static void count_events(void *ctx, struct json_object *event)
+static bool count_events(void *ctx, struct json_object *event)
 {
 	(void)event;
 	++*(int *)ctx;
+	return true;
+}
+
+static bool wait_no_longer(void *ctx, struct json_object *event)
+{
+	(void)event;
+	return ++*(int *)ctx < 2;
 }
 
 /* A list of any length comes in parts that fit into an answer. */
@@ -332,6 +333,29 @@ static void test_progress(void **state)
 			 0);
 	assert_true(last_request.checkpoint && last_request.job == JOB_COMMIT);
 	assert_in_range(events, 2, 7);
+}
+
+/* The client leaves, and the daemon goes on. */
+static void test_wait_ends(void **state)
+{
+	const struct request rq = { .command = COMMAND_COMMIT };
+	struct failure err = { 0 };
+	struct client c;
+	int events = 0;
+
+	(void)state;
+	job_ms = 1100;
+	assert_int_equal(client_open(&c, "vol", &err), 0);
+	assert_null(client_call(&c, &rq, wait_no_longer, &events, &err));
+	assert_int_equal(err.error, -ETIMEDOUT);
+	assert_int_equal(events, 2);
+	client_close(&c);
+	job_ms = 0;
+	assert_int_equal(
+		code_of(call(COMMAND_COMMIT, (struct request){ .no_wait = true }, NULL, NULL)),
+		-EBUSY);
+	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
+	assert_int_equal(runs, 2);
 }
 
 static void test_commit_error(void **state)
@@ -634,6 +658,7 @@ int main(void)
 		TEST(test_changes),
 		TEST(test_status_during_commit),
 		TEST(test_progress),
+		TEST(test_wait_ends),
 		TEST(test_commit_error),
 		TEST(test_silent_clients),
 		TEST(test_client_that_never_reads),
