@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # How long cowctl top and cowctl diff take on a file system of many files. The figures of docs/BENCHMARKS.md, "Who fills
-# the RAM" and "Differences by file". As root; 0.5 GiB in TMPDIR.
+# the RAM". As root; 0.5 GiB in TMPDIR.
 #
 #	tests/bench/top.sh [FILES]	(500000)
 #	BENCH_SLOW="KIB_PER_S US QUEUE"	the card, as build/tests/slowcard takes it (none)

@@ -256,36 +256,6 @@ def number(x):
     return f"{x:.0f}" if x >= 100 else f"{x:.1f}" if x >= 10 else f"{x:.2f}" if x >= 0.1 else f"{x:.3f}"
 
 
-def markdown(table, out):
-    for key, profiles in table.items():
-        systems = [s for s in SYSTEMS if any(s in row for row in profiles.values())]
-        out.append(f"\n## {TITLES[key[0]]}{', merged ' + EVERY[key[0]] if key[1] else ', merged at the end'}\n")
-        out.append(f"![]({key[0]}{'-each' if key[1] else ''}.svg)\n")
-        out.append("Seconds at the card / erases. Bold: less than cowfs.\n")
-        out.append("| card | " + " | ".join(SYSTEMS[s] for s in systems) + " |")
-        out.append("| --- " * (len(systems) + 1) + "|")
-        for profile, row in sorted(profiles.items()):
-            out.append(f"| {profile} | " + " | ".join(cell(row, s) for s in systems) + " |")
-        any_row = next(iter(profiles.values()))
-        out.append("")
-        out.append("| of " + next(iter(profiles)) + " | MiB written | requests | flushes | erases of the hottest unit | longest request, s | "
-                   "s at risk |")
-        out.append("| --- | --- | --- | --- | --- | --- | --- |")
-        for s in systems:
-            if s in any_row:
-                r = any_row[s]
-                out.append(f"| {SYSTEMS[s]} | {r['bytes'] / 2**20:.1f} | {r['writes']} | {r['flushes']} | {r['hottest_erases']} | "
-                           f"{r['longest_seconds']:.2f} | {number(r['risk_seconds'])} |")
-
-
-def cell(row, system):
-    if system not in row:
-        return "–"
-    r, c = row[system], row["cowfs"]
-    bold = [f"**{v}**" if r[f] < c[f] else v for f, v in (("seconds", number(r["seconds"])), ("erases", str(r["erases"])))]
-    return " / ".join(bold)
-
-
 def bounds(row):
     """Seconds and erases that no system can do with fewer: (in the log, linear; in place).
 
@@ -304,6 +274,21 @@ def loss_lines(table, ours):
         out.append(f"| {name_of(key)} | {profile} | {'erases' if i else 's'} | {show(c[field])} | {show(o[field])} ({SYSTEMS[b]}) | "
                    f"{c[field] / max(o[field], 1e-9):.2f} | {linear} | {home} | "
                    f"{'–' if key[1] else show(c['atomic_' + field])} | {'no' if is_out_of_reach(key, profile, field, c, b, o) else 'yes'} |")
+    return out
+
+
+def loss_sums(table, ours):
+    """The same, a line for each trace."""
+    traces = {}
+    for l in losses(table, ours):
+        traces.setdefault(l[0], {"seconds": [], "erases": []})[l[2]].append(l)
+    out = []
+    for key, fields in traces.items():
+        line = f"| {name_of(key)}"
+        for field, lost in fields.items():
+            ratios = [l[3][field] / max(l[5][field], 1e-9) for l in lost]
+            line += f" | {len(lost)} | {f'{min(ratios):.2f} to {max(ratios):.2f}' if lost else '–'} | {sum(not is_out_of_reach(*l) for l in lost)}"
+        out.append(line + " |")
     return out
 
 
@@ -329,17 +314,19 @@ def write_docs(rows, unplanned, cuts, folder):
            "| figure | aim | measured | kept? |", "| --- | --- | --- | --- |"]
     out += [f"| {a} | {b} | {c} | {KEPT[k]} |" for a, b, c, k in aims(table, cuts, unplanned)]
     out += per_card(table)
-    for ours in OURS:
-        lost = loss_lines(table, ours)
-        if not lost:
-            continue
-        out += ["", f"Where another system is better than {SYSTEMS[ours]}. Bounds: all blocks of all commits written once, linearly, as to a "
-                "log; and each commit written in place by itself: on block-mapped cards one erase for each unit that it touches, and a "
-                "copy of the rest of that unit. Atomic, home: what the committed file system uses is written twice, once to a log, the rest once; "
-                "one merge for each unit that is not filled, and two flushes. Where this is above the best other system, no atomic one can "
-                "reach it with everything home.", "",
+    lost = loss_lines(table, "cowfs")
+    if lost:
+        out += ["", "Where another system is better than cowfs. Bounds: all blocks of all commits written once, linearly, as to a log; and each commit "
+                "written in place by itself: on block-mapped cards one erase for each unit that it touches, and a copy of the rest of that unit.", "",
                 "| trace | card | what | cowfs | best other | × | bound, linear | bound, home | bound, atomic | within reach |", "| --- " * 10 + "|", *lost]
-    markdown(table, out)
+    sums = loss_sums(table, "cowfs-home")
+    if sums:
+        out += ["", "Where another system is better than cowfs with everything home: on how many cards, how often the best other, and on how many of "
+                "these an atomic system can do better. Such a one writes what the committed file system uses twice, once to a log, and the rest once, with "
+                "one merge for each unit that is not filled, and two flushes.", "",
+                "| trace | more time | × | within reach | more erases | × | within reach |", "| --- " * 7 + "|", *sums]
+    out += ["", "Seconds and erases of each system on each card:"]
+    out += [f"\n![{name_of(key)}]({key[0]}{'-each' if key[1] else ''}.svg)" for key in table]
     with open(f"{folder}/README.md", "w") as f:
         f.write("\n".join(out) + "\n")
     for key, profiles in table.items():
