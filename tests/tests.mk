@@ -19,7 +19,7 @@ TEST_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(filter-out $(SHIM_SRC),$(wildcard test
 LINKED   += $(TEST_BIN)
 OBJECTS  += $(TEST_OBJ)
 # the same for every program of the tests
-TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
+TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests -Wno-unused-parameter) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
@@ -30,7 +30,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests) \
 # ---- programs: the rules of the Makefile compile and link them ----
 
 $(TEST_OBJ): tests/tests.mk
-$(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o
+$(UNIT_BIN): $(B)/tests/%: $(B)/obj/tests/unit/%.o $(B)/obj/tests/unit/test.o
 $(UNIT_BIN): LIBS := -lcmocka -lm
 $(TOOL_BIN): $(B)/tests/%: $(B)/obj/tests/tools/%.o
 $(FUZZ_BIN): $(B)/tests/fuzz_%: $(B)/obj/tests/fuzz/%.o $(B)/obj/tests/fuzz/main.o
@@ -70,7 +70,7 @@ $(B)/tests/hostile.so: cowfs/base/broker.h cowfs/daemon/link.h
 $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(call compile,-std=gnu17 $(WARN) -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< -ldl)
+	$(call compile,-std=gnu17 $(WARN) -Wno-unused-parameter -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< -ldl)
 
 # ---- tests: they install nothing, `make deps` does ----
 

@@ -239,7 +239,6 @@ static int read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static int src_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			  uint64_t *ret_blks)
 {
-	(void)max_blks;
 	*ret = (enum blk_use)((struct toy *)ctx)->live.use[blk];
 	*ret_blks = 1;
 	return 0;
@@ -248,7 +247,6 @@ static int src_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			     uint64_t *ret_blks)
 {
-	(void)max_blks;
 	*ret = (enum blk_use)((struct toy *)ctx)->n.use[blk];
 	*ret_blks = 1;
 	return 0;
@@ -353,7 +351,6 @@ static void commits(struct toy *t, unsigned first, unsigned n,
 
 static int stop_half_way(void *ctx, uint64_t done, uint64_t total)
 {
-	(void)ctx;
 	return done >= total / 2;
 }
 

@@ -8,8 +8,6 @@
 
 static enum sim_fate all_done(void *arg, size_t i)
 {
-	(void)arg;
-	(void)i;
 	return SIM_DONE;
 }
 

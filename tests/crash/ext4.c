@@ -102,9 +102,6 @@ static int walk_entry(ext2_ino_t dir, int entry, struct ext2_dir_entry *d, int o
 	struct walk *w = ctx;
 	uint32_t crc;
 
-	(void)offset;
-	(void)blocksize;
-	(void)buf;
 	if (entry == DIRENT_DOT_FILE || entry == DIRENT_DOT_DOT_FILE || !d->inode)
 		return 0;
 	crc = crc32c(dir, (const uint8_t *)d->name, len);
@@ -142,7 +139,6 @@ static uint32_t tree_digest(const char *file)
 
 static int read_memory(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	(void)ctx;
 	return io_pread_full(memory, buf, blk_to_bytes(blks), blk_to_bytes(blk));
 }
 

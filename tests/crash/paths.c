@@ -347,7 +347,6 @@ static void change_three(struct world *w)
 
 static void change_nothing(struct world *w)
 {
-	(void)w;
 }
 
 /* A commit of paths fails at each of its operations. The files then get their committed content

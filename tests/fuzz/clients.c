@@ -32,7 +32,6 @@ static int peer[PEERS];
 
 int volume_run(struct volume *v, const struct volume_request *rq, struct volume_result *ret)
 {
-	(void)v;
 	*ret = (struct volume_result){ .job = rq->job, .error = -EROFS };
 	snprintf(ret->why, sizeof(ret->why), "simulated");
 	return ret->error;
@@ -40,7 +39,6 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
-	(void)v;
 	*ret = (struct volume_status){
 		.name = "vol", .device = "/dev/null", .loop = "/dev/null", .mountpoint = "/"
 	};
@@ -48,51 +46,42 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret)
 {
-	(void)v;
 	*ret = (struct volume_changes){ .generation = first_blk };
 }
 
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 {
-	(void)v, (void)first;
 	memset(ret, 0, sizeof(*ret));
 }
 
 void volume_get_progress(const struct volume *v, struct volume_progress *ret)
 {
-	(void)v;
 	*ret = (struct volume_progress){ .job = JOB_NONE };
 }
 
 void volume_end_view(struct volume *v, struct snapshot *s)
 {
-	(void)v, (void)s;
 }
 
 void volume_end_scratch(struct volume *v, struct scratch *s)
 {
-	(void)v, (void)s;
 }
 
 void volume_inhibit(struct volume *v, uint64_t ns)
 {
-	(void)v, (void)ns;
 }
 
 void volume_arm_discard(struct volume *v, bool on)
 {
-	(void)v, (void)on;
 }
 
 int transport_in_use(const struct transport *t)
 {
-	(void)t;
 	return 1;
 }
 
 bool transport_loops(struct transport *t, uint64_t cpu_ns)
 {
-	(void)t, (void)cpu_ns;
 	return false;
 }
 
@@ -100,7 +89,6 @@ const struct loop_dev *transport_disk(const struct transport *t)
 {
 	static const struct loop_dev disk = { .path = "/dev/null" };
 
-	(void)t;
 	return &disk;
 }
 

@@ -13,20 +13,16 @@ static void change(void *ctx, enum copy_act act, const char *path, const struct 
 {
 	static const char *const names[] = { "create", "replace", "update", "remove" };
 
-	(void)ctx;
-	(void)to;
 	printf("%s %s\n", names[act], path);
 }
 
 static void problem(void *ctx, const char *path, int error, const char *what)
 {
-	(void)ctx;
 	printf("problem %s: %s (%s)\n", path, what, strerrordesc_np(-error));
 }
 
 static void other(void *ctx, const char *path, uint64_t others)
 {
-	(void)ctx;
 	printf("others %s %llu\n", path, (unsigned long long)others);
 }
 

@@ -95,7 +95,6 @@ static bool fill_attr(fuse_ino_t ino, struct stat *ret)
 
 static void op_init(void *ctx, struct fuse_conn_info *conn)
 {
-	(void)ctx;
 	conn->want = 0; /* no ASYNC_READ: who reads waits in FUSE itself, where no signal ends it */
 }
 
@@ -118,7 +117,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct stat st;
 
-	(void)fi;
 	if (fill_attr(ino, &st))
 		fuse_reply_attr(req, &st, FOREVER_S);
 	else
@@ -128,7 +126,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		       struct fuse_file_info *fi)
 {
-	(void)attr, (void)to_set;
 	op_getattr(req, ino, fi);
 }
 
@@ -142,7 +139,6 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	(void)ino;
 	fuse_reply_open(req, fi);
 }
 
@@ -151,7 +147,6 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	static char zeros[1 << 20];
 
-	(void)ino, (void)off, (void)fi;
 	for (int ms = 0; probe_ns && ms < SLOW_MS; ms += 10) {
 		uint64_t since_ns = *probe_ns;
 
@@ -177,7 +172,6 @@ static const struct fuse_lowlevel_ops ops = { .init = op_init,
 
 static void on_alarm(int signal)
 {
-	(void)signal;
 	if (held)
 		fuse_reply_err(held, EIO);
 }

@@ -15,13 +15,11 @@ int fuse_session_custom_io_317(struct fuse_session *se, const struct fuse_custom
 
 int fuse_session_custom_io(struct fuse_session *se, const struct fuse_custom_io *io, int fd)
 {
-	(void)se, (void)io, (void)fd;
 	return -ENOTSUP;
 }
 
 int fuse_session_custom_io_317(struct fuse_session *se, const struct fuse_custom_io *io,
 			       size_t op_bytes, int fd)
 {
-	(void)op_bytes;
 	return fuse_session_custom_io(se, io, fd);
 }

@@ -21,8 +21,6 @@ static void refuse(const char *what)
 
 ssize_t getrandom(void *buf, size_t bytes, unsigned flags)
 {
-	(void)buf;
-	(void)bytes;
 	if (!(flags & GRND_NONBLOCK))
 		refuse("getrandom");
 	errno = EAGAIN;

@@ -80,7 +80,6 @@ static bool fill_attr(fuse_ino_t ino, struct stat *ret)
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	(void)userdata;
 	conn->want = conn->capable & (FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
 	conn->max_write = MAX_BYTES;
 	conn->max_background = 128;
@@ -102,7 +101,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct stat st;
 
-	(void)fi;
 	if (fill_attr(ino, &st))
 		fuse_reply_attr(req, &st, FOREVER_S);
 	else
@@ -124,7 +122,6 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	static __thread char *buf;
 	int r;
 
-	(void)ino, (void)fi;
 	if (!buf && !(buf = io_alloc(MAX_BYTES))) {
 		fuse_reply_err(req, ENOMEM);
 		return;
@@ -142,7 +139,6 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 {
 	int r = io_pwrite_full(card.fd, buf, size, (uint64_t)off);
 
-	(void)ino, (void)fi;
 	spend(size);
 	if (r < 0)
 		fuse_reply_err(req, -r);
@@ -152,7 +148,6 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	(void)ino, (void)datasync, (void)fi;
 	spend(0);
 	fuse_reply_err(req, 0);
 }

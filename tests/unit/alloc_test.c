@@ -8,18 +8,7 @@
  * 1.47 crashes in two places when it gets no memory (ext2fs_create_inode_cache,
  * ext2fs_extent_open2).
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <fcntl.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "config/conf.h"
 #include "export/view.h"
 #include "log/index_build.h"
@@ -142,13 +131,12 @@ static void card_holds(const struct toy *t, const struct toy_image *a, const str
 	toy_free(&c);
 }
 
-static void test_open(void **state)
+TEST(test_open)
 {
 	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_CUT_CHECKPOINT,
 						  TOY_RETIRED, TOY_VIRGIN };
 	uint64_t n;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(stories); i++) {
 		struct toy t;
 		bool was_hit = true;
@@ -235,27 +223,24 @@ static void sweep_commit(const char *name, enum toy_story story, void (*change)(
 	toy_free(&origin);
 }
 
-static void test_commit(void **state)
+TEST(test_commit)
 {
-	(void)state;
 	sweep_commit("first commit of a card", TOY_VIRGIN, few);
 	sweep_commit("commit after a cut checkpoint", TOY_CUT_CHECKPOINT, few);
 	sweep_commit("commit, log device", TOY_CHAIN, few);
 }
 
-static void test_spill(void **state)
+TEST(test_spill)
 {
-	(void)state;
 	sweep_commit("commit after a spill", TOY_LIVE, few);
 	sweep_commit("commit with checkpoint and spill", TOY_LIVE, many);
 }
 
-static void test_checkpoint(void **state)
+TEST(test_checkpoint)
 {
 	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_CUT_CHECKPOINT };
 	uint64_t n;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(stories); i++) {
 		struct toy origin;
 		bool was_hit = true;
@@ -374,11 +359,10 @@ static int day(struct model *m, int step)
 	}
 }
 
-static void test_view(void **state)
+TEST(test_view)
 {
 	uint64_t all = 1;
 
-	(void)state;
 	for (int at = 0;; at++) { /* the step whose allocations fail */
 		bool was_hit = true, at_end = false;
 
@@ -417,13 +401,12 @@ static void test_view(void **state)
 	swept("view", all);
 }
 
-static void test_view_new(void **state)
+TEST(test_view_new)
 {
 	bool was_hit = true;
 	struct model m;
 	uint64_t n;
 
-	(void)state;
 	model_new(&m);
 	for (n = 0; was_hit && n < MAX_ALLOCS;) {
 		struct view *v = NULL;
@@ -473,7 +456,7 @@ static int map_all(const struct blk_reader *r, uint64_t *ret_free, unsigned *ret
 	return e;
 }
 
-static void test_fsmap(void **state)
+TEST(test_fsmap)
 {
 	char path[] = "/tmp/cowfs-alloc-XXXXXX", cmd[160];
 	struct file f = { .fd = mkstemp(path) };
@@ -485,7 +468,6 @@ static void test_fsmap(void **state)
 	struct fsinfo info;
 	int e;
 
-	(void)state;
 	assert_true(f.fd >= 0 && ftruncate(f.fd, 24 * MIB) == 0);
 	snprintf(cmd, sizeof(cmd), "mke2fs -q -F -t ext4 -b 1024 %s", path);
 	assert_int_equal(system(cmd), 0);
@@ -525,14 +507,13 @@ static void test_fsmap(void **state)
 
 /* ---- the configuration ---- */
 
-static void test_conf(void **state)
+TEST(test_conf)
 {
 	static const char text[] =
 		"[default]\nram = 40%\n[root]\ntrim = off\n[/dev/null]\nname = x\nlog = /dev/zero\n";
 	bool was_hit = true;
 	uint64_t n;
 
-	(void)state;
 	for (n = 0; was_hit && n < MAX_ALLOCS;) {
 		FILE *f = fmemopen((void *)text, sizeof(text) - 1, "r");
 		char why[200] = "", c;
@@ -555,14 +536,8 @@ static void test_conf(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open),  cmocka_unit_test(test_commit),
-		cmocka_unit_test(test_spill), cmocka_unit_test(test_checkpoint),
-		cmocka_unit_test(test_view),  cmocka_unit_test(test_view_new),
-		cmocka_unit_test(test_fsmap), cmocka_unit_test(test_conf),
-	};
-	int r = cmocka_run_group_tests_name("the n-th allocation fails", tests, NULL, NULL);
+	int r = tests_run(NULL, NULL);
 
-	for_ever = true;
-	return r + cmocka_run_group_tests_name("all from the n-th on fail", tests, NULL, NULL);
+	for_ever = true; /* not only the n-th one */
+	return r + tests_run(NULL, NULL);
 }

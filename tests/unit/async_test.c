@@ -3,21 +3,14 @@
  * Reads that no thread waits for, on a real loop device: the right bytes, each answered once,
  * errors as errors; and the read-ahead above them, with a mix of waiting and other readers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
 
 #include "card/async.h"
 #include "card/blockdev.h"
 #include "export/readahead.h"
 #include "scratch.h"
-#include "rnd.h"
 
 enum { BLKS = 2048, DEPTH = 16, READERS = 3, READS = 6000 };
 
@@ -47,7 +40,6 @@ static int setup(void **state)
 	uint64_t block[COW_BLK_BYTES / 8];
 	int fd;
 
-	(void)state;
 	if (!scratch_new(&s, NULL, blk_to_bytes(BLKS)))
 		return -1;
 	fd = open(s.image, O_RDWR | O_CLOEXEC);
@@ -62,7 +54,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	card_close(card);
 	scratch_free(&s);
 	return 0;
@@ -92,13 +83,12 @@ static void one_done(struct async_read *io, int r)
 	sem_post(o->done);
 }
 
-static void test_reads(void **state)
+TEST(test_reads, setup, teardown)
 {
 	struct one one[DEPTH] = { 0 };
 	struct async *a;
 	sem_t done;
 
-	(void)state;
 	sem_init(&done, 0, 0);
 	assert_int_equal(async_new(&a, card, DEPTH), 0);
 	for (unsigned i = 0; i < DEPTH; i++) {
@@ -151,12 +141,11 @@ static void test_reads(void **state)
 	sem_destroy(&done);
 }
 
-static void test_an_image_file_has_none(void **state)
+TEST(test_an_image_file_has_none, setup, teardown)
 {
 	struct card *file;
 	struct async *a;
 
-	(void)state;
 	assert_int_equal(blockdev_open(&file, s.image, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL),
 			 0);
 	assert_int_equal(async_new(&a, file, DEPTH), -ENOTSUP);
@@ -228,13 +217,12 @@ static void *read_all_over(void *arg)
 	return NULL;
 }
 
-static void test_ahead_mixed(void **state)
+TEST(test_ahead_mixed, setup, teardown)
 {
 	struct reader rd[READERS] = { 0 };
 	pthread_t thread[READERS];
 	struct readahead *a;
 
-	(void)state;
 	assert_int_equal(readahead_new(&a, card, DEPTH), 0);
 	for (unsigned i = 0; i < READERS; i++) {
 		rd[i].a = a;
@@ -251,13 +239,12 @@ static void test_ahead_mixed(void **state)
 }
 
 /* Two readers wait for one window: one request, both answered. */
-static void test_ahead_shares_a_window(void **state)
+TEST(test_ahead_shares_a_window, setup, teardown)
 {
 	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
 	struct readahead *a;
 	uint64_t calls;
 
-	(void)state;
 	assert_int_equal(readahead_new(&a, card, DEPTH), 0);
 	for (uint64_t blk = 100; blk < 400; blk++) {
 		assert_int_equal(start_and_wait(a, 1, blk, 1, buf), 0);
@@ -270,12 +257,11 @@ static void test_ahead_shares_a_window(void **state)
 }
 
 /* A window that cannot be read completely is no error for readers of a part that can. */
-static void test_ahead_errors(void **state)
+TEST(test_ahead_errors, setup, teardown)
 {
 	uint64_t *buf = io_alloc(4 * COW_BLK_BYTES);
 	struct readahead *a;
 
-	(void)state;
 	cut_image(1000);
 	assert_int_equal(readahead_new(&a, card, DEPTH), 0);
 	for (uint64_t blk = 960; blk < 1000; blk++) {
@@ -290,17 +276,4 @@ static void test_ahead_errors(void **state)
 	free(buf);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_an_image_file_has_none, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ahead_mixed, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ahead_shares_a_window, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_ahead_errors, setup, teardown),
-	};
-
-	if (scratch_not_root("async"))
-		return 0;
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_GROUP_OF_ROOT(NULL, NULL)

@@ -1,32 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of base/: CRC vectors and both implementations, numbers as users write them, cursors. */
 #include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/allowance.h"
 #include "base/array.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "base/kernel.h"
 #include "base/parse.h"
 #include "base/thread.h"
-#include "rnd.h"
 
 /* RFC 3720 B.4, and the check value of the CRC catalogue */
-static void test_crc_vectors(void **state)
+TEST(test_crc_vectors)
 {
 	uint8_t up[32], down[32], zero[32] = { 0 }, ones[32];
 
-	(void)state;
 	for (unsigned i = 0; i < 32; i++) {
 		up[i] = (uint8_t)i;
 		down[i] = (uint8_t)(31 - i);
@@ -45,12 +33,11 @@ static void test_crc_vectors(void **state)
 }
 
 /* every alignment and length around the 8-byte step, and every place to chain */
-static void test_crc_hw_agrees_with_sw(void **state)
+TEST(test_crc_hw_agrees_with_sw)
 {
 	uint8_t buf[300];
 	uint32_t x = 1;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(buf); i++) {
 		x = x * 1664525 + 1013904223;
 		buf[i] = (uint8_t)(x >> 24);
@@ -65,11 +52,10 @@ static void test_crc_hw_agrees_with_sw(void **state)
 
 /* A block that ends with the CRC32C of its preceding bytes, as ext4's superblock and extent blocks
  * do. */
-static void test_crc_of_checksummed(void **state)
+TEST(test_crc_of_checksummed)
 {
 	uint8_t a[4096] = { 0 }, b[4096];
 
-	(void)state;
 	for (unsigned i = 1; i < 200; i++) {
 		size_t len = 1024 + 4 * (i % 700);
 		uint32_t x;
@@ -94,7 +80,7 @@ static void test_crc_of_checksummed(void **state)
 		}
 }
 
-static void test_parse_size(void **state)
+TEST(test_parse_size)
 {
 	static const struct {
 		const char *text;
@@ -113,7 +99,6 @@ static void test_parse_size(void **state)
 	};
 	uint64_t v;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
 		v = ~0ull;
 		assert_int_equal(parse_size(good[i].text, &v), 0);
@@ -129,14 +114,13 @@ static void test_parse_size(void **state)
 	assert_int_equal(v, 77);
 }
 
-static void test_parse_percent(void **state)
+TEST(test_parse_percent)
 {
 	static const char *const nonsense[] = {
 		"%", "-5%", "50%%", "5 %", "x%", "50%M", "1.%", ""
 	};
 	uint64_t v = 77;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++)
 		if (parse_size_or_percent(nonsense[i], GIB, &v) != -EINVAL || v != 77)
 			fail_msg("\"%s\"", nonsense[i]);
@@ -152,14 +136,13 @@ static void test_parse_percent(void **state)
 	assert_int_equal(v, 3 * MIB);
 }
 
-static void test_parse_duration(void **state)
+TEST(test_parse_duration)
 {
 	static const char *const nonsense[] = {
 		"", "s", "10 s", "-1s", "10d", "10ss", "1.s", "msec"
 	};
 	uint64_t v = 77;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++)
 		if (parse_duration_ns(nonsense[i], &v) != -EINVAL || v != 77)
 			fail_msg("\"%s\"", nonsense[i]);
@@ -177,12 +160,11 @@ static void test_parse_duration(void **state)
 	assert_int_equal(v, 7200000000000);
 }
 
-static void test_parse_u64(void **state)
+TEST(test_parse_u64)
 {
 	static const char *const nonsense[] = { "", "-1", "+1", " 1", "1 ", "0x", "1.0", "ten" };
 	uint64_t v = 77;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(nonsense); i++)
 		if (parse_u64(nonsense[i], &v) != -EINVAL || v != 77)
 			fail_msg("\"%s\"", nonsense[i]);
@@ -194,11 +176,10 @@ static void test_parse_u64(void **state)
 	assert_int_equal(v, 255);
 }
 
-static void test_format_size(void **state)
+TEST(test_format_size)
 {
 	char small[4];
 
-	(void)state;
 	assert_string_equal(FORMAT_SIZE(0), "0 B");
 	assert_string_equal(FORMAT_SIZE(1023), "1023 B");
 	assert_string_equal(FORMAT_SIZE(1024), "1.0 KiB");
@@ -209,13 +190,12 @@ static void test_format_size(void **state)
 	assert_string_equal(format_size(12 * MIB, small, sizeof(small)), "12.");
 }
 
-static void test_bytes_round_trip(void **state)
+TEST(test_bytes_round_trip)
 {
 	uint8_t buf[20], text[5];
 	struct bytes_writer w = { .p = buf, .size_bytes = sizeof(buf) };
 	struct bytes_reader r = { .p = buf, .size_bytes = sizeof(buf) };
 
-	(void)state;
 	put_u8(&w, 0x01);
 	put_u16(&w, 0x0302);
 	put_u32(&w, 0x07060504);
@@ -236,11 +216,10 @@ static void test_bytes_round_trip(void **state)
 
 /* one byte too many: nothing is changed, and the cursor stays bad although later fields would
  * fit */
-static void test_bytes_bounds(void **state)
+TEST(test_bytes_bounds)
 {
 	uint8_t buf[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, out[8];
 
-	(void)state;
 	for (size_t width = 1; width <= 8; width *= 2) {
 		uint8_t guarded[9];
 		struct bytes_writer w = { .p = guarded, .size_bytes = width - 1 };
@@ -271,13 +250,12 @@ static void test_bytes_bounds(void **state)
 	assert_memory_equal(out, "\0\0\0\0\0\xee\xee\xee", 8); /* the caller gets no stale memory */
 }
 
-static void test_bytes_zeroes(void **state)
+TEST(test_bytes_zeroes)
 {
 	uint8_t buf[8] = { 0, 0, 0, 9 };
 	struct bytes_reader r = { .p = buf, .size_bytes = sizeof(buf) };
 	_Alignas(8) uint8_t blk[64] = { 0 };
 
-	(void)state;
 	assert_true(get_zeroes(&r, 3));
 	assert_false(get_zeroes(&r, 1));
 	assert_false(r.bad); /* wrong, but inside */
@@ -294,7 +272,7 @@ static void test_bytes_zeroes(void **state)
 }
 
 /* the results are those of Python's integers */
-static void test_mul_div(void **state)
+TEST(test_mul_div)
 {
 	static const struct {
 		uint64_t v, by, of, result;
@@ -324,7 +302,6 @@ static void test_mul_div(void **state)
 	};
 	uint64_t low;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		assert_int_equal(mul_div_u64(rows[i].v, rows[i].by, rows[i].of), rows[i].result);
 		assert_int_equal(mul_div_u64(rows[i].by, rows[i].v, rows[i].of), rows[i].result);
@@ -344,12 +321,11 @@ static void test_mul_div(void **state)
 	}
 }
 
-static void test_array(void **state)
+TEST(test_array)
 {
 	uint32_t *a = NULL;
 	size_t cap = 0, moves = 0;
 
-	(void)state;
 	for (uint32_t n = 0; n < 100000; n++) {
 		size_t before = cap;
 		void *p = array_grow(a, &cap, n + 1, sizeof(*a));
@@ -386,7 +362,7 @@ static void *same(void *arg)
 }
 
 /* A stack that is enough for cowfs may be less than the machine needs for any thread. */
-static void test_thread_stack(void **state)
+TEST(test_thread_stack)
 {
 	pthread_t thread;
 	void *ret = NULL;
@@ -396,7 +372,7 @@ static void test_thread_stack(void **state)
 	assert_ptr_equal(ret, state);
 }
 
-static void test_kernel(void **state)
+TEST(test_kernel)
 {
 	static const char *const old[] = { "2.6.78", "4.19.0-27-amd64", "5.4.0", "5.8.18" };
 	static const char *const fine[] = { "5.9",   "5.9.0-rc1", "5.10.0-32-cloud-amd64",
@@ -404,7 +380,6 @@ static void test_kernel(void **state)
 					    "" };
 	char why[128];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(old); i++)
 		assert_int_equal(kernel_check(old[i], why, sizeof(why)), -ENOSYS);
 	assert_string_equal(why, "Linux 5.8.18 is too old: cowfs needs 5.9 or newer (close_range, "
@@ -414,12 +389,11 @@ static void test_kernel(void **state)
 	assert_int_equal(kernel_check(NULL, why, sizeof(why)), 0);
 }
 
-static void test_allowance(void **state)
+TEST(test_allowance)
 {
 	const uint64_t begin = 77, piece = ALLOWANCE_NS / 10;
 	struct allowance a = { 0 };
 
-	(void)state;
 	for (unsigned i = 0; i < 10; i++)
 		assert_int_equal(allowance_use(&a, begin, piece), 0);
 	assert_int_equal(allowance_use(&a, begin, piece), piece);
@@ -430,14 +404,13 @@ static void test_allowance(void **state)
 }
 
 /* In a process of its own, which has no other descriptors to lose. */
-static void test_keep_only(void **state)
+TEST(test_keep_only)
 {
 	static const int all[] = { 3, 9, 10, 11, 12, 500, 1023, 1024, 1030 };
 	const int keep[] = { 500, -1, 10, 11, 1023, 10 };
 	int status;
 	pid_t pid = fork();
 
-	(void)state;
 	if (pid == 0) {
 		unsigned open_fds = 0, kept = 0;
 
@@ -452,29 +425,4 @@ static void test_keep_only(void **state)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_crc_vectors),
-		cmocka_unit_test(test_crc_hw_agrees_with_sw),
-		cmocka_unit_test(test_crc_of_checksummed),
-		cmocka_unit_test(test_parse_size),
-		cmocka_unit_test(test_parse_percent),
-		cmocka_unit_test(test_parse_duration),
-		cmocka_unit_test(test_parse_u64),
-		cmocka_unit_test(test_format_size),
-		cmocka_unit_test(test_bytes_round_trip),
-		cmocka_unit_test(test_bytes_bounds),
-		cmocka_unit_test(test_bytes_zeroes),
-		cmocka_unit_test(test_mul_div),
-		cmocka_unit_test(test_array),
-		cmocka_unit_test(test_kernel),
-		cmocka_unit_test(test_thread_stack),
-		cmocka_unit_test(test_allowance),
-		cmocka_unit_test(test_keep_only),
-	};
-
-	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

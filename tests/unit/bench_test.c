@@ -3,15 +3,7 @@
  * cowctl measure --tables: the parser of fio's result, with a result that fio 3.33 printed (shortened by what
  * nothing reads), and tables and page of documents that lack fields or have others of their names.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "measure/bench_fio.h"
 #include "measure/bench_run.h"
 #include "measure/bench_show.h"
@@ -138,11 +130,10 @@ static const char sample[] = "{\n"
 			     "  ]\n"
 			     "}\n";
 
-static void test_sample(void **state)
+TEST(test_sample)
 {
 	struct fio_result r;
 
-	(void)state;
 	assert_int_equal(fio_parse(sample, &r), 0);
 	assert_int_equal(r.read.requests, 313);
 	assert_int_equal(r.write.requests, 87);
@@ -157,13 +148,12 @@ static void test_sample(void **state)
 }
 
 /* Reads and writes together; so short a time is the sum of the requests. */
-static void test_figures(void **state)
+TEST(test_figures)
 {
 	struct json_object *o;
 	struct fio_result r;
 	double sum = 313 * 3921.725240 + 87 * 75848.344828;
 
-	(void)state;
 	assert_int_equal(fio_parse(sample, &r), 0);
 	o = bench_figures(&r);
 	assert_int_equal(json_u64(o, "requests"), 400);
@@ -180,23 +170,21 @@ static void test_figures(void **state)
 	assert_null(bench_figures(&(struct fio_result){ 0 }));
 }
 
-static void test_warnings_first(void **state)
+TEST(test_warnings_first)
 {
 	char text[sizeof(sample) + 64];
 	struct fio_result r;
 
-	(void)state;
 	snprintf(text, sizeof(text), "fio: a warning\nnote: {\n%s", sample);
 	assert_int_equal(fio_parse(text, &r), 0);
 	assert_int_equal(r.read.requests, 313);
 }
 
-static void test_job_failed(void **state)
+TEST(test_job_failed)
 {
 	char text[sizeof(sample) + 64], *error;
 	struct fio_result r;
 
-	(void)state;
 	snprintf(text, sizeof(text), "%s", sample);
 	error = strstr(text, "\"error\": 0");
 	assert_non_null(error);
@@ -204,7 +192,7 @@ static void test_job_failed(void **state)
 	assert_int_equal(fio_parse(text, &r), -5);
 }
 
-static void test_not_fio(void **state)
+TEST(test_not_fio)
 {
 	static const char *const bad[] = {
 		"",
@@ -224,7 +212,6 @@ static void test_not_fio(void **state)
 	};
 	struct fio_result r;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		assert_int_equal(fio_parse(bad[i], &r), -EBADMSG);
 	/* each prefix of a result that is cut short */
@@ -257,7 +244,7 @@ static void show(const char *json, const char *former_json, char **ret_text, cha
 #define FIGURE(rate)                                                                               \
 	"{\"requests_per_second\":" rate ",\"bytes_per_second\":2.5e7,\"spread_percent\":1}"
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
 	static const char doc[] =
 		"{\"target\":\"/dev/<b>\",\"kind\":\"device\",\"raid\":\"raid5 of 4\","
@@ -270,7 +257,6 @@ static void test_tables(void **state)
 							   "\"to_5400_disk\":3}],\"not_measured\":[{\"table\":\"seek\",\"why\":\"<i>\"}]}";
 	char *text, *page;
 
-	(void)state;
 	show(doc, doc, &text, &page);
 	assert_non_null(strstr(text, "RAID level raid5 of 4"));
 	assert_non_null(strstr(text, "25.0  25.0"));
@@ -286,7 +272,7 @@ static void test_tables(void **state)
 	free(page);
 }
 
-static void test_odd_documents(void **state)
+TEST(test_odd_documents)
 {
 	static const char *const odd[] = {
 		"{}",
@@ -302,7 +288,6 @@ static void test_odd_documents(void **state)
 	};
 	char many[16384] = "{\"linear\":[", *text, *page;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(odd); i++)
 		for (size_t k = 0; k <= ARRAY_SIZE(odd); k++) {
 			show(odd[i], k ? odd[k - 1] : NULL, &text, &page);
@@ -319,16 +304,4 @@ static void test_odd_documents(void **state)
 	show(many, many, &text, &page);
 	free(text);
 	free(page);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sample),	       cmocka_unit_test(test_figures),
-		cmocka_unit_test(test_warnings_first), cmocka_unit_test(test_job_failed),
-		cmocka_unit_test(test_not_fio),	       cmocka_unit_test(test_tables),
-		cmocka_unit_test(test_odd_documents),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

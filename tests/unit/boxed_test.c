@@ -3,23 +3,12 @@
  * boxed.h: what code gets that has taken over a parser. Each attempt is made in a boxed child, which
  * says what came of it; as root, the child would be allowed all of it without the box.
  */
-#include <errno.h>
-#include <fcntl.h>
+#include "test.h"
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <cmocka.h>
 
 #include <linux/fs.h>
 
@@ -89,7 +78,6 @@ static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_
 	const struct attempt *a = message;
 	struct trial *t = ctx;
 
-	(void)reply;
 	t->bytes += bytes;
 	if ((bytes != sizeof(*a) && bytes != BOXED_MESSAGE_BYTES) || reply_bytes)
 		return -EPROTO;
@@ -136,11 +124,10 @@ static void teardown(struct trial *t)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-static void test_hostile(void **state)
+TEST(test_hostile)
 {
 	struct trial t = setup();
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	assert_int_equal(run(&t, hostile), 0);
@@ -159,11 +146,10 @@ static int reads(void *ctx, struct boxed *b)
 }
 
 /* What it is for works, and its result arrives. */
-static void test_result(void **state)
+TEST(test_result)
 {
 	struct trial t = setup();
 
-	(void)state;
 	assert_int_equal(run(&t, reads), -EUCLEAN);
 	assert_int_equal(t.heard, 1);
 	assert_int_equal(t.succeeded, 0);
@@ -172,20 +158,17 @@ static void test_result(void **state)
 
 static int crashes(void *ctx, struct boxed *b)
 {
-	(void)ctx, (void)b;
 	signal(SIGSEGV, SIG_DFL);
 	__builtin_trap();
 }
 
 static int leaves(void *ctx, struct boxed *b)
 {
-	(void)ctx, (void)b;
 	_exit(0);
 }
 
 static int lies(void *ctx, struct boxed *b)
 {
-	(void)ctx;
 	boxed_say(b, "garbage", 7);
 	return 0;
 }
@@ -195,7 +178,6 @@ static int lies_in_head(void *ctx, struct boxed *b)
 {
 	uint8_t noise[4096];
 
-	(void)ctx;
 	memset(noise, 0xff, sizeof(noise));
 	for (;;)
 		(void)!write(*(int *)b, noise, sizeof(noise));
@@ -204,7 +186,6 @@ static int lies_in_head(void *ctx, struct boxed *b)
 
 static int positive(void *ctx, struct boxed *b)
 {
-	(void)ctx, (void)b;
 	return 1;
 }
 
@@ -212,7 +193,6 @@ static int talks(void *ctx, struct boxed *b)
 {
 	static uint8_t huge[BOXED_MESSAGE_BYTES];
 
-	(void)ctx;
 	memset(huge, 0xff, sizeof(huge));
 	for (;;)
 		boxed_say(b, huge, sizeof(huge));
@@ -221,7 +201,6 @@ static int talks(void *ctx, struct boxed *b)
 
 static int eats(void *ctx, struct boxed *b)
 {
-	(void)ctx;
 	for (uint64_t all = 0; all < 16 * GIB; all += 16 * MIB) {
 		void *p = mmap(NULL, 16 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			       -1, 0);
@@ -237,7 +216,6 @@ static int sleeps(void *ctx, struct boxed *b)
 {
 	uint8_t room;
 
-	(void)ctx;
 	for (;;)
 		(void)!read(*(int *)b, &room, 1);
 	return 0;
@@ -245,13 +223,12 @@ static int sleeps(void *ctx, struct boxed *b)
 
 static int spins(void *ctx, struct boxed *b)
 {
-	(void)ctx, (void)b;
 	for (;;)
 		__asm__ volatile("");
 	return 0;
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
 	static const struct {
 		int (*work)(void *ctx, struct boxed *b);
@@ -271,7 +248,6 @@ static void test_ends(void **state)
 	};
 	unsigned patience = boxed_patience_s;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct trial t = setup();
 		int r;
@@ -293,7 +269,6 @@ static int asks(void *ctx, struct boxed *b)
 {
 	uint32_t sum = 0;
 
-	(void)ctx;
 	for (uint32_t i = 0; i < 1000; i++) {
 		uint32_t n[2] = { i, 0 };
 
@@ -306,25 +281,23 @@ static int asks(void *ctx, struct boxed *b)
 
 static int answers(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
 {
-	(void)bytes;
 	++*(unsigned *)ctx;
 	if (reply_bytes)
 		((uint32_t *)reply)[1] = 2 * *(const uint32_t *)message;
 	return 0;
 }
 
-static void test_questions(void **state)
+TEST(test_questions)
 {
 	unsigned n = 0;
 	const struct boxed_job job = { .work = asks, .hear = answers, .ctx = &n };
 
-	(void)state;
 	assert_int_equal(boxed_run(&job), 0);
 	assert_int_equal(n, 2000);
 }
 
 /* Whoever waits for the child is killed: the child, which is in a loop, ends as well. */
-static void test_parent_dies(void **state)
+TEST(test_parent_dies)
 {
 	int pair[2];
 	struct boxed_job job = { .work = spins, .hear = answers, .fds = 1 };
@@ -332,7 +305,6 @@ static void test_parent_dies(void **state)
 	char byte = 0;
 	pid_t pid;
 
-	(void)state;
 	assert_int_equal(pipe(pair), 0);
 	job.fd[0] = pair[1];
 	pid = fork();
@@ -358,20 +330,17 @@ struct stayer {
 
 static int sees(void *ctx, struct boxed *b)
 {
-	(void)ctx;
 	boxed_say(b, "seen", 4);
 	return 0;
 }
 
 static int fails(void *ctx, struct boxed *b)
 {
-	(void)ctx, (void)b;
 	return -EUCLEAN;
 }
 
 static int hears_seen(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
 {
-	(void)ctx, (void)reply;
 	return bytes == 4 && !reply_bytes && !memcmp(message, "seen", 4) ? 0 : -EPROTO;
 }
 
@@ -426,11 +395,10 @@ static char ask_byte(int sock)
 }
 
 /* It serves when boxed_run has returned, with no more rights than before, and ends by itself. */
-static void test_stays(void **state)
+TEST(test_stays)
 {
 	int sock;
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	assert_int_equal(leave_behind(sees, &sock), 0);
@@ -442,11 +410,10 @@ static void test_stays(void **state)
 }
 
 /* Not after a failure. */
-static void test_stays_not(void **state)
+TEST(test_stays_not)
 {
 	int sock;
 
-	(void)state;
 	assert_int_equal(leave_behind(fails, &sock), -EUCLEAN);
 	assert_int_equal(ask_byte(sock), -1);
 	close(sock);
@@ -454,7 +421,7 @@ static void test_stays_not(void **state)
 }
 
 /* It outlives the process that called boxed_run. */
-static void test_stays_alone(void **state)
+TEST(test_stays_alone)
 {
 	int pass[2], sock, r;
 	char text[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0;
@@ -465,7 +432,6 @@ static void test_stays_alone(void **state)
 			    .msg_controllen = sizeof(text) };
 	pid_t pid;
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pass), 0);
@@ -486,16 +452,4 @@ static void test_stays_alone(void **state)
 	close(sock);
 	close(pass[0]);
 	close(pass[1]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile),	    cmocka_unit_test(test_result),
-		cmocka_unit_test(test_ends),	    cmocka_unit_test(test_questions),
-		cmocka_unit_test(test_parent_dies), cmocka_unit_test(test_stays),
-		cmocka_unit_test(test_stays_not),   cmocka_unit_test(test_stays_alone),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,21 +6,10 @@
  * compared for every unit of the image. Then damage: it makes an image, or a part of it, "not
  * known" or "used", and never "free". As root.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "fs/btrfs_space.h"
 #include "image.h"
-#include "rnd.h"
 
 #define SUPER 65536
 #define WINDOW 32768 /* units */
@@ -144,9 +133,8 @@ static const struct {
 	  16384 },
 };
 
-static void test_layouts(void **state)
+TEST(test_layouts)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(layouts); i++) {
 		make_sure(
 			"rm -f i j; truncate -s 1500M i; mkfs.btrfs -q -f %s i; mount -o loop,%s i m; %s; %s; fsfreeze -f m; cp --sparse=always i j; "
@@ -158,9 +146,8 @@ static void test_layouts(void **state)
 }
 
 /* A window in which each unit is an extent of its own, with references that fill leaves. */
-static void test_fragments(void **state)
+TEST(test_fragments)
 {
-	(void)state;
 	make_sure(
 		"rm -f i; truncate -s 400M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop,max_inline=0 i m; mkdir m/d; cd m/d; "
 		"head -c 60M /dev/urandom | split -b 4096 -a 4 -; cp --reflink=always xaaaa one; for i in $(seq 400); do "
@@ -197,7 +184,7 @@ static void make_small(void)
 		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync; rm m/d/*3; umount m; mv i small");
 }
 
-static void test_superblock(void **state)
+TEST(test_superblock)
 {
 	static const struct {
 		unsigned off;
@@ -243,7 +230,6 @@ static void test_superblock(void **state)
 	};
 	struct image im;
 
-	(void)state;
 	make_small();
 	image_open(&im, "small");
 	assert_int_equal(try_open(&im), 0);
@@ -267,11 +253,10 @@ static void test_superblock(void **state)
 }
 
 /* Other checksums; a log tree of fsync. */
-static void test_not_known(void **state)
+TEST(test_not_known)
 {
 	struct image im;
 
-	(void)state;
 	make_sure(
 		"for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
 		"mount -o loop,commit=300 i m; sync; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
@@ -336,7 +321,7 @@ static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
 
 /* One byte of each tree block at a time. If no answer changes, the block belongs to a tree that is
  * not read, or is no longer in use. */
-static void test_flipped(void **state)
+TEST(test_flipped)
 {
 	bool wrong = false;
 	unsigned noticed = 0, blocks = 0;
@@ -344,7 +329,6 @@ static void test_flipped(void **state)
 	uint8_t *used;
 	long all;
 
-	(void)state;
 	make_small();
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
@@ -370,7 +354,7 @@ static void test_flipped(void **state)
 
 /* Blocks that are wrong under a right checksum: their header says which block it is, and how
  * new. */
-static void test_crafted(void **state)
+TEST(test_crafted)
 {
 	static const uint8_t offs[] = { 32, 47, 48, 49, 80, 81, 87, 88, 95, 96, 97, 99, 100 };
 	unsigned noticed[ARRAY_SIZE(offs)] = { 0 };
@@ -379,7 +363,6 @@ static void test_crafted(void **state)
 	uint8_t *used;
 	long all;
 
-	(void)state;
 	make_small();
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
@@ -407,7 +390,7 @@ static void test_crafted(void **state)
 
 /* Anything under right checksums: pointers in circles, items outside their block. The code ends,
  * and reads a bounded amount. */
-static void test_random(void **state)
+TEST(test_random)
 {
 	const unsigned rounds = 3000;
 	uint64_t off[4096], n = 0;
@@ -415,7 +398,6 @@ static void test_random(void **state)
 	struct image im;
 	uint8_t *used;
 
-	(void)state;
 	make_small();
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
@@ -451,14 +433,13 @@ static void test_random(void **state)
 	image_close(&im);
 }
 
-static void test_read_errors(void **state)
+TEST(test_read_errors)
 {
 	bool wrong = false;
 	struct image im;
 	uint8_t *used;
 	long r = -1;
 
-	(void)state;
 	make_small();
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
@@ -495,13 +476,12 @@ static bool map_is_calm(struct image *im, const uint8_t *used)
 	return doubts;
 }
 
-static void test_map(void **state)
+TEST(test_map)
 {
 	unsigned doubted = 0;
 	struct image im;
 	uint8_t *used;
 
-	(void)state;
 	make_small();
 	image_open(&im, "small");
 	used = oracle_read(&im, "small", 4096);
@@ -523,22 +503,10 @@ static void test_map(void **state)
 
 static int make_dir(void **state)
 {
-	(void)state;
 	if (workdir_new("btrfs"))
 		return -1;
 	make_sure("mkdir m");
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layouts),	   cmocka_unit_test(test_fragments),
-		cmocka_unit_test(test_superblock), cmocka_unit_test(test_not_known),
-		cmocka_unit_test(test_flipped),	   cmocka_unit_test(test_crafted),
-		cmocka_unit_test(test_random),	   cmocka_unit_test(test_read_errors),
-		cmocka_unit_test(test_map),
-	};
-
-	return cmocka_run_group_tests(tests, make_dir, workdir_remove);
-}
+TEST_GROUP(make_dir, workdir_remove)

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* A card that is away, and comes back: card/card.c on the simulated card. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "test.h"
 #include <time.h>
-#include <cmocka.h>
 
 #include "sim_card.h"
 
@@ -30,12 +23,11 @@ static void all_fail(struct card *c, int error)
 	assert_int_equal(sim_ops(c), ops);
 }
 
-static void test_away_and_given_up(void **state)
+TEST(test_away_and_given_up)
 {
 	struct card *c = new_card();
 	uint64_t since;
 
-	(void)state;
 	assert_false(card_look(c));
 	sim_unplug(c);
 	assert_false(card_is_away(c)); /* nobody has used it */
@@ -60,9 +52,8 @@ static void test_away_and_given_up(void **state)
 }
 
 /* Each kind of call finds out, and an error of a device that is there is none. */
-static void test_who_finds_out(void **state)
+TEST(test_who_finds_out)
 {
-	(void)state;
 	for (unsigned kind = 0; kind < 6; kind++)
 		for (unsigned gone = 0; gone < 2; gone++) {
 			struct card *c = new_card();
@@ -103,12 +94,11 @@ static void test_who_finds_out(void **state)
 }
 
 /* Errors that no device has made ask nobody. */
-static void test_errors_of_callers(void **state)
+TEST(test_errors_of_callers)
 {
 	static const int errors[] = { -EAGAIN, -EINVAL, -EOPNOTSUPP, -ENOTSUP, -ENOMEM };
 	struct card *c = new_card();
 
-	(void)state;
 	sim_unplug(c);
 	for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
 		assert_int_equal(card_enter(c), 0);
@@ -126,24 +116,21 @@ static bool well;
 
 static bool is_gone_soon(struct card *c)
 {
-	(void)c;
 	return asked >= gone_at;
 }
 
 static bool answers(struct card *c)
 {
-	(void)c;
 	asked++;
 	return well;
 }
 
-static void test_soon_gone(void **state)
+TEST(test_soon_gone)
 {
 	struct card *c = new_card();
 	struct card_ops ops = *c->ops;
 	uint64_t then;
 
-	(void)state;
 	ops.gone = is_gone_soon;
 	ops.answers = answers;
 	c->ops = &ops;
@@ -177,12 +164,11 @@ static void test_soon_gone(void **state)
 }
 
 /* The end of a command: its card is no daemon's, so no read has waited. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
 	struct card *c = new_card();
 	struct card_ops ops = *c->ops;
 
-	(void)state;
 	ops.gone = is_gone_soon;
 	ops.answers = answers;
 	c->ops = &ops;
@@ -218,11 +204,10 @@ static intptr_t read_elsewhere(struct card *c)
 	return (intptr_t)ret;
 }
 
-static void test_examiner_is_alone(void **state)
+TEST(test_examiner_is_alone)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	assert_int_equal(put(c, 0, 7), 0);
 	sim_unplug(c);
 	assert_true(card_look(c));
@@ -254,12 +239,11 @@ static void *examine(void *c)
 }
 
 /* Who puts another device in place waits for calls that are in the old one. */
-static void test_examiner_waits(void **state)
+TEST(test_examiner_waits)
 {
 	struct card *c = new_card();
 	pthread_t t;
 
-	(void)state;
 	assert_int_equal(card_enter(c), 0);
 	sim_unplug(c);
 	assert_true(card_look(c));
@@ -270,25 +254,4 @@ static void test_examiner_waits(void **state)
 	assert_int_equal(pthread_join(t, NULL), 0);
 	assert_true(examined);
 	card_close(c);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_away_and_given_up),
-		cmocka_unit_test(test_who_finds_out),
-		cmocka_unit_test(test_errors_of_callers),
-		cmocka_unit_test(test_soon_gone),
-		cmocka_unit_test(test_lost),
-		cmocka_unit_test(test_examiner_is_alone),
-		cmocka_unit_test(test_examiner_waits),
-	};
-	int r;
-
-	buf = io_alloc(BLKS * COW_BLK_BYTES);
-	if (!buf)
-		return 1;
-	r = cmocka_run_group_tests_name("card_away", tests, NULL, NULL);
-	free(buf);
-	return r;
 }

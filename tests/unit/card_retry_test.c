@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* A device that is there and fails now and then: card/card.c tries again, on the simulated card. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "sim_card.h"
 
 static struct card *new_flaky(void)
@@ -33,12 +25,11 @@ static int read_all(struct card *c)
 	return card_read(c, 0, buf, blk_to_bytes(BLKS));
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
 	struct card *c = new_flaky();
 	uint64_t calls = c->account.read_calls, since_ns;
 
-	(void)state;
 	assert_int_equal(read_all(c), 0);
 	counted(c, 0);
 	sim_fail_at(c, SIM_READ, 1, -EIO, false);
@@ -65,12 +56,11 @@ static void test_read(void **state)
 }
 
 /* Only the first write after a flush: the error may have cost those before. */
-static void test_write(void **state)
+TEST(test_write)
 {
 	struct card *c = new_flaky();
 	uint64_t bytes = c->account.written_bytes;
 
-	(void)state;
 	memset(buf, 7, blk_to_bytes(4));
 	sim_fail_at(c, SIM_WRITE, 1, -EIO, false);
 	assert_int_equal(card_write(c, 0, buf, blk_to_bytes(4)), 0);
@@ -86,12 +76,11 @@ static void test_write(void **state)
 	card_close(c);
 }
 
-static void test_flush(void **state)
+TEST(test_flush)
 {
 	struct card *c = new_flaky();
 	uint64_t mark;
 
-	(void)state;
 	assert_int_equal(put(c, 0, 1), 0);
 	mark = c->writes;
 	sim_fail_at(c, SIM_FLUSH, 1, -EIO, false);
@@ -101,41 +90,14 @@ static void test_flush(void **state)
 	card_close(c);
 }
 
-static void test_gone(void **state)
+TEST(test_gone)
 {
 	struct card *c = new_flaky();
 	uint64_t since_ns = now_ns();
 
-	(void)state;
 	sim_unplug(c);
 	assert_int_equal(read_all(c), -ENOMEDIUM);
 	assert_true(now_ns() - since_ns < 200000000);
 	counted(c, 0);
 	card_close(c);
-}
-
-static int new_buf(void **state)
-{
-	(void)state;
-	buf = io_alloc(blk_to_bytes(BLKS));
-	return buf ? 0 : -1;
-}
-
-static int free_buf(void **state)
-{
-	(void)state;
-	free(buf);
-	return 0;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read),
-		cmocka_unit_test(test_write),
-		cmocka_unit_test(test_flush),
-		cmocka_unit_test(test_gone),
-	};
-
-	return cmocka_run_group_tests(tests, new_buf, free_buf);
 }

@@ -4,33 +4,21 @@
  * of files that looks like a card's. Loop devices are made with AUTOCLEAR: they vanish with
  * their last descriptor, also when a test fails.
  */
-#include <errno.h>
-#include <fcntl.h>
+#include "test.h"
 #include <ftw.h>
 #include <linux/blkpg.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
-#include <cmocka.h>
 
-#include "base/io.h"
 #include "card/find.h"
 #include "card/sysfs.h"
 
 #define IMAGE_BYTES (8 * MIB)
 
 static char dir[64]; /* scratch, removed at the end */
-static uint8_t *buf;
+static _Alignas(COW_BLK_BYTES) uint8_t buf[16 * COW_BLK_BYTES];
 
 static const char *scratch(const char *name)
 {
@@ -59,12 +47,11 @@ static void make_image(const char *name, uint64_t size_bytes)
 
 /* ---- image files ---- */
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
 	struct card_options odd = { .erase_block_bytes = 1000 };
 	struct card *c = NULL;
 
-	(void)state;
 	make_image("image", IMAGE_BYTES);
 	make_image("small", 4095);
 	assert_int_equal(mkfifo(scratch("fifo"), 0600), 0);
@@ -78,13 +65,12 @@ static void test_refusals(void **state)
 	assert_null(c);
 }
 
-static void test_image_file(void **state)
+TEST(test_image_file)
 {
 	struct card_options opt = { .erase_block_bytes = 3 * MIB };
 	struct card_counters k;
 	struct card *c, *d;
 
-	(void)state;
 	make_image("image", IMAGE_BYTES + 4095);
 	assert_int_equal(
 		blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE | BLOCKDEV_EXCL, &opt), 0);
@@ -121,11 +107,10 @@ static void test_image_file(void **state)
 }
 
 /* the file shrank while open: an error, never a short read */
-static void test_image_truncated(void **state)
+TEST(test_image_truncated)
 {
 	struct card *c;
 
-	(void)state;
 	make_image("image", IMAGE_BYTES);
 	assert_int_equal(blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE, NULL), 0);
 	assert_int_equal(truncate(scratch("image"), COW_BLK_BYTES), 0);
@@ -150,13 +135,12 @@ static void *reader(void *arg)
 	return failed;
 }
 
-static void test_many_readers(void **state)
+TEST(test_many_readers)
 {
 	struct card *c;
 	pthread_t t[4];
 	void *failed;
 
-	(void)state;
 	make_image("image", IMAGE_BYTES);
 	assert_int_equal(blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE, NULL), 0);
 	assert_int_equal(card_set_writable(c, true), 0);
@@ -206,12 +190,11 @@ static struct card_geometry geometry_of(const char *name)
 	return geo;
 }
 
-static void test_sysfs_mmc(void **state)
+TEST(test_sysfs_mmc)
 {
 	static const char *const rubbish[] = { "0", "512", "4097000", "99999999999", "none", "" };
 	struct card_geometry geo;
 
-	(void)state;
 	make_sysfs("../../../bus/mmc");
 	write_scratch("sys/device/preferred_erase_size", "12582912\n");
 	write_scratch("sys/device/cid", "035344534331364780abcdef01234500\n");
@@ -233,7 +216,7 @@ static void test_sysfs_mmc(void **state)
 	assert_int_equal(geo.eb_source, CARD_EB_GUESSED);
 }
 
-static void test_sysfs_discard(void **state)
+TEST(test_sysfs_discard)
 {
 	static const struct {
 		const char *name, *manfid, *oemid;
@@ -247,7 +230,6 @@ static void test_sysfs_discard(void **state)
 		{ "SD16G", "0x000041", "", 8 * MIB },
 	};
 
-	(void)state;
 	make_sysfs("../../../bus/mmc");
 	assert_int_equal(geometry_of("sys").discard_bytes, 0); /* not announced */
 	write_scratch("sys/queue/discard_max_bytes", "2147483648\n");
@@ -267,11 +249,10 @@ static void test_sysfs_discard(void **state)
 	assert_int_equal(unlink(scratch("sys/device/name")), 0);
 }
 
-static void test_sysfs_other(void **state)
+TEST(test_sysfs_other)
 {
 	struct card_geometry geo, other;
 
-	(void)state;
 	make_sysfs("../../../bus/scsi"); /* its discard_granularity is no erase block */
 	write_scratch("sys/device/wwid", "t10.ATA\x01  some disk");
 	geo = geometry_of("sys/p1");
@@ -304,7 +285,7 @@ static const char *layer_of(const char *name)
 	return sysfs_layer(fd);
 }
 
-static void test_sysfs_layer(void **state)
+TEST(test_sysfs_layer)
 {
 	static const char *const of[][2] = {
 		{ "CRYPT-LUKS2-8d0f-root\n", "LUKS (dm-crypt)" },
@@ -314,7 +295,6 @@ static void test_sysfs_layer(void **state)
 		{ "\n", "the device mapper" },
 	};
 
-	(void)state;
 	make_sysfs("../../../bus/scsi");
 	assert_null(layer_of("sys"));
 	assert_null(layer_of("sys/p1"));
@@ -344,9 +324,8 @@ static const char *model_of(const char *name, size_t size_bytes)
 	return text;
 }
 
-static void test_sysfs_model(void **state)
+TEST(test_sysfs_model)
 {
-	(void)state;
 	make_sysfs("../../../bus/mmc");
 	assert_string_equal(model_of("sys/p1", 192), "");
 	write_scratch("sys/device/name", "SA04G\n");
@@ -365,12 +344,11 @@ static void test_sysfs_model(void **state)
 	assert_int_equal(unlink(scratch("sys/device/model")), 0);
 }
 
-static void test_sysfs_stat(void **state)
+TEST(test_sysfs_stat)
 {
 	struct card_counters k = { 0 };
 	int dirfd, fd;
 
-	(void)state;
 	make_sysfs(NULL);
 	write_scratch("sys/p1/stat", "  1 2 3 4  5 6 7 8  9 10 11 12  13 14 15 16 17\n");
 	write_scratch("sys/queue/iostats", "1\n");
@@ -487,12 +465,11 @@ static int exclusive_open(const char *path)
 	return fd < 0 ? errno : 0;
 }
 
-static void test_loop_life(void **state)
+TEST(test_loop_life)
 {
 	struct loop l = loop_or_skip(0);
 	struct card *c, *d;
 
-	(void)state;
 	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL), 0);
 	assert_int_equal(c->geo.size_bytes, IMAGE_BYTES);
 	assert_int_equal(c->geo.erase_block_bytes, 4 * MIB);
@@ -525,12 +502,11 @@ static void test_loop_life(void **state)
 	loop_end(&l);
 }
 
-static void test_loop_without_excl(void **state)
+TEST(test_loop_without_excl)
 {
 	struct loop l = loop_or_skip(0);
 	struct card *c, *holder;
 
-	(void)state;
 	assert_int_equal(blockdev_open(&c, l.path, 0, NULL), 0);
 	assert_false(is_readonly(l.path));
 	assert_int_equal(card_set_writable(c, true), 0);
@@ -548,12 +524,11 @@ static void test_loop_without_excl(void **state)
 	loop_end(&l);
 }
 
-static void test_loop_rdonly_excl_sets_nothing(void **state)
+TEST(test_loop_rdonly_excl_sets_nothing)
 {
 	struct loop l = loop_or_skip(0);
 	struct card *c;
 
-	(void)state;
 	for (int found = 0; found <= 1; found++) {
 		set_readonly(l.path, found);
 		assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL | BLOCKDEV_RDONLY, NULL),
@@ -567,14 +542,13 @@ static void test_loop_rdonly_excl_sets_nothing(void **state)
 	loop_end(&l);
 }
 
-static void test_loop_left_readonly_by_a_crash(void **state)
+TEST(test_loop_left_readonly_by_a_crash)
 {
 	struct loop l = loop_or_skip(0);
 	struct card *c;
 	int status;
 	pid_t pid = fork();
 
-	(void)state;
 	if (pid == 0)
 		_exit(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL) ? 1 : 0);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -589,12 +563,11 @@ static void test_loop_left_readonly_by_a_crash(void **state)
 	loop_end(&l);
 }
 
-static void test_loop_write_protected(void **state)
+TEST(test_loop_write_protected)
 {
 	struct loop l = loop_or_skip(LO_FLAGS_READ_ONLY);
 	struct card *c;
 
-	(void)state;
 	assert_int_equal(blockdev_open(&c, l.path, BLOCKDEV_EXCL, NULL), -EROFS);
 	assert_int_equal(blockdev_open(&c, l.path, 0, NULL), -EROFS);
 	assert_int_equal(exclusive_open(l.path), 0);
@@ -606,13 +579,12 @@ static void test_loop_write_protected(void **state)
 }
 
 /* a device with a number far above those in use, made for this test alone and bound to nothing */
-static void test_loop_without_medium(void **state)
+TEST(test_loop_without_medium)
 {
 	struct loop l = loop_or_skip(0);
 	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), n, r = 0;
 	struct card *c;
 
-	(void)state;
 	n = ioctl(control, LOOP_CTL_ADD, 1000 + getpid() % 10000);
 	assert_true(n >= 0);
 	if (mknod(scratch("unbound"), S_IFBLK | 0600, makedev(7, (unsigned)n)) == 0)
@@ -625,13 +597,12 @@ static void test_loop_without_medium(void **state)
 
 /* The kernel's counts of bytes and flushes equal those of the account; nothing is opened by path
  * after the open. */
-static void test_loop_counters(void **state)
+TEST(test_loop_counters)
 {
 	struct loop l = loop_or_skip(0);
 	struct card_counters before, after;
 	struct card *c;
 
-	(void)state;
 	assert_int_equal(symlink(l.path, scratch("link")), 0);
 	assert_int_equal(blockdev_open(&c, scratch("link"), BLOCKDEV_EXCL, NULL), 0);
 	assert_int_equal(unlink(scratch("link")), 0);
@@ -656,7 +627,7 @@ static void test_loop_counters(void **state)
 }
 
 /* only the partition is read-only, and it has its own counters */
-static void test_loop_partition(void **state)
+TEST(test_loop_partition)
 {
 	struct loop l = loop_or_skip(LO_FLAGS_PARTSCAN);
 	struct blkpg_partition part = { .start = 3 * 512 * 5, .length = 5 * MIB, .pno = 1 };
@@ -669,7 +640,6 @@ static void test_loop_partition(void **state)
 	unsigned major, minor;
 	struct card *c;
 
-	(void)state;
 	assert_int_equal(ioctl(l.fd, BLKPG, &arg), 0);
 	snprintf(sysfs, sizeof(sysfs), "/sys/block/%s/%sp1/dev", name, name);
 	assert_true(io_read_text(AT_FDCWD, sysfs, text, sizeof(text)) > 0);
@@ -736,7 +706,7 @@ static unsigned count_found(const struct find *f, int *ret_error)
 	return n;
 }
 
-static void test_loop_found(void **state)
+TEST(test_loop_found)
 {
 	struct find f = { .dev_dirfd = open("/dev", O_RDONLY | O_DIRECTORY | O_CLOEXEC),
 			  .sys_dirfd = open("/sys", O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
@@ -744,7 +714,6 @@ static void test_loop_found(void **state)
 	struct find_result found;
 	int fd[BLOCKDEV_FDS], error, claim;
 
-	(void)state;
 	loop_end(&a);
 	assert_true(loop_new(&a, FIND_BYTES, LO_FLAGS_AUTOCLEAR));
 	assert_true(loop_new(&b, FIND_BYTES, LO_FLAGS_AUTOCLEAR));
@@ -787,7 +756,7 @@ static void test_loop_found(void **state)
 }
 
 /* Another device in the place of a card keeps the number of its descriptor. */
-static void test_loop_exchange(void **state)
+TEST(test_loop_exchange)
 {
 	struct loop a = loop_or_skip(LO_FLAGS_AUTOCLEAR), b;
 	int fd[BLOCKDEV_FDS] = { -1, -1, -1 }, before[BLOCKDEV_FDS], after[BLOCKDEV_FDS];
@@ -796,7 +765,6 @@ static void test_loop_exchange(void **state)
 	struct blockdev_kept kept;
 	struct card *c, *d;
 
-	(void)state;
 	assert_true(loop_new(&b, IMAGE_BYTES, LO_FLAGS_AUTOCLEAR));
 	assert_int_equal(blockdev_open(&c, a.path, BLOCKDEV_EXCL, NULL), 0);
 	assert_int_equal(blockdev_open(&d, b.path, BLOCKDEV_EXCL, NULL), 0);
@@ -839,43 +807,20 @@ static void test_loop_exchange(void **state)
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
-	(void)st, (void)type, (void)ftw;
 	return remove(path);
 }
 
-int main(void)
+static int setup(void **state)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_image_file),
-		cmocka_unit_test(test_image_truncated),
-		cmocka_unit_test(test_many_readers),
-		cmocka_unit_test(test_sysfs_mmc),
-		cmocka_unit_test(test_sysfs_discard),
-		cmocka_unit_test(test_sysfs_other),
-		cmocka_unit_test(test_sysfs_layer),
-		cmocka_unit_test(test_sysfs_model),
-		cmocka_unit_test(test_sysfs_stat),
-		cmocka_unit_test(test_loop_life),
-		cmocka_unit_test(test_loop_without_excl),
-		cmocka_unit_test(test_loop_rdonly_excl_sets_nothing),
-		cmocka_unit_test(test_loop_left_readonly_by_a_crash),
-		cmocka_unit_test(test_loop_write_protected),
-		cmocka_unit_test(test_loop_without_medium),
-		cmocka_unit_test(test_loop_counters),
-		cmocka_unit_test(test_loop_partition),
-		cmocka_unit_test(test_loop_found),
-		cmocka_unit_test(test_loop_exchange),
-	};
 	const char *tmp = getenv("TMPDIR");
-	int r;
 
 	snprintf(dir, sizeof(dir), "%s/cowfs-card-XXXXXX", tmp && strlen(tmp) < 32 ? tmp : "/tmp");
-	buf = io_alloc(16 * COW_BLK_BYTES);
-	if (!buf || !mkdtemp(dir))
-		return 1;
-	r = cmocka_run_group_tests_name("card", tests, NULL, NULL);
-	nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-	free(buf);
-	return r;
+	return mkdtemp(dir) ? 0 : -1;
 }
+
+static int teardown(void **state)
+{
+	return nftw(dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+TEST_GROUP(setup, teardown)

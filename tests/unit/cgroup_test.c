@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Leaving cgroups and finding memory limits, in trees of files that look like /proc and
  * cgroupfs. */
-#include <setjmp.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "daemon/cgroup.h"
 
 #define NO_LIMIT "9223372036854771712\n"
@@ -51,7 +38,6 @@ static int begin(void **state)
 {
 	char command[128];
 
-	(void)state;
 	snprintf(command, sizeof(command), "rm -rf %s/*", top);
 	return system(command);
 }
@@ -79,9 +65,8 @@ static void assert_limit(uint64_t bytes, const char *path)
 	assert_string_equal(l.path, path);
 }
 
-static void test_v2(void **state)
+TEST(test_v2, begin)
 {
-	(void)state;
 	put_proc("0::/user/some:one\n", "cgroup2 @/v2 cgroup2 rw,nsdelegate 0 0\n");
 	put("v2/cgroup.procs", "");
 	put("v2/user/memory.max", "67108864\n");
@@ -97,9 +82,8 @@ static void test_v2(void **state)
 }
 
 /* v2 is left in any case: the end of the program that started the daemon may kill this cgroup. */
-static void test_v2_unlimited(void **state)
+TEST(test_v2_unlimited, begin)
 {
-	(void)state;
 	put_proc("0::/user\n", "cgroup2 @/v2 cgroup2 rw 0 0\n");
 	put("v2/cgroup.procs", "");
 	put("v2/user/memory.max", "max\n");
@@ -109,9 +93,8 @@ static void test_v2_unlimited(void **state)
 	close(proc_fd);
 }
 
-static void test_root(void **state)
+TEST(test_root, begin)
 {
-	(void)state;
 	put_proc("0::/\n", "cgroup2 @/v2 cgroup2 rw 0 0\n");
 	put("v2/cgroup.procs", "");
 	cgroup_leave(proc_fd);
@@ -123,9 +106,8 @@ static void test_root(void **state)
 	close(proc_fd);
 }
 
-static void test_v1_and_v2(void **state)
+TEST(test_v1_and_v2, begin)
 {
-	(void)state;
 	put_proc("5:cpu,memory:/box/a\n3:cpuset:/c\n1:name=systemd:/s\n0::/u\n",
 		 "tmpfs @ tmpfs rw 0 0\n"
 		 "cgroup @/cpuset cgroup rw,cpuset 0 0\n"
@@ -157,9 +139,8 @@ static void test_v1_and_v2(void **state)
 }
 
 /* A container without a namespace: its path is not below its visible mount. */
-static void test_foreign_path(void **state)
+TEST(test_foreign_path, begin)
 {
-	(void)state;
 	put_proc("5:memory:/docker/1\n", "cgroup @/memory cgroup ro,memory 0 0\n");
 	put("memory/cgroup.procs", "");
 	put("memory/memory.limit_in_bytes", "67108864\n");
@@ -169,9 +150,8 @@ static void test_foreign_path(void **state)
 	close(proc_fd);
 }
 
-static void test_nothing_there(void **state)
+TEST(test_nothing_there, begin)
 {
-	(void)state;
 	put_proc("", "");
 	assert_limit(0, "");
 	cgroup_leave(proc_fd);
@@ -184,21 +164,13 @@ static void test_nothing_there(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_v2, begin),
-		cmocka_unit_test_setup(test_v2_unlimited, begin),
-		cmocka_unit_test_setup(test_root, begin),
-		cmocka_unit_test_setup(test_v1_and_v2, begin),
-		cmocka_unit_test_setup(test_foreign_path, begin),
-		cmocka_unit_test_setup(test_nothing_there, begin),
-	};
 	char command[128];
 	int failed;
 
 	if (!mkdtemp(top))
 		return 1;
 	top_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = tests_run(NULL, NULL);
 	close(top_fd);
 	snprintf(command, sizeof(command), "rm -rf %s", top);
 	return system(command) ? 1 : failed;

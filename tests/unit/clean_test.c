@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Text from outside in one line of a terminal, a log, JSON: replaced and unchanged characters. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "test.h"
 #include <json-c/json.h>
 
 #include "base/clean.h"
@@ -51,11 +45,10 @@ static const struct {
 	{ "\xed\xa0\x80\xf4\x90\x80\x80\xf5\x80\x80\x80", "???????????" },
 };
 
-static void test_table(void **state)
+TEST(test_table)
 {
 	char buf[256];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
 		snprintf(buf, sizeof(buf), "%s", table[i].text);
 		assert_ptr_equal(clean_text(buf), buf);
@@ -68,12 +61,11 @@ static void test_table(void **state)
 
 /* Every code point is either unchanged or replaced; the result never has a byte of a control
  * character. */
-static void test_each_character(void **state)
+TEST(test_each_character)
 {
 	char text[8];
 	size_t n;
 
-	(void)state;
 	for (uint32_t c = 1; c < 0x110000; c++) {
 		if (c >= 0xd800 && c < 0xe000)
 			continue;
@@ -98,11 +90,10 @@ static void test_each_character(void **state)
 	}
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
 	char buf[5];
 
-	(void)state;
 	assert_string_equal(clean_copy(buf, sizeof(buf), "abcdefg"), "abcd");
 	/* a character that does not fit leaves no half of it */
 	assert_string_equal(clean_copy(buf, sizeof(buf), "ab\xe2\x82\xac"), "ab??");
@@ -110,13 +101,12 @@ static void test_cut(void **state)
 }
 
 /* Programs get back the original text; JSON in a terminal shows only visible characters. */
-static void test_json(void **state)
+TEST(test_json)
 {
 	char out[512], shown[512];
 	struct json_object *o;
 	struct jsonw w;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
 		const char *text = table[i].text;
 		bool valid = true;
@@ -140,13 +130,12 @@ static void test_json(void **state)
 }
 
 /* A message is one line, whatever it contains. */
-static void test_msg(void **state)
+TEST(test_msg)
 {
 	char text[512];
 	int fd[2];
 	ssize_t n;
 
-	(void)state;
 	assert_int_equal(pipe(fd), 0);
 	msg_to_kmsg(fd[1]);
 	msg(MSG_ERR, "%s hinders", "x\n<0>panic\x1b[2J");
@@ -157,15 +146,4 @@ static void test_msg(void **state)
 	assert_string_equal(text, "<3>cowfs: x?<0>panic?[2J hinders\n");
 	close(fd[0]);
 	close(fd[1]);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table), cmocka_unit_test(test_each_character),
-		cmocka_unit_test(test_cut),   cmocka_unit_test(test_json),
-		cmocka_unit_test(test_msg),
-	};
-
-	return cmocka_run_group_tests_name("clean", tests, NULL, NULL);
 }

@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of log/codec: reading returns what was written, all damage is detected, and right checksums
  * do not excuse invalid content. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "log/codec.h"
 #include "logcard.h"
 
@@ -129,7 +121,7 @@ static int decode_past(const uint8_t *blk)
 	return codec_get_past(blk, &past_super, &p);
 }
 
-static void test_past_codec(void **state)
+TEST(test_past_codec)
 {
 	const struct log_past p = { .cloned_s = 1,
 				    .first_s = 2,
@@ -146,7 +138,6 @@ static void test_past_codec(void **state)
 	struct log_super s = some_super();
 	struct log_past t = { 0 };
 
-	(void)state;
 	past_super = s;
 	codec_put_past(blk, &s, &p);
 	assert_int_equal(codec_get_past(blk, &s, &t), 0);
@@ -165,12 +156,11 @@ static void test_past_codec(void **state)
 	assert_int_equal(decode_past(blk), -EUCLEAN);
 }
 
-static void test_super_codec(void **state)
+TEST(test_super_codec)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 }, again[COW_BLK_BYTES] = { 0 };
 	struct log_super s = some_super(), t;
 
-	(void)state;
 	codec_put_super(blk, &s);
 	assert_int_equal(codec_get_super(blk, &t), 0);
 	assert_int_equal(t.revision, 7);
@@ -183,12 +173,11 @@ static void test_super_codec(void **state)
 }
 
 /* Checksums that are right, fields that are not. */
-static void test_super_nonsense(void **state)
+TEST(test_super_nonsense)
 {
 	uint8_t blk[COW_BLK_BYTES];
 	struct log_super t;
 
-	(void)state;
 	for (int i = 0; i < 27; i++) {
 		struct log_super s = some_super();
 		int want = -EUCLEAN;
@@ -286,7 +275,7 @@ static void test_super_nonsense(void **state)
 	}
 }
 
-static void test_head_codec(void **state)
+TEST(test_head_codec)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 }, again[COW_BLK_BYTES] = { 0 };
 	struct log_head h = { .epoch = 1ull << 40,
@@ -296,7 +285,6 @@ static void test_head_codec(void **state)
 			      .fallback_seq = 4 },
 			t;
 
-	(void)state;
 	memcpy(h.ring_uuid, UUID, 16);
 	codec_put_head(blk, &h);
 	assert_int_equal(codec_get_head(blk, UUID, &t), 0);
@@ -308,12 +296,11 @@ static void test_head_codec(void **state)
 	each_flip_is_detected(blk, decode_head);
 }
 
-static void test_record_codec(void **state)
+TEST(test_record_codec)
 {
 	uint8_t blk[COW_BLK_BYTES] = { 0 }, again[COW_BLK_BYTES] = { 0 };
 	struct log_record r = some_record(), t;
 
-	(void)state;
 	codec_put_record(blk, &r);
 	assert_int_equal(codec_get_record(blk, UUID, &t), 0);
 	assert_int_equal(t.prev.seq, 998);
@@ -326,12 +313,11 @@ static void test_record_codec(void **state)
 	each_flip_is_detected(blk, decode_record);
 }
 
-static void test_record_nonsense(void **state)
+TEST(test_record_nonsense)
 {
 	uint8_t blk[COW_BLK_BYTES];
 	struct log_record t;
 
-	(void)state;
 	for (int i = 0; i < 9; i++) {
 		struct log_record r = some_record();
 
@@ -370,7 +356,7 @@ static void test_record_nonsense(void **state)
 	}
 }
 
-static void test_desc_codec(void **state)
+TEST(test_desc_codec)
 {
 	static struct desc_cursor c;
 	uint8_t blk[COW_BLK_BYTES] = { 0 };
@@ -378,7 +364,6 @@ static void test_desc_codec(void **state)
 	struct desc_writer w;
 	struct desc_extent e;
 
-	(void)state;
 	rnd_fill(crc, sizeof(crc));
 	desc_start(&w, blk);
 	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 3, 10, 100, crc }), 3);
@@ -407,7 +392,7 @@ static void test_desc_codec(void **state)
 
 /* Room for the head of an extent and none of its CRCs: the next block takes it. An extent without
  * CRCs still fits. */
-static void test_desc_brim(void **state)
+TEST(test_desc_brim)
 {
 	static struct desc_cursor c;
 	static const uint32_t crc[1000];
@@ -415,7 +400,6 @@ static void test_desc_brim(void **state)
 	struct desc_writer w;
 	struct desc_extent e;
 
-	(void)state;
 	desc_start(&w, blk);
 	assert_int_equal(desc_put(&w, &(struct desc_extent){ DESC_LOGGED, 996, 10, 100, crc }),
 			 996);
@@ -431,7 +415,7 @@ static void test_desc_brim(void **state)
 }
 
 /* Checksums that are right, extents that are not. */
-static void test_desc_nonsense(void **state)
+TEST(test_desc_nonsense)
 {
 	static const uint32_t crc[4];
 	static const struct desc_extent bad[] = {
@@ -444,7 +428,6 @@ static void test_desc_nonsense(void **state)
 	uint8_t blk[COW_BLK_BYTES];
 	struct desc_writer w;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		memset(blk, 0, sizeof(blk));
 		desc_start(&w, blk);
@@ -481,17 +464,4 @@ static void test_desc_nonsense(void **state)
 	w.extents++;
 	desc_seal(&w, UUID, 9, 8, 7);
 	assert_int_equal(decode_desc(blk), -EUCLEAN);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_past_codec),     cmocka_unit_test(test_super_codec),
-		cmocka_unit_test(test_super_nonsense), cmocka_unit_test(test_head_codec),
-		cmocka_unit_test(test_record_codec),   cmocka_unit_test(test_record_nonsense),
-		cmocka_unit_test(test_desc_codec),     cmocka_unit_test(test_desc_brim),
-		cmocka_unit_test(test_desc_nonsense),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,7 @@
  * commit_run when its callees fail: the sealed and the committed image, the classifiers, the switch
  * between read-only and writable. Also its promises about its own work: estimates, samples, spills.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "log/index_build.h"
 #include "toy.h"
 
@@ -185,9 +176,8 @@ static void each_answer_fails(void (*changes)(struct toy *t))
 	fail_at = 0;
 }
 
-static void test_answers_fail(void **state)
+TEST(test_answers_fail)
 {
-	(void)state;
 	for (int runs = 0; runs < 2; runs++) {
 		by_runs = runs;
 		each_answer_fails(some_changes);
@@ -220,13 +210,12 @@ static void stick(struct toy *t, const struct card *c, bool writable)
 	stuck_for = writable;
 }
 
-static void test_locks_stuck(void **state)
+TEST(test_locks_stuck)
 {
 	const struct commit_options opt = { .cause = CAUSE_MANUAL };
 	uint64_t before, blks;
 	struct toy t;
 
-	(void)state;
 	toy_new(&t, true);
 	/* cannot be made writable: no attempt, and the other card is read-only again */
 	for (int i = 0; i < 2; i++) {
@@ -295,11 +284,10 @@ static void assert_price(struct toy *t)
 	assert_shows_n(t);
 }
 
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
 	struct toy t;
 
-	(void)state;
 	toy_new(&t, false);
 	assert_price(&t); /* nothing */
 	toy_write(&t, 40, t.n.content[40]);
@@ -327,7 +315,7 @@ static void test_dry_run(void **state)
  * A new process on a card just formatted: its speed is unknown. A log with content: the estimate
  * includes the checkpoint that was asked for. A log at rest: there is none to pay for.
  */
-static void test_dry_run_checkpoint(void **state)
+TEST(test_dry_run_checkpoint)
 {
 	const struct commit_options opt = { .dry_run = true,
 					    .checkpoint_asked = true,
@@ -338,7 +326,6 @@ static void test_dry_run_checkpoint(void **state)
 	uint64_t blks;
 	struct toy t;
 
-	(void)state;
 	toy_new(&t, false);
 	src = toy_source(&t);
 	t.card->account.written_bytes = 0;
@@ -386,7 +373,7 @@ static void hear(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_
 
 /* Phases come in their order, each counts upwards, and the last report says that everything is
  * done. */
-static void test_progress(void **state)
+TEST(test_progress)
 {
 	struct heard h = { 0 };
 	const struct commit_options opt = { .cause = CAUSE_MANUAL,
@@ -398,7 +385,6 @@ static void test_progress(void **state)
 	uint64_t blks;
 	struct toy t;
 
-	(void)state;
 	toy_new(&t, false);
 	src = toy_source(&t);
 	some_changes(&t);
@@ -421,20 +407,17 @@ static void test_progress(void **state)
 
 static int unread(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	(void)ctx;
-	(void)blk;
 	memset(buf, 0, blk_to_bytes(blks));
 	return -EIO;
 }
 
 /* A block that the card cannot read is written, also with zeroes: a commit must not wait for what it replaces. */
-static void test_old_unreadable(void **state)
+TEST(test_old_unreadable)
 {
 	struct commit_report bill;
 	struct commit_source src;
 	struct toy t;
 
-	(void)state;
 	toy_new(&t, false);
 	src = toy_source(&t);
 	src.read_committed = unread;
@@ -449,14 +432,13 @@ static void test_old_unreadable(void **state)
 }
 
 /* The committed content of a block that is to be compared is damaged: it is written, if the card is still this one. */
-static void test_rot_below(void **state)
+TEST(test_rot_below)
 {
 	const struct log_super *s;
 	struct index_entry e;
 	uint64_t before, at;
 	struct toy t;
 
-	(void)state;
 	toy_new(&t, false);
 	toy_write(&t, 4, 900);
 	assert_int_equal(toy_commit(&t), 0);
@@ -484,14 +466,13 @@ static void test_rot_below(void **state)
 /* ---- without a classifier ---- */
 
 /* A missing one makes all blocks used: nothing in place, no room to spill to. */
-static void test_classifier_missing(void **state)
+TEST(test_classifier_missing)
 {
 	struct commit_report bill;
 	struct commit_source src;
 	uint64_t before;
 	struct toy t;
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		toy_new(&t, false);
 		plain = toy_source(&t);
@@ -516,7 +497,7 @@ static void test_classifier_missing(void **state)
  * that is no longer in RAM. A checkpoint before a commit that has no freeze either does not write
  * over the gap.
  */
-static void test_gap_of_unfrozen(void **state)
+TEST(test_gap_of_unfrozen)
 {
 	struct flash_profile profile;
 	const struct commit_options opt = { .cause = CAUSE_PRESSURE, .profile = &profile };
@@ -526,7 +507,6 @@ static void test_gap_of_unfrozen(void **state)
 	struct commit_source src;
 	struct toy t;
 
-	(void)state;
 	assert_int_equal(flash_profile_get(&profile, "x-slow-4g"), 0);
 	toy_new(&t, false);
 	src = toy_source(&t);
@@ -552,17 +532,4 @@ static void test_gap_of_unfrozen(void **state)
 	for (unsigned b = 12; b < 40; b += 2)
 		assert_memory_equal(view + blk_to_bytes(b), at_home, sizeof(at_home));
 	toy_free(&t);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answers_fail),	cmocka_unit_test(test_locks_stuck),
-		cmocka_unit_test(test_dry_run),		cmocka_unit_test(test_dry_run_checkpoint),
-		cmocka_unit_test(test_progress),	cmocka_unit_test(test_rot_below),
-		cmocka_unit_test(test_old_unreadable),	cmocka_unit_test(test_classifier_missing),
-		cmocka_unit_test(test_gap_of_unfrozen),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

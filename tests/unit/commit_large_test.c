@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Commits of a larger volume whose content is a function of the block. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "log/index_build.h"
 #include "toy.h"
 
@@ -57,7 +48,6 @@ static int big_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static int big_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	(void)ctx;
 	compared += blks;
 	big_fill(blk, blks, true, buf);
 	return 0;
@@ -68,7 +58,6 @@ static int big_run(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret
 {
 	const struct big *g = ctx;
 
-	(void)max_blks;
 	*ret_blks = 1;
 	*ret = blk >= g->comb_first && blk % 2 ? USE_FREE : USE_USED;
 	return 0;
@@ -115,13 +104,12 @@ static int big_commit(struct big *g, const struct commit_source *src, struct com
 
 /* Content that keeps differing is compared by samples; where something is equal again, everything
  * is compared. */
-static void test_samples(void **state)
+TEST(test_samples)
 {
 	struct commit_report bill;
 	struct commit_source src;
 	struct big g;
 
-	(void)state;
 	src = big_new(&g, 64 * MIB);
 	g.end = 10240;
 	assert_int_equal(big_commit(&g, &src, &bill), 0);
@@ -139,7 +127,7 @@ static void test_samples(void **state)
 
 /* The count of differing blocks is kept from one commit to the next: samples from the first block
  * on, until one is equal. */
-static void test_samples_go_on(void **state)
+TEST(test_samples_go_on)
 {
 	uint64_t differed = 0;
 	const struct commit_options opt = { .cause = CAUSE_MANUAL, .differed = &differed };
@@ -148,7 +136,6 @@ static void test_samples_go_on(void **state)
 	struct log_index *ix;
 	struct big g;
 
-	(void)state;
 	src = big_new(&g, 96 * MIB);
 	g.end = 8192;
 	for (int i = 0; i < 3; i++) {
@@ -174,7 +161,7 @@ static void test_samples_go_on(void **state)
 }
 
 /* Small commits: their number makes the log long. */
-static void test_many_records(void **state)
+TEST(test_many_records)
 {
 	struct commit_report bill;
 	struct commit_source src;
@@ -182,7 +169,6 @@ static void test_many_records(void **state)
 	struct big g;
 	int n = 0;
 
-	(void)state;
 	src = big_new(&g, 64 * MIB);
 	for (; !commit_checkpoint_due(g.t.log, NULL); n++) {
 		g.end = g.first + 1;
@@ -201,7 +187,7 @@ static void test_many_records(void **state)
 
 /* Single free blocks: the spill needs more descriptors than the blocks alone, and finds room for
  * them. */
-static void test_scattered_spill(void **state)
+TEST(test_scattered_spill)
 {
 	struct commit_report bill;
 	struct commit_source src;
@@ -209,7 +195,6 @@ static void test_scattered_spill(void **state)
 	uint8_t *was = io_alloc(COW_BLK_BYTES), *is = io_alloc(COW_BLK_BYTES);
 	struct big g;
 
-	(void)state;
 	src = big_new(&g, 384 * KIB);
 	g.end = 1400;
 	g.comb_first = 4096;
@@ -234,16 +219,4 @@ static void test_scattered_spill(void **state)
 	free(was);
 	free(is);
 	toy_free(&g.t);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_samples_go_on),
-		cmocka_unit_test(test_many_records),
-		cmocka_unit_test(test_samples),
-		cmocka_unit_test(test_scattered_spill),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

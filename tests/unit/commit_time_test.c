@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "log/wear.h"
 #include "volume/commit_time.h"
 
@@ -18,11 +12,10 @@ static void about(uint64_t n, uint64_t expected)
 	assert_in_range(n, expected - expected / 1000, expected + expected / 1000);
 }
 
-static void test_nothing_known(void **state)
+TEST(test_nothing_known)
 {
 	const struct commit_times t = { 0 };
 
-	(void)state;
 	assert_int_equal(commit_time_ns(&t, 0), 300 * MS);
 	assert_int_equal(commit_time_ns(&t, 8 * MIB), 2300 * MS);
 	assert_int_equal(commit_time_bytes_per_s(&t), 4 * MIB);
@@ -32,11 +25,10 @@ static void test_nothing_known(void **state)
 }
 
 /* The worst of the last eight counts, and the ninth replaces the first. */
-static void test_worst(void **state)
+TEST(test_worst)
 {
 	struct commit_times t = { 0 };
 
-	(void)state;
 	commit_time_note(&t, 0, 0, 4096, 900 * MS);
 	commit_time_note(&t, 10 * MIB, 0, 10 * MIB, 10 * SECOND);
 	for (unsigned i = 0; i < COMMIT_TIME_SAMPLES - 1; i++) {
@@ -51,11 +43,10 @@ static void test_worst(void **state)
 }
 
 /* A commit that found most blocks unchanged says nothing about writes, unless it was slow. */
-static void test_little_written(void **state)
+TEST(test_little_written)
 {
 	struct commit_times t = { 0 };
 
-	(void)state;
 	commit_time_note(&t, 100 * MIB, 0, 1 * MIB, SECOND);
 	assert_int_equal(commit_time_ns(&t, 4 * MIB), 1300 * MS);
 	commit_time_note(&t, 10 * MIB, 0, 1 * MIB, 10 * SECOND);
@@ -63,11 +54,10 @@ static void test_little_written(void **state)
 }
 
 /* What arrives until the freeze has to be written, too. */
-static void test_late(void **state)
+TEST(test_late)
 {
 	struct commit_times t = { 0 };
 
-	(void)state;
 	commit_time_note(&t, 4 * MIB, 3 * MIB, 4 * MIB, SECOND);
 	assert_int_equal(commit_time_ns(&t, MIB), 300 * MS + SECOND);
 	assert_int_equal(commit_time_bytes(&t, 300 * MS + SECOND), 4 * MIB);
@@ -79,12 +69,11 @@ static void test_late(void **state)
 }
 
 /* Of an earlier session only the speed is known, and only of commits that tell it, if it was slow. */
-static void test_earlier_session(void **state)
+TEST(test_earlier_session)
 {
 	static struct wear_table w;
 	struct commit_times t = { 0 };
 
-	(void)state;
 	commit_time_remember(&t, &w);
 	w.commit_n = 10;
 	w.commit[2] = (struct wear_commit){ .n = 2, .written_bytes = MIB, .writable_ms = 1000 };
@@ -111,25 +100,13 @@ static void test_earlier_session(void **state)
 }
 
 /* The two functions are inverse, and nothing overflows. */
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
 	struct commit_times t = { 0 };
 
-	(void)state;
 	commit_time_note(&t, 1 * MIB, 0, 1 * MIB, UINT64_MAX);
 	assert_true(commit_time_ns(&t, 0) > 0);
 	assert_true(commit_time_bytes(&t, SECOND) < MIB);
 	commit_time_note(&t, UINT64_MAX, 0, UINT64_MAX, 0);
 	assert_true(commit_time_bytes(&t, 600 * SECOND) < MIB);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing_known),	cmocka_unit_test(test_worst),
-		cmocka_unit_test(test_little_written),	cmocka_unit_test(test_late),
-		cmocka_unit_test(test_earlier_session), cmocka_unit_test(test_extremes),
-	};
-
-	return cmocka_run_group_tests_name("commit_time", tests, NULL, NULL);
 }

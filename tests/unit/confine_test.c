@@ -3,31 +3,18 @@
  * What the tables of confine.c refuse and allow. Each try is a process of its own that is confined
  * first. All tests of the daemon run under these tables, and so show that they allow enough.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
-#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include "daemon/confine.h"
 
@@ -227,9 +214,8 @@ static long (*const never[])(void) = {
 static long (*const not_in_workers[])(void) = { call_fork,	call_vfork,	 call_kill,
 						call_kill_hard, call_socketpair, call_capset };
 
-static void test_never(void **state)
+TEST(test_never)
 {
-	(void)state;
 	if (in_child(CONFINE_WORKER, call_execve) == NO_FILTER)
 		skip();
 	for (size_t i = 0; i < ARRAY_SIZE(never); i++)
@@ -335,9 +321,8 @@ static const struct {
 	{ call_ring_enter, 0 },
 };
 
-static void test_some(void **state)
+TEST(test_some)
 {
-	(void)state;
 	if (in_child(CONFINE_WORKER, call_execve) == NO_FILTER)
 		skip();
 	for (size_t i = 0; i < ARRAY_SIZE(some); i++)
@@ -384,11 +369,10 @@ static long call_stages(void)
 	return in_thread == EPERM && call_aio() < 0 && errno == EPERM ? 0 : -1;
 }
 
-static void test_stages(void **state)
+TEST(test_stages)
 {
 	int r = in_child(CONFINE_START, call_stages);
 
-	(void)state;
 	if (r == NO_FILTER)
 		skip();
 	assert_int_equal(r, 0);
@@ -396,9 +380,8 @@ static void test_stages(void **state)
 	assert_int_not_equal(in_child(CONFINE_WORKER, call_stages), 0);
 }
 
-static void test_kill(void **state)
+TEST(test_kill)
 {
-	(void)state;
 	assert_int_equal(setenv("COWFS_SECCOMP", "kill", 1), 0);
 	if (in_child(CONFINE_WORKER, call_openat) != NO_FILTER)
 		assert_int_equal(in_child(CONFINE_WORKER, call_inet), KILLED);
@@ -432,9 +415,8 @@ static int child_of_capabilities(enum confine_role role)
 	return 0;
 }
 
-static void test_capabilities(void **state)
+TEST(test_capabilities)
 {
-	(void)state;
 	if (geteuid() != 0 || prctl(PR_CAPBSET_READ, CAP_SETPCAP, 0, 0, 0) != 1)
 		skip();
 	for (enum confine_role role = 0; role < CONFINE_ROLES; role++) {
@@ -452,12 +434,6 @@ static void test_capabilities(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_never),	     cmocka_unit_test(test_some),
-		cmocka_unit_test(test_stages),	     cmocka_unit_test(test_kill),
-		cmocka_unit_test(test_capabilities),
-	};
-
 	unsetenv("COWFS_SECCOMP"); /* the test examines the refused calls here */
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run(NULL, NULL);
 }

@@ -3,17 +3,10 @@
  * Deltas made here byte by byte, against a file in place of the volume: what is applied, what is refused, and that
  * nothing but what a section names is written.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <cmocka.h>
+#include "test.h"
 #include <zstd.h>
 
 #include "base/boxed.h"
-#include "base/io.h"
 #include "offline/delta_section.h"
 
 #define BLKS 1000u
@@ -91,8 +84,6 @@ static void end_file(void)
 
 static void quiet(void *ctx, const char *phase, uint64_t done, uint64_t total)
 {
-	(void)ctx;
-	(void)phase;
 	assert_true(done <= total);
 }
 
@@ -115,11 +106,10 @@ static int apply(uint64_t *ret_written)
 	return r;
 }
 
-static void test_applies(void **state)
+TEST(test_applies)
 {
 	uint64_t written;
 
-	(void)state;
 	start();
 	run(3, 20, true);
 	run(23, 5, false);
@@ -134,12 +124,11 @@ static void test_applies(void **state)
 }
 
 /* The room for messages of any child is not that for the blocks of a delta. */
-static void test_more_than_a_child_may_say(void **state)
+TEST(test_more_than_a_child_may_say)
 {
 	const uint64_t bytes = boxed_heard_bytes;
 	int r;
 
-	(void)state;
 	start();
 	run(23, 8, false);
 	end_section();
@@ -151,11 +140,10 @@ static void test_more_than_a_child_may_say(void **state)
 	assert_int_equal(r, 0);
 }
 
-static void test_has_it_already(void **state)
+TEST(test_has_it_already)
 {
 	uint64_t written;
 
-	(void)state;
 	start();
 	memcpy(m.disk[7], m.content, (size_t)2 * COW_BLK_BYTES);
 	assert_int_equal(io_pwrite_full(m.disk_fd, m.disk, sizeof(m.disk), 0), 0);
@@ -168,9 +156,8 @@ static void test_has_it_already(void **state)
 	assert_int_equal(written, 1);
 }
 
-static void test_another_base(void **state)
+TEST(test_another_base)
 {
-	(void)state;
 	start();
 	run(1, 6, true);
 	run(7, 3, false);
@@ -216,21 +203,19 @@ static void empty(void)
 	m.s.runs = m.s.kept_blks = 0;
 }
 
-static void test_forged(void **state)
+TEST(test_forged)
 {
 	static void (*const how[])(
 		void) = { beyond_the_end, backwards, twice, long_run, none, empty };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(how); i++) {
 		forge(how[i]);
 		assert_int_equal(apply(NULL), -EBADMSG);
 	}
 }
 
-static void test_forged_counts(void **state)
+TEST(test_forged_counts)
 {
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		start();
 		run(1, 6, true);
@@ -248,13 +233,12 @@ static void test_forged_counts(void **state)
 }
 
 /* What unpacks to something else than the table says: more, less, nothing that zstd knows. */
-static void test_forged_packing(void **state)
+TEST(test_forged_packing)
 {
 	static const uint8_t zeroes[3 * COW_BLK_BYTES];
 	uint8_t packed[4096];
 	size_t n = ZSTD_compress(packed, sizeof(packed), zeroes, sizeof(zeroes), 1);
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		start();
 		put_entry(packed, i == 3 ? 7 : n,
@@ -267,12 +251,11 @@ static void test_forged_packing(void **state)
 	}
 }
 
-static void test_heads(void **state)
+TEST(test_heads)
 {
 	uint8_t buf[DELTA_HEAD_BYTES];
 	struct delta_head h;
 
-	(void)state;
 	start();
 	run(1, 6, true);
 	end_section();
@@ -290,20 +273,4 @@ static void test_heads(void **state)
 	assert_int_equal(delta_get_head(buf, &h), -EBADMSG);
 	close(m.fd);
 	close(m.disk_fd);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_applies),
-		cmocka_unit_test(test_has_it_already),
-		cmocka_unit_test(test_more_than_a_child_may_say),
-		cmocka_unit_test(test_another_base),
-		cmocka_unit_test(test_forged),
-		cmocka_unit_test(test_forged_counts),
-		cmocka_unit_test(test_forged_packing),
-		cmocka_unit_test(test_heads),
-	};
-
-	return cmocka_run_group_tests_name("delta", tests, NULL, NULL);
 }

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a commit costs whose blocks go home at once, in erases of a card that closes a unit when others are written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "fs/fsinfo.h"
 #include "logcard.h"
 #include "sim/model.h"
@@ -109,42 +102,26 @@ static void check(unsigned card_opens, unsigned units, unsigned known, uint64_t 
  * Guard on 1, payload 2 since it does not begin the unit, copy of the record 1, three units of the volume 2 each,
  * tail record 2, guard off 1.
  */
-static void test_not_known(void **state)
+TEST(test_not_known)
 {
-	(void)state;
 	check(1, 3, 0, 13, false);
 	check(2, 3, 0, 13, false);
 }
 
 /* Payload and tail record begin erase blocks: 1 each. */
-static void test_begins_erase_blocks(void **state)
+TEST(test_begins_erase_blocks)
 {
-	(void)state;
 	check(1, 3, 1, 11, true);
 }
 
 /* And the unit of the superblock is still open when the guard goes. */
-static void test_superblock_last(void **state)
+TEST(test_superblock_last)
 {
-	(void)state;
 	check(2, 3, 2, 10, true);
 }
 
 /* The unit of the copy is still open, so the tail record follows it. */
-static void test_still_open(void **state)
+TEST(test_still_open)
 {
-	(void)state;
 	check(4, 3, 4, 8, false);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_not_known),
-		cmocka_unit_test(test_begins_erase_blocks),
-		cmocka_unit_test(test_superblock_last),
-		cmocka_unit_test(test_still_open),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,31 +1,19 @@
 // SPDX-License-Identifier: MIT
 /* fsmap of ext2/3/4: the journal, wherever it lies or claims to lie, intact or damaged. */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "fs/fsinfo.h"
 #include "image.h"
-#include "rnd.h"
 #include "fsmap_oracle.h"
 
 /* ---- configurations ---- */
 
 /* A journal made late lies in many pieces: an extent tree with its own blocks. */
-static void test_fragmented_journal(void **state)
+TEST(test_fragmented_journal)
 {
 	struct oracle o;
 	struct image im;
 
-	(void)state;
 	assert_int_equal(
 		sh("truncate -s 20M frag && mke2fs -q -F -t ext4 -b 1024 -N 2048 -O "
 		   "^has_journal frag && mkdir many && for i in $(seq 1500); do head -c 9000 "
@@ -75,11 +63,10 @@ static uint64_t left_out(const char *before, const char *name)
 }
 
 /* Made again, moved or enlarged: the content of its blocks on the card is not its own past. */
-static void test_journal_after(void **state)
+TEST(test_journal_after)
 {
 	uint64_t all, part;
 
-	(void)state;
 	small_image("before", "-t ext4");
 	/* three transactions: its number grows */
 	assert_int_equal(
@@ -108,13 +95,12 @@ static void test_journal_after(void **state)
 	assert_int_equal(left_out("larger", "same"), part);
 }
 
-static void test_journal_damage(void **state)
+TEST(test_journal_damage)
 {
 	struct fsmap *m;
 	struct image im;
 	struct fsinfo f;
 
-	(void)state;
 	small_image("jdamage", "-t ext4");
 	image_open(&im, "jdamage");
 	im.p[jsb_offset(&im)] ^= 1;
@@ -155,7 +141,7 @@ static void expect_journal(struct image *im, bool known)
 
 /* One field of the journal's superblock is invalid: then it is no journal, or another kind of
  * one. */
-static void test_journal_superblock(void **state)
+TEST(test_journal_superblock)
 {
 	static const struct {
 		size_t off;
@@ -176,7 +162,6 @@ static void test_journal_superblock(void **state)
 	};
 	struct image im;
 
-	(void)state;
 	small_image("jfield", "-t ext4");
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		uint8_t *jsb;
@@ -194,7 +179,7 @@ static void test_journal_superblock(void **state)
 }
 
 /* The inode of the journal is not one, or leads nowhere. */
-static void test_journal_inode(void **state)
+TEST(test_journal_inode)
 {
 	static const struct {
 		const char *args, *command;
@@ -206,7 +191,6 @@ static void test_journal_inode(void **state)
 	};
 	struct image im;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		small_image("jinode", cases[i].args);
 		image_open(&im, "jinode");
@@ -243,13 +227,12 @@ static void claim(const char *field, uint64_t block, bool known)
 	image_close(&im);
 }
 
-static void test_journal_claims(void **state)
+TEST(test_journal_claims)
 {
 	uint64_t table, ind;
 	struct fsmap *m;
 	struct image im;
 
-	(void)state;
 	small_image("claim", "-t ext3");
 	table = field_of("claim", 4, "Inode table");
 	assert_int_equal(field_of("claim", 3, "Inode table"), 24740);
@@ -320,13 +303,12 @@ static void test_journal_claims(void **state)
 /* ---- hostile images ---- */
 
 /* An indirect block that points to itself as triple, double, single and data. */
-static void test_cyclic_journal(void **state)
+TEST(test_cyclic_journal)
 {
 	struct image im;
 	struct fsmap *m;
 	uint64_t start;
 
-	(void)state;
 	small_image("cycle", "-t ext3");
 	assert_int_equal(sh("printf 'sif <8> block[IND] 20000\\nsif <8> block[DIND] 20000\\n"
 			    "sif <8> block[TIND] 20000\\nsif <8> size 30000000\\n' >cycle.cmd; "
@@ -364,11 +346,10 @@ static void expect_spoiled_journal(struct image *im)
 
 /* Trees larger than any journal's: one with 65536 empty indirect blocks, one whose 65792 blocks are
  * all isolated. */
-static void test_endless_journal(void **state)
+TEST(test_endless_journal)
 {
 	struct image im;
 
-	(void)state;
 	small_image("endless", "-t ext3");
 	assert_int_equal(
 		sh("printf 'sif <8> block[TIND] 20000\\nsif <8> size 67381248\\n' >endless.cmd; "
@@ -401,18 +382,4 @@ static void test_endless_journal(void **state)
 	image_close(&im);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fragmented_journal),
-		cmocka_unit_test(test_journal_after),
-		cmocka_unit_test(test_journal_damage),
-		cmocka_unit_test(test_journal_superblock),
-		cmocka_unit_test(test_journal_inode),
-		cmocka_unit_test(test_journal_claims),
-		cmocka_unit_test(test_cyclic_journal),
-		cmocka_unit_test(test_endless_journal),
-	};
-
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
-}
+TEST_GROUP(setup, workdir_remove)

@@ -4,21 +4,10 @@
  * lists of dumpe2fs and the journal's block map of debugfs, compared for every unit of the image.
  * No mounting, no root needed.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "fs/fsinfo.h"
 #include "image.h"
-#include "rnd.h"
 #include "fsmap_oracle.h"
 
 /* ---- configurations ---- */
@@ -63,11 +52,10 @@ static int config_make(const struct config *c)
 		  c->size, c->name, c->args, c->name, c->name);
 }
 
-static void test_configurations(void **state)
+TEST(test_configurations)
 {
 	unsigned uninit = 0, expected = 0;
 
-	(void)state;
 	for (const struct config *c = configs; c < configs + ARRAY_SIZE(configs); c++) {
 		struct oracle o;
 		struct image im;
@@ -95,13 +83,12 @@ static void test_configurations(void **state)
 	assert_true(uninit >= 3 && uninit * 2 >= expected);
 }
 
-static void test_alarms(void **state)
+TEST(test_alarms)
 {
 	struct fsinfo f;
 	struct fsmap *m;
 	struct image im;
 
-	(void)state;
 	small_image("alarm", "-t ext4");
 	assert_int_equal(
 		sh("head -c 3000 /dev/urandom >payload; printf 'jo -c\\njw -b 30000-30002 "
@@ -155,7 +142,7 @@ static void expect_bad_group(struct image *im, uint64_t group)
 	fsmap_close(m);
 }
 
-static void test_damage(void **state)
+TEST(test_damage)
 {
 	static const struct {
 		const char *args;
@@ -168,7 +155,6 @@ static void test_damage(void **state)
 		{ "-t ext3", 32, false, false },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		struct image im;
 		uint64_t loc, group;
@@ -201,7 +187,7 @@ static void test_damage(void **state)
 
 /* A bitmap that marks as free everything outside the file system, and block 0: longer volumes, and
  * both ends of the bitmap. */
-static void test_edges(void **state)
+TEST(test_edges)
 {
 	static const struct {
 		const char *args;
@@ -212,7 +198,6 @@ static void test_edges(void **state)
 		{ "-t ext2 -b 65536 -g 65528", 65536, 1001 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		uint64_t fs_bytes = kinds[i].block_bytes * kinds[i].fs_blocks, loc, used;
 		struct image im;
@@ -252,7 +237,7 @@ static void test_edges(void **state)
 
 /* A damaged superblock, damaged journal or unknown feature: no block is free, and the expected
  * alarm. */
-static void test_spoiled_superblock(void **state)
+TEST(test_spoiled_superblock)
 {
 	static const struct {
 		size_t off;
@@ -286,7 +271,6 @@ static void test_spoiled_superblock(void **state)
 	enum blk_use use;
 	uint64_t blks;
 
-	(void)state;
 	small_image("super", "-t ext4");
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		image_open(&im, "super");
@@ -311,14 +295,13 @@ static void test_spoiled_superblock(void **state)
 
 /* Group 0 without a bitmap of its own: superblock, descriptors and boot sector still count as
  * used. */
-static void test_first_group_uninit(void **state)
+TEST(test_first_group_uninit)
 {
 	static const unsigned block_bytes[] = { 1024, 4096 };
 	struct image im;
 	struct fsmap *m;
 	enum blk_use use;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(block_bytes); i++) {
 		uint64_t units = 8ull * block_bytes[i] * block_bytes[i] / COW_BLK_BYTES, n = 0;
 
@@ -347,13 +330,12 @@ static void test_first_group_uninit(void **state)
 }
 
 /* An inode table at the highest numbers: no part of it lies in the group, and it is not walked. */
-static void test_far_tables(void **state)
+TEST(test_far_tables)
 {
 	struct image im;
 	struct fsmap *m;
 	uint64_t n;
 
-	(void)state;
 	small_image("far", "-t ext4 -O ^metadata_csum,^uninit_bg,^flex_bg,64bit");
 	image_open(&im, "far");
 	assert_int_equal(fsmap_open(&m, &im.r), 0);
@@ -369,14 +351,13 @@ static void test_far_tables(void **state)
 }
 
 /* Blocks read to open a map and to ask for one block of each of n far groups. */
-static void test_cost(void **state)
+TEST(test_cost)
 {
 	struct fsmap *m;
 	struct image im;
 	enum blk_use use;
 	uint64_t before;
 
-	(void)state;
 	assert_int_equal(sh("truncate -s 16G cost && mke2fs -q -F -t ext4 cost"), 0);
 	image_open(&im, "cost");
 	assert_int_equal(fsmap_open(&m, &im.r), 0);
@@ -437,11 +418,10 @@ static int sweep_run(struct image *im, uint8_t *uses)
 	return again;
 }
 
-static void test_read_errors(void **state)
+TEST(test_read_errors)
 {
 	static const char *const args[] = { "-t ext4", "-t ext3" };
 
-	(void)state;
 	for (size_t a = 0; a < ARRAY_SIZE(args); a++) {
 		_cleanup_free_ uint8_t *good = NULL, *uses = NULL;
 		struct image im;
@@ -469,7 +449,7 @@ static void test_read_errors(void **state)
 }
 
 /* The same for runs: the error is returned, and answers after it are right. */
-static void test_read_errors_in_runs(void **state)
+TEST(test_read_errors_in_runs)
 {
 	_cleanup_free_ uint8_t *good = NULL;
 	uint64_t total = 0, errors = 0, blks;
@@ -477,7 +457,6 @@ static void test_read_errors_in_runs(void **state)
 	struct fsmap *m, *before;
 	enum blk_use use;
 
-	(void)state;
 	small_image("eior", "-t ext2");
 	image_open(&im, "eior");
 	good = malloc(im.r.volume_blks);
@@ -585,13 +564,12 @@ static void fuzz_image(struct image *im, int rounds, uint64_t jinode, uint64_t j
 	}
 }
 
-static void test_fuzz(void **state)
+TEST(test_fuzz)
 {
 	static const char *const args[] = { "-t ext3", "-t ext4 -O ^metadata_csum,^uninit_bg",
 					    "-t ext4",
 					    "-t ext4 -O ^metadata_csum,meta_bg,^resize_inode" };
 
-	(void)state;
 	for (size_t a = 0; a < ARRAY_SIZE(args); a++) {
 		struct image im;
 		uint64_t jinode;
@@ -621,21 +599,4 @@ static void test_fuzz(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_configurations),
-		cmocka_unit_test(test_alarms),
-		cmocka_unit_test(test_damage),
-		cmocka_unit_test(test_edges),
-		cmocka_unit_test(test_spoiled_superblock),
-		cmocka_unit_test(test_first_group_uninit),
-		cmocka_unit_test(test_far_tables),
-		cmocka_unit_test(test_cost),
-		cmocka_unit_test(test_read_errors),
-		cmocka_unit_test(test_read_errors_in_runs),
-		cmocka_unit_test(test_fuzz),
-	};
-
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
-}
+TEST_GROUP(setup, workdir_remove)

@@ -9,30 +9,20 @@
  * COWFS_FILES_LAYOUT=NAME: only this layout.
  */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
+#include "test.h"
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/xattr.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
-#include <cmocka.h>
 
 #include "base/crc32c.h"
 #include "files/ext_diff.h"
 #include "files/node.h"
 #include "files/walk.h"
 #include "image.h"
-#include "rnd.h"
 #include "workdir.h"
 
 enum { OPERATIONS = 200, PATHS_MAX = 4096 };
@@ -464,7 +454,6 @@ static void truncate_some(const char *path, char *other)
 
 	if (is_regular(path) && stat(path, &st) == 0)
 		(void)!truncate(path, (off_t)rnd((uint64_t)st.st_size * 2 + 100));
-	(void)other;
 }
 
 static void punch(const char *path)
@@ -750,7 +739,14 @@ static void make_states(const char *mkfs, const char *before, const char *after)
 	unmount("mnt");
 }
 
-static void test_kinds(void **state)
+/* after a failure */
+static int unmount_all(void **state)
+{
+	(void)sh("for m in mnt old new; do mountpoint -q $m && umount -l $m; done");
+	return 0;
+}
+
+TEST(test_kinds, NULL, unmount_all)
 {
 	static const char expected[] =
 		"R a > a.new\nR d > dd\nMct dd/x\nRp b > e/b\nR gone/file > file\n"
@@ -762,7 +758,6 @@ static void test_kinds(void **state)
 		"A e/b\nA file\nD gone\nD gone/file\nA other\nMct over\nD reused\n"
 		"mx same\nA same/link2\nmt swap\nmt touched\nD type\nA type\nA type/new\n";
 
-	(void)state;
 	if (geteuid())
 		skip();
 	make_states(
@@ -781,14 +776,13 @@ static void test_kinds(void **state)
 }
 
 /* A block changes, and no inode does. */
-static void test_in_place(void **state)
+TEST(test_in_place, NULL, unmount_all)
 {
 	char cmd[64];
 	struct image b;
 	unsigned long block;
 	FILE *f;
 
-	(void)state;
 	if (geteuid())
 		skip();
 	make_states(
@@ -820,9 +814,8 @@ static void test_in_place(void **state)
 }
 
 /* Files and directories inside their inodes; made without a mount. */
-static void test_inline(void **state)
+TEST(test_inline)
 {
-	(void)state;
 	SH("rm -rf tree *.img && mkdir -p tree/d tree/e && echo small >tree/s &&"
 	   "printf '%%0100d' 1 >tree/m && ln -s target tree/l && echo x >tree/d/x &&"
 	   "truncate -s 32M old.img && mkfs.ext4 -q -O inline_data -I 256 -d tree old.img &&"
@@ -841,12 +834,11 @@ static void test_inline(void **state)
 
 /* ---- damage ---- */
 
-static void test_damage(void **state)
+TEST(test_damage, NULL, unmount_all)
 {
 	struct extents runs = { 0 };
 	struct image a, b;
 
-	(void)state;
 	if (geteuid())
 		skip();
 	make_states(
@@ -910,7 +902,6 @@ static int setup(void **state)
 {
 	const char *text = getenv("COWFS_FILES_SEEDS");
 
-	(void)state;
 	if (text)
 		seeds = (unsigned)strtoul(text, NULL, 10);
 	only = getenv("COWFS_FILES_LAYOUT");
@@ -923,28 +914,11 @@ static int setup(void **state)
 	return workdir_new("files");
 }
 
-/* after a failure */
-static int unmount_all(void **state)
-{
-	(void)state;
-	(void)sh("for m in mnt old new; do mountpoint -q $m && umount -l $m; done");
-	return 0;
-}
-
 int main(void)
 {
-	static const struct CMUnitTest others[] = {
-		cmocka_unit_test_teardown(test_kinds, unmount_all),
-		cmocka_unit_test_teardown(test_in_place, unmount_all),
-		cmocka_unit_test(test_inline),
-		cmocka_unit_test_teardown(test_damage, unmount_all),
-	};
-	struct CMUnitTest tests[ARRAY_SIZE(others) + ARRAY_SIZE(layouts)];
-
-	memcpy(tests, others, sizeof(others));
 	for (size_t i = 0; i < ARRAY_SIZE(layouts); i++)
-		tests[ARRAY_SIZE(others) + i] = (struct CMUnitTest){ layouts[i].name, test_layout,
-								     NULL, unmount_all,
-								     (void *)&layouts[i] };
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
+		test_add((struct CMUnitTest){ layouts[i].name, test_layout, NULL, unmount_all,
+					      (void *)&layouts[i] },
+			 __LINE__);
+	return tests_run(setup, workdir_remove);
 }

@@ -3,29 +3,17 @@
  * Whose base is it: changes that affect a fingerprint, and changes that pass as a cut checkpoint of
  * cowfs. Images of the mkfs programs, f2fs and exfat as superblocks of fsmade.h.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "fs/fsinfo.h"
 #include "fsmade.h"
 
 /* exFAT and FAT: the fingerprint contains what a mount changes, and no place beyond the end of the
  * volume is read. */
-static void test_fingerprint_fat(void **state)
+TEST(test_fingerprint_fat)
 {
 	struct fs_fingerprint a, b;
 	struct image im;
 
-	(void)state;
 	for (int kind = 0; kind < 3; kind++) {
 		/* first FAT: of 12 and 16, of exFAT, of 32 */
 		uint64_t mark[] = { 4096, 2048 * 512, 8 * 512 };
@@ -67,7 +55,6 @@ static const struct image *log_all; /* the log holds a whole volume */
 
 static int read_in_log(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	(void)ctx;
 	assert_int_equal(blks, 1);
 	if (log_err)
 		return log_err;
@@ -92,7 +79,7 @@ static bool matches(const struct fs_fingerprint *fp, struct image *im, bool torn
 
 /* Each sector is unchanged, or as it is in the log. Garbage is allowed only where a checkpoint was
  * cut, and only without a mount since. */
-static void test_match(void **state)
+TEST(test_match)
 {
 	static uint8_t new[COW_BLK_BYTES];
 	struct blk_reader logged = { .read = read_in_log };
@@ -101,7 +88,6 @@ static void test_match(void **state)
 	uint64_t unit;
 	bool match;
 
-	(void)state;
 	line_of("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 i");
 	image_open(&im, "i");
 	assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
@@ -333,9 +319,8 @@ static void check_mounted(const struct made *m, const struct fs_fingerprint *fp,
 
 /* Every mark waits in the log, and a checkpoint was cut: garbage there counts as its own, whatever
  * its kind. The result of a mount or a mkfs does not. */
-static void test_tear_or_foreign(void **state)
+TEST(test_tear_or_foreign)
 {
-	(void)state;
 	for (size_t a = 0; a < ARRAY_SIZE(made); a++) {
 		struct fs_fingerprint fp;
 		struct image im, new;
@@ -370,13 +355,12 @@ static void test_tear_or_foreign(void **state)
 }
 
 /* The superblock of an older life after a known one whose other blocks were hit by a cut. */
-static void test_tear_old_superblock(void **state)
+TEST(test_tear_old_superblock)
 {
 	struct fs_fingerprint fp;
 	struct image im, new;
 	struct fsinfo f;
 
-	(void)state;
 	blank(&im, 8 * MIB);
 	blank(&new, 8 * MIB);
 	memcpy(im.p, "XFSB\0\0\x10\0\0\0\0\0\0\0\x08\0", 16);
@@ -414,12 +398,11 @@ static uint64_t dumpe2fs_time(const char *field)
 			NULL, 10);
 }
 
-static void test_fingerprint_ext(void **state)
+TEST(test_fingerprint_ext)
 {
 	struct fs_fingerprint a, b;
 	uint8_t uuid[16];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(uuid); i++)
 		uuid[i] = (uint8_t)(0x11 * i);
 	line_of("rm -f i; truncate -s 40M i && mke2fs -q -F -t ext4 -b 1024 -U "
@@ -460,13 +443,4 @@ static void test_fingerprint_ext(void **state)
 	assert_int_equal(b.state & 1, 1);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fingerprint_fat), cmocka_unit_test(test_match),
-		cmocka_unit_test(test_tear_or_foreign), cmocka_unit_test(test_tear_old_superblock),
-		cmocka_unit_test(test_fingerprint_ext),
-	};
-
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
-}
+TEST_GROUP(setup, workdir_remove)

@@ -152,7 +152,6 @@ static inline int open_profiles(void **state)
 {
 	char why[256];
 
-	(void)state;
 	if (flash_profiles_open(&profiles, NULL, why, sizeof(why)) == 0)
 		return 0;
 	fprintf(stderr, "%s\n", why);
@@ -161,7 +160,6 @@ static inline int open_profiles(void **state)
 
 static inline int close_profiles(void **state)
 {
-	(void)state;
 	flash_profiles_close(profiles);
 	return 0;
 }

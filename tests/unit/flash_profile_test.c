@@ -1,28 +1,17 @@
 // SPDX-License-Identifier: MIT
 /* Profiles of flash: estimates for the planner, files of the user, the choice for a device. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "sim/model.h"
 #include "volume/card_profile.h"
 #include "flash_rows.h"
-#include "rnd.h"
 #include "flash_model.h"
 
 /* ---- estimates and profiles ---- */
 
-static void test_table(void **state)
+TEST(test_table)
 {
 	struct flash_profile p = toy();
 
-	(void)state;
 	p.write = (struct flash_speed){ .table_ns = { 100, 200, 300, 400, 500, 900, 700, 800,
 						      1000 } };
 	assert_int_equal(flash_write_ns(&p, 0), 0);
@@ -36,9 +25,8 @@ static void test_table(void **state)
 	assert_int_equal(flash_write_ns(&p, 3 * MIB), 3000);
 }
 
-static void test_disk_and_flush(void **state)
+TEST(test_disk_and_flush)
 {
-	(void)state;
 	assert_int_equal(flash_merge_ns(profile("hdd-wd7500ayys"), 0), 0);
 	assert_int_equal(flash_sync_ns(profile("sandisk-extreme-pro-8g")), 0);
 	assert_near((double)flash_sync_ns(profile("lexar-300x-8g")) / 1e6, 15.1, 1);
@@ -82,7 +70,7 @@ static double scattered_s(const char *id, bool sorted)
 	return s;
 }
 
-static void test_scattered_and_sorted(void **state)
+TEST(test_scattered_and_sorted)
 {
 	static const struct {
 		const char *id;
@@ -97,7 +85,6 @@ static void test_scattered_and_sorted(void **state)
 		{ "sandisk-extreme-usb-16g-usb3", 18, 12.9 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(plans); i++) {
 		double scattered = scattered_s(plans[i].id, false),
 		       sorted = scattered_s(plans[i].id, true);
@@ -122,11 +109,10 @@ static bool count_sources(void *ctx, const char *key, const char *value, const c
 	return true;
 }
 
-static void test_profiles(void **state)
+TEST(test_profiles)
 {
 	unsigned n[4] = { 0 };
 
-	(void)state;
 	assert_int_equal(flash_profiles_count(profiles), 28);
 	for (size_t i = 0; i < flash_profiles_count(profiles); i++) {
 		const struct flash_profile *p = flash_profiles_at(profiles, i);
@@ -169,7 +155,7 @@ static int open_text(const char *text, char *why, size_t why_bytes)
 	"{\"mine\": {\"title\": \"t\", \"member\": \"lexar-300x-8g\"" more                         \
 	", \"from\": {\"x\": \"printed\"" from "}}}"
 
-static void test_own_profiles(void **state)
+TEST(test_own_profiles)
 {
 	static const struct {
 		const char *text, *says;
@@ -204,7 +190,6 @@ static void test_own_profiles(void **state)
 	};
 	char why[256];
 
-	(void)state;
 	assert_int_equal(open_text(MINE("", ""), why, sizeof(why)), 0);
 	assert_int_equal(
 		open_text(MINE(", \"open_units\": 4", ", \"open_units\": \"assumed: a guess\""),
@@ -230,13 +215,12 @@ static void write_text(const char *path, const char *text)
 }
 
 /* The profile that cowctl measure --save has written for the card with this identity. */
-static void test_measured(void **state)
+TEST(test_measured)
 {
 	static const char text[] = MINE(", \"plan\": false, \"identity\": \"a/b\"", "");
 	char dir[] = "/tmp/cowfs-measured-XXXXXX", path[256], other[256], why[512] = "";
 	struct profile_choice c;
 
-	(void)state;
 	assert_non_null(mkdtemp(dir));
 	assert_int_equal(setenv("COWFS_PROFILES", dir, 1), 0);
 	assert_int_equal(flash_profile_path("", path, sizeof(path)), -ENOENT);
@@ -300,7 +284,7 @@ static void no_choice(const char *text, int error, const char *says)
 		fail_msg("%s: says '%s', not '%s'", text, why, says);
 }
 
-static void test_choice(void **state)
+TEST(test_choice)
 {
 	static const struct {
 		const char *model, *id; /* NULL: none */
@@ -320,7 +304,6 @@ static void test_choice(void **state)
 	int fd = mkstemp(path);
 	struct flash_profile p;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(named); i++) {
 		struct profile_choice c = choose("auto", named[i].model);
 
@@ -368,12 +351,11 @@ static void test_choice(void **state)
 	assert_int_equal(flash_random_read_ns(&p, 4096), 1000000 + 204800);
 }
 
-static void test_bad_models(void **state)
+TEST(test_bad_models)
 {
 	struct flash_model *m = NULL;
 	struct flash_profile p = toy();
 
-	(void)state;
 	assert_int_equal(flash_model_new(&m, &p, 100, 0), -EINVAL);
 	p.unit_bytes = 5000;
 	assert_int_equal(flash_model_new(&m, &p, 0, 0), -EINVAL);
@@ -387,18 +369,4 @@ static void test_bad_models(void **state)
 	flash_model_free(NULL);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_disk_and_flush),
-		cmocka_unit_test(test_scattered_and_sorted),
-		cmocka_unit_test(test_profiles),
-		cmocka_unit_test(test_own_profiles),
-		cmocka_unit_test(test_choice),
-		cmocka_unit_test(test_measured),
-		cmocka_unit_test(test_bad_models),
-	};
-
-	return cmocka_run_group_tests_name("flash_profile", tests, open_profiles, close_profiles);
-}
+TEST_GROUP(open_profiles, close_profiles)

@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* The model of flash against the published experiments. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "sim/model.h"
 #include "volume/card_profile.h"
 #include "flash_rows.h"
-#include "rnd.h"
 #include "flash_model.h"
 
 /* ---- the published experiments ---- */
@@ -178,11 +169,10 @@ static int check_row(const struct row *r)
 	return ok ? 0 : 1;
 }
 
-static void test_linear(void **state)
+TEST(test_linear)
 {
 	int bad = 0;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(linear_rows); i++) {
 		for (unsigned k = 0; k < FLASH_TABLE; k++) {
 			const struct linear_rows *l = &linear_rows[i];
@@ -197,11 +187,10 @@ static void test_linear(void **state)
 	assert_int_equal(bad, 0);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
 	int bad = 0;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
 		bad += check_row(&rows[i]);
 	print_message("worst of calibration %.1f %%, of predictions %.1f %%\n", worst[CALIBRATION],
@@ -224,11 +213,10 @@ static double read_rate(const char *id, uint64_t block)
 
 /* "The Raptor overtakes the 4 GB card only at 100 KB blocks"; "faster than the SAS disk up to 256
  * KB, slower from 512 KB on". */
-static void test_crossings(void **state)
+TEST(test_crossings)
 {
 	double card, disk;
 
-	(void)state;
 	card = read_rate("fujifilm-100x-4g", 80 * KIB),
 	disk = read_rate("hdd-raptor-76g", 80 * KIB);
 	assert_true(card > disk); /* calibration: its overhead comes from this figure */
@@ -246,9 +234,8 @@ static void test_crossings(void **state)
 }
 
 /* "8.3 times faster at 512 bytes, 4.7 times at 4 KiB" than an IDE disk; PIO: calibration. */
-static void test_seek_ratios(void **state)
+TEST(test_seek_ratios)
 {
-	(void)state;
 	assert_near(read_rate("kingston-24x-1g", 512) / read_rate("hdd-maxtor-6y080l0", 512), 8.3,
 		    3);
 	assert_near(read_rate("kingston-24x-1g", 4096) / read_rate("hdd-maxtor-6y080l0", 4096), 4.7,
@@ -258,9 +245,8 @@ static void test_seek_ratios(void **state)
 }
 
 /* Log-structured writes get at least 80 % of the linear rate, and a scattered one a thousandth. */
-static void test_append_share(void **state)
+TEST(test_append_share)
 {
-	(void)state;
 	assert_true(append("transcend-ts8gcf266-mft") * FOUR / 1e6 >= 0.8 * 32);
 	assert_true(append("sandisk-sata5000-32g-mft") * FOUR / 1e6 >= 0.8 * 40);
 	assert_true(mix("sandisk-sata5000-32g", 100) * FOUR / 1e6 < 0.002 * 40);
@@ -271,7 +257,7 @@ static void test_append_share(void **state)
  * KiB and 2 MiB. The other costs of a file (opening, its directory) are 3.2 times the transfer of
  * 32 KiB, by the first of the three.
  */
-static void test_fragments(void **state)
+TEST(test_fragments)
 {
 	static const struct {
 		uint64_t bytes;
@@ -280,7 +266,6 @@ static void test_fragments(void **state)
 	const struct flash_profile *p = profile("kingston-24x-1g");
 	double open_ns = 3.2 * (double)(flash_read_ns(p, 32 * KIB) - flash_read_ns(p, 1));
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
 		struct flash_model *m = new_model(p, 0, 0);
 		uint64_t whole, pieces = 0;
@@ -298,13 +283,4 @@ static void test_fragments(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_linear),	     cmocka_unit_test(test_rows),
-		cmocka_unit_test(test_crossings),    cmocka_unit_test(test_seek_ratios),
-		cmocka_unit_test(test_append_share), cmocka_unit_test(test_fragments),
-	};
-
-	return cmocka_run_group_tests_name("flash_rows", tests, open_profiles, close_profiles);
-}
+TEST_GROUP(open_profiles, close_profiles)

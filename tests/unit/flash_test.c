@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The flash model: against published figures (flash_rows.h), then the rules of model.h, then
  * profiles. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "sim/model.h"
 #include "volume/card_profile.h"
 #include "flash_rows.h"
-#include "rnd.h"
 #include "flash_model.h"
 
 /* ---- rules ---- */
@@ -22,12 +13,11 @@
 #define T_W(len) (900000 + (len)*1000000000ull / (100 * MIB))
 #define MERGE(new) ((MIB - (new)) * 1000000000ull / (10 * MIB) + 5 * MS)
 
-static void test_merges(void **state)
+TEST(test_merges)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m = new_model(&p, 0, 0);
 
-	(void)state;
 	/* two units stay open at no cost, a third closes the older one */
 	assert_int_equal(flash_model_write(m, 0, 64 * KIB, 0), T_W(64 * KIB));
 	assert_int_equal(flash_model_write(m, MIB, 4 * KIB, 0), T_W(4 * KIB));
@@ -50,13 +40,12 @@ static void test_merges(void **state)
 	flash_model_free(m);
 }
 
-static void test_switch(void **state)
+TEST(test_switch)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m = new_model(&p, 0, 0);
 	uint64_t ns = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 64; i++) /* four units, linear */
 		ns += flash_model_write(m, i * 64 * KIB, 64 * KIB, 0);
 	assert_int_equal(ns, 64 * T_W(64 * KIB));
@@ -84,12 +73,11 @@ static void test_switch(void **state)
 }
 
 /* Rewritten in place until the log of the unit is full */
-static void test_rewrites(void **state)
+TEST(test_rewrites)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m = new_model(&p, 0, 0);
 
-	(void)state;
 	for (unsigned i = 0; i < MIB / FOUR; i++)
 		assert_int_equal(flash_model_write(m, 0, FOUR, 0), T_W(FOUR));
 	assert_int_equal(stats(m).erases, 0);
@@ -99,14 +87,13 @@ static void test_rewrites(void **state)
 }
 
 /* A log of 512 blocks that units share */
-static void test_absorb(void **state)
+TEST(test_absorb)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
 	uint64_t ns = 0;
 	unsigned i;
 
-	(void)state;
 	p.absorb = 2;
 	m = new_model(&p, 0, 0);
 	for (i = 0; i < 512; i++) /* 9 blocks of units 1 to 32, 8 of the others */
@@ -150,12 +137,11 @@ static void test_absorb(void **state)
 	flash_model_free(m);
 }
 
-static void test_reads(void **state)
+TEST(test_reads)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m = new_model(&p, 0, 0);
 
-	(void)state;
 	assert_int_equal(flash_model_read(m, 8 * MIB, FOUR), 2000000);
 	assert_int_equal(flash_model_read(m, 8 * MIB + FOUR, FOUR), T_W(FOUR));
 	assert_int_equal(flash_model_read(m, 8 * MIB, 64 * KIB),
@@ -168,12 +154,11 @@ static void test_reads(void **state)
 	flash_model_free(m);
 }
 
-static void test_sync(void **state)
+TEST(test_sync)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
 
-	(void)state;
 	p.sync_ns = 3 * MS;
 	p.alloc_ns = MS;
 	m = new_model(&p, 0, 0);
@@ -192,12 +177,11 @@ static void test_sync(void **state)
 	flash_model_free(m);
 }
 
-static void test_fresh_and_discard(void **state)
+TEST(test_fresh_and_discard)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m = new_model(&p, 0, FLASH_FRESH);
 
-	(void)state;
 	p.open_units = 1;
 	flash_model_write(m, 0, FOUR, 0);
 	assert_int_equal(flash_model_settle(m), 5 * MS); /* nothing to copy */
@@ -217,12 +201,11 @@ static void test_fresh_and_discard(void **state)
 }
 
 /* A block-mapped unit needs no copy once no block of it is valid, however it came to this. */
-static void test_discard_in_parts(void **state)
+TEST(test_discard_in_parts)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m = new_model(&p, 0, 0);
 
-	(void)state;
 	p.open_units = 1;
 	flash_model_discard(m, 100, FOUR); /* touches two blocks, and has none */
 	flash_model_discard(m, FOUR, MIB - FOUR);
@@ -245,13 +228,12 @@ static void test_discard_in_parts(void **state)
 }
 
 /* A page-mapped card copies valid blocks, and erases for what it copies. */
-static void test_discard_page_mapped(void **state)
+TEST(test_discard_page_mapped)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
 	struct flash_stats st;
 
-	(void)state;
 	p.absorb = 2;
 	m = new_model(&p, 0, 0);
 	for (unsigned unit = 0; unit < 4; unit++) /* a quarter of the blocks stay valid */
@@ -273,12 +255,11 @@ static void test_discard_page_mapped(void **state)
 	flash_model_free(m);
 }
 
-static void test_discard_takes_time(void **state)
+TEST(test_discard_takes_time)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
 
-	(void)state;
 	p.discard_us = 2000;
 	m = new_model(&p, 0, 0);
 	assert_int_equal(flash_model_discard(m, 0, 4 * MIB), 8 * MS);
@@ -289,13 +270,12 @@ static void test_discard_takes_time(void **state)
 	flash_model_free(m);
 }
 
-static void test_cheat_and_front(void **state)
+TEST(test_cheat_and_front)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
 	uint64_t small = 0, large = 0;
 
-	(void)state;
 	p.cheat_bytes = 4 * MIB;
 	p.front_bytes = 2 * MIB;
 	p.front_write = p.front_read = (struct flash_speed){ .affine = true, .bytes_per_s = MIB };
@@ -327,13 +307,12 @@ static uint64_t hammer(struct flash_profile *p, unsigned n, struct flash_stats *
 	return on_one;
 }
 
-static void test_wear(void **state)
+TEST(test_wear)
 {
 	struct flash_profile p = toy();
 	struct flash_stats none, zone, dynamic, global;
 	uint64_t caused;
 
-	(void)state;
 	p.spare_ppm = 60000; /* 3 of 64 */
 	p.zone_bytes = 16 * MIB;
 	p.wear = FLASH_WEAR_NONE;
@@ -354,12 +333,11 @@ static void test_wear(void **state)
 	assert_true(global.copied_bytes > dynamic.copied_bytes);
 }
 
-static void test_worn_out(void **state)
+TEST(test_worn_out)
 {
 	static const enum flash_wear modes[] = { FLASH_WEAR_NONE, FLASH_WEAR_ZONE,
 						 FLASH_WEAR_DYNAMIC, FLASH_WEAR_GLOBAL };
 
-	(void)state;
 	for (size_t k = 0; k < ARRAY_SIZE(modes); k++) {
 		struct flash_profile p = toy();
 		struct flash_model *m;
@@ -384,13 +362,12 @@ static void test_worn_out(void **state)
 	}
 }
 
-static void test_disk(void **state)
+TEST(test_disk)
 {
 	const struct flash_profile *p = profile("hdd-wd7500ayys");
 	struct flash_model *m = new_model(p, 0, 0);
 	uint64_t blks = flash_model_size_bytes(m) / FOUR, ns = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 20000; i++)
 		ns += flash_model_read(m, rnd(blks) * FOUR, FOUR);
 	assert_near((double)ns / 20000 / 1e6, 8.9 + 4.2, 2);
@@ -408,13 +385,12 @@ static void test_disk(void **state)
 }
 
 /* Four toys: the time of one request, and the time of all of them side by side */
-static void test_array(void **state)
+TEST(test_array)
 {
 	struct flash_profile p = toy();
 	struct flash_model *m;
 	uint64_t one = MS / 10; /* of the bridge; the time of a member is added */
 
-	(void)state;
 	p.members = 4, p.chunk_bytes = 64 * KIB, p.bridge_ns = one, p.raid_level = 5;
 	m = new_model(&p, 0, 0);
 	assert_int_equal(flash_model_read(m, 0, FOUR), one + 2 * MS);
@@ -450,12 +426,11 @@ static void test_array(void **state)
 
 /* A clone continues as its original; so does a copy for estimates, and it leaves the original
  * alone. */
-static void test_clone(void **state)
+TEST(test_clone)
 {
 	static const char *const ids[] = { "lexar-300x-8g", "sandisk-ultra-4g", "samsung-raid5-4",
 					   "hdd-wd7500ayys", "transcend-ts8gcf266-mft" };
 
-	(void)state;
 	for (size_t k = 0; k < ARRAY_SIZE(ids); k++) {
 		struct flash_model *m = new_model(profile(ids[k]), GIB, 0), *c, *p;
 		struct flash_stats before, a, b;
@@ -489,9 +464,8 @@ static void test_clone(void **state)
 }
 
 /* Random requests of all kinds to each profile: the account stays complete. */
-static void test_conservation(void **state)
+TEST(test_conservation)
 {
-	(void)state;
 	for (size_t k = 0; k < flash_profiles_count(profiles); k++) {
 		const struct flash_profile *p = flash_profiles_at(profiles, k);
 		struct flash_model *m = new_model(p, 512 * MIB, k % 2 ? FLASH_FRESH : 0);
@@ -526,27 +500,4 @@ static void test_conservation(void **state)
 	}
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_merges),
-		cmocka_unit_test(test_switch),
-		cmocka_unit_test(test_rewrites),
-		cmocka_unit_test(test_absorb),
-		cmocka_unit_test(test_reads),
-		cmocka_unit_test(test_sync),
-		cmocka_unit_test(test_fresh_and_discard),
-		cmocka_unit_test(test_discard_in_parts),
-		cmocka_unit_test(test_discard_page_mapped),
-		cmocka_unit_test(test_discard_takes_time),
-		cmocka_unit_test(test_cheat_and_front),
-		cmocka_unit_test(test_wear),
-		cmocka_unit_test(test_worn_out),
-		cmocka_unit_test(test_disk),
-		cmocka_unit_test(test_array),
-		cmocka_unit_test(test_clone),
-		cmocka_unit_test(test_conservation),
-	};
-
-	return cmocka_run_group_tests_name("flash", tests, open_profiles, close_profiles);
-}
+TEST_GROUP(open_profiles, close_profiles)

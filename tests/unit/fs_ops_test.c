@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The table of file systems: each entry is complete, and its capabilities fit together. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "fs/fs_ops.h"
 
 #define KIND(kind, number, ops) kind,
@@ -12,9 +8,8 @@
 static const enum fs_kind kinds[] = { FS_KINDS(KIND) };
 
 /* The fingerprint of each record has them. */
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-	(void)state;
 	assert_int_equal(FS_UNKNOWN, 0);
 	assert_int_equal(FS_EXT, 1);
 	assert_int_equal(FS_XFS, 2);
@@ -25,9 +20,8 @@ static void test_numbers(void **state)
 	assert_int_equal(FS_NILFS2, 7);
 }
 
-static void test_complete(void **state)
+TEST(test_complete)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		const struct fs_ops *o = fs_ops(kinds[i]);
 
@@ -45,9 +39,8 @@ static void test_complete(void **state)
 	}
 }
 
-static void test_consistent(void **state)
+TEST(test_consistent)
 {
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		const struct fs_ops *o = fs_ops(kinds[i]);
 
@@ -67,27 +60,14 @@ static void test_consistent(void **state)
 	}
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
 	const struct fs_ops *o = fs_ops(FS_UNKNOWN);
 
-	(void)state;
 	assert_ptr_equal(fs_ops((enum fs_kind)0xffffffff), o);
 	assert_ptr_equal(fs_ops((enum fs_kind)99), o);
 	assert_ptr_equal(fs_ops_named("ntfs"), o);
 	assert_ptr_equal(fs_ops_named(""), o);
 	assert_true(!o->probe && !o->units && !o->image && !o->counts_on_free && o->crash_safe);
 	assert_string_equal(o->readonly_options, "ro");
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_complete),
-		cmocka_unit_test(test_consistent),
-		cmocka_unit_test(test_unknown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,8 @@
  * The content of a volume: fsinfo against images of the mkfs programs, with blkid, dumpe2fs and
  * xfs_db as oracles; f2fs and exfat as superblocks of fsmade.h.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "fs/fs_ops.h"
 #include "fs/fsinfo.h"
 #include "fsmade.h"
@@ -34,7 +23,7 @@ static void uuid_text(const struct fsinfo *f, char *buf, size_t size_bytes)
 			 u[12], u[13], u[14], u[15]);
 }
 
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
 	static const struct {
 		const char *name, *size, *mkfs;
@@ -60,7 +49,6 @@ static void test_kinds(void **state)
 		{ "vfat", "100M", "mkfs.vfat -F 32 -s 1", FS_VFAT, 512, 100 * MIB, 0, false },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		uint64_t size_bytes = cases[i].size_bytes;
 		char uuid[40];
@@ -105,13 +93,12 @@ static void test_kinds(void **state)
 	}
 }
 
-static void test_written_here(void **state)
+TEST(test_written_here)
 {
 	struct fs_fingerprint a, b;
 	struct fsinfo f;
 	struct image im;
 
-	(void)state;
 	blank(&im, 8 * MIB);
 	f2fs_put(im.p + 1024);
 	f2fs_put(im.p + 4096 + 1024);
@@ -145,14 +132,13 @@ static void test_written_here(void **state)
 }
 
 /* An empty volume, an MBR, noise: unknown. Sizes that overflow: no size. */
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
 	struct fs_fingerprint fp;
 	struct fsinfo f;
 	struct image im;
 	uint64_t seed = 1;
 
-	(void)state;
 	for (uint64_t blks = 0; blks < 20; blks++) {
 		blank(&im, 20 * 4096);
 		im.r.volume_blks = blks;
@@ -197,7 +183,7 @@ static void test_unknown(void **state)
 }
 
 /* What belongs below a file system is refused, unless it is the remains of it under one. */
-static void test_below(void **state)
+TEST(test_below)
 {
 	static const struct {
 		size_t off;
@@ -214,7 +200,6 @@ static void test_below(void **state)
 	struct fsinfo f;
 	struct image im;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		for (size_t wrong = 0; wrong < 2; wrong++) {
 			blank(&im, 20 * 4096);
@@ -238,7 +223,7 @@ static void test_below(void **state)
 }
 
 /* What mdadm 1.2 leaves of the file system that was there; and what a mkfs leaves of an array: nothing. */
-static void test_below_hides(void **state)
+TEST(test_below_hides)
 {
 	static const char *const mkfs[] = { "mke2fs -q -F -b 1024 i",
 					    "mke2fs -q -F -t ext4 -b 4096 i", "mkfs.xfs -q -f -K i",
@@ -250,7 +235,6 @@ static void test_below_hides(void **state)
 	struct fsinfo f;
 	struct image im;
 
-	(void)state;
 	for (size_t i = 0; i < 2 * ARRAY_SIZE(mkfs); i++) {
 		bool array_last = i % 2;
 
@@ -269,7 +253,7 @@ static void test_below_hides(void **state)
 }
 
 /* One field of a boot sector wrong: not what it looks like. The kinds below have no checksum. */
-static void test_one_field_wrong(void **state)
+TEST(test_one_field_wrong)
 {
 	static const struct {
 		enum fs_kind kind;
@@ -313,7 +297,6 @@ static void test_one_field_wrong(void **state)
 	struct fsinfo f;
 	struct image im;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		blank(&im, 8 * MIB);
 		switch (cases[i].kind) {
@@ -349,12 +332,11 @@ static void test_one_field_wrong(void **state)
 
 /* Each read of each function fails: its error is returned, and nothing written. But where only btrfs has a superblock, a bad
  * block of another file system does not hide that one. */
-static void test_read_errors(void **state)
+TEST(test_read_errors)
 {
 	static const char *const mkfs[] = { "mke2fs -q -F -t ext4 -b 1024", "mkfs.vfat",
 					    "mkfs.btrfs -q -f" };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(mkfs); i++) {
 		struct fs_fingerprint fp, fp0;
 		struct fsinfo f, f0;
@@ -396,12 +378,11 @@ static void test_read_errors(void **state)
 }
 
 /* The block where btrfs has its superblock may belong to a file of a FAT or exFAT. */
-static void test_file_as_btrfs(void **state)
+TEST(test_file_as_btrfs)
 {
 	struct fsinfo f;
 	struct image im;
 
-	(void)state;
 	line_of("rm -f i; truncate -s 40M i && mkfs.vfat -F 16 -s 4 i >>log");
 	image_open(&im, "i");
 	btrfs_put(im.p + 65536, 10 * GIB);
@@ -435,7 +416,7 @@ static void test_file_as_btrfs(void **state)
 }
 
 /* Bytes of the superblock at 1024: what a thaw changes, and what it does not. */
-static void test_thaw(void **state)
+TEST(test_thaw)
 {
 	static const struct {
 		unsigned at, bytes;
@@ -462,7 +443,6 @@ static void test_thaw(void **state)
 	const struct fsinfo ext = { .kind = FS_EXT }, other = { .kind = FS_XFS };
 	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		memset(a, 0, sizeof(a));
 		memset(b, 0, sizeof(b));
@@ -483,7 +463,7 @@ static int read_file(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 }
 
 /* What a mounted file system has in its superblock becomes what mke2fs wrote there. */
-static void test_settle(void **state)
+TEST(test_settle)
 {
 	static const char *const options[] = {
 		"-b 4096",	  "-b 1024", "-O ^metadata_csum,^64bit", "-O bigalloc -C 16384",
@@ -499,7 +479,6 @@ static void test_settle(void **state)
 	uint8_t other[COW_BLK_BYTES];
 	struct fsinfo f;
 
-	(void)state;
 	assert_true(fd >= 0 && was && unit && ftruncate(fd, 64 * MIB) == 0);
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
 		snprintf(command, sizeof(command),
@@ -539,20 +518,4 @@ static void test_settle(void **state)
 	unlink(image);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),
-		cmocka_unit_test(test_file_as_btrfs),
-		cmocka_unit_test(test_written_here),
-		cmocka_unit_test(test_unknown),
-		cmocka_unit_test(test_below),
-		cmocka_unit_test(test_below_hides),
-		cmocka_unit_test(test_one_field_wrong),
-		cmocka_unit_test(test_read_errors),
-		cmocka_unit_test(test_thaw),
-		cmocka_unit_test(test_settle),
-	};
-
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
-}
+TEST_GROUP(setup, workdir_remove)

@@ -106,7 +106,6 @@ static __attribute__((unused)) void nilfs2_put(uint8_t *sb, uint64_t size_bytes)
 
 static __attribute__((unused)) int setup(void **state)
 {
-	(void)state;
 	return workdir_new("fsinfo");
 }
 

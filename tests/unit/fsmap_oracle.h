@@ -227,7 +227,6 @@ static inline uint64_t field_of(const char *name, uint64_t group, const char *fi
 
 static inline int setup(void **state)
 {
-	(void)state;
 	if (workdir_new("ext4") < 0)
 		return -1;
 	alarm(1200); /* a hang is a failure: of a build for coverage or with a sanitizer, too */

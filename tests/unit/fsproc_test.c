@@ -4,30 +4,18 @@
  * its death is one error, once; and it holds nothing that it does not need.
  */
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
+#include "test.h"
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <cmocka.h>
 
 #include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
 
-#include "base/io.h"
 #include "fs/answer.h"
 #include "fs/fsinfo.h"
 #include "fs/fsproc.h"
 #include "fs/reader.h"
 #include "workdir.h"
-#include "rnd.h"
 
 static struct image {
 	uint8_t *p;
@@ -38,7 +26,6 @@ static struct image {
 
 static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	(void)ctx;
 	assert_true(blks && blk_to_bytes(blk + blks) <= im.bytes);
 	if (im.kill_at_read)
 		kill(im.kill_at_read, SIGSEGV);
@@ -136,7 +123,7 @@ static void compare(void)
 	assert_memory_equal(&here, &there, sizeof(here));
 }
 
-static void test_same_answers(void **state)
+TEST(test_same_answers)
 {
 	static const struct {
 		const char *options, *size;
@@ -149,7 +136,6 @@ static void test_same_answers(void **state)
 		{ "-t ext4 -b 4096 -O bigalloc -C 65536", "32M" },
 	};
 
-	(void)state;
 	rnd_state = 3;
 	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
 		uint8_t *was;
@@ -190,14 +176,13 @@ static pid_t session(void)
 }
 
 /* The death of a session is one error; the next question has another session. */
-static void test_death(void **state)
+TEST(test_death)
 {
 	struct blk_reader r;
 	enum blk_use use;
 	struct fsinfo info;
 	struct fsmap *m;
 
-	(void)state;
 	image_make("-t ext4 -b 1024 -J size=1", "32M");
 	r = reader();
 	fsproc_start(true, false);
@@ -226,7 +211,7 @@ static void assert_line(const char *status, const char *line)
 		fail_msg("no '%s' in %s", line, status);
 }
 
-static void test_has_nothing(void **state)
+TEST(test_has_nothing)
 {
 	const uint32_t allow = SECCOMP_RET_ALLOW;
 	char path[64], status[8192];
@@ -234,7 +219,6 @@ static void test_has_nothing(void **state)
 	struct fsmap *m;
 	pid_t pid;
 
-	(void)state;
 	image_make("-t ext4 -b 1024", "8M");
 	r = reader();
 	fsproc_start(true, false);
@@ -260,9 +244,8 @@ static void test_has_nothing(void **state)
 	free(im.p);
 }
 
-static void test_no_filters(void **state)
+TEST(test_no_filters)
 {
-	(void)state;
 	image_make("-t ext4 -b 1024", "8M");
 	no_filters = true;
 	compare();
@@ -280,12 +263,11 @@ static bool lives(pid_t pid)
 }
 
 /* What a broker does for a worker that asks without end, and names processes that are not sessions. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
 	pid_t pid[16], other = fork(), more;
 	int fd[16], status;
 
-	(void)state;
 	if (other == 0)
 		while (true)
 			pause();
@@ -314,9 +296,8 @@ static void test_limit(void **state)
 }
 
 /* net.core.wmem_default may be smaller than one message. */
-static void test_small_buffers(void **state)
+TEST(test_small_buffers)
 {
-	(void)state;
 	send_buffer = 1; /* the kernel turns this into 4608 */
 	image_make("-t ext4 -b 4096", "32M");
 	compare();
@@ -329,7 +310,7 @@ static void test_small_buffers(void **state)
 
 /* A compromised session need not notice that its socket is closed: it is killed. A session that
  * does not answer is given up. */
-static void test_stopped_session(void **state)
+TEST(test_stopped_session)
 {
 	uint64_t patience_ns = answer_patience_ns, begin_ns;
 	struct blk_reader r;
@@ -337,7 +318,6 @@ static void test_stopped_session(void **state)
 	struct fsmap *m;
 	pid_t pid;
 
-	(void)state;
 	image_make("-t ext4 -b 1024", "32M");
 	r = reader();
 	fsproc_start(true, false);
@@ -367,18 +347,7 @@ static void test_stopped_session(void **state)
 
 static int setup(void **state)
 {
-	(void)state;
 	return workdir_new("fsproc");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_same_answers),	cmocka_unit_test(test_death),
-		cmocka_unit_test(test_has_nothing),	cmocka_unit_test(test_no_filters),
-		cmocka_unit_test(test_limit),		cmocka_unit_test(test_small_buffers),
-		cmocka_unit_test(test_stopped_session),
-	};
-
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
-}
+TEST_GROUP(setup, workdir_remove)

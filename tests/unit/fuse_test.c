@@ -4,20 +4,13 @@
  * request. The kernel must see whole content or an error, zeroes after a punch, and nothing after
  * the stop.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <dirent.h>
 #include <linux/falloc.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include "base/io.h"
 #include "export/fuse.h"
 #include "export/transport.h"
 #include "fuse_janitor.h"
@@ -61,7 +54,6 @@ static bool inside(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 
 uint64_t view_volume_blks(const struct view *v)
 {
-	(void)v;
 	return VOLUME_BYTES / COW_BLK_BYTES;
 }
 
@@ -118,7 +110,6 @@ int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_by
 
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 {
-	(void)v, (void)off_bytes, (void)len_bytes;
 	return false;
 }
 
@@ -164,7 +155,6 @@ static char byte_at(uint64_t off_bytes)
 
 static int setup(void **state)
 {
-	(void)state;
 	alarm(60);
 	fds_before = count_fds();
 	view = (struct view){ .data = io_alloc(VOLUME_BYTES) };
@@ -181,7 +171,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	if (file_fd >= 0)
 		close(steal_fd(&file_fd));
 	fuse_export_stop(export);
@@ -192,12 +181,11 @@ static int teardown(void **state)
 	return count_fds() == fds_before ? 0 : -1;
 }
 
-static void test_is_one_hidden_file(void **state)
+TEST(test_is_one_hidden_file, setup, teardown)
 {
 	char info[16384];
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(fstat(file_fd, &st), 0);
 	assert_true(S_ISREG(st.st_mode));
 	assert_int_equal(st.st_size, VOLUME_BYTES);
@@ -206,7 +194,7 @@ static void test_is_one_hidden_file(void **state)
 	assert_null(strstr(info, " - fuse cowfs"));
 }
 
-static void test_read_write_whole(void **state)
+TEST(test_read_write_whole, setup, teardown)
 {
 	static const struct {
 		uint64_t off_bytes;
@@ -216,7 +204,6 @@ static void test_read_write_whole(void **state)
 		       { 100, 1 } };
 	_cleanup_free_ char *buf = io_alloc(4 * MIB);
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
 		uint64_t off = ranges[i].off_bytes;
 		size_t len = ranges[i].len_bytes;
@@ -230,7 +217,7 @@ static void test_read_write_whole(void **state)
 	assert_true(view.max_bytes == 256 * KIB); /* large requests do come */
 }
 
-static void test_fallocate(void **state)
+TEST(test_fallocate, setup, teardown)
 {
 	static const int zeroing[] = { FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 				       FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
@@ -238,7 +225,6 @@ static void test_fallocate(void **state)
 	char zero[1024] = { 0 };
 	struct stat st;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(zeroing); i++) {
 		off_t off = (off_t)(8192 * (i + 1) + 512);
 		char before = byte_at(off - 1), after = byte_at(off + 1024);
@@ -279,9 +265,8 @@ static void assert_all_fail(int view_error, int expected)
 	assert_int_equal(pread(file_fd, buf, 4096, 0), 4096);
 }
 
-static void test_errors(void **state)
+TEST(test_errors, setup, teardown)
 {
-	(void)state;
 	assert_all_fail(-ENOSPC, ENOSPC);
 	assert_all_fail(-EIO, EIO);
 	assert_all_fail(-EBADMSG, EIO);
@@ -292,12 +277,11 @@ static void test_errors(void **state)
 }
 
 /* A read that was started and failed is tried again by one that blocks. */
-static void test_late_errors(void **state)
+TEST(test_late_errors, setup, teardown)
 {
 	static const int errors[] = { -EIO, -ENOMEDIUM };
 	_cleanup_free_ char *buf = io_alloc(COW_BLK_BYTES);
 
-	(void)state;
 	for (unsigned i = 0; i < 30; i++) {
 		view.late_error = errors[i % 2];
 		assert_int_equal(pread(file_fd, buf, COW_BLK_BYTES, (off_t)blk_to_bytes(i)),
@@ -312,9 +296,8 @@ static void test_late_errors(void **state)
 	fail_msg("no error was seen");
 }
 
-static void test_fsync_is_free(void **state)
+TEST(test_fsync_is_free, setup, teardown)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(fsync(file_fd), 0);
 	assert_int_equal(fdatasync(file_fd), 0);
@@ -322,13 +305,12 @@ static void test_fsync_is_free(void **state)
 }
 
 /* Only the main thread takes signals. */
-static void test_signals_are_blocked(void **state)
+TEST(test_signals_are_blocked, setup, teardown)
 {
 	DIR *dir = opendir("/proc/self/task");
 	unsigned serving = 0;
 	struct dirent *e;
 
-	(void)state;
 	while ((e = readdir(dir))) {
 		char path[300], text[4096], *mask;
 
@@ -368,11 +350,10 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
-static void test_parallel(void **state)
+TEST(test_parallel, setup, teardown)
 {
 	struct stripe stripes[8] = { 0 };
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY_SIZE(stripes); i++) {
 		stripes[i].number = i;
 		assert_int_equal(pthread_create(&stripes[i].thread, NULL, hammer, &stripes[i]), 0);
@@ -384,13 +365,12 @@ static void test_parallel(void **state)
 }
 
 /* With the loop device on top, and the order of a regular end. */
-static void test_with_loop(void **state)
+TEST(test_with_loop, setup, teardown)
 {
 	_cleanup_free_ char *buf = io_alloc(MIB);
 	uint64_t range[2] = { 5 * MIB, MIB };
 	struct loop_dev d;
 
-	(void)state;
 	assert_int_equal(loop_attach(&d, file_fd, 128, "cowfs-test:fuse", false), 0);
 	close(steal_fd(&file_fd));
 	memset(buf, 0x77, MIB);
@@ -407,13 +387,12 @@ static void test_with_loop(void **state)
 	assert_int_equal(loop_detach(&d), 0);
 }
 
-static void test_bad_descriptor(void **state)
+TEST(test_bad_descriptor)
 {
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), fd = -7;
 	struct fuse_export *e = NULL;
 	unsigned fds = count_fds();
 
-	(void)state;
 	assert_true(fuse_export_start(&e, &view, null_fd, -1, "cowfs:test", NULL, &fd) < 0);
 	assert_true(fuse_export_start(&e, &view, -1, -1, "cowfs:test", NULL, &fd) < 0);
 	assert_null(e);
@@ -423,12 +402,11 @@ static void test_bad_descriptor(void **state)
 }
 
 /* Later no call waits for the table to grow. In a new process, whose table is as small as its descriptors permit. */
-static void test_room_for_descriptors(void **state)
+TEST(test_room_for_descriptors)
 {
 	int status;
 	pid_t pid = fork();
 
-	(void)state;
 	if (pid == 0) {
 		char text[4096], *size;
 
@@ -443,14 +421,13 @@ static void test_room_for_descriptors(void **state)
 }
 
 /* The reply to INIT is refused: no request is answered, and the start ends nevertheless. */
-static void test_refused_replies(void **state)
+TEST(test_refused_replies)
 {
 	unsigned fds = count_fds();
 	uint64_t begin_ns = now_ns();
 	struct fuse_export *e = NULL;
 	int dev_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), fd = -7;
 
-	(void)state;
 	alarm(60);
 	refuse_replies = true;
 	assert_int_equal(fuse_export_start(&e, &view, dev_fd, -1, "cowfs:test", NULL, &fd),
@@ -464,24 +441,4 @@ static void test_refused_replies(void **state)
 	alarm(0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_is_one_hidden_file, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_read_write_whole, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_fallocate, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_errors, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_late_errors, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_fsync_is_free, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_signals_are_blocked, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_parallel, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_with_loop, setup, teardown),
-		cmocka_unit_test(test_bad_descriptor),
-		cmocka_unit_test(test_refused_replies),
-		cmocka_unit_test(test_room_for_descriptors),
-	};
-
-	if (scratch_not_root("fuse_test"))
-		return 0;
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_GROUP_OF_ROOT(NULL, NULL)

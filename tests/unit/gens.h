@@ -16,7 +16,6 @@ static unsigned n_gens;
 
 static inline void note(struct toy *t, void *ctx)
 {
-	(void)ctx;
 	assert_true(n_gens < MAX_GENS);
 	gens[n_gens].seq = log_newest(t->log)->seq;
 	gens[n_gens++].image = t->n;

@@ -3,14 +3,7 @@
  * Golden images (tests/golden): cards that an earlier cowfs wrote are read as they were meant, and
  * can be continued. A difference here is a change of the format.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "golden/golden.h"
 #include "log/codec.h"
 
@@ -171,12 +164,11 @@ static void check_recover(const char *name)
 	toy_free(&t);
 }
 
-static void test_cards(void **state)
+TEST(test_cards)
 {
 	static const char *const names[] = { "v1-live", "v1-chain",   "v1-retired",
 					     "v1-lag",	"v1-payload", "v1-joint" };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		check_image(names[i], go_on);
 		check_recover(names[i]);
@@ -209,9 +201,8 @@ static void go_back(struct toy *t)
 	assert_int_equal(blks, 0);
 }
 
-static void test_held(void **state)
+TEST(test_held)
 {
-	(void)state;
 	check_image("v1-held", go_back);
 	check_image("v1-back", go_on);
 }
@@ -253,9 +244,8 @@ static void lost_newest(const char *name)
 	toy_free(&t);
 }
 
-static void test_lag(void **state)
+TEST(test_lag)
 {
-	(void)state;
 	lost_newest("v1-lag");
 }
 
@@ -316,20 +306,18 @@ static void check_blocks(const char *name)
 	assert_memory_equal(blk[5], again[4], COW_BLK_BYTES);
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
-	(void)state;
 	check_blocks("v1-blocks");
 }
 
 /* The newest commit of 0.1.0 lies in lent space: no older generation is taken in its place, and nothing
  * is written. */
-static void test_lent(void **state)
+TEST(test_lent)
 {
 	struct toy t;
 	uint64_t ops;
 
-	(void)state;
 	load("v1-lent", &t);
 	ops = sim_ops(t.base);
 	assert_int_equal(toy_open(&t, 0), 0);
@@ -345,12 +333,11 @@ static void test_lent(void **state)
 }
 
 /* Nor is it if it is one of several volumes, and no record behind it says that it counts. */
-static void test_joint(void **state)
+TEST(test_joint)
 {
 	uint64_t ops;
 	struct toy t;
 
-	(void)state;
 	load("v1-joint-undecided", &t);
 	ops = sim_ops(t.base);
 	assert_int_equal(toy_open(&t, 0), 0);
@@ -366,15 +353,4 @@ static void test_joint(void **state)
 	assert_int_equal(toy_checkpoint(&t, RECORD_RETIRED, RECORD_CLEAN), -EUCLEAN);
 	assert_int_equal(sim_ops(t.base), ops);
 	toy_free(&t);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_blocks), cmocka_unit_test(test_cards),
-		cmocka_unit_test(test_held),   cmocka_unit_test(test_lag),
-		cmocka_unit_test(test_lent),   cmocka_unit_test(test_joint),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The guard of a superblock: on and off again, in one sector, with the checksum right; and packing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "fs/guard.h"
-#include "rnd.h"
 
 enum { SB = 1024, SUMMED = 1020 };
 
@@ -32,12 +21,11 @@ static void make_super(uint8_t *blk)
 	blk[SB + 0x67] &= 0xbf;
 }
 
-static void test_on_and_off(void **state)
+TEST(test_on_and_off)
 {
 	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
 	uint32_t owner;
 
-	(void)state;
 	for (unsigned n = 0; n < 1000; n++) {
 		make_super(blk);
 		memcpy(was, blk, sizeof(was));
@@ -61,7 +49,7 @@ static void test_on_and_off(void **state)
 	}
 }
 
-static void test_does_not_fit(void **state)
+TEST(test_does_not_fit)
 {
 	static uint8_t blk[COW_BLK_BYTES];
 	static const struct {
@@ -70,7 +58,6 @@ static void test_does_not_fit(void **state)
 	} cases[] = { { 0x38, 4 },    { 0x60, 8 },  { 0x65, 0x10 },
 		      { 0x67, 0x40 }, { 0x180, 1 }, { 0x193, 1 } };
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
 		make_super(blk);
 		blk[SB + cases[i].off] |= cases[i].or ;
@@ -130,12 +117,11 @@ static void on_and_off(uint8_t *blk, uint32_t owner)
 	assert_memory_equal(blk + 512, was + 512, sizeof(was) - 512);
 }
 
-static void test_xfs(void **state)
+TEST(test_xfs)
 {
 	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
 	static const unsigned bits[] = { 212, 220 };
 
-	(void)state;
 	for (unsigned n = 0; n < 1000; n++) {
 		unsigned sector = 512u << n % 4;
 		uint32_t sum;
@@ -176,12 +162,11 @@ static void test_xfs(void **state)
 	assert_false(guard_fits(blk));
 }
 
-static void test_btrfs(void **state)
+TEST(test_btrfs)
 {
 	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
 	static const unsigned bad[] = { 4, 31, 48, 64, 187, 196, 4095 };
 
-	(void)state;
 	for (unsigned n = 0; n < 1000; n++) {
 		make_btrfs(blk);
 		memcpy(was, blk, sizeof(was));
@@ -208,14 +193,13 @@ static void test_btrfs(void **state)
 }
 
 /* mkfs.nilfs2 wrote it: its checksum is not ours. */
-static void test_nilfs2(void **state)
+TEST(test_nilfs2)
 {
 	static const unsigned bad[] = { 16, 271, 480, 491 };
 	static uint8_t vol[4 * COW_BLK_BYTES], blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
 	char path[] = "/tmp/guard_test.XXXXXX", command[128];
 	int fd = mkstemp(path), made;
 
-	(void)state;
 	assert_true(fd >= 0);
 	snprintf(command, sizeof(command), "truncate -s 64M %s && mkfs.nilfs2 -q -K -B 256 %s",
 		 path, path);
@@ -243,11 +227,10 @@ static void test_nilfs2(void **state)
 }
 
 /* In a read of a volume each block that may have it is found, and no other. */
-static void test_take_all(void **state)
+TEST(test_take_all)
 {
 	static uint8_t vol[18 * COW_BLK_BYTES], was[sizeof(vol)];
 
-	(void)state;
 	make_super(vol);
 	make_btrfs(vol + blk_to_bytes(16));
 	memcpy(was, vol, sizeof(was));
@@ -263,12 +246,11 @@ static void test_take_all(void **state)
 	assert_memory_equal(vol, was, sizeof(vol));
 }
 
-static void test_packing(void **state)
+TEST(test_packing)
 {
 	static uint8_t blk[COW_BLK_BYTES], again[COW_BLK_BYTES], packed[2 * COW_BLK_BYTES];
 	size_t n;
 
-	(void)state;
 	for (unsigned i = 0; i < 2000; i++) {
 		unsigned share = 1 + (unsigned)(rnd_next(&seed) % 300);
 
@@ -289,16 +271,4 @@ static void test_packing(void **state)
 			packed[k] = (uint8_t)rnd_next(&seed);
 		(void)guard_unpack(packed, n, again);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_on_and_off), cmocka_unit_test(test_does_not_fit),
-		cmocka_unit_test(test_xfs),	   cmocka_unit_test(test_btrfs),
-		cmocka_unit_test(test_nilfs2),	   cmocka_unit_test(test_take_all),
-		cmocka_unit_test(test_packing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

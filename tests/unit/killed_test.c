@@ -7,26 +7,11 @@
  * unit has its last version or, if the process was killed in a write of it, the next one. COWFS_KILLS: number of kills;
  * COWFS_STRESS_SEED: first seed.
  */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
+#include "test.h"
 #include <stdalign.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
-
-#include "base/io.h"
 #include "export/view.h"
 #include "log/index_build.h"
-#include "rnd.h"
 
 enum {
 	UNIT_BYTES = 512,
@@ -197,7 +182,6 @@ static void write_home(struct life *l)
 /* The card has all of them: whatever the moment of a kill, they are the same. */
 static bool is_kept(void *ctx, uint64_t blk)
 {
-	(void)ctx;
 	return blk % 16 == 3;
 }
 
@@ -359,24 +343,12 @@ static void kill_many(uint64_t limit_bytes)
 	ram_store_close(l.store);
 }
 
-static void with_room(void **state)
+TEST(with_room)
 {
-	(void)state;
 	kill_many(64 * MIB);
 }
 
-static void with_little_room(void **state)
+TEST(with_little_room)
 {
-	(void)state;
 	kill_many(BYTES / 3);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(with_room),
-		cmocka_unit_test(with_little_room),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

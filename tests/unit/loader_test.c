@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which blocks a boot loader may change on the card. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "fs/loader.h"
 
 enum { ENV_BYTES = 1024, SECTOR_BYTES = 512 };
@@ -27,11 +20,10 @@ static uint8_t *block(size_t off, int rest)
 	return blk;
 }
 
-static void test_place(void **state)
+TEST(test_place)
 {
 	uint8_t *blk;
 
-	(void)state;
 	for (size_t off = 0; off + ENV_BYTES <= COW_BLK_BYTES; off++)
 		assert_int_equal(loader_has_env(block(off, 0)), off % SECTOR_BYTES == 0);
 	assert_true(loader_has_env(block(0, 0xff)));
@@ -42,11 +34,10 @@ static void test_place(void **state)
 	assert_false(loader_has_env(blk));
 }
 
-static void test_content(void **state)
+TEST(test_content)
 {
 	uint8_t *blk;
 
-	(void)state;
 	for (size_t i = 0; i < ENV_BYTES; i++) {
 		blk = block(0, 0);
 		blk[i] = '\0';
@@ -62,14 +53,4 @@ static void test_content(void **state)
 	assert_true(loader_has_env(blk));
 	memset(blk, 0, COW_BLK_BYTES);
 	assert_false(loader_has_env(blk));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_place),
-		cmocka_unit_test(test_content),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* A card goes away while its log is written, and it or another one comes back: log_recheck and log_lost_writes. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "toy.h"
 
 enum { BEGINNINGS = 15 };
@@ -48,11 +40,10 @@ static void examine(struct toy *t, bool lost)
 	sim_replug(t->card, lost);
 }
 
-static void test_the_same_card(void **state)
+TEST(test_the_same_card)
 {
 	unsigned failed = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 2 * BEGINNINGS; i++)
 		for (uint64_t n = 1;; n++) {
 			struct toy t;
@@ -121,11 +112,10 @@ static void refuses(struct toy *t, struct toy *other)
 
 /* An older copy is refused; and one to which another machine has committed once, so that its record may have the
  * number of the one that has failed here. */
-static void test_another_copy(void **state)
+TEST(test_another_copy)
 {
 	unsigned failed = 0;
 
-	(void)state;
 	for (unsigned i = 0; i < 2 * BEGINNINGS; i++)
 		for (uint64_t n = 1;; n++) {
 			bool newer = i % 2;
@@ -152,14 +142,4 @@ static void test_another_copy(void **state)
 			refuses(&t, &other);
 		}
 	assert_true(failed > 200);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_the_same_card),
-		cmocka_unit_test(test_another_copy),
-	};
-
-	return cmocka_run_group_tests_name("log_away", tests, NULL, NULL);
 }

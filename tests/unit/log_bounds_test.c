@@ -3,17 +3,7 @@
  * Rings of 36 MiB that were made to use up all memory, or to be read forever: every checksum is
  * right. Each is opened in a child, which counts its own memory and time.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
 #include "log/codec.h"
 #include "logcard.h"
@@ -159,12 +149,11 @@ static void open_bounded(struct card *c, const char *what, int want_state)
 }
 
 /* Every block is a record that builds on the previous one, back to one that does not exist. */
-static void test_linked(void **state)
+TEST(test_linked)
 {
 	struct card *c = ring_new();
 	uint64_t seq = 2, last = 0;
 
-	(void)state;
 	put_heads(c);
 	for (uint64_t lblk = 1; lblk < ring_blks(); lblk++) {
 		struct log_record rec = record_of(seq, lblk);
@@ -181,12 +170,11 @@ static void test_linked(void **state)
 }
 
 /* All records share one long chain, and the base matches none of them. */
-static void test_wrong_for_each(void **state)
+TEST(test_wrong_for_each)
 {
 	struct card *c = ring_new();
 	uint64_t seq = 1, last = 0;
 
-	(void)state;
 	put_heads(c);
 	for (uint64_t lblk = 1; lblk + 1 < ring_blks(); lblk++) {
 		struct log_record rec = record_of(seq, lblk + 1);
@@ -208,13 +196,12 @@ static void test_wrong_for_each(void **state)
 }
 
 /* One record whose descriptors fill the whole ring. */
-static void test_giant(void **state)
+TEST(test_giant)
 {
 	struct card *c = ring_new();
 	struct log_record rec = record_of(1, ring_blks() - 1);
 	uint64_t lblk = 1;
 
-	(void)state;
 	put_heads(c);
 	rec.desc_lblk = rec.start_lblk = lblk;
 	rec.desc_epoch = rec.epoch;
@@ -236,12 +223,11 @@ static void test_giant(void **state)
 }
 
 /* Valid: a long chain whose records each describe other blocks. */
-static void test_long_chain(void **state)
+TEST(test_long_chain)
 {
 	struct card *c = ring_new();
 	uint64_t seq = 1, last = 0;
 
-	(void)state;
 	put_heads(c);
 	for (uint64_t lblk = 1; seq <= 1000; lblk++) {
 		struct log_record rec = record_of(seq, lblk + 1);
@@ -281,7 +267,7 @@ static void put_wear(struct card *c, const struct log_record *rec, uint64_t lblk
 
 /* A wear table of a card of 32 GiB without one item, in records of which the oldest builds on the
  * newest. */
-static void test_wear(void **state)
+TEST(test_wear)
 {
 	enum { BLKS = 64 };
 	struct wear_geometry g;
@@ -289,7 +275,6 @@ static void test_wear(void **state)
 	struct log_record rec;
 	struct card *c;
 
-	(void)state;
 	card_bytes = 32 * GIB;
 	c = ring_new();
 	card_bytes = 64 * MIB;
@@ -318,30 +303,14 @@ static void test_wear(void **state)
 	open_bounded(c, "a wear table that is never whole", LOG_LIVE);
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
 	struct card *c = ring_new();
 	struct log_open_report rep;
 	struct log *log;
 
-	(void)state;
 	put_heads(c);
 	log_cancel_open();
 	assert_int_equal(log_open(&log, c, c, &super, 0, NULL, &rep), -EINTR);
 	card_close(c);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_linked),
-		cmocka_unit_test(test_wrong_for_each),
-		cmocka_unit_test(test_giant),
-		/* comes last: it stays cancelled */
-		cmocka_unit_test(test_long_chain),
-		cmocka_unit_test(test_wear),
-		cmocka_unit_test(test_cancel),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

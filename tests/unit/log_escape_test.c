@@ -3,14 +3,7 @@
  * Content of files that is, byte for byte, what a scan of the ring searches for. Its author knows
  * every field. It always stays content: tests/crash/mutants.sh shows what happens without the escape.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
 #include "log/codec.h"
 #include "log/escape.h"
@@ -24,12 +17,11 @@ static _Alignas(COW_BLK_BYTES) uint8_t genuine[COW_BLK_BYTES], mine[MINE_BLKS][C
 
 /* ---- the two functions ---- */
 
-static void test_delta(void **state)
+TEST(test_delta)
 {
 	uint8_t zeroes[COW_BLK_BYTES] = { 0 }, blk[COW_BLK_BYTES];
 	uint32_t crc;
 
-	(void)state;
 	assert_int_not_equal(escape_delta(), 0);
 	for (int i = 0; i < 1000; i++) {
 		rnd_fill(blk, sizeof(blk));
@@ -40,12 +32,11 @@ static void test_delta(void **state)
 	}
 }
 
-static void test_get(void **state)
+TEST(test_get)
 {
 	uint8_t blk[COW_BLK_BYTES], is[COW_BLK_BYTES];
 	uint32_t crc;
 
-	(void)state;
 	rnd_fill(blk, sizeof(blk));
 	memcpy(blk, "COWFSxyz", 8);
 	crc = crc32c_back(blk, sizeof(blk));
@@ -155,13 +146,12 @@ static void attack(struct ring *r)
 	ring_open(r);
 }
 
-static void test_record_in_a_file(void **state)
+TEST(test_record_in_a_file)
 {
 	struct log_index *ix;
 	uint64_t bad;
 	struct ring r;
 
-	(void)state;
 	attack(&r);
 	assert_int_equal(r.rep.state, LOG_LIVE);
 	assert_int_equal(r.rep.rejected, 0);
@@ -192,13 +182,12 @@ static void test_record_in_a_file(void **state)
 
 /* A mebibyte of it in one call, and single blocks of it between others, across the end of the
  * ring. */
-static void test_runs(void **state)
+TEST(test_runs)
 {
 	uint8_t *data = io_alloc(64 * COW_BLK_BYTES), *back = io_alloc(64 * COW_BLK_BYTES);
 	struct log_index *ix;
 	struct ring r;
 
-	(void)state;
 	start(&r);
 	for (int i = 0; i < 40; i++) {
 		unsigned n = 1 + (unsigned)rnd(48);
@@ -225,13 +214,12 @@ static void test_runs(void **state)
 
 /* The flags of an image are repeated in each empty record that follows, and not in the records of the
  * next image. */
-static void test_flags_are_repeated(void **state)
+TEST(test_flags_are_repeated)
 {
 	const uint32_t of_image = RECORD_UNFROZEN | RECORD_UNREAD;
 	struct log_index *ix;
 	struct ring r;
 
-	(void)state;
 	r = (struct ring){ .c = formatted(&r.super) };
 	ring_open(&r);
 	assert_int_equal(log_prepare(r.log), 0);
@@ -253,17 +241,4 @@ static void test_flags_are_repeated(void **state)
 	assert_int_equal(log_newest(r.log)->flags, 0);
 	log_close(r.log);
 	card_close(r.c);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_delta),
-		cmocka_unit_test(test_get),
-		cmocka_unit_test(test_record_in_a_file),
-		cmocka_unit_test(test_runs),
-		cmocka_unit_test(test_flags_are_repeated),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,21 +4,11 @@
  * and calls in the wrong state. After any failure the log shows a real generation, committed
  * content stays, and a call in the wrong state writes nothing.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "log/codec.h"
 #include "log/index_build.h"
 #include "breaks.h"
 #include "gens.h"
-#include "rnd.h"
 #include "log_toy.h"
 
 /* ---- a card with one bad block ---- */
@@ -84,7 +74,6 @@ static void assert_generation(struct toy *t)
 
 static void count_line(void *ctx, uint64_t blk, const char *line)
 {
-	(void)blk;
 	assert_non_null(strstr(line, "cannot be read"));
 	++*(unsigned *)ctx;
 }
@@ -163,11 +152,10 @@ static struct seen each_block(enum toy_story story, int err, int alone_err)
 
 /* In the ring it counts as a page whose programming was cut, unless a durable record says that it
  * was written. */
-static void test_bad_sector(void **state)
+TEST(test_bad_sector)
 {
 	struct seen n;
 
-	(void)state;
 	for (int i = 0; i < 2 * TOY_STORIES; i++) {
 		int story = i / 2;
 
@@ -187,14 +175,12 @@ static void test_bad_sector(void **state)
 
 static void write_again(void *ctx, uint64_t blk, const char *line)
 {
-	(void)line;
 	toy_write(ctx, (unsigned)blk, (uint16_t)(blk ? 7000 + blk : TOY_SUPER + 1));
 }
 
 static bool give_all_up(void *ctx, uint64_t blk)
 {
 	++*(unsigned *)ctx;
-	(void)blk;
 	return true;
 }
 
@@ -248,11 +234,10 @@ static void life_goes_on(struct toy *t)
 	assert_true(dropped || toy_differs(&t->live, view) == -1);
 }
 
-static void test_life_goes_on(void **state)
+TEST(test_life_goes_on)
 {
 	struct toy origin, t;
 
-	(void)state;
 	bad.heals = true;
 	for (int story = 0; story < TOY_STORIES; story++) {
 		toy_tell(&origin, (enum toy_story)story, note, NULL);
@@ -270,11 +255,10 @@ static void test_life_goes_on(void **state)
 }
 
 /* A device that disappears returns an error; nothing is concluded from it. */
-static void test_device_gone(void **state)
+TEST(test_device_gone)
 {
 	struct seen n;
 
-	(void)state;
 	for (int story = 0; story < TOY_STORIES; story++) {
 		n = each_block((enum toy_story)story, -EIO, -ENXIO);
 		assert_int_equal(n.unreadable + n.broken + n.told, 0);
@@ -334,7 +318,6 @@ static void life(struct toy *t, bool lag)
 
 static enum sim_fate dropped(void *arg, size_t i)
 {
-	(void)arg, (void)i;
 	return SIM_DROPPED;
 }
 
@@ -378,9 +361,8 @@ static void each_fault(bool external, bool of_base, bool lag)
 	}
 }
 
-static void test_each_write_fails(void **state)
+TEST(test_each_write_fails)
 {
-	(void)state;
 	failed = 0;
 	each_fault(false, false, false);
 	assert_true(failed > 50);
@@ -390,9 +372,8 @@ static void test_each_write_fails(void **state)
 }
 
 /* The same with lag 1, which writes additional empty records. */
-static void test_each_write_fails_lag(void **state)
+TEST(test_each_write_fails_lag)
 {
-	(void)state;
 	failed = 0;
 	each_fault(false, false, true);
 	assert_true(failed > 80);
@@ -453,12 +434,11 @@ static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found, 
 
 /* The record of the attempt that failed may be on the card. It belongs to other content than what is
  * sealed when the process dies in the next attempt. */
-static void test_mark(void **state)
+TEST(test_mark)
 {
 	unsigned failed_found = 0, reached = 0;
 	uint64_t m = 1;
 
-	(void)state;
 	while (!dies(0, m, 1, &failed_found, &reached))
 		m++;
 	assert_true(m > 4 && reached);
@@ -493,12 +473,11 @@ static void rot(struct toy *t, struct log_mark *mark)
 }
 
 /* The next process reads back what the one before did not know to be durable, and nothing else. */
-static void test_sound(void **state)
+TEST(test_sound)
 {
 	struct log_mark mark = { 0 };
 	struct toy t;
 
-	(void)state;
 	rot(&t, &mark);
 	t.mark = &mark;
 	assert_int_equal(toy_open(&t, 0), 0);
@@ -539,14 +518,13 @@ static void assert_too_much(struct toy *t, void *data)
 	assert_breaks("attempt", log_add_spilled(t->log, 4, 257, 6, data));
 }
 
-static void test_out_of_order(void **state)
+TEST(test_out_of_order)
 {
 	_cleanup_free_ void *data = io_alloc(257 * COW_BLK_BYTES);
 	struct log_index *ix;
 	uint64_t before;
 	struct toy t;
 
-	(void)state;
 	toy_format(&t, false);
 	assert_int_equal(toy_open(&t, 0), 0);
 	assert_int_equal(card_set_writable(t.card, true), 0);
@@ -604,13 +582,12 @@ static int after_broken_rule(struct toy *t)
 	return sim_ops(t->card) == ops && !memcmp(&before, &t->n, sizeof(before)) ? 0 : 6;
 }
 
-static void test_broken_rule_stops_writes(void **state)
+TEST(test_broken_rule_stops_writes)
 {
 	struct toy t;
 	int status;
 	pid_t pid;
 
-	(void)state;
 	toy_format(&t, false);
 	assert_int_equal(toy_open(&t, 0), 0);
 	toy_write(&t, 4, 1234);
@@ -624,14 +601,13 @@ static void test_broken_rule_stops_writes(void **state)
 }
 
 /* A log that is set aside: nothing is written until a user decides. */
-static void test_set_aside(void **state)
+TEST(test_set_aside)
 {
 	struct log_index *ix;
 	uint64_t before, blks;
 	uint8_t blk[COW_BLK_BYTES];
 	struct toy t;
 
-	(void)state;
 	toy_tell(&t, TOY_LIVE, NULL, NULL);
 	toy_close(&t);
 	toy_content(TOY_SUPER + 99, blk); /* a foreign mount */
@@ -666,12 +642,11 @@ static void test_set_aside(void **state)
 /* ---- a checkpoint that is cut while it writes the marks of the base ---- */
 
 /* The index answers only for its own blocks, and for one extent at a time. */
-static void test_index_bounds(void **state)
+TEST(test_index_bounds)
 {
 	_cleanup_free_ uint8_t *buf = io_alloc(8 * COW_BLK_BYTES);
 	struct toy t;
 
-	(void)state;
 	toy_format(&t, false);
 	assert_int_equal(toy_open(&t, 0), 0);
 	toy_write(&t, 4, 0);
@@ -684,23 +659,4 @@ static void test_index_bounds(void **state)
 	assert_int_equal(log_index_read(t.index, 11, 2, buf), -EINVAL); /* beyond its end */
 	assert_int_equal(log_index_read(t.index, 12, 1, buf), -EINVAL); /* after the last */
 	toy_free(&t);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_sector),
-		cmocka_unit_test(test_life_goes_on),
-		cmocka_unit_test(test_device_gone),
-		cmocka_unit_test(test_each_write_fails),
-		cmocka_unit_test(test_each_write_fails_lag),
-		cmocka_unit_test(test_mark),
-		cmocka_unit_test(test_sound),
-		cmocka_unit_test(test_out_of_order),
-		cmocka_unit_test(test_broken_rule_stops_writes),
-		cmocka_unit_test(test_set_aside),
-		cmocka_unit_test(test_index_bounds),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

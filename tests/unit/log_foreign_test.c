@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: MIT
 /* The log and its base: is it still the same card and file system? */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "log/codec.h"
 #include "gens.h"
-#include "rnd.h"
 #include "log_toy.h"
 
 /* ---- calls in the wrong state ---- */
 
 /* Everything is checkpointed, and then the device no longer has a file system: it is refused, as
  * another file system is. */
-static void test_no_file_system_any_more(void **state)
+TEST(test_no_file_system_any_more)
 {
 	static const struct {
 		enum toy_story story;
@@ -31,7 +21,6 @@ static void test_no_file_system_any_more(void **state)
 		    { TOY_LAG, RECORD_RETIRED } };
 	uint8_t blk[COW_BLK_BYTES];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		for (int luks = 0; luks < 2; luks++) {
 			uint64_t before;
@@ -97,12 +86,11 @@ static void unmarked(struct toy *t, bool made_here)
 
 /* A record without marks knows no file system. One that exists nevertheless came through this log,
  * or is foreign. */
-static void test_no_marks(void **state)
+TEST(test_no_marks)
 {
 	uint8_t blk[COW_BLK_BYTES];
 	struct toy t;
 
-	(void)state;
 	unmarked(&t, false);
 	toy_content(TOY_SUPER, blk);
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
@@ -144,7 +132,6 @@ static enum sim_fate fate_of_mark(void *arg, size_t i)
 
 static int stop_before_flush(void *ctx, uint64_t done, uint64_t total)
 {
-	(void)ctx;
 	return done == total;
 }
 
@@ -189,11 +176,10 @@ static void assert_ours(struct toy *t)
 
 /* Results of a cut in any combination, old, new, torn or garbage: the base is recognised, and
  * nothing committed is lost. The same holds when a cut follows on the result. */
-static void test_torn_marks(void **state)
+TEST(test_torn_marks)
 {
 	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_LAG };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(stories); i++) {
 		struct toy origin;
 
@@ -227,11 +213,10 @@ static void test_torn_marks(void **state)
 }
 
 /* The same without an earlier file system: the new one was being written home. */
-static void test_torn_first_marks(void **state)
+TEST(test_torn_first_marks)
 {
 	struct toy origin;
 
-	(void)state;
 	unmarked(&origin, true);
 	begin_checkpoint(&origin);
 	for (unsigned fates = 0; fates < 1u << 2 * TOY_MARKS; fates++) {
@@ -247,12 +232,11 @@ static void test_torn_first_marks(void **state)
 
 /* Garbage in blocks that the log does not have, or a foreign superblock in a block that it has: not
  * a cut of cowfs. */
-static void test_torn_marks_foreign(void **state)
+TEST(test_torn_marks_foreign)
 {
 	uint8_t blk[COW_BLK_BYTES];
 	struct toy origin, t;
 
-	(void)state;
 	toy_tell(&origin, TOY_LIVE, NULL, NULL);
 	commit_marks(&origin, 0xf, 1);
 	assert_int_equal(toy_checkpoint(&origin, RECORD_TAIL, 0), 0);
@@ -296,7 +280,6 @@ static void other_ring(struct log_super *s)
 
 static void nothing(struct log_super *s)
 {
-	(void)s;
 }
 
 static void damage(struct log_super *s)
@@ -305,13 +288,12 @@ static void damage(struct log_super *s)
 }
 
 /* Before the first commit only the superblock can show it. */
-static void test_recheck_virgin(void **state)
+TEST(test_recheck_virgin)
 {
 	static void (*const changes[])(struct log_super *) = { other_time, other_fs, other_ring,
 							       damage };
 	struct toy t;
 
-	(void)state;
 	toy_format(&t, false);
 	assert_int_equal(toy_open(&t, 0), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
@@ -360,12 +342,11 @@ static void poke_record(struct toy *t, int64_t seq, uint64_t epoch)
 		sim_poke(t->card, s->ring_off_bytes + blk_to_bytes(rec.lblk), blk, sizeof(blk)), 0);
 }
 
-static void test_recheck(void **state)
+TEST(test_recheck)
 {
 	uint8_t blk[COW_BLK_BYTES];
 	struct toy t;
 
-	(void)state;
 	toy_format(&t, false);
 	assert_int_equal(toy_open(&t, 0), 0);
 	toy_write(&t, 4, 1234);
@@ -409,12 +390,11 @@ static void writes_no_more(struct toy *t)
 
 /* A hibernated system, and another one that commits to its card meanwhile: once, often, more than a
  * segment holds, or only a record that begins an epoch. Nothing of that is at home. */
-static void test_used_elsewhere(void **state)
+TEST(test_used_elsewhere)
 {
 	static const enum toy_story stories[] = { TOY_LIVE,  TOY_RETIRED, TOY_CUT_CHECKPOINT,
 						  TOY_CHAIN, TOY_VIRGIN,  TOY_LAG };
 
-	(void)state;
 	for (size_t i = 0; i < 4 * 5 * ARRAY_SIZE(stories); i++) {
 		unsigned how = i % 4, before = i / 4 % 5;
 		struct toy t, other;
@@ -454,13 +434,12 @@ static void test_used_elsewhere(void **state)
 }
 
 /* The same after an attempt of the first system that failed anywhere: parts of it may be on the card. */
-static void test_used_elsewhere_in_doubt(void **state)
+TEST(test_used_elsewhere_in_doubt)
 {
 	static const enum toy_story stories[] = { TOY_LIVE, TOY_CHAIN, TOY_VIRGIN, TOY_LAG,
 						  TOY_CUT_CHECKPOINT };
 	unsigned failed = 0;
 
-	(void)state;
 	for (size_t i = 0; i < 2 * ARRAY_SIZE(stories); i++)
 		for (uint64_t n = 1;; n++) {
 			struct toy t, other;
@@ -487,11 +466,10 @@ static void test_used_elsewhere_in_doubt(void **state)
 }
 
 /* Nothing was committed yet, or the session before has ended for good: no record knows the base. */
-static void test_base_without_record(void **state)
+TEST(test_base_without_record)
 {
 	uint8_t blk[COW_BLK_BYTES];
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct toy t;
 
@@ -554,7 +532,7 @@ static void tell_samples(struct toy *t)
 	assert_int_equal(log_newest(t->log)->direct_blks, 0);
 }
 
-static void test_older_base(void **state)
+TEST(test_older_base)
 {
 	static const struct {
 		unsigned blk;
@@ -566,7 +544,6 @@ static void test_older_base(void **state)
 		    { 21, 211, LOG_LIVE },  { 21, 7, LOG_FOREIGN },
 		    { 22, 7, LOG_LIVE },    { 40, 7, LOG_LIVE } };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		struct toy t;
 
@@ -580,14 +557,13 @@ static void test_older_base(void **state)
 }
 
 /* A checkpoint was cut: what it was writing, and no other block, may be anything. */
-static void test_older_base_cut(void **state)
+TEST(test_older_base_cut)
 {
 	static const struct {
 		unsigned blk;
 		enum log_state state;
 	} all[] = { { 20, LOG_FOREIGN }, { 30, LOG_LIVE }, { 21, LOG_LIVE } };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		struct log_record cut;
 		struct toy t;
@@ -614,14 +590,13 @@ static void test_older_base_cut(void **state)
 }
 
 /* The newest four commits that wrote in place have a sample each. */
-static void test_older_base_in_place(void **state)
+TEST(test_older_base_in_place)
 {
 	static const struct {
 		unsigned blk;
 		bool changed;
 	} all[] = { { 31, false }, { 35, true }, { 41, true }, { 43, true }, { 47, true } };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		struct toy t;
 
@@ -651,11 +626,10 @@ static void test_older_base_in_place(void **state)
 }
 
 /* The base was accepted as it is: records do not know its samples any more. */
-static void test_older_base_accepted(void **state)
+TEST(test_older_base_accepted)
 {
 	struct toy t;
 
-	(void)state;
 	tell_samples(&t);
 	assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), 0);
 	toy_close(&t);
@@ -679,13 +653,12 @@ static void test_older_base_accepted(void **state)
 
 /* The log is empty and nothing guards the base: later records have no samples, but the newest one may be chosen again
  * behind a power cut, and what it has must not be written or trimmed meanwhile. */
-static void test_forgotten_samples(void **state)
+TEST(test_forgotten_samples)
 {
 	struct log_record rec;
 	unsigned n = 0;
 	struct toy t;
 
-	(void)state;
 	tell_samples(&t);
 	assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, RECORD_CLEAN), 0);
 	rec = *log_newest(t.log);
@@ -702,14 +675,12 @@ static void test_forgotten_samples(void **state)
 
 static bool always(void *ctx)
 {
-	(void)ctx;
 	return true;
 }
 
 /* While a checkpoint rests, a commit makes an environment block of what would be its sample: GRUB may change it. */
-static void test_sample_becomes_env(void **state)
+TEST(test_sample_becomes_env)
 {
-	(void)state;
 	for (int env = 0; env < 2; env++) {
 		struct commit_options opt = { .cause = CAUSE_TIMER, .stop = always };
 		struct commit_source src;
@@ -743,28 +714,4 @@ static void test_sample_becomes_env(void **state)
 		assert_int_equal(t.rep.state, LOG_LIVE);
 		toy_free(&t);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_torn_marks),
-		cmocka_unit_test(test_torn_marks_foreign),
-		cmocka_unit_test(test_no_file_system_any_more),
-		cmocka_unit_test(test_no_marks),
-		cmocka_unit_test(test_torn_first_marks),
-		cmocka_unit_test(test_recheck_virgin),
-		cmocka_unit_test(test_recheck),
-		cmocka_unit_test(test_used_elsewhere),
-		cmocka_unit_test(test_used_elsewhere_in_doubt),
-		cmocka_unit_test(test_base_without_record),
-		cmocka_unit_test(test_older_base),
-		cmocka_unit_test(test_older_base_cut),
-		cmocka_unit_test(test_older_base_in_place),
-		cmocka_unit_test(test_older_base_accepted),
-		cmocka_unit_test(test_forgotten_samples),
-		cmocka_unit_test(test_sample_becomes_env),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

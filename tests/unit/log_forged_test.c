@@ -4,17 +4,8 @@
  * and heads made by the codec on purpose. A refusal has a reason, and recovery finds the previous
  * generation.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "log/codec.h"
 #include "gens.h"
 
@@ -89,11 +80,10 @@ static void assert_found(struct toy *t, unsigned gen, unsigned rejected, const c
 }
 
 /* The newest record is not valid: as if it had not been written. */
-static void test_record_out_of_place(void **state)
+TEST(test_record_out_of_place)
 {
 	struct toy t;
 
-	(void)state;
 	chain_new(&t);
 	assert_found(&t, 2, 0, "");
 	for (int i = 0; i < 6; i++) {
@@ -131,11 +121,10 @@ static void test_record_out_of_place(void **state)
 
 /* Numbers that the next record could not exceed: nothing is committed that would not be found
  * again. */
-static void test_numbers_at_their_end(void **state)
+TEST(test_numbers_at_their_end)
 {
 	struct toy t;
 
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		struct log_head h = { .seg = 5, .serial = UINT64_MAX };
 		uint8_t blk[COW_BLK_BYTES] = { 0 };
@@ -176,13 +165,12 @@ static void test_numbers_at_their_end(void **state)
 }
 
 /* The newest record is whole, its predecessor is not. */
-static void test_chain_broken(void **state)
+TEST(test_chain_broken)
 {
 	struct log_record open;
 	char gone[96], misses[96];
 	struct toy t;
 
-	(void)state;
 	chain_new(&t);
 	open = record_at(&t, newest.prev.lblk);
 	assert_int_equal(open.type, RECORD_OPEN);
@@ -242,7 +230,7 @@ static void forge_extents(struct toy *t, const struct desc_extent *e, unsigned n
 	forge(t, &rec);
 }
 
-static void test_extents_out_of_bounds(void **state)
+TEST(test_extents_out_of_bounds)
 {
 	static const uint32_t crc[2 * TOY_SEG_BLKS];
 	static const struct desc_extent bad[] = {
@@ -263,7 +251,6 @@ static void test_extents_out_of_bounds(void **state)
 	char why[64];
 	struct toy t;
 
-	(void)state;
 	chain_new(&t);
 	snprintf(why, sizeof(why), "the descriptors of record %d are damaged", (int)newest.seq);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -313,7 +300,6 @@ static uint64_t block_of(struct toy *t, const struct log_record *rec, bool super
 
 static void has_line(void *ctx, uint64_t blk, const char *line)
 {
-	(void)blk;
 	assert_string_equal(line, ctx);
 }
 
@@ -321,14 +307,13 @@ static void has_line(void *ctx, uint64_t blk, const char *line)
  * floor_seq: the oldest record whose payload an attach reads. Normally this is the record itself.
  * An older floor makes the older payload count, except for blocks that newer records have.
  */
-static void test_floor(void **state)
+TEST(test_floor)
 {
 	struct log_record first, rec;
 	uint64_t found, old, live;
 	char why[96];
 	struct toy t;
 
-	(void)state;
 	chain_new(&t);
 	for (first = record_at(&t, newest.prev.lblk);
 	     first.type != RECORD_COMMIT || first.seq != gens[0].seq;)
@@ -360,12 +345,11 @@ static void test_floor(void **state)
 }
 
 /* A head that names another segment does not count: the segment is searched nevertheless. */
-static void test_head_of_another(void **state)
+TEST(test_head_of_another)
 {
 	uint8_t blk[COW_BLK_BYTES];
 	struct toy t;
 
-	(void)state;
 	chain_new(&t);
 	for (unsigned from = 0; from < TOY_SEGS; from++)
 		for (unsigned to = 0; to < TOY_SEGS; to++) {
@@ -382,13 +366,12 @@ static void test_head_of_another(void **state)
 
 /* A record that cannot be compared with anything: of a retired log, or one that knows no file
  * system. It has blocks, or home has one. */
-static void test_record_for_any_base(void **state)
+TEST(test_record_for_any_base)
 {
 	struct log_record rec;
 	char why[160];
 	struct toy t;
 
-	(void)state;
 	chain_new(&t);
 	rec = newest;
 	rec.type = RECORD_RETIRED;
@@ -404,19 +387,4 @@ static void test_record_for_any_base(void **state)
 		 (int)newest.seq);
 	assert_found(&t, 1, 1, why);
 	toy_free(&t);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_record_out_of_place),
-		cmocka_unit_test(test_numbers_at_their_end),
-		cmocka_unit_test(test_chain_broken),
-		cmocka_unit_test(test_extents_out_of_bounds),
-		cmocka_unit_test(test_floor),
-		cmocka_unit_test(test_head_of_another),
-		cmocka_unit_test(test_record_for_any_base),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

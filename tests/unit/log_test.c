@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of log/: index, the ring's arithmetic, checkpoints. Power cuts: tests/crash. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "log/codec.h"
 #include "log/index_build.h"
 #include "breaks.h"
@@ -93,9 +85,8 @@ static void random_list(struct index_list *l, struct naive *m, uint64_t *lblk)
 	}
 }
 
-static void test_index_against_model(void **state)
+TEST(test_index_against_model)
 {
-	(void)state;
 	for (int round = 0; round < 300; round++) {
 		struct log_index *ix = log_index_empty(), *next;
 		struct naive m;
@@ -119,13 +110,12 @@ static void test_index_against_model(void **state)
 	}
 }
 
-static void test_index_overlap(void **state)
+TEST(test_index_overlap)
 {
 	struct index_entry e[] = { { .kind = INDEX_ZERO, .blk = 5, .blks = 3 },
 				   { .kind = INDEX_ZERO, .blk = 7, .blks = 1 } };
 	struct log_index *ix = log_index_empty(), *next;
 
-	(void)state;
 	assert_int_equal(log_index_overlay(&next, ix, e, 2, NULL, NULL, 0), -EINVAL);
 	log_index_unref(ix);
 }
@@ -173,11 +163,10 @@ static void ring_attach_again(struct ring *r)
 
 /* Long runs: the reported room always fits, a checkpoint always returns all of it, and an attach
  * finds the newest. */
-static void test_ring_room(void **state)
+TEST(test_ring_room)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
 
-	(void)state;
 	for (unsigned round = 0; round < 6; round++) {
 		unsigned full = 0;
 		uint64_t seed = round, missing;
@@ -226,12 +215,11 @@ static void test_ring_room(void **state)
 }
 
 /* R10: spilled blocks stay reserved until the tail record, not only until the checkpoint. */
-static void test_spill_is_reserved(void **state)
+TEST(test_spill_is_reserved)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
 	struct log_index *ix;
 
-	(void)state;
 	r.c = formatted(&r.super);
 	ring_open(&r);
 	assert_int_equal(log_prepare(r.log), 0);
@@ -317,13 +305,12 @@ static int checkpoint_at_hand(struct at_hand *h, uint64_t end_blk)
 }
 
 /* The log is read where RAM has no content or other content, and nowhere else. */
-static void test_checkpoint_at_hand(void **state)
+TEST(test_checkpoint_at_hand)
 {
 	struct at_hand h = { .data = io_alloc(64 * COW_BLK_BYTES),
 			     .not_blk = 1000,
 			     .wrong_blk = 1000 };
 
-	(void)state;
 	for (size_t i = 0; i < 64 * COW_BLK_BYTES; i++)
 		h.data[i] = (uint8_t)rnd(256);
 	assert_int_equal(checkpoint_at_hand(&h, 64), 0);
@@ -366,14 +353,13 @@ static struct log *reopen(struct card *c, struct log_open_report *rep)
 }
 
 /* A card that was copied to another one: the generations stay, the ledger starts again. */
-static void test_clone(void **state)
+TEST(test_clone)
 {
 	struct log_super s;
 	struct log_open_report rep;
 	struct card *c = formatted(&s), *d;
 	struct log *l = reopen(c, &rep);
 
-	(void)state;
 	assert_int_equal(card_set_writable(c, true), 0);
 	commit_block(l, 7, 1);
 	commit_block(l, 8, 2);
@@ -407,18 +393,4 @@ static void test_clone(void **state)
 	log_close(l);
 	card_close(c);
 	card_close(d);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_index_against_model),
-		cmocka_unit_test(test_index_overlap),
-		cmocka_unit_test(test_ring_room),
-		cmocka_unit_test(test_spill_is_reserved),
-		cmocka_unit_test(test_checkpoint_at_hand),
-		cmocka_unit_test(test_clone),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

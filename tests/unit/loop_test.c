@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The loop device over an image file: the promises of attach, and a detach that knows when it is
  * done. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <pthread.h>
 #include <sys/sysmacros.h>
 
-#include "base/io.h"
 #include "scratch.h"
 
 #define IMAGE_BYTES (8 * MIB)
@@ -19,13 +13,11 @@ static struct scratch s;
 
 static int setup(void **state)
 {
-	(void)state;
 	return scratch_new(&s, NULL, IMAGE_BYTES) ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	scratch_free(&s);
 	return 0;
 }
@@ -53,14 +45,13 @@ static bool attached(void)
 	return r == 0 && !strcmp((char *)info.lo_file_name, s.label);
 }
 
-static void test_attach(void **state)
+TEST(test_attach, setup, teardown)
 {
 	_cleanup_free_ char *out = io_alloc(8192), *in = io_alloc(8192);
 	_cleanup_close_ int image_fd = open(s.image, O_RDONLY | O_CLOEXEC);
 	struct loop_info64 info;
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
 	assert_true(info.lo_flags & LO_FLAGS_DIRECT_IO);
 	assert_string_equal((char *)info.lo_file_name, s.label);
@@ -80,12 +71,11 @@ static void test_attach(void **state)
 
 /* A daemon that was killed leaves its limits on the device; one that ends restores the earlier
  * ones. */
-static void test_limits_of_another(void **state)
+TEST(test_limits_of_another, setup, teardown)
 {
 	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
 	unsigned number;
 
-	(void)state;
 	assert_true(fd >= 0);
 	do { /* another process may take the number in between */
 		number = s.loop.number;
@@ -107,12 +97,11 @@ static void test_limits_of_another(void **state)
 }
 
 /* Until it stays it disappears with its last user. */
-static void test_temporary_stays(void **state)
+TEST(test_temporary_stays, setup, teardown)
 {
 	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
 	struct loop_info64 info;
 
-	(void)state;
 	assert_true(fd >= 0);
 	for (int stays = 0; stays < 2; stays++) {
 		assert_int_equal(loop_detach(&s.loop), 0);
@@ -136,11 +125,10 @@ static void test_temporary_stays(void **state)
 	close(fd);
 }
 
-static void test_in_use(void **state)
+TEST(test_in_use, setup, teardown)
 {
 	int fd;
 
-	(void)state;
 	assert_int_equal(loop_in_use(&s.loop), 0);
 	fd = open(s.loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
 	assert_true(fd >= 0);
@@ -159,13 +147,12 @@ static void *close_later(void *arg)
 	return NULL;
 }
 
-static void test_detach_waits_for_other_opener(void **state)
+TEST(test_detach_waits_for_other_opener, setup, teardown)
 {
 	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
 	uint64_t begin_ns = now_ns();
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pthread_create(&thread, NULL, close_later, &fd), 0);
 	assert_int_equal(loop_detach(&s.loop), 0);
 	assert_true(now_ns() - begin_ns > 250000000);
@@ -174,12 +161,11 @@ static void test_detach_waits_for_other_opener(void **state)
 	pthread_join(thread, NULL);
 }
 
-static void test_detach_gives_up(void **state)
+TEST(test_detach_gives_up, setup, teardown)
 {
 	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
 	struct loop_info64 info;
 
-	(void)state;
 	assert_int_equal(loop_detach(&s.loop), -EBUSY);
 	assert_true(s.loop.fd >= 0);
 	assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
@@ -191,14 +177,13 @@ static void test_detach_gives_up(void **state)
 }
 
 /* ramfs has no direct I/O: refused, and nothing is left. */
-static void test_no_direct_io(void **state)
+TEST(test_no_direct_io, setup, teardown)
 {
 	struct loop_dev d = { .fd = -7 };
 	char path[128];
 	unsigned fds;
 	int fd;
 
-	(void)state;
 	assert_int_equal(mount("none", s.mnt, "ramfs", 0, NULL), 0);
 	snprintf(path, sizeof(path), "%s/image", s.mnt);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -236,12 +221,11 @@ static void *attach_detach(void *arg)
 	return NULL;
 }
 
-static void test_race_for_free_device(void **state)
+TEST(test_race_for_free_device, setup, teardown)
 {
 	struct racer racers[4] = { 0 };
 	unsigned fds = count_fds();
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(racers); i++)
 		assert_int_equal(pthread_create(&racers[i].thread, NULL, attach_detach, &racers[i]),
 				 0);
@@ -252,21 +236,4 @@ static void test_race_for_free_device(void **state)
 	assert_int_equal(count_fds(), fds);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_attach, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_limits_of_another, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_temporary_stays, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_detach_waits_for_other_opener, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_detach_gives_up, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_no_direct_io, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_race_for_free_device, setup, teardown),
-	};
-
-	if (scratch_not_root("loop_test"))
-		return 0;
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_GROUP_OF_ROOT(NULL, NULL)

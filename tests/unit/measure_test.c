@@ -3,13 +3,7 @@
  * cowctl measure on models with a virtual clock: the published cards with write data, invented
  * ones, and cards unlike the model. COWFS_MEASURE_CARDS: number of invented cards (default 12).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "test.h"
 #include <json-c/json.h>
 
 #include "flash_model.h"
@@ -121,12 +115,11 @@ static void round_trip(const struct measurement *m)
 
 /* ---- published cards ---- */
 
-static void test_published(void **state)
+TEST(test_published)
 {
 	static struct measurement m;
 	unsigned n = 0;
 
-	(void)state;
 	for (size_t i = 0; i < flash_profiles_count(profiles); i++) {
 		const struct flash_profile *p = flash_profiles_at(profiles, i);
 
@@ -178,13 +171,12 @@ static void invent(struct flash_profile *p, uint64_t seed)
 	p->random_read_ns = r[0] + rnd(500000);
 }
 
-static void test_invented(void **state)
+TEST(test_invented)
 {
 	static struct measurement m;
 	const char *text = getenv("COWFS_MEASURE_CARDS");
 	unsigned n = text ? (unsigned)atoi(text) : 12, known = 0, plans = 0;
 
-	(void)state;
 	for (unsigned i = 1; i <= n; i++) {
 		struct flash_profile p;
 		struct odd odd = { .noise = i % 3 == 0 ? 0.08 : 0 };
@@ -203,12 +195,11 @@ static void test_invented(void **state)
 /* ---- cards that are unlike the model ---- */
 
 /* Each write takes the same time anywhere: there is no erase block to be found. */
-static void test_ssd(void **state)
+TEST(test_ssd)
 {
 	struct odd odd = { .constant_ns = 200000 };
 	static struct measurement m;
 
-	(void)state;
 	measure(&m, profile("lexar-300x-8g"), &odd, 1, 0);
 	compare(&m, &m.profile);
 	assert_true(m.is_flat && !m.unit_known && !m.open_known && m.confirmed);
@@ -216,12 +207,11 @@ static void test_ssd(void **state)
 	measure_free(&m);
 }
 
-static void test_stalls(void **state)
+TEST(test_stalls)
 {
 	struct odd odd = { .stall_every_bytes = 300 * KIB, .stall_ns = 150000000 };
 	static struct measurement m;
 
-	(void)state;
 	measure(&m, profile("lexar-300x-8g"), &odd, 2, 0);
 	assert_true(!m.unit_known || m.best.unit_bytes == 2 * MIB);
 	assert_false(m.confirmed);
@@ -229,12 +219,11 @@ static void test_stalls(void **state)
 	measure_free(&m);
 }
 
-static void test_spikes(void **state)
+TEST(test_spikes)
 {
 	struct odd odd = { .noise = 0.1, .spikes = 0.005, .spike_ns = 40000000 };
 	static struct measurement m;
 
-	(void)state;
 	for (unsigned seed = 1; seed <= 3; seed++) {
 		measure(&m, profile("x-flashbench-readme"), &odd, seed, 0);
 		compare(&m, profile("x-flashbench-readme"));
@@ -243,12 +232,11 @@ static void test_spikes(void **state)
 }
 
 /* Reads across a boundary of erase blocks take longer: the third method, which writes nothing. */
-static void test_align(void **state)
+TEST(test_align)
 {
 	struct odd odd = { .boundary_ns = 150000, .noise = 0.02 };
 	static struct measurement m;
 
-	(void)state;
 	measure(&m, profile("lexar-300x-8g"), &odd, 1, 0);
 	assert_int_equal(m.align_bytes, 2 * MIB);
 	measure_free(&m);
@@ -259,7 +247,7 @@ static void test_align(void **state)
 }
 
 /* So much noise that little can be said: nothing wrong may be said. */
-static void test_noise(void **state)
+TEST(test_noise)
 {
 	static const struct odd odds[] = {
 		{ .noise = 0.5 },
@@ -270,7 +258,6 @@ static void test_noise(void **state)
 	static struct measurement m;
 	unsigned wrong = 0;
 
-	(void)state;
 	for (unsigned seed = 6; seed < 14; seed++) {
 		struct flash_profile p;
 
@@ -291,7 +278,7 @@ static void test_noise(void **state)
 
 /* ---- bad input ---- */
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
 	static const struct {
 		struct odd odd;
@@ -308,7 +295,6 @@ static void test_bad(void **state)
 	};
 	static struct measurement m;
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
 		measure(&m, profile("lexar-300x-8g"), &cases[i].odd, i, cases[i].e);
 		if (!strstr(m.why, cases[i].why))
@@ -318,13 +304,12 @@ static void test_bad(void **state)
 	}
 }
 
-static void test_area(void **state)
+TEST(test_area)
 {
 	static struct measurement m;
 	struct measure_params params = { .seed = 1 };
 	struct target *t = model_target(profile("lexar-300x-8g"), NULL, GIB, 4 * MIB, 1);
 
-	(void)state;
 	assert_int_equal(measure_run(&m, t, &params), -ENOSPC);
 	measure_free(&m);
 	/* a card that wraps inside of the area: nothing lies below it */
@@ -359,13 +344,12 @@ static void test_area(void **state)
 }
 
 /* The room of a log: what a small area cannot tell is said to be unknown, and never wrong. */
-static void test_small_areas(void **state)
+TEST(test_small_areas)
 {
 	static const unsigned mib[] = { 8, 28, 64 };
 	static struct measurement m;
 	struct measure_params params = { .seed = 1 };
 
-	(void)state;
 	for (size_t i = 0; i < flash_profiles_count(profiles); i++) {
 		const struct flash_profile *p = flash_profiles_at(profiles, i);
 
@@ -390,14 +374,11 @@ static volatile sig_atomic_t stopped;
 
 static void stop_when_primed(void *ctx, const char *phase, uint64_t done, uint64_t total)
 {
-	(void)ctx;
-	(void)done;
-	(void)total;
 	stopped = !strcmp(phase, "priming");
 }
 
 /* What another area still holds says nothing about the capacity. */
-static void test_other_area(void **state)
+TEST(test_other_area)
 {
 	static struct measurement m;
 	struct measure_params params = { .seed = 1,
@@ -405,7 +386,6 @@ static void test_other_area(void **state)
 					 .stop = &stopped };
 	struct target *t = model_target(profile("lexar-300x-8g"), NULL, GIB, GIB, 1);
 
-	(void)state;
 	assert_int_equal(measure_run(&m, t, &params), -EINTR);
 	measure_free(&m);
 	((struct model_target *)t)->written_bytes = 0;
@@ -417,7 +397,7 @@ static void test_other_area(void **state)
 }
 
 /* A card that wraps gets back what lay outside of the area, also when it is stopped at once. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
 	static struct measurement m;
 	static const unsigned char zeros[COW_BLK_BYTES];
@@ -426,7 +406,6 @@ static void test_stopped(void **state)
 	struct measure_params params = { .seed = 1, .stop = &stopped };
 	struct target *t = model_target(profile("lexar-300x-8g"), &odd, GIB, 64 * MIB, 1);
 
-	(void)state;
 	stopped = 1;
 	assert_int_equal(measure_run(&m, t, &params), -EINTR);
 	assert_true(m.written_bytes > 0);
@@ -436,16 +415,4 @@ static void test_stopped(void **state)
 	target_close(t);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_published),  cmocka_unit_test(test_invented),
-		cmocka_unit_test(test_ssd),	   cmocka_unit_test(test_stalls),
-		cmocka_unit_test(test_spikes),	   cmocka_unit_test(test_noise),
-		cmocka_unit_test(test_align),	   cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_area),	   cmocka_unit_test(test_small_areas),
-		cmocka_unit_test(test_other_area), cmocka_unit_test(test_stopped),
-	};
-
-	return cmocka_run_group_tests(tests, open_profiles, close_profiles);
-}
+TEST_GROUP(open_profiles, close_profiles)

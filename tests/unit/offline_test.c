@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The operations without a daemon, on image files: their results, and that they print nothing. */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "fs/guard.h"
 #include "workdir.h"
 
-#include "base/io.h"
 #include "card/blockdev.h"
 #include "offline/offline.h"
 
@@ -42,7 +31,6 @@ static void must(const char *fmt, ...)
 
 static int new_card(void **state)
 {
-	(void)state;
 	must("rm -f %s %s; truncate -s %llu %s; mke2fs -q -t ext4 -F -E nodiscard %s %lluk >/dev/null 2>&1",
 	     card, other, CARD_BYTES, card, card, FS_BYTES / KIB);
 	fail = (struct failure){ 0 };
@@ -145,12 +133,11 @@ static int recover(enum recover_accept accept, struct recover_report *ret)
 
 /* ---- format ---- */
 
-static void test_format(void **state)
+TEST(test_format, new_card)
 {
 	struct format_options opt = usual();
 	struct format_report rep;
 
-	(void)state;
 	opt.lag = 1;
 	assert_int_equal(offline_format(&opt, &rep, &fail), 0);
 	assert_int_equal(rep.super.fs_bytes, FS_BYTES);
@@ -168,12 +155,11 @@ static void test_format(void **state)
 	assert_int_equal(check().super.lag, 0);
 }
 
-static void test_format_bad(void **state)
+TEST(test_format_bad, new_card)
 {
 	struct format_options opt = usual();
 	struct format_report rep;
 
-	(void)state;
 	opt.log_bytes = 4 * KIB;
 	assert_fails(offline_format(&opt, &rep, &fail), -EINVAL, EXIT_USAGE,
 		     "too small or too large");
@@ -200,14 +186,13 @@ static void test_format_bad(void **state)
 }
 
 /* Content of a log device is destroyed only on request. */
-static void test_format_log_device(void **state)
+TEST(test_format_log_device, new_card)
 {
 	struct format_options opt = { .device = card,
 				      .log_device = other,
 				      .erase_block_bytes = 64 * KIB };
 	struct format_report rep;
 
-	(void)state;
 	must("truncate -s 16M %s; mkswap %s >/dev/null 2>&1", other, other);
 	opt.log_bytes = LOG_BYTES;
 	assert_fails(offline_format(&opt, &rep, &fail), -EEXIST, EXIT_FAILED,
@@ -220,11 +205,10 @@ static void test_format_log_device(void **state)
 
 /* ---- check ---- */
 
-static void test_check(void **state)
+TEST(test_check, new_card)
 {
 	struct check_report rep;
 
-	(void)state;
 	assert_fails(offline_check(card, NULL, &rep, &fail), -ENOENT, EXIT_FAILED, "no cowfs log");
 	format();
 	rep = check();
@@ -247,13 +231,12 @@ static void test_check(void **state)
 }
 
 /* The content of a committed block is rotten: found and reported. */
-static void test_check_finds(void **state)
+TEST(test_check_finds, new_card)
 {
 	uint8_t buf[COW_BLK_BYTES], want[COW_BLK_BYTES];
 	struct check_report rep;
 	uint64_t off, hits = 0;
 
-	(void)state;
 	format();
 	commit_block(A_BLK, 7);
 	commit_block(A_BLK + 1, 8);
@@ -278,13 +261,12 @@ static void test_check_finds(void **state)
 
 /* ---- recover ---- */
 
-static void test_recover(void **state)
+TEST(test_recover, new_card)
 {
 	struct format_options over = usual();
 	struct format_report formatted;
 	struct recover_report rep;
 
-	(void)state;
 	format();
 	assert_int_equal(recover(RECOVER_ACCEPT_NOTHING, &rep), 0);
 	assert_true(rep.nothing_to_do && !rep.written_bytes);
@@ -304,13 +286,12 @@ static void test_recover(void **state)
 }
 
 /* What is copied without its log is guarded, and says so. */
-static void test_log_missing(void **state)
+TEST(test_log_missing, new_card)
 {
 	const struct format_options opt = usual();
 	struct check_report rep;
 	struct format_report made;
 
-	(void)state;
 	format();
 	commit_block(A_BLK, 7);
 	must("truncate -s %llu %s && truncate -s %llu %s", FS_BYTES, card, CARD_BYTES, card);
@@ -325,11 +306,10 @@ static void test_log_missing(void **state)
 }
 
 /* The file system was changed without cowfs: a user must decide. */
-static void test_recover_foreign(void **state)
+TEST(test_recover_foreign, new_card)
 {
 	struct recover_report rep;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		new_card(NULL);
 		format();
@@ -356,11 +336,10 @@ static void test_recover_foreign(void **state)
 
 /* ---- grow ---- */
 
-static void test_grow(void **state)
+TEST(test_grow, new_card)
 {
 	struct grow_report rep;
 
-	(void)state;
 	format();
 	assert_int_equal(offline_grow(card, NULL, &rep, &fail), 0);
 	assert_true(rep.nothing_to_do);
@@ -375,7 +354,7 @@ static void test_grow(void **state)
 
 /* ---- all of them ---- */
 
-static void test_silent(void **state)
+TEST(test_silent, new_card)
 {
 	int said = memfd_create("said", MFD_CLOEXEC), out = dup(STDOUT_FILENO),
 	    err = dup(STDERR_FILENO);
@@ -384,7 +363,6 @@ static void test_silent(void **state)
 	struct grow_report grown;
 	int e[4];
 
-	(void)state;
 	fflush(stdout);
 	dup2(said, STDOUT_FILENO);
 	dup2(said, STDERR_FILENO);
@@ -407,22 +385,9 @@ static void test_silent(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_format, new_card),
-		cmocka_unit_test_setup(test_format_bad, new_card),
-		cmocka_unit_test_setup(test_format_log_device, new_card),
-		cmocka_unit_test_setup(test_check, new_card),
-		cmocka_unit_test_setup(test_check_finds, new_card),
-		cmocka_unit_test_setup(test_recover, new_card),
-		cmocka_unit_test_setup(test_log_missing, new_card),
-		cmocka_unit_test_setup(test_recover_foreign, new_card),
-		cmocka_unit_test_setup(test_grow, new_card),
-		cmocka_unit_test_setup(test_silent, new_card),
-	};
-
 	if (workdir_new("offline") < 0)
 		return 1;
 	snprintf(card, sizeof(card), "%s/card", dir);
 	snprintf(other, sizeof(other), "%s/other", dir);
-	return cmocka_run_group_tests(tests, NULL, workdir_remove);
+	return tests_run(NULL, workdir_remove);
 }

@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* Volume options from everywhere: the table, the configuration file, mount -o, kernel command line.
  */
-#include <setjmp.h>
-#include <errno.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "config/cmdline.h"
 #include "config/conf.h"
 #include "config/mntopts.h"
 #include "config/volopt.h"
-#include "rnd.h"
 
 static char why[512];
 
 /* ---- the table ---- */
 
-static void test_table(void **state)
+TEST(test_table)
 {
 	static const struct option_spec specs[] = { VOLOPT_SPECS{ 0, NULL, NULL, NULL } };
 	enum volopt id = 0;
 
-	(void)state;
 	for (const struct option_spec *s = specs; s->name; s++, id++) {
 		assert_int_equal(s->id, id);
 		assert_string_equal(s->name, volopt_name(id));
@@ -43,7 +30,7 @@ static void test_table(void **state)
 	assert_int_equal(volopt_find("", 0), VOLOPTS);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
 	static const struct {
 		enum volopt id;
@@ -101,7 +88,6 @@ static void test_values(void **state)
 		{ VOLOPT_PROFILE, "", false, 0 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		int e;
 
@@ -116,12 +102,11 @@ static void test_values(void **state)
 	assert_true(volopt_value(VOLOPT_RAM, "10%") > MIB);
 }
 
-static void test_command(void **state)
+TEST(test_command)
 {
 	struct options o = { 0 };
 	struct volopts v = { .text[VOLOPT_NAME] = "untouched" };
 
-	(void)state;
 	o.value[VOLOPT_RAM] = "0";
 	assert_int_equal(volopts_of_command(&o, &v, why, sizeof(why)), -EINVAL);
 	assert_string_equal(why, "--ram 0 leaves no memory for changes");
@@ -165,7 +150,7 @@ static void refused(const char *text, const char *message)
 		fail_msg("'%s' is told, not '%s'", why, message);
 }
 
-static void test_conf_good(void **state)
+TEST(test_conf_good)
 {
 	struct conf *c = good("# comment\n; another\n\n"
 			      "[default]  # here too\n"
@@ -180,7 +165,6 @@ static void test_conf_good(void **state)
 			      "erase-block = 8M");
 	struct volopts v = { 0 }, given = { .text[VOLOPT_RAM] = "1M" }, zero = { 0 }, other = { 0 };
 
-	(void)state;
 	assert_int_equal(conf_volume(c, "/dev/data", &v, why, sizeof(why)), 0);
 	assert_string_equal(v.text[VOLOPT_RAM], "64M");
 	assert_string_equal(v.text[VOLOPT_ON_DETACH], "discard");
@@ -201,12 +185,11 @@ static void test_conf_good(void **state)
 	conf_free(c);
 }
 
-static void test_conf_root(void **state)
+TEST(test_conf_root)
 {
 	struct conf *c = good("[default]\nram = 25%\n[root]\nprepare = shrink\nlog = /dev/x\n");
 	struct volopts o = { 0 };
 
-	(void)state;
 	assert_true(conf_has_root(c));
 	assert_string_equal(conf_root_text(c, ROOTOPT_ENABLED), "yes");
 	assert_string_equal(conf_root_text(c, ROOTOPT_PREPARE), "shrink");
@@ -239,11 +222,10 @@ static void test_conf_root(void **state)
 		"F:2: prepare belongs to the volume root");
 }
 
-static void test_conf_errors(void **state)
+TEST(test_conf_errors)
 {
 	char line[1000];
 
-	(void)state;
 	refused("ram = 64M\n", "F:1: ram must follow a [section]");
 	refused("[default]\n\nrom = 64M\n", "F:3: unknown key rom");
 	refused("compress = zstd\n", "F:1: compress must follow a [section]");
@@ -280,13 +262,12 @@ static void test_conf_errors(void **state)
 }
 
 /* A line just as long as libinih's buffer: a full buffer must not join two lines. */
-static void test_conf_texts(void **state)
+TEST(test_conf_texts)
 {
 	struct conf *c = good(
 		"[default]\ncommit-interval = 2h\n[root]\nram = 20%\nvolatile = /tmp /var/tmp\n"
 		"[/dev/zero]\nname = kiosk\ncommit-interval = 0\n");
 
-	(void)state;
 	assert_string_equal(conf_text(c, "root", ROOTOPT_VOLATILE), "/tmp /var/tmp");
 	assert_string_equal(conf_text(c, "root", ROOTOPT_COMMIT_INTERVAL), "2h");
 	assert_string_equal(conf_text(c, "kiosk", ROOTOPT_COMMIT_INTERVAL), "0");
@@ -311,13 +292,12 @@ static void test_conf_texts(void **state)
 		"F:2: commit-interval = 5 days is not a time such as 30m or 2h");
 }
 
-static void test_conf_long_lines(void **state)
+TEST(test_conf_long_lines)
 {
 	char text[600];
 	struct volopts v;
 	struct conf *c;
 
-	(void)state;
 	for (int pad = 150; pad < 250; pad++) {
 		int n = snprintf(text, sizeof(text), "[a]\nlog=/%0*d\nram=1M\n", pad, 1);
 
@@ -334,12 +314,11 @@ static void test_conf_long_lines(void **state)
 	}
 }
 
-static void test_conf_two_sections(void **state)
+TEST(test_conf_two_sections)
 {
 	struct conf *c = good("[/dev/zero]\nname=z\n[/proc/self/root/dev/zero]\n");
 	struct volopts v = { 0 };
 
-	(void)state;
 	assert_int_equal(conf_volume(c, "/dev/zero", &v, why, sizeof(why)), -EINVAL);
 	assert_non_null(
 		strstr(why, "F:1: [/dev/zero] is the same volume as [/proc/self/root/dev/zero]"));
@@ -354,7 +333,7 @@ static void test_conf_two_sections(void **state)
 #define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
 /* No crash, no leak (with sanitizers), and always either a configuration or an error line. */
-static void test_conf_nonsense(void **state)
+TEST(test_conf_nonsense)
 {
 	static const char *const pieces[] = { "[default]", "[a]",    "[/dev/zero]", "ram",
 					      "=",	   ":",	     "64M",	    "\n",
@@ -364,7 +343,6 @@ static void test_conf_nonsense(void **state)
 					      "\x7f",	   "\xff",   LONG };
 	char text[4096];
 
-	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		struct conf *c = NULL;
 		size_t len = 0;
@@ -393,11 +371,10 @@ static void test_conf_nonsense(void **state)
 	}
 }
 
-static void test_conf_files(void **state)
+TEST(test_conf_files)
 {
 	struct conf *c;
 
-	(void)state;
 	setenv("COWFS_CONF", "/nonexistent/cowfs.conf", 1);
 	assert_string_equal(conf_path(), "/nonexistent/cowfs.conf");
 	assert_int_equal(conf_load(&c, why, sizeof(why)), 0);
@@ -411,11 +388,10 @@ static void test_conf_files(void **state)
 
 /* ---- mount -o ---- */
 
-static void test_mntopts(void **state)
+TEST(test_mntopts)
 {
 	static struct mntopts m;
 
-	(void)state;
 	assert_int_equal(
 		mntopts_add(&m,
 			    "rw,noatime,ram=64M,x-systemd.device-timeout=5,nofail,uid=5,"
@@ -445,13 +421,12 @@ static void test_mntopts(void **state)
 	assert_string_equal(m.vol.text[VOLOPT_RAM], "32M");
 }
 
-static void test_mntopts_too_many(void **state)
+TEST(test_mntopts_too_many)
 {
 	static struct mntopts m, full;
 	char text[1001], one[MNTOPTS_BYTES];
 	int e = 0, n = 0;
 
-	(void)state;
 	memset(one, 'x', sizeof(one));
 	one[sizeof(one) - 1] = '\0';
 	assert_int_equal(mntopts_pass(&full, one), -E2BIG);
@@ -474,11 +449,10 @@ static void test_mntopts_too_many(void **state)
 
 /* ---- the kernel command line ---- */
 
-static void test_cmdline(void **state)
+TEST(test_cmdline)
 {
 	static struct cmdline c;
 
-	(void)state;
 	assert_int_equal(cmdline_parse("BOOT_IMAGE=/vmlinuz root=/dev/mmcblk0p2 ro quiet\n", &c,
 				       why, sizeof(why)),
 			 0);
@@ -514,7 +488,7 @@ static void test_cmdline(void **state)
 	assert_int_equal(cmdline_parse("", &c, why, sizeof(why)), 0);
 }
 
-static void test_cmdline_errors(void **state)
+TEST(test_cmdline_errors)
 {
 	static struct cmdline c;
 	static const struct {
@@ -538,7 +512,6 @@ static void test_cmdline_errors(void **state)
 	};
 	char line[2000];
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		why[0] = '\0';
 		assert_int_equal(cmdline_parse(cases[i].line, &c, why, sizeof(why)), -EINVAL);
@@ -563,7 +536,7 @@ static void test_cmdline_errors(void **state)
 	}
 }
 
-static void test_cmdline_nonsense(void **state)
+TEST(test_cmdline_nonsense)
 {
 	static const char *const pieces[] = {
 		"cowfs=", "on",	 "off", ",", ":",  " ",	      "\"",
@@ -571,7 +544,6 @@ static void test_cmdline_nonsense(void **state)
 	};
 	char line[1024];
 
-	(void)state;
 	for (int i = 0; i < 50000; i++) {
 		struct cmdline c;
 
@@ -583,28 +555,4 @@ static void test_cmdline_nonsense(void **state)
 				volopt_check(VOLOPT_RAM, c.opt.text[VOLOPT_RAM], why, sizeof(why)),
 				0);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_command),
-		cmocka_unit_test(test_conf_good),
-		cmocka_unit_test(test_conf_root),
-		cmocka_unit_test(test_conf_errors),
-		cmocka_unit_test(test_conf_texts),
-		cmocka_unit_test(test_conf_long_lines),
-		cmocka_unit_test(test_conf_two_sections),
-		cmocka_unit_test(test_conf_nonsense),
-		cmocka_unit_test(test_conf_files),
-		cmocka_unit_test(test_mntopts),
-		cmocka_unit_test(test_mntopts_too_many),
-		cmocka_unit_test(test_cmdline),
-		cmocka_unit_test(test_cmdline_errors),
-		cmocka_unit_test(test_cmdline_nonsense),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

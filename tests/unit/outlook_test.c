@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Health reports of devices, and the projection made from them: from documents as text, to
  * fields. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "wear/health.h"
 #include "wear/projection.h"
 
@@ -74,7 +67,7 @@ static struct json_object *from_smart(const char *smart, bool expect)
 
 /* Names and numbers as smartctl prints them of a CompactFlash card with a Silicon Motion
  * controller. */
-static void test_ata(void **state)
+TEST(test_ata)
 {
 	struct json_object *h = from_smart(
 		"{\"model_name\":\"TS32GCF220I\",\"smart_status\":{\"passed\":true},\"ata_smart_attributes\":{\"table\":["
@@ -89,7 +82,6 @@ static void test_ata(void **state)
 		"{\"id\":245,\"name\":\"TLC_Writes_32MiB\",\"value\":100,\"raw\":{\"value\":333896}}]}}",
 		true);
 
-	(void)state;
 	assert_string_equal(text(h, "kind"), "ata");
 	assert_string_equal(text(h, "model"), "TS32GCF220I");
 	assert_int_equal(json_object_array_length(find(h, "life_used")), 1);
@@ -122,7 +114,7 @@ static void test_ata(void **state)
 	json_object_put(h);
 }
 
-static void test_nvme(void **state)
+TEST(test_nvme)
 {
 	struct json_object *h = from_smart(
 		"{\"smart_status\":{\"passed\":false},\"nvme_smart_health_information_log\":{"
@@ -130,7 +122,6 @@ static void test_nvme(void **state)
 		"\"data_units_written\":1000,\"media_errors\":3}}",
 		true);
 
-	(void)state;
 	assert_string_equal(text(h, "kind"), "nvme");
 	near(num(h, "life_used.0.low"), 0.06);
 	near(num(h, "life_used.0.high"), 0.07);
@@ -142,7 +133,7 @@ static void test_nvme(void **state)
 }
 
 /* Any output of a program called smartctl. */
-static void test_smart_nonsense(void **state)
+TEST(test_smart_nonsense)
 {
 	static const char *const docs[] = { "[]",
 					    "{}",
@@ -154,7 +145,6 @@ static void test_smart_nonsense(void **state)
 					    "{\"ata_smart_attributes\":{\"table\":[]}}",
 					    "{\"model_name\":{}}" };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(docs); i++)
 		json_object_put(from_smart(docs[i], false));
 	json_object_put(from_smart(
@@ -165,13 +155,12 @@ static void test_smart_nonsense(void **state)
 		"{\"nvme_smart_health_information_log\":{\"percentage_used\":\"x\"}}", true));
 }
 
-static void test_cmd56(void **state)
+TEST(test_cmd56)
 {
 	uint8_t sandisk[512] = "DS210101", longsys[512] = { 0x70, 0x58 }, micron[512] = "ME",
 		swissbit[512] = "Sw", noise[512];
 	struct json_object *h = health_read("/nowhere", true);
 
-	(void)state;
 	sandisk[8] = 12;
 	longsys[44] = 81;
 	micron[8] = 33;
@@ -244,7 +233,6 @@ static struct json_object *project(struct json_object *w, const char *flash)
 
 static double one(unsigned i)
 {
-	(void)i;
 	return 1;
 }
 
@@ -258,11 +246,10 @@ static double rising(unsigned i)
 	return i + 1;
 }
 
-static void test_not_enough(void **state)
+TEST(test_not_enough)
 {
 	struct json_object *w, *p;
 
-	(void)state;
 	for (unsigned days = 1; days <= 9; days++) {
 		w = wear_of(days, one, "{}");
 		p = project(w, "unknown");
@@ -282,12 +269,11 @@ static double left(double cycles, double bytes)
 }
 
 /* 1 GiB a day, 500 to 5000 cycles of 32 GB, amplified 1 to 4 times: by hand. */
-static void test_whole_card(void **state)
+TEST(test_whole_card)
 {
 	struct json_object *w = wear_of(31, one, "{}"), *p = project(w, "unknown");
 	double days = 32e9 / GIB, low = left(500, 4 * 31.0 * GIB), high = left(5000, 31.0 * GIB);
 
-	(void)state;
 	near(num(p, "scenarios.whole_card.seconds_low"), 500 * days / 4 * low * DAY);
 	near(num(p, "scenarios.whole_card.seconds_high"), 5000 * days * high * DAY);
 	assert_string_equal(text(p, "scenarios.whole_card.basis"), "bounded");
@@ -314,12 +300,11 @@ static void test_whole_card(void **state)
 }
 
 /* What cowfs wrote is used up, also on a card that reports nothing. */
-static void test_used(void **state)
+TEST(test_used)
 {
 	struct json_object *w = wear_of(31, one, "{}"), *p;
 	double written = 100e12, days = 32e9 / GIB;
 
-	(void)state;
 	json_object_object_add(find(w, "totals"), "written_bytes", json_object_new_double(written));
 	json_object_object_add(find(w, "totals"), "erase_block_visits",
 			       json_object_new_double(2 * written / (4 * MIB)));
@@ -340,7 +325,7 @@ static void test_used(void **state)
 }
 
 /* A figure from the device replaces the assumed one. */
-static void test_measured(void **state)
+TEST(test_measured)
 {
 	struct json_object *w =
 		wear_of(31, one,
@@ -350,7 +335,6 @@ static void test_measured(void **state)
 	struct json_object *p = project(w, "unknown");
 	double days = 64e9 / GIB;
 
-	(void)state;
 	near(num(p, "scenarios.whole_card.seconds_low"), 3000 * days / 2.5 * 0.5 * DAY);
 	near(num(p, "scenarios.whole_card.seconds_high"), 3000 * days / 2.5 * 0.6 * DAY);
 	assert_string_equal(text(p, "factors.erase_cycles.basis"), "measured");
@@ -360,11 +344,10 @@ static void test_measured(void **state)
 	json_object_put(w);
 }
 
-static void test_spread(void **state)
+TEST(test_spread)
 {
 	struct json_object *w = wear_of(11, rising, "{}"), *p = project(w, "unknown");
 
-	(void)state;
 	/* 1 to 10 GiB; the eleventh day is today */
 	near(num(p, "factors.daily_bytes.low"), 5.0 * GIB);
 	near(num(p, "factors.daily_bytes.high"), 9.0 * GIB);
@@ -383,12 +366,11 @@ static void test_spread(void **state)
 }
 
 /* Lines of a clock that was not set, or is ahead, do not stretch the time. */
-static void test_clocks(void **state)
+TEST(test_clocks)
 {
 	struct json_object *w = wear_of(31, one, "{}"), *p;
 	double low = left(500, 4 * 31.0 * GIB);
 
-	(void)state;
 	json_object_array_add(find(w, "history.days"),
 			      parse("{\"unix_day\":0,\"written_bytes\":99}"));
 	json_object_array_add(find(w, "history.days"),
@@ -436,32 +418,12 @@ static void test_clocks(void **state)
 	json_object_put(w);
 }
 
-static void test_share(void **state)
+TEST(test_share)
 {
 	double low, high;
 
-	(void)state;
 	projection_share(projection_class("unknown"), 32e9, 4 * MIB, 8 * MIB, 100, &low, &high);
 	near(low * 1e12, 8.0 * MIB / (5000 * 32e9) * 1e12);
 	near(high * 1e12, 400.0 * MIB / (500 * 32e9) * 1e12);
 	assert_null(projection_class("plc"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ata),
-		cmocka_unit_test(test_nvme),
-		cmocka_unit_test(test_smart_nonsense),
-		cmocka_unit_test(test_cmd56),
-		cmocka_unit_test(test_not_enough),
-		cmocka_unit_test(test_whole_card),
-		cmocka_unit_test(test_used),
-		cmocka_unit_test(test_measured),
-		cmocka_unit_test(test_spread),
-		cmocka_unit_test(test_clocks),
-		cmocka_unit_test(test_share),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,21 +4,13 @@
  * is debugfs's list of each file's blocks. owners_tree asks the file system of /tmp, and FIBMAP
  * replaces debugfs.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
+#include "test.h"
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <linux/fs.h>
-#include <cmocka.h>
 
 #include "fs/btrfs.h"
 #include "fs/owners.h"
 #include "workdir.h"
-#include "rnd.h"
 
 /* ---- lists of runs ---- */
 
@@ -33,9 +25,8 @@ static void fill(struct extents *x, bool *bit)
 	}
 }
 
-static void test_extents(void **state)
+TEST(test_extents)
 {
-	(void)state;
 	rnd_state = 1;
 	for (int round = 0; round < 200; round++) {
 		struct extents x = { 0 }, y = { 0 }, less = { 0 };
@@ -173,7 +164,7 @@ static uint64_t dumpe2fs_number(const struct image *im, const char *key)
 	return v;
 }
 
-static void test_ext(void **state)
+TEST(test_ext)
 {
 	static const struct {
 		const char *options;
@@ -191,7 +182,6 @@ static void test_ext(void **state)
 		{ "-t ext2", 4096, false },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
 		struct extents none = { 0 }, all = { 0 }, some = { 0 }, fewer = { 0 };
 		struct owners w = { 0 };
@@ -237,7 +227,7 @@ static void test_ext(void **state)
 
 /* Bytes that no ext4 writes: returned as an error or skipped, and nothing outside is read or
  * claimed. */
-static void test_ext_damage(void **state)
+TEST(test_ext_damage)
 {
 	struct extents all = { 0 }, none = { 0 };
 	const struct owners_query q = { .all = &all, .fresh = &none };
@@ -246,7 +236,6 @@ static void test_ext_damage(void **state)
 	uint8_t *was;
 	int fd;
 
-	(void)state;
 	image_make(&im, "-t ext4", 1024);
 	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
 	fd = open(im.path, O_RDWR | O_CLOEXEC);
@@ -281,7 +270,7 @@ static void test_ext_damage(void **state)
 
 /* A superblock without a checksum may contain anything: a value that would lead the library out of
  * its own memory is refused. */
-static void test_ext_geometry(void **state)
+TEST(test_ext_geometry)
 {
 	static const struct {
 		const char *what;
@@ -319,7 +308,6 @@ static void test_ext_geometry(void **state)
 	struct image im;
 	int fd;
 
-	(void)state;
 	image_make(&im, "-t ext2 -O meta_bg,^resize_inode", 1024);
 	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
 	fd = open(im.path, O_RDWR | O_CLOEXEC);
@@ -344,14 +332,13 @@ static void test_ext_geometry(void **state)
 
 /* With its descriptors at the place in such a superblock, the library's bitmap of all blocks
  * overflows. */
-static void test_ext_overflow(void **state)
+TEST(test_ext_overflow)
 {
 	struct extents all = { 0 }, none = { 0 };
 	const struct owners_query q = { .all = &all, .fresh = &none };
 	struct owners w = { 0 };
 	struct image im;
 
-	(void)state;
 	image_make(&im, "-t ext2", 1024);
 	assert_int_equal(sh("dd if=image of=image bs=1k skip=2 seek=9 count=4 conv=notrunc && "
 			    "printf '\\010' | dd of=image bs=1 seek=1044 conv=notrunc"),
@@ -392,13 +379,12 @@ static void fill_node(uint8_t *p, unsigned n, uint16_t depth, uint32_t block)
 
 /* A tree of six blocks that leads 160 million times to the same one; and a directory that contains
  * it: both end. */
-static void test_ext_endless(void **state)
+TEST(test_ext_endless)
 {
 	static const char *const victims[] = { "/folder/big", "/folder/many" };
 	struct extents all = { 0 }, none = { 0 };
 	const struct owners_query q = { .all = &all, .fresh = &none };
 
-	(void)state;
 	for (size_t v = 0; v < ARRAY_SIZE(victims); v++) {
 		struct owners w = { 0 };
 		uint8_t node[1024], inode[60];
@@ -433,14 +419,13 @@ static void test_ext_endless(void **state)
 	}
 }
 
-static void test_ext_refusals(void **state)
+TEST(test_ext_refusals)
 {
 	struct extents none = { 0 };
 	const struct owners_query q = { .all = &none, .fresh = &none };
 	struct owners w = { 0 };
 	char path[128];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/nothing", dir);
 	assert_int_equal(owners_ext(&w, path, &q), -ENOENT);
 	assert_int_equal(sh("truncate -s 1M nothing"), 0);
@@ -467,9 +452,8 @@ static void note_place(void *ctx, uint64_t start, uint64_t end)
 }
 
 /* Chunks with gaps between them, once or twice on the device, against a table of each byte. */
-static void test_btrfs_map(void **state)
+TEST(test_btrfs_map)
 {
-	(void)state;
 	rnd_state = 5;
 	for (int round = 0; round < 2000; round++) {
 		struct btrfs_chunk_place c[8];
@@ -509,7 +493,7 @@ static int block_compare(const void *a, const void *b)
 }
 
 /* The first 4 KiB blocks of a file, by FIBMAP; every other one is in the list. */
-static void test_tree(void **state)
+TEST(test_tree)
 {
 	enum { BLKS = 64 };
 	struct extents all = { 0 }, none = { 0 };
@@ -520,7 +504,6 @@ static void test_tree(void **state)
 	struct stat st;
 	int fd;
 
-	(void)state;
 	assert_non_null(mkdtemp(tree));
 	snprintf(path, sizeof(path), "%s/sub", tree);
 	assert_int_equal(mkdir(path, 0755), 0);
@@ -566,7 +549,6 @@ out:
 
 static int setup(void **state)
 {
-	(void)state;
 	if (workdir_new("owners") < 0)
 		return -1;
 	alarm(600);
@@ -582,15 +564,4 @@ static int setup(void **state)
 		"printf '%%s\\n' 'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_extents),	     cmocka_unit_test(test_ext),
-		cmocka_unit_test(test_ext_damage),   cmocka_unit_test(test_ext_geometry),
-		cmocka_unit_test(test_ext_overflow), cmocka_unit_test(test_ext_endless),
-		cmocka_unit_test(test_ext_refusals), cmocka_unit_test(test_btrfs_map),
-		cmocka_unit_test(test_tree),
-	};
-
-	return cmocka_run_group_tests(tests, setup, workdir_remove);
-}
+TEST_GROUP(setup, workdir_remove)

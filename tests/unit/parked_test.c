@@ -4,19 +4,11 @@
  * the card without a thread of the servers, and nothing waits for ever. The FUSE file over a view of
  * a simulated card.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <linux/falloc.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
-#include "base/io.h"
 #include "export/fuse.h"
 #include "export/fuse_mount.h"
 #include "export/parked.h"
@@ -77,7 +69,6 @@ static void free_view(void)
 
 static int setup(void **state)
 {
-	(void)state;
 	make_view();
 	assert_int_equal(
 		fuse_export_start(&export, view, fuse_fd, -1, "cowfs:test", NULL, &file_fd), 0);
@@ -87,7 +78,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	if (file_fd >= 0)
 		close(steal_fd(&file_fd));
 	fuse_export_stop(export);
@@ -209,13 +199,12 @@ static void ram_is_served(void)
 
 /* ---- */
 
-static void test_reads_wait_for_the_card(void **state)
+TEST(test_reads_wait_for_the_card, setup, teardown)
 {
 	static struct request q[READERS];
 	struct view_counters before, after;
 	uint64_t reads;
 
-	(void)state;
 	view_counters(view, &before);
 	sim_unplug(card);
 	for (unsigned i = 0; i < READERS; i++)
@@ -249,7 +238,7 @@ static uint64_t dirty_blks(void)
 	return active.data_blks + active.hole_blks;
 }
 
-static void test_parts_of_blocks(void **state)
+TEST(test_parts_of_blocks, setup, teardown)
 {
 	static const struct {
 		uint64_t off_bytes;
@@ -262,7 +251,6 @@ static void test_parts_of_blocks(void **state)
 	_cleanup_free_ char *want = io_alloc(LARGE), *buf = io_alloc(LARGE);
 	uint64_t before = dirty_blks();
 
-	(void)state;
 	sim_unplug(card);
 	for (unsigned i = 0; i < ARRAY_SIZE(w); i++)
 		start(&q[i], WRITE, w[i].off_bytes, w[i].len_bytes);
@@ -287,13 +275,12 @@ static void test_parts_of_blocks(void **state)
 }
 
 /* The kernel holds the file's lock meanwhile: no writes. */
-static void test_part_of_punch(void **state)
+TEST(test_part_of_punch, setup, teardown)
 {
 	static struct request q;
 	uint64_t want[COW_BLK_BYTES / 8];
 	_cleanup_free_ char *buf = io_alloc(COW_BLK_BYTES);
 
-	(void)state;
 	sim_unplug(card);
 	start(&q, PUNCH, blk_to_bytes(400) + 512, 512);
 	wait_ms(WAIT_MS);
@@ -318,12 +305,11 @@ static void three(struct request q[3])
 		assert_false(q[i].done);
 }
 
-static void test_given_up(void **state)
+TEST(test_given_up, setup, teardown)
 {
 	_cleanup_free_ char *buf = io_alloc(COW_BLK_BYTES);
 	static struct request q[3];
 
-	(void)state;
 	sim_unplug(card);
 	three(q);
 	card_give_up(card);
@@ -339,11 +325,10 @@ static void test_given_up(void **state)
 }
 
 /* What holds the file gets errors, and can let go of it. */
-static void test_refused(void **state)
+TEST(test_refused, setup, teardown)
 {
 	static struct request q[3];
 
-	(void)state;
 	sim_unplug(card);
 	three(q);
 	fuse_export_refuse(export, true);
@@ -387,11 +372,10 @@ static void make_image(void)
 }
 
 /* An image whose servers are two, and whose file stays in use. */
-static void test_image(void **state)
+TEST(test_image)
 {
 	static struct request q[4];
 
-	(void)state;
 	make_image();
 	sim_unplug(card);
 	for (unsigned i = 0; i < 4; i++)
@@ -417,7 +401,7 @@ static void test_image(void **state)
 
 /* Something looks at the disk and waits for the card: the disk can be detached nevertheless, but not
  * below one who claims it. */
-static void test_detach(void **state)
+TEST(test_detach)
 {
 	struct transport_params p = { .label = "cowfs-test:parked" };
 	struct transport *t;
@@ -425,7 +409,6 @@ static void test_detach(void **state)
 	char why[200];
 	int fd, claim;
 
-	(void)state;
 	make_view();
 	p.kernel_fd = fuse_fd;
 	p.view = view;
@@ -462,7 +445,6 @@ static atomic_uint tries, answered, failures;
 
 static int serve(void *ctx, const struct parked_request *r, void *buf)
 {
-	(void)ctx;
 	tries++;
 	if (away)
 		return -ENOMEDIUM;
@@ -473,7 +455,6 @@ static int serve(void *ctx, const struct parked_request *r, void *buf)
 
 static void answer(void *ctx, const struct parked_request *r, void *buf, int result)
 {
-	(void)ctx, (void)r, (void)buf;
 	answered++;
 	failures += result < 0;
 }
@@ -487,13 +468,12 @@ static void *park_many(void *ctx)
 	return NULL;
 }
 
-static void test_list(void **state)
+TEST(test_list)
 {
 	struct parked *p;
 	pthread_t thread;
 	unsigned i = 7;
 
-	(void)state;
 	alarm(60);
 	assert_int_equal(parked_new(&p, &parked_ops, NULL), 0);
 	assert_int_equal(threads("cowfs-parked"), 0);
@@ -519,20 +499,4 @@ static void test_list(void **state)
 	alarm(0);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_list),
-		cmocka_unit_test_setup_teardown(test_reads_wait_for_the_card, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_parts_of_blocks, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_part_of_punch, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_given_up, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
-		cmocka_unit_test(test_image),
-		cmocka_unit_test(test_detach),
-	};
-
-	if (scratch_not_root("parked_test"))
-		return 0;
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_GROUP_OF_ROOT(NULL, NULL)

@@ -1,29 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors arrive in order; those that have no place are closed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-
+#include "test.h"
 #include "base/passfd.h"
 
 static int pair[2];
 
 static int open_pair(void **state)
 {
-	(void)state;
 	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
 }
 
 static int close_pair(void **state)
 {
-	(void)state;
 	close(pair[0]);
 	close(pair[1]);
 	return 0;
@@ -38,14 +26,13 @@ static unsigned open_fds(void)
 	return n;
 }
 
-static void test_in_order(void **state)
+TEST(test_in_order, open_pair, close_pair)
 {
 	int pipe_fd[2], got[3];
 	struct stat a, b;
 	char text[8];
 	unsigned n;
 
-	(void)state;
 	assert_int_equal(pipe2(pipe_fd, O_CLOEXEC), 0);
 	assert_int_equal(passfd_send(pair[0], "ab", 2, (int[]){ pipe_fd[0], pipe_fd[1], 0 }, 3, 0),
 			 0);
@@ -61,13 +48,12 @@ static void test_in_order(void **state)
 	close(pipe_fd[1]);
 }
 
-static void test_too_many(void **state)
+TEST(test_too_many, open_pair, close_pair)
 {
 	unsigned before = open_fds(), n;
 	int many[PASSFD_MAX], got[2];
 	char text[8];
 
-	(void)state;
 	for (unsigned i = 0; i < PASSFD_MAX; i++)
 		many[i] = 0;
 	assert_int_equal(passfd_send(pair[0], "x", 1, many, PASSFD_MAX, 0), 0);
@@ -79,12 +65,11 @@ static void test_too_many(void **state)
 	assert_int_equal(passfd_send(pair[0], "x", 1, many, PASSFD_MAX + 1, 0), -EINVAL);
 }
 
-static void test_none_and_end(void **state)
+TEST(test_none_and_end, open_pair, close_pair)
 {
 	char text[8];
 	unsigned n;
 
-	(void)state;
 	assert_int_equal(passfd_send(pair[0], "x", 1, NULL, 0, 0), 0);
 	assert_int_equal(passfd_receive(pair[1], text, sizeof(text), NULL, 0, &n), 1);
 	assert_int_equal(n, 0);
@@ -92,15 +77,4 @@ static void test_none_and_end(void **state)
 	assert_int_equal(passfd_receive(pair[1], text, sizeof(text), NULL, 0, &n), 0);
 	assert_int_equal(shutdown(pair[1], SHUT_RDWR), 0);
 	assert_int_equal(passfd_send(pair[0], "x", 1, NULL, 0, 0), -EPIPE);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_in_order, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(test_too_many, open_pair, close_pair),
-		cmocka_unit_test_setup_teardown(test_none_and_end, open_pair, close_pair),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

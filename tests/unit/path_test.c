@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of base/path.h, as root: which links are followed, what is said of the others, files that are replaced. */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/path.h"
 #include "workdir.h"
 
@@ -58,16 +48,14 @@ static int make_tree(void **state)
 		"chown -h %d sticky/theirs && ln -s \"$PWD/etc\" absolute && ln -s home/theirs indirect";
 	char cmd[1024];
 
-	(void)state;
 	if (workdir_new("path") < 0)
 		return -1;
 	snprintf(cmd, sizeof(cmd), make, dir, NOBODY, NOBODY, NOBODY);
 	return system(cmd);
 }
 
-static void test_links_of_root(void **state)
+TEST(test_links_of_root)
 {
-	(void)state;
 	if (geteuid())
 		skip();
 	assert_int_equal(opened("etc/deep", O_PATH), inode("etc/deep"));
@@ -88,7 +76,7 @@ static void test_links_of_root(void **state)
 	assert_int_equal(path_open("", O_PATH, why, sizeof(why)), -ENOENT);
 }
 
-static void test_links_of_others(void **state)
+TEST(test_links_of_others)
 {
 	static const struct {
 		const char *path, *link, *user;
@@ -104,7 +92,6 @@ static void test_links_of_others(void **state)
 		{ "indirect/file", "home/theirs", "65534" },
 	};
 
-	(void)state;
 	if (geteuid())
 		skip();
 	for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
@@ -117,13 +104,12 @@ static void test_links_of_others(void **state)
 	assert_int_equal(opened("home/theirs", O_PATH | O_NOFOLLOW), inode("home/theirs"));
 }
 
-static void test_replaced(void **state)
+TEST(test_replaced)
 {
 	struct stat st;
 	char text[8];
 	int fd;
 
-	(void)state;
 	if (geteuid())
 		skip();
 	assert_int_equal(path_replace_file(in_dir("ours/new"), "abc", 3, why, sizeof(why)), 0);
@@ -148,11 +134,10 @@ static void test_replaced(void **state)
 	assert_non_null(strstr(why, "home/theirs"));
 }
 
-static void test_below(void **state)
+TEST(test_below)
 {
 	int fd = open(dir, O_PATH | O_DIRECTORY), other;
 
-	(void)state;
 	if (geteuid())
 		skip();
 	other = path_open_below(fd, "etc/deep", O_PATH);
@@ -170,14 +155,13 @@ static void test_below(void **state)
 	close(fd);
 }
 
-static void test_lease(void **state)
+TEST(test_lease)
 {
 	int file_fd = open(in_dir("etc/file"), O_RDWR), path_fd = open(in_dir("etc/file"), O_PATH),
 	    fd;
 	uint64_t before_ns = now_ns();
 	char mine[64];
 
-	(void)state;
 	if (geteuid())
 		skip();
 	signal(SIGIO, SIG_IGN);
@@ -197,13 +181,4 @@ static void test_lease(void **state)
 	close(path_fd);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_links_of_root), cmocka_unit_test(test_links_of_others),
-		cmocka_unit_test(test_lease),	      cmocka_unit_test(test_replaced),
-		cmocka_unit_test(test_below),
-	};
-
-	return cmocka_run_group_tests(tests, make_tree, workdir_remove);
-}
+TEST_GROUP(make_tree, workdir_remove)

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The plan of a commit: its rules one by one, then random queries against general conditions. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "commit/plan.h"
 
 enum { BLKS = 16384, UNIT = 1024 /* of most profiles here */ };
@@ -20,13 +14,6 @@ struct world {
 
 static struct flash_profiles *profiles;
 static struct world w;
-static uint64_t seed;
-
-static uint64_t rnd(uint64_t n)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (seed >> 33) % n;
-}
 
 static const struct flash_profile *profile(const char *id)
 {
@@ -39,7 +26,6 @@ static const struct flash_profile *profile(const char *id)
 
 static bool is_visited(void *ctx, uint64_t blk, uint64_t blks)
 {
-	(void)ctx;
 	assert_true(blk + blks <= BLKS);
 	for (uint64_t i = 0; i < blks; i++)
 		if (w.visited[blk + i])
@@ -49,7 +35,6 @@ static bool is_visited(void *ctx, uint64_t blk, uint64_t blks)
 
 static int is_free(void *ctx, uint64_t blk, uint64_t blks, bool *ret)
 {
-	(void)ctx;
 	assert_true(blks > 0 && blk + blks <= BLKS);
 	w.asked++;
 	*ret = true;
@@ -107,20 +92,18 @@ static struct plan make(const struct plan_query *q)
 
 static int fresh(void **state)
 {
-	(void)state;
 	memset(&w, 0, sizeof(w));
 	return 0;
 }
 
 /* ---- whole units ---- */
 
-static void test_whole(void **state)
+TEST(test_whole, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 0);
 	struct plan p;
 
-	(void)state;
 	add_all(&d, RUNS({ UNIT + 10, 5 }, { UNIT + 500, 5 }));
 	p = make(&q);
 	is_list("runs", &p.runs, RUNS({ UNIT, UNIT }));
@@ -167,13 +150,12 @@ static void test_whole(void **state)
 	extents_clear(&d);
 }
 
-static void test_disk_offset(void **state)
+TEST(test_disk_offset, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 0);
 	struct plan p;
 
-	(void)state;
 	/* the second unit of the volume begins 24 blocks earlier on it than without the offset */
 	q.disk_off_bytes = 24 * COW_BLK_BYTES;
 	add_all(&d, RUNS({ UNIT - 20, 5 }, { UNIT + 500, 5 }));
@@ -191,13 +173,12 @@ static void all_used(void)
 	memset(w.used, 1, sizeof(w.used));
 }
 
-static void test_log(void **state)
+TEST(test_log, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 1000);
 	struct plan p;
 
-	(void)state;
 	all_used();
 	add_all(&d,
 		RUNS({ 100, 40 }, { UNIT + 100, 10 }, { 2 * UNIT + 100, 40 }, { 3 * UNIT, UNIT }));
@@ -229,13 +210,12 @@ static void test_log(void **state)
 }
 
 /* 800 of 1024 blocks: cheaper to append once than to merge, but not twice. */
-static void test_visited(void **state)
+TEST(test_visited, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 10000);
 	struct plan p;
 
-	(void)state;
 	all_used();
 	add_all(&d, RUNS({ UNIT + 100, 800 }));
 	p = make(&q);
@@ -257,13 +237,12 @@ static void test_visited(void **state)
 	extents_clear(&d);
 }
 
-static void test_home_follows(void **state)
+TEST(test_home_follows, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 10000);
 	struct plan p;
 
-	(void)state;
 	all_used();
 	add_all(&d, RUNS({ 100, 10 }, { UNIT + 100, 10 }));
 	w.visited[UNIT] = true;
@@ -276,13 +255,12 @@ static void test_home_follows(void **state)
 }
 
 /* A long run and a few blocks far from it: the run stays. */
-static void test_largest_run_stays(void **state)
+TEST(test_largest_run_stays, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 10000);
 	struct plan p;
 
-	(void)state;
 	all_used();
 	add_all(&d, RUNS({ UNIT + 3, 1 }, { UNIT + 20, 900 }, { 2 * UNIT - 5, 2 }));
 	p = make(&q);
@@ -294,13 +272,12 @@ static void test_largest_run_stays(void **state)
 }
 
 /* First the scattered blocks, then the rest of the unit, into the remaining room. */
-static void test_in_two_steps(void **state)
+TEST(test_in_two_steps, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 102);
 	struct plan p;
 
-	(void)state;
 	all_used();
 	add_all(&d, RUNS({ UNIT + 3, 1 }, { UNIT + 200, 100 }, { 2 * UNIT - 5, 1 }));
 	p = make(&q);
@@ -317,13 +294,12 @@ static void test_in_two_steps(void **state)
 
 /* A card with a shared log gathers what several commits write to a unit. The log of cowfs saves
  * something only where the home write follows, to a unit that it visits anyway, and at a shutdown. */
-static void test_absorb(void **state)
+TEST(test_absorb, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("sandisk-ultra-4g", &d, 10000);
 	struct plan p;
 
-	(void)state;
 	assert_true(q.profile->absorb > 1 && q.profile->unit_bytes == 4 * MIB);
 	all_used();
 	for (uint64_t i = 0; i < 10; i++)
@@ -354,7 +330,7 @@ static void test_absorb(void **state)
 
 /* Two visits that become one save a whole merge, and cost the append. The second write home is no
  * cheaper than the first would have been. */
-static void test_shared_visit(void **state)
+TEST(test_shared_visit, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("lexar-300x-8g", &d, 10000);
@@ -362,7 +338,6 @@ static void test_shared_visit(void **state)
 		 most = flash_merge_ns(q.profile, 0) / plan_append_ns(q.profile, 1);
 	struct plan p;
 
-	(void)state;
 	assert_true(q.profile->absorb == 1 && most > 50 && most + 50 < unit);
 	all_used();
 	q.home_follows = true;
@@ -377,12 +352,11 @@ static void test_shared_visit(void **state)
 	w.visited[2 * unit - 1] = false;
 }
 
-static void test_disk(void **state)
+TEST(test_disk, fresh)
 {
 	const struct flash_profile *p = profile("hdd-5400-laptop");
 	uint64_t most = (p->seek_ns + p->latency_ns) / plan_append_ns(p, 1);
 
-	(void)state;
 	assert_true(most > 10 && most < 200);
 	assert_true(plan_bridges(p, 0, 10, 10 + most, 10, 1));
 	assert_false(plan_bridges(p, 0, 10, 10 + most + 2, 10, 1));
@@ -392,11 +366,10 @@ static void test_disk(void **state)
 
 /* ---- gaps ---- */
 
-static void test_bridges(void **state)
+TEST(test_bridges, fresh)
 {
 	const struct flash_profile *p = profile("x-slow-4g");
 
-	(void)state;
 	assert_true(plan_bridges(p, 0, 100, 101, 50, 1));
 	assert_false(plan_bridges(p, 0, 100, 100, 50, 1)); /* no gap */
 	assert_false(plan_bridges(p, 0, 101, 100, 50, 1));
@@ -412,13 +385,12 @@ static void test_bridges(void **state)
 	assert_false(plan_bridges(p, 0, 100, 400, 100, 1));
 }
 
-static void test_error(void **state)
+TEST(test_error, fresh)
 {
 	struct extents d = { 0 };
 	struct plan_query q = query("x-slow-4g", &d, 0);
 	struct plan p = { 0 };
 
-	(void)state;
 	add_all(&d, RUNS({ 10, 5 }, { 20, 5 }));
 	w.error = -EIO;
 	assert_int_equal(plan_make(&p, &q), -EIO);
@@ -525,12 +497,11 @@ static void random_query(struct extents *d)
 		w.visited[rnd(BLKS)] = true;
 }
 
-static void test_any(void **state)
+TEST(test_any, fresh)
 {
 	uint64_t moved = 0, padded = 0, stayed = 0;
 
-	(void)state;
-	seed = 1;
+	rnd_state = 1;
 	for (unsigned round = 0; round < 1500; round++) {
 		const struct flash_profile *of =
 			flash_profiles_at(profiles, rnd(flash_profiles_count(profiles)));
@@ -566,12 +537,11 @@ static void test_any(void **state)
 	assert_true(moved > 10000 && stayed > 10000 && padded > 10000);
 }
 
-static void test_merge(void **state)
+TEST(test_merge, fresh)
 {
 	static bool want[BLKS], got[BLKS];
 
-	(void)state;
-	seed = 2;
+	rnd_state = 2;
 	for (unsigned round = 0; round < 300; round++) {
 		struct extents x = { 0 }, y = { 0 };
 		uint64_t none = rnd(10);
@@ -599,35 +569,13 @@ static int open_profiles(void **state)
 {
 	char why[256];
 
-	(void)state;
 	return flash_profiles_open(&profiles, NULL, why, sizeof(why));
 }
 
 static int close_profiles(void **state)
 {
-	(void)state;
 	flash_profiles_close(profiles);
 	return 0;
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_whole, fresh),
-		cmocka_unit_test_setup(test_disk_offset, fresh),
-		cmocka_unit_test_setup(test_log, fresh),
-		cmocka_unit_test_setup(test_visited, fresh),
-		cmocka_unit_test_setup(test_home_follows, fresh),
-		cmocka_unit_test_setup(test_largest_run_stays, fresh),
-		cmocka_unit_test_setup(test_in_two_steps, fresh),
-		cmocka_unit_test_setup(test_absorb, fresh),
-		cmocka_unit_test_setup(test_shared_visit, fresh),
-		cmocka_unit_test_setup(test_disk, fresh),
-		cmocka_unit_test_setup(test_bridges, fresh),
-		cmocka_unit_test_setup(test_error, fresh),
-		cmocka_unit_test_setup(test_any, fresh),
-		cmocka_unit_test_setup(test_merge, fresh),
-	};
-
-	return cmocka_run_group_tests_name("plan", tests, open_profiles, close_profiles);
-}
+TEST_GROUP(open_profiles, close_profiles)

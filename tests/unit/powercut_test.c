@@ -3,15 +3,7 @@
  * The shim of tests/tools/powercut.c really cuts: this program runs itself again under the shim, as
  * the victim that writes to a loop device, and inspects the remaining content.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "scratch.h"
 
 #define SECTOR_BYTES 512u
@@ -134,23 +126,21 @@ static void check_limits(void)
 	assert_true(all_are(END_B_BLK + LAST_BLKS, IMAGE_SECTORS / 8, "o"));
 }
 
-static void test_no_cut(void **state)
+TEST(test_no_cut)
 {
 	int status = run_victim("1000", "", 1);
 
-	(void)state;
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	assert_true(all_are(0, FIRST_B_BLK, "A"));
 	assert_true(all_are(FIRST_B_BLK, END_B_BLK, "B"));
 	assert_true(all_are(END_B_BLK, END_B_BLK + LAST_BLKS, "C"));
 }
 
-static void test_at_write(void **state)
+TEST(test_at_write)
 {
 	char after[16];
 	unsigned char first[64 * KIB * 2];
 
-	(void)state;
 	snprintf(after, sizeof(after), "%u", OP_C);
 	for (unsigned seed = 1; seed <= 8; seed++) {
 		assert_killed(run_victim(after, "", seed));
@@ -171,12 +161,11 @@ static void test_at_write(void **state)
 	}
 }
 
-static void test_at_sync(void **state)
+TEST(test_at_sync)
 {
 	bool lost = false, kept = false, noise = false;
 	char after[16];
 
-	(void)state;
 	snprintf(after, sizeof(after), "%u", OP_SYNC_C);
 	for (unsigned seed = 1; seed <= 16; seed++) {
 		assert_killed(run_victim(seed & 1 ? after : "s2", "", seed));
@@ -188,18 +177,16 @@ static void test_at_sync(void **state)
 	assert_true(lost && kept && noise);
 }
 
-static void test_first_operation(void **state)
+TEST(test_first_operation)
 {
-	(void)state;
 	assert_killed(run_victim("1", "", 1));
 	assert_true(all_are(0, 1, "oA"));
 	assert_true(all_are(1, IMAGE_SECTORS / 8, "o"));
 }
 
 /* Armed when the victim has done its first sync: counts from that point. */
-static void test_armed_later(void **state)
+TEST(test_armed_later)
 {
-	(void)state;
 	assert_killed(run_victim("0", "1", 1));
 	assert_true(all_are(0, FIRST_B_BLK, "A"));
 	assert_true(all_are(FIRST_B_BLK, FIRST_B_BLK + 1, "AB"));
@@ -207,9 +194,8 @@ static void test_armed_later(void **state)
 	assert_true(all_are(SYNCED_BLKS, IMAGE_SECTORS / 8, "o"));
 }
 
-static void test_after_sync(void **state)
+TEST(test_after_sync)
 {
-	(void)state;
 	assert_killed(run_victim("s1+2", "", 1));
 	assert_true(all_are(0, FIRST_B_BLK, "A"));
 	assert_true(all_are(FIRST_B_BLK, FIRST_B_BLK + 1, "AB?"));
@@ -221,7 +207,6 @@ static void test_after_sync(void **state)
 
 static int setup(void **state)
 {
-	(void)state;
 	if (!scratch_new(&s, NULL, IMAGE_BYTES))
 		return -1;
 	snprintf(cut_file, sizeof(cut_file), "%s/cut", s.dir);
@@ -231,28 +216,20 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	scratch_free(&s);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_no_cut),	    cmocka_unit_test(test_at_write),
-		cmocka_unit_test(test_at_sync),	    cmocka_unit_test(test_first_operation),
-		cmocka_unit_test(test_armed_later), cmocka_unit_test(test_after_sync),
-	};
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	if (argc == 5 && !strcmp(argv[1], "victim")) {
 		snprintf(cut_file, sizeof(cut_file), "%s", argv[4]);
 		return victim(argv[2], argv[3]);
 	}
-	if (scratch_not_root("powercut_test"))
-		return 0;
 	if (n <= 0)
 		return 1;
 	snprintf(shim, sizeof(shim), "%.*s/powercut.so", (int)(strrchr(self, '/') - self), self);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return tests_run_as_root(setup, teardown);
 }

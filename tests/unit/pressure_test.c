@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The arithmetic of RAM pressure, and the throttle with a clock of its own. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "export/throttle.h"
 #include "volume/pressure.h"
 
@@ -23,12 +15,11 @@ static struct pressure_plan plan_of(uint64_t limit_bytes, uint64_t journal_bytes
 	return p;
 }
 
-static void test_plan(void **state)
+TEST(test_plan)
 {
 	struct pressure_plan p;
 	uint64_t need, least;
 
-	(void)state;
 	p = plan_of(96 * MIB, 8 * MIB);
 	assert_int_equal(p.dirty_bytes, 4 * MIB);
 	assert_int_equal(p.slack_bytes, 12 * MIB);
@@ -45,13 +36,12 @@ static void test_plan(void **state)
 
 /* Kernels that bound only the whole system: the reserve holds everything that can be dirty above
  * this volume, on top of the limit. */
-static void test_plan_unbounded(void **state)
+TEST(test_plan_unbounded)
 {
 	struct pressure_plan p, bounded = plan_of(64 * MIB, 8 * MIB);
 	struct pressure_use u = { .used_bytes = 60 * MIB };
 	uint64_t need;
 
-	(void)state;
 	assert_int_equal(pressure_unbounded_bytes(113 * MIB, 4096 * MIB), 113 * MIB);
 	assert_int_equal(pressure_unbounded_bytes(4096 * MIB, 100 * MIB), 100 * MIB);
 	assert_int_equal(pressure_unbounded_bytes(UINT64_MAX, 100 * MIB), 100 * MIB);
@@ -94,11 +84,10 @@ static enum pressure_level at(const struct pressure_plan *p, uint64_t used_bytes
 							 .memory_low = low });
 }
 
-static void test_levels(void **state)
+TEST(test_levels)
 {
 	struct pressure_plan p = plan_of(100 * MIB, 0);
 
-	(void)state;
 	assert_int_equal(at(&p, 0, 0, false), LEVEL_OK);
 	assert_int_equal(at(&p, 60 * MIB - 1, 1u << 30, false), LEVEL_OK); /* no second budget */
 	assert_int_equal(at(&p, 60 * MIB, 0, false), LEVEL_WARN);
@@ -120,11 +109,10 @@ static void test_levels(void **state)
 
 /* Room in the log and in free blocks: a small room is divided like a ring; of a large one almost
  * everything may be used. */
-static void test_room(void **state)
+TEST(test_room)
 {
 	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), ring = p;
 
-	(void)state;
 	pressure_plan_ring(&ring, 2000);
 	pressure_plan_room(&p, 2000);
 	assert_in_range(p.ring_blks.full, ring.ring_blks.full, ring.ring_blks.full + 200);
@@ -147,9 +135,8 @@ static void test_room(void **state)
 
 /* Requests in flight while all replies are withheld fit into the log, with descriptors for extents
  * of one block. */
-static void test_requests(void **state)
+TEST(test_requests)
 {
-	(void)state;
 	for (uint64_t capacity = 60; capacity < 200000; capacity += capacity / 7 + 1) {
 		struct pressure_requests rq = pressure_requests(capacity);
 		uint64_t most = pressure_ring_fits(capacity), serving = 8;
@@ -175,11 +162,10 @@ static void test_requests(void **state)
 
 /* A time that is shorter than the room allows, and the other way round. What may be in flight once no reply
  * leaves any more is written in that time, too. */
-static void test_time(void **state)
+TEST(test_time)
 {
 	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), room;
 
-	(void)state;
 	pressure_plan_room(&p, 20000);
 	room = p;
 	for (uint64_t blks = 512; blks < 20000; blks += 97) {
@@ -211,11 +197,10 @@ static void test_time(void **state)
 }
 
 /* A writer of the amount that look allows does not reach the next level earlier. */
-static void test_look(void **state)
+TEST(test_look)
 {
 	struct pressure_plan p = plan_of(100 * MIB, 0), r = p;
 
-	(void)state;
 	pressure_plan_ring(&r, 4000);
 	for (uint64_t used = 0; used < 130 * MIB; used += 333333) {
 		struct pressure_use u = { .used_bytes = used,
@@ -239,13 +224,12 @@ static void test_look(void **state)
 			 blk_to_bytes(10));
 }
 
-static void test_left(void **state)
+TEST(test_left)
 {
 	struct pressure_commit c = { .phase = PHASE_CLASSIFY,
 				     .sealed_blks = 2560,
 				     .usual_bytes_per_s = 10 * MIB };
 
-	(void)state;
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS); /* 10 MiB as fast as last time */
 	c.since_seal_ns = SECOND_NS / 2;
 	assert_int_equal(pressure_left_ns(&c), SECOND_NS / 2);
@@ -275,12 +259,11 @@ static void test_left(void **state)
 	assert_true(pressure_left_ns(&c) > 0);
 }
 
-static void test_rate(void **state)
+TEST(test_rate)
 {
 	struct pressure_plan p = plan_of(96 * MIB, 8 * MIB);
 	uint64_t hard = pressure_hard_bytes(&p);
 
-	(void)state;
 	assert_int_equal(pressure_rate(10 * MIB, 2 * SECOND_NS), 5 * MIB);
 	assert_int_equal(pressure_rate(0, SECOND_NS), 0);
 	assert_true(pressure_rate(UINT64_MAX, 0) < THROTTLE_OPEN);
@@ -299,11 +282,10 @@ static void test_rate(void **state)
  * Dirty data above lands below level commit, or in the reserve. This also holds with the bound of
  * the last look; the bound is renewed once it is wrong by a quarter.
  */
-static void test_dirty(void **state)
+TEST(test_dirty)
 {
 	struct pressure_plan p = plan_of(300 * MIB, 8 * MIB), r = p;
 
-	(void)state;
 	pressure_plan_ring(&r, 4000);
 	for (uint64_t used = 0; used < 320 * MIB; used += 333333) {
 		struct pressure_use u = { .used_bytes = used,
@@ -339,13 +321,12 @@ static void test_dirty(void **state)
 			 256 * MIB);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
 	struct pressure_plan p = plan_of(400 * MIB, 8 * MIB);
 	struct pressure_use u = { .used_bytes = 10 * MIB, .memory_bytes = 40 * MIB };
 	uint64_t left;
 
-	(void)state;
 	assert_true(pressure_memory_low(
 		"MemTotal:  512000 kB\nMemFree: 1 kB\nMemAvailable:   65535 kB\n", &left));
 	assert_false(
@@ -370,9 +351,8 @@ static void test_memory(void **state)
 	assert_int_equal(inhibit_left_ns(0, 100), 0);
 }
 
-static void test_due(void **state)
+TEST(test_due)
 {
-	(void)state;
 	/* behind the one before it, or its own arrival */
 	assert_int_equal(throttle_due_ns(1000, 10, 100, 1, SECOND_NS, false), 1100);
 	assert_int_equal(throttle_due_ns(10, 1000, 100, 1, SECOND_NS, false), 1100);
@@ -399,13 +379,11 @@ static uint64_t replied_ns[300];
 
 static void on_look(void *ctx)
 {
-	(void)ctx;
 	looks++;
 }
 
 static void on_reply(void *req, size_t bytes)
 {
-	(void)bytes;
 	if ((uintptr_t)req != replies)
 		out_of_order++;
 	replied_ns[replies % 300] = now_ns();
@@ -427,12 +405,11 @@ static void nap_ms(unsigned ms)
 	usleep(ms * 1000);
 }
 
-static void test_gate_budget(void **state)
+TEST(test_gate_budget)
 {
 	struct throttle *g = throttle_up();
 	struct throttle_stats st;
 
-	(void)state;
 	throttle_set_budget(g, 10000);
 	assert_int_equal(throttle_admit(g, 4096), 0);
 	assert_int_equal(throttle_admit(g, 4096), 0);
@@ -452,13 +429,12 @@ static void test_gate_budget(void **state)
 	throttle_free(g);
 }
 
-static void test_gate_pace(void **state)
+TEST(test_gate_pace)
 {
 	struct throttle *g = throttle_up();
 	uint64_t start = now_ns();
 	struct throttle_stats st;
 
-	(void)state;
 	throttle_set_rate(g, 1000000, false);
 	for (uintptr_t i = 0; i < 20; i++)
 		assert_true(throttle_hold(g, (void *)i, 10000)); /* 10 ms each */
@@ -476,11 +452,10 @@ static void test_gate_pace(void **state)
 	throttle_free(g);
 }
 
-static void test_gate_park(void **state)
+TEST(test_gate_park)
 {
 	struct throttle *g = throttle_up();
 
-	(void)state;
 	throttle_set_rate(g, 0, true);
 	for (uintptr_t i = 0; i < 100; i++)
 		assert_true(throttle_hold(g, (void *)i, 4096));
@@ -506,11 +481,10 @@ static void test_gate_park(void **state)
 }
 
 /* Replies are held once this amount was admitted, at any rate, until the stop is raised. */
-static void test_gate_stop(void **state)
+TEST(test_gate_stop)
 {
 	struct throttle *g = throttle_up();
 
-	(void)state;
 	throttle_set_tags(g, 16);
 	throttle_set_stop(g, throttle_admitted(g) + 10000);
 	for (int i = 0; i < 2; i++) {
@@ -541,20 +515,4 @@ static void test_gate_stop(void **state)
 	assert_int_equal(replies, 32);
 	assert_int_equal(out_of_order, 0);
 	throttle_free(g);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plan),	  cmocka_unit_test(test_plan_unbounded),
-		cmocka_unit_test(test_levels),	  cmocka_unit_test(test_room),
-		cmocka_unit_test(test_look),	  cmocka_unit_test(test_left),
-		cmocka_unit_test(test_rate),	  cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_due),	  cmocka_unit_test(test_gate_budget),
-		cmocka_unit_test(test_gate_pace), cmocka_unit_test(test_gate_park),
-		cmocka_unit_test(test_gate_stop), cmocka_unit_test(test_requests),
-		cmocka_unit_test(test_dirty),	  cmocka_unit_test(test_time),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The request parser against invalid input, and against json-c; the JSON writer; the line
  * buffer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <errno.h>
 #include <json-c/json.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 
 #include "wire/linebuf.h"
 #include "config/options.h"
@@ -39,9 +31,8 @@ static int parse(const char *text)
 	return parse_bytes(text, strlen(text));
 }
 
-static void test_good(void **state)
+TEST(test_good)
 {
-	(void)state;
 	assert_int_equal(parse("{\"version\":1,\"command\":\"status\"}"), 0);
 	assert_int_equal(rq.command, COMMAND_STATUS);
 	assert_false(rq.dry_run || rq.checkpoint || rq.force || rq.no_wait || rq.cancel ||
@@ -61,7 +52,7 @@ static void test_good(void **state)
 	assert_true(rq.discard);
 }
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
 	static const struct {
 		const char *text;
@@ -101,7 +92,6 @@ static void test_bad(void **state)
 		{ "{\"version\":1,\"command\":\"status\\u0000\"}", -EOPNOTSUPP },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		if (parse(bad[i].text) != bad[i].error)
 			fail_msg("%s: %d, %s", bad[i].text, parse(bad[i].text), why);
@@ -111,13 +101,12 @@ static void test_bad(void **state)
 	assert_non_null(strstr(why, "reboot"));
 }
 
-static void test_deep_and_long(void **state)
+TEST(test_deep_and_long)
 {
 	static const char head[] = "{\"version\":1,\"command\":\"status\",\"x\":";
 	static char text[PROTO_LINE_BYTES + 16];
 	size_t n;
 
-	(void)state;
 	n = (size_t)sprintf(text, "%s%s%s}", head, "[[[[[[[", "]]]]]]]");
 	assert_int_equal(parse_bytes(text, n), 0); /* 7 and the object */
 	n = (size_t)sprintf(text, "%s%s%s}", head, "[[[[[[[[", "]]]]]]]]");
@@ -160,7 +149,7 @@ static void compare(const char *text, size_t len)
 	json_tokener_free(tok);
 }
 
-static void test_mutations(void **state)
+TEST(test_mutations)
 {
 	static const char base[] = "{\"version\":1,\"command\":\"commit\",\"dry_run\":true,\"x\":["
 				   "1,-2.5e3,\"a\\u0041\\n\"],"
@@ -168,7 +157,6 @@ static void test_mutations(void **state)
 	static const char charset[] = "{}[]\",:\\0123456789-+.eEtfnu alsrcomid\n\t\x01\xff";
 	char text[256];
 
-	(void)state;
 	for (int i = 0; i < 200000; i++) {
 		size_t len = sizeof(base) - 1;
 
@@ -192,7 +180,7 @@ static void test_mutations(void **state)
 	}
 }
 
-static void test_render(void **state)
+TEST(test_render)
 {
 	const struct request all = { .command = COMMAND_COMMIT,
 				     .dry_run = true,
@@ -211,7 +199,6 @@ static void test_render(void **state)
 	char text[512];
 	size_t len = request_render(&all, text, sizeof(text));
 
-	(void)state;
 	assert_true(len && text[len - 1] == '\n');
 	assert_int_equal(parse_bytes(text, len - 1), 0);
 	assert_int_equal(rq.command, all.command);
@@ -222,13 +209,12 @@ static void test_render(void **state)
 	assert_int_equal(request_render(&all, text, 20), 0);
 }
 
-static void test_writer(void **state)
+TEST(test_writer)
 {
 	char text[256];
 	struct json_object *o;
 	struct jsonw w;
 
-	(void)state;
 	jsonw_init(&w, text, sizeof(text));
 	jsonw_object(&w, NULL);
 	jsonw_str(&w, "s", "a\"b\\c\n\x7f\xc3\xa4\xff\xed\xa0\x80");
@@ -260,12 +246,11 @@ static void test_writer(void **state)
 	}
 }
 
-static void test_answer(void **state)
+TEST(test_answer)
 {
 	char text[256];
 	struct jsonw w;
 
-	(void)state;
 	jsonw_init(&w, text, sizeof(text));
 	answer_error(&w, -EFBIG, EXIT_FAILED, "no");
 	jsonw_finish(&w);
@@ -274,7 +259,7 @@ static void test_answer(void **state)
 		"{\"ok\":false,\"schema\":1,\"error\":\"no\",\"code\":\"EFBIG\",\"exit\":1}\n");
 }
 
-static void test_linebuf(void **state)
+TEST(test_linebuf)
 {
 	struct linebuf b = { .max_bytes = 4096 };
 	const char *line;
@@ -282,7 +267,6 @@ static void test_linebuf(void **state)
 	size_t len;
 	int fds[2];
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
 	assert_int_equal(linebuf_fill(&b, fds[0]), -EAGAIN);
 	assert_int_equal(write(fds[1], "one\ntwo\nthr", 11), 11);
@@ -319,7 +303,7 @@ static int parse_words(int n, const char *const *words, const struct option_spec
 	return options_parse(n, (char *const *)(uintptr_t)words, specs, ret, why, sizeof(why));
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
 	static const struct option_spec specs[] = {
 		{ 0, "help", NULL, "" },
@@ -335,7 +319,6 @@ static void test_options(void **state)
 	};
 	struct options o = { 0 };
 
-	(void)state;
 	assert_int_equal(parse_words(7, good, specs, &o), 0);
 	assert_string_equal(o.value[1], "x");
 	assert_non_null(o.value[2]);
@@ -347,17 +330,4 @@ static void test_options(void **state)
 	assert_string_equal(o.value[1], "a=b");
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		assert_int_equal(parse_words(bad[i][1] ? 2 : 1, bad[i], specs, &o), -EINVAL);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),	      cmocka_unit_test(test_bad),
-		cmocka_unit_test(test_deep_and_long), cmocka_unit_test(test_mutations),
-		cmocka_unit_test(test_render),	      cmocka_unit_test(test_writer),
-		cmocka_unit_test(test_answer),	      cmocka_unit_test(test_linebuf),
-		cmocka_unit_test(test_options),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

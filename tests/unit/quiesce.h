@@ -34,6 +34,12 @@ struct probe {
 	atomic_bool stopped; /* writes are withheld until the seal */
 };
 
+static inline int open_proc(void **state)
+{
+	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return proc_dirfd < 0;
+}
+
 static inline bool is_frozen(void)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -86,13 +92,11 @@ static inline struct quiesce_target target(struct probe *p)
 
 static inline int setup_ext4(void **state)
 {
-	(void)state;
 	return scratch_new(&s, EXT4, EXT4_BYTES) && scratch_mount(&s, "ext4", 0) == 0 ? 0 : -1;
 }
 
 static inline int teardown(void **state)
 {
-	(void)state;
 	scratch_thaw(&s);
 	scratch_free(&s);
 	return 0;

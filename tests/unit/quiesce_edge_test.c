@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: MIT
 /* Quiesce without memory, with a strange list of mounts, and what its callbacks can say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-#include "base/io.h"
 #include "base/mounts.h"
 #include "fs/find_mount.h"
 #include "fs/quiesce.h"
@@ -24,9 +16,57 @@
 
 /* ---- a /proc made by the test ---- */
 
+/*
+ * No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
+ * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have ended.
+ */
+TEST(test_no_memory, setup_ext4, teardown)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	skip(); /* they end a program without memory */
+#else
+	struct probe p = { 0 };
+	struct quiesce_target t = target(&p);
+	struct quiesce_report rep;
+	struct rlimit old, none;
+	unsigned fds = count_fds();
+	void **list = NULL, **more;
+	int r[3];
+
+	assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+	while ((more = malloc(160))) {
+		*more = list;
+		list = more;
+	}
+	t.no_sync = true;
+	r[0] = quiesce_run(&t, seal, &p, &rep);
+	t.no_sync = false;
+	while ((more = list)) {
+		list = *more;
+		free(more);
+	}
+	r[1] = quiesce_run(&t, seal, &p, &rep);
+	t.no_sync = true;
+	r[2] = quiesce_run(&t, seal, &p, &rep);
+	assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+	assert_int_equal(r[0], -ENOMEM);
+	assert_int_equal(r[1], -EAGAIN);
+	assert_int_equal(r[2], -EAGAIN);
+	assert_int_equal(p.calls, 0);
+	/* the first one ends before or after its freeze begins, by what the heap has in small pieces */
+	assert_true(!strcmp(p.told, "FT") || !strcmp(p.told, "FTFT"));
+	assert_false(is_frozen());
+	assert_int_equal(count_fds(), fds);
+	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
+	assert_true(p.was_frozen);
+#endif
+}
+
 /* Invalid lines, and one with a strange path: it is found, and used only if the file system there
  * is the right one. */
-static void test_strange_mountinfo(void **state)
+TEST(test_strange_mountinfo, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
@@ -36,7 +76,6 @@ static void test_strange_mountinfo(void **state)
 	bool readonly = true;
 	size_t n;
 
-	(void)state;
 	t.proc_dirfd = fake_proc(path);
 	assert_int_equal(find_mount(t.proc_dirfd, t.dev, where, sizeof(where), NULL), -ENOENT);
 	/* could not check: nothing is sealed */
@@ -110,13 +149,12 @@ static bool always(void *ctx)
 }
 
 /* The callback comes after the sync, and returns yes. */
-static void test_needed(void **state)
+TEST(test_needed, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	t.needed = always;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 11 && rep.frozen && p.was_frozen);
@@ -125,64 +163,13 @@ static void test_needed(void **state)
 	assert_true(p.calls == 22 && !rep.mounted);
 }
 
-/*
- * No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
- * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have ended.
- */
-static void test_no_memory(void **state)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	(void)state;
-	skip(); /* they end a program without memory */
-#else
-	struct probe p = { 0 };
-	struct quiesce_target t = target(&p);
-	struct quiesce_report rep;
-	struct rlimit old, none;
-	unsigned fds = count_fds();
-	void **list = NULL, **more;
-	int r[3];
-
-	(void)state;
-	assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
-	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
-	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
-	while ((more = malloc(160))) {
-		*more = list;
-		list = more;
-	}
-	t.no_sync = true;
-	r[0] = quiesce_run(&t, seal, &p, &rep);
-	t.no_sync = false;
-	while ((more = list)) {
-		list = *more;
-		free(more);
-	}
-	r[1] = quiesce_run(&t, seal, &p, &rep);
-	t.no_sync = true;
-	r[2] = quiesce_run(&t, seal, &p, &rep);
-	assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
-	assert_int_equal(r[0], -ENOMEM);
-	assert_int_equal(r[1], -EAGAIN);
-	assert_int_equal(r[2], -EAGAIN);
-	assert_int_equal(p.calls, 0);
-	/* the first one ends before or after its freeze begins, by what the heap has in small pieces */
-	assert_true(!strcmp(p.told, "FT") || !strcmp(p.told, "FTFT"));
-	assert_false(is_frozen());
-	assert_int_equal(count_fds(), fds);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.was_frozen);
-#endif
-}
-
 /* The callback comes after the sync, and returns no: then nothing is frozen. */
-static void test_not_needed(void **state)
+TEST(test_not_needed, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	t.needed = never;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
 	assert_true(p.calls == 100 && !rep.frozen);
@@ -192,13 +179,12 @@ static void test_not_needed(void **state)
 }
 
 /* No callback for descriptors, and the caller has already synced. */
-static void test_quiet(void **state)
+TEST(test_quiet, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	t.frozen = NULL;
 	t.no_sync = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
@@ -219,18 +205,4 @@ static void test_quiet(void **state)
 	assert_int_equal(p.calls, 3);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_no_memory, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_strange_mountinfo, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_needed, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_quiet, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_not_needed, setup_ext4, teardown),
-	};
-
-	if (scratch_not_root("quiesce_edge_test"))
-		return 0;
-	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_GROUP_OF_ROOT(open_proc, NULL)

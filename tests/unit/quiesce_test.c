@@ -3,20 +3,12 @@
  * Quiesce on scratch file systems of the real kernel: a frozen one is clean, one that cannot be frozen
  * is reported, and nothing stays frozen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-#include "base/io.h"
 #include "fs/find_mount.h"
 #include "fs/quiesce.h"
 #include "fs/quiesce_call.h"
@@ -39,14 +31,13 @@ static void write_file(const char *name, size_t len_bytes)
 	close(fd);
 }
 
-static void test_freeze_seal_thaw(void **state)
+TEST(test_freeze_seal_thaw, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	unsigned fds = count_fds();
 
-	(void)state;
 	write_file("dirty", 4 * MIB);
 	assert_true(scratch_needs_recovery(&s));
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
@@ -62,13 +53,12 @@ static void test_freeze_seal_thaw(void **state)
 	assert_int_equal(umount(s.mnt), 0);
 }
 
-static void test_seal_error(void **state)
+TEST(test_seal_error, setup_ext4, teardown)
 {
 	struct probe p = { .result = -ENOMEM };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOMEM);
 	assert_false(is_frozen());
 	t.stay_frozen = true;
@@ -76,27 +66,25 @@ static void test_seal_error(void **state)
 	assert_false(is_frozen());
 }
 
-static void test_stay_frozen(void **state)
+TEST(test_stay_frozen, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	t.stay_frozen = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_string_equal(p.told, "FFT");
 	assert_true(is_frozen());
 }
 
-static void test_frozen_by_others(void **state)
+TEST(test_frozen_by_others, setup_ext4, teardown)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_int_equal(ioctl(fd, FIFREEZE, 0), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EBUSY);
 	assert_int_equal(p.calls, 0);
@@ -105,13 +93,12 @@ static void test_frozen_by_others(void **state)
 }
 
 /* The supervisor still thaws what a worker before has frozen: its thaw would end this freeze. */
-static void test_must_wait(void **state)
+TEST(test_must_wait, setup_ext4, teardown)
 {
 	struct probe p = { .told_error = -EBUSY };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EBUSY);
 	assert_true(p.calls == 0 && !rep.frozen && !is_frozen());
 	p.told_error = 0;
@@ -119,34 +106,31 @@ static void test_must_wait(void **state)
 	assert_true(p.calls == 1 && rep.frozen);
 }
 
-static void test_thawed_by_others(void **state)
+TEST(test_thawed_by_others, setup_ext4, teardown)
 {
 	struct probe p = { .thaw = true };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ECANCELED);
 }
 
-static void test_readonly_mount(void **state)
+TEST(test_readonly_mount, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(rep.readonly && p.calls == 1 && !p.needs_recovery);
 }
 
-static void test_find_mount(void **state)
+TEST(test_find_mount, setup_ext4, teardown)
 {
 	char where[256] = "";
 	bool readonly = true;
 
-	(void)state;
 	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), &readonly), 1);
 	assert_string_equal(where, s.mnt); /* it has a space in it */
 	assert_false(readonly);
@@ -157,14 +141,13 @@ static void test_find_mount(void **state)
 	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, NULL, 0, &readonly), 0);
 }
 
-static void test_not_mounted(void **state)
+TEST(test_not_mounted, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	int fd;
 
-	(void)state;
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 1 && !rep.mounted && !rep.frozen);
@@ -178,14 +161,13 @@ static void test_not_mounted(void **state)
 
 /* The same where writes are withheld until the seal: a program that has claimed the device waits
  * for it. */
-static void test_claimed_and_stopped(void **state)
+TEST(test_claimed_and_stopped, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	_cleanup_close_ int fd = -1;
 
-	(void)state;
 	t.stopped = stopped;
 	/* no obstacle to a freeze */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
@@ -211,14 +193,13 @@ static void test_claimed_and_stopped(void **state)
 
 /* Another file system covers the mount point: the wrong one is never used instead, and the right
  * one is frozen. A lazily unmounted one is out of reach. */
-static void test_mount_out_of_reach(void **state)
+TEST(test_mount_out_of_reach, setup_ext4, teardown)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_true(fd >= 0); /* holds it after the lazy unmount */
 	assert_int_equal(mount("none", s.mnt, "tmpfs", 0, NULL), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
@@ -251,14 +232,13 @@ static void test_mount_out_of_reach(void **state)
 
 /* A bind mount of one file is left of an unmounted volume, or a bind mount of something that must
  * never be opened. */
-static void test_file_mount(void **state)
+TEST(test_file_mount, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
 	struct quiesce_report rep;
 	char from[160], to[160];
 
-	(void)state;
 	for (int fifo = 0; fifo < 2; fifo++) {
 		snprintf(from, sizeof(from), "%s/%s", s.mnt, fifo ? "fifo" : "file");
 		snprintf(to, sizeof(to), "%s/left", s.dir);
@@ -279,7 +259,7 @@ static void test_file_mount(void **state)
 }
 
 /* Mounts that only pid 1 sees: a /proc made by the test. */
-static void test_mount_of_init(void **state)
+TEST(test_mount_of_init, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
@@ -287,7 +267,6 @@ static void test_mount_of_init(void **state)
 	char path[160], info[16384];
 	int r;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/proc", s.dir);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
@@ -361,7 +340,7 @@ static void *splice_thread(void *arg)
 }
 
 /* The freeze is given up; later it thaws automatically. */
-static void test_giveup(void **state)
+TEST(test_giveup, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
@@ -372,7 +351,6 @@ static void test_giveup(void **state)
 	void *spliced;
 	int pair[2];
 
-	(void)state;
 	t.giveup_ns = 200000000;
 	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
 	st.pipe_fd = pair[0];
@@ -413,7 +391,7 @@ static int count_seal(void *ctx)
 
 /* Writes are withheld while a freeze is pending: the seal goes without it, the freezer thaws
  * automatically, and the next one freezes. */
-static void test_stopped(void **state)
+TEST(test_stopped, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t = target(&p);
@@ -423,7 +401,6 @@ static void test_stopped(void **state)
 	char task[32];
 	int pair[2];
 
-	(void)state;
 	t.stopped = stopped;
 	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
 	st.pipe_fd = pair[0];
@@ -461,13 +438,12 @@ static void mount_other(const char *mkfs, const char *type, uint64_t bytes)
 	skip();
 }
 
-static void test_vfat(void **state)
+TEST(test_vfat)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 
-	(void)state;
 	mount_other("mkfs.vfat", "vfat", 16 * MIB);
 	t = target(&p);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EOPNOTSUPP);
@@ -538,14 +514,13 @@ static int watch_now(void *ctx)
 	return w->log_trees-- ? -EAGAIN : 0;
 }
 
-static void test_instant(void **state)
+TEST(test_instant, setup_ext4, teardown)
 {
 	struct watcher w = { .result = 0 };
 	struct quiesce_target t = target(&w.p);
 	struct quiesce_report rep;
 	unsigned fds = count_fds();
 
-	(void)state;
 	t.instant = watch;
 	write_file("dirty", 4 * MIB);
 	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
@@ -559,14 +534,13 @@ static void test_instant(void **state)
 }
 
 /* Nobody sees the write: a time stamp changes, and it is tried again, not for ever. Then it is frozen. */
-static void test_no_instant(void **state)
+TEST(test_no_instant, setup_ext4, teardown)
 {
 	struct watcher w = { .result = -EAGAIN };
 	struct quiesce_target t = target(&w.p);
 	struct quiesce_report rep;
 	struct stat before, after;
 
-	(void)state;
 	t.instant = watch;
 	assert_int_equal(stat(s.mnt, &before), 0);
 	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
@@ -585,14 +559,13 @@ static int set_flags(int fd, unsigned flags)
 }
 
 /* Nothing changes the time stamp of an immutable root: it is frozen. */
-static void test_instant_immutable(void **state)
+TEST(test_instant_immutable, setup_ext4, teardown)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct watcher w = { .result = -EAGAIN };
 	struct quiesce_target t = target(&w.p);
 	struct quiesce_report rep;
 
-	(void)state;
 	t.instant = watch;
 	assert_int_equal(set_flags(fd, FS_IMMUTABLE_FL), 0);
 	assert_int_equal(quiesce_run(&t, seal, &w, &rep), 0);
@@ -601,7 +574,7 @@ static void test_instant_immutable(void **state)
 }
 
 /* However often it is tried: each try ends soon, and says so. */
-static void test_instant_frozen_by_others(void **state)
+TEST(test_instant_frozen_by_others, setup_ext4, teardown)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct watcher w = { .result = -EAGAIN };
@@ -609,7 +582,6 @@ static void test_instant_frozen_by_others(void **state)
 	struct quiesce_report rep;
 	uint64_t begin_ns;
 
-	(void)state;
 	t.instant = watch;
 	t.unfrozen = true;
 	assert_int_equal(ioctl(fd, FIFREEZE, 0), 0);
@@ -652,13 +624,12 @@ int ioctl(int fd, unsigned long request, ...)
 }
 
 /* The write that was seen came from a journal that gives up: the seal does not count. */
-static void test_instant_of_failure(void **state)
+TEST(test_instant_of_failure, setup_ext4, teardown)
 {
 	struct watcher w = { .result = 0 };
 	struct quiesce_target t = target(&w.p);
 	struct quiesce_report rep;
 
-	(void)state;
 	t.instant = watch;
 	checkpoint_fails = true;
 	assert_int_equal(quiesce_run(&t, seal, &w, &rep), -EIO);
@@ -667,13 +638,12 @@ static void test_instant_of_failure(void **state)
 }
 
 /* Without a journal the driver has no such call: it is frozen. */
-static void test_instant_without_journal(void **state)
+TEST(test_instant_without_journal)
 {
 	struct watcher w = { .result = -EAGAIN };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 
-	(void)state;
 	assert_true(scratch_new(&s, "mkfs.ext4 -q -F -O ^has_journal", EXT4_BYTES));
 	assert_int_equal(scratch_mount(&s, "ext4", 0), 0);
 	t = target(&w.p);
@@ -683,7 +653,7 @@ static void test_instant_without_journal(void **state)
 	scratch_free(&s);
 }
 
-static void test_no_freeze(void **state)
+TEST(test_no_freeze)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t;
@@ -691,7 +661,6 @@ static void test_no_freeze(void **state)
 	char path[160], info[256];
 	struct statx st;
 
-	(void)state;
 	assert_true(scratch_new(&s, NULL, 1 * MIB));
 	erofs_write();
 	if (scratch_mount(&s, "erofs", MS_RDONLY) < 0) {
@@ -717,14 +686,13 @@ static void test_no_freeze(void **state)
 }
 
 /* The device number of the mount is not that of the disk. */
-static void test_btrfs(void **state)
+TEST(test_btrfs)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 	char where[256];
 
-	(void)state;
 	mount_other("mkfs.btrfs -f", "btrfs", 128 * MIB);
 	t = target(&p);
 	assert_int_equal(find_mount(proc_dirfd, s.loop.rdev, where, sizeof(where), NULL), 1);
@@ -735,13 +703,12 @@ static void test_btrfs(void **state)
 }
 
 /* Nothing to write: sealed now, and synced again only if a file was synced meanwhile. */
-static void test_btrfs_now(void **state)
+TEST(test_btrfs_now)
 {
 	struct watcher w = { .result = -EAGAIN, .log_trees = 1 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 
-	(void)state;
 	mount_other("mkfs.btrfs -f", "btrfs", 128 * MIB);
 	t = target(&w.p);
 	t.instant = watch;
@@ -759,7 +726,7 @@ static void test_btrfs_now(void **state)
 }
 
 /* It was unmounted after the last look: the second mount must not become the first one. */
-static void test_unmounted_just_now(void **state)
+TEST(test_unmounted_just_now)
 {
 	static const struct {
 		const char *type, *mkfs;
@@ -768,7 +735,6 @@ static void test_unmounted_just_now(void **state)
 		      { "xfs", "mkfs.xfs -q -f", 300 * MIB },
 		      { "btrfs", "mkfs.btrfs -f", 128 * MIB } };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
 		_cleanup_free_ uint8_t *before = io_alloc(MIB), *after = io_alloc(MIB);
 		struct probe p = { 0 };
@@ -794,13 +760,12 @@ static void test_unmounted_just_now(void **state)
 }
 
 /* The image is whole at any moment: it is synced, and nothing waits for a writer. */
-static void test_xfs(void **state)
+TEST(test_xfs)
 {
 	struct probe p = { 0 };
 	struct quiesce_target t;
 	struct quiesce_report rep;
 
-	(void)state;
 	mount_other("mkfs.xfs -f", "xfs", 320 * MIB);
 	t = target(&p);
 	t.any_instant = true;
@@ -813,41 +778,4 @@ static void test_xfs(void **state)
 	scratch_free(&s);
 }
 
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_freeze_seal_thaw, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_seal_error, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_stay_frozen, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_frozen_by_others, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_must_wait, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_thawed_by_others, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_readonly_mount, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_find_mount, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_not_mounted, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_claimed_and_stopped, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_mount_out_of_reach, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_file_mount, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_mount_of_init, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_giveup, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_stopped, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_instant, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_no_instant, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_instant_immutable, setup_ext4, teardown),
-		cmocka_unit_test_setup_teardown(test_instant_frozen_by_others, setup_ext4,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_instant_of_failure, setup_ext4, teardown),
-		cmocka_unit_test(test_instant_without_journal),
-		cmocka_unit_test(test_no_freeze),
-		cmocka_unit_test(test_vfat),
-		cmocka_unit_test(test_btrfs),
-		cmocka_unit_test(test_btrfs_now),
-		cmocka_unit_test(test_unmounted_just_now),
-		cmocka_unit_test(test_xfs),
-	};
-
-	if (scratch_not_root("quiesce_test"))
-		return 0;
-	proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_GROUP_OF_ROOT(open_proc, NULL)

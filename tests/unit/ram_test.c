@@ -2,32 +2,11 @@
 /* The RAM store and generations, against an array of states and one of bytes. */
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "ram/generation.h"
 #include "breaks.h"
 
 #define LEAF_BLKS 16384u /* covered by one leaf of the map: 64 MiB */
-
-static uint64_t rnd_state = 88172645463325252u;
-
-static uint64_t rnd(uint64_t below)
-{
-	rnd_state ^= rnd_state << 13;
-	rnd_state ^= rnd_state >> 7;
-	rnd_state ^= rnd_state << 17;
-	return rnd_state % below;
-}
 
 /* Replaces the C library's function: makes the n-th plain allocation fail. */
 static unsigned fail_allocation_in;
@@ -69,7 +48,7 @@ static uint64_t used_bytes(const struct ram_store *s)
 	return u.used_bytes;
 }
 
-static void store_is_bounded_and_invisible(void **state)
+TEST(store_is_bounded_and_invisible)
 {
 	struct ram_store *s = NULL;
 	struct generation *g;
@@ -78,7 +57,6 @@ static void store_is_bounded_and_invisible(void **state)
 	char line[512];
 	FILE *f;
 
-	(void)state;
 	assert_int_equal(ram_store_open(&s, 0), -EINVAL);
 	assert_null(s);
 	s = open_store(MIB);
@@ -108,7 +86,7 @@ static void store_is_bounded_and_invisible(void **state)
 	ram_store_close(NULL);
 }
 
-static void bounds_are_checked(void **state)
+TEST(bounds_are_checked)
 {
 	struct ram_store *s = open_store(MIB);
 	struct generation *g = NULL;
@@ -116,7 +94,6 @@ static void bounds_are_checked(void **state)
 	uint64_t blk = 100, n;
 	char buf[8] = { 0 };
 
-	(void)state;
 	assert_int_equal(generation_new(&g, s, 0), -EINVAL);
 	assert_int_equal(generation_new(&g, s, UINT64_MAX / 2), -EINVAL);
 	assert_null(g);
@@ -153,9 +130,8 @@ static int check_map(bool in_store)
 	return good ? 0 : -ENOTRECOVERABLE;
 }
 
-static void map_is_checked(void **state)
+TEST(map_is_checked)
 {
-	(void)state;
 	assert_int_equal(check_map(true), 0);
 	assert_breaks("M4 store", check_map(false));
 }
@@ -202,7 +178,7 @@ static void check_model(const struct generation *g, const uint8_t *model, uint64
 	}
 }
 
-static void map_follows_a_model(void **state)
+TEST(map_follows_a_model)
 {
 	/* volumes that end at and off the borders of words and leaves */
 	static const uint64_t sizes[] = {
@@ -210,7 +186,6 @@ static void map_follows_a_model(void **state)
 	};
 	struct ram_store *s = open_store(MIB);
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 		struct generation *g = new_generation(s, sizes[i]);
 		uint8_t *model = calloc(1, sizes[i]);
@@ -235,7 +210,7 @@ static void map_follows_a_model(void **state)
 	ram_store_close(s);
 }
 
-static void map_costs_what_is_dirty(void **state)
+TEST(map_costs_what_is_dirty)
 {
 	const uint64_t blks = 1024 * GIB / COW_BLK_BYTES;
 	struct ram_store *s = open_store(MIB);
@@ -244,7 +219,6 @@ static void map_costs_what_is_dirty(void **state)
 		 page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
 	enum blk_state st;
 
-	(void)state;
 	assert_true(empty <= 2 * page_bytes);
 	assert_int_equal(generation_run(g, 0, blks, &st), blks);
 	assert_int_equal(st, BLK_ABSENT);
@@ -272,13 +246,12 @@ static void map_costs_what_is_dirty(void **state)
 	ram_store_close(s);
 }
 
-static void mark_without_memory_changes_nothing(void **state)
+TEST(mark_without_memory_changes_nothing)
 {
 	struct ram_store *s = open_store(MIB);
 	struct generation *g = new_generation(s, 4 * LEAF_BLKS);
 	uint8_t *model = calloc(1, 4 * LEAF_BLKS);
 
-	(void)state;
 	assert_int_equal(generation_mark(g, 10, 10, BLK_DATA), 0);
 	memset(model + 10, BLK_DATA, 10);
 	fail_allocation_in = 2;
@@ -295,14 +268,13 @@ static void mark_without_memory_changes_nothing(void **state)
 	ram_store_close(s);
 }
 
-static void content_at_any_alignment(void **state)
+TEST(content_at_any_alignment)
 {
 	enum { BLKS = 50, BYTES = BLKS * COW_BLK_BYTES };
 	struct ram_store *s = open_store(4 * MIB);
 	struct generation *g = new_generation(s, BLKS);
 	uint8_t *model = calloc(1, BYTES), *buf = malloc(BYTES);
 
-	(void)state;
 	for (unsigned step = 0; step < 500; step++) {
 		uint64_t off = rnd(BYTES), len = 1 + rnd(min_u64(BYTES - off, 9000));
 
@@ -353,14 +325,13 @@ static void *mark_own_blocks(void *arg)
 	return NULL;
 }
 
-static void marks_of_one_word_in_parallel(void **state)
+TEST(marks_of_one_word_in_parallel)
 {
 	struct ram_store *s = open_store(MIB);
 	struct generation *g = new_generation(s, SHARED_BLKS);
 	struct marker *m = calloc(MARKERS, sizeof(*m));
 	uint8_t *model = calloc(1, SHARED_BLKS);
 
-	(void)state;
 	for (unsigned i = 0; i < MARKERS; i++) {
 		m[i].g = g;
 		m[i].me = i;
@@ -413,7 +384,7 @@ static struct ram_store *taken_over(const struct ram_store *of)
 	return s;
 }
 
-static void generations_are_kept(void **state)
+TEST(generations_are_kept)
 {
 	struct ram_store *s = open_store(64 * 1024 * 1024), *t;
 	struct generation *gen[3], *other, *g;
@@ -421,7 +392,6 @@ static void generations_are_kept(void **state)
 	struct generation_stats before, after;
 	struct ram_stack stack;
 
-	(void)state;
 	for (unsigned i = 0; i < 3; i++) {
 		gen[i] = new_generation(s, KEPT_BLKS);
 		memset(buf, 'a' + (int)i, sizeof(buf));
@@ -477,7 +447,7 @@ static void generations_are_kept(void **state)
 }
 
 /* A kill between the removal of the content and that of the map, or before the record. */
-static void remains_are_removed(void **state)
+TEST(remains_are_removed)
 {
 	struct ram_store *s = open_store(64 * 1024 * 1024), *t;
 	struct generation *gen[2];
@@ -485,7 +455,6 @@ static void remains_are_removed(void **state)
 	int fd[RAM_STORE_FDS];
 	char name[24];
 
-	(void)state;
 	t = taken_over(s);
 	assert_int_equal(ram_store_stack(t, &stack), -EPROTO); /* nothing is recorded yet */
 	ram_store_close(t);
@@ -507,13 +476,12 @@ static void remains_are_removed(void **state)
 	ram_store_close(s);
 }
 
-static void shared_memory_is_kept(void **state)
+TEST(shared_memory_is_kept)
 {
 	struct ram_store *s = open_store(1024 * 1024), *t;
 	uint64_t *a, *b;
 	void *c;
 
-	(void)state;
 	assert_int_equal(ram_store_share(s, "state", 4096, (void **)&a), 1);
 	assert_int_equal(*a, 0);
 	*a = 42;
@@ -526,23 +494,4 @@ static void shared_memory_is_kept(void **state)
 	assert_int_equal(ram_store_share(t, "state", 8192, &c), 1);
 	ram_store_close(t);
 	ram_store_close(s);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(store_is_bounded_and_invisible),
-		cmocka_unit_test(bounds_are_checked),
-		cmocka_unit_test(map_is_checked),
-		cmocka_unit_test(map_follows_a_model),
-		cmocka_unit_test(map_costs_what_is_dirty),
-		cmocka_unit_test(mark_without_memory_changes_nothing),
-		cmocka_unit_test(content_at_any_alignment),
-		cmocka_unit_test(marks_of_one_word_in_parallel),
-		cmocka_unit_test(generations_are_kept),
-		cmocka_unit_test(remains_are_removed),
-		cmocka_unit_test(shared_memory_is_kept),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Read-ahead of the base: fewer requests, the right bytes, never those of another epoch. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "sim/sim.h"
 #include "export/readahead.h"
-#include "rnd.h"
 
 enum { BLKS = 4099, READERS = 4, READS = 20000 };
 
 static struct card *card;
-static struct readahead *readahead;
+static struct readahead *ahead;
 
 /* each block contains its number and how often it was written */
 static void put(uint64_t blk, uint64_t version)
@@ -41,8 +31,7 @@ static int setup(void **state)
 {
 	const struct sim_params p = { .size_bytes = blk_to_bytes(BLKS) };
 
-	(void)state;
-	if (sim_new(&card, &p) < 0 || readahead_new(&readahead, card, 0) < 0)
+	if (sim_new(&card, &p) < 0 || readahead_new(&ahead, card, 0) < 0)
 		return -1;
 	for (uint64_t i = 0; i < BLKS; i++)
 		put(i, 0);
@@ -51,8 +40,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
-	readahead_free(readahead);
+	readahead_free(ahead);
 	card_close(card);
 	return 0;
 }
@@ -62,7 +50,7 @@ static void check(uint64_t epoch, uint64_t blk, uint64_t blks, uint64_t version)
 	_cleanup_free_ uint64_t *buf = io_alloc(blk_to_bytes(blks));
 
 	assert_non_null(buf);
-	assert_int_equal(readahead_read(readahead, epoch, blk, blks, buf), 0);
+	assert_int_equal(readahead_read(ahead, epoch, blk, blks, buf), 0);
 	for (uint64_t i = 0; i < blks; i++)
 		assert_true(is(buf + i * COW_BLK_BYTES / 8, blk + i, version));
 }
@@ -72,9 +60,8 @@ static uint64_t calls(void)
 	return card->account.read_calls;
 }
 
-static void streams_take_few_requests(void **state)
+TEST(streams_take_few_requests, setup, teardown)
 {
-	(void)state;
 	for (uint64_t i = 0; i < 480; i += 2) { /* two of them, every second block */
 		check(1, i, 1, 0);
 		check(1, 2000 + i, 1, 0);
@@ -82,20 +69,18 @@ static void streams_take_few_requests(void **state)
 	assert_in_range(calls(), 60, 80);
 }
 
-static void the_end_of_the_card(void **state)
+TEST(the_end_of_the_card, setup, teardown)
 {
-	(void)state;
 	for (uint64_t i = BLKS - 100; i < BLKS; i++)
 		check(1, i, 1, 0);
 	assert_in_range(calls(), 1, 15);
 	check(1, BLKS - 3, 3, 0);
 }
 
-static void random_reads_bring_nothing_along(void **state)
+TEST(random_reads_bring_nothing_along, setup, teardown)
 {
 	uint64_t x;
 
-	(void)state;
 	for (unsigned i = 0; i < 32; i++) {
 		x = rnd_next(&rnd_state);
 		check(1, i * 128 + x % 32, 1, 0);
@@ -104,17 +89,15 @@ static void random_reads_bring_nothing_along(void **state)
 }
 
 /* Steps that jump over the window: it shrinks until it is useless. */
-static void what_is_not_used_is_not_read(void **state)
+TEST(what_is_not_used_is_not_read, setup, teardown)
 {
-	(void)state;
 	for (uint64_t i = 0; i < 100; i++)
 		check(1, i * 30, 1, 0);
 	assert_in_range(card->account.read_bytes / COW_BLK_BYTES, 100, 160);
 }
 
-static void an_epoch_ends_all_windows(void **state)
+TEST(an_epoch_ends_all_windows, setup, teardown)
 {
-	(void)state;
 	for (uint64_t epoch = 1; epoch < 20; epoch++) {
 		for (uint64_t i = 0; i < 64; i++)
 			put(i, epoch);
@@ -123,18 +106,17 @@ static void an_epoch_ends_all_windows(void **state)
 	}
 }
 
-static void an_error_ahead_is_no_error(void **state)
+TEST(an_error_ahead_is_no_error, setup, teardown)
 {
 	uint64_t block[COW_BLK_BYTES / 8] __attribute__((aligned(4096)));
 
-	(void)state;
 	check(1, 10, 1, 0);
 	sim_fail_at(card, SIM_READ, 1, -EIO, false); /* that of the window */
 	check(1, 11, 1, 0);
 	check(1, 12, 1, 0);
 	sim_fail_at(card, SIM_READ, 1, -EIO, true);
-	assert_int_equal(readahead_read(readahead, 1, 900, 1, block), -EIO);
-	assert_int_equal(readahead_read(readahead, 1, 901, 1, block), -EIO);
+	assert_int_equal(readahead_read(ahead, 1, 900, 1, block), -EIO);
+	assert_int_equal(readahead_read(ahead, 1, 901, 1, block), -EIO);
 	sim_fail_at(card, 0, 0, 0, false);
 	check(1, 900, 2, 0);
 }
@@ -151,38 +133,22 @@ static void *reader(void *arg)
 		blk = x % 16 ? blk + x / 16 % 4 : x / 16 % BLKS; /* streams that meet */
 		blk = min_u64(blk, BLKS - 4);
 		blks = 1 + x / 1024 % 4;
-		bad += readahead_read(readahead, x / 4096 % 2, blk, blks, buf) < 0;
+		bad += readahead_read(ahead, x / 4096 % 2, blk, blks, buf) < 0;
 		for (uint64_t k = 0; k < blks; k++)
 			bad += !is(buf + k * COW_BLK_BYTES / 8, blk + k, 0);
 	}
 	return (void *)(uintptr_t)bad;
 }
 
-static void many_at_once(void **state)
+TEST(many_at_once, setup, teardown)
 {
 	pthread_t t[READERS];
 	void *bad;
 
-	(void)state;
 	for (uintptr_t i = 0; i < READERS; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, reader, (void *)(i * 77777)), 0);
 	for (unsigned i = 0; i < READERS; i++) {
 		pthread_join(t[i], &bad);
 		assert_null(bad);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(streams_take_few_requests, setup, teardown),
-		cmocka_unit_test_setup_teardown(the_end_of_the_card, setup, teardown),
-		cmocka_unit_test_setup_teardown(random_reads_bring_nothing_along, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_is_not_used_is_not_read, setup, teardown),
-		cmocka_unit_test_setup_teardown(an_epoch_ends_all_windows, setup, teardown),
-		cmocka_unit_test_setup_teardown(an_error_ahead_is_no_error, setup, teardown),
-		cmocka_unit_test_setup_teardown(many_at_once, setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,21 +4,10 @@
  * must not go beyond an error or a wrong answer. The sessions here are threads (this program has a
  * fsproc.c of its own).
  */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "fs/answer.h"
 #include "fs/fsproc.h"
 #include "fs/reader.h"
-#include "rnd.h"
 
 #define BLKS 512
 #define ROUNDS 3000
@@ -66,7 +55,6 @@ static void *hostile(void *ctx)
 	bool floods = rnd_of(&s, 8) == 0;
 	uint8_t data[70000] = { 0 }, drain[70000];
 
-	(void)ctx;
 	for (int i = 0; i < 400; i++) {
 		struct answer a = answer(&s);
 		struct fsimage_facts f = facts(&s);
@@ -104,7 +92,6 @@ bool fsproc_on(void)
 
 void fsproc_end(pid_t pid)
 {
-	(void)pid;
 }
 
 int fsproc_session(pid_t *ret_pid)
@@ -123,7 +110,6 @@ int fsproc_session(pid_t *ret_pid)
 
 static int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	(void)ctx;
 	assert_true(blks && blk < BLKS && blks <= BLKS - blk);
 	memcpy(buf, image + blk_to_bytes(blk), blk_to_bytes(blks));
 	return 0;
@@ -134,13 +120,12 @@ static void put(size_t off, uint64_t v, size_t width)
 	memcpy(image + 1024 + off, &v, width);
 }
 
-static void test_hostile_session(void **state)
+TEST(test_hostile_session)
 {
 	const struct blk_reader r = { image_read, NULL, BLKS };
 	uint64_t patience_ns = answer_patience_ns;
 	unsigned good = 0, died = 0;
 
-	(void)state;
 	put(0x38, 0xef53, 2); /* an ext3 with a journal, as far as fsinfo.c reads it */
 	put(0x5c, 4, 4);
 	put(0xe0, 8, 4);
@@ -199,7 +184,6 @@ static void *answer_once(void *ctx)
 	uint8_t text[sizeof(plain.a) + sizeof(f)], question[64];
 	size_t n = plain.drops ? plain.drops : sizeof(text);
 
-	(void)ctx;
 	plain.a.bytes = plain.a.err ? 0 : sizeof(f);
 	memcpy(text, &plain.a, sizeof(plain.a));
 	memcpy(text + sizeof(plain.a), &f, sizeof(f));
@@ -228,9 +212,8 @@ static int ask_once(void)
 
 /* An error code that does not exist is not an answer: neither a positive number, which callers take
  * for success, nor a code of cowfs itself. */
-static void test_strange_errors(void **state)
+TEST(test_strange_errors)
 {
-	(void)state;
 	plain.a = (struct answer){ 0 };
 	assert_int_equal(ask_once(), 0);
 	for (int32_t e = -200; e < 200; e++) {
@@ -250,11 +233,10 @@ static void test_strange_errors(void **state)
 }
 
 /* Each single byte comes in time, but all of them together do not. */
-static void test_drops(void **state)
+TEST(test_drops)
 {
 	uint64_t patience_ns = answer_patience_ns, begin_ns, took_ns;
 
-	(void)state;
 	plain.drops = 1;
 	assert_int_equal(ask_once(), 0);
 	plain.pause_us = 20000; /* a byte; all of it takes 10 s */
@@ -283,12 +265,11 @@ static void *reads_on(void *ctx)
 	return ctx;
 }
 
-static void test_reads_on(void **state)
+TEST(test_reads_on)
 {
 	const struct blk_reader r = { image_read, NULL, BLKS };
 	struct fs_fingerprint fp;
 
-	(void)state;
 	session = reads_on;
 	assert_int_equal(fsinfo_fingerprint(&r, &fp), -EOWNERDEAD);
 	session = NULL;
@@ -347,11 +328,10 @@ static void check_runs(uint64_t volume_blks)
 	fsmap_close(m);
 }
 
-static void test_odd_groups(void **state)
+TEST(test_odd_groups)
 {
 	static const uint32_t per_group[] = { 8, 9, 15, 16, 17, 1000, 8191, 8192 };
 
-	(void)state;
 	put(0x5c, 0, 4); /* no journal */
 	put(0xe0, 0, 4);
 	for (size_t i = 0; i < ARRAY_SIZE(per_group); i++)
@@ -379,7 +359,7 @@ static void *ends(void *ctx)
 }
 
 /* If each session dies, only the superblock is known, and no block is free. */
-static void test_all_die(void **state)
+TEST(test_all_die)
 {
 	const struct blk_reader r = { image_read, NULL, BLKS };
 	struct fs_fingerprint fp;
@@ -387,7 +367,6 @@ static void test_all_die(void **state)
 	enum blk_use use;
 	struct fsmap *m;
 
-	(void)state;
 	session = ends;
 	assert_int_equal(fsinfo_probe(&r, &info), 0);
 	assert_int_equal(info.kind, FS_EXT);
@@ -405,15 +384,4 @@ static void test_all_die(void **state)
 	}
 	fsmap_close(m);
 	session = NULL;
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile_session), cmocka_unit_test(test_strange_errors),
-		cmocka_unit_test(test_drops),		cmocka_unit_test(test_reads_on),
-		cmocka_unit_test(test_odd_groups),	cmocka_unit_test(test_all_die),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,16 +31,6 @@ struct scratch {
 	pid_t janitor;
 };
 
-/* True, with a message, if this is not root: the caller returns 0 (cmocka's exit status for nothing
- * failed). */
-static inline bool scratch_not_root(const char *test)
-{
-	if (geteuid() == 0)
-		return false;
-	printf("SKIP: %s: needs root\n", test);
-	return true;
-}
-
 static inline void scratch_thaw(const struct scratch *s)
 {
 	int fd = open(s->mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Leader and followers over a queue made by this test. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <string.h>
 
 #include "export/serve.h"
 
@@ -35,7 +27,6 @@ static ssize_t receive(void *ctx, void *buf)
 	ssize_t n = -EAGAIN;
 	unsigned now;
 
-	(void)ctx;
 	pthread_mutex_lock(&q.lock);
 	now = ++q.receivers;
 	if (now > q.most_receivers)
@@ -64,7 +55,6 @@ static void wait_released(void)
 
 static void handle(void *ctx, void *buf, size_t len_bytes)
 {
-	(void)ctx;
 	assert_int_equal(len_bytes, sizeof(enum kind));
 	switch (*(enum kind *)buf) {
 	case QUICK:
@@ -108,7 +98,6 @@ static void wait_for(atomic_uint *what, unsigned n)
 
 static int setup(void **state)
 {
-	(void)state;
 	memset(&q, 0, sizeof(q));
 	pthread_mutex_init(&q.lock, NULL);
 	pthread_cond_init(&q.changed, NULL);
@@ -118,7 +107,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	pthread_mutex_lock(&q.lock);
 	q.end = true;
 	pthread_cond_broadcast(&q.changed);
@@ -132,9 +120,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void test_one_receives(void **state)
+TEST(test_one_receives, setup, teardown)
 {
-	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
 		put(QUICK);
 		wait_for(&q.quick, i + 1);
@@ -145,9 +132,8 @@ static void test_one_receives(void **state)
 }
 
 /* two of three wait, the third serves everything else */
-static void test_hand_over(void **state)
+TEST(test_hand_over, setup, teardown)
 {
-	(void)state;
 	put(HAND_OVER);
 	put(HAND_OVER);
 	wait_for(&q.waiting, 2);
@@ -169,9 +155,8 @@ static void test_hand_over(void **state)
 }
 
 /* no hand-over: the watch detects it */
-static void test_stuck(void **state)
+TEST(test_stuck, setup, teardown)
 {
-	(void)state;
 	for (unsigned round = 0; round < 5; round++) {
 		uint64_t since = now_ns();
 
@@ -199,9 +184,8 @@ static bool loops_within(unsigned ms)
 }
 
 /* A thread that waits does not loop, nor one that serves many requests. */
-static void test_loops(void **state)
+TEST(test_loops, setup, teardown)
 {
-	(void)state;
 	put(STUCK);
 	wait_for(&q.waiting, 1);
 	for (unsigned i = 0; i < 500; i++)
@@ -217,9 +201,8 @@ static void test_loops(void **state)
 }
 
 /* all stuck but one, then the last: the first that comes back serves */
-static void test_all_stuck(void **state)
+TEST(test_all_stuck, setup, teardown)
 {
-	(void)state;
 	for (unsigned i = 0; i < 3; i++)
 		put(STUCK);
 	put(QUICK);
@@ -232,9 +215,8 @@ static void test_all_stuck(void **state)
 }
 
 /* a lone request was waited for, later ones in a queue were not */
-static void test_waited(void **state)
+TEST(test_waited, setup, teardown)
 {
-	(void)state;
 	for (unsigned i = 0; i < 50; i++) {
 		usleep(1000);
 		put(QUICK);
@@ -248,18 +230,4 @@ static void test_waited(void **state)
 	sem_post(&q.release);
 	wait_for(&q.quick, 1050);
 	assert_in_range(q.by_waited, 50, 150); /* a receiver may sleep in between */
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_one_receives, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hand_over, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_stuck, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_loops, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_all_stuck, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_waited, setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

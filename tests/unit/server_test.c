@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Server and client over a real socket, with a simulated volume. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
-#include "base/io.h"
 #include "wire/client.h"
 #include "daemon/server.h"
 
@@ -35,7 +21,6 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 {
 	unsigned now = (unsigned)atomic_fetch_add(&running, 1) + 1;
 
-	(void)v;
 	if (now > most_at_once)
 		most_at_once = now;
 	last_request = *rq;
@@ -50,7 +35,6 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
-	(void)v;
 	*ret = (struct volume_status){ .name = "vol",
 				       .device = "/dev/null",
 				       .loop = "/dev/loop99" };
@@ -63,7 +47,6 @@ enum { PRETENDED_BLKS = 2000 };
 
 void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_changes *ret)
 {
-	(void)v;
 	*ret = (struct volume_changes){ .generation = 5 };
 	for (uint64_t blk = first_blk + first_blk % 2; blk < PRETENDED_BLKS; blk += 2) {
 		if (ret->runs == VOLUME_CHANGES_RUNS) {
@@ -78,41 +61,34 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 
 void volume_get_progress(const struct volume *v, struct volume_progress *ret)
 {
-	(void)v;
 	*ret = (struct volume_progress){ .job = running ? JOB_COMMIT : JOB_NONE,
 					 .phase = PHASE_LOG };
 }
 
 void volume_end_view(struct volume *v, struct snapshot *s)
 {
-	(void)v, (void)s;
 }
 
 void volume_end_scratch(struct volume *v, struct scratch *s)
 {
-	(void)v, (void)s;
 }
 
 void volume_inhibit(struct volume *v, uint64_t ns)
 {
-	(void)v, (void)ns;
 }
 
 void volume_arm_discard(struct volume *v, bool on)
 {
-	(void)v;
 	armed = on;
 }
 
 int transport_in_use(const struct transport *t)
 {
-	(void)t;
 	return in_use;
 }
 
 bool transport_loops(struct transport *t, uint64_t cpu_ns)
 {
-	(void)t;
 	return looping && cpu_ns == 7;
 }
 
@@ -120,7 +96,6 @@ const struct loop_dev *transport_disk(const struct transport *t)
 {
 	static const struct loop_dev disk = { .path = "/dev/loop99" };
 
-	(void)t;
 	return &disk;
 }
 
@@ -134,13 +109,11 @@ static _Atomic uint32_t alive;
 
 static int let_go(void *ctx)
 {
-	(void)ctx;
 	return let_go_result;
 }
 
 static void on_ended(void *ctx)
 {
-	(void)ctx;
 	ended = 1;
 }
 
@@ -160,7 +133,6 @@ static int setup(void **state)
 {
 	const struct server_params p = params(&dir);
 
-	(void)state;
 	in_use = armed = job_result = ended = let_go_result = 0;
 	job_ms = runs = most_at_once = 0;
 	if (rundir_claim(&dir, "vol") < 0)
@@ -170,7 +142,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	server_stop(server);
 	rundir_release(&dir);
 	server_farewell(server, 0, NULL);
@@ -231,14 +202,13 @@ static int raw_connect(void)
 
 /* ---- tests ---- */
 
-static void test_status(void **state)
+TEST(test_status, setup, teardown)
 {
 	struct json_object *o = call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL);
 	struct failure err;
 	char path[128];
 	struct stat st;
 
-	(void)state;
 	assert_string_equal(json_object_get_string(json_object_object_get(o, "name")), "vol");
 	json_object_put(o);
 	assert_int_equal(code_of(call(COMMAND_DISCARD, (struct request){ 0 }, NULL, NULL)), 0);
@@ -258,24 +228,21 @@ static void test_status(void **state)
 
 static bool count_events(void *ctx, struct json_object *event)
 {
-	(void)event;
 	++*(int *)ctx;
 	return true;
 }
 
 static bool wait_no_longer(void *ctx, struct json_object *event)
 {
-	(void)event;
 	return ++*(int *)ctx < 2;
 }
 
 /* A list of any length comes in parts that fit into an answer. */
-static void test_changes(void **state)
+TEST(test_changes, setup, teardown)
 {
 	unsigned runs_seen = 0, parts = 0;
 	uint64_t next = 0;
 
-	(void)state;
 	do {
 		struct json_object *o = call(COMMAND_CHANGES, (struct request){ .first = next },
 					     NULL, NULL);
@@ -295,13 +262,12 @@ static void test_changes(void **state)
 	assert_int_equal(parts, 2);
 }
 
-static void test_status_during_commit(void **state)
+TEST(test_status_during_commit, setup, teardown)
 {
 	pthread_t first, second;
 	atomic_int one = 5, two = 5;
 	int slow = 0;
 
-	(void)state;
 	job_ms = 700;
 	pthread_create(&first, NULL, commit_thread, &one);
 	pthread_create(&second, NULL, commit_thread, &two);
@@ -322,11 +288,10 @@ static void test_status_during_commit(void **state)
 	assert_int_equal(most_at_once, 1);
 }
 
-static void test_progress(void **state)
+TEST(test_progress, setup, teardown)
 {
 	int events = 0;
 
-	(void)state;
 	job_ms = 1100;
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ .checkpoint = true },
 				      count_events, &events)),
@@ -336,14 +301,13 @@ static void test_progress(void **state)
 }
 
 /* The client leaves, and the daemon goes on. */
-static void test_wait_ends(void **state)
+TEST(test_wait_ends, setup, teardown)
 {
 	const struct request rq = { .command = COMMAND_COMMIT };
 	struct failure err = { 0 };
 	struct client c;
 	int events = 0;
 
-	(void)state;
 	job_ms = 1100;
 	assert_int_equal(client_open(&c, "vol", &err), 0);
 	assert_null(client_call(&c, &rq, wait_no_longer, &events, &err));
@@ -358,11 +322,10 @@ static void test_wait_ends(void **state)
 	assert_int_equal(runs, 2);
 }
 
-static void test_commit_error(void **state)
+TEST(test_commit_error, setup, teardown)
 {
 	struct json_object *o, *report;
 
-	(void)state;
 	job_result = -EFBIG;
 	o = call(COMMAND_COMMIT, (struct request){ .dry_run = true }, NULL, NULL);
 	assert_int_equal(last_request.job, JOB_DRY_RUN);
@@ -374,12 +337,11 @@ static void test_commit_error(void **state)
 	assert_int_equal(code_of(o), -EFBIG);
 }
 
-static void test_silent_clients(void **state)
+TEST(test_silent_clients, setup, teardown)
 {
 	int fds[200];
 	char c;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
 		fds[i] = raw_connect();
 		usleep(200); /* the backlog is limited */
@@ -391,12 +353,11 @@ static void test_silent_clients(void **state)
 	assert_true(status_ns() < 500 * MS);
 }
 
-static void test_client_that_never_reads(void **state)
+TEST(test_client_that_never_reads, setup, teardown)
 {
 	static const char rq[] = "{\"version\":1,\"command\":\"status\"}\n";
 	int fd = raw_connect(), sent = 0;
 
-	(void)state;
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	for (int i = 0; i < 20000; i++) {
 		ssize_t n = send(fd, rq, sizeof(rq) - 1, MSG_NOSIGNAL);
@@ -413,14 +374,13 @@ static void test_client_that_never_reads(void **state)
 	close(fd);
 }
 
-static void test_long_line(void **state)
+TEST(test_long_line, setup, teardown)
 {
 	static char junk[PROTO_LINE_BYTES + 1000];
 	int fd = raw_connect();
 	char answer[512];
 	ssize_t n;
 
-	(void)state;
 	memset(junk, 'x', sizeof(junk));
 	for (size_t i = 0; i < sizeof(junk); i += 1000)
 		if (send(fd, junk, 1000, MSG_NOSIGNAL) < 0)
@@ -433,7 +393,7 @@ static void test_long_line(void **state)
 	close(fd);
 }
 
-static void test_half_closed(void **state)
+TEST(test_half_closed, setup, teardown)
 {
 	static const char rq[] =
 		"{\"version\":1,\"command\":\"commit\"}\n{\"version\":1,\"command\":\"status\"}\n";
@@ -442,7 +402,6 @@ static void test_half_closed(void **state)
 	size_t len = 0;
 	ssize_t n;
 
-	(void)state;
 	job_ms = 300;
 	assert_int_equal(write(fd, rq, sizeof(rq) - 1), sizeof(rq) - 1);
 	shutdown(fd, SHUT_WR);
@@ -454,12 +413,11 @@ static void test_half_closed(void **state)
 	close(fd);
 }
 
-static void test_gone_before_its_turn(void **state)
+TEST(test_gone_before_its_turn, setup, teardown)
 {
 	static const char rq[] = "{\"version\":1,\"command\":\"commit\"}\n";
 	int first = raw_connect(), second = raw_connect();
 
-	(void)state;
 	job_ms = 400;
 	assert_int_equal(write(first, rq, sizeof(rq) - 1), sizeof(rq) - 1);
 	usleep(100000);
@@ -472,12 +430,11 @@ static void test_gone_before_its_turn(void **state)
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
 }
 
-static void test_other_user(void **state)
+TEST(test_other_user, setup, teardown)
 {
 	int status;
 	pid_t pid;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(fchmodat(dir.fd, RUNDIR_SOCKET, 0666, 0), 0);
@@ -512,14 +469,13 @@ static void test_other_user(void **state)
 	assert_int_equal(status, 0);
 }
 
-static void test_names(void **state)
+TEST(test_names, setup, teardown)
 {
 	struct rundir other = { -1, -1, -1, "" };
 	struct failure err;
 	char name[RUNDIR_NAME_BYTES];
 	struct client c;
 
-	(void)state;
 	assert_int_equal(rundir_claim(&other, "vol"), -EBUSY);
 	assert_int_equal(rundir_claim(&other, "../x"), -EINVAL);
 	assert_int_equal(client_open(&c, NULL, &err), 0);
@@ -541,7 +497,7 @@ static void test_names(void **state)
 	rundir_release(&other);
 }
 
-static void test_several(void **state)
+TEST(test_several, setup, teardown)
 {
 	const struct server_params p = params(NULL);
 	struct server_params q = p;
@@ -550,7 +506,6 @@ static void test_several(void **state)
 	struct server *second;
 	struct client c;
 
-	(void)state;
 	assert_int_equal(rundir_claim(&other, "other"), 0);
 	q.dir = &other;
 	assert_int_equal(server_start(&second, &q), 0);
@@ -564,9 +519,8 @@ static void test_several(void **state)
 	client_close(&c);
 }
 
-static void test_detach_refused(void **state)
+TEST(test_detach_refused, setup, teardown)
 {
-	(void)state;
 	in_use = 1;
 	assert_int_equal(
 		code_of(call(COMMAND_DETACH, (struct request){ .discard = true }, NULL, NULL)),
@@ -597,7 +551,7 @@ static void *detach_thread(void *arg)
 	return NULL;
 }
 
-static void test_detach(void **state)
+TEST(test_detach, setup, teardown)
 {
 	atomic_int result = 5;
 	pthread_t thread;
@@ -616,11 +570,10 @@ static void test_detach(void **state)
 }
 
 /* The parent process sees no sign of life while a request loops. Status is answered. */
-static void test_loops(void **state)
+TEST(test_loops, setup, teardown)
 {
 	uint32_t seen = alive;
 
-	(void)state;
 	for (unsigned i = 0; i < 5; i++)
 		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
 	assert_int_not_equal(alive, seen);
@@ -639,39 +592,12 @@ static void test_loops(void **state)
 
 static int make_run_path(void **state)
 {
-	(void)state;
 	return mkdtemp(run_path) && setenv("COWFS_RUNDIR", run_path, 1) == 0 ? 0 : -1;
 }
 
 static int remove_run_path(void **state)
 {
-	(void)state;
 	return rmdir(run_path); /* nothing is left */
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		TEST(test_status),
-		TEST(test_changes),
-		TEST(test_status_during_commit),
-		TEST(test_progress),
-		TEST(test_wait_ends),
-		TEST(test_commit_error),
-		TEST(test_silent_clients),
-		TEST(test_client_that_never_reads),
-		TEST(test_long_line),
-		TEST(test_half_closed),
-		TEST(test_gone_before_its_turn),
-		TEST(test_other_user),
-		TEST(test_names),
-		TEST(test_several),
-		TEST(test_detach_refused),
-		TEST(test_detach),
-		TEST(test_loops),
-	};
-
-	return cmocka_run_group_tests(tests, make_run_path, remove_run_path);
-}
+TEST_GROUP(make_run_path, remove_run_path)

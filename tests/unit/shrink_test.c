@@ -4,19 +4,7 @@
  * again while the shrink is completed. Afterwards each block that the old or the new file system
  * uses must have the content of that file system.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "sim/sim.h"
 #include "fs/guard.h"
 #include "fs/shrink_mark.h"
@@ -53,7 +41,6 @@ static struct blk_reader image_reader(struct image *im)
 static bool next_run(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		     enum blk_state *state)
 {
-	(void)ctx;
 	*ret_blks = *blk < CARD_BLKS ? min_u64(max_blks, CARD_BLKS - *blk) : 0;
 	*state = BLK_DATA;
 	return *ret_blks > 0;
@@ -239,7 +226,6 @@ static enum sim_fate alike(void *arg, size_t i)
 	static const enum sim_fate fates[] = { SIM_DONE, SIM_DROPPED, SIM_GARBAGE };
 	unsigned v = *(unsigned *)arg - BY_SEED;
 
-	(void)i;
 	return v < ALIKE ? fates[v] : SIM_TORN;
 }
 
@@ -366,7 +352,7 @@ static int find(struct card *c, struct log_super *super, unsigned *trouble)
 
 /* In each place, in a used block or a free one: no file system vouches for it, and it blocks
  * nothing. */
-static void test_forged_pending(void **state)
+TEST(test_forged_pending)
 {
 	struct log_super super, forged;
 	struct shrink_report rep;
@@ -375,7 +361,6 @@ static void test_forged_pending(void **state)
 	struct card *c;
 	uint64_t off;
 
-	(void)state;
 	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
 	for (unsigned i = 0; (off = super_pending_off(s.card, i)); i++) {
 		if (off < 16 * MIB)
@@ -400,7 +385,7 @@ static void test_forged_pending(void **state)
 
 /* Other states of it, in all places of the file system: none is accepted as a log, and none counts
  * as damage that blocks anything. */
-static void test_forged_others(void **state)
+TEST(test_forged_others)
 {
 	struct log_super super, forged;
 	unsigned trouble;
@@ -408,7 +393,6 @@ static void test_forged_others(void **state)
 	struct card *c;
 	uint64_t off;
 
-	(void)state;
 	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
 	for (unsigned i = 0; (off = super_pending_off(s.card, i)); i++)
 		for (int kind = 0; kind < 6 && off >= MIB; kind++) {
@@ -441,7 +425,7 @@ static void test_forged_others(void **state)
  * A shrink is cut off with its tags in place, and the file system is mounted elsewhere: then the
  * tags vouch for nothing, neither for its own log nor for one that knows the present home content.
  */
-static void test_stale_tags(void **state)
+TEST(test_stale_tags)
 {
 	_cleanup_free_ uint8_t *blk0 = io_alloc(COW_BLK_BYTES);
 	struct log_open_report opened;
@@ -454,7 +438,6 @@ static void test_stale_tags(void **state)
 	struct log *log;
 	uint64_t n = 0;
 
-	(void)state;
 	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
 	do {
 		assert_int_equal(sim_clone(&c, s.card), 0);
@@ -489,25 +472,23 @@ static void test_stale_tags(void **state)
 }
 
 /* The tail is free: the ring lies there. */
-static void test_free_tail(void **state)
+TEST(test_free_tail)
 {
 	struct scene s;
 
-	(void)state;
 	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
 	every_cut(&s);
 	free_scene(&s);
 }
 
 /* Blocks of 1 KiB, eight groups; files up to the end, which must move; the last block is in use. */
-static void test_full_tail(void **state)
+TEST(test_full_tail)
 {
 	struct scene s;
 	enum blk_use use;
 	struct fsmap *m;
 	struct blk_reader r;
 
-	(void)state;
 	make_scene(&s, "-t ext3 -b 1024 -m 0 -J size=4", "`seq 25`", "32767", "26M", 3);
 	r = image_reader(&s.old);
 	assert_int_equal(fsmap_open(&m, &r), 0);
@@ -522,7 +503,7 @@ static void test_full_tail(void **state)
  * A log in use whose checkpoint left garbage instead of the superblock: it is found, whatever a
  * file contains. A device that now has other content has no shrink under way.
  */
-static void test_garbage_home(void **state)
+TEST(test_garbage_home)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 	struct log_super super, forged;
@@ -533,7 +514,6 @@ static void test_garbage_home(void **state)
 	struct card *c;
 	struct log *log;
 
-	(void)state;
 	make_scene(&s, "-t ext4 -b 4096 -J size=8", "`seq 12`", NULL, "28M", 4);
 	assert_int_equal(sim_clone(&c, s.card), 0);
 	assert_int_equal(do_shrink(&s, c, &rep), 0);
@@ -564,18 +544,11 @@ static void test_garbage_home(void **state)
 
 static int mkdir_all(void **state)
 {
-	(void)state;
 	return workdir_new("shrink");
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_free_tail),      cmocka_unit_test(test_full_tail),
-		cmocka_unit_test(test_forged_pending), cmocka_unit_test(test_forged_others),
-		cmocka_unit_test(test_stale_tags),     cmocka_unit_test(test_garbage_home),
-	};
-
 	setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
-	return cmocka_run_group_tests(tests, mkdir_all, workdir_remove);
+	return tests_run(mkdir_all, workdir_remove);
 }

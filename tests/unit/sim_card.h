@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* A simulated card and the content of its blocks. Behind cmocka.h. */
+/* A simulated card and the content of its blocks. */
 #ifndef COWFS_TESTS_SIM_CARD_H
 #define COWFS_TESTS_SIM_CARD_H
 
-#include <errno.h>
-#include <pthread.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include "base/io.h"
 #include "sim/sim.h"
-#include "rnd.h"
+#include "test.h"
 
 #define BLKS 64
 #define SECTOR 512
 
-static uint8_t *buf; /* BLKS blocks, aligned */
+static _Alignas(COW_BLK_BYTES) uint8_t buf[BLKS * COW_BLK_BYTES];
 
 static inline struct card *new_card(void)
 {
@@ -68,7 +61,6 @@ static inline int durable(struct card *c, uint64_t blk)
 
 static inline enum sim_fate fixed_fate(void *arg, size_t i)
 {
-	(void)i;
 	return *(enum sim_fate *)arg;
 }
 

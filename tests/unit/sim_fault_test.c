@@ -1,17 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The simulated card: power cuts, failing operations, lies. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "sim/sim.h"
-#include "rnd.h"
 #include "sim_card.h"
 
 /* ---- cuts ---- */
@@ -29,14 +19,13 @@ static unsigned scenario(struct card *c)
 	return good;
 }
 
-static void test_cut_at_every_operation(void **state)
+TEST(test_cut_at_every_operation)
 {
 	/* durable value of block 1 and 2 if the cut writes are dropped, or done */
 	static const int dropped[][2] = { { 0, 0 }, { 0, 0 }, { 0, 0 }, { 11, 12 }, { 11, 12 } };
 	static const int done[][2] = { { 11, 0 }, { 11, 12 }, { 11, 12 }, { 21, 12 }, { 21, 12 } };
 	struct card_counters k;
 
-	(void)state;
 	for (unsigned n = 1; n <= 5; n++)
 		for (unsigned f = SIM_DONE; f <= SIM_DROPPED; f++) {
 			const int *want = f == SIM_DONE ? done[n - 1] : dropped[n - 1];
@@ -65,11 +54,10 @@ static void test_cut_at_every_operation(void **state)
 		}
 }
 
-static void test_cut_disarmed(void **state)
+TEST(test_cut_disarmed)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	sim_cut_at(c, 6);
 	assert_int_equal(scenario(c), 5);
 	sim_cut_at(c, 0);
@@ -93,12 +81,11 @@ static enum sim_fate fate_by_blk(void *arg, size_t i)
 	return (enum sim_fate)sim_pending_blk(s->c, i);
 }
 
-static void test_fates(void **state)
+TEST(test_fates)
 {
 	struct card *c = new_card();
 	struct schedule s = { c, 0 };
 
-	(void)state;
 	for (uint64_t blk = 0; blk < 4; blk++)
 		assert_int_equal(put(c, blk, 1), 0);
 	assert_int_equal(card_flush(c), 0);
@@ -117,13 +104,12 @@ static void test_fates(void **state)
 }
 
 /* Every sector on its own: over the seeds each is old and new next to each neighbour. */
-static void test_torn_sectors_are_independent(void **state)
+TEST(test_torn_sectors_are_independent)
 {
 	enum sim_fate torn = SIM_TORN;
 	unsigned seen_pairs[8] = { 0 };
 	struct card *c = new_card(), *d;
 
-	(void)state;
 	assert_int_equal(put(c, 0, 1), 0);
 	for (uint64_t seed = 0; seed < 100; seed++) {
 		assert_int_equal(sim_clone(&d, c), 0);
@@ -168,13 +154,12 @@ static struct outcome random_cut(const struct card *from, uint64_t seed)
 	return o;
 }
 
-static void test_random_cuts(void **state)
+TEST(test_random_cuts)
 {
 	struct card *c = new_card();
 	bool all_but_one = false, one_only = false, all_kinds = false, differ = false;
 	struct outcome first;
 
-	(void)state;
 	memset(buf, 1, 40 * COW_BLK_BYTES);
 	assert_int_equal(card_write(c, 0, buf, 40 * COW_BLK_BYTES), 0);
 	assert_int_equal(card_flush(c), 0);
@@ -205,7 +190,7 @@ static unsigned sector_kinds(const uint8_t *blk)
 }
 
 /* of two unflushed writes either may be the last, and each has its own fate */
-static void test_two_writes_of_one_block(void **state)
+TEST(test_two_writes_of_one_block)
 {
 	enum { OLD = 1, FIRST = 2, SECOND = 4, GARBAGE = 128 };
 	static const unsigned wanted[] = {
@@ -221,7 +206,6 @@ static void test_two_writes_of_one_block(void **state)
 	struct card *c = new_card(), *d;
 	bool happened[256] = { false };
 
-	(void)state;
 	assert_int_equal(put(c, 7, 1), 0);
 	assert_int_equal(put(c, 7, 2), 0);
 	for (uint64_t seed = 0; seed < 1000; seed++) {
@@ -240,12 +224,11 @@ static void test_two_writes_of_one_block(void **state)
 	card_close(c);
 }
 
-static void test_power_cycle_while_alive(void **state)
+TEST(test_power_cycle_while_alive)
 {
 	enum sim_fate dropped = SIM_DROPPED;
 	struct card *c = new_card();
 
-	(void)state;
 	assert_int_equal(put(c, 1, 1), 0);
 	sim_cut_at(c, 5);
 	sim_fail_at(c, SIM_READ | SIM_WRITE, 1, -EROFS, true);
@@ -260,11 +243,10 @@ static void test_power_cycle_while_alive(void **state)
 
 /* ---- failing operations ---- */
 
-static void test_fail_once_and_forever(void **state)
+TEST(test_fail_once_and_forever)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	sim_fail_at(c, SIM_READ, 2, -ENOSPC, false);
 	assert_int_equal(seen(c, 0), 0);
 	assert_int_equal(put(c, 0, 5), 0); /* another kind: not counted */
@@ -325,12 +307,11 @@ static void check_after_failure(const struct card *from, bool by_write, unsigned
 	}
 }
 
-static void test_failed_write_and_flush(void **state)
+TEST(test_failed_write_and_flush)
 {
 	struct card *c = new_card();
 	unsigned kinds = 8;
 
-	(void)state;
 	memset(buf, 1, 12 * COW_BLK_BYTES);
 	assert_int_equal(card_write(c, 0, buf, 12 * COW_BLK_BYTES), 0);
 	assert_int_equal(card_flush(c), 0);
@@ -346,11 +327,10 @@ static void test_failed_write_and_flush(void **state)
 
 /* ---- lies ---- */
 
-static void test_lie(void **state)
+TEST(test_lie)
 {
 	enum sim_fate dropped = SIM_DROPPED;
 
-	(void)state;
 	for (unsigned lie = 0; lie < 4; lie++) {
 		struct card *c = new_card();
 
@@ -382,12 +362,11 @@ static void test_lie(void **state)
 
 /* A failing operation does not affect writes that a flush has acknowledged, lie or not; the first
  * writes may be made durable. */
-static void test_lie_and_failure(void **state)
+TEST(test_lie_and_failure)
 {
 	enum sim_fate dropped = SIM_DROPPED;
 	struct card *c = new_card();
 
-	(void)state;
 	sim_set_lie(c, 10);
 	for (uint8_t b = 1; b <= 3; b++) {
 		assert_int_equal(put(c, b, b), 0);
@@ -409,7 +388,7 @@ static void test_lie_and_failure(void **state)
 
 /* The erase block of the last write, from some offset on; writes in flight there have their own
  * fate. */
-static void test_collateral(void **state)
+TEST(test_collateral)
 {
 	struct sim_params p = { .size_bytes = 64 * COW_BLK_BYTES,
 				.erase_block_bytes = 16 * COW_BLK_BYTES,
@@ -417,7 +396,6 @@ static void test_collateral(void **state)
 				.disk_off_bytes = 4 * COW_BLK_BYTES };
 	enum sim_fate done = SIM_DONE;
 
-	(void)state;
 	for (unsigned from = 0; from < 2; from++) {
 		struct card *c;
 
@@ -447,11 +425,10 @@ static void test_collateral(void **state)
 
 /* ---- unplugged ---- */
 
-static void test_unplug_at_every_operation(void **state)
+TEST(test_unplug_at_every_operation)
 {
 	static const size_t left[] = { 1, 2, 2, 1, 1, 0 };
 
-	(void)state;
 	for (unsigned n = 1; n <= 6; n++)
 		for (unsigned keep = 0; keep < 2; keep++) {
 			struct card *c = new_card();
@@ -485,11 +462,10 @@ static void test_unplug_at_every_operation(void **state)
 }
 
 /* What was not flushed has each of its fates, and what was stays. */
-static void test_unplug_loses(void **state)
+TEST(test_unplug_loses)
 {
 	unsigned old = 0, new = 0, other = 0;
 
-	(void)state;
 	for (uint64_t seed = 0; seed < 200; seed++) {
 		struct card *c = new_card();
 		int v;
@@ -512,11 +488,10 @@ static void test_unplug_loses(void **state)
 	assert_true(old > 20 && new > 20 && other > 20);
 }
 
-static void test_power_cycle_plugs_in(void **state)
+TEST(test_power_cycle_plugs_in)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	sim_unplug(c);
 	assert_int_equal(card_flush(c), -ENOMEDIUM);
 	sim_power_cycle(c, NULL, NULL);
@@ -524,33 +499,4 @@ static void test_power_cycle_plugs_in(void **state)
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(scenario(c), 5);
 	card_close(c);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cut_at_every_operation),
-		cmocka_unit_test(test_cut_disarmed),
-		cmocka_unit_test(test_fates),
-		cmocka_unit_test(test_torn_sectors_are_independent),
-		cmocka_unit_test(test_random_cuts),
-		cmocka_unit_test(test_two_writes_of_one_block),
-		cmocka_unit_test(test_power_cycle_while_alive),
-		cmocka_unit_test(test_fail_once_and_forever),
-		cmocka_unit_test(test_failed_write_and_flush),
-		cmocka_unit_test(test_lie),
-		cmocka_unit_test(test_lie_and_failure),
-		cmocka_unit_test(test_collateral),
-		cmocka_unit_test(test_unplug_at_every_operation),
-		cmocka_unit_test(test_unplug_loses),
-		cmocka_unit_test(test_power_cycle_plugs_in),
-	};
-	int r;
-
-	buf = io_alloc(BLKS * COW_BLK_BYTES);
-	if (!buf)
-		return 1;
-	r = cmocka_run_group_tests_name("sim_fault", tests, NULL, NULL);
-	free(buf);
-	return r;
 }

@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of card/sim and of the wrappers in card/card: the contract of card.h, then each fault. */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "sim/sim.h"
-#include "rnd.h"
 #include "sim_card.h"
 
-static void test_params(void **state)
+TEST(test_params)
 {
 	struct sim_params p = { .size_bytes = 10 * MIB + 5000,
 				.erase_block_bytes = 3 * MIB,
@@ -22,7 +12,6 @@ static void test_params(void **state)
 				.identity = "cid" };
 	struct card *c;
 
-	(void)state;
 	assert_int_equal(sim_new(&c, &p), 0);
 	assert_int_equal(c->geo.size_bytes, 10 * MIB + 4096);
 	assert_int_equal(c->geo.erase_block_bytes, 3 * MIB);
@@ -44,7 +33,7 @@ static void test_params(void **state)
 }
 
 /* refused before the device is touched, by reads and writes alike */
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
 	static const struct {
 		uint64_t off;
@@ -60,7 +49,6 @@ static void test_ranges(void **state)
 	};
 	struct card *c = new_card();
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		assert_int_equal(card_read(c, bad[i].off, buf + bad[i].buf_off, bad[i].len),
 				 -EINVAL);
@@ -76,12 +64,11 @@ static void test_ranges(void **state)
 	card_close(c);
 }
 
-static void test_writable(void **state)
+TEST(test_writable)
 {
 	struct card *c = new_card();
 	uint64_t before = now_ns();
 
-	(void)state;
 	usleep(2000);
 	assert_int_equal(card_set_writable(c, true), 0); /* again: the clock is not reset */
 	assert_int_equal(card_set_writable(c, false), 0);
@@ -94,11 +81,10 @@ static void test_writable(void **state)
 	card_close(c);
 }
 
-static void test_cache_and_flush(void **state)
+TEST(test_cache_and_flush)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	assert_int_equal(seen(c, 3), 0);
 	assert_int_equal(put(c, 3, 1), 0);
 	assert_int_equal(put(c, 3, 2), 0);
@@ -116,12 +102,11 @@ static void test_cache_and_flush(void **state)
 	card_close(c);
 }
 
-static void test_account_and_counters(void **state)
+TEST(test_account_and_counters)
 {
 	struct card *c = new_card();
 	struct card_counters k;
 
-	(void)state;
 	memset(buf, 7, 5 * COW_BLK_BYTES);
 	assert_int_equal(card_write(c, 0, buf, 5 * COW_BLK_BYTES), 0);
 	assert_int_equal(put(c, 9, 1), 0);
@@ -149,12 +134,11 @@ static void test_account_and_counters(void **state)
 
 /* ---- copies and direct access ---- */
 
-static void test_clone_is_apart(void **state)
+TEST(test_clone_is_apart)
 {
 	enum sim_fate done = SIM_DONE, dropped = SIM_DROPPED;
 	struct card *c = new_card(), *d, *e;
 
-	(void)state;
 	assert_int_equal(put(c, 1, 1), 0);
 	assert_int_equal(card_flush(c), 0);
 	assert_int_equal(put(c, 1, 2), 0);
@@ -185,12 +169,11 @@ static void test_clone_is_apart(void **state)
 	card_close(e);
 }
 
-static void test_peek_and_poke(void **state)
+TEST(test_peek_and_poke)
 {
 	struct card *c = new_card();
 	char text[16];
 
-	(void)state;
 	assert_int_equal(sim_poke(c, 2 * COW_BLK_BYTES - 4, "straddle", 8), 0);
 	assert_int_equal(sim_peek(c, 2 * COW_BLK_BYTES - 4, text, 8), 0);
 	assert_memory_equal(text, "straddle", 8);
@@ -212,12 +195,11 @@ static void test_peek_and_poke(void **state)
 
 /* ---- against a plain array, and with many threads ---- */
 
-static void test_against_reference(void **state)
+TEST(test_against_reference)
 {
 	struct card *c = new_card();
 	uint8_t now[BLKS] = { 0 }, flushed[BLKS] = { 0 };
 
-	(void)state;
 	for (int round = 0; round < 20000; round++) {
 		uint64_t x = rnd_next(&rnd_state), blk = x % BLKS;
 
@@ -253,13 +235,12 @@ static void *reader(void *arg)
 	return NULL;
 }
 
-static void test_readers_beside_the_writer(void **state)
+TEST(test_readers_beside_the_writer)
 {
 	struct card *c = new_card();
 	pthread_t t[4];
 	void *failed;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
 		assert_int_equal(pthread_create(&t[i], NULL, reader, c), 0);
 	for (unsigned i = 0; i < 3000; i++) {
@@ -276,7 +257,7 @@ static void test_readers_beside_the_writer(void **state)
 }
 
 /* Many error codes for a failed medium become one; a missing device keeps its own. */
-static void test_error_words(void **state)
+TEST(test_error_words)
 {
 	static const struct {
 		int device, ours;
@@ -288,7 +269,6 @@ static void test_error_words(void **state)
 	uint8_t *block = io_alloc(COW_BLK_BYTES);
 	struct card *c;
 
-	(void)state;
 	assert_int_equal(sim_new(&c, &p), 0);
 	assert_int_equal(card_set_writable(c, true), 0);
 	memset(block, 0, COW_BLK_BYTES);
@@ -310,15 +290,13 @@ static int shown(struct card *c, uint64_t blk) /* by sim_look */
 
 static enum sim_fate all_dropped(void *arg, size_t i)
 {
-	(void)arg, (void)i;
 	return SIM_DROPPED;
 }
 
-static void test_discard_and_look(void **state)
+TEST(test_discard_and_look)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	assert_int_equal(put(c, 1, 1), 0);
 	assert_int_equal(put(c, 2, 2), 0);
 	assert_int_equal(card_flush(c), 0);
@@ -348,12 +326,11 @@ static void test_discard_and_look(void **state)
 }
 
 /* card_discard, and blocks that read as something else each time until they are written. */
-static void test_discard_noise(void **state)
+TEST(test_discard_noise)
 {
 	struct card *c = new_card();
 	unsigned zeros = 0, last = 0, changes = 0;
 
-	(void)state;
 	assert_int_equal(put(c, 2, 3), 0);
 	assert_int_equal(card_flush(c), 0);
 	assert_int_equal(card_set_writable(c, false), 0);
@@ -385,11 +362,10 @@ static void test_discard_noise(void **state)
 }
 
 /* Writes that no longer fit into the cache are durable, the oldest first. */
-static void test_small_cache(void **state)
+TEST(test_small_cache)
 {
 	struct card *c = new_card();
 
-	(void)state;
 	sim_set_cache(c, 8);
 	for (unsigned i = 0; i < 8; i++)
 		assert_int_equal(put(c, i, (uint8_t)(i + 1)), 0);
@@ -403,7 +379,7 @@ static void test_small_cache(void **state)
 
 /* The model gets each successful operation, a clone has a model of its own, and a power cut does
  * not turn the clock back. */
-static void test_model(void **state)
+TEST(test_model)
 {
 	struct card *c = new_card(), *clone;
 	struct flash_profile p;
@@ -411,7 +387,6 @@ static void test_model(void **state)
 	struct flash_model *m;
 	uint64_t before;
 
-	(void)state;
 	assert_null(sim_model(c));
 	assert_int_equal(flash_profile_get(&p, "transcend-ts8gcf266"), 0);
 	assert_int_equal(flash_model_new(&m, &p, c->geo.size_bytes, 0), 0);
@@ -447,32 +422,4 @@ static void test_model(void **state)
 	assert_null(sim_model(c));
 	card_close(c);
 	card_close(clone);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_params),
-		cmocka_unit_test(test_ranges),
-		cmocka_unit_test(test_writable),
-		cmocka_unit_test(test_cache_and_flush),
-		cmocka_unit_test(test_account_and_counters),
-		cmocka_unit_test(test_clone_is_apart),
-		cmocka_unit_test(test_peek_and_poke),
-		cmocka_unit_test(test_error_words),
-		cmocka_unit_test(test_discard_and_look),
-		cmocka_unit_test(test_discard_noise),
-		cmocka_unit_test(test_small_cache),
-		cmocka_unit_test(test_model),
-		cmocka_unit_test(test_against_reference),
-		cmocka_unit_test(test_readers_beside_the_writer),
-	};
-	int r;
-
-	buf = io_alloc(BLKS * COW_BLK_BYTES);
-	if (!buf)
-		return 1;
-	r = cmocka_run_group_tests_name("sim", tests, NULL, NULL);
-	free(buf);
-	return r;
 }

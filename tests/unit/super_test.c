@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of the log's superblock: its planned geometry, its copies, damage to them, and cards that
  * grow. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "logcard.h"
 
 /* ---- geometry ---- */
 
-static void test_plan_alignment(void **state)
+TEST(test_plan_alignment)
 {
 	static const uint32_t ebs[] = { 4 * MIB,  3 * MIB,   12 * MIB, 64 * KIB,
 					16 * KIB, 512 * KIB, 6 * MIB };
 	static const uint64_t offs[] = { 0, MIB, 32 * KIB, 4 * MIB + 12 * KIB, 8192 * 512 };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(ebs); i++)
 		for (size_t k = 0; k < ARRAY_SIZE(offs); k++) {
 			struct card *c = card_of(400 * MIB, ebs[i], offs[k]);
@@ -47,7 +38,7 @@ static void test_plan_alignment(void **state)
 }
 
 /* A large device gets a larger log by default, if there is room; nothing is refused for it. */
-static void test_plan_default(void **state)
+TEST(test_plan_default)
 {
 	static const struct {
 		uint64_t card_bytes, fs_bytes, eb_bytes, want_bytes;
@@ -59,7 +50,6 @@ static void test_plan_default(void **state)
 		{ GIB, 500 * MIB, 16 * MIB, 128 * MIB },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(row); i++) {
 		struct card *c = card_of(row[i].card_bytes, (uint32_t)row[i].eb_bytes, 0);
 		struct log_super s;
@@ -72,12 +62,11 @@ static void test_plan_default(void **state)
 }
 
 /* Partitions that old tools made start at sector 63, or at any other. */
-static void test_plan_unaligned(void **state)
+TEST(test_plan_unaligned)
 {
 	static const uint32_t ebs[] = { 4 * MIB, 3 * MIB, 64 * KIB, 16 * KIB };
 	static const uint64_t sectors[] = { 63, 2050, 1, 7, 8191, 8193 };
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(ebs); i++)
 		for (size_t k = 0; k < ARRAY_SIZE(sectors); k++) {
 			struct card *c = card_of(200 * MIB, ebs[i], sectors[k] * 512);
@@ -99,13 +88,12 @@ static void test_plan_unaligned(void **state)
 		}
 }
 
-static void test_plan_limits(void **state)
+TEST(test_plan_limits)
 {
 	struct card *c = card_of(100 * MIB, 4 * MIB, 0), *log = card_of(40 * MIB, 4 * MIB, 0);
 	uint64_t missing, enough;
 	struct log_super s;
 
-	(void)state;
 	assert_int_equal(super_plan(c, c, 90 * MIB, 0, &s, &missing), -ENOSPC);
 	assert_in_range(missing, 20 * MIB, 32 * MIB);
 	/* its figure is enough, and one block less is not */
@@ -124,14 +112,13 @@ static void test_plan_limits(void **state)
 
 /* An erase block of which no part is a good segment; a log with more segments or fewer erase blocks
  * than allowed. */
-static void test_plan_odd(void **state)
+TEST(test_plan_odd)
 {
 	static const uint32_t prime = 1031 * COW_BLK_BYTES;
 	struct card *c = card_of(400 * MIB, prime, 0);
 	uint64_t missing;
 	struct log_super s;
 
-	(void)state;
 	assert_int_equal(super_plan(c, c, 100 * MIB, 0, &s, &missing), 0);
 	assert_int_equal(s.seg_bytes, LOG_MAX_SEG_BYTES);
 	assert_int_equal(s.ring_off_bytes % prime, 0);
@@ -149,13 +136,12 @@ static void test_plan_odd(void **state)
 }
 
 /* The missing amount if the volume is too small, or if the log device is. */
-static void test_plan_external_short(void **state)
+TEST(test_plan_external_short)
 {
 	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(MIB, 64 * KIB, 0);
 	uint64_t missing;
 	struct log_super s;
 
-	(void)state;
 	assert_int_equal(super_plan(c, log, 64 * MIB + 8192, 512 * KIB, &s, &missing), -ENOSPC);
 	assert_int_equal(missing, 8192);
 	assert_int_equal(super_plan(c, log, 64 * MIB, 2 * MIB, &s, &missing), -ENOSPC);
@@ -177,11 +163,10 @@ static void test_plan_external_short(void **state)
 	card_close(c);
 }
 
-static void test_pending_places(void **state)
+TEST(test_pending_places)
 {
 	struct card c = { .geo.size_bytes = 100 * MIB };
 
-	(void)state;
 	assert_int_equal(super_pending_off(&c, 0), 100 * MIB - COW_BLK_BYTES);
 	assert_int_equal(super_pending_off(&c, 3), 100 * MIB - 8 * COW_BLK_BYTES);
 	assert_int_equal(super_pending_off(&c, 14), 36 * MIB);
@@ -192,11 +177,10 @@ static void test_pending_places(void **state)
 
 /* A file system that a user grew over the ring owns it; one beside its log, or one that is being
  * shrunk, does not. */
-static void test_overgrown(void **state)
+TEST(test_overgrown)
 {
 	struct log_super s = { .state = SUPER_LIVE, .fs_bytes = 64 * MIB };
 
-	(void)state;
 	assert_false(super_overgrown(&s, 0));
 	assert_false(super_overgrown(&s, s.fs_bytes));
 	assert_true(super_overgrown(&s, s.fs_bytes + 1024));
@@ -209,12 +193,11 @@ static void test_overgrown(void **state)
 
 /* ---- copies ---- */
 
-static void test_super_copies(void **state)
+TEST(test_super_copies)
 {
 	struct log_super s, t;
 	unsigned trouble;
 
-	(void)state;
 	for (int mask = 0; mask < 4; mask++)
 		for (int known = 0; known < 2; known++) {
 			struct card *c = formatted(&s);
@@ -239,9 +222,8 @@ static void test_super_copies(void **state)
 
 /* An upgrade that was cut between its copies: a release that does not know the bit refuses, one
  * that knows it takes the newer copy. */
-static void test_super_mixed_features(void **state)
+TEST(test_super_mixed_features)
 {
-	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		struct log_super s, t;
 		unsigned trouble;
@@ -266,12 +248,11 @@ static void test_super_mixed_features(void **state)
 
 /* One copy damaged, the other unreadable: the result is the read error and not "damaged", because
  * the card may work again later. */
-static void test_super_no_answer(void **state)
+TEST(test_super_no_answer)
 {
 	struct log_super s, t;
 	unsigned trouble;
 
-	(void)state;
 	for (int copy = 0; copy < 2; copy++) {
 		struct card *c = formatted(&s);
 
@@ -282,13 +263,12 @@ static void test_super_no_answer(void **state)
 	}
 }
 
-static void test_super_newest_copy(void **state)
+TEST(test_super_newest_copy)
 {
 	struct log_super s, t;
 	uint8_t *old = io_alloc(COW_BLK_BYTES);
 	unsigned trouble;
 
-	(void)state;
 	for (int copy = 0; copy < 2; copy++) {
 		struct card *c = formatted(&s);
 
@@ -304,13 +284,12 @@ static void test_super_newest_copy(void **state)
 	free(old);
 }
 
-static void test_super_other_sizes(void **state)
+TEST(test_super_other_sizes)
 {
 	struct log_super s, t;
 	struct card *c = formatted(&s), *d;
 	unsigned trouble = 0;
 
-	(void)state;
 	d = resized(c, 12 * MIB);
 	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
 	assert_int_equal(trouble, SUPER_GROWN);
@@ -336,13 +315,12 @@ static void test_super_other_sizes(void **state)
  * An image, taken before its first attach, is written over a card that had it before, and whose
  * partition was grown: copy B of that life is still at the end.
  */
-static void test_super_leftover(void **state)
+TEST(test_super_leftover)
 {
 	struct log_super virgin, old, t;
 	struct card *c = formatted(&virgin), *d = resized(c, 12 * MIB);
 	unsigned trouble;
 
-	(void)state;
 	old = virgin;
 	old.state = SUPER_LIVE;
 	memset(old.ring_uuid, 7, 16);
@@ -375,11 +353,10 @@ static void test_super_leftover(void **state)
 
 /* The next session that writes rewrites a rotten copy of the superblock, and the ledger counts
  * it. */
-static void test_super_mended(void **state)
+TEST(test_super_mended)
 {
 	struct ring r = { .data = io_alloc(256 * COW_BLK_BYTES) };
 
-	(void)state;
 	r.c = formatted(&r.super);
 	ring_open(&r);
 	assert_int_equal(log_prepare(r.log), 0);
@@ -408,7 +385,7 @@ static void test_super_mended(void **state)
 /* ---- growing ---- */
 
 /* Both devices of an external log grow; the volume grows with its device. */
-static void test_grow_external(void **state)
+TEST(test_grow_external)
 {
 	struct card *c = card_of(64 * MIB, 64 * KIB, 0), *log = card_of(2 * MIB, 64 * KIB, 0),
 		    *grown;
@@ -416,7 +393,6 @@ static void test_grow_external(void **state)
 	uint64_t missing;
 	unsigned trouble;
 
-	(void)state;
 	assert_int_equal(super_plan(c, log, 64 * MIB, MIB, &s, &missing), 0);
 	assert_int_equal(super_write(log, &s), 0);
 	grown = card_of(3 * MIB, 64 * KIB, 0);
@@ -432,13 +408,12 @@ static void test_grow_external(void **state)
 }
 
 /* Grow, cut at each write and flush: a good superblock with the right ring is always found. */
-static void test_grow_cuts(void **state)
+TEST(test_grow_cuts)
 {
 	struct log_super s, t;
 	struct card *c = formatted(&s), *d = resized(c, 12 * MIB), *e;
 	unsigned trouble;
 
-	(void)state;
 	for (uint64_t n = 1; n <= 4; n++)
 		for (uint64_t seed = 1; seed <= 40; seed++) {
 			assert_int_equal(sim_clone(&e, d), 0);
@@ -460,29 +435,4 @@ static void test_grow_cuts(void **state)
 		}
 	card_close(c);
 	card_close(d);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plan_alignment),
-		cmocka_unit_test(test_plan_default),
-		cmocka_unit_test(test_plan_unaligned),
-		cmocka_unit_test(test_plan_limits),
-		cmocka_unit_test(test_plan_odd),
-		cmocka_unit_test(test_plan_external_short),
-		cmocka_unit_test(test_pending_places),
-		cmocka_unit_test(test_overgrown),
-		cmocka_unit_test(test_super_copies),
-		cmocka_unit_test(test_super_mixed_features),
-		cmocka_unit_test(test_super_no_answer),
-		cmocka_unit_test(test_super_newest_copy),
-		cmocka_unit_test(test_super_other_sizes),
-		cmocka_unit_test(test_super_leftover),
-		cmocka_unit_test(test_super_mended),
-		cmocka_unit_test(test_grow_external),
-		cmocka_unit_test(test_grow_cuts),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,23 +3,13 @@
  * The parent process: its actions when its worker ends, dies or leaves a scratch file system
  * frozen; and that the hardening is really in force. No test sets running_root: that would reboot.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <linux/capability.h>
 
-#include "base/io.h"
 #include "base/msg.h"
 #include "daemon/spare.h"
 #include "daemon/confine.h"
@@ -40,6 +30,25 @@
 #endif
 
 static struct scratch s;
+
+static int setup_bare(void **state)
+{
+	return scratch_new(&s, NULL, MIB) ? 0 : -1;
+}
+
+static int setup(void **state)
+{
+	return scratch_new(&s, "mkfs.ext4 -q -F", 32 * MIB) && scratch_mount(&s, "ext4", 0) == 0
+		       ? 0
+		       : -1;
+}
+
+static int teardown(void **state)
+{
+	scratch_thaw(&s);
+	scratch_free(&s);
+	return 0;
+}
 
 /* ---- a supervisor with a worker of the test ---- */
 
@@ -162,19 +171,16 @@ static void worker_exits_0(struct supervisor_link *l, int go_fd)
 
 static void worker_fails_to_start(struct supervisor_link *l, int go_fd)
 {
-	(void)l, (void)go_fd;
 	_exit(3);
 }
 
 static void worker_fails_later(struct supervisor_link *l, int go_fd)
 {
-	(void)go_fd;
 	_exit(serving(l, -1) < 0 ? 9 : 4);
 }
 
 static void worker_dies(struct supervisor_link *l, int go_fd)
 {
-	(void)l, (void)go_fd;
 	raise(SIGKILL);
 }
 
@@ -222,11 +228,10 @@ static void worker_freezes_well(struct supervisor_link *l, int go_fd)
 	_exit(0);
 }
 
-static void test_exit_status(void **state)
+TEST(test_exit_status, setup, teardown)
 {
 	struct supervisor k = start(worker_exits_0, 0);
 
-	(void)state;
 	assert_int_equal(finish(&k), 0);
 	assert_quiet(&k);
 	k = start(worker_fails_to_start, 0);
@@ -240,11 +245,10 @@ static void test_exit_status(void **state)
 	assert_non_null(strstr(k.log, "killed by signal 9"));
 }
 
-static void test_death_while_frozen(void **state)
+TEST(test_death_while_frozen, setup, teardown)
 {
 	struct supervisor k = start(worker_dies_frozen, 0);
 
-	(void)state;
 	assert_true(wait_frozen(true, 2000));
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_false(is_frozen());
@@ -252,22 +256,20 @@ static void test_death_while_frozen(void **state)
 }
 
 /* A worker that takes no answers does not stop the parent. */
-static void test_flood(void **state)
+TEST(test_flood, setup, teardown)
 {
 	struct supervisor k = start(worker_floods_frozen, 500000000);
 
-	(void)state;
 	assert_true(wait_frozen(true, 10000));
 	assert_true(wait_frozen(false, 10000));
 	assert_int_equal(finish(&k), 0);
 }
 
-static void test_deadman(void **state)
+TEST(test_deadman, setup, teardown)
 {
 	struct supervisor k = start(worker_hangs_frozen, 1000000000);
 	uint64_t begin_ns;
 
-	(void)state;
 	assert_true(wait_frozen(true, 2000));
 	begin_ns = now_ns();
 	assert_true(wait_frozen(false, 5000));
@@ -279,11 +281,10 @@ static void test_deadman(void **state)
 
 /* A stop of parent and worker (when a shutdown kills all processes) does not count as a hanging
  * worker. */
-static void test_stopped_processes_do_not_alarm(void **state)
+TEST(test_stopped_processes_do_not_alarm, setup, teardown)
 {
 	struct supervisor k = start(worker_hangs_frozen, 2000000000);
 
-	(void)state;
 	assert_true(wait_frozen(true, 2000));
 	assert_int_equal(kill(k.pid, SIGSTOP), 0);
 	usleep(3000000);
@@ -295,11 +296,10 @@ static void test_stopped_processes_do_not_alarm(void **state)
 	assert_int_equal(finish(&k), 0);
 }
 
-static void test_release(void **state)
+TEST(test_release, setup, teardown)
 {
 	struct supervisor k = start(worker_freezes_well, 500000000);
 
-	(void)state;
 	usleep(1500000);
 	assert_int_equal(finish(&k), 0);
 	assert_quiet(&k);
@@ -321,13 +321,11 @@ static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* one server after an
 
 uint64_t view_volume_blks(const struct view *v)
 {
-	(void)v;
 	return VOLUME_BYTES / COW_BLK_BYTES;
 }
 
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 {
-	(void)v;
 	pthread_mutex_lock(&order);
 	memcpy(buf, served->data + off_bytes, len_bytes);
 	pthread_mutex_unlock(&order);
@@ -337,19 +335,16 @@ int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd)
 {
-	(void)rd;
 	return view_read(v, off_bytes, buf, len_bytes);
 }
 
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 {
-	(void)v, (void)off_bytes, (void)len_bytes;
 	return false;
 }
 
 int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_bytes)
 {
-	(void)v;
 	while (served->stalled)
 		usleep(1000);
 	pthread_mutex_lock(&order);
@@ -360,7 +355,6 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
-	(void)v;
 	pthread_mutex_lock(&order);
 	memset(served->data + off_bytes, 0, len_bytes);
 	pthread_mutex_unlock(&order);
@@ -403,7 +397,6 @@ static void worker_freezes_stalled(struct supervisor_link *l, int go_fd)
 	char path[160];
 	int fd;
 
-	(void)go_fd;
 	serve_volume(l);
 	if (served->failed)
 		_exit(1);
@@ -448,12 +441,11 @@ static void end_serving(void)
 }
 
 /* FITHAW writes a superblock that no process serves: the FUSE descriptor must be closed first. */
-static void test_death_of_serving_worker(void **state)
+TEST(test_death_of_serving_worker, setup_bare, teardown)
 {
 	struct supervisor k = start_serving(worker_serves_frozen, 0);
 	uint64_t begin_ns = now_ns();
 
-	(void)state;
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_true(now_ns() - begin_ns < 3000000000u);
 	assert_non_null(strstr(k.log, "killed by signal 9"));
@@ -463,12 +455,11 @@ static void test_death_of_serving_worker(void **state)
 
 /* The thaw of the dead-man timer hangs with a worker that is stopped completely; the parent itself
  * does not. */
-static void test_death_of_stopped_worker(void **state)
+TEST(test_death_of_stopped_worker, setup_bare, teardown)
 {
 	struct supervisor k = start_serving(worker_serves_frozen, 300000000);
 	uint64_t begin_ns;
 
-	(void)state;
 	assert_int_equal(kill(served->worker, SIGSTOP), 0);
 	usleep(1500000);
 	begin_ns = now_ns();
@@ -481,12 +472,11 @@ static void test_death_of_stopped_worker(void **state)
 
 /* The worker's descriptors stay open while its freeze hangs, and the freeze hangs while they are
  * open. */
-static void test_death_in_freeze(void **state)
+TEST(test_death_in_freeze, setup_bare, teardown)
 {
 	struct supervisor k = start_serving(worker_freezes_stalled, 0);
 	uint64_t begin_ns = now_ns();
 
-	(void)state;
 	usleep(300000);
 	assert_int_equal(kill(served->worker, SIGKILL), 0);
 	assert_int_equal(finish(&k), 128 + SIGKILL);
@@ -494,12 +484,6 @@ static void test_death_in_freeze(void **state)
 	assert_non_null(strstr(k.log, "cannot end, it waits for its own device"));
 	assert_non_null(strstr(k.log, "killed by signal 9"));
 	end_serving();
-}
-
-static int setup_bare(void **state)
-{
-	(void)state;
-	return scratch_new(&s, NULL, MIB) ? 0 : -1;
 }
 
 /* ---- workers that are replaced ---- */
@@ -576,11 +560,10 @@ static bool kill_worker(void)
 	return wait_worker();
 }
 
-static void test_replace(void **state)
+TEST(test_replace, setup_bare, teardown)
 {
 	struct supervisor k = start_many(false, 0);
 
-	(void)state;
 	assert_true(wait_worker());
 	for (unsigned n = 1; n <= 3; n++) {
 		assert_int_equal(rep->started, n);
@@ -597,11 +580,10 @@ static void test_replace(void **state)
 }
 
 /* Nobody looks after the machine: the third death is the end. */
-static void test_not_halted(void **state)
+TEST(test_not_halted, setup, teardown)
 {
 	struct supervisor k;
 
-	(void)state;
 	halt = false;
 	k = start_many(false, 0);
 	halt = true;
@@ -617,11 +599,10 @@ static void test_not_halted(void **state)
 }
 
 /* The next worker dies before it serves. */
-static void test_replace_frozen(void **state)
+TEST(test_replace_frozen, setup, teardown)
 {
 	struct supervisor k;
 
-	(void)state;
 	setenv("COWFS_DEATHS", "17", 1);
 	k = start_many(true, 2);
 	unsetenv("COWFS_DEATHS");
@@ -647,7 +628,6 @@ static void worker_is_alone(struct supervisor_link *l, int go_fd)
 	int kept[SUPERVISOR_KEPT_MAX];
 	bool halted;
 
-	(void)go_fd;
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
 	kept[SUPERVISOR_KERNEL] = l->kernel_fd;
@@ -657,11 +637,10 @@ static void worker_is_alone(struct supervisor_link *l, int go_fd)
 	_exit(supervisor_take(l, kept, &halted) == 0);
 }
 
-static void test_no_next_worker(void **state)
+TEST(test_no_next_worker, setup_bare, teardown)
 {
 	struct supervisor k;
 
-	(void)state;
 	alarm(60);
 	replace = mute = true;
 	k = start(worker_is_alone, 0);
@@ -686,7 +665,6 @@ static void worker_asks_twice(struct supervisor_link *l, int go_fd)
 	pthread_t thread;
 	void *failed;
 
-	(void)go_fd;
 	if (pthread_create(&thread, NULL, asks_again_and_again, l))
 		_exit(1);
 	for (unsigned i = 0; i < 2000; i++)
@@ -695,22 +673,20 @@ static void worker_asks_twice(struct supervisor_link *l, int go_fd)
 	_exit(failed ? 2 : 0);
 }
 
-static void test_two_ask(void **state)
+TEST(test_two_ask, setup_bare, teardown)
 {
 	struct supervisor k = start(worker_asks_twice, 0);
 
-	(void)state;
 	assert_int_equal(finish(&k), 0);
 	assert_quiet(&k);
 }
 
 /* No worker of this test gives a sign of life. */
-static void test_watchdog(void **state)
+TEST(test_watchdog, setup_bare, teardown)
 {
 	struct supervisor k;
 	pid_t first;
 
-	(void)state;
 	setenv("COWFS_STUCK_AFTER", "1s", 1);
 	k = start_many(false, 0);
 	unsetenv("COWFS_STUCK_AFTER");
@@ -831,9 +807,8 @@ static int hardened(void)
 	return hardened_child(main_argv0);
 }
 
-static void test_harden(void **state)
+TEST(test_harden)
 {
-	(void)state;
 	if (!(status_field("CapEff:", 16) >> CAP_SYS_RESOURCE & 1)) {
 		printf("           SKIP: no CAP_SYS_RESOURCE: I/O flusher and oom_score_adj\n");
 		not_permitted = HARDEN_IO_FLUSHER | HARDEN_OOM;
@@ -845,47 +820,8 @@ static void test_harden(void **state)
 		assert_string_not_equal(harden_name(bit), "?");
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	return scratch_new(&s, "mkfs.ext4 -q -F", 32 * MIB) && scratch_mount(&s, "ext4", 0) == 0
-		       ? 0
-		       : -1;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	scratch_thaw(&s);
-	scratch_free(&s);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_exit_status, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_death_while_frozen, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_deadman, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_flood, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_stopped_processes_do_not_alarm, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_release, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_death_of_serving_worker, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_death_of_stopped_worker, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_death_in_freeze, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_replace, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_not_halted, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_replace_frozen, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_no_next_worker, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_two_ask, setup_bare, teardown),
-		cmocka_unit_test_setup_teardown(test_watchdog, setup_bare, teardown),
-		cmocka_unit_test(test_harden),
-	};
-
-	(void)argc;
 	main_argv0 = argv[0];
-	if (scratch_not_root("supervisor_test"))
-		return 0;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_run_as_root(NULL, NULL);
 }

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Traces: reading returns what was written, and nothing else passes for a trace. */
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <cmocka.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "workdir.h"
 #include "trace_read.h"
 
@@ -65,11 +56,10 @@ static void make(bool contents)
 	assert_int_equal(flash_trace_finish(w), 0);
 }
 
-static void test_round(void **state)
+TEST(test_round)
 {
 	struct flash_trace *t;
 
-	(void)state;
 	make(true);
 	assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), 0);
 	assert_int_equal(flash_trace_volume_bytes(t), VOLUME);
@@ -100,12 +90,11 @@ static void test_round(void **state)
 	flash_trace_close(t);
 }
 
-static void test_without_contents(void **state)
+TEST(test_without_contents)
 {
 	struct flash_trace_record rec;
 	struct flash_trace *t;
 
-	(void)state;
 	unlink(data);
 	make(false);
 	assert_int_not_equal(access(data, F_OK), 0);
@@ -120,7 +109,7 @@ static void test_without_contents(void **state)
 	flash_trace_close(NULL);
 }
 
-static void test_no_trace(void **state)
+TEST(test_no_trace)
 {
 	static const struct {
 		unsigned off;
@@ -128,7 +117,6 @@ static void test_no_trace(void **state)
 	} bad[] = { { 0, 'X' }, { 8, 2 }, { 12, 64 }, { 24, 1 }, { 63, 1 } };
 	struct flash_trace *t;
 
-	(void)state;
 	assert_int_equal(flash_trace_open(&t, "/nowhere.trace", why, sizeof(why)), -ENOENT);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		make(false);
@@ -141,7 +129,7 @@ static void test_no_trace(void **state)
 
 /* A byte of the second record (a write of 1 KiB at 512, with FUA) or of the fourth (a discard) is
  * changed. */
-static void test_bad_records(void **state)
+TEST(test_bad_records)
 {
 	static const struct {
 		unsigned record, off;
@@ -159,7 +147,6 @@ static void test_bad_records(void **state)
 		{ 3, 16, 0 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct flash_trace_record rec;
 		struct flash_trace *t;
@@ -184,16 +171,9 @@ static void test_bad_records(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round),
-		cmocka_unit_test(test_without_contents),
-		cmocka_unit_test(test_no_trace),
-		cmocka_unit_test(test_bad_records),
-	};
-
 	if (workdir_new("trace") < 0)
 		return 1;
 	snprintf(path, sizeof(path), "%s/a.trace", dir);
 	snprintf(data, sizeof(data), "%s/a.data", dir);
-	return cmocka_run_group_tests_name("trace", tests, NULL, workdir_remove);
+	return tests_run(NULL, workdir_remove);
 }

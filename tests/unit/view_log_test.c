@@ -11,18 +11,8 @@
  * Snapshots in the same race: taken, read by the slow readers and dropped while commits, failed
  * commits and checkpoints overwrite what they read. Each must show what it showed at first.
  */
-#include <errno.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "sim/sim.h"
 #include "commit/commit.h"
 #include "export/layers.h"
@@ -30,7 +20,6 @@
 #include "export/view.h"
 #include "log/index_build.h"
 #include "race.h"
-#include "rnd.h"
 
 enum {
 	BLKS = 192,
@@ -429,15 +418,13 @@ static void race(bool snaps)
 	free(r);
 }
 
-static void delayed_readers(void **state)
+TEST(delayed_readers)
 {
-	(void)state;
 	race(false);
 }
 
-static void delayed_readers_of_snapshots(void **state)
+TEST(delayed_readers_of_snapshots)
 {
-	(void)state;
 	race(true);
 }
 
@@ -491,7 +478,7 @@ static uint64_t used_bytes(const struct ram_store *store)
 	return ram.used_bytes;
 }
 
-static void spill_and_lack_of_ram(void **state)
+TEST(spill_and_lack_of_ram)
 {
 	const uint64_t len = blk_to_bytes(SPILL_BLKS), off = blk_to_bytes(SPILL_BLK),
 		       at = blk_to_bytes(SPILL_AT);
@@ -503,7 +490,6 @@ static void spill_and_lack_of_ram(void **state)
 	struct view *v;
 	uint64_t blks;
 
-	(void)state;
 	memset(data, 0x5a, len);
 	assert_int_equal(card_write(base, at, data, len), 0);
 	ix = index_with_spill(base, data);
@@ -540,13 +526,4 @@ static void spill_and_lack_of_ram(void **state)
 	card_close(base);
 	free(data);
 	free(buf);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = { cmocka_unit_test(delayed_readers),
-					    cmocka_unit_test(delayed_readers_of_snapshots),
-					    cmocka_unit_test(spill_and_lack_of_ram) };
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: MIT
 /* Readers that hold a generation while it is released. */
-#include <errno.h>
-#include <pthread.h>
+#include "test.h"
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "sim/sim.h"
 #include "export/pin.h"
 #include "export/view.h"
 #include "log/index_build.h"
-#include "rnd.h"
 #include "view_model.h"
 
 /* ---- a reader that sleeps between look-up and copy ---- */
@@ -63,7 +52,7 @@ static void *release(void *arg)
 	return NULL;
 }
 
-static void pinned_generation_is_not_freed(void **state)
+TEST(pinned_generation_is_not_freed)
 {
 	static const struct card_ops ops = { .read = gate_read };
 	struct gate gate = { .card.ops = &ops };
@@ -72,7 +61,6 @@ static void pinned_generation_is_not_freed(void **state)
 	pthread_t reading, releasing;
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	view_free(f.v);
 	gate.card.geo = f.card->geo;
@@ -149,13 +137,12 @@ static void *fail_gated(void *arg)
 	return NULL;
 }
 
-static void merged_layer_outlives_its_readers(void **state)
+TEST(merged_layer_outlives_its_readers)
 {
 	struct gated reader = { 0 }, failer = { 0 };
 	pthread_t reading, failing;
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	do_write(&f, 0, COW_BLK_BYTES);
 	do_seal(&f);
@@ -219,13 +206,12 @@ static void *release_keeping(void *arg)
 	return NULL;
 }
 
-static void trimmed_pages_outlive_their_readers(void **state)
+TEST(trimmed_pages_outlive_their_readers)
 {
 	struct fixture f;
 	struct late l = { .f = &f };
 	pthread_t releasing;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	do_write(&f, 0, COW_BLK_BYTES);
 	do_write(&f, 10 * COW_BLK_BYTES, COW_BLK_BYTES);
@@ -274,13 +260,12 @@ static void *hand_over(void *arg)
 	return NULL;
 }
 
-static void new_pins_do_not_delay_the_wait(void **state)
+TEST(new_pins_do_not_delay_the_wait)
 {
 	struct pins *pins = aligned_alloc(alignof(struct pins), sizeof(*pins));
 	struct relay r = { .pins = pins };
 	pthread_t t;
 
-	(void)state;
 	memset(pins, 0, sizeof(*pins));
 	pins_synchronize(pins);
 	assert_int_equal(pthread_create(&t, NULL, hand_over, &r), 0);
@@ -307,11 +292,10 @@ static void *synchronize(void *arg)
 }
 
 /* A reader may load the phase, sleep, and enter when that phase is no longer current. */
-static void late_pins_are_waited_for(void **state)
+TEST(late_pins_are_waited_for)
 {
 	struct pins *pins = aligned_alloc(alignof(struct pins), sizeof(*pins));
 
-	(void)state;
 	memset(pins, 0, sizeof(*pins));
 	for (unsigned phase = 0; phase < 2; phase++) {
 		struct relay r = { .pins = pins };
@@ -326,17 +310,4 @@ static void late_pins_are_waited_for(void **state)
 		pthread_join(t, NULL);
 	}
 	free(pins);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pinned_generation_is_not_freed),
-		cmocka_unit_test(merged_layer_outlives_its_readers),
-		cmocka_unit_test(trimmed_pages_outlive_their_readers),
-		cmocka_unit_test(new_pins_do_not_delay_the_wait),
-		cmocka_unit_test(late_pins_are_waited_for),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,23 +13,13 @@
  * windows between look-up and copy and between look-up and mark, far enough that a missing lock or
  * pin is found within a second (COWFS_STRESS_MS: run time, COWFS_STRESS_SEED: first seed).
  */
-#include <errno.h>
-#include <pthread.h>
+#include "test.h"
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/uio.h>
 
-#include <cmocka.h>
-
-#include "base/io.h"
 #include "sim/sim.h"
 #include "export/view.h"
 #include "race.h"
-#include "rnd.h"
 
 enum {
 	UNIT_BYTES = 512,
@@ -303,7 +293,6 @@ static int copy_home(struct stress *s, uint8_t *buf, uint8_t *again)
 
 static bool is_kept(void *ctx, uint64_t blk)
 {
-	(void)ctx;
 	return blk % 7 == 0;
 }
 
@@ -399,7 +388,7 @@ static void check_end(struct stress *s, struct worker *w)
 	assert_false(s->race.failed);
 }
 
-static void everybody_at_once(void **state)
+TEST(everybody_at_once)
 {
 	static const struct card_ops ops = { .read = slow_read };
 	const struct sim_params params = { .size_bytes = BLKS * COW_BLK_BYTES };
@@ -410,7 +399,6 @@ static void everybody_at_once(void **state)
 	struct stress *s = calloc(1, sizeof(*s));
 	struct log_index *ix = log_index_empty();
 
-	(void)state;
 	_Static_assert(ARRAY_SIZE(start) == WRITERS + READERS + 1, "one function for each worker");
 	s->seed = from_env("COWFS_STRESS_SEED", 0x2545f4914f6cdd1d);
 	assert_int_equal(sim_new(&s->sim, &params), 0);
@@ -452,13 +440,4 @@ static void everybody_at_once(void **state)
 		free(w[i].buf);
 	free(w);
 	free(s);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(everybody_at_once),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

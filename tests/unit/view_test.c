@@ -1,26 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The merged view against an array of bytes: all alignments, seals, releases, failed commits. */
-#include <errno.h>
-#include <pthread.h>
+#include "test.h"
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
-
-#include <cmocka.h>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "sim/sim.h"
 #include "export/pin.h"
 #include "export/view.h"
 #include "log/index_build.h"
-#include "rnd.h"
 #include "view_model.h"
 
 /* ---- operations on view and model alike ---- */
@@ -154,11 +143,10 @@ static void random_op(struct fixture *f)
 	}
 }
 
-static void everything_against_the_model(void **state)
+TEST(everything_against_the_model)
 {
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	for (unsigned round = 0; round < 120; round++) {
 		for (unsigned i = 0; i < 25; i++)
@@ -177,14 +165,13 @@ static void everything_against_the_model(void **state)
 	teardown(&f);
 }
 
-static void ranges_and_counters(void **state)
+TEST(ranges_and_counters)
 {
 	struct fixture f;
 	struct view_counters c;
 	struct view *v = NULL;
 	char b[16] = { 0 };
 
-	(void)state;
 	setup(&f, MIB);
 	assert_int_equal(view_new(&v, f.store, f.card, 0, f.index), -EINVAL);
 	assert_int_equal(view_new(&v, f.store, f.card, UINT64_MAX, f.index), -EINVAL);
@@ -208,11 +195,10 @@ static void ranges_and_counters(void **state)
 	teardown(&f);
 }
 
-static void holes_take_no_ram(void **state)
+TEST(holes_take_no_ram)
 {
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	do_write(&f, 0, 600 * page_bytes());
 	assert_int_equal(used_pages(&f), 600);
@@ -231,12 +217,11 @@ static void holes_take_no_ram(void **state)
 	teardown(&f);
 }
 
-static void errors_from_below_change_nothing(void **state)
+TEST(errors_from_below_change_nothing)
 {
 	struct fixture f;
 	uint8_t byte = 0;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	sim_fail_at(f.card, SIM_READ, 1, -EIO, true);
 	assert_int_equal(view_read(f.v, 5, &byte, 1), -EIO);
@@ -262,12 +247,11 @@ static void errors_from_below_change_nothing(void **state)
 	teardown(&f);
 }
 
-static void full_store_fails_cleanly(void **state)
+TEST(full_store_fails_cleanly)
 {
 	struct fixture f;
 	uint64_t used;
 
-	(void)state;
 	setup(&f, 100 * page_bytes());
 	do_write(&f, 0, 90 * page_bytes());
 	do_punch(&f, 290 * page_bytes(), 5 * page_bytes());
@@ -287,11 +271,10 @@ static void full_store_fails_cleanly(void **state)
 	teardown(&f);
 }
 
-static void failed_layers_without_room(void **state)
+TEST(failed_layers_without_room)
 {
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 100 * page_bytes());
 	do_write(&f, 0, 40 * page_bytes());
 	do_seal(&f);
@@ -327,12 +310,11 @@ static void failed_layers_without_room(void **state)
 	teardown(&f);
 }
 
-static void seal_without_memory_changes_nothing(void **state)
+TEST(seal_without_memory_changes_nothing)
 {
 	struct rlimit old, tight;
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	do_write(&f, 10, 5000);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -374,7 +356,7 @@ static void seal_when_seen(void *ctx)
 }
 
 /* The write is in the sealed generation, the kept block in both; what is patched is not read live. */
-static void a_watched_write_seals(void **state)
+TEST(a_watched_write_seals)
 {
 	uint8_t buf[2 * COW_BLK_BYTES] = { [COW_BLK_BYTES + 512] = 7 },
 			super[COW_BLK_BYTES] = { 0 };
@@ -389,7 +371,6 @@ static void a_watched_write_seals(void **state)
 	struct fixture f;
 	uint64_t blk = 0, blks;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	s.f = &f;
 	view_watch(f.v, &w);
@@ -432,11 +413,10 @@ static void a_watched_write_seals(void **state)
 	teardown(&f);
 }
 
-static void release_without_seal_keeps_ram(void **state)
+TEST(release_without_seal_keeps_ram)
 {
 	struct fixture f;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	do_write(&f, 0, 10000);
 	do_seal(&f);
@@ -466,7 +446,7 @@ static void *write_across(void *arg)
 }
 
 /* However the write is cut into pieces, the sealed image has all of it or nothing. */
-static void a_seal_does_not_cut_a_write(void **state)
+TEST(a_seal_does_not_cut_a_write)
 {
 	static uint8_t sealed[ACROSS_BYTES];
 	struct across a = { 0 };
@@ -474,7 +454,6 @@ static void a_seal_does_not_cut_a_write(void **state)
 	struct fixture f;
 	pthread_t writer;
 
-	(void)state;
 	setup(&f, 64 * MIB);
 	a.v = f.v;
 	memset(sealed, 0, sizeof(sealed));
@@ -492,22 +471,4 @@ static void a_seal_does_not_cut_a_write(void **state)
 	assert_int_equal(pthread_join(writer, NULL), 0);
 	assert_int_equal(torn, 0);
 	teardown(&f);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(everything_against_the_model),
-		cmocka_unit_test(ranges_and_counters),
-		cmocka_unit_test(holes_take_no_ram),
-		cmocka_unit_test(errors_from_below_change_nothing),
-		cmocka_unit_test(full_store_fails_cleanly),
-		cmocka_unit_test(failed_layers_without_room),
-		cmocka_unit_test(seal_without_memory_changes_nothing),
-		cmocka_unit_test(a_watched_write_seals),
-		cmocka_unit_test(a_seal_does_not_cut_a_write),
-		cmocka_unit_test(release_without_seal_keeps_ram),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The wear table over random schedules on the toy card: commits, failures, power cuts. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "log/codec.h"
 #include "logcard.h"
 #include "toy.h"
@@ -261,12 +253,11 @@ static void run_schedule(uint64_t seed)
 	schedules++;
 }
 
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
 	uint64_t n = env_number("COWFS_WEAR_SCHEDULES", 2000);
 	uint64_t start_ns = now_ns();
 
-	(void)state;
 	for (uint64_t seed = 1; seed <= n; seed++)
 		run_schedule(seed * 0x9e3779b97f4a7c15u);
 	print_message(
@@ -276,13 +267,4 @@ static void test_schedules(void **state)
 		(unsigned long long)cuts, (unsigned long long)failures, (unsigned long long)exact,
 		(unsigned long long)in_flight, (double)(now_ns() - start_ns) / 1e9);
 	assert_true(cuts >= n && exact > n && in_flight > n / 10 && failures > n / 10);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_schedules),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

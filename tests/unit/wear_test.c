@@ -7,15 +7,7 @@
  * the test's (--wrap=time). COWFS_WEAR_SCHEDULES: number of random schedules (default 2000);
  * COWFS_WEAR_YEARS: years of hourly commits (default 1).
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "log/codec.h"
 #include "logcard.h"
 #include "toy.h"
@@ -36,14 +28,13 @@ static void day_lines(const struct wear_table *w, uint64_t *ret_lines, uint64_t 
 }
 
 /* A clock that starts at 1970 at each boot, is set, jumps years ahead, and back. */
-static void test_clock(void **state)
+TEST(test_clock)
 {
 	const time_t start = 1700000000;
 	uint64_t lines, bytes;
 	struct wear_ledger t;
 	struct big b;
 
-	(void)state;
 	rnd_state = 10;
 	fake_s = 12;
 	big_make(&b, GIB, 4 * MIB, 4 * MIB, 0);
@@ -105,7 +96,6 @@ static void ledger_full(struct log_record *r, uint8_t *blk)
 {
 	uint64_t *counter = (uint64_t *)&r->ledger;
 
-	(void)blk;
 	for (size_t i = 0; i < sizeof(r->ledger) / sizeof(*counter); i++)
 		counter[i] = i % 2 ? UINT64_MAX - 2 : WEAR_COUNTER_MAX - 2;
 }
@@ -132,7 +122,7 @@ static size_t varint(uint8_t *p, uint64_t v)
 	return n;
 }
 
-static void test_overflow(void **state)
+TEST(test_overflow)
 {
 	struct wear_geometry g;
 	struct wear *w;
@@ -142,7 +132,6 @@ static void test_overflow(void **state)
 			  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1 };
 	struct big b;
 
-	(void)state;
 	rnd_state = 11;
 	big_make(&b, GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 4, 4, 2, 3);
@@ -216,12 +205,11 @@ static void rot(struct log_record *r, uint8_t *blk)
 }
 
 /* Checksums are right, their content is not: the log is unaffected, and continues. */
-static void test_rot(void **state)
+TEST(test_rot)
 {
 	uint64_t losses = 0;
 	struct big b;
 
-	(void)state;
 	for (unsigned seed = 1; seed <= 150; seed++) {
 		uint64_t seq, lblk;
 
@@ -255,13 +243,12 @@ static void test_rot(void **state)
 }
 
 /* Any bytes. */
-static void test_merge_noise(void **state)
+TEST(test_merge_noise)
 {
 	struct wear_geometry g;
 	struct wear *w;
 	uint8_t buf[300];
 
-	(void)state;
 	rnd_state = 12;
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, 100 * MIB, 0, 50 * MIB);
 	assert_int_equal(wear_new(&w, &g), 0);
@@ -277,13 +264,12 @@ static void test_merge_noise(void **state)
 }
 
 /* Encoded items, in pieces of any size, are the merged ones. */
-static void test_encode(void **state)
+TEST(test_encode)
 {
 	struct wear_geometry g;
 	struct wear *w, *v;
 	uint8_t buf[700];
 
-	(void)state;
 	rnd_state = 13;
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 12 * MIB + 32 * KIB, 3 * GIB, 5 * MIB, GIB);
 	for (int round = 0; round < 200; round++) {
@@ -312,15 +298,4 @@ static void test_encode(void **state)
 		wear_free(w);
 		wear_free(v);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_encode), cmocka_unit_test(test_merge_noise),
-		cmocka_unit_test(test_clock),  cmocka_unit_test(test_overflow),
-		cmocka_unit_test(test_rot),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

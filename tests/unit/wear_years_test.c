@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The wear table of a large card over years. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "log/codec.h"
 #include "logcard.h"
 #include "toy.h"
@@ -38,14 +30,13 @@ static void big_hour(struct big *b, uint64_t hour)
 	}
 }
 
-static void test_years(void **state)
+TEST(test_years)
 {
 	uint64_t hours = max_u64(1, env_number("COWFS_WEAR_YEARS", 1)) * 8766, start_ns = now_ns(),
 		 days = 0;
 	const struct wear_table *w;
 	struct big b;
 
-	(void)state;
 	rnd_state = 7;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 4 * MIB);
 	assert_int_equal(wear_units(&log_wear(b.log)->geo), 8192);
@@ -73,11 +64,10 @@ static void test_years(void **state)
 }
 
 /* 1 TiB: a unit is 32 erase blocks of 4 MiB, and costs no more than 32 GiB. */
-static void test_large_units(void **state)
+TEST(test_large_units)
 {
 	struct big b;
 
-	(void)state;
 	rnd_state = 8;
 	big_make(&b, 1024 * GIB, 4 * MIB, 128 * MIB, 0);
 	assert_int_equal(wear_units(&log_wear(b.log)->geo), 8192);
@@ -115,11 +105,10 @@ static void reopen_exactly(struct big *b)
 
 /* Every unit has many writes, so that the table has its maximum length. Commits are so large that
  * each overwrites the blocks of the last but one in the ring. */
-static void test_ring_laps(void **state)
+TEST(test_ring_laps)
 {
 	struct big b;
 
-	(void)state;
 	rnd_state = 14;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 1, 1, 1, 0);
@@ -134,11 +123,10 @@ static void test_ring_laps(void **state)
 }
 
 /* The same table, and small commits that go home at once: each takes three erase blocks of a ring of six. */
-static void test_erase_block_laps(void **state)
+TEST(test_erase_block_laps)
 {
 	struct big b;
 
-	(void)state;
 	rnd_state = 16;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	log_close(b.log);
@@ -161,12 +149,11 @@ static void test_erase_block_laps(void **state)
 }
 
 /* Failed attempts lose their copies, and their writes belong to the next commit that succeeds. */
-static void test_failed_attempts(void **state)
+TEST(test_failed_attempts)
 {
 	struct log_index *ix;
 	struct big b;
 
-	(void)state;
 	rnd_state = 15;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	for (int i = 0; i < 30; i++) {
@@ -260,12 +247,11 @@ static uint64_t load_without(struct big *b, uint64_t off, unsigned times)
  * permanently. Twice has no effect. Otherwise a loss is reported. The table then contains
  * everything on the rest of the card, never more than was counted, and is copied again.
  */
-static void test_unreadable(void **state)
+TEST(test_unreadable)
 {
 	unsigned tried = 0, less = 0;
 	struct big b;
 
-	(void)state;
 	rnd_state = 21;
 	big_make(&b, 32 * GIB, 4 * MIB, 4 * MIB, 0);
 	for (int i = 0; i < 40; i++)
@@ -323,12 +309,11 @@ static void test_unreadable(void **state)
 }
 
 /* The partition has grown: units are twice as large, and contain the earlier counts. */
-static void test_grown(void **state)
+TEST(test_grown)
 {
 	uint64_t blks[2] = { 0 }, visits[2] = { 0 }, missing;
 	struct big b;
 
-	(void)state;
 	rnd_state = 9;
 	big_make(&b, 64 * GIB, 4 * MIB, 8 * MIB, 0);
 	log_close(b.log);
@@ -369,16 +354,4 @@ static void test_grown(void **state)
 	assert_int_equal(b.rep.ledger.table_losses, 0);
 	assert_int_equal(log_wear(b.log)->commit_n, 31);
 	big_free(&b);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_years),		cmocka_unit_test(test_large_units),
-		cmocka_unit_test(test_ring_laps),	cmocka_unit_test(test_erase_block_laps),
-		cmocka_unit_test(test_failed_attempts), cmocka_unit_test(test_unreadable),
-		cmocka_unit_test(test_grown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,6 @@ static inline int workdir_remove(void **state)
 {
 	char cmd[128];
 
-	(void)state;
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
 	return system(cmd);
 }

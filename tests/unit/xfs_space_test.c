@@ -7,26 +7,16 @@
  * which the file system must have all its files and xfs_repair must find nothing. Then images with
  * damage, with right and with wrong checksums. Needs root, to mount.
  */
-#include <errno.h>
-#include <fcntl.h>
+#include "test.h"
 #include <inttypes.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "fs/xfs_image.h"
 #include "fs/xfs_replay.h"
 #include "fs/xfs_space.h"
 #include "image.h"
-#include "rnd.h"
 
 #define WINDOW 32768u
 
@@ -283,12 +273,11 @@ static void unmount(void)
 
 static int teardown(void **state)
 {
-	(void)state;
 	return sh_up(
 		"! mountpoint -q m2 || umount m2; ! mountpoint -q m || { fsfreeze -u m; umount m; }; :");
 }
 
-static void test_layouts(void **state)
+TEST(test_layouts, NULL, teardown)
 {
 	static const struct {
 		const char *mkfs, *options;
@@ -306,7 +295,6 @@ static void test_layouts(void **state)
 	};
 	uint8_t *bits;
 
-	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		print_message("%s%s\n", cases[i].mkfs, cases[i].options);
 		make(cases[i].mkfs, cases[i].options);
@@ -351,9 +339,8 @@ static int answer_of(const char *name)
 	return err;
 }
 
-static void test_no_mount(void **state)
+TEST(test_no_mount, NULL, teardown)
 {
-	(void)state;
 	assert_int_equal(sh_up("rm -f i; truncate -s 330M i && mkfs.xfs -q -f i"), 0);
 	assert_int_equal(answer_of("i"), 0);
 	assert_int_equal(
@@ -402,14 +389,13 @@ static uint64_t last_header(const struct image *im, unsigned skip)
 }
 
 /* The last records arrived in part, or not before later ones: the head is where Linux finds it. */
-static void test_head(void **state)
+TEST(test_head, NULL, teardown)
 {
 	static const struct {
 		unsigned skip;
 		bool header; /* or the block behind it is missing */
 	} cases[] = { { 0, true }, { 0, false }, { 1, true }, { 1, false }, { 2, false } };
 
-	(void)state;
 	make("-b size=4096 -d agcount=2", "");
 	files();
 	live();
@@ -431,12 +417,11 @@ static void test_head(void **state)
 
 /* A small log that wraps several times, with freezes in between; files that are deleted and
  * open. */
-static void test_wraps(void **state)
+TEST(test_wraps, NULL, teardown)
 {
 	struct image im;
 	uint32_t rounds = 0;
 
-	(void)state;
 	make("-l size=6m -m reflink=1,rmapbt=0 -i nrext64=0", "");
 	for (int k = 0; k < 40; k++) {
 		/* the frozen part is between nothing and most of the log */
@@ -536,9 +521,8 @@ static int replayed(const char *flow, uint64_t home_lsn)
 	return block[128];
 }
 
-static void test_transactions(void **state)
+TEST(test_transactions)
 {
-	(void)state;
 	assert_int_equal(replayed("a", 0), 'a');
 	assert_int_equal(replayed("abc", 5), 'c');
 	assert_int_equal(replayed("abc", 29), 'c');
@@ -808,12 +792,11 @@ static void check_fields(struct bad *b)
 	assert_int_equal(answer(&b->im, WINDOW, b->bits), 0);
 }
 
-static void test_damage(void **state)
+TEST(test_damage, NULL, teardown)
 {
 	struct bad b;
 	uint64_t calls;
 
-	(void)state;
 	bad_open(&b);
 	check_fields(&b);
 	check_flips(&b);
@@ -832,21 +815,9 @@ static void test_damage(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_transactions),
-		cmocka_unit_test_teardown(test_layouts, teardown),
-		cmocka_unit_test_teardown(test_no_mount, teardown),
-		cmocka_unit_test_teardown(test_head, teardown),
-		cmocka_unit_test_teardown(test_wraps, teardown),
-		cmocka_unit_test_teardown(test_damage, teardown),
-	};
-
-	if (geteuid() != 0) {
-		printf("SKIP: xfs_space_test: needs root\n");
-		return 0;
-	}
-	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    workdir_new("xfs-space") < 0)
+	if (geteuid() == 0 &&
+	    (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	     workdir_new("xfs-space") < 0))
 		return 1;
 	/* mkfs.xfs makes small logs for its own tests only */
 	setenv("QA_CHECK_FS", "1", 1);
@@ -854,5 +825,5 @@ int main(void)
 	setenv("TEST_DEV", "x", 1);
 	if (getenv("ONLY"))
 		cmocka_set_test_filter(getenv("ONLY"));
-	return cmocka_run_group_tests(tests, NULL, getenv("KEEP") ? NULL : workdir_remove);
+	return tests_run_as_root(NULL, getenv("KEEP") ? NULL : workdir_remove);
 }

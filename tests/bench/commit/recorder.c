@@ -102,7 +102,6 @@ static bool fill_attr(fuse_ino_t ino, struct stat *ret)
 
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-	(void)userdata;
 	conn->want = conn->capable & (FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
 	conn->max_write = MAX_BYTES;
 	conn->max_background = 128;
@@ -123,7 +122,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
 	struct stat st;
 
-	(void)fi;
 	if (fill_attr(ino, &st))
 		fuse_reply_attr(req, &st, FOREVER_S);
 	else
@@ -134,7 +132,6 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		       struct fuse_file_info *fi)
 {
-	(void)attr;
 	if (ino == MARK_INO && to_set & FUSE_SET_ATTR_SIZE)
 		op_getattr(req, ino, fi);
 	else
@@ -156,7 +153,6 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	static char buf[MAX_BYTES];
 	int r;
 
-	(void)fi;
 	if (ino == MARK_INO) {
 		fuse_reply_buf(req, NULL, 0);
 		return;
@@ -174,7 +170,6 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 	int r = ino == MARK_INO ? mark(buf, size)
 				: io_pwrite_full(rec.fd, buf, size, (uint64_t)off);
 
-	(void)fi;
 	if (r == 0 && ino == CARD_INO)
 		put(FLASH_TRACE_WRITE, (uint64_t)off, size, buf);
 	if (r < 0)
@@ -185,7 +180,6 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t siz
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	(void)datasync, (void)fi;
 	if (ino == CARD_INO)
 		put(FLASH_TRACE_FLUSH, 0, 0, NULL);
 	fuse_reply_err(req, 0);
@@ -196,7 +190,6 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 {
 	uint64_t at = (uint64_t)off, end = at + (uint64_t)len;
 
-	(void)fi;
 	/* requested zeroes are written, as on a card without another way */
 	if (ino != CARD_INO || mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) {
 		fuse_reply_err(req, EOPNOTSUPP);
