@@ -214,20 +214,24 @@ TEST(test_all_stuck, setup, teardown)
 	wait_for(&q.waiting, 0);
 }
 
-/* a lone request was waited for, later ones in a queue were not */
+/* a lone request was waited for, those of a queue were not */
 TEST(test_waited, setup, teardown)
 {
 	for (unsigned i = 0; i < 50; i++) {
+		wait_for(&q.receivers, 1); /* it waits from now on */
 		usleep(1000);
 		put(QUICK);
 		wait_for(&q.quick, i + 1);
 	}
 	assert_int_equal(q.by_waited, 50);
-	put(STUCK);
-	wait_for(&q.waiting, 1);
+	for (unsigned i = 0; i < 3; i++)
+		put(STUCK);
+	wait_for(&q.waiting, 3);
 	for (unsigned i = 0; i < 1000; i++)
 		put(QUICK);
 	sem_post(&q.release);
+	sem_post(&q.release);
+	sem_post(&q.release);
 	wait_for(&q.quick, 1050);
-	assert_in_range(q.by_waited, 50, 150); /* a receiver may sleep in between */
+	assert_in_range(q.by_waited, 50, 150); /* a receiver may be slow in between */
 }
