@@ -22,7 +22,7 @@
 /* Not: disks without a card, RAM, optical drives, disks of cowfs itself. */
 static bool is_meant(const struct dirent *e, uint64_t *ret_bytes)
 {
-	static const char *const others[] = { "ram", "zram", "sr", "fd", "ublkb" };
+	static const char *const others[] = { "ram", "zram", "sr", "fd" };
 	char path[PATH_MAX], file[16];
 	uint64_t sectors;
 

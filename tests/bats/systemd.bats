@@ -769,14 +769,11 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	cgroup 'system.slice/b c.service'
 	cgroup user.slice/sshfs.scope
 	cgroup user.slice/paused.scope 1
-	cgroup ublk
 	mkdir -p "$T/cgroup/empty.slice"
 	: >"$T/cgroup/cgroup.controllers"
 	process 1 init.scope
 	process 7 user.slice/sshfs.scope
 	ln -s /dev/fuse "$T/proc/7/fd/4"
-	process 8 ublk
-	ln -s /dev/ublkc3 "$T/proc/8/fd/4"
 	process 9 'system.slice/b c.service'
 	ln -s /dev/null "$T/proc/9/fd/1"
 	export COWFS_CGROUPS=$T/cgroup COWFS_PROC=$T/proc COWFS_CTL=$COWFS_BUILD/cowctl
