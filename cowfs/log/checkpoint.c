@@ -353,7 +353,6 @@ static int leave_segment(const struct home *h, uint64_t *ret_lblk)
 		return 0;
 	r = ring_enter(l, &lblk);
 	*ret_lblk = lblk;
-	l->wear.jumped = true;
 	return r < 0 ? r : ring_stage_flush(l);
 }
 

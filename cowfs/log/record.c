@@ -493,8 +493,7 @@ void log_accept_base(struct log *l)
 	l->home_done = true;
 	l->newest = (struct log_record){ 0 };
 	if (l->wear.table) /* no record leads to the existing copies */
-		wear_change_all(l->wear.table);
-	l->wear.full = true;
+		wear_make_due(l->wear.table);
 	l->tail_lblk = l->cursor = 0;
 	l->chain_records = 0;
 	checkpoint_forget(l);

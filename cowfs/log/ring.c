@@ -81,7 +81,6 @@ void log_begin_fresh(struct log *l, uint64_t units, unsigned open_units, uint64_
 	    room_at(l, lblk) < need_blks)
 		return;
 	l->at.head_lblk = lblk;
-	l->wear.jumped = true;
 }
 
 uint64_t log_room_blks(const struct log *l)

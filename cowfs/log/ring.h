@@ -192,18 +192,13 @@ struct log {
 	struct {
 		struct wear *table; /* NULL: not loaded, or out of memory */
 		bool loaded;	    /* loading was tried once */
-		bool full;	    /* everything must be copied again, without a limit */
-		/* the next group begins in an erase block of its own: the rotor keeps up (W2) */
-		bool jumped;
 		/* the next write is that of a record and is counted already */
 		bool planned;
 		/* the record with the highest totals found at attach; seq 0: none */
 		struct log_record head;
 		uint64_t load_blks;	/* how many blocks may still be read to find the table */
-		uint64_t debt_blks;	/* how far the cursor has moved without the rotor */
 		struct record_ptr last; /* the last durable record */
-		uint64_t lblk;		/* the cursor at that time */
-		uint64_t written_bytes; /* the account at that time */
+		uint64_t lblk;		/* where the last copies went */
 	} wear;
 
 	uint8_t *stage; /* STAGE_BLKS blocks */

@@ -65,14 +65,12 @@ static int put_table(struct log *l)
 {
 	int r;
 
-	if (l->wear.table) {
-		wear_change_all(l->wear.table);
-		l->wear.full = true;
-	}
+	if (l->wear.table)
+		wear_make_due(l->wear.table);
 	r = log_put_tail(l, RECORD_TAIL, 0, CAUSE_MANUAL);
 	if (r == 0)
 		r = lag_pad(l, 2);
-	return r == 0 && l->wear.full ? -ENOSPC : r;
+	return r == 0 && l->wear.table && wear_due_bytes(l->wear.table) ? -ENOSPC : r;
 }
 
 int log_scratch_begin(struct log *l, uint64_t enough_bytes, struct log_scratch *ret)

@@ -19,8 +19,8 @@ enum { FIELDS = 7, UNIT_FIELDS = 2, ZERO_RUN = 4, VARINT_BYTES = 10, DAY_S = 864
 struct wear {
 	uint32_t items, rotor, missing;
 	/* one byte per item is good enough: there are few */
-	uint8_t *changed, *flying, *found;
-	uint64_t last_eb; /* with the device in bit 63; UINT64_MAX: none */
+	uint8_t *age, *found; /* age: enum wear_age */
+	uint64_t last_eb;     /* with the device in bit 63; UINT64_MAX: none */
 	uint64_t visits;
 	struct wear_ledger day_noted, commit_noted; /* totals that the lines include already */
 	struct wear_table t;			    /* last member: its units follow */
@@ -117,13 +117,12 @@ int wear_new(struct wear **ret, const struct wear_geometry *geo)
 
 	if (!w)
 		return -ENOMEM;
-	w->changed = calloc(3, items);
-	if (!w->changed) {
+	w->age = calloc(2, items);
+	if (!w->age) {
 		free(w);
 		return -ENOMEM;
 	}
-	w->flying = w->changed + items;
-	w->found = w->flying + items;
+	w->found = w->age + items;
 	w->items = w->missing = items;
 	w->last_eb = UINT64_MAX;
 	w->t.geo = *geo;
@@ -135,18 +134,13 @@ void wear_free(struct wear *w)
 {
 	if (!w)
 		return;
-	free(w->changed);
+	free(w->age);
 	free(w);
 }
 
 const struct wear_table *wear_table_of(const struct wear *w)
 {
 	return &w->t;
-}
-
-uint32_t wear_items(const struct wear *w)
-{
-	return w->items;
 }
 
 uint32_t wear_rotor(const struct wear *w)
@@ -213,7 +207,7 @@ void wear_count(struct wear *w, unsigned dev, uint64_t disk_blk, uint64_t blks)
 			continue; /* the device has grown: the write counts in the totals only */
 		w->t.unit[i].blks = add_u32(w->t.unit[i].blks, n);
 		w->t.unit[i].visits = add_u32(w->t.unit[i].visits, visit);
-		w->changed[i] = 1;
+		w->age[i] = WEAR_DUE;
 	}
 }
 
@@ -257,7 +251,7 @@ static void note_day(struct wear *w, const struct wear_ledger *t, uint64_t time_
 	d->written_bytes += grown(t->written_bytes, w->day_noted.written_bytes);
 	d->visits += grown(t->visits, w->day_noted.visits);
 	d->commits += commit;
-	w->changed[day_item(w, d->n)] = 1;
+	w->age[day_item(w, d->n)] = WEAR_DUE;
 	w->day_noted = *t;
 }
 
@@ -290,7 +284,7 @@ void wear_note(struct wear *w, const struct wear_ledger *t, uint64_t time_s, enu
 	c->written_bytes += grown(t->written_bytes, then->written_bytes);
 	c->writable_ms += grown(t->writable_ns, then->writable_ns) / 1000000;
 	c->visits += grown(t->visits, then->visits);
-	w->changed[commit_item(w, c->n)] = 1;
+	w->age[commit_item(w, c->n)] = WEAR_DUE;
 	w->commit_noted = *t;
 }
 
@@ -494,93 +488,62 @@ static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t 
 	return n;
 }
 
-static void mark_copied(struct wear *w, uint32_t i, uint32_t n)
+static uint32_t next_due(const struct wear *w, uint32_t i, uint32_t *ret_end)
 {
-	for (; n; i++, n--) {
-		w->flying[i] |= w->changed[i];
-		w->changed[i] = 0;
-	}
+	const uint8_t *p = memchr(w->age + i, WEAR_DUE, w->items - i);
+
+	i = p ? (uint32_t)(p - w->age) : w->items;
+	for (*ret_end = i; *ret_end < w->items && w->age[*ret_end] == WEAR_DUE;)
+		++*ret_end;
+	return i;
 }
 
-static uint32_t next_changed(const struct wear *w, uint32_t i, uint32_t *ret_end)
-{
-	const uint8_t *p = memchr(w->changed + i, 1, w->items - i);
-	const uint8_t *q;
-
-	if (!p)
-		return w->items;
-	q = memchr(p, 0, (size_t)(w->changed + w->items - p));
-	*ret_end = q ? (uint32_t)(q - w->changed) : w->items;
-	return (uint32_t)(p - w->changed);
-}
-
-size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes, uint32_t rotor_items,
-		   uint32_t *ret_rotor)
+size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes)
 {
 	size_t pos = 0, b;
-	uint32_t end = 0, n = 1, want = (uint32_t)min_u64(rotor_items, w->items);
+	uint32_t end = 0, n = 1;
 
-	for (uint32_t i = next_changed(w, 0, &end); n && i < w->items;
-	     i = next_changed(w, i, &end)) {
+	for (uint32_t i = next_due(w, 0, &end); n && i < w->items; i = next_due(w, i, &end)) {
 		n = put_run(w, buf + pos, room_bytes - pos, i, end, &b);
-		mark_copied(w, i, n);
+		memset(w->age + i, WEAR_FRESH, n);
 		pos += n ? b : 0;
 	}
-	*ret_rotor = 0;
-	while (n && *ret_rotor < want) {
-		uint32_t stop = (uint32_t)min_u64(w->items, (uint64_t)w->rotor + want - *ret_rotor);
-
-		n = put_run(w, buf + pos, room_bytes - pos, w->rotor, stop, &b);
-		mark_copied(w, w->rotor, n);
+	for (uint32_t left = w->items; n && left; left -= n) {
+		end = (uint32_t)min_u64(w->items, (uint64_t)w->rotor + left);
+		n = put_run(w, buf + pos, room_bytes - pos, w->rotor, end, &b);
+		memset(w->age + w->rotor, WEAR_FRESH, n);
 		pos += n ? b : 0;
-		*ret_rotor += n;
 		w->rotor = (w->rotor + n) % w->items;
 	}
 	return pos;
 }
 
-size_t wear_encoded_bytes(const struct wear *w, uint32_t rotor_items)
+size_t wear_due_bytes(const struct wear *w)
 {
 	size_t bytes = 0, b = 0;
-	uint32_t end = 0, n, rotor = w->rotor, want = (uint32_t)min_u64(rotor_items, w->items);
+	uint32_t end = 0, n;
 
-	for (uint32_t i = next_changed(w, 0, &end); i < w->items; i = next_changed(w, i, &end))
+	for (uint32_t i = next_due(w, 0, &end); i < w->items; i = next_due(w, i, &end))
 		for (; i < end; i += n, bytes += b)
 			n = put_run(w, NULL, SIZE_MAX / 2, i, end, &b);
-	for (uint32_t done = 0; done < want; done += n, bytes += b) {
-		n = put_run(w, NULL, SIZE_MAX / 2, rotor,
-			    (uint32_t)min_u64(w->items, (uint64_t)rotor + want - done), &b);
-		rotor = (rotor + n) % w->items;
-	}
 	return bytes;
 }
 
-bool wear_changed(const struct wear *w)
+void wear_grow_older(struct wear *w, uint64_t n)
 {
-	return memchr(w->changed, 1, w->items);
+	for (uint32_t i = 0; n && i < w->items; i++)
+		w->age[i] = (uint8_t)min_u64(w->age[i] + n, WEAR_DUE);
 }
 
-void wear_copies_durable(struct wear *w)
+void wear_make_due(struct wear *w)
 {
-	memset(w->flying, 0, w->items);
+	memset(w->age, WEAR_DUE, w->items);
 }
 
-void wear_copies_lost(struct wear *w)
-{
-	for (uint32_t i = 0; i < w->items; i++)
-		w->changed[i] |= w->flying[i];
-	memset(w->flying, 0, w->items);
-}
-
-void wear_change_all(struct wear *w)
-{
-	memset(w->changed, 1, w->items);
-}
-
-bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes)
+bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, enum wear_age age)
 {
 	const uint8_t *p = buf, *end = buf + len_bytes;
-	/* changed items, and one round: a few bytes may stand for all items */
+	/* what is due, and one round: a few bytes may stand for all items */
 	uint64_t left = 2ull * w->items;
 
 	while (p < end) {
@@ -603,8 +566,11 @@ bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes)
 					return false;
 			if (!zero)
 				merge_item(w, i, v);
-			w->missing -= !w->found[i];
-			w->found[i] = 1;
+			if (!w->found[i]) {
+				w->missing--;
+				w->found[i] = 1;
+				w->age[i] = (uint8_t)age;
+			}
 		}
 	}
 	return true;
@@ -630,5 +596,5 @@ void wear_take_over(struct wear *w, const struct wear *from)
 	memcpy(w->t.day, from->t.day, sizeof(w->t.day));
 	w->t.commit_n = from->t.commit_n;
 	w->t.day_n = from->t.day_n;
-	wear_change_all(w);
+	wear_make_due(w);
 }

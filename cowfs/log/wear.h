@@ -106,28 +106,24 @@ void wear_since(struct wear *w, const struct wear_ledger *totals);
 
 /* ---- copies in the ring. Items are numbered: units, commits, days. ---- */
 
-/* Encodes into buf the items that changed and are in no copy yet, then others in turn from the
- * rotor on. rotor_items: at least that many of the others, if there is room; UINT32_MAX: as many
- * as fit, at most one round. Returns the bytes used; *ret_rotor: items that the rotor has
- * passed. */
-size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes, uint32_t rotor_items,
-		   uint32_t *ret_rotor);
-/* Bytes needed for the changed items and then rotor_items of the rotor; at least what
- * wear_encode uses. */
-size_t wear_encoded_bytes(const struct wear *w, uint32_t rotor_items);
-bool wear_changed(const struct wear *w);
-void wear_copies_durable(struct wear *w); /* items encoded so far need no further copy */
-/* items encoded since the last wear_copies_durable may be lost */
-void wear_copies_lost(struct wear *w);
-void wear_change_all(struct wear *w);
-uint32_t wear_items(const struct wear *w);
+/* The newest copy of an item: in this erase block of the ring, in the one before it, or it must be copied now. */
+enum wear_age { WEAR_FRESH, WEAR_OLD, WEAR_DUE };
+
+/* Encodes into buf the items that are due, and then others in turn, at most one round. Returns the bytes used. */
+size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes);
+/* Bytes needed for the items that are due; at least what wear_encode uses for them. */
+size_t wear_due_bytes(const struct wear *w);
+/* The ring has come to the n-th erase block after this one. */
+void wear_grow_older(struct wear *w, uint64_t n);
+void wear_make_due(struct wear *w); /* all items */
+/* The item that is next in turn. */
 uint32_t wear_rotor(const struct wear *w);
 void wear_set_rotor(struct wear *w, uint32_t rotor);
-/* Merges a copy. Invalid bytes end the merge: false. Marks the items that it covers as found. */
-bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes);
+/* Merges a copy of this age. Invalid bytes end the merge: false. Marks the items that it covers as found. */
+bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, enum wear_age age);
 /* Number of items that no copy has had yet. */
 uint32_t wear_missing(const struct wear *w);
-/* Takes over everything from a table with another geometry; all of it counts as changed. */
+/* Takes over everything from a table with another geometry; all of it is due. */
 void wear_take_over(struct wear *w, const struct wear *from);
 
 #endif

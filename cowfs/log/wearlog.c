@@ -3,21 +3,21 @@
  * Copies of the wear table in the ring.
  *
  * Every record is a block of which more than half is unused: that room carries, first, the items
- * that have changed since the record before, with their present values, and then others in turn. A
- * group gets a block of copies in front of its record only if that room is not enough. No write, no
- * flush and no visit to an erase block is made for it alone.
+ * that are due, with their present values, and then others in turn. A group gets blocks of copies in front of
+ * its record only for what is due and does not fit. No flush and no visit to an erase block is made for it
+ * alone.
  *
- * W1  All that has changed is copied before or in the next record: what a durable record says is
- *     exact.
- * W2  The turn (the rotor) comes round while the cursor moves through two erase blocks of the ring.
+ * W1  What has changed is due: it is copied before or in the next record, so what a durable record says is
+ *     exact. Behind a record that failed everything is due.
+ * W2  What was not copied in this erase block of the ring, nor in the one before, is due.
  *     What a group may overwrite lies further ahead (ring.c keeps three in reserve), so the records
  *     that survive a cut have a copy of every item, and walking back from the newest finds it. (Not
  *     along their `prev`: a checkpoint record leaves out the commit that it is a copy of.)
  * W3  Nothing depends on it. A copy that is damaged or gone costs its items what they have counted
  *     since an older one.
  * W4  An older one is found wherever it lies: where the walk ends early, or something of it cannot
- *     be read, all of the ring that the turn has gone through four times is read, and every record
- *     in it that is of this ledger gives what it has.
+ *     be read, the last eight erase blocks of the ring are read, and every record
+ *     in them that is of this ledger gives what it has.
  */
 #include <errno.h>
 #include <string.h>
@@ -27,25 +27,22 @@
 #include "log/scan.h"
 
 enum {
-	PERIOD_EBS = 2,
 	ITEM_BYTES = 10, /* of a unit with high counters */
-	/* the table is at most this part (1/SHARE) of what is written to the ring in a period */
-	SHARE = 16,
-	BLKS_PER_WEAR = 128, /* one more block of copies for this many blocks written */
+	SHARE = 8,	 /* the units take at most this part (1/SHARE) of an erase block */
 	/* room for what a record has yet to add about its own group: ring units, day, commit */
 	RECORD_SPARE = 256,
 	WALK_MAX = 1024,
 	READ_TRIES = 3,
 	MAX_BLKS = 64, /* more than a whole table */
-	SEARCH_PERIODS = 4,
+	SEARCH_EBS = 8,
 	/* limit of the search: this many laps are read block by block, whatever the records
 	 * refer to */
 	LOAD_LAPS = 4,
 };
 
-static uint64_t period_blks(const struct log *l)
+static uint64_t eb_blks(const struct log *l)
 {
-	return PERIOD_EBS * l->segs_per_eb * l->seg_blks;
+	return l->segs_per_eb * l->seg_blks;
 }
 
 static struct wear_geometry geometry_of(const struct wear_ref *f)
@@ -66,7 +63,7 @@ static bool same_geometry(const struct wear_geometry *a, const struct wear_geome
 static void plan(const struct log *l, struct wear_geometry *ret)
 {
 	const struct card_geometry *b = &l->base->geo, *c = &l->card->geo;
-	uint64_t max_units = period_blks(l) * COW_BLK_BYTES / (SHARE * ITEM_BYTES);
+	uint64_t max_units = eb_blks(l) * COW_BLK_BYTES / (SHARE * ITEM_BYTES);
 
 	wear_plan(ret, l->super.erase_block_bytes, max_units, b->disk_off_bytes, b->size_bytes,
 		  c->disk_off_bytes, l->card == l->base ? 0 : c->size_bytes);
@@ -100,7 +97,7 @@ void wearlog_plan_record(struct log *l, uint64_t lblk)
 
 static uint64_t search_blks(const struct log *l)
 {
-	return min_u64(SEARCH_PERIODS * period_blks(l), l->ring_blks);
+	return min_u64(SEARCH_EBS * eb_blks(l), l->ring_blks);
 }
 
 /* A read that failed once may succeed the second time. */
@@ -130,12 +127,22 @@ static bool of_table(const struct log_record *rec, const struct wear *w)
 	return same_geometry(&geo, &wear_table_of(w)->geo);
 }
 
+/* The number of erase blocks that the ring goes through from one block to another. */
+static uint64_t ebs_between(const struct log *l, uint64_t from_lblk, uint64_t to_lblk)
+{
+	uint64_t ebs = max_u64(1, l->ring_blks / eb_blks(l));
+
+	return (to_lblk / eb_blks(l) + ebs - from_lblk / eb_blks(l)) % ebs;
+}
+
 /* false: some copy was unreadable or invalid */
 static bool merge_record(struct log *l, struct wear *w, const struct log_record *rec,
 			 const uint8_t *blk, uint8_t *buf)
 {
 	uint64_t lblk = rec->wear.lblk;
-	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes);
+	enum wear_age age = (enum wear_age)min_u64(
+		ebs_between(l, rec->wear.blks ? lblk : rec->lblk, l->newest.lblk), WEAR_DUE);
+	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes, age);
 
 	for (uint32_t i = 0; i < min_u64(rec->wear.blks, MAX_BLKS) && ring_valid(l, lblk);
 	     i++, lblk = ring_next(l, lblk)) {
@@ -144,7 +151,7 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 		/* a block of another attempt at this place does not belong to this record */
 		if (read_block(l, lblk, buf) < 0 ||
 		    codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) < 0 ||
-		    !wear_merge(w, buf + WEAR_BLK_OFF, len))
+		    !wear_merge(w, buf + WEAR_BLK_OFF, len, age))
 			whole = false;
 	}
 	return whole;
@@ -179,8 +186,7 @@ static bool same_ledger(const struct log_record *a, const struct log_record *b)
 	       (!a->ledger.first_s || !b->ledger.first_s || a->ledger.first_s == b->ledger.first_s);
 }
 
-/* Merges every record from lblk back, over the distance of a few rounds of the rotor through the
- * table. */
+/* Merges every record from lblk back, in the last erase blocks of the ring. */
 static void search(struct log *l, struct wear *w, uint64_t lblk, uint8_t *buf)
 {
 	uint64_t left = search_blks(l), end = lblk + 1;
@@ -238,7 +244,6 @@ static bool find(struct log *l, struct wear *w, uint8_t *buf)
 		return false;
 	whole = gather(l, old, buf);
 	wear_take_over(w, old);
-	l->wear.full = true;
 	wear_free(old);
 	return whole;
 }
@@ -260,6 +265,7 @@ void log_wear_load(struct log *l)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct wear_geometry geo;
+	bool leads = false; /* the newest record leads to all that was found */
 	struct wear *w;
 
 	if (l->wear.loaded)
@@ -275,18 +281,15 @@ void log_wear_load(struct log *l)
 
 		l->ledger.table_losses += had && !whole;
 		wear_set_rotor(w, l->newest.wear.rotor);
-		l->wear.debt_blks = min_u64(l->newest.wear.debt_blks, l->ring_blks);
-		l->wear.full |= !whole || l->wear.head.lblk != l->newest.lblk;
-	} else {
-		l->wear.full = true;
+		leads = whole && l->wear.head.lblk == l->newest.lblk && of_table(&l->newest, w);
 	}
-	if (l->wear.full)
-		wear_change_all(w);
+	if (!leads)
+		wear_make_due(w);
 	wear_since(w, &l->ledger);
 	if (l->guarded.taken)
 		count_unguarded(l, w);
 	l->wear.lblk = l->newest.lblk;
-	if (!l->wear.full)
+	if (leads)
 		l->wear.last = (struct record_ptr){ l->newest.seq, l->newest.epoch,
 						    l->newest.lblk };
 	l->wear.table = w;
@@ -310,50 +313,17 @@ void wearlog_close(struct log *l)
 
 /* ---- copies ---- */
 
-static uint64_t written_bytes(const struct log *l)
+/* The next copies come to lblk. */
+static void go_to(struct log *l, uint64_t lblk)
 {
-	return l->card->account.written_bytes +
-	       (l->base != l->card ? l->base->account.written_bytes : 0);
-}
-
-/* The debt of the rotor once the cursor has come to lblk. */
-static uint64_t debt_at(const struct log *l, uint64_t lblk)
-{
-	return l->wear.debt_blks + (lblk + l->ring_blks - l->wear.lblk) % l->ring_blks;
-}
-
-static uint32_t items_due(const struct log *l, uint64_t debt_blks)
-{
-	return (uint32_t)min_u64(wear_items(l->wear.table),
-				 (debt_blks * wear_items(l->wear.table) + period_blks(l) - 1) /
-					 period_blks(l));
-}
-
-static void pay(uint64_t *debt_blks, const struct log *l, uint32_t items)
-{
-	uint64_t blks = items * period_blks(l) / wear_items(l->wear.table);
-
-	*debt_blks -= min_u64(*debt_blks, blks);
+	wear_grow_older(l->wear.table, ebs_between(l, l->wear.lblk, lblk));
+	l->wear.lblk = lblk;
 }
 
 /* of a record, for copies */
 static size_t record_room(const struct log *l, const struct log_record *rec)
 {
 	return RECORD_WEAR_ROOM - guarded_copy_bytes(l, rec->type);
-}
-
-static uint64_t blocks_wanted(const struct log *l, const struct log_record *rec, uint64_t debt_blks)
-{
-	uint64_t bytes = wear_encoded_bytes(l->wear.table, items_due(l, debt_blks)), n;
-	uint64_t written = (written_bytes(l) - l->wear.written_bytes) / COW_BLK_BYTES +
-			   l->stage_blks;
-	size_t room = record_room(l, rec);
-
-	if (bytes + RECORD_SPARE <= room)
-		return 0;
-	/* a run that does not fit leaves a few bytes of a block unused */
-	n = (bytes + RECORD_SPARE - room + WEAR_BLK_ROOM - 65) / (WEAR_BLK_ROOM - 64);
-	return l->wear.full || l->wear.jumped ? n : min_u64(n, 1 + written / BLKS_PER_WEAR);
 }
 
 /* After one more block, is there still room for the record, and is the reserve whole? */
@@ -369,26 +339,23 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 {
 	_cleanup_free_ uint8_t *blk = NULL;
 	struct wear *w = l->wear.table;
-	uint64_t debt, n;
-	int r = 0;
 
 	rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
 	/* the ring of a shrink serves one commit and disappears with it */
 	if (!w || l->super.state == SUPER_PENDING)
 		return 0;
-	debt = debt_at(l, *lblk);
-	n = blocks_wanted(l, rec, debt);
-	blk = n ? io_alloc(COW_BLK_BYTES) : NULL;
-	for (uint32_t i = 0; blk && i < n && has_room(l, *lblk); i++) {
-		uint32_t passed;
+	go_to(l, *lblk);
+	blk = io_alloc(COW_BLK_BYTES);
+	for (uint32_t i = 0; blk && i < MAX_BLKS && has_room(l, *lblk) &&
+			     wear_due_bytes(w) + RECORD_SPARE > record_room(l, rec);
+	     i++) {
+		int r = ring_enter(l, lblk);
 		size_t len;
 
-		r = ring_enter(l, lblk);
 		if (r < 0)
 			return r;
 		memset(blk, 0, COW_BLK_BYTES);
-		len = wear_encode(w, blk + WEAR_BLK_OFF, WEAR_BLK_ROOM, items_due(l, debt),
-				  &passed);
+		len = wear_encode(w, blk + WEAR_BLK_OFF, WEAR_BLK_ROOM);
 		codec_put_wear(blk, l->super.ring_uuid, l->epoch, rec->seq, i, len);
 		r = ring_stage_put(l, *lblk, blk, 1);
 		if (r < 0)
@@ -398,10 +365,7 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 		rec->wear.crc = crc32c(rec->wear.crc, blk, COW_BLK_BYTES);
 		*lblk = (*lblk + 1) % l->ring_blks;
 		l->ledger.meta_blks++;
-		pay(&debt, l, passed);
 	}
-	l->wear.debt_blks = debt;
-	l->wear.lblk = *lblk;
 	return 0;
 }
 
@@ -409,8 +373,6 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 {
 	struct wear *w = l->wear.table;
 	const struct wear_geometry *g;
-	uint64_t debt;
-	uint32_t passed;
 
 	if (!w) {
 		rec->wear = (struct wear_ref){ 0 };
@@ -420,10 +382,8 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 	if (rec->type == RECORD_CHECKPOINT)
 		rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
 	wear_note(w, &rec->ledger, rec->time_s, rec->type, rec->cause);
-	debt = debt_at(l, rec->lblk);
-	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, record_room(l, rec),
-						UINT32_MAX, &passed);
-	pay(&debt, l, passed);
+	go_to(l, rec->lblk);
+	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, record_room(l, rec));
 	g = &wear_table_of(w)->geo;
 	rec->wear.prev = l->wear.last;
 	rec->wear.eb_blks = g->eb_blks;
@@ -431,9 +391,7 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 	memcpy(rec->wear.units, g->units, sizeof(rec->wear.units));
 	memcpy(rec->wear.first_unit, g->first_unit, sizeof(rec->wear.first_unit));
 	rec->wear.rotor = wear_rotor(w);
-	rec->wear.debt_blks = (uint32_t)min_u64(debt, UINT32_MAX);
-	l->wear.debt_blks = debt;
-	l->wear.lblk = rec->lblk;
+	rec->wear.debt_blks = 0;
 }
 
 void wearlog_settled(struct log *l, const struct log_record *rec)
@@ -441,13 +399,8 @@ void wearlog_settled(struct log *l, const struct log_record *rec)
 	if (!l->wear.table)
 		return;
 	l->wear.planned = false;
-	if (!rec) {
-		wear_copies_lost(l->wear.table);
-		return;
-	}
-	wear_copies_durable(l->wear.table);
-	l->wear.jumped = false;
-	l->wear.last = (struct record_ptr){ rec->seq, rec->epoch, rec->lblk };
-	l->wear.full = l->wear.full && wear_changed(l->wear.table);
-	l->wear.written_bytes = written_bytes(l);
+	if (rec)
+		l->wear.last = (struct record_ptr){ rec->seq, rec->epoch, rec->lblk };
+	else
+		wear_make_due(l->wear.table);
 }

@@ -147,7 +147,7 @@ TEST(test_overflow)
 
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, GIB, 0, 0);
 	assert_int_equal(wear_new(&w, &g), 0);
-	assert_true(wear_merge(w, run, sizeof(run)));
+	assert_true(wear_merge(w, run, sizeof(run), WEAR_FRESH));
 	assert_int_equal(wear_table_of(w)->unit[3].blks, UINT32_MAX - 1);
 	assert_int_equal(wear_table_of(w)->unit[4].blks, UINT32_MAX);
 	for (int i = 0; i < 3; i++) {
@@ -174,7 +174,7 @@ TEST(test_overflow)
 		p += varint(p, day);
 		for (int k = 0; k < 5; k++)
 			p += varint(p, UINT64_MAX);
-		assert_true(wear_merge(w, line, (size_t)(p - line)));
+		assert_true(wear_merge(w, line, (size_t)(p - line), WEAR_FRESH));
 		assert_int_equal(wear_table_of(w)->day_n, i ? 0 : n);
 		wear_note(w, &more, 1700000000, RECORD_TAIL, CAUSE_TIMER);
 		assert_int_equal(wear_table_of(w)->day_n, i ? 1 : n);
@@ -258,7 +258,7 @@ TEST(test_merge_noise)
 		rnd_fill(buf, len);
 		for (size_t k = 0; k < len && i % 2; k++)
 			buf[k] &= 0x1f;
-		(void)wear_merge(w, buf, len);
+		(void)wear_merge(w, buf, len, WEAR_FRESH);
 	}
 	wear_free(w);
 }
@@ -285,13 +285,14 @@ TEST(test_encode)
 			t.written_bytes += rnd(1u << 30);
 			wear_note(w, &t, 1700000000 + rnd(400 * 86400), RECORD_COMMIT, CAUSE_TIMER);
 		}
-		for (uint32_t passed = 0; wear_changed(w) || wear_missing(v);) {
-			size_t room = 40 + rnd(sizeof(buf) - 40), want = wear_encoded_bytes(w, 60);
-			size_t len = wear_encode(w, buf, room, 60, &passed);
+		while (wear_due_bytes(w) || wear_missing(v)) {
+			size_t room = 40 + rnd(sizeof(buf) - 40), want = wear_due_bytes(w);
+			size_t len = wear_encode(w, buf, room);
 
 			assert_true(len <= room);
-			assert_true(len <= want);
-			assert_true(wear_merge(v, buf, len));
+			assert_true(len <= want || !wear_due_bytes(w));
+			assert_true(room < want + 16 || !wear_due_bytes(w));
+			assert_true(wear_merge(v, buf, len, WEAR_FRESH));
 		}
 		assert_memory_equal(wear_table_of(w), wear_table_of(v), wear_table_bytes(&g));
 		assert_int_equal(wear_table_of(w)->commit_n, t.commits);

@@ -202,7 +202,7 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 		assert_int_equal(sim_peek(b->c, off, blk, sizeof(blk)), 0);
 		if (off == without_off || codec_get_record(blk, b->super.ring_uuid, &r) < 0)
 			continue;
-		assert_true(wear_merge(w, blk + RECORD_WEAR_OFF, r.wear.bytes));
+		assert_true(wear_merge(w, blk + RECORD_WEAR_OFF, r.wear.bytes, WEAR_FRESH));
 		for (uint32_t i = 0, lblk = (uint32_t)r.wear.lblk; i < r.wear.blks; i++, lblk++) {
 			uint64_t at;
 			size_t len;
@@ -212,7 +212,7 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 			assert_int_equal(sim_peek(b->c, at, copy, sizeof(copy)), 0);
 			if (at != without_off &&
 			    codec_get_wear(copy, b->super.ring_uuid, r.epoch, r.seq, i, &len) == 0)
-				assert_true(wear_merge(w, copy + WEAR_BLK_OFF, len));
+				assert_true(wear_merge(w, copy + WEAR_BLK_OFF, len, WEAR_FRESH));
 		}
 	}
 	return w;
