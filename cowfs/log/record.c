@@ -100,13 +100,13 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk)
 		r = rules_record_durable(l);
 	if (r == 0)
 		l->ledger.meta_blks++;
-	wearlog_settled(l, r == 0 ? rec : NULL);
 	return r;
 }
 
 /* The record is durable: it is N now. */
 void record_accept(struct log *l, const struct log_record *rec)
 {
+	wearlog_settled(l, rec);
 	lag_accept(l, rec);
 	guarded_accept(l, rec);
 	sample_accept(l, rec->sample);
@@ -167,6 +167,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	} else { /* R3: it may be on the card, ahead of the next */
 		epoch_set(l, EPOCH_DUE);
 		l->suspect = l->lag.cold = true;
+		wearlog_settled(l, NULL);
 	}
 	return r;
 }

@@ -174,6 +174,13 @@ TEST(test_failed_attempts)
 		sim_fail_at(b.c, i % 2 ? SIM_WRITE : SIM_FLUSH, 2, -EIO, false);
 		assert_int_equal(log_end(b.log, CAUSE_TIMER, 0, &ix), -EIO);
 		log_abort(b.log);
+		/* nor may a record behind whose blocks of copies the base cannot be read */
+		bad_off = 1024;
+		bad_times = 1;
+		assert_int_equal(log_prepare(b.log), -EIO);
+		assert_int_equal(bad_times, 0);
+		bad_off = UINT64_MAX;
+		bad_times = UINT32_MAX;
 		assert_int_equal(card_set_writable(b.c, false), 0);
 		big_commit(&b, 3, 3, 1, rnd(7000));
 		assert_int_equal(b.most > 6, 0);
