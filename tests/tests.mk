@@ -4,7 +4,7 @@
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c goneshim.c norandom.c nocustomio.c badimage.c nopages.c hostile.c clock.c)
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c goneshim.c norandom.c nocustomio.c badimage.c nopages.c hostile.c liar.c clock.c)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)
@@ -66,7 +66,7 @@ $(B)/tests/powercut_test: | $(SHIM)
 
 # Preloaded into other programs: no sanitizer, no library of ours. pwrite and pwrite64, open and open64 are two symbols, and
 # both are replaced; with 64-bit offsets by default (armhf of Debian 13) the first would be a name of the second.
-$(B)/tests/hostile.so: cowfs/base/broker.h cowfs/daemon/link.h
+$(B)/tests/hostile.so $(B)/tests/liar.so: cowfs/base/broker.h cowfs/daemon/link.h
 $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -100,7 +100,7 @@ bool keep_before_discard(const char *volume)
 	status = client_call(&c, &rq, NULL, NULL, &err);
 	client_close(&c);
 	if (json_true(status, "discard_armed") &&
-	    (*json_raw(status, "mountpoint") || json_u64(status, "dirty_blocks") ||
+	    (*json_fact(status, FACT_MOUNTPOINT) || json_u64(status, "dirty_blocks") ||
 	     json_u64(status, "hole_blocks")))
 		kept = run_keep(volume);
 	json_object_put(status);

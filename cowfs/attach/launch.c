@@ -169,7 +169,7 @@ static void start_child(const struct arguments *a, struct ready *ret)
 	if (pid < 0)
 		tell(ret, EXIT_FAILED, -errno, "no process: %s", strerror(errno));
 	else
-		ready_wait(fds[0], ret);
+		ready_wait(fds[0], a->name, ret);
 	if (pid > 0 && ret->exit != EXIT_OK)
 		wait_end(fds[0]);
 	close(fds[0]);
@@ -260,23 +260,6 @@ static void read_error(const struct arguments *a, char *buf, size_t buf_bytes)
 	buf[strcspn(buf, "\n")] = '\0';
 }
 
-static void tell_started(const struct arguments *a, struct ready *ret)
-{
-	struct failure err;
-	struct json_object *status = client_status_file(a->name, &err), *loop;
-	const char *text;
-
-	loop = json_object_object_get(status, "loop");
-	text = json_object_get_string(loop);
-	*ret = (struct ready){ .exit = status ? EXIT_OK : err.exit,
-			       .error = status ? 0 : err.error };
-	snprintf(ret->name, sizeof(ret->name), "%s", a->name);
-	snprintf(ret->loop, sizeof(ret->loop), "%s", text ? text : "");
-	if (!status)
-		clean_copy(ret->why, sizeof(ret->why), err.why);
-	json_object_put(status);
-}
-
 /* False: a service could not be tried. */
 static bool start_service(const struct arguments *a, struct ready *ret)
 {
@@ -298,9 +281,9 @@ static bool start_service(const struct arguments *a, struct ready *ret)
 	unit_file(a, "error", path);
 	unlink(path);
 	client_find_device(a->device, attached);
-	if (exit == 0 && !strcmp(attached, a->name))
-		tell_started(a, ret);
-	else if (exit == 0)
+	if (exit == 0 && !strcmp(attached, a->name) && ready_found(a->name, ret))
+		return true;
+	if (exit == 0)
 		tell(ret, EXIT_FAILED, -EBUSY,
 		     "another volume is attached as %s: choose a name with --name", a->name);
 	else if (*why)

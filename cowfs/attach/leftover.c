@@ -183,13 +183,6 @@ static void describe(struct leftover_volume *d, const char *device, const char *
 		add(d, "; %s is still read-only: cowctl attach, or blockdev --setrw", device);
 }
 
-static const char *text_of(struct json_object *o, const char *key)
-{
-	const char *s = json_object_get_string(json_object_object_get(o, key));
-
-	return s ? s : "";
-}
-
 /* A killed daemon takes a moment to end. */
 static int claim(struct rundir *ret, const char *name)
 {
@@ -207,13 +200,15 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 	size_t n = client_dead_volumes(names);
 
 	for (size_t i = 0; i < n; i++) {
-		struct json_object *status = client_left_status(names[i]);
-		const char *loop = text_of(status, "loop");
+		struct facts facts;
+		const char *loop = facts.device[FACT_LOOP].path;
 		char label[RUNDIR_LABEL_BYTES];
 		struct rundir dir;
-		bool detached = false, thawed = false, left = transport_left(loop);
+		bool detached = false, thawed = false, left;
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
+		client_facts(names[i], true, &facts);
+		left = transport_left(loop);
 		list[i] = (struct leftover_volume){ 0 };
 		rundir_label(names[i], label);
 		memcpy(list[i].name, names[i], sizeof(list[i].name));
@@ -242,8 +237,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			else
 				rundir_release(&dir);
 		}
-		describe(&list[i], text_of(status, "device"), loop, detached, thawed, left);
-		json_object_put(status);
+		describe(&list[i], facts.device[FACT_DEVICE].path, loop, detached, thawed, left);
 	}
 	return n;
 }

@@ -19,6 +19,7 @@
 #include "base/clean.h"
 #include "wire/client.h"
 #include "config/conf.h"
+#include "fs/fs_ops.h"
 #include "attach/helper.h"
 #include "attach/launch.h"
 #include "attach/detach.h"
@@ -182,17 +183,11 @@ static int already_mounted(struct helper *h)
 
 static int take_attached(struct helper *h)
 {
-	struct failure err;
-	struct json_object *status = client_status_file(h->name, &err);
-	const char *text = json_object_get_string(json_object_object_get(status, "loop"));
-	const char *log = json_object_get_string(json_object_object_get(status, "log_device"));
-	const char *base = json_object_get_string(json_object_object_get(status, "device"));
-	bool is_log = log && base && client_same_device(h->device, log) &&
-		      !client_same_device(h->device, base);
+	struct facts f;
 
-	snprintf(h->loop, sizeof(h->loop), "%s", text ? text : "");
-	json_object_put(status);
-	if (is_log)
+	client_facts(h->name, false, &f);
+	snprintf(h->loop, sizeof(h->loop), "%.31s", f.device[FACT_LOOP].path);
+	if (facts_is(&f.device[FACT_LOG_DEVICE], h->device))
 		return helper_fail(EXIT_FAILED, "%s holds the log of volume %s", h->device,
 				   h->name);
 	if (!*h->loop)
@@ -357,6 +352,12 @@ static int do_mount(struct helper *h)
 	argv[n++] = h->loop;
 	argv[n++] = h->dir;
 	exit = program_run(argv, -1, -1);
+	/* a kind that this table does not have may be served by a program */
+	if (!exit && fs_type_named(h->fs_type) == fs_ops(FS_UNKNOWN)->names[0])
+		return EXIT_OK;
+	if (!exit && !mounts_device_is_on(h->dir, h->loop, NULL))
+		return helper_fail(EXIT_MOUNT, "%s: something else was mounted on %s", h->device,
+				   h->dir);
 	if (!exit && (h->no_mtab || h->opt.remount || is_in_utab(h->loop)))
 		return EXIT_OK;
 	if (!h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL)) {

@@ -74,15 +74,12 @@ static int take_arguments(struct helper *h, int argc, char **argv)
 	return exit;
 }
 
-/* The loop device of an attached volume, "" if it does not answer. */
-static void find_loop(struct helper *h)
+static void find_loop(struct helper *h, bool left)
 {
-	struct failure err;
-	struct json_object *status = client_status_file(h->name, &err);
-	const char *text = json_object_get_string(json_object_object_get(status, "loop"));
+	struct facts f;
 
-	snprintf(h->loop, sizeof(h->loop), "%s", text ? text : "");
-	json_object_put(status);
+	client_facts(h->name, left, &f);
+	snprintf(h->loop, sizeof(h->loop), "%s", f.device[FACT_LOOP].path);
 }
 
 /* Finds the volume, running or dead, whose loop device is the topmost mount on the directory. */
@@ -93,21 +90,19 @@ static bool find_volume_on(struct helper *h)
 
 	for (size_t i = 0; i < n; i++) {
 		memcpy(h->name, names[i], sizeof(h->name));
-		find_loop(h);
+		find_loop(h, false);
+		if (*h->loop && mounts_device_is_on(h->dir, h->loop, NULL))
+			return true;
+	}
+	n = client_dead_volumes(names);
+	for (size_t i = 0; i < n; i++) {
+		memcpy(h->name, names[i], sizeof(h->name));
+		find_loop(h, true);
+		*h->name = '\0';
 		if (*h->loop && mounts_device_is_on(h->dir, h->loop, NULL))
 			return true;
 	}
 	*h->name = '\0';
-	n = client_dead_volumes(names);
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *status = client_left_status(names[i]);
-		const char *loop = json_object_get_string(json_object_object_get(status, "loop"));
-
-		snprintf(h->loop, sizeof(h->loop), "%s", loop ? loop : "");
-		json_object_put(status);
-		if (*h->loop && mounts_device_is_on(h->dir, h->loop, NULL))
-			return true;
-	}
 	return false;
 }
 
@@ -119,7 +114,7 @@ static int find_mount(struct helper *h)
 	if (stat(h->what, &st) == 0 && S_ISBLK(st.st_mode)) {
 		client_find_device(h->what, h->name);
 		if (*h->name)
-			find_loop(h);
+			find_loop(h, false);
 		found = *h->loop && mounts_device_is_on(NULL, h->loop, h->dir);
 	} else {
 		if (!realpath(h->what, h->dir)) /* a file system with errors */

@@ -23,6 +23,7 @@
 #include "export/fuse_mount.h"
 #include "export/loop.h"
 #include "export/transport.h"
+#include "fs/fs_ops.h"
 #include "wire/json.h"
 #include "wire/progress.h"
 
@@ -90,16 +91,18 @@ static int explain_mount(int error, const char *type, const char *reason, struct
 }
 
 /* Mounts the disk, attached to no tree; VIEW_DISK: read-only, without a replay. */
-static int mount_disk(const char *disk, const char *type, enum view_use use, int *ret_dir_fd,
+static int mount_disk(const struct view_mount *m, enum view_use use, int *ret_dir_fd,
 		      struct failure *err)
 {
-	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC);
+	const char *type = m->fs_type;
+	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), fd = -1;
 	char reason[300] = "";
-	int fd, r;
+	struct stat st;
+	int r;
 
 	if (fs_fd < 0)
 		return explain_mount(-errno, type, "", err);
-	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", disk, 0) < 0 ? -errno : 0;
+	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", m->disk, 0) < 0 ? -errno : 0;
 	if (r == 0)
 		r = set_options(fs_fd, type, use);
 	if (r == 0 && fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
@@ -111,9 +114,12 @@ static int mount_disk(const char *disk, const char *type, enum view_use use, int
 	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
 		     (use == VIEW_WRITE ? 0 : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NODEV |
 			     MOUNT_ATTR_NOSUID);
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return explain_mount(-errno, type, "", err);
-	*ret_dir_fd = fd;
+	/* files of btrfs have device numbers of their own */
+	if (st.st_dev != m->disk_rdev && !fs_ops_named(type)->several_devices)
+		return explain_mount(-ESTALE, type, "", err);
+	*ret_dir_fd = steal_fd(&fd);
 	return 0;
 }
 
@@ -158,7 +164,7 @@ static int error_of(struct json_object *answer)
 	static const int known[] = { EMFILE, EOPNOTSUPP, EBUSY, ENOSPC, ENOMEM, ENOENT, ENOMEDIUM };
 
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-		if (!strcmp(json_raw(answer, "code"), strerrorname_np(known[i])))
+		if (!strcmp(json_text(answer, "code"), strerrorname_np(known[i])))
 			return -known[i];
 	return -EIO;
 }
@@ -194,7 +200,7 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 	} else {
 		m->generation = json_u64(answer, "generation");
 		m->time_s = json_u64(answer, "time_unix_seconds");
-		snprintf(m->fs_type, sizeof(m->fs_type), "%s", json_raw(answer, "fs_type"));
+		m->fs_type = fs_type_named(json_text(answer, "fs_type"));
 	}
 	json_object_put(answer);
 	return r;
@@ -235,7 +241,7 @@ static int mount_image(const char *name, enum view_use use, struct connection *k
 		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
 	r = make_disk(name, k, m, err);
 	if (r == 0 && use != VIEW_DISK)
-		r = mount_disk(m->disk, m->fs_type, use, &m->dir_fd, err);
+		r = mount_disk(m, use, &m->dir_fd, err);
 	if (r == -EIO)
 		unreadable(name, r, err);
 	if (fuse_guard_stop(&guard) && r < 0)
@@ -288,7 +294,7 @@ int view_mount_disk(struct client *c, enum view_kind kind, struct view_mount *re
 
 int view_mount_look(const struct view_mount *m, int *ret_dir_fd, struct failure *err)
 {
-	return mount_disk(m->disk, m->fs_type, VIEW_DISK, ret_dir_fd, err);
+	return mount_disk(m, VIEW_DISK, ret_dir_fd, err);
 }
 
 void view_mount_close(struct view_mount *m)

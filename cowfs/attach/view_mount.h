@@ -35,7 +35,7 @@ struct view_mount {
 	dev_t disk_rdev;     /* of disk_fd */
 	uint64_t generation; /* the newest commit that the image contains */
 	uint64_t time_s;     /* of that commit; VIEW_NOW: of the snapshot */
-	char fs_type[16];
+	const char *fs_type; /* of fs_ops: what goes to fsopen(2) */
 };
 
 /*

@@ -41,7 +41,7 @@ enum broker_op {
 	/* a process that reads metadata (fs/fsproc.h). Of the answer: n[0]: its number; a socket */
 	BROKER_SESSION,
 	BROKER_END,	/* ends it. n[0]: its number */
-	BROKER_PUBLISH, /* data: the status file; n[0] 1: the file pid instead */
+	BROKER_PUBLISH, /* data: the status file. n[0] 1: the pid of this worker instead */
 	BROKER_LISTEN,	/* clients find the control socket from now on */
 	BROKER_RELEASE, /* removes the folder in /run and lets go of everything */
 	/* While the card is away, the i-th device that may be it (card/find.h), claimed. n: 0 base, 1 log; i. data: struct find,

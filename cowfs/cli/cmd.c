@@ -71,7 +71,7 @@ struct json_object *cmd_composed(struct json_object *status)
 	struct compose_state s;
 	char where[PATH_MAX];
 
-	if (!status || strcmp(json_raw(status, "name"), ROOT_NAME) || !compose_load(&s))
+	if (!status || strcmp(json_fact(status, FACT_NAME), ROOT_NAME) || !compose_load(&s))
 		return status;
 	compose_where(&s, where);
 	json_object_object_add(status, "mountpoint", json_object_new_string(where));

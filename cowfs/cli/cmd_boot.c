@@ -316,7 +316,7 @@ static bool find_running(const struct boot *b, char loop[32])
 	client_find_device(b->device, name);
 	if (strcmp(name, ROOT_NAME) || !(status = client_status_file(ROOT_NAME, &err)))
 		return false;
-	snprintf(loop, 32, "%s", json_raw(status, "loop"));
+	snprintf(loop, 32, "%s", json_fact(status, FACT_LOOP));
 	json_object_put(status);
 	return *loop;
 }

@@ -67,7 +67,7 @@ static bool find_volume(const char *which, char name[RUNDIR_NAME_BYTES], char de
 	snprintf(name, RUNDIR_NAME_BYTES, "%s", c.name);
 	client_close(&c);
 	s = client_status_file(name, &err);
-	snprintf(device, PATH_MAX, "%s", json_raw(s, "device"));
+	snprintf(device, PATH_MAX, "%s", json_fact(s, FACT_DEVICE));
 	json_object_put(s);
 	return *device;
 }

@@ -179,7 +179,7 @@ static int commit(struct job *j, struct json_object **ret)
 		*ret = answer;
 		return 0;
 	}
-	j->again = !strcmp(json_raw(answer, "code"), "EAGAIN");
+	j->again = !strcmp(json_text(answer, "code"), "EAGAIN");
 	failure_set(j->err, EXIT_FAILED, -EIO, "%s", json_text(answer, "error"));
 	json_object_put(answer);
 	return -EIO;

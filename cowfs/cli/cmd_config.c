@@ -167,7 +167,7 @@ static void check_keep(void *ctx, const char *name)
 	/* on its way to /, the root is mounted elsewhere */
 	if (!*path || *k->why || !strcmp(name, ROOT_NAME) || !(status = fresh_status(name)))
 		return;
-	where = json_raw(status, "mountpoint");
+	where = json_fact(status, FACT_MOUNTPOINT);
 	n = strcmp(where, "/") ? strlen(where) : 0;
 	for (size_t len; *where && *(path += strspn(path, " \t")); path += len) {
 		len = strcspn(path, " \t");

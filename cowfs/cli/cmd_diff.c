@@ -51,7 +51,7 @@ struct comparison {
 /* The mount point in front of all paths, which begin with a slash; "" for the root. */
 static const char *mount_prefix(const struct comparison *x)
 {
-	const char *mount = json_raw(x->sample.status, "mountpoint");
+	const char *mount = json_fact(x->sample.status, FACT_MOUNTPOINT);
 
 	return strcmp(mount, "/") ? mount : "";
 }
@@ -120,7 +120,7 @@ static int compose_views(struct comparison *x)
 
 	x->old_root_fd = x->old_view.dir_fd;
 	x->new_root_fd = x->new_view.dir_fd;
-	x->composed = *json_raw(x->sample.status, "lower");
+	x->composed = *json_fact(x->sample.status, FACT_LOWER);
 	if (!x->composed)
 		return EXIT_OK;
 	x->old_root_fd = compose_open(x->old_view.dir_fd, false, &err);
@@ -186,12 +186,12 @@ static int explain(const struct comparison *x, int e)
 /* The mounted file system, for its caches: -1 if this process does not see it. */
 static int open_live(const struct comparison *x)
 {
-	_cleanup_close_ int fd = open(json_raw(x->sample.status, "mountpoint"),
+	_cleanup_close_ int fd = open(json_fact(x->sample.status, FACT_MOUNTPOINT),
 				      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct stat dir, loop;
 
-	if (fd < 0 || fstat(fd, &dir) < 0 || stat(json_raw(x->sample.status, "loop"), &loop) < 0 ||
-	    dir.st_dev != loop.st_rdev)
+	if (fd < 0 || fstat(fd, &dir) < 0 ||
+	    stat(json_fact(x->sample.status, FACT_LOOP), &loop) < 0 || dir.st_dev != loop.st_rdev)
 		return -1;
 	return steal_fd(&fd);
 }
@@ -458,13 +458,14 @@ static int print_json_file(const struct comparison *x, const struct diff_file *f
 
 static void render_head(const struct comparison *x, struct jsonw *w)
 {
-	static const char *const copied[] = { "name", "device", "loop", "mountpoint", "fs_type" };
+	static const enum fact copied[] = { FACT_NAME, FACT_DEVICE, FACT_LOOP, FACT_MOUNTPOINT };
 	struct totals t[DIFF_KINDS] = { 0 };
 
 	add_up(&x->diff, t);
 	answer_ok(w);
 	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
-		jsonw_str(w, copied[i], json_raw(x->sample.status, copied[i]));
+		jsonw_str(w, fact_names[copied[i]], json_fact(x->sample.status, copied[i]));
+	jsonw_str(w, "fs_type", json_text(x->sample.status, "fs_type"));
 	jsonw_u64(w, "generation", x->old_view.generation);
 	jsonw_u64(w, "generation_unix_seconds", x->old_view.time_s);
 	jsonw_u64(w, "now_unix_seconds", x->new_view.time_s);

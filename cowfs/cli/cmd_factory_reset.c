@@ -37,7 +37,7 @@ static int mark(const struct options *o)
 	status = client_status_file(ROOT_NAME, &err);
 	if (!status)
 		return cmd_failed(o, &err);
-	e = compose_mark_reset(json_raw(status, "loop"), &err);
+	e = compose_mark_reset(json_fact(status, FACT_LOOP), &err);
 	json_object_put(status);
 	return e < 0 ? cmd_failed(o, &err) : EXIT_OK;
 }

@@ -303,7 +303,7 @@ static int find_device(struct job *j, dev_t *ret)
 	status = client_call(&j->client, &rq, NULL, NULL, &err);
 	if (!status)
 		return cmd_failed(j->o, &err);
-	e = stat(json_raw(status, "loop"), &st) < 0 ? -errno : 0;
+	e = stat(json_fact(status, FACT_LOOP), &st) < 0 ? -errno : 0;
 	json_object_put(status);
 	if (e < 0)
 		return cmd_fail(j->o, EXIT_FAILED, e, "%s: %s", j->client.name,

@@ -238,11 +238,11 @@ static int find_card(struct job *j, struct failure *err)
 		status = fresh_status(c.name);
 	}
 	snprintf(j->device, sizeof(j->device), "%s",
-		 status	    ? json_raw(status, "device")
+		 status	    ? json_fact(status, FACT_DEVICE)
 		 : j->which ? j->which
 			    : "");
 	snprintf(j->log_device, sizeof(j->log_device), "%s",
-		 status			     ? json_raw(status, "log_device")
+		 status			     ? json_fact(status, FACT_LOG_DEVICE)
 		 : has_option(j->o, OPT_LOG) ? j->o->value[OPT_LOG]
 					     : "");
 	json_object_put(status);

@@ -33,7 +33,7 @@ static int get_status(const struct options *o, struct json_object **ret)
 /* What is kept, and when it was last committed: not known to the daemon. */
 static void add_keep(struct json_object *status)
 {
-	const char *name = json_raw(status, "name"), *paths;
+	const char *name = json_fact(status, FACT_NAME), *paths;
 	struct json_object *keep;
 	struct keep_state s;
 	struct conf *c;

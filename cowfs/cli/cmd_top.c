@@ -38,9 +38,9 @@ static bool mounted_here(const char *mountpoint, const char *loop)
 /* 0 with p->unmapped if the owners cannot be found; -ENOMEM */
 static int find_owners(struct picture *p, const struct owners_query *q)
 {
-	const char *loop = json_raw(p->now->status, "loop"),
-		   *mount = json_raw(p->now->status, "mountpoint");
-	enum fs_owners how = fs_ops_named(json_raw(p->now->status, "fs_type"))->owners;
+	const char *loop = json_fact(p->now->status, FACT_LOOP),
+		   *mount = json_fact(p->now->status, FACT_MOUNTPOINT);
+	enum fs_owners how = fs_ops_named(json_text(p->now->status, "fs_type"))->owners;
 	int e = -EOPNOTSUPP;
 
 	p->unmapped = "";
@@ -204,7 +204,7 @@ static int show(const struct options *o, const struct top_options *t, const stru
 		e = find_owners(&p, &q);
 	p.gather_ns = now_ns() - start_ns;
 	progress_end(&progress);
-	if (!e && *json_raw(now->status, "lower"))
+	if (!e && *json_fact(now->status, FACT_LOWER))
 		compose_paths(&p.owners);
 	if (!e)
 		e = make_table(&p);
@@ -218,7 +218,7 @@ static int show(const struct options *o, const struct top_options *t, const stru
 	free(p.table.row);
 	owners_clear(&p.owners);
 	extents_clear(&p.fresh);
-	return e ? cmd_fail(o, EXIT_FAILED, e, "%s: %s", json_raw(now->status, "device"),
+	return e ? cmd_fail(o, EXIT_FAILED, e, "%s: %s", json_fact(now->status, FACT_DEVICE),
 			    boxed_error(e))
 		 : EXIT_OK;
 }

@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "base/path.h"
 #include "card/blockdev.h"
+#include "fs/fs_ops.h"
 #include "offline/offline.h"
 #include "wire/render.h"
 
@@ -70,7 +71,7 @@ static int show_composed(struct view_mount *m, int at_fd, const char *dir, struc
 
 	if (fd < 0)
 		return fd;
-	snprintf(m->fs_type, sizeof(m->fs_type), "overlay");
+	m->fs_type = "overlay";
 	return show(fd, at_fd, dir, err);
 }
 
@@ -113,7 +114,7 @@ static int serve_card(void *ctx, int fuse_fd, struct view_mount *m, struct failu
 		return r;
 	m->generation = x->v.generation;
 	m->time_s = x->v.time_s;
-	memcpy(m->fs_type, x->v.fs_type, sizeof(m->fs_type));
+	m->fs_type = fs_type_named(x->v.fs_type);
 	return 0;
 }
 

@@ -180,7 +180,7 @@ static int find(struct keep *k, char **ret_text)
 	status = fresh_status(k->name);
 	inhibit_s = json_number(status, "inhibit_left_seconds");
 	snprintf(k->state.mountpoint, sizeof(k->state.mountpoint), "%s",
-		 json_raw(status, "mountpoint"));
+		 json_fact(status, FACT_MOUNTPOINT));
 	json_object_put(status);
 	keep_read(k->name, &before);
 	k->last_s = before.last_s;

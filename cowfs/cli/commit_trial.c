@@ -156,7 +156,7 @@ int commit_trial_check_in(const struct options *o, int new_root_fd)
 	status = client_call(&c, &rq, NULL, NULL, &err);
 	kind = json_object_object_get(status, "held") ? VIEW_HELD : VIEW_COMMITTED;
 	/* then the modules are in the image, or in both */
-	composed = *json_raw(status, "lower");
+	composed = *json_fact(status, FACT_LOWER);
 	json_object_put(status);
 	if (!composed)
 		exit = compare_views(o, &c, kind, &roots);

@@ -37,7 +37,7 @@ void commit_add_life(struct client *c, const struct options *opt, struct json_ob
 		return;
 	o = json_object_new_object();
 	wear = client_call(c, &rq, NULL, NULL, &err);
-	capacity = wear ? (double)health_disk_bytes(json_raw(wear, "device")) : 0;
+	capacity = wear ? (double)health_disk_bytes(json_fact(wear, FACT_DEVICE)) : 0;
 	if (wear && capacity <= 0)
 		capacity = (double)json_u64(wear, "device_bytes");
 	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"),

@@ -11,8 +11,8 @@
 /* Beside a daemon, too: the superblock changes rarely. */
 static int open_log(struct offline *f, struct json_object *wear, struct failure *fail)
 {
-	const char *log_device = json_raw(wear, "log_device");
-	int r = offline_open(f, json_raw(wear, "device"), *log_device ? log_device : NULL,
+	const char *log_device = json_fact(wear, FACT_LOG_DEVICE);
+	int r = offline_open(f, json_fact(wear, FACT_DEVICE), *log_device ? log_device : NULL,
 			     BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0, fail);
 
 	return r < 0 ? r : offline_find_log(f, fail);

@@ -63,7 +63,7 @@ static void print_path(const char *mount, const char *path, size_t path_bytes, c
 
 static const char *mount_prefix(const struct picture *p)
 {
-	const char *mount = json_raw(p->now->status, "mountpoint");
+	const char *mount = json_fact(p->now->status, FACT_MOUNTPOINT);
 
 	return strcmp(mount, "/") ? mount : "";
 }
@@ -109,7 +109,7 @@ static void print_row(const struct picture *p, const struct row *r)
 static void print_head(const struct picture *p)
 {
 	const struct table *t = &p->table;
-	const char *mount = CLEAN(json_raw(p->now->status, "mountpoint"));
+	const char *mount = CLEAN(json_fact(p->now->status, FACT_MOUNTPOINT));
 
 	char amount[120];
 	int used = printf("%s%s%s:", json_text(p->now->status, "name"), *mount ? " on " : "",
@@ -178,11 +178,12 @@ static void render_row(struct jsonw *w, const struct picture *p, const struct ro
 
 static void render_head(struct jsonw *w, const struct picture *p)
 {
-	static const char *const copied[] = { "name", "device", "loop", "mountpoint", "fs_type" };
+	static const enum fact copied[] = { FACT_NAME, FACT_DEVICE, FACT_LOOP, FACT_MOUNTPOINT };
 
 	answer_ok(w);
 	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
-		jsonw_str(w, copied[i], json_raw(p->now->status, copied[i]));
+		jsonw_str(w, fact_names[copied[i]], json_fact(p->now->status, copied[i]));
+	jsonw_str(w, "fs_type", json_text(p->now->status, "fs_type"));
 	jsonw_u64(w, "newest_generation", p->now->generation_seq);
 	jsonw_u64(w, "uncommitted_bytes", blk_to_bytes(p->now->runs.blks));
 	jsonw_u64(w, "uncommitted_blocks", p->now->runs.blks);

@@ -13,7 +13,7 @@
 static bool is_on_boot(struct json_object *status)
 {
 	static const char *const places[] = { "/boot", "/efi" };
-	const char *where = json_raw(status, "mountpoint");
+	const char *where = json_fact(status, FACT_MOUNTPOINT);
 
 	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
 		size_t len = strlen(places[i]);
@@ -77,7 +77,7 @@ static bool has_changes(const char *name)
 bool turns_of_boot(struct turns *ret, const char *which)
 {
 	struct json_object *status = fresh_status(which), *root = fresh_status(ROOT_NAME);
-	const char *name = json_raw(status, "name");
+	const char *name = json_fact(status, FACT_NAME);
 	/* what has not changed does not cost a commit of the root */
 	bool both = root && is_on_boot(status) && has_changes(name);
 

@@ -240,6 +240,8 @@ static void add_hottest(struct json_object *wear)
 	_cleanup_free_ struct unit *unit = calloc(n + 1, sizeof(*unit));
 	uint64_t bytes = 0;
 
+	if (!eb) /* of a worker that was taken over */
+		json_object_object_add(wear, "erase_blocks", eb = json_object_new_object());
 	for (size_t i = 0; unit && visits && i < n && i < json_object_array_length(visits); i++) {
 		unit[touched] = (struct unit){
 			i, json_object_get_uint64(json_object_array_get_idx(blks, i)),
@@ -268,7 +270,7 @@ static void derive(const struct options *o, struct json_object *wear)
 	add_ratios(wear);
 	add_hottest(wear);
 	json_object_object_add(wear, "health",
-			       health_read(json_raw(wear, "device"), has_option(o, OPT_CMD56)));
+			       health_read(json_fact(wear, FACT_DEVICE), has_option(o, OPT_CMD56)));
 	json_object_object_add(wear, "projection",
 			       projection_make(wear, projection_class(flash),
 					       json_u64(wear, "generated_unix_seconds")));

@@ -57,6 +57,11 @@ static struct {
 	pthread_mutex_t disk_lock, run_lock;
 	bool released; /* run_lock, with the folders in /run */
 	struct find find[2];
+	struct find_result offered[FIND_SKIP];
+	unsigned n_offered;
+	struct facts facts; /* run_lock */
+	bool stale;	    /* run_lock: they are not in /run yet, which was full */
+	pid_t worker;
 } own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER, .run_lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- the file system ---- */
@@ -125,16 +130,38 @@ static void start_session(struct broker_message *m, int ret_fd[BROKER_FDS])
 
 static int publish(const struct broker_message *m)
 {
+	const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
+	int r = -ESHUTDOWN;
+	char pid[16];
+
+	pthread_mutex_lock(&own.run_lock);
+	if (!own.released && own.stale)
+		own.stale = facts_write(&d, &own.facts) < 0;
+	if (!own.released)
+		r = m->n[0] ? rundir_publish(&d, RUNDIR_PID, pid,
+					     (size_t)snprintf(pid, sizeof(pid), "%d\n", own.worker))
+			    : rundir_publish(&d, RUNDIR_STATUS, m->data, m->bytes);
+	pthread_mutex_unlock(&own.run_lock);
+	return r;
+}
+
+static int note_fact(enum fact which, const char *path, dev_t rdev, uint64_t bytes)
+{
+	const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
 	int r = -ESHUTDOWN;
 
 	pthread_mutex_lock(&own.run_lock);
-	if (!own.released) {
-		const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
-
-		r = rundir_publish(&d, m->n[0] ? RUNDIR_PID : RUNDIR_STATUS, m->data, m->bytes);
-	}
+	facts_set(&own.facts, which, path, rdev, bytes);
+	if (!own.released)
+		r = facts_write(&d, &own.facts);
+	own.stale = r < 0;
 	pthread_mutex_unlock(&own.run_lock);
 	return r;
+}
+
+static int note_disk(void)
+{
+	return note_fact(FACT_LOOP, device() ? own.disk.loop.path : NULL, device(), 0);
 }
 
 static void close_fd(int *fd)
@@ -199,6 +226,8 @@ static void serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
 	pthread_mutex_lock(&own.disk_lock);
 	disk_serve(&own.disk, m, ret_fd);
 	note_device();
+	if (m->op == BROKER_DETACH)
+		(void)!note_disk();
 	pthread_mutex_unlock(&own.disk_lock);
 }
 
@@ -244,9 +273,26 @@ static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 	if (!own.find[card].size_bytes)
 		know_card((unsigned)card, &f);
 	r = find_next(&own.find[card], (unsigned)i, &found, ret_fd);
+	own.offered[own.n_offered++ % FIND_SKIP] = found;
 	memcpy(m->data, &found, sizeof(found));
 	m->bytes = sizeof(found);
 	return r;
+}
+
+/* It is back, as the device with this number. */
+static void note_card(unsigned card, uint64_t number)
+{
+	const enum fact which = card ? FACT_LOG_DEVICE : FACT_DEVICE;
+	char path[sizeof("/dev/") + sizeof(own.offered->name)], *p;
+
+	for (unsigned i = 0; i < FIND_SKIP; i++)
+		if (own.offered[i].number == number) {
+			snprintf(path, sizeof(path), "/dev/%s", own.offered[i].name);
+			while ((p = strchr(path, '!')))
+				*p = '/';
+			(void)!note_fact(which, path, (uint32_t)number,
+					 own.facts.device[which].bytes);
+		}
 }
 
 static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
@@ -265,17 +311,22 @@ static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
 	close_fd(&own.f.stat_fd[card]);
 	own.f.card_fd[card] = steal_fd(&fd[0]);
 	own.f.stat_fd[card] = steal_fd(&fd[1]);
+	note_card((unsigned)card, m->n[2]);
 	return 0;
 }
 
 /* A client that finds the socket also finds the status, and with it the disk. */
 static int listen_anew(void)
 {
+	int r;
+
 	pthread_mutex_lock(&own.disk_lock);
 	disk_serve_named(&own.disk);
+	r = note_disk();
 	pthread_mutex_unlock(&own.disk_lock);
-	return renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0 ? -errno
-											  : 0;
+	if (r == 0 && renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0)
+		r = -errno;
+	return r;
 }
 
 static void tell_limits(struct broker_message *m)
@@ -478,6 +529,8 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	pid_t pid = -1;
 
 	own.f = *f;
+	own.facts = *f->facts;
+	own.worker = getpid();
 	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
 	lock_fd = openat(f->side_fd, LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,

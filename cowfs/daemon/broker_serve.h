@@ -8,11 +8,13 @@
 #define COWFS_DAEMON_BROKER_SERVE_H
 
 #include "base/broker.h"
+#include "wire/facts.h"
 
 /* What it acts on. The descriptors stay the caller's; -1: none. */
 struct broker_facts {
 	const char *name;  /* of the volume */
 	const char *label; /* of the disk */
+	const struct facts *facts;
 	int proc_dirfd, dev_dirfd, sys_dirfd;
 	int card_fd[2]; /* base and log */
 	int stat_fd[2]; /* of them, see blockdev_keep */

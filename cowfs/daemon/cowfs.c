@@ -22,6 +22,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/broker.h"
@@ -39,6 +40,7 @@
 #include "daemon/cgroup.h"
 #include "daemon/confine.h"
 #include "wire/client.h"
+#include "wire/facts.h"
 #include "daemon/supervisor.h"
 #include "config/options.h"
 #include "wire/ready.h"
@@ -89,6 +91,7 @@ struct daemon {
 	struct volume_prepared prepared;
 	struct volume *volume;
 	struct rundir dir;
+	struct facts facts;
 	struct transport *transport;
 	bool started;
 	struct server *server;
@@ -276,11 +279,11 @@ static void close_inherited(int keep_fd)
 }
 
 /* Waits for the worker's line and shows it. */
-static __attribute__((noreturn)) void starter(int fd)
+static __attribute__((noreturn)) void starter(int fd, const char *name)
 {
 	struct ready r;
 
-	ready_wait(fd, &r);
+	ready_wait(fd, name, &r);
 	if (r.exit == EXIT_OK)
 		puts(r.loop);
 	else
@@ -306,7 +309,7 @@ static int go_background(struct daemon *d)
 			/* the process that gave us the descriptor waits for the line */
 			_exit(EXIT_OK);
 		close(fds[1]);
-		starter(fds[0]);
+		starter(fds[0], d->name);
 	}
 	if (own_pipe) {
 		close(fds[0]);
@@ -550,6 +553,27 @@ static int claim(struct daemon *d)
 	return EXIT_OK;
 }
 
+/* Before anything is read. */
+static int write_facts(struct daemon *d)
+{
+	struct card *const card[] = { d->prepared.base, d->prepared.log };
+	struct blockdev_kept none;
+	int fd[BLOCKDEV_FDS], e;
+	struct stat st;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(card) && card[i]; i++) {
+		blockdev_keep(card[i], &none, fd);
+		if (fstat(fd[0], &st) < 0)
+			return fail(d, EXIT_FAILED, -errno, "%s: %s", d->device, strerror(errno));
+		facts_set(&d->facts, i ? FACT_LOG_DEVICE : FACT_DEVICE,
+			  i ? d->log_device : d->device, st.st_rdev, card[i]->geo.size_bytes);
+	}
+	e = facts_write(&d->dir, &d->facts);
+	return e < 0 ? fail(d, EXIT_FAILED, e, "%s/%s/%s: %s", rundir_path(), d->name, RUNDIR_FACTS,
+			    strerrordesc_np(-e))
+		     : EXIT_OK;
+}
+
 static int open_dir(const char *path)
 {
 	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -598,6 +622,8 @@ static int prepare(struct daemon *d)
 	if (e < 0)
 		return explain_open(d, e, why);
 	exit = claim(d);
+	if (exit == EXIT_OK)
+		exit = write_facts(d);
 	if (exit != EXIT_OK)
 		return exit;
 	deposit[KEPT_RUN_PARENT - SUPERVISOR_DEPOSIT] = d->dir.parent_fd;
@@ -629,6 +655,7 @@ static int take(struct daemon *d)
 	d->dir.fd = d->kept[KEPT_RUN];
 	d->dir.lock_fd = d->kept[KEPT_LOCK];
 	snprintf(d->dir.name, sizeof(d->dir.name), "%s", d->name);
+	(void)!facts_read(d->dir.parent_fd, d->name, true, &d->facts);
 	d->dev_dirfd = d->kept[KEPT_DEV];
 	d->sys_dirfd = d->kept[KEPT_SYS];
 	d->listen_fd = d->kept[KEPT_LISTEN];
@@ -661,6 +688,7 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	struct blockdev_kept none;
 	struct broker_facts f = { .name = d->name,
 				  .label = label,
+				  .facts = &d->facts,
 				  .proc_dirfd = d->proc_dirfd,
 				  .dev_dirfd = d->dev_dirfd,
 				  .sys_dirfd = d->sys_dirfd,

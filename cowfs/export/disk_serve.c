@@ -8,21 +8,9 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/backing.h"
 #include "base/io.h"
 #include "export/fuse_mount.h"
-
-/* The kernel composes this path of names that root chose: the label is the file's name. */
-static bool is_ours(int sys_dirfd, dev_t rdev, const char *label)
-{
-	char path[64], file[256];
-	const char *name;
-
-	snprintf(path, sizeof(path), "dev/block/%u:%u/loop/backing_file", major(rdev), minor(rdev));
-	if (io_read_text(sys_dirfd, path, file, sizeof(file)) < 0)
-		return false;
-	name = strrchr(file, '/');
-	return name && !strcmp(name + 1, label);
-}
 
 int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
 {
@@ -32,7 +20,7 @@ int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_di
 
 	if (fstat(loop_fd, &st) < 0)
 		return -errno;
-	if (!S_ISBLK(st.st_mode) || !is_ours(sys_dirfd, st.st_rdev, d->label))
+	if (!S_ISBLK(st.st_mode) || !backing_is(sys_dirfd, st.st_rdev, d->label))
 		return -ESTALE;
 	*l = (struct loop_dev){ .rdev = st.st_rdev, .number = minor(st.st_rdev) };
 	snprintf(l->path, sizeof(l->path), "/dev/loop%u", l->number);

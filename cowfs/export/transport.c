@@ -14,6 +14,7 @@
 #include <linux/loop.h>
 
 #include "base/broker.h"
+#include "base/backing.h"
 #include "base/io.h"
 #include "base/msg.h"
 #include "export/fuse.h"
@@ -228,31 +229,17 @@ bool transport_left(const char *path)
 	return access(sysfs, F_OK) == 0;
 }
 
-/* Its backing file has the name of the label. */
-static bool has_our_file(int fd, const char *label)
-{
-	char path[64], file[256];
-	const char *name;
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return false;
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/loop/backing_file", major(st.st_rdev),
-		 minor(st.st_rdev));
-	if (io_read_text(AT_FDCWD, path, file, sizeof(file)) < 0)
-		return false;
-	name = strrchr(file, '/');
-	return name && !strcmp(name + 1, label);
-}
-
 int transport_left_label(int fd, const char *label)
 {
 	struct loop_info64 info;
+	struct stat st;
 
 	/* Linux before 5.16 asks FUSE for the file's attributes first, once it was written. Without
 	 * a connection there is no label, but its file has a name. */
 	if (ioctl(fd, LOOP_GET_STATUS64, &info) < 0)
-		return errno == ENOTCONN && has_our_file(fd, label) ? 0 : -errno;
+		return errno == ENOTCONN && fstat(fd, &st) == 0 && backing_is(-1, st.st_rdev, label)
+			       ? 0
+			       : -errno;
 	return strncmp((const char *)info.lo_file_name, label, LO_NAME_SIZE - 1) ? -ESRCH : 0;
 }
 

@@ -26,12 +26,17 @@ const struct fs_ops *fs_ops(enum fs_kind kind)
 	return (size_t)kind < ARRAY_SIZE(table) && table[kind] ? table[kind] : &unknown_ops;
 }
 
-bool fs_has_name(const struct fs_ops *ops, const char *name)
+static const char *own_name(const struct fs_ops *ops, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(ops->names) && ops->names[i]; i++)
 		if (!strcmp(ops->names[i], name))
-			return true;
-	return false;
+			return ops->names[i];
+	return NULL;
+}
+
+bool fs_has_name(const struct fs_ops *ops, const char *name)
+{
+	return own_name(ops, name);
 }
 
 const struct fs_ops *fs_ops_named(const char *name)
@@ -40,4 +45,11 @@ const struct fs_ops *fs_ops_named(const char *name)
 		if (table[i] && fs_has_name(table[i], name))
 			return table[i];
 	return &unknown_ops;
+}
+
+const char *fs_type_named(const char *name)
+{
+	const char *own = own_name(fs_ops_named(name), name);
+
+	return own ? own : unknown_ops.names[0];
 }

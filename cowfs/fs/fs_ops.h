@@ -123,6 +123,8 @@ struct fs_ops {
 const struct fs_ops *fs_ops(enum fs_kind kind);
 /* By any of its names. */
 const struct fs_ops *fs_ops_named(const char *name);
+/* The same name, of the table. "unknown", which no kernel has: it is none of these. */
+const char *fs_type_named(const char *name);
 bool fs_has_name(const struct fs_ops *ops, const char *name);
 
 /* ---- for the entries ---- */

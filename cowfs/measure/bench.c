@@ -148,7 +148,7 @@ static int read_former(const char *path, struct json_object **ret, struct failur
 				   strerrordesc_np(errno));
 	doc = len < FORMER_BYTES ? json_tokener_parse(text) : NULL;
 	if (!json_object_is_type(doc, json_type_object) || !json_true(doc, "ok") ||
-	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_raw(doc, "command"), "bench")) {
+	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_text(doc, "command"), "bench")) {
 		json_object_put(doc);
 		return failure_set(
 			f, EXIT_FAILED, -EINVAL,

@@ -281,7 +281,7 @@ static struct json_object *former_state(struct json_object *former, const char *
 	struct json_object *list = rows_of(former, "fragments", &n);
 
 	for (size_t i = 0; i < n; i++)
-		if (row_at(list, i) && !strcmp(json_raw(row_at(list, i), "state"), state))
+		if (row_at(list, i) && !strcmp(json_text(row_at(list, i), "state"), state))
 			return row_at(list, i);
 	return NULL;
 }
@@ -301,7 +301,7 @@ static void fill_fragments(struct json_object *doc, struct json_object *former,
 
 		if (!o)
 			continue;
-		old = former_state(former, json_raw(o, "state"));
+		old = former_state(former, json_text(o, "state"));
 		rows = rows_of(o, "rows", &sizes);
 		put(g, at, 0, "%.20s", json_text(o, "state"));
 		put(g, at, 1, "%llu", (unsigned long long)json_u64(o, "extents"));
@@ -364,7 +364,7 @@ static void describe_target(struct json_object *doc, char *buf, size_t size)
 	const char *model = json_text(doc, "model"), *raid = json_text(doc, "raid"),
 		   *fs = json_text(doc, "fs_type");
 	uint64_t bytes = json_u64(doc, "device_bytes");
-	bool dir = !strcmp(json_raw(doc, "kind"), "directory");
+	bool dir = !strcmp(json_text(doc, "kind"), "directory");
 
 	snprintf(buf, size, "%s %s%s%s%s%s%s%s%s", json_text(doc, "target"),
 		 dir ? "(a file in this directory)" : "", bytes ? FORMAT_SIZE(bytes) : "",

@@ -70,17 +70,11 @@ static struct json_object *read_status(int run_fd, const char *name)
 {
 	_cleanup_free_ char *text = malloc(STATUS_BYTES);
 	char path[RUNDIR_NAME_BYTES + 16];
-	struct json_object *o;
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
 	if (!text || io_read_text(run_fd, path, text, STATUS_BYTES) <= 0)
 		return NULL;
-	o = json_tokener_parse(text);
-	if (o && !json_object_is_type(o, json_type_object)) {
-		json_object_put(o);
-		return NULL;
-	}
-	return o;
+	return answer_decode(text, strlen(text), run_fd, name);
 }
 
 static const char *text_of(struct json_object *o, const char *key)
@@ -88,6 +82,27 @@ static const char *text_of(struct json_object *o, const char *key)
 	const char *s = json_object_get_string(json_object_object_get(o, key));
 
 	return s ? s : "";
+}
+
+/* Of a volume that a daemon of 0.1.0 serves: what its status says. */
+static void take_status(int run_fd, const char *name, struct facts *ret)
+{
+	struct json_object *o = read_status(run_fd, name);
+	struct stat st;
+
+	for (enum fact i = 0; i < FACT_DEVICES; i++) {
+		const char *path = text_of(o, fact_names[i]);
+
+		if (*path)
+			facts_set(ret, i, path, stat(path, &st) < 0 ? 0 : st.st_rdev, 0);
+	}
+	json_object_put(o);
+}
+
+static void read_facts(int run_fd, const char *name, bool left, struct facts *ret)
+{
+	if (facts_read(run_fd, name, left, ret) == -ENOENT)
+		take_status(run_fd, name, ret);
 }
 
 bool client_same_device(const char *a, const char *b)
@@ -254,30 +269,29 @@ struct wanted {
 	bool *composed;
 };
 
-static bool is_shown(const struct wanted *w, int run_fd, const char *name, const char *loop)
+static bool is_shown(const struct wanted *w, int run_fd, const char *name, dev_t disk)
 {
 	unsigned dev_major, dev_minor;
 	char text[2 * PATH_MAX];
-	struct stat st;
 
 	*w->composed = !strcmp(name, ROOT_NAME) &&
 		       io_read_text(run_fd, RUNDIR_COMPOSE, text, sizeof(text)) > 0 &&
 		       sscanf(text, "%u:%u ", &dev_major, &dev_minor) == 2 &&
 		       w->m->dev == makedev(dev_major, dev_minor);
-	return *w->composed || (*loop && stat(loop, &st) == 0 && S_ISBLK(st.st_mode) &&
-				mounts_shows(w->root_dirfd, w->m, st.st_rdev));
+	return *w->composed || (disk && mounts_shows(w->root_dirfd, w->m, disk));
 }
 
 static bool match_volume(void *ctx, int run_fd, const char *name)
 {
 	struct wanted *w = ctx;
-	struct json_object *o = read_status(run_fd, name);
-	bool match = w->m ? is_shown(w, run_fd, name, text_of(o, "loop"))
-			  : client_same_device(w->path, text_of(o, "device")) ||
-				     client_same_device(w->path, text_of(o, "log_device")) ||
-				     client_same_device(w->path, text_of(o, "loop"));
+	struct facts f;
+	bool match = false;
 
-	json_object_put(o);
+	read_facts(run_fd, name, false, &f);
+	if (w->m)
+		match = is_shown(w, run_fd, name, f.device[FACT_LOOP].rdev);
+	for (enum fact i = 0; !w->m && i < FACT_DEVICES; i++)
+		match |= facts_is(&f.device[i], w->path);
 	/* its worker may have died while the next one begins */
 	if (!match || !alive(run_fd, name))
 		return false;
@@ -391,11 +405,13 @@ size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 	return list_names(names, list_dead);
 }
 
-struct json_object *client_left_status(const char *name)
+void client_facts(const char *name, bool left, struct facts *ret)
 {
 	_cleanup_close_ int run_fd = open_run();
 
-	return run_fd < 0 ? NULL : read_status(run_fd, name);
+	memset(ret, 0, sizeof(*ret));
+	if (run_fd >= 0)
+		read_facts(run_fd, name, left, ret);
 }
 
 struct by_ring {
@@ -575,20 +591,6 @@ void client_no_seed(void)
 	json_global_set_string_hash(JSON_C_STR_HASH_PERLLIKE);
 }
 
-static struct json_object *parse_line(const char *line, size_t len)
-{
-	struct json_tokener *tok = json_tokener_new();
-	struct json_object *o = tok ? json_tokener_parse_ex(tok, line, (int)len) : NULL;
-
-	if (tok)
-		json_tokener_free(tok);
-	if (o && !json_object_is_type(o, json_type_object)) {
-		json_object_put(o);
-		o = NULL;
-	}
-	return o;
-}
-
 static int send_request(struct client *c, const struct request *rq)
 {
 	char text[2048];
@@ -609,12 +611,13 @@ static int send_request(struct client *c, const struct request *rq)
 static struct json_object *ask_once(struct client *c, const struct request *rq, client_event *event,
 				    void *ctx, int *ret_error)
 {
+	_cleanup_close_ int run_fd = open_run();
 	int e = send_request(c, rq);
 	const char *line;
 	size_t len;
 
 	while (e == 0 && (e = next_line(c, &line, &len)) == 0) {
-		struct json_object *o = parse_line(line, len);
+		struct json_object *o = answer_decode(line, len, run_fd, c->name);
 
 		linebuf_drop_line(&c->in, len);
 		if (!o)

@@ -8,6 +8,7 @@
 
 #include <json-c/json.h>
 
+#include "wire/decode.h"
 #include "wire/failure.h"
 #include "wire/linebuf.h"
 #include "wire/proto.h"
@@ -64,8 +65,8 @@ struct json_object *client_status_file(const char *which, struct failure *err);
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The names of volumes whose daemon has died without removing its files. */
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
-/* The last status of such a volume; NULL: none. */
-struct json_object *client_left_status(const char *name);
+/* What root knows of a volume; left: of one whose daemon has died. */
+void client_facts(const char *name, bool left, struct facts *ret);
 /* The name of the running volume on this device or loop device, or mounted there; "" if none. */
 void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES]);
 /* The volume that the mount shows, "" if none. *ret_composed: it is the root that is composed over the volume. */

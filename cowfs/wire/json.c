@@ -51,23 +51,28 @@ bool json_true(struct json_object *o, const char *key)
 	return json_object_get_boolean(json_object_object_get(o, key));
 }
 
-const char *json_raw(struct json_object *o, const char *key)
+static const char *raw(struct json_object *o, const char *key)
 {
 	const char *s = json_object_get_string(json_object_object_get(o, key));
 
 	return s ? s : "";
 }
 
+const char *json_fact(struct json_object *o, enum fact which)
+{
+	return raw(o, fact_names[which]);
+}
+
 const char *json_text(struct json_object *o, const char *key)
 {
-	const char *s = json_raw(o, key);
+	const char *s = raw(o, key);
 	_cleanup_free_ char *copy = strdup(s);
 
 	if (!copy)
 		return "";
 	if (strcmp(clean_text(copy), s))
 		json_object_set_string(json_object_object_get(o, key), copy);
-	return json_raw(o, key);
+	return raw(o, key);
 }
 
 void json_print(struct json_object *o)

@@ -5,7 +5,7 @@
 
 #include <json-c/json.h>
 
-#include "base/util.h"
+#include "wire/facts.h"
 
 uint64_t json_u64(struct json_object *o, const char *key);
 double json_number(struct json_object *o, const char *key);
@@ -14,9 +14,9 @@ bool json_true(struct json_object *o, const char *key);
 struct json_object *json_at(struct json_object *o, const char *path);
 /* An array and its length, or NULL; a member of another type counts as missing. */
 struct json_object *json_array(struct json_object *o, const char *key, size_t *ret_n);
-/* The unchanged text, for a program. */
-const char *json_raw(struct json_object *o, const char *key);
-/* The same for people: invisible characters (base/clean.h) are replaced, in the object as well. */
+/* What root knows (decode.h), unchanged. */
+const char *json_fact(struct json_object *o, enum fact which);
+/* Any other text: for people, and to be compared. Invisible characters (base/clean.h) are replaced, in the object as well. */
 const char *json_text(struct json_object *o, const char *key);
 /* Seconds as format_life shows them; "more than 20 years" also for null. */
 const char *json_life(struct json_object *o, const char *key, char buf[24]);

@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <json-c/json.h>
-
 #include "base/io.h"
+#include "wire/client.h"
+#include "wire/json.h"
 
 void ready_send(int fd, const struct ready *r)
 {
@@ -30,11 +30,17 @@ void ready_send(int fd, const struct ready *r)
 		return; /* the process that started us has ended */
 }
 
-static void copy_text(struct json_object *o, const char *key, char *buf, size_t size_bytes)
+bool ready_found(const char *name, struct ready *ret)
 {
-	const char *s = json_object_get_string(json_object_object_get(o, key));
+	struct facts f;
 
-	snprintf(buf, size_bytes, "%s", s ? s : "");
+	client_facts(name, false, &f);
+	if (!f.device[FACT_LOOP].rdev)
+		return false;
+	*ret = (struct ready){ .exit = EXIT_OK };
+	snprintf(ret->name, sizeof(ret->name), "%s", name);
+	snprintf(ret->loop, sizeof(ret->loop), "%.31s", f.device[FACT_LOOP].path);
+	return true;
 }
 
 static int errno_of(const char *code)
@@ -48,10 +54,10 @@ static int errno_of(const char *code)
 	return -EIO;
 }
 
-void ready_wait(int fd, struct ready *ret)
+void ready_wait(int fd, const char *name, struct ready *ret)
 {
 	struct json_object *o;
-	char text[2048], code[32];
+	char text[2048];
 	size_t len = 0;
 	int exit;
 	ssize_t n = 1;
@@ -67,20 +73,13 @@ void ready_wait(int fd, struct ready *ret)
 	*ret = (struct ready){ .exit = EXIT_FAILED,
 			       .error = -ECHILD,
 			       .why = "the daemon died while it started" };
-	o = len ? json_tokener_parse(text) : NULL;
-	if (!json_object_is_type(o, json_type_object)) {
-		json_object_put(o);
-		return;
-	}
-	if (json_object_get_boolean(json_object_object_get(o, "ok"))) {
-		*ret = (struct ready){ .exit = EXIT_OK };
-		copy_text(o, "loop", ret->loop, sizeof(ret->loop));
-		copy_text(o, "name", ret->name, sizeof(ret->name));
-	} else {
-		copy_text(o, "error", ret->why, sizeof(ret->why));
-		copy_text(o, "code", code, sizeof(code));
-		ret->error = errno_of(code);
-		exit = json_object_get_int(json_object_object_get(o, "exit"));
+	o = len ? answer_decode(text, len, -1, name) : NULL;
+	if (json_true(o, "ok")) {
+		(void)!ready_found(name, ret);
+	} else if (o) {
+		snprintf(ret->why, sizeof(ret->why), "%s", json_text(o, "error"));
+		ret->error = errno_of(json_text(o, "code"));
+		exit = (int)json_u64(o, "exit");
 		if (exit == EXIT_USAGE || exit == EXIT_AWAY)
 			ret->exit = (enum exit_code)exit;
 	}

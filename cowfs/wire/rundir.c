@@ -30,7 +30,7 @@ bool rundir_name_valid(const char *name)
 
 void rundir_label(const char *name, char label[RUNDIR_LABEL_BYTES])
 {
-	snprintf(label, RUNDIR_LABEL_BYTES, "cowfs:%.*s", RUNDIR_NAME_BYTES - 1, name);
+	snprintf(label, RUNDIR_LABEL_BYTES, "cowfs:%.57s", name);
 }
 
 /* mkdir that accepts an existing directory; a new one is readable for all, whatever the umask */
@@ -117,8 +117,9 @@ void rundir_leave(struct rundir *d)
 
 void rundir_release(struct rundir *d)
 {
-	static const char *const files[] = { RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID, TEMP,
-					     RUNDIR_LOCK };
+	/* with a status there are facts (client.c) */
+	static const char *const files[] = { RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID,
+					     TEMP,	    RUNDIR_FACTS,  RUNDIR_LOCK };
 
 	if (d->fd < 0)
 		return;

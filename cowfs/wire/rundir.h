@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * /run/cowfs/NAME of a running daemon: control (socket, 0600), status.json and pid (0644), lock
+ * /run/cowfs/NAME of a running daemon: control (socket, 0600), facts, status.json and pid (0644), lock
  * (0600). The daemon holds the lock for life: a second daemon of the same name is refused, and the
  * files of a dead one are taken over. After the claim all access goes through the kept
  * descriptors.
@@ -12,11 +12,12 @@
 
 #define RUNDIR_SOCKET "control"
 #define RUNDIR_STATUS "status.json"
+#define RUNDIR_FACTS "facts" /* facts.h */
 #define RUNDIR_PID "pid"
 #define RUNDIR_LOCK "lock"
-#define RUNDIR_NAME_BYTES 64 /* with the terminator */
-#define RUNDIR_LABEL_BYTES (RUNDIR_NAME_BYTES + 8)
-#define ROOT_NAME "root" /* the volume that is the root of the system */
+#define RUNDIR_NAME_BYTES 64  /* with the terminator */
+#define RUNDIR_LABEL_BYTES 64 /* of the kernel */
+#define ROOT_NAME "root"      /* the volume that is the root of the system */
 /* in /run/cowfs: the root is composed over this volume (attach/compose.h); begins with its device number */
 #define RUNDIR_COMPOSE "root.compose"
 

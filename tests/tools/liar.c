@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * LD_PRELOAD: code of an attacker in the worker of a volume, who says something else. COWFS_LIE has KEY=VALUE: wherever the
+ * process that is not root writes "KEY":"...", in an answer, in the status file or in the line of its start, VALUE is written.
+ * KEY=VALUE where VALUE begins with '{', '[', or a digit: it is written without quotes.
+ * COWFS_LIE=random: each final answer becomes a random one, of the number that the file COWFS_LIE_FILE has.
+ * COWFS_LIE=progress: no answer comes, but progress for ever.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/broker.h"
+
+#define ROOM 70000
+#define REAL(name) (real ? real : (real = (__typeof__(real))dlsym(RTLD_NEXT, #name)))
+
+static const char *lie, *value;
+static char key[64];
+
+__attribute__((constructor)) static void begin(void)
+{
+	lie = getenv("COWFS_LIE");
+	value = lie ? strchr(lie, '=') : NULL;
+	if (value)
+		snprintf(key, sizeof(key), "\"%.*s\":", (int)(value++ - lie), lie);
+}
+
+static const char *end_of(const char *p, const char *end)
+{
+	if (p < end && *p == '"')
+		for (p++; p < end && *p != '"'; p++)
+			p += *p == '\\';
+	else
+		while (p < end && *p != ',' && *p != '}')
+			p++;
+	return p < end && *p == '"' ? p + 1 : p;
+}
+
+static size_t random_answer(char *to)
+{
+	static const char *const pieces[] = {
+		"{",
+		"}",
+		"[",
+		"]",
+		",",
+		":",
+		"\"",
+		"{\"ok\":true",
+		"\"ok\":false,\"exit\":",
+		"\"error\":",
+		"\"report\":",
+		"\"erase_blocks\":",
+		"\"written_blocks\":",
+		"\"visits\":",
+		"\"history\":",
+		"\"commits\":",
+		"\"days\":",
+		"\"views\":",
+		"\"list\":",
+		"\"runs\":",
+		"\"next\":",
+		"\"stamp\":",
+		"\"device\":",
+		"\"loop\":",
+		"\"mountpoint\":",
+		"\"name\":",
+		"\"fs_type\":",
+		"\"pressure\":",
+		"\"totals\":",
+		"\"held\":",
+		"null",
+		"true",
+		"-1",
+		"18446744073709551615",
+		"1e400",
+		"0.5",
+		"\"/etc/passwd\"",
+		"\"\\u0000\"",
+		"\"\\ud800\"",
+		"[[[[[[[[[[",
+		"{\"a\":{\"a\":{\"a\":{",
+		"\"ext4\"",
+		"\x01",
+		"\xff\xfe",
+		"\033]0;x\007",
+		"\"%n%s%s\"",
+		"7",
+		"[1,2",
+		"[{\"x\":1}]",
+	};
+	char text[32] = "0";
+	int fd = open(getenv("COWFS_LIE_FILE") ?: "/", O_RDONLY | O_CLOEXEC);
+	size_t len = (size_t)sprintf(to, "{\"ok\":true,");
+	static unsigned seed;
+
+	if (fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0)
+		close(fd);
+	seed = seed * 31 + (unsigned)atoi(text) + 1;
+	for (int n = rand_r(&seed) % 40; n > 0; n--)
+		len += (size_t)sprintf(to + len, "%s",
+				       pieces[rand_r(&seed) % (sizeof(pieces) / sizeof(*pieces))]);
+	if (rand_r(&seed) % 2)
+		len += (size_t)sprintf(to + len, "}");
+	to[len++] = '\n';
+	return len;
+}
+
+/* The length of what is said instead of text, 0: nothing is. */
+static size_t tell(const char *text, size_t len, char *to)
+{
+	const char *end = text + len, *at, *rest;
+	size_t n = 0;
+
+	if (!lie || !geteuid() || len > ROOM / 2 || len < 6 || !memmem(text, len, "{\"", 2))
+		return 0;
+	if (!strcmp(lie, "random"))
+		return !memcmp(text, "{\"ok\"", 5) ? random_answer(to) : 0;
+	if (!strcmp(lie, "progress"))
+		return memcmp(text, "{\"ok\"", 5)
+			       ? 0
+			       : (size_t)sprintf(to,
+						 "{\"event\":\"progress\",\"phase\":\"log\"}\n");
+	while (value && (at = memmem(text, (size_t)(end - text), key, strlen(key)))) {
+		at += strlen(key);
+		memcpy(to + n, text, (size_t)(at - text));
+		n += (size_t)(at - text);
+		n += (size_t)sprintf(to + n, strchr("{[0123456789", *value) ? "%s" : "\"%s\"",
+				     value);
+		rest = end_of(at, end);
+		text = rest;
+	}
+	if (!n)
+		return 0;
+	memcpy(to + n, text, (size_t)(end - text));
+	return n + (size_t)(end - text);
+}
+
+ssize_t send(int fd, const void *b, size_t n, int flags)
+{
+	static ssize_t (*real)(int, const void *, size_t, int);
+	static char to[ROOM];
+	size_t len = tell(b, n, to);
+
+	REAL(send);
+	return len ? (real(fd, to, len, flags) < 0 ? -1 : (ssize_t)n) : real(fd, b, n, flags);
+}
+
+ssize_t write(int fd, const void *b, size_t n)
+{
+	static ssize_t (*real)(int, const void *, size_t);
+	static char to[ROOM];
+	size_t len = tell(b, n, to);
+
+	REAL(write);
+	return len ? (real(fd, to, len) < 0 ? -1 : (ssize_t)n) : real(fd, b, n);
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	static ssize_t (*real)(int, const struct msghdr *, int);
+	static char to[ROOM];
+	static struct broker_message say;
+	const struct broker_message *b = m->msg_iov->iov_base;
+	struct msghdr other = *m;
+	struct iovec v = { &say, 0 };
+	size_t len;
+
+	REAL(sendmsg);
+	if (!lie || !geteuid() || m->msg_iovlen != 1 ||
+	    m->msg_iov->iov_len < offsetof(struct broker_message, data) + 6 ||
+	    b->op != BROKER_PUBLISH || b->n[0])
+		return real(fd, m, flags);
+	len = tell(b->data, b->bytes, to);
+	if (!len || len > sizeof(say.data))
+		return real(fd, m, flags);
+	memcpy(&say, b, offsetof(struct broker_message, data));
+	memcpy(say.data, to, len);
+	say.bytes = (uint32_t)len;
+	v.iov_len = offsetof(struct broker_message, data) + len;
+	other.msg_iov = &v;
+	return real(fd, &other, flags) < 0 ? -1 : (ssize_t)m->msg_iov->iov_len;
+}
