@@ -132,14 +132,12 @@ static int publish(const struct broker_message *m)
 {
 	const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
 	int r = -ESHUTDOWN;
-	char pid[16];
 
 	pthread_mutex_lock(&own.run_lock);
 	if (!own.released && own.stale)
 		own.stale = facts_write(&d, &own.facts) < 0;
 	if (!own.released)
-		r = m->n[0] ? rundir_publish(&d, RUNDIR_PID, pid,
-					     (size_t)snprintf(pid, sizeof(pid), "%d\n", own.worker))
+		r = m->n[0] ? rundir_publish_pid(&d, own.worker)
 			    : rundir_publish(&d, RUNDIR_STATUS, m->data, m->bytes);
 	pthread_mutex_unlock(&own.run_lock);
 	return r;

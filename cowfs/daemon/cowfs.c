@@ -878,7 +878,8 @@ static int serve_clients(struct daemon *d)
 					     : "reboot",
 		.on_crash_why = d->replace_why,
 		.replaced = d->shared->replaced,
-		.alive = d->link.alive,
+		.signs = d->link.signs,
+		.running_root = d->running_root,
 		.stuck_ns = supervisor_stuck_ns(),
 		.let_go = let_go,
 		.ended = ended,
@@ -887,7 +888,7 @@ static int serve_clients(struct daemon *d)
 	int e = server_start(&d->server, &p);
 
 	if (e == 0)
-		e = keep(d);
+		e = d->link.replaces ? supervisor_serving(&d->link, NULL) : keep(d);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
 	return EXIT_OK;

@@ -25,21 +25,27 @@ enum {
 	SUPERVISOR_KEPT = SUPERVISOR_DEPOSIT + SUPERVISOR_DEPOSITS /* the first one of the caller */
 };
 
+/* In memory that the parent shares with all workers. No descriptor of it exists. */
+struct signs {
+	_Atomic uint32_t
+		alive; /* a worker that serves changes it at least each minute, or it is killed */
+	_Atomic bool no_spare; /* the process that would become the next worker is dead */
+};
+
 /* Given to the worker, which owns all descriptors. */
 struct supervisor_link {
-	int sock_fd;   /* to the parent */
-	int kernel_fd; /* of transport_open, or SUPERVISOR_KERNEL of a worker that died */
-	int kmsg_fd;   /* for msg_to_kmsg; -1: none */
-	bool from_ram; /* started from an initramfs */
-	bool replaces; /* it takes over from a worker that died: supervisor_take */
-	bool replace;  /* it will be replaced itself */
-	/* with replace: a worker that serves changes it at least each minute, or it is killed */
-	_Atomic uint32_t *alive;
+	int sock_fd;	     /* to the parent */
+	int kernel_fd;	     /* of transport_open, or SUPERVISOR_KERNEL of a worker that died */
+	int kmsg_fd;	     /* for msg_to_kmsg; -1: none */
+	bool from_ram;	     /* started from an initramfs */
+	bool replaces;	     /* it takes over from a worker that died: supervisor_take */
+	bool replace;	     /* it will be replaced itself */
+	struct signs *signs; /* with replace */
 };
 
 /*
  * Marks the volume as in use, and gives the parent duplicates of the descriptors to keep, instead of
- * those that it had. A death before the first call is a failed start: no alarm, no reboot.
+ * those that it had; NULL: it keeps those. A death before the first call is a failed start: no alarm, no reboot.
  */
 int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX]) MUST_CHECK;
 /* The parent closes what it keeps, and replaces the worker no more, until supervisor_serving is called

@@ -32,13 +32,12 @@
 #define FAREWELL_MS 2000
 #define CONTROL_NICE (-5)
 
-static int write_file(const struct server *s, const char *file, const char *text, size_t len)
+static int write_status(const struct server *s, const char *text, size_t len)
 {
 	struct broker_message m = { .op = BROKER_PUBLISH };
 
 	if (!broker_on())
-		return rundir_publish(s->p.dir, file, text, len);
-	m.n[0] = !strcmp(file, RUNDIR_PID);
+		return rundir_publish(s->p.dir, RUNDIR_STATUS, text, len);
 	m.bytes = (uint32_t)min_u64(len, sizeof(m.data));
 	memcpy(m.data, text, m.bytes);
 	return broker_ask(BROKER_LOOK, &m, NULL, NULL);
@@ -54,7 +53,7 @@ static void publish(struct server *s)
 	len = jsonw_finish(&w);
 	if (!len || (len == s->published_bytes && !memcmp(s->text, s->published, len)))
 		return;
-	if (write_file(s, RUNDIR_STATUS, s->text, len) < 0)
+	if (write_status(s, s->text, len) < 0)
 		return; /* tmpfs full: the next tick tries again */
 	memcpy(s->published, s->text, len);
 	s->published_bytes = len;
@@ -140,8 +139,8 @@ static void *control_thread(void *arg)
 	while (!stopping(s)) {
 		int timeout_ms = tick(s), full_ms = server_full_ms(s);
 
-		if (s->p.alive && !loops(s))
-			++*s->p.alive;
+		if (s->p.signs && !loops(s))
+			++s->p.signs->alive;
 		fds[0] = (struct pollfd){ .fd = s->event_fd, .events = POLLIN };
 		fds[1] = (struct pollfd){ .fd = s->accept_pause || full_ms ? -1 : s->listen_fd,
 					  .events = POLLIN };
@@ -228,7 +227,6 @@ static void view_gone(void *ctx)
 int server_start(struct server **ret, const struct server_params *p)
 {
 	struct server *s = calloc(1, sizeof(*s));
-	char pid[16];
 	int e;
 
 	if (!s)
@@ -247,8 +245,8 @@ int server_start(struct server **ret, const struct server_params *p)
 		e = views_new(&s->views, p->volume, view_gone, s);
 	if (e == 0) {
 		publish(s); /* a client that finds the socket also finds the status */
-		e = write_file(s, RUNDIR_PID, pid,
-			       (size_t)snprintf(pid, sizeof(pid), "%d\n", (int)getpid()));
+		e = broker_on() ? broker_call(BROKER_LOOK, BROKER_PUBLISH, 1, 0)
+				: rundir_publish_pid(p->dir, getpid());
 	}
 	if (e == 0 && p->hidden)
 		e = broker_call(BROKER_MAIN, BROKER_LISTEN, 0, 0);

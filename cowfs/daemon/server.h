@@ -8,6 +8,7 @@
 #define COWFS_DAEMON_SERVER_H
 
 #include "wire/rundir.h"
+#include "daemon/link.h"
 #include "export/transport.h"
 #include "volume/volume.h"
 
@@ -23,7 +24,8 @@ struct server_params {
 	const char *on_crash;	  /* the word of the option, */
 	const char *on_crash_why; /* and a clause that says why */
 	unsigned replaced;	  /* number of workers that died */
-	_Atomic uint32_t *alive;  /* counts the rounds of the control thread; NULL: nobody looks */
+	bool running_root;
+	struct signs *signs; /* counts the rounds of the control thread; NULL: nobody looks */
 	uint64_t stuck_ns; /* but not while a request has taken more processor time; 0: no limit */
 	/*
 	 * Called by the job thread once all changes are committed; removes the disk. -EBUSY:

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -11,10 +12,18 @@
 
 void server_render_status(struct server *s, struct jsonw *w)
 {
+	bool no_spare = s->p.signs && s->p.signs->no_spare;
+
 	volume_get_status(s->p.volume, &s->status);
+	if (no_spare && !*s->status.alarm)
+		snprintf(
+			s->status.alarm, sizeof(s->status.alarm),
+			"a worker that dies is not replaced any more, and what is not committed is lost with it: "
+			"run cowctl commit");
 	render_status(w, &s->status);
-	jsonw_str(w, "on_crash", s->p.on_crash);
-	jsonw_str(w, "on_crash_reason", s->p.on_crash_why);
+	jsonw_str(w, "on_crash", !no_spare ? s->p.on_crash : s->p.running_root ? "reboot" : "stop");
+	jsonw_str(w, "on_crash_reason",
+		  no_spare ? "the process that would replace the worker died" : s->p.on_crash_why);
 	jsonw_u64(w, "replaced", s->p.replaced);
 	jsonw_bool(w, "halted", s->status.halted);
 }

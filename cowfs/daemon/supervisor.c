@@ -89,9 +89,8 @@ struct parent {
 	bool thaws_early;	 /* the thaw under way began while that worker had threads left */
 	uint64_t thaws_until_ns; /* until then the next worker waits for the end of that */
 	uint64_t armed_ns;
-	/* the worker's sign of life, in memory that all processes share (NULL without replace), the last one
-	 * seen, and for how long there was no other */
-	_Atomic uint32_t *alive;
+	/* NULL without replace; the last sign of life that was seen, and for how long there was no other */
+	struct signs *signs;
 	uint32_t seen;
 	uint64_t silent_ns, stuck_ns;
 	struct thawer thawer;
@@ -168,7 +167,10 @@ static int heed(struct parent *p, const struct message *m, int fd[SUPERVISOR_KEP
 		p->mount_fd = steal_fd(&fd[0]);
 		return 0;
 	case LINK_SERVING:
-		keep(p, fd, false);
+		/* none: it has taken over what is kept. No message of a worker with descriptors is needed for that: those
+		 * in flight are counted for its user. */
+		if (m->slots)
+			keep(p, fd, false);
 		p->serving = true;
 		p->starting = p->ending = false;
 		/* the start may have taken longer than a worker that serves may */
@@ -464,10 +466,10 @@ static void watchdog(struct parent *p, uint64_t passed_ns)
 {
 	uint64_t limit_ns = p->starting ? max_u64(START_NS, p->stuck_ns) : p->stuck_ns;
 
-	if (!may_replace(p) || !p->alive)
+	if (!may_replace(p) || !p->signs)
 		return;
-	if (*p->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
-		p->seen = *p->alive;
+	if (p->signs->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
+		p->seen = p->signs->alive;
 		p->silent_ns = 0;
 		return;
 	}
@@ -509,6 +511,8 @@ static void watch(struct parent *p)
 		if (n > 0 && fds[2].revents && !spare_lives(p->spare_fd)) {
 			msg(MSG_WARN, "the spare process died: a worker that dies is not replaced");
 			close(steal_fd(&p->spare_fd));
+			if (p->signs)
+				p->signs->no_spare = true;
 		}
 		if (n > 0 && fds[1].revents) {
 			linked = serve_link(p);
@@ -653,7 +657,7 @@ static void close_start(struct parent *p, const struct supervisor_opts *o)
 static void init_parent(struct parent *p, const struct supervisor_opts *o, bool from_ram,
 			struct supervisor_link *ret)
 {
-	void *alive = MAP_FAILED;
+	void *signs = MAP_FAILED;
 
 	*p = (struct parent){
 		.opts = *o, .mount_fd = -1, .thaw_fd = -1, .spare_fd = -1, .mark = from_ram
@@ -669,9 +673,9 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 					 .from_ram = from_ram,
 					 .replace = o->replace };
 	if (o->replace)
-		alive = mmap(NULL, sizeof(*p->alive), PROT_READ | PROT_WRITE,
+		signs = mmap(NULL, sizeof(*p->signs), PROT_READ | PROT_WRITE,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	p->alive = ret->alive = alive == MAP_FAILED ? NULL : alive;
+	p->signs = ret->signs = signs == MAP_FAILED ? NULL : signs;
 	p->stuck_ns = supervisor_stuck_ns();
 }
 

@@ -11,6 +11,7 @@
 #include "base/io.h"
 
 #define TEMP ".new"
+#define PID_BYTES 16
 
 const char *rundir_path(void)
 {
@@ -106,6 +107,18 @@ int rundir_publish(const struct rundir *d, const char *file, const char *text, s
 	if (e < 0)
 		return e;
 	return renameat(d->fd, TEMP, d->fd, file) < 0 ? -errno : 0;
+}
+
+int rundir_publish_pid(const struct rundir *d, pid_t pid)
+{
+	_cleanup_close_ int fd = openat(d->fd, RUNDIR_PID, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	char text[PID_BYTES + 1] = "";
+
+	memset(text, '\n', PID_BYTES);
+	text[snprintf(text, sizeof(text), "%d", (int)pid)] = '\n';
+	return fd >= 0 && pwrite(fd, text, PID_BYTES, 0) == PID_BYTES
+		       ? 0
+		       : rundir_publish(d, RUNDIR_PID, text, PID_BYTES);
 }
 
 void rundir_leave(struct rundir *d)

@@ -8,6 +8,8 @@
 #ifndef COWFS_WIRE_RUNDIR_H
 #define COWFS_WIRE_RUNDIR_H
 
+#include <sys/types.h>
+
 #include "base/util.h"
 
 #define RUNDIR_SOCKET "control"
@@ -44,6 +46,8 @@ int rundir_claim(struct rundir *ret, const char *name) MUST_CHECK;
 /* Replaces a file atomically: readers see the old or the new content. */
 int rundir_publish(const struct rundir *d, const char *file, const char *text,
 		   size_t len_bytes) MUST_CHECK;
+/* The next pid needs no room: /run may be full. */
+int rundir_publish_pid(const struct rundir *d, pid_t pid) MUST_CHECK;
 /* Closes the descriptors and leaves the files in place. */
 void rundir_leave(struct rundir *d);
 /* Removes the files and the directory, and closes. */

@@ -229,3 +229,40 @@ connects_at_once() { # SOCKET
 	wait_for 20 replaced
 	detach
 }
+
+@test "a worker is killed while /run is full: another one takes over, and the next one as well" {
+	mkdir "$COWFS_RUNDIR"
+	mount -t tmpfs -o size=64k,mode=755 run "$COWFS_RUNDIR"
+	sim_card 4 8
+	attach_replaced
+	head -c 1M /dev/zero >"$COWFS_RUNDIR/full" || true
+	fill "$DEV" a 1
+	for _ in 1 2; do
+		kill -9 "$(worker_pid)"
+		DEATHS=$((DEATHS + 1))
+		wait_for 30 replaced
+	done
+	[ "$(number "$DEV" a)" = 1 ]
+	fill "$DEV" b 1
+	cow commit vol
+	[ "$(numbers "$DEV")" = 1,1 ]
+	rm "$COWFS_RUNDIR/full"
+	wait_for 10 jq -e '.replaced == 2' "$COWFS_RUNDIR/vol/status.json"
+	cow detach vol
+	umount "$COWFS_RUNDIR"
+}
+
+@test "the process that would become the next worker dies: status says so, and asks for a commit" {
+	local parent spare
+	sim_card 4 8
+	attach_replaced
+	[ "$(status_of .on_crash)" = replace ]
+	parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$(worker_pid)/status")
+	spare=$(grep -lx cowfs-spare $(printf '/proc/%s/comm ' $(cat "/proc/$parent/task/$parent/children")) | grep -o '[0-9]*')
+	kill -9 "$spare"
+	wait_for 10 eval '[ "$(status_of .on_crash)" = stop ]'
+	run -3 cow status vol
+	[[ $output == *"is not replaced any more"*"run cowctl commit"* ]]
+	wait_for 10 jq -e .degraded "$COWFS_RUNDIR/vol/status.json"
+	cow detach vol
+}

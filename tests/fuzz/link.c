@@ -35,7 +35,7 @@ static void must(bool ok)
 
 static void begin(void)
 {
-	static _Atomic uint32_t alive;
+	static struct signs signs;
 	static int event_fd;
 	int pair[2];
 
@@ -51,7 +51,7 @@ static void begin(void)
 		.null_fd = -1,
 		.mount_fd = -1,
 		.thaw_fd = -1,
-		.alive = &alive,
+		.signs = &signs,
 		.thawer.event_fd = event_fd
 	};
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)

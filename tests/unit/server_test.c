@@ -105,7 +105,7 @@ static char run_path[] = "/tmp/cowfs-server-test-XXXXXX";
 static struct rundir dir = { -1, -1, -1, "" };
 static struct server *server;
 static atomic_int ended, let_go_result;
-static _Atomic uint32_t alive;
+static struct signs signs;
 
 static int let_go(void *ctx)
 {
@@ -123,7 +123,7 @@ static struct server_params params(const struct rundir *dir_of)
 				       .listen_fd = -1,
 				       .on_crash = "stop",
 				       .on_crash_why = "",
-				       .alive = &alive,
+				       .signs = &signs,
 				       .stuck_ns = 7,
 				       .let_go = let_go,
 				       .ended = on_ended };
@@ -572,22 +572,22 @@ TEST(test_detach, setup, teardown)
 /* The parent process sees no sign of life while a request loops. Status is answered. */
 TEST(test_loops, setup, teardown)
 {
-	uint32_t seen = alive;
+	uint32_t seen = signs.alive;
 
 	for (unsigned i = 0; i < 5; i++)
 		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
-	assert_int_not_equal(alive, seen);
+	assert_int_not_equal(signs.alive, seen);
 	looping = true;
 	usleep(50000); /* the round that is under way */
 	code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
-	seen = alive;
+	seen = signs.alive;
 	for (unsigned i = 0; i < 5; i++)
 		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
-	assert_int_equal(alive, seen);
+	assert_int_equal(signs.alive, seen);
 	looping = false;
 	for (unsigned i = 0; i < 5; i++)
 		code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL));
-	assert_int_not_equal(alive, seen);
+	assert_int_not_equal(signs.alive, seen);
 }
 
 static int make_run_path(void **state)
