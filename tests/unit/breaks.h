@@ -3,10 +3,7 @@
 #ifndef COWFS_TESTS_BREAKS_H
 #define COWFS_TESTS_BREAKS_H
 
-#include <errno.h>
-#include <string.h>
-#include <sys/wait.h>
-
+#include "test.h"
 #include "base/invariant.h"
 
 /* In a child that survives it: the call returns -ENOTRECOVERABLE, because of this rule. */

@@ -3,16 +3,10 @@
 #ifndef COWFS_TESTS_FLASH_MODEL_H
 #define COWFS_TESTS_FLASH_MODEL_H
 
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
+#include "test.h"
 #include "sim/model.h"
 #include "volume/card_profile.h"
 #include "flash_rows.h"
-#include "rnd.h"
 
 #define FOUR 4096u
 

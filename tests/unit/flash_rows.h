@@ -7,7 +7,7 @@
 #ifndef TESTS_UNIT_FLASH_ROWS_H
 #define TESTS_UNIT_FLASH_ROWS_H
 
-#include <stdint.h>
+#include "test.h"
 
 enum row_kind { CALIBRATION, PREDICTION, SHOWN };
 

@@ -3,18 +3,10 @@
 #ifndef COWFS_TESTS_FSMAP_ORACLE_H
 #define COWFS_TESTS_FSMAP_ORACLE_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
+#include "test.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "fs/fsinfo.h"
 #include "image.h"
-#include "rnd.h"
 
 /* of the jbd2 superblock, in an image of 1 KiB blocks */
 static inline uint64_t jsb_offset(const struct image *im)

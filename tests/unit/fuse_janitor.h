@@ -6,10 +6,8 @@
 #ifndef COWFS_TESTS_FUSE_JANITOR_H
 #define COWFS_TESTS_FUSE_JANITOR_H
 
-#include <fcntl.h>
+#include "test.h"
 #include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define JANITOR_MS 25000
 

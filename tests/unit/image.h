@@ -3,16 +3,7 @@
 #ifndef COWFS_TESTS_IMAGE_H
 #define COWFS_TESTS_IMAGE_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <cmocka.h>
-
+#include "test.h"
 #include "fs/fsinfo.h"
 #include "workdir.h"
 

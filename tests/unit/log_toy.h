@@ -3,16 +3,9 @@
 #ifndef COWFS_TESTS_LOG_TOY_H
 #define COWFS_TESTS_LOG_TOY_H
 
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/io.h"
+#include "test.h"
 #include "log/codec.h"
 #include "gens.h"
-#include "rnd.h"
 
 static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 

@@ -3,10 +3,9 @@
 #ifndef COWFS_TESTS_LOGCARD_H
 #define COWFS_TESTS_LOGCARD_H
 
-#include "base/io.h"
+#include "test.h"
 #include "sim/sim.h"
 #include "log/log.h"
-#include "rnd.h"
 
 static inline struct card *card_of(uint64_t size_bytes, uint32_t eb_bytes, uint64_t disk_off_bytes)
 {

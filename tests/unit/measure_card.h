@@ -3,12 +3,10 @@
 #ifndef COWFS_TESTS_MEASURE_CARD_H
 #define COWFS_TESTS_MEASURE_CARD_H
 
-#include <errno.h>
+#include "test.h"
 #include <math.h>
-#include <string.h>
 
 #include "measure/engine.h"
-#include "rnd.h"
 #include "sim/model.h"
 
 struct odd {

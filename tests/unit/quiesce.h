@@ -3,16 +3,11 @@
 #ifndef COWFS_TESTS_QUIESCE_H
 #define COWFS_TESTS_QUIESCE_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <pthread.h>
-#include <stdatomic.h>
+#include "test.h"
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-#include "base/io.h"
 #include "fs/quiesce.h"
 #include "export/fuse_mount.h"
 #include "scratch.h"

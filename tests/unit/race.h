@@ -3,10 +3,7 @@
 #ifndef COWFS_TESTS_RACE_H
 #define COWFS_TESTS_RACE_H
 
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-
+#include "test.h"
 #include "base/msg.h"
 
 struct race {

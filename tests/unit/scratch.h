@@ -7,21 +7,14 @@
 #ifndef COWFS_TESTS_SCRATCH_H
 #define COWFS_TESTS_SCRATCH_H
 
-#include <errno.h>
-#include <fcntl.h>
+#include "test.h"
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <linux/fs.h>
 #include <linux/loop.h>
 
-#include "base/io.h"
 #include "export/loop.h"
 
 struct scratch {

@@ -3,24 +3,16 @@
 #ifndef COWFS_TESTS_VIEW_MODEL_H
 #define COWFS_TESTS_VIEW_MODEL_H
 
-#include <errno.h>
-#include <pthread.h>
+#include "test.h"
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "base/io.h"
 #include "sim/sim.h"
 #include "export/pin.h"
 #include "export/view.h"
 #include "log/index_build.h"
-#include "rnd.h"
 
 enum {
 	BLKS = 2503,

@@ -4,12 +4,7 @@
 #ifndef COWFS_TESTS_WEAR_SEEN_H
 #define COWFS_TESTS_WEAR_SEEN_H
 
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
+#include "test.h"
 #include "log/codec.h"
 #include "logcard.h"
 #include "toy.h"

@@ -4,11 +4,7 @@
 #ifndef COWFS_TESTS_WORKDIR_H
 #define COWFS_TESTS_WORKDIR_H
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
+#include "test.h"
 #include "base/msg.h"
 
 static char dir[64];
