@@ -36,8 +36,8 @@ finish() {
 # Only after a failure: what hangs would hang sync(2) of the whole machine. Another volume may have the number by now.
 abort_fuse() {
 	local on
+	grep -qxF "$DEV $(loop_use "$DEV")" "$T/volumes" || return 0
 	on=$(loop_backing "$DEV")
-	grep -qxF "$DEV $on" "$T/volumes" || return 0
 	mkdir -p "$T/ctl"
 	mount -t fusectl none "$T/ctl"
 	echo 1 >"$T/ctl/${on#*:}/abort"
@@ -50,8 +50,6 @@ bye() {
 	touch "$T/stop"
 	cow_teardown
 }
-
-ended() { ! kill -0 "$1" 2>/dev/null; }
 
 # Writes everything, reads and compares it, and begins again with other data; every second time in a new file.
 load() { # NAME OPTION...

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl attach and the daemon: what it prints, how a volume is named and found, and that nothing is written.
 # bats file_tags=commands
 
@@ -82,7 +81,6 @@ load lib
 		mkdir "$T/dev"
 		cp -a /dev/null /dev/fuse /dev/loop-control "$CARD" "$T/dev"
 		rm "$T/dev/$missing"
-		# shellcheck disable=SC2016 # for the inner shell
 		run -1 unshare --mount sh -c 'mount --bind "$1" /dev && exec "$2" attach "$3"' sh "$T/dev" "$COWFS_BUILD/cowctl" "$CARD"
 		[[ $output =~ ^cowctl:\ the\ kernel\ has\ no\ .*\(/dev/$missing\):\ run\ modprobe\ ${missing%-control}$ ]]
 	done
@@ -156,9 +154,7 @@ load lib
 
 @test "attach: twice, or another device under the same name" {
 	local first
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --name one
+	volume_attached ext4 100 150 -- -- --name one
 	first=$CARD
 	fails 1 "$CARD is already attached as volume one" attach "$CARD" --name two
 	fails 1 "already attached as volume one" attach --json "$CARD"
@@ -178,14 +174,10 @@ load lib
 
 @test "several volumes: each is found by name, device, loop device, mount point or tag" {
 	local dev1 card1 which
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --name one
+	volume_attached ext4 100 150 -- -- --name one
 	dev1=$DEV card1=$CARD
 	IMG=$T/second.img
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach --name two
+	volume_attached ext4 60 100 -- -- --name two
 	fails 2 'several volumes are attached: name one of (one, two|two, one)' commit
 	fails 2 'several volumes' detach
 	mount "$dev1" "$MNT"
@@ -212,14 +204,10 @@ load lib
 
 @test "several volumes: the backing file has the name of the volume, so btrfs tools do not take one volume for another" {
 	local dev1
-	card_make btrfs 120 160
-	cow format "$CARD"
-	attach --name one
+	volume_attached btrfs 120 160 -- -- --name one
 	dev1=$DEV
 	IMG=$T/second.img
-	card_make btrfs 120 160
-	cow format "$CARD"
-	attach --name two
+	volume_attached btrfs 120 160 -- -- --name two
 	[ "$(losetup -n -O BACK-FILE "$dev1")" = /cowfs:one ]
 	[ "$(losetup -n -O BACK-FILE "$DEV")" = /cowfs:two ]
 	mount "$dev1" "$MNT"
@@ -250,7 +238,6 @@ load lib
 	NAME=$(basename "$CARD")
 	detach
 	run -1 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" /dev/null
-	# shellcheck disable=SC2154
 	[[ $stderr == *"not a block device"* ]] && [ -z "$output" ]
 }
 
@@ -351,25 +338,26 @@ load lib
 }
 
 @test "a loop device has its own limits again behind a volume, for whoever gets it next" {
-	local queue limits='1024 100 640'
-	card_make ext4 64 128
-	cow format "$CARD"
-	attach
+	local queue got='' limits='1024 100 640'
+	volume_attached ext4 64 128
 	queue=/sys/block/${DEV#/dev/}/queue
 	detach
-	# another test may take the number in between
-	for ((;;)); do
+	# another test may take the number at any moment
+	while [ -z "$got" ] || [ -e "${queue%queue}loop" ]; do
 		echo 1024 >"$queue/max_sectors_kb"
 		echo 100 >"$queue/nr_requests"
 		echo 640 >"$queue/read_ahead_kb"
 		attach
-		[ "$queue" = "/sys/block/${DEV#/dev/}/queue" ] && break
-		detach
+		if [ "$queue" = "/sys/block/${DEV#/dev/}/queue" ]; then
+			[ "$(cat "$queue"/{max_sectors_kb,nr_requests} | xargs)" = "256 128" ]
+			mount_volume
+			fstrim "$MNT"
+			detach
+			got=$(cat "$queue"/{max_sectors_kb,nr_requests,read_ahead_kb} | xargs)
+		else
+			detach
+		fi
 		queue=/sys/block/${DEV#/dev/}/queue
 	done
-	[ "$(cat "$queue"/{max_sectors_kb,nr_requests} | xargs)" = "256 128" ]
-	mount_volume
-	fstrim "$MNT"
-	detach
-	[ "$(cat "$queue"/{max_sectors_kb,nr_requests,read_ahead_kb} | xargs)" = "$limits" ]
+	[ "$got" = "$limits" ]
 }

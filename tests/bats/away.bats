@@ -1,11 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A card that is pulled out, and comes back as another device. The daemon's card is a loop device that is gone for the daemon alone
 # (tests/tools/goneshim.c); what comes back is another loop device on the same file. The daemon looks at every device of the
 # machine that has the card's size and is not in use, so these cards have a size that no other test uses.
 # seconds: 55
-# waits: 75 % of its time
 # bats file_tags=commands
 
 load lib
@@ -99,8 +97,7 @@ load away
 		CARD=$LOOP
 	fi
 	stays
-	detach
-	fsck ext4
+	detach_whole ext4
 	[ "$(bare_sum)" = "$SUM" ]
 }
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # Somebody kills any process of a daemon whose card is away or looked at, and cards that change while they are looked at.
 # COWFS_ATTACKS: how often
 # bats file_tags=commands
@@ -48,7 +47,7 @@ seen_again() {
 	stamped
 }
 
-ended() { [ -z "$(daemons)" ] || is_here; }
+gone_or_here() { [ -z "$(daemons)" ] || is_here; }
 
 # attack I: one life
 attack() {
@@ -74,7 +73,7 @@ attack() {
 	back
 	[ $moment = 0 ] || sleep "0.$((RANDOM % 7))$((RANDOM % 10))"
 	[ $moment = 0 ] || kill -9 "$victim" 2>/dev/null || true
-	wait_for 40 ended
+	wait_for 40 gone_or_here
 	stays
 	loop_down "$CARD"
 	CARD=$LOOP
@@ -98,8 +97,7 @@ attack() {
 		n=$(seen_again)
 	fi
 	[ "$n" = "$before" ] || [ "$n" = $((before + 1)) ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "away: any process is killed while the card is away, or is looked at" {
@@ -108,12 +106,12 @@ attack() {
 	protected
 	detach
 	mark
-	for i in $(seq "${COWFS_ATTACKS:-6}"); do
+	for i in $(seq "${COWFS_ATTACKS:-$(rounds 6)}"); do
 		attack "$i"
 		clear_jobs || true
 		: >"$T/jobs"
 	done
-	say "${COWFS_ATTACKS:-6} lives: $GOES_ON went on, the others ended; each had one of the two moments, whole"
+	say "${COWFS_ATTACKS:-$(rounds 6)} lives: $GOES_ON went on, the others ended; each had one of the two moments, whole"
 	no_crash
 }
 
@@ -123,7 +121,7 @@ attack() {
 	detach
 	cp --sparse=always "$IMG" "$T/keep.img"
 	mark
-	for i in $(seq "${COWFS_ATTACKS:-6}"); do
+	for i in $(seq "${COWFS_ATTACKS:-$(rounds 6)}"); do
 		cp --sparse=always "$T/keep.img" "$IMG"
 		blockdev --flushbufs "$CARD"
 		stays

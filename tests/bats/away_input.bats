@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A card that is pulled out while a command works on it: the command ends, and says what is on the card and what to do; when the
 # card is there again, the same command works. away.bash has how a card goes.
 # bats file_tags=commands
@@ -17,7 +16,6 @@ pulled() {
 	local n=$1 regex=$2 code=0 began=$EPOCHREALTIME
 	shift 2
 	stays
-	# shellcheck disable=SC2086 # "N reads" are two words
 	pull $n
 	with_gone cow "$@" >"$T/out" 2>"$T/err" </dev/null || code=$?
 	if ! is_gone; then
@@ -164,17 +162,14 @@ recovered() {
 		for what in "scrub vol" "clone vol $target --yes"; do
 			stays
 			here_again
-			# shellcheck disable=SC2086 # two words
 			pull $n
 			code=0 began=$EPOCHREALTIME
-			# shellcheck disable=SC2086
 			with_gone cow $what >"$T/out" 2>"$T/err" || code=$?
 			awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 15) }'
 			[ $code = 5 ] || [ $code = 0 ] || grep -q 'vol: cannot be read. Is its card there? See cowctl status' "$T/err" ||
 				{ echo "$what, $n: $code"; cat "$T/err"; false; }
 			stays
 			here_again
-			# shellcheck disable=SC2086
 			[ $code = 0 ] || cow $what >/dev/null
 		done
 	done
@@ -231,7 +226,6 @@ bare_cksum() {
 	pulled_in() { # N REGEX OPTION...
 		local code=0
 		stays
-		# shellcheck disable=SC2086
 		pull $1
 		with_gone cow measure "${@:3}" "$CARD" >"$T/out" 2>"$T/err" </dev/null || code=$?
 		is_gone || { echo "pulled after $1: never: $code"; cat "$T/err"; false; }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A card that is pulled out while much happens: away.bats has what a person sees.
 # bats file_tags=commands
 
@@ -45,7 +44,6 @@ cpu_s() {
 @test "away: a contact that flaps 10 times a second is one line and one event a minute, and costs little" {
 	local seconds=${COWFS_FLAP_SECONDS:-6} before pids lines
 	protected --name "flap$$"
-	# shellcheck disable=SC2154
 	background bash -c "exec '$COWFS_BUILD/cowctl' status --follow >'$T/events'"
 	background bash -c "while :; do dd if='$DEV' of=/dev/null bs=64k skip=\$((RANDOM % 1000)) count=1 iflag=direct status=none
 		echo x | dd of='$MNT/w' conv=notrunc,fsync status=none; sleep 0.02; done"
@@ -68,8 +66,7 @@ cpu_s() {
 	[ "$(grep -Ec "^$NAME (away|back)" "$T/events")" -le $((2 + 2 * (seconds / 60))) ]
 	cow commit "$NAME"
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "away: the worker is killed meanwhile, and the next one waits for the card" {
@@ -97,8 +94,7 @@ cpu_s() {
 	wait_for 30 another
 	[ "$(status_of .device)" = "$LOOP" ]
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "away: a log on a card of its own, one of the two, and both" {
@@ -163,8 +159,7 @@ cpu_s() {
 	[ "$(status_of .device)" = "$CARD" ]
 	committed() { [ "$(status_of .generation)" = 2 ]; }
 	wait_for 5 committed
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "away: what only the card has waits, for more readers than there are threads, and what RAM has is read as ever" {

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A card that is pulled out, and comes back as another device: what else is on the machine, and in the way. See away.bats.
 # seconds: 55
-# waits: 90 % of its time
 # bats file_tags=commands
 
 load lib
@@ -85,8 +83,7 @@ end_all() {
 		cow commit >/dev/null
 	done
 	cow accept vol >/dev/null 2>&1 || true
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "away: a stranger that a person has made read-only stays so" {
@@ -151,8 +148,7 @@ end_all() {
 	# what the kernel counts is compared again
 	[ "$(status_of '"\(.card.have_kernel_counters) \(.card.foreign_bytes)"')" = "true 0" ]
 	CARD=$LOOP
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "away: little RAM, writes of parts of blocks, and readers behind them" {
@@ -180,6 +176,5 @@ end_all() {
 	cmp "$T/much" "$MNT/much2"
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 	CARD=$LOOP
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # What must not work: a clear sentence, the right exit code, and nothing lost or changed.
 # (Wrong usage: format.bats. Control socket, dead daemon: status.bats. Damaged logs: also check_recover.bats.)
 # seconds: 110
@@ -13,10 +12,6 @@ protect() {
 	cow format "$CARD"
 	"$@" attach
 	mount_volume
-}
-
-is_over() {
-	! kill -0 "$1" 2>/dev/null
 }
 
 unchanged() {
@@ -234,9 +229,7 @@ all_refuse() {
 # ---- file systems ----
 
 @test "file system that cannot be frozen: commits unmounted or read-only" {
-	card_make vfat 60 110
-	cow format "$CARD"
-	attach
+	volume_attached vfat 60 110
 	# unmounted: whatever it is
 	dd if=/dev/urandom of="$DEV" bs=1M count=3 seek=40 oflag=direct status=none
 	dd if="$DEV" of="$T/part" bs=1M count=3 skip=40 status=none
@@ -266,8 +259,7 @@ all_refuse() {
 	attach
 	mount_volume
 	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
-	detach
-	fsck vfat
+	detach_whole vfat
 }
 
 @test "external journal and multi-mount protection that came after the format" {
@@ -346,17 +338,15 @@ all_refuse() {
 }
 
 @test "a volume of xfs that becomes LUKS: writes go on until RAM is full, then they fail" {
-	card_make xfs 320 400
-	cow format "$CARD"
-	attach --ram 128M
+	volume_attached xfs 320 400 -- -- --ram 128M
 	plant luks "$DEV"
 	blockdev --flushbufs "$DEV"
 	# more than the log holds, and then more than RAM
 	background dd if=/dev/urandom of="$DEV" bs=1M seek=1 count=80 oflag=direct status=none
-	wait_for 60 is_over "$BG" || { cow detach --discard; false; }
+	wait_for 60 ended "$BG" || { cow detach --discard; false; }
 	wait "$BG"
 	background dd if=/dev/urandom of="$DEV" bs=1M seek=90 count=200 oflag=direct
-	wait_for 120 is_over "$BG" || { cow detach --discard; false; }
+	wait_for 120 ended "$BG" || { cow detach --discard; false; }
 	run -1 wait "$BG"
 	fails 1 "$CARD: it holds a LUKS device" commit
 	cow detach --discard
@@ -397,10 +387,7 @@ all_refuse() {
 
 @test "ring too small for the commit: numbers, RAM kept, and a smaller commit goes" {
 	local before sum
-	card_make ext4 60 100 -J size=4
-	cow format "$CARD" --log-size 8M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted ext4 60 100 -J size=4 -- --log-size 8M --erase-block 1M
 	random_file "$MNT/big" 44
 	echo old >"$MNT/small"
 	cow commit --checkpoint
@@ -442,16 +429,12 @@ all_refuse() {
 	attach
 	mount_volume
 	[ "$(cat "$MNT/small")" = new ] && [ ! -e "$MNT/big" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "ring too small: a power cut leaves the last commit" {
 	local sum
-	card_make ext4 60 100 -J size=4
-	cow format "$CARD" --log-size 8M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted ext4 60 100 -J size=4 -- --log-size 8M --erase-block 1M
 	random_file "$MNT/big" 44
 	cow commit
 	sum=$(tree_sum "$MNT")
@@ -463,9 +446,7 @@ all_refuse() {
 	power_cut
 	cow recover "$CARD"
 	fsck ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
-	umount "$MNT"
+	[ "$(bare_sum)" = "$sum" ]
 }
 
 @test "card swapped, or a foreign writer: nothing is written, alarm" {
@@ -509,7 +490,6 @@ all_refuse() {
 	for n in 0 1 3; do
 		eio read "$n" 100000
 		run -1 --separate-stderr with_shim cow attach "$CARD" --name vol
-		# shellcheck disable=SC2154
 		[[ -z $output && $stderr == *"$CARD"*"Input/output error"* ]]
 		run -1 --separate-stderr with_shim cow check "$CARD"
 		[[ $stderr$output == *"Input/output error"* || $output == *"DAMAGED"* || $output == *"BROKEN"* ]]
@@ -529,8 +509,7 @@ all_refuse() {
 	cat "$MNT/a" >/dev/null
 	echo x >"$MNT/x"
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # A commit with checkpoint whose n-th operation of this kind fails; then all is well again.
@@ -596,8 +575,7 @@ commit_fails() {
 		mount_volume
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 	done
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "EIO on a write that follows a FLUSH: it is made again, and counted" {
@@ -611,8 +589,7 @@ commit_fails() {
 	eio off
 	[ "$(status_of .lifetime.retried_requests)" = 1 ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "EIO on flush: the commit fails, and is not taken for good the second time" {
@@ -630,8 +607,7 @@ commit_fails() {
 		mount_volume
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 	done
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "EIO, then a power cut: the last good commit or the one that failed, whole" {
@@ -653,8 +629,7 @@ commit_fails() {
 			esac
 		done
 	done
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "a card that is gone for good: detach --discard gets rid of it" {
@@ -700,8 +675,7 @@ commit_fails() {
 	eio off
 	mount_volume
 	[ "$(cat "$MNT/file")" = precious ]
-	detach
-	fsck ext4
+	detach_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(cat "$MNT/file")" = precious ]
 	umount "$MNT"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # cowctl measure --tables: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
 # seconds: 40
 # bats file_tags=bench
@@ -175,10 +174,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 }
 
 @test "bench: a directory of a volume is refused, its card is read" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 60 100
 	fails 1 'lies on volume vol, where writes stay in RAM' measure --tables all "$MNT" --size 1M
 	cow measure "$CARD" --tables iozone --json | jq -e '.iozone.random_read.requests > 0'
 	fails 1 'is in use' measure --tables all --write-area all --force --yes "$CARD"

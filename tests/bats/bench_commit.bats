@@ -1,14 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # The recorder and the replayer of make bench-commit: what they note and count is right.
 # bats file_tags=bench
 
 load lib
 
 PRICE() { timeout "$COW_LIMIT" "$COWFS_BUILD/tests/replay" --profile lexar-300x-8g "$@"; }
-
-setup() { cow_setup; }
 
 teardown() {
 	umount -q "$T/rec" 2>/dev/null || true

@@ -1,12 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # cowctl boot, as an initramfs calls it: what it prints, its exit status, what it leaves for the system.
 # bats file_tags=boot
 
 load lib
-
-top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 
 setup() {
 	cow_setup || return
@@ -35,7 +32,7 @@ boots() {
 	if [ "$mount" = loop ]; then
 		[[ $output == /dev/loop* && $output != "$CARD" ]] || return 1
 		NAME=root DEV=$output
-		echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+		is_volume
 	else
 		[ "$output" = "$CARD" ]
 	fi
@@ -70,10 +67,9 @@ boots() {
 	local sh
 	card_make ext4 60 60
 	sed "s|/usr/lib/cowfs/|$COWFS_BUILD/|; s|^COWFS_CTL=.*|COWFS_CTL=$T/none|; s|^COWFS_CONF=.*|COWFS_CONF=$CONF|
-		s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
+		s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$TOP/initramfs/cowfs.sh" >"$T/cowfs.sh"
 	for sh in dash "busybox sh"; do
 		blockdev --setrw "$CARD"
-		# shellcheck disable=SC2016,SC2086 # for that shell
 		run -0 --separate-stderr $sh -c 'modprobe() { :; }; . "$1"; cowfs_start "$2"; echo "$COWFS_STATE $COWFS_MOUNT $COWFS_OPTIONS"' sh \
 			"$T/cowfs.sh" "$CARD"
 		echo "$stderr"
@@ -82,7 +78,6 @@ boots() {
 		# an initramfs in which it has never run, on trial
 		blockdev --setrw "$CARD"
 		echo name >"$T/trial"
-		# shellcheck disable=SC2016,SC2086 # for that shell
 		run -0 --separate-stderr $sh -c 'modprobe() { :; }; . "$1"; cowfs_start "$2"; echo "$COWFS_STATE $COWFS_MOUNT $COWFS_OPTIONS"' sh \
 			"$T/cowfs.sh" "$CARD"
 		[ "$output" = "bypassed $CARD " ]
@@ -100,8 +95,7 @@ boots() {
 	for code in 0 1 2 3 126 127; do
 		printf '#!/bin/sh\nexit %d\n' $code >"$T/cowctl"
 		chmod +x "$T/cowctl"
-		sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/cowctl|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
-		# shellcheck disable=SC2016 # for that shell
+		sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/cowctl|" "$TOP/initramfs/cowfs.sh" >"$T/cowfs.sh"
 		run dash -c '. "$1"; cowfs_compose /x' sh "$T/cowfs.sh"
 		[ "$status" = $((code == 3)) ]
 	done
@@ -110,16 +104,12 @@ boots() {
 	mkdir -p "$T/run" "$T/root/upper"
 	sed -i "s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$T/cowfs.sh"
 	: >"$T/run/root.plain"
-	# shellcheck disable=SC2016 # for that shell
 	run -1 dash -c '. "$1"; cowfs_compose "$2"' sh "$T/cowfs.sh" "$T/root"
 	mkdir "$T/root/etc"
-	# shellcheck disable=SC2016 # for that shell
 	run -0 dash -c '. "$1"; cowfs_compose "$2"' sh "$T/cowfs.sh" "$T/root"
 	rm "$T/run/root.plain"
-	# shellcheck disable=SC2016 # for that shell
 	run -1 dash -c '. "$1"; cowfs_compose "$2"' sh "$T/cowfs.sh" "$T/root"
 	rm "$T/cowctl"
-	# shellcheck disable=SC2016 # for that shell
 	run -0 dash -c '. "$1"; cowfs_compose /x' sh "$T/cowfs.sh"
 }
 
@@ -140,10 +130,10 @@ initrd_root() { # FSCK MOUNT [CODE-OF-COWCTL]
 initrd_make() {
 	card_make ext4 60 60
 	mkdir "$T/bin"
-	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/bin/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
+	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/bin/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$TOP/initramfs/cowfs.sh" >"$T/cowfs.sh"
 	sed "s|/usr/lib/cowfs/cowfs.sh|$T/cowfs.sh|; s|/usr/lib/systemd/systemd-fsck|$T/bin/systemd-fsck|
 		s|/run/systemd/|$T/systemd/|g; s|/etc/systemd/|$T/etc-systemd/|g; s|MOUNT\" /sysroot|MOUNT\" $T/sysroot|; s|mkdir -p /sysroot|mkdir -p $T/sysroot|; s|/run/initramfs|$T/run/initramfs|g" \
-		"$(top)/initramfs/dracut/cowfs-root.sh" >"$T/cowfs-root.sh"
+		"$TOP/initramfs/dracut/cowfs-root.sh" >"$T/cowfs-root.sh"
 }
 
 @test "a systemd initrd: the root is checked and mounted, again after a failure, and not checked by the system" {
@@ -373,9 +363,7 @@ on_card() {
 	# the daemon has the card already when it finds that its name is taken, and lets go of it after it has told so
 	local card=$CARD i
 	IMG=$T/other.img
-	card_make ext4 60 100
-	cow format "$CARD" >/dev/null
-	attach --name root
+	volume_attached ext4 60 100 -- -- --name root
 	CARD=$card
 	for i in 1 2 3 4 5; do
 		boots 3 card
@@ -577,9 +565,7 @@ cut_boot() {
 		if [ $((n % 4)) = 0 ]; then
 			boots 4 card cowfs=off
 			blockdev --setrw "$CARD"
-			mount -o ro "$CARD" "$MNT"
-			[ "$(tree_sum "$MNT")" = "$sum" ]
-			umount "$MNT"
+			[ "$(bare_sum)" = "$sum" ]
 			fsck ext4
 		fi
 		boots 0 loop
@@ -639,7 +625,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	for step in none sfdisk partx resize2fs tune2fs; do
 		card_flashed "$uuid"
 		# the power goes when this program has been called; the kernel that comes back reads the table again
-		sed "/^set -eu/a PATH=$T/bin:\$PATH" "$(top)/initramfs/grow-root" >"$COWFS_LIBDIR/grow-root"
+		sed "/^set -eu/a PATH=$T/bin:\$PATH" "$TOP/initramfs/grow-root" >"$COWFS_LIBDIR/grow-root"
 		chmod +x "$COWFS_LIBDIR/grow-root"
 		rm -f "$T/bin/"*
 		for n in mount umount resize2fs; do

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # cowctl card and format --dry-run: which devices may be meant, and whether the commands that they print do what they say.
 # bats file_tags=commands
 
@@ -24,7 +23,7 @@ attached() {
 	DEV=$output
 	[ -b "$DEV" ]
 	NAME=$(cow status --json | jq -r .name)
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 }
 
 # The next command of this device in the list.

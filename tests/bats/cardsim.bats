@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # cowfs-cardsim: the simulated card from outside.
 # bats file_tags=cardsim
 
@@ -271,7 +270,6 @@ completed() {
 		"show" "show nothing" "list x" "stat" "stat --profiles x $C" "cut $C" "list --nothing")
 	local b
 	for b in "${bad[@]}"; do
-		# shellcheck disable=SC2086
 		run -2 SIM $b
 		[ -n "$output" ]
 	done
@@ -284,7 +282,6 @@ completed() {
 	SIM lexar-300x-8g 8M "$C"
 	for b in "cut $C x" "power $C" "power $C some" "fail $C all 1 once" "fail $C read 1 often" "fail $C , 1 once" "lie $C 1001" \
 		"collateral $C maybe" "reset $C x" "mark $C now"; do
-		# shellcheck disable=SC2086
 		run ! SIM $b
 		[ -n "$output" ]
 	done

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034 # variables of lib.bash; each test is a subshell, as it should be
 # Started in a cgroup with little memory, the daemon leaves it, or refuses to be there.
 # bats file_tags=commands,cgroup
 
@@ -40,7 +39,6 @@ cgroups_make() {
 }
 
 limited() {
-	# shellcheck disable=SC2016
 	bash -c 'for dir in $1; do echo $$ >"$dir/cgroup.procs" || exit 99; done; shift; exec "$@"' - "$MEM $V2" "$@"
 }
 
@@ -52,7 +50,6 @@ may_flush() {
 
 # as limited, where nobody can leave: cgroups are read-only; and without CAP_SYS_RESOURCE
 captive() {
-	# shellcheck disable=SC2016
 	limited unshare --mount --propagation private bash -c '
 		for dir in $(awk "\$3 ~ /^cgroup/ { print \$2 }" /proc/self/mounts); do
 			mount -o remount,bind,ro "$dir" || exit 99
@@ -106,7 +103,6 @@ all_outside() {
 	fi
 	run -1 --separate-stderr limited timeout -s KILL 20 setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
 		"$COWFS_BUILD/cowfs" --foreground --name vol "$CARD"
-	# shellcheck disable=SC2154
 	[[ $stderr == *"cgroup /"*"limits memory to 300 MiB"*"start it outside"* ]]
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	no_daemons
@@ -123,7 +119,6 @@ all_outside() {
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	no_daemons
 	# and not because of the rest of it
-	# shellcheck disable=SC2016
 	DEV=$(unshare --mount --propagation private setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource \
 		"$COWFS_BUILD/cowctl" attach --name vol "$CARD") NAME=vol
 	detach

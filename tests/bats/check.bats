@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2154 # T is set by the helpers
 # tests/check.sh, which makes the parts of `make check`: its summary, and that nothing is left of it when it is interrupted.
 # bats file_tags=commands
 # alone: its sync(2) waits for every volume of the machine

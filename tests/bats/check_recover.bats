@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl check and recover: each state of a log in plain words, what recovery writes, and that it writes once.
 # bats file_tags=commands
 
@@ -49,10 +48,7 @@ checks() {
 }
 
 @test "check: beside a running daemon, without disturbing it" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	cow commit
 	run -0 cow check "$CARD"
@@ -134,13 +130,8 @@ refused() {
 	[ "$(image_sum)" = "$sum" ]
 }
 
-@test "check: the newest commit of 0.1.0 lies in lent space: refused, and nothing is written" {
-	refused v1-lent 'a part of generation 3 is in space that was lent to its commit: cowfs 0\.1\.0 completes it, with cowctl recover --lend DEVICE\|FILE'
-}
-
-@test "check: the newest commit of 0.1.0 is one of several volumes: refused, and nothing is written" {
-	refused v1-joint-undecided 'record 6 is of a commit of several volumes: cowfs 0\.1\.0 completes it, with cowctl recover while all their cards are plugged in'
-}
+@test "check: the newest commit of 0.1.0 lies in lent space: refused, and nothing is written" { refused v1-lent 'a part of generation 3 is in space that was lent to its commit: cowfs 0\.1\.0 completes it, with cowctl recover --lend DEVICE\|FILE'; }
+@test "check: the newest commit of 0.1.0 is one of several volumes: refused, and nothing is written" { refused v1-joint-undecided 'record 6 is of a commit of several volumes: cowfs 0\.1\.0 completes it, with cowctl recover while all their cards are plugged in'; }
 
 @test "recover: checkpoints everything; the second run writes nothing" {
 	local before sum
@@ -162,8 +153,7 @@ refused() {
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	echo back >"$MNT/back"
-	detach
-	fsck ext4
+	detach_whole ext4
 	checks 0 'state +clean' clean good
 }
 
@@ -254,6 +244,5 @@ refused() {
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	[ "$(status_of .device_grown)" = true ]
 	echo more >"$MNT/more"
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl clone: a volume with what is in RAM, or a card that is not attached, to another card.
 # seconds: 100
 # bats file_tags=commands
@@ -9,10 +8,7 @@ load lib
 
 # A volume with a commit and more in RAM: SUM is its tree. NEW: a card of MIB for the copy, with a file system of somebody else on it.
 volume_and_new() { # FS FS_MIB CARD_MIB NEW_MIB
-	card_make "$1" "$2" "$3"
-	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	volume_mounted "$1" "$2" "$3"
 	random_file "$MNT/committed" 9
 	cow commit >/dev/null
 	random_file "$MNT/in-ram" 5
@@ -364,10 +360,7 @@ ends_incomplete() {
 
 @test "clone: blocks of the old card that cannot be read are named, and the rest is there" {
 	local at
-	card_make ext4 60 100
-	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	volume_mounted ext4 60 100
 	random_file "$MNT/hurt" 1
 	random_file "$MNT/whole" 3
 	cow commit --checkpoint >/dev/null

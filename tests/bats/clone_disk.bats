@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl clone of a whole disk: its table, boot loader, volume and other partitions, to a disk of another size.
 # seconds: 100
 # bats file_tags=commands
@@ -189,9 +188,7 @@ clones() { # LABEL MIB
 }
 
 @test "clone disk: without a table that could be copied" {
-	card_make ext4 60 100
-	cow format "$CARD" >/dev/null
-	attach
+	volume_attached ext4 60 100
 	truncate -s 300M "$T/new.img"
 	fails 1 'cannot be copied|sfdisk has failed' clone vol "$T/new.img" --disk --yes
 	[ -z "$(blkid -p "$T/new.img")" ]

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl commit: the bill, the dry run, what survives, several at once, the progress bar.
 # bats file_tags=commands
 
@@ -27,7 +26,6 @@ protect() {
 		"writable for " "sealed while its journal was empty, held for "; do
 		[[ $output == *"$key"* ]] || { echo "no '$key' in: $output"; return 1; }
 	done
-	# shellcheck disable=SC2154
 	[ -z "$stderr" ]
 	random_file "$MNT/b" 5
 	run -0 --separate-stderr cow commit --json
@@ -43,14 +41,11 @@ protect() {
 		.skipped_same_blocks + .direct_blocks + .logged_blocks + .zero_blocks' <<<"$output"
 	[ "$(status_of .last.job)" = commit ]
 	[ "$(status_of .last.ok)" = true ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "commit: mounted where the daemon cannot see it, it is committed there; a checker on it is named" {
-	card_make ext4 200 250 -J size=8
-	cow format "$CARD"
-	attach
+	volume_attached ext4 200 250 -J size=8
 	background unshare --mount --propagation private sh -c "mount -o noatime '$DEV' '$MNT' && echo x >'$MNT/x' && exec sleep 1000"
 	wait_for 20 grep -qs "^sleep" "/proc/$BG/comm"
 	run -0 cow commit --json
@@ -67,8 +62,7 @@ protect() {
 	kill "$BG"
 	wait "$BG" || true
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # As a checker has it.
@@ -79,7 +73,6 @@ checker() {
 
 # Kills every process that reads metadata as soon as it is there: a shell without the traps of bats.
 kill_readers() {
-	# shellcheck disable=SC2016
 	bash -c 'while [ ! -e "$2" ] && [ -d "/proc/$1" ]; do
 			for of in "/proc/$1/task"/*/children; do
 				pids=""
@@ -110,11 +103,8 @@ kill_readers() {
 	random_file "$MNT/b" 3
 	cow commit
 	sum=$(tree_sum "$MNT")
-	detach
-	fsck ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
-	umount "$MNT"
+	detach_whole ext4
+	[ "$(bare_sum)" = "$sum" ]
 }
 
 @test "commit: with nothing to commit nothing is written" {
@@ -140,9 +130,7 @@ kill_readers() {
 	local fs before record n
 	for fs in ext4 ext2 xfs btrfs; do
 		IMG=''
-		card_make $fs 400 500
-		cow format "$CARD" >/dev/null
-		attach
+		volume_attached $fs 400 500
 		[ "$(status_of .generation)" = 0 ]
 		mount_volume
 		echo 1 >"$MNT/a"
@@ -264,8 +252,7 @@ dry_and_wet() {
 	# more than the log holds: spilled, and home at once
 	overwrite "$MNT/a" 0 40
 	dry_and_wet 10240 10300
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "commit --checkpoint: the card alone holds everything" {
@@ -282,9 +269,7 @@ dry_and_wet() {
 	tree_sum "$MNT" >"$T/sum"
 	power_cut
 	fsck ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
-	umount "$MNT"
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
 @test "commit, then a power cut: what was committed is there, what was not is not" {
@@ -311,18 +296,14 @@ dry_and_wet() {
 	cow recover "$CARD"
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	fsck ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
-	umount "$MNT"
+	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
 # The sync of a commit could drop the metadata of ext that the kernel has cached. It is kept where Linux says what that is.
 @test "commit: what the kernel has cached of the volume stays" {
 	local i before reads most=10
 	[ "$(printf '%s\n' 6.5 "$(uname -r)" | sort -V | head -n 1)" = 6.5 ] || most=250
-	card_make ext4 400 500 -N 20000
-	cow format "$CARD"
-	attach
+	volume_attached ext4 400 500 -N 20000
 	mount_volume -o noatime
 	mkdir "$MNT"/{1..200}
 	cow commit
@@ -337,8 +318,7 @@ dry_and_wet() {
 		say "$reads reads of 200 folders after a commit"
 		[ "$reads" -le $most ]
 	done
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "two commits at once: the second waits, with --no-wait it is refused" {
@@ -382,7 +362,6 @@ dry_and_wet() {
 	random_file "$MNT/a" 30
 	eio slow 40
 	run -0 --separate-stderr cow commit
-	# shellcheck disable=SC2154
 	[ -z "$stderr" ]
 	[[ $output != *$'\r'* && $output != *"left"* ]]
 	random_file "$MNT/b" 40
@@ -472,8 +451,7 @@ print(sum(data[i:i + 4] == b"\xc0\x3b\x39\x98" for i in range(0, len(data), 1024
 	mount_volume
 	[ "$(cat "$MNT/40")" = 40 ]
 	echo more >"$MNT/more"
-	detach
-	fsck ext4
+	detach_whole ext4
 	# the file system above has used it since; of that the card has what shares 4 KiB with the superblock
 	[ "$(journal_blocks "$CARD")" -le 4 ]
 	mount "$CARD" "$MNT"

@@ -21,10 +21,7 @@ volume() {
 	# xfs commits by itself at a share of the log
 	local mib=24 log=64
 	[ "$fs" != xfs ] || mib=310 log=96
-	card_make "$fs" "$mib" $((mib + log + 8)) "$@"
-	cow format "$CARD" --lag "$lag" --log-size "${log}M" >/dev/null
-	attach ${PROFILE:+--profile "$PROFILE"}
-	mount_volume
+	volume_mounted "$fs" "$mib" $((mib + log + 8)) "$@" -- --lag "$lag" --log-size "${log}M" -- ${PROFILE:+--profile "$PROFILE"}
 }
 
 # differ A B: rsync -i, without the times of folders, which a commit of their files changes
@@ -129,12 +126,8 @@ random() {
 	fails 2 'does not lie on volume vol' commit vol "$T/live"
 	fails 4 'no volume is attached' commit "$T/live"
 	cow commit "$MNT/a"
-	detach
-	fsck ext4
-	card_make btrfs 200 300
-	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	detach_whole ext4
+	volume_mounted btrfs 200 300
 	echo x >"$MNT/a"
 	fails 1 'on ext2, ext3, ext4 and xfs only' commit "$MNT/a"
 }
@@ -189,7 +182,6 @@ random() {
 	mkdir "$MNT/db"
 	sqlite3 "$MNT/db/x" 'PRAGMA journal_mode=WAL; CREATE TABLE t (n); INSERT INTO t VALUES (0);' >/dev/null
 	cow commit vol
-	# shellcheck disable=SC2016
 	background sh -c 'i=1; while sqlite3 "$1" "BEGIN; DELETE FROM t; INSERT INTO t VALUES ($i); INSERT INTO t VALUES ($i); COMMIT;"; do i=$((i + 1)); done 2>/dev/null' sh "$MNT/db/x"
 	for _ in 1 2 3 4; do
 		cow commit "$MNT/db"
@@ -275,8 +267,7 @@ no_scratch() {
 	cow commit "$MNT/large" || true
 	live_is_right
 	cow commit vol
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "the power fails at any time: the old generation, or these files as well" {
@@ -306,10 +297,7 @@ no_scratch() {
 
 # The copy takes blocks, and the running system still uses those that the scratch image frees.
 @test "a small log holds what is changed after a renamed file was committed" {
-	card_make ext4 200 240
-	cow format "$CARD" --log-size 16M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted ext4 200 240 -- --log-size 16M --erase-block 1M
 	random_file "$MNT/a" 50
 	random_file "$MNT/c" 70
 	cow commit vol

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # max-commit-time: whenever power is about to end, everything is on the card in that time. And commit --deadline.
 # seconds: 160
 # bats file_tags=pressure
@@ -52,17 +51,11 @@ never_longer() {
 	wait "$BG"
 	eio off
 	cow commit # none because of the limit may come while the volume is unmounted
-	detach
-	fsck "$fs"
+	detach_whole "$fs"
 }
 
-@test "max-commit-time: 6 s are kept at any moment on a card of 5 MB/s (ext4)" {
-	never_longer ext4 6 -J size=8 -O orphan_file
-}
-
-@test "max-commit-time: 12 s are kept at any moment on a card of 5 MB/s (xfs)" {
-	never_longer xfs 12
-}
+@test "max-commit-time: 6 s are kept at any moment on a card of 5 MB/s (ext4)" { never_longer ext4 6 -J size=8 -O orphan_file; }
+@test "max-commit-time: 12 s are kept at any moment on a card of 5 MB/s (xfs)" { never_longer xfs 12; }
 
 # Files with a number, each whole at any moment; "n" has the newest one that is written.
 numbers() {
@@ -214,8 +207,7 @@ PY
 	touch "$T/stop"
 	wait "$BG"
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "max-commit-time: refused where it cannot be kept" {
@@ -223,7 +215,6 @@ PY
 	cow format "$CARD"
 	fails 1 'max-commit-time cannot be kept on btrfs' attach "$CARD" --max-commit-time 5s
 	loop_down "$CARD"
-	# shellcheck disable=SC2034 # card_make looks at it
 	IMG=''
 	card_make ext4 100 150
 	cow format "$CARD"
@@ -256,16 +247,13 @@ PY
 	done
 	fails 2 'without --checkpoint' commit --deadline 5s --checkpoint
 	fails 2 'a PATH and --deadline are mutually exclusive' commit --deadline 5s "$MNT/a"
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "max-commit-time: a root where it cannot be kept is protected without it, and says so" {
 	card_make ext4 100 150
 	cow format "$CARD"
-	# shellcheck disable=SC2034 # detach looks at them
 	NAME=vol
-	# shellcheck disable=SC2034
 	DEV=$("$COWFS_BUILD/cowfs" "$CARD" --name vol --max-commit-time 5s --checkpoint always --running-root)
 	[ "$(status_of ".pressure.max_commit_seconds == 0")" = true ]
 	[[ "$(status_of .alarm)" == "max-commit-time cannot be kept with checkpoint=always"* ]]

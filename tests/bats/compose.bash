@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # used by the files that load this; run sets status and stderr
+# shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 # A composed root without a boot: what compose.bats and compose_files.bats share. setup of a file calls compose_setup, and puts
 # what the image has into T/tree. RAM, and LOG in MiB: other sizes.
@@ -51,7 +51,7 @@ compose() { # [WORD of the kernel command line]
 start() {
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 	NAME=root
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	mount -o ro "$DEV" "$MNT"
 	compose "$@"
 }
@@ -67,5 +67,3 @@ stop() { # [detach option]
 
 is_overlay() { [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }
 
-# The lines of cowctl diff, without the mount point
-diff_of() { cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort; }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # A root of an image and an overlay (compose = overlay): cowctl boot --compose, diff, top, factory-reset.
 # bats file_tags=compose
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # Single files of a composed root: cowctl commit PATH, revert, keep, view. Trees are compared by rsync. SEEDS=1-50: more random ones.
 # seconds: 55
 # bats file_tags=compose
@@ -409,7 +408,7 @@ start_other() {
 	volume
 	start
 	RANDOM=${SEED:-1}
-	for ((i = 0; i < ${KILLS:-24}; i++)); do
+	for ((i = 0; i < ${KILLS:-$(rounds 24)}; i++)); do
 		dd if=/dev/urandom of="$MNT/f/$((i % 8))" bs=64k count=20 status=none
 		case $((i % 3)) in
 		0) "$COWFS_BUILD/cowctl" diff root >/dev/null 2>&1 & ;;

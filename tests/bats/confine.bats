@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # What the processes of the daemon may do: filter of system calls, capabilities, no new privileges. All other files of tests
 # run under the filter as well, and there a refused call ends the daemon (COWFS_SECCOMP in lib.bash).
 # bats file_tags=confine
@@ -56,7 +55,6 @@ child_named() {
 
 # dac_override kill setgid setuid ipc_lock sys_ptrace sys_admin; kill ipc_lock sys_admin sys_boot
 both_confined() {
-	# shellcheck disable=SC2046
 	confined "$(worker_pid)" $((3 + outer)) $(worker_caps) &&
 		confined "$(child_named cowfs-broker)" $((2 + outer)) 1 5 6 7 14 19 21 &&
 		confined "$(parent_pid)" $((2 + outer)) 5 14 21 22
@@ -71,9 +69,7 @@ setup() {
 @test "confine: worker and parent, after attach, commits, pressure" {
 	[ -n "$(field self Seccomp_filters)" ] || skip "no Seccomp_filters in /proc/PID/status"
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --ram 32M
+	volume_attached ext4 100 150 -- -- --ram 32M
 	both_confined
 	mount_volume
 	random_file "$MNT/a" 8
@@ -82,8 +78,7 @@ setup() {
 	random_file "$MNT/b" 60 # more than the limit
 	cow commit "$NAME" --checkpoint
 	both_confined
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # Of PID, whichever thread forked them
@@ -121,10 +116,7 @@ no_other_uid() {
 @test "confine: what reads metadata has nothing" {
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
 	local line
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --ram 32M
-	mount_volume
+	volume_mounted ext4 100 150 -- -- --ram 32M
 	random_file "$MNT/a" 2
 	sync -f "$MNT"
 	# seen before it gave up all, it is stopped there
@@ -138,8 +130,7 @@ no_other_uid() {
 	cow commit "$NAME"
 	[ -z "$(children "$(child_named cowfs-broker)")" ] # none is left
 	umount_volume
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # Nothing can read metadata, as on a card that kills whatever reads it: a session fails to set its limit.
@@ -148,10 +139,7 @@ no_reader() {
 }
 
 @test "confine: nothing can read the metadata: a commit says so, --force commits all, shutdown and detach lose nothing" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --ram 32M
-	mount_volume
+	volume_mounted ext4 100 150 -- -- --ram 32M
 	random_file "$MNT/a" 4
 	cow commit "$NAME"
 	no_reader
@@ -188,9 +176,7 @@ no_reader() {
 	detach
 	# empty records that follow repeat it
 	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
-	umount "$MNT"
+	[ "$(bare_sum)" = "$sum" ]
 	fsck ext4
 	# a commit with a reader is one without that flag
 	attach
@@ -227,8 +213,7 @@ no_reader() {
 		mount_volume
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 		umount_volume
-		detach
-		fsck ext4
+		detach_whole ext4
 	done
 }
 
@@ -244,7 +229,6 @@ no_reader() {
 	# where the kernel log cannot be read, nothing is compared
 	! dmesg >/dev/null 2>&1 || dmesg | tail -n 200 | grep -q 'goes on without: .*dropping capabilities'
 	# the effective set needs no permission to be made smaller
-	# shellcheck disable=SC2046 # none, or one word
 	[ "$(field "$(worker_pid)" CapEff)" = "$(mask $(worker_caps))" ]
 	[ "$(field "$(worker_pid)" Seccomp)" = 2 ]
 	cow detach vol

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
 # Tools that copy or shrink a card and know nothing of cowfs: what they make of a card whose superblock is guarded, and of one
 # that is not. The table is in docs/design/copies.md.
 # seconds: 90
@@ -154,10 +153,7 @@ for i in range(1, 301):
 older_copy() { # IS TOOL FS FS_MIB CARD_MIB
 	local is=$1 tool=$2 before
 	FS=$3 FS_MIB=$4
-	card_make "${@:3}"
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted "${@:3}"
 	many "$MNT/one"
 	random_file "$MNT/big" 4
 	cow commit

@@ -74,13 +74,8 @@ everything() {
 	[ ! -e "$TO/d" ]
 }
 
-@test "ext4: a tree with all that files can have, its changes, in place, and gone" {
-	everything ext4
-}
-
-@test "xfs: the same" {
-	everything xfs
-}
+@test "ext4: a tree with all that files can have, its changes, in place, and gone" { everything ext4; }
+@test "xfs: the same" { everything xfs; }
 
 @test "single files: their folders, other links, nothing else" {
 	with_fs xfs
@@ -128,7 +123,6 @@ everything() {
 	chown 1000 "$TO" "$TO/d"
 	chown -R 1000 "$FROM/d/e" "$TO/d/e"
 	rm -f "$FROM/d/e/a3"
-	# shellcheck disable=SC2016
 	background setpriv --reuid 1000 --clear-groups timeout 20 sh -c 'cd "$1" && while :; do
 			mv -T e e.old; ln -s ../../secret e; rm -f e; mkdir -p e/f; ln -sf ../../../secret/x e/inherits
 			for s in .cowfs-*; do mv -T "$s" away; ln -s ../../secret "$s"; rmdir away; rm -f "$s"; done

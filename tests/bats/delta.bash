@@ -1,13 +1,10 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # variables of lib.bash and of the tests
+# shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 # Two cards of one image, what one has more as a file, and a root with its boots: for delta.bats and fleet_tools.bats.
 
 # Two cards of one image: MASTER is changed and committed, CARD is as the image was. IMAGE: the file of that.
 two_cards() { # FS FS_MIB CARD_MIB
-	card_make "$1" "$2" "$3"
-	cow format "$CARD" ${LAG:+--lag 1} >/dev/null
-	attach
-	mount_volume
+	volume_mounted "$1" "$2" "$3" -- ${LAG:+--lag 1}
 	for i in $(seq 1 20); do
 		mkdir -p "$MNT/lib/$((i % 7))"
 		head -c $((i * 3000)) /dev/urandom >"$MNT/lib/$((i % 7))/f$i"

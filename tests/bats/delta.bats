@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl export and import: what one card has more than another, as a file for all cards of the same image.
 # seconds: 130
 # bats file_tags=commands
@@ -16,13 +15,8 @@ card_has_sum() { # FS
 	touch "$MNT/more"
 	cow commit >/dev/null
 	umount_volume
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
-
-setup() { cow_setup; }
-teardown() { cow_teardown; }
-
 
 unchanged() { # COMMAND...: and the card has the same bytes
 	local before
@@ -168,8 +162,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	unchanged fails 1 'older' import "$T/whole"
 	run -0 cow import --older "$T/whole"
 	[[ $output == *"has this already"* ]]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "a whole one for a card of another history; an xfs refuses that" {
@@ -290,7 +283,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	old=$(tree_sum "$MNT")
 	umount_volume
 	detach
-	for n in $(seq 1 40); do
+	for n in $(some 1 40); do
 		blockdev --setrw "$CARD"
 		dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
 		truncate -s 4096 "$T/arm"
@@ -377,7 +370,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	FIRST=$SUM
 	second_update
 	kill_shim
-	for n in $(seq 1 40); do
+	for n in $(some 1 40); do
 		dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
 		LD_PRELOAD=$T/kill.so COWFS_DEATHS=100 attach --on-crash replace
 		mount_volume
@@ -425,7 +418,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	umount_volume
 	cow detach root
 	kill_shim
-	for n in $(seq 1 80); do
+	for n in $(some 1 80); do
 		dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
 		LD_PRELOAD=$T/kill.so COWFS_DEATHS=100 boots
 		kill_in "$n"
@@ -513,8 +506,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	echo goes on >"$MNT/on"
 	cow commit
 	umount_volume
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "bad input: both modes, a file that exists, a card that is not one, trial of a data volume" {
@@ -581,8 +573,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	power_cut
 	boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "lag 1: a root on trial goes back, and nothing else is committed in between" {
@@ -603,8 +594,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	boots
 	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
 	[ "$(tree_sum "$MNT")" = "$OLD" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "a trial needs the generation before: not beside another hold, unless hold = previous moves it" {
@@ -632,8 +622,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	power_cut
 	boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "undo takes back an import on trial; a shutdown commits nothing over it" {
@@ -657,6 +646,5 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	power_cut
 	boots
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2154 # T is set by the helpers
 # The demo interrupted at any moment leaves nothing behind. The whole of it is check-demo.
 # bats file_tags=commands
 # seconds: 30

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl detach and discard: what happens to what is in RAM, and who may hinder it.
 # bats file_tags=commands
 
@@ -76,10 +75,7 @@ bare() {
 
 @test "a card whose log is not empty: status, check, detach and shutdown say that it is not to be mounted without cowfs" {
 	local image
-	card_make ext4 200 250 -b 4096
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 200 250 -b 4096
 	run -0 cow status
 	[[ $output != *"without cowfs"* ]]
 	random_file "$MNT/a" 32
@@ -142,7 +138,6 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	kill "$BG"
 	wait "$BG" || true
 	# only open: it cannot be let go either
-	# shellcheck disable=SC2016
 	background bash -c 'exec 5<"$0"; touch "$1"; exec sleep 1000' "$DEV" "$T/open"
 	wait_for 20 test -e "$T/open"
 	fails 1 'cannot detach the loop device|in use' detach
@@ -200,8 +195,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	# a refused detach changes nothing about it
 	fails 1 mounted detach
 	[ "$(status_of .discard_armed)" = true ]
-	detach
-	fsck ext4
+	detach_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
 	umount "$MNT"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl diff: the files that differ between the last commit and now, on live volumes.
 # bats file_tags=diff
 
@@ -25,11 +24,6 @@ protect() {
 	ln -s target "$MNT/link"
 	random_file "$MNT/large" 2
 	cow commit >/dev/null
-}
-
-# The lines of cowctl diff without the mount point, sorted.
-diff_of() {
-	cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort
 }
 
 same_lines() { # EXPECTED
@@ -78,8 +72,7 @@ m p /a/b/two'
 	same_lines ''
 	touch -d 2020-02-02 "$MNT/new"
 	same_lines 'm t /new'
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "diff: other file systems are walked (xfs)" {

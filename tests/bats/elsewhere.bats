@@ -26,10 +26,7 @@ other() { # MIB
 
 @test "elsewhere: a device that is added to a btrfs later: no commit until it is removed" {
 	local second before
-	card_make btrfs 300 400
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted btrfs 300 400
 	echo one >"$MNT/one"
 	cow commit
 	other 300
@@ -42,18 +39,14 @@ other() { # MIB
 	# what the message says helps
 	btrfs device remove "$second" "$MNT"
 	cow commit
-	detach
-	fsck btrfs
+	detach_whole btrfs
 	mount -o ro "$CARD" "$MNT"
 	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
 }
 
 @test "elsewhere: a device added to a btrfs without cowfs: attach refuses it" {
 	local second
-	card_make btrfs 300 400
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted btrfs 300 400
 	echo one >"$MNT/one"
 	detach
 	other 300

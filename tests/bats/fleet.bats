@@ -1,17 +1,15 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
 # What Prometheus and Grafana get (packaging/prometheus), with promtool of Debian. With a real server: make check-fleet.
 # bats file_tags=wear
 
 load lib
 
 setup() {
-	TOP=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+	cow_setup
 	SHIPPED=$TOP/packaging/prometheus
 	PROMTOOL=$TOP/build/prometheus/usr/bin/promtool
 	[ -x "$PROMTOOL" ] || { echo "no promtool: make deps"; return 1; }
-	cow_setup
 }
 
 # Ten days with a commit each, by a clock that is ahead: a projection needs seven.

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # scripts are printed; each test is a subshell; run sets status and output
 # What ships an update to a root, by the documented contracts of RAUC, SWUpdate and Mender. tests/fleet has the real tools.
 # seconds: 60
-# waits: 75 % of its time
 # bats file_tags=commands
 
 load lib

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # Much at once that is no work of anybody: lazy inode tables, fstrim, a database overwritten in place, a device
 # overwritten whole. RAM, log and writes to the card stay bounded, and nothing is called an alarm that is none.
 # seconds: 40
@@ -77,8 +76,7 @@ tables_zeroed() {
 	[ "$written" -le $((16 << 20)) ]
 	[ "$(status_of .log_live_blocks)" = 0 ]
 	calm
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # ---- fstrim ----
@@ -114,8 +112,7 @@ tables_zeroed() {
 	calm
 	run -0 cow status
 	[[ $output == *"alarm"*"none"* ]]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # ---- a database ----
@@ -173,10 +170,7 @@ tables_zeroed() {
 
 @test "flood: noise over the whole loop device is refused with numbers, and dropped" {
 	local before
-	card_make ext4 96 140 -J size=8
-	cow format "$CARD" --log-size 32M
-	attach
-	mount_volume
+	volume_mounted ext4 96 140 -J size=8 -- --log-size 32M
 	random_file "$MNT/a" 5
 	detach
 	before=$(image_sum)
@@ -237,10 +231,7 @@ ask_status() { cow status --json >"$T/status" || [ $? = 3 ] || { cat "$T/status"
 
 @test "flood: 10,000 connections, and status answers within a second" {
 	local how pid seconds slowest
-	card_make ext4 40 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 40 100
 	for how in silent half deaf rights commit; do
 		flood_socket $how $([ $how = silent ] && echo 10000 || echo 2000) >"$T/flood" &
 		pid=$!

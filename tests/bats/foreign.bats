@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # Whose base is it: cards that were mounted, checked, formatted, re-flashed, enlarged, copied or swapped behind the log.
 # seconds: 55
 # bats file_tags=foreign
@@ -59,8 +58,7 @@ goes_on() {
 	mount_volume
 	echo on >"$MNT/on"
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 	[ "$(state_of)" = clean ]
 }
 
@@ -145,7 +143,6 @@ touch_elsewhere() {
 	command=$(tail -n 1 <<<"$output")
 	[[ $command == "  e2fsck -f $CARD" ]]
 	run -4 e2fsck -fn "$CARD"
-	# shellcheck disable=SC2086 # a command
 	$command -y || code=$?
 	[ $code = 1 ]
 	fsck ext4
@@ -262,10 +259,7 @@ flash() {
 # A golden image of a card in use, detached in order; then the card's life goes on: a commit that is checkpointed, and one
 # that waits in the log.
 golden_card() {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	random_file "$MNT/golden" 1
 	detach
 	bare_sum >"$T/sum.golden"
@@ -309,10 +303,7 @@ golden_card() {
 }
 
 @test "changed while everything was checkpointed: accepted and reported" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	detach
 	edit_elsewhere
@@ -348,10 +339,7 @@ golden_card() {
 
 @test "the partition grows under a running volume and behind its back: it runs on and says so; grow" {
 	local sum before
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	cow commit
 	truncate -s 200M "$IMG"
@@ -438,8 +426,7 @@ golden_card() {
 	resize2fs "$DEV"
 	mount_volume
 	echo x >"$MNT/x"
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "two copies of one card at once: each is served from its own path, and status reports it" {
@@ -470,8 +457,7 @@ golden_card() {
 	[ "$(cat "$MNT/which")" = first ]
 	run -0 cow status
 	[[ $output != *"same log"* ]]
-	detach
-	fsck ext4
+	detach_whole ext4
 	CARD=$LOOP
 	fsck ext4
 	[ "$(mount -o ro "$CARD" "$MNT" && cat "$MNT/which" && umount "$MNT")" = other ]
@@ -482,18 +468,12 @@ detach_one() { cow detach "$NAME"; }
 @test "the card is swapped between two commits: refused, everything stays in RAM" {
 	local sum
 	IMG=$T/other.img
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo other >"$MNT/other"
 	detach
 	loop_down "$CARD"
 	IMG=$T/card.img
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	cow commit
 	cp --sparse=always "$IMG" "$T/mine.img"
@@ -514,8 +494,7 @@ detach_one() { cow detach "$NAME"; }
 	cow commit
 	run -0 cow status
 	tree_sum "$MNT" >"$T/sum"
-	detach
-	fsck ext4
+	detach_whole ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
@@ -524,10 +503,7 @@ detach_one() { cow detach "$NAME"; }
 	local sum case
 	for case in first second clean; do
 		IMG=$T/$case.img
-		card_make ext4 100 150
-		cow format "$CARD"
-		attach
-		mount_volume
+		volume_mounted ext4 100 150
 		echo one >"$MNT/one"
 		case $case in
 		first) ;;
@@ -574,9 +550,7 @@ detach_one() { cow detach "$NAME"; }
 	local sum pid major minor rest
 	IFS=.- read -r major minor rest </proc/sys/kernel/osrelease
 	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --on-crash replace
+	volume_attached ext4 100 150 -- -- --on-crash replace
 	dd if=/dev/urandom of="$DEV" bs=1M seek=50 count=1 oflag=direct status=none
 	cow commit
 	dd if=/dev/urandom of="$DEV" bs=1M seek=52 count=1 oflag=direct status=none
@@ -675,10 +649,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	for fs in xfs btrfs; do
 		[ $fs = xfs ] && at=1 || at=129 # its second sector: it is still seen what is there
 		IMG=$T/$fs.img
-		card_make $fs 330 380
-		cow format "$CARD"
-		attach
-		mount_volume
+		volume_mounted $fs 330 380
 		echo one >"$MNT/one"
 		cow commit
 		tree_sum "$MNT" >"$T/sum"
@@ -715,9 +686,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 # The kernel may have no nilfs2: what its mount would change is written here.
 @test "nilfs2: s_mtime of the superblock, or the second superblock, was changed elsewhere" {
 	local mtime=$((1024 + 0x60)) second=$((64 * 1024 * 1024 - 4096 + 0x38)) before off
-	card_make nilfs2 64 128
-	cow format "$CARD"
-	attach
+	volume_attached nilfs2 64 128
 	head -c 2M /dev/urandom >"$T/noise"
 	dd if="$T/noise" of="$DEV" bs=1M seek=32 conv=fsync status=none
 	run -0 cow status --json
@@ -742,9 +711,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 }
 
 @test "nilfs2: committed changes are restored, and a detach checkpoints them" {
-	card_make nilfs2 64 128
-	cow format "$CARD"
-	attach
+	volume_attached nilfs2 64 128
 	head -c 2M /dev/urandom >"$T/noise"
 	dd if="$T/noise" of="$DEV" bs=1M seek=32 conv=fsync status=none
 	cow commit
@@ -762,10 +729,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 # A log on an array is also the log of each of its members, which are a little longer.
 @test "a member of an array whose superblock is at its end" {
 	local sum
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	cow commit
 	power_cut

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl format, help and version: what is written, what is refused, and that a refusal changes nothing.
 # bats file_tags=commands
 
@@ -22,7 +21,6 @@ fs_sum() {
 	for c in format attach detach status commit discard check recover; do
 		run -0 --separate-stderr cow "$c" --help
 		[[ $output == "usage: cowctl $c"* ]]
-		# shellcheck disable=SC2154
 		[ -z "$stderr" ]
 		[[ $output == *--json* ]]
 	done
@@ -81,7 +79,6 @@ fs_sum() {
 @test "format: xfs, btrfs, nilfs2 and vfat" {
 	local fs
 	for fs in "xfs 310 360" "btrfs 120 170" "nilfs2 64 128" "vfat 60 110"; do
-		# shellcheck disable=SC2086
 		card_make $fs
 		run -0 cow format "$CARD"
 		[[ $output == *"${fs%% *} of"* ]]
@@ -199,7 +196,6 @@ loop_clear() {
 		holds "$what"
 		before=$(image_sum "$T/other.img")
 		for force in '' --force --shrink; do
-			# shellcheck disable=SC2086
 			fails 1 "^cowctl: $OTHER: holds $want" format "$OTHER" $force
 			run ! grep -q 'Make one of at most' <<<"$stderr"
 		done

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A card whose log is not empty, on a machine that knows nothing of cowfs.
 # seconds: 50
 # bats file_tags=foreign
@@ -74,10 +73,7 @@ again" ]
 
 # Cut between the tail record of a detach and the last write, that of the superblock: the copy in the record has it.
 @test "the last write of a detach is cut: nothing waits in the log, and the next detach removes the guard" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	cow commit
 	dd if="$IMG" of="$T/guarded" bs=4096 count=1 status=none
@@ -133,17 +129,9 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	umount "$MNT"
 }
 
-@test "format keeps the guard of a log that is on another device, or lost" {
-	format_keeps_guard ext4 100 0
-}
-
-@test "format keeps the guard of such a log: xfs" {
-	format_keeps_guard xfs 300 0
-}
-
-@test "format keeps the guard of such a log: btrfs" {
-	format_keeps_guard btrfs 120 16
-}
+@test "format keeps the guard of a log that is on another device, or lost" { format_keeps_guard ext4 100 0; }
+@test "format keeps the guard of such a log: xfs" { format_keeps_guard xfs 300 0; }
+@test "format keeps the guard of such a log: btrfs" { format_keeps_guard btrfs 120 16; }
 
 # A superblock that a kernel would not take: no guard, and a commit goes on without.
 @test "a superblock with a wrong checksum is not touched, and a guard in it not believed" {
@@ -254,9 +242,7 @@ cut_each() { # COMMAND...
 
 # FAT has no guard. It is committed unmounted, so that a checkpoint can follow at once.
 @test "a commit of a FAT is checkpointed: another machine finds it whole" {
-	card_make vfat 60 110
-	cow format "$CARD"
-	attach
+	volume_attached vfat 60 110
 	seq 20000 >"$T/text"
 	mcopy -i "$DEV" "$T/text" ::text
 	cow commit
@@ -282,9 +268,7 @@ get_label() {
 cut_in_fat() { # FS
 	local n code before between=0
 	FS=$1
-	card_make "$FS" 60 110
-	cow format "$CARD"
-	attach
+	volume_attached "$FS" 60 110
 	put_label "$DEV" L0
 	cow commit
 	detach

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
 # Superblocks that are not what mkfs makes today: with a guard, or without one, the card is whole in the end.
 # bats file_tags=foreign
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034,SC2046,SC2154 # variables of lib.bash and of the tests
+# shellcheck shell=bash
 # SPDX-License-Identifier: MIT
 #
 # Behind lib: an ordinary user (nobody) who wants to hold up what needs the volume's file system.

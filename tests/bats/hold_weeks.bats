@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # A generation is held while a root commits every hour: what fills, when it warns, what is refused, and both ways out.
 #
 #	WEEKS=3	so long, on a card of 1 GiB with a log of usual size; otherwise until a small log is full
@@ -177,6 +176,5 @@ is_alone() { # FILE TREE
 	cow commit --checkpoint
 	echo more >"$MNT/root/more"
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and output
 # Hostile content and hostile users: what files, cards and local users say is not believed.
 # bats file_tags=hostile
 
@@ -11,14 +10,9 @@ teardown() { cow_teardown; }
 
 # ---- a file that is a part of the log ----
 
-as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
-
 # A file of root's and a file of nobody's, both committed, so that what is written into them goes to the log.
 victim_and_own() { # [FORMAT_OPTION]...
-	card_make ext4 100 150 -b 4096
-	cow format "$CARD" "$@"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150 -b 4096 -- "$@"
 	yes genuine | head -c 4096 >"$MNT/victim"
 	chmod 644 "$MNT/victim"
 	install -d -o nobody "$MNT/nobody"
@@ -49,8 +43,7 @@ nothing_believed() {
 	mount_volume
 	[ "$(head -n 1 "$MNT/victim")" = genuine ]
 	cmp "$MNT/nobody/file" "$T/forged"
-	detach
-	fsck ext4
+	detach_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	cmp "$MNT/nobody/file" "$T/forged"
 	umount "$MNT"
@@ -96,10 +89,7 @@ becomes_luks() {
 @test "a partition that became something else: a mount that fails writes nothing" {
 	local before flags
 	for flags in "" --retire; do
-		card_make ext4 100 150
-		cow format "$CARD"
-		attach
-		mount_volume
+		volume_mounted ext4 100 150
 		echo one >"$MNT/one"
 		cow commit
 		detach

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # Cards whose content was made by somebody who knows the format: what a file holds is never taken for a structure of the log.
 # bats file_tags=hostile
 
@@ -24,8 +23,6 @@ file_block() {
 	filefrag -b4096 -v "$1" | awk -v b="$2" -v run="$3" -F'[ .:]+' \
 		'$2 ~ /^[0-9]+$/ && $5 <= b && b + run - 1 <= $6 { print $3 + b - $5 }'
 }
-
-as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 
 # An ext4 that fills its partition and that cowfs never touched. A user's file has all the room in it, and so one of the blocks
 # where the superblock of the log of a shrink may lie; $1: the first of them to try.
@@ -123,8 +120,7 @@ all_ignore() {
 	mount_volume
 	[ "$(cat "$MNT/passwd")" = "root:x:0:0:" ]
 	umount_volume
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "hostile: it is in the last block, in each state" {

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
 # What an ordinary user tries (as nobody): FUSE mounts that claim to be the volume, writes that never end. And what is left when
 # something dies or fails.
 # alone: calls that are waited for have limits of time
@@ -36,9 +35,7 @@ seconds_of() { date +%s.%N; }
 # ---- mounts ----
 
 @test "a FUSE mount that calls itself by the volume's loop device: commit, umount and detach go by device numbers" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
+	volume_attached ext4 100 150
 	mkdir "$T/fake" "$T/fake2"
 	fake "$T/fake" "$DEV"
 	mount_volume
@@ -73,8 +70,7 @@ seconds_of() { date +%s.%N; }
 	run -32 "$COWFS_BUILD/umount.cowfs" "$MNT"
 	umount "$MNT"
 	[ "$(cat "$MNT/one")" = one ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "a bind mount of a file is left when the volume is unmounted: commits go on" {
@@ -91,8 +87,7 @@ seconds_of() { date +%s.%N; }
 	attach
 	mount_volume
 	[ "$(cat "$MNT/a file")" = $'one\ntwo' ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 power_cut_left() {
@@ -160,8 +155,7 @@ power_cut_left() {
 		umount "$above"
 		wait "$BG"
 		echo two >"$MNT/two"
-		detach
-		fsck "$fs"
+		detach_whole "$fs"
 		loop_down "$CARD"
 		IMG=''
 	done
@@ -190,8 +184,7 @@ power_cut_left() {
 	run -0 cow commit
 	[[ $output == *"as generation "* ]]
 	[ "$(status_of .alarm)" = "" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "commit and shutdown sealed without a freeze: whole after a power cut" {
@@ -222,8 +215,7 @@ power_cut_left() {
 	done
 	cow commit
 	[ "$(status_of .last.quiesce.frozen)" = true ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # Small files, each on stable storage when its name is in the list.
@@ -295,7 +287,7 @@ power_cut_held() {
 	run -0 --separate-stderr cow attach "$CARD" --name again
 	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
 	DEV=$output NAME=again
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	detach
 }
@@ -318,8 +310,7 @@ power_cut_held() {
 	cow commit
 	[ "$(blockdev --getro "$CARD")" = 1 ]
 	[ "$(status_of .alarm)" = "" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "an attach while the wall clock is set: nothing waits by it" {

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # Code of an attacker in the worker of a volume: what is not that volume's stays out of reach.
 # seconds: 50
-# waits: 89 % of its time
 # bats file_tags=hostile
 
 load lib
@@ -17,9 +15,7 @@ setup() {
 	truncate -s 65536 "$T/hostile"
 	# the one that is not to be reached
 	IMG=$T/other.img
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach --name other
+	volume_attached ext4 60 100 -- -- --name other
 	OTHER=$CARD OTHER_DEV=$DEV
 	mkdir "$T/other"
 	mount "$DEV" "$T/other"
@@ -29,7 +25,6 @@ setup() {
 	other_card=$(image_sum "$OTHER")
 	other_pid=$(worker_pid)
 	# the one with the attacker
-	# shellcheck disable=SC2034 # card_make
 	IMG=$T/card.img
 	card_make ext4 60 100
 	cow format "$CARD"

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets output
 # checkpoint = idle: everything is written home while the card has nothing else to do.
 # seconds: 40
-# waits: 84 % of its time
 # bats file_tags=commands
 
 load lib

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034 # each test is a subshell, as it should be; variables are those of disk_make
 # image/lib.bash: the same tree gives the same disk. What Debian puts into it: tests/vm/first_boot.py.
 # bats file_tags=image
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # The protection on trial: a new initramfs with which no boot was accepted.
 
 load lib
@@ -32,7 +31,7 @@ boots() {
 	[ "$status" = "$code" ] || return 1
 	if [ "$code" = 0 ]; then
 		DEV=$output
-		echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+		is_volume
 		mount_volume
 	else
 		[ "$output" = "$CARD" ]
@@ -101,8 +100,7 @@ fails_twice() { # FS [FS_MIB CARD_MIB]
 	boots 0
 	[[ $stderr == *"ON TRIAL, 1 more boot"* ]]
 	[ -e "$MNT/written" ]
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
 @test "the protection on trial: after BOOTS boots the root is an ordinary one: ext4" { fails_twice ext4; }
@@ -214,8 +212,7 @@ log_lost() {
 	power_cut
 	boots 0
 	[[ $stderr == *"THE PROTECTION IS ON TRIAL, 1 more boot"* ]]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "the protection on trial: power cuts in each write of a boot" {
@@ -237,6 +234,5 @@ log_lost() {
 	boots 0
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 	accepts
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -1,12 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # What is installed, the unit, and completion for bash.
 # bats file_tags=commands
 
 load lib
-
-top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 
 @test "make install and uninstall: DESTDIR and prefix" {
 	local f
@@ -29,7 +26,7 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 		etc/kernel/postinst.d/{x-cowfs,zzz-cowfs} etc/kernel/postrm.d/zzz-cowfs
 		etc/initramfs/post-update.d/{cowfs,zzz-cowfs})
 	# no more than what is built already
-	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
+	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
 	for f in "${files[@]}"; do
 		[ -s "$T/dest/$f" ] || { echo "missing: $f"; return 1; }
 	done
@@ -39,10 +36,10 @@ top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
 	# beside the daemon, which they look for there
 	[ "$(readlink "$T/dest/sbin/mount.cowfs")" = /usr/local/sbin/mount.cowfs ]
 	[ "$(readlink "$T/dest/sbin/umount.cowfs")" = /usr/local/sbin/umount.cowfs ]
-	run -0 make -C "$(top)" -s uninstall DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
+	run -0 make -C "$TOP" -s uninstall DESTDIR="$T/dest" prefix=/usr/local B="$COWFS_BUILD"
 	# nor a folder
 	[ -z "$(find "$T/dest" -mindepth 1)" ]
-	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/usr" B="$COWFS_BUILD"
+	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/usr" B="$COWFS_BUILD"
 	"$T/usr/usr/sbin/mount.cowfs" -V
 	# the installed cowctl finds it in its library folder
 	"$T/usr/usr/sbin/cowctl" measure --help | grep -q '^usage: cowctl measure'
@@ -53,8 +50,8 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 
 @test "make install: programs without symbols, with them by STRIP=" {
 	local f
-	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
-	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
+	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
+	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
 	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowfs-boot,set-readonly,cowfs-measure}; do
 		run ! symbols "$T/dest/usr/$f"
 		symbols "$T/whole/usr/$f"
@@ -75,7 +72,7 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 
 @test "the unit: systemd-analyze verify" {
 	command -v systemd-analyze >/dev/null || skip "no systemd-analyze"
-	sed "s|/usr/sbin/|$COWFS_BUILD/|" "$(top)/systemd/cowfs@.service" >"$T/cowfs@.service"
+	sed "s|/usr/sbin/|$COWFS_BUILD/|" "$TOP/systemd/cowfs@.service" >"$T/cowfs@.service"
 	run -0 systemd-analyze verify --man=no "$T/cowfs@.service"
 	# one line at most, and that is meant
 	[[ $output != *$'\n'* && ( -z $output || $output == *"Unit uses KillMode=none"* ) ]]
@@ -84,7 +81,7 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 # completes the words; the last one is under the cursor
 complete_words() {
 	# shellcheck disable=SC1091
-	source "$(top)/cowfs/cli/completion.bash"
+	source "$TOP/cowfs/cli/completion.bash"
 	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
 	_cowctl "$COWFS_BUILD/cowctl" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
 	printf '%s\n' "${COMPREPLY[@]}"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
 # Commits of ext3 and ext4, which are sealed when the journal is empty, of btrfs, which are sealed when a transaction ends, and of xfs:
 # nothing is frozen, and no program can hold them. What they leave on the card: instant_images.bats.
 # alone: a commit that nobody holds has two seconds
@@ -64,17 +63,9 @@ nothing_holds() { # FOLDER HOW...
 	fsck xfs
 }
 
-@test "instant: leases of a user hold no commit, however many wait for them" {
-	leases_hold_nothing ext4
-}
-
-@test "instant: leases of a user on btrfs" {
-	leases_hold_nothing btrfs
-}
-
-@test "instant: leases of a user on xfs" {
-	leases_hold_nothing xfs
-}
+@test "instant: leases of a user hold no commit, however many wait for them" { leases_hold_nothing ext4; }
+@test "instant: leases of a user on btrfs" { leases_hold_nothing btrfs; }
+@test "instant: leases of a user on xfs" { leases_hold_nothing xfs; }
 
 leases_hold_nothing() { # FS
 	local files
@@ -89,8 +80,7 @@ leases_hold_nothing() { # FS
 		wait_for 5 waits_for_leases 60
 	done
 	kill $(pgrep -P "$HELD") "$HELD"
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
 @test "instant: programs that are stopped, or busy with a large truncate, in the middle of a call" {
@@ -114,8 +104,7 @@ while True:
 		unheld
 	done
 	kill "$BG"
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # The content changes, and no time stamp: no transaction writes the journal.
@@ -143,8 +132,7 @@ while True:
 	[ "$(head -c 11 "$DEV")" = 'boot sector' ]
 	mount_volume
 	sha256sum -c "$T/sum" <"$MNT/f"
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # A seal can fall between two requests of FUSE. It would cut one that touches more than 64 pages, if the daemon allowed no more.
@@ -183,8 +171,7 @@ os.pwritev(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), pieces, 0)' "$MNT/f"
 	fsfreeze -u "$MNT"
 	cow commit
 	[ "$(status_of .last.quiesce.instant)" = true ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # Nothing syncs a file here: Linux 6.18 has deadlocked.
@@ -193,6 +180,5 @@ os.pwritev(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), pieces, 0)' "$MNT/f"
 	touch "$MNT/f"
 	run -0 --separate-stderr cow commit --json
 	jq -e '.ok and (.quiesce | .frozen and (.instant | not))' <<<"$output"
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status, output and stderr; IMG, NAME: lib.bash
 # What commits without a freeze leave on the card while programs write: a clean file system. And what the live one has meanwhile.
 # seconds: 170
 # bats file_tags=commands
@@ -42,10 +41,12 @@ committed_copy() { # FILE [OPTION-INSTEAD-OF---checkpoint]
 	local generation before tries
 	for tries in $(seq 20); do
 		run -0 --separate-stderr cow commit ${2:---checkpoint} --json
+		kill -STOP "${JOBS[@]}" # a busy machine copies slowly
 		before=$(card_written)
 		jq -e '.ok and .quiesce.instant and (.quiesce.frozen | not)' <<<"$output"
 		generation=$(jq .generation <<<"$output")
 		cp --sparse=always "$IMG" "$1"
+		kill -CONT "${JOBS[@]}"
 		[ "$(card_written)" = "$before" ] && [ "$(status_of .generation)" = "$generation" ] || continue
 		[ -z "${2-}" ] || cow recover "$1"
 		return
@@ -77,23 +78,14 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	done
 	noise_end
 	noise_verify
-	detach
-	fsck "$1"
+	detach_whole "$1"
 	loop_down "$CARD"
 	IMG='' MNT=$T/mnt
 }
 
-@test "instant: each committed image is clean, of the default ext4" {
-	clean_under_load ext4 noatime
-}
-
-@test "instant: each committed image is clean, with an orphan file" {
-	clean_under_load ext4 noatime -O orphan_file
-}
-
-@test "instant: each committed image is clean, of a 1K ext4 whose journal has the data" {
-	clean_under_load ext4 data=journal -b 1024
-}
+@test "instant: each committed image is clean, of the default ext4" { clean_under_load ext4 noatime; }
+@test "instant: each committed image is clean, with an orphan file" { clean_under_load ext4 noatime -O orphan_file; }
+@test "instant: each committed image is clean, of a 1K ext4 whose journal has the data" { clean_under_load ext4 data=journal -b 1024; }
 
 @test "instant: each committed image is clean, of ext3 and of bigalloc" {
 	clean_under_load ext3 noatime
@@ -115,8 +107,7 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 		rm -rf "$T/copied" && mkdir "$T/copied"
 	done
 	noise_end
-	detach
-	fsck btrfs
+	detach_whole btrfs
 }
 
 # A mount replays the log of xfs. Then nothing is wrong with it.
@@ -124,7 +115,6 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	local round opts
 	for opts in '' '-b size=1k -n size=64k'; do
 		IMG=$T/card.img
-		# shellcheck disable=SC2086
 		protect xfs $opts
 		noise_begin 2
 		for round in $(seq 5); do
@@ -141,8 +131,7 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 			xfs_repair -n "$T/copy" >"$T/repair" 2>&1 || { cat "$T/repair"; false; }
 		done
 		noise_end
-		detach
-		fsck xfs
+		detach_whole xfs
 		loop_down "$CARD"
 	done
 }
@@ -162,7 +151,7 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 	attach
 	mount_volume -o noatime
 	noise_begin 8
-	for commits in $(seq "$3"); do
+	for commits in $(seq "$(rounds "$3")"); do
 		run -0 --separate-stderr cow commit --json
 		# the programs may not have got the processor since
 		jq -e '.quiesce.instant or .report.dirty_blocks == 0' <<<"$output"
@@ -172,18 +161,9 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 	fsck "$1" "$DEV"
 	mount_volume
 	noise_verify
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
-@test "instant: no program reads what a commit has dropped" {
-	free_is_noise ext4 360 40 -b 4096 -J size=4
-}
-
-@test "instant: no program reads what a commit of btrfs has dropped" {
-	free_is_noise btrfs 1200 20 -m single
-}
-
-@test "instant: no program reads what a commit of xfs has dropped" {
-	free_is_noise xfs 800 40
-}
+@test "instant: no program reads what a commit has dropped" { free_is_noise ext4 360 40 -b 4096 -J size=4; }
+@test "instant: no program reads what a commit of btrfs has dropped" { free_is_noise btrfs 1200 20 -m single; }
+@test "instant: no program reads what a commit of xfs has dropped" { free_is_noise xfs 800 40; }

@@ -63,9 +63,7 @@ bare_digest() {
 # A volume without a file system that anything knows: the whole of it belongs to the test.
 raw_volume() {
 	local mib=$1 log_mib=$2
-	card_make ext2 "$mib" $((mib + log_mib + 16))
-	cow format "$CARD" --log-size "${log_mib}M"
-	attach
+	volume_attached ext2 "$mib" $((mib + log_mib + 16)) -- --log-size "${log_mib}M"
 	dd if=/dev/zero of="$DEV" bs=64K count=4 oflag=direct status=none
 	cow commit "$NAME"
 }
@@ -107,26 +105,20 @@ fio_under_commits() {
 }
 
 @test "fio: 1K writes at depth 64 in a file of a 1K ext4, commits every second" {
-	card_make ext4 128 224 -b 1024 -J size=8
-	cow format "$CARD" --log-size 80M
-	attach
+	volume_attached ext4 128 224 -b 1024 -J size=8 -- --log-size 80M
 	mount_volume -o noatime,discard
 	fio_under_commits "$MNT/file" --bs=1k --size=16M --rate_iops=4000
-	detach
-	fsck ext4
+	detach_whole ext4
 	attach
 	mount_volume
 	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs=1k --size=16M --verify_only
 }
 
 @test "fio: 4K writes at depth 64 in a file of a 4K ext4, commits every second" {
-	card_make ext4 192 448 -J size=8
-	cow format "$CARD" --log-size 224M
-	attach
+	volume_attached ext4 192 448 -J size=8 -- --log-size 224M
 	mount_volume -o noatime,discard
 	fio_under_commits "$MNT/file" --bs=4k --size=64M --rate_iops=5000
-	detach
-	fsck ext4
+	detach_whole ext4
 	attach
 	mount_volume
 	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs=4k --size=64M --verify_only
@@ -183,9 +175,7 @@ fio_under_commits() {
 # FS MIB MKFS_OPTION...; with room in the log for all that noise, so that no commit comes by itself
 noise_test() {
 	local job bad='' jobs=() fs=$1
-	card_make "$1" "$2" 900 "${@:3}"
-	cow format "$CARD" --log-size 600M
-	attach
+	volume_attached "$1" "$2" 900 "${@:3}" -- --log-size 600M
 	mount_volume -o noatime,discard
 	for job in 1 2 3; do
 		"$NOISE" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &
@@ -213,8 +203,7 @@ noise_test() {
 	for job in 1 2 3; do
 		"$NOISE" verify "$MNT/$job" $job
 	done
-	detach
-	fsck "$fs"
+	detach_whole "$fs"
 	mount -o ro "$CARD" "$MNT"
 	for job in 1 2 3; do
 		"$NOISE" verify "$MNT/$job" $job
@@ -222,30 +211,14 @@ noise_test() {
 	umount "$MNT"
 }
 
-@test "noise over every skipped block of a frozen 4K ext4 hurts nobody" {
-	noise_test ext4 128 -J size=4
-}
-
-@test "noise over every skipped block of a frozen 1K ext4 hurts nobody" {
-	noise_test ext4 128 -J size=4 -b 1024
-}
-
-@test "noise over every skipped block of a frozen btrfs hurts nobody" {
-	noise_test btrfs 256
-}
-
-@test "noise over every skipped block of a frozen btrfs of mixed block groups hurts nobody" {
-	noise_test btrfs 256 -M
-}
+@test "noise over every skipped block of a frozen 4K ext4 hurts nobody" { noise_test ext4 128 -J size=4; }
+@test "noise over every skipped block of a frozen 1K ext4 hurts nobody" { noise_test ext4 128 -J size=4 -b 1024; }
+@test "noise over every skipped block of a frozen btrfs hurts nobody" { noise_test btrfs 256; }
+@test "noise over every skipped block of a frozen btrfs of mixed block groups hurts nobody" { noise_test btrfs 256 -M; }
 
 # mkfs.xfs makes small ones for its own tests only
-@test "noise over every skipped block of an xfs hurts nobody" {
-	QA_CHECK_FS=1 TEST_DIR=x TEST_DEV=x noise_test xfs 256
-}
-
-@test "noise over every skipped block of a 1K xfs with a small log hurts nobody" {
-	QA_CHECK_FS=1 TEST_DIR=x TEST_DEV=x noise_test xfs 256 -b size=1024 -l size=10m
-}
+@test "noise over every skipped block of an xfs hurts nobody" { QA_CHECK_FS=1 TEST_DIR=x TEST_DEV=x noise_test xfs 256; }
+@test "noise over every skipped block of a 1K xfs with a small log hurts nobody" { QA_CHECK_FS=1 TEST_DIR=x TEST_DEV=x noise_test xfs 256 -b size=1024 -l size=10m; }
 
 # ---- every file system ----
 
@@ -320,8 +293,7 @@ fs_test() {
 	umount_volume
 	mount_volume -o noatime
 	sum=$(tree_digest "$MNT")
-	detach
-	fsck "$fs"
+	detach_whole "$fs"
 	[ "$(bare_digest "$fs")" = "$sum" ]
 
 	# once more, and the daemon dies instead
@@ -346,34 +318,11 @@ fs_test() {
 	cow check "$CARD"
 }
 
-@test "ext4, 4K blocks" {
-	fs_test ext4 160 64 -J size=8
-}
-
-@test "ext4, 1K blocks" {
-	fs_test ext4 96 64 -b 1024 -J size=8
-}
-
-@test "ext4, bigalloc" {
-	fs_test ext4 160 64 -O bigalloc -C 16384 -J size=8
-}
-
-@test "ext4 without 64bit and metadata_csum" {
-	fs_test ext4 160 64 -O ^64bit,^metadata_csum -J size=8
-}
-
-@test "ext3" {
-	fs_test ext3 96 64 -J size=8
-}
-
-@test "ext2" {
-	fs_test ext2 96 64
-}
-
-@test "xfs" {
-	fs_test xfs 320 192
-}
-
-@test "btrfs" {
-	fs_test btrfs 160 192
-}
+@test "ext4, 4K blocks" { fs_test ext4 160 64 -J size=8; }
+@test "ext4, 1K blocks" { fs_test ext4 96 64 -b 1024 -J size=8; }
+@test "ext4, bigalloc" { fs_test ext4 160 64 -O bigalloc -C 16384 -J size=8; }
+@test "ext4 without 64bit and metadata_csum" { fs_test ext4 160 64 -O ^64bit,^metadata_csum -J size=8; }
+@test "ext3" { fs_test ext3 96 64 -J size=8; }
+@test "ext2" { fs_test ext2 96 64; }
+@test "xfs" { fs_test xfs 320 192; }
+@test "btrfs" { fs_test btrfs 160 192; }

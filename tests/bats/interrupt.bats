@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # Ctrl-C: what goes on is said, and a second one stops what can be stopped. The line of the progress in a narrow terminal.
 # bats file_tags=commands
 
@@ -54,8 +53,7 @@ job() { [ "$(status_of .progress.job)" = "$1" ]; }
 	eio off
 	wait "$BG"
 	grep -q 'as generation 2 in' "$T/out"
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # Programs that take as long as wanted, in front of those of e2fsprogs; the shrink uses only the system's folders.
@@ -105,7 +103,7 @@ slow_tool() {
 	touch "$T/go"
 	wait_for 20 cow status vol >/dev/null
 	NAME=vol DEV=$(status_of .loop)
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	detach
 }
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A rule of cowfs that is broken while it runs (base/invariant.h): nothing of it reaches the card. tests/tools/nopages.c breaks one.
 # bats file_tags=commands
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # One convention for --json: each line of standard output is an object with "ok" and "schema", an error has "error", "code"
 # and "exit" as well, and standard error is empty.
 # bats file_tags=commands
@@ -47,10 +46,8 @@ commands() {
 		quiet
 	done
 	for c in detach status commit "commit --kept" top diff wear discard inhibit uninhibit trim; do
-		# shellcheck disable=SC2086 # a command with an option
 		json 4 $c nosuch
 		quiet
-		# shellcheck disable=SC2086
 		json 4 $c
 		quiet
 	done
@@ -90,7 +87,7 @@ commands() {
 	json 0 check "$CARD"
 	json 0 attach "$CARD" --name vol
 	DEV=$(jq -r .loop <<<"$output") NAME=vol
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	mount_volume
 	echo 1 >"$MNT/a"
 	sync -f "$MNT"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # keep= of cowfs.conf: paths that are committed alone, while everything else is discarded. COWFS_KEEP_ROUNDS: power cuts
 # under a real sqlite (6).
 # bats file_tags=keep

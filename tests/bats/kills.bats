@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # variables of lib.bash; each test is a subshell, as it should be; run sets stderr
 # All processes of a daemon are killed at once, at random moments of commits: I/O on the volume ends.
 #	COUNT=100 bats tests/bats/kills.bats	so many kills of each kind instead of 5 (make check-kills)
 #	FS=xfs, FS=btrfs			of another file system than ext4
@@ -8,7 +7,7 @@
 
 load lib
 
-COUNT=${COUNT:-5}
+COUNT=${COUNT:-$(rounds 5)}
 FS=${FS:-ext4}
 export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
 
@@ -42,14 +41,13 @@ end_io() {
 # As its unit starts it: in a cgroup, in the foreground.
 attach_in_group() {
 	NAME=vol
-	# shellcheck disable=SC2016
 	background bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$GROUP" \
 		"$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/dev" 2>"$T/err"
 	MAIN=$BG
 	wait_for 20 test -s "$T/dev" || { cat "$T/err"; return 1; }
 	DEV=$(cat "$T/dev")
 	CONN=$(loop_backing "$DEV" | cut -d: -f2)
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 }
 
 # Until writing fails: mostly dirty pages, so that the next commit has to sync.
@@ -76,8 +74,6 @@ ends() {
 	took=$((${EPOCHREALTIME/./} - begin))
 	[ $took -le "$SLOWEST" ] || SLOWEST=$took
 }
-
-ended() { ! kill -0 "$1" 2>/dev/null; }
 
 # What FUSE's requests wait for: is anybody in a call that flushes?
 in_sync() {
@@ -129,9 +125,7 @@ kill_in_commits() { # COMMAND... that kills
 
 kill_group() { echo 1 >"$GROUP/cgroup.kill"; }
 
-@test "kills: all of a unit's cgroup" {
-	kill_in_commits kill_group
-}
+@test "kills: all of a unit's cgroup" { kill_in_commits kill_group; }
 
 # The parent as well, which has left the cgroup.
 kill_everything() {
@@ -147,9 +141,7 @@ kill_everything_and_look() {
 	run cow status
 }
 
-@test "kills: all processes; the next command thaws" {
-	kill_in_commits kill_everything_and_look
-}
+@test "kills: all processes; the next command thaws" { kill_in_commits kill_everything_and_look; }
 
 sleeps() { [ "$(awk '$1 == "State:" { print $2 }' "/proc/$1/status")" = D ]; }
 
@@ -239,7 +231,6 @@ ends_umount() {
 	kill_everything
 	wait_for 20 no_daemons
 	# as its sleeping thread would
-	# shellcheck disable=SC2016
 	background bash -c 'exec 9>>"$0"; flock 9; : >"$1"; exec sleep 1000' "$COWFS_RUNDIR/vol/lock" "$T/held"
 	wait_for 10 [ -e "$T/held" ] # a process that ends has the lock for a moment
 	begin=$SECONDS
@@ -274,7 +265,6 @@ bounded() { # SECONDS COMMAND...
 	kill -9 "$worker"
 	wait_for 10 grep -q "^State:.*zombie" "/proc/$worker/status" # it answers until then
 	for command in status commit detach "status --follow --once"; do
-		# shellcheck disable=SC2086
 		bounded 20 "$COWFS_BUILD/cowctl" $command
 		[ "$command" = "status --follow --once" ] || [ $status = 4 ]
 		[ "$command" != status ] || [[ $stderr == *"volume vol: its daemon died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
@@ -361,10 +351,9 @@ hold_fuse() {
 	card_make ext4 100 150
 	cow format "$CARD"
 	NAME=vol
-	# shellcheck disable=SC2016
 	DEV=$(unshare --mount --propagation private sh -c 'mount "$1" "$2" && exec "$COWFS_BUILD/cowctl" attach --name vol "$3"' \
 		sh "$other" "$MNT" "$CARD")
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	run ! mountpoint -q "$MNT"
 	run ! is_free "$other"
 	cow detach vol

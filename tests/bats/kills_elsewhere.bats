@@ -1,17 +1,15 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status and stderr
 # Commands other than commit are killed at random moments, alone or with all processes of the daemon: I/O ends, the
 # next commands clear up, and the card has what was committed before or what the command was about to commit.
 #	COUNT=60 bats tests/bats/kills_elsewhere.bats	so many kills of each kind (make check-kills)
 #	SEED=N						other moments
 # seconds: 75
-# waits: 83 % of its time
 # bats file_tags=commands,kills
 
 load lib
 
-COUNT=${COUNT:-4}
+COUNT=${COUNT:-$(rounds 4)}
 SEED=${SEED:-1}
 export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
 
@@ -31,8 +29,6 @@ teardown() {
 	return $bad
 }
 
-ended() { ! kill -0 "$1" 2>/dev/null; }
-
 # As in lib.bash, and those that a cowctl has forked and are about to become one.
 daemons() {
 	local p comm
@@ -46,7 +42,6 @@ daemons() {
 
 # COMMAND..., in the cgroup, in the background
 in_group() {
-	# shellcheck disable=SC2016
 	background bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$GROUP" "$@" >"$T/out" 2>"$T/err"
 }
 
@@ -70,7 +65,6 @@ killed() { # alone|everything COMMAND...
 		echo 1 >"$GROUP/cgroup.kill"
 		# those that have left it
 		for _ in 1 2; do
-			# shellcheck disable=SC2046
 			kill -9 $(daemons) 2>/dev/null || :
 		done
 	fi

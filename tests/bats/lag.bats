@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A log with lag 1: what recovery may choose is proved on the simulated card; here that the whole of it works.
 # bats file_tags=commands
 

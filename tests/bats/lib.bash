@@ -8,6 +8,7 @@
 #	@test "..." { card_make ext4 100 150; cow format "$CARD"; attach; mount_volume; ...; }
 #
 # Set for each test
+#	TOP	of the repository
 #	COWFS_BUILD	folder with cowfs and cowctl (default: build/ of the repository)
 #	COWFS_RUNDIR	private run directory; T private scratch folder on a disk; MNT a mount point in it
 #
@@ -30,7 +31,10 @@
 #	attach [OPTION]...	attaches CARD as volume "vol" (--name to choose); sets DEV and NAME
 #	mount_volume [OPTION]...	mounts DEV on MNT; umount_volume
 #	volume_gone DEVICE	after the daemon has ended: its loop device is free
+#	volume_attached FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION... [-- ATTACH_OPTION...]]	card_make, format, attach;
+#			volume_mounted ...	and mount_volume
 #	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
+#	detach_whole FS		and the file system on CARD is whole
 #	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
@@ -49,28 +53,32 @@
 #
 # Contents
 #	random_file FILE MIB	incompressible; tree_sum FOLDER: checksum of names and contents
+#	rounds N		so many, and with COWFS_TURN a quarter of them; some FROM TO: these numbers, or every fourth one
 #	wait_for SECONDS COMMAND...	until it succeeds
 #	give_up_early		before the daemon of a mounted xfs is killed
 #	background COMMAND...	sets BG, the pid; killed at the end of the test if it still runs
+#	diff_of ARGUMENT...	cowctl diff, sorted, without the mount point
 #	say TEXT...		shown in bats' output (figures)
+#	ended PID; as_nobody COMMAND...
+#	put FILE LINE...	below the root R; tells TEXT: has the output of run this, however it is folded?
 
 bats_require_minimum_version 1.5.0
 # What setup() changes comes too late for bats, so it is set when the file is read.
-export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-120}
+export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-300}
 COW_LIMIT=${COW_LIMIT:-60}
 
 # ---- once per test ----
 
 cow_setup() {
-	local top
 	# bats traces each command, which makes a loop 100 times slower. Without, a failure names the line of the test and not those
 	# of helpers: COWFS_BATS_TRACE=1 shows them.
 	[ -n "${COWFS_BATS_TRACE-}" ] || set +T
-	top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-	COWFS_BUILD=${COWFS_BUILD:-$top/build}
+	TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+	COWFS_BUILD=${COWFS_BUILD:-$TOP/build}
 	[ "$(id -u)" = 0 ] || skip "needs root"
 	[ -x "$COWFS_BUILD/cowctl" ] || { echo "no programs in $COWFS_BUILD: make all"; return 1; }
 	T=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-bats.XXXXXX")
+	echo "${BATS_TEST_FILENAME##*/}: $BATS_TEST_DESCRIPTION" >"$T/test" # whose it is, if it is left behind
 	chmod 755 "$T" # status.json is for everybody
 	MNT=$T/mnt COWFS_RUNDIR=$T/run IMG='' CARD='' DEV='' NAME='' LOGDEV=()
 	mkdir "$MNT"
@@ -80,6 +88,31 @@ cow_setup() {
 	# a daemon that a test kills must end; only replace.bats, in a guest, wants another one
 	export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 	unset LD_PRELOAD
+	its_turn
+}
+
+rounds() {
+	[ -z "${COWFS_TURN-}" ] && echo "$1" || echo $((($1 + 3) / 4))
+}
+
+some() {
+	local n
+	[ -n "${COWFS_TURN-}" ] || { seq "$1" "$2"; return; }
+	n=$(cksum <<<"$COWFS_TURN")
+	seq $(($1 + ${n% *} % 4)) 4 "$2"
+}
+
+# Tests of one line in a file that call the same function differ in the kind of file system. COWFS_TURN, a commit, makes one
+# of them, another one with each commit and function; without it, all are made.
+its_turn() {
+	local fs='(ext[234]|xfs|btrfs|vfat|exfat|squashfs|erofs)' called='^@test .* \{ ([A-Z_]+=[^ ]+ )*' line function kinds n
+	[ -n "${COWFS_TURN-}" ] || return 0
+	line=$(grep -F "@test \"$BATS_TEST_DESCRIPTION\" {" "$BATS_TEST_FILENAME" | grep -E "$called.* $fs( .*)?; }\$") || return 0
+	function=$(sed -E "s/$called//; s/ .*//" <<<"$line")
+	mapfile -t kinds < <(grep -E "$called$function .*$fs( .*)?; }\$" "$BATS_TEST_FILENAME")
+	n=$(cksum <<<"$COWFS_TURN $function")
+	n=$((${n% *} % ${#kinds[@]}))
+	[ "${kinds[n]}" = "$line" ] || skip "not its turn"
 }
 
 cow_teardown() {
@@ -257,12 +290,22 @@ loop_backing() {
 	losetup -n -O BACK-MAJ:MIN "$1" 2>/dev/null | tr -d ' '
 }
 
+# Which use of the loop device this is: each one has a number, from Linux 5.15 on.
+loop_use() {
+	cat "/sys/block/${1#/dev/}/diskseq" 2>/dev/null || loop_backing "$1"
+}
+
+# DEV is a volume of this test.
+is_volume() {
+	echo "$DEV $(loop_use "$DEV")" >>"$T/volumes"
+}
+
 # The daemon has ended: is its loop device free, or already somebody else's?
 volume_gone() {
-	local stood_on
-	stood_on=$([ ! -e "$T/volumes" ] || awk -v d="$1" '$1 == d { on = $2 } END { print on }' "$T/volumes")
+	local was
+	was=$([ ! -e "$T/volumes" ] || awk -v d="$1" '$1 == d { use = $2 } END { print use }' "$T/volumes")
 	[ ! -e "/sys/block/${1#/dev/}/loop" ] ||
-		{ [ -n "$stood_on" ] && [ "$(loop_backing "$1")" != "$stood_on" ]; } ||
+		{ [ -n "$was" ] && [ "$(loop_use "$1")" != "$was" ]; } ||
 		timeout 10 dd if="$1" of=/dev/null bs=4096 count=1 iflag=direct status=none 2>/dev/null
 }
 
@@ -365,7 +408,6 @@ plant() { # WHAT FILE
 whole_or_guarded() {
 	GUARDED=
 	if [ "$(dd if="$IMG" bs=1 skip=1408 count=4 status=none | tr -d '\0')" = CgRD ]; then
-		# shellcheck disable=SC2034 # for the caller
 		GUARDED=1
 		return
 	fi
@@ -400,12 +442,9 @@ fails() {
 	for arg; do
 		[ "$arg" = --json ] && json=1
 	done
-	# shellcheck disable=SC2154 # run sets status, output and stderr
 	run --separate-stderr cow "$@"
 	# a container may not give the daemon all that it asks for
-	# shellcheck disable=SC2154
 	stderr=$(grep -v '^cowfs: goes on without: ' <<<"$stderr" || true)
-	# shellcheck disable=SC2154
 	echo "cowctl $*: exit $status, stdout: $output, stderr: $stderr"
 	[ "$status" = "$code" ] || return 1
 	if [ -n "$json" ]; then
@@ -444,12 +483,30 @@ attach() {
 	*" --name "*) DEV=$(cow attach "$CARD" "$@") || return ;;
 	*) DEV=$(cow attach "$CARD" --name "$NAME" "$@") || return ;;
 	esac
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 }
 
 # shellcheck disable=SC2120 # callers have options
 mount_volume() {
 	timeout 30 mount "$@" "$DEV" "$MNT"
+}
+
+volume_attached() {
+	local part=0 arg
+	local -a of_0=() of_1=() of_2=()
+	for arg; do
+		if [ "$arg" = -- ]; then
+			part=$((part + 1))
+		else
+			local -n options=of_$part
+			options+=("$arg")
+		fi
+	done
+	card_make "${of_0[@]}" && cow format "$CARD" "${of_1[@]}" >/dev/null && attach "${of_2[@]}"
+}
+
+volume_mounted() {
+	volume_attached "$@" && mount_volume
 }
 
 # xfs tries a write that failed again and again, without end, and sync(2) of everybody waits for it.
@@ -479,12 +536,16 @@ boots() {
 	run -0 --separate-stderr timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$T/cowfs.conf" --cmdline "ro quiet"
 	echo "$stderr"
 	DEV=$output
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	mount_volume
 }
 
 worker_pid() {
 	cat "$COWFS_RUNDIR/$NAME/pid"
+}
+
+detach_whole() {
+	detach && fsck "$1"
 }
 
 power_cut() {
@@ -527,7 +588,6 @@ cut_card() {
 	card_make "$fs" "$@"
 	cow format "$CARD" "${LOGDEV[@]}"
 	attach "${LOGDEV[@]}"
-	# shellcheck disable=SC2119
 	mount_volume
 	echo one >"$MNT/one"
 	random_file "$MNT/big" 4
@@ -564,7 +624,6 @@ cut_in_commit() { # N
 	echo "$1" >"$MNT/two"
 	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + $1)) conv=notrunc status=none
 	random_file "$MNT/new$1" 1
-	# shellcheck disable=SC2034 # for the caller
 	NEW=$(tree_sum "$MNT")
 	printf %s "$1" | dd of="$T/arm" conv=notrunc status=none
 	give_up_early
@@ -634,6 +693,10 @@ tree_sum() {
 	(cd "$1" && find . -path ./lost+found -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0r cksum) | cksum | tr ' ' -
 }
 
+diff_of() {
+	cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort
+}
+
 wait_for() {
 	local end=$((SECONDS + $1))
 	shift
@@ -651,4 +714,23 @@ background() {
 
 say() {
 	echo "# $*" >&3
+}
+
+ended() {
+	! kill -0 "$1" 2>/dev/null
+}
+
+as_nobody() {
+	setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"
+}
+
+# ---- systems that are only files ----
+
+put() {
+	mkdir -p "$(dirname "$R/$1")"
+	printf '%s\n' "${@:2}" >"$R/$1"
+}
+
+tells() {
+	[[ $(tr -s ' \n' ' ' <<<"$output") == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
 }

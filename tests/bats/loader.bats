@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A boot loader writes to the card before cowfs is there: save_env of GRUB changes the block of grubenv in place. It
 # reads the bare card, with or without a log. As setup leaves a root with /boot: checkpoint = always.
 # seconds: 50
@@ -251,7 +250,6 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	local fs how
 	command -v qemu-system-x86_64 >/dev/null && [ -e /usr/lib/grub/i386-pc/boot.img ] || skip "no QEMU or no GRUB for a PC"
 	for fs in 'ext4 -b 4096' 'ext4 -b 1024' ext2 xfs; do
-		# shellcheck disable=SC2086 # words
 		card_with_env $fs
 		for how in in_place editenv; do
 			"$how" set next_entry=2
@@ -350,10 +348,7 @@ due_card() {
 @test "GRUB reads a bare xfs behind a checkpoint that was asked for" {
 	command -v grub-fstest >/dev/null || skip "no grub-fstest"
 	local name
-	card_make xfs 310 400
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted xfs 310 400
 	mkdir "$MNT/boot"
 	for name in 1 2 3; do
 		echo "kernel $name" >"$MNT/boot/$name"
@@ -366,18 +361,14 @@ due_card() {
 	# nothing has changed, and nothing is written
 	run -0 cow commit --checkpoint
 	[[ $output == *"nothing to commit"* ]]
-	detach
-	fsck xfs
+	detach_whole xfs
 }
 
 # /boot inside the root, as setup leaves it (checkpoint = always). While a generation is held, the loader has its kernel,
 # which is the one that runs; going back brings that kernel back.
 loader_of_held() { # FS
 	command -v grub-fstest >/dev/null || skip "no grub-fstest"
-	card_make "$1" 330 430
-	cow format "$CARD"
-	attach --checkpoint always
-	mount_volume
+	volume_mounted "$1" 330 430 -- -- --checkpoint always
 	mkdir "$MNT/boot"
 	kernel old
 	cow commit --hold
@@ -406,21 +397,12 @@ loader_of_held() { # FS
 	[ "$(grub_finds)" = done ]
 	attach --checkpoint always
 	mount_volume
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
-@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (ext4)" {
-	loader_of_held ext4
-}
-
-@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (xfs)" {
-	loader_of_held xfs
-}
-
-@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (btrfs)" {
-	loader_of_held btrfs
-}
+@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (ext4)" { loader_of_held ext4; }
+@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (xfs)" { loader_of_held xfs; }
+@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (btrfs)" { loader_of_held btrfs; }
 
 kernel() { echo "$1" >"$MNT/boot/kernel"; }
 

@@ -20,10 +20,7 @@ lost() { with_shim "$COWFS_BUILD/cowctl" "$@"; }
 
 # A volume with /first and /hurt, both committed
 volume() { # FORMAT-OPTION...
-	card_make ext4 200 240 -b 4096
-	cow format "$CARD" "$@" >/dev/null
-	attach
-	mount_volume
+	volume_mounted ext4 200 240 -b 4096 -- "$@"
 	random_file "$MNT/first" 2
 	random_file "$MNT/hurt" 1
 	cow commit --checkpoint >/dev/null
@@ -130,7 +127,6 @@ lost_in_log() {
 @test "lost block: in the log: recover writes zeroes only if told to" {
 	lost_in_log
 	for way in "" "--accept base" "--accept log"; do
-		# shellcheck disable=SC2086
 		run -1 lost recover $way "$CARD"
 		[[ $output == *"the copy of block "*" in the log cannot be read. 'cowctl scrub' names its file. --accept lost writes zeroes"* ]]
 	done

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # cowctl measure: what it refuses, what it finds on a simulated card in real time, and that a volume takes the result.
 # seconds: 50
 # bats file_tags=measure
@@ -70,10 +69,7 @@ fast_card() {
 # A card with a history: what was rewritten has filled its log one and a half times.
 used_card() {
 	local i
-	card_make ext4 60 120 -J size=4
-	cow format "$CARD" "$@"
-	attach --checkpoint always
-	mount_volume
+	volume_mounted ext4 60 120 -J size=4 -- "$@" -- --checkpoint always
 	for i in 1 2 3 4 5 6 7; do
 		dd if=/dev/urandom of="$MNT/a" bs=1M count=8 conv=notrunc,fsync status=none
 		cow commit
@@ -295,9 +291,7 @@ shared_after() {
 	[ "$(awk -F'\t' '$2 == "write" { n += $4 } END { print n }' "$T/raw")" = "$(jq .figures.written_bytes "$T/result")" ]
 	SIM stop "$C"
 
-	card_make ext4 60 100 -J size=4
-	cow format "$CARD"
-	attach --profile "$T/out.json"
+	volume_attached ext4 60 100 -J size=4 -- -- --profile "$T/out.json"
 	[ "$(status_of .profile_plans)" = "$(jq '.[].plan' "$T/out.json")" ]
 	detach
 	jq '.[].plan = false' "$T/out.json" >"$T/not.json"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # mount -t cowfs, umount, fstab and cowfs.conf: as one lives with it.
 # seconds: 50
 # bats file_tags=commands
@@ -16,7 +15,6 @@ setup() {
 	HOLDER=$BG
 	wait_for 10 holder_ready
 	mkdir "$T/sbin"
-	# shellcheck disable=SC2016
 	ns sh -c 'mount -t tmpfs none "$1" && mkdir "$1/up" "$1/work" &&
 		mount -t overlay none -o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" "$2" &&
 		ln -s "$COWFS_BUILD/mount.cowfs" "$COWFS_BUILD/umount.cowfs" "$2/" &&
@@ -63,7 +61,7 @@ protect() {
 fstab_mount() {
 	ns mount -T "$FSTAB" "$MNT" || return
 	DEV=$(status_of .loop)
-	echo "$DEV" >>"$T/volumes"
+	is_volume
 }
 
 # What the card holds without cowfs: is there a file?
@@ -261,7 +259,6 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	protect noatime
 	fstab_mount
 	ns touch "$MNT/one"
-	# shellcheck disable=SC2016
 	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'exec 5>"$0/held"; touch "$1"; exec sleep 1000' \
 		"$MNT" "$T/held"
 	pid=$BG
@@ -316,7 +313,6 @@ commit_again_and_again() {
 	done
 	# a real user is told at once, also while commits hold the mount
 	fstab_mount
-	# shellcheck disable=SC2016
 	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'cd "$0" && touch "$1" && exec sleep 1000' \
 		"$MNT" "$T/inside"
 	pid=$BG
@@ -392,7 +388,7 @@ commit_again_and_again() {
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
 	[[ $stderr == *"above the RAM limit of 64.0 MiB"* ]]
 	DEV=$(status_of .loop)
-	echo "$DEV" >>"$T/volumes"
+	is_volume
 	# the volume, or what the kernel allows for all if that is less
 	[ "$(status_of '.pressure.reserve_dirty_bytes <= 320 * 1048576')" = true ]
 	random_file "$T/file" 220
@@ -456,7 +452,6 @@ commit_again_and_again() {
 	protect noatime
 	sum=$(image_sum)
 	mkdir "$T/bin"
-	# shellcheck disable=SC2016
 	printf '#!/bin/sh\nshift $(($# - 2))\ndd if=/dev/urandom of="$1" bs=1M count=1 conv=fsync status=none && touch %s\nexit 32\n' \
 		"$T/written" >"$T/bin/mount"
 	chmod 755 "$T/bin/mount"

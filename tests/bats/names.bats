@@ -7,12 +7,6 @@
 
 load lib
 
-top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
-
-as_nobody() {
-	setpriv --reuid 65534 --regid 65534 --clear-groups -- "$@"
-}
-
 # $1 has nothing that does not show, besides the ends of its lines
 clean() {
 	LC_ALL=C.UTF-8 python3 -c '
@@ -40,10 +34,7 @@ time.sleep(1000)' "$1" "$2" "$MNT" "$T/ready"
 }
 
 protect() {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	chmod 1777 "$MNT"
 }
 
@@ -112,7 +103,7 @@ os.splice(r, out, 4096)'
 	clean "$output"
 	jq -e . <<<"$output"
 	jq -se 'map(.detail) | any(startswith("x?vol gone") or startswith("x\nvol gone"))' <<<"$output"
-	COWFS_CTL=$COWFS_BUILD/cowctl run -0 "$(top)/systemd/90-cowfs.motd"
+	COWFS_CTL=$COWFS_BUILD/cowctl run -0 "$TOP/systemd/90-cowfs.motd"
 	echo "$output"
 	clean "$output"
 	[[ $output == *"NEEDS ATTENTION: x?vol gone?<0>panic?[2J"* ]]
@@ -135,7 +126,7 @@ os.splice(r, out, 4096)'
 	mkdir "$T/event.d"
 	printf '#!/bin/sh\nprintf "%%s\\n" "$#" "$3" >%s/args\n' "$T" >"$T/event.d/a"
 	chmod +x "$T/cowctl" "$T/event.d/a"
-	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$(top)/systemd/events"
+	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$TOP/systemd/events"
 	echo "$output"
 	[ "$output" = "<3>vol: alarm \$(touch $T/got) \`touch $T/got\` -n \\nx; * \\" ]
 	[ "$(cat "$T/args")" = $'3\n'"\$(touch $T/got) \`touch $T/got\` -n \\nx; * \\" ]
@@ -144,9 +135,7 @@ os.splice(r, out, 4096)'
 
 @test "a mount point and files that a terminal would obey" {
 	local odd name
-	card_make ext4 100 150 -L $'a\e[31m\u009bb'
-	cow format "$CARD"
-	attach
+	volume_attached ext4 100 150 -L $'a\e[31m\u009bb'
 	odd=$T/$'m\e[2Jvol\nvol alarm \u202ex'
 	mkdir "$odd"
 	MNT=$odd
@@ -169,7 +158,6 @@ os.splice(r, out, 4096)'
 	jq -e '.rows | any(.path? | strings | contains("/f\nvol alarm\u001b]0;title\u0007\u009b2J\u2028\u202e"))' <<<"$output"
 	for what in "wear" "wear --json" "wear --prometheus -" "status --brief" "commit --dry-run" "check $CARD" "format $CARD" \
 		"recover $CARD" "detach"; do
-		# shellcheck disable=SC2086
 		run cow $what
 		clean "$output" || { echo "cowctl $what"; return 1; }
 	done
@@ -194,9 +182,7 @@ os.splice(r, out, 4096)'
 }
 
 @test "completion: names are not commands" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
+	volume_attached ext4 60 100
 	# a socket in a folder that no daemon made
 	python3 - "$COWFS_RUNDIR" "$T" <<-'END'
 		import os, socket, sys
@@ -209,7 +195,7 @@ os.splice(r, out, 4096)'
 	mkdir cards
 	mkdir $'cards/\e[2Jdir' 'cards/$(touch got)' cards/plain
 	# shellcheck disable=SC1091
-	source "$(top)/cowfs/cli/completion.bash"
+	source "$TOP/cowfs/cli/completion.bash"
 	complete_it() {
 		COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
 		_cowctl "$COWFS_BUILD/cowctl" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" || true # compopt is for a shell that completes
@@ -230,7 +216,6 @@ os.splice(r, out, 4096)'
 	for sh in dash bash "busybox sh"; do
 		cd "$T"
 		touch subvol=x,y
-		# shellcheck disable=SC2086
 		run -0 $sh -c '. "$1"
 			cowfs_replace "a'\''b'\''" "'\''" "'\''\\'\'''\''"
 			cowfs_replace "100%u%%" % %%
@@ -238,15 +223,14 @@ os.splice(r, out, 4096)'
 			cowfs_replace "\n*-n" % %%
 			COWFS_OPTIONS=ro
 			cowfs_keep_subvolume "rw,subvol=*,data=x,subvolid=5,subvol=@$(printf "\47;touch got;\47")"
-			printf "%s\n" "$COWFS_OPTIONS"' sh "$(top)/initramfs/cowfs.sh"
+			printf "%s\n" "$COWFS_OPTIONS"' sh "$TOP/initramfs/cowfs.sh"
 		echo "$sh: $output"
 		[ "$output" = "$(printf '%s\n' "a'\\''b'\\''" '100%%u%%%%' '' '\n*-n' "ro,subvol=*,subvolid=5,subvol=@';touch got;'")" ]
 		# what local-premount leaves for its caller, who sources it
-		sed -n '/^quoted()/,/^}/p' "$(top)/initramfs/initramfs-tools/local-premount" >"$T/quoted"
-		# shellcheck disable=SC2086
+		sed -n '/^quoted()/,/^}/p' "$TOP/initramfs/initramfs-tools/local-premount" >"$T/quoted"
 		$sh -c '. "$1"; . "$2"; printf "%s\n" "ROOTFLAGS=$(quoted "-o ro,subvol=@'\'';touch got;'\''\$(touch got)")" >"$3"; . "$3"
 			[ "$ROOTFLAGS" = "-o ro,subvol=@'\'';touch got;'\''\$(touch got)" ]' \
-			sh "$(top)/initramfs/cowfs.sh" "$T/quoted" "$T/param.conf"
+			sh "$TOP/initramfs/cowfs.sh" "$T/quoted" "$T/param.conf"
 		[ ! -e got ]
 	done
 }
@@ -257,14 +241,12 @@ os.splice(r, out, 4096)'
 	impostor '@x' 'ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)'
 	for sh in dash bash "busybox sh"; do
 		for pid in $$ "$BG"; do
-			# shellcheck disable=SC2086
-			run -0 $sh -c "$(sed -n '/^user_of()/,/^}/p' "$(top)/initramfs/busybox/system.sh"); user_of \$1" sh "$pid"
+			run -0 $sh -c "$(sed -n '/^user_of()/,/^}/p' "$TOP/initramfs/busybox/system.sh"); user_of \$1" sh "$pid"
 			echo "$sh $pid: $output"
 			[ "$output" = "$([ "$pid" = $$ ] && echo 0 || echo 65534)" ]
 		done
 		# one that has ended
-		# shellcheck disable=SC2086
-		run $sh -c "$(sed -n '/^user_of()/,/^}/p' "$(top)/initramfs/busybox/system.sh"); user_of 99999999"
+		run $sh -c "$(sed -n '/^user_of()/,/^}/p' "$TOP/initramfs/busybox/system.sh"); user_of 99999999"
 		[ -z "$output" ]
 	done
 	MNT=$T/mnt
@@ -282,9 +264,8 @@ begin, end = int(f[45]) // 4096 * 4096, int(f[46])
 ctypes.CDLL(None).munmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin))'
 	pid=$BG
 	wait_for 20 no_command_line "$pid"
-	sed -n '/^user_of()/,$p' "$(top)/initramfs/busybox/system.sh" >"$T/rcK"
+	sed -n '/^user_of()/,$p' "$TOP/initramfs/busybox/system.sh" >"$T/rcK"
 	for sh in dash bash "busybox sh"; do
-		# shellcheck disable=SC2086
 		run -0 $sh -c 'kill() { echo "kill $*"; }; . "$1"; signal_all TERM' sh "$T/rcK"
 		grep -qx "kill -TERM $pid" <<<"$output"
 		! grep -qxE 'kill -TERM (1|2)' <<<"$output" || return # 2: kthreadd

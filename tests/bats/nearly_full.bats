@@ -7,10 +7,7 @@ load lib
 full_card() { # MIB [ATTACH_OPTION]...
 	local mib=$1
 	shift
-	card_make ext4 60 100 -b 4096 -J size=4
-	cow format "$CARD" --log-size 8M --erase-block 1M
-	attach "$@"
-	mount_volume
+	volume_mounted ext4 60 100 -b 4096 -J size=4 -- --log-size 8M --erase-block 1M -- "$@"
 	random_file "$MNT/big" "$mib"
 	cow commit --checkpoint
 }
@@ -38,8 +35,7 @@ full_card() { # MIB [ATTACH_OPTION]...
 	dd if=/dev/urandom of="$MNT/big" bs=64K count=400 oflag=dsync conv=notrunc status=none
 	sum=$(tree_sum "$MNT")
 	cow commit
-	detach
-	fsck ext4
+	detach_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 }

@@ -1,17 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # The hooks and scripts of other distributions, on trees of files. What builds packages is not run here: docs/PACKAGING.md.
 # bats file_tags=systemd
 
 load lib
 
-top() { (cd "$BATS_TEST_DIRNAME/../.." && pwd); }
-
 # PART: its files below $T/dest, and nothing of another part
 part() {
 	rm -rf "$T/dest"
-	run -0 make -C "$(top)" -o all -s install DESTDIR="$T/dest" PARTS="$1" B="$COWFS_BUILD"
+	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/dest" PARTS="$1" B="$COWFS_BUILD"
 	(cd "$T/dest" && find . -type f -o -type l) | sed 's/^\.//' | grep -vE '/(man|doc|bash-completion)/' | sort >"$T/files"
 }
 
@@ -100,10 +97,9 @@ mkinitcpio_run() {
 	echo 'mount_options=ro,noload' >"$T/run/root.failed"
 	printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" >"$T/cowctl"
 	chmod +x "$T/cowctl"
-	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$(top)/initramfs/cowfs.sh" >"$T/cowfs.sh"
-	sed "s|/usr/lib/cowfs/cowfs.sh|$T/cowfs.sh|; s|/tmp/cmdline|$T/cmdline|" "$(top)/initramfs/mkinitcpio/hook" >"$T/hook"
+	sed "s|^COWFS_CTL=.*|COWFS_CTL=$T/cowctl|; s|^COWFS_RUN=.*|COWFS_RUN=$T/run|" "$TOP/initramfs/cowfs.sh" >"$T/cowfs.sh"
+	sed "s|/usr/lib/cowfs/cowfs.sh|$T/cowfs.sh|; s|/tmp/cmdline|$T/cmdline|" "$TOP/initramfs/mkinitcpio/hook" >"$T/hook"
 	echo 'root=UUID=x' >"$T/cmdline"
-	# shellcheck disable=SC2016 # for the inner shell
 	busybox sh -c 'modprobe() { :; }; resolve_device() { [ "$1" = UUID=x ] && echo /dev/card2; }
 		root=UUID=x rwopt=rw rootflags=subvol=@,data=journal fastboot=
 		. "$1" && run_hook && echo "$root $rwopt $rootflags $fastboot"' sh "$T/hook"
@@ -118,7 +114,6 @@ mkinitcpio_run() {
 }
 
 # In a pid namespace of its own: an ordinary process ends, a marked one stays, and so does what is in the session.
-# shellcheck disable=SC2016 # for the inner shell
 KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	setsid sleep 100 & ordinary=$!; setsid bash -c "exec -a @cowfs sleep 101" & marked=$!
 	sh -c "sleep 102" & own=$!; sleep 0.5'
@@ -126,8 +121,8 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 # OpenRC sources the configuration before it calls start(); Void sources its files one after another.
 @test "openrc, runit: what ends all processes spares the daemons" {
 	local kills script
-	sed "s|/usr/lib/cowfs/system.sh|$(top)/initramfs/busybox/system.sh|" "$(top)/packaging/openrc/cowfs.conf" >"$T/openrc"
-	sed "s|/usr/lib/cowfs/system.sh|$(top)/initramfs/busybox/system.sh|" "$(top)/packaging/runit/65-cowfs.sh" >"$T/runit"
+	sed "s|/usr/lib/cowfs/system.sh|$TOP/initramfs/busybox/system.sh|" "$TOP/packaging/openrc/cowfs.conf" >"$T/openrc"
+	sed "s|/usr/lib/cowfs/system.sh|$TOP/initramfs/busybox/system.sh|" "$TOP/packaging/runit/65-cowfs.sh" >"$T/runit"
 	for kills in "RC_SVCNAME=killprocs; . $T/openrc; kill_all 9" ". $T/runit; pkill --inverse -s0,1 -KILL"; do
 		script="$KILLS; $kills; sleep 0.5; for p in ordinary marked own; do eval \"kill -0 \\\$\$p\" 2>/dev/null && echo \$p; done; :"
 		# pid 1 waits for its children, as an init does, and is in another session
@@ -141,7 +136,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 @test "commit-timer: commits, also after one that failed" {
 	printf '#!/bin/sh\n[ "$1" != config ] || { [ "$4" = keep ] || echo 0.1; exit; }\necho "$*" >>%s/calls\nexit 1\n' "$T" >"$T/cowctl"
 	chmod +x "$T/cowctl"
-	COWFS_CTL=$T/cowctl run -124 timeout 1 "$(top)/initramfs/busybox/commit-timer"
+	COWFS_CTL=$T/cowctl run -124 timeout 1 "$TOP/initramfs/busybox/commit-timer"
 	[ "$(sort -u "$T/calls")" = "commit root --timer" ]
 	[ "$(wc -l <"$T/calls")" -ge 2 ]
 }
@@ -157,7 +152,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 		esac
 	END
 	chmod +x "$T/cowctl"
-	COWFS_CTL=$T/cowctl run -124 timeout 1.5 "$(top)/initramfs/busybox/commit-timer"
+	COWFS_CTL=$T/cowctl run -124 timeout 1.5 "$TOP/initramfs/busybox/commit-timer"
 	[ "$(sort -u "$T/calls")" = $'commit --kept root --timer\ncommit root --timer' ]
 	[ "$(grep -c kept "$T/calls")" -gt "$(grep -c 'commit root' "$T/calls")" ]
 	sleep 0.3
@@ -204,7 +199,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 
 @test "make: a folder with a blank in its path is refused at once" {
 	mkdir "$T/a folder"
-	cp "$(top)/Makefile" "$T/a folder"
+	cp "$TOP/Makefile" "$T/a folder"
 	run -2 make -C "$T/a folder" all
 	[[ $output == *"move '$T/a folder' to a folder without a blank"* ]]
 	[ "$(ls "$T/a folder")" = Makefile ]
@@ -213,8 +208,8 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 @test "make dist: the same bytes for a commit, and nothing that is not committed" {
 	local git=(git -C "$T/tree" -c user.name=x -c user.email=x@x.invalid)
 	mkdir -p "$T/tree/tests"
-	cp "$(top)/Makefile" "$T/tree"
-	cp "$(top)/tests/tests.mk" "$T/tree/tests"
+	cp "$TOP/Makefile" "$T/tree"
+	cp "$TOP/tests/tests.mk" "$T/tree/tests"
 	echo /build/ >"$T/tree/.gitignore"
 	run -2 make -s -C "$T/tree" dist
 	[[ $output == *"this is not a clone"* ]]
@@ -239,9 +234,9 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	echo one >"$T/release/one"
 	echo two >"$T/release/a b/two"
 	minisign -G -W -p "$T/public" -s "$T/secret" >/dev/null
-	run -1 "$(top)/packaging/sign" "$T/release" "$T/none"
+	run -1 "$TOP/packaging/sign" "$T/release" "$T/none"
 	[[ $output == *"minisign -G"* ]]
-	(cd "$T" && "$(top)/packaging/sign" release secret 'cowfs 1')
+	(cd "$T" && "$TOP/packaging/sign" release secret 'cowfs 1')
 	cd "$T/release"
 	minisign -Vqm SHA256SUMS -p "$T/public"
 	run -0 sha256sum -c SHA256SUMS
@@ -249,7 +244,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	sed -i 's/^../00/' SHA256SUMS
 	run -1 minisign -Vqm SHA256SUMS -p "$T/public"
 	minisign -G -W -p "$T/other" -s "$T/secret2" >/dev/null
-	"$(top)/packaging/sign" . "$T/secret2"
+	"$TOP/packaging/sign" . "$T/secret2"
 	minisign -Vqm SHA256SUMS -p "$T/other"
 	run -1 minisign -Vqm SHA256SUMS -p "$T/public"
 }

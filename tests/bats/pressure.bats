@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # More is written than RAM can hold: commits by themselves, pacing, parking, and what happens when they cannot.
 # seconds: 140
 # bats file_tags=pressure
@@ -59,8 +58,7 @@ no_errors() {
 
 card_holds() {
 	local fs=$1 sum=$2
-	detach
-	fsck "$fs"
+	detach_whole "$fs"
 	mount -o ro "$CARD" "$MNT"
 	[ "$(cat "$MNT"/new* | sha256sum)" = "$sum" ]
 	umount "$MNT"
@@ -78,7 +76,6 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	linear=$((60 * 1024 * 1000 / ($(now_ms) - t0)))
 	eio off
 	loop_down "$CARD"
-	# shellcheck disable=SC2034 # card_make looks at it
 	IMG=''
 	volume 560
 	stalls_begin
@@ -149,7 +146,6 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	volume 320 --pressure fail
 	before=$(card_written)
 	run dd if=/dev/zero of="$MNT/a" bs=1M count=160 conv=fsync status=none
-	# shellcheck disable=SC2154
 	[ "$status" -ne 0 ]
 	[[ $output == *"Input/output error"* || $output == *"Read-only"* ]]
 	[ "$(status_of .pressure.level)" = full ]
@@ -164,9 +160,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 
 # A program that does not call fsync never hears of it.
 @test "pressure=fail: a commit and a detach say that writes failed, and never that nothing is lost" {
-	card_make ext2 200 250 -b 4096
-	cow format "$CARD"
-	attach --ram 32M --pressure fail
+	volume_attached ext2 200 250 -b 4096 -- -- --ram 32M --pressure fail
 	dd if=/dev/zero of="$DEV" bs=1M count=60 seek=20 status=none
 	run -0 cow commit
 	[[ $output == *$'\n'"  "*" writes failed because RAM was full: the data is lost" ]]
@@ -176,10 +170,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	run -0 cow detach
 	[[ $output == "vol: detached, "*" writes failed because RAM was full: the data is lost" ]]
 	wait_for 20 no_daemons
-	card_make ext2 200 250 -b 4096
-	cow format "$CARD"
-	attach --ram 32M --pressure fail
-	mount_volume
+	volume_mounted ext2 200 250 -b 4096 -- -- --ram 32M --pressure fail
 	dd if=/dev/zero of="$MNT/a" bs=1M count=60 status=none || true
 	run cow commit
 	# an ext2 may have seen the errors itself
@@ -271,10 +262,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 }
 
 @test "a log that is set aside is no budget: nothing will be committed, all of RAM can be written" {
-	card_make xfs 320 360
-	cow format "$CARD" --log-size 32M
-	attach --ram 128M
-	mount_volume
+	volume_mounted xfs 320 360 -- --log-size 32M -- --ram 128M
 	echo one >"$MNT/one"
 	cow commit
 	power_cut
@@ -336,7 +324,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	[ "$status" = 0 ]
 	[[ $stderr == *"above the RAM limit of 16.0 MiB"* ]]
 	NAME=vol DEV=$output
-	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	is_volume
 	# at most the volume, whatever the memory of the machine
 	[ "$(status_of '.pressure.reserve_dirty_bytes <= 120 * 1048576')" = true ]
 	mount_volume
@@ -349,16 +337,13 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	attach --ram 16M
 	mount_volume
 	cmp "$T/file" "$MNT/file"
-	detach
-	fsck btrfs
+	detach_whole btrfs
 }
 
 # A boot loader reads the bare card and knows nothing of a log. A file is replaced as dpkg does it; more follows before the
 # package is finished, with commits by pressure only.
 boot_loader_finds() { # OPTION...: SEEN is old, new or broken
-	card_make ext4 100 140 -J size=4
-	cow format "$CARD"
-	attach --ram 32M "$@"
+	volume_attached ext4 100 140 -J size=4 -- -- --ram 32M "$@"
 	mount_volume -o noatime
 	random_file "$MNT/kernel" 16
 	cow commit --checkpoint

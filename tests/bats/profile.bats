@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # The option `profile`: which one is taken, what it plans, and what that saves.
 # bats file_tags=profile
 
@@ -94,10 +93,7 @@ small_files() {
 
 # the file system spreads folders over its groups
 spread() {
-	card_make ext4 200 250 -J size=8 -g 2048
-	cow format "$CARD"
-	attach "$@"
-	mount_volume
+	volume_mounted ext4 200 250 -J size=8 -g 2048 -- -- "$@"
 }
 
 @test "profile: the dry run prints what the commit does, and a cut loses nothing" {
@@ -132,8 +128,7 @@ spread() {
 	done
 	[ $padded -gt 0 ]
 	[ "$(cow wear --json vol | jq .totals.padded_blocks)" = $padded ]
-	detach
-	fsck ext4
+	detach_whole ext4
 	run -0 cow wear --json "$CARD"
 	[ "$(jq .totals.padded_blocks <<<"$output")" -ge $padded ]
 }

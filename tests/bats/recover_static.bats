@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell, as it should be; run sets output, stderr
 # cowfs-recover, one static file, for a card in a machine that has no cowfs.
 # bats file_tags=foreign
 

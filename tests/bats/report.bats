@@ -39,10 +39,7 @@ figures_are_right() { # FILE
 }
 
 @test "report: of a volume, of its device, and the figures are those of wear" {
-	card_make ext4 300 340 -J size=8
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 300 340 -J size=8
 	random_file "$MNT/a" 2
 	sync -f "$MNT"
 	random_file "$MNT/a" 2
@@ -65,7 +62,6 @@ figures_are_right() { # FILE
 @test "report: of a document, up to the largest that there can be" {
 	local args
 	for args in "" "health=urgent foreign=4096" "days=0 commits=0 units=1" "days=3" "big=1 log_units=8192 days=400"; do
-		# shellcheck disable=SC2086
 		sample $args >"$T/wear.json"
 		cow wear --from "$T/wear.json" --html "$T/page.html"
 		is_page "$T/page.html"

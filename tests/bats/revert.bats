@@ -69,17 +69,11 @@ everything() {
 	run -0 cow revert --yes "$MNT/d"
 	same
 	chattr -R -f -i -a "$MNT" || true
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
-@test "ext4: a folder as it was, deleted files and all" {
-	everything ext4
-}
-
-@test "xfs: the same" {
-	everything xfs
-}
+@test "ext4: a folder as it was, deleted files and all" { everything ext4; }
+@test "xfs: the same" { everything xfs; }
 
 @test "without a terminal it asks nobody; a terminal is asked" {
 	volume ext4
@@ -150,7 +144,6 @@ everything() {
 	for i in {1..9}; do echo "$i" >"$MNT/u/e/$i"; done
 	chown -R 1000 "$MNT/u"
 	cow commit vol
-	# shellcheck disable=SC2016
 	background setpriv --reuid 1000 --clear-groups timeout 60 sh -c 'cd "$1" && while :; do
 			mv -T e o; ln -s ../secret e; rm -f e; mkdir e; for i in 1 2 3 4 5 x; do ln -sf ../../secret/x e/$i; done
 			for s in .cowfs-*; do mv -T "$s" away; ln -s ../secret "$s"; rmdir away; rm -f "$s"; done
@@ -201,8 +194,6 @@ everything() {
 	detach
 }
 
-as_nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-
 # RENAME_EXCHANGE of A and B as nobody, COUNT times (0: until killed)
 exchange() {
 	exec setpriv --reuid 65534 --regid 65534 --clear-groups /usr/bin/python3 -c '
@@ -219,10 +210,7 @@ while True:
 
 # a folder of nobody that has one of his own and one of root's, both committed; descriptor 9 is root's, and stays
 homes() {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	mkdir -p "$MNT"/home/{his,roots}
 	echo his >"$MNT/home/his/file"
 	echo secret >"$MNT/home/roots/file"

@@ -5,10 +5,7 @@
 load lib
 
 volume() {
-	card_make "${1:-ext4}" "${2:-100}" "${3:-150}"
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted "${1:-ext4}" "${2:-100}" "${3:-150}"
 	mkdir "$MNT/lib"
 	random_file "$MNT/lib/a" 2
 	random_file "$MNT/lib/b" 1
@@ -36,8 +33,7 @@ was_before() {
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	[ "$(status_of .held)" = null ] || return
-	detach
-	fsck "${1:-ext4}"
+	detach_whole "${1:-ext4}"
 }
 
 keeps() {
@@ -45,7 +41,6 @@ keeps() {
 	installer 'echo out; echo err >&2'
 	run -0 --separate-stderr cow run -- sh "$T/installer"
 	[ "$output" = out ]
-	# shellcheck disable=SC2154
 	[[ $stderr == *"cowctl: vol: sh is kept: generation "* ]]
 	[ "$(status_of '"\(.held) \(.dirty_bytes)"')" = "null 0" ] || [ "$(status_of .held)" = null ]
 	SUM=$(tree_sum "$MNT")
@@ -106,8 +101,6 @@ ends_with() { # CODE
 	[ $code = "$1" ]
 }
 
-ended() { ! kill -0 "$1" 2>/dev/null; }
-
 @test "run: the power is cut in the middle" {
 	runs "$WAITS"
 	power_cut
@@ -145,10 +138,7 @@ ended() { ! kill -0 "$1" 2>/dev/null; }
 }
 
 @test "run: RAM and log get full: the command fails" {
-	card_make ext4 100 150
-	cow format "$CARD" --log-size 8M --erase-block 512K
-	attach --ram 24M
-	mount_volume
+	volume_mounted ext4 100 150 -- --log-size 8M --erase-block 512K -- --ram 24M
 	mkdir "$MNT/lib"
 	random_file "$MNT/lib/a" 30
 	cow commit

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl scrub: a patrol read, of a volume or of a card that is not attached.
 # seconds: 110
-# waits: 92 % of its time
 # bats file_tags=commands
 
 load lib
@@ -19,10 +17,7 @@ teardown() { if [ -n "$C" ]; then sim_teardown; else cow_teardown; fi; }
 
 # A volume whose files are at home on CARD.
 volume() { # FS FS_MIB CARD_MIB
-	card_make "$1" "$2" "$3"
-	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	volume_mounted "$1" "$2" "$3"
 	random_file "$MNT/hurt" 1
 	random_file "$MNT/whole" 30
 	cow commit --checkpoint >/dev/null
@@ -118,8 +113,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	fails_once "$n"
 	[ "$(logged)" = "$before" ]
 	[ "$(tree_sum "$MNT")" = "$sum" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "scrub: asks before it has blocks written again, and only on a terminal" {

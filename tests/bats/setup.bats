@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # cowctl setup, disable --dry-run on systems that are only files. The real thing is done in tests/vm.
 # seconds: 85
 # bats file_tags=systemd
@@ -8,11 +7,6 @@
 load lib
 
 SRC=$(cd "$BATS_TEST_DIRNAME/../../systemd" && pwd)
-
-put() { # FILE LINE...
-	mkdir -p "$(dirname "$R/$1")"
-	printf '%s\n' "${@:2}" >"$R/$1"
-}
 
 # An ordinary Debian 12 on /dev/fakecard2, with all that setup wants.
 debian() {
@@ -84,10 +78,6 @@ stops() {
 	echo "$output"
 	# the text is folded
 	[[ $(xargs -0 <<<"$output" | tr -s ' \n' ' ') == *"STOP "*"$1"*"nothing was done"* ]]
-}
-
-tells() {
-	[[ $(tr -s ' \n' ' ' <<<"$output") == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
 }
 
 @test "setup --dry-run: an ordinary Debian" {

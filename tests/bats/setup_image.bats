@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # cowctl setup --image TREE, and setup on a composed root. Whole systems are made by it in tests/vm (guests *-squashfs).
 # bats file_tags=systemd
 
@@ -14,11 +13,6 @@ setup() {
 	cow_setup || return
 	export COWFS_LIBDIR=$SRC
 	R=$T/tree
-}
-
-put() { # FILE LINE...
-	mkdir -p "$(dirname "$R/$1")"
-	printf '%s\n' "${@:2}" >"$R/$1"
 }
 
 modules() { # NAME...
@@ -45,10 +39,6 @@ tree() {
 # The checks alone, on a tree that need not have programs.
 look() { # OPTION...
 	COWFS_IMAGE=/srv/tree COWFS_CTL=$COWFS_BUILD/cowctl cow setup --image / --root "$R" "$@" 2>&1
-}
-
-tells() {
-	[[ $(tr -s ' \n' ' ' <<<"$output") == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
 }
 
 stops() { # TEXT [LOWER]
@@ -226,7 +216,6 @@ install_programs() {
 	local program
 	for program; do
 		program=$(type -P "$program")
-		# shellcheck disable=SC2046
 		copy_in "$program" $(libraries_of "$program")
 	done
 }
@@ -248,7 +237,6 @@ real_tree() {
 	rm "$R/usr/sbin/"cow*
 	# the build may lie below /tmp: no path of it in the tree
 	cp "$COWFS_BUILD/cowctl" "$R/usr/sbin"
-	# shellcheck disable=SC2046
 	copy_in $(libraries_of "$COWFS_BUILD/cowctl")
 	put usr/sbin/cowfs x
 	cp "$SRC"/{setup,setup-checks,setup-image,check-initramfs} "$R/usr/lib/cowfs"

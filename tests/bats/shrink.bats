@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl format --shrink: a file system that fills its card is made smaller in one atomic step. Every single cut of the commit
 # is tried by tests/unit/shrink_test.c on a simulated card; here some, on a loop device.
 # bats file_tags=shrink
@@ -17,12 +16,6 @@ fill() {
 	done
 	ln "$MNT/d0/f0" "$MNT/link"
 	tree_sum "$MNT" >"$T/sum"
-	umount "$MNT"
-}
-
-bare_sum() {
-	mount -o ro "$CARD" "$MNT" || return
-	tree_sum "$MNT"
 	umount "$MNT"
 }
 
@@ -59,7 +52,6 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	local fs
 	for fs in "ext4 -b 1024" "ext3 -b 2048" "ext2 -b 4096" "ext4 -b 4096 -O ^flex_bg,^metadata_csum"; do
 		IMG=$T/other.img
-		# shellcheck disable=SC2086
 		card_make ${fs%% *} 128 128 ${fs#* }
 		fill 50
 		cow format --shrink --log-size 8M --erase-block 1M --journal-size 4M "$CARD" --json |

@@ -1,18 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # What units and hooks call: commit --timer, shutdown, events, status --brief, config.
 # seconds: 75
-# waits: 97 % of its time
 # bats file_tags=commands
 
 load lib
 
 protect() {
-	card_make ext4 200 250 -J size=8
-	cow format "$CARD"
-	attach "$@"
-	mount_volume
+	volume_mounted ext4 200 250 -J size=8 -- -- "$@"
 }
 
 @test "commit --timer writes nothing without need" {
@@ -41,8 +36,7 @@ protect() {
 	attach
 	mount_volume
 	[ "$(cat "$MNT/small")" = x ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "timer and shutdown do not commit if a discard is armed" {

@@ -1,15 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034 # each test is a subshell; card_make looks at IMG
 # File systems whose changes go through the log, and more of them at once than the log holds: it commits in between.
 load lib
 
 # FS FS_MIB [FORMAT_OPTION]...: with a file of 1 MiB, committed
 volume() {
-	card_make "$1" "$2" $(($2 + 100))
-	cow format "$CARD" "${@:3}"
-	attach
-	mount_volume
+	volume_mounted "$1" "$2" $(($2 + 100)) -- "${@:3}"
 	random_file "$MNT/old" 1
 	cp "$MNT/old" "$T/old"
 	cow commit
@@ -77,14 +73,10 @@ new_files_go_in_place() {
 	card_has "$1"
 }
 
-@test "btrfs: new files go in place, and more of them than the log holds" {
-	new_files_go_in_place btrfs 500 64
-}
+@test "btrfs: new files go in place, and more of them than the log holds" { new_files_go_in_place btrfs 500 64; }
 
 # 512 when a log is first used: what is behind its head
-@test "xfs: new files go in place, and more of them than the log holds" {
-	new_files_go_in_place xfs 300 600
-}
+@test "xfs: new files go in place, and more of them than the log holds" { new_files_go_in_place xfs 300 600; }
 
 # How often the UUID of the xfs, which is in each block of metadata, is on the card in front of the log.
 stamps() {
@@ -244,16 +236,13 @@ made_anew() {
 	umount_volume
 	cow commit
 	[ "$(status_of .write_errors)" = 0 ]
-	detach
-	fsck "$1"
+	detach_whole "$1"
 	mount -o ro "$CARD" "$MNT"
 	cmp "$T/new" "$MNT/new"
 }
 
 attach_ext4() {
-	card_make ext4 320 420
-	cow format "$CARD" --log-size 32M --erase-block 4M
-	attach
+	volume_attached ext4 320 420 -- --log-size 32M --erase-block 4M
 }
 
 @test "a committed wipefs, then another ext4" {
@@ -292,10 +281,7 @@ attach_ext4() {
 }
 
 @test "a btrfs over a full ext4, without a commit in between" {
-	card_make ext4 600 700
-	cow format "$CARD" --log-size 32M --erase-block 1M
-	attach --ram 900M
-	mount_volume
+	volume_mounted ext4 600 700 -- --log-size 32M --erase-block 1M -- --ram 900M
 	random_file "$MNT/full" 400
 	cow commit --checkpoint
 	umount_volume
@@ -308,8 +294,7 @@ attach_ext4() {
 	cow commit
 	[ "$(status_of .alarm)" = "" ]
 	[ "$(status_of .write_errors)" = 0 ]
-	detach
-	fsck btrfs
+	detach_whole btrfs
 	mount -o ro "$CARD" "$MNT"
 	cmp "$T/new" "$MNT/new"
 	umount "$MNT"

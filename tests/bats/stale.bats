@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A log device that was away, and a card whose journal was not empty when it came.
 # bats file_tags=commands
 
@@ -67,8 +66,7 @@ load lib
 	jq -e '[.. | .direct_blocks? // empty] | max == 0' "$T/bill"
 	random_file "$MNT/d" 4
 	cow commit --json | jq -e '[.. | .direct_blocks? // empty] | max > 1000'
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 fsync_file() {

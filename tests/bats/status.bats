@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl status and the file status.json: fields, permissions, and that they are quick whatever goes on.
 # bats file_tags=commands
 
@@ -94,7 +93,6 @@ is_status() {
 	is_status <<<"$output"
 	for c in commit discard detach; do
 		run -1 --separate-stderr nobody "$T/cowctl" "$c"
-		# shellcheck disable=SC2154
 		[[ $stderr == *"permission denied: only root may control volume vol"* ]]
 	done
 	[ "$(status_of .discard_armed)" = false ]
@@ -266,9 +264,7 @@ is_status() {
 @test "cowctl alone: what there is, and what to do next" {
 	run -0 cow
 	[[ $output == "cowfs: no volume is attached"*"next:"*"cowctl setup --dry-run "*"cowctl --help "* ]]
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
+	volume_attached ext4 100 150
 	run -0 cow
 	[[ $output == "cowfs: vol: 0 B not on the card yet"*"next:"*"cowctl wear "* ]]
 	mount_volume

@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # Units, generator and hooks, as far as they run without a systemd and without a root of cowfs.
 # seconds: 140
-# waits: 95 % of its time
 # bats file_tags=systemd
 
 load lib
@@ -435,11 +433,8 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	touch "$T/modules/6/modules.dep"
 	cp "$SRC/kernel-hook" "$hook"
 	NAME=root
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach --name root
+	volume_attached ext4 60 100 -- -- --name root
 	run_file root.state on
-	# shellcheck disable=SC2016 # for that shell
 	printf '#!/bin/sh\ncase "$*" in *--key*) echo yes ;; config) echo "[root]" ;; *) exec %s/cowctl "$@" ;; esac\n' "$COWFS_BUILD" >"$T/cowctl"
 	chmod +x "$T/cowctl"
 	mount_volume
@@ -585,10 +580,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 }
 
 @test "banner, udev's question, events and grub-probe, with a volume" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --name root
-	mount_volume
+	volume_mounted ext4 100 150 -- -- --name root
 	echo x >"$MNT/file"
 	sync
 	export COWFS_CTL=$COWFS_BUILD/cowctl
@@ -757,10 +749,7 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 }
 
 @test "sleep: everything is frozen but what serves file systems, then committed; and goes on" {
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 100 150
 	echo one >"$MNT/one"
 	cgroup init.scope
 	cgroup system.slice/a.service

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status and output
 # A worker is killed in a commit, another one takes over, and soon after that the power goes, at any write or flush of the
 # card: it has one generation as a whole. Nothing is mounted, so only commands of these tests would hang.
 #	COUNT=100 bats tests/bats/takeover.bats	so many kills of each kind
@@ -9,7 +8,7 @@
 
 load lib
 
-COUNT=${COUNT:-5}
+COUNT=${COUNT:-$(rounds 5)}
 SEED=${SEED:-1}
 export BATS_TEST_TIMEOUT=$((60 + COUNT * 20))
 
@@ -82,7 +81,6 @@ took_us() { # COMMAND...
 
 # The card's power is off: all processes end. Then it comes back.
 power_gone() { # FATE
-	# shellcheck disable=SC2046
 	kill -9 $(daemons)
 	wait_for 20 no_daemons
 	SIM power "$C" "$1"

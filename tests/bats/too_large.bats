@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # A commit that fits neither into the log nor into free blocks, and what the message names: each way leads out of it.
 # seconds: 100
-# waits: 70 % of its time
 
 load lib
 
@@ -24,10 +22,7 @@ rewrite() { # MIB
 # A volume with hardly a free block, or one of which nothing is known, and more rewritten in place than the ring of 8 MiB holds.
 # SUM: its tree. OLD: that of the newest commit.
 stuck_volume() { # FS FS_MIB CARD_MIB FILE_MIB REWRITTEN_MIB [MKFS_OPTION]...
-	card_make "$1" "$2" "$3" "${@:6}"
-	cow format "$CARD" --log-size 8M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted "$1" "$2" "$3" "${@:6}" -- --log-size 8M --erase-block 1M
 	random_file "$MNT/big" "$4"
 	echo old >"$MNT/small"
 	cow commit --checkpoint || { umount_volume && cow commit --checkpoint && mount_volume; } # vfat
@@ -44,9 +39,7 @@ vfat_stuck() { stuck_volume vfat 64 100 40 25; }
 
 card_is() { # FS SUM
 	fsck "$1"
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$2" ]
-	umount "$MNT"
+	[ "$(bare_sum)" = "$2" ]
 }
 
 new_card() { # MIB
@@ -87,10 +80,7 @@ clone_is_whole() { # FS
 
 @test "too large: files are committed one after another until the rest fits" {
 	local i
-	card_make ext4 60 100 -b 4096 -J size=4
-	cow format "$CARD" --log-size 8M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted ext4 60 100 -b 4096 -J size=4 -- --log-size 8M --erase-block 1M
 	for i in {1..13}; do
 		random_file "$MNT/$i" 3
 	done
@@ -224,9 +214,7 @@ clone_when_full() { # MOUNT_OPTIONS COMMAND...
 	umount "$MNT"
 }
 
-@test "too large: writers went on until RAM was full; all that was accepted is cloned" {
-	clone_when_full errors=continue true
-}
+@test "too large: writers went on until RAM was full; all that was accepted is cloned" { clone_when_full errors=continue true; }
 
 # Its metadata: jbd2 ends checkpoints for good after that, so a freeze fails.
 flush_device() { blockdev --flushbufs "$DEV"; }
@@ -237,9 +225,7 @@ flush_device() { blockdev --flushbufs "$DEV"; }
 	clone_when_full errors=continue true
 }
 
-@test "too large: RAM was full when the file system wrote its metadata home" {
-	clone_when_full errors=continue flush_device
-}
+@test "too large: RAM was full when the file system wrote its metadata home" { clone_when_full errors=continue flush_device; }
 
 # Or at another time: it has made itself read-only.
 write_journal() {
@@ -247,6 +233,4 @@ write_journal() {
 	sync -f "$MNT"
 }
 
-@test "too large: RAM was full when the file system wrote its journal" {
-	clone_when_full errors=remount-ro write_journal
-}
+@test "too large: RAM was full when the file system wrote its journal" { clone_when_full errors=remount-ro write_journal; }

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl top: the files whose blocks are not on the card, by the number of these blocks.
 # bats file_tags=top
 
@@ -11,9 +10,7 @@ protect() {
 	local fs=${1:-ext4}
 	shift || true
 	[[ $fs != ext* ]] || set -- -b 4096 -J size=8 "$@"
-	card_make "$fs" 400 600 "$@"
-	cow format "$CARD" --log-size 128M # other than ext4 it takes all that is written
-	attach
+	volume_attached "$fs" 400 600 "$@" -- --log-size 128M # other than ext4 it takes all that is written
 	mount_volume -o noatime
 	mkdir -p "$MNT/a/b" "$MNT/c"
 	random_file "$MNT/a/b/old" 2

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell, as it should be; run sets status, output, stderr
 # A root on trial: each boot is counted in the log before the daemon starts, and the one too many goes back.
 
 load lib
@@ -83,8 +82,7 @@ fails_thrice() {
 	boots
 	[[ $stderr != *TRIAL* ]]
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
 @test "trial: without cowctl accept the root goes back: ext4" { fails_thrice ext4; }
@@ -116,8 +114,7 @@ fails_thrice() {
 		[[ $stderr != *TRIAL* ]]
 		[ "$(tree_sum "$MNT")" = "$NEW" ]
 	done
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "trial: power cuts in each write of a boot: never a third state" {
@@ -255,8 +252,7 @@ boot_inside() { # FS FS_MIB CARD_MIB
 	new_kernel newer
 	cow commit root
 	loader_reads newer
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
 @test "trial: with checkpoint = always a boot loader reads the held generation until accept: ext4" { boot_inside ext4 100 150; }
@@ -292,8 +288,7 @@ boot_inside() { # FS FS_MIB CARD_MIB
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	fails 2 "for the root alone" run --volume vol --trial 2 -- true
 	fails 2 "is not a number from 1 to 14" run --trial 0 -- true
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # apt's part: what is in /etc/apt/apt.conf.d/80cowfs, with a dpkg whose packages are configured, or not.
@@ -368,8 +363,7 @@ half_configured() { printf '#!/bin/sh\necho apt is half configured\n' >"$T/bin/d
 	[[ $output == *"not kept in one piece"* ]]
 	[ "$(status_of .held)" = null ]
 	umount "$MNT/boot"
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "upgrades = trial: what apt has installed is on trial; apt stops if nothing can be held" {

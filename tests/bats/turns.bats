@@ -1,9 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # Several volumes are committed in turn, each by itself: data volumes, the root, and the one of /boot last.
 # seconds: 110
-# waits: 90 % of its time
 # bats file_tags=commands
 
 load lib

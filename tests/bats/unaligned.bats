@@ -60,6 +60,5 @@ partition() {
 	attach
 	mount_volume
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }

@@ -33,10 +33,7 @@ upgrade() {
 }
 
 held() { # FS [FS_MIB CARD_MIB]
-	card_make "$1" "${2:-100}" "${3:-150}"
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted "$1" "${2:-100}" "${3:-150}"
 	fill_tree
 	[ $(($(cow commit --dry-run --hold --json | jq .report.written_bytes) - $(cow commit --dry-run --checkpoint --json | jq .report.written_bytes))) = 28672 ]
 	cow commit --hold
@@ -66,8 +63,7 @@ shows_sum() { # the volume does
 }
 
 ends_as_sum() { # FS: the card alone does, after a detach
-	detach
-	fsck "$1"
+	detach_whole "$1"
 	[ "$(bare_sum)" = "$SUM" ]
 }
 
@@ -150,10 +146,7 @@ accepts() {
 
 @test "undo: the log gets full: a commit is refused, nothing is lost, and both ways lead on" {
 	local n
-	card_make ext4 100 150
-	cow format "$CARD" --log-size 8M --erase-block 512K
-	attach
-	mount_volume
+	volume_mounted ext4 100 150 -- --log-size 8M --erase-block 512K
 	fill_tree 2
 	cow commit --hold
 	SUM=$(tree_sum "$MNT")
@@ -169,8 +162,7 @@ accepts() {
 	cow accept
 	cow commit
 	[ "$(tree_sum "$MNT")" = "$NOW" ]
-	detach
-	fsck ext4
+	detach_whole ext4
 	[ "$(bare_sum)" = "$NOW" ]
 }
 
@@ -207,15 +199,11 @@ accepts() {
 	detach
 	cow undo "$CARD"
 	shows_sum
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "undo: lag 1" {
-	card_make ext4 100 150
-	cow format "$CARD" --lag 1
-	attach
-	mount_volume
+	volume_mounted ext4 100 150 -- --lag 1
 	fill_tree
 	cow commit --hold
 	SUM=$(tree_sum "$MNT")
@@ -394,10 +382,7 @@ taken_over() { # PID
 
 @test "undo: hold = previous: each commit by hand can be taken back" {
 	local n
-	card_make ext4 100 150
-	cow format "$CARD"
-	attach --hold previous
-	mount_volume
+	volume_mounted ext4 100 150 -- -- --hold previous
 	fill_tree
 	cow commit
 	for n in 1 2; do
@@ -437,10 +422,7 @@ taken_over() { # PID
 
 @test "undo: hold = previous: what has no room beside the held generation is committed without it" {
 	local n
-	card_make ext4 100 150
-	cow format "$CARD" --log-size 8M --erase-block 512K
-	attach --hold previous
-	mount_volume
+	volume_mounted ext4 100 150 -- --log-size 8M --erase-block 512K -- --hold previous
 	fill_tree 2
 	cow commit
 	upgrade 3
@@ -498,8 +480,7 @@ sees_held() { # FS [FS_MIB CARD_MIB]
 	[ "$(tree_sum "$T/view")" = "$SUM" ]
 	umount "$T/view"
 	fails 1 "no generation is held: the card has generation" diff --generation held
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
 @test "undo: a view of the held generation, and what has changed since: ext4" { sees_held ext4; }

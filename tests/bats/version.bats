@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status, output and stderr
 # A package upgrade ends no daemon: what people are told of a daemon of another version, and what happens when its worker dies.
 # bats file_tags=commands
 

@@ -21,10 +21,7 @@ views_are() { [ "$(views)" = "$1" ]; }
 no_views() { views_are 0; }
 
 @test "committed and now: each shows its moment, over commits and checkpoints, and goes with umount" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 60 100
 	echo first >"$MNT/file"
 	cow commit "$NAME"
 	echo second >"$MNT/file"
@@ -46,8 +43,7 @@ no_views() { views_are 0; }
 	view_off b
 	wait_for 5 no_views
 	[ "$(status_of .views.ram_bytes)" = 0 ]
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 # Bytes of the view's disk, past the page cache.
@@ -59,10 +55,7 @@ disk_sum() {
 unchanged() { # FS FS_MIB CARD_MIB
 	local i a b now
 
-	card_make "$@"
-	cow format "$CARD" --log-size 16M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted "$@" -- --log-size 16M --erase-block 1M
 	random_file "$MNT/big" 8
 	mkdir "$MNT/d"
 	for i in {1..50}; do echo "$i" >"$MNT/d/$i"; done
@@ -88,8 +81,7 @@ unchanged() { # FS FS_MIB CARD_MIB
 	view_off a
 	view_off b
 	wait_for 5 no_views
-	detach
-	fsck "$1"
+	detach_whole "$1"
 }
 
 @test "ten commits change no byte of the views: ext4" { unchanged ext4 60 100; }
@@ -99,10 +91,7 @@ unchanged() { # FS FS_MIB CARD_MIB
 reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direct status=none 2>/dev/null; }
 
 @test "RAM: a view that needs too much is ended with EIO, and the volume works on" {
-	card_make ext4 100 140 -J size=4
-	cow format "$CARD"
-	attach --ram 48M
-	mount_volume
+	volume_mounted ext4 100 140 -J size=4 -- -- --ram 48M
 	random_file "$MNT/big" 30
 	cow commit --checkpoint "$NAME"
 	view_on a
@@ -123,17 +112,12 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	[ "$(status_of .views.ram_bytes)" = 0 ]
 	[ "$(status_of .ram_used_bytes)" -lt $((4 << 20)) ]
 	detach
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
-	umount "$MNT"
+	[ "$(bare_sum)" = "$sum" ]
 	fsck ext4
 }
 
 @test "RAM: commits by pressure do not end a view, and a view causes none" {
-	card_make ext4 200 240 -J size=4
-	cow format "$CARD"
-	attach --ram 64M
-	mount_volume
+	volume_mounted ext4 200 240 -J size=4 -- -- --ram 64M
 	random_file "$MNT/big" 8
 	cow commit "$NAME"
 	random_file "$MNT/new" 8
@@ -155,8 +139,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	[ "$(status_of '[.views.list[].ended] | any')" = false ]
 	view_off a
 	view_off b
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "eight views of a volume; what cannot be viewed is refused with a reason" {
@@ -186,15 +169,11 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	[ "$(cat "$T/9/file")" = more ]
 	for i in {2..9}; do view_off "$i"; done
 	wait_for 5 no_views
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "a view survives neither detach nor the death of the daemon, and umount ends it" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 60 100
 	random_file "$MNT/big" 4
 	cow commit "$NAME"
 	view_on a
@@ -223,10 +202,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 
 @test "vfat: as committed; of now only while it cannot change" {
 	grep -qw vfat /proc/filesystems || modprobe vfat 2>/dev/null || skip "no vfat in this kernel"
-	card_make vfat 60 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted vfat 60 100
 	echo one >"$MNT/file"
 	fails 1 'cannot be frozen' view --now "$NAME" "$MNT"
 	umount_volume
@@ -252,10 +228,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "views of now, one after another without a commit, hold each block once" {
-	card_make ext4 60 100 -J size=4
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 60 100 -J size=4
 	random_file "$MNT/big" 6
 	for i in {1..3}; do
 		dd if=/dev/urandom of="$MNT/big" bs=1M count=6 conv=notrunc,fsync status=none
@@ -269,10 +242,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "the generation of a view is that of the commit, also after a checkpoint" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 60 100
 	echo one >"$MNT/file"
 	cow commit "$NAME"
 	commit=$(status_of '"\(.generation) \(.generation_unix_seconds)"')
@@ -286,10 +256,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "overlapping views of now without a commit: their layers are bounded" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
-	mount_volume
+	volume_mounted ext4 60 100
 	mkdir "$T/link-to"
 	ln -s link-to "$T/0"
 	view_on 0 --now
@@ -310,15 +277,11 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	[ "$(cat "$T/15/file")" = 15 ]
 	view_off 0
 	view_off 15
-	detach
-	fsck ext4
+	detach_whole ext4
 }
 
 @test "pressure=fail: a view of now that could make writes fail is refused" {
-	card_make ext4 100 140 -J size=4
-	cow format "$CARD"
-	attach --ram 64M --pressure fail
-	mount_volume
+	volume_mounted ext4 100 140 -J size=4 -- -- --ram 64M --pressure fail
 	random_file "$MNT/big" 28
 	sync -f "$MNT"
 	fails 1 'take RAM twice.*commit first' view --now "$NAME" "$MNT"
@@ -334,9 +297,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "a view is mounted where root said, not where the link of another user leads" {
-	card_make ext4 60 100
-	cow format "$CARD"
-	attach
+	volume_attached ext4 60 100
 	mkdir "$T/home" "$T/etc"
 	ln -s etc "$T/ours"
 	chown nobody "$T/home"

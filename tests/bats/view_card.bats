@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl view of a card that is not attached: the newest generation, and not one byte is written.
 # seconds: 90
 # bats file_tags=commands
@@ -232,10 +231,7 @@ damage_log() {
 @test "view of a card: a damaged log is refused or read with errors, and shows no mixture" {
 	local i sum shown=0 refused=0 errors=0
 	declare -A good
-	card_make ext4 40 60 -J size=4
-	cow format "$CARD" --log-size 8M --erase-block 1M
-	attach
-	mount_volume
+	volume_mounted ext4 40 60 -J size=4 -- --log-size 8M --erase-block 1M
 	random_file "$MNT/big" 3
 	for i in 1 2 3 4; do
 		echo "$i" >"$MNT/file$i"
@@ -311,7 +307,6 @@ damage_log() {
 	fails 1 "$T/nothing: No such file or directory" view "$CARD" "$T/nothing"
 	fails 4 "no volume is attached as $T/nothing" view "$T/nothing" "$V"
 	run -1 --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" view "$CARD" "$V"
-	# shellcheck disable=SC2154
 	[[ $stderr == *"only root may"* ]]
 	cow view --help | grep -q 'not attached: nothing is written to it'
 	# the folder of another user
@@ -365,7 +360,7 @@ server() { daemons; }
 		timeout 10 umount "$V"
 		wait_for 5 loop_free "$disk"
 	done
-	for ((i = 0; i < 40; i++)); do
+	for i in $(some 0 39); do
 		"$COWFS_BUILD/cowctl" view "$CARD" "$V" >/dev/null 2>&1 3>&- &
 		pid=$!
 		sleep "0.0$(printf '%02d' $((i * 2)))"
@@ -399,7 +394,6 @@ server() { daemons; }
 	unview
 	# it ends with what reads the card
 	run -1 --separate-stderr env LD_PRELOAD="$COWFS_BUILD/tests/badimage.so" BADIMAGE_OWNS="$T/owned" "$COWFS_BUILD/cowctl" view "$CARD" "$V"
-	# shellcheck disable=SC2154
 	[[ $stderr == *"$CARD: cannot be read: the content made its reader crash"* ]]
 	[ ! -e "$T/owned" ]
 	wait_for 5 no_daemons

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # cowctl wear: the ledger is what the device counted, survives power cuts, and is told to people and to programs.
 # bats file_tags=wear
 
@@ -372,9 +371,7 @@ offline_card() {
 	cow commit
 	first=$CARD
 	IMG=$T/second.img
-	card_make ext4 60 100 -J size=4
-	cow format "$CARD"
-	attach --name other
+	volume_attached ext4 60 100 -J size=4 -- -- --name other
 	cow wear --prometheus - >"$T/m"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
 	grep -qx 'cowfs_volumes 2' "$T/m"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # each test is a subshell; run sets status and output
 # RAUC, SWUpdate and Mender, as Debian packages them, ship an update to a root with boots: make check-fleet-tools.
 # Runs in a mount namespace of its own, because the adapters' places are below /usr.
 
