@@ -5,7 +5,7 @@
 # output follows at the end. The others need the first
 # one: nothing else runs if it fails. After any other failure it goes on. The last thing that it prints is a summary: what failed or did
 # not run, with the command that runs it again, what passed, and what took longest. Ends with 1 if a target failed, or if
-# COWFS_CHECK_SECONDS (4800) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
+# COWFS_CHECK_SECONDS (3600) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
 #
 # It always ends, and whoever reads its output sees the end: a target writes to a file, so that nobody but this script holds the
 # output. A target must leave nothing behind. A process of it that is still there (they know each other by COWFS_CHECK_TARGET in the
@@ -20,18 +20,23 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# = 0 ] || shift
 beside='' current='' start=$SECONDS bad=0
-until=${COWFS_CHECK_UNTIL:-$(($(date +%s) + ${COWFS_CHECK_SECONDS:-4800}))}
+until=${COWFS_CHECK_UNTIL:-$(($(date +%s) + ${COWFS_CHECK_SECONDS:-3600}))}
 export COWFS_CHECK_UNTIL="$until" # those beside end with the others
 case " ${MAKEFLAGS-} " in
 *" -j"* | *" --jobserver"*) jobs=() ;;
 *) jobs=("-j$(nproc)") ;;
 esac
-dir=$(mktemp -d) || exit
+letters=${MAKEFLAGS-}
+letters=${letters%% *}
+[[ $letters == -* || $letters != *n* ]] || exit 0 # make -n runs what calls make
+dir=$(mktemp -d "${TMPDIR:-/tmp}/ck.XXX") || exit
+chmod 755 "$dir"
 trap 'rm -rf "$dir"' EXIT
+export TMPDIR=$dir # what is left there is of these targets, and of nobody else's tests
 # rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
 table=${COWFS_CHECK_TABLE:-$dir/table}
-# what targets add: "SECONDS FILE" of tests, and "TARGET COMMAND" that runs again what failed of it
-export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again"
+# what targets add: "SECONDS FILE" of tests, "TARGET COMMAND" that runs again what failed of it, and the first failure
+export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again" COWFS_CHECK_FIRST="$table.first"
 
 # The row of target $1 that began at second $2: result $3.
 row() {
@@ -56,6 +61,7 @@ print_table() {
 	sed -n 's/^[0-9]* \(.*\) ok$/\1/p' "$table" | sort | xargs | fold -s -w 100 | sed '1s/^/  passed:  /;2,$s/^/           /'
 	printf '  %-35s %s\n' 'parts that took longest' "$([ ! -e "$COWFS_CHECK_FILES" ] || echo 'files of tests')"
 	paste -d '|' <(longest "$table" 10) <(longest "$COWFS_CHECK_FILES" 10) | awk -F '|' '{ printf "  %-35s %s\n", $1, $2 }'
+	[ ! -s "$COWFS_CHECK_FIRST" ] || { echo && head -n 1 "$COWFS_CHECK_FIRST"; }
 }
 
 # the processes that target $1 has left, a line each
@@ -80,6 +86,14 @@ wait_until() {
 nothing_left() { [ -z "$(left_by "$1")" ]; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
 
+foreign_daemons() {
+	local p
+	for p in /proc/[0-9]*; do
+		[ "$(cat "$p/comm" 2>/dev/null)" != cowfs ] || grep -qszF "COWFS_CHECK_TARGET=$$." "$p/environ" || return 0
+	done
+	return 1
+}
+
 # Is the machine as target $1 found it? Says what is not, and ends it.
 tidy() {
 	local left syncing r=0
@@ -97,7 +111,8 @@ tidy() {
 		for left in /proc/[0-9]*/task/[0-9]*; do
 			[ "$(awk '{ print $3 }' "$left/stat" 2>/dev/null)" != D ] || { cat "$left/comm" "$left/stack"; } 2>/dev/null >&2
 		done
-		for left in /sys/fs/fuse/connections/*/abort; do
+		# not under somebody else's daemons, which may be why
+		foreign_daemons || for left in /sys/fs/fuse/connections/*/abort; do
 			[ ! -e "$left" ] || echo 1 >"$left"
 		done
 		r=1
@@ -105,9 +120,9 @@ tidy() {
 	return $r
 }
 
-# loop devices on files where tests put theirs, which may be deleted by now
+# loop devices on files where these targets put theirs, which may be deleted by now
 loops() {
-	losetup -n -l -O NAME,BACK-FILE 2>/dev/null | awk -v a="${TMPDIR:-/tmp}/" -v b="$PWD/" 'index($2, a) == 1 || index($2, b) == 1' | sort
+	losetup -n -l -O NAME,BACK-FILE 2>/dev/null | awk -v a="$TMPDIR/" -v b="$PWD/" 'index($2, a) == 1 || index($2, b) == 1' | sort
 }
 new_loops() { comm -13 "$dir/loops" <(loops); }
 no_new_loops() { [ -z "$(new_loops)" ]; }

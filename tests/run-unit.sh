@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs each unit test program once, COWFS_UNIT_JOBS (three for two CPUs) at a time, for COWFS_UNIT_SECONDS (300) each at most: run-unit.sh
-# PROGRAM... Those of LONGEST come first, so that none is left at the end. Prints what each took and counts what was skipped. Shows at the end the whole output of each that failed, and runs it once
-# more, alone; more than COWFS_UNIT_AGAIN (2) of them are no accident.
+# Runs each unit test program once, COWFS_UNIT_JOBS (three for two CPUs) at a time, for COWFS_UNIT_SECONDS (600) each at most: run-unit.sh
+# PROGRAM... Those of LONGEST come first, so that none is left at the end. Prints what each took and counts what was skipped; at the end
+# the whole output of each that failed, and in the last line the first failure (COWFS_CHECK_FIRST: also in this file).
 set -u
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
@@ -10,7 +10,7 @@ export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants
 one() {
 	name=$(basename "$1") out=$2/$(basename "$1") start=$(date +%s%N)
 	# shellcheck disable=SC2086 # words
-	env --default-signal timeout "${COWFS_UNIT_SECONDS:-300}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
+	env --default-signal timeout "${COWFS_UNIT_SECONDS:-600}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
 	code=$?
 	took=$((($(date +%s%N) - start) / 100000000))
 	took=$((took / 10)).$((took % 10))
@@ -47,25 +47,20 @@ for program; do
 	esac
 done | sort -s -k 1,1 | cut -d' ' -f2- | tr '\n' '\0' |
 	xargs -0 -n 1 -P "${COWFS_UNIT_JOBS:-$((($(nproc) * 3 + 1) / 2))}" "$0" --one "$dir"
-failed=0 again=0
-for program; do
-	name=$(basename "$program")
-	f=$dir/$name.failed
+first=
+for f in "$dir"/*.failed; do
 	[ -e "$f" ] || continue
-	echo "---- $name: the first run ----"
+	name=$(basename "$f" .failed)
+	echo "---- $name ----"
 	cat "$f"
-	rm "$f"
-	again=$((again + 1))
-	if [ $again -le "${COWFS_UNIT_AGAIN:-2}" ]; then
-		echo "---- $name: once more, alone ----"
-		one "$program" "$dir"
-		[ ! -e "$f" ] || cat "$f"
-	fi
-	[ -e "$dir/$name.ok" ] || failed=$((failed + 1))
+	[ "$first" ] || first=$(awk -v name="$name" '/^\[ RUN/ { test = $NF } /^\[   LINE/ && !at { at = $5 " " }
+		/^\[  ERROR/ { what = substr($0, 18) } /^\[  FAILED/ { exit } END { print "first failure: " at name ": " (test ? test : "no test") (what ? ": " what : "") }' "$f")
 done
-cat "$dir"/*.ok 2>/dev/null | awk -v failed=$failed -v again=$again -v programs=$# -v ok="$(find "$dir" -name '*.ok' | wc -l)" '
+cat "$dir"/*.ok 2>/dev/null | awk -v programs=$# -v ok="$(find "$dir" -name '*.ok' | wc -l)" '
 	{ passed += $1; skipped += $2 }
 	END {
-		printf "unit: %d passed, %d skipped; %d programs failed in the first run, %d failed\n", passed, skipped, again, failed
-		exit failed > 0 || ok != programs
-	}'
+		printf "unit: %d passed, %d skipped; %d of %d programs failed\n", passed, skipped, programs - ok, programs
+		exit ok != programs
+	}' && exit 0
+echo "$first" | tee -a "${COWFS_CHECK_FIRST:-/dev/null}"
+exit 1

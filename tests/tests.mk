@@ -22,10 +22,10 @@ OBJECTS  += $(TEST_OBJ)
 TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests -Wno-unused-parameter) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
-.PHONY: demo ready check check-all check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
+.PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-layouts-short check-xfstests check-pjdfstest \
-	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm \
-	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-form lint-objects format
+	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm check-vm-life \
+	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-gcc lint-form lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -88,19 +88,27 @@ $(PROMETHEUS):
 		for p in *.deb; do dpkg-deb --fsys-tarfile $$p | tar -x ./usr/bin || exit 1; done && rm -rf *.deb ../prometheus && \
 		mv ../prometheus.new ../prometheus
 
-CHECKS := all check-unit check-bats check-layouts-short check-demo check-bench-commit
-# what runs beside them. What serves volumes of its own comes last there
-CHECKS_BESIDE := check-model-short check-vm-short
-CHECKS_BESIDE_TOO := lint check-crash-short check-fuzz-san check-replay-short check-tsan check-soak
+# Three circles. COWFS_TURN: of tests that are made for several file systems, one is made for each commit; of long loops a quarter.
+# Behind --: what runs beside them; what serves volumes of its own comes last there.
+CHECKS := all check-unit check-bats check-demo
+CHECKS_BESIDE := lint-gcc check-crash-short check-fuzz check-vm-life
+NIGHT := all check-unit check-bats check-kills check-layouts check-bench-commit
+NIGHT_BESIDE := lint check-model-short check-vm-short check-replay-short check-crash check-mutants
+NIGHT_BESIDE_TOO := check-fuzz-san check-tsan check-soak check-packaging
+RELEASE := check-unit-san check-model check-replay kills power check-report check-site check-fleet check-fleet-tools check-deb check-dist check-debs \
+	coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 
 check: ready
-	$(Q)exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
+	$(Q)COWFS_TURN=$${COWFS_TURN-$(if $(filter all,$(FS)),,$(shell $(GIT) rev-parse HEAD 2>/dev/null || echo tarball))} \
+		exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
 
-# Everything that docs/TESTING.md names, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
-CHECK_ALL := $(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) check-fuzz check-unit-san check-mutants check-model check-crash check-replay check-kills kills power check-report check-site check-fleet check-fleet-tools \
-	check-packaging check-layouts check-deb check-dist check-debs coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
-check-all:
-	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-all $(CHECK_ALL)
+check-night: ready
+	$(Q)COWFS_CHECK_SECONDS=$${COWFS_CHECK_SECONDS:-28800} \
+		exec tests/check.sh "$(MAKE)" $(NIGHT) -- $(NIGHT_BESIDE) -- $(NIGHT_BESIDE_TOO)
+
+# One after another, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
+check-release:
+	$(Q)mkdir -p build && BENCH_OUT=$(CURDIR)/build/bench-commit tests/check-all.sh "$(MAKE)" build/check-release $(RELEASE)
 
 check-unit-san:
 	$(Q)for san in address,undefined thread; do $(MAKE) --no-print-directory SAN=$$san check-unit || exit 1; done
@@ -121,8 +129,8 @@ check-cross: cross
 
 check-crash-short: $(B)/tests/crash
 	@echo "check-crash-short: simulated card, power cuts, named attacks"
-	$(Q)$< --images 20000
-	$(Q)$< --no-attacks --images 10000 --thin 8
+	$(Q)$< --images 3000
+	$(Q)$< --no-attacks --images 3000 --thin 8
 
 # With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
@@ -326,6 +334,11 @@ check-vm-short: all
 	$(Q)$(MAKE) --no-print-directory image IMAGE=busybox
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix --short $(CASES)
 
+# of these the one that everything goes through
+check-vm-life: all
+	@echo "check-vm-life: boot, commit, reboot, verify in a virtual machine (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/matrix --short $(or $(CASES),cycle:busybox)
+
 check-vm: all
 	$(Q)$(MAKE) --no-print-directory image
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/image.py $(B)/cowfs-busybox.img $(B)/cowfs-squashfs.img
@@ -393,9 +406,8 @@ check-docs: programs
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
 		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
 	$(Q)for f in docs/*.md; do grep -qF "\"$$f\"" docs/site/build.py || { echo "docs/site/build.py: $$f is on no page" >&2; exit 1; }; done
-	$(Q)for t in $$(awk '/^```/ { n++ } n == 1' docs/TESTING.md | sed -n 's/^make \([A-Z]*=[^ ]* \)*\([a-z][a-z-]*\).*/\2/p'); do \
-		case " $(CHECK_ALL) deps all format check check-all deb dist release cross " in *" $$t "*) ;; \
-		*) echo "docs/TESTING.md: make $$t is not in CHECK_ALL of tests/tests.mk" >&2; exit 1 ;; esac; done
+	$(Q)for t in $(filter-out all,$(CHECKS) $(CHECKS_BESIDE) $(NIGHT) $(NIGHT_BESIDE) $(NIGHT_BESIDE_TOO) $(RELEASE)); do grep -q "\`$$t\`" docs/TESTING.md || \
+		{ echo "docs/TESTING.md: the table of circles lacks $$t" >&2; exit 1; }; done
 
 # what it runs, and nothing else; exec, so that a signal for make reaches it
 demo: ready
@@ -448,14 +460,15 @@ SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bas
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run image/first-boot/usr/lib/cowfs-image/first-boot tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # First what takes seconds: the form. Then what needs objects: what the compiler has said of those that there are, and clang, which makes
 # them once more without optimization, because its warnings do not need it.
-lint: lint-form
+lint: lint-gcc
+	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang O=0 WERROR=1 lint-objects; \
+	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
+lint-gcc: lint-form
 	$(Q)$(MAKE) --no-print-directory lint-objects
 	$(Q)cat $(addsuffix .said,$(basename $(COMPILED))) >$(B)/said && if [ -s $(B)/said ]; then \
 		echo "lint: warnings:" >&2 && cat $(B)/said >&2; exit 1; fi
 	$(Q)tests/includes.py $(B)/obj/cowfs
 	$(Q)$(MAKE) --no-print-directory check-docs
-	$(Q)if command -v clang >/dev/null; then $(MAKE) --no-print-directory B=build/lint-clang CC=clang O=0 WERROR=1 lint-objects; \
-	else echo "lint: no clang here: only gcc's warnings were looked at"; fi
 lint-form:
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then printf '%s\n' $(FORMATTED) | xargs -P $(shell nproc) -n 50 $(CLANG_FORMAT) --dry-run --Werror; \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi

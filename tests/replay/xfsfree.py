@@ -258,7 +258,7 @@ def run(number, points, seed):
     rnd = random.Random(seed * 100 + number)
     counts = {"right": 0, "clean": 0, "wrong": 0, "refused": 0, "no mount": 0}
     trees = played = 0
-    with tempfile.TemporaryDirectory(prefix="cowfs-xfsfree-", dir=os.environ.get("TMPDIR", "/dev/shm")) as folder:
+    with tempfile.TemporaryDirectory(prefix="cowfs-xfsfree-", dir="/dev/shm") as folder:
         entries = record(folder, mkfs, options, mib * MIB, seed)
         shutil.copy(f"{folder}/before", f"{folder}/base")
         for point in sorted(rnd.sample(range(len(entries) // 50, len(entries)), min(points, len(entries) // 2))):
