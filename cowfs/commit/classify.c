@@ -88,22 +88,21 @@ static bool is_metadata(const uint8_t *p, const uint8_t *uuid)
 	return false;
 }
 
-/* Free in the committed image: write in place, except metadata. A commit that is cut must not leave
- * metadata there. */
-static int add_direct(struct job *j, uint64_t blk, uint64_t blks)
+int classify_metadata(struct job *j, uint64_t blk, uint64_t blks, struct extents *metadata,
+		      struct extents *rest)
 {
 	const uint8_t *uuid = j->src->metadata_uuid;
 	uint64_t n;
 	int r = 0;
 
 	if (!uuid)
-		return extents_add(&j->direct, blk, blks);
+		return extents_add(rest, blk, blks);
 	for (; blks && r == 0; blk += n, blks -= n) {
 		n = min_u64(blks, CHUNK_BLKS);
 		r = j->src->read_sealed(j->src->ctx, blk, n, j->buf);
 		for (uint64_t i = 0; i < n && r == 0; i++)
-			r = extents_add(is_metadata(j->buf + blk_to_bytes(i), uuid) ? &j->in_use
-										    : &j->direct,
+			r = extents_add(is_metadata(j->buf + blk_to_bytes(i), uuid) ? metadata
+										    : rest,
 					blk + i, 1);
 	}
 	return r;
@@ -132,7 +131,8 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 	r = classify_candidates(j, blk, n, &old, ret_blks);
 	if (r < 0)
 		return r;
-	return old == USE_FREE ? add_direct(j, blk, *ret_blks)
+	/* free in the committed image: written in place */
+	return old == USE_FREE ? classify_metadata(j, blk, *ret_blks, &j->in_use, &j->direct)
 			       : extents_add(&j->in_use, blk, *ret_blks);
 }
 

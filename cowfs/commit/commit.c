@@ -14,7 +14,8 @@
  *	same as in the committed image		not written
  *	all zero				zero record
  *	anything else				logged: to the ring. If the ring cannot hold it, it
- *						is spilled to blocks that are free in both images,
+ *						is spilled to blocks that are free in both images
+ *						and each candidate, except metadata
  *
  * I1  Before the record is durable, no write touches a block that the committed generation uses:
  *     direct targets are free in it, everything else goes to the ring.
@@ -163,24 +164,38 @@ static int write_zeros(struct job *j, const struct extents *x)
 	return r;
 }
 
-static int write_logged(struct job *j)
+static int write_list(struct job *j, const struct extents *x, struct extents_chunk *to,
+		      uint64_t *done)
 {
-	struct extents_chunk c = { 0 }, to = { 0 };
-	uint64_t done = j->rep.direct;
-	int r;
+	struct extents_chunk c = { 0 };
+	int r = 0;
 
-	while (extents_next_chunk(&j->logged, &c, CHUNK_BLKS)) {
+	while (r == 0 && extents_next_chunk(x, &c, CHUNK_BLKS)) {
 		r = j->src->read_sealed(j->src->ctx, c.blk, c.blks, j->buf);
 		if (r == 0)
-			r = write_payload(j, &c, &to);
-		if (r < 0)
-			return r;
-		done += c.blks;
-		job_progress(j, PHASE_LOG, done, j->rep.direct + j->rep.logged);
+			r = write_payload(j, &c, to);
+		*done += c.blks;
+		job_progress(j, PHASE_LOG, *done, j->rep.direct + j->rep.logged);
 	}
-	if (!INVARIANT("commit sums", done == j->rep.direct + j->rep.logged))
+	return r;
+}
+
+static int write_logged(struct job *j)
+{
+	struct extents_chunk to = { 0 };
+	struct extents rest = { 0 };
+	uint64_t done = j->rep.direct;
+	int r = extents_without(&rest, &j->logged, &j->stays);
+
+	if (r == 0) /* while the ring has room: decide_spill */
+		r = write_list(j, &j->stays, &to, &done);
+	if (r == 0)
+		r = write_list(j, &rest, &to, &done);
+	extents_clear(&rest);
+	if (r == 0 && !INVARIANT("commit sums", done == j->rep.direct + j->rep.logged))
 		return -ENOTRECOVERABLE;
-	r = write_zeros(j, &j->zero);
+	if (r == 0)
+		r = write_zeros(j, &j->zero);
 	return r < 0 ? r : write_zeros(j, &j->punched);
 }
 
@@ -445,6 +460,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	extents_clear(&j.zero);
 	extents_clear(&j.punched);
 	extents_clear(&j.spill);
+	extents_clear(&j.stays);
 	extents_clear(&j.runs);
 	return r;
 }

@@ -36,7 +36,7 @@ struct commit_source {
 	int (*run_held)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			uint64_t *ret_blks);
 	/* NULL, or the bytes that mark metadata blocks (fsinfo.h). Such a block is never written to
-	 * blocks that a candidate leaves free, so nothing is spilled */
+	 * blocks that a candidate leaves free, nor spilled */
 	const uint8_t *metadata_uuid;
 };
 

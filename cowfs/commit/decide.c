@@ -141,29 +141,28 @@ int decide_direct(struct job *j)
 	return r;
 }
 
-/* Collects blocks that neither image uses, about max_blks of them. */
+/* Collects blocks that neither image uses, about max_blks of them, and what must not go there. */
 static int find_spill(struct job *j, uint64_t max_blks)
 {
 	const struct commit_source *s = j->src;
+	struct extents rest = { 0 };
+	int r = 0;
 
 	if (j->spill_known || j->opt->only_changed || !s->run_sealed || !s->run_committed)
 		return 0;
 	j->spill_known = true;
-	/* metadata among the payload must not stay in free blocks if this commit is cut
-	 * (commit.h) */
-	if (s->metadata_uuid)
-		return 0;
-	for (uint64_t blk = 0, n; blk < s->volume_blks && extents_blks(&j->spill) < max_blks;
-	     blk += n) {
+	for (size_t i = 0; i < j->logged.n && r == 0; i++)
+		r = classify_metadata(j, j->logged.e[i].blk, j->logged.e[i].blks, &j->stays, &rest);
+	extents_clear(&rest);
+	for (uint64_t blk = 0, n;
+	     r == 0 && blk < s->volume_blks && extents_blks(&j->spill) < max_blks; blk += n) {
 		enum blk_use use;
-		int r = classify_all(j, blk, s->volume_blks - blk, &use, &n);
 
+		r = classify_all(j, blk, s->volume_blks - blk, &use, &n);
 		if (r == 0 && use == USE_FREE)
 			r = extents_add(&j->spill, blk, n);
-		if (r < 0)
-			return r;
 	}
-	return 0;
+	return r;
 }
 
 /* Number of spill runs that together hold `blks` blocks. */
@@ -176,11 +175,12 @@ static size_t spill_runs(const struct job *j, uint64_t blks)
 	return n;
 }
 
-/* Puts as much payload into the ring as it holds, and the rest into free blocks. Their extents need
- * descriptors, which need room in the ring. */
+/* Puts as much payload into the ring as it holds, metadata first, and the rest into free blocks. Their
+ * extents need descriptors, which need room in the ring; a run of metadata can add two. */
 int decide_spill(struct job *j)
 {
 	struct commit_report *rep = &j->rep;
+	uint64_t stays;
 	int r;
 
 	if (j->held) { /* H5: what lies elsewhere must be written home at once */
@@ -190,16 +190,20 @@ int decide_spill(struct job *j)
 	r = find_spill(j, rep->logged);
 	if (r < 0)
 		return r;
+	stays = extents_blks(&j->stays);
 	for (uint64_t extra = 1; rep->meta + extra <= rep->room_blks; extra *= 2) {
 		j->ring_payload_blks = min_u64(rep->logged, rep->room_blks - rep->meta - extra);
 		rep->spilled = rep->logged - j->ring_payload_blks;
-		if (extents_blks(&j->spill) < rep->spilled)
+		if (j->ring_payload_blks < stays || extents_blks(&j->spill) < rep->spilled)
 			break;
-		if (spill_runs(j, rep->spilled) <= extra * SPILL_EXTENTS_PER_BLK)
+		if (spill_runs(j, rep->spilled) + 2 * j->stays.n <= extra * SPILL_EXTENTS_PER_BLK)
 			return 0;
 	}
 	rep->spilled = 0;
 	rep->free_unknown = !j->src->run_sealed;
-	rep->room_blks += extents_blks(&j->spill);
+	if (stays + rep->meta >= rep->room_blks) /* no free block helps */
+		rep->need_blks = stays + rep->meta + 1;
+	else
+		rep->room_blks += extents_blks(&j->spill);
 	return -EFBIG;
 }

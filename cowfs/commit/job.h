@@ -22,6 +22,7 @@ struct job {
 	struct extents direct, in_use, logged, zero, punched;
 	struct extents runs;  /* direct, and the gaps between them that are also written (plan.h) */
 	struct extents spill; /* for payload that the ring cannot hold; valid once spill_known */
+	struct extents stays; /* part of logged that does not go there: metadata; likewise */
 	bool spill_known;
 	uint64_t ring_payload_blks; /* payload that the ring can hold */
 	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
@@ -56,6 +57,11 @@ int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret) MUST_CHE
 /* *ret: no image that recovery may choose before this commit is durable uses one of these
  * blocks. */
 int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
+
+/* Adds these blocks of the sealed image to one of two lists. A commit that is cut must not leave metadata
+ * (commit.h, metadata_uuid) in free blocks. Uses j->buf. */
+int classify_metadata(struct job *j, uint64_t blk, uint64_t blks, struct extents *metadata,
+		      struct extents *rest) MUST_CHECK;
 
 /* ---- estimate.c ---- */
 

@@ -441,6 +441,7 @@ static void spill(void)
 		unsigned kind = kinds[seed % 4];
 
 		s.external = seed / 4 % 2;
+		s.marked = seed / 8 % 2;
 		attack_start(&w, &s, seed);
 		w.mute = true;
 		for (unsigned b = 44; b < 64; b++)

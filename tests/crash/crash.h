@@ -42,6 +42,7 @@ struct shape {
 	bool external;	      /* the log on a card of its own */
 	bool no_classifier;
 	bool full;     /* all blocks used */
+	bool marked;   /* metadata has a mark, and must not get into free blocks */
 	bool heavy;    /* commits that the ring cannot hold */
 	bool wide;     /* more images of each cut */
 	bool deep;     /* all subsets of up to 12 writes in flight, instead of 6 */
@@ -210,6 +211,8 @@ const uint8_t *volume_read(const struct world *w, const struct cards *c,
 /* First block used in the image that differs; -1: none. */
 int image_differs(const struct image *im, const uint8_t *volume, unsigned blks);
 const uint8_t *content_of(unsigned content);
+extern const uint8_t mark[16]; /* in every sixth content, if the shape says so */
+bool is_marked(const uint8_t *blk);
 
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);

@@ -343,7 +343,13 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 	    w->held.use[blk] == USE_USED)
 		fail("block %llu of the held generation is written in place",
 		     (unsigned long long)blk);
-	if (blk >= w->shape.blks || w->n.use[blk] != USE_USED)
+	if (blk >= w->shape.blks)
+		return;
+	log_index_run(w->index, blk, 1, &where);
+	if (w->shape.marked && w->n.use[blk] == USE_FREE && where == LOG_HOME && is_marked(data))
+		fail("block %llu, free in the committed image, gets metadata",
+		     (unsigned long long)blk);
+	if (w->n.use[blk] != USE_USED)
 		return;
 	/* the guard comes and goes while the log is empty */
 	if (blk == BITMAP_BLK && guard_fits(content_of(w->n.content[blk]))) {
@@ -353,7 +359,6 @@ static void check_home_write(struct world *w, uint64_t blk, const void *data)
 			fail("the superblock gets other content in place");
 		return;
 	}
-	log_index_run(w->index, blk, 1, &where);
 	if (where == LOG_HOME)
 		fail("block %llu, used in the committed image and not in the log, is written in place",
 		     (unsigned long long)blk);

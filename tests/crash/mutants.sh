@@ -88,6 +88,10 @@ mutant R9-fresh w,reuse-early,wrap cowfs/log/checkpoint.c 'l->entered_lblk || !r
 mutant room-tail measured cowfs/log/room.c 'free_part(l, false, &first, &ebs);' 'first = 0; ebs = l->super.seg_count / l->segs_per_eb;'
 # R10 spilled payload lies in blocks that neither image uses
 mutant R10-spill spill,w cowfs/commit/classify.c 'return r == 0 && *ret == USE_FREE && j->sealed' 'return r == 0 && j->sealed'
+# metadata goes to the ring
+mutant spill-metadata spill,w cowfs/commit/commit.c 'int r = extents_without(&rest, &j->logged, &j->stays);' 'int r = extents_merge(&rest, &j->logged);
+
+	extents_clear(&j->stays);'
 # order of writes
 mutant order-record-flush chain,spill,half-checkpoint,recover,w cowfs/log/append.c '	return r == 0 ? record_flush(l) : r;' '	return r;'
 mutant order-last-flush chain,w cowfs/log/record.c 'r = lag_on(l) ? record_flush(l) : card_flush(l->card);' 'r = 0;'
@@ -120,10 +124,10 @@ mutant G4-flag unguard cowfs/log/guarded.c 'if (rec->copy_bytes && l->guarded.st
 # a checkpoint that takes from RAM
 mutant ram-content w,half-checkpoint cowfs/log/checkpoint.c 'crc32c_back(buf + blk_to_bytes(same), COW_BLK_BYTES) == e->crc[i + same]' '1'
 # what may be written in place
-mutant direct-used revoke,chain,w cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' \
-	'return old != USE_JOURNAL ? add_direct'
-mutant direct-journal w cowfs/commit/classify.c 'return old == USE_FREE ? add_direct' \
-	'return 1 ? add_direct'
+mutant direct-used revoke,chain,w cowfs/commit/classify.c 'return old == USE_FREE ? classify_metadata' \
+	'return old != USE_JOURNAL ? classify_metadata'
+mutant direct-journal w cowfs/commit/classify.c 'return old == USE_FREE ? classify_metadata' \
+	'return 1 ? classify_metadata'
 mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));' \
 	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));'
 # gaps that a plan writes over

@@ -153,5 +153,6 @@ struct commit_source source_of(struct world *w)
 				       .run_sealed = classify ? src_run_sealed : NULL,
 				       .run_committed = classify ? src_run_committed : NULL,
 				       .run_older = classify ? src_run_older : NULL,
-				       .run_held = classify ? src_run_held : NULL };
+				       .run_held = classify ? src_run_held : NULL,
+				       .metadata_uuid = w->shape.marked ? mark : NULL };
 }

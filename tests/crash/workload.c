@@ -44,6 +44,7 @@ static struct shape random_shape(struct world *w)
 	s.lag = force_lag < 0 ? s.lag : (unsigned)force_lag;
 	s.lie = force_lie < 0 ? s.lie : (unsigned)force_lie;
 	s.deep = rnd_below(w, 16) == 0;
+	s.marked = !s.ext4 && rnd_below(w, 3) == 0;
 	return s;
 }
 
@@ -225,7 +226,7 @@ static void step(struct world *w)
 					       : world_back(w));
 		world_disarm(w);
 	}
-	if (dice < 20 && !w->shape.ext4) {
+	if (dice < 20 && !w->shape.ext4 && !w->shape.marked) {
 		commit_paths(w);
 	} else if (dice < 70) {
 		commit(w);

@@ -58,6 +58,7 @@ void say(const char *fmt, ...)
 }
 
 enum super_kind super_kind;
+enum { MARK_AT = 304 };
 
 static void random_bytes(uint8_t *p, size_t len_bytes, uint64_t *seed)
 {
@@ -135,12 +136,22 @@ unsigned super_content(unsigned content)
 	return content < CONTENTS ? SUPERS + content : content;
 }
 
+const uint8_t mark[16] = "mark of metadata";
+
+bool is_marked(const uint8_t *blk)
+{
+	return !memcmp(blk + MARK_AT, mark, sizeof(mark));
+}
+
 const uint8_t *content_of(unsigned content)
 {
 	if (!contents[1][0])
-		for (uint64_t i = 1, s = 1; i < CONTENTS; i++)
+		for (uint64_t i = 1, s = 1; i < CONTENTS; i++) {
 			for (size_t k = 0; k < COW_BLK_BYTES; k += 8)
 				memcpy(&contents[i][k], &(uint64_t){ rnd_next(&s) | 1 }, 8);
+			if (i % 6 == 5)
+				memcpy(&contents[i][MARK_AT], mark, sizeof(mark));
+		}
 	if (content >= FORGED)
 		return forged_content(content - FORGED);
 	if (content >= SUPERS)
