@@ -284,7 +284,7 @@ $(COWFS_BOOT): $(B)/obj/cowfs/boot/boot_main.o $(B)/obj/cowfs/boot/fuse_parts.o
 $(COWFS_BOOT): ALL_LIBS = $(if $(STATIC),$(PKG_LIBS) -laio,$(foreach l,fuse3 json-c inih aio,\
 	$(or $(filter /%,$(shell $(CC) -print-file-name=lib$l.a)),-l$l)) $(shell $(PKG_CONFIG) --libs ext2fs com_err blkid libseccomp)) -pthread \
 	-Wl,--push-state,--as-needed -latomic -ldl -lrt -Wl,--pop-state
-$(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o
+$(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o $(B)/obj/cowfs/base/program.o
 $(B)/set-readonly: ALL_LIBS :=
 $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o
 $(CARDSIM): $(B)/obj/cowfs/sim/cardsim.o

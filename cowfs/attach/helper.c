@@ -9,12 +9,14 @@
 
 #include "base/clean.h"
 #include "base/msg.h"
+#include "base/program.h"
 #include "wire/client.h"
 
 static const char *program = "cowfs";
 
 bool helper_begin(const char *prog, int argc, char **argv, void (*help)(void))
 {
+	program_begin();
 	program = prog;
 	msg_set_prog(prog);
 	client_no_seed();

@@ -10,10 +10,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/program.h"
+
 int main(int argc, char **argv)
 {
 	int fd, on = 1;
 
+	program_begin();
 	if (argc != 2) {
 		fputs("usage: set-readonly DEVICE\n", stderr);
 		return 2;

@@ -2,10 +2,26 @@
 #include "base/program.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+void program_begin(void)
+{
+	int fd;
+
+	do {
+		fd = open("/dev/null", O_RDWR);
+		if (fd < 0) /* before /dev is mounted: such a descriptor takes the number, and no data */
+			fd = open("/", O_PATH);
+	} while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+	signal(SIGPIPE, SIG_IGN);
+}
 
 int program_run(const char *const argv[], int in_fd, int out_fd)
 {

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs other programs. */
+/* What every program does first, and how it runs others. */
 #ifndef COWFS_BASE_PROGRAM_H
 #define COWFS_BASE_PROGRAM_H
 
 #include "base/util.h"
+
+/*
+ * First in every main, before anything is opened: descriptors 0 to 2 that the caller has closed become /dev/null. Else the
+ * next file has such a number, and gets what is printed, or is replaced by /dev/null in a daemon. A reader that has gone
+ * does not end the program either: whoever changes something has to finish it, or to undo it.
+ */
+void program_begin(void);
 
 /*
  * Runs a program and waits for its end. in_fd is its input, out_fd gets its output and its errors; -1: those of this

@@ -3,11 +3,13 @@
 #include <blkid.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/msg.h"
+#include "base/program.h"
 #include "fs/fsproc.h"
 #include "wire/client.h"
 #include "cli/cmd.h"
@@ -493,6 +495,20 @@ static void take_json(int argc, char **argv, struct options *o)
 		o->value[OPT_JSON] = "";
 }
 
+/* Does it only print? Then it ends with its reader (cowctl diff | head). */
+static bool prints_only(const struct command *c)
+{
+	static int (*const printing[])(const struct options *o) = {
+		cmd_status,	 cmd_top,  cmd_diff,  cmd_wear,
+		cmd_generations, cmd_card, cmd_check, cmd_config
+	};
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(printing) && c->run != printing[i])
+		i++;
+	return i < ARRAY_SIZE(printing);
+}
+
 static int run(const struct command *c, int argc, char **argv)
 {
 	struct options o = { 0 };
@@ -517,6 +533,8 @@ static int run(const struct command *c, int argc, char **argv)
 		if (resolve_tag(&o.operand[0]) < 0)
 			return cmd_fail(&o, EXIT_FAILED, -ENODEV, "no device has %s", tag);
 	}
+	if (prints_only(c))
+		signal(SIGPIPE, SIG_DFL);
 	return c->run(&o);
 }
 
@@ -554,6 +572,7 @@ int cowctl_main(int argc, char **argv)
 	const struct command *c;
 	int exit;
 
+	program_begin();
 	msg_set_prog(COWCTL);
 	client_no_seed();
 	fsproc_start(true, false);

@@ -33,6 +33,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/path.h"
+#include "base/program.h"
 #include "base/sandbox.h"
 #include "card/blockdev.h"
 #include "fs/fsproc.h"
@@ -1026,6 +1027,7 @@ int cowfs_main(int argc, char **argv)
 	char why[256];
 	int exit;
 
+	program_begin();
 	msg_set_prog("cowfs");
 	invariant_survive(); /* the worker holds the RAM */
 	d.argv0 = argv[0];

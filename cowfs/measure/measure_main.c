@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "base/program.h"
 #include "config/options.h"
 #include "fs/fsproc.h"
 #include "measure/bench.h"
@@ -12,6 +13,7 @@
 
 int main(int argc, char **argv)
 {
+	program_begin();
 	msg_set_prog("cowctl");
 	client_no_seed();
 	fsproc_start(true, false);

@@ -20,6 +20,7 @@
 
 #include "base/io.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "sim/sim.h"
 #include "wire/jsonw.h"
 #include "sim/cardfs.h"
@@ -867,6 +868,7 @@ static int command(size_t c, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	program_begin();
 	for (size_t c = 0; argc > 1 && c < ARRAY_SIZE(commands); c++)
 		if (!strcmp(argv[1], commands[c].name))
 			return command(c, argc - 1, argv + 1);
