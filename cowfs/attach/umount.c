@@ -16,6 +16,7 @@
 #include "attach/detach.h"
 #include "attach/keep.h"
 #include "attach/users.h"
+#include "wire/risk.h"
 
 #define LAZY_PATIENCE_MS 500
 
@@ -147,7 +148,8 @@ static void keep_files(const struct helper *h)
 
 static int detach(const struct helper *h)
 {
-	char dir[PATH_MAX];
+	char dir[PATH_MAX], who[RUNDIR_NAME_BYTES + 32];
+	struct json_object *status;
 	struct failure err;
 
 	if (!*h->name)
@@ -161,6 +163,10 @@ static int detach(const struct helper *h)
 			h->name, dir);
 		return EXIT_OK;
 	}
+	status = client_status(h->name, &err);
+	snprintf(who, sizeof(who), "umount.cowfs: volume %s", h->name);
+	risk_print(stderr, who, status, true);
+	json_object_put(status);
 	if (h->verbose)
 		printf("umount.cowfs: %s is unmounted, detaching volume %s\n", h->dir, h->name);
 	if (detach_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : HELPER_PATIENCE_MS, &err) ==

@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "cli/cmd.h"
 #include "attach/rootstate.h"
+#include "wire/risk.h"
 
 static bool brief_volume(struct json_object *s)
 {
@@ -17,12 +18,13 @@ static bool brief_volume(struct json_object *s)
 			   *undone = json_object_object_get(s, "undone");
 	const char *alarm = json_text(s, "alarm");
 	bool failed = json_true(undone, "trial_failed"), is_away;
-	char away[512], other[160];
+	char away[512], other[160], who[RUNDIR_NAME_BYTES + 16];
 
-	printf("cowfs: %s: %s not on the card yet, last commit %s%s\n", json_text(s, "name"),
+	printf("cowfs: %s: %s not on the card yet, last commit %s\n", json_text(s, "name"),
 	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
-	       format_time(json_u64(s, "generation_unix_seconds")),
-	       json_true(s, "discard_armed") ? ", to be DISCARDED at shutdown" : "");
+	       format_time(json_u64(s, "generation_unix_seconds")));
+	snprintf(who, sizeof(who), "cowfs: %s", json_text(s, "name"));
+	risk_print(stdout, who, s, false);
 	if (json_true(held, "log_low"))
 		printf("cowfs: %s: LOG NEARLY FULL: %s are left for commits while generation %s is held: cowctl "
 		       "accept, or cowctl undo\n",
@@ -33,9 +35,6 @@ static bool brief_volume(struct json_object *s)
 		printf("cowfs: %s: ON TRIAL: after %llu more boot%s without cowctl accept it goes back\n",
 		       json_text(s, "name"), (unsigned long long)json_u64(held, "boots_left"),
 		       plural(json_u64(held, "boots_left")));
-	if (json_true(held, "undo_pending"))
-		printf("cowfs: %s: UNDO PENDING: it goes back to generation %s, and later changes are lost\n",
-		       json_text(s, "name"), with_commas(json_u64(held, "generation")));
 	if (undone)
 		printf("cowfs: %s: %sback at generation %s of %s (%s)\n", json_text(s, "name"),
 		       failed ? "THE TRIAL HAS FAILED: " : "",
@@ -109,16 +108,9 @@ static void next_for(struct json_object *s, const char *which)
 
 struct json_object *fresh_status(const char *name)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
-	struct json_object *s;
 	struct failure err;
-	struct client c;
 
-	if (client_open(&c, name, &err) < 0)
-		return cmd_composed(client_status_file(name, &err));
-	s = client_call(&c, &rq, NULL, NULL, &err);
-	client_close(&c);
-	return cmd_composed(s);
+	return cmd_composed(client_status(name, &err));
 }
 
 int overview(void)

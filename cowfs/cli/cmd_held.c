@@ -228,6 +228,10 @@ static void print_undo(const struct outcome *out, const struct held_report *r)
 
 static void print_accept(const struct outcome *out, const struct held_report *r)
 {
+	if (!r->held) {
+		printf("the alarm about writes that failed has ended\n");
+		return;
+	}
 	printf("generation %s %s held%s", with_commas(r->hold.generation),
 	       out->dry ? "would no longer be" : "is no longer",
 	       r->hold.back ? ", and nothing goes back to it" : "");
@@ -263,8 +267,10 @@ static void print_end(const struct options *o, const struct outcome *out, enum h
 	else if (what == HELD_ACCEPT)
 		print_accept(out, r);
 	else
-		printf("%s at generation %s\n", out->dry ? "would stay" : "stays",
-		       with_commas(r->newest.ledger.commits));
+		printf("%s at generation %s, and generation %s %s held: the card is no plain file system until cowctl "
+		       "accept\n",
+		       out->dry ? "would stay" : "stays", with_commas(r->newest.ledger.commits),
+		       with_commas(r->hold.generation), out->dry ? "would stay" : "is still");
 }
 
 static int refuse(const struct options *o, const char *name, const char *why)

@@ -8,6 +8,7 @@
 #include "cli/cmd.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -37,6 +38,37 @@ static void set_signals(bool running)
 	(void)sigaction(SIGHUP, &passes, NULL);
 	(void)sigaction(SIGINT, &waits, NULL);
 	(void)sigaction(SIGQUIT, &waits, NULL);
+}
+
+/* Can it be started? Nothing is held for a slip. */
+static bool is_program(const char *name)
+{
+	const char *path = strchr(name, '/') ? "" : getenv("PATH"), *end;
+	char file[PATH_MAX];
+	bool found = path && !*path && access(name, X_OK) == 0;
+
+	for (path = path ? path : "/bin:/usr/bin"; *path && !found; path = end + (*end == ':')) {
+		end = strchrnul(path, ':');
+		snprintf(file, sizeof(file), "%.*s/%s", (int)(end - path), path, name);
+		found = access(file, X_OK) == 0;
+	}
+	return found;
+}
+
+static int check_command(const struct options *o)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	const char *command = o->operand[0];
+
+	for (size_t i = 0, n = client_volumes(names); i < n; i++)
+		if (!strcmp(names[i], command))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL,
+					"%s is a volume: " COWCTL " run --volume %s -- COMMAND",
+					command, command);
+	if (is_program(command))
+		return EXIT_OK;
+	(void)cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: no such program; nothing was held", command);
+	return EXIT_NO_COMMAND;
 }
 
 /* The exit code of the command as a shell tells it. -errno: it was not started. */
@@ -71,6 +103,11 @@ static int run_command(const struct options *o)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+struct held_volume {
+	char name[RUNDIR_NAME_BYTES];
+	uint64_t generation;
+};
+
 /* One request to the volume. The answer goes to *ret, which may be NULL, with the volume's name. */
 static int step(const struct options *volume, const struct request *rq, struct json_object **ret)
 {
@@ -89,7 +126,7 @@ static int step(const struct options *volume, const struct request *rq, struct j
 	return EXIT_OK;
 }
 
-static int begin(const struct options *volume, uint64_t *ret_held)
+static int begin(const struct options *volume, struct held_volume *ret)
 {
 	const struct request hold = { .command = COMMAND_COMMIT, .hold = true },
 			     back = { .command = COMMAND_UNDO },
@@ -99,7 +136,8 @@ static int begin(const struct options *volume, uint64_t *ret_held)
 
 	if (exit != EXIT_OK)
 		return exit;
-	*ret_held = json_u64(answer, "generation");
+	ret->generation = json_u64(answer, "generation");
+	snprintf(ret->name, sizeof(ret->name), "%s", json_text(answer, "name"));
 	json_object_put(answer);
 	exit = step(volume, &back, NULL);
 	if (exit != EXIT_OK)
@@ -108,21 +146,27 @@ static int begin(const struct options *volume, uint64_t *ret_held)
 }
 
 #define COMES_BACK                                                                                  \
-	"generation %llu comes back at the next boot or attach. To keep what is there now: " COWCTL \
-	" accept"
+	"%s: generation %llu comes back at the next %s, and what is committed until then is lost. " \
+	"To keep what is there now: " COWCTL " accept %s"
+#define OF(v)                                                                                      \
+	(v)->name, (unsigned long long)(v)->generation,                                            \
+		strcmp((v)->name, ROOT_NAME) ? "attach" : "boot", (v)->name
 
-static int end_with_failure(const struct options *o, uint64_t held, int code)
+static int end_with_failure(const struct options *o, const struct options *volume,
+			    const struct held_volume *v, int code)
 {
-	char what[160];
+	const struct request accept = { .command = COMMAND_ACCEPT };
 
-	if (code < 0)
-		snprintf(what, sizeof(what), "%.100s: %s", CLEAN(o->operand[0]),
-			 strerrordesc_np(-code));
-	else
-		snprintf(what, sizeof(what), "%.100s: exit code %d", CLEAN(o->operand[0]), code);
-	(void)cmd_fail(o, EXIT_FAILED, code < 0 ? code : -ECANCELED, "%s: " COMES_BACK, what,
-		       (unsigned long long)held);
-	return code < 0 ? EXIT_NO_COMMAND : code;
+	if (code >= 0) {
+		(void)cmd_fail(o, EXIT_FAILED, -ECANCELED, "%.100s: exit code %d. " COMES_BACK,
+			       CLEAN(o->operand[0]), code, OF(v));
+		return code;
+	}
+	(void)cmd_fail(o, EXIT_FAILED, code, "%.100s: %s", CLEAN(o->operand[0]),
+		       strerrordesc_np(-code));
+	if (step(volume, &accept, NULL) != EXIT_OK)
+		fprintf(stderr, COWCTL ": " COMES_BACK "\n", OF(v));
+	return EXIT_NO_COMMAND;
 }
 
 static void print_end(const char *name, const struct options *o, struct json_object *answer)
@@ -133,8 +177,8 @@ static void print_end(const char *name, const struct options *o, struct json_obj
 }
 
 /* What the command has changed is on the card with the order to go back. One record more ends that, or puts it on trial. */
-static int end_with_commit(const struct options *o, const struct options *volume, uint64_t held,
-			   uint64_t trial)
+static int end_with_commit(const struct options *o, const struct options *volume,
+			   const struct held_volume *v, uint64_t trial)
 {
 	const struct request commit = { .command = COMMAND_COMMIT },
 			     accept = { .command = COMMAND_ACCEPT },
@@ -149,25 +193,33 @@ static int end_with_commit(const struct options *o, const struct options *volume
 	if (exit == EXIT_OK)
 		show_answer(json_text(answer, "name"), o, answer, print_end);
 	else
-		fprintf(stderr, COWCTL ": " COMES_BACK "\n", (unsigned long long)held);
+		fprintf(stderr, COWCTL ": " COMES_BACK "\n", OF(v));
 	return exit;
 }
 
 int cmd_run(const struct options *o)
 {
 	struct options volume = *o;
-	uint64_t held = 0, trial;
+	struct held_volume v = { 0 };
+	uint64_t trial;
 	int exit = trial_boots(o, &trial), code;
 
 	if (exit != EXIT_OK)
 		return exit;
 	if (trial && has_option(o, OPT_VOLUME) && strcmp(o->value[OPT_VOLUME], ROOT_NAME))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial is for the root alone");
-	volume.operands = trial || has_option(o, OPT_VOLUME);
-	volume.operand[0] = trial ? ROOT_NAME : o->value[OPT_VOLUME];
-	exit = begin(&volume, &held);
+	exit = check_command(o);
+	if (exit != EXIT_OK)
+		return exit;
+	volume.operands = 1;
+	volume.operand[0] = has_option(o, OPT_VOLUME) ? o->value[OPT_VOLUME] : ROOT_NAME;
+	exit = begin(&volume, &v);
+	if (exit == EXIT_NOT_RUNNING && !has_option(o, OPT_VOLUME))
+		fprintf(stderr, COWCTL ": run is for the root; of another volume: " COWCTL
+				       " run --volume N -- COMMAND\n");
 	if (exit != EXIT_OK)
 		return exit;
 	code = run_command(o);
-	return code ? end_with_failure(o, held, code) : end_with_commit(o, &volume, held, trial);
+	return code ? end_with_failure(o, &volume, &v, code)
+		    : end_with_commit(o, &volume, &v, trial);
 }

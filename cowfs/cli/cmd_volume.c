@@ -8,6 +8,7 @@
 #include "attach/keep.h"
 #include "base/parse.h"
 #include "volume/pressure.h"
+#include "wire/risk.h"
 
 static void print_discard(const char *name, const struct options *o, struct json_object *answer)
 {
@@ -94,9 +95,11 @@ static void print_detach(const char *name, const struct options *o, struct json_
 	print_remarks(answer);
 }
 
-/* Before the armed discard. Whatever is wrong shows in the request that follows. */
-static void keep_files(const struct options *o, uint64_t away_ns)
+/* Before the end of the volume, or an armed discard. Whatever is wrong shows in the request that follows. */
+static void before_detach(const struct options *o, uint64_t away_ns)
 {
+	char who[RUNDIR_NAME_BYTES + 16];
+	struct json_object *status;
 	struct failure err;
 	struct client c;
 
@@ -105,6 +108,11 @@ static void keep_files(const struct options *o, uint64_t away_ns)
 	if (away_ns)
 		(void)await_card(&c, away_ns, true);
 	client_close(&c);
+	status = client_status(c.name, &err);
+	snprintf(who, sizeof(who), "cowctl: %s", c.name);
+	if (!has_option(o, OPT_JSON))
+		risk_print(stderr, who, status, true);
+	json_object_put(status);
 	if (!keep_before_discard(c.name))
 		fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
 }
@@ -122,6 +130,6 @@ int cmd_detach(const struct options *o)
 	if (exit != EXIT_OK)
 		return exit;
 	if (!rq.discard)
-		keep_files(o, away_ns);
+		before_detach(o, away_ns);
 	return ask_and_print(o, &rq, print_detach);
 }

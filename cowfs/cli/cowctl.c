@@ -498,10 +498,9 @@ static void take_json(int argc, char **argv, struct options *o)
 /* Does it only print? Then it ends with its reader (cowctl diff | head). */
 static bool prints_only(const struct command *c)
 {
-	static int (*const printing[])(const struct options *o) = {
-		cmd_status,	 cmd_top,  cmd_diff,  cmd_wear,
-		cmd_generations, cmd_card, cmd_check, cmd_config
-	};
+	static int (*const printing[])(
+		const struct options *o) = { cmd_status,      cmd_top,	cmd_diff,  cmd_wear,
+					     cmd_generations, cmd_card, cmd_check, cmd_config };
 	size_t i = 0;
 
 	while (i < ARRAY_SIZE(printing) && c->run != printing[i])

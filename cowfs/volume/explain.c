@@ -218,6 +218,8 @@ void explain_lost(struct volume *v, int r, struct volume_result *res)
 		 "%s%llu write%s failed because %s: the data is lost", n ? ". And " : "",
 		 (unsigned long long)lost, lost == 1 ? "" : "s",
 		 v->halted ? "the daemon has died several times" : "RAM was full");
-	if (r == 0)
+	if (r == 0) {
 		v->lost_known += lost;
+		v->kept->lost_said += lost;
+	}
 }

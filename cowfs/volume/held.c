@@ -20,7 +20,9 @@ int held_check(struct volume *v, const struct volume_request *rq, char *why, siz
 			"it was attached at generation %llu and has committed nothing: end that without a "
 			"commit, then cowctl undo --cancel %s",
 			(unsigned long long)v->opened.back_generation, v->device);
-	if ((rq->job == JOB_ACCEPT || rq->job == JOB_UNDO) && !holds && !rq->on_trial)
+	if ((rq->job == JOB_UNDO ||
+	     (rq->job == JOB_ACCEPT && !volume_lost_writes(v) && !v->kept->lost_said)) &&
+	    !holds && !rq->on_trial)
 		return msg_why(why, n, -ENOENT, "no generation is held");
 	if (rq->job == JOB_UNDO && rq->cancel && !h.back)
 		return msg_why(why, n, -ENOENT, "no undo is pending");
@@ -86,9 +88,12 @@ int held_accept(struct volume *v, bool on_trial, struct volume_result *res)
 	struct log_hold h = { 0 };
 	int r = 0;
 
-	log_holds(v->log, &h);
-	if (!on_trial || h.trial)
+	if (log_holds(v->log, &h) && (!on_trial || h.trial))
 		r = held_end(v, res);
+	if (r == 0 && !on_trial) {
+		v->lost_known += volume_lost_writes(v);
+		v->kept->lost_said = 0;
+	}
 	if (r == 0 && on_trial)
 		r = accept_image(v);
 	return r;
@@ -229,9 +234,18 @@ bool held_low(const struct volume *v)
 
 void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_t n)
 {
+	size_t len = strlen(why);
 	struct log_hold h;
 
-	if (*why || !log_holds(v->log, &h))
+	if (!log_holds(v->log, &h))
+		return;
+	if (h.back)
+		snprintf(
+			why + len, n - len,
+			"%sUNDO PENDING: the next start goes back to generation %llu, and this commit is lost. To keep it: "
+			"cowctl undo --cancel, or cowctl accept",
+			len ? ". And " : "", (unsigned long long)h.generation);
+	if (*why)
 		return;
 	if (held_low(v))
 		snprintf(why, n,

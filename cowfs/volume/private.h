@@ -64,8 +64,9 @@ struct volume_kept {
 	struct volume_result last;
 	char alarm[560];
 	_Atomic bool diverged;
-	struct commit_times times; /* of the monitor */
-	_Atomic uint64_t lost;	   /* writes that failed and that no result has reported */
+	struct commit_times times;  /* of the monitor */
+	_Atomic uint64_t lost;	    /* writes that failed and that no result has reported */
+	_Atomic uint64_t lost_said; /* those that results have reported, until they are accepted */
 	/* the generation that an import makes, once it is on the card (single_replaced); 0: none */
 	_Atomic uint64_t replaced_by;
 	/* an import is under way: what holds again unless it is on the card (single_end_import) */

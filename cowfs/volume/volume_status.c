@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/invariant.h"
+#include "base/numbers.h"
 #include "fs/find_mount.h"
 
 void volume_publish_log(struct volume *v)
@@ -93,6 +94,8 @@ static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_sta
 /* What is worse replaces the alarm of the last job, or shows if there is none. */
 static void choose_alarm(const struct volume *v, struct volume_status *ret)
 {
+	unsigned long long lost = volume_lost_writes(v) + v->kept->lost_said;
+
 	if (invariant_broken())
 		snprintf(ret->alarm, sizeof(ret->alarm),
 			 "internal error: rule %s violated; no more writes to the card, and "
@@ -108,10 +111,12 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 			ret->alarm, sizeof(ret->alarm),
 			"the daemon has died several times: writes fail, and only a commit by hand "
 			"is made");
-	if (ret->pressure.throttle.full_errors && !ret->alarm[0])
-		snprintf(ret->alarm, sizeof(ret->alarm),
-			 "%llu writes failed: RAM was full and no commit was possible",
-			 (unsigned long long)ret->pressure.throttle.full_errors);
+	if (lost && !ret->alarm[0])
+		snprintf(
+			ret->alarm, sizeof(ret->alarm),
+			"%llu write%s failed because RAM was full: the data is lost. cowctl accept ends this "
+			"alarm",
+			lost, plural(lost));
 	if (ret->foreign_bytes && !ret->alarm[0])
 		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));
 }

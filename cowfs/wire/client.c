@@ -723,3 +723,16 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 			    "volume %s is not running: its daemon died", name);
 	return o;
 }
+
+struct json_object *client_status(const char *which, struct failure *err)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct json_object *s;
+	struct client c;
+
+	if (client_open(&c, which, err) < 0)
+		return client_status_file(which, err);
+	s = client_call(&c, &rq, NULL, NULL, err);
+	client_close(&c);
+	return s;
+}

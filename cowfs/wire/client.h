@@ -57,6 +57,8 @@ void client_wait_gone(struct client *c);
  * *err.
  */
 struct json_object *client_status_file(const char *which, struct failure *err);
+/* The same from the daemon, if this user may ask it. The caller puts it; NULL: it does not answer. */
+struct json_object *client_status(const char *which, struct failure *err);
 #define CLIENT_VOLUMES 32
 /*
  * The names of all running volumes, root last, as shutdown needs them. Returns their number, at

@@ -390,9 +390,9 @@ loader_of_held() { # FS
 	kernel next
 	cow commit
 	[ "$(grub_finds)" = next ]
-	cow run -- sh -c "echo done >'$MNT/boot/kernel'"
+	cow run --volume vol -- sh -c "echo done >'$MNT/boot/kernel'"
 	[ "$(grub_finds)" = done ]
-	run -1 cow run -- sh -c "echo half >'$MNT/boot/kernel'; exit 1"
+	run -1 cow run --volume vol -- sh -c "echo half >'$MNT/boot/kernel'; exit 1"
 	detach
 	[ "$(grub_finds)" = done ]
 	attach --checkpoint always

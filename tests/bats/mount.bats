@@ -111,6 +111,23 @@ refuses() {
 	all_gone
 }
 
+@test "umount says what is lost, and that a held generation leaves no plain file system" {
+	protect noatime
+	fstab_mount
+	ns touch "$MNT/one"
+	cow commit --hold
+	HELD=$(status_of .held.generation)
+	ns touch "$MNT/two"
+	run -0 --separate-stderr ns umount "$MNT"
+	[[ $stderr == *"volume vol: generation $HELD is held, so the card is no plain file system: do not mount it without cowfs. cowctl accept ends that" ]]
+	all_gone
+	fstab_mount
+	cow undo
+	run -0 --separate-stderr ns umount "$MNT"
+	[[ $stderr == *"volume vol: UNDO PENDING: the next attach goes back to generation $HELD, and all later changes are lost. "* ]]
+	all_gone
+}
+
 @test "fstab: an option that was removed is reported, and not passed on" {
 	protect ram=64M,transport=ublk,compress=zstd,noatime
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"

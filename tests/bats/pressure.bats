@@ -166,8 +166,15 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	[[ $output == *$'\n'"  "*" writes failed because RAM was full: the data is lost" ]]
 	run -0 cow commit
 	[[ $output == "vol: nothing to commit, generation "*" is current" ]]
+	# whoever comes later sees it until it is accepted
+	[[ $(status_of .alarm) == *" writes failed because RAM was full: the data is lost. cowctl accept ends this alarm" ]]
+	run -0 cow accept
+	[ "$output" = "vol: the alarm about writes that failed has ended" ]
+	[ "$(status_of '"\(.alarm) \(.degraded)"')" = " false" ]
+	fails 1 'no generation is held' accept
 	dd if=/dev/zero of="$DEV" bs=1M count=60 seek=20 status=none
-	run -0 cow detach
+	run -0 --separate-stderr cow detach
+	[[ $stderr == *"cowctl: vol: ALARM: "*" writes failed because RAM was full"* ]]
 	[[ $output == "vol: detached, "*" writes failed because RAM was full: the data is lost" ]]
 	wait_for 20 no_daemons
 	volume_mounted ext2 200 250 -b 4096 -- -- --ram 32M --pressure fail

@@ -39,7 +39,7 @@ was_before() {
 keeps() {
 	volume "$@"
 	installer 'echo out; echo err >&2'
-	run -0 --separate-stderr cow run -- sh "$T/installer"
+	run -0 --separate-stderr cow run --volume vol -- sh "$T/installer"
 	[ "$output" = out ]
 	[[ $stderr == *"cowctl: vol: sh is kept: generation "* ]]
 	[ "$(status_of '"\(.held) \(.dirty_bytes)"')" = "null 0" ] || [ "$(status_of .held)" = null ]
@@ -56,11 +56,17 @@ fails_and_goes_back() {
 	volume "$@"
 	installer 'exit 37'
 	run -37 --separate-stderr cow run --volume vol -- sh "$T/installer"
-	[[ $stderr == *"sh: exit code 37: generation "*" comes back at the next boot or attach. To keep what is there now: cowctl accept"* ]]
+	[[ $stderr == *"sh: exit code 37. vol: generation "*" comes back at the next attach, and what is committed until then is lost. To keep what is there now: cowctl accept vol"* ]]
 	[ -e "$MNT/new/f6" ] # it goes on with what is there
 	echo later >"$MNT/later"
-	cow commit
-	detach
+	run -0 cow commit
+	[[ $output == *"UNDO PENDING: the next start goes back to generation "*", and this commit is lost. To keep it: cowctl undo --cancel, or cowctl accept" ]]
+	run -0 cow commit --json
+	[[ $(jq -r .remark <<<"$output") == "UNDO PENDING: "* ]]
+	umount_volume
+	run -0 --separate-stderr cow detach
+	[[ $stderr == *"vol: UNDO PENDING: the next attach goes back to generation "*", and all later changes are lost. "* ]]
+	wait_for 20 no_daemons
 	was_before "$1"
 }
 
@@ -70,7 +76,7 @@ fails_and_goes_back() {
 @test "run: after a failure accept keeps what is there" {
 	volume
 	installer 'exit 1'
-	run -1 cow run -- sh "$T/installer"
+	run -1 cow run --volume vol -- sh "$T/installer"
 	cow accept
 	cow commit
 	SUM=$(tree_sum "$MNT")
@@ -83,7 +89,7 @@ runs() {
 	local i
 	volume
 	installer "$1"
-	background "$COWFS_BUILD/cowctl" run -- sh "$T/installer"
+	background "$COWFS_BUILD/cowctl" run --volume vol -- sh "$T/installer"
 	wait_for 20 test -s "$MNT/pid"
 	PID=$(cat "$MNT/pid")
 	echo "$PID" >>"$T/jobs"
@@ -144,7 +150,7 @@ ends_with() { # CODE
 	cow commit
 	SUM=$(tree_sum "$MNT")
 	# used blocks get other content, more than both hold
-	run timeout 100 "$COWFS_BUILD/cowctl" run -- dd if=/dev/urandom of="$MNT/lib/a" bs=1M count=30 conv=notrunc,fsync
+	run timeout 100 "$COWFS_BUILD/cowctl" run --volume vol -- dd if=/dev/urandom of="$MNT/lib/a" bs=1M count=30 conv=notrunc,fsync
 	[ "$status" = 1 ]
 	[[ $output == *"comes back at the next boot or attach"* ]]
 	power_cut
@@ -155,19 +161,30 @@ ends_with() { # CODE
 	volume
 	fails 2 'usage: cowctl run' run
 	fails 2 'unknown option -c' run sh -c true
-	run -127 cow run -- "$T/none"
-	[[ $output == *"none: No such file or directory: generation "*" comes back"* ]]
-	fails 1 'is held already' run -- true
-	cow undo --cancel
+	# a slip holds nothing
+	for slip in "$T/none" apt-gett "$T/text"; do
+		run -127 cow run --volume vol -- "$slip" -y upgrade
+		[ "$output" = "cowctl: $slip: no such program; nothing was held" ]
+		[ "$(status_of .held)" = null ]
+	done
+	fails 2 'vol is a volume: cowctl run --volume vol -- COMMAND' run vol -- sh -c true
+	fails 4 'run is for the root; of another volume: cowctl run --volume N -- COMMAND' run -- true
+	# what no PATH tells
+	printf '\177ELF' >"$T/broken"
+	chmod +x "$T/broken"
+	run -127 cow run --volume vol -- "$T/broken"
+	[ "$(status_of .held)" = null ]
+	cow commit --hold
+	fails 1 'is held already' run --volume vol -- true
 	cow accept
 	# inside of another one
-	run -1 cow run -- "$COWFS_BUILD/cowctl" run -- true
+	run -1 cow run --volume vol -- "$COWFS_BUILD/cowctl" run --volume vol -- true
 	[[ $output == *"is held already"*"comes back"* ]]
 	cow accept
 	fails 4 . run --volume other -- true
-	run -0 --separate-stderr cow run --json -- true
+	run -0 --separate-stderr cow run --volume vol --json -- true
 	[ "$(jq -c '[.ok, .name]' <<<"$output")" = '[true,"vol"]' ]
-	fails 1 'exit code 1' run --json -- false
+	fails 1 'exit code 1' run --volume vol --json -- false
 	cow accept
 	detach
 }

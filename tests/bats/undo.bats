@@ -251,7 +251,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	[ "$(status_of .held.undo_pending)" = true ]
 	wait_for 10 tells "vol undo pending generation $HELD" # its file is written a moment later
 	run -0 cow status --brief
-	[[ $output == *"vol: UNDO PENDING: it goes back to generation $HELD, and later changes are lost"* ]]
+	[[ $output == *"vol: UNDO PENDING: the next attach goes back to generation $HELD, and all later changes are lost. "* ]]
 	cow undo
 	[[ $(cow generations) == *"held, and the next attach goes back to it (cowctl undo)" ]]
 	fails 1 "generation $HELD is held already" commit --hold
@@ -281,7 +281,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	three_commits
 	cow undo
 	run -0 cow undo --cancel
-	[[ $output == "vol: stays at generation "* ]]
+	[[ $output == "vol: stays at generation "*", and generation $HELD is still held: the card is no plain file system until cowctl accept" ]]
 	[ "$(status_of .held.undo_pending)" = false ]
 	cow undo
 	upgrade 4
