@@ -219,6 +219,7 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 {
 	char why[2 * PATH_MAX];
 	int fd = path_open(dir, O_PATH | O_DIRECTORY, why, sizeof(why));
+	struct statx st;
 
 	if (fd == -ENOTDIR && o->operands == 1 && is_card(dir))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
@@ -228,6 +229,14 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 				fd == -ENOTDIR ? "is not a directory"
 				: *why	       ? why
 					       : strerrordesc_np(-fd));
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) == 0 &&
+	    (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)) {
+		close(fd);
+		return cmd_fail(
+			o, EXIT_FAILED, -EBUSY,
+			"%s: something is mounted there, which the view would hide: name another directory",
+			dir);
+	}
 	*ret_fd = fd;
 	return EXIT_OK;
 }

@@ -313,3 +313,21 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_off etc
 	detach
 }
+
+@test "a view over a mount point of anything is refused, and hides nothing" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	mkdir "$T/other" "$T/view"
+	mount -t tmpfs none "$T/other"
+	for dir in "$MNT" "$T/other" /; do
+		fails 1 "^cowctl: $dir: something is mounted there, which the view would hide: name another directory" view vol "$dir"
+	done
+	umount "$T/other"
+	cow view vol "$T/view"
+	fails 1 'something is mounted there' view vol "$T/view"
+	fails 1 'something is mounted there' view --now vol "$T/view"
+	umount "$T/view"
+	detach
+}
