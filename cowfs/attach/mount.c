@@ -337,6 +337,19 @@ static bool is_in_utab(const char *loop)
 	return found;
 }
 
+/* Whatever ends the last mount without umount.cowfs is noticed. */
+static void detach_later(const struct helper *h)
+{
+	const struct request rq = { .command = COMMAND_DETACH, .when_unmounted = true };
+	struct failure err;
+	struct client c;
+
+	if (client_open(&c, h->name, &err) < 0)
+		return;
+	json_object_put(client_call(&c, &rq, NULL, NULL, &err));
+	client_close(&c);
+}
+
 static int do_mount(struct helper *h)
 {
 	const char *argv[16] = { "mount", "-t", h->fs_type, "-o", h->opt.rest };
@@ -358,6 +371,8 @@ static int do_mount(struct helper *h)
 	if (!exit && !mounts_device_is_on(h->dir, h->loop, NULL))
 		return helper_fail(EXIT_MOUNT, "%s: something else was mounted on %s", h->device,
 				   h->dir);
+	if (!exit)
+		detach_later(h);
 	if (!exit && (h->no_mtab || h->opt.remount || is_in_utab(h->loop)))
 		return EXIT_OK;
 	if (!h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL)) {

@@ -4,11 +4,14 @@
  * detaches. Uncommitted changes are committed or discarded as the volume's on-detach option says.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "base/program.h"
 #include "base/mounts.h"
 #include "attach/leftover.h"
@@ -144,6 +147,50 @@ static void keep_files(const struct helper *h)
 			h->name);
 }
 
+/* ---- other mount points ---- */
+
+struct utab {
+	const char *loop, *dir;
+	dev_t dev;
+	FILE *f;
+	char text[64 * KIB];
+};
+
+static int note_mount(void *ctx, int root_dirfd, struct mount_entry *m)
+{
+	struct utab *u = ctx;
+	char line[2 * PATH_MAX + 128];
+
+	snprintf(line, sizeof(line), "SRC=%s TARGET=%s ROOT=%s ", u->loop, m->path, m->root);
+	if (!mounts_shows(root_dirfd, m, u->dev) || strstr(u->text, line))
+		return 0;
+	fprintf(u->f, "%sOPTS=helper=cowfs\n", line);
+	mounts_unescape(m->path);
+	if (!strcmp(m->path, u->dir)) /* umount(8) removes one when this program ends */
+		fprintf(u->f, "%sOPTS=helper=cowfs\n", line);
+	return 0;
+}
+
+/* libmount knows no helper of a bind mount, and forgets that of a second mount on one directory. */
+static void note_mounts(const struct helper *h)
+{
+	static struct utab u;
+	_cleanup_close_ int proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int lock_fd = open("/run/mount/utab.lock", O_RDONLY | O_CREAT | O_CLOEXEC,
+					   0644);
+	struct stat st;
+
+	if (stat(h->loop, &st) < 0 || lock_fd < 0 || flock(lock_fd, LOCK_EX) < 0 ||
+	    io_read_text(AT_FDCWD, "/run/mount/utab", u.text, sizeof(u.text)) < 0 ||
+	    !(u.f = fopen("/run/mount/utab", "ae")))
+		return;
+	u.loop = h->loop;
+	u.dir = h->dir;
+	u.dev = st.st_rdev;
+	(void)!mounts_each(proc_fd, "self", note_mount, &u);
+	fclose(u.f);
+}
+
 /* ---- main ---- */
 
 static int detach(const struct helper *h)
@@ -161,6 +208,7 @@ static int detach(const struct helper *h)
 	if (mounts_device_is_on(NULL, h->loop, dir)) {
 		fprintf(stderr, "umount.cowfs: volume %s stays attached: it is mounted on %s\n",
 			h->name, dir);
+		note_mounts(h);
 		return EXIT_OK;
 	}
 	status = client_status(h->name, &err);

@@ -193,7 +193,13 @@ static void serve_line(struct server *s, struct session *c, const char *line, si
 		break;
 	case COMMAND_COMMIT:
 	case COMMAND_DETACH:
-		if (rq.no_wait && server_any_work(s, false))
+		if (rq.when_unmounted) {
+			struct jsonw w = server_writer(s);
+
+			volume_detach_later(s->p.volume);
+			answer_ok(&w);
+			server_send(s, c, &w);
+		} else if (rq.no_wait && server_any_work(s, false))
 			send_error(s, c, -EBUSY, EXIT_FAILED, "another commit is under way");
 		else
 			serve_job(s, c, &rq);

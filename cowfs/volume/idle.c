@@ -12,16 +12,22 @@
  *
  * A trim that is due (trim.c) comes after it, by the same rules.
  *
+ * The end of the last mount without umount.cowfs (umount -i, a bind mount, utab was lost) is noticed, too, if mount.cowfs
+ * has mounted it: then everything is committed and written home, as umount.cowfs would have done.
+ *
  * The same job looks at the card after the system has slept: it may be another one now, or another
  * system may have written to it. The next commit would find that as well, but it may be far away.
  */
 #include <time.h>
 
 #include "base/invariant.h"
+#include "base/msg.h"
+#include "fs/find_mount.h"
 #include "volume/private.h"
 
 #define READS_NS 5000000000ull
 #define SLEPT_NS 1000000000ull
+#define UNMOUNTED_NS 3000000000ull /* umount.cowfs comes first */
 
 static uint64_t read_calls(const struct volume *v)
 {
@@ -48,11 +54,33 @@ static bool may_begin(struct volume *v)
 	       !volume_has_views(v);
 }
 
+static void look_at_mounts(struct volume *v, uint64_t now)
+{
+	struct generation_stats active, below;
+
+	view_dirty(v->view, &active, &below);
+	if (!v->kept->when_unmounted || v->life != VOLUME_RUNNING ||
+	    !(active.data_blks + active.hole_blks + below.data_blks + below.hole_blks) ||
+	    find_mount(v->proc_dirfd, v->loop_rdev, NULL, 0, NULL) != 0) {
+		v->unmounted_ns = 0;
+		return;
+	}
+	if (!v->unmounted_ns)
+		v->unmounted_ns = now;
+	if (now < v->unmounted_ns + UNMOUNTED_NS || !volume_ask_commit(v, CAUSE_TIMER))
+		return;
+	v->kept->when_unmounted = false;
+	msg(MSG_WARN,
+	    "%s: unmounted without umount.cowfs: %s; it stays attached until cowctl detach",
+	    v->name, v->discard_armed ? "its changes stay in RAM" : "its changes are committed");
+}
+
 void idle_look(struct volume *v, uint64_t now)
 {
 	uint64_t calls = read_calls(v), committed_ns = v->committed_ns, live_blks;
 	bool guarded, holds;
 
+	look_at_mounts(v, now);
 	if (calls != v->reads.calls || !v->reads.since_ns) {
 		v->reads.calls = calls;
 		v->reads.since_ns = now;

@@ -64,9 +64,10 @@ struct volume_kept {
 	struct volume_result last;
 	char alarm[560];
 	_Atomic bool diverged;
-	struct commit_times times;  /* of the monitor */
-	_Atomic uint64_t lost;	    /* writes that failed and that no result has reported */
-	_Atomic uint64_t lost_said; /* those that results have reported, until they are accepted */
+	_Atomic bool when_unmounted; /* idle.c */
+	struct commit_times times;   /* of the monitor */
+	_Atomic uint64_t lost;	     /* writes that failed and that no result has reported */
+	_Atomic uint64_t lost_said;  /* those that results have reported, until they are accepted */
 	/* the generation that an import makes, once it is on the card (single_replaced); 0: none */
 	_Atomic uint64_t replaced_by;
 	/* an import is under way: what holds again unless it is on the card (single_end_import) */
@@ -206,6 +207,7 @@ struct volume {
 	bool past_seal;		     /* in this job there was a seal */
 	_Atomic uint64_t lost_known; /* writes that failed because RAM was full, already reported */
 	struct view_counters counted; /* already in the ledger */
+	uint64_t unmounted_ns;	      /* since then nothing is mounted (idle.c); 0: not looked at */
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
 	uint64_t retried_counted;     /* likewise */

@@ -36,7 +36,10 @@ bool volume_job_waits(struct volume *v)
 static void put_own(struct volume *v, struct own_job *o, enum volume_job job,
 		    enum commit_cause cause)
 {
-	o->rq = (struct volume_request){ .job = job, .cause = cause, .trim = &v->trim.own };
+	o->rq = (struct volume_request){ .job = job,
+					 .cause = cause,
+					 .checkpoint = job == JOB_COMMIT && cause == CAUSE_TIMER,
+					 .trim = &v->trim.own };
 	o->res = (struct volume_result){ .job = job };
 	o->t = (struct ticket){ .rq = &o->rq, .res = &o->res };
 	volume_enqueue(v, &o->t);

@@ -182,6 +182,11 @@ void volume_arm_discard(struct volume *v, bool armed)
 	monitor_wake(v->monitor);
 }
 
+void volume_detach_later(struct volume *v)
+{
+	v->kept->when_unmounted = true;
+}
+
 void volume_end_view(struct volume *v, struct snapshot *s)
 {
 	snapshot_end(s);

@@ -215,6 +215,8 @@ void volume_get_progress(const struct volume *v, struct volume_progress *ret); /
  * commits. */
 void volume_inhibit(struct volume *v, uint64_t ns);
 void volume_arm_discard(struct volume *v, bool armed); /* the next detach commits nothing */
+/* When the last mount ends, umount.cowfs detaches. If it ends in another way, everything is committed and written home. */
+void volume_detach_later(struct volume *v);
 
 #define VOLUME_VIEWS 8u
 

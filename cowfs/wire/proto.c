@@ -229,6 +229,7 @@ static const struct {
 	{ "discard", offsetof(struct request, discard) },
 	{ "now", offsetof(struct request, now) },
 	{ "scratch", offsetof(struct request, scratch) },
+	{ "when_unmounted", offsetof(struct request, when_unmounted) },
 };
 
 struct parse {

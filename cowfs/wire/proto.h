@@ -68,6 +68,7 @@ struct request {
 	uint64_t first;
 	/* view: the scratch image, which can be written to; commit: this image alone */
 	bool scratch;
+	bool when_unmounted; /* detach: not now, but umount.cowfs does it when the last mount ends */
 	bool now; /* view: of the volume as it is now; /dev/fuse of a mount is passed with the line */
 };
 

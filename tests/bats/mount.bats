@@ -128,6 +128,57 @@ refuses() {
 	all_gone
 }
 
+@test "the last umount detaches: of bind mounts in any order, of two mounts on one directory" {
+	local last
+	protect noatime
+	mkdir "$T/b" "$T/c d"
+	for last in "$T/b" "$T/c d" "$MNT"; do
+		fstab_mount
+		ns mkdir -p "$MNT/sub"
+		ns mount --bind "$MNT/sub" "$T/b"
+		ns mount --bind "$MNT/sub" "$T/c d"
+		for dir in "$MNT" "$T/b" "$T/c d"; do
+			[ "$dir" = "$last" ] || ns umount "$dir"
+		done
+		attached
+		ns touch "$last/of $(basename "$last")"
+		ns umount "$last"
+		all_gone
+	done
+	on_card "sub/of b"
+	on_card "sub/of c d"
+	on_card "of mnt"
+	fstab_mount
+	ns mount --bind "$MNT" "$MNT"
+	ns umount "$MNT"
+	ns touch "$MNT/stacked"
+	ns umount "$MNT"
+	all_gone
+	on_card stacked
+}
+
+@test "the end of the last mount without a helper is noticed: everything is committed and written home" {
+	protect noatime
+	fstab_mount
+	ns touch "$MNT/one"
+	ns umount -i "$MNT"
+	wait_for 20 is_committed
+	[ "$(status_of .log_live_blocks)" = 0 ]
+	attached
+	power_cut
+	fsck ext4
+	on_card one
+	# not what is to be discarded, and nothing while it is mounted
+	protect on-detach=discard
+	fstab_mount
+	ns touch "$MNT/two"
+	ns umount -i "$MNT"
+	sleep 6
+	[ "$(status_of .generation)" = 0 ]
+	cow detach vol
+}
+is_committed() { [ "$(status_of '"\(.dirty_blocks) \(.generation)"')" = "0 1" ]; }
+
 @test "fstab: an option that was removed is reported, and not passed on" {
 	protect ram=64M,transport=ublk,compress=zstd,noatime
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
