@@ -24,6 +24,8 @@ enum super_trouble {
 	SUPER_COPY_B_BAD = 1 << 1,
 	SUPER_COPIES_BAD = SUPER_COPY_A_BAD | SUPER_COPY_B_BAD, /* the mask */
 	SUPER_GROWN = 1 << 2, /* the device is larger than when formatted */
+	SUPER_SHORTENED =
+		1 << 5,	      /* an image on a smaller device: copy B has no place where A says */
 	SUPER_NEWER = 1 << 3, /* unknown format version or feature */
 	/* with -ENOENT: a pending superblock that the base does not vouch for */
 	SUPER_CUT_OFF = 1 << 4,
@@ -57,6 +59,11 @@ int super_guarded(struct card *base, bool *ret) MUST_CHECK;
 /* The same where no log was found; an error is none. */
 bool super_log_missing(struct card *base);
 /* What to say about it: the newest generation may be in that log. */
+/* -ERANGE: %s device, %llu bytes, %s device, %llu first byte of copy A */
+#define SUPER_TOO_SMALL                                                                                               \
+	"%s: a truncated copy of a larger card: a part of the log is missing. Make it %llu bytes or larger, or copy " \
+	"it to a card that is, then cowctl recover. Or give up what was committed and is in the log only: dd "        \
+	"if=/dev/zero of=%s bs=4096 seek=%llu count=1 conv=notrunc"
 #define SUPER_LOG_MISSING                                                                          \
 	"its superblock is guarded by a log that is not here and may hold newer blocks"
 /* Could the base be guarded, and is not? Then no block exists in a log alone, whatever became of that. */
@@ -284,6 +291,8 @@ int log_try(struct log *l, unsigned boots) MUST_CHECK;
 uint64_t log_room_blks(const struct log *l);
 uint64_t log_capacity_blks(const struct log *l);
 uint64_t super_capacity_blks(const struct log_super *s);
+/* The smallest device for it: all but copy B has its place, and that the last block. */
+uint64_t super_least_bytes(const struct log_super *s);
 /* Blocks of metadata in the ring for a commit of this shape. */
 uint64_t log_meta_blks(const struct log *l, uint64_t logged_blks, uint64_t direct_blks,
 		       uint64_t extents);

@@ -348,6 +348,9 @@ static int mend_super(struct log *l)
 		r = card_flush(l->card);
 		if (r == 0)
 			l->super_trouble &= ~bad;
+		if (r == 0 &&
+		    (l->super_trouble & SUPER_SHORTENED)) /* now A has the old place of B */
+			l->super_trouble ^= SUPER_SHORTENED | SUPER_COPY_A_BAD;
 		return r;
 	}
 	return 0;

@@ -200,13 +200,25 @@ int super_read(struct card *c, uint64_t fs_bytes, struct log_super *ret, unsigne
 	s = ra < 0 || (rb == 0 && b.revision > a.revision) ? &b : &a;
 	if (ra == 0 && rb == 0 && a.revision != b.revision)
 		trouble |= a.revision < b.revision ? SUPER_COPY_A_BAD : SUPER_COPY_B_BAD;
-	if (s->log_bytes > c->geo.size_bytes)
+	*ret = *s;
+	if (s->log_bytes > c->geo.size_bytes && super_least_bytes(s) > c->geo.size_bytes)
 		return -ERANGE;
+	if (s->log_bytes > c->geo.size_bytes) { /* an image on a smaller card lacks copy B alone */
+		ret->log_bytes = c->geo.size_bytes;
+		ret->base_bytes = s->external ? s->base_bytes : c->geo.size_bytes;
+		ret->copy_off_bytes[1] = last;
+		ret->revision++; /* the new B is newer than A, which is written after it */
+		trouble |= SUPER_COPY_B_BAD | SUPER_SHORTENED;
+	}
 	if (s->log_bytes < c->geo.size_bytes)
 		trouble |= SUPER_GROWN;
-	*ret = *s;
 	*ret_trouble = trouble;
 	return 0;
+}
+
+uint64_t super_least_bytes(const struct log_super *s)
+{
+	return s->ring_off_bytes + (uint64_t)s->seg_bytes * s->seg_count + COW_BLK_BYTES;
 }
 
 /* ---- finding it on a device with a file system ---- */

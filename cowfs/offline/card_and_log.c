@@ -173,6 +173,15 @@ int offline_check_use(const struct offline *f, struct failure *fail)
 	return fd < 0 && errno == EBUSY ? explain_busy(fail, f->device) : 0;
 }
 
+int offline_explain_small(const struct offline *f, struct failure *fail)
+{
+	const char *path = f->log_card->geo.path;
+
+	return failure_set(fail, EXIT_FAILED, -ERANGE, SUPER_TOO_SMALL, path,
+			   (unsigned long long)super_least_bytes(&f->super), path,
+			   (unsigned long long)f->super.copy_off_bytes[0] / COW_BLK_BYTES);
+}
+
 static int explain_super(const struct offline *f, int e, struct failure *fail)
 {
 	const char *path = f->log_card->geo.path;
@@ -212,11 +221,7 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 	case -EXDEV:
 		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
 	case -ERANGE:
-		return failure_set(
-			fail, EXIT_FAILED, e,
-			"%s: smaller (%s) than its log says: it is a truncated copy of a larger "
-			"card",
-			path, FORMAT_SIZE(f->log_card->geo.size_bytes));
+		return offline_explain_small(f, fail);
 	default:
 		return failure_set(fail, EXIT_FAILED, e,
 				   "%s: cannot read the superblock of the log: %s", path,

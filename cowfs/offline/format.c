@@ -249,7 +249,9 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 		return explain_old_log(opt, f, ret, fail);
 	if (e == -EXDEV)
 		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
-	if (e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE)
+	if (e == -ERANGE) /* what it has committed cannot be looked at */
+		return offline_explain_small(f, fail);
+	if (e != -EBADMSG && e != -EPROTONOSUPPORT)
 		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", path,
 				   strerrordesc_np(-e));
 	if (opt->over)
@@ -257,9 +259,7 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 	return failure_set(
 		fail, EXIT_FAILED, e,
 		"%s: has a cowfs log %s: --force makes a new one and discards its content", path,
-		e == -EBADMSG  ? "whose superblock is damaged"
-		: e == -ERANGE ? "that was made for a larger device"
-			       : "of a newer format");
+		e == -EBADMSG ? "whose superblock is damaged" : "of a newer format");
 }
 
 /*

@@ -44,6 +44,8 @@ int offline_open_log(struct offline *f, struct failure *fail) MUST_CHECK;
  * it (now; nothing written: that), and what to do.
  */
 int offline_end(struct offline *f, int r, const char *now, struct failure *fail) MUST_CHECK;
+/* After -ERANGE of super_find. */
+int offline_explain_small(const struct offline *f, struct failure *fail);
 /* After log_of_another. */
 int offline_explain_another(const struct offline *f, struct failure *fail);
 void offline_close(struct offline *f);

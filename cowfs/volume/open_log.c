@@ -125,8 +125,9 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	if (r == -EXDEV)
 		return msg_why(why, n, r, SUPER_MEMBER, v->device);
 	if (r == -ERANGE)
-		return msg_why(why, n, r, "%s: smaller than its log says: %llu bytes", where,
-			       (unsigned long long)v->log_card->geo.size_bytes);
+		return msg_why(why, n, r, SUPER_TOO_SMALL, where,
+			       (unsigned long long)super_least_bytes(super), where,
+			       (unsigned long long)super->copy_off_bytes[0] / COW_BLK_BYTES);
 	return msg_why(why, n, r, "%s: superblock of the log: %s", where, strerror(-r));
 }
 

@@ -231,3 +231,64 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	[ "$(mtype -i "$DEV" ::text)" = old ]
 	[ "$(mtype -i "$DEV" ::new)" = new ]
 }
+
+@test "an image on a smaller card: opened while file system and log fit, else the one way out is named" {
+	local log_end try
+	card_make ext4 100 150
+	cow format "$CARD"
+	attach
+	mount_volume
+	echo one >"$MNT/a"
+	echo keep >"$MNT/b"
+	cow commit
+	echo two >"$MNT/a"
+	mkdir "$MNT/n"
+	cow commit
+	SUM=$(tree_sum "$MNT")
+	power_cut
+	loop_down "$CARD"
+	log_end=$(((104 + 32) << 20))
+	for try in $((149 << 20)) $((log_end + 4096)); do
+		cp --sparse=always "$IMG" "$T/copy.img"
+		truncate -s "$try" "$T/copy.img"
+		loop_up "$T/copy.img"
+		CARD=$LOOP
+		run -3 cow check "$CARD"
+		cow view "$CARD" "$MNT"
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		umount "$MNT"
+		fails 1 'committed blocks that are not checkpointed' format --force "$CARD"
+		attach
+		mount_volume
+		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		echo more >"$MNT/c"
+		cow commit
+		echo more >"$MNT/d"
+		cow commit
+		[ "$(status_of .super_copy_b_bad)" = false ]
+		detach
+		run -0 cow check "$CARD"
+		fsck ext4
+		attach
+		mount_volume
+		[ "$(cat "$MNT/d")" = more ]
+		detach
+		loop_down "$CARD"
+	done
+	cp --sparse=always "$IMG" "$T/copy.img"
+	truncate -s "$log_end" "$T/copy.img"
+	loop_up "$T/copy.img"
+	CARD=$LOOP
+	for try in check recover attach format 'format --force'; do
+		# shellcheck disable=SC2086
+		fails 1 "a truncated copy of a larger card: a part of the log is missing\. Make it $((log_end + 4096)) bytes or larger" $try "$CARD"
+	done
+	loop_down "$CARD"
+	truncate -s $((log_end + 4096)) "$T/copy.img"
+	loop_up "$T/copy.img"
+	CARD=$LOOP
+	cow recover "$CARD"
+	mount -o ro "$CARD" "$MNT"
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	umount "$MNT"
+}

@@ -297,7 +297,17 @@ TEST(test_super_other_sizes)
 	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
 	assert_int_equal(trouble, SUPER_GROWN | SUPER_COPY_B_BAD);
 	card_close(d);
-	d = resized(c, 9 * MIB);
+	/* an image on a smaller device: as long as the ring and a copy B have their place */
+	d = resized(c, super_least_bytes(&s));
+	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
+	assert_int_equal(trouble, SUPER_COPY_B_BAD | SUPER_SHORTENED);
+	assert_int_equal(t.log_bytes, super_least_bytes(&s));
+	assert_int_equal(t.base_bytes, super_least_bytes(&s));
+	assert_int_equal(super_write_copy(d, &t, 1), 0);
+	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), 0);
+	assert_int_equal(trouble, SUPER_COPY_A_BAD);
+	card_close(d);
+	d = resized(c, super_least_bytes(&s) - COW_BLK_BYTES);
 	assert_int_equal(super_read(d, 4 * MIB, &t, &trouble), -ERANGE);
 	card_close(d);
 	s.version = LOG_FORMAT_VERSION + 1;
