@@ -77,6 +77,10 @@ void volume_inhibit(struct volume *v, uint64_t ns)
 {
 }
 
+void volume_detach_later(struct volume *v)
+{
+}
+
 void volume_arm_discard(struct volume *v, bool on)
 {
 	armed = on;
