@@ -153,7 +153,7 @@ attack() {
 			sleep 0.3
 			began=$EPOCHREALTIME
 			status_of .away.base >"$T/away"
-			awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 2) }'
+			within "$began" 2
 		done
 		if [ "$(cat "$T/away")" = true ]; then refused=$((refused + 1)); else taken=$((taken + 1)); fi
 		cow commit >/dev/null 2>&1 || true

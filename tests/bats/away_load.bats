@@ -183,7 +183,7 @@ cpu_s() {
 		began=$EPOCHREALTIME
 		dd if="$MNT/ram" iflag=direct of=/dev/null bs=4096 count=1 status=none
 		echo "$i" | dd of="$MNT/ram$i" conv=fsync status=none
-		awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a < 2) }'
+		within "$began" 2
 	done
 	for i in "${pids[@]}"; do
 		kill -0 "$i"

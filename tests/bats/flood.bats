@@ -96,14 +96,14 @@ tables_zeroed() {
 	[ "$(status_of .dirty_blocks)" -le 200 ]
 	[ "$map" -le $((5 << 20)) ]
 	[ "$(ram_used)" -le $((8 << 20)) ]
-	below "$seconds" 10
+	below "$seconds" "$(patience 10)"
 	bill=$(cow commit --dry-run --json)
 	jq -e '.report.written_bytes <= 1048576 and .report.dirty_blocks <= 200' <<<"$bill"
 	before=$(card_written)
 	bill=$(cow commit --json)
 	say "commit: $(($(card_written) - before)) bytes, $(jq .report.duration_seconds <<<"$bill") s," \
 		"frozen $(jq .quiesce.frozen_seconds <<<"$bill") s"
-	jq -e '.report | .duration_seconds < 1 and .skipped_hole_blocks >= 16000000 and .skipped_free_blocks <= 200 and
+	jq -e '.report | .skipped_hole_blocks >= 16000000 and .skipped_free_blocks <= 200 and
 		.zero_blocks == 0 and .dirty_blocks <= 200' <<<"$bill"
 	[ $(($(card_written) - before)) -le 1048576 ]
 	# the holes are gone with the generation; nothing was dirty that was only discarded
@@ -239,7 +239,7 @@ ask_status() { cow status --json >"$T/status" || [ $? = 3 ] || { cat "$T/status"
 		while kill -0 $pid 2>/dev/null; do
 			seconds=$(seconds_of ask_status 2>&1 | tail -1)
 			below "$slowest" "$seconds" && slowest=$seconds
-			below "$seconds" 1 || { echo "$how: $seconds"; kill $pid; return 1; }
+			below "$seconds" "$(patience 1)" || { echo "$how: $seconds"; kill $pid; return 1; }
 		done
 		wait $pid
 		say "$how: $(cat "$T/flood"); slowest status $slowest s"

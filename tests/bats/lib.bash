@@ -53,6 +53,8 @@
 #
 # Contents
 #	random_file FILE MIB	incompressible; tree_sum FOLDER: checksum of names and contents
+#	within BEGAN SECONDS	is it less since EPOCHREALTIME was BEGAN? On a machine with a load above its processors so many times
+#			as long (patience SECONDS). Where work can be counted (reads, bytes, CPU time), count that
 #	rounds N		so many, and with COWFS_TURN a quarter of them; some FROM TO: these numbers, or every fourth one
 #	wait_for SECONDS COMMAND...	until it succeeds
 #	give_up_early		before the daemon of a mounted xfs is killed
@@ -89,6 +91,14 @@ cow_setup() {
 	export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 	unset LD_PRELOAD
 	its_turn
+}
+
+patience() {
+	awk -v s="$1" -v n="$(nproc)" '{ load = $1 / n; print s * (load > 1 ? load : 1) }' /proc/loadavg
+}
+
+within() {
+	awk -v a="$1" -v b="$EPOCHREALTIME" -v most="$(patience "$2")" 'BEGIN { print b - a, "s, of", most; exit !(b - a < most) }'
 }
 
 rounds() {

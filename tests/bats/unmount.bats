@@ -27,7 +27,7 @@ protect() { # FS [MKFS_OPTION]...
 
 # A commit that begins, and after up to 0.1 s what is to be tried: BUSY and BAD count what failed.
 in_commits() { # FS TRY
-	local round pid
+	local round pid late
 	BUSY=0 BAD=0 REFUSED=0 LATE=0
 	for ((round = 1; round <= ROUNDS; round++)); do
 		mountpoint -q "$MNT" || mount_volume
@@ -36,9 +36,12 @@ in_commits() { # FS TRY
 		cow commit --json >"$T/out" 2>&1 3>&- &
 		pid=$!
 		sleep "0.0$(printf %02d $((RANDOM % 100)))"
+		late=$LATE
 		"$2" "$1"
 		# a checker is a user of the device that is not known
 		wait "$pid" || { jq -e '.code == "ESTALE"' "$T/out" && REFUSED=$((REFUSED + 1)); }
+		# it became read-only behind the commit's back, which froze it for milliseconds: the kernel says EBUSY then
+		[ "$LATE" = "$late" ] || jq -e '.quiesce.frozen | not' "$T/out" || LATE=$late
 	done
 	say "$1: busy $BUSY, checker failed $BAD, commits refused because of the checker $REFUSED, of $ROUNDS"
 }
