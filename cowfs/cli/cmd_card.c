@@ -49,7 +49,6 @@ static struct json_object *look(const struct options *o, const char *device, uin
 	int e = offline_format(&opt, &r, &fail);
 
 	(void)mounts_device_is_on(NULL, device, where);
-	mounts_unescape(where);
 	steps = format_steps(o, &opt, e, &r);
 	snprintf(why, sizeof(why), "cowctl card %s", device); /* which says why not */
 	json_object_object_add(row, "device", json_object_new_string(device));

@@ -28,16 +28,18 @@ static struct json_object *ask_for_commit(const struct all *a, const char *name,
 	return answer;
 }
 
+/* answer NULL: the failure in its place */
 static void add_to_list(struct all *a, const char *name, struct json_object *answer,
 			const struct failure *err)
 {
+	struct json_object *row = answer ? json_object_get(answer) : json_answer(false);
+
 	if (!answer) {
-		answer = json_answer(false);
-		json_object_object_add(answer, "error", json_object_new_string(err->why));
-		json_object_object_add(answer, "exit", json_object_new_int((int)err->exit));
+		json_object_object_add(row, "error", json_object_new_string(err->why));
+		json_object_object_add(row, "exit", json_object_new_int((int)err->exit));
 	}
-	json_object_object_add(answer, "name", json_object_new_string(name));
-	json_object_array_add(a->list, json_object_get(answer));
+	json_object_object_add(row, "name", json_object_new_string(name));
+	json_object_array_add(a->list, row);
 }
 
 static int commit_turn(void *ctx, const char *name, bool left_out, bool *ret_committed)

@@ -105,13 +105,13 @@ static const char *shell_word(const char *text, char ret[4 * PATH_MAX])
 /* The command that protects it; of an image file a loop device is needed. */
 static const char *attach_command(const char *device, const char *log, char ret[5 * PATH_MAX])
 {
-	char word[4 * PATH_MAX];
+	char word[4 * PATH_MAX], log_word[4 * PATH_MAX];
 	struct stat st;
 	bool image = stat(device, &st) == 0 && S_ISREG(st.st_mode);
 
 	snprintf(ret, 5 * PATH_MAX, "cowctl attach%s%s %s%s%s", log ? " --log " : "",
-		 log ? log : "", image ? "\"$(losetup -f --show " : "", shell_word(device, word),
-		 image ? ")\"" : "");
+		 log ? shell_word(log, log_word) : "", image ? "\"$(losetup -f --show " : "",
+		 shell_word(device, word), image ? ")\"" : "");
 	return ret;
 }
 
@@ -196,20 +196,21 @@ static void same_options(const struct options *o, char *ret, size_t size_bytes)
 		    { OPT_ERASE_BLOCK, "erase-block" },
 		    { OPT_LAG, "lag" },
 		    { OPT_FORCE, "force" } };
+	char word[4 * PATH_MAX];
 	size_t len = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all) && len < size_bytes; i++)
 		if (o->value[all[i].id])
 			len += (size_t)snprintf(ret + len, size_bytes - len, " --%s%s%s",
 						all[i].name, *o->value[all[i].id] ? " " : "",
-						o->value[all[i].id]);
+						shell_word(o->value[all[i].id], word));
 }
 
 struct json_object *format_steps(const struct options *o, const struct format_options *opt, int e,
 				 const struct format_report *r)
 {
 	struct json_object *steps = json_object_new_array();
-	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[2 * PATH_MAX] = "",
+	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[5 * PATH_MAX] = "",
 	     attach[5 * PATH_MAX];
 	const char *device = shell_word(opt->device, word), *log = o->value[OPT_LOG];
 	bool shrinks = e == -ENOSPC && !log && fs_ops(r->fs.kind)->can_shrink;
@@ -219,7 +220,6 @@ struct json_object *format_steps(const struct options *o, const struct format_op
 	if (*r->attached || (e < 0 && !shrinks && !r->has_log))
 		return steps;
 	(void)mounts_device_is_on(NULL, opt->device, where);
-	mounts_unescape(where);
 	if (!strcmp(where, "/")) {
 		add_step(steps, "cowctl setup");
 		return steps;

@@ -112,6 +112,23 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	[ "$(next_of "$CARD")" = "cowctl card $CARD" ]
 }
 
+@test "card: a mount point and a log device of any name, as a shell reads them" {
+	local odd="$T/it's \\040" log
+	card_make ext4 150 150
+	mkdir "$odd"
+	mount "$CARD" "$odd"
+	truncate -s 64M "$T/log.img"
+	loop_up "$T/log.img"
+	log="$T/a log"
+	ln -s "$LOOP" "$log"
+	run -0 --separate-stderr cow format --dry-run --json --log "$log" "$CARD"
+	# shellcheck disable=SC2016 # for that shell
+	[ "$(printf 'cowctl() { printf "%%s\n" "$@"; }\numount() { printf "%%s\n" "$@"; }\n%s\n' "$(jq -r '.next[]' <<<"$output")" | sh)" = \
+		"$(printf '%s\n' "$odd" format --log "$log" "$CARD" attach --log "$log" "$CARD")" ]
+	[ "$(next_of "$CARD")" = "umount '${odd//"'"/"'\''"}'" ]
+	umount "$odd"
+}
+
 @test "card: an image file" {
 	card_make ext4 100 150
 	loop_down "$CARD"

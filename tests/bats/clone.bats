@@ -175,6 +175,17 @@ fails_at() { # N; of FROM
 	new_is_whole ext4
 }
 
+@test "clone: over a card whose newest commit only 0.1.0 completes: asks so" {
+	golden v1-lent "$T/old.img"
+	truncate -s 100M "$T/old.img"
+	loop_up "$T/old.img"
+	NEW=$LOOP
+	card_make ext4 10 60
+	cow format "$CARD"
+	run -1 script -qec "$COWFS_BUILD/cowctl clone $CARD $NEW" /dev/null <<<n
+	[[ $output == *"holds a cowfs log whose newest generation only cowfs 0.1.0 completes"*"Overwrite all of it?"* ]]
+}
+
 @test "clone: over a card with commits in its log: asks so, and nothing of that log is left" {
 	local old
 	cut_card 2 ext4 60 150
