@@ -118,7 +118,8 @@ struct volume {
 	uint64_t quiet_ns;
 	struct {
 		bool weekly;
-		/* a trim of the timer was refused; nothing changes that before the next commit */
+		/* the newest commit when a trim of the timer was refused, which stands until the next one;
+		 * UINT64_MAX: by the card, until the next attach */
 		_Atomic uint64_t refused_ns;
 		char refused_why[320];
 		struct volume_trim own; /* of the timer */

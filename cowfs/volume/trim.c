@@ -25,6 +25,7 @@
 #include "volume/private.h"
 
 #define WEEK_S (7 * 86400u)
+#define THE_ATTACH UINT64_MAX /* v->trim.refused_ns */
 #define CHUNK_MIN_BYTES (4 * MIB)
 #define CHUNK_MAX_BYTES (64 * MIB)
 
@@ -40,6 +41,14 @@ static bool is_own(const struct volume_request *rq)
 	return rq->cause == CAUSE_TIMER;
 }
 
+/* Does something stand that refused a trim of the timer? */
+static bool is_refused(const struct volume *v)
+{
+	uint64_t since_ns = v->trim.refused_ns;
+
+	return since_ns == THE_ATTACH || since_ns == v->committed_ns;
+}
+
 bool trim_is_due(struct volume *v)
 {
 	uint64_t now_s = (uint64_t)time(NULL), last_s;
@@ -47,8 +56,7 @@ bool trim_is_due(struct volume *v)
 	pthread_mutex_lock(&v->lock);
 	last_s = v->totals.trimmed_s;
 	pthread_mutex_unlock(&v->lock);
-	return v->trim.weekly && v->base->geo.discard_bytes &&
-	       v->trim.refused_ns != v->committed_ns &&
+	return v->trim.weekly && v->base->geo.discard_bytes && !is_refused(v) &&
 	       (now_s < last_s || now_s - last_s >= WEEK_S);
 }
 
@@ -58,7 +66,7 @@ void trim_status(struct volume *v, struct volume_trim_status *ret)
 					    .weekly = v->trim.weekly,
 					    .bytes = v->base->account.discarded_bytes };
 	pthread_mutex_lock(&v->lock);
-	if (v->trim.refused_ns == v->committed_ns)
+	if (is_refused(v))
 		memcpy(ret->refused, v->trim.refused_why, sizeof(ret->refused));
 	pthread_mutex_unlock(&v->lock);
 }
@@ -225,13 +233,13 @@ static int trim_all(struct trim *t, const struct extents *x)
 	return r;
 }
 
-/* The timer waits for the next commit. */
-static void note_refusal(struct volume *v, const char *why)
+/* The timer waits for the next commit, or for the next attach. */
+static void note_refusal(struct volume *v, const char *why, uint64_t since_ns)
 {
 	pthread_mutex_lock(&v->lock);
 	snprintf(v->trim.refused_why, sizeof(v->trim.refused_why), "%.*s",
 		 (int)sizeof(v->trim.refused_why) - 1, why);
-	v->trim.refused_ns = v->committed_ns;
+	v->trim.refused_ns = since_ns;
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -239,6 +247,7 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 {
 	struct trim t = { .v = v, .rq = rq, .t = rq->trim };
 	struct extents x = { 0 };
+	uint64_t since_ns = v->committed_ns;
 	int r = is_own(rq) && !idle_may_begin(v) ? -EINTR : refuse(v, res->why, sizeof(res->why));
 
 	if (r == 0)
@@ -251,17 +260,21 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 			msg_why(res->why, sizeof(res->why), r, "the card refuses a discard: %s",
 				strerror(-r));
 			msg(MSG_WARN, "%s: %s", v->name, res->why);
+			/* each such call may take the card as long as it likes */
+			since_ns = away_any(v) ? since_ns : THE_ATTACH;
 		}
 	}
 	extents_clear(&x);
-	if (r == 0)
+	if (r == 0) {
 		log_ledger(v->log)->trimmed_s = (uint64_t)time(NULL);
+		v->trim.refused_ns = 0;
+	}
 	if (r == -EINTR || !is_own(rq))
 		return r;
 	if (r == 0)
 		msg(MSG_INFO, "%s: trimmed %s", v->name, FORMAT_SIZE(t.t->bytes));
 	else
-		note_refusal(v, res->why);
+		note_refusal(v, res->why, since_ns);
 	*t.t = (struct volume_trim){ 0 };
 	return r;
 }

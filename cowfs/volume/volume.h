@@ -260,7 +260,7 @@ struct volume_away {
 struct volume_trim_status {
 	bool announced;	   /* the card takes discards */
 	bool weekly;	   /* trim=weekly */
-	char refused[320]; /* why the timer waits for the next commit, or "" */
+	char refused[320]; /* why the timer waits for the next commit or attach, or "" */
 	uint64_t bytes;	   /* since attach; the ledger has the rest */
 };
 
