@@ -63,7 +63,7 @@ int cmd_commit(const struct options *o)
 		return commit_kept(o);
 	if (has_option(o, OPT_ALL))
 		return commit_all(o);
-	exit = o->operands ? places_resolve(o, 0, &places) : EXIT_OK;
+	exit = o->operands ? places_resolve(o, &places) : EXIT_OK;
 	if (exit == EXIT_OK)
 		exit = places.n ? commit_paths(o, &places) : commit_volume(o);
 	places_clear(&places);

@@ -531,7 +531,7 @@ static int print(const struct comparison *x)
 
 static int run(struct comparison *x)
 {
-	int exit = places_resolve(x->o, 0, &x->places);
+	int exit = places_resolve(x->o, &x->places);
 
 	if (exit == EXIT_OK)
 		exit = take_states(x);

@@ -273,9 +273,9 @@ static void print_end(const struct options *o, const struct outcome *out, enum h
 		       with_commas(r->hold.generation), out->dry ? "would stay" : "is still");
 }
 
-static int refuse(const struct options *o, const char *name, const char *why)
+static int none_held(const struct options *o, const char *name)
 {
-	return cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: %s", name, why);
+	return cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: no generation is held", name);
 }
 
 static int end_of_card(const struct options *o, enum held_what what)
@@ -288,7 +288,7 @@ static int end_of_card(const struct options *o, enum held_what what)
 			 &fail) < 0)
 		return cmd_failed(o, &fail);
 	if (!rep.held)
-		return refuse(o, o->operand[0], "no generation is held");
+		return none_held(o, o->operand[0]);
 	print_end(o, &out, what, &rep);
 	return EXIT_OK;
 }
@@ -328,7 +328,7 @@ static int end_of_volume(const struct options *o, enum held_what what)
 			       : NULL;
 	if (out.dry) {
 		if (!rep.held)
-			return refuse(o, v.name, "no generation is held");
+			return none_held(o, v.name);
 		print_end(o, &out, what, &rep);
 		return EXIT_OK;
 	}

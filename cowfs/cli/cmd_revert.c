@@ -516,7 +516,7 @@ static void catch_signals(void)
 static int run(struct job *j)
 {
 	struct failure err;
-	int exit = places_resolve(j->o, 0, &j->places);
+	int exit = places_resolve(j->o, &j->places);
 
 	if (exit != EXIT_OK)
 		return exit;

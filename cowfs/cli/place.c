@@ -348,15 +348,15 @@ void places_clear(struct places *p)
 	*p = (struct places){ 0 };
 }
 
-int places_resolve(const struct options *o, unsigned first_operand, struct places *ret)
+int places_resolve(const struct options *o, struct places *ret)
 {
 	struct places p = { 0 };
 	struct failure err;
 	int e = 0;
 
-	for (unsigned i = first_operand; i < o->operands && e == 0; i++)
-		if (i > first_operand || !names_volume(o->operand[i], p.name))
-			e = take_operand(&p, o->operand[i], i == first_operand, &err);
+	for (unsigned i = 0; i < o->operands && e == 0; i++)
+		if (i || !names_volume(o->operand[i], p.name))
+			e = take_operand(&p, o->operand[i], !i, &err);
 	if (e < 0) {
 		places_clear(&p);
 		return cmd_failed(o, &err);

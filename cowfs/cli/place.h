@@ -24,7 +24,7 @@ struct places {
 };
 
 /*
- * Looks at the operands from first_operand on. The first one is N if it is
+ * Looks at the operands. The first one is N if it is
  * - the name of a running volume (also /dev/cowfs/NAME), or of one whose daemon died,
  * - the device, log device or loop device of a running volume, or
  * - a folder, not a symbolic link, where the root of such a volume's file system is mounted.
@@ -35,7 +35,7 @@ struct places {
  * that lies outside of the volume or on another mount below it, that is too long, or on another
  * volume than the first.
  */
-int places_resolve(const struct options *o, unsigned first_operand, struct places *ret) MUST_CHECK;
+int places_resolve(const struct options *o, struct places *ret) MUST_CHECK;
 /*
  * Adds a PATH of the mounted volume p->name. 0, or -errno with *err. path must live as long as p.
  */

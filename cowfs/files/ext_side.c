@@ -61,18 +61,18 @@ static bool is_block(const struct ext_side *s, uint64_t block, uint64_t blks)
 	       blks <= all - block;
 }
 
-static int read_blocks(struct ext_side *s, uint64_t block, uint64_t blks, void *buf)
+static int read_block(struct ext_side *s, uint64_t block, void *buf)
 {
-	if (!is_block(s, block, blks))
+	if (!is_block(s, block, 1))
 		return -EUCLEAN;
-	return ext4_result(s->e, io_channel_read_blk64(s->fs->io, block, (int)blks, buf));
+	return ext4_result(s->e, io_channel_read_blk64(s->fs->io, block, 1, buf));
 }
 
 int ext_side_block(struct ext_side *s, uint64_t block, void *buf)
 {
 	int err = step(s);
 
-	return err ? err : read_blocks(s, block, 1, buf);
+	return err ? err : read_block(s, block, buf);
 }
 
 /* ---- inodes ---- */
@@ -94,7 +94,7 @@ static int load_table(struct ext_side *s, uint64_t block)
 
 	if (block != s->table_block) {
 		s->table_block = 0;
-		err = read_blocks(s, block, 1, s->table);
+		err = read_block(s, block, s->table);
 	}
 	if (!err)
 		s->table_block = block;

@@ -21,8 +21,6 @@
 
 struct gather {
 	struct merge m;
-	struct log *l;
-	const struct chain_rec *rec; /* the current record */
 	struct index_list list;	     /* of the current record */
 	uint64_t max_bytes;
 	bool first; /* it is the newest one, and a commit */
@@ -50,14 +48,12 @@ static int gather_extent(void *ctx, const struct desc_extent *e)
 static int build_index(struct log *l, const struct chain *ch, struct log_index **ret,
 		       bool *ret_joint)
 {
-	struct gather g = { .l = l,
-			    .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
+	struct gather g = { .max_bytes = SCAN_INDEX_BYTES + blk_to_bytes(l->ring_blks) / 16 };
 	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
 		/* tail_seq == seq: everything up to and including this record is checkpointed */
-		g.rec = &ch->rec[i];
-		g.first = i == 0 && g.rec->type == RECORD_COMMIT;
+		g.first = i == 0 && ch->rec[i].type == RECORD_COMMIT;
 		r = chain_each_extent(l, &ch->rec[i], gather_extent, &g);
 		if (r == 0)
 			r = merge_add(&g.m, &g.list);
@@ -191,7 +187,7 @@ static int check_base(struct scan *s, const struct log_record *rec, const struct
 	bool match;
 	int r;
 
-	if (s->l->any_base)
+	if (s->l->flags & LOG_ANY_BASE)
 		return 0;
 	if (s->gone)
 		return -EBADMSG;
@@ -206,7 +202,7 @@ static int check_samples(struct scan *s, const struct log_record *rec, const str
 	bool match;
 	int r;
 
-	if (s->l->any_base || rec->type == RECORD_RETIRED)
+	if (s->l->flags & LOG_ANY_BASE || rec->type == RECORD_RETIRED)
 		return 0;
 	r = sample_match(s->l, rec, ix, &match);
 	return r < 0 || match ? r : note_foreign(s, rec, ix);
@@ -365,7 +361,7 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	if (r == 0)
 		r = find_held(s, &ch, &held);
 	/* what came behind the held generation is of no importance then */
-	back = r == 1 && rec->flags & RECORD_BACK && !l->not_back;
+	back = r == 1 && rec->flags & RECORD_BACK && !(l->flags & LOG_NOT_BACK);
 	if (r >= 0)
 		r = check_chain(s, back ? &held : &ch, rec, &ix);
 	if (r < 0)
@@ -421,7 +417,7 @@ int chain_choose(struct scan *s)
 		s->why[0] = '\0';
 		r = try_place(s, c);
 		c->tried = true;
-		if (r == -EIO && s->l->unreadable) {
+		if (r == -EIO && s->l->flags & LOG_UNREADABLE) {
 			snprintf(s->why, sizeof(s->why),
 				 "record %llu, or what it refers to, cannot be read",
 				 (unsigned long long)c->seq);

@@ -107,7 +107,7 @@ static bool is_another_fs(struct log *l, const uint8_t *bare)
 {
 	struct fs_fingerprint fp;
 
-	return l->any_base && memcmp(bare, l->guarded.truth, COW_BLK_BYTES) &&
+	return l->flags & LOG_ANY_BASE && memcmp(bare, l->guarded.truth, COW_BLK_BYTES) &&
 	       (ring_base_fingerprint(l, &fp) < 0 || fp.kind != FS_UNKNOWN);
 }
 

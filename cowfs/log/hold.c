@@ -55,7 +55,6 @@ bool log_holds(const struct log *l, struct log_hold *ret)
 					  .generation = l->hold.generation,
 					  .time_s = l->hold.time_s,
 					  .cause = l->hold.cause,
-					  .ending = l->hold.ending,
 					  .back = l->hold.back,
 					  .unfrozen = l->hold.flags & RECORD_UNFROZEN,
 					  .trial = l->hold.boots,

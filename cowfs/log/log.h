@@ -138,11 +138,10 @@ struct log_open_report {
 	bool clone;	   /* the records are of another card: the ledger starts from zero */
 	bool loader_wrote; /* a boot loader has changed a block that the newest commit wrote */
 	bool trial_over;   /* back_seq: what it left was on trial, and no boot was left */
-	uint64_t chain_records, live_blks, zero_blks;
+	uint64_t live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */
 	/* content of the newest generation that the card cannot read: written in place, or in the log. lost_blk: the last one */
 	uint64_t lost_home_blks, lost_log_blks, lost_blk;
-	uint64_t read_bytes;
 	struct wear_ledger ledger; /* highest totals found */
 };
 
@@ -238,7 +237,6 @@ uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool
 struct log_hold {
 	uint64_t seq, generation, time_s;
 	enum commit_cause cause;
-	bool ending;	/* only log_release may follow: it has failed half way */
 	bool back;	/* the next log_open goes back to it */
 	bool unfrozen;	/* RECORD_UNFROZEN */
 	bool trial;	/* the newest generation is on trial */

@@ -88,9 +88,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 		return NULL;
 	l->base = base;
 	l->card = logcard;
-	l->unreadable = flags & LOG_UNREADABLE;
-	l->not_back = flags & LOG_NOT_BACK;
-	l->unverified = flags & LOG_UNVERIFIED;
+	l->flags = flags;
 	l->super = *super;
 	l->seg_blks = super->seg_bytes / COW_BLK_BYTES;
 	l->ring_blks = l->seg_blks * super->seg_count;
@@ -100,7 +98,6 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 				 : (uint32_t)max_u64(1,
 						     super->erase_block_bytes / super->seg_bytes);
 	l->lag.cold = lag_on(l);
-	l->any_base = flags & LOG_ANY_BASE;
 	l->stage = io_alloc_raw(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
 	l->opened_ns = now_ns();
@@ -111,7 +108,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 }
 
 /* -EUCLEAN: no generation is usable, and rep->why has the reason. */
-static int find_generation(struct log *l, struct scan *s, unsigned flags)
+static int find_generation(struct log *l, struct scan *s)
 {
 	struct opening opening = {
 		.ring_blks = SCAN_LAPS * max_u64(l->ring_blks, SCAN_LAP_MIN_BLKS),
@@ -121,9 +118,9 @@ static int find_generation(struct log *l, struct scan *s, unsigned flags)
 	int r = 0;
 
 	l->opening = &opening;
-	if (l->super.state == SUPER_PENDING && !(flags & LOG_FRESH))
+	if (l->super.state == SUPER_PENDING && !(l->flags & LOG_FRESH))
 		r = ring_look_home(l);
-	if (r == 0 && l->super.state != SUPER_VIRGIN && !(flags & LOG_FRESH))
+	if (r == 0 && l->super.state != SUPER_VIRGIN && !(l->flags & LOG_FRESH))
 		r = scan_find_newest(s);
 	l->opening = NULL;
 	if (r == -E2BIG)
@@ -167,9 +164,9 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 }
 
 /* A base that cannot be read now is not compared later. */
-static void know_base(struct log *l, unsigned flags)
+static void know_base(struct log *l)
 {
-	l->base_known = !(flags & (LOG_ANY_BASE | LOG_FRESH)) && l->super.state != SUPER_PENDING &&
+	l->base_known = !(l->flags & (LOG_ANY_BASE | LOG_FRESH)) && l->super.state != SUPER_PENDING &&
 			(!l->newest.seq || l->newest.type == RECORD_RETIRED) &&
 			ring_base_fingerprint(l, &l->base_then) == 0;
 }
@@ -181,20 +178,19 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 	struct log_open_report rep = { 0 };
 	struct log *l = log_new(base, logcard, super, flags);
 	struct scan s = { .l = l, .rep = &rep, .mark = mark };
-	uint64_t before = logcard->account.read_bytes;
 	int r;
 
 	if (!l)
 		return -ENOMEM;
 	s.buf = l->stage;
-	r = find_generation(l, &s, flags);
+	r = find_generation(l, &s);
 	free(s.cand);
 	if (r < 0 && r != -EUCLEAN) {
 		log_close(l);
 		return r;
 	}
 	set_state(l, &rep, r);
-	if (l->any_base)
+	if (l->flags & LOG_ANY_BASE)
 		sample_forget(l);
 	else if (l->newest.type != RECORD_COMMIT) /* a checkpoint may have been cut */
 		sample_forget_logged(l);
@@ -208,7 +204,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 	}
 	if (l->newest.seq)
 		go_on(l, &rep);
-	know_base(l, flags);
+	know_base(l);
 	r = guarded_opened(l, rep.base_changed);
 	if (r < 0) {
 		log_close(l);
@@ -223,10 +219,8 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 	l->ledger = rep.ledger;
 	l->ledger.attaches++;
 	rep.newest = l->newest;
-	rep.chain_records = l->chain_records;
 	rep.live_blks = log_index_data_blks(l->index);
 	rep.zero_blks = log_index_zero_blks(l->index);
-	rep.read_bytes = logcard->account.read_bytes - before;
 	*ret = l;
 	*ret_report = rep;
 	return 0;
@@ -237,7 +231,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 /* Does the card have what the newest record needs? One that lies about FLUSH may have lost a part of it. */
 static int read_again(struct log *l)
 {
-	unsigned flags = (l->hold.going ? 0 : LOG_NOT_BACK) | (l->any_base ? LOG_ANY_BASE : 0);
+	unsigned flags = (l->hold.going ? 0 : LOG_NOT_BACK) | (l->flags & LOG_ANY_BASE);
 	struct log_open_report rep;
 	struct log *now;
 	bool whole;

@@ -544,7 +544,7 @@ int log_recheck(struct log *l)
 	/* after a retired record the base may change until the log is opened */
 	if (r == 0 && l->newest.type == RECORD_RETIRED)
 		r = ring_base_unchanged(l, &match);
-	else if (r == 0 && !l->any_base)
+	else if (r == 0 && !(l->flags & LOG_ANY_BASE))
 		r = ring_base_matches(l, &l->newest, l->index, &match);
 	return r < 0 || match ? r : -ESTALE;
 }

@@ -128,7 +128,7 @@ struct log {
 	uint32_t segs_per_eb;
 
 	enum epoch_state state;
-	bool any_base;	   /* LOG_ANY_BASE */
+	unsigned flags;	   /* of log_open */
 	bool needs_reader; /* log_need_reader */
 	/* for a pending superblock that was on the card at open */
 	enum { HOME_PLAIN, HOME_VOUCHES, HOME_STRANGE } home;
@@ -162,9 +162,6 @@ struct log {
 	/* samples of earlier records than the newest, which recovery may choose */
 	struct log_sample held[2][LOG_SAMPLES];
 	struct log_mark *mark; /* of log_set_mark */
-	bool unreadable;       /* LOG_UNREADABLE */
-	bool not_back;	       /* LOG_NOT_BACK */
-	bool unverified;       /* LOG_UNVERIFIED */
 	struct lag lag;
 	struct hold hold;
 	struct guarded guarded;

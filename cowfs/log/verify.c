@@ -306,7 +306,7 @@ int verify_chain(struct scan *s, const struct chain *ch)
 
 	s->rep->loader_wrote = false;
 	s->rep->lost_home_blks = s->rep->lost_log_blks = 0;
-	if (s->l->unverified || is_sound(s, &ch->head))
+	if (s->l->flags & LOG_UNVERIFIED || is_sound(s, &ch->head))
 		return 0;
 	buf = io_alloc_raw(STAGE_BLKS * COW_BLK_BYTES);
 	dom = log_index_empty();

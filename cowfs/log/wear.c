@@ -80,7 +80,6 @@ void wear_take_part(const struct wear_table *t, uint32_t first, struct wear_part
 		       end = days_at + WEAR_DAYS;
 	uint32_t i = first;
 
-	ret->first = first;
 	ret->units = ret->commits = ret->days = 0;
 	for (; i < units && ret->units < WEAR_PART_UNITS; i++)
 		ret->unit[ret->units++] = t->unit[i];

@@ -60,7 +60,7 @@ struct wear_table {
  * next 0: the table ends here. */
 enum { WEAR_PART_UNITS = 300, WEAR_PART_COMMITS = 24, WEAR_PART_DAYS = 30 };
 struct wear_part {
-	uint32_t first, next;
+	uint32_t next;
 	uint32_t units, commits, days; /* number of each; empty entries are left out */
 	struct wear_unit unit[WEAR_PART_UNITS];
 	struct wear_commit commit[WEAR_PART_COMMITS];

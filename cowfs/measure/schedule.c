@@ -35,7 +35,6 @@ struct run {
 	enum measure_phase phase;
 	uint64_t rnd, phase_from_ns, clock_ns, limit_ns;
 	unsigned char *buffer;
-	uint64_t at_bytes; /* where a linear run goes on */
 };
 
 static uint64_t rnd(struct run *r, uint64_t below)

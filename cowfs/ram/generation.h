@@ -17,10 +17,6 @@
 
 struct ram_store; /* the tmpfs: never attached to the tree, hard-limited, no swap, no huge pages */
 
-struct ram_usage {
-	uint64_t limit_bytes, used_bytes;
-};
-
 /* -EINVAL limit 0, -ENOMEM, or errors of fsopen/fsmount. */
 int ram_store_open(struct ram_store **ret, uint64_t limit_bytes) MUST_CHECK;
 /* Changes the hard limit, at any time. -EINVAL: lower than the usage. */
@@ -42,7 +38,7 @@ int ram_store_take_over(struct ram_store **ret, const int fd[RAM_STORE_FDS]) MUS
 int ram_store_share(const struct ram_store *s, const char *name, size_t bytes,
 		    void **ret) MUST_CHECK;
 void ram_store_unshare(const struct ram_store *s, const char *name, void *p, size_t bytes);
-void ram_store_usage(const struct ram_store *s, struct ram_usage *ret); /* cheap: fstatfs */
+uint64_t ram_store_used_bytes(const struct ram_store *s); /* cheap: fstatfs */
 /* What may be added until max_bytes of the store are used. */
 uint64_t ram_store_room(const struct ram_store *s, uint64_t max_bytes);
 

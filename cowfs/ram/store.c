@@ -184,22 +184,20 @@ void ram_store_close(struct ram_store *s)
 	free(s);
 }
 
-void ram_store_usage(const struct ram_store *s, struct ram_usage *ret)
+uint64_t ram_store_used_bytes(const struct ram_store *s)
 {
 	struct statfs st = { 0 };
 
 	/* cannot fail on an open descriptor */
 	(void)fstatfs(s->mnt_fd, &st);
-	ret->limit_bytes = (uint64_t)st.f_blocks * (uint64_t)st.f_bsize;
-	ret->used_bytes = (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
+	return (uint64_t)(st.f_blocks - st.f_bfree) * (uint64_t)st.f_bsize;
 }
 
 uint64_t ram_store_room(const struct ram_store *s, uint64_t max_bytes)
 {
-	struct ram_usage ram;
+	uint64_t used_bytes = ram_store_used_bytes(s);
 
-	ram_store_usage(s, &ram);
-	return ram.used_bytes < max_bytes ? max_bytes - ram.used_bytes : 0;
+	return used_bytes < max_bytes ? max_bytes - used_bytes : 0;
 }
 
 /* ---- files ---- */

@@ -146,22 +146,22 @@ static uint64_t views_bytes(struct volume *v)
 static void look_at_use(struct monitor *m, struct pressure_use *ret)
 {
 	struct generation_stats active, below;
-	struct ram_usage ram;
+	uint64_t used_bytes;
 
 	/* read before the dirty data that it caused is counted */
 	m->admitted_bytes = throttle_admitted(m->throttle);
-	ram_store_usage(m->v->store, &ram);
+	used_bytes = ram_store_used_bytes(m->v->store);
 	view_dirty(m->v->view, &active, &below);
 	*ret = (struct pressure_use){
-		.used_bytes = ram.used_bytes,
-		.held_bytes = min_u64(views_bytes(m->v), ram.used_bytes),
+		.used_bytes = used_bytes,
+		.held_bytes = min_u64(views_bytes(m->v), used_bytes),
 		/* blocks under commit count, because the next commit must hold them if this one
 		 * fails; blocks that are never committed do not count */
 		.dirty_blks = commits_nothing(m)
 				      ? 0
 				      : active.data_blks + (is_durable(m) ? 0 : below.data_blks) +
 						view_kept_blks(m->v->view),
-		.memory_low = m->memory_low && ram.used_bytes >= MEMORY_WORTH_BYTES,
+		.memory_low = m->memory_low && used_bytes >= MEMORY_WORTH_BYTES,
 		.memory_bytes = m->memory_bytes,
 	};
 }
@@ -418,6 +418,11 @@ static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 	m->bounded_ns = now;
 }
 
+static bool ram_is_full(const struct monitor *m)
+{
+	return ram_store_used_bytes(m->v->store) >= m->p.plan.ram_bytes.full;
+}
+
 /*
  * Views go before the volume feels them. One that is being read returns its RAM a moment later. But what no commit
  * can hold is saved from a view, and RAM would be full again soon.
@@ -425,20 +430,16 @@ static void bound_dirty(struct monitor *m, uint64_t bytes, uint64_t now)
 static void end_views(struct monitor *m)
 {
 	struct scratch *s = volume_scratch(m->v);
-	struct ram_usage now;
 
-	ram_store_usage(m->v->store, &now);
-	if (s && (m->memory_low || now.used_bytes >= m->p.plan.ram_bytes.full))
+	if (s && (m->memory_low || ram_is_full(m)))
 		scratch_end(s);
 	scratch_unref(s);
 	for (unsigned i = 0; i < VOLUME_VIEWS && snapshots_any(m->v->snapshots); i++) {
 		uint64_t held_bytes = snapshots_held_bytes(m->v->snapshots);
-		struct ram_usage ram;
 
-		ram_store_usage(m->v->store, &ram);
 		if (m->memory_low && held_bytes >= MEMORY_WORTH_BYTES)
 			snapshots_end_largest(m->v->snapshots, "the machine is short of memory");
-		else if (ram.used_bytes >= m->p.plan.ram_bytes.full && !m->too_large)
+		else if (ram_is_full(m) && !m->too_large)
 			snapshots_end_largest(m->v->snapshots,
 					      "the volume needs the RAM that it held (ram=)");
 		else

@@ -49,7 +49,6 @@ struct volume_kept {
 	struct pressure_plan plan;
 	struct pressure_requests requests; /* tags 0: not planned yet */
 	uint64_t max_commit_ns;
-	uint64_t max_view_bytes;
 
 	/* The commit under way: does what is sealed wait for a record (mark), or is it durable? */
 	struct log_mark mark;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A process takes a volume over from one that has died, or was replaced: what that kept, and how it is found. */
+/* A process takes a volume over from one that has died: what that kept, and how it is found. */
 #include "volume/opening.h"
 
 #include <errno.h>

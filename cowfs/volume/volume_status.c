@@ -124,7 +124,6 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
 	struct generation_stats active, below;
-	struct ram_usage ram;
 	bool readonly;
 
 	memset(ret, 0, sizeof(*ret));
@@ -144,9 +143,8 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->back_s = v->opened.back_s;
 	ret->trial_over = v->opened.trial_over;
 	ret->halted = v->halted;
-	ram_store_usage(v->store, &ram);
 	pressure_status(v, ret);
-	ret->ram_used_bytes = ram.used_bytes;
+	ret->ram_used_bytes = ram_store_used_bytes(v->store);
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
 	ret->hole_blks = active.hole_blks + below.hole_blks;

@@ -334,7 +334,7 @@ void golden_report(FILE *f, struct toy *t)
 	U64(f, r, back_seq);
 	U64(f, r, back_generation);
 	U64(f, r, trial_over);
-	U64(f, r, chain_records);
+	fprintf(f, "chain_records %" PRIu64 "\n", log_chain_records(t->log));
 	U64(f, r, live_blks);
 	U64(f, r, zero_blks);
 	U64(f, r, unreadable_blks);

@@ -312,11 +312,8 @@ static void model_new(struct model *m)
 
 static void model_free(struct model *m)
 {
-	struct ram_usage u;
-
 	view_free(m->v);
-	ram_store_usage(m->store, &u);
-	assert_int_equal(u.used_bytes, 0);
+	assert_int_equal(ram_store_used_bytes(m->store), 0);
 	ram_store_close(m->store);
 	toy_free(&m->t);
 	free(m->image);

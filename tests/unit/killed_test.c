@@ -214,12 +214,11 @@ static void commit(struct life *l, bool fails)
 static void check_use(struct life *l)
 {
 	struct generation_stats active, below;
-	struct ram_usage u;
+	uint64_t used_bytes = ram_store_used_bytes(l->store);
 
 	view_dirty(l->v, &active, &below);
-	ram_store_usage(l->store, &u);
-	if (u.used_bytes > blk_to_bytes(active.data_blks + below.data_blks))
-		complain("bytes in the store, data blocks", u.used_bytes, active.data_blks,
+	if (used_bytes > blk_to_bytes(active.data_blks + below.data_blks))
+		complain("bytes in the store, data blocks", used_bytes, active.data_blks,
 			 below.data_blks);
 }
 
@@ -256,14 +255,14 @@ static _Noreturn void live(struct life *l, bool last)
 	commit(l, rnd(2));
 	settle(l, 0, UNITS, all);
 	if (last) {
-		struct ram_usage u;
+		uint64_t used_bytes;
 
 		if (view_punch(l->v, 0, BYTES) < 0)
 			complain("punch", 0, 0, 0);
 		commit(l, true);
-		ram_store_usage(l->store, &u);
-		if (u.used_bytes)
-			complain("bytes are left", u.used_bytes, 0, 0);
+		used_bytes = ram_store_used_bytes(l->store);
+		if (used_bytes)
+			complain("bytes are left", used_bytes, 0, 0);
 		_exit(0);
 	}
 	l->m->ready = true;

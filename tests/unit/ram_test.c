@@ -40,19 +40,10 @@ static struct generation *new_generation(struct ram_store *s, uint64_t blks)
 	return g;
 }
 
-static uint64_t used_bytes(const struct ram_store *s)
-{
-	struct ram_usage u;
-
-	ram_store_usage(s, &u);
-	return u.used_bytes;
-}
-
 TEST(store_is_bounded_and_invisible)
 {
 	struct ram_store *s = NULL;
 	struct generation *g;
-	struct ram_usage u;
 	static uint8_t data[64 * COW_BLK_BYTES];
 	char line[512];
 	FILE *f;
@@ -60,9 +51,7 @@ TEST(store_is_bounded_and_invisible)
 	assert_int_equal(ram_store_open(&s, 0), -EINVAL);
 	assert_null(s);
 	s = open_store(MIB);
-	ram_store_usage(s, &u);
-	assert_int_equal(u.limit_bytes, MIB);
-	assert_int_equal(u.used_bytes, 0);
+	assert_int_equal(ram_store_used_bytes(s), 0);
 	f = fopen("/proc/self/mountinfo", "re");
 	assert_non_null(f);
 	while (fgets(line, sizeof(line), f))
@@ -73,15 +62,15 @@ TEST(store_is_bounded_and_invisible)
 	g = new_generation(s, 1024);
 	for (unsigned i = 0; i < 4; i++)
 		assert_int_equal(generation_write(g, i * sizeof(data), data, sizeof(data)), 0);
-	assert_int_equal(used_bytes(s), MIB);
+	assert_int_equal(ram_store_used_bytes(s), MIB);
 	assert_int_equal(generation_write(g, MIB, data, COW_BLK_BYTES), -ENOSPC);
 	assert_int_equal(generation_mark(g, 0, 64, BLK_DATA), 0);
 	generation_drop(g, 0, 256); /* unmarked blocks are dropped */
-	assert_int_equal(used_bytes(s), sizeof(data));
+	assert_int_equal(ram_store_used_bytes(s), sizeof(data));
 	assert_int_equal(generation_punch(g, 0, 32), 0);
-	assert_int_equal(used_bytes(s), sizeof(data) / 2);
+	assert_int_equal(ram_store_used_bytes(s), sizeof(data) / 2);
 	generation_free(g);
-	assert_int_equal(used_bytes(s), 0);
+	assert_int_equal(ram_store_used_bytes(s), 0);
 	ram_store_close(s);
 	ram_store_close(NULL);
 }

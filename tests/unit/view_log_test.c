@@ -470,14 +470,6 @@ static struct snapshot *committed(struct view *v, struct ram_store *store)
 	return s;
 }
 
-static uint64_t used_bytes(const struct ram_store *store)
-{
-	struct ram_usage ram;
-
-	ram_store_usage(store, &ram);
-	return ram.used_bytes;
-}
-
 TEST(spill_and_lack_of_ram)
 {
 	const uint64_t len = blk_to_bytes(SPILL_BLKS), off = blk_to_bytes(SPILL_BLK),
@@ -515,9 +507,9 @@ TEST(spill_and_lack_of_ram)
 	assert_int_equal(blks, 20 - 5 - SPILL_BLKS);
 	assert_int_equal(snapshot_save(kept, base, 0, blk_to_bytes(20), UINT64_MAX, &blks), 0);
 	assert_int_equal(blks, 0);
-	assert_int_equal(used_bytes(store), 2 * len); /* zeroes are holes */
+	assert_int_equal(ram_store_used_bytes(store), 2 * len); /* zeroes are holes */
 	snapshot_end(kept);
-	assert_int_equal(used_bytes(store), 0);
+	assert_int_equal(ram_store_used_bytes(store), 0);
 	snapshot_unref(kept);
 	snapshot_unref(poor);
 	view_free(v);

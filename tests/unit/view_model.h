@@ -73,10 +73,7 @@ static inline uint64_t page_bytes(void)
 
 static inline uint64_t used_pages(const struct fixture *f)
 {
-	struct ram_usage u;
-
-	ram_store_usage(f->store, &u);
-	return u.used_bytes / page_bytes();
+	return ram_store_used_bytes(f->store) / page_bytes();
 }
 
 static inline void teardown(struct fixture *f)

@@ -366,15 +366,13 @@ static void check_end(struct stress *s, struct worker *w)
 {
 	uint8_t *block = io_alloc(COW_BLK_BYTES);
 	struct generation_stats active, below;
-	struct ram_usage usage;
 
 	commit_once(s, (uint8_t *)w->buf, RELEASE);
 	assert_false(s->race.failed);
 	view_dirty(s->v, &active, &below);
 	assert_int_equal(active.data_blks + active.hole_blks + below.data_blks + below.hole_blks,
 			 0);
-	ram_store_usage(s->store, &usage);
-	assert_int_equal(usage.used_bytes, 0);
+	assert_int_equal(ram_store_used_bytes(s->store), 0);
 	for (uint64_t b = 0; b < BLKS; b++) {
 		assert_int_equal(sim_peek(s->sim, blk_to_bytes(b), block, COW_BLK_BYTES), 0);
 		for (uint64_t i = 0; i < COW_BLK_BYTES / 8; i++) {
