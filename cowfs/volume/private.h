@@ -41,7 +41,7 @@ enum volume_life {
 struct volume_kept {
 	/* of the attach */
 	struct blockdev_kept card[2]; /* base, log device */
-	bool two_cards, bound_dirty;
+	bool bound_dirty;
 	uint64_t attached_s;
 	struct log_open_report opened;
 	struct fsinfo fs;

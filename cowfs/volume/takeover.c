@@ -28,8 +28,7 @@ void volume_keep_attach(struct volume *v, const struct monitor_params *mp)
 	struct volume_kept *k = v->kept;
 
 	keep_card(v, 0, v->base);
-	k->two_cards = v->log_card != v->base;
-	if (k->two_cards)
+	if (v->log_card != v->base)
 		keep_card(v, 1, v->log_card);
 	k->bound_dirty = mp->bound_dirty;
 	k->attached_s = v->attached_s;
@@ -209,13 +208,13 @@ static int take_kept(struct volume *v, const int *fd)
 	if (r == 0)
 		r = take_card(&v->base, k, 0, fd + VOLUME_FD_BASE);
 	v->log_card = v->base;
-	if (r == 0 && k->two_cards)
+	if (r == 0 && *v->log_device)
 		r = take_card(&v->log_card, k, 1, fd + VOLUME_FD_LOG);
 	if (r < 0)
 		return r;
 	/* it may have come back with another name */
 	snprintf(v->device, sizeof(v->device), "%s", v->base->geo.path);
-	if (k->two_cards)
+	if (v->log_card != v->base)
 		snprintf(v->log_device, sizeof(v->log_device), "%s", v->log_card->geo.path);
 	(void)card_look(v->base);
 	(void)card_look(v->log_card);
