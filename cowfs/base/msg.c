@@ -8,17 +8,11 @@
 #include "base/clean.h"
 
 static const char *prog = "cowfs";
-static enum msg_level max_level = MSG_NOTICE;
 static _Atomic int kmsg_fd = -1;
 
 void msg_set_prog(const char *name)
 {
 	prog = name;
-}
-
-void msg_set_level(enum msg_level max)
-{
-	max_level = max;
 }
 
 void msg_to_kmsg(int fd)
@@ -32,8 +26,6 @@ void msg(enum msg_level level, const char *fmt, ...)
 	int n, fd = kmsg_fd;
 	va_list ap;
 
-	if (level > max_level)
-		return;
 	if (fd >= 0)
 		n = snprintf(line, sizeof(line), "<%d>%s: ", (int)level, prog);
 	else

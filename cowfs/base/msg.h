@@ -11,10 +11,9 @@
 
 #include "base/util.h"
 
-enum msg_level { MSG_ERR = 3, MSG_WARN = 4, MSG_NOTICE = 5, MSG_INFO = 6, MSG_DEBUG = 7 };
+enum msg_level { MSG_ERR = 3, MSG_WARN = 4, MSG_NOTICE = 5 };
 
-void msg_set_prog(const char *name);	/* printed before each line; not copied */
-void msg_set_level(enum msg_level max); /* default MSG_NOTICE */
+void msg_set_prog(const char *name); /* printed before each line; not copied */
 /* sends later messages to this descriptor (kept, not owned); -1: stderr */
 void msg_to_kmsg(int fd);
 void msg(enum msg_level level, const char *fmt, ...) PRINTF(2, 3);

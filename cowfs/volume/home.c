@@ -144,9 +144,6 @@ void home_idle(struct volume *v, const struct volume_request *rq, struct volume_
 	if (r < 0 && r != -EINTR) {
 		v->idle_failed = true;
 		msg(MSG_WARN, "%s: checkpoint: %s", v->name, strerror(-r));
-	} else if (r == 0) {
-		/* a line in a log on the volume would be the next change to commit */
-		msg(MSG_INFO, "%s: the card was idle: everything is checkpointed", v->name);
 	}
 	home_lock_cards(v);
 }

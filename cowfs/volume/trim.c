@@ -21,7 +21,6 @@
 
 #include "base/invariant.h"
 #include "base/msg.h"
-#include "base/parse.h"
 #include "volume/private.h"
 
 #define WEEK_S (7 * 86400u)
@@ -271,9 +270,7 @@ int trim_do(struct volume *v, const struct volume_request *rq, struct volume_res
 	}
 	if (r == -EINTR || !is_own(rq))
 		return r;
-	if (r == 0)
-		msg(MSG_INFO, "%s: trimmed %s", v->name, FORMAT_SIZE(t.t->bytes));
-	else
+	if (r < 0)
 		note_refusal(v, res->why, since_ns);
 	*t.t = (struct volume_trim){ 0 };
 	return r;
