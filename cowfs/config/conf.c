@@ -350,8 +350,8 @@ static void check_compose(struct parser *p, const struct section *s)
 
 /* ---- the file ---- */
 
-static int parse(FILE *f, const char *path, bool tells, struct conf **ret, char *why,
-		 size_t why_bytes)
+int conf_parse(FILE *f, const char *path, bool tells, struct conf **ret, char *why,
+	       size_t why_bytes)
 {
 	struct conf *c = calloc(1, sizeof(*c));
 	struct parser p = { .f = f, .conf = c, .why = why, .why_bytes = why_bytes, .tells = tells };
@@ -385,11 +385,6 @@ static int parse(FILE *f, const char *path, bool tells, struct conf **ret, char 
 	return 0;
 }
 
-int conf_parse(FILE *f, const char *path, struct conf **ret, char *why, size_t why_bytes)
-{
-	return parse(f, path, false, ret, why, why_bytes);
-}
-
 static int load(bool tells, struct conf **ret, char *why, size_t why_bytes)
 {
 	const char *path = conf_path();
@@ -403,7 +398,7 @@ static int load(bool tells, struct conf **ret, char *why, size_t why_bytes)
 		snprintf(why, why_bytes, "%s: %s", path, strerrordesc_np(-e));
 		return e;
 	}
-	e = parse(f, path, tells, ret, why, why_bytes);
+	e = conf_parse(f, path, tells, ret, why, why_bytes);
 	fclose(f);
 	return e;
 }

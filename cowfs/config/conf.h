@@ -53,8 +53,8 @@ const char *conf_path(void);
 int conf_load(struct conf **ret, char *why, size_t why_bytes) MUST_CHECK;
 /* The same for who protects a volume or checks the file: the first one reports keys that were removed. */
 int conf_load_and_tell(struct conf **ret, char *why, size_t why_bytes) MUST_CHECK;
-/* The same for an open file; path is for messages. */
-int conf_parse(FILE *f, const char *path, struct conf **ret, char *why,
+/* The same for an open file; path is for messages. tells: of such keys. */
+int conf_parse(FILE *f, const char *path, bool tells, struct conf **ret, char *why,
 	       size_t why_bytes) MUST_CHECK;
 void conf_free(struct conf *c);
 

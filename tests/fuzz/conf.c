@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	f = fmemopen((void *)data, len, "r");
 	if (!f)
 		abort();
-	e = conf_parse(f, "conf", &c, why, sizeof(why));
+	e = conf_parse(f, "conf", false, &c, why, sizeof(why));
 	fclose(f);
 	FUZZ_PROMISE(e <= 0);
 	if (e < 0) {

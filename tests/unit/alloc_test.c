@@ -521,7 +521,7 @@ TEST(test_conf)
 		c = (char)fgetc(f); /* stdio's own buffer is there */
 		ungetc(c, f);
 		arm(++n);
-		e = conf_parse(f, "conf", &conf, why, sizeof(why));
+		e = conf_parse(f, "conf", false, &conf, why, sizeof(why));
 		was_hit = disarm();
 		assert_true(e == 0 || (was_hit && e == -ENOMEM));
 		if (e == 0)

@@ -126,7 +126,7 @@ static int parse(const char *text, size_t len, struct conf **ret)
 
 	assert_non_null(f);
 	why[0] = '\0';
-	e = conf_parse(f, "F", ret, why, sizeof(why));
+	e = conf_parse(f, "F", false, ret, why, sizeof(why));
 	fclose(f);
 	return e;
 }
