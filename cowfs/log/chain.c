@@ -21,7 +21,7 @@
 
 struct gather {
 	struct merge m;
-	struct index_list list;	     /* of the current record */
+	struct index_list list; /* of the current record */
 	uint64_t max_bytes;
 	bool first; /* it is the newest one, and a commit */
 	bool joint; /* that is one of several logs */

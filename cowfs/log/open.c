@@ -166,7 +166,8 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 /* A base that cannot be read now is not compared later. */
 static void know_base(struct log *l)
 {
-	l->base_known = !(l->flags & (LOG_ANY_BASE | LOG_FRESH)) && l->super.state != SUPER_PENDING &&
+	l->base_known = !(l->flags & (LOG_ANY_BASE | LOG_FRESH)) &&
+			l->super.state != SUPER_PENDING &&
 			(!l->newest.seq || l->newest.type == RECORD_RETIRED) &&
 			ring_base_fingerprint(l, &l->base_then) == 0;
 }

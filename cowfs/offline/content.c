@@ -20,7 +20,8 @@ static void name_log(struct offline *f, const struct fsinfo *found, char *ret, s
 			 "a cowfs log with %s committed block%s that no other place has",
 			 with_commas(live), plural(live));
 	else if (f->report.needs_older)
-		snprintf(ret, bytes, "a cowfs log whose newest generation only cowfs 0.1.0 completes");
+		snprintf(ret, bytes,
+			 "a cowfs log whose newest generation only cowfs 0.1.0 completes");
 	else if (e != -ENOENT && e != -ESTALE)
 		snprintf(ret, bytes, "a cowfs log");
 	else

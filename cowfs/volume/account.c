@@ -185,8 +185,8 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 	ret->foreign_noticed_s = s.foreign_noticed_s;
 	ret->agreed_s = s.agreed_s;
 	pthread_mutex_lock(&v->lock);
-	ret->ledger = v->totals;
-	ret->last_s = v->newest_s;
+	ret->ledger = v->of_log.totals;
+	ret->last_s = v->of_log.newest_s;
 	ret->stamp = v->wear_stamp;
 	ret->have_table = v->wear;
 	if (v->wear) {

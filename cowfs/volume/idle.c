@@ -89,9 +89,9 @@ void idle_look(struct volume *v, uint64_t now)
 	    now < v->reads.since_ns + min_u64(READS_NS, v->quiet_ns))
 		return;
 	pthread_mutex_lock(&v->lock);
-	live_blks = v->live_blks;
-	guarded = v->guarded;
-	holds = v->holds;
+	live_blks = v->of_log.live_blks;
+	guarded = v->of_log.guarded;
+	holds = v->of_log.holds;
 	pthread_mutex_unlock(&v->lock);
 	if (holds)
 		return;

@@ -286,9 +286,9 @@ static void take_params(struct volume *v, const struct volume_params *p)
 /* What is odd about this card, once. */
 static void tell_opened(struct volume *v)
 {
-	if (v->super_trouble & SUPER_COPIES_BAD)
+	if (v->of_log.super_trouble & SUPER_COPIES_BAD)
 		volume_alarm(v, "one superblock of the log is damaged");
-	if (v->super_trouble & SUPER_GROWN)
+	if (v->of_log.super_trouble & SUPER_GROWN)
 		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
 	if (v->opened.state == LOG_FOREIGN)
 		volume_alarm(v,

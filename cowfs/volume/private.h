@@ -147,22 +147,13 @@ struct volume {
 	bool idling;		   /* the job makes way: a checkpoint of idle.c, or a trim */
 	struct own_job own, idle;  /* a commit, and such a checkpoint */
 	struct volume_result last; /* last commit */
-	struct wear_ledger totals;
-	struct wear_table *wear; /* copy for other threads; NULL: none yet */
+	struct volume_log of_log;  /* volume_publish_log */
+	struct wear_table *wear;   /* copy for other threads; NULL: none yet */
 	uint64_t wear_stamp;
 	struct {
 		uint64_t bytes; /* maximum seen */
 		uint64_t since_s, noticed_s, agreed_s;
 	} foreign;
-	uint8_t log_id[16];
-	struct log_hold hold;
-	bool holds, hold_low;
-	uint64_t generation, newest_seq, newest_s, live_blks, room_blks, capacity_blks;
-	enum commit_cause newest_cause;
-	unsigned super_trouble;
-	uint8_t image_boots;		/* log_super */
-	uint64_t imported_s, offered_s; /* likewise */
-	bool guarded;			/* log_guarded */
 	char alarm[560];
 
 	_Atomic bool discard_armed;

@@ -53,7 +53,7 @@ bool trim_is_due(struct volume *v)
 	uint64_t now_s = (uint64_t)time(NULL), last_s;
 
 	pthread_mutex_lock(&v->lock);
-	last_s = v->totals.trimmed_s;
+	last_s = v->of_log.totals.trimmed_s;
 	pthread_mutex_unlock(&v->lock);
 	return v->trim.weekly && v->base->geo.discard_bytes && !is_refused(v) &&
 	       (now_s < last_s || now_s - last_s >= WEEK_S);

@@ -264,6 +264,23 @@ struct volume_trim_status {
 	uint64_t bytes;	   /* since attach; the ledger has the rest */
 };
 
+/* The newest generation, and the log that has it, as of the last job. */
+struct volume_log {
+	uint8_t id[16]; /* log_public_id */
+	/* as in struct volume_result; newest_s: commit time, by the clock at that time */
+	uint64_t generation, newest_seq, newest_s;
+	enum commit_cause newest_cause; /* 0: its newest record is not that of the commit */
+	bool holds;			/* a generation is held: hold */
+	struct log_hold hold;
+	bool hold_low; /* less than a quarter of the log is left for commits beside it */
+	bool guarded;  /* log_guarded */
+	uint64_t live_blks, room_blks, capacity_blks;
+	unsigned super_trouble;
+	uint8_t image_boots;		/* of log_super */
+	uint64_t imported_s, offered_s; /* likewise */
+	struct wear_ledger totals;	/* committed and since */
+};
+
 struct volume_status {
 	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
 	char mountpoint[128]; /* "" if not mounted */
@@ -276,9 +293,7 @@ struct volume_status {
 	struct volume_views views;
 	struct volume_trim_status trim;
 	struct volume_away away;
-	bool holds; /* a generation is held: hold */
-	struct log_hold hold;
-	bool hold_low; /* less than a quarter of the log is left for commits beside it */
+	struct volume_log log;
 	/* the attach went back to this generation; 0: it did not */
 	uint64_t back_generation, back_s;
 	bool trial_over; /* because no boot had accepted what it left */
@@ -286,17 +301,9 @@ struct volume_status {
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;
 	uint64_t failed_blks; /* part of dirty_blks: left by a failed commit */
-	uint64_t log_live_blks, log_room_blks, log_capacity_blks;
-	/* as in struct volume_result; newest_s: commit time, by the clock at that time */
-	uint64_t generation, newest_seq, newest_s;
-	enum commit_cause newest_cause; /* 0: its newest record is not that of the commit */
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */
-	uint8_t log_id[16];	  /* log_public_id */
-	unsigned super_trouble;
-	uint8_t image_boots;		/* of log_super */
-	uint64_t imported_s, offered_s; /* likewise */
-	uint64_t replaced_by; /* the imported generation that the next attach has; 0: none */
+	uint64_t replaced_by;	  /* the imported generation that the next attach has; 0: none */
 	unsigned lag;
 	char profile[FLASH_ID_BYTES]; /* "none" */
 	bool profile_guessed;
@@ -304,7 +311,6 @@ struct volume_status {
 	bool profile_plans;	 /* false: it is only used to estimate a dry run */
 	uint64_t attached_s;
 	struct view_counters counters;
-	struct wear_ledger ledger; /* totals: committed and since */
 	/* of the card since attach: I/O issued by cowfs, and the kernel's counters */
 	uint64_t our_write_calls, our_written_bytes, our_flushes, our_writable_ns;
 	bool have_kernel_counters;

@@ -11,29 +11,32 @@
 
 void volume_publish_log(struct volume *v)
 {
-	struct wear_ledger totals;
+	const struct log_super *super = log_super(v->log);
+	const struct log_record *newest = log_newest(v->log);
 	struct log_index *ix = log_index_of(v->log);
+	struct volume_log now = {
+		.generation = log_ledger(v->log)->commits,
+		.newest_seq = newest->seq,
+		.newest_s = newest->time_s,
+		.newest_cause = newest->cause,
+		.hold_low = held_low(v),
+		.guarded = log_guarded(v->log),
+		.live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix),
+		.room_blks = log_room_blks(v->log),
+		.capacity_blks = log_capacity_blks(v->log),
+		.super_trouble = log_super_trouble(v->log),
+		.image_boots = super->image_boots,
+		.imported_s = super->imported_s,
+		.offered_s = super->offered_s,
+	};
 
-	log_totals(v->log, &totals);
+	log_public_id(v->log, now.id); /* the first commit chooses the uuid */
+	now.holds = log_holds(v->log, &now.hold);
+	log_totals(v->log, &now.totals);
 	pthread_mutex_lock(&v->lock);
-	v->totals = totals;
+	v->of_log = now;
 	/* together with the totals, so that a reader gets both of one moment */
 	account_copy_wear(v);
-	log_public_id(v->log, v->log_id); /* the first commit chooses the uuid */
-	v->generation = log_ledger(v->log)->commits;
-	v->newest_seq = log_newest(v->log)->seq;
-	v->newest_s = log_newest(v->log)->time_s;
-	v->newest_cause = log_newest(v->log)->cause;
-	v->holds = log_holds(v->log, &v->hold);
-	v->hold_low = held_low(v);
-	v->live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
-	v->guarded = log_guarded(v->log);
-	v->super_trouble = log_super_trouble(v->log);
-	v->image_boots = log_super(v->log)->image_boots;
-	v->imported_s = log_super(v->log)->imported_s;
-	v->offered_s = log_super(v->log)->offered_s;
-	v->room_blks = log_room_blks(v->log);
-	v->capacity_blks = log_capacity_blks(v->log);
 	pthread_mutex_unlock(&v->lock);
 	log_index_unref(ix);
 }
@@ -67,23 +70,8 @@ static void pressure_status(struct volume *v, struct volume_status *s)
 static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_status *ret)
 {
 	pthread_mutex_lock(&v->lock);
-	ret->image_boots = v->image_boots;
-	ret->imported_s = v->imported_s;
-	ret->offered_s = v->offered_s;
-	ret->replaced_by = v->kept->replaced_by <= v->generation ? v->kept->replaced_by : 0;
-	ret->super_trouble = v->super_trouble;
-	ret->log_live_blks = v->live_blks;
-	ret->log_room_blks = v->room_blks;
-	ret->log_capacity_blks = v->capacity_blks;
-	memcpy(ret->log_id, v->log_id, sizeof(ret->log_id));
-	ret->generation = v->generation;
-	ret->holds = v->holds;
-	ret->hold = v->hold;
-	ret->hold_low = v->hold_low;
-	ret->newest_seq = v->newest_seq;
-	ret->newest_s = v->newest_s;
-	ret->newest_cause = v->newest_cause;
-	ret->ledger = v->totals;
+	ret->log = v->of_log;
+	ret->replaced_by = v->kept->replaced_by <= ret->log.generation ? v->kept->replaced_by : 0;
 	ret->last = v->last;
 	/* also while the commit is retried */
 	ret->failed_blks = v->failed_below ? below_blks : 0;

@@ -298,7 +298,7 @@ void render_progress(struct jsonw *w, const struct volume_progress *p)
 static bool status_degraded(const struct volume_status *s)
 {
 	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks ||
-	       s->foreign_bytes || (s->super_trouble & SUPER_COPIES_BAD) || s->away.base ||
+	       s->foreign_bytes || (s->log.super_trouble & SUPER_COPIES_BAD) || s->away.base ||
 	       s->away.log;
 }
 
@@ -351,7 +351,7 @@ static void render_trim(struct jsonw *w, const struct volume_status *s)
 	jsonw_bool(w, "announced", t->announced);
 	jsonw_str(w, "mode", t->weekly ? "weekly" : "off");
 	jsonw_str(w, "refused", t->refused);
-	jsonw_u64(w, "last_unix_seconds", s->ledger.trimmed_s);
+	jsonw_u64(w, "last_unix_seconds", s->log.totals.trimmed_s);
 	jsonw_u64(w, "bytes", t->bytes);
 }
 
@@ -398,16 +398,16 @@ static void render_last(struct jsonw *w, const struct volume_result *last)
 /* The newest generation, and the log that has it. */
 static void render_log(struct jsonw *w, const struct volume_status *s)
 {
-	jsonw_u64(w, "generation", s->generation);
-	if (s->holds) {
+	jsonw_u64(w, "generation", s->log.generation);
+	if (s->log.holds) {
 		jsonw_object(w, "held");
-		jsonw_u64(w, "generation", s->hold.generation);
-		jsonw_u64(w, "time_unix_seconds", s->hold.time_s);
-		jsonw_str(w, "cause", cause_name(s->hold.cause));
-		jsonw_bool(w, "undo_pending", s->hold.back);
-		jsonw_bool(w, "trial", s->hold.trial);
-		jsonw_u64(w, "boots_left", s->hold.boots);
-		jsonw_bool(w, "log_low", s->hold_low);
+		jsonw_u64(w, "generation", s->log.hold.generation);
+		jsonw_u64(w, "time_unix_seconds", s->log.hold.time_s);
+		jsonw_str(w, "cause", cause_name(s->log.hold.cause));
+		jsonw_bool(w, "undo_pending", s->log.hold.back);
+		jsonw_bool(w, "trial", s->log.hold.trial);
+		jsonw_u64(w, "boots_left", s->log.hold.boots);
+		jsonw_bool(w, "log_low", s->log.hold_low);
 		jsonw_end(w);
 	}
 	if (s->back_generation) {
@@ -417,32 +417,33 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_bool(w, "trial_failed", s->trial_over);
 		jsonw_end(w);
 	}
-	if (s->imported_s)
-		jsonw_u64(w, "imported_unix_seconds", s->imported_s);
-	if (s->offered_s)
-		jsonw_u64(w, "offered_unix_seconds", s->offered_s);
+	if (s->log.imported_s)
+		jsonw_u64(w, "imported_unix_seconds", s->log.imported_s);
+	if (s->log.offered_s)
+		jsonw_u64(w, "offered_unix_seconds", s->log.offered_s);
 	if (s->replaced_by)
 		jsonw_u64(w, "replaced_by", s->replaced_by);
-	jsonw_bool(w, "protection_on_trial", s->image_boots && s->image_boots != SUPER_PROVEN);
-	jsonw_u64(w, "record", s->newest_seq);
-	jsonw_u64(w, "generation_unix_seconds", s->newest_s);
-	if (s->newest_cause)
-		jsonw_str(w, "generation_cause", cause_name(s->newest_cause));
+	jsonw_bool(w, "protection_on_trial",
+		   s->log.image_boots && s->log.image_boots != SUPER_PROVEN);
+	jsonw_u64(w, "record", s->log.newest_seq);
+	jsonw_u64(w, "generation_unix_seconds", s->log.newest_s);
+	if (s->log.newest_cause)
+		jsonw_str(w, "generation_cause", cause_name(s->log.newest_cause));
 	jsonw_str(w, "log_state_at_attach", log_state_name(s->log_state_at_attach));
-	jsonw_u64(w, "log_live_blocks", s->log_live_blks);
-	jsonw_u64(w, "log_room_blocks", s->log_room_blks);
-	jsonw_u64(w, "log_capacity_blocks", s->log_capacity_blks);
+	jsonw_u64(w, "log_live_blocks", s->log.live_blks);
+	jsonw_u64(w, "log_room_blocks", s->log.room_blks);
+	jsonw_u64(w, "log_capacity_blocks", s->log.capacity_blks);
 	jsonw_u64(w, "lag", s->lag);
 	jsonw_str(w, "profile", s->profile);
 	jsonw_bool(w, "profile_guessed", s->profile_guessed);
 	jsonw_bool(w, "profile_plans", s->profile_plans);
 	jsonw_bool(w, "profile_of_another_card", s->profile_of_another);
-	jsonw_bool(w, "super_copy_a_bad", s->super_trouble & SUPER_COPY_A_BAD);
-	jsonw_bool(w, "super_copy_b_bad", s->super_trouble & SUPER_COPY_B_BAD);
-	jsonw_bool(w, "device_grown", s->super_trouble & SUPER_GROWN);
+	jsonw_bool(w, "super_copy_a_bad", s->log.super_trouble & SUPER_COPY_A_BAD);
+	jsonw_bool(w, "super_copy_b_bad", s->log.super_trouble & SUPER_COPY_B_BAD);
+	jsonw_bool(w, "device_grown", s->log.super_trouble & SUPER_GROWN);
 	jsonw_bool(w, "base_changed", s->base_changed);
 	jsonw_bool(w, "clone", s->clone);
-	jsonw_uuid(w, "log_id", s->log_id);
+	jsonw_uuid(w, "log_id", s->log.id);
 }
 
 /* The objects of a status. */
@@ -464,7 +465,7 @@ static void render_parts(struct jsonw *w, const struct volume_status *s)
 	render_card(w, s);
 	jsonw_end(w);
 	jsonw_object(w, "lifetime");
-	render_ledger(w, &s->ledger);
+	render_ledger(w, &s->log.totals);
 	jsonw_end(w);
 	if (s->last.job != JOB_NONE) {
 		jsonw_object(w, "last");

@@ -38,7 +38,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	*ret = (struct volume_status){ .name = "vol",
 				       .device = "/dev/null",
 				       .loop = "/dev/loop99" };
-	ret->generation = runs;
+	ret->log.generation = runs;
 	ret->discard_armed = armed;
 }
 
