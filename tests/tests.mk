@@ -23,7 +23,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests -Wno-unused-parameter) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
-	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-layouts-short check-xfstests check-pjdfstest \
+	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-tsan check-soak soak coverage coverage-report called check-docs check-vm check-vm-life \
 	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-gcc lint-form lint-objects format
 
@@ -99,7 +99,7 @@ RELEASE := check-unit-san check-model check-replay kills power check-report chec
 	coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
 
 check: ready
-	$(Q)COWFS_TURN=$${COWFS_TURN-$(if $(filter all,$(FS)),,$(shell $(GIT) rev-parse HEAD 2>/dev/null || echo tarball))} \
+	$(Q)COWFS_TURN=$${COWFS_TURN-$(if $(filter all,$(COWFS_FS)),,$(shell $(GIT) rev-parse HEAD 2>/dev/null || echo tarball))} \
 		exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
 
 check-night: ready
@@ -302,10 +302,6 @@ check-fleet-tools: deps
 		bats --print-output-on-failure --timing tests/fleet/tools.bats
 
 # File systems of many mkfs options, killed in a commit.
-check-layouts-short: all
-	@echo "check-layouts-short: a kill in a commit on each of a few layouts (as root)"
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh --short
-
 check-layouts: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh $(LAYOUTS)
 

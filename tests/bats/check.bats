@@ -85,7 +85,7 @@ interrupted() {
 @test "check: a loop device that a part leaves is named and detached" {
 	a_check
 	run ! outside make -C "$T" leaves
-	grep -qE "^/dev/loop[0-9]+ +$T/tmp/disk \(deleted\)$" <<<"$output"
+	grep -qE "^/dev/loop[0-9]+ +$T/tmp/ck\.[^/]+/disk \(deleted\)$" <<<"$output"
 	grep -qE '^check: FAILED: 2 of 3 parts passed' <<<"$output"
 	nothing_left
 }
