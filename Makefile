@@ -137,7 +137,6 @@ SHIP_runit = $(SHIP_services) packaging/runit/run:/etc/sv/cowfs/run:755 \
 	$(foreach f,65-cowfs.sh 85-cowfs.sh,packaging/runit/$f:/etc/runit/shutdown.d/$f:644)
 SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs-generator:$(prefix)/lib/systemd/system-generators/cowfs-generator:755 \
-	systemd/cowfs.sysusers:$(prefix)/lib/sysusers.d/cowfs.conf:644 \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
 	$(foreach f,cowfs.rules.yml cowfs-dashboard.json,packaging/prometheus/$f:$(docdir)/examples/$f:644)
@@ -321,8 +320,6 @@ install: programs
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	$(Q)for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \
 		chmod 644 $(DESTDIR)$(unitdir)/$${u##*/} || exit 1; done
-	$(Q)[ -n "$(DESTDIR)" ] || grep -q '^cowfs:' /etc/passwd || ! command -v useradd >/dev/null || \
-		useradd --system --no-create-home --home-dir / --shell /usr/sbin/nologin cowfs
 	$(Q)[ -n "$(DESTDIR)" ] || printf '%s\n' "installed to $(prefix); nothing is protected yet. Next:" \
 		"  cowctl setup --dry-run    a system that runs from its card: what would be done; then: cowctl setup" \
 		"  cowctl card               data cards that could be protected, each with its next command" \

@@ -267,6 +267,18 @@ int path_open_owned(const char *path)
 	return open_path(path, O_PATH, true, why, sizeof(why));
 }
 
+int path_open_ours(const char *path)
+{
+	const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	char why[2 * PATH_MAX];
+	int fd;
+
+	if (geteuid() == 0)
+		return open_path(path, flags, true, why, sizeof(why));
+	fd = open(path, flags);
+	return fd < 0 ? -errno : fd;
+}
+
 int path_name(const char *path, char ret[PATH_MAX], char *why, size_t n)
 {
 	_cleanup_close_ int fd = path_open(path, O_PATH, why, n);

@@ -27,6 +27,9 @@ int path_open(const char *path, int flags, char *why, size_t n) MUST_CHECK;
  * change it, or put something else in its place.
  */
 int path_open_owned(const char *path) MUST_CHECK;
+/* Opens that for reading; a process that is not root's any file. */
+int path_open_ours(const char *path) MUST_CHECK;
+#define PATH_NOT_OURS "not used: others than root can change it, or put something else in its place"
 /* The kernel's name of what path leads to, which has no link in it. -ELOOP, and why; any other error is
  * that of the one who opens it: ret is path then. */
 int path_name(const char *path, char ret[PATH_MAX], char *why, size_t n) MUST_CHECK;

@@ -10,12 +10,6 @@
 
 #include <linux/capability.h>
 
-/*
- * A user id that no other process has: a process of the same user may send signals. Above the ids
- * that accounts, containers and user namespaces get.
- */
-#define LONELY_ID 0x7ffffffeu
-
 int sandbox_capabilities(uint64_t keep)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -148,27 +142,36 @@ struct rules {
  */
 static int memory_calls(scmp_filter_ctx filter, void *rules)
 {
-	static const int allowed[] = {
-		SCMP_SYS(munmap),    SCMP_SYS(mremap),	       SCMP_SYS(brk),
-		SCMP_SYS(madvise),   SCMP_SYS(mprotect),       SCMP_SYS(futex),
-		SCMP_SYS(exit),	     SCMP_SYS(exit_group),     SCMP_SYS(rt_sigreturn),
-		SCMP_SYS(getrandom), SCMP_SYS(restart_syscall)
-	};
+	static const int allowed[] = { SCMP_SYS(munmap),     SCMP_SYS(mremap),
+				       SCMP_SYS(brk),	     SCMP_SYS(madvise),
+				       SCMP_SYS(futex),	     SCMP_SYS(exit),
+				       SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),
+				       SCMP_SYS(getrandom),  SCMP_SYS(restart_syscall) };
 	static const int maps[] = { SCMP_SYS(mmap), SCMP_SYS(mmap2) };
-	const struct scmp_arg_cmp private = SCMP_CMP64(3, SCMP_CMP_MASKED_EQ, MAP_SHARED, 0);
+	const struct scmp_arg_cmp private[] = {
+		SCMP_CMP64(3, SCMP_CMP_MASKED_EQ, MAP_SHARED, 0),
+#if !defined(__s390__) /* its arguments are in memory */
+		SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
+#endif
+	};
+	const struct scmp_arg_cmp data = SCMP_CMP64(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
 	const struct rules *x = rules;
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(allowed) && !r; i++)
 		r = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
 	for (size_t i = 0; i < ARRAY_SIZE(maps) && !r; i++)
-		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, maps[i], 1, &private);
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, maps[i], ARRAY_SIZE(private),
+					   private);
+	if (!r)
+		r = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, &data);
 	return r ? r : x->more(filter, x->ctx);
 }
 
 int sandbox_enter(bool keep_root, uint64_t memory_bytes, unsigned cpu_s,
 		  int (*rules)(scmp_filter_ctx filter, void *ctx), void *ctx)
 {
+	const uid_t user = SANDBOX_READER_UID + (uid_t)getpid();
 	struct rules all = { rules, ctx };
 	int r;
 
@@ -177,8 +180,8 @@ int sandbox_enter(bool keep_root, uint64_t memory_bytes, unsigned cpu_s,
 	 * system calls, a separate user is only an extra
 	 */
 	if (geteuid() == 0 && !keep_root && setgroups(0, NULL) == 0 &&
-	    setresgid(LONELY_ID, LONELY_ID, LONELY_ID) == 0)
-		(void)!setresuid(LONELY_ID, LONELY_ID, LONELY_ID);
+	    setresgid(user, user, user) == 0)
+		(void)!setresuid(user, user, user);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return -errno;
 	r = sandbox_capabilities(0);

@@ -8,6 +8,14 @@
 #include "base/util.h"
 
 /*
+ * A user for each volume, which all its workers are, and for each process that reads foreign content: a process of the same user
+ * could send signals, or use up what the system counts for the user. The pid of the supervisor, or of the process, is added. Above
+ * the ids that accounts, containers and user namespaces get.
+ */
+#define SANDBOX_READER_UID 0x7f000000u
+#define SANDBOX_WORKER_UID 0x7f800000u
+
+/*
  * Keeps the capabilities that are permitted and in the mask, and makes none inheritable; this also
  * drops ambient capabilities. Applies to the calling thread.
  */

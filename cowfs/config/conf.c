@@ -9,12 +9,14 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/msg.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "wire/client.h"
 #include "wire/rundir.h"
 
@@ -388,16 +390,20 @@ int conf_parse(FILE *f, const char *path, bool tells, struct conf **ret, char *w
 static int load(bool tells, struct conf **ret, char *why, size_t why_bytes)
 {
 	const char *path = conf_path();
-	FILE *f = fopen(path, "re");
+	_cleanup_close_ int fd = path_open_ours(path);
+	FILE *f;
 	int e;
 
-	if (!f && errno == ENOENT)
-		f = fopen("/dev/null", "re");
+	if (fd == -ENOENT)
+		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	f = fd < 0 ? NULL : fdopen(fd, "r");
 	if (!f) {
-		e = -errno;
-		snprintf(why, why_bytes, "%s: %s", path, strerrordesc_np(-e));
+		e = fd < 0 ? fd : -errno;
+		snprintf(why, why_bytes, "%s: %s", path,
+			 e == -EPERM ? PATH_NOT_OURS : strerrordesc_np(-e));
 		return e;
 	}
+	steal_fd(&fd);
 	e = conf_parse(f, path, tells, ret, why, why_bytes);
 	fclose(f);
 	return e;

@@ -26,6 +26,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "base/allowance.h"
 #include "base/holder.h"
@@ -62,6 +63,8 @@ static struct {
 	struct facts facts; /* run_lock */
 	bool stale;	    /* run_lock: they are not in /run yet, which was full */
 	pid_t worker;
+	uint64_t
+		most_bytes; /* of the store: what root allowed, thrice for journal and slack, and dirty pages */
 } own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER, .run_lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- the file system ---- */
@@ -271,7 +274,8 @@ static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 	if (!own.find[card].size_bytes)
 		know_card((unsigned)card, &f);
 	r = find_next(&own.find[card], (unsigned)i, &found, ret_fd);
-	own.offered[own.n_offered++ % FIND_SKIP] = found;
+	if (r == 0)
+		own.offered[own.n_offered++ % FIND_SKIP] = found;
 	memcpy(m->data, &found, sizeof(found));
 	m->bytes = sizeof(found);
 	return r;
@@ -350,8 +354,9 @@ static void act(struct broker_message *m, int fd[BROKER_FDS], int ret_fd[BROKER_
 		m->result = open_limit(ret_fd);
 		break;
 	case BROKER_RESIZE:
-		m->result = own.f.store_fd >= 0 ? ram_store_resize_mount(own.f.store_fd, n0)
-						: -EBADF;
+		m->result = own.f.store_fd < 0	  ? -EBADF
+			    : n0 > own.most_bytes ? -EINVAL
+						  : ram_store_resize_mount(own.f.store_fd, n0);
 		break;
 	case BROKER_FILE:
 	case BROKER_ATTACH:
@@ -524,6 +529,7 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 {
 	_cleanup_close_ int lock_fd = -1, null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int pair[BROKER_LANES][2], supervisor = getppid(), r = 0;
+	struct statfs store;
 	pid_t pid = -1;
 
 	own.f = *f;
@@ -540,6 +546,9 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	note_device();
 	if (r < 0)
 		return r;
+	if (f->store_fd >= 0 && fstatfs(f->store_fd, &store) == 0)
+		own.most_bytes = 3 * (uint64_t)store.f_blocks * (uint64_t)store.f_bsize +
+				 global_dirty_bytes();
 	for (unsigned i = 0; i < BROKER_LANES; i++)
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair[i]) < 0)
 			return -errno;

@@ -217,8 +217,6 @@ static const struct {
 	{ "dup", ALL, 0 },
 	{ "dup2", ALL, 0 },
 	{ "dup3", ALL, 0 },
-	{ "fcntl", ALL, 0 },
-	{ "fcntl64", ALL, 0 },
 	{ "lseek", SWB, 0 },
 	{ "_llseek", SWB, 0 },
 	{ "stat", B, 0 },
@@ -290,7 +288,6 @@ static const struct {
 	{ "getgid32", ALL, 0 },
 	{ "getegid", ALL, 0 },
 	{ "getegid32", ALL, 0 },
-	{ "setpriority", SWB, 0 },
 	/* the parent kills a worker that does not answer */
 	{ "pidfd_send_signal", P, 0 },
 	/* time, randomness, properties of the machine */
@@ -361,6 +358,12 @@ static const struct {
 #define CLONE_FLAGS_ARG 0
 #endif
 
+#define BOTH_FCNTL(roles, what)                                                                    \
+	{ "fcntl", roles, ONLY(1, what) },                                                         \
+	{                                                                                          \
+		"fcntl64", roles, ONLY(1, what)                                                    \
+	}
+
 #define NAMESPACES                                                                                 \
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
 	 CLONE_NEWPID | CLONE_NEWNET)
@@ -396,6 +399,17 @@ static const struct {
 	/* threads, not processes */
 	{ "clone", SWP, WITH(CLONE_FLAGS_ARG, CLONE_THREAD) },
 	{ "clone", B, WITHOUT(CLONE_FLAGS_ARG, NAMESPACES) },
+	/* copies and flags of a descriptor, the lock of one broker: nothing that sends a signal to its owner */
+	BOTH_FCNTL(ALL, F_DUPFD),
+	BOTH_FCNTL(ALL, F_DUPFD_CLOEXEC),
+	BOTH_FCNTL(ALL, F_GETFD),
+	BOTH_FCNTL(ALL, F_SETFD),
+	BOTH_FCNTL(ALL, F_GETFL),
+	BOTH_FCNTL(ALL, F_SETFL),
+	BOTH_FCNTL(B, F_SETLK),
+	BOTH_FCNTL(SN | B, F_SETPIPE_SZ), /* libfuse without custom I/O */
+	/* of one thread, until the devices are there */
+	{ "setpriority", SN | B, ONLY(0, PRIO_PROCESS) },
 	/* data, not code */
 	{ "mprotect", ALL, WITHOUT(2, PROT_EXEC) },
 #if defined(__s390__) /* the arguments are in memory */

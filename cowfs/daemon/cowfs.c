@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pwd.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -50,9 +49,7 @@
 #include "export/transport.h"
 
 #define READ_AHEAD_KB 128
-#define USER_NAME "cowfs"
 #define AWAY_LIMIT_NS (300 * 1000000000ull)
-#define LONELY_WORKER 0x7ffffffdu
 /* FUSE_NOTIFY_RESEND */
 #define REPLACE_MAJOR 6
 #define REPLACE_MINOR 9
@@ -117,7 +114,7 @@ enum {
 	KEPT_LISTEN,
 	KEPT_N,
 	/* the deposit */
-	KEPT_RUN_PARENT = SUPERVISOR_DEPOSIT,
+	KEPT_RUN_PARENT = SUPERVISOR_ABORT + 1,
 	KEPT_RUN,
 	KEPT_DEV,
 	KEPT_SYS,
@@ -243,27 +240,6 @@ static void choose_on_crash(struct daemon *d)
 		d->replace = false;
 		d->replace_why = "replacing a worker needs Linux 6.9";
 	}
-}
-
-/*
- * The user of workers, as the package made it. Without one (an initramfs) a number that no account has:
- * it is above those of accounts, containers and user namespaces. No libc module is asked, because it
- * may read what another program serves.
- */
-static void find_user(struct daemon *d)
-{
-	FILE *f = fopen("/etc/passwd", "re");
-	struct passwd *p;
-
-	d->uid = d->gid = LONELY_WORKER;
-	while (f && (p = fgetpwent(f)))
-		if (!strcmp(p->pw_name, USER_NAME) && p->pw_uid) {
-			d->uid = p->pw_uid;
-			d->gid = p->pw_gid;
-			break;
-		}
-	if (f)
-		fclose(f);
 }
 
 /* ---- becoming a daemon ---- */
@@ -456,7 +432,6 @@ static int keep(struct daemon *d)
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
-	kept[SUPERVISOR_ABORT] = transport_abort_fd(d->transport);
 	if (d->link.replace) {
 		kept[SUPERVISOR_KERNEL] = d->link.kernel_fd;
 		volume_keep(d->volume, kept + KEPT_VOLUME);
@@ -627,6 +602,14 @@ static int prepare(struct daemon *d)
 		exit = write_facts(d);
 	if (exit != EXIT_OK)
 		return exit;
+	e = d->listen_fd = server_listen(&d->dir, BROKER_SOCKET_NEW);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
+	e = transport_prepare(d->link.kernel_fd, &d->mount_fd, &d->abort_fd);
+	if (e < 0)
+		return fail(d, EXIT_FAILED, e, "cannot export the volume through FUSE: %s",
+			    strerrordesc_np(-e));
+	deposit[SUPERVISOR_ABORT - SUPERVISOR_DEPOSIT] = d->abort_fd;
 	deposit[KEPT_RUN_PARENT - SUPERVISOR_DEPOSIT] = d->dir.parent_fd;
 	deposit[KEPT_RUN - SUPERVISOR_DEPOSIT] = d->dir.fd;
 	deposit[KEPT_DEV - SUPERVISOR_DEPOSIT] = d->dev_dirfd;
@@ -634,13 +617,6 @@ static int prepare(struct daemon *d)
 	e = supervisor_deposit(&d->link, deposit);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the parent process does not answer: %s",
-			    strerrordesc_np(-e));
-	e = d->listen_fd = server_listen(&d->dir, BROKER_SOCKET_NEW);
-	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
-	e = transport_prepare(d->link.kernel_fd, &d->mount_fd, &d->abort_fd);
-	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "cannot export the volume through FUSE: %s",
 			    strerrordesc_np(-e));
 	return EXIT_OK;
 }
@@ -1044,7 +1020,6 @@ int cowfs_main(int argc, char **argv)
 	exit = take_arguments(&d, &o);
 	if (exit != EXIT_OK)
 		return exit;
-	find_user(&d);
 	exit = check_kernel(&d);
 	if (exit != EXIT_OK)
 		return exit;
@@ -1053,6 +1028,7 @@ int cowfs_main(int argc, char **argv)
 	if (d.proc_dirfd < 0)
 		return fail(&d, EXIT_FAILED, -errno, "/proc is not mounted");
 	exit = d.foreground ? stay_foreground(&d) : go_background(&d);
+	d.uid = d.gid = SANDBOX_WORKER_UID + (uid_t)getpid();
 	choose_on_crash(&d);
 	if (exit == EXIT_OK)
 		exit = start_supervisor(&d);

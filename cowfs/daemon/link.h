@@ -11,17 +11,16 @@
 #include "base/util.h"
 #include "daemon/harden.h"
 
-/* What the parent keeps for the next worker: SUPERVISOR_ABORT, SUPERVISOR_KERNEL, and what the caller
+/* What the parent keeps for the next worker: SUPERVISOR_KERNEL, a deposit, and what the caller
  * adds. -1: nothing. */
 #define SUPERVISOR_KEPT_MAX PASSFD_MAX
-#define SUPERVISOR_DEPOSITS 4
+#define SUPERVISOR_DEPOSITS 5
 enum {
-	/* transport_abort_fd. A worker that is killed while it syncs or freezes its own volume cannot
-	 * die without it. */
-	SUPERVISOR_ABORT,
 	SUPERVISOR_KERNEL, /* the connection to the kernel; -1: a worker that dies is not replaced */
 	/* of supervisor_deposit, until the parent ends */
 	SUPERVISOR_DEPOSIT,
+	/* of transport_prepare. A worker that is killed while it syncs or freezes its own volume cannot die without it. */
+	SUPERVISOR_ABORT = SUPERVISOR_DEPOSIT,
 	SUPERVISOR_KEPT = SUPERVISOR_DEPOSIT + SUPERVISOR_DEPOSITS /* the first one of the caller */
 };
 

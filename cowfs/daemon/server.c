@@ -134,8 +134,6 @@ static void *control_thread(void *arg)
 	struct pollfd fds[CLIENTS + 2];
 	uint64_t count;
 
-	/* Raise the priority so that status stays responsive under load; best effort. */
-	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
 	while (!stopping(s)) {
 		int timeout_ms = tick(s), full_ms = server_full_ms(s);
 
@@ -194,7 +192,10 @@ static int start_threads(struct server *s)
 
 	if (r < 0)
 		return r;
+	/* it inherits the priority, so that status stays responsive under load; best effort */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), CONTROL_NICE);
 	r = thread_start(&s->control, "cowfs-control", STACK_BYTES, control_thread, s);
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), 0);
 	if (r < 0) {
 		pthread_mutex_lock(&s->lock);
 		s->stop = true;

@@ -289,7 +289,7 @@ static void let_go(struct parent *p)
 {
 	int abort_fd = p->kept[SUPERVISOR_ABORT];
 
-	if (abort_fd >= 0 && write(abort_fd, "1", 1) < 0)
+	if (abort_fd >= 0 && !p->ending && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
 	p->ended = true;
 	if (p->kernel_fd >= 0)

@@ -13,6 +13,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "base/parse.h"
+#include "base/path.h"
 #include "flash/price.h"
 
 #define FILE_MAX_BYTES (4 * MIB)
@@ -491,7 +492,7 @@ static int profile_read(struct flash_profiles *ps, const char *id, struct json_o
 
 static int file_text(const char *path, char **ret, size_t *ret_len, char *why, size_t why_bytes)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	_cleanup_close_ int fd = path_open_ours(path);
 	_cleanup_free_ char *text = malloc(FILE_MAX_BYTES + 1);
 	size_t len = 0;
 	ssize_t n = 1;
@@ -503,8 +504,8 @@ static int file_text(const char *path, char **ret, size_t *ret_len, char *why, s
 	       (n = read(fd, text + len, FILE_MAX_BYTES - len)) > 0)
 		len += (size_t)n;
 	if (fd < 0 || n < 0) {
-		r = -errno;
-		snprintf(why, why_bytes, "%s", strerror(errno));
+		r = fd < 0 ? fd : -errno;
+		snprintf(why, why_bytes, "%s", r == -EPERM ? PATH_NOT_OURS : strerror(-r));
 		return r;
 	}
 	if (len == FILE_MAX_BYTES) {

@@ -110,7 +110,8 @@ session_seen() {
 
 # What reads a card has a user that nobody has
 no_other_uid() {
-	sed -n 's/^Uid:[[:space:]]*//p' "$T/session" | grep -qx "2147483646[[:space:]]2147483646[[:space:]]2147483646[[:space:]]2147483646"
+	local uid=$((2130706432 + SESSION))
+	[ "$(sed -n 's/^Uid:[[:space:]]*//p' "$T/session" | tr '\t' ' ')" = "$uid $uid $uid $uid" ]
 }
 
 @test "confine: what reads metadata has nothing" {

@@ -108,3 +108,18 @@ becomes_luks() {
 		IMG=$T/again.img
 	done
 }
+
+@test "hostile: cowfs.conf that a user can change is not used" {
+	export COWFS_CONF=$T/cowfs.conf
+	echo '[vol]' >"$COWFS_CONF"
+	cow config
+	chmod 666 "$COWFS_CONF"
+	fails 1 'others than root can change it' config
+	chmod 644 "$COWFS_CONF"
+	chown nobody "$COWFS_CONF"
+	fails 1 'others than root can change it' config
+	chown root "$COWFS_CONF"
+	mkdir -m 777 "$T/open"
+	cp "$COWFS_CONF" "$T/open"
+	COWFS_CONF=$T/open/cowfs.conf fails 1 'others than root can change it' config
+}

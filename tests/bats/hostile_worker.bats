@@ -65,6 +65,7 @@ others_unharmed() {
 
 @test "hostile worker: files, devices, sockets, processes and the kernel refuse it" {
 	[ "$(field "$pid" Uid | cut -f 1)" -ne 0 ]
+	[ "$(field "$pid" Uid | cut -f 1)" -ne "$(field "$other_pid" Uid | cut -f 1)" ]
 	attack 1
 	[ -e "/proc/$pid" ]
 	grep -a SUCCEEDED "$T/report" || true

@@ -656,6 +656,11 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	chmod +x "$T/accept.d/a"
 	run -0 "$SRC/trial-checks"
 	[ "$output" = "ran a" ]
+	chmod 775 "$T/accept.d/a" # others than root can change it
+	run -1 "$SRC/trial-checks"
+	[ "$output" = "" ]
+	chmod 755 "$T/accept.d/a"
+	rm "$T/kmsg"
 	sed 's/exit 0/exit 7/' "$T/accept.d/a" >"$T/accept.d/0-bad"
 	chmod +x "$T/accept.d/0-bad"
 	run -1 "$SRC/trial-checks"

@@ -131,6 +131,20 @@ static long on_all(unsigned long request, void *arg)
 	return r;
 }
 
+static int find_sockets(int sock_fd[FDS]);
+
+/* The broker's answer */
+static long resize(void)
+{
+	uint32_t m[8192] = { BROKER_RESIZE, 0, 0, 1u << 18 };
+	int sock_fd[FDS], n = find_sockets(sock_fd);
+
+	return n < 2 || send(sock_fd[1], m, 19 * sizeof(*m), MSG_NOSIGNAL) < 0 ||
+			       recv(sock_fd[1], m, sizeof(m), 0) < 8
+		       ? 0
+		       : (int32_t)m[1];
+}
+
 static void attack_kernel(void)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -163,6 +177,14 @@ static void attack_kernel(void)
 		       : 0);
 	result("reboot", "", syscall(SYS_reboot, 0xfee1dead, 672274793, 0, NULL));
 	result("setpriority", "-20", setpriority(PRIO_PROCESS, 0, -20));
+	result("setpriority", "of all its user's", setpriority(PRIO_USER, 0, 19));
+	result("F_SETOWN", "the supervisor", fcntl(1, F_SETOWN, getppid()));
+	result("F_SETSIG", "SIGKILL", fcntl(1, F_SETSIG, SIGKILL));
+	result("F_SETLEASE", "all", fcntl(1, F_SETLEASE, F_RDLCK));
+	result("mprotect", "code",
+	       mprotect((void *)((uintptr_t)report & ~UINT64_C(4095)), 4096,
+			PROT_READ | PROT_EXEC));
+	result("store", "1 PiB", resize());
 	result("freeze", "all", on_all(FIFREEZE, NULL));
 	result("thaw", "all", on_all(FITHAW, NULL));
 	result("BLKROSET", "all", on_all(BLKROSET, &zero));

@@ -155,12 +155,13 @@ static bool wait_frozen(bool frozen, unsigned ms)
 
 static int serving(struct supervisor_link *l, int abort_fd)
 {
-	int kept[SUPERVISOR_KEPT_MAX];
+	int kept[SUPERVISOR_KEPT_MAX], deposit[SUPERVISOR_DEPOSITS];
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
-	kept[SUPERVISOR_ABORT] = abort_fd;
-	return supervisor_serving(l, kept);
+	memcpy(deposit, kept, sizeof(deposit));
+	deposit[SUPERVISOR_ABORT - SUPERVISOR_DEPOSIT] = abort_fd;
+	return (abort_fd >= 0 && supervisor_deposit(l, deposit) < 0) || supervisor_serving(l, kept);
 }
 
 static void worker_exits_0(struct supervisor_link *l, int go_fd)
