@@ -21,6 +21,7 @@
 #include "base/mounts.h"
 #include "base/passfd.h"
 #include "base/proclist.h"
+#include "wire/json.h"
 
 #define STATUS_BYTES (64 * KIB)
 #define CONNECT_S 10	 /* while more clients connect than the daemon takes in */
@@ -30,6 +31,8 @@
  * failure
  */
 #define SILENCES 3
+#define ANSWER_NS (30 * 1000000000ull)
+#define STILL_NS (300 * 1000000000ull)
 #define GONE_MS 30000
 #define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
@@ -562,15 +565,18 @@ void client_close(struct client *c)
 /* ---- requests ---- */
 
 /* Waits for the next line: 0; -ETIMEDOUT; -EPIPE the daemon has ended; or -errno. */
-static int next_line(struct client *c, const char **ret_line, size_t *ret_len)
+static int next_line(struct client *c, uint64_t until_ns, const char **ret_line, size_t *ret_len)
 {
 	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
 	unsigned silences = 0;
 
 	while (!(*ret_line = linebuf_line(&c->in, ret_len))) {
-		int n = poll(&pfd, 1, SILENCE_MS);
+		uint64_t now = now_ns();
+		int n = now < until_ns ? poll(&pfd, 1, SILENCE_MS) : 0;
 		ssize_t got;
 
+		if (now >= until_ns)
+			return -ETIMEDOUT;
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n == 0 && ++silences < SILENCES && !client_stopped(c->name))
@@ -607,16 +613,32 @@ static int send_request(struct client *c, const struct request *rq)
 	return 0;
 }
 
+/* How long an answer is waited for, from the beginning, or from the last progress of a job: its numbers have to move. */
+static uint64_t patience_ns(const struct request *rq)
+{
+	switch (rq->command) {
+	case COMMAND_STATUS:
+	case COMMAND_WEAR:
+	case COMMAND_CHANGES:
+	case COMMAND_INHIBIT:
+	case COMMAND_UNINHIBIT:
+		return ANSWER_NS;
+	default:
+		return STILL_NS;
+	}
+}
+
 /* The final answer, or NULL and *ret_error. */
 static struct json_object *ask_once(struct client *c, const struct request *rq, client_event *event,
 				    void *ctx, int *ret_error)
 {
 	_cleanup_close_ int run_fd = open_run();
+	uint64_t until_ns = now_ns() + patience_ns(rq), done = 0;
 	int e = send_request(c, rq);
 	const char *line;
 	size_t len;
 
-	while (e == 0 && (e = next_line(c, &line, &len)) == 0) {
+	while (e == 0 && (e = next_line(c, until_ns, &line, &len)) == 0) {
 		struct json_object *o = answer_decode(line, len, run_fd, c->name);
 
 		linebuf_drop_line(&c->in, len);
@@ -624,7 +646,11 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 			e = -EPROTO;
 		else if (json_object_object_get_ex(o, "ok", NULL))
 			return o;
-		else if (event && json_object_object_get_ex(o, "event", NULL) && !event(ctx, o))
+		if (o && json_u64(o, "done_blocks") != done && patience_ns(rq) == STILL_NS) {
+			done = json_u64(o, "done_blocks");
+			until_ns = now_ns() + STILL_NS;
+		}
+		if (o && event && json_object_object_get_ex(o, "event", NULL) && !event(ctx, o))
 			e = -ETIMEDOUT;
 		json_object_put(o);
 	}

@@ -145,3 +145,11 @@ systemd_helper() { "$COWFS_BUILD/../systemd/$1" "${@:2}" || true; }
 	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
 	run cow status
 }
+
+@test "a worker that reports progress for ever: a command that is no job ends" {
+	COWFS_LIE=progress LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
+	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
+	COW_LIMIT=45 fails 1 'does not answer' status vol
+	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
+	run cow status
+}
