@@ -44,11 +44,12 @@ enum broker_op {
 	BROKER_PUBLISH, /* data: the status file. n[0] 1: the pid of this worker instead */
 	BROKER_LISTEN,	/* clients find the control socket from now on */
 	BROKER_RELEASE, /* removes the folder in /run and lets go of everything */
-	/* While the card is away, the i-th device that may be it (card/find.h), claimed. n: 0 base, 1 log; i. data: struct find,
-	 * what the worker knows of the card. Answered with data struct find_result, and its descriptors. */
+	/* Once, at the attach: where the log has its superblock. n: 0 base, 1 log; offsets of both copies */
+	BROKER_KNOW,
+	/* While the card is away, the i-th device that may be it (card/find.h), claimed. n: 0 base, 1 log; i. Answered with data
+	 * struct find_result, and its descriptors. */
 	BROKER_SEARCH,
-	/* The end of that, with its descriptor. n: 0 base, 1 log; enum broker_found; number and readonly of find_result */
-	BROKER_FOUND,
+	BROKER_FOUND, /* the end of that. n: 0 base, 1 log; enum broker_found; number of find_result */
 	BROKER_CALLBACK, /* from the broker during a call: see broker_ask_with */
 	BROKER_OPS
 };

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <linux/major.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -30,6 +31,7 @@ int find_init(struct find *f, int fd)
 	r = fstat(fd, &st) < 0 ? -errno : blockdev_bytes(fd, &size_bytes);
 	if (r < 0)
 		return r;
+	f->loop = major(st.st_rdev) == LOOP_MAJOR;
 	snprintf(path, sizeof(path), "dev/block/%u:%u", major(st.st_rdev), minor(st.st_rdev));
 	devdir = openat(f->sys_dirfd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (devdir < 0)
@@ -91,7 +93,8 @@ static bool may_be(const struct find *f, int devdir, struct find_result *ret, de
 	uint64_t sectors;
 
 	if (io_read_u64(devdir, "size", &sectors) < 0 || !read_rdev(devdir, ret_rdev) ||
-	    round_down_u64(sectors * SECTOR_BYTES, COW_BLK_BYTES) != f->size_bytes)
+	    round_down_u64(sectors * SECTOR_BYTES, COW_BLK_BYTES) != f->size_bytes ||
+	    (major(*ret_rdev) == LOOP_MAJOR && !f->loop))
 		return false;
 	ret->number = number_of(devdir, *ret_rdev);
 	if (is_skipped(f, ret->number) || sysfs_geometry(devdir, &geo) < 0)
@@ -101,36 +104,65 @@ static bool may_be(const struct find *f, int devdir, struct find_result *ret, de
 	return true;
 }
 
-static void claim(const struct find *f, int devdir, dev_t rdev, struct find_result *ret,
-		  int ret_fd[BLOCKDEV_FDS])
+static void node_of(const char *name, char node[64])
 {
-	char node[sizeof(ret->name)], *p;
+	char *p;
 
-	memcpy(node, ret->name, sizeof(node));
+	snprintf(node, 64, "%.63s", name);
 	while ((p = strchr(node, '!')))
 		*p = '/';
-	ret->error = blockdev_claim(f->dev_dirfd, node, rdev, devdir, &ret->readonly, ret_fd);
+}
+
+/* 1, 0 or -errno. Nothing is written, and nobody is kept from it. */
+static int is_it(const struct find *f, dev_t rdev, const char *name)
+{
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+	char node[64];
+
+	if (!f->is_it)
+		return 1;
+	node_of(name, node);
+	fd = openat(f->dev_dirfd, node, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -errno;
+	return st.st_rdev == rdev ? f->is_it(f, fd) : -ESTALE;
 }
 
 int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret_fd[BLOCKDEV_FDS])
 {
 	int fd = openat(f->sys_dirfd, "class/block", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	char node[64];
+	struct find_result stranger = { 0 };
 	const struct dirent *e;
-	int r = d ? -ENOENT : -errno;
+	int r = d ? -ENOENT : -errno, is;
 
+	for (unsigned k = 0; k < BLOCKDEV_FDS; k++)
+		ret_fd[k] = -1;
 	while (d && r < 0 && (e = readdir(d))) {
 		_cleanup_close_ int devdir = openat(fd, e->d_name,
 						    O_PATH | O_DIRECTORY | O_CLOEXEC);
 		dev_t rdev;
 
 		if (devdir < 0 || e->d_name[0] == '.' || strlen(e->d_name) >= sizeof(ret->name) ||
-		    !may_be(f, devdir, ret, &rdev) || is_of_cowfs(devdir) || i--)
+		    !may_be(f, devdir, ret, &rdev) || is_of_cowfs(devdir))
 			continue;
 		snprintf(ret->name, sizeof(ret->name), "%.63s", e->d_name);
-		for (unsigned k = 0; k < BLOCKDEV_FDS; k++)
-			ret_fd[k] = -1;
-		claim(f, devdir, rdev, ret, ret_fd);
+		is = is_it(f, rdev, ret->name);
+		if (is == 0)
+			stranger = *ret;
+		if (is == 0 || i--)
+			continue;
+		node_of(ret->name, node);
+		ret->error = is < 0 ? is
+				    : blockdev_claim(f->dev_dirfd, node, rdev, devdir,
+						     &ret->readonly, ret_fd);
+		r = 0;
+	}
+	if (r == -ENOENT && *stranger.name) {
+		*ret = stranger;
+		ret->error = -ESTALE;
 		r = 0;
 	}
 	if (d)

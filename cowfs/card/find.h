@@ -12,8 +12,11 @@ struct find {
 	int dev_dirfd, sys_dirfd;
 	uint64_t size_bytes, disk_off_bytes; /* of card_geometry */
 	char identity[64];		     /* "": none */
+	bool loop;			     /* it is a loop device; otherwise none is the card */
 	uint64_t skip[FIND_SKIP]; /* numbers of devices that are not; the oldest is forgotten */
 	unsigned n_skip;
+	/* Is this the card? fd: of the device, to be read with O_DIRECT. 1, 0, -errno. NULL: all are */
+	int (*is_it)(const struct find *f, int fd);
 };
 
 struct find_result {
@@ -22,12 +25,16 @@ struct find_result {
 	bool readonly;	 /* it was before it was claimed */
 	/* 2: its identity is that of the card, which another reader may not show; 1: it lies at the same place of its disk */
 	unsigned likeness;
-	int error; /* it cannot be claimed: -EBUSY in use, -EROFS, ...; then there are no descriptors */
+	/* it cannot be claimed: -EBUSY in use, -EROFS, ...; -ESTALE: it is not the card. Then there are no descriptors */
+	int error;
 };
 
-/* Takes size, offset and identity of this device. */
+/* Takes size, offset, identity and kind of this device. */
 int find_init(struct find *f, int fd) MUST_CHECK;
-/* The i-th device that may be the card, which it claims. -ENOENT: there are no more. */
+/*
+ * The i-th device that may be the card, which it claims; then one of those that are not, which find_skip is for. -ENOENT: there
+ * are no more.
+ */
 int find_next(const struct find *f, unsigned i, struct find_result *ret,
 	      int ret_fd[BLOCKDEV_FDS]) MUST_CHECK;
 void find_skip(struct find *f, uint64_t number);

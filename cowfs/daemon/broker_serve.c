@@ -7,8 +7,8 @@
  *   no message names a device, a path or a process. So a worker that was taken over can ask for the
  *   same calls as before, on its own volume.
  * - A worker that takes over gives its broker what the supervisor keeps. The folders are a deposit of the
- *   first worker. The card is what a worker that was taken over may have exchanged, but it has no
- *   descriptor of another one. The disk is compared with the label.
+ *   first worker. Card and disk may have been exchanged by a worker that was taken over: their numbers are
+ *   compared with the facts, and the disk's file with the label.
  * - It opens nothing by a path that begins at the root, except for the question about another log.
  * - One broker of a volume freezes at a time: a lock in the store, which ends with the process. A thaw
  *   of the one before would end the freeze of the next one.
@@ -23,6 +23,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -36,6 +37,7 @@
 #include "card/find.h"
 #include "daemon/confine.h"
 #include "daemon/harden.h"
+#include "daemon/link.h"
 #include "export/bdi.h"
 #include "export/disk_serve.h"
 #include "fs/free_space.h"
@@ -48,6 +50,7 @@
 #define STACK_BYTES MIB		     /* a session parses on a copy of one */
 #define SEAL_NS (12 * 1000000000ull) /* longer than the supervisor's dead-man timer */
 #define LOCK "lock"
+#define OFFERS 2 /* of one that is looked at, and the best so far */
 
 static struct {
 	struct broker_facts f;
@@ -57,11 +60,12 @@ static struct {
 	_Atomic dev_t device;	/* of the disk; 0: there is none */
 	pthread_mutex_t disk_lock, run_lock;
 	bool released; /* run_lock, with the folders in /run */
-	struct find find[2];
-	struct find_result offered[FIND_SKIP];
-	unsigned n_offered;
-	struct facts facts; /* run_lock */
-	bool stale;	    /* run_lock: they are not in /run yet, which was full */
+	/* devices that the worker looks at */
+	struct offer {
+		struct find_result found;
+		int fd[BLOCKDEV_FDS];
+	} offer[OFFERS];
+	bool stale; /* run_lock: the facts are not in /run yet, which was full */
 	pid_t worker;
 	uint64_t
 		most_bytes; /* of the store: what root allowed, thrice for journal and slack, and dirty pages */
@@ -138,7 +142,7 @@ static int publish(const struct broker_message *m)
 
 	pthread_mutex_lock(&own.run_lock);
 	if (!own.released && own.stale)
-		own.stale = facts_write(&d, &own.facts) < 0;
+		own.stale = facts_write(&d, &own.f.root->facts) < 0;
 	if (!own.released)
 		r = m->n[0] ? rundir_publish_pid(&d, own.worker)
 			    : rundir_publish(&d, RUNDIR_STATUS, m->data, m->bytes);
@@ -152,9 +156,9 @@ static int note_fact(enum fact which, const char *path, dev_t rdev, uint64_t byt
 	int r = -ESHUTDOWN;
 
 	pthread_mutex_lock(&own.run_lock);
-	facts_set(&own.facts, which, path, rdev, bytes);
+	facts_set(&own.f.root->facts, which, path, rdev, bytes);
 	if (!own.released)
-		r = facts_write(&d, &own.facts);
+		r = facts_write(&d, &own.f.root->facts);
 	own.stale = r < 0;
 	pthread_mutex_unlock(&own.run_lock);
 	return r;
@@ -247,73 +251,175 @@ static int set_writable(uint64_t card, bool on)
 
 /* ---- a card that is away ---- */
 
-/* What is known of the card. A device that is gone at the start of this process tells nothing: then the worker's word counts. */
-static void know_card(unsigned card, const struct find *f)
+/*
+ * By which bytes a device is the card: those at fixed places of one block. No worker can have written them to another device. The
+ * first row is the superblock of a log: uuid of the file system and time of formatting, and the uuid of the ring if it had one. The
+ * others are uuids, at last serial numbers, of a base whose log is on another device.
+ */
+static const struct mark {
+	const char *magic;
+	struct {
+		unsigned at, bytes;
+	} place, same[2];
+} marks[] = {
+	{ "COWFSSUP", { 0, 8 }, { { 152, 24 }, { 16, 16 } } },
+	{ "_BHRfS_M", { 64, 8 }, { { 32, 16 } } },
+	{ "\x53\xef", { 1080, 2 }, { { 1128, 16 } } },
+	{ "XFSB", { 0, 4 }, { { 32, 16 } } },
+	{ "\x10\x20\xf5\xf2", { 1024, 4 }, { { 1132, 16 } } },
+	{ "\x34\x34", { 1030, 2 }, { { 1176, 16 } } },
+	{ "", { 0, 0 }, { { 39, 26 }, { 66, 38 } } },
+};
+
+static bool is_plain(const uint8_t *p, unsigned bytes)
 {
-	own.find[card] = f ? *f : (struct find){ 0 };
-	own.find[card].dev_dirfd = own.f.dev_dirfd;
-	own.find[card].sys_dirfd = own.f.sys_dirfd;
-	if (!f && own.f.card_fd[card] >= 0 && find_init(&own.find[card], own.f.card_fd[card]) < 0)
-		own.find[card].size_bytes = 0;
+	return !bytes || (p[0] == 0 && !memcmp(p, p + 1, bytes - 1));
 }
 
-/* Not while the card is there: a worker that was taken over gets no other device. */
+/* NULL: nothing in it says whose it is. */
+static const struct mark *mark_of(const uint8_t *blk, bool of_log)
+{
+	for (const struct mark *m = marks + !of_log; m < marks + (of_log ? 1 : ARRAY_SIZE(marks));
+	     m++)
+		if (!memcmp(blk + m->place.at, m->magic, m->place.bytes))
+			return is_plain(blk + m->same[0].at, m->same[0].bytes) ? NULL : m;
+	return NULL;
+}
+
+static bool holds_log(unsigned card)
+{
+	return card || own.f.card_fd[1] < 0;
+}
+
+/* One lane asks. NULL: it cannot be read */
+static const uint8_t *read_block(int fd, uint64_t at_bytes)
+{
+	static _Alignas(COW_BLK_BYTES) uint8_t blk[COW_BLK_BYTES];
+
+	return pread(fd, blk, sizeof(blk), (off_t)at_bytes) == sizeof(blk) ? blk : NULL;
+}
+
+/* 1, 0 or -errno */
+static int is_card(const struct find *f, int fd)
+{
+	const struct broker_card *c = (const struct broker_card *)f;
+	const struct mark *m = mark_of(c->blk, holds_log((unsigned)(c - own.f.root->card)));
+	bool same = false;
+
+	for (unsigned i = 0; m && !same && i < ARRAY_SIZE(c->place); i++) {
+		const uint8_t *blk = read_block(fd, c->place[i]);
+
+		if (!blk)
+			return -EIO;
+		same = !memcmp(blk + m->place.at, m->magic, m->place.bytes);
+		for (unsigned k = 0; k < ARRAY_SIZE(m->same); k++) {
+			const uint8_t *was = c->blk + m->same[k].at;
+
+			same &= is_plain(was, m->same[k].bytes) ||
+				!memcmp(blk + m->same[k].at, was, m->same[k].bytes);
+		}
+	}
+	return same;
+}
+
+/* At the attach. What the worker says is the place only. */
+static int know(const struct broker_message *m)
+{
+	unsigned card = m->n[0] != 0;
+	struct broker_card *c = &own.f.root->card[card];
+	bool of_log = holds_log(card);
+
+	if (c->known || own.f.card_fd[card] < 0)
+		return -EALREADY;
+	for (unsigned i = 0; i < 2; i++)
+		c->place[i] = of_log ? m->n[1 + i] : i * 64 * KIB;
+	for (unsigned i = 0; i < 2 && !c->known; i++) {
+		const uint8_t *blk = read_block(own.f.card_fd[card], c->place[i]);
+
+		c->known = blk && mark_of(blk, of_log);
+		if (c->known)
+			memcpy(c->blk, blk, sizeof(c->blk));
+	}
+	return c->known ? 0 : -ENOENT;
+}
+
+static void init_card(unsigned card)
+{
+	struct find *f = &own.f.root->card[card].find;
+
+	f->dev_dirfd = own.f.dev_dirfd;
+	f->sys_dirfd = own.f.sys_dirfd;
+	f->is_it = is_card;
+	if (!f->size_bytes && own.f.card_fd[card] >= 0 && find_init(f, own.f.card_fd[card]) < 0)
+		f->size_bytes = 0;
+}
+
+static void end_offer(struct offer *o)
+{
+	if (o->fd[0] >= 0)
+		(void)!blockdev_fd_set_writable(o->fd[0], !o->found.readonly);
+	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
+		close_fd(&o->fd[i]);
+	o->found.number = 0;
+}
+
+/* Not while the card is there. */
 static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	uint64_t card = m->n[0], i = m->n[1];
-	struct find_result found = { 0 };
-	struct find f;
+	struct offer *o = own.offer;
+	struct find *f;
 	int r;
 
-	if (card >= 2 || own.f.card_fd[card] < 0 || m->bytes != sizeof(f) || i > UINT_MAX)
+	m->bytes = 0;
+	if (card >= 2 || own.f.card_fd[card] < 0 || !own.f.root->card[card].known || i > UINT_MAX)
 		return -EBADF;
 	if (!blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card]))
 		return -EBUSY;
-	memcpy(&f, m->data, sizeof(f));
-	f.identity[sizeof(f.identity) - 1] = '\0';
-	if (!own.find[card].size_bytes)
-		know_card((unsigned)card, &f);
-	r = find_next(&own.find[card], (unsigned)i, &found, ret_fd);
-	if (r == 0)
-		own.offered[own.n_offered++ % FIND_SKIP] = found;
-	memcpy(m->data, &found, sizeof(found));
-	m->bytes = sizeof(found);
+	while (o < own.offer + OFFERS - 1 && o->found.number)
+		o++;
+	end_offer(o);
+	f = &own.f.root->card[card].find;
+	r = find_next(f, (unsigned)i, &o->found, o->fd);
+	memcpy(m->data, &o->found, sizeof(o->found));
+	m->bytes = sizeof(o->found);
+	if (r == 0 && o->found.error == -ESTALE)
+		find_skip(f, o->found.number);
+	for (unsigned k = 0; r == 0 && k < BLOCKDEV_FDS; k++)
+		ret_fd[k] = o->fd[k] < 0 ? -1 : fcntl(o->fd[k], F_DUPFD_CLOEXEC, 3);
+	if (r < 0 || o->fd[0] < 0)
+		end_offer(o);
 	return r;
 }
 
-/* It is back, as the device with this number. */
-static void note_card(unsigned card, uint64_t number)
-{
-	const enum fact which = card ? FACT_LOG_DEVICE : FACT_DEVICE;
-	char path[sizeof("/dev/") + sizeof(own.offered->name)], *p;
-
-	for (unsigned i = 0; i < FIND_SKIP; i++)
-		if (own.offered[i].number == number) {
-			snprintf(path, sizeof(path), "/dev/%s", own.offered[i].name);
-			while ((p = strchr(path, '!')))
-				*p = '/';
-			(void)!note_fact(which, path, (uint32_t)number,
-					 own.facts.device[which].bytes);
-		}
-}
-
-static int end_search(const struct broker_message *m, int fd[BROKER_FDS])
+static int end_search(const struct broker_message *m)
 {
 	uint64_t card = m->n[0];
+	const enum fact which = card ? FACT_LOG_DEVICE : FACT_DEVICE;
+	char path[sizeof("/dev/") + sizeof(own.offer->found.name)], *p;
+	struct offer *o = own.offer;
 
-	if (card >= 2 || own.f.card_fd[card] < 0 || fd[0] < 0)
+	while (o < own.offer + OFFERS && (!m->n[2] || o->found.number != m->n[2]))
+		o++;
+	if (card >= 2 || own.f.card_fd[card] < 0 || o == own.offer + OFFERS)
 		return -EBADF;
-	if (m->n[1] == FOUND_STRANGER)
-		find_skip(&own.find[card], m->n[2]);
-	if (m->n[1] != FOUND_CARD)
-		return blockdev_fd_set_writable(fd[0], !m->n[3]);
-	if (!blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card]))
-		return -EBUSY;
+	if (m->n[1] != FOUND_CARD || !blockdev_gone(own.f.card_fd[card], own.f.stat_fd[card])) {
+		if (m->n[1] == FOUND_STRANGER)
+			find_skip(&own.f.root->card[card].find, o->found.number);
+		end_offer(o);
+		return m->n[1] == FOUND_CARD ? -EBUSY : 0;
+	}
+	own.f.root->card[card].before = own.f.root->facts.device[which].rdev;
 	close_fd(&own.f.card_fd[card]);
 	close_fd(&own.f.stat_fd[card]);
-	own.f.card_fd[card] = steal_fd(&fd[0]);
-	own.f.stat_fd[card] = steal_fd(&fd[1]);
-	note_card((unsigned)card, m->n[2]);
+	own.f.card_fd[card] = steal_fd(&o->fd[0]);
+	own.f.stat_fd[card] = steal_fd(&o->fd[2]);
+	snprintf(path, sizeof(path), "/dev/%s", o->found.name);
+	while ((p = strchr(path, '!')))
+		*p = '/';
+	(void)!note_fact(which, path, (uint32_t)o->found.number,
+			 own.f.root->facts.device[which].bytes);
+	end_offer(o);
 	return 0;
 }
 
@@ -338,8 +444,8 @@ static void tell_limits(struct broker_message *m)
 	m->result = 0;
 }
 
-/* fd: of the question. ret_fd is closed after the answer. */
-static void act(struct broker_message *m, int fd[BROKER_FDS], int ret_fd[BROKER_FDS])
+/* ret_fd is closed after the answer. */
+static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	uint64_t n0 = m->n[0], n1 = m->n[1];
 
@@ -392,11 +498,14 @@ static void act(struct broker_message *m, int fd[BROKER_FDS], int ret_fd[BROKER_
 	case BROKER_RELEASE:
 		m->result = release();
 		break;
+	case BROKER_KNOW:
+		m->result = know(m);
+		break;
 	case BROKER_SEARCH:
 		m->result = search(m, ret_fd);
 		break;
 	case BROKER_FOUND:
-		m->result = end_search(m, fd);
+		m->result = end_search(m);
 		break;
 	default:
 		m->result = -EPROTO;
@@ -457,7 +566,7 @@ static void serve(enum broker_lane lane)
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
 		if (m.op < BROKER_OPS && m.op != BROKER_CALLBACK && fits(m.op, lane))
-			act(&m, fd, ret_fd);
+			act(&m, ret_fd);
 		else
 			m.result = -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
@@ -508,10 +617,13 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 		dup2(null_fd, fd);
 	io_keep_only(keep, ARRAY_SIZE(keep));
 	prctl(PR_SET_NAME, "cowfs-broker");
+	madvise(f->root, SUPERVISOR_ROOT_BYTES, MADV_DONTFORK); /* not for what reads metadata */
 	msg_to_kmsg(f->kmsg_fd);
 	f->prepare(f->ctx);
-	know_card(0, NULL);
-	know_card(1, NULL);
+	for (unsigned i = 0; i < OFFERS; i++)
+		own.offer[i] = (struct offer){ .fd = { -1, -1, -1 } };
+	init_card(0);
+	init_card(1);
 	failed = harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_BROKER);
 	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
 		if (failed & bit)
@@ -530,10 +642,10 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	_cleanup_close_ int lock_fd = -1, null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int pair[BROKER_LANES][2], supervisor = getppid(), r = 0;
 	struct statfs store;
+	struct stat st;
 	pid_t pid = -1;
 
 	own.f = *f;
-	own.facts = *f->facts;
 	own.worker = getpid();
 	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
@@ -541,6 +653,10 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 			 0600);
 	if (lock_fd < 0)
 		return -errno;
+	for (unsigned i = 0; i < 2 && f->card_fd[i] >= 0; i++)
+		if (fstat(f->card_fd[i], &st) < 0 || (st.st_rdev != f->root->facts.device[i].rdev &&
+						      st.st_rdev != f->root->card[i].before))
+			return -ESTALE;
 	if (f->disk_fd >= 0)
 		r = disk_serve_take(&own.disk, f->disk_fd, f->dev_dirfd, f->sys_dirfd);
 	note_device();

@@ -8,13 +8,26 @@
 #define COWFS_DAEMON_BROKER_SERVE_H
 
 #include "base/broker.h"
+#include "card/find.h"
 #include "wire/facts.h"
+
+/* What root knows. It outlives a broker, and no worker has it. */
+struct broker_root {
+	struct facts facts;
+	struct broker_card {
+		struct find find;
+		uint64_t place[2]; /* where the card has blk, or had it */
+		bool known;
+		dev_t before; /* it was this device, which is gone, and which the supervisor may still keep */
+		uint8_t blk[COW_BLK_BYTES];
+	} card[2];
+};
 
 /* What it acts on. The descriptors stay the caller's; -1: none. */
 struct broker_facts {
 	const char *name;  /* of the volume */
 	const char *label; /* of the disk */
-	const struct facts *facts;
+	struct broker_root *root;
 	int proc_dirfd, dev_dirfd, sys_dirfd;
 	int card_fd[2]; /* base and log */
 	int stat_fd[2]; /* of them, see blockdev_keep */

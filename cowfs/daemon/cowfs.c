@@ -21,6 +21,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -89,7 +90,6 @@ struct daemon {
 	struct volume_prepared prepared;
 	struct volume *volume;
 	struct rundir dir;
-	struct facts facts;
 	struct transport *transport;
 	bool started;
 	struct server *server;
@@ -97,6 +97,7 @@ struct daemon {
 	/* of a worker that has died */
 	int kept[SUPERVISOR_KEPT_MAX];
 	bool halted;
+	_Atomic bool other_card; /* than the parent keeps */
 	struct daemon_kept *shared;
 };
 
@@ -119,6 +120,7 @@ enum {
 	KEPT_DEV,
 	KEPT_SYS,
 };
+_Static_assert(sizeof(struct broker_root) <= SUPERVISOR_ROOT_BYTES, "room for what brokers know");
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
 _Static_assert((int)KEPT_SYS < (int)SUPERVISOR_KEPT, "room for the deposit");
 
@@ -448,6 +450,8 @@ static void changed(void *ctx)
 	struct daemon *d = ctx;
 	int e = d->server ? keep(d) : 0;
 
+	d->other_card = true;
+
 	if (e < 0)
 		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
 }
@@ -533,6 +537,7 @@ static int claim(struct daemon *d)
 static int write_facts(struct daemon *d)
 {
 	struct card *const card[] = { d->prepared.base, d->prepared.log };
+	struct broker_root *root = d->link.root;
 	struct blockdev_kept none;
 	int fd[BLOCKDEV_FDS], e;
 	struct stat st;
@@ -541,10 +546,10 @@ static int write_facts(struct daemon *d)
 		blockdev_keep(card[i], &none, fd);
 		if (fstat(fd[0], &st) < 0)
 			return fail(d, EXIT_FAILED, -errno, "%s: %s", d->device, strerror(errno));
-		facts_set(&d->facts, i ? FACT_LOG_DEVICE : FACT_DEVICE,
+		facts_set(&root->facts, i ? FACT_LOG_DEVICE : FACT_DEVICE,
 			  i ? d->log_device : d->device, st.st_rdev, card[i]->geo.size_bytes);
 	}
-	e = facts_write(&d->dir, &d->facts);
+	e = facts_write(&d->dir, &root->facts);
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s/%s/%s: %s", rundir_path(), d->name, RUNDIR_FACTS,
 			    strerrordesc_np(-e))
 		     : EXIT_OK;
@@ -632,7 +637,6 @@ static int take(struct daemon *d)
 	d->dir.fd = d->kept[KEPT_RUN];
 	d->dir.lock_fd = d->kept[KEPT_LOCK];
 	snprintf(d->dir.name, sizeof(d->dir.name), "%s", d->name);
-	(void)!facts_read(d->dir.parent_fd, d->name, true, &d->facts);
 	d->dev_dirfd = d->kept[KEPT_DEV];
 	d->sys_dirfd = d->kept[KEPT_SYS];
 	d->listen_fd = d->kept[KEPT_LISTEN];
@@ -665,7 +669,7 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	struct blockdev_kept none;
 	struct broker_facts f = { .name = d->name,
 				  .label = label,
-				  .facts = &d->facts,
+				  .root = d->link.root,
 				  .proc_dirfd = d->proc_dirfd,
 				  .dev_dirfd = d->dev_dirfd,
 				  .sys_dirfd = d->sys_dirfd,
@@ -728,6 +732,7 @@ static int drop(struct daemon *d, unsigned *missing)
 	exit = start_broker(d, store_fd);
 	if (exit != EXIT_OK)
 		return exit;
+	munmap(d->link.root, SUPERVISOR_ROOT_BYTES);
 	close_folders(d);
 	transport_make_room(d->link.kernel_fd);
 	if (confine_files() < 0)
@@ -865,7 +870,8 @@ static int serve_clients(struct daemon *d)
 	int e = server_start(&d->server, &p);
 
 	if (e == 0)
-		e = d->link.replaces ? supervisor_serving(&d->link, NULL) : keep(d);
+		e = d->link.replaces && !d->other_card ? supervisor_serving(&d->link, NULL)
+						       : keep(d);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
 	return EXIT_OK;

@@ -15,6 +15,7 @@
  * adds. -1: nothing. */
 #define SUPERVISOR_KEPT_MAX PASSFD_MAX
 #define SUPERVISOR_DEPOSITS 5
+#define SUPERVISOR_ROOT_BYTES 16384
 enum {
 	SUPERVISOR_KERNEL, /* the connection to the kernel; -1: a worker that dies is not replaced */
 	/* of supervisor_deposit, until the parent ends */
@@ -40,6 +41,7 @@ struct supervisor_link {
 	bool replaces;	     /* it takes over from a worker that died: supervisor_take */
 	bool replace;	     /* it will be replaced itself */
 	struct signs *signs; /* with replace */
+	void *root; /* SUPERVISOR_ROOT_BYTES, shared in the same way: for brokers. No worker that reads anything has it */
 };
 
 /*

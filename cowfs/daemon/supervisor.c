@@ -676,6 +676,8 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 		signs = mmap(NULL, sizeof(*p->signs), PROT_READ | PROT_WRITE,
 			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	p->signs = ret->signs = signs == MAP_FAILED ? NULL : signs;
+	ret->root = mmap(NULL, SUPERVISOR_ROOT_BYTES, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	p->stuck_ns = supervisor_stuck_ns();
 }
 
@@ -711,8 +713,10 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	int pair[2] = { -1, -1 }, r = 0;
 
 	init_parent(&p, o, from_ram, ret);
+	if (ret->root == MAP_FAILED)
+		r = -ENOMEM;
 	/* first: it must have nothing of the volume open */
-	if (o->replace)
+	if (r == 0 && o->replace)
 		r = start_spare(&p, ret);
 	if (r == 1)
 		return 0;

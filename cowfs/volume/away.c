@@ -146,18 +146,25 @@ static void close_device(struct device *d)
 			close(steal_fd(&d->fd[i]));
 }
 
-/* The i-th device that may be card n. False: there is none. */
-static bool next_device(const struct volume *v, unsigned n, unsigned i, struct device *ret)
+void away_know(const struct volume *v)
 {
-	const struct card_geometry *geo = &card_of(v, n)->geo;
-	struct broker_message m = { .op = BROKER_SEARCH,
-				    .n = { n, i },
-				    .bytes = sizeof(struct find) };
-	struct find f = { .size_bytes = geo->size_bytes, .disk_off_bytes = geo->disk_off_bytes };
+	const uint64_t *at = log_super(v->log)->copy_off_bytes;
+
+	for (unsigned n = 0; n < 2 && broker_on(); n++) {
+		struct broker_message m = { .op = BROKER_KNOW, .n = { n, at[0], at[1] } };
+
+		if ((!n || v->log_card != v->base) && broker_ask(BROKER_MAIN, &m, NULL, NULL) < 0)
+			msg(MSG_WARN, "%s: is not found again once it is pulled out",
+			    device_of(v, n));
+	}
+}
+
+/* The i-th device that may be card n. False: there is none. */
+static bool next_device(unsigned n, unsigned i, struct device *ret)
+{
+	struct broker_message m = { .op = BROKER_SEARCH, .n = { n, i } };
 	int fd[BROKER_FDS];
 
-	memcpy(f.identity, geo->identity, sizeof(f.identity));
-	memcpy(m.data, &f, sizeof(f));
 	if (!broker_on() || broker_ask(BROKER_MAIN, &m, NULL, fd) < 0 ||
 	    m.bytes != sizeof(ret->found))
 		return false;
@@ -169,11 +176,9 @@ static bool next_device(const struct volume *v, unsigned n, unsigned i, struct d
 
 static void tell(unsigned n, const struct device *d, enum broker_found end)
 {
-	struct broker_message m = { .op = BROKER_FOUND,
-				    .n = { n, end, d->found.number, d->found.readonly } };
-	const int fd[BROKER_FDS] = { d->fd[0], end == FOUND_CARD ? d->fd[2] : -1, -1, -1 };
+	struct broker_message m = { .op = BROKER_FOUND, .n = { n, end, d->found.number } };
 
-	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, fd, NULL) < 0)
+	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, NULL, NULL) < 0)
 		msg(MSG_WARN, "%s: the broker does not take it", d->found.name);
 }
 
@@ -317,8 +322,7 @@ static void search(struct volume *v, unsigned n)
 	struct device match = { .fd = { -1, -1, -1 } }, d;
 	bool found = false, twice = false;
 
-	for (unsigned i = 0, skipped = 0; i < FIND_SKIP && next_device(v, n, i - skipped, &d);
-	     i++) {
+	for (unsigned i = 0, skipped = 0; i < FIND_SKIP && next_device(n, i - skipped, &d); i++) {
 		int r = try_device(v, n, &d);
 
 		if (r == 0)

@@ -16,6 +16,8 @@ struct volume_result;
 bool away_any(const struct volume *v);
 /* And not given up? */
 bool away_waits(const struct volume *v);
+/* At the attach: what the broker needs to know a card again. */
+void away_know(const struct volume *v);
 /* Monitor thread, about once a second: looks at a card that nobody uses, and wakes the commit thread. */
 void away_look(struct volume *v);
 /* Commit thread. Is there something to look for, or to do again? */

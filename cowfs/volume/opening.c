@@ -18,6 +18,7 @@
 #include "base/thread.h"
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
+#include "volume/away.h"
 
 #define QUIET_NS (600 * 1000000000ull)
 
@@ -251,8 +252,10 @@ static int open_all(struct volume *v, const struct volume_params *p, char *why, 
 		r = volume_open_monitor(v, &mp, why, n);
 	if (r == 0)
 		r = volume_open_snapshots(v, why, n);
-	if (r == 0)
+	if (r == 0) {
 		volume_keep_attach(v, &mp);
+		away_know(v);
+	}
 	return r;
 }
 

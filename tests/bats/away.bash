@@ -22,7 +22,7 @@ setup() {
 # with_gone COMMAND...: what it starts sees the card go
 with_gone() {
 	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_GONE_FILE=$(gone_file) \
-		LD_PRELOAD=$COWFS_BUILD/tests/goneshim.so "$@"
+		LD_PRELOAD="$COWFS_BUILD/tests/goneshim.so ${ATTACKER-}" "$@"
 }
 
 # A test that hangs holds up every sync(2) and every look for a UUID on the machine until AWAY_LIMIT, if it is set, is over.

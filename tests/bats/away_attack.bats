@@ -170,3 +170,44 @@ attack() {
 	say "taken $taken times, refused $refused times"
 	no_crash
 }
+
+@test "away: code in a worker whose card is gone gets no other device of its size, and the card when it is back" {
+	local i other
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
+	unset COWFS_SECCOMP
+	truncate -s 65536 "$T/hostile"
+	ATTACKER=$COWFS_BUILD/tests/hostile.so COWFS_HOSTILE_FILE=$T/hostile protected_card 150 4096 4
+	truncate -s "$(stat -c %s "$IMG")" "$T/other.img"
+	head -c 1M /dev/urandom | dd of="$T/other.img" conv=notrunc status=none
+	other=$(image_sum "$T/other.img")
+	pull
+	back "$T/other.img"
+	wait_for 5 is_away
+	printf 4 | dd of="$T/hostile" conv=notrunc status=none
+	wait_for 60 grep -aqx 'done' "$T/hostile"
+	! grep -a SUCCEEDED "$T/hostile"
+	grep -aq 'search another device refused' "$T/hostile"
+	[ "$(image_sum "$T/other.img")" = "$other" ]
+	wait_for 5 released "$LOOP"
+	back
+	here_again
+	[ "$(cksum <"$MNT/base")" = "$SUM" ]
+	cow commit vol
+	detach
+}
+
+@test "away: a card comes back among 24 others of its size" {
+	local i
+	protected
+	pull
+	wait_for 5 is_away
+	for i in {1..24}; do
+		truncate -s "$(stat -c %s "$IMG")" "$T/other$i.img"
+		back "$T/other$i.img"
+	done
+	sleep 3
+	back
+	here_again
+	[ "$(status_of .device)" = "$LOOP" ]
+	detach
+}

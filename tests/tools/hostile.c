@@ -4,7 +4,7 @@
  * in the process that is not root, when the file that COWFS_HOSTILE_FILE names begins with a digit (the
  * file is mapped: write it in place). 1: tries to reach what is not the worker's. 2: sends random
  * messages to all processes that it can reach, until the end. 3: asks its broker and the supervisor as
- * often as they answer, for 8 s each. The rest of the file gets a line for each attempt: its name, and
+ * often as they answer, for 8 s each. 4: takes what the search for the card offers. The rest of the file gets a line for each attempt: its name, and
  * "refused", "SUCCEEDED" or how often it was answered; at last "done".
  *
  * COWFS_HOSTILE_PATHS has what it shall not reach, divided by ':' (files, devices, sockets), and
@@ -281,6 +281,47 @@ static void send_messages(void)
 	result("messages", "sockets", n < 5 ? 0 : -1); /* four lanes, the supervisor */
 }
 
+/* ---- the search for a card that is away ---- */
+
+/* Takes what the broker offers, has it made writable, writes to it, and says that it is the card. */
+static void search(void)
+{
+	static char answer[32768], block[4096] __attribute__((aligned(4096)));
+	int sock_fd[FDS], n = find_sockets(sock_fd), got = 0;
+
+	for (uint32_t i = 0; n == 5 && i < 40; i++) {
+		union {
+			struct cmsghdr align;
+			char space[CMSG_SPACE(4 * sizeof(int))];
+		} control;
+		/* as broker.h has it: n[0] the base, n[1] */
+		uint32_t ask[19] = { BROKER_SEARCH, 0, 0, 0, i % 20 },
+			 found[19] = { BROKER_FOUND, 0, 0, 0, FOUND_AGAIN };
+		struct iovec iov = { answer, sizeof(answer) };
+		struct msghdr m = { .msg_iov = &iov,
+				    .msg_iovlen = 1,
+				    .msg_control = control.space };
+		int fd;
+
+		m.msg_controllen = sizeof(control.space);
+		if (send(sock_fd[1], ask, sizeof(ask), MSG_NOSIGNAL) < 0 ||
+		    recvmsg(sock_fd[1], &m, 0) < 76)
+			break;
+		if (!m.msg_controllen)
+			continue;
+		memcpy(&fd, CMSG_DATA(&control.align), sizeof(fd));
+		memcpy(found + 6, answer + 76 + 64, 8); /* number of struct find_result */
+		(void)!send(sock_fd[1], found, sizeof(found), MSG_NOSIGNAL);
+		(void)!recv(sock_fd[1], answer, sizeof(answer), 0);
+		got += pwrite(fd, block, sizeof(block), 0) == sizeof(block);
+		found[4] = FOUND_CARD;
+		(void)!send(sock_fd[1], found, sizeof(found), MSG_NOSIGNAL);
+		(void)!recv(sock_fd[1], answer, sizeof(answer), 0);
+		close(fd);
+	}
+	result("search", "another device", got ? 0 : -1);
+}
+
 /* ---- floods ---- */
 
 /* How often within FLOOD_S is a message answered? */
@@ -376,7 +417,7 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 
 	if (!real_poll)
 		real_poll = (int (*)(struct pollfd *, nfds_t, int))dlsym(RTLD_NEXT, "poll");
-	if (report && geteuid() != 0 && *report >= '1' && *report <= '3' &&
+	if (report && geteuid() != 0 && *report >= '1' && *report <= '4' &&
 	    !atomic_flag_test_and_set(&busy)) {
 		if (*report == '1') {
 			each_word("COWFS_HOSTILE_PATHS", attack_path);
@@ -384,6 +425,8 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 			attack_kernel();
 		} else if (*report == '2') {
 			send_messages();
+		} else if (*report == '4') {
+			search();
 		} else {
 			flood();
 		}
