@@ -126,12 +126,15 @@ static enum boot_exit unconfigured(const struct boot *b)
 	return tell(b, ROOT_UNCONFIGURED, b->device, NULL, BOOT_UNCONFIGURED);
 }
 
+#define TWENTY_YEARS_S (20ll * 365 * 24 * 3600)
+
 /*
  * A clock without a battery must not fall behind the last commit: fsck and make mishandle files
- * with future dates.
+ * with future dates. A commit by a clock that was far ahead is not believed, or each later boot would be in that year.
  */
 static void set_clock_floor(void)
 {
+	struct stat program = { 0 };
 	struct failure err;
 	struct json_object *status = client_status_file(ROOT_NAME, &err);
 	struct timespec floor = { .tv_sec = (time_t)json_u64(status, "generation_unix_seconds") };
@@ -139,7 +142,13 @@ static void set_clock_floor(void)
 	json_object_put(status);
 	if (time(NULL) >= floor.tv_sec)
 		return;
-	if (clock_settime(CLOCK_REALTIME, &floor) < 0)
+	(void)stat("/proc/self/exe", &program); /* an initramfs may not keep its time */
+	if (floor.tv_sec >
+	    (time_t)max_u64((uint64_t)program.st_mtime, CLOCK_IS_SET_S) + TWENTY_YEARS_S)
+		boot_say(MSG_WARN,
+			 "the last commit is of %s, which is not believed: the clock stays",
+			 format_time((uint64_t)floor.tv_sec));
+	else if (clock_settime(CLOCK_REALTIME, &floor) < 0)
 		boot_say(MSG_WARN, "the clock is behind the last commit but cannot be set: %s",
 			 strerrordesc_np(errno));
 	else

@@ -268,6 +268,9 @@ static void print_log(struct json_object *s)
 	char twin[RUNDIR_NAME_BYTES];
 
 	row("generation", "%s", with_commas(json_u64(s, "generation")));
+	if (json_u64(s, "generation_unix_seconds") > (uint64_t)time(NULL) + 24 * 3600)
+		row("clock", "the last commit is of %s: the clock was wrong then, or is now",
+		    format_time(json_u64(s, "generation_unix_seconds")));
 	print_held(s);
 	print_last(json_object_object_get(s, "last"));
 	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",

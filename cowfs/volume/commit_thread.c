@@ -301,6 +301,7 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	int r = volume_refuses(v, rq, res);
 
 	res->withheld = r == 1 || held_drops(v, NULL, 0);
+	res->not_begun = r < 0 && rq->cause == CAUSE_MANUAL; /* no failed commit */
 	if (r)
 		return r < 0 ? r : 0;
 	home_first(v, rq, res);
@@ -499,6 +500,7 @@ static int do_job(struct volume *v, const struct volume_request *rq, struct volu
 {
 	int r = held_check(v, rq, res->why, sizeof(res->why));
 
+	res->not_begun = r < 0;
 	if (r < 0)
 		return r;
 	switch (rq->job) {

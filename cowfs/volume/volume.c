@@ -95,8 +95,10 @@ static void *commit_thread(void *arg)
 		log_relax(v->log);
 		v->progress.job = JOB_NONE;
 		pthread_mutex_lock(&v->lock);
-		if (is_commit(t->rq->job) && !t->res->not_begun)
-			v->last = *t->res;
+		if (is_commit(t->rq->job) && !t->res->not_begun &&
+		    (t->res->error || t->res->withheld || v->last.error ||
+		     t->res->report.written_bytes || log_ledger(v->log)->commits != commits))
+			v->last = *t->res; /* an empty commit says nothing about the last one */
 		volume_keep_state(v);
 		v->busy = v->idling = false;
 		t->done = true;

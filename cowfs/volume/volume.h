@@ -188,7 +188,7 @@ struct volume_result {
 	uint64_t time_s;
 	struct commit_report report;
 	struct quiesce_report quiesce;
-	bool not_begun; /* there was not enough time for it */
+	bool not_begun; /* refused, or there was not enough time for it */
 	bool again;	/* the card is away: it is made when that is back */
 	bool withheld; /* the next start does not have what was to be committed, by an order: why names it */
 	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */

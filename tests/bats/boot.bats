@@ -757,3 +757,22 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	fails 1 "no cowfs log, and its superblock is guarded by a log that is not here" check "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 }
+@test "a commit by a clock far ahead is not believed at a boot, and status says so" {
+	formatted
+	COWFS_CLOCK=$T/clock
+	export COWFS_CLOCK
+	python3 -c 'import struct, sys; open(sys.argv[1], "wb").write(struct.pack("q", 37 * 365 * 86400))' "$COWFS_CLOCK"
+	LD_PRELOAD=$COWFS_BUILD/tests/clock.so attach
+	mount_volume
+	echo one >"$MNT/file"
+	LD_PRELOAD=$COWFS_BUILD/tests/clock.so cow commit vol
+	run cow status vol
+	[[ $output == *$'\n'"clock       the last commit is of 206"*": the clock was wrong then, or is now"$'\n'* ]]
+	detach
+	# without the right to set it
+	run --separate-stderr setpriv --bounding-set=-sys_time timeout -k 5 "$COW_LIMIT" "$T/sbin/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline "ro quiet"
+	NAME=root DEV=$output
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	[[ $stderr == *"the last commit is of 206"*", which is not believed: the clock stays"* ]]
+	detach
+}

@@ -508,3 +508,20 @@ sees_held() { # FS [FS_MIB CARD_MIB]
 	[ "$(tree_sum "$T/view")" = "$SUM" ]
 	umount "$T/view"
 }
+
+@test "undo: a refusal is no failed commit and no alarm, and an empty commit is not the last one" {
+	local last
+	held ext4
+	echo one >"$MNT/one"
+	cow commit
+	last=$(status_of .last)
+	fails 1 'nothing is checkpointed' commit --checkpoint
+	fails 1 'is held already' commit --hold
+	fails 1 'is held already' run --volume vol -- true
+	[ "$(status_of .last)" = "$last" ]
+	[ "$(status_of '"\(.alarm) \(.degraded)"')" = " false" ]
+	cow commit
+	cow commit
+	[ "$(status_of .last.report.written_bytes)" != 0 ]
+	[ "$(status_of .last.generation)" = "$(status_of .generation)" ]
+}
