@@ -216,13 +216,29 @@ static int take_arguments(struct daemon *d, const struct options *o)
 }
 
 /* Before anything starts: a kernel that cannot do it is refused with one sentence. */
+/* A root that answers with errors leaves a system that cannot be used any more. */
+static uint64_t away_limit_ns(const struct daemon *d)
+{
+	if (d->opt.text[VOLOPT_AWAY_LIMIT])
+		return value_of(d, VOLOPT_AWAY_LIMIT);
+	return d->running_root ? UINT64_MAX : AWAY_LIMIT_NS;
+}
+
 static int check_kernel(struct daemon *d)
 {
+	uint64_t wait_s;
 	char why[256];
 	int e = kernel_check(NULL, why, sizeof(why));
 
 	if (e == 0)
 		e = transport_check(why, sizeof(why));
+	wait_s = e == 0 ? fuse_longest_wait_s() : 0;
+	if (wait_s && wait_s * 1000000000ull < away_limit_ns(d))
+		msg(MSG_WARN,
+		    "%s: Linux ends the volume, and all that is not committed is lost, when a read has waited for %llu s, for "
+		    "example while the card is away. Before the attach: sysctl fs.fuse.default_request_timeout=0 "
+		    "fs.fuse.max_request_timeout=0. Or: away-limit below %llu s",
+		    d->name, (unsigned long long)wait_s, (unsigned long long)wait_s);
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s", why) : EXIT_OK;
 }
 
@@ -454,14 +470,6 @@ static void changed(void *ctx)
 
 	if (e < 0)
 		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
-}
-
-/* A root that answers with errors leaves a system that cannot be used any more. */
-static uint64_t away_limit_ns(const struct daemon *d)
-{
-	if (d->opt.text[VOLOPT_AWAY_LIMIT])
-		return value_of(d, VOLOPT_AWAY_LIMIT);
-	return d->running_root ? UINT64_MAX : AWAY_LIMIT_NS;
 }
 
 static struct volume_params params(struct daemon *d)

@@ -516,11 +516,35 @@ static ssize_t receive(void *ctx, void *buf)
 	return -errno;
 }
 
-/* libfuse derives max_pages from max_write. */
-static void raise_max_pages(void *init_out, size_t len_bytes)
+#define REQUEST_TIMEOUT2 (1u << 10) /* FUSE_REQUEST_TIMEOUT, of flags2 */
+
+static uint16_t longest_wait_s;
+
+uint64_t fuse_longest_wait_s(void)
 {
+	uint64_t usual = 0, most = 0;
+
+	if (io_read_u64(AT_FDCWD, "/proc/sys/fs/fuse/default_request_timeout", &usual) < 0 ||
+	    io_read_u64(AT_FDCWD, "/proc/sys/fs/fuse/max_request_timeout", &most) < 0)
+		return 0;
+	/* who asks where there is no limit gets one */
+	longest_wait_s = !usual && !most ? 0
+					 : (uint16_t)min_u64(most ? most : UINT16_MAX, UINT16_MAX);
+	return longest_wait_s;
+}
+
+/* libfuse derives max_pages from max_write, and does not know request_timeout, which follows max_stack_depth. */
+static void raise_limits(void *init_out, size_t len_bytes)
+{
+	struct fuse_init_out *o = init_out;
+
 	if (len_bytes >= offsetof(struct fuse_init_out, flags2))
-		((struct fuse_init_out *)init_out)->max_pages = MAX_PAGES;
+		o->max_pages = MAX_PAGES;
+	if (!longest_wait_s || len_bytes < sizeof(*o))
+		return;
+	o->flags |= FUSE_INIT_EXT;
+	o->flags2 |= REQUEST_TIMEOUT2;
+	memcpy((char *)&o->flags2 + 2 * sizeof(o->flags2), &longest_wait_s, sizeof(longest_wait_s));
 }
 
 /*
@@ -537,7 +561,7 @@ static void pass_answer(struct fuse_export *e)
 	ssize_t n = read(e->answer_fd, &answer, sizeof(answer));
 
 	if (n > (ssize_t)sizeof(answer.head))
-		raise_max_pages(&answer.init, (size_t)n - sizeof(answer.head));
+		raise_limits(&answer.init, (size_t)n - sizeof(answer.head));
 	(void)!(n > 0 && write(e->fuse_fd, &answer, (size_t)n) > 0);
 	if (dup3(e->fuse_fd, e->session_fd, O_CLOEXEC) < 0)
 		msg(MSG_ERR, "cannot answer FUSE requests: %m");
@@ -572,7 +596,7 @@ static ssize_t send_reply(int fd, struct iovec *iov, int n, void *userdata)
 {
 	(void)userdata;
 	if (answers_init && n == 2)
-		raise_max_pages(iov[1].iov_base, iov[1].iov_len);
+		raise_limits(iov[1].iov_base, iov[1].iov_len);
 	return writev(fd, iov, n);
 }
 

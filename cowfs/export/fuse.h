@@ -14,6 +14,13 @@
 
 struct fuse_export;
 
+/*
+ * The longest time in seconds that Linux lets a request wait before it ends the connection, and with it the volume
+ * (fs.fuse.default_request_timeout and max_request_timeout, Linux 6.15); 0: for ever. Each connection that this process starts
+ * later asks for it.
+ */
+uint64_t fuse_longest_wait_s(void);
+
 /* What a process that takes the connection over must know: the kernel's first request. */
 struct fuse_kept {
 	uint32_t init_bytes;

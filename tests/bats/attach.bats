@@ -361,3 +361,30 @@ load lib
 	done
 	[ "$got" = "$limits" ]
 }
+
+@test "a limit of time for FUSE requests: named at the attach with what to set, and the longest is asked for" {
+	local dir=/proc/sys/fs/fuse
+	[ -e $dir/max_request_timeout ] || skip "needs Linux 6.15"
+	card_make ext4 100 150
+	cow format "$CARD"
+	# as the daemon reads it, not as the kernel has it
+	echo 0 >"$T/default" && echo 200 >"$T/max"
+	mount --bind "$T/default" $dir/default_request_timeout
+	mount --bind "$T/max" $dir/max_request_timeout
+	run -0 --separate-stderr cow attach "$CARD" --name vol
+	umount $dir/default_request_timeout $dir/max_request_timeout
+	NAME=vol DEV=$output
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	[[ $stderr == *"vol: Linux ends the volume, and all that is not committed is lost, when a read has waited for 200 s, "*"sysctl fs.fuse.default_request_timeout=0 fs.fuse.max_request_timeout=0. Or: away-limit below 200 s" ]]
+	mount_volume
+	touch "$MNT/works"
+	cow commit
+	detach
+	mount --bind "$T/max" $dir/max_request_timeout
+	run -0 --separate-stderr cow attach "$CARD" --name vol --away-limit 100s
+	umount $dir/max_request_timeout
+	DEV=$output
+	echo "$DEV $(loop_backing "$DEV")" >>"$T/volumes"
+	[[ $stderr != *"Linux ends"* ]]
+	detach
+}
