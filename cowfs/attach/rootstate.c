@@ -10,6 +10,7 @@
 
 #include "base/clean.h"
 #include "base/io.h"
+#include "config/conf.h"
 #include "wire/rundir.h"
 
 static const char *const words[] = { "", "on", "off", "failed", "bypassed", "unconfigured" };
@@ -76,6 +77,24 @@ int rootstate_write(enum root_state s, const char *device, const char *mount_opt
 	return write_file("state", text);
 }
 
+/* cowctl setup was cut short, or its initramfs is not the one that booted. .enabled: it has run since the boot. */
+static bool should_be_on(void)
+{
+	char run[PATH_MAX], why[512];
+	struct conf *c;
+	bool should;
+
+	snprintf(run, sizeof(run), "%s/" ROOT_NAME "/control", rundir_path());
+	if (access(run, F_OK) == 0)
+		return false;
+	snprintf(run, sizeof(run), "%s/.enabled", rundir_path());
+	if (access(run, F_OK) == 0 || conf_load(&c, why, sizeof(why)) < 0)
+		return false;
+	should = conf_has_root(c) && !strcmp(conf_root_text(c, ROOTOPT_ENABLED), "yes");
+	conf_free(c);
+	return should;
+}
+
 enum root_state rootstate_read(char *why, size_t why_bytes)
 {
 	char text[1024], path[PATH_MAX];
@@ -83,9 +102,15 @@ enum root_state rootstate_read(char *why, size_t why_bytes)
 
 	*why = '\0';
 	if (io_read_text(AT_FDCWD, path_of("state", path), text, sizeof(text)) < 0)
-		return ROOT_UNKNOWN;
+		*text = '\0';
 	while (s > ROOT_UNKNOWN && strcmp(text, words[s]))
 		s--;
+	if (!has_reason(s) && s != ROOT_ON && should_be_on()) {
+		snprintf(
+			why, why_bytes,
+			"cowfs.conf enables it, but the initramfs of this boot does not: run cowctl setup again");
+		return ROOT_BYPASSED;
+	}
 	if (has_reason(s) &&
 	    io_read_text(AT_FDCWD, path_of(words[s], path), text, sizeof(text)) > 0)
 		snprintf(why, why_bytes, "%.*s", (int)strcspn(text, "\n"), text);

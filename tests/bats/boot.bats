@@ -776,3 +776,27 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	[[ $stderr == *"the last commit is of 206"*", which is not believed: the clock stays"* ]]
 	detach
 }
+
+@test "a setup that was cut short: status, the line for a login and the metrics say that the root is not protected" {
+	local state
+	export COWFS_CONF=$T/enabled.conf
+	printf '[root]\nenabled = yes\n' >"$COWFS_CONF"
+	mkdir -p "$COWFS_RUNDIR"
+	for state in none off unconfigured; do
+		rm -f "$COWFS_RUNDIR/root.state"
+		[ $state = none ] || echo $state >"$COWFS_RUNDIR/root.state"
+		fails 3 'the root is NOT PROTECTED: cowfs.conf enables it, but the initramfs of this boot does not: run cowctl setup again' status
+		run -3 cow status --brief
+		[[ $output == "cowfs: THE ROOT IS NOT PROTECTED: cowfs.conf enables it"* ]]
+		run -3 cow
+		[[ $output == "cowfs: THE ROOT IS NOT PROTECTED: "* ]]
+		cow wear --prometheus - | grep -qx 'cowfs_root_unprotected 1'
+	done
+	# setup has just run
+	touch "$COWFS_RUNDIR/.enabled"
+	run -0 cow status --brief
+	[ -z "$output" ]
+	rm "$COWFS_RUNDIR/.enabled"
+	printf '[root]\nenabled = no\n' >"$COWFS_CONF"
+	run -0 cow status --brief
+}
