@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clean.h"
+#include "base/mounts.h"
 #include "base/parse.h"
 #include "cli/cmd.h"
+#include "attach/leftover.h"
 #include "attach/rootstate.h"
 #include "wire/risk.h"
 
@@ -65,12 +68,24 @@ static bool brief_root(void)
 	return true;
 }
 
+/* Returns their number. */
+static size_t brief_dead(struct leftover_volume dead[CLIENT_VOLUMES])
+{
+	size_t n = leftover_volumes(dead);
+
+	for (size_t i = 0; i < n; i++)
+		printf("cowfs: %s: %s\n", dead[i].name, dead[i].text);
+	return n;
+}
+
 int status_brief(void)
 {
+	static struct leftover_volume dead[CLIENT_VOLUMES];
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	bool bad = brief_root();
 	struct failure err;
 
+	bad |= brief_dead(dead) > 0;
 	for (size_t i = 0, n = client_volumes(names); i < n; i++) {
 		struct json_object *s = client_status_file(names[i], &err);
 
@@ -89,8 +104,13 @@ static void print_next(const char *command, const char *what)
 /* The commands that are useful for this volume now. which: " NAME", or "" if it is the only one. */
 static void next_for(struct json_object *s, const char *which)
 {
-	char text[RUNDIR_NAME_BYTES + 32];
+	char text[512];
 
+	if (away_text(s, text, sizeof(text))) { /* each of the others would wait for it, or fail */
+		print_next("plug the card in again",
+			   "it goes on by itself; another reader will do");
+		return;
+	}
 	if (json_true(s, "degraded")) {
 		snprintf(text, sizeof(text), "cowctl status%s", which);
 		print_next(text, "what needs attention");
@@ -113,12 +133,27 @@ struct json_object *fresh_status(const char *name)
 	return cmd_composed(client_status(name, &err));
 }
 
+static void next_for_dead(const struct leftover_volume *v)
+{
+	char text[PATH_MAX + 32], dir[PATH_MAX];
+	struct facts f;
+
+	client_facts(v->name, true, &f);
+	if (mounts_device_is_on(NULL, v->loop, dir)) {
+		snprintf(text, sizeof(text), "umount %s", CLEAN(dir));
+		print_next(text, "it returns errors");
+	}
+	snprintf(text, sizeof(text), "cowctl attach %s", CLEAN(f.device[FACT_DEVICE].path));
+	print_next(text, "the last commit is on the card");
+}
+
 int overview(void)
 {
+	static struct leftover_volume dead[CLIENT_VOLUMES];
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], which[RUNDIR_NAME_BYTES + 1] = "";
 	struct json_object *status[CLIENT_VOLUMES];
-	size_t n = client_volumes(names);
-	bool bad = brief_root();
+	size_t n = client_volumes(names), died = brief_dead(dead);
+	bool bad = brief_root() || died;
 
 	for (size_t i = 0; i < n; i++) {
 		status[i] = fresh_status(names[i]);
@@ -127,6 +162,8 @@ int overview(void)
 	if (!n && !bad)
 		puts("cowfs: no volume is attached");
 	puts("\nnext:");
+	for (size_t i = 0; i < died; i++)
+		next_for_dead(&dead[i]);
 	for (size_t i = 0; i < n; i++) {
 		if (n > 1)
 			snprintf(which, sizeof(which), " %.*s", RUNDIR_NAME_BYTES - 1, names[i]);
@@ -134,7 +171,7 @@ int overview(void)
 			next_for(status[i], which);
 		json_object_put(status[i]);
 	}
-	if (!n) {
+	if (!n && !died) {
 		print_next("cowctl setup --dry-run", "can the root of this system be protected?");
 		print_next("cowctl card", "the devices, and what protects each of them");
 	}

@@ -258,11 +258,14 @@ int cmd_top(const struct options *o)
 {
 	struct sample now = { 0 }, before = { 0 };
 	struct top_options t;
+	char away[512];
 	int exit = take_options(o, &t);
 	bool more = t.interval_ns && exit == EXIT_OK;
 
 	if (exit == EXIT_OK)
 		exit = top_sample_take(o, &now);
+	if (exit == EXIT_OK && away_text(now.status, away, sizeof(away))) /* it would wait for it */
+		exit = cmd_fail(o, EXIT_AWAY, -ENOMEDIUM, "the card is away %s", away);
 	/* with --once only the difference to this sample is shown */
 	if (exit == EXIT_OK && !has_option(o, OPT_ONCE))
 		exit = show(o, &t, &now, NULL);

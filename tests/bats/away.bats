@@ -31,6 +31,9 @@ load away
 	run -3 cow status --brief
 	[[ $output == *"THE CARD IS AWAY for "*"$CARD was pulled out, or has reset"* ]]
 	[[ $output != *ATTENTION* ]]
+	run -3 cow
+	[[ $output == *"next:"*"plug the card in again"* && $output != *"cowctl commit"* && $output != *"cowctl top"* ]]
+	fails 5 'the card is away for ' top
 	cow wear --prometheus - >"$T/m"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
 	grep -qxF 'cowfs_degraded{volume="vol"} 1' "$T/m"

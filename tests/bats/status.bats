@@ -273,3 +273,20 @@ is_status() {
 	run -0 cow
 	[[ $output == "cowfs: vol: "*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]
 }
+
+@test "cowctl alone: a daemon that died comes first, with the way on" {
+	volume_attached ext4 100 150
+	mount_volume
+	echo one >"$MNT/one"
+	cow commit
+	kill -9 "$(worker_pid)"
+	wait_for 20 no_daemons
+	run -3 cow
+	[[ $output == "cowfs: vol: its daemon died: uncommitted changes are lost"*"next:"*"  umount $MNT "*"  cowctl attach $CARD "* ]]
+	[[ $output != *format* && $output != *"no volume is attached"* ]]
+	run -3 cow status --brief
+	[[ $output == "cowfs: vol: its daemon died: uncommitted changes are lost"* ]]
+	umount "$MNT"
+	attach
+	detach
+}
