@@ -55,6 +55,11 @@ bool cmd_can_ask(const struct options *o)
 	return has_option(o, OPT_YES) || (!has_option(o, OPT_JSON) && isatty(STDIN_FILENO));
 }
 
+bool cmd_asks(const struct options *o)
+{
+	return !has_option(o, OPT_YES) && cmd_can_ask(o) && isatty(STDOUT_FILENO);
+}
+
 bool cmd_confirm(const struct options *o, const char *question)
 {
 	char line[16];

@@ -156,6 +156,8 @@ int cmd_excludes(const struct options *o, const char *what, ...) MUST_CHECK;
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
 /* Can the user be asked on a terminal, or is that not needed (--yes)? */
 bool cmd_can_ask(const struct options *o);
+/* On a terminal without --yes: of a command that scripts give, too. */
+bool cmd_asks(const struct options *o);
 /* Asks a question that only "y" answers with yes; --yes: does not ask. */
 bool cmd_confirm(const struct options *o, const char *question);
 /*

@@ -332,6 +332,13 @@ static int end_of_volume(const struct options *o, enum held_what what)
 		print_end(o, &out, what, &rep);
 		return EXIT_OK;
 	}
+	if (what == HELD_BACK && rep.held && cmd_asks(o)) {
+		out.dry = true;
+		print_end(o, &out, what, &rep);
+		out.dry = false;
+		if (!cmd_confirm(o, "Go on?"))
+			return cmd_fail(o, EXIT_FAILED, -ECANCELED, "nothing was changed");
+	}
 	exit = ask_volume(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;

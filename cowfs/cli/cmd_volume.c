@@ -23,6 +23,20 @@ int cmd_discard(const struct options *o)
 	const struct request rq = { .command = COMMAND_DISCARD,
 				    .cancel = has_option(o, OPT_CANCEL) };
 
+	if (!rq.cancel && cmd_asks(o)) {
+		struct failure err;
+		struct json_object *status = client_status(which_volume(o), &err);
+
+		if (!status)
+			return cmd_failed(o, &err);
+		printf("%s: %s that are not on the card would be lost at the next detach or shutdown, and what is written until "
+		       "then\n",
+		       json_text(status, "name"),
+		       FORMAT_SIZE(blk_to_bytes(json_u64(status, "dirty_blocks"))));
+		json_object_put(status);
+		if (!cmd_confirm(o, "Go on?"))
+			return cmd_fail(o, EXIT_FAILED, -ECANCELED, "nothing was changed");
+	}
 	return ask_and_print(o, &rq, print_discard);
 }
 

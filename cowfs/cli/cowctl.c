@@ -131,6 +131,7 @@ static const struct option_spec commit_options[] = {
 static const struct option_spec undo_options[] = {
 	{ OPT_DRY_RUN, "dry-run", NULL, "only print what it would go back to" },
 	{ OPT_CANCEL, "cancel", NULL, "take an undo back, until the next boot or commit" },
+	{ OPT_YES, "yes", NULL, "do not ask, even on a terminal" },
 	LOG_OPTION,
 	COMMON
 };
@@ -146,7 +147,9 @@ static const struct option_spec run_options[] = {
 	COMMON
 };
 static const struct option_spec discard_options[] = {
-	{ OPT_CANCEL, "cancel", NULL, "take it back" }, COMMON
+	{ OPT_CANCEL, "cancel", NULL, "take it back" },
+	{ OPT_YES, "yes", NULL, "do not ask, even on a terminal" },
+	COMMON
 };
 static const struct option_spec inhibit_options[] = {
 	{ OPT_FOR, "for", "TIME", "duration, such as 90s, 10m, 2h (default: 10m; at most 24h)" },

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "config/conf.h"
 
 static bool is(const char *text, size_t len, const char *word)
 {
@@ -76,6 +77,38 @@ static void notice(struct mntopts *m, const char *text, size_t len)
 		m->discard = true;
 }
 
+/* Letters in another order: -o rma=256M would be the file system's to refuse. */
+static bool is_slip(const char *text, size_t len, const char *name)
+{
+	int left[256] = { 0 };
+
+	for (size_t i = 0; i < len; i++) {
+		left[(unsigned char)text[i]]++;
+		left[(unsigned char)name[i]]--;
+		if (!name[i])
+			return false;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(left); i++)
+		if (left[i])
+			return false;
+	return !name[len];
+}
+
+/* What the file system would refuse without a word of cowfs. */
+static int check_foreign(const char *text, size_t len, char *why, size_t why_bytes)
+{
+	for (enum rootopt i = 0; i < ROOTOPTS; i++)
+		if (is(text, len, rootopt_name(i)))
+			return msg_why(why, why_bytes, -EINVAL,
+				       "%s is no mount option: it stands in cowfs.conf",
+				       rootopt_name(i));
+	for (enum volopt i = 0; i < VOLOPTS; i++)
+		if (is_slip(text, len, volopt_name(i)))
+			return msg_why(why, why_bytes, -EINVAL, "%.*s is unknown: did you mean %s?",
+				       (int)len, text, volopt_name(i));
+	return 0;
+}
+
 static int take(struct mntopts *m, const char *text, size_t len, char *why, size_t why_bytes)
 {
 	const char *eq = memchr(text, '=', len), *removed;
@@ -94,6 +127,8 @@ static int take(struct mntopts *m, const char *text, size_t len, char *why, size
 		    is(text, name_len, "compress") ? " (for btrfs: compress-force)" : "");
 		return 0;
 	}
+	if (eq && check_foreign(text, name_len, why, why_bytes) < 0)
+		return -EINVAL;
 	notice(m, text, len);
 	return pass(m, text, len);
 }

@@ -705,3 +705,12 @@ under_systemd() {
 }
 
 unit_ended() { ! kill -0 "$(cat "$T/unit.pid")" 2>/dev/null; }
+
+@test "mount: a key of cowfs.conf, or a slip of an option, is named and not passed on" {
+	protect noatime
+	refuses 2 'commit-interval is no mount option: it stands in cowfs.conf' ns mount -t cowfs -o commit-interval=10m "$CARD" "$MNT"
+	refuses 2 'rma is unknown: did you mean ram\?' ns mount -t cowfs -o rma=256M "$CARD" "$MNT"
+	ns mount -t cowfs -o ram=64M,data=ordered,name=vol "$CARD" "$MNT"
+	ns umount "$MNT"
+	all_gone
+}

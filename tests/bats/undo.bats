@@ -525,3 +525,43 @@ sees_held() { # FS [FS_MIB CARD_MIB]
 	[ "$(status_of .last.report.written_bytes)" != 0 ]
 	[ "$(status_of .last.generation)" = "$(status_of .generation)" ]
 }
+
+# $1 what is typed, then arguments of cowctl: on a terminal
+typed() {
+	timeout 30 python3 - "$@" <<-'END'
+		import os, pty, sys
+		sys.stdout.reconfigure(line_buffering=True)
+		pid, fd = pty.fork()
+		if pid == 0:
+		    os.execv(os.environ["COWFS_BUILD"] + "/cowctl", ["cowctl"] + sys.argv[2:])
+		os.write(fd, (sys.argv[1] + "\n").encode())
+		text = b""
+		try:
+		    while part := os.read(fd, 4096):
+		        text += part
+		except OSError:
+		    pass
+		print(text.decode())
+		sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+	END
+}
+
+@test "undo, discard: say what is lost, and ask on a terminal" {
+	held ext4
+	echo one >"$MNT/one"
+	cow commit
+	run -1 typed n undo
+	[[ $output == *"vol: would go back to generation $HELD of "*"1 commit since would be lost"*"Go on? [y/N]"*"nothing was changed"* ]]
+	[ "$(status_of .held.undo_pending)" = false ]
+	run -0 typed y undo
+	[ "$(status_of .held.undo_pending)" = true ]
+	run -0 typed '' undo --cancel
+	run -0 typed '' undo --yes
+	[ "$(status_of .held.undo_pending)" = true ]
+	run -0 typed '' accept
+	run -1 typed n discard
+	[[ $output == *"that are not on the card would be lost at the next detach or shutdown"*"Go on? [y/N]"* ]]
+	[ "$(status_of .discard_armed)" = false ]
+	run -0 typed y discard
+	[ "$(status_of .discard_armed)" = true ]
+}
