@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Random walks over all commands that change the state of a volume, against a model with one rule: what a command that ended
+with 0 called committed is there after every later attach, unless a later command said that it will be lost. Live files never
+change by themselves. As root, in a mount namespace of its own:
+
+    walk.py [--steps 80] [--seconds 60] [--seed N]     programs: COWFS_BUILD (default: build)
+
+A walk that fails prints its seed and its steps. The same seed makes the same walk, but for what the pressure of RAM commits.
+"""
+import argparse, os, random, shutil, subprocess, sys, tempfile, time
+
+BUILD = os.environ.get("COWFS_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
+PENDING = "UNDO PENDING"
+
+
+class Wrong(Exception):
+    pass
+
+
+class Walk:
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+        self.dir = tempfile.mkdtemp(prefix="cowfs-walk.")
+        self.env = dict(os.environ, COWFS_RUNDIR=self.dir + "/run", COWFS_ON_CRASH="stop", COWFS_INVARIANT="abort",
+                        COWFS_CONF="/dev/null")
+        self.mnt, self.view = self.dir + "/mnt", self.dir + "/view"
+        self.log, self.card = [], None
+        # of the files in mnt: now, in the newest generation, in the held one; each content that a file ever had
+        self.live, self.newest, self.held, self.ever = {}, {}, None, {}
+        self.pending = self.armed = self.inhibited = self.undone = False
+        self.vague = False  # RAM pressure may have committed something in between
+
+    # ---- programs ----
+
+    def sh(self, *argv, ok=True):
+        p = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.log.append(f"{' '.join(os.path.basename(a) for a in argv[:6])} -> {p.returncode} {p.stdout.strip()[-300:]}")
+        if ok and p.returncode:
+            raise Wrong(f"{argv} ended with {p.returncode}")
+        return p.returncode, p.stdout
+
+    def cow(self, *argv, ok=True):
+        return self.sh(BUILD + "/cowctl", *argv, ok=ok)
+
+    def says(self, text, what):
+        if what not in text:
+            raise Wrong(f"'{what}' was not said")
+
+    def start(self):
+        for d in (self.mnt, self.view):
+            os.mkdir(d)
+        img = self.dir + "/card.img"
+        self.sh("truncate", "-s", "150M", img)
+        self.sh("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard", img, "100M")
+        self.card = self.sh("losetup", "-f", "--show", img)[1].strip()
+        self.cow("format", self.card)
+        self.attach()
+        self.cow("commit")
+
+    def attach(self):
+        self.loop = self.cow("attach", self.card, "--name", "vol", "--ram", "64M")[1].split()[-1]
+        self.sh("mount", self.loop, self.mnt)
+        self.armed = self.inhibited = False
+
+    def umount(self):
+        for _ in range(50):  # a commit by pressure holds it for a moment
+            if self.sh("umount", self.mnt, ok=False)[0] == 0:
+                return
+            time.sleep(0.1)
+        raise Wrong("umount fails")
+
+    def end(self):
+        for d in (self.view, self.mnt):
+            subprocess.run(["umount", "-lq", d], stderr=subprocess.DEVNULL)
+        subprocess.run([BUILD + "/cowctl", "detach", "--discard", "vol"], env=self.env, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, timeout=60)
+        if self.card:
+            subprocess.run(["losetup", "-d", self.card], stderr=subprocess.DEVNULL)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    # ---- files ----
+
+    @staticmethod
+    def read(path):
+        return {n: open(os.path.join(path, n), "rb").read() for n in os.listdir(path) if n != "lost+found"}
+
+    def expect(self, found, model, what):
+        bad = sorted(n for n in found.keys() | model.keys() if found.get(n) != model.get(n))
+        if bad:
+            raise Wrong(f"{what}: " + ", ".join(f"{n} has {self.describe(n, found)} instead of {self.describe(n, model)}"
+                                                for n in bad))
+
+    def describe(self, name, files):
+        data = files.get(name)
+        if data is None:
+            return "nothing"
+        known = [str(i) for i, d in enumerate(self.ever.get(name, {})) if d == data]
+        return f"{len(data)} bytes (content {known[0] if known else 'never seen'})"
+
+    def put(self, name, data):
+        with open(os.path.join(self.mnt, name), "wb") as f:
+            f.write(data)
+        self.live[name] = data
+        self.ever.setdefault(name, {})[data] = True
+
+    def data(self, most=40000):
+        return self.r.randbytes(self.r.randrange(1, most))
+
+    def name(self):
+        return "f%d" % self.r.randrange(8)
+
+    # ---- steps ----
+
+    def write(self):
+        for _ in range(self.r.randrange(1, 4)):
+            self.put(self.name(), self.data())
+
+    def delete(self):
+        if self.live:
+            name = self.r.choice(sorted(self.live))
+            os.unlink(os.path.join(self.mnt, name))
+            del self.live[name]
+
+    def committed(self, text):
+        self.newest, self.vague = dict(self.live), False
+        self.undone = False
+        if self.pending:
+            self.says(text, PENDING)
+
+    def commit(self, *argv):
+        rc, text = self.cow("commit", "vol", *argv, ok=False)
+        if rc == 0:
+            self.committed(text)
+        elif not (self.held is not None and "held" in text):
+            raise Wrong("a commit failed")
+
+    def checkpoint(self):
+        self.commit("--checkpoint")
+
+    def timer(self):
+        rc, text = self.cow("commit", "--timer", "vol", ok=False)
+        if rc == 0 and not self.armed and not self.inhibited:
+            self.committed(text if "nothing to commit" not in text else PENDING)
+
+    def hold(self):
+        rc, text = self.cow("commit", "--hold", "vol", ok=False)
+        if rc == 0 and self.held is not None:
+            raise Wrong("two generations are held")
+        if rc == 0:
+            self.committed(text)
+            self.held = dict(self.live)
+        elif self.held is None:
+            raise Wrong("nothing could be held")
+
+    def undo(self):
+        rc, text = self.cow("undo", "vol", ok=False)
+        if (rc == 0) != (self.held is not None):
+            raise Wrong("undo")
+        if rc == 0:
+            self.says(text, "lost")
+            self.pending = True
+
+    def cancel(self):
+        rc, text = self.cow("undo", "--cancel", "vol", ok=False)
+        if rc == 0 and not self.pending:
+            raise Wrong("there was no undo to take back")
+        if rc == 0:
+            self.says(text, "still held")
+            self.pending = False
+
+    def accept(self):
+        rc, text = self.cow("accept", "vol", ok=False)
+        if rc == 0:
+            self.held, self.pending = None, False
+        elif self.held is not None:
+            raise Wrong("accept failed")
+
+    def run(self, code):
+        name, data = self.name(), self.data()
+        with open(self.dir + "/data", "wb") as f:
+            f.write(data)
+        before = dict(self.live)
+        rc, text = self.cow("run", "--volume", "vol", "--", "sh", "-c", f"cp {self.dir}/data {self.mnt}/{name}; exit {code}", ok=False)
+        if self.held is not None:
+            if rc != 1 or "is held" not in text:
+                raise Wrong("run beside a held generation")
+            return
+        self.live[name] = data
+        self.ever.setdefault(name, {})[data] = True
+        if rc != code:
+            raise Wrong("run")
+        if code == 0:
+            self.newest, self.vague, self.undone = dict(self.live), False, False
+        else:
+            self.says(text, "comes back at the next attach")
+            self.newest, self.held, self.pending, self.undone = before, dict(before), True, False
+            self.vague = False
+
+    def run_well(self):
+        self.run(0)
+
+    def run_badly(self):
+        self.run(3)
+
+    def run_nothing(self):
+        rc, text = self.cow("run", "--volume", "vol", "--", "no-such-program", "-y", ok=False)
+        if rc != 127:
+            raise Wrong("run of no program")
+
+    def discard(self):
+        self.cow("discard", "vol")
+        self.armed = True
+
+    def discard_cancel(self):
+        self.cow("discard", "--cancel", "vol")
+        self.armed = False
+
+    def look(self, model, what, *argv):
+        rc, _ = self.cow("view", *argv, "vol", self.view, ok=False)
+        if rc:
+            return  # not enough RAM, for example
+        try:
+            found = self.read(self.view)
+        finally:
+            self.sh("umount", self.view)
+        if not (self.vague and what == "view"):
+            self.expect(found, model, what)
+
+    def view_newest(self):
+        self.look(self.newest, "view")
+
+    def view_now(self):
+        self.look(self.live, "view --now", "--now")
+
+    def view_mounted(self):
+        if self.cow("view", "vol", self.mnt, ok=False)[0] == 0:
+            raise Wrong("a view hides the volume")
+
+    def revert(self):
+        name = self.name()
+        if self.vague or (name not in self.live and name not in self.newest):
+            return
+        if self.cow("revert", "--yes", os.path.join(self.mnt, name), ok=False)[0] == 0:
+            self.live.pop(name, None)
+            if name in self.newest:
+                self.live[name] = self.newest[name]
+
+    def commit_path(self):
+        name = self.name()
+        if self.vague or name not in self.live:
+            return
+        rc, text = self.cow("commit", os.path.join(self.mnt, name), ok=False)
+        if rc == 0:
+            if self.pending and "nothing to commit" not in text:
+                self.says(text, PENDING)
+            if self.newest.get(name) != self.live[name]:
+                self.undone = False
+            self.newest[name] = self.live[name]
+
+    def trim(self):
+        self.cow("trim", "vol", ok=False)
+
+    def export(self):
+        self.cow("export", "--all", "vol", self.dir + "/delta", ok=False)
+        if os.path.exists(self.dir + "/delta"):
+            os.unlink(self.dir + "/delta")
+
+    def inhibit(self):
+        self.cow("inhibit", "vol")
+        self.inhibited = True
+
+    def uninhibit(self):
+        self.cow("uninhibit", "vol")
+        self.inhibited = False
+
+    def remount(self):
+        self.umount()
+        self.sh("mount", self.loop, self.mnt)
+
+    def pressure(self):
+        if self.armed:
+            return  # writes fail then
+        try:
+            for i in range(3):
+                self.put("big%d" % i, self.r.randbytes(12 << 20))
+            self.sh("sync", "-f", self.mnt)
+        except OSError as e:
+            raise Wrong(f"a write failed: {e}")
+        self.vague = True
+        for i in range(3):
+            os.unlink(self.mnt + "/big%d" % i)
+            del self.live["big%d" % i]
+            del self.ever["big%d" % i]
+
+    def again(self, model, vague):
+        """After an attach: is it that, or for what RAM pressure has committed, some state of each file?"""
+        self.attach()
+        found = self.read(self.mnt)
+        if vague:
+            for name, data in found.items():
+                if not name.startswith("big") and data not in self.ever.get(name, ()) and data:
+                    raise Wrong(f"{name} has a content that it never had")
+        else:
+            self.expect(found, model, "after the attach")
+        self.live = {n: d for n, d in found.items()}
+        for name, data in found.items():
+            self.ever.setdefault(name, {})[data] = True
+        self.newest = dict(self.live)
+        self.undone = self.pending
+        if self.pending:
+            self.held, self.pending = None, False
+        self.vague = False
+
+    def detach(self):
+        helper = self.r.random() < 0.5
+        text = ""
+        if helper:
+            text = self.sh(BUILD + "/umount.cowfs", self.mnt)[1]
+        else:
+            self.umount()
+            text = self.cow("detach", "vol")[1]
+        if self.pending:
+            self.says(text, PENDING)
+        elif self.held is not None:
+            self.says(text, "is held")
+        if self.armed:
+            self.says(text, "DISCARDED")
+        self.wait_gone()
+        if self.pending:
+            self.again(self.held, False)
+        elif self.armed:
+            self.again(self.newest, self.vague)
+        else:
+            self.again(self.live, False)
+
+    def processes(self):
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    mine = f"COWFS_RUNDIR={self.dir}/run".encode() in f.read().split(b"\0")
+                with open(f"/proc/{pid}/comm") as f:
+                    if mine and f.read().startswith("cowfs") and os.path.exists(f"/proc/{pid}/exe"):
+                        found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+    def wait_gone(self):
+        for _ in range(200):
+            if not self.processes():
+                return
+            time.sleep(0.05)
+        raise Wrong("the daemon does not end")
+
+    def kill(self):
+        victims = self.processes()
+        if self.r.random() < 0.5:
+            victims = victims[-1:] if self.r.random() < 0.5 else victims[:1]
+        for pid in victims:
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+        self.log.append(f"kill {len(victims)}")
+        for _ in range(100):  # one of several may be started again
+            time.sleep(0.05)
+            if not self.processes():
+                break
+        for pid in self.processes():
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+        self.wait_gone()
+        self.sh("umount", self.mnt, ok=False)
+        if self.pending:
+            self.again(self.held, False)
+        else:
+            self.again(self.newest, self.vague)
+
+    STEPS = {write: 14, delete: 3, commit: 8, checkpoint: 2, timer: 2, hold: 3, undo: 3, cancel: 2, accept: 3, run_well: 3,
+             run_badly: 2, run_nothing: 3, discard: 1, discard_cancel: 2, view_newest: 2, view_now: 2, view_mounted: 1, revert: 2,
+             commit_path: 3, trim: 1, export: 1, inhibit: 1, uninhibit: 1, remount: 1, pressure: 1, detach: 4, kill: 3}
+
+    def walk(self, steps):
+        self.start()
+        for _ in range(steps):
+            step = self.r.choices(list(self.STEPS), list(self.STEPS.values()))[0]
+            self.log.append(f"-- {step.__name__}{' pending' if self.pending else ''}{' held' if self.held is not None else ''}"
+                            f"{' armed' if self.armed else ''}{' vague' if self.vague else ''}")
+            step(self)
+            self.expect(self.read(self.mnt), self.live, "live")
+        self.detach()
+        self.umount()
+        self.cow("detach", "--discard", "vol")
+        self.wait_gone()
+        if self.held is None:
+            self.cow("recover", self.card)
+            self.sh("e2fsck", "-fn", self.card)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--steps", type=int, default=80)
+    p.add_argument("--seconds", type=float, default=0)
+    p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    o = p.parse_args()
+    until, seed, n = time.monotonic() + o.seconds, o.seed, 0
+    print(f"walk: seed {seed}", flush=True)
+    while n == 0 or time.monotonic() < until:
+        w = Walk(seed)
+        try:
+            w.walk(o.steps)
+        except (Wrong, OSError, subprocess.SubprocessError) as e:
+            print(*w.log, sep="\n")
+            print(f"walk: {e}: walk.py --seed {seed} --steps {o.steps}")
+            w.end()
+            return 1
+        w.end()
+        n, seed = n + 1, seed + 1
+    print(f"walk: {n} walks of {o.steps} steps")
+    return 0
+
+
+sys.exit(main())
