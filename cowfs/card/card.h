@@ -169,6 +169,9 @@ struct card *card_which_lost(struct card *base, struct card *log_card, int r);
 #define CARD_LOST                                                                                  \
 	"%s: the card is away: it was pulled out, or has reset. %s. Plug it in, and run the same command again"
 
+/* -EROFS: its path */
+#define CARD_LOCKED "%s is write-protected: move the lock tab of the card, or of its adapter"
+
 /* ---- for card/async.c */
 /* Around each call of the device: 0, or the error of a card that is away. r: of the call; what to return. A card that is about to
  * go is -EIO: card_leave does not wait, and a call that reads again does. */

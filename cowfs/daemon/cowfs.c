@@ -399,6 +399,8 @@ static int explain_open(const struct daemon *d, int e, const char *why)
 	if (*name)
 		return fail(d, EXIT_FAILED, e, "%s is already attached as volume %s", d->device,
 			    name);
+	if (e == -EROFS)
+		return fail(d, EXIT_FAILED, e, CARD_LOCKED, d->device);
 	return fail(d, e == -ENOMEDIUM ? EXIT_AWAY : EXIT_FAILED, e, "%s",
 		    *why ? why : strerrordesc_np(-e));
 }

@@ -96,7 +96,7 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 					   ? "neither a block device nor an image file"
 					   : "not a block device");
 	case -EROFS:
-		return failure_set(fail, EXIT_FAILED, e, "%s is write-protected", path);
+		return failure_set(fail, EXIT_FAILED, e, CARD_LOCKED, path);
 	case -ENXIO:
 		return failure_set(fail, EXIT_FAILED, e, "%s: no card in the reader", path);
 	default:

@@ -388,3 +388,12 @@ load lib
 	[[ $stderr != *"Linux ends"* ]]
 	detach
 }
+
+@test "a card that is write-protected: what to do" {
+	card_make ext4 100 150
+	cow format "$CARD"
+	loop_down "$CARD"
+	CARD=$(losetup -f -r --show "$IMG")
+	fails 1 "$CARD is write-protected: move the lock tab of the card, or of its adapter" attach "$CARD" --name vol
+	fails 1 "$CARD is write-protected: move the lock tab of the card, or of its adapter" format "$CARD"
+}
