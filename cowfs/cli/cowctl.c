@@ -436,9 +436,20 @@ static void command_help(const struct command *c)
 
 static int unknown_command(const struct options *o, const char *name)
 {
+	static const char *const meant[][2] = {
+		{ "save", "commit" },	{ "sync", "commit" },	{ "snapshot", "view --now" },
+		{ "rollback", "undo" }, { "umount", "detach" }, { "log", "generations" },
+		{ "help", "--help" }
+	};
+
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!is_here(&commands[i]) && !strcmp(commands[i].name, name))
 			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, name);
+	for (size_t i = 0; i < ARRAY_SIZE(meant); i++)
+		if (!strcmp(meant[i][0], name))
+			return cmd_fail(o, EXIT_USAGE, -EINVAL,
+					"unknown command %s: is " COWCTL " %s meant?", name,
+					meant[i][1]);
 	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')",
 			name);
 }

@@ -32,6 +32,8 @@ fs_sum() {
 @test "wrong usage: exit code 2 and the reason" {
 	fails 2 'unknown command frobnicate' frobnicate
 	fails 2 "unknown command x \(try 'cowctl --help'\)" x
+	fails 2 '^cowctl: unknown command save: is cowctl commit meant\?' save
+	fails 2 'unknown command help: is cowctl --help meant' help
 	fails 2 'unknown command statsu' statsu --json
 	fails 2 'frobnicate' status --frobnicate
 	fails 2 'usage: cowctl format' format
