@@ -96,8 +96,7 @@ load lib
 	loop_up "$IMG"
 	CARD=$LOOP
 	before=$(card_written) # a loop device keeps its counter
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/a" 10
 	sync "$MNT/a"
 	rm "$MNT/a"
@@ -267,8 +266,7 @@ load lib
 	[ "$(status_of '.card.foreign_bytes == 0 and .card.kernel_written_bytes == .card.written_bytes')" = true ]
 	fails 1 "attached as volume vol" recover "$base" --log "$log"
 	power_cut
-	attach --log "$log"
-	mount_volume
+	attach_mounted --log "$log"
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	power_cut
 	cow recover "$base" --log "$log"
@@ -309,8 +307,7 @@ load lib
 	cow format "$base" --log "$log"
 	# never used, and used with everything at home
 	fails 1 "$log: this log belongs to another file system than the one on $other" attach "$other" --log "$log"
-	attach --log "$log"
-	mount_volume
+	attach_mounted --log "$log"
 	echo one >"$MNT/file"
 	detach
 	run -1 cow check "$other" --log "$log"

@@ -42,8 +42,7 @@ seen_again() {
 	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
 	wait_for 20 volume_gone "$DEV"
 	blockdev --setrw "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	stamped
 }
 
@@ -89,8 +88,7 @@ attack() {
 			umount_volume
 			cow detach --discard vol
 			wait_for 20 no_daemons
-			attach
-			mount_volume
+			attach_mounted
 			n=$(stamped)
 		fi
 	else

@@ -88,8 +88,7 @@ again() {
 	stays
 	cow format "$CARD"
 	cow check "$CARD" | grep -q 'both copies good'
-	attach
-	mount_volume
+	attach_mounted
 	echo 1 >"$MNT/1"
 	detach
 	logedit break B
@@ -145,8 +144,7 @@ again() {
 }
 
 recovered() {
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	[ "$(bare_sum)" = "$SUM" ]
 }
 
@@ -257,8 +255,7 @@ bare_cksum() {
 		wait_for 10 no_daemons
 	done
 	[ "$GONE" = 12 ]
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	detach
 }

@@ -120,8 +120,7 @@ all_refuse() {
 	logedit set 48 8 0
 	logedit set 40 8 0x10 # compat: may be ignored
 	cow check "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	[ -e "$MNT/x" ]
 }
 
@@ -202,8 +201,7 @@ all_refuse() {
 	SUM=$(image_sum)
 	fails 1 'RAM limit of 32.0 MiB cannot hold the journal of .* \(64.0 MiB\).*at least 76.0 MiB' attach "$CARD" --ram 32M
 	unchanged
-	attach --ram 80M
-	mount_volume
+	attach_mounted --ram 80M
 }
 
 @test "RAM full: writes fail, the card is untouched, what was there stays readable" {
@@ -221,8 +219,7 @@ all_refuse() {
 	[ "$(card_written)" -eq "$before" ]
 	detach --discard
 	fsck ext4
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/file")" = precious ]
 }
 
@@ -242,8 +239,7 @@ all_refuse() {
 	fsck vfat
 	modprobe -q vfat || true
 	grep -qw vfat /proc/filesystems || skip "no vfat in this kernel: the mounted half was left out"
-	attach
-	mount_volume
+	attach_mounted
 	echo one >"$MNT/one"
 	sync -f "$MNT"
 	fails 1 'cannot be frozen while it is mounted read-write: unmount it or remount it read-only' commit
@@ -256,8 +252,7 @@ all_refuse() {
 	umount_volume
 	cow commit
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/one" "$MNT/two")" = $'one\ntwo' ]
 	detach_whole vfat
 }
@@ -310,8 +305,7 @@ all_refuse() {
 		fails 1 "$CARD: it holds $text" detach
 		[ "$(card_written)" -eq "$before" ]
 		cow detach --discard
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(cat "$MNT/one")" = one ]
 	done <<-END
 		luks a LUKS device, .*: open the device
@@ -324,8 +318,7 @@ all_refuse() {
 	plant raid "$DEV"
 	fails 1 "$CARD: it holds a member of a RAID array" commit --force
 	cow detach --discard
-	attach
-	mount_volume
+	attach_mounted
 	# what a mkfs began and did not end, and what somebody has then made without cowfs
 	umount_volume
 	dd if=/dev/zero of="$DEV" bs=64k count=1 conv=fsync status=none
@@ -426,8 +419,7 @@ all_refuse() {
 	cow commit
 	cow status
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/small")" = new ] && [ ! -e "$MNT/big" ]
 	detach_whole ext4
 }
@@ -444,8 +436,7 @@ all_refuse() {
 	cow discard --cancel
 	fails 1 'too small for this commit' commit
 	power_cut
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	[ "$(bare_sum)" = "$sum" ]
 }
 
@@ -645,8 +636,7 @@ commit_fails() {
 		cow detach --discard
 		wait_for 20 no_daemons
 		eio off
-		cow recover "$CARD"
-		fsck ext4
+		recover_whole ext4
 		mount -o ro "$CARD" "$MNT"
 		[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
 		umount "$MNT"

@@ -53,8 +53,7 @@ boots() {
 	run -2 "$T/sbin/cowctl" statu
 	[[ $output == *"unknown command statu"* ]]
 	formatted
-	attach
-	mount_volume
+	attach_mounted
 	touch "$MNT/file"
 	run -2 "$T/sbin/cowctl" commit "$MNT/file"
 	[ "$output" = "cowctl: commit PATH: not in an initramfs, only in the cowctl of the system" ]
@@ -217,13 +216,11 @@ formatted() {
 
 # A file is committed and waits in the log, home is as it was before: the card after a power cut.
 with_commit() {
-	attach
-	mount_volume
+	attach_mounted
 	echo one >"$MNT/file"
 	umount_volume
 	cow detach vol
-	attach
-	mount_volume
+	attach_mounted
 	echo two >"$MNT/file"
 	cow commit vol
 	power_cut

@@ -67,8 +67,7 @@ checks() {
 	run -3 cow check "$CARD"
 	[[ $output =~ "1 newer record not chosen: "[a-z] ]]
 	cp "$IMG" "$T/copy"
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum1")" ]
 	[ "$(status_of .log_state_at_attach)" = fell-back ]
 	cow status | grep -q 'the previous generation was used'
@@ -77,8 +76,7 @@ checks() {
 	cow commit
 	power_cut
 	checks 0 'state +live' live good
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/one" ] && [ -e "$MNT/four" ] && [ ! -e "$MNT/two" ]
 	umount "$MNT"
@@ -149,8 +147,7 @@ refused() {
 	[ "$(card_written)" -eq "$before" ]
 	[ "$(image_sum)" = "$sum" ]
 	# and cowfs can come back
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	echo back >"$MNT/back"
 	detach_whole ext4
@@ -171,8 +168,7 @@ refused() {
 	[ "$(image_sum)" = "$sum" ]
 	loop_up "$IMG"
 	CARD=$LOOP
-	attach
-	mount_volume
+	attach_mounted
 	echo x >"$MNT/x"
 	detach
 	run -0 cow recover --json "$CARD"
@@ -193,8 +189,7 @@ refused() {
 		eio off
 		checks 0 'state +live' live good
 	done
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
@@ -205,8 +200,7 @@ refused() {
 		cut_card 2 ext4
 		logedit break $copy
 		checks 3 "superblock +copy $copy is DAMAGED" live repairable
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 		run -3 cow status
 		[[ $output == *"superblock $copy of the log is damaged"* && $output == *"alarm"*"one superblock of the log is damaged"* ]]
@@ -219,8 +213,7 @@ refused() {
 		[ "$(status_of .degraded)" = false ]
 		power_cut
 		cow check "$CARD" | grep -Eq 'superblock +both copies good'
-		cow recover "$CARD"
-		fsck ext4
+		recover_whole ext4
 		# also on a card that rests: but for that nothing is left to do
 		logedit break $copy
 		run -3 cow check "$CARD"
@@ -239,8 +232,7 @@ refused() {
 	CARD=$LOOP
 	run cow check "$CARD"
 	[[ $output == *"the device has grown since the log was made"* ]]
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	[ "$(status_of .device_grown)" = true ]
 	echo more >"$MNT/more"

@@ -35,8 +35,7 @@ new_is_whole() { # FS
 	mount -o ro "$NEW" "$T/look"
 	[ "$(tree_sum "$T/look")" = "$SUM" ] || return
 	umount "$T/look"
-	attach --name new
-	mount_volume
+	attach_mounted --name new
 	[ "$(tree_sum "$MNT")" = "$SUM" ] || return
 	touch "$MNT/more"
 	cow commit new >/dev/null
@@ -442,8 +441,7 @@ ends_incomplete() {
 	[[ $output == *"It was cloned "*" from another card"* ]]
 	detach >/dev/null
 	CARD=$NEW
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/again" 2
 	cow commit --checkpoint >/dev/null
 	first=$(cow wear --json | jq .totals.written_bytes)

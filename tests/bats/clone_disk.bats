@@ -60,8 +60,7 @@ disk_make() { # [gpt|dos [FS]]
 	CARD=${DISK}p$ROOT
 	mke2fs -q -t ext4 -E nodiscard,lazy_itable_init=0 "$CARD" 60M
 	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/committed" 9
 	cow commit >/dev/null
 	random_file "$MNT/in-ram" 5
@@ -96,8 +95,7 @@ new_is_whole() {
 	CARD=${NEW}p$ROOT
 	fsck ext4
 	run -0 cow check "$CARD"
-	attach --name new
-	mount_volume
+	attach_mounted --name new
 	[ "$(tree_sum "$MNT")" = "$SUM" ] || return
 	touch "$MNT/more"
 	cow commit new >/dev/null
@@ -280,8 +278,7 @@ clones() { # LABEL MIB
 	detach >/dev/null
 	new_disk 300
 	run -0 cow clone "$DISK" "$NEW" --yes
-	attach
-	mount_volume
+	attach_mounted
 	new_is_whole
 }
 

@@ -338,8 +338,7 @@ dry_and_wet() {
 	jq -e --argjson n "$(jq .generation "$T/first")" '.ok and .generation > $n' "$T/second"
 	eio off
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 }
 
@@ -397,8 +396,7 @@ dry_and_wet() {
 	touch "$T/stop"
 	wait "$BG"
 	power_cut
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 }
 
 @test "commit of an unmounted volume, and of one mounted read-only" {
@@ -408,16 +406,14 @@ dry_and_wet() {
 	run -0 cow commit --json
 	jq -e '.ok and .quiesce.mounted == false' <<<"$output"
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/one")" = one ]
 	echo two >"$MNT/two"
 	mount -o remount,ro "$MNT"
 	run -0 cow commit --json
 	jq -e '.ok and .report.logged_blocks > 0' <<<"$output"
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/two")" = two ]
 }
 

@@ -260,8 +260,7 @@ no_scratch() {
 	change 1 30
 	full_commit
 	detach
-	attach --ram 16M
-	mount_volume
+	attach_mounted --ram 16M
 	random_file "$MNT/large" 12
 	cp -p "$MNT/large" "$LIVE/"
 	cow commit "$MNT/large" || true
@@ -290,8 +289,7 @@ no_scratch() {
 		fi
 		rsync -aHAX --modify-window=-1 --delete "$CARD_TREE/" "$LIVE/"
 		umount "$V"
-		attach
-		mount_volume
+		attach_mounted
 	done
 }
 

@@ -160,8 +160,7 @@ power_ends() {
 	cow commit
 	eio off
 	detach
-	attach --ram 96M --max-commit-time 5s
-	mount_volume
+	attach_mounted --ram 96M --max-commit-time 5s
 	dd if=/dev/urandom of="$MNT/b" bs=64K count=8 status=none # less than what commits by itself
 	sync -f "$MNT"
 	# 0.5 s is what a card of 4 MiB/s would take

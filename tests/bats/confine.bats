@@ -167,8 +167,7 @@ no_reader() {
 	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
 	cow check "$CARD" | grep -q 'not checked'
 
-	attach --ram 32M
-	mount_volume
+	attach_mounted --ram 32M
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 	no_reader
 	random_file "$MNT/d" 4
@@ -180,8 +179,7 @@ no_reader() {
 	[ "$(bare_sum)" = "$sum" ]
 	fsck ext4
 	# a commit with a reader is one without that flag
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/e" 1
 	cow commit "$NAME"
 	[ "$(cow check --json "$CARD" | jq .unread)" = false ]
@@ -210,8 +208,7 @@ no_reader() {
 		cow shutdown
 		power_cut
 		[ "$(cow check --json "$CARD" | jq .unread)" = true ]
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 		umount_volume
 		detach_whole ext4

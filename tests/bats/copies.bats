@@ -128,8 +128,7 @@ pishrink() {
 	wait_for 10 no_daemons
 	[ "$(tree_sum "$T/to")" = "$SUM" ]
 	rm -r "$T/to/one"
-	attach
-	mount_volume
+	attach_mounted
 	rsync -aAX --delete "$MNT/" "$T/to"
 	[ "$(tree_sum "$T/to")" = "$SUM" ]
 	umount_volume
@@ -236,8 +235,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	local log_end try
 	card_make ext4 100 150
 	cow format "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	echo one >"$MNT/a"
 	echo keep >"$MNT/b"
 	cow commit
@@ -258,8 +256,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		umount "$MNT"
 		fails 1 'committed blocks that are not checkpointed' format --force "$CARD"
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		echo more >"$MNT/c"
 		cow commit
@@ -269,8 +266,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 		detach
 		run -0 cow check "$CARD"
 		fsck ext4
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(cat "$MNT/d")" = more ]
 		detach
 		loop_down "$CARD"

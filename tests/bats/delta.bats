@@ -9,8 +9,7 @@ load delta
 
 # The volume that is attached shows the tree SUM when it is attached again, alone it is whole, and it commits.
 card_has_sum() { # FS
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ] || return
 	touch "$MNT/more"
 	cow commit >/dev/null
@@ -169,8 +168,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	two_cards ext4 60 110
 	change_master
 	export_delta --all
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/own" 4
 	cow commit
 	umount_volume
@@ -278,8 +276,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	two_cards ext4 60 110
 	change_master
 	export_delta --base "$IMAGE"
-	attach
-	mount_volume
+	attach_mounted
 	old=$(tree_sum "$MNT")
 	umount_volume
 	detach
@@ -299,8 +296,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 		fi
 		rm "$T/arm" "$T/volumes"
 		blockdev --setrw "$CARD"
-		attach
-		mount_volume
+		attach_mounted
 		got=$(tree_sum "$MNT")
 		echo "cut $n: exit $code, $([ "$got" = "$SUM" ] && echo new || echo old)"
 		[ "$got" = "$SUM" ] || { [ "$got" = "$old" ] && [ $code != 0 ]; }
@@ -397,8 +393,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 		fi
 		umount_volume
 		detach
-		attach
-		mount_volume
+		attach_mounted
 		if [ "$got" = null ]; then
 			[ "$(cat "$MNT/live")" = more ]
 		else
@@ -444,8 +439,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	two_cards ext4 60 110
 	change_master
 	export_delta --all
-	attach --hold previous
-	mount_volume
+	attach_mounted --hold previous
 	echo a >"$MNT/a"
 	cow commit
 	rm "$MNT/a"
@@ -475,8 +469,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	two_cards ext4 60 110
 	change_master
 	export_delta --base "$IMAGE"
-	attach
-	mount_volume
+	attach_mounted
 	CARD=$MASTER attach --name master
 	mount "$(cow status master --json | jq -r .loop)" "$T/m"
 	echo more >"$T/m/more"

@@ -64,8 +64,7 @@ bare() {
 				cow shutdown
 				power_cut
 			fi
-			attach
-			mount_volume
+			attach_mounted
 			[ ! -e "$MNT/failed" ]
 		done
 		[ "$i" = 3 ]
@@ -170,8 +169,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	card_make ext4 100 150
 	cow format "$CARD"
 	before=$(card_written) sum=$(image_sum)
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/a" 5
 	detach --discard
 	[ "$(card_written)" -eq "$before" ]
@@ -200,8 +198,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
 	umount "$MNT"
 	# undone
-	attach
-	mount_volume
+	attach_mounted
 	echo three >"$MNT/three"
 	cow discard
 	cow discard --cancel
@@ -231,8 +228,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	card_make ext4 100 150
 	cow format "$CARD"
 	for i in {1..10}; do
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(find "$MNT" -name 'f*' | wc -l)" = $((i - 1)) ]
 		echo "$i" >"$MNT/f$i"
 		[ $((i % 3)) -ne 0 ] || cow commit

@@ -159,8 +159,7 @@ tables_zeroed() {
 	[ "$written" -le $((changed * 4096 * 21 / 10)) ]
 	calm
 	power_cut
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(sha256sum <"$MNT/db")" = "$sum" ]
 	umount "$MNT"

@@ -54,8 +54,7 @@ serves_base() {
 
 # cowfs goes on with this card.
 goes_on() {
-	attach
-	mount_volume
+	attach_mounted
 	echo on >"$MNT/on"
 	cow commit
 	detach_whole ext4
@@ -156,8 +155,7 @@ touch_elsewhere() {
 	cut_card 1 ext4
 	bare_sum
 	[ "$(state_of)" = live ]
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
@@ -228,8 +226,7 @@ flash() {
 	IMG=$T/card.img
 	loop_up "$IMG"
 	CARD=$LOOP
-	attach
-	mount_volume
+	attach_mounted
 	echo one >"$MNT/one"
 	cow commit
 	echo two >"$MNT/two"
@@ -240,8 +237,7 @@ flash() {
 	flash "$T/factory.img"
 	run -0 cow check "$CARD"
 	[[ $output == *"no commit yet"* ]]
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/factory")" = factory ]
 	[ ! -e "$MNT/one" ]
 	echo three >"$MNT/three"
@@ -251,8 +247,7 @@ flash() {
 	new=$(cow check --json "$CARD" | jq -r .ring_uuid)
 	[[ $new != "$old" && $new != 00000000-* ]]
 	[ "$(state_of)" = live ]
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
@@ -264,8 +259,7 @@ golden_card() {
 	detach
 	bare_sum >"$T/sum.golden"
 	cp --sparse=always "$IMG" "$T/golden.img"
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/one" 1
 	cow commit --checkpoint
 	tree_sum "$MNT" >"$T/sum.one"
@@ -319,8 +313,7 @@ golden_card() {
 	cow commit
 	power_cut
 	[ "$(state_of)" = live ]
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/foreign" ] && [ -e "$MNT/two" ]
 	umount "$MNT"
@@ -379,8 +372,7 @@ golden_card() {
 	! mountpoint -q "$MNT" || umount "$MNT"
 	cow format --force "$CARD"
 	fsck ext4
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	[ "$(df --output=size -BM "$MNT" | tail -1 | tr -dc 0-9)" -gt 120 ]
 	detach
@@ -441,8 +433,7 @@ golden_card() {
 	echo first >"$MNT/which"
 	umount_volume
 	CARD=$LOOP
-	attach --name other
-	mount_volume
+	attach_mounted --name other
 	[ ! -e "$MNT/which" ]
 	echo other >"$MNT/which"
 	cow commit other
@@ -510,8 +501,7 @@ detach_one() { cow detach "$NAME"; }
 		second) cow commit ;;
 		clean)
 			detach
-			attach
-			mount_volume
+			attach_mounted
 			;;
 		esac
 		echo two >"$MNT/two"
@@ -537,8 +527,7 @@ detach_one() { cow detach "$NAME"; }
 		fails 1 "the card was swapped, or has foreign changes" detach "$NAME"
 		detach --discard
 		[ "$(image_sum)" = "$sum" ]
-		cow recover "$CARD"
-		fsck ext4
+		recover_whole ext4
 		mount -o ro "$CARD" "$MNT"
 		[ "$(cat "$MNT/other")" = other ] && [ ! -e "$MNT/two" ]
 		umount "$MNT"
@@ -582,8 +571,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		card_make ext4 100 150
 		cow format "$CARD"
 		if [ $case = retired ]; then
-			attach
-			mount_volume
+			attach_mounted
 			echo one >"$MNT/one"
 			cow commit
 			power_cut
@@ -591,8 +579,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 			cow recover "$CARD"
 			[ "$(state_of)" = retired ]
 		fi
-		attach
-		mount_volume
+		attach_mounted
 		echo two >"$MNT/two"
 		sync -f "$MNT"
 		printf '\1\2\3\4' | dd of="$IMG" bs=1 seek=$((1024 + 44)) conv=notrunc status=none # s_mtime
@@ -608,8 +595,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 
 @test "foreign changes between two commits: refused" {
 	cut_card 1 ext4
-	attach
-	mount_volume
+	attach_mounted
 	echo two >"$MNT/two"
 	# one field that any mount changes: s_mtime
 	"$COWFS_BUILD/tests/unguard" "$IMG"
@@ -634,8 +620,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		run cow check --json "$CARD"
 		echo "cut $n: $(tail -1 "$T/cut"): $output"
 		[ "$status" = 0 ] || [ "$status" = 3 ]
-		cow recover "$CARD"
-		fsck ext4
+		recover_whole ext4
 		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
 		blockdev --flushbufs "$CARD"

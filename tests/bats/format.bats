@@ -284,8 +284,7 @@ loop_clear() {
 	fails 1 'already has a cowfs log.*--force' format "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	cow format --force "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	echo precious >"$MNT/file"
 	cow commit
 	power_cut

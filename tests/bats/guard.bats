@@ -17,8 +17,7 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 	[ "$1" = xfs ] || [ "$(image_sum)" = "$sum" ] # "ro" clears blocks of its log
 	run cow check "$CARD"
 	[[ $output != *foreign* ]]
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	cow status --json | jq -e '.base_changed == false'
 	umount "$MNT"
@@ -61,8 +60,7 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 		blockdev --setrw "$CARD"
 		cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
 		blkid -p -o value -s TYPE "$CARD" | grep -qx "$kind"
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(cat "$MNT/kind" "$MNT/again")" = "$kind
 again" ]
 		detach
@@ -103,8 +101,7 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	truncate -s 64M "$T/log"
 	loop_up "$T/log"
 	cow format "$base" --log "$LOOP"
-	attach --log "$LOOP"
-	mount_volume
+	attach_mounted --log "$LOOP"
 	echo one >"$MNT/one"
 	cow commit
 	power_cut

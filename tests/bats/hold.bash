@@ -46,8 +46,7 @@ protect() { # FS [MKFS_OPTION]...
 	xfs) card_make xfs 320 680 "${@:2}" && cow format "$CARD" --log-size 340M ;;
 	*) card_make "$1" 200 300 "${@:2}" && cow format "$CARD" ;;
 	esac
-	attach
-	mount_volume
+	attach_mounted
 	chmod 1777 "$MNT"
 }
 

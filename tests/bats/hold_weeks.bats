@@ -31,8 +31,7 @@ all_is_whole() {
 
 cut_and_attach() {
 	power_cut
-	attach --ram 64M
-	mount_volume
+	attach_mounted --ram 64M
 }
 
 # Commits of each hour from the first on until one is refused: N, which is also that hour; $output has the answer.
@@ -98,8 +97,7 @@ is_alone() { # FILE TREE
 		card_make ext4 100 150
 		cow format "$CARD" --log-size 4M --erase-block 512K
 	fi
-	attach --ram 64M
-	mount_volume
+	attach_mounted --ram 64M
 	CAPACITY=$(status_of .log_capacity_blocks)
 	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
 	mkdir "$MNT/root"
@@ -155,8 +153,7 @@ is_alone() { # FILE TREE
 	loop_up "$IMG"
 	CARD=$LOOP
 	for n in 1 2 3; do
-		attach --ram 64M
-		mount_volume
+		attach_mounted --ram 64M
 		[ "$(tree_sum "$MNT/root")" = "$newest" ]
 		[ "$(in_view --generation held)" = "$SUM" ]
 		dd if=/dev/urandom of="$MNT/root/var/lib/db" bs=4096 count=60 conv=notrunc,fsync status=none
@@ -169,8 +166,7 @@ is_alone() { # FILE TREE
 	cow recover "$T/forward.img"
 	is_alone "$T/forward.img" "$newest"
 	cow undo "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT/root")" = "$SUM" ]
 	[ "$(status_of .undone.generation)" = "$HELD" ]
 	cow commit --checkpoint

@@ -39,8 +39,7 @@ nothing_believed() {
 	generation=$(jq -r .record <<<"$output")
 	[ "$generation" -lt 500 ] # the forged ones are a thousand higher
 	[ "$state" = "$1" ]
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(head -n 1 "$MNT/victim")" = genuine ]
 	cmp "$MNT/nobody/file" "$T/forged"
 	detach_whole ext4

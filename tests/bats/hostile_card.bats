@@ -116,8 +116,7 @@ all_ignore() {
 	[ "$(image_sum)" = "$sum" ]
 	cow format --shrink --log-size 8M --erase-block 1M "$CARD"
 	[ "$(passwd)" = "root:x:0:0:" ]
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/passwd")" = "root:x:0:0:" ]
 	umount_volume
 	detach_whole ext4
@@ -178,8 +177,7 @@ no_process() { ! [ -e "/proc/$1" ]; }
 	local at len start pid
 	card_make ext4 100 40000
 	cow format --log-size 36G --erase-block 4M "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	echo x >"$MNT/x"
 	umount_volume
 	cow detach vol
@@ -225,8 +223,7 @@ owned() { # DEVICE COMMAND...
 	owned "$CARD" "$cow" measure "$CARD" --write-area all --size 4M --tables mix
 	[ "$(image_sum)" = "$sum" ]
 	cow format "$CARD" --log-size 64M
-	attach
-	mount_volume
+	attach_mounted
 	echo x >"$MNT/x"
 	sync -f "$MNT"
 	owned "volume vol" "$cow" diff vol
@@ -256,8 +253,7 @@ owned() { # DEVICE COMMAND...
 		dd of="$CARD" bs=1024 seek="$leaf" conv=notrunc,fsync status=none
 	cow format "$CARD" --log-size 64M
 	cow check "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	mv "$MNT/z" "$MNT/a/b/y"
 	touch "$MNT/holes"
 	sync -f "$MNT"

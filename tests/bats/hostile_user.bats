@@ -84,8 +84,7 @@ seconds_of() { date +%s.%N; }
 	jq -e '.quiesce | .mounted and (.frozen or .instant)' <<<"$output"
 	fails 1 "is mounted on $T/left" detach
 	power_cut_left
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/a file")" = $'one\ntwo' ]
 	detach_whole ext4
 }

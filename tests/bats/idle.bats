@@ -95,8 +95,7 @@ card_has_it() {
 	cow uninhibit
 	wait_for 10 is_empty
 	detach
-	attach
-	mount_volume
+	attach_mounted
 	change
 	sleep 2
 	[ "$(live)" -gt 1000 ]

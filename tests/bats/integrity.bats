@@ -109,8 +109,7 @@ fio_under_commits() {
 	mount_volume -o noatime,discard
 	fio_under_commits "$MNT/file" --bs=1k --size=16M --rate_iops=4000
 	detach_whole ext4
-	attach
-	mount_volume
+	attach_mounted
 	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs=1k --size=16M --verify_only
 }
 
@@ -119,8 +118,7 @@ fio_under_commits() {
 	mount_volume -o noatime,discard
 	fio_under_commits "$MNT/file" --bs=4k --size=64M --rate_iops=5000
 	detach_whole ext4
-	attach
-	mount_volume
+	attach_mounted
 	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs=4k --size=64M --verify_only
 }
 

@@ -26,8 +26,7 @@ event_told() {
 
 @test "a broken rule: the daemon lives, RAM stays, the card is not written, status and events tell" {
 	local sum
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/old" 3
 	cow commit
 	umount_volume

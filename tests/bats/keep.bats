@@ -26,8 +26,7 @@ kiosk() {
 	echo first >"$MNT/settings"
 	echo first >"$MNT/other"
 	umount "$MNT"
-	attach
-	mount_volume
+	attach_mounted
 }
 
 change() {
@@ -83,8 +82,7 @@ card_holds() {
 	power_cut
 	cow recover "$CARD"
 	card_holds second second first
-	attach
-	mount_volume
+	attach_mounted
 	change third
 	rm "$MNT/settings"
 	fails 1 "$MNT/settings: not kept: No such file" commit --kept vol || [ "$status" = 1 ]
@@ -96,8 +94,7 @@ card_holds() {
 	cow recover "$CARD"
 	card_holds third second first
 	# not while timer commits are inhibited
-	attach
-	mount_volume
+	attach_mounted
 	cow inhibit vol
 	fails 1 inhibited commit --kept vol --timer
 	cow uninhibit vol
@@ -121,8 +118,7 @@ card_holds() {
 	wait_for 20 no_daemons
 	card_holds third third first
 	# unmounted behind its back
-	attach
-	mount_volume
+	attach_mounted
 	change fourth
 	cow commit --kept vol
 	change fifth
@@ -131,8 +127,7 @@ card_holds() {
 	wait_for 20 no_daemons
 	card_holds fifth fifth first
 	# who says --discard means it
-	attach
-	mount_volume
+	attach_mounted
 	change sixth
 	umount_volume
 	cow detach vol --discard

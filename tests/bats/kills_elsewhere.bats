@@ -179,8 +179,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	for ((i = 0; i < COUNT; i++)); do
 		for how in alone everything; do
 			# blocks that wait in the log
-			attach
-			mount_volume
+			attach_mounted
 			change
 			cow commit
 			power_cut
@@ -198,16 +197,14 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	local i how
 	card 100
 	format
-	attach
-	mount_volume
+	attach_mounted
 	change
 	umount_volume
 	measure cow detach vol
 	SUM=$NEW
 	for ((i = 0; i < COUNT; i++)); do
 		for how in alone everything; do
-			attach
-			mount_volume
+			attach_mounted
 			change
 			umount_volume
 			killed $how "$COWFS_BUILD/cowctl" detach vol
@@ -224,8 +221,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	card 100
 	format
 	for ((i = 0; i <= COUNT; i++)); do
-		attach
-		mount_volume
+		attach_mounted
 		change
 		cow commit
 		power_cut
@@ -256,8 +252,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 		# either there is a log now, or it says what to do
 		ends "$COWFS_BUILD/cowctl" format "$CARD" --log-size 8M --erase-block 1M ||
 			{ grep -q -- '--force' "$T/err" && format --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		detach
 		DEV=''
@@ -299,8 +294,7 @@ again() {
 		ends "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD" || grep -q 'already has a cowfs log' "$T/err" ||
 			{ cat "$T/err"; echo "$WHERE"; return 1; }
 		card_has_one_of "$SUM"
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		detach
 		DEV=''

@@ -22,8 +22,7 @@ load lib
 	sync -f "$MNT"
 	power_cut
 	cow check --json "$CARD" | jq -e '.lag == 1 and .verdict == "good"' >/dev/null
-	attach
-	mount_volume
+	attach_mounted
 	diff "$T/sum" <(tree_sum "$MNT")
 	random_file "$MNT/g" 5
 	cow commit
@@ -40,8 +39,7 @@ load lib
 @test "recover of a log with lag writes once" {
 	card_make ext4 100 150
 	cow format --lag 1 "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/a" 2
 	cow commit
 	echo b >"$MNT/b"

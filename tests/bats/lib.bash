@@ -34,7 +34,8 @@
 #	volume_attached FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION... [-- ATTACH_OPTION...]]	card_make, format, attach;
 #			volume_mounted ...	and mount_volume
 #	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
-#	detach_whole FS		and the file system on CARD is whole
+#	attach_mounted [OPTION]...	attach, mount_volume
+#	detach_whole FS		detach, and the file system on CARD is whole; recover_whole FS	cow recover, and so it is
 #	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
@@ -515,6 +516,10 @@ volume_attached() {
 	card_make "${of_0[@]}" && cow format "$CARD" "${of_1[@]}" >/dev/null && attach "${of_2[@]}"
 }
 
+attach_mounted() {
+	attach "$@" && mount_volume
+}
+
 volume_mounted() {
 	volume_attached "$@" && mount_volume
 }
@@ -556,6 +561,10 @@ worker_pid() {
 
 detach_whole() {
 	detach && fsck "$1"
+}
+
+recover_whole() {
+	cow recover "$CARD" && fsck "$1"
 }
 
 power_cut() {

@@ -26,8 +26,7 @@ card_with_env() {
 		card_make "$fs" 100 150 "$@"
 	fi
 	cow format "$CARD" ${LAG:+--lag $LAG}
-	attach --checkpoint always
-	mount_volume
+	attach_mounted --checkpoint always
 	mkdir -p "$MNT/boot/grub"
 	grub-editenv "$MNT/$ENV" create
 	grub-editenv "$MNT/$ENV" set saved_entry=0
@@ -109,8 +108,7 @@ env_is() {
 }
 
 again() {
-	attach --checkpoint "$WHEN" "$@"
-	mount_volume
+	attach_mounted --checkpoint "$WHEN" "$@"
 }
 
 # The change of the loader stays, whatever is committed and checkpointed.
@@ -225,8 +223,7 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	card_make btrfs 250 400
 	cow format "$CARD"
 	WHEN=always
-	attach --checkpoint always
-	mount_volume
+	attach_mounted --checkpoint always
 	grub-editenv "$T/env" create
 	grub-editenv "$T/env" set next_entry=2
 	dd if="$T/env" of="$DEV" bs=1024 seek=$((at / 1024)) conv=notrunc,fsync status=none
@@ -384,8 +381,7 @@ loader_of_held() { # FS
 	cow undo
 	detach
 	[ "$(grub_finds)" = new ]
-	attach --checkpoint always
-	mount_volume
+	attach_mounted --checkpoint always
 	[ "$(cat "$MNT/boot/kernel")" = new ]
 	kernel next
 	cow commit
@@ -395,8 +391,7 @@ loader_of_held() { # FS
 	run -1 cow run --volume vol -- sh -c "echo half >'$MNT/boot/kernel'; exit 1"
 	detach
 	[ "$(grub_finds)" = done ]
-	attach --checkpoint always
-	mount_volume
+	attach_mounted --checkpoint always
 	detach_whole "$1"
 }
 

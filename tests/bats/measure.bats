@@ -132,8 +132,7 @@ wear_of() {
 	local before
 	used_card
 	detach
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/b" 2
 	sync -f "$MNT"
 	cow commit

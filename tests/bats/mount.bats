@@ -205,15 +205,13 @@ mount.cowfs: mount option compress=zstd was removed: changes in RAM are not comp
 
 @test "on-detach: what cowctl detach does without --discard" {
 	protect on-detach=discard
-	attach --on-detach discard
-	mount_volume
+	attach_mounted --on-detach discard
 	touch "$MNT/one"
 	umount_volume
 	run -0 cow detach vol
 	[[ $output == *"uncommitted changes were discarded"* ]]
 	wait_for 20 no_daemons
-	attach --on-detach discard
-	mount_volume
+	attach_mounted --on-detach discard
 	[ ! -e "$MNT/one" ]
 	touch "$MNT/two"
 	umount_volume
@@ -226,8 +224,7 @@ mount.cowfs: mount option compress=zstd was removed: changes in RAM are not comp
 	[ -e "$MNT/two" ]
 	touch "$MNT/three"
 	detach
-	attach --on-detach commit
-	mount_volume
+	attach_mounted --on-detach commit
 	[ -e "$MNT/three" ]
 	detach --discard
 	fails 2 '--on-detach drop is not one of commit.discard' attach "$CARD" --on-detach drop

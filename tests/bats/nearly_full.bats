@@ -23,8 +23,7 @@ full_card() { # MIB [ATTACH_OPTION]...
 	cow commit
 	cow status
 	power_cut
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 }
@@ -79,8 +78,7 @@ full_card() { # MIB [ATTACH_OPTION]...
 	cow commit
 	[ "$(status_of .write_errors)" = 0 ]
 	power_cut
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 }

@@ -241,8 +241,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	eio off
 	cow detach --discard vol
 	wait_for 20 no_daemons
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(sha256sum <"$MNT/new")" = "$sum" ]
 	umount "$MNT"
@@ -341,8 +340,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	[ "$(status_of .pressure.full_errors)" = 0 ]
 	[ "$(status_of .generation)" -gt 0 ]
 	power_cut
-	attach --ram 16M
-	mount_volume
+	attach_mounted --ram 16M
 	cmp "$T/file" "$MNT/file"
 	detach_whole btrfs
 }

@@ -140,8 +140,7 @@ spread() {
 	[[ $output == *" s at a guess: no commit was made since attach"* ]]
 	cow commit --dry-run --json | jq -e '.report | .writable_by == "guess" and .writable_seconds > 0'
 	detach
-	attach --profile none
-	mount_volume
+	attach_mounted --profile none
 	small_files b
 	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0 and
 		.writable_by == "guess" and .writable_seconds > 0'
@@ -149,8 +148,7 @@ spread() {
 	small_files b
 	cow commit --dry-run --json | jq -e '.report | .writable_by == "commits" and .writable_seconds > 0'
 	detach
-	attach
-	mount_volume
+	attach_mounted
 	small_files c
 	cow commit --dry-run --json | jq -e '.report | .profile == "guessed" and .profile_guessed and .model_seconds > 0 and
 		.profile_units > 0 and .moved_blocks == 0 and .padded_blocks == 0'
@@ -165,8 +163,7 @@ erases_with() {
 	CARD=$(SIM --loop x-slow-4g 300M "$C")
 	mke2fs -q -F -t ext4 -J size=8 -g 2048 -E nodiscard,lazy_itable_init=0 "$CARD" 220M
 	cow format "$CARD" >&2
-	attach --profile "$1"
-	mount_volume
+	attach_mounted --profile "$1"
 	SIM reset "$C"
 	for round in a b c d e; do
 		small_files $round

@@ -23,8 +23,7 @@ volume() {
 	loop_up "$T/was.img"
 	mount "$LOOP" "$T/was"
 	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	attach_mounted
 	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/d"
 	rsync -aHAXS --modify-window=-1 --numeric-ids "$MNT/d" "$T/was/"
 	cow commit vol

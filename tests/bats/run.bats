@@ -29,8 +29,7 @@ installer() {
 }
 
 was_before() {
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	[ "$(status_of .held)" = null ] || return
 	detach_whole "${1:-ext4}"

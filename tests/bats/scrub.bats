@@ -143,8 +143,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	CARD=$(SIM --loop x-slow-4g 150M "$C")
 	mke2fs -q -F -t ext4 "$CARD" 100M
 	cow format "$CARD" >/dev/null
-	attach
-	mount_volume
+	attach_mounted
 	random_file "$MNT/file" 20
 	cow commit --checkpoint >/dev/null
 	SIM fail "$C" read 200 once

@@ -36,14 +36,12 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	[ "$(fs_mib)" = 987 ]
 	[ "$(journal_mib)" = 16 ]
 	cow check --json "$CARD" | jq -e '.log_state == "empty" and .verdict == "good" and .log_bytes >= 33554432'
-	attach
-	mount_volume
+	attach_mounted
 	echo x >"$MNT/x"
 	cow commit
 	tree_sum "$MNT" >"$T/sum"
 	power_cut
-	cow recover "$CARD"
-	fsck ext4
+	recover_whole ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	fails 1 "already has a cowfs log" format --shrink "$CARD"
 }

@@ -33,8 +33,7 @@ protect() {
 	run -0 cow commit --timer
 	[[ $output == *": committed "*" as generation "* ]]
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/small")" = x ]
 	detach_whole ext4
 }

@@ -53,8 +53,7 @@ bare() { # FS: the card is a whole file system
 
 @test "spill: xfs: more is written over than the log holds" {
 	spill_card xfs
-	attach
-	mount_volume
+	attach_mounted
 	change 1
 	SUM=$(tree_sum "$MNT")
 	cow commit
@@ -68,8 +67,7 @@ bare() { # FS: the card is a whole file system
 # The metadata alone is more than the ring holds.
 @test "spill: xfs: metadata does not go to free blocks, and a commit that has too much of it is refused" {
 	spill_card xfs
-	attach
-	mount_volume
+	attach_mounted
 	cow discard
 	mkdir "$MNT/f"
 	touch "$MNT"/f/{1..30000}
@@ -124,8 +122,7 @@ cut_everywhere() { # FS [FORMAT_OPTION]...
 		if [ $((i % 2)) = 0 ]; then
 			cow recover "$CARD"
 		else # a session goes on
-			attach
-			mount_volume
+			attach_mounted
 			is_whole "$newest" "$(tree_sum "$MNT")"
 			change $((i + 50))
 			SUM=$(tree_sum "$MNT")
@@ -148,8 +145,7 @@ cut_everywhere() { # FS [FORMAT_OPTION]...
 under_load() { # FS
 	local noise=$BATS_TEST_DIRNAME/../tools/noise.py job i jobs=()
 	spill_card "$1"
-	attach
-	mount_volume
+	attach_mounted
 	cow discard # only commits behind a sync: after another one nothing is known of a btrfs
 	for job in 1 2; do
 		"$noise" load "$MNT/$job" $job >>"$T/mismatches" 3>&- &

@@ -14,15 +14,13 @@ load lib
 	log=$LOOP
 	IMG=$T/card.img
 	cow format --log "$log" "$CARD"
-	attach --log "$log"
-	mount_volume
+	attach_mounted --log "$log"
 	echo one >"$MNT/one"
 	cow commit
 	power_cut
 	cp "$image" "$T/stale" # the commit waits in this log
 	fails 1 'log' attach "$CARD" # without it: not by guess
-	attach --log "$log"
-	mount_volume
+	attach_mounted --log "$log"
 	echo two >"$MNT/two"
 	rm "$MNT/one"
 	detach # all is home

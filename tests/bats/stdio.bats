@@ -109,8 +109,7 @@ attaches_without() { # COWCTL
 		wait_for 20 no_daemons
 		[ "$(blockdev --getro "$CARD")" = 0 ]
 	done
-	attach
-	mount_volume
+	attach_mounted
 	echo data >"$MNT/data"
 	cow commit --verbose 2>&1 | :
 	[ "$(status_of .generation)" = 1 ]

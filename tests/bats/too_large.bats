@@ -51,8 +51,7 @@ new_card() { # MIB
 # All is there, and can be committed.
 clone_is_whole() { # FS
 	local CARD=$NEW
-	attach --name new
-	mount_volume
+	attach_mounted --name new
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	touch "$MNT/more"
 	umount_volume

@@ -28,8 +28,7 @@ partition() {
 		mkfs.ext4 -q -b 4096 "$CARD" 150M
 		cow format "$CARD"
 		cow check "$CARD"
-		attach
-		mount_volume
+		attach_mounted
 		random_file "$MNT/one" 3
 		cow commit
 		random_file "$MNT/one" 2
@@ -37,8 +36,7 @@ partition() {
 		SUM=$(tree_sum "$MNT")
 		power_cut
 		cow check "$CARD"
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		detach
 		cow check "$CARD"
@@ -57,8 +55,7 @@ partition() {
 	umount "$MNT"
 	cow format --shrink "$CARD"
 	cow check "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	detach_whole ext4
 }

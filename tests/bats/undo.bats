@@ -57,8 +57,7 @@ three_commits() {
 }
 
 shows_sum() { # the volume does
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 }
 
@@ -134,8 +133,7 @@ accepts() {
 		background cow commit
 		sleep 0.0$i
 		power_cut
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(status_of .held.generation)" = "$HELD" ]
 	done
 	detach
@@ -220,8 +218,7 @@ accepts() {
 	truncate -s 64M "$T/log.img"
 	loop_up "$T/log.img"
 	cow format "$CARD" --log "$LOOP"
-	attach --log "$LOOP"
-	mount_volume
+	attach_mounted --log "$LOOP"
 	fill_tree
 	cow commit --hold
 	SUM=$(tree_sum "$MNT")
@@ -229,8 +226,7 @@ accepts() {
 	three_commits
 	detach
 	cow undo "$CARD" --log "$LOOP"
-	attach --log "$LOOP"
-	mount_volume
+	attach_mounted --log "$LOOP"
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	ends_as_sum ext4
 }
@@ -298,8 +294,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	detach --discard
 	cow undo --cancel "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$NEWEST_SUM" ]
 	cow undo
 	run -0 cow accept
@@ -406,8 +401,7 @@ taken_over() { # PID
 	[ "$(status_of '"\(.held.generation) \(.held.undo_pending)"')" = "$((HELD + 1)) true" ]
 	fails 1 "nothing is checkpointed" commit --checkpoint
 	detach
-	attach --hold previous
-	mount_volume
+	attach_mounted --hold previous
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	upgrade 4
 	cow commit

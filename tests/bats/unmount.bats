@@ -110,8 +110,7 @@ unmounts() { # FS BAD: how often the checker may find it mounted
 		run -0 --separate-stderr cow commit --json
 		jq -e '.ok and (.report.dirty_blocks == 0 or (.quiesce | .instant and (.frozen | not)))' <<<"$output"
 		power_cut
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(cat "$MNT/closed")" = $ROUNDS ]
 		detach_whole $fs
 		loop_down "$CARD"

@@ -146,8 +146,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	card_make ext4 60 100
 	cow format "$CARD"
 	fails 4 'no volume is attached' view "$MNT"
-	attach
-	mount_volume
+	attach_mounted
 	fails 1 'No such file' view "$NAME" "$T/none"
 	touch "$T/file"
 	fails 1 'not a directory' view "$NAME" "$T/file"
@@ -187,8 +186,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_off b
 	fsck ext4
 
-	attach
-	mount_volume
+	attach_mounted
 	view_on a
 	view_on b --now
 	background dd if="$(findmnt -no SOURCE "$T/b")" of=/dev/null bs=4k iflag=direct status=none
@@ -317,8 +315,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 @test "a view over a mount point of anything is refused, and hides nothing" {
 	card_make ext4 100 150
 	cow format "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	mkdir "$T/other" "$T/view"
 	mount -t tmpfs none "$T/other"
 	for dir in "$MNT" "$T/other" /; do

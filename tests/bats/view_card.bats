@@ -110,8 +110,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	CARD=$part
 	mkfs.ext4 -q -b 4096 -m 0 "$CARD" 90M
 	cow format "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	echo one >"$MNT/one"
 	cow commit --checkpoint
 	dd if=/dev/urandom of="$MNT/fill" bs=1M status=none 2>/dev/null || true
@@ -140,8 +139,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 		esac
 		views "$sum" "$CARD"
 		[ $((n % 2)) = 0 ] || cow recover "$CARD"
-		attach
-		mount_volume
+		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 		detach --discard
 		rm "$T/volumes"

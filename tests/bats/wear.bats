@@ -12,8 +12,7 @@ protect() { # [FS [MKFS-OPTION...]]
 	cow format "$CARD"
 	start=$(card_written)
 	flushes=$(card_flushes)
-	attach
-	mount_volume
+	attach_mounted
 }
 
 card_flushes() {
@@ -56,8 +55,7 @@ is_exact() { # N
 	detach
 	is_exact "$CARD"
 	for i in 4 5; do
-		attach
-		mount_volume
+		attach_mounted
 		change f$i 1
 		cow commit
 		detach
@@ -79,8 +77,7 @@ is_exact() { # N
 	after=$(wear_of '[.totals.written_bytes, .erase_blocks.counted_bytes, .totals.commits] | @csv' "$CARD")
 	[ "$before" = "$after" ]
 	start=$(($(card_written) - $(cut -d, -f1 <<<"$before")))
-	attach
-	mount_volume
+	attach_mounted
 	change c 1
 	cow commit
 	is_exact
@@ -106,8 +103,7 @@ is_exact() { # N
 	dd if=/dev/urandom of="$IMG" bs=4096 count=1 conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
 	is_exact "$CARD"
-	attach
-	mount_volume
+	attach_mounted
 	is_exact
 	change b 1
 	cow commit
@@ -347,8 +343,7 @@ offline_card() {
 	CARD=$card IMG=$img
 	cow format "$CARD" --log "$log"
 	start=$(($(card_written "$CARD") + $(card_written "$log")))
-	attach --log "$log"
-	mount_volume
+	attach_mounted --log "$log"
 	change a 2
 	cow commit
 	want=$(($(card_written "$CARD") + $(card_written "$log") - start))
