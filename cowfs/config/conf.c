@@ -394,7 +394,8 @@ static int load(bool tells, struct conf **ret, char *why, size_t why_bytes)
 	FILE *f;
 	int e;
 
-	if (fd == -ENOENT)
+	/* which all may write, and nobody can put anything into: a boot whose configuration is bad goes on with it */
+	if (fd == -ENOENT || (fd == -EPERM && !strcmp(path, "/dev/null")))
 		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	f = fd < 0 ? NULL : fdopen(fd, "r");
 	if (!f) {
