@@ -239,7 +239,7 @@ void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_
 
 	if (!log_holds(v->log, &h))
 		return;
-	if (h.back)
+	if (h.back && cause != CAUSE_SHUTDOWN) /* which commits nothing then */
 		snprintf(
 			why + len, n - len,
 			"%sUNDO PENDING: the next start goes back to generation %llu, and this commit is lost. To keep it: "
