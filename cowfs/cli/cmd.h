@@ -335,9 +335,9 @@ bool turns_of_boot(struct turns *ret, const char *which);
 void turns_add(struct turns *t, const char *name, bool on_boot);
 /*
  * Calls turn for each, also if one fails. If the root comes before them and is not committed, the volumes on /boot are left out.
- * Returns the first exit code that is not 0.
+ * again: of the root once more if these were written meanwhile. Returns the first exit code that is not 0.
  */
-int turns_take(const struct turns *t, turn_fn *turn, void *ctx);
+int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx);
 /* *ret_committed of an answer to a commit. */
 bool turn_committed(struct json_object *answer);
 /* Why it was left out. Returns err->error. */

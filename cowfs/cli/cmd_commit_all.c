@@ -102,6 +102,6 @@ int commit_all(const struct options *o)
 	if (!t.n)
 		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
 	a.list = has_option(o, OPT_JSON) ? json_object_new_array() : NULL;
-	exit = turns_take(&t, commit_turn, &a);
+	exit = turns_take(&t, !a.rq.dry_run, commit_turn, &a);
 	return a.list ? print_list(a.list, exit) : exit;
 }

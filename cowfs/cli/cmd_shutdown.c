@@ -306,8 +306,8 @@ static int commit_all_volumes(const struct options *o, const struct times *t)
 	turns_of_all(&turns);
 	if (turns.n > 1)
 		a.limit_ns = t->within_ns ? t->within_ns / 2 / turns.n : ENOUGH_NS;
-	exit = turns_take(&turns, shutdown_turn, &a);
-	e = turns_take(&a.late, shutdown_turn, &late);
+	exit = turns_take(&turns, false, shutdown_turn, &a);
+	e = turns_take(&a.late, false, shutdown_turn, &late);
 	return exit == EXIT_OK ? e : exit;
 }
 

@@ -195,6 +195,6 @@ int commit_volume(const struct options *o)
 	bool committed;
 
 	return has_option(o, OPT_TIMER) && turns_of_boot(&t, which_volume(o))
-		       ? turns_take(&t, commit_turn, (void *)o)
+		       ? turns_take(&t, !has_option(o, OPT_DRY_RUN), commit_turn, (void *)o)
 		       : commit_one(o, &committed);
 }

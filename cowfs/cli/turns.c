@@ -2,26 +2,46 @@
 /*
  * Several volumes are committed one after another, each by itself: data volumes, the root, and last the volumes that are mounted
  * on /boot, where a boot loader finds kernels whose modules are in the root. A power cut between two of them leaves a root that
- * is newer than its /boot: the kernel of before, and modules for both.
+ * is newer than its /boot: the kernel of before, and modules for both. What is written to /boot after the root was sealed, with
+ * modules that this commit of the root lacks, makes another one.
  */
 #include "cli/cmd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
-static bool is_on_boot(struct json_object *status)
+#include "base/io.h"
+#include "base/mounts.h"
+#include "fs/flush.h"
+
+#define ROOT_AGAIN 3u
+
+static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 {
 	static const char *const places[] = { "/boot", "/efi" };
-	const char *where = json_fact(status, FACT_MOUNTPOINT);
+	const dev_t *dev = ctx;
 
 	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
 		size_t len = strlen(places[i]);
 
-		if (!strncmp(where, places[i], len) && (!where[len] || where[len] == '/'))
-			return true;
+		if (!strncmp(m->path, places[i], len) && (!m->path[len] || m->path[len] == '/'))
+			return mounts_shows(root_dirfd, m, *dev);
 	}
-	return false;
+	return 0;
+}
+
+/* Is one of its mounts there? Its daemon is not asked, because it might not answer. */
+static bool is_on_boot(const char *name)
+{
+	_cleanup_close_ int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct facts f;
+	dev_t *disk = &f.device[FACT_LOOP].rdev;
+
+	client_facts(name, false, &f);
+	return *disk && (mounts_each(proc_fd, "self", look_at_mount, disk) == 1 ||
+			 mounts_each(proc_fd, "1", look_at_mount, disk) == 1);
 }
 
 static bool is_root(const char *name)
@@ -42,12 +62,8 @@ void turns_of_all(struct turns *ret)
 	size_t n = client_volumes(names);
 
 	ret->n = 0;
-	for (size_t i = 0; i < n; i++) {
-		struct json_object *status = fresh_status(names[i]);
-
-		on_boot[i] = !is_root(names[i]) && is_on_boot(status);
-		json_object_put(status);
-	}
+	for (size_t i = 0; i < n; i++)
+		on_boot[i] = !is_root(names[i]) && is_on_boot(names[i]);
 	for (unsigned last = 0; last < 2; last++)
 		for (size_t i = 0; i < n; i++)
 			if (on_boot[i] == last)
@@ -64,7 +80,7 @@ static bool has_changes(const char *name)
 	bool yes;
 
 	if (client_open(&c, name, &err) < 0)
-		return false;
+		return true;
 	answer = client_call(&c, &rq, NULL, NULL, &err);
 	report = json_object_object_get(answer, "report");
 	yes = !json_true(answer, "ok") || json_u64(report, "dirty_blocks") ||
@@ -76,31 +92,65 @@ static bool has_changes(const char *name)
 
 bool turns_of_boot(struct turns *ret, const char *which)
 {
-	struct json_object *status = fresh_status(which), *root = fresh_status(ROOT_NAME);
+	struct json_object *status = fresh_status(which);
 	const char *name = json_fact(status, FACT_NAME);
-	/* what has not changed does not cost a commit of the root */
-	bool both = root && is_on_boot(status) && has_changes(name);
+	struct facts root;
+	bool both;
 
+	client_facts(ROOT_NAME, true, &root);
+	/* what has not changed does not cost a commit of the root */
+	both = *root.device[FACT_DEVICE].path && is_on_boot(name) && has_changes(name);
 	ret->n = 0;
 	if (both) {
 		turns_add(ret, ROOT_NAME, false);
 		turns_add(ret, name, true);
 	}
-	json_object_put(root);
 	json_object_put(status);
 	return both;
 }
 
-int turns_take(const struct turns *t, turn_fn *turn, void *ctx)
+/* How often the volume was written until now, with what was in the page cache; 0: its daemon does not answer. */
+static uint64_t writes_to(const char *name)
+{
+	struct json_object *status = fresh_status(name);
+	_cleanup_close_ int fd = status ? open(json_fact(status, FACT_LOOP), O_RDONLY | O_CLOEXEC)
+					: -1;
+	uint64_t ret;
+
+	json_object_put(status);
+	status = fd >= 0 && flush_disk(fd) == 0 ? fresh_status(name) : NULL;
+	ret = json_u64(status, "absorbed_writes");
+	json_object_put(status);
+	return ret;
+}
+
+static uint64_t writes_to_boot(const struct turns *t)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < t->n; i++)
+		sum += t->on_boot[i] ? writes_to(t->name[i]) : 0;
+	return sum;
+}
+
+int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx)
 {
 	bool root_is_old = false;
 	int exit = EXIT_OK;
 
 	for (size_t i = 0; i < t->n; i++) {
-		bool committed = false;
-		int e = turn(ctx, t->name[i], t->on_boot[i] && root_is_old, &committed);
+		bool committed, leads = again && is_root(t->name[i]) && t->on_boot[t->n - 1];
+		uint64_t before = 0, after = 0;
+		unsigned rounds = 0;
+		int e;
 
-		root_is_old |= is_root(t->name[i]) && !committed;
+		do {
+			committed = false;
+			before = rounds ? after : leads ? writes_to_boot(t) : 0;
+			e = turn(ctx, t->name[i], t->on_boot[i] && root_is_old, &committed);
+			after = leads && committed ? writes_to_boot(t) : before;
+		} while (after != before && ++rounds < ROOT_AGAIN);
+		root_is_old |= is_root(t->name[i]) && (!committed || after != before);
 		exit = exit == EXIT_OK ? e : exit;
 	}
 	return exit;

@@ -188,6 +188,68 @@ down() {
 	down
 }
 
+@test "commit --all: /boot is known by any of its mounts, and without an answer of a daemon" {
+	volumes boot root
+	umount /boot
+	mkdir "$T/first"
+	mount "${DEVS[boot]}" "$T/first"
+	mount "${DEVS[boot]}" /boot
+	new 1
+	fails_to_write root
+	run -1 --separate-stderr cow commit --all
+	[[ $output$stderr == *"root: "*"boot: not committed: the next start does not have the root"* ]]
+	works root
+	umount "$T/first"
+	cow commit --all
+	new 2
+	kill -STOP "$(NAME=boot worker_pid)"
+	run --separate-stderr cow commit --all --json
+	kill -CONT "$(NAME=boot worker_pid)"
+	[ "$(jq -c '.volumes | map([.name, .ok])' <<<"$output")" = '[["root",true],["boot",false]]' ]
+	new 3
+	kill -STOP "$(NAME=root worker_pid)"
+	run --separate-stderr cow commit boot --timer
+	kill -CONT "$(NAME=root worker_pid)"
+	[ "$status" = 1 ]
+	[[ $stderr == *"root does not answer"*"not committed: the next start does not have the root"* ]]
+	down
+}
+
+# A root that takes long: what an upgrade writes meanwhile is in neither, or in both.
+@test "commit --all: /boot does not get what came after the root was sealed" {
+	local how
+	volumes boot root
+	for how in --all "boot --timer"; do
+		new 1
+		cow commit --all
+		new 2
+		random_file "$T/root/f" 4
+		slow root 300
+		# shellcheck disable=SC2086 # several words
+		cow commit $how >"$T/out" 2>&1 3>&- &
+		BG=$!
+		writes() { [ "$(NAME=root status_of .progress.phase)" = direct ]; }
+		wait_for 20 writes
+		echo 3 | tee "$T/root/n" >/boot/n
+		works root
+		wait "$BG"
+		cat "$T/out"
+		cut_all
+		up boot root
+		[ "$(n_of root)$(n_of boot)" = 33 ]
+	done
+	new 4
+	while [ ! -e "$T/stop" ]; do echo 5 >/boot/n; sleep 0.01; done 3>&- &
+	BG=$!
+	run -1 --separate-stderr cow commit --all
+	touch "$T/stop"
+	wait "$BG"
+	[ "$(grep -c '^root: ' <<<"$output")" = 3 ]
+	[[ $stderr == "cowctl: boot: not committed: the next start does not have the root"* ]]
+	cow commit --all
+	down
+}
+
 @test "turns: the power is cut between them: /boot is never newer than the root" {
 	local i data root boot kinds=''
 	volumes data boot root
