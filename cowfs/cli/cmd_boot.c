@@ -316,18 +316,12 @@ static bool prepare(struct boot *b, const struct boot_found *f, const char **why
 }
 
 /* A second call in the same boot finds the volume that the first call started. */
-static bool find_running(const struct boot *b, char loop[32])
+static bool find_running(const struct boot *b, struct ready *ret)
 {
 	char name[RUNDIR_NAME_BYTES];
-	struct json_object *status;
-	struct failure err;
 
 	client_find_device(b->device, name);
-	if (strcmp(name, ROOT_NAME) || !(status = client_status_file(ROOT_NAME, &err)))
-		return false;
-	snprintf(loop, 32, "%s", json_fact(status, FACT_LOOP));
-	json_object_put(status);
-	return *loop;
+	return !strcmp(name, ROOT_NAME) && ready_found(name, ret);
 }
 
 /* Room for a log was requested, or a shrink for it has begun. */
@@ -363,7 +357,7 @@ static enum boot_exit start(struct boot *b)
 	struct boot_found f;
 	struct ready r;
 
-	if (find_running(b, r.loop))
+	if (find_running(b, &r))
 		return started(b, r.loop);
 	if (kernel_check(NULL, old, sizeof(old)) < 0) /* before prepare writes to the card */
 		return not_started(b, old);

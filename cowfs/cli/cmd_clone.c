@@ -57,8 +57,8 @@ static void show_progress(void *ctx, const char *phase, uint64_t done_bytes, uin
 /* The device of a volume that is attached; false: it is not. which NULL: the only one, or the root. */
 static bool find_volume(const char *which, char name[RUNDIR_NAME_BYTES], char device[PATH_MAX])
 {
-	struct json_object *s;
 	struct failure err;
+	struct facts f;
 	struct client c;
 
 	if (client_open(&c, which, &err) < 0 &&
@@ -66,9 +66,8 @@ static bool find_volume(const char *which, char name[RUNDIR_NAME_BYTES], char de
 		return false;
 	snprintf(name, RUNDIR_NAME_BYTES, "%s", c.name);
 	client_close(&c);
-	s = client_status_file(name, &err);
-	snprintf(device, PATH_MAX, "%s", json_fact(s, FACT_DEVICE));
-	json_object_put(s);
+	client_facts(name, false, &f);
+	snprintf(device, PATH_MAX, "%s", f.device[FACT_DEVICE].path);
 	return *device;
 }
 

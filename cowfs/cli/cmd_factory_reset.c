@@ -30,16 +30,14 @@ static bool is_composed(void)
 
 static int mark(const struct options *o)
 {
-	struct json_object *status;
 	struct failure err;
-	int e;
+	struct facts f;
 
-	status = client_status_file(ROOT_NAME, &err);
-	if (!status)
-		return cmd_failed(o, &err);
-	e = compose_mark_reset(json_fact(status, FACT_LOOP), &err);
-	json_object_put(status);
-	return e < 0 ? cmd_failed(o, &err) : EXIT_OK;
+	client_facts(ROOT_NAME, false, &f);
+	if (!f.device[FACT_LOOP].rdev)
+		return cmd_fail(o, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached as " ROOT_NAME);
+	return compose_mark_reset(f.device[FACT_LOOP].path, &err) < 0 ? cmd_failed(o, &err)
+								      : EXIT_OK;
 }
 
 int cmd_factory_reset(const struct options *o)

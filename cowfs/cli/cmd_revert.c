@@ -289,27 +289,17 @@ static int alone(int fd)
 /* The device number of the live file system. */
 static int find_device(struct job *j, dev_t *ret)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	struct compose_state composed;
-	struct json_object *status;
-	struct failure err;
-	struct stat st;
-	int e;
+	struct facts f;
 
 	if (j->places.composed && compose_load(&composed)) {
 		*ret = composed.dev;
 		return EXIT_OK;
 	}
-	status = client_call(&j->client, &rq, NULL, NULL, &err);
-	if (!status)
-		return cmd_failed(j->o, &err);
-	e = stat(json_fact(status, FACT_LOOP), &st) < 0 ? -errno : 0;
-	json_object_put(status);
-	if (e < 0)
-		return cmd_fail(j->o, EXIT_FAILED, e, "%s: %s", j->client.name,
-				strerrordesc_np(-e));
-	*ret = st.st_rdev;
-	return EXIT_OK;
+	client_facts(j->client.name, false, &f);
+	*ret = f.device[FACT_LOOP].rdev;
+	return *ret ? EXIT_OK
+		    : cmd_fail(j->o, EXIT_FAILED, -ENODEV, "%s: its disk is gone", j->client.name);
 }
 
 /* A folder of the view, "" its root. */

@@ -226,7 +226,7 @@ static void print_text(const struct job *j)
 /* Which device is it? Opens a view. */
 static int find_card(struct job *j, struct failure *err)
 {
-	struct json_object *status = NULL;
+	struct facts f = { 0 };
 	struct client c;
 	int r = client_open(&c, j->which, err);
 
@@ -235,17 +235,16 @@ static int find_card(struct job *j, struct failure *err)
 		return r;
 	if (j->attached) {
 		client_close(&c);
-		status = fresh_status(c.name);
+		client_facts(c.name, false, &f);
 	}
-	snprintf(j->device, sizeof(j->device), "%s",
-		 status	    ? json_fact(status, FACT_DEVICE)
-		 : j->which ? j->which
-			    : "");
-	snprintf(j->log_device, sizeof(j->log_device), "%s",
-		 status			     ? json_fact(status, FACT_LOG_DEVICE)
+	snprintf(j->device, sizeof(j->device), "%.127s",
+		 j->attached ? f.device[FACT_DEVICE].path
+		 : j->which  ? j->which
+			     : "");
+	snprintf(j->log_device, sizeof(j->log_device), "%.127s",
+		 j->attached		     ? f.device[FACT_LOG_DEVICE].path
 		 : has_option(j->o, OPT_LOG) ? j->o->value[OPT_LOG]
 					     : "");
-	json_object_put(status);
 	return cmd_view_now(j->o, j->which, &j->view, err);
 }
 
