@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Runs bats files, the longest first, each in a mount namespace and a TMPDIR of its own and for COWFS_BATS_SECONDS (1200) at most:
 # run-bats.sh FILE... They wait more than they compute: the next one begins when the processors are idle for a fifth of
-# the time, and COWFS_BATS_JOBS (four for each processor) run at most. A file with a line "# alone: REASON" runs after the others, by
+# the time, and COWFS_BATS_JOBS (five for each processor) run at most. A file with a line "# alone: REASON" runs after the others, by
 # itself. How long a file takes is what it took last (build/bats.times), else its line "# seconds: NUMBER", else two seconds a test.
 # What a test leaves behind fails its file, with the name of the test, and is ended. The last line is the first failure: file, line, test.
 # COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the first failure.
@@ -85,13 +85,13 @@ for f in ${files[@]+"${files[@]}"}; do
 	fi
 done
 
-# Have the processors been idle for $1 percent of the time since the last call?
+# Have the processors been idle for $1 percent of the time since the last call? What is nice is in nobody's way.
 spent=0 idle=0
 is_idle() {
 	local cpu total=0 n was_spent=$spent was_idle=$idle
 	read -ra cpu </proc/stat
 	for n in "${cpu[@]:1:8}"; do total=$((total + n)); done
-	spent=$total idle=$((cpu[4] + cpu[5]))
+	spent=$total idle=$((cpu[2] + cpu[4] + cpu[5]))
 	[ $(((idle - was_idle) * 100)) -ge $((($1) * (spent - was_spent))) ]
 }
 
@@ -102,7 +102,7 @@ places() {
 	shift
 	children=()
 	for f; do
-		while [ ${#children[@]} -ge "$jobs" ] || { [ ${#children[@]} -ge "$(nproc)" ] && ! is_idle 20; }; do
+		while [ ${#children[@]} -ge "$jobs" ] || { [ ${#children[@]} -ge $((($(nproc) * 3 + 1) / 2)) ] && ! is_idle 20; }; do
 			sleep 1
 			left=()
 			for p in "${children[@]}"; do
@@ -118,7 +118,7 @@ places() {
 	wait
 	children=()
 }
-places "${COWFS_BATS_JOBS:-$(($(nproc) * 4))}" ${beside[@]+"${beside[@]}"}
+places "${COWFS_BATS_JOBS:-$(($(nproc) * 5))}" ${beside[@]+"${beside[@]}"}
 places 1 ${alone[@]+"${alone[@]}"}
 
 [ -d "${times%/*}" ] && { cat "$times" "$dir/times" 2>/dev/null | tac | awk '!seen[$1]++' >"$times.new" && mv "$times.new" "$times"; }
