@@ -8,6 +8,7 @@
 
 #include "base/clean.h"
 #include "base/parse.h"
+#include "wire/risk.h"
 
 static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
 {
@@ -145,12 +146,6 @@ static void print_ram(struct json_object *s)
 		row("", "%s discarded block%s (no RAM needed)", with_commas(holes), plural(holes));
 	if (failed)
 		row("", "%s of them kept from a commit that failed", with_commas(failed));
-	if (json_u64(s, "replaced_by"))
-		row("import", "the next start has generation %s; what is mounted now is lost",
-		    with_commas(json_u64(s, "replaced_by")));
-	else if (json_true(s, "discard_armed"))
-		row("discard", "armed: uncommitted changes are discarded at the next detach or "
-			       "shutdown");
 }
 
 static void print_views(struct json_object *s)
@@ -243,12 +238,6 @@ static void print_held(struct json_object *s)
 		    "UNTIL cowctl accept: after %llu more boot%s without that it goes back",
 		    (unsigned long long)json_u64(held, "boots_left"),
 		    plural(json_u64(held, "boots_left")));
-	if (json_true(held, "undo_pending"))
-		row("undo",
-		    "PENDING: the next %s goes back to generation %s; cowctl undo --cancel "
-		    "takes that back",
-		    strcmp(json_text(s, "name"), ROOT_NAME) ? "attach" : "boot",
-		    with_commas(json_u64(held, "generation")));
 	if (undone)
 		row("undone", "this %s went back to generation %s of %s%s",
 		    strcmp(json_text(s, "name"), ROOT_NAME) ? "attach" : "boot",
@@ -357,6 +346,7 @@ void print_status(struct json_object *s)
 	const char *alarm = json_text(s, "alarm");
 
 	print_volume(s);
+	risk_print(stdout, "!", s, false);
 	print_away(s);
 	print_ram(s);
 	print_views(s);

@@ -66,7 +66,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	fails 1 'was imported' commit --hold
 	run -0 cow commit --timer
 	run -0 cow status
-	[[ $output == *"the next start has generation "*"; what is mounted now is lost"* ]]
+	[[ $output == *"the next attach has generation "*", which was imported, and what is mounted now is lost"* ]]
 	[ "$(status_of .replaced_by)" = "$(status_of .generation)" ]
 	if [ "$1" != btrfs ]; then
 		fails 1 'was imported' commit "$MNT/lost"

@@ -185,7 +185,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	[[ $output == *"discarded at the next detach"* ]]
 	[ "$(status_of .discard_armed)" = true ]
 	run -0 cow status
-	[[ $output == *"discard     armed"* ]]
+	[[ $output == *"!: uncommitted changes will be DISCARDED at the next detach or shutdown"* ]]
 	run -0 cow discard --cancel --json
 	jq -e '.ok and .discard_armed == false' <<<"$output"
 	run -0 cow discard --json vol
