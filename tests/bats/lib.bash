@@ -373,7 +373,11 @@ blkpg() { # OPERATION DISK NUMBER [START LENGTH]
 		    fcntl.ioctl(f, 0x1269, struct.pack("@iiiP", op, 0, len(part), ctypes.addressof(part)))
 	END
 }
-addpart() { blkpg 1 "$@"; } # DISK NUMBER START LENGTH
+# A loop device keeps the partitions of an earlier use that nobody has taken away.
+addpart() { # DISK NUMBER START LENGTH
+	[ ! -e "/sys/class/block/${1#/dev/}p$2" ] || delpart "$1" "$2"
+	blkpg 1 "$@"
+}
 delpart() { blkpg 2 "$@"; } # DISK NUMBER
 
 plant() { # WHAT FILE
