@@ -123,14 +123,16 @@ void sample_forget_logged(struct log *l)
 	memcpy(l->newest.sample, next, sizeof(next));
 }
 
-/* Sets *s to the first fit block, from `from` on, of those that were written home. */
+/* Sets *s to the first fit block, from `from` on, of those that were written home since the last stop: a trim may
+ * have taken one that was written before, if it is free now. */
 static int choose(struct log *l, const struct log_content *c, uint64_t from, uint8_t *buf,
 		  struct log_sample *s)
 {
+	const struct log_index *written = l->left ? l->left : l->index;
 	struct index_entry e;
 	unsigned reads = 0;
 
-	for (size_t i = 0; log_index_extent(l->index, i, &e) && reads < READS_MAX; i++)
+	for (size_t i = 0; log_index_extent(written, i, &e) && reads < READS_MAX; i++)
 		for (uint64_t k = 0; e.kind != INDEX_ZERO && k < e.blks && reads < READS_MAX; k++) {
 			uint64_t blk = e.blk + k;
 			int r;
@@ -139,7 +141,7 @@ static int choose(struct log *l, const struct log_content *c, uint64_t from, uin
 			    (c && c->writes && c->writes(c->writes_ctx, blk)))
 				continue;
 			reads++;
-			r = log_index_read(l->index, blk, 1, buf);
+			r = log_index_read(written, blk, 1, buf);
 			if (r == 0 && is_fit(l, blk, buf)) {
 				*s = (struct log_sample){ .blk = blk, .crc = e.crc[k] };
 				return 0;

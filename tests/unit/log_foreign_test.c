@@ -715,3 +715,37 @@ TEST(test_sample_becomes_env)
 		toy_free(&t);
 	}
 }
+
+/* While a checkpoint rests, a trim takes a block that it has written home, and that is free by now. */
+TEST(test_sample_is_trimmed)
+{
+	struct commit_options opt = { .cause = CAUSE_TIMER, .stop = always };
+	struct commit_source src;
+	uint64_t blks;
+	struct toy t;
+
+	toy_format(&t, false);
+	assert_int_equal(toy_open(&t, 0), 0);
+	src = toy_source(&t);
+	opt.uses = &src;
+	toy_write(&t, 20, 201);
+	toy_write(&t, 40, 401);
+	toy_write(&t, 70, 701);
+	assert_int_equal(toy_commit(&t), 0);
+	toy_drop(&t, 20);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_equal(
+		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
+		-EINTR);
+	assert_false(is_held(&t, 20));
+	poke(&t, 20, 999);
+	opt.stop = NULL;
+	assert_int_equal(
+		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
+	toy_write(&t, 41, 411);
+	assert_int_equal(toy_commit(&t), 0);
+	toy_close(&t);
+	assert_int_equal(toy_open(&t, 0), 0);
+	assert_int_equal(t.rep.state, LOG_LIVE);
+	toy_free(&t);
+}
