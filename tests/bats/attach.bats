@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl attach and the daemon: what it prints, how a volume is named and found, and that nothing is written.
-# bats file_tags=commands
 
 load lib
 

@@ -4,7 +4,6 @@
 # (tests/tools/goneshim.c); what comes back is another loop device on the same file. The daemon looks at every device of the
 # machine that has the card's size and is not in use, so these cards have a size that no other test uses.
 # seconds: 55
-# bats file_tags=commands
 
 load lib
 load away

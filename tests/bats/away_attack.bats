@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Somebody kills any process of a daemon whose card is away or looked at, and cards that change while they are looked at.
 # COWFS_ATTACKS: how often
-# bats file_tags=commands
 
 load lib
 load away

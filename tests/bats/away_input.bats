@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # A card that is pulled out while a command works on it: the command ends, and says what is on the card and what to do; when the
 # card is there again, the same command works. away.bash has how a card goes.
-# bats file_tags=commands
 
 load lib
 load away

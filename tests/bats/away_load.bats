@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A card that is pulled out while much happens: away.bats has what a person sees.
-# bats file_tags=commands
 
 load lib
 load away

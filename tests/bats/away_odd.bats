@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # A card that is pulled out, and comes back as another device: what else is on the machine, and in the way. See away.bats.
 # seconds: 55
-# bats file_tags=commands
 
 load lib
 load away

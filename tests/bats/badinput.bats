@@ -3,7 +3,6 @@
 # What must not work: a clear sentence, the right exit code, and nothing lost or changed.
 # (Wrong usage: format.bats. Control socket, dead daemon: status.bats. Damaged logs: also check_recover.bats.)
 # seconds: 110
-# bats file_tags=commands
 
 load lib
 

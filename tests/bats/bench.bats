@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl measure --tables: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
 # seconds: 40
-# bats file_tags=bench
 
 load lib
 

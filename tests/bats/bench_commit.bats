@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The recorder and the replayer of make bench-commit: what they note and count is right.
-# bats file_tags=bench
 
 load lib
 

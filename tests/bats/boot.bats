@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl boot, as an initramfs calls it: what it prints, its exit status, what it leaves for the system.
-# bats file_tags=boot
 
 load lib
 

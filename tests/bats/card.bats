@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl card and format --dry-run: which devices may be meant, and whether the commands that they print do what they say.
-# bats file_tags=commands
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowfs-cardsim: the simulated card from outside.
-# bats file_tags=cardsim
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Started in a cgroup with little memory, the daemon leaves it, or refuses to be there.
-# bats file_tags=commands,cgroup
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # tests/check.sh, which makes the parts of `make check`: its summary, and that nothing is left of it when it is interrupted.
-# bats file_tags=commands
 # alone: its sync(2) waits for every volume of the machine
 
 export BATS_TEST_TIMEOUT=600

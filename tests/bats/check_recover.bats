@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl check and recover: each state of a log in plain words, what recovery writes, and that it writes once.
-# bats file_tags=commands
 
 load lib
 

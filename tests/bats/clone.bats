@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl clone: a volume with what is in RAM, or a card that is not attached, to another card.
 # seconds: 100
-# bats file_tags=commands
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl clone of a whole disk: its table, boot loader, volume and other partitions, to a disk of another size.
 # seconds: 100
-# bats file_tags=commands
 
 load lib
 

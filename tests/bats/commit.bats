@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl commit: the bill, the dry run, what survives, several at once, the progress bar.
-# bats file_tags=commands
 
 load lib
 

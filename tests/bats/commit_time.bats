@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # max-commit-time: whenever power is about to end, everything is on the card in that time. And commit --deadline.
 # seconds: 160
-# bats file_tags=pressure
 
 load lib
 

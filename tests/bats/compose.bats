@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A root of an image and an overlay (compose = overlay): cowctl boot --compose, diff, top, factory-reset.
-# bats file_tags=compose
 
 load lib
 load compose

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Single files of a composed root: cowctl commit PATH, revert, keep, view. Trees are compared by rsync. SEEDS=1-50: more random ones.
 # seconds: 55
-# bats file_tags=compose
 
 load lib
 load compose

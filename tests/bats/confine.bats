@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # What the processes of the daemon may do: filter of system calls, capabilities, no new privileges. All other files of tests
 # run under the filter as well, and there a refused call ends the daemon (COWFS_SECCOMP in lib.bash).
-# bats file_tags=confine
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl export and import: what one card has more than another, as a file for all cards of the same image.
 # seconds: 130
-# bats file_tags=commands
 
 load lib
 load delta

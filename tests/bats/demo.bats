@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The demo interrupted at any moment leaves nothing behind. The whole of it is check-demo.
-# bats file_tags=commands
 # seconds: 30
 
 export BATS_TEST_TIMEOUT=300

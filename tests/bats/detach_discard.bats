@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl detach and discard: what happens to what is in RAM, and who may hinder it.
-# bats file_tags=commands
 
 load lib
 

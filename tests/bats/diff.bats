@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl diff: the files that differ between the last commit and now, on live volumes.
-# bats file_tags=diff
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # What Prometheus and Grafana get (packaging/prometheus), with promtool of Debian. With a real server: make check-fleet.
-# bats file_tags=wear
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # What ships an update to a root, by the documented contracts of RAUC, SWUpdate and Mender. tests/fleet has the real tools.
 # seconds: 60
-# bats file_tags=commands
 
 load lib
 load delta

@@ -3,7 +3,6 @@
 # Much at once that is no work of anybody: lazy inode tables, fstrim, a database overwritten in place, a device
 # overwritten whole. RAM, log and writes to the card stay bounded, and nothing is called an alarm that is none.
 # seconds: 40
-# bats file_tags=flood
 
 export BATS_TEST_TIMEOUT=300
 load lib

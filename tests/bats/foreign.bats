@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Whose base is it: cards that were mounted, checked, formatted, re-flashed, enlarged, copied or swapped behind the log.
 # seconds: 55
-# bats file_tags=foreign
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl format, help and version: what is written, what is refused, and that a refusal changes nothing.
-# bats file_tags=commands
 
 load lib
 

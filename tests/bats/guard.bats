@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # A card whose log is not empty, on a machine that knows nothing of cowfs.
 # seconds: 50
-# bats file_tags=foreign
 
 load lib
 

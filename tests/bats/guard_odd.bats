@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Superblocks that are not what mkfs makes today: with a guard, or without one, the card is whole in the end.
-# bats file_tags=foreign
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Hostile content and hostile users: what files, cards and local users say is not believed.
-# bats file_tags=hostile
 
 load lib
 

@@ -3,7 +3,6 @@
 # What an ordinary user tries (as nobody): FUSE mounts that claim to be the volume, writes that never end. And what is left when
 # something dies or fails.
 # alone: calls that are waited for have limits of time
-# bats file_tags=commands
 
 load lib
 load hold

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Code of an attacker in the worker of a volume: what is not that volume's stays out of reach.
 # seconds: 50
-# bats file_tags=hostile
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # checkpoint = idle: everything is written home while the card has nothing else to do.
 # seconds: 40
-# bats file_tags=commands
 
 load lib
 

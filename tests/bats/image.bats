@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # image/lib.bash: the same tree gives the same disk. What Debian puts into it: tests/vm/first_boot.py.
-# bats file_tags=image
 
 load lib
 

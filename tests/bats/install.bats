@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # What is installed, the unit, and completion for bash.
-# bats file_tags=commands
 
 load lib
 

@@ -3,7 +3,6 @@
 # Commits of ext3 and ext4, which are sealed when the journal is empty, of btrfs, which are sealed when a transaction ends, and of xfs:
 # nothing is frozen, and no program can hold them. What they leave on the card: instant_images.bats.
 # alone: a commit that nobody holds has two seconds
-# bats file_tags=commands
 
 load lib
 load hold

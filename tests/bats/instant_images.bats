@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # What commits without a freeze leave on the card while programs write: a clean file system. And what the live one has meanwhile.
 # seconds: 170
-# bats file_tags=commands
 
 load lib
 load hold

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # What was written is what is read: under live commits, after a detach, and after a power cut.
 # seconds: 165
-# bats file_tags=integrity
 
 load lib
 

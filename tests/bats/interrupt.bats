@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Ctrl-C: what goes on is said, and a second one stops what can be stopped. The line of the progress in a narrow terminal.
-# bats file_tags=commands
 
 load lib
 

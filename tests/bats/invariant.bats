@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A rule of cowfs that is broken while it runs (base/invariant.h): nothing of it reaches the card. tests/tools/nopages.c breaks one.
-# bats file_tags=commands
 
 load lib
 

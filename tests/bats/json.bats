@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # One convention for --json: each line of standard output is an object with "ok" and "schema", an error has "error", "code"
 # and "exit" as well, and standard error is empty.
-# bats file_tags=commands
 
 load lib
 

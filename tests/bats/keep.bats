@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # keep= of cowfs.conf: paths that are committed alone, while everything else is discarded. COWFS_KEEP_ROUNDS: power cuts
 # under a real sqlite (6).
-# bats file_tags=keep
 
 load lib
 

@@ -3,7 +3,6 @@
 # All processes of a daemon are killed at once, at random moments of commits: I/O on the volume ends.
 #	COUNT=100 bats tests/bats/kills.bats	so many kills of each kind instead of 5 (make check-kills)
 #	FS=xfs, FS=btrfs			of another file system than ext4
-# bats file_tags=commands,kills
 
 load lib
 

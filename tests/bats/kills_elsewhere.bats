@@ -5,7 +5,6 @@
 #	COUNT=60 bats tests/bats/kills_elsewhere.bats	so many kills of each kind (make check-kills)
 #	SEED=N						other moments
 # seconds: 75
-# bats file_tags=commands,kills
 
 load lib
 

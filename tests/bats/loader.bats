@@ -3,7 +3,6 @@
 # A boot loader writes to the card before cowfs is there: save_env of GRUB changes the block of grubenv in place. It
 # reads the bare card, with or without a log. As setup leaves a root with /boot: checkpoint = always.
 # seconds: 50
-# bats file_tags=loader
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Blocks of committed generations that the card cannot read any more: everything else stays, and there is a way on without another card.
 # seconds: 25
-# bats file_tags=commands
 
 load lib
 

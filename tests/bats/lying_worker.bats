@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # What a worker that was taken over says: root's commands act on what root knows.
-# bats file_tags=hostile
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl measure: what it refuses, what it finds on a simulated card in real time, and that a volume takes the result.
 # seconds: 50
-# bats file_tags=measure
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # mount -t cowfs, umount, fstab and cowfs.conf: as one lives with it.
 # seconds: 50
-# bats file_tags=commands
 
 load lib
 

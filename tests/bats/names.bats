@@ -3,7 +3,6 @@
 # shellcheck disable=SC1003,SC2016,SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # Names that an ordinary user gives to processes, files and folders, and text that a card or a status brings: they are
 # data, in one line, and nothing that a terminal, a log, a shell or a reader of events would take for more.
-# bats file_tags=commands
 
 load lib
 

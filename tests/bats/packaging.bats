@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The hooks and scripts of other distributions, on trees of files. What builds packages is not run here: docs/PACKAGING.md.
-# bats file_tags=systemd
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # More is written than RAM can hold: commits by themselves, pacing, parking, and what happens when they cannot.
 # seconds: 140
-# bats file_tags=pressure
 
 load lib
 

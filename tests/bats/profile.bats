@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The option `profile`: which one is taken, what it plans, and what that saves.
-# bats file_tags=profile
 
 load lib
 

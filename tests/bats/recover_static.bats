@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowfs-recover, one static file, for a card in a machine that has no cowfs.
-# bats file_tags=foreign
 
 load lib
 

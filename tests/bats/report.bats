@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl wear --html: one page with the figures of cowctl wear, without a browser (that is make check-report).
-# bats file_tags=report
 
 load lib
 

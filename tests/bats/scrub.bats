@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl scrub: a patrol read, of a volume or of a card that is not attached.
 # seconds: 110
-# bats file_tags=commands
 
 load lib
 

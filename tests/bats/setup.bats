@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl setup, disable --dry-run on systems that are only files. The real thing is done in tests/vm.
 # seconds: 85
-# bats file_tags=systemd
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl setup --image TREE, and setup on a composed root. Whole systems are made by it in tests/vm (guests *-squashfs).
-# bats file_tags=systemd
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # What units and hooks call: commit --timer, shutdown, events, status --brief, config.
 # seconds: 75
-# bats file_tags=commands
 
 load lib
 

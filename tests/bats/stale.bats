@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A log device that was away, and a card whose journal was not empty when it came.
-# bats file_tags=commands
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl status and the file status.json: fields, permissions, and that they are quick whatever goes on.
-# bats file_tags=commands
 
 load lib
 

@@ -3,7 +3,6 @@
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # Programs that are started with closed descriptors (a script with <&-, init without a console), and a reader that goes away.
 # seconds: 40
-# bats file_tags=commands
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Units, generator and hooks, as far as they run without a systemd and without a root of cowfs.
 # seconds: 140
-# bats file_tags=systemd
 
 load lib
 

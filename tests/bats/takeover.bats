@@ -4,7 +4,6 @@
 # card: it has one generation as a whole. Nothing is mounted, so only commands of these tests would hang.
 #	COUNT=100 bats tests/bats/takeover.bats	so many kills of each kind
 #	SEED=N					other moments
-# bats file_tags=commands,kills
 
 load lib
 

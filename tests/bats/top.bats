@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl top: the files whose blocks are not on the card, by the number of these blocks.
-# bats file_tags=top
 
 load lib
 

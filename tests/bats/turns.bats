@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Several volumes are committed in turn, each by itself: data volumes, the root, and the one of /boot last.
 # seconds: 110
-# bats file_tags=commands
 
 load lib
 export BATS_TEST_TIMEOUT=300

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # umount without the helper, remount and checkers in the middle of commits: as without cowfs.
 # alone: what happens in which moment of a commit is left to the processors
-# bats file_tags=commands
 
 load lib
 

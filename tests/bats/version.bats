@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A package upgrade ends no daemon: what people are told of a daemon of another version, and what happens when its worker dies.
-# bats file_tags=commands
 
 load lib
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl view: what a view shows, what ends it, and what it costs the volume
-# bats file_tags=commands
 
 load lib
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl view of a card that is not attached: the newest generation, and not one byte is written.
 # seconds: 90
-# bats file_tags=commands
 
 load lib
 

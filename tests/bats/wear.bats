@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl wear: the ledger is what the device counted, survives power cuts, and is told to people and to programs.
-# bats file_tags=wear
 
 load lib
 
