@@ -8,7 +8,7 @@ change by themselves. As root, in a mount namespace of its own:
 
 A walk that fails prints its seed and its steps. The same seed makes the same walk, but for what the pressure of RAM commits.
 """
-import argparse, os, random, shutil, subprocess, sys, tempfile, time
+import argparse, os, random, shutil, signal, subprocess, sys, tempfile, time
 
 BUILD = os.environ.get("COWFS_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
 PENDING = "UNDO PENDING"
@@ -416,6 +416,7 @@ def main():
     p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     o = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as after SIGINT, nothing is left
     until, seed, n = time.monotonic() + o.seconds, o.seed, 0
     print(f"walk: seed {seed}", flush=True)
     while n == 0 or time.monotonic() < until:
@@ -425,9 +426,9 @@ def main():
         except (Wrong, OSError, subprocess.SubprocessError) as e:
             print(*w.log, sep="\n")
             print(f"walk: {e}: walk.py --seed {seed} --steps {o.steps}")
-            w.end()
             return 1
-        w.end()
+        finally:
+            w.end()
         n, seed = n + 1, seed + 1
     print(f"walk: {n} walks of {o.steps} steps")
     return 0
