@@ -526,6 +526,7 @@ int log_recheck(struct log *l)
 		if (r == 0 && ((super.state == SUPER_LIVE &&
 				memcmp(super.ring_uuid, l->super.ring_uuid, 16)) ||
 			       super.created_s != l->super.created_s ||
+			       super.log_bytes != l->super.log_bytes || /* a smaller card */
 			       memcmp(super.fs_uuid, l->super.fs_uuid, 16)))
 			r = -ESTALE;
 		if (r == 0)
