@@ -103,13 +103,13 @@ static void compare(const char *name, unsigned node_bytes, uint64_t window)
 /* ---- comparisons ---- */
 
 static const char fill[] =
-	"mkdir -p m/d m/e && for i in $(seq 300); do head -c $((i * 97 % 30000)) /dev/urandom >m/d/$i; done && sync && "
-	"head -c 30M /dev/urandom >m/big && head -c 3M /dev/zero >m/zero && fallocate -l 9M m/reserved && sync && "
-	"btrfs -q subvolume create m/s && cp -r m/d m/s && btrfs -q subvolume snapshot m/s m/t && sync && "
+	"mkdir -p m/d m/e && for i in $(seq 300); do head -c $((i * 97 % 30000)) /dev/urandom >m/d/$i; done && sync -f m && "
+	"head -c 30M /dev/urandom >m/big && head -c 3M /dev/zero >m/zero && fallocate -l 9M m/reserved && sync -f m && "
+	"btrfs -q subvolume create m/s && cp -r m/d m/s && btrfs -q subvolume snapshot m/s m/t && sync -f m && "
 	"for i in $(seq 60); do cp --reflink=always m/big m/e/$i; dd if=/dev/urandom of=m/e/$i bs=4k seek=$((i * 50)) count=3 "
-	"conv=notrunc status=none; done && sync && "
+	"conv=notrunc status=none; done && sync -f m && "
 	"for i in $(seq 1 2 300); do rm m/d/$i; done && truncate -s 11M m/big && rm m/zero && "
-	"dd if=/dev/urandom of=m/big bs=4k count=99 seek=500 conv=notrunc status=none && sync && "
+	"dd if=/dev/urandom of=m/big bs=4k count=99 seek=500 conv=notrunc status=none && sync -f m && "
 	"mkdir m/f && for i in $(seq 200); do head -c 5000 /dev/urandom >m/f/$i; done";
 
 static const struct {
@@ -127,7 +127,7 @@ static const struct {
 	{ "old", "-O ^no-holes,^skinny-metadata,^extref -R ^free-space-tree", "nospace_cache",
 	  "true", 16384 },
 	{ "quota", "-R quota", "noatime", "true", 16384 },
-	{ "moved", "", "noatime", "sync; rm -r m/d m/f; btrfs -q balance start --full-balance m",
+	{ "moved", "", "noatime", "sync -f m; rm -r m/d m/f; btrfs -q balance start --full-balance m",
 	  16384 },
 	{ "redone", "-m single -d single", "noatime", "btrfs -q balance start -dconvert=dup m",
 	  16384 },
@@ -151,7 +151,7 @@ TEST(test_fragments)
 	make_sure(
 		"rm -f i; truncate -s 400M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop,max_inline=0 i m; mkdir m/d; cd m/d; "
 		"head -c 60M /dev/urandom | split -b 4096 -a 4 -; cp --reflink=always xaaaa one; for i in $(seq 400); do "
-		"cp --reflink=always one two$i; done; cd ../..; sync; rm m/d/x*[aceg]; umount m");
+		"cp --reflink=always one two$i; done; cd ../..; sync -f m; rm m/d/x*[aceg]; umount m");
 	compare("i", 4096, WINDOW);
 	compare("i", 4096, 7);
 }
@@ -181,7 +181,7 @@ static void make_small(void)
 {
 	make_sure(
 		"[ ! -e small ] || exit 0; truncate -s 200M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop i m; mkdir m/d; "
-		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync; rm m/d/*3; umount m; mv i small");
+		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync -f m; rm m/d/*3; umount m; mv i small");
 }
 
 TEST(test_superblock)
@@ -259,7 +259,7 @@ TEST(test_not_known)
 
 	make_sure(
 		"for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
-		"mount -o loop,commit=300 i m; sync; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
+		"mount -o loop,commit=300 i m; sync -f m; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
 	for (const char *const *name =
 		     (const char *const[]){ "xxhash", "sha256", "blake2", "log_root", NULL };
 	     *name; name++) {
