@@ -264,7 +264,8 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 		wait_for 5 eval '[ "$(views)" = 1 ]'
 	done
 	echo more >"$MNT/file"
-	fails 1 'hold 16 states.*commit first' view --now "$NAME" "$MNT"
+	mkdir "$T/no"
+	fails 1 'hold 16 states.*commit first' view --now "$NAME" "$T/no"
 	view_on 0
 	view_off 0
 	[ "$(cat "$T/15/file")" = 15 ]
@@ -281,7 +282,8 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	volume_mounted ext4 100 140 -J size=4 -- -- --ram 64M --pressure fail
 	random_file "$MNT/big" 28
 	sync -f "$MNT"
-	fails 1 'take RAM twice.*commit first' view --now "$NAME" "$MNT"
+	mkdir "$T/no"
+	fails 1 'take RAM twice.*commit first' view --now "$NAME" "$T/no"
 	view_on b
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=28 conv=notrunc,fsync status=none
 	cow commit "$NAME"
