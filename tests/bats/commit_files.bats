@@ -10,6 +10,7 @@ setup() {
 	cow_setup
 	LIVE=$T/live CARD_TREE=$T/card V=$T/view
 	mkdir "$LIVE" "$CARD_TREE" "$V"
+	view_disks >"$T/view-disks"
 	# not the disk of this machine: xattrs of users need 6.6 there, else they are left out of both
 	mount -t tmpfs -o mode=755 tmpfs "$LIVE"
 	mount -t tmpfs -o mode=755 tmpfs "$CARD_TREE"
@@ -207,16 +208,12 @@ random() {
 		kill -"$([ $((i % 2)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
 		wait $! || true
 	done
-	wait_for 5 no_scratch
+	wait_for 5 no_new_views
 	commit_path f1
 	rsync -aHAX --modify-window=-1 --delete "$LIVE/f1" "$CARD_TREE/"
 	committed_is_right
 	live_is_right
 	detach
-}
-
-no_scratch() {
-	[ -z "$(losetup -n -O BACK-FILE -l | grep -F cowfs-view || true)" ]
 }
 
 @test "another commit in between: it starts again, and commits what is newer" {

@@ -11,6 +11,7 @@ setup() {
 	RAM=256M LOG=128 # no commit that is not asked for
 	LIVE=$T/live CARD_TREE=$T/card V=$T/view
 	mkdir "$LIVE" "$CARD_TREE" "$V"
+	view_disks >"$T/view-disks"
 }
 
 teardown() {
@@ -47,10 +48,6 @@ for f in sys.argv[3:]:
         os.setxattr(f, sys.argv[2], b"y", follow_symlinks=False) if sys.argv[1] == "set" else os.removexattr(f, sys.argv[2])
     except OSError as e:
         sys.exit(f"{f}: {e}")' "$@"
-}
-
-nothing_stays() {
-	[ -z "$(losetup -n -O BACK-FILE -l | grep -F cowfs-view || true)" ]
 }
 
 @test "compose: commit PATH commits these files of the root, and nothing else" {
@@ -418,7 +415,7 @@ start_other() {
 		kill -"$([ $((RANDOM % 3)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
 		wait $! || true
 	done
-	wait_for 10 nothing_stays
+	wait_for 10 no_new_views
 	rm -rf "$MNT/f"/.cowfs-*
 	remember
 	cow commit "$MNT/f" >/dev/null
@@ -449,7 +446,7 @@ start_other() {
 	dd if=/dev/urandom of="$MNT/f/large" bs=1M count=12 status=none
 	generation=$(status_of .generation)
 	fails 1 "No space left on device.*nothing was committed" commit "$MNT/f"
-	wait_for 5 nothing_stays
+	wait_for 5 no_new_views
 	[ "$(status_of .generation)" = "$generation" ]
 	cow commit "$MNT/full" >/dev/null
 	cow commit "$MNT/f" >/dev/null

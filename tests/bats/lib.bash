@@ -164,6 +164,11 @@ sim_end() {
 }
 
 setup() { cow_setup; }
+
+# Loop devices of views that were not there when the test began
+view_disks() { losetup -n -l -O NAME,BACK-MAJ:MIN,BACK-FILE | grep -F /cowfs-view | sort; }
+no_new_views() { [ -z "$(comm -13 "$T/view-disks" <(view_disks))" ]; }
+
 teardown() { cow_teardown; }
 
 # Not `jobs -p`: the clock of the test's time limit is a job as well.
