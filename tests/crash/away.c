@@ -277,7 +277,6 @@ void attack_away(void)
 
 	for (uint64_t seed = 0; seed < SEEDS; seed++)
 		changed_base(seed);
-	thin *= 24; /* few images of each cut: there are many cuts */
 	for (unsigned layout = 0; layout < 3; layout++) {
 		const struct shape s = { .blks = 24,
 					 .full = true,
@@ -287,8 +286,11 @@ void attack_away(void)
 
 		for (enum job job = 0; job < JOBS; job++) {
 			/* where the superblock of the log is written, what is lost matters more */
-			unsigned rounds = job == JOB_VIRGIN || job == JOB_HOLD ? 6 : 1;
+			bool supers = job == JOB_VIRGIN || job == JOB_HOLD;
+			unsigned rounds = supers ? 6 : 1;
 
+			/* few images of each cut: there are many cuts */
+			thin = was_thin * (supers ? 4 : 24);
 			for (unsigned which = s.external ? UNPLUG_BASE : UNPLUG_BOTH;
 			     which <= UNPLUG_BOTH; which++)
 				for (unsigned round = 0; round < rounds; round++)
