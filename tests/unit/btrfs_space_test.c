@@ -127,8 +127,8 @@ static const struct {
 	{ "old", "-O ^no-holes,^skinny-metadata,^extref -R ^free-space-tree", "nospace_cache",
 	  "true", 16384 },
 	{ "quota", "-R quota", "noatime", "true", 16384 },
-	{ "moved", "", "noatime", "sync -f m; rm -r m/d m/f; btrfs -q balance start --full-balance m",
-	  16384 },
+	{ "moved", "", "noatime",
+	  "sync -f m; rm -r m/d m/f; btrfs -q balance start --full-balance m", 16384 },
 	{ "redone", "-m single -d single", "noatime", "btrfs -q balance start -dconvert=dup m",
 	  16384 },
 };
