@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/clean.h"
@@ -71,6 +72,18 @@ bool path_owners_count(int fd)
 	}
 }
 
+/* Can others than its owner and the group root? Where there is an ACL, the bits of the group are its mask. */
+static bool others_write(int fd, const struct stat *st)
+{
+	char link[32];
+
+	if (!(st->st_mode & 022) || (st->st_mode & 02) || st->st_gid)
+		return st->st_mode & 022;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return getxattr(link, "system.posix_acl_access", NULL, 0) >= 0 ||
+	       (errno != ENODATA && errno != EOPNOTSUPP);
+}
+
 /* Is the entry, open as fd, in the folder of w the choice of root alone? */
 static int judge(struct walk *w, int fd, const struct stat *entry)
 {
@@ -82,7 +95,7 @@ static int judge(struct walk *w, int fd, const struct stat *entry)
 		return -errno;
 	w->doubted = !path_owners_count(w->dirfd) || !path_owners_count(fd);
 	if (!w->doubted && dir.st_uid == 0 &&
-	    (!(dir.st_mode & 022) || ((dir.st_mode & S_ISVTX) && !entry->st_uid)))
+	    (!others_write(w->dirfd, &dir) || ((dir.st_mode & S_ISVTX) && !entry->st_uid)))
 		return 0;
 	w->ours = false;
 	w->whose = dir.st_uid ? dir.st_uid : entry->st_uid;
@@ -220,7 +233,7 @@ static int only_ours(struct walk *w, int fd)
 	struct stat st;
 	int e = fstat(fd, &st) < 0 ? -errno : judge(w, fd, &st);
 
-	if (e == 0 && w->ours && !st.st_uid && !(st.st_mode & 022))
+	if (e == 0 && w->ours && !st.st_uid && !others_write(fd, &st))
 		return fd;
 	close(fd);
 	return e < 0 ? e : -EPERM;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests of base/path.h, as root: which links are followed, what is said of the others, files that are replaced. */
+#include <sys/xattr.h>
+
 #include "test.h"
 #include "base/path.h"
 #include "workdir.h"
 
 #define NOBODY 65534
+#define NONE 0xffff /* half of an id of an ACL */
 
 static char why[2 * 4096];
 
@@ -153,6 +156,44 @@ TEST(test_below)
 	assert_true(path_exists(fd, "loop"));
 	assert_false(path_exists(fd, "none"));
 	close(fd);
+}
+
+/* 0 opened, or -errno. */
+static int ours(const char *name)
+{
+	int fd = path_open_ours(in_dir(name));
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+/* Under a umask of 002 the group root can write. */
+TEST(test_owned_by_root)
+{
+	/* user::rw-, user 65534: rw-, group::r--, mask::rw-, other::r-- */
+	static const uint16_t acl[] = {
+		2, 0,	 1,    6,  NONE, NONE, 2,    6,	 NOBODY, 0,    4,
+		4, NONE, NONE, 16, 6,	 NONE, NONE, 32, 4,	 NONE, NONE
+	};
+
+	if (geteuid())
+		skip();
+	assert_int_equal(ours("etc/file"), 0);
+	assert_int_equal(chmod(in_dir("etc/file"), 0664), 0);
+	assert_int_equal(chmod(in_dir("etc"), 0775), 0);
+	assert_int_equal(ours("etc/file"), 0);
+	assert_int_equal(chown(in_dir("etc"), 0, NOBODY), 0);
+	assert_int_equal(ours("etc/file"), -EPERM);
+	assert_int_equal(chown(in_dir("etc"), 0, 0), 0);
+	assert_int_equal(chmod(in_dir("etc/file"), 0646), 0);
+	assert_int_equal(ours("etc/file"), -EPERM);
+	assert_int_equal(chmod(in_dir("etc/file"), 0644), 0);
+	if (setxattr(in_dir("etc/file"), "system.posix_acl_access", acl, sizeof(acl), 0) == 0) {
+		assert_int_equal(ours("etc/file"), -EPERM);
+		assert_int_equal(removexattr(in_dir("etc/file"), "system.posix_acl_access"), 0);
+	}
+	assert_int_equal(chmod(in_dir("etc"), 0755), 0);
 }
 
 TEST(test_lease)
