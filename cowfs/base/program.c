@@ -9,6 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Unlike a signal that is ignored, a program that is executed does not inherit this. */
+static void no_signal(int sig)
+{
+	(void)sig;
+}
+
 void program_begin(void)
 {
 	int fd;
@@ -21,7 +27,7 @@ void program_begin(void)
 	} while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd >= 0)
 		close(fd);
-	signal(SIGPIPE, SIG_IGN);
+	signal(SIGPIPE, no_signal);
 }
 
 int program_run(const char *const argv[], int in_fd, int out_fd)

@@ -84,7 +84,6 @@ static int run_command(const struct options *o)
 	sigaddset(&defaults, SIGQUIT);
 	sigaddset(&defaults, SIGTERM);
 	sigaddset(&defaults, SIGHUP);
-	sigaddset(&defaults, SIGPIPE);
 	r = -posix_spawnattr_init(&attr);
 	if (r < 0)
 		return r;
