@@ -31,7 +31,8 @@ install() {
 	ln -s cowfs "${initdir:?}/usr/sbin/cowctl"
 	inst_simple /usr/lib/cowfs/cowfs.sh
 	if [[ -e /etc/cowfs/cowfs.conf ]]; then
-		/usr/sbin/cowctl config >/dev/null || return 1
+		# dracut does not look at what install returns: the image would be made without the rest
+		/usr/sbin/cowctl config >/dev/null || exit 1
 		inst_simple /etc/cowfs/cowfs.conf
 	fi
 	# a new initramfs is on trial, if so configured: this is its name
@@ -65,8 +66,8 @@ install() {
 	else
 		# dracut unmounts what has no /proc, /sys and /dev, such as the volume of a composed root
 		if [[ $(/usr/sbin/cowctl config --key compose) == overlay ]]; then
-			derror "cowfs: compose = overlay needs the dracut module systemd"
-			return 1
+			dfatal "cowfs: compose = overlay needs the dracut module systemd"
+			exit 1
 		fi
 		inst_hook pre-mount 50 "$moddir/cowfs-pre-mount.sh"
 	fi

@@ -134,6 +134,44 @@ initrd_make() {
 		"$TOP/initramfs/dracut/cowfs-root.sh" >"$T/cowfs-root.sh"
 }
 
+# $1: the hook for the builder, $2: its function. What it adds goes to $T/added.
+build_hook() {
+	mkdir -p "$T/initrd/bin"
+	: >"$T/added" >"$T/initrd/bin/sh"
+	sed "s|/usr/sbin/cowctl config|$COWFS_BUILD/cowctl config|; s|/etc/cowfs/cowfs.conf|$CONF|" "$TOP/initramfs/$1" >"$T/hook"
+	COWFS_CONF=$CONF T=$T run bash -c '
+		initdir=$T/initrd BUILDROOT=$T/initrd moddir=/m systemdsystemunitdir=/s SYSTEMCTL=: _hooks=(base)
+		mkdir -p "$initdir/usr/sbin" "$initdir/etc/cowfs"
+		dracut_module_included() { return 1; }
+		in_array() { return 1; }
+		map() { :; }
+		error() { echo "$*"; }
+		for f in inst_{multiple,binary,simple,script,hook} add_{binary,symlink,file,runscript}; do
+			eval "$f() { echo $f \"\$@\" >>\"$T/added\"; }"
+		done
+		. "$T/hook"
+		'"$2"'
+		echo "made, $?"'
+}
+
+@test "an initramfs is not built without its configuration" {
+	printf '[root]\nenabled = yes\n' >"$CONF"
+	build_hook dracut/module-setup.sh install
+	[[ $status == 0 && $output == "made, 0" ]]
+	grep -q 'inst_hook pre-mount' "$T/added"
+	build_hook mkinitcpio/install build
+	[[ $status == 0 && $output == "made, 0" ]]
+	grep -q add_runscript "$T/added"
+	rm -r "$T/initrd"
+	echo 'enabled = perhaps' >>"$CONF"
+	build_hook dracut/module-setup.sh install
+	[[ $status == 1 && $output != *made* ]]
+	build_hook mkinitcpio/install build
+	[[ $status == 0 && $output == *"will not protect the root"*"made, 1" ]]
+	grep -q "add_file $CONF" "$T/added"
+	grep -q add_runscript "$T/added"
+}
+
 @test "a systemd initrd: the root is checked and mounted, again after a failure, and not checked by the system" {
 	initrd_make
 	initrd_root 1 0
