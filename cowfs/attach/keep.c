@@ -64,7 +64,7 @@ static bool is_configured(const char *volume)
 	bool yes;
 
 	if (conf_load(&c, why, sizeof(why)) < 0)
-		return false;
+		return true; /* that nothing is kept must not go unsaid */
 	yes = *conf_text(c, volume, ROOTOPT_KEEP);
 	conf_free(c);
 	return yes;

@@ -72,7 +72,8 @@ static void look_at_mounts(struct volume *v, uint64_t now)
 	v->kept->when_unmounted = false;
 	msg(MSG_WARN,
 	    "%s: unmounted without umount.cowfs: %s; it stays attached until cowctl detach",
-	    v->name, v->discard_armed ? "its changes stay in RAM" : "its changes are committed");
+	    v->name,
+	    v->discard_armed ? "its changes stay in RAM" : "its changes are being committed");
 }
 
 void idle_look(struct volume *v, uint64_t now)

@@ -135,6 +135,18 @@ card_holds() {
 	fsck ext4
 }
 
+@test "keep: a detach with a configuration that is refused says that paths may not be kept" {
+	needs_paths
+	kiosk
+	change second
+	umount_volume
+	chmod 666 "$COWFS_CONF"
+	run -0 cow detach vol
+	[[ $output == *"$COWFS_CONF: not used: "*"vol: not all kept paths were committed"* ]]
+	wait_for 20 no_daemons
+	card_holds first first first
+}
+
 umount_helper() { timeout 60 "$COWFS_BUILD/umount.cowfs" "$MNT"; }
 
 # Transactions, one after another; the number of each is in $T/done when sqlite has reported it.
