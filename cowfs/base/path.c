@@ -55,10 +55,13 @@ static int enter(struct walk *w, int fd)
 
 bool path_owners_count(int fd)
 {
+	struct stat root, st;
 	struct statfs fs;
 
 	if (fstatfs(fd, &fs) < 0)
 		return false;
+	if (fstat(fd, &st) == 0 && stat("/", &root) == 0 && st.st_dev == root.st_dev)
+		return true;
 	switch ((uint32_t)fs.f_type) {
 	case FUSE_SUPER_MAGIC:
 		return false;

@@ -36,7 +36,8 @@ int path_name(const char *path, char ret[PATH_MAX], char *why, size_t n) MUST_CH
 /*
  * Are owners and modes in the file system of fd what root said? Not in FUSE, where a process of any
  * user answers, nor in what is mounted nosuid, as a desktop mounts a medium that a user has brought.
- * tmpfs, devtmpfs, proc and sysfs are often nosuid, too, and only the kernel speaks for them.
+ * tmpfs, devtmpfs, proc and sysfs are often nosuid, too, and only the kernel speaks for them. The root is
+ * what the system runs from, even if it is virtiofs or nosuid.
  */
 bool path_owners_count(int fd) MUST_CHECK;
 /*

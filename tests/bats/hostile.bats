@@ -121,3 +121,23 @@ becomes_luks() {
 	cp "$COWFS_CONF" "$T/open"
 	COWFS_CONF=$T/open/cowfs.conf fails 1 'others than root can change it' config
 }
+
+@test "hostile: cowfs.conf in the root of a system whose root is mounted nosuid" {
+	local d
+	card_make ext4 100 150
+	mount -o nosuid "$CARD" "$MNT"
+	mkdir "$MNT/build"
+	mount --bind "$COWFS_BUILD" "$MNT/build"
+	for d in bin dev lib lib64 proc usr; do
+		[ -d "/$d" ] || continue
+		mkdir "$MNT/$d"
+		mount --rbind "/$d" "$MNT/$d"
+		mount --make-rslave "$MNT/$d"
+	done
+	echo '[vol]' >"$MNT/conf"
+	COWFS_CONF=$MNT/conf fails 1 'others than root can change it' config
+	run chroot "$MNT" /usr/bin/env COWFS_CONF=/conf /build/cowctl config
+	umount -R "$MNT"
+	echo "$output"
+	[ "$status" = 0 ]
+}
