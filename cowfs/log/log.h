@@ -64,6 +64,9 @@ bool super_log_missing(struct card *base);
 	"%s: a truncated copy of a larger card: a part of the log is missing. Make it %llu bytes or larger, or copy " \
 	"it to a card that is, then cowctl recover. Or give up what was committed and is in the log only: dd "        \
 	"if=/dev/zero of=%s bs=4096 seek=%llu count=1 conv=notrunc"
+/* -ERANGE, the log is on another device: %s device, %llu bytes */
+#define SUPER_BASE_TOO_SMALL                                                                       \
+	"%s: smaller than the volume of its log. Make it %llu bytes or larger, or copy it to a card that is"
 #define SUPER_LOG_MISSING                                                                          \
 	"its superblock is guarded by a log that is not here and may hold newer blocks"
 /* Could the base be guarded, and is not? Then no block exists in a log alone, whatever became of that. */

@@ -247,8 +247,8 @@ int offline_find_log(struct offline *f, struct failure *fail)
 				   "%s: its log belongs to its own file system",
 				   f->log_card->geo.path);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
-		return failure_set(fail, EXIT_FAILED, -ERANGE,
-				   "%s: smaller than the volume of this log", f->device);
+		return failure_set(fail, EXIT_FAILED, -ERANGE, SUPER_BASE_TOO_SMALL, f->device,
+				   (unsigned long long)f->super.base_bytes);
 	return 0;
 }
 

@@ -172,7 +172,8 @@ int volume_open_log(struct volume *v, unsigned flags, char *why, size_t n)
 				       : "%s: its log belongs to its own file system",
 			       where);
 	if (super.base_bytes > v->base->geo.size_bytes)
-		return msg_why(why, n, -ERANGE, "%s: smaller than its log says", v->device);
+		return msg_why(why, n, -ERANGE, SUPER_BASE_TOO_SMALL, v->device,
+			       (unsigned long long)super.base_bytes);
 	r = log_open(&v->log, v->base, v->log_card, &super, flags, v->kept ? &v->kept->mark : NULL,
 		     &v->opened);
 	if (r < 0)

@@ -287,3 +287,22 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	umount "$MNT"
 }
+
+@test "a smaller card with its log on another device: what it takes is named" {
+	local command
+	card_make ext4 100 150
+	truncate -s 40M "$T/log.img"
+	loop_up "$T/log.img"
+	cow format --log "$LOOP" "$CARD"
+	losetup -d "$CARD"
+	truncate -s 149M "$IMG"
+	CARD=$(losetup --show -f "$IMG")
+	for command in check recover attach; do
+		fails 1 "$CARD: smaller than the volume of its log. Make it $((150 << 20)) bytes or larger" "$command" --log "$LOOP" "$CARD"
+	done
+	losetup -d "$CARD"
+	truncate -s 150M "$IMG"
+	CARD=$(losetup --show -f "$IMG")
+	cow recover --log "$LOOP" "$CARD"
+	loop_down "$LOOP"
+}
