@@ -319,7 +319,9 @@ struct layout {
 
 static void mount_image(const char *image, const char *point, const char *options)
 {
-	SH("mkdir -p %s && mount -o loop,%s %s %s", point, options, image, point);
+	/* again: another process may still hold the other image of this btrfs, with the same UUID (EEXIST) */
+	SH("mkdir -p %s; for i in $(seq 20); do ! mount -o loop,%s %s %s || exit 0; sleep 0.5; done; exit 1",
+	   point, options, image, point);
 }
 
 /* Bounded: a loop device may still be busy with its last writes. */
