@@ -140,13 +140,13 @@ all_refuse() {
 	echo x >"$MNT/x"
 	cow commit
 	power_cut
-	for mib in 149 120 104; do
+	for mib in 135 120 104; do # 149: it is opened (copies.bats)
 		loop_down "$CARD"
 		truncate -s ${mib}M "$IMG"
 		loop_up "$IMG"
 		CARD=$LOOP
-		all_refuse 'smaller'
-		fails 1 'larger device' format "$CARD"
+		all_refuse 'smaller|a truncated copy of a larger card'
+		fails 1 'larger device|or larger' format "$CARD"
 		unchanged
 	done
 }
