@@ -32,10 +32,15 @@ upgrade() {
 	sync -f "$MNT"
 }
 
+# BYTES more than a checkpoint. Again if the file system wrote between the two.
+hold_costs() {
+	[ $(($(cow commit --dry-run --hold --json | jq .report.written_bytes) - $(cow commit --dry-run --checkpoint --json | jq .report.written_bytes))) = "$1" ]
+}
+
 held() { # FS [FS_MIB CARD_MIB]
 	volume_mounted "$1" "${2:-100}" "${3:-150}"
 	fill_tree
-	[ $(($(cow commit --dry-run --hold --json | jq .report.written_bytes) - $(cow commit --dry-run --checkpoint --json | jq .report.written_bytes))) = 28672 ]
+	wait_for 10 hold_costs 28672
 	cow commit --hold
 	SUM=$(tree_sum "$MNT")
 	HELD=$(status_of .held.generation)
