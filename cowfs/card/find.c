@@ -104,25 +104,14 @@ static bool may_be(const struct find *f, int devdir, struct find_result *ret, de
 	return true;
 }
 
-static void node_of(const char *name, char node[64])
-{
-	char *p;
-
-	snprintf(node, 64, "%.63s", name);
-	while ((p = strchr(node, '!')))
-		*p = '/';
-}
-
 /* 1, 0 or -errno. Nothing is written, and nobody is kept from it. */
-static int is_it(const struct find *f, dev_t rdev, const char *name)
+static int is_it(const struct find *f, dev_t rdev, const char *node)
 {
 	_cleanup_close_ int fd = -1;
 	struct stat st;
-	char node[64];
 
 	if (!f->is_it)
 		return 1;
-	node_of(name, node);
 	fd = openat(f->dev_dirfd, node, O_RDONLY | O_DIRECT | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
@@ -133,7 +122,6 @@ int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret
 {
 	int fd = openat(f->sys_dirfd, "class/block", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	char node[64];
 	struct find_result stranger = { 0 };
 	const struct dirent *e;
 	int r = d ? -ENOENT : -errno, is;
@@ -144,19 +132,21 @@ int find_next(const struct find *f, unsigned i, struct find_result *ret, int ret
 		_cleanup_close_ int devdir = openat(fd, e->d_name,
 						    O_PATH | O_DIRECTORY | O_CLOEXEC);
 		dev_t rdev;
+		char *p;
 
 		if (devdir < 0 || e->d_name[0] == '.' || strlen(e->d_name) >= sizeof(ret->name) ||
 		    !may_be(f, devdir, ret, &rdev) || is_of_cowfs(devdir))
 			continue;
 		snprintf(ret->name, sizeof(ret->name), "%.63s", e->d_name);
+		while ((p = strchr(ret->name, '!'))) /* sysfs has no slash in a name */
+			*p = '/';
 		is = is_it(f, rdev, ret->name);
 		if (is == 0)
 			stranger = *ret;
 		if (is == 0 || i--)
 			continue;
-		node_of(ret->name, node);
 		ret->error = is < 0 ? is
-				    : blockdev_claim(f->dev_dirfd, node, rdev, devdir,
+				    : blockdev_claim(f->dev_dirfd, ret->name, rdev, devdir,
 						     &ret->readonly, ret_fd);
 		r = 0;
 	}

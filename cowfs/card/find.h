@@ -20,7 +20,7 @@ struct find {
 };
 
 struct find_result {
-	char name[64];
+	char name[64];	 /* in /dev */
 	uint64_t number; /* no other device of this boot has it */
 	bool readonly;	 /* it was before it was claimed */
 	/* 2: its identity is that of the card, which another reader may not show; 1: it lies at the same place of its disk */

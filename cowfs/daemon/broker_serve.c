@@ -67,8 +67,8 @@ static struct {
 	} offer[OFFERS];
 	bool stale; /* run_lock: the facts are not in /run yet, which was full */
 	pid_t worker;
-	uint64_t
-		most_bytes; /* of the store: what root allowed, thrice for journal and slack, and dirty pages */
+	/* of the store: what root allowed, thrice for journal and slack, and dirty pages */
+	uint64_t most_bytes;
 } own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER, .run_lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- the file system ---- */
@@ -396,7 +396,7 @@ static int end_search(const struct broker_message *m)
 {
 	uint64_t card = m->n[0];
 	const enum fact which = card ? FACT_LOG_DEVICE : FACT_DEVICE;
-	char path[sizeof("/dev/") + sizeof(own.offer->found.name)], *p;
+	char path[sizeof("/dev/") + sizeof(own.offer->found.name)];
 	struct offer *o = own.offer;
 
 	while (o < own.offer + OFFERS && (!m->n[2] || o->found.number != m->n[2]))
@@ -415,8 +415,6 @@ static int end_search(const struct broker_message *m)
 	own.f.card_fd[card] = steal_fd(&o->fd[0]);
 	own.f.stat_fd[card] = steal_fd(&o->fd[2]);
 	snprintf(path, sizeof(path), "/dev/%s", o->found.name);
-	while ((p = strchr(path, '!')))
-		*p = '/';
 	(void)!note_fact(which, path, (uint32_t)o->found.number,
 			 own.f.root->facts.device[which].bytes);
 	end_offer(o);

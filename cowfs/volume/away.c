@@ -244,12 +244,10 @@ static void note_counters(struct volume *v, unsigned n)
 
 static void take_name(struct volume *v, unsigned n, const char *name)
 {
-	char *to = n ? v->log_device : v->device, *p;
+	char *to = n ? v->log_device : v->device;
 
 	pthread_mutex_lock(&v->lock);
 	snprintf(to, sizeof(v->device), name[0] == '/' ? "%s" : "/dev/%s", name);
-	while ((p = strchr(to, '!')))
-		*p = '/';
 	snprintf(card_of(v, n)->geo.path, sizeof(v->base->geo.path), "%s", to);
 	v->away.other[0] = '\0';
 	pthread_mutex_unlock(&v->lock);
