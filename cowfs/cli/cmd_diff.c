@@ -48,14 +48,6 @@ struct comparison {
 	uint64_t taken_ns;
 };
 
-/* The mount point in front of all paths, which begin with a slash; "" for the root. */
-static const char *mount_prefix(const struct comparison *x)
-{
-	const char *mount = json_fact(x->sample.status, FACT_MOUNTPOINT);
-
-	return strcmp(mount, "/") ? mount : "";
-}
-
 /* ---- both states ---- */
 
 static void close_views(struct comparison *x)
@@ -341,10 +333,10 @@ static void print_file(const struct comparison *x, const struct diff_file *f)
 	printf("%c %-*s ", kind_letter[f->kind], (int)sizeof(DIFF_LETTERS) - 1,
 	       what_letters(f->what, letters));
 	if (f->from) {
-		print_path(mount_prefix(x), f->from, f->type);
+		print_path(top_mount_prefix(&x->sample), f->from, f->type);
 		fputs(" -> ", stdout);
 	}
-	print_path(mount_prefix(x), f->path, f->type);
+	print_path(top_mount_prefix(&x->sample), f->path, f->type);
 	putchar('\n');
 }
 
@@ -354,8 +346,8 @@ static void print_null(const struct comparison *x, const struct diff_file *f)
 
 	printf("%c%s%c", kind_letter[f->kind], what_letters(f->what, letters), '\0');
 	if (f->from)
-		printf("%s/%s%c", mount_prefix(x), f->from, '\0');
-	printf("%s/%s%c", mount_prefix(x), f->path, '\0');
+		printf("%s/%s%c", top_mount_prefix(&x->sample), f->from, '\0');
+	printf("%s/%s%c", top_mount_prefix(&x->sample), f->path, '\0');
 }
 
 struct totals {
@@ -426,7 +418,7 @@ static int print_json_file(const struct comparison *x, const struct diff_file *f
 {
 	static const char *const what[] = { "content", "permissions", "owner", "time",
 					    "xattrs",  "acl",	      "flags" };
-	const char *mount = mount_prefix(x);
+	const char *mount = top_mount_prefix(&x->sample);
 	size_t longest = strlen(mount) + 2 + strlen(f->path) + (f->from ? strlen(f->from) : 0);
 	size_t room = 1024 + 12 * longest;
 	_cleanup_free_ char *text = malloc(room), *path = malloc(longest);
@@ -458,14 +450,10 @@ static int print_json_file(const struct comparison *x, const struct diff_file *f
 
 static void render_head(const struct comparison *x, struct jsonw *w)
 {
-	static const enum fact copied[] = { FACT_NAME, FACT_DEVICE, FACT_LOOP, FACT_MOUNTPOINT };
 	struct totals t[DIFF_KINDS] = { 0 };
 
 	add_up(&x->diff, t);
-	answer_ok(w);
-	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
-		jsonw_str(w, fact_names[copied[i]], json_fact(x->sample.status, copied[i]));
-	jsonw_str(w, "fs_type", json_text(x->sample.status, "fs_type"));
+	top_render_head(w, &x->sample);
 	jsonw_u64(w, "generation", x->old_view.generation);
 	jsonw_u64(w, "generation_unix_seconds", x->old_view.time_s);
 	jsonw_u64(w, "now_unix_seconds", x->new_view.time_s);

@@ -47,6 +47,10 @@ struct picture {
 /* Asks the daemon of the volume in o. Returns the exit code of a failure that it has reported. */
 int top_sample_take(const struct options *o, struct sample *ret) MUST_CHECK;
 void top_sample_clear(struct sample *s);
+/* The mount point in front of all paths, which begin with a slash; "" for the root. */
+const char *top_mount_prefix(const struct sample *s);
+/* Begins a JSON answer with what names the volume. */
+void top_render_head(struct jsonw *w, const struct sample *s);
 /*
  * Asks for all parts of the list of uncommitted blocks: s->runs, s->generation_seq. ret_again: a
  * commit came in between. EXIT_OK, or the exit code of a failure that it has reported.

@@ -61,13 +61,6 @@ static void print_path(const char *mount, const char *path, size_t path_bytes, c
 	printf("%s%s\n", text + from, more);
 }
 
-static const char *mount_prefix(const struct picture *p)
-{
-	const char *mount = json_fact(p->now->status, FACT_MOUNTPOINT);
-
-	return strcmp(mount, "/") ? mount : "";
-}
-
 /* Names what has no path; uses one word if there is no room for more. */
 static void print_kind(const struct picture *p, const struct owner *o, size_t columns)
 {
@@ -100,8 +93,8 @@ static void print_row(const struct picture *p, const struct row *r)
 	if (r->o && r->o->links > 1 && r->o->kind == OWNER_FILE)
 		snprintf(more, sizeof(more), " (of %u names)", r->o->links);
 	if (r->path)
-		print_path(mount_prefix(p), r->path, r->o ? strlen(r->path) : r->path_bytes, more,
-			   (size_t)(COLUMNS - used));
+		print_path(top_mount_prefix(p->now), r->path,
+			   r->o ? strlen(r->path) : r->path_bytes, more, (size_t)(COLUMNS - used));
 	else
 		print_kind(p, r->o, (size_t)(COLUMNS - used));
 }
@@ -157,7 +150,7 @@ static void render_row(struct jsonw *w, const struct picture *p, const struct ro
 	jsonw_object(w, NULL);
 	jsonw_str(w, "kind", r->o ? kind_names[r->o->kind] : "directory");
 	if (r->path) {
-		snprintf(path, path_size, "%s%.*s", mount_prefix(p),
+		snprintf(path, path_size, "%s%.*s", top_mount_prefix(p->now),
 			 (int)(r->o ? strlen(r->path) : r->path_bytes), r->path);
 		jsonw_str(w, "path", path);
 	}
@@ -178,12 +171,7 @@ static void render_row(struct jsonw *w, const struct picture *p, const struct ro
 
 static void render_head(struct jsonw *w, const struct picture *p)
 {
-	static const enum fact copied[] = { FACT_NAME, FACT_DEVICE, FACT_LOOP, FACT_MOUNTPOINT };
-
-	answer_ok(w);
-	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
-		jsonw_str(w, fact_names[copied[i]], json_fact(p->now->status, copied[i]));
-	jsonw_str(w, "fs_type", json_text(p->now->status, "fs_type"));
+	top_render_head(w, p->now);
 	jsonw_u64(w, "newest_generation", p->now->generation_seq);
 	jsonw_u64(w, "uncommitted_bytes", blk_to_bytes(p->now->runs.blks));
 	jsonw_u64(w, "uncommitted_blocks", p->now->runs.blks);
@@ -204,7 +192,7 @@ static void render_head(struct jsonw *w, const struct picture *p)
 
 int top_print_json(const struct picture *p)
 {
-	size_t room = 64 * KIB, longest = 0, mount = strlen(mount_prefix(p));
+	size_t room = 64 * KIB, longest = 0, mount = strlen(top_mount_prefix(p->now));
 	_cleanup_free_ char *text = NULL, *path = NULL;
 	struct jsonw w;
 

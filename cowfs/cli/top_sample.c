@@ -16,6 +16,23 @@ void top_sample_clear(struct sample *s)
 	*s = (struct sample){ 0 };
 }
 
+const char *top_mount_prefix(const struct sample *s)
+{
+	const char *mount = json_fact(s->status, FACT_MOUNTPOINT);
+
+	return strcmp(mount, "/") ? mount : "";
+}
+
+void top_render_head(struct jsonw *w, const struct sample *s)
+{
+	static const enum fact copied[] = { FACT_NAME, FACT_DEVICE, FACT_LOOP, FACT_MOUNTPOINT };
+
+	answer_ok(w);
+	for (size_t i = 0; i < ARRAY_SIZE(copied); i++)
+		jsonw_str(w, fact_names[copied[i]], json_fact(s->status, copied[i]));
+	jsonw_str(w, "fs_type", json_text(s->status, "fs_type"));
+}
+
 /* -EPROTO: not a valid list of blocks. */
 static int add_runs(struct extents *x, struct json_object *part)
 {
