@@ -80,13 +80,6 @@ static struct json_object *read_status(int run_fd, const char *name)
 	return answer_decode(text, strlen(text), run_fd, name);
 }
 
-static const char *text_of(struct json_object *o, const char *key)
-{
-	const char *s = json_object_get_string(json_object_object_get(o, key));
-
-	return s ? s : "";
-}
-
 /* Of a volume that a daemon of 0.1.0 serves: what its status says. */
 static void take_status(int run_fd, const char *name, struct facts *ret)
 {
@@ -94,7 +87,7 @@ static void take_status(int run_fd, const char *name, struct facts *ret)
 	struct stat st;
 
 	for (enum fact i = 0; i < FACT_DEVICES; i++) {
-		const char *path = text_of(o, fact_names[i]);
+		const char *path = json_fact(o, i);
 
 		if (*path)
 			facts_set(ret, i, path, stat(path, &st) < 0 ? 0 : st.st_rdev, 0);
@@ -217,8 +210,8 @@ static int connect_volume(int run_fd, const char *name)
 static bool is_replaced(int run_fd, const char *name)
 {
 	struct json_object *o = read_status(run_fd, name);
-	bool replaced = o && strcmp(text_of(o, "on_crash"), "stop") != 0 &&
-			!json_object_get_boolean(json_object_object_get(o, "halted"));
+	bool replaced = o && strcmp(json_text(o, "on_crash"), "stop") != 0 &&
+			!json_true(o, "halted");
 
 	json_object_put(o);
 	return replaced;
@@ -426,7 +419,7 @@ static bool match_ring(void *ctx, int run_fd, const char *name)
 {
 	struct by_ring *by = ctx;
 	struct json_object *o = strcmp(name, by->self) ? read_status(run_fd, name) : NULL;
-	bool match = o && !strcmp(text_of(o, "log_id"), by->log_id);
+	bool match = o && !strcmp(json_text(o, "log_id"), by->log_id);
 
 	json_object_put(o);
 	if (!match || !alive(run_fd, name))
