@@ -21,8 +21,8 @@ void program_begin(void)
 
 	do {
 		fd = open("/dev/null", O_RDWR);
-		if (fd <
-		    0) /* before /dev is mounted: such a descriptor takes the number, and no data */
+		/* before /dev is mounted: such a descriptor takes the number, and no data */
+		if (fd < 0)
 			fd = open("/", O_PATH);
 	} while (fd >= 0 && fd <= STDERR_FILENO);
 	if (fd >= 0)

@@ -215,7 +215,6 @@ static int take_arguments(struct daemon *d, const struct options *o)
 	return take_name(d);
 }
 
-/* Before anything starts: a kernel that cannot do it is refused with one sentence. */
 /* A root that answers with errors leaves a system that cannot be used any more. */
 static uint64_t away_limit_ns(const struct daemon *d)
 {
@@ -224,6 +223,7 @@ static uint64_t away_limit_ns(const struct daemon *d)
 	return d->running_root ? UINT64_MAX : AWAY_LIMIT_NS;
 }
 
+/* Before anything starts: a kernel that cannot do it is refused with one sentence. */
 static int check_kernel(struct daemon *d)
 {
 	uint64_t wait_s;
@@ -469,7 +469,6 @@ static void changed(void *ctx)
 	int e = d->server ? keep(d) : 0;
 
 	d->other_card = true;
-
 	if (e < 0)
 		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
 }

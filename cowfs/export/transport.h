@@ -22,8 +22,8 @@ struct transport_kept {
 
 struct transport_params {
 	int kernel_fd; /* from transport_open; not closed */
-	/* the transport's from then on. With a broker: of transport_prepare. With transport_take_over: of
-	 * transport_abort_fd of the process that has died. */
+	/* the transport's from then on. With a broker: of transport_prepare. With transport_take_over: the
+	 * one of the process that has died. */
 	int abort_fd;
 	struct view *view;
 	struct throttle *throttle; /* NULL: no throttle. Started here, stopped by transport_stop. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The asking side: reads an image in this process, or sends questions to another one (decode.h). */
+/* The asking side: reads an image in this process, or sends questions to another one (answer.h). */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

@@ -24,11 +24,11 @@ enum super_trouble {
 	SUPER_COPY_B_BAD = 1 << 1,
 	SUPER_COPIES_BAD = SUPER_COPY_A_BAD | SUPER_COPY_B_BAD, /* the mask */
 	SUPER_GROWN = 1 << 2, /* the device is larger than when formatted */
-	SUPER_SHORTENED =
-		1 << 5,	      /* an image on a smaller device: copy B has no place where A says */
 	SUPER_NEWER = 1 << 3, /* unknown format version or feature */
 	/* with -ENOENT: a pending superblock that the base does not vouch for */
 	SUPER_CUT_OFF = 1 << 4,
+	/* an image on a smaller device: copy B has no place where A says */
+	SUPER_SHORTENED = 1 << 5,
 };
 
 /* Plans the layout for a volume of fs_bytes. log_bytes 0: max(32 MiB, 8 erase blocks), but 64 MiB
@@ -58,7 +58,6 @@ struct blk_reader super_reader(struct card *base);
 int super_guarded(struct card *base, bool *ret) MUST_CHECK;
 /* The same where no log was found; an error is none. */
 bool super_log_missing(struct card *base);
-/* What to say about it: the newest generation may be in that log. */
 /* -ERANGE: %s device, %llu bytes, %s device, %llu first byte of copy A */
 #define SUPER_TOO_SMALL                                                                                               \
 	"%s: a truncated copy of a larger card: a part of the log is missing. Make it %llu bytes or larger, or copy " \
@@ -67,6 +66,7 @@ bool super_log_missing(struct card *base);
 /* -ERANGE, the log is on another device: %s device, %llu bytes */
 #define SUPER_BASE_TOO_SMALL                                                                       \
 	"%s: smaller than the volume of its log. Make it %llu bytes or larger, or copy it to a card that is"
+/* What to say about super_log_missing: the newest generation may be in that log. */
 #define SUPER_LOG_MISSING                                                                          \
 	"its superblock is guarded by a log that is not here and may hold newer blocks"
 /* Could the base be guarded, and is not? Then no block exists in a log alone, whatever became of that. */
