@@ -24,60 +24,58 @@ daemon_has_stdio() {
 	done
 }
 
-# $1 closed, $2 cowctl
-commits_and_detaches() {
+# COMMAND...: for each combination, which is its last argument
+each_closed() {
+	local closed
+	card_make ext4 100 150
+	cow format "$CARD"
+	NAME=vol
+	for closed in $COMBINATIONS; do
+		echo "closed: $closed"
+		"$@" "$closed"
+	done
+}
+
+# What the card has in the file data
+card_says() {
+	mount -o ro "$CARD" "$MNT"
+	[ "$(cat "$MNT/data")" = "$1" ]
+	umount "$MNT"
+}
+
+attaches_without() { # COWCTL CLOSED
+	without "$2" "$1" attach --name vol "$CARD"
 	DEV=$(status_of .loop)
 	echo "$DEV" >>"$T/volumes"
 	daemon_has_stdio
 	mountpoint -q "$MNT" || mount_volume
-	echo "$1 $2" >"$MNT/data"
-	without "$1" "$2" commit vol
+	echo "$2 $1" >"$MNT/data"
+	without "$2" "$1" commit vol
 	[ "$(status_of '"\(.last.ok) \(.alarm)"')" = "true " ]
 	umount -i "$MNT"
-	without "$1" "$2" detach vol
+	without "$2" "$1" detach vol
 	wait_for 20 no_daemons
-	mount -o ro "$CARD" "$MNT"
-	[ "$(cat "$MNT/data")" = "$1 $2" ]
-	umount "$MNT"
+	card_says "$2 $1"
 }
 
-attaches_without() { # COWCTL
-	local closed
-	card_make ext4 100 150
-	cow format "$CARD"
-	NAME=vol
-	for closed in $COMBINATIONS; do
-		echo "closed: $closed"
-		without "$closed" "$1" attach --name vol "$CARD"
-		commits_and_detaches "$closed" "$1"
-	done
+mounts_without() { # CLOSED
+	without "$1" "$COWFS_BUILD/mount.cowfs" -o name=vol "$CARD" "$MNT"
+	daemon_has_stdio
+	echo "$1" >"$MNT/data"
+	without "$1" "$COWFS_BUILD/umount.cowfs" "$MNT"
+	wait_for 20 no_daemons
+	card_says "$1"
 }
 
-@test "closed descriptors: cowctl and cowfs" { attaches_without "$COWFS_BUILD/cowctl"; }
+@test "closed descriptors: cowctl and cowfs" { each_closed attaches_without "$COWFS_BUILD/cowctl"; }
 
 @test "closed descriptors: the programs of an initramfs" {
 	ln -s "$COWFS_BUILD/cowfs-boot" "$T/cowctl"
 	ln -s "$COWFS_BUILD/cowfs-boot" "$T/cowfs"
-	attaches_without "$T/cowctl"
+	each_closed attaches_without "$T/cowctl"
 }
 
-@test "closed descriptors: the mount helpers" {
-	local closed
-	card_make ext4 100 150
-	cow format "$CARD"
-	NAME=vol
-	for closed in $COMBINATIONS; do
-		echo "closed: $closed"
-		without "$closed" "$COWFS_BUILD/mount.cowfs" -o name=vol "$CARD" "$MNT"
-		daemon_has_stdio
-		echo "$closed" >"$MNT/data"
-		without "$closed" "$COWFS_BUILD/umount.cowfs" "$MNT"
-		wait_for 20 no_daemons
-		mount -o ro "$CARD" "$MNT"
-		[ "$(cat "$MNT/data")" = "$closed" ]
-		umount "$MNT"
-	done
-}
+@test "closed descriptors: the mount helpers" { each_closed mounts_without; }
 
 @test "closed descriptors: every other program, and each that is added" {
 	local closed program

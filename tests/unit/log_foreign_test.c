@@ -678,32 +678,40 @@ static bool always(void *ctx)
 	return true;
 }
 
+static int checkpoint(struct toy *t, const struct commit_options *opt)
+{
+	uint64_t blks;
+
+	return commit_checkpoint(t->log, t->base, opt, toy_publish, t, RECORD_TAIL, &blks);
+}
+
+/* One commit of three blocks; opt stops a checkpoint. */
+static void commit_three(struct toy *t, struct commit_options *opt, struct commit_source *src)
+{
+	toy_format(t, false);
+	assert_int_equal(toy_open(t, 0), 0);
+	*src = toy_source(t);
+	*opt = (struct commit_options){ .cause = CAUSE_TIMER, .stop = always, .uses = src };
+	toy_write(t, 20, 201);
+	toy_write(t, 40, 401);
+	toy_write(t, 70, 701);
+	assert_int_equal(toy_commit(t), 0);
+}
+
 /* While a checkpoint rests, a commit makes an environment block of what would be its sample: GRUB may change it. */
 TEST(test_sample_becomes_env)
 {
 	for (int env = 0; env < 2; env++) {
-		struct commit_options opt = { .cause = CAUSE_TIMER, .stop = always };
+		struct commit_options opt;
 		struct commit_source src;
-		uint64_t blks;
 		struct toy t;
 
-		toy_format(&t, false);
-		assert_int_equal(toy_open(&t, 0), 0);
-		src = toy_source(&t);
-		opt.uses = &src;
-		toy_write(&t, 20, 201);
-		toy_write(&t, 40, 401);
-		toy_write(&t, 70, 701);
-		assert_int_equal(toy_commit(&t), 0);
-		assert_int_equal(
-			commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
-			-EINTR);
+		commit_three(&t, &opt, &src);
+		assert_int_equal(checkpoint(&t, &opt), -EINTR);
 		toy_write(&t, 20, env ? TOY_ENV : 202);
 		assert_int_equal(toy_commit(&t), 0);
 		opt.stop = NULL;
-		assert_int_equal(
-			commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
-			0);
+		assert_int_equal(checkpoint(&t, &opt), 0);
 		assert_int_equal(is_held(&t, 20), !env);
 		toy_write(&t, 41, 411);
 		assert_int_equal(toy_commit(&t), 0);
@@ -719,29 +727,18 @@ TEST(test_sample_becomes_env)
 /* While a checkpoint rests, a trim takes a block that it has written home, and that is free by now. */
 TEST(test_sample_is_trimmed)
 {
-	struct commit_options opt = { .cause = CAUSE_TIMER, .stop = always };
+	struct commit_options opt;
 	struct commit_source src;
-	uint64_t blks;
 	struct toy t;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
-	src = toy_source(&t);
-	opt.uses = &src;
-	toy_write(&t, 20, 201);
-	toy_write(&t, 40, 401);
-	toy_write(&t, 70, 701);
-	assert_int_equal(toy_commit(&t), 0);
+	commit_three(&t, &opt, &src);
 	toy_drop(&t, 20);
 	assert_int_equal(toy_commit(&t), 0);
-	assert_int_equal(
-		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks),
-		-EINTR);
+	assert_int_equal(checkpoint(&t, &opt), -EINTR);
 	assert_false(is_held(&t, 20));
 	poke(&t, 20, 999);
 	opt.stop = NULL;
-	assert_int_equal(
-		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
+	assert_int_equal(checkpoint(&t, &opt), 0);
 	toy_write(&t, 41, 411);
 	assert_int_equal(toy_commit(&t), 0);
 	toy_close(&t);
