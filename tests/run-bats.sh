@@ -4,6 +4,7 @@
 # run-bats.sh FILE... They wait more than they compute: the next one begins when the processors are idle for a fifth of
 # the time, and COWFS_BATS_JOBS (five for each processor) run at most. A file with a line "# alone: REASON" runs after the others, by
 # itself. How long a file takes is what it took last (build/bats.times), else its line "# seconds: NUMBER", else two seconds a test.
+# A file that failed beside others runs once more by itself, if no more than COWFS_BATS_AGAIN (12) failed, and that counts.
 # What a test leaves behind fails its file, with the name of the test, and is ended. The last line is the first failure: file, line, test.
 # COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the first failure.
 # A signal interrupts the tests that run, which tidy up, and ends this.
@@ -120,7 +121,7 @@ places() {
 }
 places "${COWFS_BATS_JOBS:-$(($(nproc) * 5))}" ${beside[@]+"${beside[@]}"}
 places 1 ${alone[@]+"${alone[@]}"}
-# Loop numbers and seconds are shared with all other tests: what failed beside them runs once more by itself, and that counts.
+# loop numbers and seconds are shared with all other tests
 if [ -e "$dir/failed" ] && [ "$(wc -l <"$dir/failed")" -le "${COWFS_BATS_AGAIN:-12}" ] && [ $# -gt 1 ]; then
 	mapfile -t again <"$dir/failed"
 	rm "$dir/failed"
