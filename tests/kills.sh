@@ -142,7 +142,6 @@ done
 touch "$T/stop"
 kill "$log_pid"
 wait_for 300 no_jobs || finish "does not end: $(ps -o pid,stat,args --ppid $$)"
-rm "$T/jobs" # their numbers may be those of others by now
 ! cat "$T"/bad.* 2>/dev/null || finish "fio"
 ! grep -E "(I/O error|EXT4-fs (error|warning)).*${DEV#/dev/}\\>" "$T/kernel" || finish "the kernel complained"
 [ "$(status_of .replaced)" = "$kills" ] || finish "$(status_of .replaced) workers were replaced"

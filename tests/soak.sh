@@ -304,10 +304,7 @@ wait "$BG" || echo "soak: stress-ng: exit $?"
 touch "$T/stop"
 sleep 1 # the last lines
 kill "$log_pid"
-while read -r pid; do
-	wait "$pid" || true
-done <"$T/jobs"
-rm "$T/jobs"
+wait
 
 grep -E "fail:|error:" "$T/stress.log" | grep -v "out of memory\|OOM" | sort | uniq -c | sort -rn | head -20 || true
 ! grep -q "errno=5\|Input/output error" "$T/stress.log" || finish "stress-ng met I/O errors"

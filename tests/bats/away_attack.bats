@@ -107,7 +107,6 @@ attack() {
 	for i in $(seq "${COWFS_ATTACKS:-$(rounds 6)}"); do
 		attack "$i"
 		clear_jobs || true
-		: >"$T/jobs"
 	done
 	say "${COWFS_ATTACKS:-$(rounds 6)} lives: $GOES_ON went on, the others ended; each had one of the two moments, whole"
 	no_crash

@@ -37,7 +37,6 @@ start() {
 	# a background job of a shell ignores SIGINT
 	env --default-signal=INT "$COWFS_BUILD/cowctl" measure --tables all "$@" >"$T/out" 2>&1 3>&- &
 	PID=$!
-	echo "$PID" >>"$T/jobs"
 	wait_for 10 has_fio
 }
 

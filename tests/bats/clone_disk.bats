@@ -210,7 +210,6 @@ clones() { # LABEL MIB
 	# all the time
 	mount -o sync "${DISK}p1" "$T/esp"
 	(while dd if=/dev/urandom of="$T/esp/later" bs=64k count=8 conv=notrunc,fsync status=none; do :; done) &
-	echo $! >>"$T/jobs"
 	eio slow 30
 	run -1 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
 	eio off

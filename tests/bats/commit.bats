@@ -85,7 +85,6 @@ kill_readers() {
 	local sum failed=0
 	protect
 	kill_readers "$(pgrep -x -P "$(worker_pid)" cowfs-broker)" 3>&- &
-	echo $! >>"$T/jobs"
 	for _ in $(seq 30); do
 		random_file "$MNT/a" 3
 		run cow commit

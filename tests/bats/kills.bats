@@ -114,7 +114,6 @@ kill_in_commits() { # COMMAND... that kills
 		ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct || return
 		ends dd if=/dev/zero of="$MNT/new" bs=4096 count=1 conv=fsync || return
 		clear_jobs || :
-		rm "$T/jobs"
 		wait_for 10 no_daemons || { echo "left over: $(daemons)"; return 1; }
 		clear_up || return
 		echo "kill $round at $SECONDS s"

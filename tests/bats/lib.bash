@@ -59,7 +59,7 @@
 #	rounds N		so many, and with COWFS_TURN a quarter of them; some FROM TO: these numbers, or every fourth one
 #	wait_for SECONDS COMMAND...	until it succeeds
 #	give_up_early		before the daemon of a mounted xfs is killed
-#	background COMMAND...	sets BG, the pid; killed at the end of the test if it still runs
+#	background COMMAND...	sets BG, the pid; like every job, killed at the end of the test if it still runs
 #	diff_of ARGUMENT...	cowctl diff, sorted, without the mount point
 #	say TEXT...		shown in bats' output (figures)
 #	ended PID; as_nobody COMMAND...
@@ -91,6 +91,7 @@ cow_setup() {
 	# a daemon that a test kills must end; only replace.bats, in a guest, wants another one
 	export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 	unset LD_PRELOAD
+	JOBS_BEFORE=$(jobs -p | xargs)
 	its_turn
 }
 
@@ -171,14 +172,14 @@ no_new_views() { [ -z "$(comm -13 "$T/view-disks" <(view_disks))" ]; }
 
 teardown() { cow_teardown; }
 
-# Not `jobs -p`: the clock of the test's time limit is a job as well.
+# Not all of `jobs -p`: the clock of the test's time limit, which began before the test, is a job as well.
 clear_jobs() {
 	local pid
-	[ -e "$T/jobs" ] || return 0
-	while read -r pid; do
+	for pid in $(jobs -p; cat "$T/jobs" 2>/dev/null); do
+		[[ " ${JOBS_BEFORE-} " == *" $pid "* ]] && continue
 		kill -9 "$pid" 2>/dev/null
 		wait "$pid" 2>/dev/null
-	done <"$T/jobs"
+	done
 	return 0
 }
 
@@ -738,7 +739,6 @@ wait_for() {
 background() {
 	"$@" 3>&- &
 	BG=$!
-	echo "$BG" >>"$T/jobs"
 }
 
 say() {

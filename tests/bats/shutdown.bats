@@ -161,7 +161,6 @@ protect() {
 	protect --ram 64M
 	cow status --follow >"$T/events" &
 	BG=$!
-	echo "$BG" >>"$T/jobs"
 	sleep 1
 	random_file "$MNT/a" 4
 	cow commit

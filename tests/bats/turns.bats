@@ -237,12 +237,15 @@ down() {
 		up boot root
 		[ "$(n_of root)$(n_of boot)" = 33 ]
 	done
+	# somebody who writes to both all the time: each commit of the root takes a while
 	new 4
-	while [ ! -e "$T/stop" ]; do echo 5 >/boot/n; sleep 0.01; done 3>&- &
+	slow root 100
+	while [ ! -e "$T/stop" ]; do echo 5 | tee "$T/root/n" >/boot/n; done 3>&- &
 	BG=$!
 	run -1 --separate-stderr cow commit --all
 	touch "$T/stop"
 	wait "$BG"
+	works root
 	[ "$(grep -c '^root: ' <<<"$output")" = 3 ]
 	[[ $stderr == "cowctl: boot: not committed: the next start does not have the root"* ]]
 	cow commit --all
