@@ -4,6 +4,7 @@
  * current, and this command watches these files. It sends no request to a daemon, so it runs
  * without privileges.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -215,18 +216,23 @@ static void look(struct watch *w)
 	fflush(stdout);
 }
 
-/* Watches the present files; a repeated call does not add a second watch. */
+/* Watches all that is there, also a volume that does not answer yet; a repeated call does not add a second watch. */
 static void add_watches(int fd)
 {
-	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], path[512];
-	size_t n = client_volumes(names);
+	DIR *dir = opendir(rundir_path());
+	struct dirent *e;
 
 	(void)inotify_add_watch(fd, rundir_path(), IN_CREATE | IN_DELETE | IN_MOVED_TO);
-	for (size_t i = 0; i < n; i++) {
-		snprintf(path, sizeof(path), "%s/%.*s", rundir_path(), RUNDIR_NAME_BYTES - 1,
-			 names[i]);
-		(void)inotify_add_watch(fd, path, IN_MOVED_TO | IN_CREATE | IN_DELETE);
+	while (dir && (e = readdir(dir))) {
+		char path[512];
+
+		snprintf(path, sizeof(path), "%s/%s", rundir_path(), e->d_name);
+		if (e->d_name[0] != '.')
+			(void)inotify_add_watch(fd, path,
+						IN_ONLYDIR | IN_MOVED_TO | IN_CREATE | IN_DELETE);
 	}
+	if (dir)
+		closedir(dir);
 }
 
 int status_follow(const struct options *o)
