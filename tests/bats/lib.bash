@@ -96,7 +96,7 @@ cow_setup() {
 }
 
 patience() {
-	awk -v s="$1" -v n="$(nproc)" '{ load = $1 / n; print s * (load > 1 ? load : 1) }' /proc/loadavg
+	awk -v s="$1" -v n="$(nproc)" '{ load = $1 / n; printf "%d\n", s * (load > 1 ? load : 1) + 0.5 }' /proc/loadavg
 }
 
 within() {
@@ -728,10 +728,10 @@ diff_of() {
 }
 
 wait_for() {
-	local end=$((SECONDS + $1))
+	local start=$SECONDS seconds=$1
 	shift
 	until "$@"; do
-		[ $SECONDS -le $end ] || return 1
+		[ $((SECONDS - start)) -le "$seconds" ] || [ $((SECONDS - start)) -le "$(patience "$seconds")" ] || return 1
 		sleep 0.05
 	done
 }
