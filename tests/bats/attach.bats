@@ -288,7 +288,7 @@ load lib
 	attach
 	end=$(date +%s%N)
 	say "attach of 64 GiB: $(((end - start) / 1000000)) ms (goal: 150)"
-	[ $(((end - start) / 1000000)) -lt 1500 ]
+	[ $(((end - start) / 1000000)) -lt "$(patience 1500)" ]
 	[ "$(blockdev --getsize64 "$DEV")" = $((65000 * 1048576)) ]
 }
 

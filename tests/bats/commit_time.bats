@@ -46,7 +46,7 @@ never_longer() {
 	[ "$(status_of .pressure.max_commit_seconds)" = "$limit" ] || [ "$(status_of .pressure.max_commit_seconds)" = "$limit.000000" ]
 	[ "$(status_of .pressure.commits)" -ge 1 ]
 	[ "$(status_of .write_errors)" = 0 ]
-	[ $worst -le $((limit * 1000)) ]
+	[ $worst -le "$(patience $((limit * 1000)))" ]
 	wait "$BG"
 	eio off
 	cow commit # none because of the limit may come while the volume is unmounted

@@ -168,7 +168,7 @@ power_cut_left() {
 	hold "$MNT/hostile" write
 	run -0 cow commit
 	[[ $output == *"sealed without a freeze"*"a program kept a write"* ]]
-	[ $((SECONDS - start)) -le 25 ]
+	[ $((SECONDS - start)) -le "$(patience 25)" ]
 	[ "$(status_of .last.quiesce.frozen)" = false ]
 	[[ $(status_of .alarm) == *"sealed without a freeze"* ]]
 	kill -0 "$HELD"

@@ -117,7 +117,7 @@ answered() {
 	timeout 10 touch "$MNT/b"
 	local begin=$SECONDS
 	cow commit vol
-	[ $((SECONDS - begin)) -lt 15 ]
+	[ $((SECONDS - begin)) -lt "$(patience 15)" ]
 	umount_volume
 	cow detach vol
 	umount "$T/other"

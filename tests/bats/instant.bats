@@ -16,7 +16,7 @@ unheld() {
 	can_write
 	run -0 --separate-stderr cow commit --json
 	jq -e '.ok and (.quiesce | .instant and (.frozen or .unfrozen | not))' <<<"$output"
-	[ $((${EPOCHREALTIME/./} - begin)) -lt 2000000 ]
+	[ $((${EPOCHREALTIME/./} - begin)) -lt "$(patience 2000000)" ]
 	can_write
 	[ "$(status_of .alarm)" = "" ]
 }

@@ -234,7 +234,7 @@ ends_umount() {
 	begin=$SECONDS
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"a process of it cannot end, and $DEV may hang"* ]]
-	[ $((SECONDS - begin)) -lt 20 ]
+	[ $((SECONDS - begin)) -lt "$(patience 20)" ]
 	kill "$BG"
 	clear_jobs || :
 	clear_up

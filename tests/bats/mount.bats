@@ -385,7 +385,7 @@ commit_again_and_again() {
 	for round in {1..5}; do
 		begin=${EPOCHREALTIME/./}
 		run -32 --separate-stderr ns umount "$MNT"
-		[ $((${EPOCHREALTIME/./} - begin)) -lt 4500000 ] # less than it waits for a commit that freezes
+		[ $((${EPOCHREALTIME/./} - begin)) -lt "$(patience 4500000)" ] # less than it waits for a commit that freezes
 		[[ $stderr == *"$MNT is used by sleep[$pid]" ]]
 	done
 	mounted

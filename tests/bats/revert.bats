@@ -275,7 +275,7 @@ time.sleep(300)' /dev/null "$MNT"/home/his/{1..20}
 	wait_for 10 eval '[ "$(grep -c "LEASE.* $BG " /proc/locks)" = 20 ]'
 	start=$SECONDS
 	warns "home/his/7: process $BG of user 65534 holds a lease on it" revert --yes "$MNT/home"
-	[ $((SECONDS - start)) -lt 10 ]
+	[ $((SECONDS - start)) -lt "$(patience 10)" ]
 	[ "$(cat "$MNT/home/his/25")" = committed ]
 	kill "$BG"
 	wait "$BG" || true

@@ -246,7 +246,7 @@ offline_card() {
 	echo '{"smart_status":{"passed":true}}' >"$T/smart.json"
 	SECONDS=0
 	[ "$(wear_of .health.passed "$CARD")" = true ]
-	[ $SECONDS -lt 12 ]
+	[ $SECONDS -lt "$(patience 12)" ]
 }
 
 # ---- metrics ----
