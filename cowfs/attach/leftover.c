@@ -147,13 +147,15 @@ static void add(struct leftover_volume *d, const char *fmt, ...)
 	va_end(ap);
 }
 
-static void describe(struct leftover_volume *d, const char *device, const char *loop, bool detached,
-		     bool thawed, bool left)
+static void describe(struct leftover_volume *d, uint64_t generation, const char *device,
+		     const char *loop, bool detached, bool thawed, bool left)
 {
 	pid_t stopped = client_stopped(d->name);
 	char where[PATH_MAX];
 
-	add(d, "its daemon died: uncommitted changes are lost");
+	add(d,
+	    "its daemon died: uncommitted changes are lost, generation %llu or a newer one is on the card",
+	    (unsigned long long)generation);
 	if (stopped) {
 		add(d,
 		    "; its parent, process %d, is stopped, and I/O on %s waits for it: kill -CONT %d",
@@ -205,6 +207,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		char label[RUNDIR_LABEL_BYTES];
 		struct rundir dir;
 		bool detached = false, thawed = false, left;
+		uint64_t generation = client_left_generation(names[i]);
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
 		client_facts(names[i], true, &facts);
@@ -237,7 +240,8 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			else
 				rundir_release(&dir);
 		}
-		describe(&list[i], facts.device[FACT_DEVICE].path, loop, detached, thawed, left);
+		describe(&list[i], generation, facts.device[FACT_DEVICE].path, loop, detached,
+			 thawed, left);
 	}
 	return n;
 }

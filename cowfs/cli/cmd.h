@@ -238,6 +238,11 @@ int await_time(const struct options *o, uint64_t *ret_ns) MUST_CHECK;
  * NULL: it does not answer.
  */
 struct json_object *fresh_status(const char *name);
+/*
+ * The same for people: what the kernel has not written yet is in no count, so it writes before all files are said to be on
+ * the card; and "next_commit_unix_seconds", if a timer of systemd commits. Takes status, which may be NULL.
+ */
+struct json_object *status_for_people(struct json_object *status);
 /* status --brief. Returns the exit code. */
 int status_brief(void);
 /* cowctl without a command: the same, and what to do next. Returns the exit code. */
@@ -355,7 +360,12 @@ int status_follow(const struct options *o) NOT_IN_INITRAMFS;
 
 /* ---- print.c: answers of a daemon for people ---- */
 
-void print_status(struct json_object *status);
+/* verbose: all rows. */
+void print_status(struct json_object *status, bool verbose);
+/* Does the card have all files? A file system also writes to its superblock after a commit. */
+bool all_on_card(struct json_object *status);
+/* "" or ", next TIME" */
+const char *next_text(struct json_object *status);
 /* False: no card of the volume is away. "for 12 s: /dev/sdb1 was pulled out, or has reset" */
 bool away_text(struct json_object *status, char *ret, size_t size_bytes);
 /* Does another version than this one serve the volume, because the package was upgraded? Then a clause that

@@ -4,28 +4,49 @@
  * prominent warning about a root that should be protected and is not. That state is in files of
  * the initramfs.
  */
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
 
 #include "base/clean.h"
+#include "base/io.h"
 #include "base/mounts.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "cli/cmd.h"
 #include "attach/leftover.h"
 #include "attach/rootstate.h"
+#include "fs/flush.h"
 #include "wire/risk.h"
+
+#define WRITE_MS 2000
 
 static bool brief_volume(struct json_object *s)
 {
 	struct json_object *held = json_object_object_get(s, "held"),
-			   *undone = json_object_object_get(s, "undone");
+			   *undone = json_object_object_get(s, "undone"),
+			   *pressure = json_object_object_get(s, "pressure");
 	const char *alarm = json_text(s, "alarm");
 	bool failed = json_true(undone, "trial_failed"), is_away;
 	char away[512], other[160], who[RUNDIR_NAME_BYTES + 16];
 
-	printf("cowfs: %s: %s not on the card yet, last commit %s\n", json_text(s, "name"),
-	       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))),
-	       format_time(json_u64(s, "generation_unix_seconds")));
+	is_away = away_text(s, away, sizeof(away));
+	if (is_away)
+		printf("cowfs: %s: THE CARD IS AWAY %s; nothing is lost, and it goes on when the card is back\n",
+		       json_text(s, "name"), away);
+	if (json_true(s, "degraded") && (*alarm || !is_away))
+		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
+		       *alarm ? alarm : "see cowctl status");
+	if (!strcmp(json_text(pressure, "level"), "full"))
+		printf("cowfs: %s: RAM IS FULL: writes %s\n", json_text(s, "name"),
+		       json_true(pressure, "gave_up") ||
+				       !strcmp(json_text(pressure, "policy"), "fail")
+			       ? "fail"
+			       : "wait for a commit");
 	snprintf(who, sizeof(who), "cowfs: %s", json_text(s, "name"));
 	risk_print(stdout, who, s, false);
 	if (json_true(held, "log_low"))
@@ -34,6 +55,9 @@ static bool brief_volume(struct json_object *s)
 		       json_text(s, "name"),
 		       FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
 		       with_commas(json_u64(held, "generation")));
+	if (held && !json_true(held, "undo_pending"))
+		printf("cowfs: %s: generation %s is held: cowctl undo goes back to it, cowctl accept ends that\n",
+		       json_text(s, "name"), with_commas(json_u64(held, "generation")));
 	if (json_true(held, "trial"))
 		printf("cowfs: %s: ON TRIAL: after %llu more boot%s without cowctl accept it goes back\n",
 		       json_text(s, "name"), (unsigned long long)json_u64(held, "boots_left"),
@@ -46,13 +70,13 @@ static bool brief_volume(struct json_object *s)
 		       failed ? "no boot was accepted" : "cowctl undo");
 	if (version_text(s, other, sizeof(other)))
 		printf("cowfs: %s: version %s\n", json_text(s, "name"), other);
-	is_away = away_text(s, away, sizeof(away));
-	if (is_away)
-		printf("cowfs: %s: THE CARD IS AWAY %s; nothing is lost, and it goes on when the card is back\n",
-		       json_text(s, "name"), away);
-	if (json_true(s, "degraded") && (*alarm || !is_away))
-		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
-		       *alarm ? alarm : "see cowctl status");
+	if (all_on_card(s))
+		printf("cowfs: %s: all files are on the card", json_text(s, "name"));
+	else
+		printf("cowfs: %s: %s not on the card yet", json_text(s, "name"),
+		       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))));
+	printf(", last commit %s", format_time(json_u64(s, "generation_unix_seconds")));
+	printf("%s\n", next_text(s));
 	return failed || json_true(s, "degraded");
 }
 
@@ -115,7 +139,17 @@ static void next_for(struct json_object *s, const char *which)
 		snprintf(text, sizeof(text), "cowctl status%s", which);
 		print_next(text, "what needs attention");
 	}
-	if (json_u64(s, "dirty_blocks")) {
+	if (json_true(json_object_object_get(s, "held"),
+		      "undo_pending")) { /* a commit would be lost, too */
+		snprintf(text, sizeof(text), "cowctl undo --cancel%s", which);
+		print_next(text, "keep what is mounted now");
+		return;
+	}
+	if (json_true(s, "discard_armed")) {
+		snprintf(text, sizeof(text), "cowctl discard --cancel%s", which);
+		print_next(text, "keep it at the next detach or shutdown");
+	}
+	if (!all_on_card(s)) {
 		snprintf(text, sizeof(text), "cowctl commit%s", which);
 		print_next(text, "write it to the card");
 		snprintf(text, sizeof(text), "cowctl top%s", which);
@@ -131,6 +165,68 @@ struct json_object *fresh_status(const char *name)
 	struct failure err;
 
 	return cmd_composed(client_status(name, &err));
+}
+
+/*
+ * False: it does not end. A program can keep a write, and with it a sync, from ending, so this is done in a child that may be
+ * left behind.
+ */
+static bool write_files(struct json_object *s)
+{
+	_cleanup_close_ int fd = open(json_fact(s, FACT_LOOP), O_RDONLY | O_CLOEXEC), pidfd = -1;
+	struct pollfd ended = { .events = POLLIN };
+	pid_t pid = fd < 0 ? -1 : fork();
+
+	if (pid == 0) {
+		dup2(fd, 0);
+		close_range(1, ~0u, 0);
+		_exit(flush_disk(0) < 0);
+	}
+	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
+	ended.fd = pidfd;
+	if (pidfd < 0 || poll(&ended, 1, WRITE_MS) != 1)
+		return false;
+	waitpid(pid, NULL, 0);
+	return true;
+}
+
+static void add_next_commit(struct json_object *s)
+{
+	_cleanup_close_ int fd = memfd_create("timers", MFD_CLOEXEC);
+	char unit[RUNDIR_NAME_BYTES + 32];
+	const char *const argv[] = { "systemctl", "list-timers", "--output=json", unit, NULL };
+	struct json_object *timers, *next = NULL;
+
+	snprintf(unit, sizeof(unit), "cowfs-commit@%s.timer", json_text(s, "name"));
+	if (fd < 0 || program_run(argv, -1, fd) || lseek(fd, 0, SEEK_SET) < 0)
+		return;
+	timers = json_object_from_fd(fd);
+	if (json_object_is_type(timers, json_type_array) && json_object_array_length(timers))
+		next = json_object_array_get_idx(timers, 0);
+	if (json_u64(next, "next"))
+		json_object_object_add(s, "next_commit_unix_seconds",
+				       json_object_new_uint64(json_u64(next, "next") / 1000000));
+	json_object_put(timers);
+}
+
+struct json_object *status_for_people(struct json_object *s)
+{
+	char away[512];
+
+	if (s && geteuid() == 0 && all_on_card(s) && !away_text(s, away, sizeof(away))) {
+		bool ended = write_files(s);
+		struct json_object *written = fresh_status(json_text(s, "name"));
+
+		if (written) {
+			json_object_put(s);
+			s = written;
+		}
+		if (!ended)
+			json_object_object_add(s, "unwritten", json_object_new_boolean(true));
+	}
+	if (s)
+		add_next_commit(s);
+	return s;
 }
 
 static void next_for_dead(const struct leftover_volume *v)
@@ -156,7 +252,7 @@ int overview(void)
 	bool bad = brief_root() || died;
 
 	for (size_t i = 0; i < n; i++) {
-		status[i] = fresh_status(names[i]);
+		status[i] = status_for_people(fresh_status(names[i]));
 		bad |= !status[i] || brief_volume(status[i]);
 	}
 	if (!n && !bad)

@@ -63,11 +63,13 @@ static int show_status(const struct options *o)
 
 	if (exit != EXIT_OK)
 		return exit;
+	if (!has_option(o, OPT_JSON))
+		answer = status_for_people(answer);
 	add_keep(answer);
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	else
-		print_status(answer);
+		print_status(answer, has_option(o, OPT_VERBOSE));
 	if (json_true(answer, "degraded") ||
 	    json_true(json_object_object_get(answer, "undone"), "trial_failed"))
 		exit = EXIT_DEGRADED;

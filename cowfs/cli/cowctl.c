@@ -203,6 +203,8 @@ static const struct option_spec recover_options[] = {
 	COMMON
 };
 static const struct option_spec status_options[] = {
+	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },
+	{ OPT_VERBOSE, "verbose", NULL, "print all that is known, also while all is well" },
 	{ OPT_BRIEF, "brief", NULL, "a line per volume, for a login" },
 	{ OPT_FOLLOW, "follow", NULL,
 	  "print what changes, an event a line, until stopped: NAME EVENT DETAIL" },

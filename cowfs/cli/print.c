@@ -42,10 +42,27 @@ bool version_text(struct json_object *s, char *ret, size_t n)
 	return true;
 }
 
-static void print_volume(struct json_object *s)
+bool all_on_card(struct json_object *s)
+{
+	return (!json_u64(s, "dirty_blocks") || json_true(s, "superblock_only")) &&
+	       !json_true(s, "unwritten");
+}
+
+const char *next_text(struct json_object *s)
+{
+	static char text[64];
+	uint64_t next = json_u64(s, "next_commit_unix_seconds");
+
+	*text = '\0';
+	if (next)
+		snprintf(text, sizeof(text), ", next %s", format_time(next));
+	return text;
+}
+
+static void print_volume(struct json_object *s, bool verbose)
 {
 	const char *mount = json_text(s, "mountpoint"), *log = json_text(s, "log_device");
-	char other[160];
+	char other[160] = "";
 
 	row("volume", "%s%s", json_text(s, "name"),
 	    json_true(s, "readonly") ? ": log is damaged, nothing will be committed" : "");
@@ -57,7 +74,7 @@ static void print_volume(struct json_object *s)
 	row("use", "%s%s%s", json_text(s, "loop"), *mount ? " on " : ", not mounted", mount);
 	if (*json_text(s, "lower"))
 		row("image", "%s: the volume has the changes", json_text(s, "lower"));
-	if (*json_text(s, "on_crash"))
+	if (verbose && *json_text(s, "on_crash"))
 		row("on crash", "%s: %s", json_text(s, "on_crash"),
 		    json_text(s, "on_crash_reason"));
 	if (json_u64(s, "replaced"))
@@ -65,8 +82,10 @@ static void print_volume(struct json_object *s)
 		    (unsigned long long)json_u64(s, "replaced"),
 		    json_u64(s, "replaced") == 1 ? "" : "s",
 		    json_true(s, "halted") ? "; halted: writes fail" : "");
-	row("version", "%s",
-	    version_text(s, other, sizeof(other)) ? other : json_text(s, "version"));
+	if (version_text(s, other, sizeof(other)) || verbose)
+		row("version", "%s", *other ? other : json_text(s, "version"));
+	if (!verbose)
+		return;
 	row("attached", "%s", format_time(json_u64(s, "attached_unix_seconds")));
 	row("profile", "%s%s%s", json_text(s, "profile"),
 	    json_true(s, "profile_guessed")				 ? ": unknown card"
@@ -133,19 +152,19 @@ static void print_away(struct json_object *s)
 		row("", "not taken for it: %s", json_text(a, "refused"));
 }
 
-static void print_ram(struct json_object *s)
+static void print_ram(struct json_object *s, bool verbose)
 {
 	uint64_t used = json_u64(s, "ram_used_bytes"), limit = json_u64(s, "ram_limit_bytes");
 	uint64_t holes = json_u64(s, "hole_blocks"), failed = json_u64(s, "failed_blocks");
 
+	row("uncommitted", "%s%s", size_of(json_u64(s, "dirty_blocks")),
+	    all_on_card(s) ? ": all files are on the card" : "");
 	row("RAM", "%s of %s (%u %%)", FORMAT_SIZE(used), FORMAT_SIZE(limit),
 	    limit ? (unsigned)(used * 100 / limit) : 0);
-	row("dirty", "%s block%s, %s", with_commas(json_u64(s, "dirty_blocks")),
-	    plural(json_u64(s, "dirty_blocks")), size_of(json_u64(s, "dirty_blocks")));
-	if (holes)
+	if (holes && verbose)
 		row("", "%s discarded block%s (no RAM needed)", with_commas(holes), plural(holes));
 	if (failed)
-		row("", "%s of them kept from a commit that failed", with_commas(failed));
+		row("", "%s of it kept from a commit that failed", size_of(failed));
 }
 
 static void print_views(struct json_object *s)
@@ -195,29 +214,26 @@ static void print_pressure(struct json_object *s)
 		row("inhibit", "no timer commits for another %.0f s", inhibit_s);
 }
 
-static void print_last(struct json_object *last)
+static void print_last(struct json_object *s, bool verbose)
 {
-	struct json_object *report = json_object_object_get(last, "report");
+	struct json_object *last = json_object_object_get(s, "last"),
+			   *report = json_object_object_get(last, "report");
 
-	if (!last) {
-		row("last commit", "none since attach");
-		return;
-	}
-	if (!json_true(last, "ok")) {
-		row("last commit", "%s FAILED (%s): %s",
-		    format_time(json_u64(last, "time_unix_seconds")), json_text(last, "code"),
-		    json_text(last, "remark"));
-		return;
-	}
-	row("last commit", "%s: %s written, blocks: %s direct, %s logged; %.2f s%s%s",
-	    format_time(json_u64(last, "time_unix_seconds")),
-	    FORMAT_SIZE(json_u64(report, "written_bytes")),
-	    with_commas(json_u64(report, "direct_blocks")),
-	    with_commas(json_u64(report, "logged_blocks")), json_number(report, "duration_seconds"),
-	    json_true(json_object_object_get(last, "quiesce"), "unfrozen")
-		    ? ", sealed without a freeze"
-		    : "",
-	    json_true(last, "unread") ? ", metadata not checked" : "");
+	row("last commit", "generation %s of %s%s", with_commas(json_u64(s, "generation")),
+	    format_time(json_u64(s, "generation_unix_seconds")), next_text(s));
+	if (last && !json_true(last, "ok"))
+		row("", "%s FAILED (%s): %s", format_time(json_u64(last, "time_unix_seconds")),
+		    json_text(last, "code"), json_text(last, "remark"));
+	else if (last && verbose)
+		row("", "%s written, blocks: %s direct, %s logged; %.2f s%s%s",
+		    FORMAT_SIZE(json_u64(report, "written_bytes")),
+		    with_commas(json_u64(report, "direct_blocks")),
+		    with_commas(json_u64(report, "logged_blocks")),
+		    json_number(report, "duration_seconds"),
+		    json_true(json_object_object_get(last, "quiesce"), "unfrozen")
+			    ? ", sealed without a freeze"
+			    : "",
+		    json_true(last, "unread") ? ", metadata not checked" : "");
 }
 
 /* What is held, on trial, or undone. */
@@ -251,22 +267,24 @@ static void print_held(struct json_object *s)
 		    "ON TRIAL: without cowctl accept in some boot the root becomes an ordinary one");
 }
 
-static void print_log(struct json_object *s)
+static void print_log(struct json_object *s, bool verbose)
 {
 	uint64_t live = json_u64(s, "log_live_blocks");
 	char twin[RUNDIR_NAME_BYTES];
 
-	row("generation", "%s", with_commas(json_u64(s, "generation")));
 	if (json_u64(s, "generation_unix_seconds") > (uint64_t)time(NULL) + 24 * 3600)
 		row("clock", "the last commit is of %s: the clock was wrong then, or is now",
 		    format_time(json_u64(s, "generation_unix_seconds")));
 	print_held(s);
-	print_last(json_object_object_get(s, "last"));
-	row("log", "%s block%s (%s) not checkpointed, space for %s, for %s after a checkpoint",
-	    with_commas(live), plural(live), size_of(live), size_of(json_u64(s, "log_room_blocks")),
-	    size_of(json_u64(s, "log_capacity_blocks")));
+	print_last(s, verbose);
+	if (verbose)
+		row("log",
+		    "%s block%s (%s) not checkpointed, room for %s; after a checkpoint a commit may have %s",
+		    with_commas(live), plural(live), size_of(live),
+		    size_of(json_u64(s, "log_room_blocks")),
+		    size_of(json_u64(s, "log_capacity_blocks")));
 	if (live)
-		row("", "do not mount the card without cowfs: %s empties the log",
+		row(verbose ? "" : "log", "do not mount the card without cowfs: %s empties the log",
 		    json_u64(s, "lag") ? "a detach" : "'cowctl commit --checkpoint' or a detach");
 	if (json_u64(s, "lag"))
 		row("",
@@ -340,27 +358,29 @@ static void print_keep(struct json_object *k)
 		row("", "NOT KEPT: %s", json_text(k, "error"));
 }
 
-void print_status(struct json_object *s)
+void print_status(struct json_object *s, bool verbose)
 {
 	struct json_object *p = json_object_object_get(s, "progress");
 	const char *alarm = json_text(s, "alarm");
 
-	print_volume(s);
+	print_volume(s, verbose);
 	risk_print(stdout, "!", s, false);
 	print_away(s);
-	print_ram(s);
+	print_ram(s, verbose);
 	print_views(s);
 	print_pressure(s);
 	print_keep(json_object_object_get(s, "keep"));
-	print_log(s);
-	print_card(s);
-	if (json_object_object_get(s, "trim"))
+	print_log(s, verbose);
+	if (verbose)
+		print_card(s);
+	if (verbose && json_object_object_get(s, "trim"))
 		print_trim(json_object_object_get(s, "trim"));
 	if (p)
 		row("now", "%s: %s, %s of %s, %.1f s", json_text(p, "job"), json_text(p, "phase"),
 		    size_of(json_u64(p, "done_blocks")), size_of(json_u64(p, "total_blocks")),
 		    json_number(p, "elapsed_seconds"));
-	row("alarm", "%s", *alarm ? alarm : "none");
+	if (verbose || *alarm)
+		row("alarm", "%s", *alarm ? alarm : "none");
 }
 
 /* ---- what a commit wrote ---- */

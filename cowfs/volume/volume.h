@@ -300,6 +300,7 @@ struct volume_status {
 	/* Not committed. A block that was changed again since a failed or unfinished commit counts
 	 * twice. */
 	uint64_t dirty_blks, hole_blks;
+	bool superblock_only; /* dirty is block 0, which has nothing of a file in any kind */
 	uint64_t failed_blks; /* part of dirty_blks: left by a failed commit */
 	enum log_state log_state_at_attach;
 	bool base_changed, clone; /* found at attach, see log.h */

@@ -109,6 +109,15 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));
 }
 
+static bool only_superblock(struct volume *v, uint64_t dirty_blks)
+{
+	uint64_t blk = 0, blks;
+	enum blk_state state;
+
+	return dirty_blks == 1 && view_next_live(v->view, &blk, v->volume_blks, &blks, &state) &&
+	       blk == 0 && state == BLK_DATA;
+}
+
 void volume_get_status(struct volume *v, struct volume_status *ret)
 {
 	struct generation_stats active, below;
@@ -136,6 +145,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
 	ret->hole_blks = active.hole_blks + below.hole_blks;
+	ret->superblock_only = only_superblock(v, ret->dirty_blks);
 	ret->readonly = v->opened.state == LOG_FOREIGN;
 	ret->base_changed = v->opened.base_changed;
 	ret->clone = v->opened.clone;

@@ -718,6 +718,16 @@ pid_t client_worker(const char *name)
 	return run_fd < 0 ? 0 : worker_pid(run_fd, name);
 }
 
+uint64_t client_left_generation(const char *name)
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct json_object *o = run_fd < 0 ? NULL : read_status(run_fd, name);
+	uint64_t generation = json_u64(o, "generation");
+
+	json_object_put(o);
+	return generation;
+}
+
 struct json_object *client_status_file(const char *which, struct failure *err)
 {
 	_cleanup_close_ int run_fd = open_run();

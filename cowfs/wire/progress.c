@@ -33,11 +33,17 @@ void progress_show(void *progress, const char *phase, uint64_t done_bytes, uint6
 	uint64_t now = now_ns(),
 		 percent = total_bytes ? min_u64(100, done_bytes * 100 / total_bytes) : 0;
 	double seconds, rate = 0, left = 0;
+	/* of a commit, for people */
+	static const char *const said[][2] = { { "classify", "comparing" },
+					       { "direct", "writing" },
+					       { "log", "writing the log" } };
 	char text[128], words[40];
 	int n, width;
 
 	if (!p->on_terminal)
 		return;
+	for (size_t i = 0; i < ARRAY_SIZE(said); i++)
+		phase = strcmp(phase, said[i][0]) ? phase : said[i][1];
 	if (strcmp(phase, p->phase) || done_bytes < p->phase_start_bytes) {
 		snprintf(p->phase, sizeof(p->phase), "%s", phase);
 		p->phase_start_ns = now;

@@ -501,6 +501,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "ram_limit_bytes", s->ram_limit_bytes);
 	jsonw_u64(w, "ram_used_bytes", s->ram_used_bytes);
 	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
+	jsonw_bool(w, "superblock_only", s->superblock_only);
 	jsonw_u64(w, "hole_blocks", s->hole_blks);
 	jsonw_u64(w, "failed_blocks", s->failed_blks);
 	render_log(w, s);

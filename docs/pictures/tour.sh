@@ -47,7 +47,7 @@ run 'cowctl format --log-size 32M $card | head -1'
 run 'mount.cowfs $card data -o name=card,ram=128M'
 tell "300 records with a flush each: all of it stays in RAM"
 run 'for i in {1..300}; do echo "record $i" >>data/journal; sync data/journal; done'
-run 'cowctl status card | grep -E "^(dirty|card) "'
+run 'cowctl status -v card | grep -E "^(uncommitted|card) "'
 tell "one commit writes them, once and atomically"
 run 'cowctl commit card'
 run 'echo "record 301, not committed" >>data/journal; sync data/journal'

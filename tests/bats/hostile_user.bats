@@ -264,7 +264,7 @@ power_cut_held() {
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
 	run -0 cow status --follow --once
-	[[ $output == "vol died its daemon died: uncommitted changes are lost; $DEV returns I/O errors and is still mounted on $MNT"* ]]
+	[[ $output == "vol died its daemon died: uncommitted changes are lost, generation "*" or a newer one is on the card; $DEV returns I/O errors and is still mounted on $MNT"* ]]
 	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" status --follow --once
 	[[ $output == "vol died "* ]]
 	# it is in use: nothing is touched

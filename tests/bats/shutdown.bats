@@ -170,7 +170,7 @@ protect() {
 	attach
 	wait_for 10 grep -q '^vol attached' "$T/events"
 	run -0 cow status --brief
-	[[ $output == "cowfs: vol: "*" not on the card yet, last commit 20"* ]]
+	[[ $output == "cowfs: vol: all files are on the card, last commit 20"* ]]
 	fails 2 'are mutually exclusive' status --brief --json
 	mkdir -p "$COWFS_RUNDIR"
 	printf 'failed\n' >"$COWFS_RUNDIR/root.state"

@@ -35,11 +35,13 @@ is_status() {
 	protect
 	random_file "$MNT/a" 3
 	sync -f "$MNT"
-	run -0 --separate-stderr cow status
-	for key in volume device use attached RAM dirty generation "last commit" log absorbed card lifetime alarm; do
+	run -0 --separate-stderr cow status -v
+	for key in volume device use attached RAM uncommitted "last commit" log absorbed card lifetime alarm; do
 		grep -q "^$key" <<<"$output" || { echo "no $key in: $output"; return 1; }
 	done
-	[[ $output == *"$DEV on $MNT"* && $output == *"none since attach"* ]]
+	run -0 --separate-stderr cow status
+	[ "${#lines[@]}" = 6 ] # without what a user has no use for while all is well
+	[[ $output == *"$DEV on $MNT"* && $output == *"last commit generation 0 of never"* ]]
 	run -0 --separate-stderr cow status --json
 	is_status <<<"$output"
 	jq -e --arg d "$DEV" --arg c "$CARD" --arg m "$MNT" '.ok and .name == "vol" and .loop == $d and .device == $c and
@@ -50,7 +52,7 @@ is_status() {
 	run -0 cow status --json
 	is_status <<<"$output"
 	jq -e '.last.ok and .last.job == "commit" and .lifetime.commits == 1' <<<"$output"
-	run -0 cow status
+	run -0 cow status --verbose
 	[[ $output == *"blocks: "*" direct, "*" logged; "* ]]
 }
 
@@ -277,11 +279,16 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 	[[ $output == "cowfs: no volume is attached"*"next:"*"cowctl setup --dry-run "*"cowctl --help "* ]]
 	volume_attached ext4 100 150
 	run -0 cow
-	[[ $output == "cowfs: vol: 0 B not on the card yet"*"next:"*"cowctl wear "* ]]
+	[[ $output == "cowfs: vol: all files are on the card"*"next:"*"cowctl wear "* ]]
 	mount_volume
 	random_file "$MNT/a" 5
 	run -0 cow
 	[[ $output == "cowfs: vol: "*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]
+	# what the kernel has not written yet is not on the card either
+	cow commit
+	echo b >"$MNT/b"
+	run -0 cow
+	[[ $output == "cowfs: vol: "*" KiB not on the card yet"* ]]
 }
 
 @test "cowctl alone: a daemon that died comes first, with the way on" {

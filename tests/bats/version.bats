@@ -48,7 +48,7 @@ replaced() { [ "$(status_of .replaced)" = 1 ]; }
 	detach
 	attach
 	[ "$(status_of .version)" = "$INSTALLED" ]
-	run -0 cow status
+	run -0 cow status -v
 	grep -qx "version     $INSTALLED" <<<"$output"
 	run -0 cow
 	[[ $output != *version* ]]
