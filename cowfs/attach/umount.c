@@ -195,7 +195,7 @@ static void note_mounts(const struct helper *h)
 
 static int detach(const struct helper *h)
 {
-	char dir[PATH_MAX], who[RUNDIR_NAME_BYTES + 32];
+	char dir[PATH_MAX], who[RUNDIR_NAME_BYTES + 32], user[MOUNT_USER_BYTES];
 	struct json_object *status;
 	struct failure err;
 
@@ -220,6 +220,8 @@ static int detach(const struct helper *h)
 	if (detach_volume(h->name, false, h->lazy ? LAZY_PATIENCE_MS : HELPER_PATIENCE_MS, &err) ==
 	    EXIT_OK)
 		return EXIT_OK;
+	if (mount_kernel_user_find(h->dir, user))
+		failure_set(&err, EXIT_FAILED, -EBUSY, "it is used by %s", user);
 	return helper_fail(
 		EXIT_FAILED,
 		"%s is unmounted, but volume %s stays attached with its changes in RAM: %s. To "

@@ -111,6 +111,7 @@ static bool parse_line(char *line, struct mount_entry *ret)
 		.path = head[4],
 		.type = tail[0],
 		.source = tail[1],
+		.options = tail[2],
 		.readonly = !strncmp(tail[2], "ro", 2) && (!tail[2][2] || tail[2][2] == ','),
 	};
 	return true;

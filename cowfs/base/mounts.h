@@ -21,6 +21,7 @@ struct mount_entry {
 	const char *type; /* "ext4", "fuse.sshfs" */
 	char *source; /* a text that the mounting user may choose, except of a btrfs; escaped as path is */
 	bool readonly; /* of the file system, not only of this mount */
+	char *options; /* of the file system, escaped as path is */
 };
 
 /*

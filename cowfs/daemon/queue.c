@@ -67,7 +67,7 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	const struct volume_request vr = { .job = JOB_DETACH, .cause = CAUSE_DETACH };
 	const char *loop = transport_disk(s->p.transport)->path;
 	struct volume_status st;
-	char holder[64] = "something";
+	char holder[64] = "the kernel (a loop device, swap, an overlay, a freeze)";
 	int e = transport_in_use(s->p.transport);
 
 	ret->job = JOB_DETACH;

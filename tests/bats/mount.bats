@@ -397,6 +397,29 @@ commit_again_and_again() {
 	run -32 --separate-stderr ns umount "$MNT"
 	[[ $stderr == *"$MNT is used by the mount on $MNT/sub" ]]
 	ns umount "$MNT/sub"
+	# and what only the kernel uses
+	kept_by() {
+		run -32 --separate-stderr ns umount "$MNT"
+		[[ $stderr == *"$MNT is used by $1" ]] || { echo "$stderr"; return 1; }
+	}
+	random_file "$T/zeroes" 1
+	ns cp "$T/zeroes" "$MNT/image"
+	LOOP=$(ns losetup -f --show "$MNT/image")
+	kept_by "$LOOP, the loop device of $MNT/image"
+	losetup -d "$LOOP"
+	ns chmod 600 "$MNT/image"
+	ns mkswap -q "$MNT/image"
+	ns swapon "$MNT/image"
+	kept_by "the swap file $MNT/image"
+	ns swapoff "$MNT/image"
+	mkdir "$T/low" "$T/over"
+	ns mkdir "$MNT/up" "$MNT/work"
+	ns mount -t overlay none "$T/over" -o "lowerdir=$T/low,upperdir=$MNT/up,workdir=$MNT/work"
+	run -1 --separate-stderr ns umount "$MNT" # an overlay has a mount of its own
+	[[ $stderr == *"volume vol stays attached with its changes in RAM: it is used by the mount on $T/over. "* ]]
+	ns umount "$T/over"
+	cow detach vol
+	fstab_mount
 	ns umount "$MNT"
 	all_gone
 }
