@@ -135,7 +135,7 @@ attack() {
 			f = os.open(sys.argv[1], os.O_RDWR)
 			size = os.fstat(f).st_size
 			log = 102 << 20
-			while True:
+			while not os.path.exists(sys.argv[2]): # so that the last block is put back
 			    at = random.choice((0, log + random.randrange(0, 40 << 20) // 4096 * 4096, (size - 1) // 4096 * 4096 - 4096))
 			    old = os.pread(f, 4096, at)
 			    if any(old):
@@ -143,7 +143,8 @@ attack() {
 			        time.sleep(random.choice((0, 0.002, 0.02)))
 			        os.pwrite(f, old, at)
 		END
-		background python3 "$T/changes.py" "$IMG"
+		rm -f "$T/stop"
+		background python3 "$T/changes.py" "$IMG" "$T/stop"
 		writer=$BG
 		back
 		for n in 1 2 3 4 5 6; do
@@ -154,8 +155,8 @@ attack() {
 		done
 		if [ "$(cat "$T/away")" = true ]; then refused=$((refused + 1)); else taken=$((taken + 1)); fi
 		cow commit >/dev/null 2>&1 || true
-		kill -9 "$writer"
-		wait "$writer" 2>/dev/null || true
+		touch "$T/stop"
+		wait "$writer"
 		[ "$(stamped)" = "$i" ]
 		stays
 		umount_volume
