@@ -81,7 +81,7 @@ cow_setup() {
 	[ "$(id -u)" = 0 ] || skip "needs root"
 	[ -x "$COWFS_BUILD/cowctl" ] || { echo "no programs in $COWFS_BUILD: make all"; return 1; }
 	T=$(mktemp -d "${TMPDIR:-/tmp}/cowfs-bats.XXXXXX")
-	echo "${BATS_TEST_FILENAME##*/}: $BATS_TEST_DESCRIPTION" >"$T/test" # whose it is, if it is left behind
+	echo "${BATS_TEST_FILENAME-$0}: ${BATS_TEST_DESCRIPTION-}" | sed "s|^[^:]*/||" >"$T/test" # whose it is, if it is left behind
 	chmod 755 "$T" # status.json is for everybody
 	MNT=$T/mnt COWFS_RUNDIR=$T/run IMG='' CARD='' DEV='' NAME='' LOGDEV=()
 	mkdir "$MNT"
