@@ -51,7 +51,7 @@ static void on_problem(void *ctx, const char *path, int error, const char *what)
 
 	if (!j->err->why[0])
 		failure_set(j->err, EXIT_FAILED, error, "%s: %s (%s); nothing was committed", path,
-			    what, strerrordesc_np(-error));
+			    what, place_copy_error(error));
 }
 
 static int look_for(int root_fd, const char *path)

@@ -495,6 +495,24 @@ static int print_json(const struct comparison *x)
 	return e;
 }
 
+/* Its names are shown without the key. */
+static bool tell_encrypted(const struct comparison *x, char *path)
+{
+	bool found = false;
+
+	for (char *end = strchr(path, '/'); end && !found; end = strchr(end + 1, '/')) {
+		*end = '\0';
+		found = place_is_encrypted(x->new_root_fd, path) ||
+			place_is_encrypted(x->old_root_fd, path);
+		if (found)
+			fprintf(stderr,
+				"cowctl: volume %s: %s is encrypted (fscrypt): names in it are shown without the key\n",
+				x->c.name, CLEAN(path));
+		*end = '/';
+	}
+	return found;
+}
+
 static int print(const struct comparison *x)
 {
 	int e = 0;
@@ -507,6 +525,9 @@ static int print(const struct comparison *x)
 		for (size_t i = 0; i < x->diff.n; i++)
 			has_option(x->o, OPT_NULL) ? print_null(x, &x->diff.f[i])
 						   : print_file(x, &x->diff.f[i]);
+	for (size_t i = 0; i < x->diff.n && !has_option(x->o, OPT_JSON); i++)
+		if (tell_encrypted(x, x->diff.f[i].path))
+			break;
 	if (x->diff.too_long && !has_option(x->o, OPT_JSON))
 		fprintf(stderr,
 			"cowctl: volume %s: %llu name%s left out: the path is longer than %d bytes\n",

@@ -157,7 +157,7 @@ static void on_problem(void *ctx, const char *path, int error, const char *what)
 		add_object(j->problems, "what", what, text ? text : path);
 	else if (!j->planning || has_option(j->o, OPT_DRY_RUN))
 		fprintf(stderr, "cowctl: %s: %s (%s)\n", text ? clean_text(text) : CLEAN(path),
-			what, strerrordesc_np(-error));
+			what, place_copy_error(error));
 	free(text);
 }
 
@@ -460,11 +460,11 @@ static int revert(struct job *j)
 	}
 	if (r.problems || problem)
 		return cmd_fail(
-			j->o, EXIT_FAILED, -EIO, "%s: %llu file%s %s not reverted%s%s",
-			j->client.name, (unsigned long long)r.problems, r.problems == 1 ? "" : "s",
-			has_option(j->o, OPT_DRY_RUN) ? "can"
-			: r.problems == 1	      ? "was"
-						      : "were",
+			j->o, EXIT_FAILED, -EIO, "%s: %llu file%s %s%s%s", j->client.name,
+			(unsigned long long)r.problems, r.problems == 1 ? "" : "s",
+			has_option(j->o, OPT_DRY_RUN) ? "cannot be reverted"
+			: r.problems == 1	      ? "was not reverted"
+						      : "were not reverted",
 			has_option(j->o, OPT_JSON) ? ", the first: " : "",
 			has_option(j->o, OPT_JSON)
 				? json_text(json_object_array_get_idx(j->problems, 0), "path")

@@ -242,6 +242,16 @@ static int enter_mount(struct spot *s, const char *operand)
 	return take_dir(s, operand);
 }
 
+bool place_is_encrypted(int dirfd, const char *path)
+{
+	struct statx st;
+
+	return statx(dirfd, path,
+		     AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
+		     STATX_TYPE, &st) == 0 &&
+	       st.stx_attributes & STATX_ATTR_ENCRYPTED;
+}
+
 static int locate(struct spot *s, const char *operand, char path[PATH_MAX])
 {
 	int e;
@@ -254,6 +264,8 @@ static int locate(struct spot *s, const char *operand, char path[PATH_MAX])
 		e = enter_mount(s, operand);
 	if (e)
 		return e;
+	if (place_is_encrypted(s->dirfd, "") || place_is_encrypted(AT_FDCWD, operand))
+		return -ENOKEY;
 	s->proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	s->error = -ESTALE;
 	e = mounts_each(s->proc_dirfd, "self", look_at_mount, s);
@@ -281,6 +293,12 @@ static int refuse(const struct places *p, const char *operand, const struct spot
 	case -EINVAL:
 		return failure_set(err, EXIT_USAGE, e,
 				   "%s: has .. behind a folder that does not exist", operand);
+	case -ENOKEY:
+		return failure_set(
+			err, EXIT_FAILED, e,
+			"%s: encrypted (fscrypt): its files cannot be compared, committed or reverted one by one: commit "
+			"everything",
+			operand);
 	case -EXDEV:
 		return failure_set(err, EXIT_USAGE, e, "%s: something else is mounted there",
 				   operand);

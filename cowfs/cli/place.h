@@ -3,6 +3,9 @@
 #ifndef COWFS_CLI_PLACE_H
 #define COWFS_CLI_PLACE_H
 
+#include <errno.h>
+#include <string.h>
+
 #include "cli/cmd.h"
 
 struct place {
@@ -44,6 +47,15 @@ int places_add(struct places *p, const char *path, struct failure *err) MUST_CHE
 int places_add_below(struct places *p, const char *mountpoint, const char *path,
 		     struct failure *err) MUST_CHECK;
 void places_clear(struct places *p);
+
+/* By fscrypt: a view has no key, so names in it are not those of the live tree. path "": dirfd itself. */
+bool place_is_encrypted(int dirfd, const char *path);
+/* The text for error e of a copy: fscrypt's flag cannot be copied, nor can others. */
+static inline const char *place_copy_error(int e)
+{
+	return e == -EOPNOTSUPP ? "encrypted, or another feature that cannot be copied"
+				: strerrordesc_np(-e);
+}
 
 /* For client_open: the name, or NULL for the only running volume. */
 static inline const char *places_volume(const struct places *p)

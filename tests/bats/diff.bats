@@ -207,3 +207,34 @@ by_cowctl() {
 	same_lines ''
 	detach
 }
+
+# What a view of these folders shows has other names than the live tree, and fscrypt's flag cannot be copied.
+@test "diff, commit PATH, revert: folders that fscrypt has encrypted are named" {
+	local what
+	protect ext4 -O encrypt
+	mkdir -p "$MNT/home/secret"
+	cat >"$T/fscrypt.py" <<-'END'
+		import ctypes, fcntl, os, struct, sys
+		mount, folder = (os.open(d, os.O_RDONLY) for d in sys.argv[1:])
+		key = bytes(range(64))
+		add = ctypes.create_string_buffer(struct.pack("=II32sII32s", 2, 0, b"", len(key), 0, b"") + key)
+		fcntl.ioctl(mount, 0xc0506617, add) # FS_IOC_ADD_ENCRYPTION_KEY
+		fcntl.ioctl(folder, 0x800c6613, struct.pack("=BBBB4s16s", 2, 1, 4, 0, b"", add.raw[8:24])) # and SET_POLICY
+	END
+	python3 "$T/fscrypt.py" "$MNT" "$MNT/home/secret" || skip "this kernel has no fscrypt"
+	echo one >"$MNT/home/secret/file"
+	cow commit
+	echo two >"$MNT/home/secret/file"
+	for what in "$MNT/home/secret" "$MNT/home/secret/file" "$MNT/home/secret/missing"; do
+		fails 1 "$what: encrypted \(fscrypt\)" diff "$what"
+		fails 1 "$what: encrypted \(fscrypt\)" commit "$what"
+		fails 1 "$what: encrypted \(fscrypt\)" revert --yes "$what"
+	done
+	run -0 --separate-stderr cow diff
+	[[ $stderr == *"home/secret is encrypted (fscrypt): names in it are shown without the key" ]]
+	fails 1 'home/secret: .*\(encrypted, or another' commit "$MNT/home"
+	fails 1 'home/secret: .*\(encrypted, or another' revert --yes "$MNT/home"
+	[ "$(cat "$MNT/home/secret/file")" = two ]
+	[ "$(status_of .generation)" = 2 ]
+	detach
+}
