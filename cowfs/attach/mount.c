@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -353,6 +354,8 @@ static void detach_later(const struct helper *h)
 static int do_mount(struct helper *h)
 {
 	const char *argv[16] = { "mount", "-t", h->fs_type, "-o", h->opt.rest };
+	_cleanup_close_ int out_fd = memfd_create("mount", MFD_CLOEXEC);
+	char said[4 * KIB];
 	size_t n = 5;
 	int exit;
 
@@ -364,7 +367,9 @@ static int do_mount(struct helper *h)
 		argv[n++] = "-v";
 	argv[n++] = h->loop;
 	argv[n++] = h->dir;
-	exit = program_run(argv, -1, -1);
+	exit = program_run(argv, -1, out_fd);
+	program_output(out_fd, h->loop, h->device, said, sizeof(said));
+	fputs(said, exit ? stderr : stdout);
 	/* a kind that this table does not have may be served by a program */
 	if (!exit && fs_type_named(h->fs_type) == fs_ops(FS_UNKNOWN)->names[0])
 		return EXIT_OK;

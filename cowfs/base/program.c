@@ -51,3 +51,20 @@ int program_run(const char *const argv[], int in_fd, int out_fd)
 		return 127;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+void program_output(int out_fd, const char *device, const char *known_as, char *ret, size_t n)
+{
+	_cleanup_free_ char *text = calloc(1, n);
+	off_t end = lseek(out_fd, 0, SEEK_END), start = end < (off_t)n ? 0 : end - (off_t)n + 1;
+	char *rest = text, *at;
+	size_t used = 0;
+
+	*ret = '\0';
+	if (!text || pread(out_fd, text, n - 1, start) < 0)
+		return;
+	for (; (at = strstr(rest, device)) && used < n; rest = at + strlen(device))
+		used += (size_t)snprintf(ret + used, n - used, "%.*s%s", (int)(at - rest), rest,
+					 known_as);
+	if (used < n)
+		snprintf(ret + used, n - used, "%s", rest);
+}

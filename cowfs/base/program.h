@@ -19,4 +19,10 @@ void program_begin(void);
  */
 int program_run(const char *const argv[], int in_fd, int out_fd) MUST_CHECK;
 
+/*
+ * The last n - 1 bytes that a program has written to this file, with the name of the device that it was given replaced by the
+ * one that the user knows.
+ */
+void program_output(int out_fd, const char *device, const char *known_as, char *ret, size_t n);
+
 #endif

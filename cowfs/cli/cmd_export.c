@@ -105,6 +105,7 @@ static void print_json(const struct job *j)
 
 static void print_text(const struct job *j)
 {
+	struct json_object *status = status_for_people(fresh_status(j->which));
 	const struct delta_head *h = &j->make.head;
 
 	printf("%s: %s%s: generation %s of %s", CLEAN(j->file), FORMAT_SIZE(h->file_bytes),
@@ -120,6 +121,10 @@ static void print_text(const struct job *j)
 	if (!h->whole)
 		printf("; %s must be there already", FORMAT_SIZE(blk_to_bytes(h->kept_blks)));
 	printf("\n");
+	if (status && !all_on_card(status))
+		printf("  without what is not committed, %s: commit first to have it in the file\n",
+		       FORMAT_SIZE(blk_to_bytes(json_u64(status, "dirty_blocks"))));
+	json_object_put(status);
 }
 
 static int run(struct job *j)

@@ -152,22 +152,22 @@ static void print_log(const struct format_options *opt, const struct format_repo
 		printf("warning: the ext4 has the feature inline_data. Linux 6.18 can deadlock with it "
 		       "and a small journal,\n  and sync then hangs on the whole machine. Make the file "
 		       "system with -O ^inline_data\n");
-	if (!opt->dry_run)
-		printf("protect it with: %s\n",
-		       attach_command(opt->device, s->external ? log_device(opt) : NULL, attach));
+	if (opt->dry_run)
+		return;
+	attach_command(opt->device, s->external ? log_device(opt) : NULL, attach);
+	if (strchr(attach, '(') || s->external)
+		printf("protect it with: %s\n", attach);
+	else
+		printf("protect it with: mount -t cowfs %s DIR (or %s, and mount what it prints)\n",
+		       attach + strlen("cowctl attach "), attach);
 }
 
 static void print_text(const struct format_options *opt, const struct format_report *r)
 {
-	const struct commit_report *c = &r->shrink.commit;
-
 	if (r->shrunk) {
 		printf("%s: the file system was shrunk to %s, was %s\n", opt->device,
 		       FORMAT_MIB(r->super.fs_bytes), FORMAT_MIB(r->fs.size_bytes));
-		printf("  %-14s %s block%s in place, %s through a log of %s; %s written in all\n",
-		       "commit", with_commas(c->direct), plural(c->direct),
-		       with_commas(c->logged + c->zero), FORMAT_SIZE(r->shrink.ring_bytes),
-		       FORMAT_SIZE(r->written_bytes));
+		printf("  %-14s %s, in one commit\n", "written", FORMAT_SIZE(r->written_bytes));
 	}
 	print_log(opt, r);
 }

@@ -171,13 +171,14 @@ static int explain_apply(struct job *j, int r)
 			j->path, FORMAT_SIZE(blk_to_bytes(j->head.data_blks)), j->c.name);
 	case ESTALE:
 		snprintf(of, sizeof(of), "%s", format_time(j->head.base_s));
-		snprintf(here, sizeof(here), "%s", format_time(j->time_s));
+		snprintf(here, sizeof(here), "generation %llu of %s",
+			 (unsigned long long)j->generation, format_time(j->time_s));
 		return failure_set(
 			j->fail, EXIT_FAILED, r,
-			"%s: is for generation %llu of %s. %s has generation %llu of %s, which is "
-			"another one from block %llu on; nothing was written",
+			"%s: is for generation %llu of %s. %s has %s, which is another one from block %llu on; nothing was "
+			"written",
 			j->path, (unsigned long long)j->head.base_generation, of, j->c.name,
-			(unsigned long long)j->generation, here,
+			j->generation ? here : "no commit, but what it was made with",
 			(unsigned long long)j->apply.other_blk);
 	}
 	return failure_set(j->fail, EXIT_FAILED, r, "%s: %s; nothing was written", j->path,

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/boxed.h"
 #include "base/clean.h"
@@ -80,6 +81,7 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 {
 	const struct card_options opt = { .erase_block_bytes = erase_block_bytes };
 	char why[2 * PATH_MAX];
+	struct stat st;
 	int e = flags & BLOCKDEV_EXCL ? check_loops(path, fail) : 0;
 
 	if (e < 0)
@@ -98,7 +100,11 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	case -EROFS:
 		return failure_set(fail, EXIT_FAILED, e, CARD_LOCKED, path);
 	case -ENXIO:
-		return failure_set(fail, EXIT_FAILED, e, "%s: no card in the reader", path);
+		return failure_set(fail, EXIT_FAILED, e,
+				   stat(path, &st) == 0 && S_ISREG(st.st_mode)
+					   ? "%s: too small to be the image of a card"
+					   : "%s: no card in the reader",
+				   path);
 	default:
 		return failure_set(fail, EXIT_FAILED, e, "%s: %s", path,
 				   path_strerror(path, e, why, sizeof(why)));

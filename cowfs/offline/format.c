@@ -58,9 +58,11 @@ static int check_fs(const struct format_options *opt, const struct offline *f, s
 	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
 		return failure_set(
 			fail, EXIT_FAILED, -EMEDIUMTYPE,
-			"%s: no known file system. Make one of at most %s first: the log needs "
-			"the rest of the device's %s",
-			device, FORMAT_SIZE(room), FORMAT_SIZE(f->base->geo.size_bytes));
+			room ? "%s: no known file system. Make one of at most %s first: the log needs "
+			       "the rest of the device's %s"
+			     : "%s: too small for a log, which needs more than its %s",
+			device, FORMAT_SIZE(room ? room : f->base->geo.size_bytes),
+			FORMAT_SIZE(f->base->geo.size_bytes));
 	if (fsinfo_refusal(&f->fs))
 		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", device,
 				   fsinfo_refusal(&f->fs));

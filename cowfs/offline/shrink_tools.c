@@ -17,6 +17,7 @@
 
 #include "base/clean.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "daemon/harden.h"
 #include "export/transport.h"
 #include "export/view.h"
@@ -37,15 +38,6 @@ struct session {
 };
 
 /* ---- the programs ---- */
-
-static void keep_output(const struct session *s)
-{
-	const size_t max = sizeof(s->fail->said) - 1;
-	off_t end = lseek(s->said_fd, 0, SEEK_END), start = end > (off_t)max ? end - (off_t)max : 0;
-	ssize_t n = pread(s->said_fd, s->fail->said, max, start);
-
-	s->fail->said[n > 0 ? n : 0] = '\0';
-}
 
 static bool is_stopped(const struct session *s)
 {
@@ -117,7 +109,8 @@ static int tool(struct session *s, const char *what, const char *name, const cha
 	e = failure_set(s->fail, EXIT_FAILED, -EUCLEAN,
 			"%s; nothing was written to %s (%s ended with %d)", what, s->f->device,
 			name, e);
-	keep_output(s);
+	program_output(s->said_fd, transport_disk(s->transport)->path, s->f->device, s->fail->said,
+		       sizeof(s->fail->said));
 	return e;
 }
 

@@ -132,7 +132,7 @@ int table_read(const char *disk, struct table *ret, struct failure *fail)
 	char *rest = text;
 	int r = text ? sfdisk(argv, NULL, text, fail) : -ENOMEM;
 
-	if (r < 0)
+	if (!text || r == -ENOENT)
 		return text ? r : failure_set(fail, EXIT_FAILED, r, "out of memory");
 	*ret = (struct table){ .table_sectors = 32 };
 	for (char *line; r == 0 && (line = strsep(&rest, "\n"));) {

@@ -123,11 +123,14 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	cow export master "$T/delta1" --json >"$T/json"
 	[ "$(jq -c '[.ok, .whole, .signed, .fs_type]' "$T/json")" = '[true,false,false,"ext4"]' ]
 	[ "$(jq .file_bytes "$T/json")" = "$(stat -c %s "$T/delta1")" ]
+	run -0 cow export master "$T/without"
+	[[ $output == *$'\n'"  without what is not committed, "*": commit first to have it in the file" ]]
 	rm "$T/m/not-in-it"
 	random_file "$T/m/two" 2
 	rm "$T/m/one"
 	cow commit master
-	cow export master "$T/delta2"
+	run -0 cow export master "$T/delta2"
+	[[ $output != *"not committed"* ]]
 	SUM=$(tree_sum "$T/m")
 	umount "$T/m"
 	cow detach master >/dev/null

@@ -512,6 +512,7 @@ commit_again_and_again() {
 	refuses 1 '/nowhere: No such file' ns "$COWFS_BUILD/mount.cowfs" /nowhere "$MNT"
 	# one that nobody knows: told by mount(8), with what was passed on
 	refuses 32 "$CARD on /dev/loop[0-9]+: mount on $MNT failed \(type ext4, options rw,ramm=1G," ns mount -t cowfs -o name=vol,ramm=1G "$CARD" "$MNT"
+	[[ $stderr == *"bad superblock on $CARD,"* ]]
 	# only looked at
 	refuses 2 'ram=0 leaves' ns mount -f -t cowfs -o ram=0 "$CARD" "$MNT"
 	ns mount -f -T "$FSTAB" "$MNT"

@@ -96,6 +96,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	sum=$(image_sum)
 	fails 1 "(cannot shrink to 9[0-9].0 MiB: delete files|too full for a new journal).*nothing was written to $CARD" \
 		format --shrink "$CARD"
+	[[ $stderr == *"# e2fsck -fp $CARD"* ]] # not the loop device that it was given
 	no_loop_left
 	[ "$(image_sum)" = "$sum" ]
 	# errors, which e2fsck would have to correct
