@@ -313,12 +313,6 @@ static const struct {
 	/* clients and parent, on existing sockets */
 	{ "accept", SW, 0 },
 	{ "accept4", SW, 0 },
-	{ "send", ALL, 0 },
-	{ "sendto", ALL, 0 },
-	{ "sendmsg", ALL, 0 },
-	{ "recv", ALL, 0 },
-	{ "recvfrom", ALL, 0 },
-	{ "recvmsg", ALL, 0 },
 	{ "getsockopt", SWB, 0 },
 	{ "shutdown", SWB, 0 },
 	/* the parent waits for its worker */
@@ -364,6 +358,9 @@ static const struct {
 		"fcntl64", roles, ONLY(1, what)                                                    \
 	}
 
+#define NOT_SENT (~(MSG_NOSIGNAL | MSG_DONTWAIT) & 0xffffffffu)
+#define NOT_RECEIVED (~(MSG_CMSG_CLOEXEC | MSG_DONTWAIT) & 0xffffffffu)
+
 #define NAMESPACES                                                                                 \
 	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
 	 CLONE_NEWPID | CLONE_NEWNET)
@@ -405,9 +402,15 @@ static const struct {
 	BOTH_FCNTL(ALL, F_GETFD),
 	BOTH_FCNTL(ALL, F_SETFD),
 	BOTH_FCNTL(ALL, F_GETFL),
-	BOTH_FCNTL(ALL, F_SETFL),
 	BOTH_FCNTL(B, F_SETLK),
 	BOTH_FCNTL(SN | B, F_SETPIPE_SZ), /* libfuse without custom I/O */
+	/* on sockets that exist: no urgent data, no queue of errors */
+	{ "send", ALL, WITHOUT(3, NOT_SENT) },
+	{ "sendto", ALL, WITHOUT(3, NOT_SENT) },
+	{ "sendmsg", ALL, WITHOUT(2, NOT_SENT) },
+	{ "recv", ALL, WITHOUT(3, NOT_RECEIVED) },
+	{ "recvfrom", ALL, WITHOUT(3, NOT_RECEIVED) },
+	{ "recvmsg", ALL, WITHOUT(2, NOT_RECEIVED) },
 	/* of one thread, until the devices are there */
 	{ "setpriority", SN | B, ONLY(0, PRIO_PROCESS) },
 	/* data, not code */
@@ -436,7 +439,7 @@ static uint32_t refusal(void)
 }
 
 /* Not known here, or missing on this architecture: libc does not call it there either. */
-static int add_rule(scmp_filter_ctx ctx, uint32_t action, const char *name,
+static int add_rule(scmp_filter_ctx ctx, uint32_t action, const char *name, unsigned args,
 		    const struct scmp_arg_cmp *arg)
 {
 	int number = seccomp_syscall_resolve_name(name), r;
@@ -445,42 +448,46 @@ static int add_rule(scmp_filter_ctx ctx, uint32_t action, const char *name,
 		number = __NR_cachestat; /* libseccomp before 2.5.5 */
 	if (number == __NR_SCMP_ERROR)
 		return 0;
-	r = seccomp_rule_add_array(ctx, action, number, arg ? 1 : 0, arg);
+	r = seccomp_rule_add_array(ctx, action, number, args, arg);
 	return r == -EDOM || r == -EEXIST ? 0 : r;
 }
 
-/* raise() and abort() in our own threads */
-static int add_own_signals(scmp_filter_ctx ctx)
+/* raise() and abort() in our own threads; a descriptor that sends no signal */
+static int add_signals(scmp_filter_ctx ctx)
 {
-	struct scmp_arg_cmp own = ONLY(0, getpid());
+	const struct scmp_arg_cmp own = ONLY(0, getpid());
+	const struct scmp_arg_cmp flags[] = { ONLY(1, F_SETFL), WITHOUT(2, O_ASYNC) };
+	int r = add_rule(ctx, SCMP_ACT_ALLOW, "tgkill", 1, &own);
 
-	return add_rule(ctx, SCMP_ACT_ALLOW, "tgkill", &own);
+	r = r ? r : add_rule(ctx, SCMP_ACT_ALLOW, "fcntl", 2, flags);
+	return r ? r : add_rule(ctx, SCMP_ACT_ALLOW, "fcntl64", 2, flags);
 }
 
 static int add_rules(scmp_filter_ctx ctx, void *of)
 {
 	enum confine_role role = *(enum confine_role *)of;
-	int r = add_rule(ctx, SCMP_ACT_ALLOW, "clone3", NULL); /* see refuse_clone3 */
+	int r = add_rule(ctx, SCMP_ACT_ALLOW, "clone3", 0, NULL); /* see refuse_clone3 */
 
 	for (size_t i = 0; !r && i < ARRAY_SIZE(calls); i++) {
 		int number = seccomp_syscall_resolve_name(calls[i].name);
 
 		if (!holds(calls[i].roles, role))
 			continue;
-		r = add_rule(ctx, SCMP_ACT_ALLOW, calls[i].name, NULL);
+		r = add_rule(ctx, SCMP_ACT_ALLOW, calls[i].name, 0, NULL);
 		if (!r && calls[i].priority && number >= 0)
 			r = seccomp_syscall_priority(ctx, number, calls[i].priority);
 	}
 	for (size_t i = 0; !r && i < ARRAY_SIZE(bound_calls); i++)
 		if (holds(bound_calls[i].roles, role))
-			r = add_rule(ctx, SCMP_ACT_ALLOW, bound_calls[i].name, &bound_calls[i].arg);
-	return r ? r : add_own_signals(ctx);
+			r = add_rule(ctx, SCMP_ACT_ALLOW, bound_calls[i].name, 1,
+				     &bound_calls[i].arg);
+	return r ? r : add_signals(ctx);
 }
 
 static int refuse_clone3(scmp_filter_ctx ctx, void *nothing)
 {
 	(void)nothing;
-	return add_rule(ctx, SCMP_ACT_ERRNO(ENOSYS), "clone3", NULL);
+	return add_rule(ctx, SCMP_ACT_ERRNO(ENOSYS), "clone3", 0, NULL);
 }
 
 int confine_calls(enum confine_role role)

@@ -4,7 +4,8 @@
  * in the process that is not root, when the file that COWFS_HOSTILE_FILE names begins with a digit (the
  * file is mapped: write it in place). 1: tries to reach what is not the worker's. 2: sends random
  * messages to all processes that it can reach, until the end. 3: asks its broker and the supervisor as
- * often as they answer, for 8 s each. 4: takes what the search for the card offers. The rest of the file gets a line for each attempt: its name, and
+ * often as they answer, for 8 s each. 4: takes what the search for the card offers. 5: sends as many descriptors as it can, and reads
+ * no answer. The rest of the file gets a line for each attempt: its name, and
  * "refused", "SUCCEEDED" or how often it was answered; at last "done".
  *
  * COWFS_HOSTILE_PATHS has what it shall not reach, divided by ':' (files, devices, sockets), and
@@ -145,6 +146,31 @@ static long resize(void)
 		       : (int32_t)m[1];
 }
 
+static long on_all_flags(int flag)
+{
+	long r = -1;
+
+	for (int fd = 0; fd < FDS && r < 0; fd++)
+		r = fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | flag);
+	return r;
+}
+
+/* An error of the socket is no refusal: the kernel got there. */
+static long on_sockets(bool out, int flags)
+{
+	int sock_fd[FDS], n = find_sockets(sock_fd);
+	uint64_t none = 0;
+	ssize_t r;
+
+	for (int i = 0; i < n; i++) {
+		r = out ? send(sock_fd[i], &none, sizeof(none), flags | MSG_DONTWAIT | MSG_NOSIGNAL)
+			: recv(sock_fd[i], &none, sizeof(none), flags | MSG_DONTWAIT);
+		if (r >= 0 || errno != EPERM)
+			return 0;
+	}
+	return n ? -1 : 0;
+}
+
 static void attack_kernel(void)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -180,6 +206,12 @@ static void attack_kernel(void)
 	result("setpriority", "of all its user's", setpriority(PRIO_USER, 0, 19));
 	result("F_SETOWN", "the supervisor", fcntl(1, F_SETOWN, getppid()));
 	result("F_SETSIG", "SIGKILL", fcntl(1, F_SETSIG, SIGKILL));
+	result("O_ASYNC", "its descriptors", on_all_flags(O_ASYNC));
+	result("send", "MSG_OOB", on_sockets(true, MSG_OOB));
+	result("send", "MSG_MORE", on_sockets(true, MSG_MORE));
+	result("receive", "MSG_OOB", on_sockets(false, MSG_OOB));
+	result("receive", "MSG_PEEK", on_sockets(false, MSG_PEEK));
+	result("receive", "MSG_ERRQUEUE", on_sockets(false, MSG_ERRQUEUE));
 	result("F_SETLEASE", "all", fcntl(1, F_SETLEASE, F_RDLCK));
 	result("mprotect", "code",
 	       mprotect((void *)((uintptr_t)report & ~UINT64_C(4095)), 4096,
@@ -395,6 +427,39 @@ static void flood(void)
 	flood_supervisor("messages", sock_fd[0]);
 }
 
+/* Stops when nothing more gets in flight: queues are full, or the kernel counts too many. */
+static void flood_descriptors(void)
+{
+	static union {
+		struct cmsghdr align;
+		char space[CMSG_SPACE(253 * sizeof(int))];
+	} control;
+	int sock_fd[FDS], n = find_sockets(sock_fd), most = 253;
+	uint32_t text[19] = { BROKER_OPS };
+	struct iovec iov = { text, sizeof(text) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space };
+	unsigned long sent = 0, before = 1;
+	struct cmsghdr *c;
+
+	for (int i = 0; i < most; i++)
+		memcpy(CMSG_DATA(&control.align) + (size_t)i * sizeof(int), sock_fd, sizeof(int));
+	while (sent != before) {
+		before = sent;
+		for (int i = 0; i < n; i++)
+			for (int k = 0; k < 1000; k++) {
+				m.msg_controllen = CMSG_SPACE((size_t)most * sizeof(int));
+				c = CMSG_FIRSTHDR(&m);
+				c->cmsg_level = SOL_SOCKET;
+				c->cmsg_type = SCM_RIGHTS;
+				c->cmsg_len = CMSG_LEN((size_t)most * sizeof(int));
+				if (sendmsg(sock_fd[i], &m, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+					sent += (unsigned long)most;
+			}
+		poll(NULL, 0, 100);
+	}
+	used += (size_t)snprintf(report + used, FILE_BYTES - used, "\ndescriptors %lu\n", sent);
+}
+
 /* ---- */
 
 __attribute__((constructor)) static void hostile_init(void)
@@ -417,7 +482,7 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 
 	if (!real_poll)
 		real_poll = (int (*)(struct pollfd *, nfds_t, int))dlsym(RTLD_NEXT, "poll");
-	if (report && geteuid() != 0 && *report >= '1' && *report <= '4' &&
+	if (report && geteuid() != 0 && *report >= '1' && *report <= '5' &&
 	    !atomic_flag_test_and_set(&busy)) {
 		if (*report == '1') {
 			each_word("COWFS_HOSTILE_PATHS", attack_path);
@@ -427,6 +492,8 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 			send_messages();
 		} else if (*report == '4') {
 			search();
+		} else if (*report == '5') {
+			flood_descriptors();
 		} else {
 			flood();
 		}

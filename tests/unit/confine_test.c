@@ -202,12 +202,49 @@ static long call_reboot_off(void)
 	return syscall(SYS_reboot, 0, 0, 0, NULL);
 }
 
+static long call_async(void)
+{
+	return fcntl(0, F_SETFL, fcntl(0, F_GETFL) | O_ASYNC);
+}
+
+static long call_owner(void)
+{
+	return fcntl(0, F_SETOWN, getppid());
+}
+
+static long call_signal_of_fd(void)
+{
+	return fcntl(0, F_SETSIG, SIGKILL);
+}
+
+/* on no descriptor: EBADF is an answer of the kernel */
+static long call_send_urgent(void)
+{
+	return send(-1, "", 1, MSG_OOB | MSG_NOSIGNAL);
+}
+
+static long call_receive_errors(void)
+{
+	struct msghdr m = { 0 };
+
+	return recvmsg(-1, &m, MSG_ERRQUEUE | MSG_DONTWAIT);
+}
+
+static long call_peek(void)
+{
+	char byte;
+
+	return recv(-1, &byte, 1, MSG_PEEK);
+}
+
 static long (*const never[])(void) = {
 	call_execve,	  call_namespace,	 call_inet,	     call_netlink,
 	call_unix,	  call_exec_mmap,	 call_exec_mprotect, call_ptrace,
 	call_mount,	  call_handle,		 call_bpf,	     call_keyctl,
 	call_userfaultfd, call_memory_of_others, call_setuid,	     call_mknod,
-	call_slack,	  call_tiocsti,		 call_blksecdiscard,
+	call_slack,	  call_tiocsti,		 call_blksecdiscard, call_async,
+	call_owner,	  call_signal_of_fd,	 call_send_urgent,   call_receive_errors,
+	call_peek,
 };
 
 /* The broker forks what asks another log. */
@@ -224,7 +261,9 @@ TEST(test_never)
 
 #ifdef SYS_socketcall /* glibc makes sockets by it, and its arguments are in memory: no filter sees them */
 			if (never[i] == call_inet || never[i] == call_unix ||
-			    never[i] == call_netlink || never[i] == call_socketpair)
+			    never[i] == call_netlink || never[i] == call_socketpair ||
+			    never[i] == call_send_urgent || never[i] == call_peek ||
+			    never[i] == call_receive_errors)
 				continue;
 #endif
 			r = in_child(role, never[i]);
