@@ -62,6 +62,7 @@ $(B)/tests/rulecost: LIBS := $(call wrap,ram_store_open ram_store_file ram_store
 # the allocator of cowfs's own code, not of the libraries
 $(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
 $(WEAR): LIBS += $(call wrap,time __time64)
+$(B)/tests/client_test: LIBS += $(call wrap,poll clock_gettime __clock_gettime64)
 $(B)/tests/powercut_test: | $(SHIM)
 
 # Preloaded into other programs: no sanitizer, no library of ours. pwrite and pwrite64, open and open64 are two symbols, and
@@ -160,7 +161,7 @@ golden: $(B)/tests/mkgolden
 	$(Q)$< tests/golden && { [ ! -e .git ] || $(GIT) --no-pager diff --stat tests/golden; }
 
 # Mutations for each target: what fits into half a minute.
-FUZZ_RUNS ?= btrfs=2000 codec=30000 conf=50000 delta=20000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
+FUZZ_RUNS ?= answer=5000 btrfs=2000 codec=30000 conf=50000 delta=20000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
 
 check-fuzz-san:
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined O=1 check-fuzz

@@ -20,8 +20,10 @@ static int get_status(const struct options *o, struct json_object **ret)
 	struct client c;
 	int exit;
 
-	if (geteuid() != 0 && (*ret = cmd_composed(client_status_file(which_volume(o), &err))))
-		return EXIT_OK;
+	if (geteuid() != 0) {
+		*ret = cmd_composed(client_status_file(which_volume(o), &err));
+		return *ret ? EXIT_OK : cmd_failed(o, &err);
+	}
 	exit = ask_volume(&c, o, &rq, ret);
 	if (exit == EXIT_OK) {
 		client_close(&c);

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -50,6 +51,7 @@
 #include "export/transport.h"
 
 #define READ_AHEAD_KB 128
+#define FILES_MIN 64
 #define AWAY_LIMIT_NS (300 * 1000000000ull)
 /* FUSE_NOTIFY_RESEND */
 #define REPLACE_MAJOR 6
@@ -558,6 +560,7 @@ static int write_facts(struct daemon *d)
 		facts_set(&root->facts, i ? FACT_LOG_DEVICE : FACT_DEVICE,
 			  i ? d->log_device : d->device, st.st_rdev, card[i]->geo.size_bytes);
 	}
+	root->facts.supervisor = getppid();
 	e = facts_write(&d->dir, &root->facts);
 	return e < 0 ? fail(d, EXIT_FAILED, e, "%s/%s/%s: %s", rundir_path(), d->name, RUNDIR_FACTS,
 			    strerrordesc_np(-e))
@@ -789,10 +792,17 @@ static void tell_missing(const struct daemon *d, unsigned missing)
  * Memory that the daemon allocates for a client's write may be charged to a cgroup full of pages
  * that only the daemon can write back. Only an I/O flusher does not wait for them.
  */
-static int check_cgroup(const struct daemon *d, unsigned missing)
+static int check_limits(const struct daemon *d, unsigned missing)
 {
 	const struct cgroup_limit *l = &d->limit;
+	struct rlimit files;
 
+	/* a worker that takes over opens more at a time than one that attaches */
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < FILES_MIN)
+		return fail(
+			d, EXIT_FAILED, -EMFILE,
+			"at most %llu files can be open, and it needs %u: raise the limit (ulimit -n)",
+			(unsigned long long)files.rlim_cur, FILES_MIN);
 	if (l->bytes && (missing & HARDEN_IO_FLUSHER))
 		return fail(d, EXIT_FAILED, -EPERM,
 			    "cgroup %s limits memory to %llu MiB, and a daemon that may not be "
@@ -961,7 +971,7 @@ static int worker(struct daemon *d)
 	/* first: locking fills what is mapped, and the presence map must stay sparse */
 	missing = harden(d);
 	open_files(d);
-	exit = d->link.replaces ? take(d) : check_cgroup(d, missing);
+	exit = d->link.replaces ? take(d) : check_limits(d, missing);
 	if (exit == EXIT_OK && !d->link.replaces)
 		exit = prepare(d);
 	/* before anything is read from the card or from a worker that died, and before there is a

@@ -207,14 +207,22 @@ static int connect_volume(int run_fd, const char *name)
 	return steal_fd(&fd);
 }
 
+/* kill(0) tests it without any permission. */
+static bool is_gone(pid_t pid)
+{
+	return (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid);
+}
+
 static bool is_replaced(int run_fd, const char *name)
 {
 	struct json_object *o = read_status(run_fd, name);
 	bool replaced = o && strcmp(json_text(o, "on_crash"), "stop") != 0 &&
 			!json_true(o, "halted");
+	struct facts f;
 
 	json_object_put(o);
-	return replaced;
+	return replaced &&
+	       (facts_read(run_fd, name, true, &f) < 0 || !f.supervisor || !is_gone(f.supervisor));
 }
 
 static bool is_dead(int error)
@@ -222,12 +230,12 @@ static bool is_dead(int error)
 	return error == -ECONNREFUSED || error == -ENOENT;
 }
 
-/* A running daemon has its pid there; kill(0) tests it without any permission. 0: none runs. */
+/* 0: none runs. */
 static pid_t worker_pid(int run_fd, const char *name)
 {
 	pid_t pid = pid_of(run_fd, name);
 
-	return !pid || (kill(pid, 0) < 0 && errno == ESRCH) || is_dying(pid) ? 0 : pid;
+	return !pid || is_gone(pid) ? 0 : pid;
 }
 
 /*
@@ -613,6 +621,7 @@ static uint64_t patience_ns(const struct request *rq)
 	case COMMAND_STATUS:
 	case COMMAND_WEAR:
 	case COMMAND_CHANGES:
+	case COMMAND_DISCARD:
 	case COMMAND_INHIBIT:
 	case COMMAND_UNINHIBIT:
 		return ANSWER_NS;

@@ -11,6 +11,7 @@
 #include "base/io.h"
 
 #define TEXT_BYTES 1024
+#define FACT_SUPERVISOR "supervisor %d"
 
 const char *const fact_names[FACT_N] = { "device", "log_device", "loop",
 					 "name",   "mountpoint", "lower" };
@@ -29,7 +30,7 @@ void facts_set(struct facts *f, enum fact which, const char *path, dev_t rdev, u
 int facts_write(const struct rundir *dir, const struct facts *f)
 {
 	char text[TEXT_BYTES];
-	size_t len = 0;
+	size_t len = (size_t)sprintf(text, FACT_SUPERVISOR "\n", f->supervisor);
 
 	for (unsigned i = 0; i < FACT_DEVICES; i++) {
 		const struct fact_device *d = &f->device[i];
@@ -45,6 +46,7 @@ int facts_write(const struct rundir *dir, const struct facts *f)
 
 static void take_line(struct facts *f, const char *line)
 {
+	(void)sscanf(line, FACT_SUPERVISOR, &f->supervisor);
 	for (unsigned i = 0; i < FACT_DEVICES; i++) {
 		size_t len = strlen(fact_names[i]);
 		unsigned dev_major, dev_minor;

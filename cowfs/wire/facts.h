@@ -26,6 +26,7 @@ enum fact {
 extern const char *const fact_names[FACT_N];
 
 struct facts {
+	pid_t supervisor; /* in the first line; 0: not known */
 	struct fact_device {
 		dev_t rdev;	/* 0: none */
 		uint64_t bytes; /* 0: not known */

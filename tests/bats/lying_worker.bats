@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck disable=SC2030,SC2031,SC2154 # each test is a subshell; run sets status and output
 # What a worker that was taken over says: root's commands act on what root knows.
+# seconds: 90
 
 load lib
 
@@ -26,10 +27,13 @@ setup() {
 	umount "$MNT"
 	blockdev --setrw "$CARD"
 	cow format "$CARD"
-	mkdir "$T/other"
+	mkdir "$T/other" "$T/view"
 }
 
-teardown() { cow_teardown; }
+teardown() {
+	[ ! -e "$T/number" ] || lies_at_random 0
+	cow_teardown
+}
 
 fill() { # DEVICE TEXT
 	mount "$1" "$MNT"
@@ -60,8 +64,7 @@ attach_other() {
 		run cow commit "$MNT/app"
 		[ "$status" -ne 0 ]
 		[ ! -e /dev/app ]
-		mkdir -p "$T/view"
-		run cow view vol "$T/view"
+			run cow view vol "$T/view"
 		[ "$status" -ne 0 ]
 		! mountpoint -q "$T/view"
 		fails 1 . diff vol
@@ -125,22 +128,135 @@ systemd_helper() { "$COWFS_BUILD/../systemd/$1" "${@:2}" || true; }
 	cow detach vol
 }
 
+lies_at_random() { # NUMBER; 0: the worker is honest
+	printf '%-8s' "$1" | dd of="$T/number" conv=notrunc status=none
+}
+
+random_liar() { # COMMAND...: the worker that it starts lies from a number of lies_at_random on
+	truncate -s 4096 "$T/number"
+	lies_at_random 0
+	COWFS_LIE=random COWFS_LIE_FILE=$T/number LD_PRELOAD=$LIAR "$@"
+}
+
+# It ends, within the time that a client waits for an answer, and is not killed by a signal
+ends() {
+	run timeout -k 5 45 "$@" </dev/null
+	[ "$status" -lt 124 ] || { echo "number $i: $* ended with $status: $output"; return 1; }
+}
+
 @test "a worker that answers at random: each command ends, and none crashes" {
-	local i command
-	echo 0 >"$T/number"
-	chmod 644 "$T/number"
-	COWFS_LIE=random COWFS_LIE_FILE=$T/number LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" || true
-	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
-	for i in {1..12}; do
-		echo "$i" >"$T/number"
-		for command in "status vol" "status vol --json" "wear vol" "wear vol --json" "top vol" "top vol --json" "commit vol" \
-			"commit --dry-run vol" "diff vol" "trim vol" "inhibit vol" "view vol $T/other" "commit --kept vol" "undo vol" ""; do
-			# shellcheck disable=SC2086 # words
-			COW_LIMIT=30 run cow $command
-			[ "$status" -lt 124 ] || { echo "$command ended with $status: $output"; false; }
-		done
+	local i ctl=$COWFS_BUILD/cowctl target
+	export COWFS_CONF=$T/conf
+	printf '%s\n' '[vol]' "keep = $MNT/app" 'on-detach = discard' >"$COWFS_CONF"
+	truncate -s 160M "$T/clone.img"
+	loop_up "$T/clone.img"
+	target=$LOOP
+	random_liar attach --name vol
+	mount_volume
+	echo two >"$MNT/which"
+	cow commit vol
+	echo three >"$MNT/app/new"
+	for i in $(seq "$(rounds 100)"); do
+		lies_at_random "$i"
+		ends "$ctl" status
+		ends "$ctl" status vol --json
+		ends "$ctl" wear vol
+		ends "$ctl" wear vol --html "$T/html"
+		ends "$ctl" wear --prometheus "$T/prom"
+		ends "$ctl" top vol
+		ends "$ctl" commit vol --verbose
+		ends "$ctl" commit --dry-run vol
+		ends "$ctl" commit "$MNT/which"
+		ends "$ctl" commit --kept vol
+		ends "$ctl" commit --kept vol --timer
+		ends "$ctl" commit --timer vol
+		ends "$ctl" diff vol
+		ends "$ctl" diff "$MNT/app"
+		ends "$ctl" revert --yes "$MNT/which"
+		ends "$ctl" view vol "$T/view"
+		umount -q "$T/view" || true
+		ends "$ctl" view --now vol "$T/view"
+		umount -q "$T/view" || true
+		ends "$ctl" clone --yes vol "$target"
+		ends "$ctl" scrub vol --yes
+		ends "$ctl" trim vol
+		ends "$ctl" inhibit vol
+		ends "$ctl" undo vol
+		ends "$ctl" accept vol
+		ends "$ctl" config vol
+		ends setpriv --reuid 65534 --regid 65534 --clear-groups "$ctl" status
+		ends "$COWFS_BUILD/mount.cowfs" "$CARD" "$T/other"
+		umount -iq "$T/other" || true
+		ends "$TOP/systemd/which-device" "${DEV#/dev/}"
+		[ "$output" = volume ]
+		ends "$TOP/systemd/which-device" "${CARD#/dev/}"
+		[ "$output" = base ]
 	done
-	umount -q "$T/other" || true
+	lies_at_random 0
+	[ "$(cat "$MNT/which")" = two ]
+	run cow undo vol --cancel
+	umount_volume
+	cow detach --discard vol
+}
+
+@test "a worker that answers at random from its first word on: mount, umount and detach end, and none crashes" {
+	local i
+	for i in $(seq "$(rounds 100)"); do
+		random_liar true
+		lies_at_random "$i"
+		COWFS_LIE=random COWFS_LIE_FILE=$T/number LD_PRELOAD=$LIAR \
+			ends "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+		! mountpoint -q "$MNT" || [ "$(cat "$MNT/which")" = stolen ]
+		mountpoint -q "$MNT" || mount "$(loop_of_vol)" "$MNT" || true
+		ends "$COWFS_BUILD/umount.cowfs" "$MNT"
+		ends "$COWFS_BUILD/cowctl" detach vol
+		lies_at_random 0
+		umount -iq "$MNT" || true
+		[ -z "$(daemons)" ] || cow detach --discard vol
+		wait_for 20 no_daemons
+	done
+}
+
+loop_of_vol() { sed -n 's/^loop [^ ]* [^ ]* //p' "$COWFS_RUNDIR/vol/facts"; }
+
+# As the unit does it, which waits for it without a limit
+exec_stop() { # NAME
+	local line
+	line=$(sed -n '/^ExecStop=/,/[^\\]$/p' "$COWFS_BUILD/../systemd/cowfs@.service" | sed 's/^ExecStop=-//; s/\\$//' | tr -d '\n')
+	line=${line//\/usr\/sbin\/cowctl/$COWFS_BUILD/cowctl}
+	line=${line//'$$'/'$'}
+	eval "${line//%i/$1}"
+}
+
+stops() { # HOW: ends within the time that a client waits, three times, and once more
+	local limit=$(((3 + 1) * 30 + 20))
+	run timeout -k 5 "$(patience $limit)" bash -c "$(declare -f exec_stop); COWFS_BUILD=$COWFS_BUILD exec_stop vol"
+	echo "$1: $status after $SECONDS s: $output"
+	[ "$status" -lt 124 ]
+	[[ $output == *"does not answer"* ]]
+}
+
+@test "the unit of a volume stops although its worker is stopped" {
+	attach --name vol
+	kill -STOP "$(cat "$COWFS_RUNDIR/vol/pid")"
+	stops stopped
+	kill -CONT "$(cat "$COWFS_RUNDIR/vol/pid")"
+	cow detach vol
+}
+
+@test "the unit of a volume stops although its worker never answers" {
+	[ -z "${COWFS_TURN-}" ] || skip "two minutes: in the second circle"
+	COWFS_LIE=mute LD_PRELOAD=$LIAR attach --name vol
+	stops mute
+	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
+	run cow status
+}
+
+@test "the unit of a volume stops although its worker reports progress for ever" {
+	[ -z "${COWFS_TURN-}" ] || skip "two minutes: in the second circle"
+	COWFS_LIE=progress LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
+	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
+	stops progress
 	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
 	run cow status
 }

@@ -263,3 +263,81 @@ connects_at_once() { # SOCKET
 	wait_for 10 jq -e .degraded "$COWFS_RUNDIR/vol/status.json"
 	cow detach vol
 }
+
+@test "a worker is killed where few descriptors may be open: the next one serves and commits" {
+	local most=64
+	NAME=vol
+	sim_card 2 24
+	attached() { setpriv --bounding-set -sys_resource --inh-caps -sys_resource prlimit --nofile=$1:$1 -- \
+		"$COWFS_BUILD/cowctl" attach "$CARD" --name vol --on-crash replace; }
+	run attached $((most - 1))
+	[ "$status" = 1 ]
+	[[ $output == *"at most $((most - 1)) files can be open, and it needs $most"* ]]
+	COWFS_DEATHS=100 attached $most >"$T/dev"
+	DEV=$(grep ^/dev/ "$T/dev") DEATHS=0
+	is_volume
+	[ "$(awk '/open files/ { print $4 }' "/proc/$(worker_pid)/limits")" = $most ]
+	fill "$DEV" a 1
+	for _ in 1 2; do
+		kill -9 "$(worker_pid)"
+		DEATHS=$((DEATHS + 1))
+		wait_for 30 replaced
+		fill "$DEV" b $((DEATHS + 1))
+		cow commit vol
+	done
+	[ "$(numbers "$DEV")" = 1,3 ]
+	detach
+	[ "$(numbers "$CARD")" = 1,3 ]
+}
+
+# Its messages are not read, so what is in flight stays there until it dies.
+@test "a worker sends all the descriptors that it can, and dies: the next one serves, and so does that of another volume" {
+	local other
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "its preload library comes first"
+	IMG=$T/other.img
+	card_make none 0 64
+	mkfs.vfat "$CARD" 16384 >/dev/null
+	cow format "$CARD"
+	OTHER=$CARD
+	COWFS_DEATHS=100 attach --name zother --on-crash replace
+	other=$(worker_pid)
+	truncate -s 65536 "$T/hostile"
+	sim_card 2 24
+	COWFS_SECCOMP='' COWFS_HOSTILE_FILE=$T/hostile LD_PRELOAD=$COWFS_BUILD/tests/hostile.so attach_replaced
+	fill "$DEV" a 1
+	printf 5 | dd of="$T/hostile" conv=notrunc status=none
+	wait_for 60 grep -aq ^descriptors "$T/hostile"
+	tr -d '\0' <"$T/hostile" | tail -n 1
+	[ "$(sed -n 's/.*descriptors \([0-9]*\)$/\1/p' "$T/hostile" | tr -d '\0')" -gt 4000 ]
+	kill -9 "$other"
+	wait_for 30 eval '[ "$(NAME=zother status_of .replaced)" = 1 ]'
+	kill -9 "$(worker_pid)"
+	DEATHS=1
+	wait_for 30 replaced
+	fill "$DEV" b 2
+	cow commit vol
+	cow commit zother
+	[ "$(numbers "$DEV")" = 1,2 ]
+	cow detach zother
+	detach
+	[ "$(numbers "$CARD")" = 1,2 ]
+}
+
+@test "all processes of a daemon are killed: who may not ask it sees that at once" {
+	local began
+	card_make ext4 64 128
+	cow format "$CARD"
+	COWFS_DEATHS=100 attach --on-crash replace
+	as_nobody "$COWFS_BUILD/cowctl" status vol >/dev/null
+	kill -9 $(daemons)
+	wait_for 20 no_daemons
+	began=$EPOCHREALTIME
+	run -4 as_nobody "$COWFS_BUILD/cowctl" status vol
+	[[ $output == *"volume vol is not running: its daemon died"* ]]
+	within "$began" 1.5
+	run -4 as_nobody "$COWFS_BUILD/cowctl" status
+	[[ $output == *"no volume is attached (a daemon died and left its files)"* ]]
+	within "$began" 2.5
+	cow status >/dev/null 2>&1 || :
+	wait_for 20 volume_gone "$DEV"
+}

@@ -3,14 +3,16 @@
  * LD_PRELOAD: code of an attacker in the worker of a volume, who says something else. COWFS_LIE has KEY=VALUE: wherever the
  * process that is not root writes "KEY":"...", in an answer, in the status file or in the line of its start, VALUE is written.
  * KEY=VALUE where VALUE begins with '{', '[', or a digit: it is written without quotes.
- * COWFS_LIE=random: each final answer becomes a random one, of the number that the file COWFS_LIE_FILE has.
- * COWFS_LIE=progress: no answer comes, but progress for ever.
+ * COWFS_LIE=random: each final answer, the status file and the line of the start become random ones, of the number that the file
+ * COWFS_LIE_FILE has (it is mapped: write it in place). 0: they are honest.
+ * COWFS_LIE=progress: no answer comes, but progress for ever. COWFS_LIE=mute: nothing comes.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -20,11 +22,18 @@
 #define ROOM 70000
 #define REAL(name) (real ? real : (real = (__typeof__(real))dlsym(RTLD_NEXT, #name)))
 
-static const char *lie, *value;
+static const char *lie, *value, *number;
 static char key[64];
 
 __attribute__((constructor)) static void begin(void)
 {
+	const char *file = getenv("COWFS_LIE_FILE");
+	int fd = file ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+	void *at = fd < 0 ? MAP_FAILED : mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (fd >= 0)
+		close(fd);
+	number = at == MAP_FAILED ? "0" : at;
 	lie = getenv("COWFS_LIE");
 	value = lie ? strchr(lie, '=') : NULL;
 	if (value)
@@ -95,14 +104,18 @@ static size_t random_answer(char *to)
 		"[1,2",
 		"[{\"x\":1}]",
 	};
-	char text[32] = "0";
-	int fd = open(getenv("COWFS_LIE_FILE") ?: "/", O_RDONLY | O_CLOEXEC);
-	size_t len = (size_t)sprintf(to, "{\"ok\":true,");
-	static unsigned seed;
+	static const char *const heads[] = { "{\"ok\":true,", "{\"ok\":false,\"exit\":", "{", "",
+					     "{\"ok\":" };
+	static unsigned answers;
+	static int last;
+	unsigned seed;
+	size_t len;
 
-	if (fd >= 0 && read(fd, text, sizeof(text) - 1) >= 0)
-		close(fd);
-	seed = seed * 31 + (unsigned)atoi(text) + 1;
+	if (last != atoi(number))
+		answers = 0;
+	last = atoi(number);
+	seed = (unsigned)last * 1000 + answers++;
+	len = (size_t)sprintf(to, "%s", heads[rand_r(&seed) % 8 < 5 ? 0 : 1 + rand_r(&seed) % 4]);
 	for (int n = rand_r(&seed) % 40; n > 0; n--)
 		len += (size_t)sprintf(to + len, "%s",
 				       pieces[rand_r(&seed) % (sizeof(pieces) / sizeof(*pieces))]);
@@ -121,7 +134,7 @@ static size_t tell(const char *text, size_t len, char *to)
 	if (!lie || !geteuid() || len > ROOM / 2 || len < 6 || !memmem(text, len, "{\"", 2))
 		return 0;
 	if (!strcmp(lie, "random"))
-		return !memcmp(text, "{\"ok\"", 5) ? random_answer(to) : 0;
+		return !memcmp(text, "{\"ok\"", 5) && atoi(number) ? random_answer(to) : 0;
 	if (!strcmp(lie, "progress"))
 		return memcmp(text, "{\"ok\"", 5)
 			       ? 0
@@ -149,6 +162,8 @@ ssize_t send(int fd, const void *b, size_t n, int flags)
 	size_t len = tell(b, n, to);
 
 	REAL(send);
+	if (lie && geteuid() && !strcmp(lie, "mute"))
+		return (ssize_t)n;
 	/* until the client has enough of it */
 	while (len && !strcmp(lie, "progress") && real(fd, to, len, flags) > 0)
 		usleep(500000);
