@@ -109,26 +109,36 @@ static void print_detach(const char *name, const struct options *o, struct json_
 	print_remarks(answer);
 }
 
-/* Before the end of the volume, or an armed discard. Whatever is wrong shows in the request that follows. */
-static void before_detach(const struct options *o, uint64_t away_ns)
+/*
+ * Before the end of the volume, or an armed discard. A daemon that does not say how it is does not detach either: the end
+ * of a machine waits for it. Whatever else is wrong shows in the request that follows.
+ */
+static int before_detach(const struct options *o, bool discard, uint64_t away_ns)
 {
+	const struct request rq = { .command = COMMAND_STATUS };
 	char who[RUNDIR_NAME_BYTES + 16];
 	struct json_object *status;
 	struct failure err;
 	struct client c;
 
 	if (client_open(&c, which_volume(o), &err) < 0)
-		return;
-	if (away_ns)
+		return EXIT_OK;
+	status = client_call(&c, &rq, NULL, NULL, &err);
+	if (status && away_ns && !discard) {
+		json_object_put(status);
 		(void)await_card(&c, away_ns, true);
+		status = client_call(&c, &rq, NULL, NULL, &err);
+	}
 	client_close(&c);
-	status = client_status(c.name, &err);
+	if (!status)
+		return cmd_failed(o, &err);
 	snprintf(who, sizeof(who), "cowctl: %s", c.name);
-	if (!has_option(o, OPT_JSON))
+	if (!discard && !has_option(o, OPT_JSON))
 		risk_print(stderr, who, status, true);
 	json_object_put(status);
-	if (!keep_before_discard(c.name))
+	if (!discard && !keep_before_discard(c.name))
 		fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
+	return EXIT_OK;
 }
 
 int cmd_detach(const struct options *o)
@@ -141,9 +151,7 @@ int cmd_detach(const struct options *o)
 	uint64_t away_ns = 0;
 	int exit = await_time(o, &away_ns);
 
-	if (exit != EXIT_OK)
-		return exit;
-	if (!rq.discard)
-		before_detach(o, away_ns);
-	return ask_and_print(o, &rq, print_detach);
+	if (exit == EXIT_OK)
+		exit = before_detach(o, rq.discard, away_ns);
+	return exit == EXIT_OK ? ask_and_print(o, &rq, print_detach) : exit;
 }
