@@ -128,7 +128,7 @@ static void print_all(struct json_object *o)
 
 	stdout = null;
 	json_print(o);
-	print_status(o);
+	print_status(o, true);
 	print_wear(o);
 	print_commit(NAME, &none, o);
 	print_bill(o);
