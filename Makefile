@@ -75,7 +75,7 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
 # these were built with.
-PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"(fs/ext4|files/ext_(side|compare|names|live)).h"' cowfs/*/*.c tests/*/*.c)
+PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"fs/ext4.h"' cowfs/*/*.c tests/*/*.c)
 ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
 # Each program has what it calls: no daemon needs libzstd. ARMv6 has no atomic operations of 64 bits.
 ALL_LIBS   = -pthread -Wl,--push-state,--as-needed $(PKG_LIBS) -laio -latomic -Wl,--pop-state

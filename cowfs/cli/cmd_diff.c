@@ -22,8 +22,6 @@
 #include "base/parse.h"
 #include "cli/place.h"
 #include "cli/top.h"
-#include "files/ext_diff.h"
-#include "files/ext_live.h"
 #include "files/node.h"
 #include "files/walk.h"
 #include "fs/fs_ops.h"
@@ -44,7 +42,6 @@ struct comparison {
 	bool composed; /* the volume is the upper of the root */
 	int old_root_fd,
 		new_root_fd; /* what is compared: of the views, or composed with the image */
-	int64_t clock_s;     /* ext_live_clock() */
 	uint64_t taken_ns;
 };
 
@@ -68,7 +65,6 @@ static int take_once(struct comparison *x, bool *ret_again)
 	int exit;
 
 	close_views(x);
-	x->clock_s = ext_live_clock();
 	if (view_mount_open(&x->c, x->held ? VIEW_HELD : VIEW_COMMITTED, &x->old_view, &err) < 0 ||
 	    view_mount_open(&x->c, VIEW_NOW, &x->new_view, &err) < 0)
 		return cmd_failed(x->o, &err);
@@ -175,86 +171,33 @@ static int explain(const struct comparison *x, int e)
 			strerrordesc_np(-e));
 }
 
-/* The mounted file system, for its caches: -1 if this process does not see it. */
-static int open_live(const struct comparison *x)
-{
-	_cleanup_close_ int fd = open(json_fact(x->sample.status, FACT_MOUNTPOINT),
-				      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct stat dir, loop;
-
-	if (fd < 0 || fstat(fd, &dir) < 0 ||
-	    stat(json_fact(x->sample.status, FACT_LOOP), &loop) < 0 || dir.st_dev != loop.st_rdev)
-		return -1;
-	return steal_fd(&fd);
-}
-
-static int compare_ext(struct comparison *x, const struct diff_progress *progress)
-{
-	_cleanup_close_ int fd = open_live(x);
-	struct ext_live live = { fd, x->new_view.time_s, x->clock_s, { 0 } };
-
-	return ext_diff_boxed(&x->diff, x->old_view.disk_fd, x->new_view.disk_fd, &x->sample.runs,
-			      fd < 0 ? NULL : &live, progress);
-}
-
 /* ---- a composed root: files of the upper say where its trees can differ ---- */
 
 #define UPPER "upper/"
 
-struct touched {
-	const char **path; /* of the root, ascending */
-	size_t n;
-};
-
-static int compare_paths(const void *a, const void *b)
+static int touch(struct touched *t, const char *path)
 {
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static void touch(struct touched *t, const char *path)
-{
-	if (path && !strncmp(path, UPPER, strlen(UPPER)))
-		t->path[t->n++] = path + strlen(UPPER);
-}
-
-/* A walk_filter. Paths below `path` follow it in the order, with a few names like "path-2" between. */
-static bool is_touched(void *ctx, const char *path)
-{
-	const struct touched *t = ctx;
-	size_t low = 0, high = t->n;
-
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (strcmp(t->path[middle], path) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; low < t->n && !strncmp(t->path[low], path, strlen(path)); low++)
-		if (diff_is_below(t->path[low], path))
-			return true;
-	return false;
+	return path && !strncmp(path, UPPER, strlen(UPPER)) ? touched_add(t, path + strlen(UPPER))
+							    : 0;
 }
 
 /* x->diff has the files of the volume; afterwards those of the root. */
 static int compare_composed(struct comparison *x, const struct diff_progress *progress)
 {
 	struct diff of_volume = x->diff;
-	struct touched t = { .path = calloc(2 * of_volume.n + 1, sizeof(*t.path)) };
-	const struct walk_filter filter = { is_touched, &t };
-	int e = -ENOMEM;
+	struct touched t = { 0 };
+	int e = 0;
 
 	x->diff = (struct diff){ .too_long = of_volume.too_long };
-	if (t.path) {
-		for (size_t i = 0; i < of_volume.n; i++) {
-			touch(&t, of_volume.f[i].path);
-			touch(&t, of_volume.f[i].from);
-		}
-		qsort(t.path, t.n, sizeof(*t.path), compare_paths);
-		e = walk_diff(&x->diff, x->old_root_fd, x->new_root_fd, true, &filter, progress);
+	for (size_t i = 0; i < of_volume.n && e == 0; i++) {
+		e = touch(&t, of_volume.f[i].path);
+		if (e == 0)
+			e = touch(&t, of_volume.f[i].from);
 	}
-	free(t.path);
+	touched_sort(&t);
+	if (e == 0)
+		e = walk_diff(&x->diff, x->old_root_fd, x->new_root_fd, true, &t, progress);
+	touched_clear(&t);
 	diff_clear(&of_volume);
 	return e;
 }
@@ -262,20 +205,22 @@ static int compare_composed(struct comparison *x, const struct diff_progress *pr
 static int compare(struct comparison *x)
 {
 	const struct fs_ops *ops = fs_ops_named(x->new_view.fs_type);
+	struct touched t = { 0 };
 	struct progress p;
 	struct diff_progress progress = { progress_show, &p };
 	int e = -EOPNOTSUPP;
 
 	progress_start(&p);
 	if (ops->owners == OWNERS_EXT && !x->held)
-		e = compare_ext(x, &progress);
+		e = touched_find_ext(&t, x->old_view.disk_fd, x->new_view.disk, &x->sample.runs,
+				     &progress);
 	x->walked = e == -EOPNOTSUPP;
-	if (x->walked) {
+	if (x->walked)
 		announce_walk(x);
-		diff_clear(&x->diff);
+	if (e == 0 || x->walked)
 		e = walk_diff(&x->diff, x->old_view.dir_fd, x->new_view.dir_fd,
-			      ops->keeps_inode_numbers, NULL, &progress);
-	}
+			      ops->keeps_inode_numbers, x->walked ? NULL : &t, &progress);
+	touched_clear(&t);
 	if (e == 0 && x->composed)
 		e = compare_composed(x, &progress);
 	progress_end(&p);

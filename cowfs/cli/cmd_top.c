@@ -195,7 +195,9 @@ static int show(const struct options *o, const struct top_options *t, const stru
 {
 	struct picture p = { .t = t, .now = now, .before = before };
 	struct progress progress;
-	const struct owners_query q = { &now->runs, &p.fresh, progress_show, &progress };
+	const struct owners_query q = {
+		.all = &now->runs, .fresh = &p.fresh, .progress = progress_show, .ctx = &progress
+	};
 	uint64_t start_ns = now_ns();
 	int e = find_fresh(&p);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Differences between two states of a file system, "old" and "new", file by file. How they are found
- * depends on the file system: ext_diff.h, walk.h. Both put together here what they have found.
+ * depends on the file system: touched.h, walk.h. What they have found is put together here.
  *
  * Access and change times, the numbers of links and of blocks are not compared. A directory has no
  * content; its modification time counts only if no name in it changed.

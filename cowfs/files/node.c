@@ -6,8 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/xattr.h>
 
 #define CHUNK (64 * KIB)
@@ -15,12 +18,43 @@
 	(STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP | STATX_ATTR_COMPRESSED |    \
 	 STATX_ATTR_ENCRYPTED | STATX_ATTR_VERITY | STATX_ATTR_DAX)
 
+/* what chattr(1) shows; the others say how the file is stored */
+#define FLAGS                                                                                      \
+	(FS_SECRM_FL | FS_UNRM_FL | FS_COMPR_FL | FS_SYNC_FL | FS_IMMUTABLE_FL | FS_APPEND_FL |    \
+	 FS_NODUMP_FL | FS_NOATIME_FL | FS_JOURNAL_DATA_FL | FS_NOTAIL_FL | FS_DIRSYNC_FL |        \
+	 FS_TOPDIR_FL | FS_ENCRYPT_FL | FS_VERITY_FL | FS_NOCOW_FL | FS_DAX_FL |                   \
+	 FS_PROJINHERIT_FL | FS_CASEFOLD_FL)
+/* what FIEMAP cannot place on the device */
+#define NOT_PLACED                                                                                 \
+	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |                  \
+	 FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED)
+
 int node_open(int root_fd, const char *path, int flags)
 {
 	/* its users keep paths in so many bytes */
 	if (strlen(path) >= PATH_MAX)
 		return -ENAMETOOLONG;
 	return path_open_below(root_fd, *path ? path : ".", flags | O_NOFOLLOW);
+}
+
+/* From the handle, which has the generation number of the inode; else the time of birth. */
+static uint64_t gen_of(int fd, const struct statx *st)
+{
+	struct {
+		struct file_handle h;
+		uint8_t bytes[MAX_HANDLE_SZ];
+	} x = { .h = { .handle_bytes = MAX_HANDLE_SZ } };
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+	int mount;
+
+	if (name_to_handle_at(fd, "", &x.h, &mount, AT_EMPTY_PATH) == 0) {
+		for (unsigned i = 0; i < x.h.handle_bytes && i < MAX_HANDLE_SZ; i++)
+			hash = (hash ^ x.bytes[i]) * 0x100000001b3ull;
+		return hash;
+	}
+	return st->stx_mask & STATX_BTIME
+		       ? (uint64_t)st->stx_btime.tv_sec * 1000000000u + st->stx_btime.tv_nsec
+		       : 0;
 }
 
 int node_load(int root_fd, const char *path, struct node *ret)
@@ -36,6 +70,7 @@ int node_load(int root_fd, const char *path, struct node *ret)
 		close(n.fd);
 		return err;
 	}
+	n.gen = gen_of(n.fd, &n.st);
 	*ret = n;
 	return 0;
 }
@@ -52,10 +87,12 @@ static bool same_time(const struct statx_timestamp *a, const struct statx_timest
 	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
 }
 
-bool node_untouched(const struct statx *a, const struct statx *b)
+bool node_untouched(const struct node *x, const struct node *y)
 {
+	const struct statx *a = &x->st, *b = &y->st;
+
 	/* whole seconds: a write in the same second would not show */
-	return a->stx_ctime.tv_nsec && a->stx_ino == b->stx_ino && node_gen(a) == node_gen(b) &&
+	return a->stx_ctime.tv_nsec && a->stx_ino == b->stx_ino && x->gen == y->gen &&
 	       same_time(&a->stx_ctime, &b->stx_ctime) && same_time(&a->stx_mtime, &b->stx_mtime) &&
 	       a->stx_size == b->stx_size && a->stx_mode == b->stx_mode &&
 	       a->stx_uid == b->stx_uid && a->stx_gid == b->stx_gid;
@@ -97,23 +134,73 @@ static off_t next_data(int fd, off_t off, off_t size)
 	return at >= 0 ? at : errno == ENXIO ? size : off;
 }
 
-static int files_differ(const struct node *a, const struct node *b, bool *ret)
-{
-	_cleanup_close_ int a_fd = reopen(a), b_fd = reopen(b);
-	_cleanup_free_ uint8_t *buf = malloc(2 * CHUNK);
-	off_t size = (off_t)a->st.stx_size, off = 0;
+/* An extent of a file, length 0: none at this offset. */
+struct place {
+	int fd;
+	uint64_t off, end, at; /* in bytes; at: on the device */
+	bool known, zeros;
+};
 
-	if (a_fd < 0 || b_fd < 0)
-		return a_fd < 0 ? a_fd : b_fd;
+static void find_place(struct place *p, uint64_t off)
+{
+	struct {
+		struct fiemap map;
+		struct fiemap_extent e;
+	} f = { .map = { .fm_start = off,
+			 .fm_length = FIEMAP_MAX_OFFSET - off,
+			 .fm_extent_count = 1 } };
+
+	if (p->known && off >= p->off && off < p->end)
+		return;
+	*p = (struct place){ .fd = p->fd, .off = off, .end = off, .known = true };
+	if (ioctl(p->fd, FS_IOC_FIEMAP, &f) < 0 || !f.map.fm_mapped_extents ||
+	    f.e.fe_flags & NOT_PLACED || f.e.fe_logical > off)
+		return;
+	p->off = f.e.fe_logical;
+	p->end = f.e.fe_logical + f.e.fe_length;
+	p->at = f.e.fe_physical;
+	p->zeros = f.e.fe_flags & FIEMAP_EXTENT_UNWRITTEN;
+}
+
+/* Where the part from off on ends that lies on the same blocks in both, of which none changed. */
+static uint64_t same_until(struct place *a, struct place *b, uint64_t off,
+			   const struct extents *changed)
+{
+	uint64_t end, at;
+
+	find_place(a, off);
+	find_place(b, off);
+	at = a->at + (off - a->off);
+	end = min_u64(a->end, b->end);
+	if (end <= off || at != b->at + (off - b->off) || a->zeros != b->zeros)
+		return off;
+	while (off < end && !extents_covered_bytes(changed, at, at + min_u64(CHUNK, end - off))) {
+		at += min_u64(CHUNK, end - off);
+		off += min_u64(CHUNK, end - off);
+	}
+	return off;
+}
+
+static int files_differ(int a_fd, int b_fd, off_t size, const struct extents *changed, bool *ret)
+{
+	_cleanup_free_ uint8_t *buf = malloc(2 * CHUNK);
+	struct place a = { .fd = a_fd }, b = { .fd = b_fd };
+	off_t off = 0;
+
 	if (!buf)
 		return -ENOMEM;
 	while (!*ret) {
-		off_t x = next_data(a_fd, off, size), y = next_data(b_fd, off, size);
+		off_t x = next_data(a_fd, off, size), y = next_data(b_fd, off, size), next;
 		ssize_t n, m;
 
 		off = x < y ? x : y;
 		if (off >= size)
 			return 0;
+		next = changed ? (off_t)same_until(&a, &b, (uint64_t)off, changed) : off;
+		if (next > off) {
+			off = next;
+			continue;
+		}
 		n = read_chunk(a_fd, buf, off);
 		m = n < 0 ? n : read_chunk(b_fd, buf + CHUNK, off);
 		if (m < 0)
@@ -138,12 +225,10 @@ static int links_differ(const struct node *a, const struct node *b, bool *ret)
 	return 0;
 }
 
+/* What is not a regular file. */
 static int content_differs(const struct node *a, const struct node *b, bool *ret)
 {
 	switch (b->st.stx_mode & S_IFMT) {
-	case S_IFREG:
-		*ret = a->st.stx_size != b->st.stx_size;
-		return *ret ? 0 : files_differ(a, b, ret);
 	case S_IFLNK:
 		return links_differ(a, b, ret);
 	case S_IFBLK:
@@ -154,6 +239,49 @@ static int content_differs(const struct node *a, const struct node *b, bool *ret
 	default:
 		return 0;
 	}
+}
+
+struct flags {
+	unsigned fl, projid;
+};
+
+static int flags_load(int fd, struct flags *ret)
+{
+	struct fsxattr x = { 0 };
+
+	if ((ioctl(fd, FS_IOC_GETFLAGS, &ret->fl) < 0 || ioctl(fd, FS_IOC_FSGETXATTR, &x) < 0) &&
+	    errno != ENOTTY && errno != EOPNOTSUPP && errno != EINVAL)
+		return -errno;
+	ret->fl &= FLAGS;
+	ret->projid = x.fsx_projid;
+	return 0;
+}
+
+/* What is read through a descriptor of a regular file or a directory. */
+static int opened_differ(const struct node *a, const struct node *b, const struct touched *t,
+			 unsigned *ret)
+{
+	_cleanup_close_ int a_fd = reopen(a), b_fd = a_fd < 0 ? a_fd : reopen(b);
+	bool file = S_ISREG(b->st.stx_mode), differs = file && a->st.stx_size != b->st.stx_size;
+	struct flags x = { 0 }, y = { 0 };
+	int err = b_fd < 0 ? b_fd : flags_load(a_fd, &x);
+
+	if (!err)
+		err = flags_load(b_fd, &y);
+	if (!err && (x.fl != y.fl || x.projid != y.projid))
+		*ret |= DIFF_FLAGS;
+	if (!err && file && !differs)
+		err = files_differ(a_fd, b_fd, (off_t)b->st.stx_size, t ? t->changed : NULL,
+				   &differs);
+	if (err == -ENOKEY && t && t->by_ino) {
+		const struct owner *o = touched_ino(t, b->st.stx_ino);
+
+		differs = differs || (o && o->differs & OWNER_CONTENT);
+		err = 0;
+	}
+	if (differs)
+		*ret |= DIFF_CONTENT;
+	return err;
 }
 
 /* ---- extended attributes ---- */
@@ -249,7 +377,8 @@ static int xattrs_differ(const struct node *x, const struct node *y, unsigned *r
 	return err;
 }
 
-int node_compare(const struct node *a, const struct node *b, unsigned *ret_what)
+int node_compare(const struct node *a, const struct node *b, const struct touched *t,
+		 unsigned *ret_what)
 {
 	unsigned what = 0;
 	bool differs = false;
@@ -264,7 +393,10 @@ int node_compare(const struct node *a, const struct node *b, unsigned *ret_what)
 	if ((a->st.stx_attributes ^ b->st.stx_attributes) & a->st.stx_attributes_mask &
 	    b->st.stx_attributes_mask & ATTRIBUTES)
 		what |= DIFF_FLAGS;
-	err = content_differs(a, b, &differs);
+	if (S_ISREG(b->st.stx_mode) || S_ISDIR(b->st.stx_mode))
+		err = opened_differ(a, b, t, &what);
+	else
+		err = content_differs(a, b, &differs);
 	if (differs)
 		what |= DIFF_CONTENT;
 	if (!err)

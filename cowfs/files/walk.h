@@ -8,21 +8,16 @@
 #define COWFS_FILES_WALK_H
 
 #include "files/diff.h"
-#include "files/ext_diff.h"
-
-/* Can path differ, or something below it? */
-struct walk_filter {
-	bool (*wanted)(void *ctx, const char *path);
-	void *ctx;
-};
+#include "files/touched.h"
 
 /*
  * Descriptors of both roots. Does not enter other mounts. ids: the inode number of a file is the
  * same in both trees (not so for vfat); without it there are no renames.
- * filter: NULL for all names; with it, numbers of directories are not compared. Adds to *ret, unsorted; on
- * failure ret is to be cleared as well. 0 or -errno.
+ * touched: NULL, or where both can differ: then only touched directories are listed. Without inode
+ * numbers in it numbers of directories are not compared, and those on the way are listed, too. Adds to
+ * *ret, unsorted; on failure ret is to be cleared as well. 0 or -errno.
  */
 int walk_diff(struct diff *ret, int old_root_fd, int new_root_fd, bool ids,
-	      const struct walk_filter *filter, const struct diff_progress *progress) MUST_CHECK;
+	      const struct touched *touched, const struct diff_progress *progress) MUST_CHECK;
 
 #endif

@@ -16,7 +16,7 @@ int owners_keep(struct owners *w, struct owner *o)
 {
 	void *p;
 
-	if (!o->bytes)
+	if (!o->bytes && !o->differs)
 		return 0;
 	p = array_grow(w->o, &w->cap, w->n + 1, sizeof(*w->o));
 	if (!p)

@@ -26,9 +26,18 @@ enum owner_kind {
 	OWNER_KINDS
 };
 
+/* Of owners_query.old_fd: how the inode differs from that of the older state. */
+enum owner_differs {
+	OWNER_TOUCHED = 1, /* the bytes of the inode, or a block that it owns */
+	OWNER_SAME = 2,	   /* the older state has this file, not another one in this inode */
+	OWNER_CONTENT = 4, /* what may be its content */
+	OWNER_BELOW = 8,   /* path is an encrypted directory, and this file lies somewhere below */
+};
+
 struct owner {
 	enum owner_kind kind;
-	uint64_t ino; /* 0 for the file system's own blocks */
+	unsigned differs; /* enum owner_differs */
+	uint64_t ino;	  /* 0 for the file system's own blocks */
 	uint32_t links;
 	uint64_t bytes, fresh_bytes; /* of q->all, of q->fresh */
 	/*
@@ -44,7 +53,8 @@ struct owners {
 	uint64_t looked_at; /* inodes in use, or files of the tree */
 	/* of these: changed during the look at them, damaged, or impossible to open */
 	uint64_t unreadable;
-	bool complete; /* false: it took too long, and the rest is in OWNER_OTHER */
+	uint64_t too_long; /* names of files in both states: PATH_MAX */
+	bool complete;	   /* false: it took too long, and the rest is in OWNER_OTHER */
 };
 
 struct owners_query {
@@ -52,12 +62,19 @@ struct owners_query {
 	/* phase is a word. May be NULL. */
 	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
 	void *ctx;
+	/*
+	 * Only for owners_ext: a device with an older state of the file system, which differs only in
+	 * q->all. Then the result is one owner for each name of each touched inode, and nothing else.
+	 * NULL: none
+	 */
+	const int *old_fd;
 };
 
 /*
  * For ext2/3/4 on a device that may be mounted. Reads through the device's page cache, where a
  * mounted ext4 keeps its metadata. -EOPNOTSUPP: not ext2/3/4, or features that libext2fs does not
- * know; -EUCLEAN, -ENOMEM, -errno of the open.
+ * know; -EUCLEAN, -ENOMEM, -errno of the open. With old_fd both must hold still; -EOPNOTSUPP also if a
+ * journal is to be replayed, or the states are not of one layout, and nothing may be unreadable.
  */
 int owners_ext(struct owners *ret, const char *device, const struct owners_query *q) MUST_CHECK;
 int owners_ext_fd(struct owners *ret, int fd, const struct owners_query *q) MUST_CHECK;

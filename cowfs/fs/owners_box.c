@@ -23,7 +23,7 @@ struct box {
 	struct boxed *b; /* in the child */
 	struct owners w;
 	const struct owners_query *q;
-	int fd;
+	int fd, old_fd;
 };
 
 /* ---- the child ---- */
@@ -59,6 +59,7 @@ static int work(void *ctx, struct boxed *b)
 	x->b = b;
 	q.progress = show;
 	q.ctx = x;
+	q.old_fd = q.old_fd ? &x->old_fd : NULL;
 	e = owners_ext_fd(&x->w, x->fd, &q);
 	for (size_t i = 0; i < x->w.n && e == 0; i++)
 		say_owner(b, &x->w.o[i]);
@@ -75,7 +76,8 @@ static int hear_owner(struct box *x, const struct message *m, const char *path, 
 	uint64_t most = blk_to_bytes(x->q->all->blks);
 	int e;
 
-	if ((unsigned)o.kind >= OWNER_KINDS || o.bytes > most || o.fresh_bytes > o.bytes ||
+	if ((unsigned)o.kind >= OWNER_KINDS || o.differs > (x->q->old_fd ? 15u : 0) ||
+	    o.bytes > most || o.fresh_bytes > o.bytes ||
 	    (path_bytes && (*path != '/' || strnlen(path, path_bytes) != path_bytes - 1)))
 		return -EPROTO;
 	o.path = path_bytes ? strdup(path) : NULL;
@@ -102,6 +104,7 @@ static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_
 	case TOTALS:
 		x->w.looked_at = m->totals.looked_at;
 		x->w.unreadable = m->totals.unreadable;
+		x->w.too_long = m->totals.too_long;
 		x->w.complete = *(const uint8_t *)&m->totals.complete;
 		return 0;
 	default:
@@ -112,10 +115,12 @@ static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_
 int owners_ext_boxed(struct owners *ret, const char *device, const struct owners_query *q)
 {
 	_cleanup_close_ int fd = open(device, O_RDONLY | O_CLOEXEC);
-	struct box x = { .q = q, .fd = fd };
-	const struct boxed_job job = {
-		.work = work, .hear = hear, .ctx = &x, .fd = { fd }, .fds = 1
-	};
+	struct box x = { .q = q, .fd = fd, .old_fd = q->old_fd ? *q->old_fd : -1 };
+	const struct boxed_job job = { .work = work,
+				       .hear = hear,
+				       .ctx = &x,
+				       .fd = { fd, x.old_fd },
+				       .fds = q->old_fd ? 2 : 1 };
 	int e = fd < 0 ? -errno : boxed_run(&job);
 
 	if (e < 0)

@@ -7,6 +7,10 @@
  * directories then finds the names of the remaining inodes and of all directories, and builds paths
  * from them. If only tables were written there is no second pass.
  *
+ * With an older state the first pass also compares the changed blocks of the tables with the older ones,
+ * inode by inode: a file or directory that differs is one whose inode does, or one that owns a changed
+ * block (a write in the same tick of the clock as the one before). Then all names of an inode count.
+ *
  * The file system may be mounted and busy. Its metadata is read through the page cache of the
  * device, where ext4 changes it: the content there is newer than what the journal has checkpointed.
  * But nothing holds it still. So this code checks no checksums, doubts every number, and counts and
@@ -38,7 +42,8 @@
 /* A name: its place in the pool, and its directory. */
 struct name {
 	ext2_ino_t ino, parent;
-	uint64_t text; /* offset into the pool, NO_NAME */
+	uint64_t text;	/* offset into the pool, NO_NAME */
+	bool encrypted; /* a directory whose names no path can have */
 };
 
 struct names {
@@ -54,6 +59,11 @@ struct scan {
 	struct owners *w;
 	struct owner own[OWNER_KINDS]; /* the file system's own rows */
 	struct names files, dirs;
+	struct names more; /* further names, unordered; only with an older state */
+	struct ext4_image *old;
+	uint8_t *table; /* a block of the older inode tables */
+	uint64_t table_block;
+	bool table_changed;
 	uint8_t *wanted; /* a bit per inode: it is in one of the two lists */
 	size_t wanted_bytes;
 	struct text_pool pool;
@@ -187,7 +197,7 @@ static int claim_inode(struct scan *s, struct owner *o, ext2_ino_t ino, struct e
 	return h->eh_depth ? claim_tree(s, o, ino, inode) : claim_leaf_in_inode(s, o, h);
 }
 
-static int note_xattr(struct scan *s, struct ext2_inode *inode)
+static int note_xattr(struct scan *s, struct owner *o, struct ext2_inode *inode)
 {
 	blk64_t block = ext2fs_file_acl_block(s->fs, inode);
 	struct owner probe = { 0 };
@@ -198,6 +208,8 @@ static int note_xattr(struct scan *s, struct ext2_inode *inode)
 	claim(s, &probe, block, 1);
 	if (!probe.bytes)
 		return 0;
+	if (s->old)
+		o->differs |= OWNER_TOUCHED;
 	p = array_grow(s->xattr, &s->xattr_cap, s->xattrs + 1, sizeof(*s->xattr));
 	if (!p)
 		return -ENOMEM;
@@ -225,6 +237,18 @@ static void claim_xattrs(struct scan *s)
 
 /* ---- the inode tables ---- */
 
+/* The number of inodes of a group that were used at some time. */
+static uint64_t inodes_of(ext2_filsys fs, dgrp_t nr)
+{
+	uint64_t all = fs->super->s_inodes_per_group;
+
+	if (!ext2fs_has_group_desc_csum(fs))
+		return all;
+	if (ext2fs_bg_flags_test(fs, nr, EXT2_BG_INODE_UNINIT))
+		return 0;
+	return all - min_u64(all, ext2fs_bg_itable_unused(fs, nr));
+}
+
 static bool is_own(const struct scan *s, ext2_ino_t ino)
 {
 	return ino != EXT2_ROOT_INO &&
@@ -246,6 +270,67 @@ static int want(struct scan *s, struct names *list, ext2_ino_t ino)
 	return names_add(list, ino);
 }
 
+/* ---- the older state ---- */
+
+/* The inode in the older state, or NULL. table_changed: whether its block is a changed one. */
+static int load_older(struct scan *s, ext2_ino_t ino, struct ext2_inode **ret)
+{
+	ext2_filsys fs = s->old->fs;
+	uint64_t size = EXT2_INODE_SIZE(fs->super), per_group = fs->super->s_inodes_per_group,
+		 rel = (ino - 1) % per_group;
+	dgrp_t nr = (dgrp_t)((ino - 1) / per_group);
+	uint64_t block = ext2fs_inode_table_loc(s->fs, nr) + rel * size / fs->blocksize;
+	int err = 0;
+
+	if (block != s->table_block) {
+		struct owner probe = { 0 };
+
+		claim(s, &probe, block, 1);
+		s->table_changed = probe.bytes != 0;
+		s->table_block = block;
+		if (s->table_changed && nr < fs->group_desc_count)
+			err = ext4_result(s->old,
+					  io_channel_read_blk64(fs->io, block, 1, s->table));
+	}
+	*ret = NULL;
+	if (!err && nr < fs->group_desc_count && rel < inodes_of(fs, nr))
+		*ret = (struct ext2_inode *)(s->table + rel * size % fs->blocksize);
+	return err;
+}
+
+static bool may_differ_in_content(const struct ext2_inode *a, const struct ext2_inode *b)
+{
+	return memcmp(a->i_block, b->i_block, sizeof(a->i_block)) != 0 || a->i_size != b->i_size ||
+	       a->i_size_high != b->i_size_high ||
+	       ((a->i_flags ^ b->i_flags) & EXT4_INLINE_DATA_FL);
+}
+
+/* o->bytes is known. */
+static int compare_older(struct scan *s, struct owner *o, const struct ext2_inode *inode)
+{
+	struct ext2_inode *older;
+	int err = load_older(s, (ext2_ino_t)o->ino, &older);
+
+	if (err || inode->i_flags & EXT4_EA_INODE_FL) { /* its owner differs as well */
+		o->differs = 0;
+		return err;
+	}
+	if (o->bytes)
+		o->differs |= OWNER_TOUCHED | OWNER_CONTENT;
+	if (!s->table_changed) {
+		o->differs |= o->differs ? OWNER_SAME : 0;
+		return 0;
+	}
+	if (!older || memcmp(older, inode, EXT2_INODE_SIZE(s->fs->super)) != 0)
+		o->differs |= OWNER_TOUCHED;
+	if (o->differs && older && older->i_links_count &&
+	    older->i_generation == inode->i_generation &&
+	    !((older->i_mode ^ inode->i_mode) & LINUX_S_IFMT))
+		o->differs |= OWNER_SAME |
+			      (may_differ_in_content(older, inode) ? OWNER_CONTENT : 0u);
+	return 0;
+}
+
 static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 {
 	bool dir = LINUX_S_ISDIR(inode->i_mode) && inode->i_links_count;
@@ -263,10 +348,16 @@ static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 		int bad = claim_inode(s, &o, ino, inode);
 
 		s->w->unreadable += bad != 0;
-		err = note_xattr(s, inode);
+		err = note_xattr(s, &o, inode);
 	}
-	if (!err && (dir || (o.bytes && o.links)))
+	if (!err && s->old)
+		err = o.links ? compare_older(s, &o, inode) : 0;
+	if (!err && (dir || (o.links && (s->old ? o.differs : o.bytes))))
 		err = want(s, dir ? &s->dirs : &s->files, ino);
+	if (!err && dir)
+		s->dirs.n[s->dirs.count - 1].encrypted = inode->i_flags & EXT4_ENCRYPT_FL;
+	if (s->old && !o.differs)
+		return err;
 	return err ? err : owners_keep(s->w, &o);
 }
 
@@ -285,18 +376,6 @@ static int take_inode(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 		return take_named(s, ino, inode);
 	(void)take_own(s, ino, inode);
 	return 0;
-}
-
-/* The number of inodes of a group that were used at some time. */
-static uint64_t inodes_of(ext2_filsys fs, dgrp_t nr)
-{
-	uint64_t all = fs->super->s_inodes_per_group;
-
-	if (!ext2fs_has_group_desc_csum(fs))
-		return all;
-	if (ext2fs_bg_flags_test(fs, nr, EXT2_BG_INODE_UNINIT))
-		return 0;
-	return all - min_u64(all, ext2fs_bg_itable_unused(fs, nr));
 }
 
 static int scan_group(struct scan *s, dgrp_t nr, uint8_t *buf)
@@ -418,6 +497,13 @@ static int take_entry(struct scan *s, ext2_ino_t dir, const struct ext2_dir_entr
 	if (ino / 8 >= s->wanted_bytes || !(s->wanted[ino / 8] & 1 << ino % 8))
 		return 0;
 	n = names_find(&s->files, ino);
+	if (n && n->text != NO_NAME && s->old) {
+		int err = names_add(&s->more, ino);
+
+		if (err)
+			return err;
+		n = &s->more.n[s->more.count - 1];
+	}
 	if (!n)
 		n = names_find(&s->dirs, ino);
 	if (!n || n->text != NO_NAME)
@@ -443,6 +529,7 @@ static bool is_dots(const char *name, size_t len)
  */
 static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t bytes)
 {
+	bool encrypted = names_find(&s->dirs, dir)->encrypted;
 	size_t off = 0;
 	unsigned rec_len;
 	int err = 0;
@@ -456,7 +543,9 @@ static int take_entries(struct scan *s, ext2_ino_t dir, uint8_t *buf, size_t byt
 			return -EUCLEAN;
 		if (!d->inode || is_dots(d->name, len))
 			continue;
-		err = name_lies(d->name, len) ? -EUCLEAN : take_entry(s, dir, d, len);
+		if (!encrypted && name_lies(d->name, len))
+			return -EUCLEAN;
+		err = take_entry(s, dir, d, encrypted ? 0 : len);
 	}
 	return err;
 }
@@ -573,6 +662,19 @@ static int scan_directories(struct scan *s)
 	return 0;
 }
 
+/* The outermost encrypted directory above n, or n. */
+static const struct name *seen_name(const struct scan *s, const struct name *n)
+{
+	const struct name *ret = n;
+
+	for (size_t deep = 0; n && n->text != NO_NAME && deep < PATH_MAX; deep++) {
+		n = names_find(&s->dirs, n->parent);
+		if (n && n->encrypted)
+			ret = n;
+	}
+	return ret;
+}
+
 /*
  * The length of the path to ino; writes the path before end, unless end is NULL. 0: there is no
  * path.
@@ -598,25 +700,57 @@ static size_t path_of(const struct scan *s, const struct name *n, char *end)
 	return 0;
 }
 
-static int make_path(const struct scan *s, struct owner *o)
+/* n: NULL for the root */
+static int make_path(const struct scan *s, struct owner *o, const struct name *n)
 {
-	bool dir = o->kind == OWNER_DIRECTORY;
-	size_t len;
+	const struct name *seen = n ? seen_name(s, n) : NULL;
+	bool dir = !n || o->kind == OWNER_DIRECTORY || seen != n;
+	size_t len = 0;
 
-	if (o->ino == EXT2_ROOT_INO) {
-		o->path = strdup("/");
-		return o->path ? 0 : -ENOMEM;
+	if (seen && seen->ino != EXT2_ROOT_INO) {
+		len = path_of(s, seen, NULL);
+		s->w->too_long += !len && o->differs & OWNER_SAME;
+		if (!len)
+			return 0;
 	}
-	len = path_of(s, names_find(dir ? &s->dirs : &s->files, (ext2_ino_t)o->ino), NULL);
-	if (!len)
-		return 0;
+	if (seen != n && s->old)
+		o->differs |= OWNER_BELOW;
 	o->path = malloc(len + 2);
 	if (!o->path)
 		return -ENOMEM;
 	o->path[len] = dir ? '/' : '\0';
 	o->path[len + 1] = '\0';
-	path_of(s, names_find(dir ? &s->dirs : &s->files, (ext2_ino_t)o->ino), o->path + len);
+	if (len)
+		path_of(s, seen, o->path + len);
 	return 0;
+}
+
+static int owner_compare(const void *a, const void *b)
+{
+	const struct owner *x = a, *y = b;
+
+	return x->ino < y->ino ? -1 : x->ino > y->ino;
+}
+
+/* The further names of a touched inode. */
+static int name_more(struct scan *s)
+{
+	size_t n = s->w->n; /* ascending by inode */
+	int err = 0;
+
+	for (size_t i = 0; i < s->more.count && !err; i++) {
+		const struct owner key = { .ino = s->more.n[i].ino };
+		const struct owner *first = bsearch(&key, s->w->o, n, sizeof(key), owner_compare);
+		struct owner o = first ? *first : key;
+
+		o.path = NULL;
+		o.differs &= ~(unsigned)OWNER_BELOW;
+		err = make_path(s, &o, &s->more.n[i]);
+		if (!err && o.path)
+			err = owners_keep(s->w, &o);
+		free(o.path);
+	}
+	return err;
 }
 
 static bool any_named(const struct scan *s)
@@ -631,10 +765,17 @@ static int name_owners(struct scan *s)
 {
 	int err = any_named(s) ? scan_directories(s) : 0;
 
-	for (size_t i = 0; i < s->w->n && !err; i++)
-		if (s->w->o[i].kind == OWNER_FILE || s->w->o[i].kind == OWNER_DIRECTORY)
-			err = make_path(s, &s->w->o[i]);
-	return err;
+	for (size_t i = 0; i < s->w->n && !err; i++) {
+		struct owner *o = &s->w->o[i];
+		const struct names *list = o->kind == OWNER_DIRECTORY ? &s->dirs : &s->files;
+
+		if (o->kind == OWNER_FILE || o->kind == OWNER_DIRECTORY)
+			err = make_path(s, o,
+					o->ino == EXT2_ROOT_INO
+						? NULL
+						: names_find(list, (ext2_ino_t)o->ino));
+	}
+	return err ? err : name_more(s);
 }
 
 /* ---- the whole scan ---- */
@@ -648,6 +789,10 @@ static int scan_all(struct scan *s)
 	if (!s->wanted)
 		return -ENOMEM;
 	err = scan_inodes(s);
+	if (!err && s->old) {
+		err = name_owners(s);
+		return err ? err : s->w->unreadable || !s->w->complete ? -EUCLEAN : 0;
+	}
 	if (err)
 		return err;
 	for (dgrp_t nr = 0; nr < s->fs->group_desc_count; nr++)
@@ -669,24 +814,74 @@ static int device_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return io_pread_full(*(int *)ctx, buf, blk_to_bytes(blks), blk_to_bytes(blk));
 }
 
+static int open_image(struct ext4_image **ret, const int *fd)
+{
+	off_t bytes = lseek(*fd, 0, SEEK_END);
+	struct blk_reader r = { device_read, (void *)(uintptr_t)fd,
+				(uint64_t)bytes >> COW_BLK_SHIFT };
+
+	return bytes < 0 ? -errno : ext4_open_live(ret, &r);
+}
+
+static bool same_layout(const ext2_filsys a, const ext2_filsys b)
+{
+	const struct ext2_super_block *x = a->super, *y = b->super;
+
+	if (a->blocksize != b->blocksize || EXT2_INODE_SIZE(x) != EXT2_INODE_SIZE(y) ||
+	    x->s_inodes_per_group != y->s_inodes_per_group ||
+	    x->s_blocks_per_group != y->s_blocks_per_group ||
+	    x->s_log_cluster_size != y->s_log_cluster_size ||
+	    x->s_first_data_block != y->s_first_data_block ||
+	    EXT2_FIRST_INODE(x) != EXT2_FIRST_INODE(y) ||
+	    a->group_desc_count > b->group_desc_count || /* the inodes of these groups are gone */
+	    memcmp(x->s_uuid, y->s_uuid, sizeof(x->s_uuid)) ||
+	    ext2fs_has_feature_journal_needs_recovery(a->super) ||
+	    ext2fs_has_feature_journal_needs_recovery(b->super))
+		return false;
+	for (dgrp_t nr = 0; nr < a->group_desc_count; nr++)
+		if (ext2fs_inode_table_loc(a, nr) != ext2fs_inode_table_loc(b, nr))
+			return false;
+	return true;
+}
+
+static int open_older(struct scan *s)
+{
+	int err = open_image(&s->old, s->q->old_fd);
+
+	for (dgrp_t nr = 0; !err && nr < s->old->fs->group_desc_count; nr++)
+		err = ext4_desc_load(s->old, nr);
+	for (dgrp_t nr = 0; !err && nr < s->fs->group_desc_count; nr++)
+		err = ext4_desc_load(s->e, nr);
+	if (!err && !same_layout(s->old->fs, s->fs))
+		err = -EOPNOTSUPP;
+	if (err)
+		return err;
+	s->table = calloc(1, s->fs->blocksize);
+	return s->table ? 0 : -ENOMEM;
+}
+
 int owners_ext_fd(struct owners *ret, int fd, const struct owners_query *q)
 {
-	off_t bytes = lseek(fd, 0, SEEK_END);
 	struct owners w = { .complete = true };
 	struct scan s = { .q = q, .w = &w };
-	struct blk_reader r = { device_read, &fd, (uint64_t)bytes >> COW_BLK_SHIFT };
-	int err = bytes < 0 ? -errno : ext4_open_live(&s.e, &r);
+	int err = open_image(&s.e, &fd);
 
 	if (err)
 		return err;
 	s.fs = s.e->fs;
 	s.steps = STEPS_PER_BLOCK * ext2fs_blocks_count(s.fs->super) + STEPS_MIN;
-	err = scan_all(&s);
+	if (q->old_fd)
+		err = open_older(&s);
+	if (!err)
+		err = scan_all(&s);
+	ext4_close(s.old);
 	ext4_close(s.e);
+	free(s.table);
 	free(s.wanted);
 	free(s.pool.text);
 	free(s.files.n);
 	free(s.dirs.n);
+	free(s.more.n);
 	free(s.xattr);
 	if (err)
 		owners_clear(&w);

@@ -20,7 +20,7 @@
 #include "disk.h"
 #include "fs/owners.h"
 
-enum { FLAG_SEAL = 1, FLAG_OWNERS = 2, FLAG_RUNS = 4 };
+enum { FLAG_SEAL = 1, FLAG_OWNERS = 2, FLAG_RUNS = 4, FLAG_OLDER = 8 };
 enum { PLACE_SUPER, PLACE_DESC, PLACE_INODE, PLACE_META };
 enum { MAX_INODES = 64, MAX_META = 2048, JOURNAL_INO = 8, IMAGES = 8 };
 
@@ -38,7 +38,7 @@ static struct image {
 } images[IMAGES];
 
 static uint8_t *now; /* a mapping of memory_fd */
-static int memory_fd;
+static int memory_fd, older_fd;
 
 /* ---- the images ---- */
 
@@ -97,7 +97,8 @@ static void images_make(void)
 		most = images[i].d.bytes > most ? images[i].d.bytes : most;
 	}
 	memory_fd = memfd_create("image", MFD_CLOEXEC);
-	if (memory_fd < 0 || ftruncate(memory_fd, (off_t)most) < 0)
+	older_fd = memfd_create("older", MFD_CLOEXEC);
+	if (memory_fd < 0 || older_fd < 0 || ftruncate(memory_fd, (off_t)most) < 0)
 		abort();
 	now = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
 	if (now == MAP_FAILED)
@@ -277,10 +278,11 @@ static void try_map(const struct blk_reader *r, bool runs)
 	fsmap_close(m);
 }
 
-static void try_owners(const struct image *im)
+/* older: against the image before its edits */
+static void try_owners(const struct image *im, bool older)
 {
 	struct extents all = { 0 }, none = { 0 };
-	struct owners_query q = { .all = &all, .fresh = &none };
+	struct owners_query q = { .all = &all, .fresh = &none, .old_fd = older ? &older_fd : NULL };
 	struct owners w = { 0 };
 	char path[32];
 	int e;
@@ -288,10 +290,13 @@ static void try_owners(const struct image *im)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory_fd);
 	if (extents_add(&all, 0, im->d.bytes / COW_BLK_BYTES) < 0)
 		abort();
+	if (older && (ftruncate(older_fd, 0) < 0 ||
+		      pwrite(older_fd, im->d.was, im->d.bytes, 0) != (ssize_t)im->d.bytes))
+		abort();
 	e = owners_ext(&w, path, &q);
 	FUZZ_PROMISE(e == 0 || e == -EUCLEAN || e == -EOPNOTSUPP);
 	for (size_t i = 0; i < w.n; i++) {
-		FUZZ_PROMISE(w.o[i].bytes);
+		FUZZ_PROMISE(older ? w.o[i].differs & OWNER_TOUCHED : w.o[i].bytes);
 		FUZZ_PROMISE(!w.o[i].path || (w.o[i].path[0] == '/' && !strstr(w.o[i].path, "//")));
 	}
 	owners_clear(&w);
@@ -326,6 +331,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		FUZZ_PROMISE(info.kind == FS_EXT);
 	try_map(&r, flags & FLAG_RUNS);
 	if (flags & FLAG_OWNERS)
-		try_owners(im);
+		try_owners(im, flags & FLAG_OLDER);
 	return 0;
 }

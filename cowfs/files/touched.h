@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where two states of a file system can differ: a list that is complete, and that a comparison of the
+ * mounted states needs not go beyond. Made from the blocks that changed, without a look at the names of
+ * the older state.
+ */
+#ifndef COWFS_FILES_TOUCHED_H
+#define COWFS_FILES_TOUCHED_H
+
+#include "fs/owners.h"
+
+struct touched {
+	/* ascending by path; paths of the new state, "a/b" */
+	struct owners w;
+	size_t *by_ino; /* their indexes, ascending by inode; NULL: inode numbers mean nothing */
+	/* the blocks that may differ; NULL: files do not lie on blocks */
+	const struct extents *changed;
+};
+
+/* phase is a word; total 0: not known. May be NULL. */
+struct diff_progress {
+	void (*show)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
+	void *ctx;
+};
+
+/*
+ * For ext2/3/4: disks of both states, which hold still. changed: every unit of 4 KiB in which they may
+ * differ, ascending, except units that no file uses in the new state; it stays the caller's. Reads in a
+ * boxed child. Errors of owners_ext_boxed.
+ */
+int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
+		     const struct extents *changed,
+		     const struct diff_progress *progress) MUST_CHECK;
+/* Adds a path by hand, and then makes the list usable. -ENOMEM. */
+int touched_add(struct touched *t, const char *path) MUST_CHECK;
+void touched_sort(struct touched *t);
+void touched_clear(struct touched *t);
+
+/* The index of the first path from path on, in the order of the list; t->w.n: there is none. */
+size_t touched_at(const struct touched *t, const char *path);
+/* Is path on the list, or something below it? */
+bool touched_within(const struct touched *t, const char *path);
+/* enum owner_differs of path itself, 0: it is not on the list */
+unsigned touched_path(const struct touched *t, const char *path);
+/* A name of the inode, or NULL */
+const struct owner *touched_ino(const struct touched *t, uint64_t ino);
+
+#endif
