@@ -239,8 +239,8 @@ int await_time(const struct options *o, uint64_t *ret_ns) MUST_CHECK;
  */
 struct json_object *fresh_status(const char *name);
 /*
- * The same for people: what the kernel has not written yet is in no count, so it writes before all files are said to be on
- * the card; and "next_commit_unix_seconds", if a timer of systemd commits. Takes status, which may be NULL.
+ * The same for people: what the kernel has not written yet is in no count, so it writes that first; and
+ * "next_commit_unix_seconds", if a timer of systemd commits. Takes status, which may be NULL.
  */
 struct json_object *status_for_people(struct json_object *status);
 /* status --brief. Returns the exit code. */

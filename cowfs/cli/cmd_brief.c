@@ -213,7 +213,8 @@ struct json_object *status_for_people(struct json_object *s)
 {
 	char away[512];
 
-	if (s && geteuid() == 0 && all_on_card(s) && !away_text(s, away, sizeof(away))) {
+	if (s && geteuid() == 0 && !away_text(s, away, sizeof(away)) &&
+	    strcmp(json_text(json_object_object_get(s, "pressure"), "level"), "full")) {
 		bool ended = write_files(s);
 		struct json_object *written = fresh_status(json_text(s, "name"));
 

@@ -216,7 +216,7 @@ static void print_undo(const struct outcome *out, const struct held_report *r)
 		       : since == 1 ? "is"
 				    : "are");
 	else
-		printf(", and nothing was committed since");
+		printf("; no commit was made since");
 	if (!out->dry)
 		printf("%s. %scowctl undo --cancel takes that back",
 		       !out->when ? ""

@@ -282,13 +282,13 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 	[[ $output == "cowfs: vol: all files are on the card"*"next:"*"cowctl wear "* ]]
 	mount_volume
 	random_file "$MNT/a" 5
-	run -0 cow
-	[[ $output == "cowfs: vol: "*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]
 	# what the kernel has not written yet is not on the card either
+	run -0 cow
+	[[ $output == "cowfs: vol: 5."*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]
 	cow commit
 	echo b >"$MNT/b"
-	run -0 cow
-	[[ $output == "cowfs: vol: "*" KiB not on the card yet"* ]]
+	run -0 cow status
+	[[ $output == *$'\n'"uncommitted "*" KiB"$'\n'* ]]
 }
 
 @test "cowctl alone: a daemon that died comes first, with the way on" {
