@@ -57,14 +57,14 @@ WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpoi
 	   -Wundef -Wwrite-strings -Wformat=2 -Wvla -Wimplicit-fallthrough $(if $(WERROR),-Werror)
 # An initramfs carries the programs: what no read or write of the volume passes through is compiled for size, and what a program does
 # not call is left out. Tables to unwind the stack serve debuggers only, which take those of -g.
-SMALL   := $(if $(SAN)$(COV)$(FUZZ),,$(filter-out base ram export sim,$(notdir $(wildcard cowfs/*))))
+SMALL   := $(if $(SAN)$(COV)$(FUZZ),,$(filter-out base ram export,$(notdir $(wildcard cowfs/*))))
 # expanded when first used: the packages come from `make deps`
 PKG_CFLAGS = $(eval PKG_CFLAGS := $$(shell $(PKG_CONFIG) --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS   = $(eval PKG_LIBS := $$(shell $(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PKGS)))$(PKG_LIBS)
 # what musl lacks of glibc
 MUSL    := $(findstring musl,$(CC) $(shell $(CC) -dumpmachine 2>/dev/null))
 ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -DFUSE_USE_VERSION=312 \
-	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
+	     -DCOWFS_VERSION='"$(VERSION)"' -Icowfs $(if $(filter cowfs/%,$<),,-Ilab -Itools) -pthread $(PKG_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(TEST_CFLAGS) \
 	     -ffunction-sections -fdata-sections $(if $(SMALL),-fno-asynchronous-unwind-tables) $(if $(filter $(SMALL:%=cowfs/%/%),$<),-Os) \
 	     $(if $(filter $(PLATFORM_TIME),$<),,-D_TIME_BITS=64) \
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
@@ -75,15 +75,17 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
 # these were built with.
-PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"fs/ext4.h"' cowfs/*/*.c tests/*/*.c)
+PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"fs/ext4.h"' cowfs/*/*.c lab/*/*.c tools/*/*.c tests/*/*.c)
 ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
 # Each program has what it calls: no daemon needs libzstd. ARMv6 has no atomic operations of 64 bits.
 ALL_LIBS   = -pthread -Wl,--push-state,--as-needed $(PKG_LIBS) -laio -latomic -Wl,--pop-state
 
-PROG_SRC := cowfs/daemon/cowfs_main.c cowfs/cli/cowctl_main.c cowfs/boot/boot_main.c cowfs/boot/recover_parts.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c cowfs/sim/cardsim.c cowfs/measure/measure_main.c
+PROG_SRC := cowfs/daemon/cowfs_main.c cowfs/cli/cowctl_main.c cowfs/boot/boot_main.c cowfs/boot/recover_parts.c cowfs/attach/mount.c cowfs/attach/umount.c cowfs/attach/set_readonly.c lab/sim/cardsim.c tools/measure/measure_main.c
 LIB_SRC  := $(filter-out $(PROG_SRC),$(sort $(wildcard cowfs/*/*.c))) $(if $(filter thread,$(SAN)),tests/lockcheck/lockcheck.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(B)/obj/%.o)
-OBJECTS  := $(LIB_OBJ) $(PROG_SRC:%.c=$(B)/obj/%.o)
+# beside the core, which cannot name them: neither the compiler finds their headers for it, nor the linker their objects
+LAB_OBJ  := $(patsubst %.c,$(B)/obj/%.o,$(filter-out $(PROG_SRC),$(sort $(wildcard lab/*/*.c tools/*/*.c))))
+OBJECTS  := $(LIB_OBJ) $(LAB_OBJ) $(PROG_SRC:%.c=$(B)/obj/%.o)
 PROGS    := $(B)/cowfs $(B)/cowctl
 HELPERS  := $(B)/mount.cowfs $(B)/umount.cowfs
 # for an initramfs
@@ -271,6 +273,8 @@ $(B)/profiles.json: cowfs/flash/profiles.json cowfs/flash/measured $(wildcard co
 $(B)/obj/cowfs/flash/profile.o: $(B)/profiles.json
 
 $(B)/libcowfs.a: $(LIB_OBJ)
+$(B)/liblab.a: $(LAB_OBJ)
+$(B)/libcowfs.a $(B)/liblab.a:
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
@@ -286,14 +290,15 @@ $(COWFS_BOOT): ALL_LIBS = $(if $(STATIC),$(PKG_LIBS) -laio,$(foreach l,fuse3 jso
 $(B)/set-readonly: $(B)/obj/cowfs/attach/set_readonly.o $(B)/obj/cowfs/base/program.o
 $(B)/set-readonly: ALL_LIBS :=
 $(HELPERS): $(B)/%.cowfs: $(B)/obj/cowfs/attach/%.o
-$(CARDSIM): $(B)/obj/cowfs/sim/cardsim.o
-$(MEASURE): $(B)/obj/cowfs/measure/measure_main.o
+$(CARDSIM): $(B)/obj/lab/sim/cardsim.o
+$(MEASURE): $(B)/obj/tools/measure/measure_main.o
 $(MEASURE): LIBS := -lm
 
+$(CARDSIM) $(MEASURE) $(TEST_BIN) $(LIBFUZZER): $(B)/liblab.a
 $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_LDFLAGS) $(if $(filter $@,$(PROGRAMS)),-Wl$(comma)-Map=$@.map) -o $@ $(filter %.o,$^) $< $(ALL_LIBS) $(LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) $(if $(filter $@,$(PROGRAMS)),-Wl$(comma)-Map=$@.map) -o $@ $(filter %.o,$^) $(filter %/liblab.a,$^) $< $(ALL_LIBS) $(LIBS)
 
 # ---- install ----
 
@@ -315,7 +320,7 @@ install: programs
 	$(Q)ln -sf mount.cowfs.8 $(DESTDIR)$(mandir)/man8/umount.cowfs.8
 	$(Q)install -m 644 systemd/cowfs.conf.example $(DESTDIR)$(docdir)/
 	$(Q)install -m 644 cowfs/cli/completion.bash $(DESTDIR)$(bashdir)/cowctl
-	$(if $(SIM),$(Q)install -m 644 cowfs/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim)
+	$(if $(SIM),$(Q)install -m 644 lab/sim/cardsim.bash $(DESTDIR)$(bashdir)/cowfs-cardsim)
 	$(Q)for f in $(SHIP); do from=$${f%%:*} mode=$${f##*:} to=$${f#*:}; to=$${to%:*}; \
 		sed '$(PLACES)' $$from >$(DESTDIR)$$to && chmod $$mode $(DESTDIR)$$to || exit 1; done
 	$(Q)for u in $(UNITS); do sed '$(PLACES)' $$u >$(DESTDIR)$(unitdir)/$${u##*/} && \

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Checks cowfs/ against the tables of docs/HACKING.md: includes.py [OBJECTS]. A folder includes itself and what its row names, rows
-name only folders above them, no header includes itself through others, and no two files have the same name. With the folder of
+Checks cowfs/, lab/ and tools/ against the tables of docs/HACKING.md: includes.py [OBJECTS]. A folder includes itself and what its row
+names, rows name only folders above them, no header includes itself through others, and no two files have the same name. With the folder of
 the object files also: what a file calls lies in such a folder, and files that call each other in a circle are a row of
 the table "Circles". Exits 1 and prints what breaks a rule.
 """
@@ -16,8 +16,9 @@ import sys
 top = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 with open(top + "/docs/HACKING.md", encoding="utf-8") as f:
     hacking = f.read()
-rows = re.findall(r"^\|[\w ]*\| `cowfs/(\w+)` \|.*\| ([\w ]*)\|$", hacking, re.M)
-allowed = {folder: set(names.split()) for folder, names in rows}
+rows = re.findall(r"^\|[\w ]*\| `(cowfs|lab|tools)/(\w+)` \|.*\| ([\w ]*)\|$", hacking, re.M)
+tree = {folder: t for t, folder, _ in rows}
+allowed = {folder: set(names.split()) for _, folder, names in rows}
 faults = []
 
 seen = set()
@@ -26,24 +27,22 @@ for folder, names in allowed.items():
     seen.add(folder)
 
 includes, named = {}, collections.defaultdict(list)
-for folder in sorted(os.listdir(top + "/cowfs")):
-    for name in sorted(os.listdir(f"{top}/cowfs/{folder}")):
-        if not name.endswith((".c", ".h")):
-            continue
-        with open(f"{top}/cowfs/{folder}/{name}", encoding="utf-8") as f:
-            includes[f"{folder}/{name}"] = re.findall(r'^#include "(.*)"', f.read(), re.M)
-        named[name].append(folder)
-    if folder not in allowed and any(p.startswith(folder + "/") for p in includes):
-        faults.append(f"cowfs/{folder}: no row in docs/HACKING.md")
+for path in sorted(p for t in ("cowfs", "lab", "tools") for p in glob.glob(f"{top}/{t}/*/*.[ch]")):
+    t, folder, name = path.split("/")[-3:]
+    with open(path, encoding="utf-8") as f:
+        includes[f"{folder}/{name}"] = re.findall(r'^#include "(.*)"', f.read(), re.M)
+    named[name].append(folder)
+    if tree.get(folder) != t:
+        faults.append(f"{t}/{folder}: no row in docs/HACKING.md")
 
 for path, its in includes.items():
     folder = path.split("/")[0]
     for i in its:
         if i not in includes:
-            faults.append(f'cowfs/{path}: "{i}" is not a file below cowfs/')
+            faults.append(f'{path}: "{i}" is not a file below cowfs/, lab/ or tools/')
         elif i.split("/")[0] not in allowed.get(folder, set()) | {folder}:
-            faults.append(f"cowfs/{path}: {folder} may not include {i}")
-faults += [f"cowfs: {name} in {' and '.join(f)}" for name, f in named.items() if len(f) > 1]
+            faults.append(f"{path}: {folder} may not include {i}")
+faults += [f"{name} in {' and '.join(f)}" for name, f in named.items() if len(f) > 1]
 
 
 def circle(path, way):
@@ -59,9 +58,10 @@ faults += ["circle: " + " -> ".join(c) for c in found.values()]
 def calls(folder):
     """Which file calls which: {"volume/volume": {"log/ring", ...}, ...}"""
     defined, used = {}, {}
-    for path in glob.glob(folder + "/*/*.o"):
-        name = path[len(folder) + 1:-2]
-        if name + ".c" not in includes:
+    for path in glob.glob(folder + "/*/*/*.o"):
+        t, room, name = path[:-2].split("/")[-3:]
+        name = f"{room}/{name}"
+        if tree.get(room) != t or name + ".c" not in includes:
             continue
         symbols = [line.split() for line in subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()]
         defined.update((s[2], name) for s in symbols if len(s) == 3 and s[1] in "TDBRVWC")
@@ -87,7 +87,7 @@ if len(sys.argv) > 1:
     graph = calls(sys.argv[1])
     for name, others in sorted(graph.items()):
         folder = name.split("/")[0]
-        faults += [f"cowfs/{name}.c: {folder} may not call {o}" for o in sorted(others)
+        faults += [f"{name}.c: {folder} may not call {o}" for o in sorted(others)
                    if o.split("/")[0] not in allowed.get(folder, set()) | {folder}]
     part = re.search(r"^### Circles$(.*?)(?=^##)", hacking, re.M | re.S)
     named_circles = [set(re.findall(r"`(\w+/\w+)`", line.split("|")[1])) for line in part.group(1).splitlines() if line.startswith("| `")]

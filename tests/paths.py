@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Lists the calls in cowfs/ that look up a path, without those whose path is a literal below /proc, /sys or /dev, or the descriptor
+Lists the calls in cowfs/, lab/ and tools/ that look up a path, without those whose path is a literal below /proc, /sys or /dev, or the descriptor
 itself. Compares them with the table tests/paths.txt: a line "FILE CALLS REASON" for each file, whose words are explained there.
 A new call fails, and so does a line whose call is gone: use base/path.h, or give the reason. paths.py --list prints the calls.
 """
@@ -28,7 +28,7 @@ def arguments(text, at):
 
 
 found = {}
-for folder, _, names in sorted(os.walk(top + "/cowfs")):
+for folder, _, names in sorted(f for tree in ("cowfs", "lab", "tools") for f in os.walk(f"{top}/{tree}")):
     for name in sorted(n for n in names if n.endswith(".c")):
         with open(f"{folder}/{name}", encoding="utf-8") as f:
             text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), f.read(), flags=re.S)
@@ -36,13 +36,13 @@ for folder, _, names in sorted(os.walk(top + "/cowfs")):
             line = text.count("\n", 0, m.start()) + 1
             its = arguments(text, m.end())
             if its != "8" and not harmless.search(its):  # not mount(8) in a message
-                path = f"{folder[len(top) + 7:]}/{name}"
+                path = f"{os.path.basename(folder)}/{name}"
                 found.setdefault(path, []).append((line, m[1], " ".join(its.split())))
 
 if sys.argv[1:] == ["--list"]:
     for path, calls in found.items():
         for line, what, its in calls:
-            print(f"cowfs/{path}:{line}: {what}({its})")
+            print(f"{path}:{line}: {what}({its})")
     sys.exit()
 
 faults, seen, words = [], set(), set()
@@ -57,7 +57,7 @@ with open(top + "/tests/paths.txt", encoding="utf-8") as f:
         faults += [f"tests/paths.txt: {path}: {r} is not explained" for r in reasons if r not in words]
         calls = found.get(path, [])
         if len(calls) != int(count):
-            faults.append(f"cowfs/{path}: {len(calls)} calls look up a path, {count} are in tests/paths.txt")
-faults += [f"cowfs/{path}: looks up a path and is not in tests/paths.txt" for path in found if path not in seen]
+            faults.append(f"{path}: {len(calls)} calls look up a path, {count} are in tests/paths.txt")
+faults += [f"{path}: looks up a path and is not in tests/paths.txt" for path in found if path not in seen]
 print("\n".join(faults) or f"paths: {sum(map(len, found.values()))} calls in {len(found)} files look up a path, each with its reason")
 sys.exit(bool(faults))

@@ -452,13 +452,13 @@ check-bench-commit: all
 # The layout of C files, with one version of clang-format, because each lays out a little differently. Lines longer than 100
 # columns: only tables in comments and texts for users, which stay in one piece to be found.
 CLANG_FORMAT := clang-format-14
-FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/bench/commit/*.[ch]))
+FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] lab/*/*.[ch] tools/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/bench/commit/*.[ch]))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
 INITRAMFS = initramfs/cowfs.sh initramfs/grow-root $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
 SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
-	    $(PACKAGING) cowfs/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
+	    $(PACKAGING) cowfs/*/*.bash lab/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run image/first-boot/usr/lib/cowfs-image/first-boot tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # First what takes seconds: the form. Then what needs objects: what the compiler has said of those that there are, and clang, which makes
 # them once more without optimization, because its warnings do not need it.
@@ -469,7 +469,7 @@ lint-gcc: lint-form
 	$(Q)$(MAKE) --no-print-directory lint-objects
 	$(Q)cat $(addsuffix .said,$(basename $(COMPILED))) >$(B)/said && if [ -s $(B)/said ]; then \
 		echo "lint: warnings:" >&2 && cat $(B)/said >&2; exit 1; fi
-	$(Q)tests/includes.py $(B)/obj/cowfs
+	$(Q)tests/includes.py $(B)/obj
 	$(Q)$(MAKE) --no-print-directory check-docs
 lint-form:
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then printf '%s\n' $(FORMATTED) | xargs -P $(shell nproc) -n 50 $(CLANG_FORMAT) --dry-run --Werror; \

@@ -250,7 +250,7 @@ END
 
 completed() {
 	bash -c '. "$1"; PATH=$2:$PATH; shift 2; COMP_WORDS=(cowfs-cardsim "$@"); COMP_CWORD=$#; _cowfs_cardsim cowfs-cardsim
-		printf "%s\n" "${COMPREPLY[@]}"' - "$BATS_TEST_DIRNAME/../../cowfs/sim/cardsim.bash" "$COWFS_BUILD" "$@"
+		printf "%s\n" "${COMPREPLY[@]}"' - "$BATS_TEST_DIRNAME/../../lab/sim/cardsim.bash" "$COWFS_BUILD" "$@"
 }
 
 @test "completion: options, commands, profiles" {
