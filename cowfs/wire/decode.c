@@ -12,49 +12,20 @@
 
 #define PATH_BYTES 64
 
-static const struct container {
-	const char *path;
-	enum json_type type;
-} containers[] = {
-	{ "away", json_type_object },
-	{ "card", json_type_object },
-	{ "erase_blocks", json_type_object },
-	{ "erase_blocks.visits", json_type_array },
-	{ "erase_blocks.written_blocks", json_type_array },
-	{ "held", json_type_object },
-	{ "history", json_type_object },
-	{ "history.commits", json_type_array },
-	{ "history.days", json_type_array },
-	{ "last", json_type_object },
-	{ "last.quiesce", json_type_object },
-	{ "last.report", json_type_object },
-	{ "lifetime", json_type_object },
-	{ "lifetime.commits_by_cause", json_type_object },
-	{ "pressure", json_type_object },
-	{ "progress", json_type_object },
-	{ "quiesce", json_type_object },
-	{ "report", json_type_object },
-	{ "runs", json_type_array },
-	{ "totals", json_type_object },
-	{ "totals.commits_by_cause", json_type_object },
-	{ "trim", json_type_object },
-	{ "truth", json_type_object },
-	{ "undone", json_type_object },
-	{ "views", json_type_object },
-	{ "views.list", json_type_array },
-};
-
-static bool is_container(enum json_type t)
-{
-	return t == json_type_object || t == json_type_array;
-}
+/* Where they are; anything else is plain. */
+static const char objects[] =
+	" away card erase_blocks held history last last.quiesce last.report lifetime lifetime.commits_by_cause pressure "
+	"progress quiesce report totals totals.commits_by_cause trim truth undone views ";
+static const char arrays[] =
+	" erase_blocks.visits erase_blocks.written_blocks history.commits history.days runs views.list ";
 
 static bool fits(const char *path, enum json_type type)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(containers); i++)
-		if (!strcmp(containers[i].path, path))
-			return containers[i].type == type;
-	return !is_container(type);
+	char word[PATH_BYTES + 2];
+
+	snprintf(word, sizeof(word), " %s ", path);
+	return !strchr(path, ' ') && !strstr(objects, word) == (type != json_type_object) &&
+	       !strstr(arrays, word) == (type != json_type_array);
 }
 
 /* Removes what does not fit. Below an array there are objects of plain members. */

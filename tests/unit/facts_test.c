@@ -238,7 +238,7 @@ TEST(test_other_forms_go)
 	char text[4096] =
 		"{\"report\":[1],\"history\":{\"commits\":7,\"days\":{\"a\":1},\"x\":[1]},\"views\":\"many\","
 		"\"views\":{\"list\":[{\"name\":\"a\",\"b\":{},\"c\":[]},[[1],[{}]],null,7]},\"ram\":{\"a\":1},"
-		"\"held\":{\"held\":{\"a\":1},\"generation\":{\"a\":2}},\"away\":null,\"";
+		"\"held\":{\"held\":{\"a\":1},\"generation\":{\"a\":2}},\"away\":null,\"away card\":{\"a\":1},\" \":[],\"\":[],\"";
 	struct json_object *o;
 	size_t n = strlen(text);
 
@@ -255,6 +255,9 @@ TEST(test_other_forms_go)
 	assert_null(json_at(o, "history.x"));
 	assert_null(json_at(o, "ram"));
 	assert_null(json_at(o, "held.held"));
+	assert_null(json_at(o, "away card"));
+	assert_null(json_object_object_get(o, " "));
+	assert_null(json_object_object_get(o, ""));
 	assert_int_equal(json_u64(json_at(o, "held"), "generation"), 0);
 	assert_true(json_object_is_type(json_at(o, "views.list"), json_type_array));
 	assert_null(json_object_object_get(json_object_array_get_idx(json_at(o, "views.list"), 0),
