@@ -896,14 +896,10 @@ static int serve_clients(struct daemon *d)
 	return EXIT_OK;
 }
 
-static void leave_terminal(const struct daemon *d)
+/* A file or a socket of the service manager is none: a worker must not fill it. */
+static bool stays_on_terminal(const struct daemon *d)
 {
-	if (!d->foreground || !isatty(STDERR_FILENO))
-		msg_to_kmsg(d->link.kmsg_fd);
-	if (d->foreground)
-		return;
-	for (int fd = 0; fd < 3 && d->null_fd >= 0; fd++)
-		dup2(d->null_fd, fd);
+	return d->foreground && isatty(STDERR_FILENO);
 }
 
 static void say_ready(struct daemon *d, unsigned *missing)
@@ -917,7 +913,8 @@ static void say_ready(struct daemon *d, unsigned *missing)
 			(void)!write(d->notify_fd, "", 1);
 			close(steal_fd(&d->notify_fd));
 		}
-		leave_terminal(d);
+		if (!stays_on_terminal(d))
+			msg_to_kmsg(d->link.kmsg_fd);
 	}
 	*missing |= harden_confine(HARDEN_CALLS, CONFINE_WORKER);
 	if (d->link.replaces) {
@@ -925,6 +922,8 @@ static void say_ready(struct daemon *d, unsigned *missing)
 		return;
 	}
 	report(d, &r);
+	for (int fd = 0; fd < 3 && d->null_fd >= 0 && !stays_on_terminal(d); fd++)
+		dup2(d->null_fd, fd);
 	if (d->ready_fd >= 0)
 		close(steal_fd(&d->ready_fd));
 }

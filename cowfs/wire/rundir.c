@@ -56,7 +56,8 @@ static int lock_dir(int parent_fd, const char *name, int *ret_fd, int *ret_lock_
 
 	if (fd < 0)
 		return fd;
-	lock_fd = openat(fd, RUNDIR_LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	/* a worker keeps it: it must not fill /run by it */
+	lock_fd = openat(fd, RUNDIR_LOCK, O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (lock_fd < 0)
 		return errno == ENOENT ? -EAGAIN : -errno;
 	if (flock(lock_fd, LOCK_EX | LOCK_NB) < 0)

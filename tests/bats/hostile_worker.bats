@@ -123,3 +123,26 @@ answered() {
 	umount "$T/other"
 	cow detach other
 }
+
+# What can be written of a file system that is the machine's could fill it.
+@test "hostile worker: what it has open for writing is its volume's only, also where a service manager starts it" {
+	local fd
+	umount_volume
+	cow detach vol
+	background "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err"
+	wait_for 20 test -s "$T/out"
+	DEV=$(cat "$T/out") pid=$(worker_pid)
+	is_volume
+	wait_for 20 eval '[ "$(readlink "/proc/$pid/fd/2")" = /dev/null ]'
+	for fd in /proc/"$pid"/fd/*; do
+		echo "$(readlink "$fd") $(grep ^flags "${fd/fd\//fdinfo/}")"
+	done >"$T/open"
+	cat "$T/open"
+	# flags end with the mode: 1 and 2 write
+	run ! grep -E "^$T/.*[12]\$" "$T/open"
+	run ! grep -E "^/run/.*[12]\$" "$T/open"
+	[ "$(wc -l <"$T/open")" -gt 20 ]
+	umount "$T/other"
+	cow detach other
+	cow detach vol
+}
