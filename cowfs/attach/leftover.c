@@ -10,22 +10,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 
 #include <linux/fs.h>
 
 #include "base/io.h"
 #include "base/mounts.h"
 #include "base/msg.h"
+#include "base/program.h"
 #include "export/bdi.h"
 #include "export/transport.h"
 
@@ -45,34 +42,18 @@ static bool is_readonly(const char *device)
 	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
 }
 
-/*
- * Does a read of the loop device hang? Then a process still holds the connection, or the parent is
- * stopped. Such a read cannot be killed. So a child without any other descriptor does it, and may
- * be left behind.
- */
-static bool hangs(const char *loop, const char *label)
+static void check_label(void *label)
 {
-	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC), pidfd = -1;
-	struct pollfd pfd = { .events = POLLIN };
-	pid_t pid = fd < 0 || transport_left_label(fd, label) < 0 ? -1 : fork();
-	bool ended;
+	(void)!transport_left_check(0, label);
+}
 
-	if (pid < 0)
-		return false;
-	if (pid == 0) {
-		dup2(fd, 0);
-		close_range(1, ~0u, 0);
-		(void)!transport_left_check(0, label);
-		_exit(0);
-	}
-	pidfd = pidfd_open(pid, 0);
-	pfd.fd = pidfd;
-	ended = pidfd < 0 || poll(&pfd, 1, ANSWER_MS) != 0;
-	if (!ended)
-		kill(pid, SIGKILL);
-	else
-		waitpid(pid, NULL, 0);
-	return !ended;
+/* Does a read of the loop device hang? Then a process still holds the connection, or the parent is stopped. */
+static bool hangs(const char *loop, char *label)
+{
+	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
+
+	return fd >= 0 && transport_left_label(fd, label) == 0 &&
+	       !program_apart(fd, check_label, label, ANSWER_MS);
 }
 
 struct thaw {

@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +52,29 @@ int program_run(const char *const argv[], int in_fd, int out_fd)
 	if (pid < 0)
 		return 127;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool program_apart(int fd, void (*work)(void *ctx), void *ctx, int ms)
+{
+	_cleanup_close_ int pidfd = -1;
+	struct pollfd end = { .events = POLLIN };
+	pid_t pid = fd < 0 ? -1 : fork();
+
+	if (pid < 0)
+		return true;
+	if (pid == 0) {
+		dup2(fd, 0);
+		close_range(1, ~0u, 0);
+		work(ctx);
+		_exit(0);
+	}
+	end.fd = pidfd = pidfd_open(pid, 0);
+	if (pidfd >= 0 && poll(&end, 1, ms) == 0) {
+		kill(pid, SIGKILL);
+		return false;
+	}
+	waitpid(pid, NULL, 0);
+	return true;
 }
 
 void program_output(int out_fd, const char *device, const char *known_as, char *ret, size_t n)

@@ -20,6 +20,12 @@ void program_begin(void);
 int program_run(const char *const argv[], int in_fd, int out_fd) MUST_CHECK;
 
 /*
+ * Calls work in a child that has fd as descriptor 0, and no other. True: it ended within ms. Else it may be in a call that
+ * nobody can end, because a device or a file system does not answer: it is told to end, and left behind.
+ */
+bool program_apart(int fd, void (*work)(void *ctx), void *ctx, int ms) MUST_CHECK;
+
+/*
  * The last n - 1 bytes that a program has written to this file, with the name of the device that it was given replaced by the
  * one that the user knows.
  */

@@ -5,12 +5,9 @@
  * the initramfs.
  */
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
-#include <sys/wait.h>
 
 #include "base/clean.h"
 #include "base/io.h"
@@ -167,27 +164,18 @@ struct json_object *fresh_status(const char *name)
 	return cmd_composed(client_status(name, &err));
 }
 
-/*
- * False: it does not end. A program can keep a write, and with it a sync, from ending, so this is done in a child that may be
- * left behind.
- */
+static void write_disk(void *ctx)
+{
+	(void)ctx;
+	(void)!flush_disk(0);
+}
+
+/* False: it does not end. A program can keep a write, and with it a sync, from ending. */
 static bool write_files(struct json_object *s)
 {
-	_cleanup_close_ int fd = open(json_fact(s, FACT_LOOP), O_RDONLY | O_CLOEXEC), pidfd = -1;
-	struct pollfd ended = { .events = POLLIN };
-	pid_t pid = fd < 0 ? -1 : fork();
+	_cleanup_close_ int fd = open(json_fact(s, FACT_LOOP), O_RDONLY | O_CLOEXEC);
 
-	if (pid == 0) {
-		dup2(fd, 0);
-		close_range(1, ~0u, 0);
-		_exit(flush_disk(0) < 0);
-	}
-	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
-	ended.fd = pidfd;
-	if (pidfd < 0 || poll(&ended, 1, WRITE_MS) != 1)
-		return false;
-	waitpid(pid, NULL, 0);
-	return true;
+	return fd >= 0 && program_apart(fd, write_disk, NULL, WRITE_MS);
 }
 
 static void add_next_commit(struct json_object *s)

@@ -9,15 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "base/mounts.h"
 #include "base/parse.h"
+#include "base/program.h"
 #include "card/disk.h"
 #include "fs/fs_ops.h"
 #include "offline/offline.h"
 
 #define SECTOR_BYTES 512u
+#define ANSWER_MS 3000
 
 /* Not: disks without a card, RAM, optical drives, disks of cowfs itself. */
 static bool is_meant(const struct dirent *e, uint64_t *ret_bytes)
@@ -39,18 +42,37 @@ static bool is_meant(const struct dirent *e, uint64_t *ret_bytes)
 	return sectors;
 }
 
+static void read_a_block(void *ctx)
+{
+	_Alignas(COW_BLK_BYTES) static uint8_t block[COW_BLK_BYTES];
+
+	(void)ctx;
+	(void)!pread(0, block, sizeof(block), 0);
+}
+
+/* One dying card is no reason to show none. */
+static bool answers(const char *device)
+{
+	_cleanup_close_ int fd = open(device, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
+
+	return fd < 0 || program_apart(fd, read_a_block, NULL, ANSWER_MS);
+}
+
 static struct json_object *look(const struct options *o, const char *device, uint64_t bytes)
 {
 	const struct format_options opt = { .device = device, .dry_run = true };
 	struct json_object *row = json_object_new_object(), *steps;
 	char where[PATH_MAX] = "", why[PATH_MAX + 16];
-	struct format_report r;
+	struct format_report r = { 0 };
 	struct failure fail;
-	int e = offline_format(&opt, &r, &fail);
+	bool is_well = answers(device);
+	int e = is_well ? offline_format(&opt, &r, &fail) : -ETIMEDOUT;
 
 	(void)mounts_device_is_on(NULL, device, where);
 	steps = format_steps(o, &opt, e, &r);
-	snprintf(why, sizeof(why), "cowctl card %s", device); /* which says why not */
+	snprintf(why, sizeof(why),
+		 is_well ? "cowctl card %s" /* which says why not */ : "# %s does not answer",
+		 device);
 	json_object_object_add(row, "device", json_object_new_string(device));
 	json_object_object_add(row, "bytes", json_object_new_uint64(bytes));
 	json_object_object_add(row, "fs_type", json_object_new_string(r.fs.type));

@@ -196,3 +196,22 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	[ ! -e "$T/pwned" ]
 	detach
 }
+
+@test "card: a device that does not answer is named, and the others are shown" {
+	local server
+	card_make ext4 100 150
+	C=$T/sim
+	mkdir "$C"
+	SIM lexar-300x-8g 8M "$C"
+	DEV=$(losetup -f --show "$C/card")
+	server=$(pgrep -f "cowfs-cardsim .*$C\$")
+	kill -STOP "$server"
+	run cow card
+	kill -CONT "$server"
+	echo "$output"
+	[ "$status" = 0 ]
+	grep -Eq "^$DEV .* # $DEV does not answer$" <<<"$output"
+	grep -Eq "^$CARD .* cowctl format $CARD$" <<<"$output"
+	losetup -d "$DEV"
+	sim_end "$C"
+}
