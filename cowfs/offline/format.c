@@ -60,7 +60,7 @@ static int check_fs(const struct format_options *opt, const struct offline *f, s
 			fail, EXIT_FAILED, -EMEDIUMTYPE,
 			room ? "%s: no known file system. Make one of at most %s first: the log needs "
 			       "the rest of the device's %s"
-			     : "%s: too small for a log, which needs more than its %s",
+			     : "%s: no known file system, and %s are too small for a log",
 			device, FORMAT_SIZE(room ? room : f->base->geo.size_bytes),
 			FORMAT_SIZE(f->base->geo.size_bytes));
 	if (fsinfo_refusal(&f->fs))

@@ -108,8 +108,8 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 	if (r == -ENOENT && v->log_card == v->base)
 		return msg_why(
 			why, n, r,
-			"%s: no cowfs log: 'cowctl card %s' shows how to protect it; --log names the device that has the "
-			"log, if another one has it",
+			"%s: no cowfs log: run cowctl format %s first ('cowctl card' shows how), or name the device that "
+			"has the log with --log",
 			where, v->device);
 	if (r == -ENOENT)
 		return msg_why(why, n, r, "%s: no cowfs log for %s", where, v->device);

@@ -136,7 +136,7 @@ fs_sum() {
 	truncate -s 2K "$T/few"
 	truncate -s 8K "$T/small"
 	fails 1 'few: too small to be the image of a card$' format "$T/few"
-	fails 1 'small: too small for a log, which needs more than its 8.0 KiB$' format "$T/small"
+	fails 1 'small: no known file system, and 8.0 KiB are too small for a log$' format "$T/small"
 }
 
 # A file of $2 MiB (default 100) that holds $1: made by its own program, or the bytes that libblkid looks for.

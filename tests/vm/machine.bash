@@ -256,7 +256,7 @@ qemu_start() {
 	esac
 	if [ -z "$LOADER" ]; then
 		args+=(-kernel "$DIR/vmlinuz" -initrd "${INITRD:-$DIR/initrd.img}"
-			-append "root=$ROOT ro console=$(image_console) panic=-1 $APPEND")
+			-append "root=$ROOT ro console=${CONSOLE:-$(image_console)} panic=-1 $APPEND")
 	fi
 	# shellcheck disable=SC2206 # words
 	args+=($DEVICES ${COWFS_VM_QEMU-} "$@")
