@@ -74,7 +74,7 @@ static bool serve_open(struct served *s, const struct question *q)
 			  : fsimage_open(&s->im, &r, (enum fs_kind)q->kind, q->ask, &s->facts);
 
 	if (!err)
-		s->bits = malloc(s->im.bitmap_bytes);
+		s->bits = calloc(GROUPS_PER_ANSWER, s->im.bitmap_bytes);
 	if (!err && !s->bits)
 		err = -ENOMEM;
 	return reply(s->fd, err, 0, &s->facts, sizeof(s->facts));
@@ -91,8 +91,14 @@ static bool serve_log(struct served *s, const struct question *q)
 
 static bool serve_group(struct served *s, const struct question *q)
 {
-	return reply(s->fd, fsimage_group(&s->im, q->number, s->bits), 0, s->bits,
-		     s->im.bitmap_bytes);
+	size_t n = 0;
+	int err;
+
+	do
+		err = fsimage_group(&s->im, q->number + n, s->bits + n * s->im.bitmap_bytes);
+	while (!err && ++n < min_u64(q->ask, GROUPS_PER_ANSWER));
+	/* an error is the answer of the group that it is about, if that is asked for */
+	return reply(s->fd, n ? 0 : err, 0, s->bits, n * s->im.bitmap_bytes);
 }
 
 void answer_serve(int fd)

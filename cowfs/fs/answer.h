@@ -18,12 +18,15 @@
 #include "fs/fsimage.h"
 
 #define RANGES_PER_ANSWER 2048
+#define GROUPS_PER_ANSWER 16u
 
 enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
 
 struct question {
-	uint32_t what, kind, ask, reserved;
-	uint64_t number; /* volume_blks; the first range; the group */
+	uint32_t what, kind;
+	uint32_t ask; /* FSIMAGE_ASK_...; the most groups that the answer may have */
+	uint32_t reserved;
+	uint64_t number; /* volume_blks; the first range; the first group */
 };
 
 struct answer {
@@ -34,7 +37,7 @@ struct answer {
 };
 
 /*
- * The time limit for a whole session, to which each question adds a 600th. 60 s; shorter in tests.
+ * The time limit for a whole session, to which each question or group adds a 600th. 60 s; shorter in tests.
  */
 extern uint64_t answer_patience_ns;
 

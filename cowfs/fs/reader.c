@@ -12,7 +12,7 @@
 #include "fs/reader.h"
 
 #define READ_UNITS 16
-/* each question adds a part of the patience: many groups take long on a busy CPU */
+/* each question or group adds a part of the patience: many groups take long on a busy CPU */
 #define QUESTIONS_PER_PATIENCE 600
 #define MAX_RANGES (1u << 17)
 /* 256 MiB: more than an honest side needs for descriptors and the map of a journal */
@@ -24,13 +24,16 @@ struct reader {
 	pid_t session;			/* if fd is valid */
 	bool dead;			/* will not answer again */
 	uint64_t patience_ns;		/* left */
-	uint64_t reads_blks, more_blks; /* left, and added by each question */
+	uint64_t reads_blks, more_blks; /* left, and added by each question or group */
 	int read_err;			/* the result of the last failed read of a block */
 	struct blk_reader r;
 	uint32_t block_bytes;
 	uint64_t blocks;
 	struct fsimage_journal journal;
 	uint8_t *buf; /* READ_UNITS */
+	/* the last answer: bitmaps of groups_n groups, from groups_first on */
+	uint8_t *groups;
+	uint64_t groups_first, groups_n;
 };
 
 /*
@@ -95,10 +98,11 @@ static bool may_answer(const struct reader *x, int err)
 static int ask_answer(struct reader *x, const struct question *q, struct answer *ret)
 {
 	struct iovec out = { (void *)q, sizeof(*q) };
+	uint64_t n = q->what == ASK_GROUP ? q->ask : 1;
 	int err = exchange(x, false, &out, 1);
 
-	x->patience_ns += answer_patience_ns / QUESTIONS_PER_PATIENCE;
-	x->reads_blks += x->more_blks;
+	x->patience_ns += n * (answer_patience_ns / QUESTIONS_PER_PATIENCE);
+	x->reads_blks += n * x->more_blks;
 	while (!err) {
 		struct iovec in = { ret, sizeof(*ret) };
 
@@ -228,6 +232,7 @@ void reader_close(struct reader *x)
 	}
 	fsimage_close(&x->here);
 	free(x->buf);
+	free(x->groups);
 	free(x);
 }
 
@@ -282,14 +287,45 @@ int reader_log(struct reader *x, struct fsimage_range **ret, size_t *ret_n)
 			 : log_there(x, ret, ret_n);
 }
 
+/*
+ * Gets this group, and those behind it if the last ones have led here: each time twice as many. A change of
+ * process costs more than a bitmap, and a trimmed card has holes in all groups.
+ */
+static int ask_groups(struct reader *x, uint32_t nr)
+{
+	const bool goes_on = x->groups_n && nr == x->groups_first + x->groups_n;
+	const struct question q = {
+		.what = ASK_GROUP,
+		.number = nr,
+		.ask = goes_on ? (uint32_t)min_u64(2 * x->groups_n, GROUPS_PER_ANSWER) : 1,
+	};
+	size_t bytes;
+	int err;
+
+	if (!x->groups)
+		x->groups = malloc((size_t)GROUPS_PER_ANSWER * x->block_bytes);
+	if (!x->groups)
+		return -ENOMEM;
+	x->groups_n = 0;
+	err = ask(x, &q, x->groups, (size_t)q.ask * x->block_bytes, &bytes, NULL);
+	if (err)
+		return err;
+	if (!bytes || bytes % x->block_bytes)
+		return -EOWNERDEAD;
+	x->groups_first = nr;
+	x->groups_n = bytes / x->block_bytes;
+	return 0;
+}
+
 int reader_group(struct reader *x, uint32_t nr, uint8_t *bits)
 {
-	const struct question q = { .what = ASK_GROUP, .number = nr };
-	size_t bytes;
 	int err;
 
 	if (x->fd < 0)
 		return fsimage_group(&x->here, nr, bits);
-	err = ask(x, &q, bits, x->block_bytes, &bytes, NULL);
-	return err ? err : bytes == x->block_bytes ? 0 : -EOWNERDEAD;
+	err = nr - x->groups_first < x->groups_n ? 0 : ask_groups(x, nr);
+	if (err)
+		return err;
+	memcpy(bits, x->groups + (nr - x->groups_first) * x->block_bytes, x->block_bytes);
+	return 0;
 }

@@ -352,6 +352,80 @@ TEST(test_odd_groups)
 	put(0xe0, 8, 4);
 }
 
+/* Each group has bits of its own, and every 40th is bad. Never more groups than were asked for, sometimes fewer. */
+enum { MANY_GROUPS = 400 };
+static struct {
+	unsigned questions;
+	uint64_t groups;
+} many;
+
+static bool is_bad(uint64_t nr)
+{
+	return nr % 40 == 39;
+}
+
+static void *answer_many(void *ctx)
+{
+	static uint8_t bits[GROUPS_PER_ANSWER * 1024];
+	uint64_t s = 1;
+	struct question q;
+
+	for (bool first = true; recv(other_fd, &q, sizeof(q), MSG_WAITALL) == sizeof(q);
+	     first = false) {
+		struct answer a = { .bytes = first ? sizeof(odd) : 0 };
+		struct iovec iov[2] = { { &a, sizeof(a) },
+					{ first ? (void *)&odd : (void *)bits, 0 } };
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+		uint64_t n = first ? 0 : q.ask - (q.ask > 1 && !rnd_of(&s, 8));
+
+		for (uint64_t i = 0; i < n && !is_bad(q.number + i); i++, a.bytes += 1024)
+			memset(bits + i * 1024, (int)((q.number + i) % 251), 1024);
+		a.err = a.bytes ? 0 : -EUCLEAN;
+		many.questions += !first;
+		many.groups += first ? 0 : a.bytes / 1024;
+		iov[1].iov_len = a.bytes;
+		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	close(other_fd);
+	return ctx;
+}
+
+static void check_group(struct reader *x, uint32_t nr)
+{
+	uint8_t bits[1024];
+
+	assert_int_equal(reader_group(x, nr, bits), is_bad(nr) ? -EUCLEAN : 0);
+	for (size_t i = 0; i < sizeof(bits) && !is_bad(nr); i++)
+		assert_int_equal(bits[i], nr % 251);
+}
+
+/* Groups in ascending order come many at a time, others alone; an error is that of its own group. */
+TEST(test_groups_ahead)
+{
+	const struct blk_reader r = { image_read, NULL, BLKS };
+	struct fsimage_facts f;
+	struct reader *x;
+	uint64_t s = 1;
+
+	odd = (struct fsimage_facts){ .blocks = BLKS * 4,
+				      .block_shift = 10,
+				      .first_data_block = 1,
+				      .blocks_per_group = 8,
+				      .journal_err = -ENOENT };
+	session = answer_many;
+	assert_int_equal(reader_open(&x, &r, FS_EXT, 0, &f), 0);
+	for (unsigned i = 0; i < 300; i++)
+		check_group(x, (uint32_t)rnd_of(&s, MANY_GROUPS / 2) * 2);
+	assert_true(many.groups <= many.questions);
+	many.questions = 0;
+	for (uint32_t nr = 0; nr < MANY_GROUPS; nr++)
+		check_group(x, nr);
+	assert_true(many.questions < MANY_GROUPS / 4);
+	reader_close(x);
+	session = NULL;
+}
+
 static void *ends(void *ctx)
 {
 	close(other_fd);
