@@ -358,24 +358,22 @@ void view_set_index(struct view *v, struct log_index *index)
 
 /* Takes away what `keep` does not want of a generation that nobody writes to. The layers below have the
  * same by now, but a reader that has found a block here still comes to its pages. */
-static void trim_generation(struct view *v, struct generation *g,
-			    bool (*keep)(void *ctx, uint64_t blk), void *ctx)
+static void trim_generation(struct view *v, struct generation *g, view_keeps *keep, void *ctx)
 {
 	enum blk_state state;
 	uint64_t blk = 0, blks;
 
 	for (; generation_next(g, &blk, UINT64_MAX, &blks, &state); blk += blks)
-		for (uint64_t i = 0; i < blks; i++)
-			if (!keep(ctx, blk + i)) /* needs no memory */
-				(void)!generation_mark(g, blk + i, 1, BLK_ABSENT);
+		/* without memory a hole stays, and is committed again */
+		if (!keep(ctx, blk, blks, &blks))
+			(void)!generation_mark(g, blk, blks, BLK_ABSENT);
 	view_synchronize(v);
 	generation_drop(g, 0, v->volume_blks);
 }
 
 /* The stack has become {active, kept}. Where the kept generation is in a copy of the stack, it stays
  * as it is: the next commit writes some of its blocks again. */
-static void trim_kept(struct view *v, struct generation *g, bool (*keep)(void *ctx, uint64_t blk),
-		      void *ctx)
+static void trim_kept(struct view *v, struct generation *g, view_keeps *keep, void *ctx)
 {
 	struct generation_stats left;
 
@@ -416,8 +414,7 @@ void view_release(struct view *v, struct log_index *index)
 		release(v, index, LAYER_SEALED);
 }
 
-void view_release_keeping(struct view *v, struct log_index *index,
-			  bool (*keep)(void *ctx, uint64_t blk), void *ctx)
+void view_release_keeping(struct view *v, struct log_index *index, view_keeps *keep, void *ctx)
 {
 	release(v, index, LAYER_SEALED + 1);
 	trim_kept(v, view_layers(v)->gen[LAYER_SEALED], keep, ctx);
@@ -449,26 +446,31 @@ static int copy_run(struct generation *upper, const struct generation *lower, ui
 	return r;
 }
 
-static void take_away(struct generation *lower, uint64_t blk, uint64_t blks)
+/* -ENOMEM: of a run of holes that gets two. */
+static int take_away(struct generation *lower, uint64_t blk, uint64_t blks)
 {
-	/* this mark needs no memory */
-	if (generation_mark(lower, blk, blks, BLK_ABSENT) == 0)
+	int r = generation_mark(lower, blk, blks, BLK_ABSENT);
+
+	if (r == 0)
 		generation_drop(lower, blk, blks);
+	return r;
 }
 
 /* This also makes room that the copying may need. */
-static void drop_covered(const struct generation *upper, struct generation *lower)
+static int drop_covered(const struct generation *upper, struct generation *lower)
 {
 	uint64_t blk = 0, blks;
 	enum blk_state state;
+	int r = 0;
 
-	while (generation_next(lower, &blk, UINT64_MAX, &blks, &state)) {
+	while (r == 0 && generation_next(lower, &blk, UINT64_MAX, &blks, &state)) {
 		uint64_t n = generation_run(upper, blk, blks, &state);
 
 		if (state != BLK_ABSENT)
-			take_away(lower, blk, n);
+			r = take_away(lower, blk, n);
 		blk += n;
 	}
+	return r;
 }
 
 /* Copies up from *blk on until a batch is full. On return *blk is the end of the copied range. */
@@ -509,22 +511,26 @@ static int merge(struct view *v, struct generation *upper, struct generation *lo
 		if (r < 0 && to == from)
 			return r;
 		view_synchronize(v);
-		take_away(lower, from, to - from);
+		r = take_away(lower, from, to - from);
+		if (r < 0)
+			return r;
 		from = to;
 	}
 	return 0;
 }
 
-static void drop_all_covered(struct view *v)
+static int drop_all_covered(struct view *v)
 {
 	const struct layers *l = view_layers(v);
+	int r = 0;
 
 	/* waits for readers that looked at the upper layer before a block was written there */
 	view_synchronize(v);
 	for (unsigned lower = LAYER_SEALED + 1; lower < l->n; lower++)
-		for (unsigned upper = LAYER_SEALED; upper < lower; upper++)
+		for (unsigned upper = LAYER_SEALED; upper < lower && r == 0; upper++)
 			if (!generation_is_shared(l->gen[lower]))
-				drop_covered(l->gen[upper], l->gen[lower]);
+				r = drop_covered(l->gen[upper], l->gen[lower]);
+	return r;
 }
 
 /* A pair that may be merged, from this layer on; l->n: none. Each holder of a copy sees the layers
@@ -544,6 +550,7 @@ int view_fail(struct view *v)
 	_cleanup_free_ void *buf = NULL;
 	struct layers *l = view_layers(v);
 	unsigned upper = LAYER_SEALED;
+	int r;
 
 	if (!v->sealed)
 		return -EINVAL;
@@ -554,12 +561,11 @@ int view_fail(struct view *v)
 	buf = io_alloc(blk_to_bytes(MERGE_BATCH_BLKS));
 	if (!buf)
 		return -ENOMEM;
-	drop_all_covered(v);
-	while ((upper = next_pair(v, upper)) < view_layers(v)->n) {
+	r = drop_all_covered(v);
+	while (r == 0 && (upper = next_pair(v, upper)) < view_layers(v)->n) {
 		const unsigned lower = upper + 1;
 		struct generation *empty;
 		struct layers *next;
-		int r;
 
 		l = view_layers(v);
 		empty = l->gen[lower];
@@ -574,7 +580,7 @@ int view_fail(struct view *v)
 		(void)!record(v, view_layers(v), false);
 		generation_free(empty);
 	}
-	return 0;
+	return r;
 }
 
 /* ---- copies for snapshots ---- */

@@ -4,16 +4,22 @@
  *
  * The store file has the blocks at identity offsets, so there is no allocator here, either.
  *
- * The map is one file in memory, mapped shared, with two parts. `top` has a bit for each leaf. `words`
- * holds the leaves at identity offsets: block b has the two bits 2*(b%32) of words[b/32], and a
- * leaf of 4 KiB stands for 64 MiB of the volume.
+ * The map is one file in memory, mapped shared, with two parts. A leaf stands for 64 MiB of the volume,
+ * and has 32 bits in `top`:
  *
- * M1  A leaf whose top bit is clear is never accessed, not even read, because a read through the
- *     mapping would allocate the page. All its blocks are BLK_ABSENT.
- * M2  The page of a leaf is allocated (fallocate) before its top bit is set. So marking cannot fail
- *     half way, and no memory shortage arrives as SIGBUS. A top bit is never cleared.
- * M3  Words change by compare-and-swap or exchange only, and the counters by the difference of the
- *     words that were exchanged. So the counters are exact however the marks interleave.
+ *	0		all its blocks are BLK_ABSENT
+ *	from, to	the blocks from..to-1 of the leaf are BLK_HOLE, the others BLK_ABSENT
+ *	HAS_PAGE	the states are in its page of `words`, which holds the pages at identity
+ *			offsets: block b has the two bits 2*(b%32) of words[b/32]
+ *
+ * So a discard of any length needs no page, in whatever pieces it comes.
+ *
+ * M1  A page is never accessed before top says HAS_PAGE, except to fill it, and not even read, because a
+ *     read through the mapping would allocate it.
+ * M2  A page is allocated (fallocate) and filled before top says HAS_PAGE, which is final. So marking
+ *     cannot fail half way, and no memory shortage arrives as SIGBUS. Only one thread fills pages.
+ * M3  Words and top change by compare-and-swap or exchange only, and the counters by the difference
+ *     of what was exchanged. So the counters are exact however the marks interleave.
  * M4  A page of the store under a block that is not BLK_DATA is garbage. The holder of the block's
  *     lock may drop it at any time. Whole blocks are written before the mark.
  */
@@ -21,6 +27,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -32,7 +39,9 @@
 
 #define LEAF_BYTES 4096u
 #define WORD_BLKS 32u
-#define LEAF_BLKS (LEAF_BYTES / 8 * WORD_BLKS)
+#define LEAF_WORDS (LEAF_BYTES / 8)
+#define LEAF_BLKS (LEAF_WORDS * WORD_BLKS)
+#define HAS_PAGE UINT32_MAX
 #define LOW_BITS UINT64_C(0x5555555555555555)
 #define CACHE_LINE_BYTES 64
 
@@ -43,7 +52,9 @@ struct generation {
 	int store_fd, map_fd;
 	uint64_t volume_blks, leaves;
 	size_t top_bytes, map_bytes;
-	_Atomic uint64_t *top, *words;
+	_Atomic uint32_t *top;
+	_Atomic uint64_t *words;
+	pthread_mutex_t page_lock; /* M2 */
 	/* on another cache line than the fields that every look-up reads */
 	alignas(CACHE_LINE_BYTES) _Atomic uint64_t data_blks;
 	_Atomic uint64_t hole_blks;
@@ -65,7 +76,7 @@ static int map_open(struct generation *g)
 	int r;
 
 	g->leaves = (g->volume_blks + LEAF_BLKS - 1) / LEAF_BLKS;
-	g->top_bytes = round_up_u64((g->leaves + 7) / 8, LEAF_BYTES);
+	g->top_bytes = round_up_u64(g->leaves * sizeof(*g->top), LEAF_BYTES);
 	g->map_bytes = g->top_bytes + g->leaves * LEAF_BYTES;
 	r = ram_store_map_file(g->store, g->id, g->map_bytes);
 	if (r < 0)
@@ -101,7 +112,8 @@ static int open_generation(struct generation **ret, struct ram_store *s, uint64_
 				  .id = id ? id : ram_store_new_id(s),
 				  .store_fd = -1,
 				  .map_fd = -1,
-				  .volume_blks = volume_blks };
+				  .volume_blks = volume_blks,
+				  .page_lock = PTHREAD_MUTEX_INITIALIZER };
 	r = map_open(g);
 	if (r == 0)
 		r = g->store_fd = ram_store_file(s, g->id, blk_to_bytes(volume_blks));
@@ -142,6 +154,7 @@ void generation_free(struct generation *g)
 		return;
 	if (g->top)
 		munmap((void *)g->top, g->map_bytes);
+	pthread_mutex_destroy(&g->page_lock);
 	cleanup_closep(&g->map_fd);
 	cleanup_closep(&g->store_fd);
 	ram_store_remove(g->store, g->id);
@@ -168,23 +181,33 @@ uint64_t generation_map_bytes(const struct generation *g)
 
 /* ---- looking ---- */
 
-static bool leaf_is_there(const struct generation *g, uint64_t leaf)
+/* The run of holes that top shows; both 0: none. */
+static uint64_t hole_from(uint32_t top)
 {
-	return atomic_load_explicit(&g->top[leaf / 64], memory_order_acquire) >> leaf % 64 & 1;
+	return top >> 16;
 }
 
-/* first present leaf at or after this one; g->leaves if none */
+static uint64_t hole_to(uint32_t top)
+{
+	return top & 0xffff;
+}
+
+static uint32_t hole_run(uint64_t from, uint64_t to)
+{
+	return from < to ? (uint32_t)(from << 16 | to) : 0;
+}
+
+static uint32_t look_top(const struct generation *g, uint64_t leaf)
+{
+	return atomic_load_explicit(&g->top[leaf], memory_order_acquire);
+}
+
+/* first leaf at or after this one that has blocks; g->leaves if none */
 static uint64_t next_leaf(const struct generation *g, uint64_t leaf)
 {
-	while (leaf < g->leaves) {
-		uint64_t bits = atomic_load_explicit(&g->top[leaf / 64], memory_order_acquire);
-
-		bits >>= leaf % 64;
-		if (bits)
-			return leaf + (uint64_t)__builtin_ctzll(bits);
-		leaf = leaf / 64 * 64 + 64;
-	}
-	return g->leaves;
+	while (leaf < g->leaves && !atomic_load_explicit(&g->top[leaf], memory_order_relaxed))
+		leaf++;
+	return leaf;
 }
 
 /* number of blocks of word from this one on that have the state, up to the end of the word */
@@ -197,34 +220,40 @@ static unsigned run_in_word(uint64_t word, unsigned first, unsigned state)
 	return diff ? (unsigned)__builtin_ctzll(diff) / 2 : WORD_BLKS - first;
 }
 
+/* State of block pos. Returns how many blocks from it on have it, at most up to the end of the leaf, or of
+ * the word that a page has. Without a block: up to the next leaf that has some. */
+static uint64_t short_run(const struct generation *g, uint64_t pos, unsigned *ret_state)
+{
+	uint64_t leaf = pos / LEAF_BLKS, word;
+	uint32_t top = look_top(g, leaf);
+	uint64_t at = pos % LEAF_BLKS, from = hole_from(top), to = hole_to(top);
+
+	if (top == HAS_PAGE) {
+		/* one load gives state and run, so both hold at the same moment */
+		word = atomic_load_explicit(&g->words[pos / WORD_BLKS], memory_order_acquire);
+		*ret_state = word >> 2 * (pos % WORD_BLKS) & 3;
+		return run_in_word(word, pos % WORD_BLKS, *ret_state);
+	}
+	*ret_state = at >= from && at < to ? BLK_HOLE : BLK_ABSENT;
+	if (!top)
+		return next_leaf(g, leaf + 1) * LEAF_BLKS - pos;
+	return (at < from ? from : at < to ? to : LEAF_BLKS) - at;
+}
+
 uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
 			enum blk_state *ret_state)
 {
-	unsigned state = BLK_ABSENT;
-	uint64_t pos = blk, end;
+	unsigned state = BLK_ABSENT, next;
+	uint64_t pos, end, n;
 
-	if (blk >= g->volume_blks || !max_blks) {
-		*ret_state = BLK_ABSENT;
+	*ret_state = BLK_ABSENT;
+	if (blk >= g->volume_blks || !max_blks)
 		return 1;
-	}
 	end = blk + min_u64(max_blks, g->volume_blks - blk);
-	while (pos < end) {
-		unsigned first = pos % WORD_BLKS, n;
-		uint64_t word;
-
-		if (!leaf_is_there(g, pos / LEAF_BLKS)) {
-			if (state != BLK_ABSENT)
-				break;
-			pos = next_leaf(g, pos / LEAF_BLKS + 1) * LEAF_BLKS;
-			continue;
-		}
-		/* one load gives state and run, so both hold at the same moment */
-		word = atomic_load_explicit(&g->words[pos / WORD_BLKS], memory_order_acquire);
-		if (pos == blk)
-			state = word >> 2 * first & 3;
-		n = run_in_word(word, first, state);
-		pos += n;
-		if (n < WORD_BLKS - first)
+	pos = blk + short_run(g, blk, &state);
+	for (; pos < end; pos += n) {
+		n = short_run(g, pos, &next);
+		if (next != state)
 			break;
 	}
 	*ret_state = (enum blk_state)state;
@@ -261,19 +290,6 @@ static bool in_volume(const struct generation *g, uint64_t blk, uint64_t blks)
 	return blk <= g->volume_blks && blks <= g->volume_blks - blk;
 }
 
-static int reserve_leaves(struct generation *g, uint64_t first, uint64_t last)
-{
-	for (uint64_t leaf = first; leaf <= last; leaf++) {
-		if (leaf_is_there(g, leaf))
-			continue;
-		if (fallocate_full(g->map_fd, 0, g->top_bytes + leaf * LEAF_BYTES, LEAF_BYTES) < 0)
-			return -ENOMEM;
-		atomic_fetch_or_explicit(&g->top[leaf / 64], UINT64_C(1) << leaf % 64,
-					 memory_order_release);
-	}
-	return 0;
-}
-
 /* Puts the state into the blocks of mask; returns the previous word. */
 static uint64_t exchange_word(_Atomic uint64_t *word, uint64_t mask, uint64_t pattern)
 {
@@ -288,55 +304,134 @@ static uint64_t exchange_word(_Atomic uint64_t *word, uint64_t mask, uint64_t pa
 	return old;
 }
 
-int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_state state)
+/* Marks blocks of a leaf, the page of which is given; adds to *change how the counters change, modulo 2^64. */
+static void mark_words(_Atomic uint64_t *page, uint64_t from, uint64_t to, unsigned state,
+		       struct generation_stats *change)
 {
-	const uint64_t pattern = state * LOW_BITS, end = blk + blks;
-	uint64_t was_data = 0, was_hole = 0, marked = 0;
+	for (uint64_t n; from < to; from += n) {
+		uint64_t first = from % WORD_BLKS, mask, old;
+
+		n = min_u64(WORD_BLKS - first, to - from);
+		mask = UINT64_MAX >> (64 - 2 * n) << 2 * first;
+		old = exchange_word(&page[from / WORD_BLKS], mask, state * LOW_BITS) & mask;
+		change->data_blks += (state == BLK_DATA ? n : 0) -
+				     (uint64_t)__builtin_popcountll(old & LOW_BITS);
+		change->hole_blks += (state == BLK_HOLE ? n : 0) -
+				     (uint64_t)__builtin_popcountll(old >> 1 & LOW_BITS);
+	}
+}
+
+/* M2. Nothing to do if there is a page. */
+static int add_page(struct generation *g, uint64_t leaf)
+{
+	_Atomic uint64_t *page = &g->words[leaf * LEAF_WORDS];
+	struct generation_stats none = { 0 };
+	uint32_t top = look_top(g, leaf);
+
+	if (top == HAS_PAGE)
+		return 0;
+	if (fallocate_full(g->map_fd, 0, g->top_bytes + leaf * LEAF_BYTES, LEAF_BYTES) < 0)
+		return -ENOMEM;
+	pthread_mutex_lock(&g->page_lock);
+	top = look_top(g, leaf);
+	while (top != HAS_PAGE) { /* again, if another thread has changed the run */
+		mark_words(page, 0, LEAF_BLKS, BLK_ABSENT, &none);
+		mark_words(page, hole_from(top), hole_to(top), BLK_HOLE, &none);
+		if (atomic_compare_exchange_strong(&g->top[leaf], &top, HAS_PAGE))
+			break;
+	}
+	pthread_mutex_unlock(&g->page_lock);
+	return 0;
+}
+
+/* Of one leaf: blocks from..to-1. */
+struct part {
+	uint64_t leaf, from, to;
+};
+
+static struct part first_part(uint64_t blk, uint64_t end)
+{
+	uint64_t from = blk % LEAF_BLKS;
+
+	return (struct part){ blk / LEAF_BLKS, from, min_u64(LEAF_BLKS, from + (end - blk)) };
+}
+
+/* What top becomes when this part of its leaf is marked. */
+static uint32_t top_after(uint32_t top, const struct part *p, unsigned state)
+{
+	uint64_t from = hole_from(top), to = hole_to(top);
+
+	if (top == HAS_PAGE || state == BLK_DATA)
+		return HAS_PAGE;
+	if (state == BLK_HOLE && !top)
+		return hole_run(p->from, p->to);
+	if (state == BLK_HOLE)
+		return p->from <= to && p->to >= from
+			       ? hole_run(min_u64(p->from, from), max_u64(p->to, to))
+			       : HAS_PAGE;
+	if (p->to <= from || p->from >= to)
+		return top;
+	if (p->from <= from)
+		return hole_run(p->to, to);
+	return p->to >= to ? hole_run(from, p->from) : HAS_PAGE;
+}
+
+/* -ENOMEM: nothing was marked. */
+static int mark_part(struct generation *g, const struct part *p, unsigned state,
+		     struct generation_stats *change)
+{
+	uint32_t top = look_top(g, p->leaf), next;
 	int r;
 
-	if (!in_volume(g, blk, blks))
-		return -EINVAL;
-	if (!blks)
-		return 0;
-	if (state != BLK_ABSENT) {
-		r = reserve_leaves(g, blk / LEAF_BLKS, (end - 1) / LEAF_BLKS);
-		if (r < 0)
-			return r;
-	}
-	for (uint64_t pos = blk; pos < end;) {
-		unsigned first = pos % WORD_BLKS;
-		unsigned n = (unsigned)min_u64(WORD_BLKS - first, end - pos);
-		uint64_t mask = UINT64_MAX >> (64 - 2 * n) << 2 * first, old;
-
-		if (!leaf_is_there(g, pos / LEAF_BLKS)) { /* only with BLK_ABSENT */
-			pos = next_leaf(g, pos / LEAF_BLKS + 1) * LEAF_BLKS;
-			continue;
+	while ((next = top_after(top, p, state)) != HAS_PAGE)
+		if (atomic_compare_exchange_weak(&g->top[p->leaf], &top, next)) {
+			change->hole_blks += hole_to(next) - hole_from(next);
+			change->hole_blks -= hole_to(top) - hole_from(top);
+			return 0;
 		}
-		old = exchange_word(&g->words[pos / WORD_BLKS], mask, pattern) & mask;
-		was_data += (uint64_t)__builtin_popcountll(old & LOW_BITS);
-		was_hole += (uint64_t)__builtin_popcountll(old >> 1 & LOW_BITS);
-		marked += n;
-		pos += n;
+	r = add_page(g, p->leaf);
+	if (r == 0)
+		mark_words(&g->words[p->leaf * LEAF_WORDS], p->from, p->to, state, change);
+	return r;
+}
+
+int generation_mark(struct generation *g, uint64_t blk, uint64_t blks, enum blk_state state)
+{
+	const uint64_t end = blk + blks;
+	struct generation_stats change = { 0 };
+	struct part p;
+	int r = in_volume(g, blk, blks) ? 0 : -EINVAL;
+
+	for (uint64_t pos = blk; r == 0 && pos < end; pos += p.to - p.from) {
+		p = first_part(pos, end);
+		if (top_after(look_top(g, p.leaf), &p, state) == HAS_PAGE)
+			r = add_page(g, p.leaf);
 	}
-	/* unsigned wrap-around works as subtraction */
-	atomic_fetch_add_explicit(&g->data_blks, (state == BLK_DATA ? marked : 0) - was_data,
-				  memory_order_relaxed);
-	atomic_fetch_add_explicit(&g->hole_blks, (state == BLK_HOLE ? marked : 0) - was_hole,
-				  memory_order_relaxed);
-	return 0;
+	for (uint64_t pos = blk; r == 0 && pos < end; pos += p.to - p.from) {
+		p = first_part(pos, end);
+		r = mark_part(g, &p, state, &change);
+	}
+	atomic_fetch_add_explicit(&g->data_blks, change.data_blks, memory_order_relaxed);
+	atomic_fetch_add_explicit(&g->hole_blks, change.hole_blks, memory_order_relaxed);
+	return r;
 }
 
 static struct generation_stats count(const struct generation *g)
 {
 	struct generation_stats s = { 0 };
 
-	for (uint64_t leaf = next_leaf(g, 0); leaf < g->leaves; leaf = next_leaf(g, leaf + 1))
-		for (uint64_t i = 0; i < LEAF_BYTES / 8; i++) {
-			uint64_t word = g->words[leaf * (LEAF_BYTES / 8) + i];
+	for (uint64_t leaf = next_leaf(g, 0); leaf < g->leaves; leaf = next_leaf(g, leaf + 1)) {
+		uint32_t top = look_top(g, leaf);
+
+		if (top != HAS_PAGE)
+			s.hole_blks += hole_to(top) - hole_from(top);
+		for (uint64_t i = 0; top == HAS_PAGE && i < LEAF_WORDS; i++) {
+			uint64_t word = g->words[leaf * LEAF_WORDS + i];
 
 			s.data_blks += (uint64_t)__builtin_popcountll(word & LOW_BITS);
 			s.hole_blks += (uint64_t)__builtin_popcountll(word >> 1 & LOW_BITS);
 		}
+	}
 	return s;
 }
 

@@ -86,8 +86,8 @@ uint64_t generation_volume_blks(const struct generation *g);
 void generation_stats(const struct generation *g, struct generation_stats *ret);
 
 /* State of blk. Returns how many blocks from it on (at most max_blks, at least 1) are in the same
- * state. The cost grows with the number of present blocks, not with max_blks, because whole absent
- * leaves are skipped at once. */
+ * state. The cost grows with the number of runs and present blocks, not with max_blks, because 64 MiB
+ * without a block, or of one run of holes, are skipped at once. */
 uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_blks,
 			enum blk_state *ret_state);
 /* Next present (DATA or HOLE) run at or after *blk; false when there is none. *ret_blks is the
@@ -102,8 +102,11 @@ int generation_read(const struct generation *g, uint64_t off_bytes, void *buf,
  * block only if it is data. */
 int generation_write(struct generation *g, uint64_t off_bytes, const void *buf,
 		     size_t len_bytes) MUST_CHECK;
-/* Marks [blk, blk+blks): DATA, HOLE or ABSENT. Atomic per 64-bit word, O(blks/32). Reserving the
- * map's memory may fail: -ENOMEM before anything was marked. */
+/*
+ * Marks [blk, blk+blks): DATA, HOLE or ABSENT. Atomic per 64-bit word, O(blks/32). -ENOMEM before
+ * anything was marked: data, a second run of holes in 64 MiB, and a run that is split, need a page of the
+ * map. If other threads mark there meanwhile, that holds for a range in one multiple of 64 MiB, and for data.
+ */
 int generation_mark(struct generation *g, uint64_t blk, uint64_t blks,
 		    enum blk_state state) MUST_CHECK;
 /* Marks HOLE, then returns the pages of these blocks to the store. */

@@ -93,7 +93,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	}
 	/* then it is not known which blocks are free, and all of them were committed */
 	if (!src.run_sealed || fsmap_doubts(im.sealed))
-		overlap_note(v, 0, v->volume_blks);
+		(void)!overlap_note(v, 0, v->volume_blks); /* needs no memory */
 	if (r == 0 && !dry &&
 	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
 		single_note_room(v, single ? im.room_blks : volume_room_blks(v, &im.fs));

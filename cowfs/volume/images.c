@@ -44,7 +44,7 @@ static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 	    diverged_must_write(im->v->diverged, blk, *ret_blks, ret_blks))
 		*ret = USE_USED;
 	if (r == 0 && *ret == USE_FREE)
-		overlap_note(im->v, blk, *ret_blks);
+		r = overlap_note(im->v, blk, *ret_blks);
 
 	/* a damaged bitmap in the image to be committed: only with force */
 	return r == 0 && !im->force && (fsmap_alarms(im->sealed) & FSMAP_BAD_CHECKSUM) ? -EUCLEAN

@@ -8,34 +8,29 @@
  * every transaction and every write that was under way at this one. What such a block holds is in use
  * then, and committed, or of no use any more, and released.
  */
-#include <errno.h>
-#include <stdlib.h>
-
 #include "volume/private.h"
 
 int overlap_begin(struct volume *v)
 {
-	if (!v->kept->keeps)
-		return 0;
-	v->overlap = calloc(v->volume_blks / 8 + 1, 1);
-	return v->overlap ? 0 : -ENOMEM;
+	return v->kept->keeps ? generation_new(&v->overlap, v->store, v->volume_blks) : 0;
 }
 
-void overlap_note(struct volume *v, uint64_t blk, uint64_t blks)
+int overlap_note(struct volume *v, uint64_t blk, uint64_t blks)
 {
-	for (uint64_t end = blk + blks; v->overlap && blk < end; blk++)
-		v->overlap[blk / 8] |= (uint8_t)(1u << blk % 8);
+	return v->overlap ? generation_mark(v->overlap, blk, blks, BLK_HOLE) : 0;
 }
 
-bool overlap_keeps(void *ctx, uint64_t blk)
+bool overlap_keeps(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
 {
 	const struct volume *v = ctx;
+	enum blk_state state;
 
-	return v->overlap[blk / 8] >> blk % 8 & 1;
+	*ret_blks = generation_run(v->overlap, blk, max_blks, &state);
+	return state != BLK_ABSENT;
 }
 
 void overlap_end(struct volume *v)
 {
-	free(v->overlap);
+	generation_free(v->overlap);
 	v->overlap = NULL;
 }

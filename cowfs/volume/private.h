@@ -191,7 +191,7 @@ struct volume {
 	bool diverged_lost;
 	bool stood_still; /* the newest commit, of this session, was of a file system at rest */
 	struct instant instant;
-	uint8_t *overlap; /* a bit for each block; NULL: the commit under way releases all */
+	struct generation *overlap; /* its holes stay; NULL: the commit under way releases all */
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -300,10 +300,11 @@ void explain_lost(struct volume *v, int r, struct volume_result *res);
 /* Writes that failed because RAM was full, and that no result has reported. */
 uint64_t volume_lost_writes(const struct volume *v);
 
-/* overlap.c: the commit under way keeps in RAM what overlap_note was called for. -ENOMEM. */
+/* overlap.c: the commit under way keeps in RAM what overlap_note was called for. -ENOMEM, but not for all
+ * blocks. */
 int overlap_begin(struct volume *v) MUST_CHECK;
-void overlap_note(struct volume *v, uint64_t blk, uint64_t blks);
-bool overlap_keeps(void *v, uint64_t blk);
+int overlap_note(struct volume *v, uint64_t blk, uint64_t blks) MUST_CHECK;
+bool overlap_keeps(void *v, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks);
 void overlap_end(struct volume *v);
 
 /* instant.c: callbacks `instant` and `now` of quiesce.h, whose seal runs `seal`. */

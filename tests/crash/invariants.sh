@@ -71,7 +71,8 @@ broken 'R3 chain' 'crash --attack chain' cowfs/log/append.c '	epoch_set(l, EPOCH
 broken 'L1 floor' 'crash --attack lag' cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'
 broken 'L4 tail' 'crash --attack lag' cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /* L4 */' '	return r;'
 # RAM
-broken 'M3 counts' 'view_log_test' cowfs/ram/generation.c '(state == BLK_DATA ? marked : 0) - was_data' '(state == BLK_DATA ? marked : 0)'
+broken 'M3 counts' 'view_log_test' cowfs/ram/generation.c '(state == BLK_DATA ? n : 0) -' '(state == BLK_DATA ? n : 0) + 0 *'
+broken 'M3 counts' 'ram_test' cowfs/ram/generation.c '			change->hole_blks -= hole_to(top) - hole_from(top);' ''
 broken 'pin count' 'view_test' cowfs/export/view.c '	pins_leave(c->pin);' '	pins_leave(c->pin);
 	pins_leave(c->pin);'
 broken 'commit sums' 'commit_fault_test' cowfs/commit/classify.c '			j->rep.skipped_same += same;' ''

@@ -175,24 +175,33 @@ TEST(map_follows_a_model)
 	};
 	struct ram_store *s = open_store(MIB);
 
-	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
-		struct generation *g = new_generation(s, sizes[i]);
-		uint8_t *model = calloc(1, sizes[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(sizes) * 12; i++) {
+		uint64_t blks = sizes[i / 12], begin = 0, end = 0;
+		struct generation *g = new_generation(s, blks);
+		uint8_t *model = calloc(1, blks);
 
-		for (unsigned step = 0; step < 150; step++) {
-			uint64_t blk = rnd(sizes[i]), max = rnd(3) ? 70 : sizes[i];
-			uint64_t n = 1 + rnd(min_u64(max, sizes[i] - blk));
-			enum blk_state st = (enum blk_state)rnd(3);
+		/* each leaf begins as a run of holes; data comes later, and in most rounds never */
+		for (unsigned step = 0; step < (i % 12 ? 20 : 150); step++) {
+			/* often beside the last mark, or one block away, so that runs grow or do not */
+			uint64_t n = 1 + rnd(min_u64(rnd(3) ? 70 : blks, blks)),
+				 at[] = { rnd(blks), end + rnd(2), begin - n - rnd(2) },
+				 blk = min_u64(at[rnd(3)], blks - 1);
+			enum blk_state st = rnd(3) ? BLK_HOLE : BLK_ABSENT;
 
+			n = min_u64(n, blks - blk);
+			if (step > 15)
+				st = (enum blk_state)rnd(3);
 			if (st == BLK_HOLE && rnd(2))
 				assert_int_equal(generation_punch(g, blk, n), 0);
 			else
 				assert_int_equal(generation_mark(g, blk, n, st), 0);
 			memset(model + blk, (int)st, n);
-			if (step % 10 == 0 || sizes[i] < 100)
-				check_model(g, model, sizes[i]);
+			begin = blk;
+			end = blk + n;
+			if (step < 5 || step % 10 == 0 || blks < 100)
+				check_model(g, model, blks);
 		}
-		check_model(g, model, sizes[i]);
+		check_model(g, model, blks);
 		free(model);
 		generation_free(g);
 	}
@@ -208,7 +217,7 @@ TEST(map_costs_what_is_dirty)
 		 page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
 	enum blk_state st;
 
-	assert_true(empty <= 2 * page_bytes);
+	assert_true(empty <= blks / LEAF_BLKS * 4 + 2 * page_bytes);
 	assert_int_equal(generation_run(g, 0, blks, &st), blks);
 	assert_int_equal(st, BLK_ABSENT);
 	assert_int_equal(generation_run(g, blks - 5, 100, &st), 5);
@@ -221,7 +230,7 @@ TEST(map_costs_what_is_dirty)
 
 	assert_int_equal(generation_mark(g, blks - 3, 3, BLK_DATA), 0);
 	assert_int_equal(generation_mark(g, blks / 2, 2, BLK_HOLE), 0);
-	assert_true(generation_map_bytes(g) <= empty + 2 * page_bytes);
+	assert_true(generation_map_bytes(g) <= empty + page_bytes);
 	assert_true(generation_next(g, &blk, 100, &n, &st));
 	assert_int_equal(blk, blks / 2);
 	assert_int_equal(n, 2);
@@ -235,6 +244,44 @@ TEST(map_costs_what_is_dirty)
 	ram_store_close(s);
 }
 
+/* A card that is trimmed whole, by requests of a size and place as they come, and then used. */
+TEST(holes_cost_what_splits_them)
+{
+	const uint64_t blks = 1024 * GIB / COW_BLK_BYTES, piece = 3000, used = 1000;
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = new_generation(s, blks);
+	struct generation_stats stats;
+	uint64_t empty = generation_map_bytes(g), n, blk = 0,
+		 page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+	enum blk_state st;
+
+	/* from both ends, since a file system may free either way */
+	for (uint64_t i = 0; i < blks / 2; i += n) {
+		n = min_u64(piece, blks / 2 - i);
+		assert_int_equal(generation_punch(g, i, n), 0);
+		assert_int_equal(generation_punch(g, blks - i - n, n), 0);
+	}
+	assert_int_equal(generation_map_bytes(g), empty);
+	assert_int_equal(generation_run(g, 0, blks, &st), blks);
+	assert_int_equal(st, BLK_HOLE);
+	assert_true(generation_check(g));
+	assert_int_equal(generation_mark(g, 0, used, BLK_ABSENT), 0);
+	assert_int_equal(generation_mark(g, blks - used, used, BLK_ABSENT), 0);
+	assert_int_equal(generation_map_bytes(g), empty);
+	assert_true(generation_next(g, &blk, blks, &n, &st));
+	assert_true(blk == used && n == blks - 2 * used && st == BLK_HOLE);
+
+	assert_int_equal(generation_mark(g, blks / 2 + used, 1, BLK_ABSENT), 0);
+	assert_int_equal(generation_mark(g, blks / 2 - used, 1, BLK_DATA), 0);
+	assert_true(generation_map_bytes(g) <= empty + 2 * page_bytes);
+	generation_stats(g, &stats);
+	assert_true(stats.data_blks == 1 && stats.hole_blks == blks - 2 * used - 2);
+	assert_int_equal(generation_run(g, used, blks, &st), blks / 2 - 2 * used);
+	assert_int_equal(generation_run(g, blks / 2 - used + 1, blks, &st), 2 * used - 1);
+	generation_free(g);
+	ram_store_close(s);
+}
+
 TEST(mark_without_memory_changes_nothing)
 {
 	struct ram_store *s = open_store(MIB);
@@ -244,12 +291,24 @@ TEST(mark_without_memory_changes_nothing)
 	assert_int_equal(generation_mark(g, 10, 10, BLK_DATA), 0);
 	memset(model + 10, BLK_DATA, 10);
 	fail_allocation_in = 2;
-	assert_int_equal(generation_mark(g, 0, 4 * LEAF_BLKS, BLK_HOLE), -ENOMEM);
+	assert_int_equal(generation_mark(g, 0, 4 * LEAF_BLKS, BLK_DATA), -ENOMEM);
 	check_model(g, model, 4 * LEAF_BLKS);
+	assert_int_equal(generation_punch(g, 3 * LEAF_BLKS + 20, 100), 0);
+	memset(model + 3 * LEAF_BLKS + 20, BLK_HOLE, 100);
+	/* a second run, two of one, and data */
 	fail_allocation_in = 1;
-	assert_int_equal(generation_punch(g, 0, 4 * LEAF_BLKS), -ENOMEM);
+	assert_int_equal(generation_punch(g, 3 * LEAF_BLKS + 200, 100), -ENOMEM);
+	fail_allocation_in = 1;
+	assert_int_equal(generation_mark(g, 3 * LEAF_BLKS + 21, 98, BLK_ABSENT), -ENOMEM);
+	fail_allocation_in = 1;
+	assert_int_equal(generation_mark(g, 2 * LEAF_BLKS, 2 * LEAF_BLKS, BLK_DATA), -ENOMEM);
+	check_model(g, model, 4 * LEAF_BLKS);
+	fail_allocation_in = 1; /* none of these needs memory */
+	assert_int_equal(generation_mark(g, 2 * LEAF_BLKS, LEAF_BLKS + 30, BLK_ABSENT), 0);
+	memset(model + 2 * LEAF_BLKS, BLK_ABSENT, LEAF_BLKS + 30);
 	check_model(g, model, 4 * LEAF_BLKS);
 	assert_int_equal(generation_punch(g, 0, 4 * LEAF_BLKS), 0);
+	fail_allocation_in = 0;
 	memset(model, BLK_HOLE, 4 * LEAF_BLKS);
 	check_model(g, model, 4 * LEAF_BLKS);
 	free(model);
@@ -341,9 +400,96 @@ TEST(marks_of_one_word_in_parallel)
 	ram_store_close(s);
 }
 
+/* Threads mark parts of leaves of their own, all in the same leaf at about the same time: a run that grows and shrinks
+ * while another thread makes a page of it. */
+enum {
+	RACERS = 4,
+	RACED_LEAVES = 64,
+	RACE_ROUNDS = 30,
+	RACED_BLKS = LEAF_BLKS / RACERS,
+	RACE_PIECE = 64
+};
+
+struct racer {
+	pthread_t thread;
+	pthread_barrier_t *start;
+	struct generation **g;
+	unsigned me;
+	uint8_t *model;
+};
+
+static int race_mark(struct racer *m, struct generation *g, uint64_t blk, uint64_t blks,
+		     enum blk_state st)
+{
+	memset(m->model + blk, (int)st, blks);
+	return generation_mark(g, blk, blks, st);
+}
+
+static void *race(void *arg)
+{
+	struct racer *m = arg;
+
+	for (unsigned round = 0; round < RACE_ROUNDS; round++) {
+		uint64_t blk = (uint64_t)m->me * RACED_BLKS;
+		int r = 0;
+
+		pthread_barrier_wait(m->start);
+		for (unsigned leaf = 0; leaf < RACED_LEAVES; leaf++, blk += LEAF_BLKS) {
+			const bool page = leaf % 4; /* else a run that two threads lengthen */
+
+			if (!page && (m->me == 0 || m->me == 3))
+				continue;
+			for (unsigned i = 0; i < RACED_BLKS && r == 0; i += RACE_PIECE)
+				r = race_mark(m, *m->g,
+					      blk + (m->me < 2 ? RACED_BLKS - RACE_PIECE - i : i),
+					      RACE_PIECE, BLK_HOLE);
+			if (r == 0 && m->me == 0)
+				r = race_mark(m, *m->g, blk, 100 + round, BLK_ABSENT);
+			if (r == 0 && m->me == 2 && page)
+				r = race_mark(m, *m->g, blk + 60 * leaf, 9, BLK_DATA);
+		}
+		pthread_barrier_wait(m->start);
+		if (r < 0)
+			return m;
+	}
+	return NULL;
+}
+
+TEST(runs_of_one_leaf_in_parallel)
+{
+	struct ram_store *s = open_store(MIB);
+	struct generation *g;
+	struct racer m[RACERS];
+	uint8_t *model = calloc(RACED_LEAVES, LEAF_BLKS);
+	pthread_barrier_t start;
+
+	assert_int_equal(pthread_barrier_init(&start, NULL, RACERS + 1), 0);
+	for (unsigned i = 0; i < RACERS; i++) {
+		m[i] = (struct racer){ .start = &start, .g = &g, .me = i, .model = model };
+		assert_int_equal(pthread_create(&m[i].thread, NULL, race, &m[i]), 0);
+	}
+	for (unsigned round = 0; round < RACE_ROUNDS; round++) {
+		g = new_generation(s, RACED_LEAVES * LEAF_BLKS);
+		memset(model, 0, (size_t)RACED_LEAVES * LEAF_BLKS);
+		pthread_barrier_wait(&start);
+		pthread_barrier_wait(&start);
+		check_model(g, model, RACED_LEAVES * LEAF_BLKS);
+		generation_free(g);
+	}
+	for (unsigned i = 0; i < RACERS; i++) {
+		void *bad;
+
+		pthread_join(m[i].thread, &bad);
+		assert_null(bad);
+	}
+	pthread_barrier_destroy(&start);
+	free(model);
+	ram_store_close(s);
+}
+
 /* ---- a process that takes over ---- */
 
-#define KEPT_BLKS 100000u
+#define KEPT_BLKS 200000u /* what is written lies in the first half */
 
 static unsigned files_in(const struct ram_store *s, unsigned which)
 {
@@ -373,6 +519,22 @@ static struct ram_store *taken_over(const struct ram_store *of)
 	return s;
 }
 
+/* Of a process that died while it filled the page of a leaf. */
+static void half_filled(const struct ram_store *s, uint64_t id, uint64_t leaf)
+{
+	uint8_t page[4096];
+	int fds[RAM_STORE_FDS], fd;
+	char name[24];
+
+	memset(page, 0xaa, sizeof(page));
+	ram_store_fds(s, fds);
+	snprintf(name, sizeof(name), "%llu", (unsigned long long)id);
+	fd = openat(fds[1], name, O_RDWR);
+	/* behind the top, which has 4 bytes for each leaf */
+	assert_int_equal(pwrite(fd, page, sizeof(page), (off_t)((1 + leaf) * sizeof(page))), 4096);
+	close(fd);
+}
+
 TEST(generations_are_kept)
 {
 	struct ram_store *s = open_store(64 * 1024 * 1024), *t;
@@ -385,7 +547,7 @@ TEST(generations_are_kept)
 		gen[i] = new_generation(s, KEPT_BLKS);
 		memset(buf, 'a' + (int)i, sizeof(buf));
 		for (unsigned n = 0; n < 200; n++) {
-			uint64_t blk = rnd(KEPT_BLKS);
+			uint64_t blk = rnd(KEPT_BLKS / 2);
 
 			assert_int_equal(
 				generation_write(gen[i], blk_to_bytes(blk), buf, sizeof(buf)), 0);
@@ -393,6 +555,8 @@ TEST(generations_are_kept)
 				generation_mark(gen[i], blk, 1, n % 5 ? BLK_DATA : BLK_HOLE), 0);
 		}
 	}
+	assert_int_equal(generation_punch(gen[1], KEPT_BLKS / 2 + 7, 3 * LEAF_BLKS), 0);
+	half_filled(s, generation_id(gen[1]), 9);
 	other = new_generation(s, KEPT_BLKS); /* of a view */
 	/* a write that was killed before its mark */
 	assert_int_equal(generation_write(gen[2], blk_to_bytes(77777), buf, sizeof(buf)), 0);
@@ -423,6 +587,15 @@ TEST(generations_are_kept)
 					 0);
 			assert_memory_equal(got, buf, sizeof(buf));
 		}
+	}
+	assert_int_equal(generation_mark(g, 10 * LEAF_BLKS - 1, 1, BLK_DATA), 0);
+	for (uint64_t blk = 9 * LEAF_BLKS; blk < 10 * LEAF_BLKS; blk++) {
+		enum blk_state is;
+
+		generation_run(g, blk, 1, &is);
+		assert_int_equal(is, blk < KEPT_BLKS / 2 + 7 + 3 * LEAF_BLKS ? BLK_HOLE
+				     : blk < 10 * LEAF_BLKS - 1		     ? BLK_ABSENT
+									     : BLK_DATA);
 	}
 	assert_int_equal(generation_open(&other, t, KEPT_BLKS + LEAF_BLKS, stack.id[0]), -EPROTO);
 	/* a process that failed and closed it has removed it */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The merged view against an array of bytes: all alignments, seals, releases, failed commits. */
 #include "test.h"
+#include <dlfcn.h>
 #include <semaphore.h>
 #include <sys/uio.h>
 
@@ -11,6 +12,21 @@
 #include "export/view.h"
 #include "log/index_build.h"
 #include "view_model.h"
+
+/* Replaces the C library's function: no memory for a page of a map. */
+static bool no_pages;
+
+int fallocate(int fd, int mode, off_t off, off_t len)
+{
+	int (*real)(int, int, off_t, off_t) = (int (*)(int, int, off_t, off_t))dlsym(RTLD_NEXT,
+										     "fallocate64");
+
+	if (!mode && no_pages) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return real(fd, mode, off, len);
+}
 
 /* ---- operations on view and model alike ---- */
 
@@ -82,8 +98,9 @@ static void do_release(struct fixture *f)
 	f->is_sealed = false;
 }
 
-static bool is_kept(void *ctx, uint64_t blk)
+static bool is_kept(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
 {
+	*ret_blks = 1;
 	return ((struct fixture *)ctx)->kept_map[blk];
 }
 
@@ -307,6 +324,31 @@ TEST(failed_layers_without_room)
 	do_release(&f);
 	check_all(&f);
 	assert_int_equal(used_pages(&f), 0);
+	teardown(&f);
+}
+
+/* What an upper layer covers splits the run of holes below, which needs a page. */
+TEST(failed_layers_without_memory)
+{
+	struct fixture f;
+
+	setup(&f, 64 * MIB);
+	do_punch(&f, 0, BYTES);
+	do_seal(&f);
+	do_fail(&f);
+	do_write(&f, 100 * COW_BLK_BYTES, 10 * COW_BLK_BYTES);
+	do_seal(&f);
+	no_pages = true;
+	assert_int_equal(view_fail(f.v), -ENOMEM);
+	no_pages = false;
+	f.is_sealed = false;
+	check_live(&f, 0, BYTES); /* the sums count what is covered */
+	do_seal(&f);
+	do_fail(&f);
+	check_all(&f);
+	do_seal(&f);
+	do_release(&f);
+	check_all(&f);
 	teardown(&f);
 }
 
