@@ -9,7 +9,7 @@
  * - A worker that takes over gives its broker what the supervisor keeps. The folders are a deposit of the
  *   first worker. Card and disk may have been exchanged by a worker that was taken over: their numbers are
  *   compared with the facts, and the disk's file with the label.
- * - It opens nothing by a path that begins at the root, except for the question about another log.
+ * - It opens nothing by a path that begins at the root but what limits dirty pages (export/bdi.c).
  * - One broker of a volume freezes at a time: a lock in the store, which ends with the process. A thaw
  *   of the one before would end the freeze of the next one.
  * - A worker that was taken over must not use up processors as root, or let the system see a storm of

@@ -322,7 +322,7 @@ static const struct {
 	{ "seccomp", SN | B, 0 },
 	/* the parent */
 	{ "reboot", P, 0 },
-	/* the broker's child that asks another log, and the processes that read metadata */
+	/* the processes that read metadata */
 	{ "fork", B, 0 },
 	{ "socketpair", B, 0 },
 	{ "setgroups", B, 0 },

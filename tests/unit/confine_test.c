@@ -247,7 +247,7 @@ static long (*const never[])(void) = {
 	call_peek,
 };
 
-/* The broker forks what asks another log. */
+/* The broker forks what reads metadata. */
 static long (*const not_in_workers[])(void) = { call_fork,	call_vfork,	 call_kill,
 						call_kill_hard, call_socketpair, call_capset };
 
