@@ -584,6 +584,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	echo x >"$MNT/file"
 	sync
 	export COWFS_CTL=$COWFS_BUILD/cowctl
+	wait_for 5 jq -e '.dirty_blocks > 1' "$COWFS_RUNDIR/root/status.json" # a second behind
 	run -0 "$SRC/90-cowfs.motd"
 	[[ $output == "cowfs: root: "*"not on the card yet"*"a power cut loses this"* ]]
 	[ "$("$SRC/which-device" "${CARD#/dev/}")" = base ]
