@@ -14,7 +14,9 @@
 #include "base/path.h"
 #include "cli/cmd.h"
 #include "cli/place.h"
+#include "cli/top.h"
 #include "files/copy.h"
+#include "fs/fs_ops.h"
 
 #define TRIES 5 /* another commit may come first, or the worker may die */
 #define WAIT_NS 60000000000ull
@@ -29,6 +31,8 @@ struct job {
 	struct view_mount scratch, now;
 	/* of the root on these, which is composed; else -1 */
 	int to_root_fd, from_root_fd, from_upper_fd;
+	struct sample sample; /* runs: what differs between both */
+	struct touched touched;
 	struct failure *err;
 	bool again; /* the image has ended: nothing was committed */
 	bool same;  /* the card has these files already */
@@ -67,6 +71,7 @@ static int copy_all(struct job *j)
 	const struct copy_options opt = { .trusted = true,
 					  .overlay = overlay,
 					  .upper_fd = j->from_upper_fd,
+					  .touched = j->touched.by_ino ? &j->touched : NULL,
 					  .stop = &stop,
 					  .problem = on_problem,
 					  .ctx = j };
@@ -106,6 +111,24 @@ static int copy_all(struct job *j)
 	/* a scratch image that has ended answers with I/O errors */
 	j->again = e == -EIO || e == -EROFS;
 	return e;
+}
+
+/*
+ * What differs, from the blocks. Without it all files are compared, which says the same: so no error counts,
+ * and a commit in between, whose files the list lacks, neither.
+ */
+static void find_touched(struct job *j)
+{
+	struct failure err;
+	bool again;
+
+	if (j->places->composed || fs_ops_named(j->now.fs_type)->owners != OWNERS_EXT ||
+	    top_runs(&j->client, &j->sample, &again, &err) < 0 || again ||
+	    j->scratch.generation != j->now.generation ||
+	    j->sample.generation_seq != j->now.generation)
+		return;
+	(void)!touched_find_ext(&j->touched, j->scratch.disk_fd, j->now.disk, &j->sample.runs,
+				false, NULL);
 }
 
 static int compose_both(struct job *j)
@@ -150,8 +173,12 @@ static int fill(struct job *j)
 	if (j->places->composed)
 		e = compose_both(j);
 	j->again = e == -EIO || e == -EROFS;
-	if (e == 0)
+	if (e == 0) {
+		find_touched(j);
 		e = copy_all(j);
+		touched_clear(&j->touched);
+		top_sample_clear(&j->sample);
+	}
 	close_composed(j);
 	view_mount_close(&j->now);
 	/* also when nothing will be committed: what is mounted must not outlive the command */

@@ -213,7 +213,7 @@ static int compare(struct comparison *x)
 	progress_start(&p);
 	if (ops->owners == OWNERS_EXT && !x->held)
 		e = touched_find_ext(&t, x->old_view.disk_fd, x->new_view.disk, &x->sample.runs,
-				     &progress);
+				     true, &progress);
 	x->walked = e == -EOPNOTSUPP;
 	if (x->walked)
 		announce_walk(x);

@@ -57,6 +57,8 @@ void top_render_head(struct jsonw *w, const struct sample *s);
  */
 int top_ask_runs(const struct options *o, struct client *c, struct sample *s,
 		 bool *ret_again) MUST_CHECK;
+/* The same, and reports nothing. 0 or -errno with *err. */
+int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure *err) MUST_CHECK;
 
 void top_print_text(const struct picture *p);
 int top_print_json(const struct picture *p) MUST_CHECK; /* prints a line; -ENOMEM */

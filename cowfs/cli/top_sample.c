@@ -54,38 +54,44 @@ static int add_runs(struct extents *x, struct json_object *part)
 	return 0;
 }
 
-int top_ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
+int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure *err)
 {
 	struct request rq = { .command = COMMAND_CHANGES };
-	struct failure err;
 
 	*ret_again = false;
 	s->runs.n = 0;
 	s->runs.blks = 0;
 	for (bool first = true;; first = false) {
-		struct json_object *part = client_call(c, &rq, NULL, NULL, &err);
+		struct json_object *part = client_call(c, &rq, NULL, NULL, err);
 		uint64_t seq = json_u64(part, "newest_generation"), next = json_u64(part, "next");
-		int exit = EXIT_OK, e;
+		int e;
 
 		if (!part)
-			return cmd_failed(o, &err);
+			return err->error;
 		e = json_true(part, "ok") ? add_runs(&s->runs, part) : 0;
 		if (!json_true(part, "ok"))
-			exit = cmd_fail(o, EXIT_FAILED, -EOPNOTSUPP, "%s",
+			e = failure_set(err, EXIT_FAILED, -EOPNOTSUPP, "%s",
 					json_text(part, "error"));
 		else if (e < 0 || (next && next <= rq.first))
-			exit = cmd_fail(o, EXIT_FAILED, e < 0 ? e : -EPROTO,
+			e = failure_set(err, EXIT_FAILED, e < 0 ? e : -EPROTO,
 					"the list of blocks cannot be read: %s",
 					strerrordesc_np(e < 0 ? -e : EPROTO));
 		json_object_put(part);
-		if (exit != EXIT_OK)
-			return exit;
+		if (e < 0)
+			return e;
 		*ret_again = !first && seq != s->generation_seq;
 		s->generation_seq = seq;
 		rq.first = next;
 		if (!next || *ret_again)
-			return EXIT_OK;
+			return 0;
 	}
+}
+
+int top_ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
+{
+	struct failure err;
+
+	return top_runs(c, s, ret_again, &err) < 0 ? cmd_failed(o, &err) : EXIT_OK;
 }
 
 int top_sample_take(const struct options *o, struct sample *ret)

@@ -268,21 +268,27 @@ static int note_names(struct copy *c, const struct inode *to)
 
 /* ---- folders ---- */
 
+struct entry {
+	char *name;
+	uint64_t ino;
+	uint8_t type; /* DT_* */
+};
+
 struct names {
-	char **name;
+	struct entry *e;
 	size_t n, cap;
 };
 
 static void free_names(struct names *l)
 {
 	for (size_t i = 0; i < l->n; i++)
-		free(l->name[i]);
-	free(l->name);
+		free(l->e[i].name);
+	free(l->e);
 }
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
 /* Sorted. dir_fd -1: none. */
@@ -290,7 +296,7 @@ static int read_names(int dir_fd, struct names *ret)
 {
 	int fd = dir_fd < 0 ? -1 : openat(dir_fd, ".", FOLDER | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
+	struct dirent *d;
 	int e = 0;
 
 	if (dir_fd < 0)
@@ -301,17 +307,17 @@ static int read_names(int dir_fd, struct names *ret)
 			close(fd);
 		return e;
 	}
-	while (errno = 0, e == 0 && (entry = readdir(dir))) {
-		char **grown;
+	while (errno = 0, e == 0 && (d = readdir(dir))) {
+		struct entry *grown;
 
-		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+		if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
 			continue;
-		grown = array_grow(ret->name, &ret->cap, ret->n + 1, sizeof(*grown));
+		grown = array_grow(ret->e, &ret->cap, ret->n + 1, sizeof(*grown));
 		if (grown) {
-			ret->name = grown;
-			grown[ret->n] = strdup(entry->d_name);
+			ret->e = grown;
+			grown[ret->n] = (struct entry){ strdup(d->d_name), d->d_ino, d->d_type };
 		}
-		if (!grown || !grown[ret->n])
+		if (!grown || !grown[ret->n].name)
 			e = -ENOMEM;
 		else
 			ret->n++;
@@ -320,7 +326,7 @@ static int read_names(int dir_fd, struct names *ret)
 		e = -errno;
 	closedir(dir);
 	if (ret->n)
-		qsort(ret->name, ret->n, sizeof(*ret->name), by_name);
+		qsort(ret->e, ret->n, sizeof(*ret->e), by_name);
 	return e;
 }
 
@@ -438,14 +444,14 @@ static int remove_content(struct copy *c, int dir_fd, enum removal how)
 		struct inode to = INODE_INIT;
 		size_t len;
 
-		e = stopped(c) && how == ASKED ? -EINTR : push(c, l.name[i], &len);
+		e = stopped(c) && how == ASKED ? -EINTR : push(c, l.e[i].name, &len);
 		if (e < 0)
 			break;
-		e = inode_open(&to, dir_fd, l.name[i]);
+		e = inode_open(&to, dir_fd, l.e[i].name);
 		if (e < 0)
 			e = problem(c, e, "cannot be removed");
 		else if (to.fd >= 0)
-			e = remove_node(c, dir_fd, l.name[i], &to, how);
+			e = remove_node(c, dir_fd, l.e[i].name, &to, how);
 		inode_close(&to);
 		pop(c, len);
 	}
@@ -470,10 +476,10 @@ static int is_all_planned(struct copy *c, const struct inode *dir)
 		struct inode n = INODE_INIT;
 		size_t len;
 
-		e = push(c, l.name[i], &len);
+		e = push(c, l.e[i].name, &len);
 		if (e < 0)
 			break;
-		e = inode_open(&n, fd, l.name[i]);
+		e = inode_open(&n, fd, l.e[i].name);
 		if (e == 0)
 			e = n.fd < 0 ? 1 : is_all_planned(c, &n);
 		inode_close(&n);
@@ -569,6 +575,11 @@ static int load_source(struct copy *c, struct inode *from)
 	return e;
 }
 
+static const struct extents *changed_blocks(const struct copy *c)
+{
+	return c->opt.touched ? c->opt.touched->changed : NULL;
+}
+
 static int is_same(struct copy *c, struct inode *from, struct inode *to)
 {
 	const struct known *link = table_find(&c->links, id_of(&from->st));
@@ -586,7 +597,9 @@ static int is_same(struct copy *c, struct inode *from, struct inode *to)
 		e = inode_load(to);
 	if (e < 0)
 		return e;
-	return inode_same_meta(from, to, true) ? inode_same_content(from, to, c->opt.stop) : 0;
+	return inode_same_meta(from, to, true)
+		       ? inode_same_content(from, to, changed_blocks(c), c->opt.stop)
+		       : 0;
 }
 
 static int note_same(struct copy *c, const struct inode *from, const struct inode *to)
@@ -875,7 +888,7 @@ static int update_in_place(struct copy *c, struct inode *from, struct inode *to)
 	fd = e < 0 ? e : inode_reopen(to, O_RDWR);
 	if (fd < 0)
 		return fd;
-	e = inode_update_content(from, fd, c->opt.stop, &c->report.bytes);
+	e = inode_update_content(from, fd, changed_blocks(c), c->opt.stop, &c->report.bytes);
 	close(fd);
 	if (e == 0)
 		e = inode_set_meta(from, to);
@@ -1022,18 +1035,57 @@ static int entry(struct copy *c, const struct level *l, const char *name)
 	return e;
 }
 
-/* The next of two sorted lists. */
-static const char *next_name(const struct names *a, size_t *i, const struct names *b, size_t *j)
+/* The next of two sorted lists. NULL: that one lacks it. */
+static void next_name(const struct names *a, size_t *i, const struct names *b, size_t *j,
+		      const struct entry **ret_a, const struct entry **ret_b)
 {
-	int order = *i == a->n ? 1 : *j == b->n ? -1 : strcmp(a->name[*i], b->name[*j]);
-	const char *name = order <= 0 ? a->name[*i] : b->name[*j];
+	int order = *i == a->n ? 1 : *j == b->n ? -1 : strcmp(a->e[*i].name, b->e[*j].name);
 
+	*ret_a = order <= 0 ? &a->e[*i] : NULL;
+	*ret_b = order >= 0 ? &b->e[*j] : NULL;
 	*i += order <= 0;
 	*j += order >= 0;
-	return name;
 }
 
-/* All that either side has. */
+/* Is it the same file on both sides, with nothing in it that differs? */
+static bool is_untouched(const struct copy *c, const struct entry *a, const struct entry *b)
+{
+	return c->opt.touched && a && b && a->ino == b->ino && a->type == b->type &&
+	       a->type != DT_DIR && a->type != DT_UNKNOWN && !touched_ino(c->opt.touched, a->ino);
+}
+
+enum which {
+	WALK_ALL,
+	WALK_GOES, /* only what the source lacks */
+	WALK_REST,
+};
+
+static int walk_names(struct copy *c, const struct level *l, const struct names *from,
+		      const struct names *to, enum which which)
+{
+	const struct entry *a, *b;
+	int e = 0;
+
+	for (size_t i = 0, j = 0; e == 0 && (i < from->n || j < to->n);) {
+		size_t len;
+
+		next_name(from, &i, to, &j, &a, &b);
+		if (which != WALK_ALL && (which == WALK_GOES) != !a)
+			continue;
+		if (is_untouched(c, a, b)) {
+			c->report.same++;
+			continue;
+		}
+		e = stopped(c) ? -EINTR : push(c, a ? a->name : b->name, &len);
+		if (e < 0)
+			break;
+		e = entry(c, l, a ? a->name : b->name);
+		pop(c, len);
+	}
+	return e;
+}
+
+/* All that either side has. What goes makes room for the rest. */
 static int walk(struct copy *c, const struct level *l)
 {
 	struct names from = { 0 }, to = { 0 };
@@ -1042,16 +1094,10 @@ static int walk(struct copy *c, const struct level *l)
 
 	if (e == 0 && c->depth <= DEPTH_MAX)
 		e = read_names(l->fresh ? -1 : l->to, &to);
-	for (size_t i = 0, j = 0; e == 0 && (i < from.n || j < to.n);) {
-		const char *name = next_name(&from, &i, &to, &j);
-		size_t len;
-
-		e = stopped(c) ? -EINTR : push(c, name, &len);
-		if (e < 0)
-			break;
-		e = entry(c, l, name);
-		pop(c, len);
-	}
+	if (e == 0 && !c->planning)
+		e = walk_names(c, l, &from, &to, WALK_GOES);
+	if (e == 0)
+		e = walk_names(c, l, &from, &to, c->planning ? WALK_ALL : WALK_REST);
 	c->depth--;
 	free_names(&from);
 	free_names(&to);

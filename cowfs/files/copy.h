@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "base/util.h"
+#include "files/touched.h"
 
 enum copy_act {
 	COPY_CREATE,  /* nothing is there */
@@ -29,6 +30,11 @@ struct copy_options {
 	/* Nobody else changes the target: a file with one name is changed in place, no plan is
 	 * needed. */
 	bool trusted;
+	/*
+	 * NULL, or what differs between both sides, by inode: a file with the same number on both that is not
+	 * in it is not looked at. Only for trusted.
+	 */
+	const struct touched *touched;
 	/*
 	 * Both sides are an overlay (docs/BOOT.md, "A root that is an image"). upper_fd: the folder
 	 * of the upper layer that from_fd shows; -1: it has none.

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
@@ -393,6 +394,35 @@ static int next_part(int fd, uint64_t size, uint64_t pos, bool *ret_data, uint64
 	return 0;
 }
 
+/*
+ * The same of what is copied. Its unwritten parts stay so: SEEK_DATA takes them for data once they were
+ * read ahead. *ret_unwritten: a part without data that has room.
+ */
+static int next_source(int fd, uint64_t size, uint64_t pos, bool *ret_data, bool *ret_unwritten,
+		       uint64_t *ret_end)
+{
+	struct {
+		struct fiemap map;
+		struct fiemap_extent e;
+	} f = { .map = { .fm_start = pos,
+			 .fm_length = size - pos,
+			 .fm_flags = FIEMAP_FLAG_SYNC,
+			 .fm_extent_count = 1 } };
+
+	*ret_unwritten = false;
+	if (ioctl(fd, FS_IOC_FIEMAP, &f) < 0)
+		return next_part(fd, size, pos, ret_data, ret_end);
+	*ret_data = f.map.fm_mapped_extents && f.e.fe_logical <= pos;
+	*ret_end = size;
+	if (f.map.fm_mapped_extents)
+		*ret_end = min_u64(f.e.fe_logical + (*ret_data ? f.e.fe_length : 0), size);
+	if (*ret_data && f.e.fe_flags & FIEMAP_EXTENT_UNWRITTEN) {
+		*ret_data = false;
+		*ret_unwritten = true;
+	}
+	return *ret_end > pos ? 0 : next_part(fd, size, pos, ret_data, ret_end);
+}
+
 /* Up to len bytes; what lies behind the end of the file reads zero. */
 static int read_some(int fd, uint8_t *buf, size_t len, uint64_t pos)
 {
@@ -416,7 +446,9 @@ static int read_some(int fd, uint8_t *buf, size_t len, uint64_t pos)
 
 struct pair {
 	int from, to;
-	uint8_t *a, *b; /* CHUNK_BYTES each */
+	struct touched_place place[2]; /* of both */
+	const struct extents *changed; /* NULL: not known */
+	uint8_t *a, *b;		       /* CHUNK_BYTES each */
 	const volatile sig_atomic_t *stop;
 	uint64_t *bytes;
 };
@@ -427,6 +459,8 @@ static int pair_open(struct pair *p, const struct inode *from, int to_fd)
 	if (p->from == -EPERM)
 		p->from = inode_reopen(from, O_RDONLY);
 	p->to = to_fd;
+	p->place[0].fd = p->from;
+	p->place[1].fd = to_fd;
 	p->a = malloc(CHUNK_BYTES);
 	p->b = malloc(CHUNK_BYTES);
 	return p->from < 0 ? p->from : p->a && p->b ? 0 : -ENOMEM;
@@ -438,6 +472,12 @@ static void pair_close(struct pair *p)
 		close(p->from);
 	free(p->a);
 	free(p->b);
+}
+
+/* The end of what need not be read, because both have the same blocks there; pos: it must be. */
+static uint64_t same_until(struct pair *p, uint64_t pos)
+{
+	return p->changed ? touched_same_until(&p->place[0], &p->place[1], pos, p->changed) : pos;
 }
 
 /* Writes the blocks of a chunk that differ. In an empty file all do. */
@@ -461,6 +501,9 @@ static int copy_data(struct pair *p, uint64_t pos, uint64_t end, bool compare)
 	int e = 0;
 
 	for (uint64_t n; pos < end && e == 0; pos += n) {
+		n = min_u64(same_until(p, pos), end) - pos;
+		if (n && compare)
+			continue;
 		n = min_u64(end - pos, CHUNK_BYTES);
 		if (p->stop && *p->stop)
 			return -EINTR;
@@ -490,23 +533,26 @@ static int make_hole(struct pair *p, uint64_t size, uint64_t pos, uint64_t end)
 	return errno == EOPNOTSUPP ? copy_data(p, pos, min_u64(end, size), true) : -errno;
 }
 
-static int transfer(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
-		    uint64_t *bytes, bool compare)
+static int transfer(const struct inode *from, int to_fd, const struct extents *changed,
+		    const volatile sig_atomic_t *stop, uint64_t *bytes, bool compare)
 {
-	struct pair p = { .stop = stop, .bytes = bytes };
+	struct pair p = { .changed = changed, .stop = stop, .bytes = bytes };
 	uint64_t size = from->st.stx_size, end;
 	int e = pair_open(&p, from, to_fd);
 
 	if (e == 0 && ftruncate(to_fd, (off_t)size) < 0)
 		e = -errno;
 	for (uint64_t pos = 0; pos < size && e == 0; pos = end) {
-		bool data;
+		bool data, unwritten;
 
-		e = next_part(p.from, size, pos, &data, &end);
+		e = next_source(p.from, size, pos, &data, &unwritten, &end);
 		if (e == 0 && data)
 			e = copy_data(&p, pos, end, compare);
 		else if (e == 0 && compare)
 			e = make_hole(&p, size, pos, end);
+		if (e == 0 && unwritten &&
+		    fallocate(to_fd, 0, (off_t)pos, (off_t)(end - pos)) < 0 && errno != EOPNOTSUPP)
+			e = -errno;
 	}
 	pair_close(&p);
 	return e;
@@ -515,21 +561,21 @@ static int transfer(const struct inode *from, int to_fd, const volatile sig_atom
 int inode_copy_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
 		       uint64_t *bytes)
 {
-	return transfer(from, to_fd, stop, bytes, false);
+	return transfer(from, to_fd, NULL, stop, bytes, false);
 }
 
-int inode_update_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
-			 uint64_t *bytes)
+int inode_update_content(const struct inode *from, int to_fd, const struct extents *changed,
+			 const volatile sig_atomic_t *stop, uint64_t *bytes)
 {
-	return transfer(from, to_fd, stop, bytes, true);
+	return transfer(from, to_fd, changed, stop, bytes, true);
 }
 
 /* The end of the part from pos on that both files have as a hole; pos: there is none. */
 static int common_hole(const struct pair *p, uint64_t size, uint64_t pos, uint64_t *ret)
 {
-	bool data_a, data_b;
+	bool data_a, data_b, unwritten;
 	uint64_t end_a, end_b;
-	int e = next_part(p->from, size, pos, &data_a, &end_a);
+	int e = next_source(p->from, size, pos, &data_a, &unwritten, &end_a);
 
 	if (e == 0)
 		e = next_part(p->to, size, pos, &data_b, &end_b);
@@ -544,6 +590,8 @@ static int same_bytes(struct pair *p, uint64_t size)
 		uint64_t end;
 		int e = common_hole(p, size, pos, &end);
 
+		if (e == 0 && end == pos)
+			end = min_u64(same_until(p, pos), size);
 		if (e == 0 && end > pos) {
 			n = end - pos;
 			continue;
@@ -573,11 +621,11 @@ static int same_target(const struct inode *a, const struct inode *b)
 	return n == m && !memcmp(x, y, (size_t)n);
 }
 
-int inode_same_content(const struct inode *a, const struct inode *b,
+int inode_same_content(const struct inode *a, const struct inode *b, const struct extents *changed,
 		       const volatile sig_atomic_t *stop)
 {
 	_cleanup_close_ int fd = -1;
-	struct pair p = { .stop = stop };
+	struct pair p = { .changed = changed, .stop = stop };
 	int e;
 
 	if (inode_is(a, S_IFLNK))

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/util.h"
+#include "files/touched.h"
 
 struct xattr {
 	char *name; /* "user.x" */
@@ -67,14 +68,17 @@ int inode_thaw(struct inode *n) MUST_CHECK;
 /* Sets what inode_thaw has taken away. */
 int inode_freeze(const struct inode *n) MUST_CHECK;
 
-/* 1: the same bytes, 0: not, or -errno (-EINTR: stopped). */
-int inode_same_content(const struct inode *a, const struct inode *b,
+/*
+ * 1: the same bytes, 0: not, or -errno (-EINTR: stopped). changed: NULL, or the blocks that may differ: what
+ * lies on the same ones otherwise is not read.
+ */
+int inode_same_content(const struct inode *a, const struct inode *b, const struct extents *changed,
 		       const volatile sig_atomic_t *stop) MUST_CHECK;
 /* Fills the empty file to_fd. Holes stay holes. */
 int inode_copy_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
 		       uint64_t *bytes) MUST_CHECK;
 /* Writes only what differs into a file that has other content. */
-int inode_update_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
-			 uint64_t *bytes) MUST_CHECK;
+int inode_update_content(const struct inode *from, int to_fd, const struct extents *changed,
+			 const volatile sig_atomic_t *stop, uint64_t *bytes) MUST_CHECK;
 
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,11 +23,6 @@
 	 FS_NODUMP_FL | FS_NOATIME_FL | FS_JOURNAL_DATA_FL | FS_NOTAIL_FL | FS_DIRSYNC_FL |        \
 	 FS_TOPDIR_FL | FS_ENCRYPT_FL | FS_VERITY_FL | FS_NOCOW_FL | FS_DAX_FL |                   \
 	 FS_PROJINHERIT_FL | FS_CASEFOLD_FL)
-/* what FIEMAP cannot place on the device */
-#define NOT_PLACED                                                                                 \
-	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |                  \
-	 FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED)
-
 int node_open(int root_fd, const char *path, int flags)
 {
 	/* its users keep paths in so many bytes */
@@ -134,57 +128,10 @@ static off_t next_data(int fd, off_t off, off_t size)
 	return at >= 0 ? at : errno == ENXIO ? size : off;
 }
 
-/* An extent of a file, length 0: none at this offset. */
-struct place {
-	int fd;
-	uint64_t off, end, at; /* in bytes; at: on the device */
-	bool known, zeros;
-};
-
-static void find_place(struct place *p, uint64_t off)
-{
-	struct {
-		struct fiemap map;
-		struct fiemap_extent e;
-	} f = { .map = { .fm_start = off,
-			 .fm_length = FIEMAP_MAX_OFFSET - off,
-			 .fm_extent_count = 1 } };
-
-	if (p->known && off >= p->off && off < p->end)
-		return;
-	*p = (struct place){ .fd = p->fd, .off = off, .end = off, .known = true };
-	if (ioctl(p->fd, FS_IOC_FIEMAP, &f) < 0 || !f.map.fm_mapped_extents ||
-	    f.e.fe_flags & NOT_PLACED || f.e.fe_logical > off)
-		return;
-	p->off = f.e.fe_logical;
-	p->end = f.e.fe_logical + f.e.fe_length;
-	p->at = f.e.fe_physical;
-	p->zeros = f.e.fe_flags & FIEMAP_EXTENT_UNWRITTEN;
-}
-
-/* Where the part from off on ends that lies on the same blocks in both, of which none changed. */
-static uint64_t same_until(struct place *a, struct place *b, uint64_t off,
-			   const struct extents *changed)
-{
-	uint64_t end, at;
-
-	find_place(a, off);
-	find_place(b, off);
-	at = a->at + (off - a->off);
-	end = min_u64(a->end, b->end);
-	if (end <= off || at != b->at + (off - b->off) || a->zeros != b->zeros)
-		return off;
-	while (off < end && !extents_covered_bytes(changed, at, at + min_u64(CHUNK, end - off))) {
-		at += min_u64(CHUNK, end - off);
-		off += min_u64(CHUNK, end - off);
-	}
-	return off;
-}
-
 static int files_differ(int a_fd, int b_fd, off_t size, const struct extents *changed, bool *ret)
 {
 	_cleanup_free_ uint8_t *buf = malloc(2 * CHUNK);
-	struct place a = { .fd = a_fd }, b = { .fd = b_fd };
+	struct touched_place a = { .fd = a_fd }, b = { .fd = b_fd };
 	off_t off = 0;
 
 	if (!buf)
@@ -196,7 +143,7 @@ static int files_differ(int a_fd, int b_fd, off_t size, const struct extents *ch
 		off = x < y ? x : y;
 		if (off >= size)
 			return 0;
-		next = changed ? (off_t)same_until(&a, &b, (uint64_t)off, changed) : off;
+		next = changed ? (off_t)touched_same_until(&a, &b, (uint64_t)off, changed) : off;
 		if (next > off) {
 			off = next;
 			continue;

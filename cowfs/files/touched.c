@@ -6,7 +6,16 @@
 #include "files/touched.h"
 
 #include <errno.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <string.h>
+#include <sys/ioctl.h>
+
+#define PART_BYTES (64 * KIB)
+/* what FIEMAP cannot place on the device */
+#define NOT_PLACED                                                                                 \
+	(FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |                  \
+	 FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED)
 
 static int path_order(const char *a, const char *b)
 {
@@ -58,12 +67,14 @@ static void strip(struct owners *w)
 }
 
 int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
-		     const struct extents *changed, const struct diff_progress *progress)
+		     const struct extents *changed, bool names,
+		     const struct diff_progress *progress)
 {
 	const struct extents none = { 0 };
 	const struct owners_query q = { .all = changed,
 					.fresh = &none,
 					.old_fd = &old_fd,
+					.no_names = !names,
 					.progress = progress ? progress->show : NULL,
 					.ctx = progress ? progress->ctx : NULL };
 	struct touched t = { .changed = changed };
@@ -71,8 +82,10 @@ int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 
 	if (e < 0)
 		return e;
-	strip(&t.w);
-	touched_sort(&t);
+	if (names) {
+		strip(&t.w);
+		touched_sort(&t);
+	}
 	t.by_ino = calloc(t.w.n + 1, sizeof(*t.by_ino));
 	if (!t.by_ino) {
 		touched_clear(&t);
@@ -154,4 +167,46 @@ const struct owner *touched_ino(const struct touched *t, uint64_t ino)
 	return low < t->w.n && t->by_ino && t->w.o[t->by_ino[low]].ino == ino
 		       ? &t->w.o[t->by_ino[low]]
 		       : NULL;
+}
+
+/* ---- content that lies on the same blocks ---- */
+
+static void find_place(struct touched_place *p, uint64_t off)
+{
+	struct {
+		struct fiemap map;
+		struct fiemap_extent e;
+	} f = { .map = { .fm_start = off,
+			 .fm_length = FIEMAP_MAX_OFFSET - off,
+			 .fm_extent_count = 1 } };
+
+	if (p->known && off >= p->off && off < p->end)
+		return;
+	*p = (struct touched_place){ .fd = p->fd, .off = off, .end = off, .known = true };
+	if (ioctl(p->fd, FS_IOC_FIEMAP, &f) < 0 || !f.map.fm_mapped_extents ||
+	    f.e.fe_flags & NOT_PLACED || f.e.fe_logical > off)
+		return;
+	p->off = f.e.fe_logical;
+	p->end = f.e.fe_logical + f.e.fe_length;
+	p->at = f.e.fe_physical;
+	p->zeros = f.e.fe_flags & FIEMAP_EXTENT_UNWRITTEN;
+}
+
+uint64_t touched_same_until(struct touched_place *a, struct touched_place *b, uint64_t off,
+			    const struct extents *changed)
+{
+	uint64_t end, at;
+
+	find_place(a, off);
+	find_place(b, off);
+	at = a->at + (off - a->off);
+	end = min_u64(a->end, b->end);
+	if (end <= off || at != b->at + (off - b->off) || a->zeros != b->zeros)
+		return off;
+	while (off < end &&
+	       !extents_covered_bytes(changed, at, at + min_u64(PART_BYTES, end - off))) {
+		at += min_u64(PART_BYTES, end - off);
+		off += min_u64(PART_BYTES, end - off);
+	}
+	return off;
 }

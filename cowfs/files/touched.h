@@ -26,10 +26,11 @@ struct diff_progress {
 /*
  * For ext2/3/4: disks of both states, which hold still. changed: every unit of 4 KiB in which they may
  * differ, ascending, except units that no file uses in the new state; it stays the caller's. Reads in a
- * boxed child. Errors of owners_ext_boxed.
+ * boxed child. names false: only touched_ino is for use then, and most of the tables need not be read.
+ * Errors of owners_ext_boxed.
  */
 int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
-		     const struct extents *changed,
+		     const struct extents *changed, bool names,
 		     const struct diff_progress *progress) MUST_CHECK;
 /* Adds a path by hand, and then makes the list usable. -ENOMEM. */
 int touched_add(struct touched *t, const char *path) MUST_CHECK;
@@ -44,5 +45,19 @@ bool touched_within(const struct touched *t, const char *path);
 unsigned touched_path(const struct touched *t, const char *path);
 /* A name of the inode, or NULL */
 const struct owner *touched_ino(const struct touched *t, uint64_t ino);
+
+/* An extent of a file, in bytes. Set fd. */
+struct touched_place {
+	int fd;
+	uint64_t off, end, at; /* at: on the device */
+	bool known, zeros;
+};
+
+/*
+ * Where the part of two files from off on ends that lies on the same blocks in both, of which none changed;
+ * off: it is to be read. Both are files of views of one device.
+ */
+uint64_t touched_same_until(struct touched_place *a, struct touched_place *b, uint64_t off,
+			    const struct extents *changed);
 
 #endif

@@ -356,8 +356,10 @@ static int take_named(struct scan *s, ext2_ino_t ino, struct ext2_inode *inode)
 		err = want(s, dir ? &s->dirs : &s->files, ino);
 	if (!err && dir)
 		s->dirs.n[s->dirs.count - 1].encrypted = inode->i_flags & EXT4_ENCRYPT_FL;
-	if (s->old && !o.differs)
+	if (s->old && !o.differs) { /* it has no name, or is the value of an attribute */
+		s->own[OWNER_OTHER].bytes += o.bytes;
 		return err;
+	}
 	return err ? err : owners_keep(s->w, &o);
 }
 
@@ -406,6 +408,33 @@ static int scan_group(struct scan *s, dgrp_t nr, uint8_t *buf)
 			show(s, "inodes", ino * size, fs->super->s_inodes_count * size);
 		if (!err)
 			err = take_inode(s, ino, (struct ext2_inode *)(buf + i % per_read * size));
+	}
+	return err;
+}
+
+/* Inodes in changed blocks of a table, and the file system's own. */
+static int scan_changed(struct scan *s, dgrp_t nr, uint8_t *buf)
+{
+	ext2_filsys fs = s->fs;
+	const uint64_t size = EXT2_INODE_SIZE(fs->super), per_group = fs->super->s_inodes_per_group,
+		       per_block = fs->blocksize / size, n = inodes_of(fs, nr),
+		       table = ext2fs_inode_table_loc(fs, nr);
+	int err = 0;
+
+	for (uint64_t first = 0; first < n && !err; first += per_block) {
+		ext2_ino_t ino = (ext2_ino_t)(nr * per_group + first + 1);
+		bool own = ino < EXT2_FIRST_INODE(fs->super) ||
+			   fs->super->s_orphan_file_inum - ino < per_block;
+		struct owner probe = { 0 };
+
+		claim(s, &probe, table + first / per_block, 1);
+		if (!probe.bytes && !own)
+			continue;
+		err = ext4_result(s->e,
+				  io_channel_read_blk64(fs->io, table + first / per_block, 1, buf));
+		for (uint64_t i = 0; i < per_block && first + i < n && !err; i++)
+			err = take_inode(s, ino + (ext2_ino_t)i,
+					 (struct ext2_inode *)(buf + i * size));
 	}
 	return err;
 }
@@ -780,6 +809,31 @@ static int name_owners(struct scan *s)
 
 /* ---- the whole scan ---- */
 
+static int scan_own_blocks(struct scan *s)
+{
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count; nr++)
+		claim_group(s, nr);
+	claim_xattrs(s);
+	return claim_free(s);
+}
+
+static int find_touched(struct scan *s)
+{
+	_cleanup_free_ uint8_t *buf = malloc(s->fs->blocksize);
+	int err = buf ? 0 : -ENOMEM;
+
+	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
+		err = scan_changed(s, nr, buf);
+	if (!err)
+		err = scan_own_blocks(s);
+	if (err || claimed_bytes(s) >= blk_to_bytes(s->q->all->blks))
+		return err;
+	owners_clear(s->w);
+	s->w->complete = true;
+	s->files.count = s->dirs.count = s->xattrs = 0;
+	return scan_inodes(s);
+}
+
 static int scan_all(struct scan *s)
 {
 	int err;
@@ -788,17 +842,14 @@ static int scan_all(struct scan *s)
 	s->wanted = calloc(s->wanted_bytes, 1);
 	if (!s->wanted)
 		return -ENOMEM;
-	err = scan_inodes(s);
+	err = s->q->no_names ? find_touched(s) : scan_inodes(s);
 	if (!err && s->old) {
-		err = name_owners(s);
+		err = s->q->no_names ? 0 : name_owners(s);
 		return err ? err : s->w->unreadable || !s->w->complete ? -EUCLEAN : 0;
 	}
 	if (err)
 		return err;
-	for (dgrp_t nr = 0; nr < s->fs->group_desc_count; nr++)
-		claim_group(s, nr);
-	claim_xattrs(s);
-	err = claim_free(s);
+	err = scan_own_blocks(s);
 	if (!err)
 		err = name_owners(s);
 	for (unsigned k = 0; k < OWNER_KINDS && !err; k++) {
@@ -823,7 +874,8 @@ static int open_image(struct ext4_image **ret, const int *fd)
 	return bytes < 0 ? -errno : ext4_open_live(ret, &r);
 }
 
-static bool same_layout(const ext2_filsys a, const ext2_filsys b)
+/* mounted: a may be */
+static bool same_layout(const ext2_filsys a, const ext2_filsys b, bool mounted)
 {
 	const struct ext2_super_block *x = a->super, *y = b->super;
 
@@ -835,7 +887,7 @@ static bool same_layout(const ext2_filsys a, const ext2_filsys b)
 	    EXT2_FIRST_INODE(x) != EXT2_FIRST_INODE(y) ||
 	    a->group_desc_count > b->group_desc_count || /* the inodes of these groups are gone */
 	    memcmp(x->s_uuid, y->s_uuid, sizeof(x->s_uuid)) ||
-	    ext2fs_has_feature_journal_needs_recovery(a->super) ||
+	    (!mounted && ext2fs_has_feature_journal_needs_recovery(a->super)) ||
 	    ext2fs_has_feature_journal_needs_recovery(b->super))
 		return false;
 	for (dgrp_t nr = 0; nr < a->group_desc_count; nr++)
@@ -852,7 +904,7 @@ static int open_older(struct scan *s)
 		err = ext4_desc_load(s->old, nr);
 	for (dgrp_t nr = 0; !err && nr < s->fs->group_desc_count; nr++)
 		err = ext4_desc_load(s->e, nr);
-	if (!err && !same_layout(s->old->fs, s->fs))
+	if (!err && !same_layout(s->old->fs, s->fs, s->q->no_names))
 		err = -EOPNOTSUPP;
 	if (err)
 		return err;

@@ -252,6 +252,84 @@ random() {
 	live_is_right
 }
 
+card_read() {
+	local stat
+	read -ra stat <"/sys/class/block/$(basename "$CARD")/stat"
+	echo $((stat[2] * 512))
+}
+
+@test "what did not change is neither read nor written" {
+	local before
+	volume_mounted ext4 180 260 -b 4096 -N 30000 -- --log-size 64M --
+	mkdir "$MNT/k" "$MNT/other"
+	random_file "$MNT/k/big" 64
+	# tables of inodes of 5 MiB
+	(cd "$MNT/other" && seq 20000 | xargs touch)
+	echo 1 >"$MNT/k/f"
+	ln "$MNT/k/f" "$MNT/k/g"
+	cow commit vol
+	echo 2 >"$MNT/k/f"
+	before="$(card_read) $(card_written)"
+	cow commit "$MNT/k"
+	echo "$before, then $(card_read) $(card_written)"
+	(($(card_read) - ${before% *} < 2 << 20 && $(card_written) - ${before#* } < 200 << 10))
+	cow view vol "$V"
+	[ "$(cat "$V/k/f" "$V/k/g")" = $'2\n2' ]
+	cmp "$V/k/big" "$MNT/k/big"
+	umount "$V"
+	detach_whole ext4
+}
+
+@test "what is preallocated is not written, and stays so: commit PATH, revert" {
+	local before
+	volume_mounted ext4 180 260 -- --log-size 64M --
+	mkdir "$MNT/d"
+	sync
+	cow commit vol
+	fallocate -l 60M "$MNT/d/db"
+	echo head | dd of="$MNT/d/db" conv=notrunc status=none
+	before=$(card_written)
+	cow commit "$MNT/d/db"
+	(($(card_written) - before < 1 << 20))
+	# in place, too
+	echo middle | dd of="$MNT/d/db" bs=1M seek=30 conv=notrunc status=none
+	before=$(card_written)
+	cow commit "$MNT/d/db"
+	(($(card_written) - before < 1 << 20))
+	cow view vol "$V"
+	cmp "$V/d/db" "$MNT/d/db"
+	[ "$(stat -c %b "$V/d/db")" -ge $((60 << 11)) ]
+	umount "$V"
+	cow commit vol
+	rm "$MNT/d/db"
+	cow revert --yes "$MNT/d"
+	sync
+	[ "$(stat -c %b "$MNT/d/db")" -ge $((60 << 11)) ]
+	[ "$(status_of .dirty_blocks)" -lt 1000 ]
+	detach_whole ext4
+}
+
+@test "files that are exchanged for as many bytes of others: what goes makes room, commit PATH and revert" {
+	local i
+	volume_mounted ext4 60 180 -- --log-size 96M --
+	mkdir "$MNT/d"
+	for i in 1 2 3 4 5; do random_file "$MNT/d/m$i" 7; done
+	cow commit vol
+	rm "$MNT"/d/m*
+	sync
+	for i in 1 2 3 4 5; do random_file "$MNT/d/z$i" 7; done
+	cow revert --yes "$MNT/d"
+	[ "$(ls "$MNT/d" | xargs)" = "m1 m2 m3 m4 m5" ]
+	rm "$MNT"/d/m*
+	sync
+	for i in 1 2 3 4 5; do random_file "$MNT/d/b$i" 7; done
+	cow commit "$MNT/d"
+	cow view vol "$V"
+	[ "$(ls "$V/d" | xargs)" = "b1 b2 b3 b4 b5" ]
+	umount "$V"
+	detach_whole ext4
+}
+
 @test "RAM that is short fails it, and nothing else" {
 	volume ext4 0
 	change 1 30

@@ -627,7 +627,7 @@ static int diff_touched(struct diff *ret)
 	image_open(&b, "new.img");
 	compare_images(&a, &b, &runs);
 	old_fd = open(a.path, O_RDONLY | O_CLOEXEC);
-	err = touched_find_ext(&t, old_fd, b.path, &runs, NULL);
+	err = touched_find_ext(&t, old_fd, b.path, &runs, true, NULL);
 	if (!err)
 		err = walk_diff(ret, fd[0], fd[1], true, &t, NULL);
 	touched_clear(&t);
@@ -638,6 +638,40 @@ static int diff_touched(struct diff *ret)
 	image_close(&a);
 	image_close(&b);
 	return err;
+}
+
+/* A file that differs has an inode on the list that is made without names. */
+static void check_inodes(struct listing *old_list, struct listing *new_list)
+{
+	struct extents runs = { 0 };
+	struct touched t = { 0 };
+	struct diff none = { 0 }, *d = &none;
+	struct image a, b;
+	int fd;
+
+	image_open(&a, "old.img");
+	image_open(&b, "new.img");
+	for (uint64_t blk = 0; blk < a.size_bytes >> COW_BLK_SHIFT; blk++)
+		if (memcmp(a.p + blk_to_bytes(blk), b.p + blk_to_bytes(blk), COW_BLK_BYTES) != 0)
+			assert_int_equal(extents_add(&runs, blk, 1), 0);
+	fd = open(a.path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(touched_find_ext(&t, fd, b.path, &runs, false, NULL), 0);
+	for (size_t i = 0; i < new_list->n; i++) {
+		struct sig *s = &new_list->s[i], *o = NULL;
+
+		for (size_t k = 0; k < old_list->n && !o; k++)
+			if (old_list->s[k].st.st_ino == s->st.st_ino)
+				o = &old_list->s[k];
+		CHECK(touched_ino(&t, s->st.st_ino) ||
+			      (o && !((o->st.st_mode ^ s->st.st_mode) & S_IFMT) &&
+			       !sigs_differ(o, s) && o->st.st_nlink == s->st.st_nlink),
+		      "%s: its inode %lu is missed", s->path, (unsigned long)s->st.st_ino);
+	}
+	touched_clear(&t);
+	extents_clear(&runs);
+	close(fd);
+	image_close(&a);
+	image_close(&b);
 }
 
 static void check_touched(struct listing *old_list, struct listing *new_list)
@@ -677,8 +711,10 @@ static void run_seed(const struct layout *l, unsigned seed)
 	snprintf(path, sizeof(path), "%s/new", dir);
 	new_list = list_state(path);
 	check_walk(old_list, new_list);
-	if (l->ext)
+	if (l->ext) {
 		check_touched(old_list, new_list);
+		check_inodes(old_list, new_list);
+	}
 	unmount("old");
 	unmount("new");
 	free(old_list);
