@@ -304,6 +304,20 @@ void view_mount_close(struct view_mount *m)
 	m->dir_fd = m->disk_fd = -1;
 }
 
+void view_mount_scattered(const struct view_mount *m)
+{
+	char path[96];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/fs/ext4/%s/inode_readahead_blks",
+		 strrchr(m->disk, '/') + 1);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	(void)!write(fd, "1", 1);
+	close(fd);
+}
+
 /* The last reference to the mount is gone, but another process may hold a file for a moment. */
 int view_mount_unmount(struct view_mount *m, struct failure *err)
 {

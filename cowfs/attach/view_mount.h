@@ -66,6 +66,11 @@ int view_mount_look(const struct view_mount *m, int *ret_dir_fd, struct failure 
 /* Unmounts a scratch image, whose root only dir_fd refers to. Its content stays until
  * view_mount_close. */
 int view_mount_unmount(struct view_mount *m, struct failure *err) MUST_CHECK;
+/*
+ * A few files of it will be looked at, here and there: each inode that is read brings no others along (ext4 reads
+ * 128 KiB). Best effort.
+ */
+void view_mount_scattered(const struct view_mount *m);
 /* Closes the descriptors. This ends the view unless it was attached meanwhile; its RAM is free a moment later. */
 void view_mount_close(struct view_mount *m);
 

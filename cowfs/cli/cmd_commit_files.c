@@ -127,8 +127,11 @@ static void find_touched(struct job *j)
 	    j->scratch.generation != j->now.generation ||
 	    j->sample.generation_seq != j->now.generation)
 		return;
-	(void)!touched_find_ext(&j->touched, j->scratch.disk_fd, j->now.disk, &j->sample.runs,
-				false, NULL);
+	if (touched_find_ext(&j->touched, j->scratch.disk_fd, j->now.disk, &j->sample.runs, false,
+			     NULL) < 0)
+		return;
+	view_mount_scattered(&j->scratch);
+	view_mount_scattered(&j->now);
 }
 
 static int compose_both(struct job *j)

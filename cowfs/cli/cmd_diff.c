@@ -217,6 +217,10 @@ static int compare(struct comparison *x)
 	x->walked = e == -EOPNOTSUPP;
 	if (x->walked)
 		announce_walk(x);
+	if (e == 0) {
+		view_mount_scattered(&x->old_view);
+		view_mount_scattered(&x->new_view);
+	}
 	if (e == 0 || x->walked)
 		e = walk_diff(&x->diff, x->old_view.dir_fd, x->new_view.dir_fd,
 			      ops->keeps_inode_numbers, x->walked ? NULL : &t, &progress);

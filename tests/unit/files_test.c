@@ -837,7 +837,7 @@ TEST(test_in_place, NULL, unmount_all)
 		skip();
 	make_states(
 		"-I 128 -b 4096 -O ^metadata_csum",
-		"head -c 20000 /dev/urandom >data; mkdir d; touch d/f d/g d/h;"
+		"head -c 20000 /dev/urandom >data; mkdir d; touch d/f d/g d/h; ln data d/hard;"
 		"python3 -c 'import os; [os.setxattr(\"d/\" + f, \"user.k\", b\"v\" * 500) for f in \"fg\"]'",
 		"true");
 	SH("cp old.img new.img");
@@ -860,7 +860,7 @@ TEST(test_in_place, NULL, unmount_all)
 		close(fd);
 	}
 	image_close(&b);
-	expect_touched("mx d/f\nmx d/g\nMc data\n");
+	expect_touched("mx d/f\nmx d/g\nMc d/hard\nMc data\n");
 }
 
 /* Files and directories inside their inodes; made without a mount. */
