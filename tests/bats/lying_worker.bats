@@ -66,7 +66,7 @@ attach_other() {
 		[ ! -e /dev/app ]
 			run cow view vol "$T/view"
 		[ "$status" -ne 0 ]
-		! mountpoint -q "$T/view"
+		run ! mountpoint -q "$T/view"
 		fails 1 . diff vol
 		umount_volume
 		cow detach --discard vol
@@ -78,7 +78,7 @@ attach_other() {
 	[ "$(NAME=bad status_of .device)" = "$CARD" ]
 	"$COWFS_BUILD/mount.cowfs" "$OTHER" "$T/other"
 	[ "$(cat "$T/other/which")" = honest ]
-	! [ -e "$T/other/app" ]
+	[ ! -e "$T/other/app" ]
 	umount "$T/other"
 }
 
@@ -187,7 +187,7 @@ ends() {
 		ends setpriv --reuid 65534 --regid 65534 --clear-groups "$ctl" status
 		ends "$COWFS_BUILD/mount.cowfs" "$CARD" "$T/other"
 		ends "$COWFS_BUILD/umount.cowfs" "$T/other"
-		! mountpoint -q "$T/other"
+		run ! mountpoint -q "$T/other"
 		ends "$TOP/systemd/which-device" "${DEV#/dev/}"
 		[ "$output" = volume ]
 		ends "$TOP/systemd/which-device" "${CARD#/dev/}"
