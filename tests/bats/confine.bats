@@ -150,7 +150,7 @@ no_reader() {
 	cow commit --json --force "$NAME" | jq -e '.ok and .unread'
 	[ "$(status_of .last.unread)" = true ]
 	[[ $(status_of .alarm) == *"not checked"* ]]
-	cow status "$NAME" | grep -q 'metadata not checked'
+	cow status -v "$NAME" | grep -q 'metadata not checked'
 	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
 	sum=$(tree_sum "$MNT")
 	power_cut

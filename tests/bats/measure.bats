@@ -297,7 +297,7 @@ shared_after() {
 	jq '.[].plan = false' "$T/out.json" >"$T/not.json"
 	attach --profile "$T/not.json"
 	[ "$(status_of '"\(.profile_guessed) \(.profile_plans)"')" = "false false" ]
-	cow status vol | grep -q '^profile .*: estimates only$'
+	cow status -v vol | grep -q '^profile .*: estimates only$'
 	detach
 }
 

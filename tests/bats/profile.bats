@@ -25,7 +25,7 @@ attach_and_see() {
 	shift
 	attach "$@"
 	profile_is "$want"
-	cow status vol | grep -q "^profile  *${want%% *}"
+	cow status -v vol | grep -q "^profile  *${want%% *}"
 	detach
 }
 

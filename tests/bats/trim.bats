@@ -120,7 +120,7 @@ intact() {
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 	[ "$(status_of .alarm)" = "" ]
 	cow trim | grep -qx "vol: trimmed [0-9.]* MiB ([0-9,]* bytes)"
-	cow status | grep -Eqx "trim +weekly, last 20.*, [0-9.]+ MiB since attach"
+	cow status -v | grep -Eqx "trim +weekly, last 20.*, [0-9.]+ MiB since attach"
 	# the ledger keeps it
 	echo 1 >"$MNT/new"
 	cow commit
@@ -388,7 +388,7 @@ noise_test() {
 	IMG=$T/ram/card.img
 	volume_attached ext4 24 64
 	[ "$(status_of .trim.announced)" = false ]
-	cow status | grep -Eqx "trim +the card announces no discards, or is known to lose data by them"
+	cow status -v | grep -Eqx "trim +the card announces no discards, or is known to lose data by them"
 	fails 1 'the card announces no discards' trim
 	detach
 	loop_down "$CARD"
@@ -501,7 +501,7 @@ noise_test() {
 	cow commit "$MNT/a"
 	is_refused() { [[ $(status_of .trim.refused) == "not trimmed: the newest generation has only some files"* ]]; }
 	wait_for 15 is_refused
-	cow status | grep -Eq "^trim +weekly, refused: not trimmed: .*, last never"
+	cow status -v | grep -Eq "^trim +weekly, refused: not trimmed: .*, last never"
 	cow commit
 	wait_for 15 has_trimmed
 	[ "$(status_of .trim.refused)" = "" ]
