@@ -177,11 +177,36 @@ static int claim(struct rundir *ret, const char *name)
 	return r;
 }
 
+/* Nobody has lost anything by a start or an end that was cut. But a device must not be taken for one of a volume by its facts. */
+static void clear_cut(void)
+{
+	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	size_t n = client_volumes_without_status(names);
+
+	for (size_t i = 0; i < n; i++) {
+		char label[RUNDIR_LABEL_BYTES];
+		struct facts facts;
+		struct rundir dir;
+		const char *loop = facts.device[FACT_LOOP].path;
+
+		if (rundir_claim(&dir, names[i]) < 0)
+			continue; /* it goes on */
+		client_facts(names[i], true, &facts);
+		rundir_label(names[i], label);
+		if (transport_left(loop) && transport_left_detach(loop, label, false) == -EBUSY)
+			rundir_leave(&dir);
+		else
+			rundir_release(&dir);
+	}
+}
+
 static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool attaching)
 {
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	size_t n = client_dead_volumes(names);
 
+	if (clear)
+		clear_cut();
 	for (size_t i = 0; i < n; i++) {
 		struct facts facts;
 		const char *loop = facts.device[FACT_LOOP].path;

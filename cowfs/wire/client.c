@@ -387,11 +387,11 @@ size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 	return n;
 }
 
-static bool has_status(int run_fd, const char *name)
+static bool has_file(int run_fd, const char *name, const char *file)
 {
 	char path[RUNDIR_NAME_BYTES + 16];
 
-	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
+	snprintf(path, sizeof(path), "%s/%s", name, file);
 	return faccessat(run_fd, path, F_OK, 0) == 0;
 }
 
@@ -399,7 +399,7 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 {
 	struct name_list *l = ctx;
 
-	if (has_status(run_fd, name) && !alive(run_fd, name))
+	if (has_file(run_fd, name, RUNDIR_STATUS) && !alive(run_fd, name))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
 }
@@ -407,6 +407,20 @@ static bool list_dead(void *ctx, int run_fd, const char *name)
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
 	return list_names(names, list_dead);
+}
+
+static bool list_without_status(void *ctx, int run_fd, const char *name)
+{
+	struct name_list *l = ctx;
+
+	if (has_file(run_fd, name, RUNDIR_FACTS) && !has_file(run_fd, name, RUNDIR_STATUS))
+		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
+	return l->n == CLIENT_VOLUMES;
+}
+
+size_t client_volumes_without_status(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
+{
+	return list_names(names, list_without_status);
 }
 
 void client_facts(const char *name, bool left, struct facts *ret)

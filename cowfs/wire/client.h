@@ -67,6 +67,8 @@ struct json_object *client_status(const char *which, struct failure *err);
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The names of volumes whose daemon has died without removing its files. */
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
+/* Of volumes that start or end, or whose start or end was cut. */
+size_t client_volumes_without_status(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES]);
 /* The newest one that a daemon which died has reported. */
 uint64_t client_left_generation(const char *name);
 /* What root knows of a volume; left: of one whose daemon has died. */
