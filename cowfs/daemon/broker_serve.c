@@ -427,8 +427,8 @@ static int listen_anew(void)
 	int r;
 
 	pthread_mutex_lock(&own.disk_lock);
-	disk_serve_named(&own.disk);
 	r = note_disk();
+	disk_serve_named(&own.disk); /* from here on it stays, and its number is known */
 	pthread_mutex_unlock(&own.disk_lock);
 	if (r == 0 && renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0)
 		r = -errno;
