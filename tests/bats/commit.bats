@@ -363,7 +363,7 @@ dry_and_wet() {
 	[[ $output != *$'\r'* && $output != *"left"* ]]
 	random_file "$MNT/b" 40
 	TERM=xterm script -q -e -c "$COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
-	grep -Eaq 'direct \[#*\.*\] [0-9]+ %, [0-9.]+ [KM]iB of [0-9.]+ MiB, [0-9.]+ [KM]iB/s, [0-9.]+ s left' "$T/typescript"
+	grep -Eaq 'writing \[#*\.*\] [0-9]+ %, [0-9.]+ [KM]iB of [0-9.]+ MiB, [0-9.]+ [KM]iB/s, [0-9.]+ s left' "$T/typescript"
 	run ! grep -aq ' of 0 B' "$T/typescript"
 	grep -q 'committed .* as generation' "$T/out"
 	grep -q '%' "$T/out" && return 1
