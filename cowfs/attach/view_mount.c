@@ -19,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "export/fuse.h"
 #include "export/fuse_mount.h"
 #include "export/loop.h"
@@ -307,15 +308,10 @@ void view_mount_close(struct view_mount *m)
 void view_mount_scattered(const struct view_mount *m)
 {
 	char path[96];
-	int fd;
 
 	snprintf(path, sizeof(path), "/sys/fs/ext4/%s/inode_readahead_blks",
 		 strrchr(m->disk, '/') + 1);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	(void)!write(fd, "1", 1);
-	close(fd);
+	(void)!io_write_text(AT_FDCWD, path, "1");
 }
 
 /* The last reference to the mount is gone, but another process may hold a file for a moment. */

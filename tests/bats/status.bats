@@ -68,7 +68,6 @@ is_status() {
 			echo >>"$T/reads"
 		done
 	) 3>&- &
-	echo $! >>"$T/jobs"
 	for _ in 1 2 3 4; do
 		random_file "$MNT/b" 3
 		cow commit
