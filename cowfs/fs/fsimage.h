@@ -15,6 +15,14 @@ struct fsimage_range {
 	uint64_t first, count; /* blocks of the file system, not units */
 };
 
+/* A block that a replay writes, and the one that has its content. */
+struct fsimage_move {
+	uint64_t block;
+	uint64_t from; /* with FSIMAGE_ESCAPED: the first four bytes are the magic number of jbd2 */
+};
+
+#define FSIMAGE_ESCAPED (1ull << 63)
+
 /* The internal journal according to its inode and its jbd2 superblock. */
 struct fsimage_journal {
 	uint32_t ino;

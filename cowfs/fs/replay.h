@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * An ext3 or ext4 image as the replay of its journal leaves it, without a copy of it: reads of
+ * blocks that the replay writes come from the journal. The journal is empty then, and the
+ * superblock asks for no recovery, both with their checksums. Orphans are left to the mount.
+ * Whatever the image contains, reads stay inside the volume, and memory is bounded by the journal:
+ * 16 bytes for each of its blocks.
+ */
+#ifndef COWFS_FS_REPLAY_H
+#define COWFS_FS_REPLAY_H
+
+#include "fs/fsinfo.h"
+
+struct replay;
+struct fsimage_facts;
+struct fsimage_move;
+
+/*
+ * Reads the journal behind r, in the process without privileges if there is one. r is copied; its
+ * ctx must outlive *ret, and its content must not change. Blocks; takes CPU and reads in proportion
+ * to what the journal holds.
+ *
+ * -ENOENT: nothing to replay: not ext, no internal journal, or the image is clean as it is.
+ * -EOPNOTSUPP: fast or asynchronous commits, or features that are not known here. -EUCLEAN: damaged
+ * or crafted. -EOWNERDEAD: that process died. -ENOMEM; errors of the reader.
+ */
+int replay_open(struct replay **ret, const struct blk_reader *r) MUST_CHECK;
+void replay_close(struct replay *y); /* NULL allowed */
+
+/* Reads the image after the replay. Valid until replay_close. May be used by several threads if the
+ * reader of replay_open may. */
+struct blk_reader replay_reader(const struct replay *y);
+/*
+ * The first unit from blk on that may differ from the image before the replay: all that the replay
+ * writes, unit 0, and the unit of the journal's superblock. UINT64_MAX: there is none.
+ */
+uint64_t replay_next(const struct replay *y, uint64_t blk);
+/*
+ * The unit of the journal's superblock. A file system that is mounted goes on with its own version
+ * of this unit and of unit 0, never with those of the replay.
+ */
+uint64_t replay_journal_blk(const struct replay *y);
+
+/*
+ * For fs/: the same from a list that is known. Takes the list, which the caller no longer owns; list
+ * and facts must be within the bounds that reader.c checks; facts have the journal after the replay.
+ * -ENOMEM.
+ */
+int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsimage_facts *f,
+	       struct fsimage_move *list, size_t n) MUST_CHECK;
+
+#endif
