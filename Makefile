@@ -98,7 +98,7 @@ MEASURE  := $(B)/cowfs-measure
 # for a machine without cowfs: one static file, of which nothing is installed
 RECOVER  := $(B)/cowfs-recover
 # sources that name the program or its commands; they stand before the library, which has the others of cowctl
-RECOVER_OBJ := $(patsubst %,$(B)/obj/recover/%.o,cli/cowctl cli/cmd_check cli/cmd_recover cli/cmd_view wire/failure offline/recover offline/view_card)
+RECOVER_OBJ := $(patsubst %,$(B)/obj/recover/%.o,cli/cowctl cli/cmd_check cli/cmd_release cli/cmd_view wire/failure offline/recover offline/view_card)
 # what is installed; the map of the linker says what is inside of each (packaging/sbom)
 PROGRAMS = $(PROGS) $(HELPERS) $(BOOT) $(MEASURE) $(if $(SIM),$(CARDSIM))
 # each program says below what it is made of beside the library, and in LIBS what it is linked with beside ALL_LIBS

@@ -245,7 +245,7 @@ cowfs_tree() {
 #				is empty then
 #	LOG_MIB			room behind the file system for the log of cowfs; 0: none, and no log
 #	JOURNAL_MIB		of ext4 (default 8)
-#	FORMAT_OPTIONS		for cowctl format
+#	FORMAT_OPTIONS		for cowctl prepare
 #	BELOW, BELOW_MIB	a command that turns the file of the root, its argument, into that of the partition, in place, and the
 #				room that this takes
 # The root partition has the PARTUUID c0ffee00-02, and if it is ext4 the label "root".
@@ -281,7 +281,7 @@ disk_make() {
 	root_fs_make "$work/root" "$tree" $((root_sectors / 2048 - log_mib))
 	if [ "$log_mib" -gt 0 ]; then
 		# shellcheck disable=SC2086 # words
-		"$BUILD/cowctl" format ${FORMAT_OPTIONS-} "$work/root" >/dev/null || die "cowctl format failed"
+		"$BUILD/cowctl" prepare ${FORMAT_OPTIONS-} "$work/root" >/dev/null || die "cowctl prepare failed"
 	fi
 	${BELOW:+"$BELOW" "$work/root"}
 	disk_place "$work/root" "$file" "$root_start"

@@ -50,7 +50,7 @@ make_one() { # KIND FS_MIB CARD_MIB
 	cut_card 2 "$@" >/dev/null 2>&1 || finish "no card"
 	while :; do
 		# the first commit of an empty log, or one more
-		[ $((RANDOM % 2)) = 0 ] || cow recover "$CARD" >/dev/null
+		[ $((RANDOM % 2)) = 0 ] || cow release "$CARD" >/dev/null
 		n=$((1 + RANDOM % 45))
 		if cut_in_commit "$n" >/dev/null 2>&1; then continue; fi
 		holds >"$DIR/$i.holds"

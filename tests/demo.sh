@@ -430,7 +430,7 @@ populate
 
 step "Make it a cowfs card" \
 	"An empty log goes into the room behind the file system, which itself is not touched."
-show cowctl format "$PART" || fail "cowctl format"
+show cowctl prepare "$PART" || fail "cowctl prepare"
 
 step "Protect it" \
 	"The partition becomes read-only; the system uses a loop device whose writes go to RAM." \
@@ -494,8 +494,8 @@ step "Power on again" \
 STATUS=0
 show cowctl check "$PART" || STATUS=$?
 case $STATUS in 0 | 3) ;; *) fail "cowctl check: exit status $STATUS" ;; esac
-show cowctl recover "$PART" || fail "cowctl recover"
-show cowctl check "$PART" || fail "cowctl check after recover"
+show cowctl release "$PART" || fail "cowctl release"
+show cowctl check "$PART" || fail "cowctl check after release"
 
 step "What does the card hold?" \
 	"The bare partition, without any cowfs, must be exactly one of the two states."

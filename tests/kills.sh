@@ -114,7 +114,7 @@ done
 random_file "$MNT/probe" 16
 (cd "$MNT" && sha256sum fixed/* probe) >"$T/fixed.sums"
 umount "$MNT"
-cow format "$CARD" >/dev/null
+cow prepare "$CARD" >/dev/null
 COWFS_DEATHS=1000000 attach --ram 200M
 mount_volume -o noatime
 background dmesg --follow-new >"$T/kernel"

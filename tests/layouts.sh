@@ -3,7 +3,7 @@
 #
 # Layouts: file systems made with many options of mkfs. On each, content A is committed, then B; all processes of the
 # daemon are killed at a random moment of that commit (every other time in the middle of its writes to the card). After
-# recover the tree must be A or B, B if the commit had returned, and the file system clean. As root.
+# release the tree must be A or B, B if the commit had returned, and the file system clean. As root.
 #
 #	layouts.sh [--short] [--rounds N] [REGEX]	all layouts, or those that the regex matches; 3 rounds (--short: 6, 1)
 #
@@ -228,7 +228,7 @@ round() {
 	eio slow 20
 	killed "$1" || { eio off; return 1; }
 	eio off
-	cow recover "$CARD" >/dev/null || return
+	cow release "$CARD" >/dev/null || return
 	mount -o ro "$CARD" "$MNT" || return
 	now=$(whole_sum "$MNT")
 	umount "$MNT" || return
@@ -254,7 +254,7 @@ layout() {
 		CARD=''
 		return
 	fi
-	cow format "$CARD" --log-size 96M >/dev/null
+	cow prepare "$CARD" --log-size 96M >/dev/null
 	for ((i = 0; i < rounds; i++)); do
 		if ! round $i; then
 			count[bad]=$((count[bad] + 1)) verdict+=" FAILED"

@@ -256,7 +256,7 @@ for i in $(seq 20); do
 done
 (cd "$MNT" && sha256sum fixed/*) >"$T/fixed.sums"
 umount "$MNT"
-cow format "$CARD" --log-size 96M >/dev/null
+cow prepare "$CARD" --log-size 96M >/dev/null
 attach --ram ${ram_mib}M
 mount_volume -o noatime,discard,noinit_itable
 for pid in $(daemons); do

@@ -56,7 +56,7 @@ rm "$logs"/*
 # ---- the daemon ----
 
 card_make ext4 224 288 -J size=8
-cow format "$CARD" >/dev/null
+cow prepare "$CARD" >/dev/null
 with_shim attach --ram 96M
 grep -q libtsan "/proc/$(worker_pid)/maps" || finish "$COWFS_BUILD is not built with SAN=thread"
 mount_volume -o noatime,discard

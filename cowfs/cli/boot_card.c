@@ -184,7 +184,7 @@ bool boot_come_home(struct boot *b, const char **why)
 	}
 	if (!known && b->cmdline.mode != CMDLINE_OFF) {
 		*why = "a shrink of it was interrupted, and no [" ROOT_NAME
-		       "] section allows writing here: run cowctl recover";
+		       "] section allows writing here: run cowctl release";
 		return false;
 	}
 	boot_say(MSG_WARN,

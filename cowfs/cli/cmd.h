@@ -92,7 +92,7 @@ int cowctl_main(int argc, char **argv);
  */
 #define NOT_IN_INITRAMFS __attribute__((weak))
 
-/* cowfs-recover has check, recover and view alone. */
+/* cowfs-recover has check, release and view alone. */
 #ifdef COWFS_RECOVER
 #define NOT_IN_RECOVER __attribute__((weak))
 #else
@@ -104,7 +104,7 @@ int cmd_scrub(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_clone(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_export(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_import(const struct options *o) NOT_IN_INITRAMFS;
-int cmd_format(const struct options *o) NOT_IN_RECOVER;
+int cmd_prepare(const struct options *o) NOT_IN_RECOVER;
 int cmd_attach(const struct options *o) NOT_IN_RECOVER;
 int cmd_detach(const struct options *o) NOT_IN_RECOVER;
 int cmd_status(const struct options *o) NOT_IN_RECOVER;
@@ -119,7 +119,7 @@ int cmd_run(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_generations(const struct options *o) NOT_IN_INITRAMFS;
 int cmd_uninhibit(const struct options *o) NOT_IN_RECOVER;
 int cmd_check(const struct options *o);
-int cmd_recover(const struct options *o);
+int cmd_release(const struct options *o);
 int cmd_grow(const struct options *o) NOT_IN_RECOVER;
 int cmd_config(const struct options *o) NOT_IN_RECOVER;
 int cmd_boot(const struct options *o) NOT_IN_RECOVER;
@@ -184,14 +184,14 @@ int cmd_lib_path(char path[PATH_MAX], const char *name) MUST_CHECK;
 /* Runs such a program with argv of main. Returns only if it cannot be run: the exit code. */
 int cmd_tool(char **argv) NOT_IN_INITRAMFS;
 
-/* ---- cmd_format.c ---- */
+/* ---- cmd_prepare.c ---- */
 
 struct format_options;
 struct format_report;
 /* The options of a log that is made: size, erase block, lag. EXIT_OK, or the return value of cmd_fail. */
 int cmd_parse_log(const struct options *o, struct format_options *ret) MUST_CHECK;
 /* After a dry run that returned e: the commands that protect the device, in their order. The caller puts it. */
-struct json_object *format_steps(const struct options *o, const struct format_options *opt, int e,
+struct json_object *prepare_steps(const struct options *o, const struct format_options *opt, int e,
 				 const struct format_report *r);
 
 /* ---- cmd_view.c ---- */

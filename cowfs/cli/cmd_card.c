@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl card: the devices that may be meant, each with its next command; of one what format --dry-run prints. Reads only. */
+/* cowctl card: the devices that may be meant, each with its next command; of one what prepare --dry-run prints. Reads only. */
 #include "cli/cmd.h"
 
 #include <dirent.h>
@@ -69,7 +69,7 @@ static struct json_object *look(const struct options *o, const char *device, uin
 	int e = is_well ? offline_format(&opt, &r, &fail) : -ETIMEDOUT;
 
 	(void)mounts_device_is_on(NULL, device, where);
-	steps = format_steps(o, &opt, e, &r);
+	steps = prepare_steps(o, &opt, e, &r);
 	snprintf(why, sizeof(why),
 		 is_well ? "cowctl card %s" /* which says why not */ : "# %s does not answer",
 		 device);
@@ -142,5 +142,5 @@ int cmd_card(const struct options *o)
 					o->operand[0]);
 		one.operand[0] = device;
 	}
-	return cmd_format(&one);
+	return cmd_prepare(&one);
 }

@@ -35,7 +35,7 @@ static const char *state_words(enum log_state state, bool needs_older)
 	case LOG_FOREIGN:
 		return "SET ASIDE: foreign changes to the file system while the log held blocks "
 		       "that are not checkpointed; " COWCTL
-		       " recover --accept base or --accept log "
+		       " release --accept base or --accept log "
 		       "decides";
 	}
 	return "?";
@@ -138,7 +138,7 @@ static const char *verdict_words(const struct check_report *c)
 	if (c->shrink_committed)
 		return "usable";
 	if (c->verdict == CHECK_REPAIRABLE)
-		return c->log.state == LOG_FELL_BACK ? "usable: an attach or '" COWCTL " recover' "
+		return c->log.state == LOG_FELL_BACK ? "usable: an attach or '" COWCTL " release' "
 						       "continues from the generation above"
 						     : "usable: one superblock of the log is "
 						       "left; 'cowctl grow' writes the second "
@@ -179,7 +179,7 @@ static void print_guard(const struct check_report *c)
 		       "warning");
 	else
 		printf("  %-14s the superblock is still guarded: kernels mount it read-only and "
-		       "e2fsck refuses it, until '" COWCTL " recover', or an attach and a detach\n",
+		       "e2fsck refuses it, until '" COWCTL " release', or an attach and a detach\n",
 		       "note");
 }
 
@@ -196,7 +196,7 @@ static void print_text(const struct check_report *c)
 	print_super(c);
 	if (c->shrink_committed)
 		printf("  %-14s a shrink was interrupted after its commit and is valid: attach "
-		       "or '" COWCTL " recover' finishes it\n",
+		       "or '" COWCTL " release' finishes it\n",
 		       "state");
 	else
 		printf("  %-14s %s\n", "state", state_words(r->state, r->needs_older));
@@ -230,7 +230,7 @@ static void print_text(const struct check_report *c)
 		printf("  %-14s %s block%s%s\n", "not checkpointed", with_commas(blocks),
 		       plural(blocks),
 		       blocks ? " exist in the log only: an attach serves them, '" COWCTL
-				" recover' "
+				" release' "
 				"checkpoints them"
 			      : "");
 	if (blocks)

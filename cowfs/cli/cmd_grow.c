@@ -48,8 +48,8 @@ static void print_text(const char *device, const char *log_device, const struct 
 	       FORMAT_SIZE(s->fs_bytes));
 	if (fs_ops(rep->fs.kind)->can_shrink && rep->room_bytes > s->fs_bytes)
 		printf("  To give it the new space, leave cowfs for a moment:\n    cowctl "
-		       "recover %s\n    mount %s DIR && resize2fs %s %lluM && umount DIR    (the "
-		       "kernel's journal covers it)\n    cowctl format --force %s\n",
+		       "release %s\n    mount %s DIR && resize2fs %s %lluM && umount DIR    (the "
+		       "kernel's journal covers it)\n    cowctl prepare --force %s\n",
 		       device, device, device, (unsigned long long)(rep->room_bytes / MIB), device);
 }
 

@@ -197,7 +197,7 @@ static void tell_waiting(struct client *c)
 		say(c->name,
 		    held ? "a generation is held, so part of it exists in the log only: run 'cowctl accept' "
 			   "or 'cowctl undo' before you mount the card without cowfs"
-			 : "part of it exists in the log only: run 'cowctl recover' before you mount "
+			 : "part of it exists in the log only: run 'cowctl release' before you mount "
 			   "the card without cowfs");
 	json_object_put(status);
 }

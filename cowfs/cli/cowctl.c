@@ -55,7 +55,7 @@
 			"1: also keep the previous commit, for a card that may lose acknowledged writes "               \
 			"(default: 0)"                                                                                  \
 	}
-static const struct option_spec format_options[] = {
+static const struct option_spec prepare_options[] = {
 	NEW_LOG_OPTIONS,
 	LOG_OPTION,
 	{ OPT_SHRINK, "shrink", NULL, "make space first: shrink the ext2/3/4, atomically" },
@@ -195,7 +195,7 @@ static const struct option_spec diff_options[] = {
 	  "compare with this one, held or its number, instead of the last commit" },
 	COMMON
 };
-static const struct option_spec recover_options[] = {
+static const struct option_spec release_options[] = {
 	LOG_OPTION,
 	{ OPT_ACCEPT, "accept", "base|log|lost",
 	  "keep the file system as it is: discard the blocks in the log; or write the log over the foreign changes; or write "
@@ -268,6 +268,9 @@ static const struct option_spec general_options[] = {
 /* Of a program of its own, which reads its options itself. */
 static const struct option_spec tool_options[] = { { 0 } };
 
+/* A heading of commands that the help leaves out. */
+#define FOR_UNITS ""
+
 static const struct command {
 	const char *group;	    /* the heading above it; NULL: that of the one before */
 	const char *name, *operand; /* NULL: none; "[N]" is optional, "..." any number */
@@ -297,12 +300,13 @@ static const struct command {
 	{ "Commit and take back", "commit", "[N] [PATH...]",
 	  "write what is in RAM to the card, atomically", "With PATH only these files and folders.",
 	  cmd_commit, commit_options },
-	{ NULL, "revert", "[N] PATH...", "bring files back from the committed generation",
+	{ NULL, "revert", "[N] PATH...", "bring files back from the committed generation, at once",
 	  "Lists what it will do, and asks.", cmd_revert, revert_options },
 	{ NULL, "generations", "[N]", "list the generations that are on the card",
 	  "N may also be a device or image file that is not attached.", cmd_generations,
 	  offline_options },
-	{ NULL, "undo", "[N]", "go back to the held generation; the root does at the next boot",
+	{ NULL, "undo", "[N]",
+	  "go back to the held generation at the next attach, the root at the next boot",
 	  "What was committed since commit --hold is lost.\n"
 	  "N may also be a device or image file that is not attached.",
 	  cmd_undo, undo_options },
@@ -320,11 +324,11 @@ static const struct command {
 	  common_options },
 	{ "Protect a volume", "card", "[DEVICE]",
 	  "list the devices, or show one, with the commands that protect it",
-	  "Reads only. With DEVICE, which may also be a mount point: as format --dry-run.",
+	  "Reads only. With DEVICE, which may also be a mount point: as prepare --dry-run.",
 	  cmd_card, common_options },
-	{ NULL, "format", "DEVICE", "write an empty log into the space behind the file system",
+	{ NULL, "prepare", "DEVICE", "write an empty log into the space behind the file system",
 	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
-	  cmd_format, format_options },
+	  cmd_prepare, prepare_options },
 	{ NULL, "attach", "DEVICE", "protect a volume; prints the loop device to mount",
 	  "From now on only commits write to DEVICE.", cmd_attach, attach_options },
 	{ NULL, "detach", "[N]", "end the protection of a volume",
@@ -332,8 +336,8 @@ static const struct command {
 	  cmd_detach, detach_options },
 	{ NULL, "check", "DEVICE", "verify the log and the last generations; reads only",
 	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
-	{ NULL, "recover", "DEVICE", "checkpoint everything and retire the log, without a daemon",
-	  "A second run writes nothing.", cmd_recover, recover_options },
+	{ NULL, "release", "DEVICE", "make the card a plain file system again: checkpoint all, retire the log",
+	  "A second run writes nothing.", cmd_release, release_options },
 	{ NULL, "grow", "DEVICE", "after the partition grew: record its new size in the log",
 	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
 	{ NULL, "clone", "[N] NEW",
@@ -371,8 +375,7 @@ static const struct command {
 	  "drop all changes of an image root (compose = overlay) at the next boot",
 	  "Commits this decision. Until the next boot nothing changes.", cmd_factory_reset,
 	  factory_reset_options },
-	{ "For packages and hooks", "shutdown", "[N]",
-	  "commit all volumes for the last time: for shutdown hooks",
+	{ FOR_UNITS, "shutdown", "[N]", "commit all volumes for the last time: for shutdown hooks",
 	  "Prints a line per volume with its result.", cmd_shutdown, shutdown_options },
 	{ NULL, "boot", NULL,
 	  "protect the root, before it is mounted: for an initramfs; prints what to mount",
@@ -390,6 +393,27 @@ static bool is_tool(const struct command *c)
 static bool is_here(const struct command *c)
 {
 	return c->run || is_tool(c);
+}
+
+/* What a name of another program, or a former one of a command, is here. */
+struct other_name {
+	const char *name, *here;
+};
+static const struct other_name other_words[] = {
+	{ "save", "commit" },	{ "sync", "commit" },	{ "snapshot", "view --now" },
+	{ "rollback", "undo" }, { "umount", "detach" }, { "log", "generations" },
+	{ "help", "--help" },
+};
+/* These still work: a refusal would leave a card unprotected in the middle of somebody's script. */
+static const struct other_name former_names[] = { { "format", "prepare" },
+						  { "recover", "release" } };
+
+static const char *name_of(const struct other_name *all, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(all[i].name, name))
+			return all[i].here;
+	return NULL;
 }
 
 static const struct command *find(const char *name)
@@ -410,7 +434,7 @@ static void usage(FILE *f)
 
 		if (commands[i].group)
 			group = commands[i].group;
-		if (!is_here(&commands[i]))
+		if (!is_here(&commands[i]) || (group && !strcmp(group, FOR_UNITS)))
 			continue;
 		if (group)
 			fprintf(f, "%s:\n", group);
@@ -438,20 +462,14 @@ static void command_help(const struct command *c)
 
 static int unknown_command(const struct options *o, const char *name)
 {
-	static const char *const meant[][2] = {
-		{ "save", "commit" },	{ "sync", "commit" },	{ "snapshot", "view --now" },
-		{ "rollback", "undo" }, { "umount", "detach" }, { "log", "generations" },
-		{ "help", "--help" }
-	};
+	const char *meant = name_of(other_words, ARRAY_SIZE(other_words), name);
 
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!is_here(&commands[i]) && !strcmp(commands[i].name, name))
 			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, name);
-	for (size_t i = 0; i < ARRAY_SIZE(meant); i++)
-		if (!strcmp(meant[i][0], name))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL,
-					"unknown command %s: is " COWCTL " %s meant?", name,
-					meant[i][1]);
+	if (meant)
+		return cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"unknown command %s: is " COWCTL " %s meant?", name, meant);
 	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')",
 			name);
 }
@@ -585,6 +603,7 @@ static int without_command(int argc, char **argv)
 int cowctl_main(int argc, char **argv)
 {
 	const struct command *c;
+	const char *former;
 	int exit;
 
 	program_begin();
@@ -600,6 +619,11 @@ int cowctl_main(int argc, char **argv)
 	if (argc < 2)
 		return overview();
 #endif
+	former = name_of(former_names, ARRAY_SIZE(former_names), argv[1]);
+	if (former) {
+		fprintf(stderr, COWCTL ": %s is called %s now\n", argv[1], former);
+		argv[1] = (char *)(uintptr_t)former;
+	}
 	c = find(argv[1]);
 	if (c && is_tool(c))
 		return cmd_tool(argv);

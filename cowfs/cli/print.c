@@ -302,7 +302,7 @@ static void print_log(struct json_object *s, bool verbose)
 			"was empty, so the change was accepted");
 	if (json_true(s, "clone"))
 		row("", "the log was written on another card: its wear account restarts; after a "
-			"detach, 'cowctl format --force' gives this card a log of its own");
+			"detach, 'cowctl prepare --force' gives this card a log of its own");
 	client_find_twin(json_text(s, "name"), json_text(s, "log_id"), twin);
 	if (*twin)
 		row("",

@@ -107,7 +107,7 @@ static void print_summary(struct json_object *w)
 		    "not checkpointed: nothing can be committed (see cowctl check).");
 	if (json_true(w, "clone"))
 		say("The log was written on another card: this card is a copy. The figures begin "
-		    "with this card. After a detach, 'cowctl format --force' gives it a log of its "
+		    "with this card. After a detach, 'cowctl prepare --force' gives it a log of its "
 		    "own.");
 	if (!written) {
 		say("cowfs has not written to this card yet.");
@@ -165,7 +165,7 @@ static void print_totals(struct json_object *t)
 	row("commits", "%14s  manual %s, timer %s, pressure %s,",
 	    with_commas(json_u64(t, "commits")), with_commas(json_u64(by, "manual")),
 	    with_commas(json_u64(by, "timer")), with_commas(json_u64(by, "pressure")));
-	row("", "%16sshutdown %s, detach %s, recover %s", "", with_commas(json_u64(by, "shutdown")),
+	row("", "%16sshutdown %s, detach %s, release %s", "", with_commas(json_u64(by, "shutdown")),
 	    with_commas(json_u64(by, "detach")), with_commas(json_u64(by, "recover")));
 	row("commits that failed", "%14s", with_commas(json_u64(t, "commits_failed")));
 	row("first record", "%s", format_time(json_u64(t, "first_unix_seconds")));

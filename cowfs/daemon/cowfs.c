@@ -1004,7 +1004,7 @@ static void help(void)
 	puts("usage: cowfs [OPTION]... DEVICE\n"
 	     "Protects DEVICE from writes: changes stay in RAM until a commit. Prints the loop "
 	     "device to mount.\n"
-	     "DEVICE must have been prepared with 'cowctl format'; 'cowctl' controls it "
+	     "DEVICE must have been prepared with 'cowctl prepare'; 'cowctl' controls it "
 	     "afterwards.\n");
 	options_help(stdout, specs);
 	puts("\nExit codes: 0 ok, 1 failed, 2 usage.");

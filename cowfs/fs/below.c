@@ -37,11 +37,11 @@ static const struct {
 
 static const char *const refusals[] = {
 	[LUKS] = "it holds a LUKS device" UNSEEN
-		 ". Put cowfs above LUKS: open the device, then format and attach the opened one",
+		 ". Put cowfs above LUKS: open the device, then prepare and attach the opened one",
 	[LVM] = "it holds an LVM physical volume" UNSEEN
-		". Put cowfs above LVM: format and attach a logical volume",
+		". Put cowfs above LVM: prepare and attach a logical volume",
 	[RAID] = "it holds a member of a RAID array" UNSEEN
-		 ". Put cowfs above RAID: format and attach the array",
+		 ". Put cowfs above RAID: prepare and attach the array",
 	[SWAP] = "it holds a swap area: what is swapped out would stay in RAM. Swap to zram or to "
 		 "another partition",
 };

@@ -109,7 +109,7 @@ struct fs_ops {
 	bool own_dirty_limits; /* the limits of the loop device do not limit its dirty data */
 
 	/* ---- programs and people ---- */
-	bool can_shrink;   /* resize2fs, e2fsck -p, tune2fs: cowctl format --shrink */
+	bool can_shrink;   /* resize2fs, e2fsck -p, tune2fs: cowctl prepare --shrink */
 	bool tells_mounts; /* each read-write mount changes mtime, and nothing else does */
 	const char *readonly_options; /* for a mount that does not replay a journal */
 	const char *checker;	      /* program with options; NULL: there is none */

@@ -92,7 +92,7 @@ int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit) 
 /*
  * The reason why a commit of this device alone cannot keep the file system consistent: NULL, or the
  * rest of a sentence that begins with the name of the device and a colon, with what to do. Static.
- * Format, attach and commit refuse such a file system.
+ * Prepare, attach and commit refuse such a file system.
  */
 const char *fsinfo_refusal(const struct fsinfo *f);
 

@@ -21,7 +21,7 @@
 #define LOG_MAX_LAG 1u
 
 /* Features. An unknown compat feature is ignored. An unknown ro_compat feature makes attach
- * refuse; check and recover would lose it, so they refuse as well. With an unknown incompat
+ * refuse; check and release would lose it, so they refuse as well. With an unknown incompat
  * feature, or without ESCAPED, the ring is not touched at all. */
 #define LOG_INCOMPAT_ESCAPED 1ull /* payload in the ring is escaped (escape.h): of each log */
 #define LOG_INCOMPAT_HELD 2ull	  /* while a generation is held (hold.c) */

@@ -61,7 +61,7 @@ bool super_log_missing(struct card *base);
 /* -ERANGE: %s device, %llu bytes, %s device, %llu first byte of copy A */
 #define SUPER_TOO_SMALL                                                                                               \
 	"%s: a truncated copy of a larger card: a part of the log is missing. Make it %llu bytes or larger, or copy " \
-	"it to a card that is, then cowctl recover. Or give up what was committed and is in the log only: dd "        \
+	"it to a card that is, then cowctl release. Or give up what was committed and is in the log only: dd "        \
 	"if=/dev/zero of=%s bs=4096 seek=%llu count=1 conv=notrunc"
 /* -ERANGE, the log is on another device: %s device, %llu bytes */
 #define SUPER_BASE_TOO_SMALL                                                                       \
@@ -74,7 +74,7 @@ bool super_whole_alone(struct card *base);
 /* A guard of a log that is void now: takes it from the base, which is writable. */
 int super_unguard(struct card *base) MUST_CHECK;
 enum {
-	SUPER_ANY_HOME = 1 << 0, /* a pending superblock counts in any case: recover --accept log */
+	SUPER_ANY_HOME = 1 << 0, /* a pending superblock counts in any case: release --accept log */
 };
 /* Reads the copies at or behind fs_bytes, the end of the file system; 0: unknown. Never returns
  * a pending superblock. Errors as above. */
@@ -149,19 +149,19 @@ struct log_open_report {
 };
 
 enum {
-	LOG_ANY_BASE = 1 << 0, /* do not compare the base with the records: recover --accept log */
+	LOG_ANY_BASE = 1 << 0, /* do not compare the base with the records: release --accept log */
 	/* the superblock is not on the card yet: do not search for records (shrink) */
 	LOG_FRESH = 1 << 1,
 	/* not back to the held generation, even if the newest record asks for that */
 	LOG_NOT_BACK = 1 << 2,
 	/* the newest record that is complete counts, whatever its payload: for log_verify beside a daemon */
 	LOG_UNVERIFIED = 1 << 3,
-	/* a record is rejected if the card cannot read it, or its descriptors (recover --accept lost|base); otherwise that is -EIO */
+	/* a record is rejected if the card cannot read it, or its descriptors (release --accept lost|base); otherwise that is -EIO */
 	LOG_UNREADABLE = 1 << 4,
 };
 /* What to say about -EIO; %s: the device. */
 #define LOG_CANNOT_BE_READ                                                                                                       \
-	"%s: the records of the log cannot be read. If that stays so: cowctl recover --accept lost takes the newest generation " \
+	"%s: the records of the log cannot be read. If that stays so: cowctl release --accept lost takes the newest generation " \
 	"that can be"
 
 struct log_mark;

@@ -197,14 +197,14 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 		return failure_set(
 			fail, EXIT_FAILED, e,
 			"%s: the file system was enlarged without cowfs (%s, was %s) and has "
-			"overwritten its log. For a new log: cowctl format --shrink %s",
+			"overwritten its log. For a new log: cowctl prepare --shrink %s",
 			path, FORMAT_MIB(f->fs.size_bytes), FORMAT_MIB(f->super.fs_bytes), path);
 	case -ENOENT:
 		if (f->trouble & SUPER_CUT_OFF)
 			return failure_set(
 				fail, EXIT_FAILED, e,
 				"%s: no cowfs log. If you started a shrink, it was interrupted "
-				"before its commit and changed nothing: run cowctl format "
+				"before its commit and changed nothing: run cowctl prepare "
 				"--shrink %s again",
 				path, path);
 		return failure_set(
@@ -262,7 +262,7 @@ int offline_explain_another(const struct offline *f, struct failure *fail)
 {
 	return failure_set(fail, EXIT_FAILED, -ESTALE,
 			   "%s: this log belongs to another file system than the one on %s. To use "
-			   "it for this one: cowctl format --force %s --log %s",
+			   "it for this one: cowctl prepare --force %s --log %s",
 			   f->log_card->geo.path, f->device, f->device, f->log_card->geo.path);
 }
 

@@ -504,7 +504,7 @@ static int finish(struct clone *c, struct failure *fail)
 	return r < 0 ? failure_set(
 			       fail, EXIT_FAILED, r,
 			       "%s: the copy is complete, but its log could not be written (%s): cowctl "
-			       "format %s makes it",
+			       "prepare %s makes it",
 			       c->opt->target, strerrordesc_np(-r), c->opt->target)
 		     : 0;
 }

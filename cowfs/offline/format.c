@@ -108,7 +108,7 @@ static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t
 		return failure_set(
 			fail, EXIT_FAILED, -ENOSPC,
 			"%s: no space for the log: the file system takes %s of %s, %s are "
-			"missing. Shrink it while it is not mounted: cowctl format --shrink %s "
+			"missing. Shrink it while it is not mounted: cowctl prepare --shrink %s "
 			"(safe against power cuts), or e2fsck -f %s && resize2fs %s %lluM",
 			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
 			FORMAT_SIZE(short_bytes), device, device, device,
@@ -146,7 +146,7 @@ static int check_live(struct offline *f, struct failure *fail)
 		return 0;
 	return failure_set(fail, EXIT_FAILED, -ENOTEMPTY,
 			   "%s: the log holds %s committed blocks that are not checkpointed: run "
-			   "'cowctl recover %s%s%s' first (--force does not discard them)",
+			   "'cowctl release %s%s%s' first (--force does not discard them)",
 			   f->log_card->geo.path, with_commas(blocks), f->device,
 			   f->log_card == f->base ? "" : " --log ",
 			   f->log_card == f->base ? "" : f->log_card->geo.path);
@@ -185,12 +185,12 @@ static int check_guard(const struct format_options *opt, const struct offline *f
 	return failure_set(
 		fail, EXIT_FAILED, -ENOTEMPTY,
 		"%s: " SUPER_LOG_MISSING
-		": 'cowctl recover %s --log DEVICE' writes them home. If that log is lost: --force "
+		": 'cowctl release %s --log DEVICE' writes them home. If that log is lost: --force "
 		"takes the file system as it is, for %s",
 		f->device, f->device, fs_ops(f->fs.kind)->checker);
 }
 
-/* A log that is there already, and may be used: format does not touch it. */
+/* A log that is there already, and may be used: prepare does not touch it. */
 static int explain_old_log(const struct format_options *opt, struct offline *f,
 			   struct format_report *ret, struct failure *fail)
 {
@@ -241,7 +241,7 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 	if (e == 0 && f->super.state == SUPER_PENDING && opt->dry_run)
 		return failure_set(fail, EXIT_FAILED, -EINPROGRESS,
 				   "%s: a shrink was interrupted after its commit: run cowctl "
-				   "format --shrink %s again",
+				   "prepare --shrink %s again",
 				   f->device, f->device);
 	if (e == 0 && f->super.state == SUPER_PENDING)
 		return finish_shrink(opt, f, ret, fail);

@@ -32,7 +32,7 @@ static int grow(struct offline *f, struct grow_report *ret, struct failure *fail
 	if (f->super.state == SUPER_PENDING)
 		return failure_set(
 			fail, EXIT_FAILED, -EBUSY,
-			"%s: a shrink was interrupted: run cowctl format --shrink %s again first",
+			"%s: a shrink was interrupted: run cowctl prepare --shrink %s again first",
 			f->device, f->device);
 	e = offline_refuse_held(f, fail);
 	if (e < 0)

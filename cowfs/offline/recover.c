@@ -15,7 +15,7 @@ static int explain_broken(const struct offline *f, struct failure *fail)
 	return failure_set(
 		fail, EXIT_FAILED, -EUCLEAN,
 		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
-		"written. Check the file system with its own checker, then '" COWCTL " recover "
+		"written. Check the file system with its own checker, then '" COWCTL " release "
 		"--accept base' takes it as it is",
 		f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * format --shrink: e2fsck, resize2fs and tune2fs work on a loop device whose writes stay in RAM.
+ * prepare --shrink: e2fsck, resize2fs and tune2fs work on a loop device whose writes stay in RAM.
  * The resulting file system then goes to the card as one commit (commit/shrink.h).
  */
 #include "offline/shrink_tools.h"
@@ -234,7 +234,7 @@ static int explain(const struct session *s, int e, const struct shrink_report *r
 	if (rep->committed)
 		return failure_set(s->fail, EXIT_FAILED, e,
 				   "%s: %s. The shrink is committed: run it again, or 'cowctl "
-				   "recover', to finish it",
+				   "release', to finish it",
 				   s->f->device, rep->why);
 	return failure_set(s->fail, EXIT_FAILED, e, "%s: %s. The file system is unchanged",
 			   s->f->device, rep->why);

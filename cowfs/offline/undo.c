@@ -33,7 +33,7 @@ static int end(struct offline *f, enum held_what what, struct failure *fail)
 		return failure_set(fail, EXIT_FAILED, e,
 				   "%s: the log has no room for the record that %s",
 				   f->base->geo.path,
-				   what == HELD_BACK   ? "goes back: cowctl accept, then recover"
+				   what == HELD_BACK   ? "goes back: cowctl accept, then release"
 				   : what == HELD_STAY ? "takes the undo back"
 						       : "ends the hold");
 	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",

@@ -247,7 +247,7 @@ static int explain_state(const struct server *s, struct failure *fail)
 		return failure_set(
 			fail, EXIT_FAILED, -ESTALE,
 			"%s: %s, and its log holds blocks that are not checkpointed: there is no "
-			"whole generation to show. Decide with " COWCTL " recover --accept base or "
+			"whole generation to show. Decide with " COWCTL " release --accept base or "
 			"--accept log %s%s%s",
 			device, log->why, device, option, of_log);
 	return failure_set(

@@ -201,7 +201,7 @@ void explain_waiting(const struct volume *v, struct volume_result *res)
 			(unsigned long long)h.generation);
 	else if (blks && !res->why[0])
 		snprintf(res->why, sizeof(res->why),
-			 "but %llu committed block%s in the log only: run 'cowctl recover' "
+			 "but %llu committed block%s in the log only: run 'cowctl release' "
 			 "before you mount the card without cowfs",
 			 (unsigned long long)blks, blks == 1 ? " exists" : "s exist");
 }

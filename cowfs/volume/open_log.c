@@ -90,25 +90,25 @@ static int explain_super(const struct volume *v, const struct log_super *super,
 		return msg_why(
 			why, n, r,
 			"%s: no cowfs log. If you started a shrink, it was interrupted before "
-			"its commit and changed nothing: run cowctl format --shrink %s again",
+			"its commit and changed nothing: run cowctl prepare --shrink %s again",
 			where, v->device);
 	if (r == -ESTALE)
 		return msg_why(
 			why, n, r,
 			"%s: the file system was enlarged without cowfs (%s, was %s) and has "
-			"overwritten its log: run cowctl format --shrink %s",
+			"overwritten its log: run cowctl prepare --shrink %s",
 			v->device, FORMAT_MIB(fs->size_bytes), FORMAT_MIB(super->fs_bytes),
 			v->device);
 	if (r == -ENOENT && v->log_card == v->base && super_log_missing(v->base))
 		return msg_why(why, n, r,
 			       "%s: no cowfs log, and " SUPER_LOG_MISSING
 			       ": name the device that has it with --log. "
-			       "If that log is lost: see cowctl format %s",
+			       "If that log is lost: see cowctl prepare %s",
 			       v->device, v->device);
 	if (r == -ENOENT && v->log_card == v->base)
 		return msg_why(
 			why, n, r,
-			"%s: no cowfs log: run cowctl format %s first ('cowctl card' shows how), or name the device that "
+			"%s: no cowfs log: run cowctl prepare %s first ('cowctl card' shows how), or name the device that "
 			"has the log with --log",
 			where, v->device);
 	if (r == -ENOENT)
@@ -184,7 +184,7 @@ int volume_open_log(struct volume *v, unsigned flags, char *why, size_t n)
 		return msg_why(
 			why, n, -ESTALE,
 			"%s: this log belongs to another file system than the one on %s. To use "
-			"it for this one: cowctl format --force %s --log %s",
+			"it for this one: cowctl prepare --force %s --log %s",
 			where, v->device, v->device, where);
 	log_mend_super(v->log, trouble);
 	r = check_report(v, where, why, n);

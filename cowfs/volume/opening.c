@@ -292,11 +292,11 @@ static void tell_opened(struct volume *v)
 	if (v->of_log.super_trouble & SUPER_COPIES_BAD)
 		volume_alarm(v, "one superblock of the log is damaged");
 	if (v->of_log.super_trouble & SUPER_GROWN)
-		msg(MSG_NOTICE, "%s has grown since it was formatted", v->device);
+		msg(MSG_NOTICE, "%s has grown since it was prepared", v->device);
 	if (v->opened.state == LOG_FOREIGN)
 		volume_alarm(v,
 			     "%s; its log is set aside and nothing will be committed: detach, then "
-			     "decide with cowctl recover --accept base or --accept log",
+			     "decide with cowctl release --accept base or --accept log",
 			     v->opened.why);
 	else if (v->opened.base_changed)
 		msg(MSG_NOTICE,

@@ -93,7 +93,7 @@ enum {
  * people. -ENOTBLK, -EBUSY, -ENOENT no log, -EBADMSG damaged superblock, -EPROTONOSUPPORT newer
  * format, -ERANGE card smaller than recorded in the log, -EINVAL RAM limit, -EOPNOTSUPP external
  * journal or MMP, or a limit of time that cannot be kept, -ENOSPC the RAM limit cannot hold the
- * journal and the possible dirty data above, -EUCLEAN broken log (opened only with check/recover).
+ * journal and the possible dirty data above, -EUCLEAN broken log (opened only with check/release).
  */
 int volume_open(struct volume **ret, const struct volume_params *p, char *why,
 		size_t why_bytes) MUST_CHECK;

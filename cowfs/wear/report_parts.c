@@ -144,7 +144,7 @@ static void find_others(struct alarms *a, struct json_object *w)
 	else if (!strcmp(state, "foreign"))
 		add(a, ACT,
 		    "Foreign changes to this card while its log held blocks that are not "
-		    "checkpointed: nothing can be committed. Detach, then decide with cowctl recover "
+		    "checkpointed: nothing can be committed. Detach, then decide with cowctl release "
 		    "--accept base or --accept log.");
 	if (best && json_object_get_double(best) < 2 * year_s)
 		add(a, json_object_get_double(best) < year_s / 2 ? ACT : WATCH,

@@ -43,7 +43,7 @@ mkdir "$T/data" "$T/after"
 cd "$T"
 
 tell "a card with an ext4, and room behind it"
-run 'cowctl format --log-size 32M $card | head -1'
+run 'cowctl prepare --log-size 32M $card | head -1'
 run 'mount.cowfs $card data -o name=card,ram=128M'
 tell "300 records with a flush each: all of it stays in RAM"
 run 'for i in {1..300}; do echo "record $i" >>data/journal; sync data/journal; done'

@@ -7,7 +7,7 @@ load lib
 @test "attach: prints the loop device, which shows only the file system's part" {
 	local before
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	before=$(card_written)
 	run -0 --separate-stderr cow attach "$CARD"
 	[[ $output =~ ^/dev/loop[0-9]+$ ]]
@@ -37,7 +37,7 @@ load lib
 	block_sum() { dd if="$1" bs=4k count=1 skip=20000 iflag=direct status=none | sha256sum; }
 	# in FAT nothing is known to be free: the block is in the commit
 	card_make vfat 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	LD_PRELOAD=$COWFS_BUILD/tests/nocustomio.so attach --on-crash replace
 	dd if=/dev/urandom of="$DEV" bs=4k count=1 seek=20000 oflag=direct status=none
 	sum=$(block_sum "$DEV")
@@ -56,7 +56,7 @@ load lib
 
 @test "attach: the socket of a start that was killed is in nobody's way" {
 	card_make ext4 64 128
-	cow format "$CARD"
+	cow prepare "$CARD"
 	mkdir -p "$COWFS_RUNDIR/vol"
 	python3 -c 'import os, socket, sys; os.chdir(sys.argv[1]); socket.socket(socket.AF_UNIX).bind(".control")' "$COWFS_RUNDIR/vol"
 	attach
@@ -67,7 +67,7 @@ load lib
 @test "attach: an old kernel, or one without FUSE or loop devices, is refused with one sentence before anything starts" {
 	local before missing why=' is too old: cowfs needs 5\.9 or newer \(close_range, LOOP_CONFIGURE\)$'
 	card_make ext4 64 128
-	cow format "$CARD"
+	cow prepare "$CARD"
 	before=$(image_sum)
 	run -1 setarch --uname-2.6 "$COWFS_BUILD/cowfs" "$CARD"
 	[[ $output =~ ^cowfs:\ Linux\ 2\.6\.[^\ ]*$why ]]
@@ -90,7 +90,7 @@ load lib
 @test "attach: nothing is written before the first commit; then the kernel counts what cowfs counts" {
 	local before ours
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	loop_down "$CARD"
 	loop_up "$IMG"
 	CARD=$LOOP
@@ -126,7 +126,7 @@ load lib
 
 @test "attach: --json, --name, --ram, options behind the operand" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	run -0 --separate-stderr cow attach "$CARD" --json --name my.vol-1_x --ram 100M
 	jq -e --arg c "$CARD" '.ok and .name == "my.vol-1_x" and .device == $c and (.loop | startswith("/dev/loop"))' <<<"$output"
 	NAME=my.vol-1_x
@@ -142,7 +142,7 @@ load lib
 @test "attach: names that are none" {
 	local n
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for n in .hidden a/b 'a b' '' "$(printf 'x%.0s' {1..64})" ..; do
 		fails 2 'is not a valid volume name' attach "$CARD" --name "$n"
 	done
@@ -160,7 +160,7 @@ load lib
 	fails 1 "already attached as volume one" attach "$T/link"
 	IMG=$T/second.img
 	card_make ext4 60 100
-	cow format "$CARD"
+	cow prepare "$CARD"
 	fails 1 'another volume is attached as one: choose a name with --name' attach "$CARD" --name one
 	# the first one did not notice
 	[ "$(status_of .device)" = "$first" ]
@@ -220,7 +220,7 @@ load lib
 
 @test "attach: the daemon by itself, in the foreground, and with --ready-fd" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	run -0 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" --name vol "$CARD"
 	[[ $output =~ ^/dev/loop[0-9]+$ ]]
 	NAME=vol
@@ -247,7 +247,7 @@ load lib
 	IMG=$T/base.img
 	card_make ext4 100 100
 	base=$CARD
-	cow format "$base" --log "$log"
+	cow prepare "$base" --log "$log"
 	fails 1 "no cowfs log: .*with --log" attach "$base"
 	fails 1 "$base: no cowfs log \(if it is on another device: --log DEVICE\)" check "$base"
 	run -0 cow check "$base" --log "$log"
@@ -263,12 +263,12 @@ load lib
 	cow commit
 	[ "$(card_written "$log")" -gt "$before" ]
 	[ "$(status_of '.card.foreign_bytes == 0 and .card.kernel_written_bytes == .card.written_bytes')" = true ]
-	fails 1 "attached as volume vol" recover "$base" --log "$log"
+	fails 1 "attached as volume vol" release "$base" --log "$log"
 	power_cut
 	attach_mounted --log "$log"
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	power_cut
-	cow recover "$base" --log "$log"
+	cow release "$base" --log "$log"
 	IMG=$logimg
 	fsck ext4 "$base"
 	mount -o ro "$base" "$MNT"
@@ -283,7 +283,7 @@ load lib
 	mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=1 -J size=16 -i 1048576 "$IMG" 65000M
 	loop_up "$IMG"
 	CARD=$LOOP
-	cow format "$CARD"
+	cow prepare "$CARD"
 	start=$(date +%s%N)
 	attach
 	end=$(date +%s%N)
@@ -303,7 +303,7 @@ load lib
 	card_make ext4 60 60
 	other=$CARD
 	CARD=$base
-	cow format "$base" --log "$log"
+	cow prepare "$base" --log "$log"
 	# never used, and used with everything at home
 	fails 1 "$log: this log belongs to another file system than the one on $other" attach "$other" --log "$log"
 	attach_mounted --log "$log"
@@ -311,10 +311,10 @@ load lib
 	detach
 	run -1 cow check "$other" --log "$log"
 	[[ $output == *"SET ASIDE"*"it is a different one"* ]]
-	fails 1 "it is a different one" recover "$other" --log "$log"
-	cow recover "$base" --log "$log"
+	fails 1 "it is a different one" release "$other" --log "$log"
+	cow release "$base" --log "$log"
 	fails 1 "$log: this log belongs to another file system than the one on $other" attach "$other" --log "$log"
-	fails 1 "$log: this log belongs to another file system than the one on $other" recover "$other" --log "$log"
+	fails 1 "$log: this log belongs to another file system than the one on $other" release "$other" --log "$log"
 	# a uuid that was changed in the volume is known, before and after it is at home
 	attach --log "$log"
 	e2fsck -fp "$DEV"
@@ -323,11 +323,11 @@ load lib
 	power_cut
 	attach --log "$log"
 	detach
-	cow recover "$base" --log "$log"
+	cow release "$base" --log "$log"
 	attach --log "$log"
 	detach
 	# and the way out
-	cow format --force "$other" --log "$log"
+	cow prepare --force "$other" --log "$log"
 	CARD=$other
 	attach --log "$log"
 	detach
@@ -362,7 +362,7 @@ load lib
 	local dir=/proc/sys/fs/fuse
 	[ -e $dir/max_request_timeout ] || skip "needs Linux 6.15"
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	# as the daemon reads it, not as the kernel has it
 	echo 0 >"$T/default" && echo 200 >"$T/max"
 	mount --bind "$T/default" $dir/default_request_timeout
@@ -387,9 +387,9 @@ load lib
 
 @test "a card that is write-protected: what to do" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	loop_down "$CARD"
 	CARD=$(losetup -f -r --show "$IMG")
 	fails 1 "$CARD is write-protected: move the lock tab of the card, or of its adapter" attach "$CARD" --name vol
-	fails 1 "$CARD is write-protected: move the lock tab of the card, or of its adapter" format "$CARD"
+	fails 1 "$CARD is write-protected: move the lock tab of the card, or of its adapter" prepare "$CARD"
 }

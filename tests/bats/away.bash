@@ -31,7 +31,7 @@ protected_card() {
 	card_make ext4 100 "$1" -b "$2"
 	truncate -s "+${ODD_KIB}K" "$IMG"
 	losetup -c "$CARD"
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	with_gone attach ${AWAY_LIMIT:+--away-limit "$AWAY_LIMIT"} "${@:4}"
 	mount_volume
 	random_file "$MNT/base" "$3"

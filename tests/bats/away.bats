@@ -114,7 +114,7 @@ load away
 	cp --sparse=always "$T/older.img" "$T/other.img"
 	losetup -f --show "$T/other.img" >"$T/name"
 	other=$(cat "$T/name")
-	cow format --force "$other" >/dev/null
+	cow prepare --force "$other" >/dev/null
 	losetup -d "$other"
 	pull
 	wait_for 5 is_away

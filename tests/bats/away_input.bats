@@ -60,7 +60,7 @@ again() {
 	cow "$@" >"$T/out" 2>"$T/err" </dev/null || { cat "$T/err"; GONE=wrong; return 1; }
 }
 
-@test "away: pulled during format" {
+@test "away: pulled during prepare" {
 	local n
 	new() { [ -z "$CARD" ] || loop_down "$CARD"; IMG='' card_make ext4 100 150; e2fsck -fn "$CARD" >"$T/fsck" 2>&1; }
 	again() {
@@ -73,28 +73,28 @@ again() {
 	GONE=0
 	for n in 0 1 2 3 4 "1 reads" "3 reads" "9 reads"; do
 		new
-		pulled "$n" 'Nothing was written|Its file system is whole, and it may have no complete log' format "$CARD"
-		again format "$CARD"
+		pulled "$n" 'Nothing was written|Its file system is whole, and it may have no complete log' prepare "$CARD"
+		again prepare "$CARD"
 	done
 	[ "$GONE" = 8 ]
 }
 
-@test "format: a log of which one superblock was written is made without --force, a used one is not" {
+@test "prepare: a log of which one superblock was written is made without --force, a used one is not" {
 	card_make ext4 100 150
 	stays
 	pull 2
-	run -5 with_gone cow format "$CARD"
+	run -5 with_gone cow prepare "$CARD"
 	stays
-	cow format "$CARD"
+	cow prepare "$CARD"
 	cow check "$CARD" | grep -q 'both copies good'
 	attach_mounted
 	echo 1 >"$MNT/1"
 	detach
 	logedit break B
-	fails 1 'already has a cowfs log' format "$CARD"
+	fails 1 'already has a cowfs log' prepare "$CARD"
 }
 
-@test "away: pulled during format --shrink" {
+@test "away: pulled during prepare --shrink" {
 	new() {
 		[ -z "$CARD" ] || loop_down "$CARD"
 		IMG='' card_make ext4 150 150
@@ -111,17 +111,17 @@ again() {
 		[ "$(bare_sum)" = "$SUM" ] || GONE=wrong
 	}
 	everywhere new 'Nothing was written|Its file system is whole, and it may have no complete log|The shrink is committed, and not finished' \
-		format --shrink
+		prepare --shrink
 }
 
-@test "away: pulled during recover" {
+@test "away: pulled during release" {
 	cut_card 2 ext4
 	cp --sparse=always "$IMG" "$T/cut.img"
 	new() {
 		cp --sparse=always "$T/cut.img" "$IMG"
 		blockdev --flushbufs "$CARD"
 	}
-	everywhere new 'Nothing was written|Its log still has everything' recover
+	everywhere new 'Nothing was written|Its log still has everything' release
 	fsck ext4
 	[ "$(bare_sum)" = "$SUM" ]
 }
@@ -216,7 +216,7 @@ bare_cksum() {
 	random_file "$MNT/file" 2
 	SUM=$(tree_sum "$MNT")
 	umount "$MNT"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	GONE=0
 	pulled_in() { # N REGEX OPTION...
 		local code=0

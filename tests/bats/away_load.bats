@@ -105,7 +105,7 @@ cpu_s() {
 	truncate -s "+$((ODD_KIB + 4))K" "$T/log.img"
 	log=$(losetup -f --show "$T/log.img")
 	base=$CARD
-	cow format --log "$log" "$base" >/dev/null
+	cow prepare --log "$log" "$base" >/dev/null
 	with_gone attach --away-limit $AWAY_LIMIT --log "$log"
 	mount_volume
 	random_file "$MNT/base" 4

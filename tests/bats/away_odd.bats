@@ -15,7 +15,7 @@ two_cards() {
 	truncate -s 40M "$T/log.img"
 	truncate -s "+$((ODD_KIB + 4))K" "$T/log.img"
 	LOG=$(losetup -f --show "$T/log.img")
-	cow format --log "$LOG" "$CARD" >/dev/null
+	cow prepare --log "$LOG" "$CARD" >/dev/null
 	with_gone attach --away-limit $AWAY_LIMIT --log "$LOG" "$@"
 }
 

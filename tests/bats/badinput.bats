@@ -8,7 +8,7 @@ load lib
 
 protect() {
 	card_make ext4 100 150 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	"$@" attach
 	mount_volume
 }
@@ -21,7 +21,7 @@ unchanged() {
 all_refuse() {
 	local c
 	SUM=$(image_sum)
-	for c in attach check recover; do
+	for c in attach check release; do
 		fails 1 "$1" $c "$CARD" || return
 		fails 1 "$1" $c --json "$CARD" || return
 	done
@@ -32,7 +32,7 @@ all_refuse() {
 
 @test "not a block device: a character device, a folder, nothing, a regular file" {
 	local c
-	for c in attach check recover; do
+	for c in attach check release; do
 		fails 1 '(not|neither) a block device' $c /dev/null
 		fails 1 '(not|neither) a block device' $c "$T"
 		fails 1 'No such file' $c "$T/missing"
@@ -41,7 +41,7 @@ all_refuse() {
 	# an image file will do for the offline commands, but not for the daemon
 	card_make ext4 100 150
 	loop_down "$CARD"
-	cow format "$IMG"
+	cow prepare "$IMG"
 	SUM=$(image_sum)
 	fails 1 "$IMG is not a block device \(an image file: losetup" attach "$IMG"
 	fails 1 '/dev is not a block device$' attach /dev
@@ -51,13 +51,13 @@ all_refuse() {
 	unchanged
 }
 
-@test "mounted: attach, recover and format refuse" {
+@test "mounted: attach, release and prepare refuse" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	mount "$CARD" "$MNT"
 	fails 1 "$CARD is mounted" attach "$CARD"
-	fails 1 "$CARD is mounted on $MNT" recover "$CARD"
-	fails 1 "$CARD is mounted on $MNT" format --force "$CARD"
+	fails 1 "$CARD is mounted on $MNT" release "$CARD"
+	fails 1 "$CARD is mounted on $MNT" prepare --force "$CARD"
 	# still writable for who had mounted it
 	echo x >"$MNT/x"
 	sync -f "$MNT"
@@ -69,8 +69,8 @@ all_refuse() {
 @test "already attached: each command names the volume" {
 	protect
 	fails 1 "$CARD is already attached as volume vol" attach "$CARD" --name other
-	fails 1 "$CARD is attached as volume vol" recover "$CARD"
-	fails 1 "$CARD is attached as volume vol" format "$CARD"
+	fails 1 "$CARD is attached as volume vol" release "$CARD"
+	fails 1 "$CARD is attached as volume vol" prepare "$CARD"
 	echo x >"$MNT/x"
 	cow commit
 }
@@ -78,11 +78,11 @@ all_refuse() {
 @test "no log there" {
 	card_make ext4 100 150
 	SUM=$(image_sum)
-	fails 1 "no cowfs log.*cowctl format $CARD" attach "$CARD"
+	fails 1 "no cowfs log.*cowctl prepare $CARD" attach "$CARD"
 	fails 1 "$CARD: no cowfs log" check "$CARD"
-	fails 1 "$CARD: no cowfs log" recover "$CARD"
+	fails 1 "$CARD: no cowfs log" release "$CARD"
 	unchanged
-	cow format "$CARD"
+	cow prepare "$CARD"
 	logedit wipe
 	all_refuse 'no cowfs log'
 	loop_down "$CARD"
@@ -106,7 +106,7 @@ all_refuse() {
 	format=$(cow --version --json | jq .log_format)
 	logedit set 32 4 $((format + 1))
 	all_refuse "format $((format + 1))"
-	fails 1 'newer format: --force' format "$CARD"
+	fails 1 'newer format: --force' prepare "$CARD"
 	unchanged
 	logedit set 32 4 "$format"
 	logedit set 56 8 0x11 # incompat
@@ -130,7 +130,7 @@ all_refuse() {
 	power_cut
 	logedit break AB
 	all_refuse 'both superblocks of the log are damaged'
-	fails 1 'superblock is damaged: --force' format "$CARD"
+	fails 1 'superblock is damaged: --force' prepare "$CARD"
 	unchanged
 }
 
@@ -146,7 +146,7 @@ all_refuse() {
 		loop_up "$IMG"
 		CARD=$LOOP
 		all_refuse 'smaller|a truncated copy of a larger card'
-		fails 1 'larger device|or larger' format "$CARD"
+		fails 1 'larger device|or larger' prepare "$CARD"
 		unchanged
 	done
 }
@@ -158,7 +158,7 @@ all_refuse() {
 	log=$CARD
 	IMG=$T/base.img
 	card_make ext4 100 100
-	cow format "$CARD" --log "$log"
+	cow prepare "$CARD" --log "$log"
 	SUM=$(image_sum)
 	fails 2 'the log of another device' check "$log"
 	fails 1 'log on another device|no file system|smaller' attach "$log"
@@ -168,12 +168,12 @@ all_refuse() {
 	SUM=$(image_sum)
 	fails 1 'smaller' attach "$CARD" --log "$log"
 	fails 1 'smaller' check "$CARD" --log "$log"
-	fails 1 'smaller' recover "$CARD" --log "$log"
+	fails 1 'smaller' release "$CARD" --log "$log"
 	unchanged
 	# a card with its own log is no log device
 	IMG=$T/own.img
 	card_make ext4 60 110
-	cow format "$CARD"
+	cow prepare "$CARD"
 	fails 1 'its log belongs to its own file system' attach "$log" --log "$CARD"
 }
 
@@ -182,7 +182,7 @@ all_refuse() {
 @test "RAM limit: 0, nonsense, more than there is, too little" {
 	local ram
 	card_make ext4 100 150 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	SUM=$(image_sum)
 	for ram in 0 0% 0M nonsense 12Q -1 -5% '' 5M5 1e999 99999999999999999999 101% 1000%; do
 		fails 2 '--ram' attach "$CARD" --ram "$ram"
@@ -196,7 +196,7 @@ all_refuse() {
 
 @test "RAM limit that cannot hold the journal" {
 	card_make ext4 200 240 -J size=64
-	cow format "$CARD"
+	cow prepare "$CARD"
 	SUM=$(image_sum)
 	fails 1 'RAM limit of 32.0 MiB cannot hold the journal of .* \(64.0 MiB\).*at least 76.0 MiB' attach "$CARD" --ram 32M
 	unchanged
@@ -256,7 +256,7 @@ all_refuse() {
 	detach_whole vfat
 }
 
-@test "external journal and multi-mount protection that came after the format" {
+@test "external journal and multi-mount protection that came after the prepare" {
 	local journal
 	IMG=$T/journal.img
 	truncate -s 20M "$IMG"
@@ -264,7 +264,7 @@ all_refuse() {
 	loop_up "$IMG"
 	journal=$LOOP IMG=''
 	card_make ext4 100 150 -b 4096
-	cow format "$CARD"
+	cow prepare "$CARD"
 	tune2fs -O ^has_journal "$CARD"
 	tune2fs -J "device=$journal" "$CARD"
 	blockdev --flushbufs "$CARD"
@@ -273,7 +273,7 @@ all_refuse() {
 	unchanged
 	loop_down "$CARD"
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	tune2fs -O mmp "$CARD"
 	blockdev --flushbufs "$CARD"
 	SUM=$(image_sum)
@@ -308,8 +308,8 @@ all_refuse() {
 		[ "$(cat "$MNT/one")" = one ]
 	done <<-END
 		luks a LUKS device, .*: open the device
-		lvm an LVM physical volume, .*: format and attach a logical volume
-		raid a member of a RAID array, .*: format and attach the array
+		lvm an LVM physical volume, .*: prepare and attach a logical volume
+		raid a member of a RAID array, .*: prepare and attach the array
 		swap a swap area
 	END
 	# mdadm leaves the superblock of ext4 where it is
@@ -471,7 +471,7 @@ all_refuse() {
 @test "EIO on read: at attach, below programs, in check" {
 	local n
 	card_make ext4 100 150 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach
 	mount_volume
 	random_file "$MNT/a" 3
@@ -533,7 +533,7 @@ commit_fails() {
 	local worker
 	[ "$(printf '%s\n' 6.9 "$(uname -r)" | sort -V | head -n 1)" = 6.9 ] || skip "no worker is replaced"
 	card_make ext4 100 150 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --on-crash replace
 	dd if=/dev/urandom of="$T/data" bs=1M count=1 status=none
 	dd if="$T/data" of="$DEV" bs=1M seek=60 oflag=direct status=none
@@ -654,7 +654,7 @@ commit_fails() {
 	unchanged
 }
 
-@test "EIO at detach and at format: refused, nothing lost" {
+@test "EIO at detach and at prepare: refused, nothing lost" {
 	protect with_shim
 	echo precious >"$MNT/file"
 	umount_volume
@@ -673,7 +673,7 @@ commit_fails() {
 	card_make ext4 100 150
 	SUM=$(image_sum)
 	eio write 0 1000
-	run -1 --separate-stderr with_shim cow format "$CARD"
+	run -1 --separate-stderr with_shim cow prepare "$CARD"
 	[[ $stderr == *"$CARD cannot be written: Input/output error"* ]]
 	unchanged
 }

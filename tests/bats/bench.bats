@@ -107,7 +107,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	rm "$T/upper"
 	log=$CARD IMG=
 	card_make ext4 60 60
-	cow format "$CARD" --log "$log"
+	cow prepare "$CARD" --log "$log"
 	sum=$(md5sum <"$log")
 	fails 1 'holds a log of cowfs; --force' measure --tables all --write-area all "$log"
 	[ "$(md5sum <"$log")" = "$sum" ]

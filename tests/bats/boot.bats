@@ -41,7 +41,7 @@ boots() {
 	cow --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort >"$T/all"
 	"$T/sbin/cowctl" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort >"$T/boot"
 	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "accept card clone diff disable export factory-reset generations import measure revert run scrub setup top undo view wear" ]
-	[ "$(xargs <"$T/boot")" = "attach boot check commit config detach discard format grow inhibit recover shutdown status trim uninhibit" ]
+	[ "$(xargs <"$T/boot")" = "attach check commit config detach discard grow inhibit prepare release status trim uninhibit" ]
 	run ! grep -wE 'top|view' <("$T/sbin/cowctl" --help)
 	run -2 "$T/sbin/cowctl" top
 	[ "$output" = "cowctl: top: not in an initramfs, only in the cowctl of the system" ]
@@ -248,7 +248,7 @@ readonly_card() { [ "$(blockdev --getro "$CARD")" = 1 ]; }
 
 formatted() {
 	card_make ext4 100 150
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 }
 
 # A file is committed and waits in the log, home is as it was before: the card after a power cut.
@@ -488,7 +488,7 @@ on_card() {
 	local card=$CARD
 	IMG=$T/log.img
 	card_make none 0 64
-	cow format --force "$card" --log "$CARD" >/dev/null
+	cow prepare --force "$card" --log "$CARD" >/dev/null
 	printf '[root]\nlog = %s\n' "$CARD" >"$CONF"
 	CARD=$card
 	boots 0 loop
@@ -503,7 +503,7 @@ on_card() {
 	sum=$(tree_sum "$MNT")
 	umount "$MNT"
 	boots 3 card
-	grep -q 'cowctl format' "$COWFS_RUNDIR/root.failed"
+	grep -q 'cowctl prepare' "$COWFS_RUNDIR/root.failed"
 	echo 'prepare = shrink' >>"$CONF"
 	# an old kernel could not serve the volume
 	run -3 --separate-stderr setarch --uname-2.6 "$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline ro
@@ -624,7 +624,7 @@ card_flashed() {
 	rm -f "$T/old"
 	truncate -s 299M "$T/old"
 	mke2fs -q -F -t ext4 "$T/old" 200M
-	cow format "$T/old"
+	cow prepare "$T/old"
 	dd if="$T/old" of="$IMG" bs=1M seek=1 conv=notrunc status=none
 	printf 'label-id: 0xc0ffee00\nstart=2048, size=204800\n' | sfdisk -q "$IMG"
 	dd if="$T/part" of="$IMG" bs=1M seek=1 conv=notrunc status=none
@@ -721,7 +721,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	sum=$(image_sum)
 	: >"$T/empty.conf"
 	CONF=$T/empty.conf boots 3 card
-	grep -q 'shrink of it was interrupted.*cowctl recover' "$COWFS_RUNDIR/root.failed"
+	grep -q 'shrink of it was interrupted.*cowctl release' "$COWFS_RUNDIR/root.failed"
 	readonly_card
 	[ "$(image_sum)" = "$sum" ]
 	blockdev --setrw "$CARD"
@@ -752,7 +752,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	local sum
 	cut_card 1 ext4 100 150
 	cp --sparse=always "$IMG" "$T/cut"
-	cow recover "$CARD"
+	cow release "$CARD"
 	sum=$(bare_sum)
 	[ "$sum" = "$SUM" ]
 	loop_down "$CARD"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# cowctl card and format --dry-run: which devices may be meant, and whether the commands that they print do what they say.
+# cowctl card and prepare --dry-run: which devices may be meant, and whether the commands that they print do what they say.
 
 load lib
 
@@ -33,19 +33,19 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	card_make ext4 100 150
 	before=$(card_written)
 	run -0 cow card "$CARD"
-	[[ $output == "$CARD: an empty log would be written"*"ext4 of 100.0 MiB, untouched"*"erase block "*"(assumed"*"next:"*"cowctl format $CARD"*"cowctl attach $CARD" ]]
-	[ "$(cow format --dry-run "$CARD")" = "$output" ]
+	[[ $output == "$CARD: an empty log would be written"*"ext4 of 100.0 MiB, untouched"*"erase block "*"(assumed"*"next:"*"cowctl prepare $CARD"*"cowctl attach $CARD" ]]
+	[ "$(cow prepare --dry-run "$CARD")" = "$output" ]
 	run -0 cow card --json "$CARD"
 	jq -e --arg d "$CARD" '.ok and .schema == 1 and .device == $d and .fs_type == "ext4" and .log_bytes == 33554432 and
-		.next == ["cowctl format \($d)", "cowctl attach \($d)"]' <<<"$output"
-	[ "$(next_of "$CARD")" = "cowctl format $CARD" ]
+		.next == ["cowctl prepare \($d)", "cowctl attach \($d)"]' <<<"$output"
+	[ "$(next_of "$CARD")" = "cowctl prepare $CARD" ]
 	run -0 cow card
-	grep -Eq "^$CARD +150.0 MiB +ext4 +cowctl format $CARD$" <<<"$output"
+	grep -Eq "^$CARD +150.0 MiB +ext4 +cowctl prepare $CARD$" <<<"$output"
 	[ "$(card_written)" = "$before" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
-	run -0 cow format --dry-run --log-size 40M --lag 1 "$CARD"
-	[[ $output == *"log            40.0 MiB"*"cowctl format --log-size 40M --lag 1 $CARD"* ]]
-	fails 2 'mutually exclusive' format --dry-run --shrink "$CARD"
+	run -0 cow prepare --dry-run --log-size 40M --lag 1 "$CARD"
+	[[ $output == *"log            40.0 MiB"*"cowctl prepare --log-size 40M --lag 1 $CARD"* ]]
+	fails 2 'mutually exclusive' prepare --dry-run --shrink "$CARD"
 	type_commands "$CARD"
 	attached
 	mount_volume
@@ -60,7 +60,7 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	detach
 	before=$(image_sum)
 	run -1 cow card "$CARD"
-	[[ $output == *"already has a cowfs log"*"next:"*"cowctl attach $CARD" && $output != *"cowctl format"* ]]
+	[[ $output == *"already has a cowfs log"*"next:"*"cowctl attach $CARD" && $output != *"cowctl prepare"* ]]
 	[ "$(next_of "$CARD")" = "cowctl attach $CARD" ]
 	[ "$(image_sum)" = "$before" ]
 	type_commands "$CARD"
@@ -73,9 +73,9 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	cut_card 1 ext4
 	before=$(image_sum)
 	run -1 cow card "$CARD"
-	[[ $output == *"committed blocks exist only in it"*"next:"*"cowctl attach $CARD" && $output != *force* && $output != *format* ]]
-	run -1 cow format --dry-run --force "$CARD"
-	[[ $output == *"not checkpointed: run 'cowctl recover $CARD' first"* && $output != *next:* ]]
+	[[ $output == *"committed blocks exist only in it"*"next:"*"cowctl attach $CARD" && $output != *force* && $output != *prepare* ]]
+	run -1 cow prepare --dry-run --force "$CARD"
+	[[ $output == *"not checkpointed: run 'cowctl release $CARD' first"* && $output != *next:* ]]
 	[ "$(next_of "$CARD")" = "cowctl attach $CARD" ]
 	[ "$(image_sum)" = "$before" ]
 	type_commands "$CARD"
@@ -95,7 +95,7 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	card_make ext4 150 150
 	mount "$CARD" "$MNT"
 	run -1 cow card "$MNT"
-	[[ $output == *"no space for the log"*"next:"*"umount $MNT"*"cowctl format --shrink $CARD"*"cowctl attach $CARD" ]]
+	[[ $output == *"no space for the log"*"next:"*"umount $MNT"*"cowctl prepare --shrink $CARD"*"cowctl attach $CARD" ]]
 	[ "$(next_of "$CARD")" = "umount $MNT" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	echo 1 >"$MNT/a"
@@ -120,10 +120,10 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	loop_up "$T/log.img"
 	log="$T/a log"
 	ln -s "$LOOP" "$log"
-	run -0 --separate-stderr cow format --dry-run --json --log "$log" "$CARD"
+	run -0 --separate-stderr cow prepare --dry-run --json --log "$log" "$CARD"
 	# shellcheck disable=SC2016 # for that shell
 	[ "$(printf 'cowctl() { printf "%%s\n" "$@"; }\numount() { printf "%%s\n" "$@"; }\n%s\n' "$(jq -r '.next[]' <<<"$output")" | sh)" = \
-		"$(printf '%s\n' "$odd" format --log "$log" "$CARD" attach --log "$log" "$CARD")" ]
+		"$(printf '%s\n' "$odd" prepare --log "$log" "$CARD" attach --log "$log" "$CARD")" ]
 	[ "$(next_of "$CARD")" = "umount '${odd//"'"/"'\''"}'" ]
 	umount "$odd"
 }
@@ -133,9 +133,9 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	loop_down "$CARD"
 	CARD=''
 	run -0 cow card "$IMG"
-	[[ $output == "$IMG: an empty log would be written"*"cowctl format $IMG"*'cowctl attach "$(losetup -f --show '"$IMG"')"' ]]
+	[[ $output == "$IMG: an empty log would be written"*"cowctl prepare $IMG"*'cowctl attach "$(losetup -f --show '"$IMG"')"' ]]
 	cp --sparse=always "$IMG" "$T/copy"
-	run -0 --separate-stderr cow format "$T/copy"
+	run -0 --separate-stderr cow prepare "$T/copy"
 	[ "${lines[-1]}" = 'protect it with: cowctl attach "$(losetup -f --show '"$T/copy"')"' ]
 	type_commands "$IMG"
 	attached
@@ -211,7 +211,7 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	echo "$output"
 	[ "$status" = 0 ]
 	grep -Eq "^$DEV .* # $DEV does not answer$" <<<"$output"
-	grep -Eq "^$CARD .* cowctl format $CARD$" <<<"$output"
+	grep -Eq "^$CARD .* cowctl prepare $CARD$" <<<"$output"
 	losetup -d "$DEV"
 	sim_end "$C"
 }

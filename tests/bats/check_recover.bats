@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# cowctl check and recover: each state of a log in plain words, what recovery writes, and that it writes once.
+# cowctl check and release: each state of a log in plain words, what recovery writes, and that it writes once.
 
 load lib
 
@@ -21,7 +21,7 @@ checks() {
 
 @test "check: a fresh log" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	checks 0 'state +empty: no commit yet' empty good
 	cow check "$CARD" | grep -Eq 'superblock +both copies good'
 }
@@ -42,7 +42,7 @@ checks() {
 	cut_card 2 ext4
 	checks 0 'state +live: the newest generation is complete' live good
 	cow check "$CARD" | grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)"
-	cow check "$CARD" | grep -Eq "not checkpointed +[1-9][0-9]* blocks exist in the log only: .*'cowctl recover'"
+	cow check "$CARD" | grep -Eq "not checkpointed +[1-9][0-9]* blocks exist in the log only: .*'cowctl release'"
 	cow check "$CARD" --json | jq -e '.log_live_blocks > 0 and .cause == "manual" and .time_unix_seconds > 1600000000'
 }
 
@@ -59,7 +59,7 @@ checks() {
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 }
 
-@test "check: fell back to the generation before; attach and recover take that one" {
+@test "check: fell back to the generation before; attach and release take that one" {
 	cut_card 2 ext4
 	logedit damage 1
 	checks 3 'state +fell back: the newest commit is incomplete, the previous generation is used' fell-back repairable
@@ -79,18 +79,18 @@ checks() {
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/one" ] && [ -e "$MNT/four" ] && [ ! -e "$MNT/two" ]
 	umount "$MNT"
-	# the same by recover alone
+	# the same by release alone
 	loop_down "$CARD"
 	IMG=$T/copy
 	loop_up "$IMG"
 	CARD=$LOOP
-	run -0 cow recover "$CARD"
+	run -0 cow release "$CARD"
 	[[ $output == *"the previous generation was taken"* ]]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum1")" ]
 }
 
-@test "check: broken; attach and recover refuse and write nothing" {
+@test "check: broken; attach and release refuse and write nothing" {
 	local sum
 	cut_card 2 ext4
 	logedit damage 1
@@ -98,11 +98,11 @@ checks() {
 	checks 1 'state +BROKEN' broken broken
 	sum=$(image_sum)
 	fails 1 'the log is damaged.*cowctl check' attach "$CARD"
-	fails 1 'the log is damaged .*nothing was written' recover "$CARD"
-	fails 1 'the log is damaged' recover --json "$CARD"
+	fails 1 'the log is damaged .*nothing was written' release "$CARD"
+	fails 1 'the log is damaged' release --json "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	# whoever gives it up gets a new log
-	cow format --force "$CARD"
+	cow prepare --force "$CARD"
 	checks 0 'state +empty' empty good
 }
 
@@ -119,10 +119,10 @@ refused() {
 	grep -Eq "$why" <<<"$output"
 	[[ $output == *"verdict: WAITS: do not mount"* ]]
 	fails 1 "$why; nothing was written" attach "$CARD"
-	fails 1 "$why; nothing was written" recover "$CARD"
+	fails 1 "$why; nothing was written" release "$CARD"
 	fails 1 "$why" view "$CARD" "$MNT"
-	fails 1 "already has a cowfs log: $why" format "$CARD"
-	fails 1 "$why \(--force does not discard it\)" format --force "$CARD"
+	fails 1 "already has a cowfs log: $why" prepare "$CARD"
+	fails 1 "$why \(--force does not discard it\)" prepare --force "$CARD"
 	run -1 cow scrub "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 }
@@ -130,18 +130,18 @@ refused() {
 @test "check: the newest commit of 0.1.0 lies in lent space: refused, and nothing is written" { refused v1-lent 'a part of generation 3 is in space that was lent to its commit: cowfs 0\.1\.0 completes it, with cowctl recover --lend DEVICE\|FILE'; }
 @test "check: the newest commit of 0.1.0 is one of several volumes: refused, and nothing is written" { refused v1-joint-undecided 'record 6 is of a commit of several volumes: cowfs 0\.1\.0 completes it, with cowctl recover while all their cards are plugged in'; }
 
-@test "recover: checkpoints everything; the second run writes nothing" {
+@test "release: checkpoints everything; the second run writes nothing" {
 	local before sum
 	cut_card 2 ext4
-	run -0 --separate-stderr cow recover "$CARD"
+	run -0 --separate-stderr cow release "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"* && $output == *"blocks ("*") checkpointed, "* ]]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	checks 0 'state +retired: cowfs has left this card, everything is checkpointed' retired good
 	before=$(card_written) sum=$(image_sum)
-	run -0 cow recover "$CARD"
+	run -0 cow release "$CARD"
 	[[ $output == *"nothing to do"*"nothing was written"* ]]
-	run -0 cow recover --json "$CARD"
+	run -0 cow release --json "$CARD"
 	jq -e '.ok and .nothing_to_do and .written_bytes == 0 and .home_blocks == 0 and .log_state_before == "retired"' <<<"$output"
 	[ "$(card_written)" -eq "$before" ]
 	[ "$(image_sum)" = "$sum" ]
@@ -153,16 +153,16 @@ refused() {
 	checks 0 'state +clean' clean good
 }
 
-@test "recover: --json, on an image file, on a fresh log, on a clean one" {
+@test "release: --json, on an image file, on a fresh log, on a clean one" {
 	local sum
 	cut_card 2 ext4
 	loop_down "$CARD"
-	run -0 --separate-stderr cow recover "$IMG" --json
+	run -0 --separate-stderr cow release "$IMG" --json
 	jq -e '.ok and .nothing_to_do == false and .home_blocks > 0 and .written_bytes > 0 and
 		.log_state_before == "live" and .generation > 0' <<<"$output"
-	cow format --force "$IMG"
+	cow prepare --force "$IMG"
 	sum=$(image_sum)
-	run -0 cow recover "$IMG" --json
+	run -0 cow release "$IMG" --json
 	jq -e '.nothing_to_do and .log_state_before == "empty"' <<<"$output"
 	[ "$(image_sum)" = "$sum" ]
 	loop_up "$IMG"
@@ -170,19 +170,19 @@ refused() {
 	attach_mounted
 	echo x >"$MNT/x"
 	detach
-	run -0 cow recover --json "$CARD"
+	run -0 cow release --json "$CARD"
 	jq -e '.ok and .log_state_before == "clean" and .home_blocks == 0' <<<"$output"
 	checks 0 'state +retired' retired good
 	fsck ext4
 }
 
-@test "recover: killed half way, the next one finishes it" {
+@test "release: killed half way, the next one finishes it" {
 	local n
 	cut_card 2 ext4
 	cp "$IMG" "$T/copy"
 	for n in 0 2 4 6; do
 		eio write "$n" 1000
-		run with_shim cow recover "$CARD"
+		run with_shim cow release "$CARD"
 		[ "$status" = 1 ]
 		[[ $output == *"The log still holds everything"* ]]
 		eio off
@@ -192,7 +192,7 @@ refused() {
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
 
-@test "one damaged superblock: keeps running, reports it, and the next commit or recover repairs it" {
+@test "one damaged superblock: keeps running, reports it, and the next commit or release repairs it" {
 	local copy
 	for copy in A B; do
 		IMG=$T/$copy.img
@@ -216,9 +216,9 @@ refused() {
 		# also on a card that rests: but for that nothing is left to do
 		logedit break $copy
 		run -3 cow check "$CARD"
-		cow recover "$CARD"
+		cow release "$CARD"
 		cow check "$CARD" | grep -Eq 'superblock +both copies good'
-		[[ $(cow recover "$CARD") == *"nothing was written"* ]]
+		[[ $(cow release "$CARD") == *"nothing was written"* ]]
 		loop_down "$CARD"
 	done
 }

@@ -162,7 +162,7 @@ fails_at() { # N; of FROM
 		fails_at "$n"
 		[[ $SAID != *"the copy is complete"* ]] || break
 	done
-	[[ $SAID == *"but its log could not be written (Input/output error): cowctl format $NEW makes it"* ]]
+	[[ $SAID == *"but its log could not be written (Input/output error): cowctl prepare $NEW makes it"* ]]
 	[ "$n" -ge 2 ]
 	fsck ext4 "$NEW"
 	# from the beginning, and stopped again
@@ -179,7 +179,7 @@ fails_at() { # N; of FROM
 	loop_up "$T/old.img"
 	NEW=$LOOP
 	card_make ext4 10 60
-	cow format "$CARD"
+	cow prepare "$CARD"
 	run -1 script -qec "$COWFS_BUILD/cowctl clone $CARD $NEW" /dev/null <<<n
 	[[ $output == *"holds a cowfs log whose newest generation only cowfs 0.1.0 completes"*"Overwrite all of it?"* ]]
 }
@@ -222,7 +222,7 @@ fails_at() { # N; of FROM
 	NEW=$CARD
 	IMG=$T/source.img
 	card_make ext4 60 100
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	run -1 script -qec "$COWFS_BUILD/cowctl clone $CARD $NEW" /dev/null <<<n
 	[[ $output == *" that no other place has, and a file system (btrfs). Overwrite"* ]]
 	loop_down "$NEW"
@@ -267,7 +267,7 @@ cut_in_head() {
 	mke2fs -q -F -t ext4 -b 1024 -m 0 -E nodiscard,lazy_itable_init=0 "$IMG" 40961
 	loop_up "$IMG"
 	CARD=$LOOP
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	mount "$CARD" "$T/look"
 	dd if=/dev/urandom of="$T/look/all" bs=64k status=none || true
 	umount "$T/look"
@@ -281,7 +281,7 @@ cut_in_head() {
 @test "clone: what a file system with errors calls free is copied" {
 	local at
 	card_make ext4 60 100 -b 4096
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	mount "$CARD" "$T/look"
 	random_file "$T/look/file" 3
 	sync -f "$T/look"
@@ -414,7 +414,7 @@ ends_incomplete() {
 
 @test "clone: on a card that has less than it says, the log does not overwrite the copy" {
 	card_make ext4 60 100 -m 0
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	mount "$CARD" "$T/look"
 	dd if=/dev/urandom of="$T/look/all" bs=64k status=none || true
 	umount "$T/look"
@@ -455,7 +455,7 @@ ends_incomplete() {
 	# of this log alone, which has another time
 	detach >/dev/null
 	sleep 1.1
-	cow format --force "$CARD" >/dev/null
+	cow prepare --force "$CARD" >/dev/null
 	[ "$(cow wear "$CARD" --json | jq .predecessor)" = null ]
 	# a bit of it that is not what was written: it is not shown
 	printf damaged! | dd of="$T/image" bs=1 seek=$((60 * 1048576 + 4096 + 100)) conv=notrunc status=none

@@ -58,7 +58,7 @@ disk_make() { # [gpt|dos [FS]]
 	mkswap "${DISK}p$SWAP" >/dev/null 2>&1
 	CARD=${DISK}p$ROOT
 	mke2fs -q -t ext4 -E nodiscard,lazy_itable_init=0 "$CARD" 60M
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	attach_mounted
 	random_file "$MNT/committed" 9
 	cow commit >/dev/null
@@ -292,7 +292,7 @@ clones() { # LABEL MIB
 	mke2fs -q -t ext4 -E nodiscard,lazy_itable_init=0 "${DISK}p1"
 	truncate -s 50M "$T/log.img"
 	loop_up "$T/log.img"
-	cow format "${DISK}p1" --log "$LOOP" >/dev/null
+	cow prepare "${DISK}p1" --log "$LOOP" >/dev/null
 	cow attach "${DISK}p1" --log "$LOOP" --name two >/dev/null
 	fails 1 "${DISK}p1: a volume with its log on another device" clone vol "$NEW" --yes
 	cow detach two >/dev/null

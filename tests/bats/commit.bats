@@ -6,7 +6,7 @@ load lib
 
 protect() {
 	card_make ext4 200 250 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	"$@" attach
 	mount_volume
 }
@@ -291,7 +291,7 @@ dry_and_wet() {
 	[ "$(status_of .log_state_at_attach)" = live ]
 	power_cut
 	[ "$(card_written)" -eq "$before" ]
-	cow recover "$CARD"
+	cow release "$CARD"
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
@@ -433,7 +433,7 @@ print(sum(data[i:i + 4] == b"\xc0\x3b\x39\x98" for i in range(0, len(data), 1024
 	done
 	umount "$MNT"
 	[ "$(journal_blocks "$CARD")" -gt 40 ]
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	tune2fs -O ^has_journal "$DEV"
 	tune2fs -j -J size=8 "$DEV"

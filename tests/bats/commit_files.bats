@@ -55,7 +55,7 @@ live_is_right() {
 
 card_is_right() {
 	local bad=0
-	cow recover "$CARD" >/dev/null || return
+	cow release "$CARD" >/dev/null || return
 	# the log of a frozen xfs has its counters
 	[ "$1" = xfs ] || fsck "$1" >/dev/null || return
 	mount "$CARD" "$V" || return
@@ -355,7 +355,7 @@ card_read() {
 		sleep "0.$((RANDOM % 20 + 2))"
 		power_cut 2>/dev/null
 		wait $! || true
-		cow recover "$CARD" >/dev/null
+		cow release "$CARD" >/dev/null
 		fsck ext4 >/dev/null
 		mount "$CARD" "$V"
 		if ! differ "$CARD_TREE" "$V" >/dev/null; then
@@ -381,7 +381,7 @@ card_read() {
 	cow commit vol
 	[ "$(status_of .alarm)" = "" ]
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	mount "$CARD" "$V"
 	cmp "$T/new" "$V/c"
 	umount "$V"

@@ -24,7 +24,7 @@ never_longer() {
 	local fs=$1 limit=$2 i t0 ms worst=0 told
 	shift 2
 	card_make "$fs" 400 512 "$@"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --ram 256M --max-commit-time "${limit}s"
 	mount_volume -o noatime
 	eio card 2 5
@@ -125,7 +125,7 @@ power_ends() {
 @test "max-commit-time: power ends after this time, and all that was written is on the card" {
 	local cuts=${COWFS_POWER_CUTS:-4} missed=0 told=0 i
 	card_make ext4 400 512 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	echo 0 >"$T/n"
 	for ((i = 1; i <= cuts; i++)); do
 		if ((i % 2)); then power_ends 2 5; else power_ends 1 80; fi
@@ -137,7 +137,7 @@ power_ends() {
 
 @test "max-commit-time: a card that is too slow for it is named" {
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --ram 96M --max-commit-time 1s
 	mount_volume
 	eio slow 1500
@@ -151,7 +151,7 @@ power_ends() {
 
 @test "max-commit-time: how slow a card was is known at the next attach" {
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --ram 96M
 	mount_volume
 	eio card 2 1
@@ -187,7 +187,7 @@ PY
 
 @test "max-commit-time: reads go on while the card fails" {
 	card_make ext4 400 512 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --ram 256M --max-commit-time 5s
 	mount_volume -o noatime
 	random_file "$MNT/old" 20
@@ -210,12 +210,12 @@ PY
 
 @test "max-commit-time: refused where it cannot be kept" {
 	card_make btrfs 200 300
-	cow format "$CARD"
+	cow prepare "$CARD"
 	fails 1 'max-commit-time cannot be kept on btrfs' attach "$CARD" --max-commit-time 5s
 	loop_down "$CARD"
 	IMG=''
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	fails 1 'pressure=fail forbids them' attach "$CARD" --max-commit-time 5s --pressure fail
 	fails 1 'with checkpoint=always' attach "$CARD" --max-commit-time 5s --checkpoint always
 	for t in 0 0.5s 11m 5x ''; do
@@ -226,7 +226,7 @@ PY
 @test "commit --deadline: only what fits is begun, and nothing is lost" {
 	local before
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --ram 96M
 	mount_volume
 	random_file "$MNT/a" 30
@@ -250,7 +250,7 @@ PY
 
 @test "max-commit-time: a root where it cannot be kept is protected without it, and says so" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	DEV=$("$COWFS_BUILD/cowfs" "$CARD" --name vol --max-commit-time 5s --checkpoint always --running-root)
 	[ "$(status_of ".pressure.max_commit_seconds == 0")" = true ]

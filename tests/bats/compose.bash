@@ -34,7 +34,7 @@ volume() {
 	loop_up "$T/image" -r
 	LOWER=$LOOP
 	card_make ext4 40 $((68 + ${LOG:-32}))
-	cow format "$CARD" --log-size "${LOG:-32}M"
+	cow prepare "$CARD" --log-size "${LOG:-32}M"
 	configure "$LOWER"
 }
 

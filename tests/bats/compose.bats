@@ -218,7 +218,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	echo new >"$MNT/etc/new"
 	rm "$MNT/etc/two"
 	stop
-	cow recover "$CARD" >/dev/null
+	cow release "$CARD" >/dev/null
 	mkdir -p "$COWFS_RUNDIR"
 	echo failed >"$COWFS_RUNDIR/root.state"
 	mount -o ro,noload "$CARD" "$MNT"
@@ -319,7 +319,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 
 @test "compose: no factory reset of an ordinary root" {
 	card_make ext4 40 100
-	cow format "$CARD" --log-size 32M
+	cow prepare "$CARD" --log-size 32M
 	printf '[root]\nram = 64M\n' >"$COWFS_CONF"
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 	NAME=root

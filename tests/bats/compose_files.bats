@@ -694,7 +694,7 @@ for i in range(40):
 	start
 	NAME=compose
 	card_make ext4 10 50
-	cow format "$CARD" --log-size 32M
+	cow prepare "$CARD" --log-size 32M
 	cow attach --name compose "$CARD" >/dev/null
 	[ "$(cow status --json compose | jq -r .name)" = compose ]
 	# no upper is committed yet: an empty layer stands for it

@@ -190,7 +190,7 @@ no_reader() {
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "the shim must come first"
 	local at sum
 	card_make ext4 300 350 # three groups
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for at in 1 2; do
 		BADIMAGE_AT=$at LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 48M
 		mount_volume
@@ -218,7 +218,7 @@ no_reader() {
 
 @test "confine: without CAP_SETPCAP the bounding set stays, nothing else" {
 	card_make ext4 50 100
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	run -0 --separate-stderr setpriv --bounding-set=-setpcap "$COWFS_BUILD/cowfs" --name vol "$CARD"
 	DEV=$output

@@ -33,7 +33,7 @@ is_refused() {
 	sum=$(image_sum "$COPY")
 	fails 1 'guarded by a log that is not here' check "$CARD"
 	fails 1 'guarded by a log that is not here' attach "$CARD"
-	fails 1 'guarded by a log that is not here' format "$CARD"
+	fails 1 'guarded by a log that is not here' prepare "$CARD"
 	if mount "$CARD" "$MNT"; then
 		run ! touch "$MNT/foreign"
 		umount "$MNT"
@@ -74,7 +74,7 @@ copies() { # FS FS_MIB CARD_MIB
 	copied refused dd_fs
 	copied refused partclone_image
 	copied refused partclone_device
-	cow recover "$SOURCE"
+	cow release "$SOURCE"
 	# partclone replays no log
 	[ "$FS" != xfs ] || { mount "$SOURCE" "$MNT" && umount "$MNT"; }
 	GUARDED=false
@@ -105,7 +105,7 @@ pishrink() {
 	run -9 pishrink
 	[[ $output == *"unsupported feature"* ]]
 	[ "$(image_sum)" = "$sum" ]
-	cow recover "$IMG"
+	cow release "$IMG"
 	pishrink
 	[ "$(stat -c %s "$IMG")" -lt $((100 << 20)) ]
 	loop_up "$IMG"
@@ -211,7 +211,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	card_make vfat $FS_MIB 110
 	echo old >"$T/text"
 	mcopy -i "$CARD" "$T/text" ::
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	echo new >"$T/text"
 	mcopy -i "$DEV" "$T/text" ::new
@@ -233,7 +233,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 @test "an image on a smaller card: opened while file system and log fit, else the one way out is named" {
 	local log_end try
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_mounted
 	echo one >"$MNT/a"
 	echo keep >"$MNT/b"
@@ -254,7 +254,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 		cow view "$CARD" "$MNT"
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		umount "$MNT"
-		fails 1 'committed blocks that are not checkpointed' format --force "$CARD"
+		fails 1 'committed blocks that are not checkpointed' prepare --force "$CARD"
 		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		echo more >"$MNT/c"
@@ -274,7 +274,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	truncate -s "$log_end" "$T/copy.img"
 	loop_up "$T/copy.img"
 	CARD=$LOOP
-	for try in check recover attach format 'format --force'; do
+	for try in check release attach prepare 'prepare --force'; do
 		# shellcheck disable=SC2086
 		fails 1 "a truncated copy of a larger card: a part of the log is missing\. Make it $((log_end + 4096)) bytes or larger" $try "$CARD"
 	done
@@ -282,7 +282,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	truncate -s $((log_end + 4096)) "$T/copy.img"
 	loop_up "$T/copy.img"
 	CARD=$LOOP
-	cow recover "$CARD"
+	cow release "$CARD"
 	mount -o ro "$CARD" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	umount "$MNT"
@@ -293,16 +293,16 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	card_make ext4 100 150
 	truncate -s 40M "$T/log.img"
 	loop_up "$T/log.img"
-	cow format --log "$LOOP" "$CARD"
+	cow prepare --log "$LOOP" "$CARD"
 	losetup -d "$CARD"
 	truncate -s 149M "$IMG"
 	CARD=$(losetup --show -f "$IMG")
-	for command in check recover attach; do
+	for command in check release attach; do
 		fails 1 "$CARD: smaller than the volume of its log. Make it $((150 << 20)) bytes or larger" "$command" --log "$LOOP" "$CARD"
 	done
 	losetup -d "$CARD"
 	truncate -s 150M "$IMG"
 	CARD=$(losetup --show -f "$IMG")
-	cow recover --log "$LOOP" "$CARD"
+	cow release --log "$LOOP" "$CARD"
 	loop_down "$LOOP"
 }

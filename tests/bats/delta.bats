@@ -94,7 +94,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	umount "$MNT"
 	IMAGE=$T/image.img
 	cp --sparse=always "$T/card.img" "$IMAGE"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	cp --sparse=always "$T/card.img" "$T/master.img"
 	loop_up "$T/master.img"
 	MASTER=$LOOP
@@ -178,7 +178,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	card_has_sum ext4
 	# another file system of the same size
 	mke2fs -q -F -t ext4 "$CARD" 60M
-	cow format "$CARD" --force
+	cow prepare "$CARD" --force
 	attach
 	unchanged fails 1 'is of another file system than that of vol' import "$T/delta"
 	detach

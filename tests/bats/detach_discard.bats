@@ -6,7 +6,7 @@ load lib
 
 protect() {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	"$@" attach
 	mount_volume
 }
@@ -80,7 +80,7 @@ bare() {
 	sync -f "$MNT"
 	# no time for a checkpoint of so much
 	run -0 cow shutdown --within 20s
-	[[ $output == *"vol: part of it exists in the log only: run 'cowctl recover' before you mount the card without cowfs"* ]]
+	[[ $output == *"vol: part of it exists in the log only: run 'cowctl release' before you mount the card without cowfs"* ]]
 	run -0 cow status
 	[[ $output == *"do not mount the card without cowfs: 'cowctl commit --checkpoint' or a detach empties the log"* ]]
 	power_cut
@@ -89,7 +89,7 @@ bare() {
 	image=$(image_sum)
 	attach
 	run -0 cow detach --discard
-	[[ $output == *"detached, but "*" committed blocks exist in the log only: run 'cowctl recover' before you mount the card without cowfs"* ]]
+	[[ $output == *"detached, but "*" committed blocks exist in the log only: run 'cowctl release' before you mount the card without cowfs"* ]]
 	wait_for 20 no_daemons
 	[ "$(image_sum)" = "$image" ]
 	attach
@@ -166,7 +166,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 @test "detach --discard without any commit: not one byte is written" {
 	local before sum
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	before=$(card_written) sum=$(image_sum)
 	attach_mounted
 	random_file "$MNT/a" 5
@@ -225,7 +225,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 @test "attach, detach, attach: ten rounds" {
 	local i
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for i in {1..10}; do
 		attach_mounted
 		[ "$(find "$MNT" -name 'f*' | wc -l)" = $((i - 1)) ]

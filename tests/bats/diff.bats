@@ -12,7 +12,7 @@ protect() {
 	ext*) card_make "$fs" 60 160 "$@" ;;
 	*) card_make "$fs" 400 600 "$@" ;;
 	esac
-	cow format "$CARD" --log-size 64M
+	cow prepare "$CARD" --log-size 64M
 	attach
 	mount_volume -o noatime
 	mkdir -p "$MNT/a/b" "$MNT/c"

@@ -10,7 +10,7 @@ other() { # MIB
 	loop_up "$n"
 }
 
-@test "elsewhere: btrfs on several devices is refused at format and attach" {
+@test "elsewhere: btrfs on several devices is refused at prepare and attach" {
 	local second
 	card_make none 0 400
 	other 300
@@ -19,7 +19,7 @@ other() { # MIB
 		mkfs.btrfs -q -f -b 300M -d "$profile" -m raid1 "$CARD" "$second"
 		btrfs device scan --forget
 		SUM=$(image_sum)
-		fails 1 'btrfs has several devices' format "$CARD"
+		fails 1 'btrfs has several devices' prepare "$CARD"
 		[ "$(image_sum)" = "$SUM" ]
 	done
 }
@@ -66,11 +66,11 @@ other() { # MIB
 	other 100
 	mkfs.xfs -q -f -d size=300m -l "logdev=$LOOP" "$CARD"
 	SUM=$(image_sum)
-	fails 1 'log of its XFS is on another device' format "$CARD"
+	fails 1 'log of its XFS is on another device' prepare "$CARD"
 	[ "$(image_sum)" = "$SUM" ]
 	mkfs.xfs -q -f -d size=300m -r "rtdev=$LOOP" -m reflink=0 "$CARD"
 	SUM=$(image_sum)
-	fails 1 'realtime section' format "$CARD"
+	fails 1 'realtime section' prepare "$CARD"
 	[ "$(image_sum)" = "$SUM" ]
 }
 
@@ -79,6 +79,6 @@ other() { # MIB
 	other 100
 	mkfs.f2fs -q -f -c "$LOOP" "$CARD" $((200 * 2048)) || mkfs.f2fs -f -c "$LOOP" "$CARD"
 	SUM=$(image_sum)
-	fails 1 'several devices' format "$CARD"
+	fails 1 'several devices' prepare "$CARD"
 	[ "$(image_sum)" = "$SUM" ]
 }

@@ -15,7 +15,7 @@ setup() {
 ten_days() {
 	local day
 	card_make vfat 16 32
-	cow format "$CARD" --log-size 8M --erase-block 1M
+	cow prepare "$CARD" --log-size 8M --erase-block 1M
 	export COWFS_CLOCK=$T/clock
 	: >"$COWFS_CLOCK"
 	truncate -s 8 "$COWFS_CLOCK"

@@ -26,7 +26,7 @@ large_card() {
 	shift
 	card_make none 0 $((gib * 1024 + 64))
 	mke2fs -q -F -t ext4 -J size=8 "$@" "$CARD" "${gib}G"
-	cow format "$CARD"
+	cow prepare "$CARD"
 }
 
 seconds_of() {
@@ -50,7 +50,7 @@ tables_zeroed() {
 	card_make none 0 $((32 * 1024 + 64))
 	dd if=/dev/urandom of="$CARD" bs=1M count=8 seek=20 status=none
 	mke2fs -q -F -t ext4 -J size=8 -E lazy_itable_init=1,nodiscard "$CARD" 32G
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach --ram 64M
 	mount_volume -o noatime,discard,init_itable=0
 	# 512 MiB of them in 256 groups, but for the first one, that mke2fs has made
@@ -121,7 +121,7 @@ tables_zeroed() {
 	mount "$CARD" "$MNT"
 	dd if=/dev/zero bs=1M count=500 status=none | tr '\0' x >"$MNT/db"
 	umount "$MNT"
-	cow format "$CARD" --log-size 32M
+	cow prepare "$CARD" --log-size 32M
 	attach --ram 800M
 	mount_volume -o noatime,noinit_itable
 	dd if=/dev/urandom of="$MNT/db" bs=1M count=500 conv=notrunc status=none

@@ -26,7 +26,7 @@ is_set_aside() {
 	[[ $output == *"SET ASIDE: foreign changes"*"--accept base or --accept log"* ]]
 	run -1 cow check --json "$CARD"
 	jq -e '.log_state == "foreign" and .verdict == "broken" and .base_changed and .ok == false' <<<"$output"
-	fails 1 "changed without cowfs.*nothing was written. Decide: --accept base" recover "$CARD"
+	fails 1 "changed without cowfs.*nothing was written. Decide: --accept base" release "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 }
 
@@ -68,8 +68,8 @@ goes_on() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it was mounted, last on 20"* ]]
 	serves_base "$sum"
-	fails 2 "base, log or lost, not both" recover --accept both "$CARD"
-	run -0 cow recover --accept base "$CARD"
+	fails 2 "base, log or lost, not both" release --accept both "$CARD"
+	run -0 cow release --accept base "$CARD"
 	[ "$(state_of)" = retired ]
 	fsck ext4
 	[ "$(bare_sum)" = "$sum" ]
@@ -92,10 +92,10 @@ touch_elsewhere() {
 	cut_card 1 ext4
 	edit_elsewhere
 	sum=$(bare_sum) image=$(image_sum)
-	fails 1 "newest generation cannot be restored.*Nothing was written; only --accept base" recover --accept log "$CARD"
+	fails 1 "newest generation cannot be restored.*Nothing was written; only --accept base" release --accept log "$CARD"
 	[ "$(image_sum)" = "$image" ]
 	is_set_aside
-	cow recover --accept base "$CARD"
+	cow release --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$sum" ]
 }
@@ -104,7 +104,7 @@ touch_elsewhere() {
 	cut_card 1 ext4
 	touch_elsewhere
 	is_set_aside
-	run -3 cow recover --accept log "$CARD"
+	run -3 cow release --accept log "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"*"check the file system before it is mounted"*"e2fsck -f $CARD" ]]
 	[ "$(state_of)" = retired ]
 	fsck ext4
@@ -122,7 +122,7 @@ touch_elsewhere() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it was checked, or a tool wrote to it"* ]]
 	serves_base "$sum"
-	run -3 cow recover --accept log --json "$CARD"
+	run -3 cow release --accept log --json "$CARD"
 	jq -e --arg c "e2fsck -f $CARD" '.ok and .home_blocks > 0 and .log_state_before == "live" and .check_with == $c' <<<"$output"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
@@ -137,7 +137,7 @@ touch_elsewhere() {
 	mkdir "$MNT"/{1,2,3,4,5,6,7,8}
 	umount "$MNT"
 	debugfs -w -R "rmdir 1" "$CARD"
-	run -3 cow recover --accept log "$CARD"
+	run -3 cow release --accept log "$CARD"
 	command=$(tail -n 1 <<<"$output")
 	[[ $command == "  e2fsck -f $CARD" ]]
 	run -4 e2fsck -fn "$CARD"
@@ -146,7 +146,7 @@ touch_elsewhere() {
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	# nothing is left to do
-	run -0 cow recover --accept log "$CARD"
+	run -0 cow release --accept log "$CARD"
 	[[ $output != *"e2fsck -f"* ]]
 }
 
@@ -166,7 +166,7 @@ touch_elsewhere() {
 	is_set_aside
 	[[ $(cow check "$CARD") == *"it is a different one"* ]]
 	serves_base "$sum"
-	cow recover --accept base "$CARD"
+	cow release --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$sum" ]
 	goes_on
@@ -189,14 +189,14 @@ touch_elsewhere() {
 		cp "$T/random" "$MNT/new"
 		umount "$MNT"
 		sum=$(image_sum)
-		fails 1 "enlarged without cowfs .150 MiB, was 100 MiB. and has overwritten its log.*format --shrink" \
+		fails 1 "enlarged without cowfs .150 MiB, was 100 MiB. and has overwritten its log.*prepare --shrink" \
 			attach "$CARD"
 		fails 1 "has overwritten its log" check "$CARD"
-		fails 1 "has overwritten its log" recover "$CARD"
-		fails 1 "has overwritten its log" recover --accept base "$CARD"
+		fails 1 "has overwritten its log" release "$CARD"
+		fails 1 "has overwritten its log" release --accept base "$CARD"
 		fails 1 "has overwritten its log" grow "$CARD"
 		[ "$(image_sum)" = "$sum" ]
-		cow format --shrink "$CARD"
+		cow prepare --shrink "$CARD"
 		fsck ext4
 		goes_on
 		mount -o ro "$CARD" "$MNT"
@@ -219,7 +219,7 @@ flash() {
 	mount "$CARD" "$MNT"
 	echo factory >"$MNT/factory"
 	umount "$MNT"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	loop_down "$CARD"
 	cp --sparse=always "$T/factory.img" "$T/card.img"
 	IMG=$T/card.img
@@ -274,7 +274,7 @@ golden_card() {
 	blockdev --flushbufs "$CARD"
 	is_set_aside
 	serves_base "$(cat "$T/sum.golden")"
-	cow recover --accept base "$CARD"
+	cow release --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum.golden")" ]
 	goes_on
@@ -286,9 +286,9 @@ golden_card() {
 	local sum
 	golden_card
 	flash "$T/golden.img"
-	run cow recover "$CARD"
+	run cow release "$CARD"
 	echo "$output"
-	[ "$status" = 0 ] || cow recover --accept base "$CARD"
+	[ "$status" = 0 ] || cow release --accept base "$CARD"
 	fsck ext4
 	sum=$(bare_sum)
 	[ "$sum" = "$(cat "$T/sum.golden")" ] || [ "$sum" = "$(cat "$T/sum.one")" ]
@@ -353,7 +353,7 @@ golden_card() {
 	blockdev --setrw "$CARD"
 	run -0 cow grow "$CARD"
 	echo "$output"
-	[[ $output == *"the log now covers 200 MiB, was 150 MiB"*"cowctl recover"*"resize2fs"*"cowctl format --force"* ]]
+	[[ $output == *"the log now covers 200 MiB, was 150 MiB"*"cowctl release"*"resize2fs"*"cowctl prepare --force"* ]]
 	run -0 cow check "$CARD"
 	[[ $output != *"has grown"* && $output == *"both copies good"* && $output == *live* ]]
 	sum=$(image_sum) before=$(card_written)
@@ -361,7 +361,7 @@ golden_card() {
 	jq -e '.ok and .nothing_to_do and .device_bytes == 209715200' <<<"$output"
 	[ "$(card_written)" -eq "$before" ] && [ "$(image_sum)" = "$sum" ]
 	# what it told to do for a larger file system
-	cow recover "$CARD"
+	cow release "$CARD"
 	mount "$CARD" "$MNT"
 	if ! resize2fs "$CARD" 150M; then # not allowed in a container
 		umount "$MNT"
@@ -369,7 +369,7 @@ golden_card() {
 		resize2fs -f "$CARD" 150M
 	fi
 	! mountpoint -q "$MNT" || umount "$MNT"
-	cow format --force "$CARD"
+	cow prepare --force "$CARD"
 	fsck ext4
 	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
@@ -405,7 +405,7 @@ golden_card() {
 	truncate -s 60M "$IMG"
 	loop_up "$IMG"
 	log=$LOOP
-	cow format --log "$log" "$CARD"
+	cow prepare --log "$log" "$CARD"
 	truncate -s 80M "$IMG"
 	losetup -c "$log"
 	truncate -s 120M "$T/card.img"
@@ -568,14 +568,14 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	for case in virgin retired; do
 		IMG=$T/$case.img
 		card_make ext4 100 150
-		cow format "$CARD"
+		cow prepare "$CARD"
 		if [ $case = retired ]; then
 			attach_mounted
 			echo one >"$MNT/one"
 			cow commit
 			power_cut
 			blockdev --setrw "$CARD"
-			cow recover "$CARD"
+			cow release "$CARD"
 			[ "$(state_of)" = retired ]
 		fi
 		attach_mounted
@@ -613,7 +613,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	for ((n = 1; n <= 40; n++)); do
 		code=0
 		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" recover "$CARD" >/dev/null || code=$?
+			"$COWFS_BUILD/cowctl" release "$CARD" >/dev/null || code=$?
 		blockdev --setrw "$CARD"
 		[ $code = 0 ] && break
 		run cow check --json "$CARD"
@@ -640,7 +640,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		power_cut
 		blockdev --setrw "$CARD"
 		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=s2+1 COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" recover "$CARD"
+			"$COWFS_BUILD/cowctl" release "$CARD"
 		[ "$status" -gt 128 ]
 		blockdev --setrw "$CARD"
 		cp --sparse=always "$IMG" "$T/copy"
@@ -655,7 +655,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		dd if=/dev/urandom of="$IMG" bs=512 seek=$at count=3 conv=notrunc status=none
 		blockdev --flushbufs "$CARD"
 		[ "$(state_of)" = live ]
-		cow recover "$CARD"
+		cow release "$CARD"
 		[ "$(bare_sum)" = "$(cat "$T/sum")" ] # and the journal is played back
 		fsck $fs
 		loop_down "$CARD"
@@ -689,7 +689,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 		[ "$(state_of)" = live ]
 	done
 	poke "$mtime" a5
-	run -3 cow recover --accept log "$CARD"
+	run -3 cow release --accept log "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"*"no program checks this file system"* ]]
 	cmp "$T/noise" <(dd if="$CARD" bs=1M skip=32 count=2 status=none)
 }
@@ -726,8 +726,8 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	sum=$(image_sum)
 	fails 1 "$CARD: is a member of an array" attach "$CARD"
 	fails 1 "$CARD: is a member of an array" check "$CARD"
-	fails 1 "$CARD: is a member of an array" recover "$CARD"
-	fails 1 "$CARD: is a member of an array" format --force "$CARD"
+	fails 1 "$CARD: is a member of an array" release "$CARD"
+	fails 1 "$CARD: is a member of an array" prepare --force "$CARD"
 	# whatever is asked for: its log is in use
 	: >"$T/empty.conf"
 	for words in cowfs=on cowfs=off ''; do
@@ -741,7 +741,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 # What the RAID of a BIOS left on the disk says nothing of an ext4 in a partition.
 @test "something like a member of an array, but not of md" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	truncate -s $((151 * 1048576)) "$IMG"
 	losetup -c "$CARD"
 	printf 'Intel Raid ISM Cfg Sig. 1.3.00' | dd of="$IMG" bs=512 seek=$((151 * 2048 - 2)) conv=notrunc status=none

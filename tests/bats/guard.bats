@@ -40,7 +40,7 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 @test "a file system of another kind, made on a volume, is guarded too" {
 	local kind
 	card_make ext4 300 400
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for kind in btrfs xfs ext4; do
 		attach
 		case $kind in
@@ -99,7 +99,7 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	base=$CARD
 	truncate -s 64M "$T/log"
 	loop_up "$T/log"
-	cow format "$base" --log "$LOOP"
+	cow prepare "$base" --log "$LOOP"
 	attach_mounted --log "$LOOP"
 	echo one >"$MNT/one"
 	cow commit
@@ -108,31 +108,31 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	blockdev --setrw "$LOOP"
 	dd if="$IMG" of="$T/before" bs=4096 count=1 skip="$3" status=none
 	sum=$(image_sum)
-	fails 1 'guarded by a log that is not here' format "$base"
-	fails 1 'guarded by a log that is not here' format --shrink "$base"
+	fails 1 'guarded by a log that is not here' prepare "$base"
+	fails 1 'guarded by a log that is not here' prepare --shrink "$base"
 	fails 1 'guarded by a log that is not here' card "$base"
 	[ "$(image_sum)" = "$sum" ]
-	cow recover "$base" --log "$LOOP"
+	cow release "$base" --log "$LOOP"
 	cow check --json "$base" --log "$LOOP" | jq -e '.guarded == false'
 	mount -o ro "$base" "$MNT" # what the old superblock refers to stays
 	[ "$(cat "$MNT/one")" = one ]
 	umount "$MNT"
 	dd if="$T/before" of="$IMG" bs=4096 count=1 seek="$3" conv=notrunc status=none
 	blockdev --flushbufs "$base"
-	cow format --force "$base"
+	cow prepare --force "$base"
 	mount "$base" "$MNT"
 	findmnt -no OPTIONS "$MNT" | grep -qw rw
 	umount "$MNT"
 }
 
-@test "format keeps the guard of a log that is on another device, or lost" { format_keeps_guard ext4 100 0; }
-@test "format keeps the guard of such a log: xfs" { format_keeps_guard xfs 300 0; }
-@test "format keeps the guard of such a log: btrfs" { format_keeps_guard btrfs 120 16; }
+@test "prepare keeps the guard of a log that is on another device, or lost" { format_keeps_guard ext4 100 0; }
+@test "prepare keeps the guard of such a log: xfs" { format_keeps_guard xfs 300 0; }
+@test "prepare keeps the guard of such a log: btrfs" { format_keeps_guard btrfs 120 16; }
 
 # A superblock that a kernel would not take: no guard, and a commit goes on without.
 @test "a superblock with a wrong checksum is not touched, and a guard in it not believed" {
 	card_make xfs 300 400
-	cow format "$CARD"
+	cow prepare "$CARD"
 	printf '\001' | dd of="$IMG" bs=1 seek=300 conv=notrunc status=none # behind the last field
 	blockdev --flushbufs "$CARD"
 	attach
@@ -148,7 +148,7 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 @test "check tells of a guarded file system that was copied in front of a retired log" {
 	cut_card 1 ext4
 	dd if="$IMG" of="$T/copy" bs=1M count=100 status=none
-	cow recover "$CARD"
+	cow release "$CARD"
 	run -0 cow check "$CARD"
 	[[ $output != *guarded* ]]
 	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
@@ -170,7 +170,7 @@ cut_each() { # COMMAND...
 		[ -z "$GUARDED" ] || guarded=$((guarded + 1))
 		[ $code -gt 128 ] || break
 		# its record may be there already, with nothing left to decide
-		"$COWFS_BUILD/cowctl" "$@" || "$COWFS_BUILD/cowctl" recover "$CARD"
+		"$COWFS_BUILD/cowctl" "$@" || "$COWFS_BUILD/cowctl" release "$CARD"
 		whole_or_guarded
 		[ -z "$GUARDED" ]
 	done
@@ -179,15 +179,15 @@ cut_each() { # COMMAND...
 	CUTS_GUARDED=$guarded
 }
 
-@test "recover is cut anywhere: the card is whole or guarded, in the end whole" {
+@test "release is cut anywhere: the card is whole or guarded, in the end whole" {
 	cut_card 1 ext4
 	cp --sparse=always "$IMG" "$T/copy"
-	cut_each recover "$CARD"
+	cut_each release "$CARD"
 	[ "$CUTS_GUARDED" -gt 4 ]
 }
 
 # The commit was not checkpointed, so what is on the base is whole.
-@test "a changed base: recover --accept base is cut anywhere" {
+@test "a changed base: release --accept base is cut anywhere" {
 	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	mount "$CARD" "$MNT"
@@ -196,11 +196,11 @@ cut_each() { # COMMAND...
 	cp --sparse=always "$IMG" "$T/copy"
 	cp "$T/sum" "$T/sum2" # the generation of the log
 	bare_sum >"$T/sum"
-	cut_each recover --accept base "$CARD"
+	cut_each release --accept base "$CARD"
 	[ "$CUTS_GUARDED" = 0 ]
 }
 
-@test "a base that was only mounted: recover --accept log is cut anywhere" {
+@test "a base that was only mounted: release --accept log is cut anywhere" {
 	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	mount "$CARD" "$MNT"
@@ -208,7 +208,7 @@ cut_each() { # COMMAND...
 	cp --sparse=always "$IMG" "$T/copy"
 	cp "$T/sum" "$T/sum2" # the generation of the log
 	bare_sum >"$T/sum"
-	cut_each recover --accept log "$CARD"
+	cut_each release --accept log "$CARD"
 	[ "$CUTS_GUARDED" -gt 4 ]
 }
 
@@ -231,7 +231,7 @@ cut_each() { # COMMAND...
 		[ $code -gt 128 ] || break
 	done
 	[ $guarded -gt 2 ]
-	cow recover "$CARD"
+	cow release "$CARD"
 	whole_or_guarded
 	[ -z "$GUARDED" ]
 }
@@ -290,7 +290,7 @@ cut_in_fat() { # FS
 			[[ $(get_label "$CARD") =~ ^($before|L$n)$ ]]
 			fsck "$FS"
 		fi
-		cow recover "$CARD"
+		cow release "$CARD"
 		[[ $(get_label "$CARD") =~ ^($before|L$n)$ ]]
 	done
 	say "$FS: $n writes and flushes of a commit, $between of them with blocks that only the log has"
@@ -308,7 +308,7 @@ cut_in_fat() { # FS
 	local before
 	card_make nilfs2 64 128
 	before=$(head -c 4096 "$IMG" | cksum)
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	printf x | dd of="$DEV" bs=1 seek=$((32 << 20)) conv=notrunc status=none
 	cow commit
@@ -319,7 +319,7 @@ cut_in_fat() { # FS
 	nilfs-tune -l "$CARD" | grep -q 'Filesystem magic number'
 	run nilfs-tune -L name "$CARD"
 	echo "nilfs-tune: $status $output"
-	cow recover "$CARD"
+	cow release "$CARD"
 	[ "$(head -c 4096 "$IMG" | cksum)" = "$before" ]
 	cow check --json "$CARD" | jq -e '.guarded == false'
 }

@@ -19,7 +19,7 @@ change() { # FS
 comes_back() { # GUARDED FS
 	local true_one
 	seq 2000 >"$T/text"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	change "$2"
 	cow commit
@@ -28,7 +28,7 @@ comes_back() { # GUARDED FS
 	blockdev --setrw "$CARD"
 	cow check --json "$CARD" | jq -e ".guarded == $1 and .verdict == \"good\" and .log_state == \"live\""
 	[ "$(super_of "$CARD")" != "$true_one" ]
-	cow recover "$CARD"
+	cow release "$CARD"
 	[ "$(super_of "$CARD")" = "$true_one" ]
 	cow check --json "$CARD" | jq -e '.guarded == false'
 	case $2 in
@@ -82,9 +82,9 @@ odd() { # GUARDED BLK FS FS_MIB CARD_MIB [MKFS_OPTION]...
 	END
 	blockdev --flushbufs "$CARD"
 	fails 1 'guarded by a log that is not here' attach "$CARD"
-	fails 1 'guarded by a log that is not here' format "$CARD"
-	fails 1 'no cowfs log|guarded' recover "$CARD"
-	cow format --force "$CARD"
+	fails 1 'guarded by a log that is not here' prepare "$CARD"
+	fails 1 'no cowfs log|guarded' release "$CARD"
+	cow prepare --force "$CARD"
 	[ "$(dd if="$IMG" bs=1 skip=1408 count=4 status=none | tr -d '\0')" != CgRD ]
 }
 
@@ -92,7 +92,7 @@ odd() { # GUARDED BLK FS FS_MIB CARD_MIB [MKFS_OPTION]...
 @test "odd superblocks: an older guard of the same card, on a card whose log is empty" {
 	cut_card 1 ext4
 	dd if="$IMG" of="$T/guarded" bs=4096 count=1 status=none
-	cow recover "$CARD"
+	cow release "$CARD"
 	mount "$CARD" "$MNT"
 	echo other >"$MNT/other"
 	umount "$MNT"

@@ -92,10 +92,10 @@ is_alone() { # FILE TREE
 	SHADOW=$T/shadow
 	if [ "${WEEKS-}" ]; then
 		card_make ext4 900 1024
-		cow format "$CARD"
+		cow prepare "$CARD"
 	else
 		card_make ext4 100 150
-		cow format "$CARD" --log-size 4M --erase-block 512K
+		cow prepare "$CARD" --log-size 4M --erase-block 512K
 	fi
 	attach_mounted --ram 64M
 	CAPACITY=$(status_of .log_capacity_blocks)
@@ -163,7 +163,7 @@ is_alone() { # FILE TREE
 	done
 	cp --sparse=always "$IMG" "$T/forward.img"
 	cow accept "$T/forward.img"
-	cow recover "$T/forward.img"
+	cow release "$T/forward.img"
 	is_alone "$T/forward.img" "$newest"
 	cow undo "$CARD"
 	attach_mounted

@@ -91,7 +91,7 @@ becomes_luks() {
 		echo one >"$MNT/one"
 		cow commit
 		detach
-		[ -z "$flags" ] || cow recover "$CARD"
+		[ -z "$flags" ] || cow release "$CARD"
 		logedit break A
 		becomes_luks
 		before=$(image_sum)

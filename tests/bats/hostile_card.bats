@@ -82,11 +82,11 @@ all_ignore() {
 	run -4 --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline cowfs=off
 	[ "$(image_sum)" = "$sum" ]
 	fails 1 "${1:-no cowfs log}" check "$CARD"
-	fails 1 "${1:-no cowfs log}" recover "$CARD"
-	fails 1 "${1:-no cowfs log}" recover --accept base "$CARD"
+	fails 1 "${1:-no cowfs log}" release "$CARD"
+	fails 1 "${1:-no cowfs log}" release --accept base "$CARD"
 	fails 1 "${1:-no cowfs log}" attach "$CARD"
 	fails 1 "${1:-no cowfs log}" grow "$CARD"
-	fails 1 "no space for the log" format "$CARD"
+	fails 1 "no space for the log" prepare "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	[ "$(passwd)" = "root:x:0:0:" ]
 }
@@ -97,7 +97,7 @@ all_ignore() {
 	umount "$MNT"
 	all_ignore
 	# and the shrink that it pretends can be had
-	cow format --shrink --log-size 8M --erase-block 1M "$CARD" || true
+	cow prepare --shrink --log-size 8M --erase-block 1M "$CARD" || true
 	[ "$(passwd)" = "root:x:0:0:" ]
 	fsck ext4
 }
@@ -111,9 +111,9 @@ all_ignore() {
 	sum=$(image_sum)
 	run -1 --separate-stderr cow boot --device "$CARD" --conf "$CONF" --cmdline ro
 	fails 1 "no cowfs log" attach "$CARD"
-	fails 1 "no cowfs log" recover "$CARD"
+	fails 1 "no cowfs log" release "$CARD"
 	[ "$(image_sum)" = "$sum" ]
-	cow format --shrink --log-size 8M --erase-block 1M "$CARD"
+	cow prepare --shrink --log-size 8M --erase-block 1M "$CARD"
 	[ "$(passwd)" = "root:x:0:0:" ]
 	attach_mounted
 	[ "$(cat "$MNT/passwd")" = "root:x:0:0:" ]
@@ -175,7 +175,7 @@ no_process() { ! [ -e "/proc/$1" ]; }
 @test "hostile: a ring that takes long to look at: a signal ends it at once, and the card is released" {
 	local at len start pid
 	card_make ext4 100 40000
-	cow format --log-size 36G --erase-block 4M "$CARD"
+	cow prepare --log-size 36G --erase-block 4M "$CARD"
 	attach_mounted
 	echo x >"$MNT/x"
 	umount_volume
@@ -217,11 +217,11 @@ owned() { # DEVICE COMMAND...
 	local cow=$COWFS_BUILD/cowctl sum
 	card_make ext4 60 160
 	sum=$(image_sum)
-	owned "$CARD" "$cow" format "$CARD" --log-size 64M
+	owned "$CARD" "$cow" prepare "$CARD" --log-size 64M
 	owned "$CARD" "$cow" measure "$CARD" --write-area all
 	owned "$CARD" "$cow" measure "$CARD" --write-area all --size 4M --tables mix
 	[ "$(image_sum)" = "$sum" ]
-	cow format "$CARD" --log-size 64M
+	cow prepare "$CARD" --log-size 64M
 	attach_mounted
 	echo x >"$MNT/x"
 	sync -f "$MNT"
@@ -250,7 +250,7 @@ owned() { # DEVICE COMMAND...
 	# the magic number, one entry of at most 84, depth 1: logical block 0 is in this block
 	python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("<HHHHIIIHH", 0xf30a, 1, 84, 1, 0, 0, int(sys.argv[1]), 0, 0))' "$leaf" |
 		dd of="$CARD" bs=1024 seek="$leaf" conv=notrunc,fsync status=none
-	cow format "$CARD" --log-size 64M
+	cow prepare "$CARD" --log-size 64M
 	cow check "$CARD"
 	attach_mounted
 	mv "$MNT/z" "$MNT/a/b/y"

@@ -12,7 +12,7 @@ teardown() { hold_teardown; }
 
 protect() {
 	card_make "${1:-ext4}" "${2:-200}" "${3:-250}"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	"${ATTACH:-attach}"
 	mount_volume
 	chmod 1777 "$MNT"
@@ -292,7 +292,7 @@ power_cut_held() {
 
 @test "a card that stays writable after a commit raises an alarm until it is read-only again" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach
 	mount_volume
 	echo one >"$MNT/one"
@@ -313,7 +313,7 @@ power_cut_held() {
 
 @test "an attach while the wall clock is set: nothing waits by it" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for _ in 1 2 3 4 5; do
 		COWFS_CLOCK_BACK=1 with_shim attach
 		detach
@@ -347,10 +347,10 @@ power_cut_held() {
 	ln -s "$T/roots/file" "$T/his/trace"
 	chown -h nobody "$T/his" "$T/his"/*
 	his() { fails 1 "his/$1 is a symbolic link, and user 65534 controls it: name the place" "${@:2}"; }
-	for command in check format recover; do
+	for command in check prepare release; do
 		his card "$command" "$T/his/card"
 	done
-	cow format "$CARD"
+	cow prepare "$CARD"
 	ln -sf "$CARD" "$T/his/card"
 	ln -s "$CARD" "$T/his/log"
 	chown -h nobody "$T/his/card" "$T/his/log"
@@ -379,7 +379,7 @@ fcntl.fcntl(fd, 1024, fcntl.F_WRLCK)
 print("ready", flush=True)
 signal.pause()' "$T/his/leased" >"$T/lease"
 	wait_for 10 grep -q ready "$T/lease"
-	for command in check format recover; do
+	for command in check prepare release; do
 		start=$(seconds_of)
 		fails 1 "his/leased: process $BG of user 65534 holds a lease on it" "$command" "$T/his/leased"
 		awk -v a="$start" -v b="$(seconds_of)" 'BEGIN { print "lease: " b - a " s"; exit b - a > 4 }'

@@ -13,7 +13,7 @@ setup() {
 # An old file of 8 MiB, committed and home. Units of the card are 64 KiB.
 volume() {
 	card_make ext4 100 160
-	cow format "$CARD" --erase-block 64K
+	cow prepare "$CARD" --erase-block 64K
 	with_shim attach --checkpoint idle --trim off "$@" # which would write a record and set the card writable
 	mount_volume
 	random_file "$MNT/file" 8

@@ -18,7 +18,7 @@ setup() {
 
 formatted() {
 	card_make ext4 60 110
-	cow format "$CARD"
+	cow prepare "$CARD"
 }
 
 # As an initramfs does. $1: the exit status; then words of the command line
@@ -76,7 +76,7 @@ readonly_root() {
 fails_twice() { # FS [FS_MIB CARD_MIB]
 	local n before sum
 	card_make "$1" "${2:-60}" "${3:-110}"
-	cow format "$CARD" ${LAG:+--lag 1}
+	cow prepare "$CARD" ${LAG:+--lag 1}
 	for n in 1 0; do
 		before=$(card_written)
 		boots 0
@@ -173,7 +173,7 @@ log_lost() {
 	log_lost
 	boots 4
 	[[ $stderr == *"no cowfs log"* ]]
-	cow format "$CARD"
+	cow prepare "$CARD"
 	printf '[root]\nram = 1M\ntrial = 2\n' >"$CONF"
 	boots 4
 }

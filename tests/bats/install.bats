@@ -106,7 +106,7 @@ offers() {
 @test "completion: commands, options, values, volumes, devices" {
 	offers status cowctl ''
 	completes 'card check clone commit config' cowctl c
-	completes 'format' cowctl fo
+	completes 'prepare' cowctl pr
 	completes '--erase-block' cowctl attach --er
 	completes '--checkpoint' cowctl commit --check
 	completes 'commit discard' cowctl attach --on-detach ''
@@ -128,8 +128,8 @@ offers() {
 	completes '' cowctl status ''
 	completes '' cowctl nonsense ''
 	card_make ext4 60 100
-	cow format "$CARD"
-	offers "$CARD" cowctl format "$CARD"
+	cow prepare "$CARD"
+	offers "$CARD" cowctl prepare "$CARD"
 	offers "$CARD" cowctl attach ''
 	attach
 	mkdir "$COWFS_RUNDIR/dead" # of a daemon that left no socket
@@ -138,7 +138,7 @@ offers() {
 	completes 'vol' cowctl clone v
 	completes 'vol' cowctl export v
 	completes 'vol' cowctl scrub v
-	completes 'scrub setup shutdown status' cowctl s
+	completes 'scrub setup status' cowctl s
 	completes '' cowctl commit x
 	detach
 }

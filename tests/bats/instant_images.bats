@@ -47,7 +47,7 @@ committed_copy() { # FILE [OPTION-INSTEAD-OF---checkpoint]
 		cp --sparse=always "$IMG" "$1"
 		kill -CONT "${JOBS[@]}"
 		[ "$(card_written)" = "$before" ] && [ "$(status_of .generation)" = "$generation" ] || continue
-		[ -z "${2-}" ] || cow recover "$1"
+		[ -z "${2-}" ] || cow release "$1"
 		return
 	done
 	echo "the card changed while it was copied, $tries times"
@@ -146,7 +146,7 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 	sync -f "$MNT"
 	rm "$MNT/noise" "$T/noise"
 	umount "$MNT"
-	cow format "$CARD" --log-size 600M
+	cow prepare "$CARD" --log-size 600M
 	attach
 	mount_volume -o noatime
 	noise_begin 8

@@ -140,7 +140,7 @@ fio_under_commits() {
 	"$FSXCOW" --size 24M --verify-only "$T/model" "$CARD"
 }
 
-@test "fsxcow: power cut, then recover, then attach: the last commit" {
+@test "fsxcow: power cut, then release, then attach: the last commit" {
 	local seed
 	for seed in 3 4; do
 		rm -f "$T/card.img"
@@ -151,7 +151,7 @@ fio_under_commits() {
 		attach
 		"$FSXCOW" --verify-only "$T/committed" "$DEV"
 		power_cut
-		cow recover "$CARD"
+		cow release "$CARD"
 		"$FSXCOW" --size 24M --verify-only "$T/committed" "$CARD"
 		loop_down "$CARD"
 	done
@@ -275,7 +275,7 @@ fs_test() {
 	mount "$CARD" "$MNT"
 	populate "$MNT"
 	umount "$MNT"
-	cow format "$CARD" --log-size "${log_mib}M"
+	cow prepare "$CARD" --log-size "${log_mib}M"
 	attach
 	mount_volume -o noatime
 	churn "$MNT/churn" 3>&- &
@@ -307,7 +307,7 @@ fs_test() {
 	rm -r "$MNT/many"
 	sync -f "$MNT"
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	[ "$fs" != xfs ] || { mount "$CARD" "$MNT" && umount "$MNT"; } # it has a log to replay
 	[ "$(bare_digest "$fs")" = "$sum" ]
 	fsck "$fs"

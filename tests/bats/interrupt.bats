@@ -6,7 +6,7 @@ load lib
 
 protect() {
 	card_make ext4 200 250 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach
 	mount_volume
 }
@@ -61,14 +61,14 @@ slow_tool() {
 	chmod +x "$T/slow"
 }
 
-@test "interrupt: format --shrink stops before its commit, and has written nothing" {
+@test "interrupt: prepare --shrink stops before its commit, and has written nothing" {
 	local before tool
 	card_make ext4 100 100 -J size=8
 	before=$(image_sum)
 	slow_tool
 	# in a mount namespace of its own: other tests need their resize2fs
 	tool=$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v resize2fs)
-	start unshare --mount --propagation private sh -c 'mount --bind "$1" "$2" && exec "$3" format --shrink "$4"' sh \
+	start unshare --mount --propagation private sh -c 'mount --bind "$1" "$2" && exec "$3" prepare --shrink "$4"' sh \
 		"$T/slow" "$tool" "$COWFS_BUILD/cowctl" "$CARD"
 	wait_for 20 [ -s "$T/tool" ]
 	interrupt 'nothing is written to the card before the commit'
@@ -80,14 +80,14 @@ slow_tool() {
 	grep -q "$CARD: stopped; nothing was written to it" "$T/said"
 	[ "$(image_sum)" = "$before" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
-	cow format --shrink "$CARD"
+	cow prepare --shrink "$CARD"
 	fsck ext4
 }
 
 # cowctl starts the daemon that lies beside it; this one takes its time.
 @test "interrupt: attach; the daemon starts all the same" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	mkdir "$T/bin"
 	cp "$COWFS_BUILD/cowctl" "$T/bin/"
 	printf '#!/bin/sh\ntouch "%s/started"\nwhile [ ! -e "%s/go" ]; do sleep 0.1; done\nexec "%s/cowfs" "$@"\n' "$T" "$T" "$COWFS_BUILD" >"$T/bin/cowfs"

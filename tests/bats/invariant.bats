@@ -7,7 +7,7 @@ load lib
 setup() {
 	cow_setup
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 }
 
 teardown() { cow_teardown; }

@@ -73,7 +73,7 @@ commands() {
 	COWFS_CONF=$T/conf
 	export COWFS_CONF
 	printf '[data]\nram = 64M\n' >"$COWFS_CONF"
-	covered="clone scrub export import boot disable factory-reset setup recover grow shutdown run"
+	covered="clone scrub export import disable factory-reset setup release grow run"
 	json 0 --version
 	json 0 config
 	json 0 config --list
@@ -82,7 +82,7 @@ commands() {
 	covered+=" config"
 	card_make ext4 100 150
 	json 0 card "$CARD"
-	json 0 format "$CARD"
+	json 0 prepare "$CARD"
 	json 0 check "$CARD"
 	json 0 attach "$CARD" --name vol
 	DEV=$(jq -r .loop <<<"$output") NAME=vol
@@ -126,12 +126,12 @@ commands() {
 	json 0 detach
 	wait_for 20 no_daemons
 	json 0 grow "$CARD"
-	json 0 recover "$CARD"
+	json 0 release "$CARD"
 	truncate -s 40M "$T/file"
 	json 0 measure --write-area all "$T/file"
 	jq -e '.profile["measured-card"].from' <<<"$output"
 	# bench: bench.bats
-	covered+=" measure card format check attach commit top diff status view revert wear generations undo accept inhibit uninhibit trim discard detach"
+	covered+=" measure card prepare check attach commit top diff status view revert wear generations undo accept inhibit uninhibit trim discard detach"
 	# the rest is in boot.bats, setup.bats, run.bats, clone.bats, scrub.bats and delta.bats
 	[ "$(tr ' ' '\n' <<<"$covered" | sort)" = "$(commands)" ]
 }

@@ -18,7 +18,7 @@ needs_paths() {
 kiosk() {
 	card_make ext4 100 150 -J size=4
 	conf '[vol]' 'on-detach = discard' "keep = $MNT/db $MNT/settings" 'keep-interval = 1m'
-	cow format "$CARD"
+	cow prepare "$CARD"
 	mount "$CARD" "$MNT"
 	mkdir "$MNT/db"
 	echo first >"$MNT/db/a"
@@ -79,7 +79,7 @@ card_holds() {
 	[[ $output == *"kept        $MNT/db $MNT/settings, every 1m, last committed 20"* && $output != *"NOT KEPT"* ]]
 	[ "$(status_of .keep.error)" = "" ]
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	card_holds second second first
 	attach_mounted
 	change third
@@ -90,7 +90,7 @@ card_holds() {
 	run -1 --separate-stderr cow commit --kept vol --json
 	jq -e --arg d "$MNT/db" '.ok == false and .exit == 1 and .kept == [$d] and (.problems | length) == 1' <<<"$output"
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	card_holds third second first
 	# not while timer commits are inhibited
 	attach_mounted
@@ -108,7 +108,7 @@ card_holds() {
 	run -0 cow shutdown vol
 	[[ $output == *"not committed: the changes are to be discarded"* ]]
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	card_holds second second first
 	# mounted by the helper, which detaches
 	timeout 60 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
@@ -167,7 +167,7 @@ writer() {
 		IMG=''
 		card_make ext4 100 150 -J size=4
 		conf '[vol]' 'on-detach = discard' "keep = $MNT/db"
-		cow format "$CARD" >/dev/null
+		cow prepare "$CARD" >/dev/null
 		mount "$CARD" "$MNT"
 		mkdir "$MNT/db"
 		sqlite3 "$MNT/db/data" "pragma journal_mode=$mode; create table t (n integer primary key, x);" >/dev/null
@@ -200,7 +200,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 			timeout 60 umount "$MNT"
 			volume_gone "$DEV" || losetup -d "$DEV"
 			wait_for 20 volume_gone "$DEV"
-			cow recover "$CARD" >/dev/null
+			cow release "$CARD" >/dev/null
 			fsck ext4 >/dev/null
 			mount "$CARD" "$MNT"
 			run -0 sqlite3 "$MNT/db/data" "pragma integrity_check; select count(*) from t where n <= $kept; select max(n) from t;"

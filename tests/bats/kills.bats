@@ -97,7 +97,7 @@ kill_in_commits() { # COMMAND... that kills
 	local round small=()
 	[ "$FS" != ext4 ] || small=(-J size=8)
 	card_make "$FS" 310 450 "${small[@]}"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for ((round = 0; round < COUNT; round++)); do
 		attach_in_group || return
 		mount_volume || return
@@ -146,7 +146,7 @@ sleeps() { [ "$(awk '$1 == "State:" { print $2 }' "/proc/$1/status")" = D ]; }
 @test "kills: everything, while frozen: status and umount thaw" {
 	local how pid
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	for how in status umount; do
 		attach_in_group
 		mount_volume
@@ -175,7 +175,7 @@ ends_umount() {
 
 @test "kills: everything, nothing mounted, dirty pages of the loop device" {
 	card_make ext4 200 300
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	dd if=/dev/urandom of="$DEV" bs=1M count=24 status=none
 	[ "$(awk '$1 == "Dirty:" { print $2 }' /proc/meminfo)" -gt 1000 ]
@@ -189,7 +189,7 @@ ends_umount() {
 @test "kills: starter and parent, one after the other: the volume stays attached" {
 	local pid
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	mount_volume
 	kill -9 "$MAIN"
@@ -208,7 +208,7 @@ ends_umount() {
 @test "kills: attached again while the old file system is mounted; its device goes with the unmount" {
 	local old
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	mount_volume
 	kill_everything
@@ -224,7 +224,7 @@ ends_umount() {
 @test "kills: a daemon that cannot end is dead, and nothing waits for it" {
 	local begin
 	card_make ext4 200 300
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	kill_everything
 	wait_for 20 no_daemons
@@ -254,7 +254,7 @@ bounded() { # SECONDS COMMAND...
 @test "kills: the parent is stopped while its worker is killed: commands say so and end" {
 	local parent worker command
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	mount_volume
 	worker=$(worker_pid)
@@ -277,7 +277,7 @@ bounded() { # SECONDS COMMAND...
 
 @test "kills: a worker that is stopped: commands say so and end; it goes on afterwards" {
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	mount_volume
 	echo one >"$MNT/one"
@@ -306,7 +306,7 @@ hold_fuse() {
 @test "kills: the FUSE connection outlives the daemon: commands say that its device hangs, and end" {
 	local holder
 	card_make ext4 200 300 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	background hold_fuse "$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")" 2>"$T/held"
 	holder=$BG
@@ -324,7 +324,7 @@ hold_fuse() {
 	truncate -s 20M "$T/other.img"
 	mke2fs -q -F "$T/other.img"
 	card_make ext4 200 300
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_in_group
 	kill_everything
 	wait_for 10 no_daemons
@@ -347,7 +347,7 @@ hold_fuse() {
 	loop_up "$T/other.img"
 	other=$LOOP
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	DEV=$(unshare --mount --propagation private sh -c 'mount "$1" "$2" && exec "$COWFS_BUILD/cowctl" attach --name vol "$3"' \
 		sh "$other" "$MNT" "$CARD")

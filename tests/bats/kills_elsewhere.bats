@@ -140,7 +140,7 @@ card_has_one_of() {
 
 recovers() {
 	ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 3 ] || { cat "$T/err"; echo "$WHERE"; return 1; }
-	ends "$COWFS_BUILD/cowctl" recover "$CARD" "$@" || { cat "$T/err"; echo "$WHERE"; return 1; }
+	ends "$COWFS_BUILD/cowctl" release "$CARD" "$@" || { cat "$T/err"; echo "$WHERE"; return 1; }
 }
 
 # 64 MiB of ext4 with files, SUM
@@ -154,7 +154,7 @@ card() { # CARD_MIB
 	umount "$MNT"
 }
 
-format() { cow format "$CARD" --log-size 8M --erase-block 1M "$@"; }
+format() { cow prepare "$CARD" --log-size 8M --erase-block 1M "$@"; }
 
 # Something new, in place and not: sets NEW
 change() {
@@ -215,7 +215,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	tell
 }
 
-@test "kills elsewhere: recover" {
+@test "kills elsewhere: release" {
 	local i
 	card 100
 	format
@@ -226,10 +226,10 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 		power_cut
 		DEV=''
 		if [ "$i" = 0 ]; then
-			measure cow recover "$CARD"
+			measure cow release "$CARD"
 			continue
 		fi
-		killed everything "$COWFS_BUILD/cowctl" recover "$CARD"
+		killed everything "$COWFS_BUILD/cowctl" release "$CARD"
 		settle everything
 		recovers
 		card_has_one_of "$NEW"
@@ -237,7 +237,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	tell
 }
 
-@test "kills elsewhere: format" {
+@test "kills elsewhere: prepare" {
 	local i force=()
 	card 100
 	measure format
@@ -245,12 +245,12 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 		[ $((i % 2)) = 0 ] || dd if=/dev/zero of="$CARD" bs=1M seek=64 status=none conv=fsync 2>/dev/null || :
 		force=()
 		! cow check "$CARD" >/dev/null 2>&1 || force=(--force)
-		killed everything "$COWFS_BUILD/cowctl" format "$CARD" --log-size 8M --erase-block 1M "${force[@]}"
+		killed everything "$COWFS_BUILD/cowctl" prepare "$CARD" --log-size 8M --erase-block 1M "${force[@]}"
 		card_has_one_of "$SUM"
 		ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 4 ]
 		# either there is a log now, or it says what to do
-		ends "$COWFS_BUILD/cowctl" format "$CARD" --log-size 8M --erase-block 1M ||
-			{ grep -q -- '--force' "$T/err" && format --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
+		ends "$COWFS_BUILD/cowctl" prepare "$CARD" --log-size 8M --erase-block 1M ||
+			{ grep -q -- '--force' "$T/err" && prepare --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
 		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		detach
@@ -285,12 +285,12 @@ again() {
 	prepare 96
 	CARD=''
 	again
-	measure cow format "${shrink[@]}" "$CARD"
+	measure cow prepare "${shrink[@]}" "$CARD"
 	for ((i = 0; i < COUNT; i++)); do
 		again
-		killed everything "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD"
+		killed everything "$COWFS_BUILD/cowctl" prepare "${shrink[@]}" "$CARD"
 		ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 4 ]
-		ends "$COWFS_BUILD/cowctl" format "${shrink[@]}" "$CARD" || grep -q 'already has a cowfs log' "$T/err" ||
+		ends "$COWFS_BUILD/cowctl" prepare "${shrink[@]}" "$CARD" || grep -q 'already has a cowfs log' "$T/err" ||
 			{ cat "$T/err"; echo "$WHERE"; return 1; }
 		card_has_one_of "$SUM"
 		attach_mounted

@@ -4,9 +4,9 @@
 
 load lib
 
-@test "format --lag 1: commits that free and use blocks in turns, a kill, a recovery, a clean detach" {
+@test "prepare --lag 1: commits that free and use blocks in turns, a kill, a recovery, a clean detach" {
 	card_make ext4 100 150
-	cow format --lag 1 "$CARD" | grep -Eq 'lag +1: the previous commit'
+	cow prepare --lag 1 "$CARD" | grep -Eq 'lag +1: the previous commit'
 	attach
 	[ "$(status_of .lag)" = 1 ]
 	mount_volume
@@ -35,19 +35,19 @@ load lib
 	umount "$MNT"
 }
 
-@test "recover of a log with lag writes once" {
+@test "release of a log with lag writes once" {
 	card_make ext4 100 150
-	cow format --lag 1 "$CARD"
+	cow prepare --lag 1 "$CARD"
 	attach_mounted
 	random_file "$MNT/a" 2
 	cow commit
 	echo b >"$MNT/b"
 	cow commit
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	local sum
 	sum=$(image_sum)
-	cow recover "$CARD"
+	cow release "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	fsck ext4
 	cow check "$CARD" | grep -Eq 'state +retired'
@@ -55,7 +55,7 @@ load lib
 
 @test "--lag takes 0 or 1" {
 	card_make ext4 100 150
-	fails 2 'lag must be 0 or 1' format --lag 2 "$CARD"
-	cow format --lag 0 "$CARD"
+	fails 2 'lag must be 0 or 1' prepare --lag 2 "$CARD"
+	cow prepare --lag 0 "$CARD"
 	[ "$(cow check --json "$CARD" | jq .lag)" = 0 ]
 }

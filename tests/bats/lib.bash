@@ -5,7 +5,7 @@
 # leaves nothing behind and fails the test if something was left that only force could take away.
 #
 #	load lib
-#	@test "..." { card_make ext4 100 150; cow format "$CARD"; attach; mount_volume; ...; }
+#	@test "..." { card_make ext4 100 150; cow prepare "$CARD"; attach; mount_volume; ...; }
 #
 # Set for each test
 #	TOP	of the repository
@@ -31,15 +31,15 @@
 #	attach [OPTION]...	attaches CARD as volume "vol" (--name to choose); sets DEV and NAME
 #	mount_volume [OPTION]...	mounts DEV on MNT; umount_volume
 #	volume_gone DEVICE	after the daemon has ended: its loop device is free
-#	volume_attached FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION... [-- ATTACH_OPTION...]]	card_make, format, attach;
+#	volume_attached FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION... [-- ATTACH_OPTION...]]	card_make, prepare, attach;
 #			volume_mounted ...	and mount_volume
 #	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
 #	attach_mounted [OPTION]...	attach, mount_volume
-#	detach_whole FS		detach, and the file system on CARD is whole; recover_whole FS	cow recover, and so it is
+#	detach_whole FS		detach, and the file system on CARD is whole; recover_whole FS	cow release, and so it is
 #	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
-#			LOGDEV: more options of format and attach
+#			LOGDEV: more options of prepare and attach
 #	cut_in_commit N		the power goes at the N-th write or flush of a commit with a checkpoint. SUM: tree before, NEW: of
 #			the commit. Fails (as the commit) if it was cut
 #	bare_sum		tree_sum of CARD, mounted read-only without cowfs
@@ -523,7 +523,7 @@ volume_attached() {
 			options+=("$arg")
 		fi
 	done
-	card_make "${of_0[@]}" && cow format "$CARD" "${of_1[@]}" >/dev/null && attach "${of_2[@]}"
+	card_make "${of_0[@]}" && cow prepare "$CARD" "${of_1[@]}" >/dev/null && attach "${of_2[@]}"
 }
 
 attach_mounted() {
@@ -574,7 +574,7 @@ detach_whole() {
 }
 
 recover_whole() {
-	cow recover "$CARD" && fsck "$1"
+	cow release "$CARD" && fsck "$1"
 }
 
 power_cut() {
@@ -616,7 +616,7 @@ cut_card() {
 	shift 2
 	[ $# -gt 0 ] || set -- 100 150
 	card_make "$fs" "$@"
-	cow format "$CARD" "${LOGDEV[@]}"
+	cow prepare "$CARD" "${LOGDEV[@]}"
 	attach "${LOGDEV[@]}"
 	mount_volume
 	echo one >"$MNT/one"

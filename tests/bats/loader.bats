@@ -24,7 +24,7 @@ card_with_env() {
 	else
 		card_make "$fs" 100 150 "$@"
 	fi
-	cow format "$CARD" ${LAG:+--lag $LAG}
+	cow prepare "$CARD" ${LAG:+--lag $LAG}
 	attach_mounted --checkpoint always
 	mkdir -p "$MNT/boot/grub"
 	grub-editenv "$MNT/$ENV" create
@@ -220,7 +220,7 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 @test "loader: the block that openSUSE keeps in front of a btrfs" {
 	at=$((256 * 1024))
 	card_make btrfs 250 400
-	cow format "$CARD"
+	cow prepare "$CARD"
 	WHEN=always
 	attach_mounted --checkpoint always
 	grub-editenv "$T/env" create
@@ -421,7 +421,7 @@ boot_counter() { # DEVICE [NUMBER]: reads it, or writes it as saveenv does
 	card_make vfat 60 110
 	echo bootcount=0 | mkenvimage -s 0x4000 -o "$T/uboot.env" -
 	mcopy -i "$CARD" "$T/uboot.env" ::
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	boot_counter "$DEV" 1
 	cow commit

@@ -79,7 +79,7 @@ lost_in_log() {
 	eio dead "$at" $((at + 4096))
 	run -3 lost check "$CARD"
 	[[ $output == *"content in place of block $((at / 4096)) cannot be read"* ]]
-	run -0 lost recover "$CARD"
+	run -0 lost release "$CARD"
 	[[ $output == *"the previous generation was taken"* ]]
 	eio off
 	fsck ext4
@@ -123,15 +123,15 @@ lost_in_log() {
 	fsck ext4
 }
 
-@test "lost block: in the log: recover writes zeroes only if told to" {
+@test "lost block: in the log: release writes zeroes only if told to" {
 	lost_in_log
 	for way in "" "--accept base" "--accept log"; do
-		run -1 lost recover $way "$CARD"
+		run -1 lost release $way "$CARD"
 		[[ $output == *"the copy of block "*" in the log cannot be read. 'cowctl scrub' names its file. --accept lost writes zeroes"* ]]
 	done
 	run -3 lost scrub "$CARD"
 	[[ $output == *"4.0 KiB of /hurt"* ]]
-	run -3 lost recover --accept lost "$CARD" --json
+	run -3 lost release --accept lost "$CARD" --json
 	[ "$(jq -c '[.lost, .check_with]' <<<"$output")" = "[true,\"e2fsck -f $CARD\"]" ]
 	run -0 lost check "$CARD"
 	eio off
@@ -180,11 +180,11 @@ lost_in_log() {
 log = open(sys.argv[1], "rb").read()[int(sys.argv[2]):]
 print(max(i for i in range(0, len(log) - 4095, 4096) if log[i:i + 8] == b"COWFSREC" and log[i + 32] == 1) + int(sys.argv[2]))' "$IMG" "$from")
 	eio dead $((at - 4096)) "$at"
-	for way in check attach recover; do
+	for way in check attach release; do
 		run -1 lost $way "$CARD"
-		[[ $output == *"$CARD: the records of the log cannot be read. If that stays so: cowctl recover --accept lost takes the newest generation that can be" ]]
+		[[ $output == *"$CARD: the records of the log cannot be read. If that stays so: cowctl release --accept lost takes the newest generation that can be" ]]
 	done
-	run -0 lost recover --accept lost "$CARD"
+	run -0 lost release --accept lost "$CARD"
 	[[ $output == *"the newest commit was incomplete (record "*", or what it refers to, cannot be read): the previous generation was taken"* ]]
 	eio off
 	fsck ext4

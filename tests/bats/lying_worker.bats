@@ -15,7 +15,7 @@ setup() {
 	card_make ext4 60 100
 	OTHER=$CARD
 	fill "$OTHER" honest
-	cow format "$OTHER"
+	cow prepare "$OTHER"
 	# that of the attacker
 	IMG=$T/card.img
 	card_make ext4 60 100
@@ -26,7 +26,7 @@ setup() {
 	chmod 4755 "$MNT/app/id"
 	umount "$MNT"
 	blockdev --setrw "$CARD"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	mkdir "$T/other" "$T/view"
 }
 

@@ -26,7 +26,7 @@ fast_card() {
 @test "measure: what it refuses before anything is written" {
 	local before upper
 	card_make ext4 60 160
-	cow format "$CARD"
+	cow prepare "$CARD"
 	before=$(image_sum)
 	truncate -s 40M "$T/none.img"
 	fails 1 'has no log of cowfs.*--write-area START\+LENGTH' measure "$T/none.img"
@@ -114,7 +114,7 @@ wear_of() {
 @test "measure: a card that was never attached" {
 	local start
 	card_make ext4 60 120
-	cow format "$CARD"
+	cow prepare "$CARD"
 	start=$(card_written)
 	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >"$T/out"
 	grep -q 'area has only 28 MiB' "$T/out"
@@ -142,10 +142,10 @@ wear_of() {
 	FILES=$(tree_sum "$MNT")
 	power_cut
 	before=$(image_sum)
-	fails 1 "only in its log: 'cowctl recover $CARD' writes them home" measure "$CARD"
+	fails 1 "only in its log: 'cowctl release $CARD' writes them home" measure "$CARD"
 	fails 1 "only in its log" measure --json "$CARD"
 	[ "$(image_sum)" = "$before" ]
-	cow recover "$CARD"
+	cow release "$CARD"
 	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >/dev/null
 	same_files
 }

@@ -52,7 +52,7 @@ all_gone() {
 # $1 options in fstab; the card as volume "vol"
 protect() {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	echo "$CARD $MNT cowfs name=vol,$1 0 0" >"$FSTAB"
 }
@@ -469,7 +469,7 @@ commit_again_and_again() {
 @test "as on Linux before 6.2, without bounds of one device: ram=64M is taken, and no write fails" {
 	ns mount -t tmpfs none /sys/class/bdi
 	card_make ext4 320 400 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	echo "$CARD $MNT cowfs name=vol,ram=64M,noatime 0 0" >"$FSTAB"
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
@@ -553,7 +553,7 @@ commit_again_and_again() {
 	for fs in xfs btrfs; do
 		IMG=$T/$fs.img NAME=vol
 		card_make $fs 320 420
-		cow format "$CARD" --log-size 64M
+		cow prepare "$CARD" --log-size 64M
 		ns mount -t cowfs -o "name=vol,noatime,$([ $fs = xfs ] && echo logbsize=64k || echo commit=77)" "$CARD" "$MNT"
 		DEV=$(status_of .loop)
 		run -0 ns findmnt -n -o SOURCE,FSTYPE,OPTIONS "$MNT"
@@ -571,7 +571,7 @@ commit_again_and_again() {
 
 @test "cowfs.conf: default, the volume's section, the command line, in this order" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	cat >"$COWFS_CONF" <<-END
 		[default]
 		ram = 80M

@@ -155,8 +155,8 @@ os.splice(r, out, 4096)'
 	run -0 cow top -n 0 --json
 	clean "$output"
 	jq -e '.rows | any(.path? | strings | contains("/f\nvol alarm\u001b]0;title\u0007\u009b2J\u2028\u202e"))' <<<"$output"
-	for what in "wear" "wear --json" "wear --prometheus -" "status --brief" "commit --dry-run" "check $CARD" "format $CARD" \
-		"recover $CARD" "detach"; do
+	for what in "wear" "wear --json" "wear --prometheus -" "status --brief" "commit --dry-run" "check $CARD" "prepare $CARD" \
+		"release $CARD" "detach"; do
 		run cow $what
 		clean "$output" || { echo "cowctl $what"; return 1; }
 	done
@@ -173,7 +173,7 @@ os.splice(r, out, 4096)'
 
 @test "a report made of somebody's file" {
 	card_make ext4 60 100
-	cow format "$CARD"
+	cow prepare "$CARD"
 	cow wear "$CARD" --json | jq '.card_identity = "</script><b>\u001b[2J\u202e" | .name = "\u0085x" | .device = "a\nb"' >"$T/wear"
 	run -0 cow wear --html - --from "$T/wear"
 	clean "$output"

@@ -11,7 +11,7 @@ READSTALL=$BATS_TEST_DIRNAME/../tools/readstall.py
 volume() {
 	card_make ext4 "$1" $(($1 + 40)) -J size=8
 	shift
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach --ram 96M "$@"
 	mount_volume -o noatime
 }
@@ -130,7 +130,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 @test "xfs: the log is the second budget" {
 	local sum
 	card_make xfs 320 360
-	cow format "$CARD" --log-size 32M
+	cow prepare "$CARD" --log-size 32M
 	with_shim attach --ram 96M
 	mount_volume -o noatime
 	sum=$(stream 1 64 | sha256sum)
@@ -254,7 +254,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	local sum
 	export COWFS_FULL_TIMEOUT=3s
 	card_make ext4 320 700 -J size=8
-	cow format "$CARD" --log-size 256M
+	cow prepare "$CARD" --log-size 256M
 	BADIMAGE_AT=1 LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 96M
 	mount_volume -o noatime
 	sum=$(stream 1 160 | sha256sum)
@@ -316,7 +316,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 
 @test "attach: a limit that cannot hold journal, dirty pages and slack is refused with numbers" {
 	card_make ext4 320 360 -J size=64
-	cow format "$CARD"
+	cow prepare "$CARD"
 	fails 1 'journal of .* \(64.0 MiB\).*dirty.* \([0-9.]+ [KM]iB\).*at least [0-9.]+ MiB' attach "$CARD" --ram 64M
 	attach --ram 96M
 	[ "$(status_of .ram_limit_bytes)" = $((96 << 20)) ]
@@ -326,7 +326,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 # btrfs has dirty limits of its own, as everything has on kernels that bound only the whole system
 @test "dirty pages that nobody bounds: no limit is refused for them, and the store has room for what a freeze flushes" {
 	card_make btrfs 120 200
-	cow format "$CARD" --log-size 64M
+	cow prepare "$CARD" --log-size 64M
 	run --separate-stderr cow attach "$CARD" --name vol --ram 16M
 	echo "$stderr"
 	[ "$status" = 0 ]

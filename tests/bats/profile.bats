@@ -31,7 +31,7 @@ attach_and_see() {
 
 @test "profile: which one is taken, from where" {
 	card_make ext4 60 100 -J size=4
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_and_see 'guessed true false'
 	attach_and_see 'guessed true false' --profile auto
 	attach_and_see 'none false false' --profile none
@@ -51,7 +51,7 @@ attach_and_see() {
 @test "profile: one that is not there is an error, never another one" {
 	local sum
 	card_make ext4 60 100 -J size=4
-	cow format "$CARD"
+	cow prepare "$CARD"
 	sum=$(image_sum)
 	fails 2 'unknown profile x-slow: ' attach "$CARD" --profile x-slow
 	fails 2 'unknown profile x-slow: ' attach "$CARD" --profile x-slow --json
@@ -161,7 +161,7 @@ erases_with() {
 	local round
 	CARD=$(SIM --loop x-slow-4g 300M "$C")
 	mke2fs -q -F -t ext4 -J size=8 -g 2048 -E nodiscard,lazy_itable_init=0 "$CARD" 220M
-	cow format "$CARD" >&2
+	cow prepare "$CARD" >&2
 	attach_mounted --profile "$1"
 	SIM reset "$C"
 	for round in a b c d e; do

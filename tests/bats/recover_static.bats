@@ -37,13 +37,13 @@ is_whole() {
 	[ "$(cow check --json "$CARD" | jq .guarded)" = false ]
 }
 
-@test "cowfs-recover: check, view and recover of a cut card, in an empty root" {
+@test "cowfs-recover: check, view and release of a cut card, in an empty root" {
 	local before
 	cut_card 2 ext4
 	before=$(image_sum)
 	run -0 rec check "$CARD"
 	[[ $output == *"live: the newest generation is complete"* ]]
-	[[ $output == *"'cowfs-recover recover' checkpoints them"* ]]
+	[[ $output == *"'cowfs-recover release' checkpoints them"* ]]
 	[[ $output == *"cowfs-recover view $CARD DIR"* ]]
 	[[ $output != *cowctl* ]]
 	rec check --json "$CARD" | jq -e '.log_state == "live" and .guarded'
@@ -51,18 +51,18 @@ is_whole() {
 	[ "$(cat "$R/view/two")" = two ]
 	[ "$(tree_sum "$R/view")" = "$SUM" ]
 	run ! touch "$R/view/new"
-	run -1 rec recover "$CARD" # while the view uses it
+	run -1 rec release "$CARD" # while the view uses it
 	timeout 20 umount "$R/view"
 	wait_for 10 no_daemons
 	[ "$(image_sum)" = "$before" ]
-	run -0 rec recover "$CARD"
+	run -0 rec release "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"* ]]
 	is_whole
-	run -0 rec recover "$CARD"
+	run -0 rec release "$CARD"
 	[[ $output == *"nothing to do"* ]]
 }
 
-@test "cowfs-recover: killed at any moment of recover, and started again" {
+@test "cowfs-recover: killed at any moment of release, and started again" {
 	local before ms=0 pid code=137 middle=0
 	cut_card 2 ext4
 	cp --sparse=always "$IMG" "$T/cut"
@@ -72,14 +72,14 @@ is_whole() {
 		ms=$((ms + 2)) code=0
 		[ "$ms" -lt 400 ]
 		dd if="$T/cut" of="$CARD" bs=1M conv=fsync status=none
-		chroot "$R" /cowfs-recover recover "$CARD" >/dev/null 2>&1 &
+		chroot "$R" /cowfs-recover release "$CARD" >/dev/null 2>&1 &
 		pid=$!
 		sleep "$(printf '0.%03d' "$ms")"
 		kill -9 "$pid" 2>/dev/null || :
 		wait "$pid" || code=$?
 		[ "$code" = 0 ] || [ "$code" = 137 ]
 		[ "$code" = 0 ] || [ "$(cksum <"$CARD" | tr ' ' -)" = "$before" ] || middle=$((middle + 1))
-		run -0 rec recover "$CARD"
+		run -0 rec release "$CARD"
 		is_whole
 	done
 	echo "$middle killed after the first write, the last at $ms ms"
@@ -92,9 +92,9 @@ is_whole() {
 	[[ $stderr == "usage: cowfs-recover "* ]]
 	run -0 rec --version
 	[[ $output == "cowfs "[0-9]* ]]
-	run -2 --separate-stderr rec format /dev/null
-	[[ $stderr == "cowfs-recover: format: not in cowfs-recover, only in cowctl" ]]
-	for c in check recover view; do
+	run -2 --separate-stderr rec prepare /dev/null
+	[[ $stderr == "cowfs-recover: prepare: not in cowfs-recover, only in cowctl" ]]
+	for c in check release view; do
 		run -0 rec "$c" --help
 		[[ $output == "usage: cowfs-recover $c "* ]]
 		run -2 rec "$c"
@@ -103,7 +103,7 @@ is_whole() {
 	run -1 --separate-stderr rec check /dev/none
 	[[ $stderr == "cowfs-recover: /dev/none: No such file"* ]]
 	card_make ext4 50 60
-	for c in check recover; do
+	for c in check release; do
 		run -1 --separate-stderr rec "$c" "$CARD"
 		[[ $stderr == "cowfs-recover: $CARD: no cowfs log"* ]]
 		run -1 --separate-stderr timeout 20 chroot --userspec=65534:65534 "$R" /cowfs-recover "$c" "$CARD"

@@ -22,7 +22,7 @@ volume() {
 	mkdir "$T/was"
 	loop_up "$T/was.img"
 	mount "$LOOP" "$T/was"
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	attach_mounted
 	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/d"
 	rsync -aHAXS --modify-window=-1 --numeric-ids "$MNT/d" "$T/was/"

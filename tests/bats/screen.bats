@@ -32,7 +32,7 @@ plain() {
 	PATH=$T:$PATH
 	for state in fresh changed held undo discard full failing away dead; do
 		IMG='' card_make ext4 200 250
-		cow format "$CARD" >/dev/null
+		cow prepare "$CARD" >/dev/null
 		stays
 		eio_order "$T/eio"
 		ATTACKER=$COWFS_BUILD/tests/eioshim.so COWFS_EIO_FILE=$T/eio with_gone attach --ram 64M --pressure fail

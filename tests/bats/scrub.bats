@@ -141,7 +141,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	mkdir "$C"
 	CARD=$(SIM --loop x-slow-4g 150M "$C")
 	mke2fs -q -F -t ext4 "$CARD" 100M
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	attach_mounted
 	random_file "$MNT/file" 20
 	cow commit --checkpoint >/dev/null
@@ -246,7 +246,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	[ "$(jq .skipped <<<"$output")" = false ]
 	# a place is of one log
 	cow detach --discard vol || { umount_volume && cow detach vol; }
-	cow format --force "$CARD" >/dev/null
+	cow prepare --force "$CARD" >/dev/null
 	run -0 cow scrub "$CARD" --timer --json
 	[ "$(jq .skipped <<<"$output")" = false ]
 }
@@ -280,7 +280,7 @@ timed_scrub() { # WORDS
 	truncate -s 1M "$T/file"
 	run -1 setpriv --reuid 65534 --clear-groups "$COWFS_BUILD/cowctl" scrub "$T/file"
 	[[ $output == *"only root may mount a view"* ]]
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	attach
 	# the place cannot be kept
 	export COWFS_STATEDIR=/proc/nowhere

@@ -61,7 +61,7 @@ stops() { # TEXT [LOWER]
 	tells "then copy what is in /srv/tree/boot to the partition of /boot"
 	# a line each, to be copied
 	grep -qxF "      mksquashfs /srv/tree root.squashfs -noappend -wildcards -e 'boot/*' 'dev/*' 'proc/*' 'run/*' 'sys/*' 'tmp/*'" <<<"$output"
-	grep -qxF '      mke2fs -t ext4 VOLUME && cowctl format --shrink VOLUME' <<<"$output"
+	grep -qxF '      mke2fs -t ext4 VOLUME && cowctl prepare --shrink VOLUME' <<<"$output"
 	run ! grep -qE 'STOP|note' <<<"$output"
 	[ "$(tree_sum "$R")" = "$before" ]
 	output=$(COWFS_IMAGE="/srv/a tree's; rm" COWFS_CTL=$COWFS_BUILD/cowctl cow setup --image / --root "$R" --lower "$LOWER")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# cowctl format --shrink: a file system that fills its card is made smaller in one atomic step. Every single cut of the commit
+# cowctl prepare --shrink: a file system that fills its card is made smaller in one atomic step. Every single cut of the commit
 # is tried by tests/unit/shrink_test.c on a simulated card; here some, on a loop device.
 
 load lib
@@ -26,7 +26,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 @test "shrink: a full-size ext4, 40 % full: clean, the same tree, a small journal; attach and commit work" {
 	card_make ext4 1024 1024 -J size=64
 	fill 400
-	run -0 cow format --shrink "$CARD"
+	run -0 cow prepare --shrink "$CARD"
 	echo "$output"
 	[[ $output == *"was shrunk to 987 MiB, was 1024 MiB"*"an empty log was written"* ]]
 	no_loop_left
@@ -42,7 +42,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	power_cut
 	recover_whole ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
-	fails 1 "already has a cowfs log" format --shrink "$CARD"
+	fails 1 "already has a cowfs log" prepare --shrink "$CARD"
 }
 
 @test "shrink: other sizes, block sizes and kinds; an image file; --json" {
@@ -51,7 +51,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 		IMG=$T/other.img
 		card_make ${fs%% *} 128 128 ${fs#* }
 		fill 50
-		cow format --shrink --log-size 8M --erase-block 1M --journal-size 4M "$CARD" --json |
+		cow prepare --shrink --log-size 8M --erase-block 1M --journal-size 4M "$CARD" --json |
 			jq -e '.ok and .volume_bytes < 125829120 and .shrunk_from_bytes == 134217728 and .log_bytes >= 8388608 and
 				.erase_block_bytes == 1048576 and .written_bytes > 0'
 		fsck ext4
@@ -64,7 +64,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	fill 20
 	loop_down "$CARD"
 	CARD=$IMG
-	cow format --shrink "$IMG"
+	cow prepare --shrink "$IMG"
 	loop_up "$IMG"
 	CARD=$LOOP
 	fsck ext4
@@ -76,7 +76,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 @test "shrink: there is already space: the file system is unchanged" {
 	card_make ext4 100 150
 	fill 5
-	cow format --shrink "$CARD"
+	cow prepare --shrink "$CARD"
 	[ "$(fs_mib)" = 100 ]
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 }
@@ -84,47 +84,47 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 @test "shrink: refused, with reasons, and nothing is written" {
 	local sum
 	card_make ext4 128 128
-	fails 2 "journal-size needs --shrink" format --journal-size 8M "$CARD"
-	fails 2 "not a whole number of MiB" format --shrink --journal-size 1K "$CARD"
-	fails 2 "a log on DEVICE itself: omit --log" format --shrink --log /dev/null "$CARD"
-	fails 1 "too small \(.*\) for a log" format --shrink --log-size 1G "$CARD"
+	fails 2 "journal-size needs --shrink" prepare --journal-size 8M "$CARD"
+	fails 2 "not a whole number of MiB" prepare --shrink --journal-size 1K "$CARD"
+	fails 2 "a log on DEVICE itself: omit --log" prepare --shrink --log /dev/null "$CARD"
+	fails 1 "too small \(.*\) for a log" prepare --shrink --log-size 1G "$CARD"
 	mount "$CARD" "$MNT"
-	fails 1 "is mounted on $MNT" format --shrink "$CARD"
+	fails 1 "is mounted on $MNT" prepare --shrink "$CARD"
 	# as full as it gets
 	dd if=/dev/zero of="$MNT/full" bs=1M 2>/dev/null || true
 	umount "$MNT"
 	sum=$(image_sum)
 	fails 1 "(cannot shrink to 9[0-9].0 MiB: delete files|too full for a new journal).*nothing was written to $CARD" \
-		format --shrink "$CARD"
+		prepare --shrink "$CARD"
 	[[ $stderr == *"# e2fsck -fp $CARD"* ]] # not the loop device that it was given
 	no_loop_left
 	[ "$(image_sum)" = "$sum" ]
 	# errors, which e2fsck would have to correct
 	debugfs -w -R 'sif full links_count 7' "$CARD"
 	sum=$(image_sum)
-	fails 1 "has errors: run e2fsck -f first.*nothing was written" format --shrink "$CARD"
+	fails 1 "has errors: run e2fsck -f first.*nothing was written" prepare --shrink "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	debugfs -w -R 'ssv state 0' "$CARD"
 	sum=$(image_sum)
-	fails 1 "not unmounted cleanly or has errors: run e2fsck -f $CARD first" format --shrink "$CARD"
+	fails 1 "not unmounted cleanly or has errors: run e2fsck -f $CARD first" prepare --shrink "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	loop_down "$CARD"
 	IMG=$T/xfs.img
 	card_make xfs 350 350
-	fails 1 "$CARD: only ext2, ext3 and ext4 can be shrunk, this is xfs" format --shrink "$CARD"
-	fails 1 "only ext2, ext3 and ext4" format --shrink --json "$CARD"
+	fails 1 "$CARD: only ext2, ext3 and ext4 can be shrunk, this is xfs" prepare --shrink "$CARD"
+	fails 1 "only ext2, ext3 and ext4" prepare --shrink --json "$CARD"
 }
 
 # The n-th write or flush to the card is the last one.
 cut_shrink() {
 	local code=0
 	env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER="$1" COWFS_CUT_SEED="$2" COWFS_CUT_LOG="$T/cut" \
-		"$COWFS_BUILD/cowctl" format --shrink --log-size 8M --erase-block 1M "$CARD" >/dev/null || code=$?
+		"$COWFS_BUILD/cowctl" prepare --shrink --log-size 8M --erase-block 1M "$CARD" >/dev/null || code=$?
 	blockdev --setrw "$CARD"
 	return $code
 }
 
-@test "shrink: the power is cut: the old or the new file system, and check, attach, recover and another run go on" {
+@test "shrink: the power is cut: the old or the new file system, and check, attach, release and another run go on" {
 	local n state olds=0 news=0 finished=0 guarded=0
 	card_make ext4 128 128 -J size=8
 	fill 60
@@ -141,9 +141,9 @@ cut_shrink() {
 		"")
 			if [ "$status" = 1 ]; then # else it was finished, or only copy B is missing
 				fails 1 "no cowfs log" attach "$CARD"
-				fails 1 "no cowfs log" recover "$CARD"
+				fails 1 "no cowfs log" release "$CARD"
 				[ "$n" != 33 ] || # there is a pending superblock of the log
-					fails 1 "interrupted before its commit and changed nothing: run cowctl format" attach "$CARD"
+					fails 1 "interrupted before its commit and changed nothing: run cowctl prepare" attach "$CARD"
 				olds=$((olds + 1))
 				fsck ext4
 				[ "$(fs_mib)" = 128 ]
@@ -154,8 +154,8 @@ cut_shrink() {
 			run cow check "$CARD"
 			[[ $output == *"a shrink was interrupted after its commit and is valid"* ]]
 			case $((n % 3)) in
-			0) run -0 cow recover "$CARD"; [[ $output == *"interrupted shrink is finished"* ]] ;;
-			1) cow format --shrink "$CARD" ;;
+			0) run -0 cow release "$CARD"; [[ $output == *"interrupted shrink is finished"* ]] ;;
+			1) cow prepare --shrink "$CARD" ;;
 			2) attach; detach ;;
 			esac
 			news=$((news + 1))
@@ -165,7 +165,7 @@ cut_shrink() {
 		fsck ext4
 		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 		if [ "$(fs_mib)" = 128 ] && [ $((n % 4)) = 0 ]; then
-			cow format --shrink --log-size 8M --erase-block 1M "$CARD"
+			cow prepare --shrink --log-size 8M --erase-block 1M "$CARD"
 			fsck ext4
 			[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 			[ "$(fs_mib)" -lt 125 ]
@@ -189,7 +189,7 @@ cut_shrink() {
 	umount "$MNT"
 	run cow check --json "$CARD"
 	[[ $output == *"no cowfs log"* ]]
-	cow format --shrink --log-size 8M --erase-block 1M "$CARD"
+	cow prepare --shrink --log-size 8M --erase-block 1M "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" -lt 125 ]
@@ -209,18 +209,18 @@ cut_shrink() {
 	e2fsck -fp "$CARD" || true
 	run -1 cow check "$CARD"
 	[[ $output == *"SET ASIDE"* ]]
-	fails 1 "Decide: --accept base" recover "$CARD"
+	fails 1 "Decide: --accept base" release "$CARD"
 	fails 1 "a shrink was interrupted after its commit and cannot be finished" attach "$CARD"
-	fails 1 "a shrink was interrupted after its commit and cannot be finished" format --shrink "$CARD"
+	fails 1 "a shrink was interrupted after its commit and cannot be finished" prepare --shrink "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
-	cow recover --accept base "$CARD"
+	cow release --accept base "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" = 128 ]
 	fails 1 "no cowfs log" check "$CARD"
 	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
-	run -3 cow recover --accept log "$CARD"
+	run -3 cow release --accept log "$CARD"
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" -lt 125 ]

@@ -75,7 +75,7 @@ protect() {
 
 @test "shutdown: a card that fails, and works again" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach
 	mount_volume
 	random_file "$MNT/a" 2
@@ -114,7 +114,7 @@ protect() {
 
 @test "shutdown --if-longer: leaves nothing to the next call if anything is wrong" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach
 	mount_volume
 	random_file "$MNT/a" 8
@@ -142,7 +142,7 @@ protect() {
 
 @test "shutdown --within: says so when there is no time" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	with_shim attach
 	mount_volume
 	random_file "$MNT/a" 8

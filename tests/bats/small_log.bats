@@ -18,7 +18,7 @@ log_is_small() { # MIB
 
 card_has() { # FS: what was committed, as after a power cut
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	# the journal of a commit without a freeze is replayed
 	blockdev --setrw "$CARD"
 	mount "$CARD" "$MNT"
@@ -123,7 +123,7 @@ stamps() {
 @test "btrfs: commits with and without a freeze take nothing away that is read later" {
 	local job i jobs=() noise=$BATS_TEST_DIRNAME/../tools/noise.py
 	card_make btrfs 500 600
-	cow format "$CARD" --log-size 16M --erase-block 1M
+	cow prepare "$CARD" --log-size 16M --erase-block 1M
 	# one that goes on over gaps
 	attach --profile x-slow-4g
 	mount_volume -o noatime,discard
@@ -183,7 +183,7 @@ stamps() {
 sync_of_more() { # FS
 	local code=0
 	card_make "$1" 400 460
-	cow format "$CARD" --log-size 16M --erase-block 1M
+	cow prepare "$CARD" --log-size 16M --erase-block 1M
 	mount -t tmpfs none /sys/class/bdi
 	attach --ram 600M || code=$?
 	umount /sys/class/bdi
@@ -224,7 +224,7 @@ sync_of_more() { # FS
 	[ "$(status_of .write_errors)" = 0 ]
 	cow commit
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	cmp -n $((40 << 20)) -i 0:$((200 << 20)) "$T/raw" "$CARD"
 }
 
@@ -300,24 +300,24 @@ attach_ext4() {
 	umount "$MNT"
 }
 
-@test "format: what a log means where everything goes through it" {
+@test "prepare: what a log means where everything goes through it" {
 	card_make xfs 300 400
-	run -0 cow format "$CARD" --log-size 8M --erase-block 1M
+	run -0 cow prepare "$CARD" --log-size 8M --erase-block 1M
 	[[ $output == *"commits on its own from "*" MiB on"* ]]
 	[[ $output == *"warning: with so small a log, writes are split into 44 KiB"* ]]
-	run -0 cow format --force "$CARD" --log-size 512K --erase-block 64K
+	run -0 cow prepare --force "$CARD" --log-size 512K --erase-block 64K
 	[[ $output == *"warning: the log is so small that a burst of writes can make a commit impossible"* ]]
 	IMG='' # card_make looks at it
 	card_make btrfs 1600 1800
-	run -0 cow format "$CARD"
+	run -0 cow prepare "$CARD"
 	[[ $output == *"log            100.0 MiB"* ]]
 	[[ $output != *warning* ]]
 	IMG='' # card_make looks at it
 	card_make vfat 64 128
-	run -0 cow format "$CARD"
+	run -0 cow prepare "$CARD"
 	[[ $output == *"warning: everything written to the vfat between two unmounts must fit in the log ("*" MiB)"* ]]
 	IMG='' # card_make looks at it
 	card_make ext4 64 128
-	run -0 cow format "$CARD"
+	run -0 cow prepare "$CARD"
 	[[ $output != *"commits on its own"* && $output != *warning* ]]
 }

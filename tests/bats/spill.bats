@@ -15,7 +15,7 @@ export BATS_TEST_TIMEOUT=$((120 + CUTS * 30))
 spill_card() { # FS [FORMAT_OPTION]...
 	local i
 	card_make "$1" 300 340
-	cow format "$CARD" --log-size 8M --erase-block 1M "${@:2}"
+	cow prepare "$CARD" --log-size 8M --erase-block 1M "${@:2}"
 	mount "$CARD" "$MNT"
 	[ "$1" != btrfs ] || chattr +C "$MNT" # otherwise nothing is written in place
 	random_file "$MNT/big" 24
@@ -59,7 +59,7 @@ bare() { # FS: the card is a whole file system
 	cow commit
 	spilled
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	bare xfs
 	[ "$(bare_sum)" = "$SUM" ]
 }
@@ -120,7 +120,7 @@ cut_everywhere() { # FS [FORMAT_OPTION]...
 		[ $code != 0 ] || [ "$newest" = $((GENERATION + 1)) ]
 		seen+=($((newest - GENERATION)))
 		if [ $((i % 2)) = 0 ]; then
-			cow recover "$CARD"
+			cow release "$CARD"
 		else # a session goes on
 			attach_mounted
 			is_whole "$newest" "$(tree_sum "$MNT")"

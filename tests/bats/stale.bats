@@ -12,7 +12,7 @@ load lib
 	loop_up "$IMG"
 	log=$LOOP
 	IMG=$T/card.img
-	cow format --log "$log" "$CARD"
+	cow prepare --log "$log" "$CARD"
 	attach_mounted --log "$log"
 	echo one >"$MNT/one"
 	cow commit
@@ -53,7 +53,7 @@ load lib
 	dd if="$T/dirty" of="$IMG" bs=1M conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
 	dumpe2fs -h "$CARD" 2>/dev/null | grep -q needs_recovery
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	mount_volume # replays it, in RAM
 	cmp "$MNT/b" "$T/b"

@@ -6,7 +6,7 @@ load lib
 
 protect() {
 	card_make ext4 300 340 -J size=8
-	cow format "$CARD"
+	cow prepare "$CARD"
 	"$@" attach
 	mount_volume
 }
@@ -259,7 +259,7 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 @test "the daemon was killed: its loop device gets its share of dirty pages back" {
 	local FREE='' LIMITS
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	while [ -z "$FREE" ]; do
 		attach_mounted
 		killed_and_free timeout 60 umount "$MNT"
@@ -299,7 +299,7 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 	wait_for 20 no_daemons
 	run -3 cow
 	[[ $output == "cowfs: vol: its daemon died: uncommitted changes are lost"*"next:"*"  umount $MNT "*"  cowctl attach $CARD "* ]]
-	[[ $output != *format* && $output != *"no volume is attached"* ]]
+	[[ $output != *prepare* && $output != *"no volume is attached"* ]]
 	run -3 cow status --brief
 	[[ $output == "cowfs: vol: its daemon died: uncommitted changes are lost"* ]]
 	umount "$MNT"

@@ -28,7 +28,7 @@ daemon_has_stdio() {
 each_closed() {
 	local closed
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	for closed in $COMBINATIONS; do
 		echo "closed: $closed"
@@ -99,7 +99,7 @@ mounts_without() { # CLOSED
 
 @test "a reader that goes away does not end what has to be undone" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	NAME=vol
 	for _ in 1 2 3; do
 		"$COWFS_BUILD/mount.cowfs" -v -o name=vol,nonsense=1 "$CARD" "$MNT" 2>&1 | :

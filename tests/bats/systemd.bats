@@ -795,7 +795,7 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 @test "the main process of the service says that it is ready" {
 	local main
 	card_make ext4 60 100
-	cow format "$CARD"
+	cow prepare "$CARD"
 	background /usr/bin/python3 -c '
 import os, socket, struct, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

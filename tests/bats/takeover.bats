@@ -29,7 +29,7 @@ sim_card() { # MIB LOG_MIB
 	MIB=$1
 	CARD=$(SIM --loop --fresh x-slow-4g $((MIB * 2 + $2 + 16))M "$C")
 	mkfs.vfat "$CARD" $((MIB * 2048 + 12288)) >/dev/null
-	cow format "$CARD" --log-size "$2M" --erase-block 1M
+	cow prepare "$CARD" --log-size "$2M" --erase-block 1M
 	fill "$CARD" a 0
 	fill "$CARD" b 0
 }
@@ -121,7 +121,7 @@ power_gone() { # FATE
 		SIM cut "$C" $((RANDOM % 24 + 1))
 		sleep "$(random_us 1000000)"
 		power_gone "${fates[RANDOM % 5]}"
-		run cow recover "$CARD"
+		run cow release "$CARD"
 		[ "$status" -le 1 ] || { echo "$output"; return 1; }
 		n=$(numbers "$CARD")
 		echo "round $i, $how: $n of ${want[*]}; $(tail -n 1 "$T/out")"
@@ -134,7 +134,7 @@ power_gone() { # FATE
 # The image of now is sealed like that of a commit.
 @test "takeover: a worker dies while it takes an image of now: what is sealed does not count as committed" {
 	card_make ext4 100 160
-	cow format "$CARD"
+	cow prepare "$CARD"
 	COWFS_DEATHS=100 with_shim attach --on-crash replace
 	seq 100000 >"$T/file"
 	debugfs -w -R "write $T/file one" "$DEV"
@@ -156,7 +156,7 @@ power_gone() { # FATE
 @test "takeover: a broker that dies ends its worker: the next one has another broker, or the volume ends" {
 	local pid broker
 	card_make ext4 100 160
-	cow format "$CARD"
+	cow prepare "$CARD"
 	COWFS_DEATHS=100 attach --on-crash replace
 	echo one >"$T/file"
 	debugfs -w -R "write $T/file one" "$DEV"
@@ -210,7 +210,7 @@ connects_at_once() { # SOCKET
 @test "takeover: who lists volumes meanwhile leaves the queue of the socket to others" {
 	local spare list
 	card_make ext4 64 128
-	cow format "$CARD"
+	cow prepare "$CARD"
 	DEATHS=0
 	attach --on-crash replace
 	spare=$(pgrep -x -P "$(awk '/^PPid/ { print $2 }' "/proc/$(worker_pid)/status")" cowfs-spare)
@@ -297,7 +297,7 @@ connects_at_once() { # SOCKET
 	IMG=$T/other.img
 	card_make none 0 64
 	mkfs.vfat "$CARD" 16384 >/dev/null
-	cow format "$CARD"
+	cow prepare "$CARD"
 	OTHER=$CARD
 	COWFS_DEATHS=100 attach --name zother --on-crash replace
 	other=$(worker_pid)
@@ -326,7 +326,7 @@ connects_at_once() { # SOCKET
 @test "all processes of a daemon are killed: who may not ask it sees that at once" {
 	local began
 	card_make ext4 64 128
-	cow format "$CARD"
+	cow prepare "$CARD"
 	COWFS_DEATHS=100 attach --on-crash replace
 	as_nobody "$COWFS_BUILD/cowctl" status vol >/dev/null
 	kill -9 $(daemons)

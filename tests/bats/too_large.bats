@@ -97,7 +97,7 @@ clone_is_whole() { # FS
 	done
 	cow commit
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	card_is ext4 "$SUM"
 }
 
@@ -108,7 +108,7 @@ clone_is_whole() { # FS
 	sum=$(tree_sum "$MNT")
 	cow commit
 	power_cut
-	cow recover "$CARD"
+	cow release "$CARD"
 	card_is ext4 "$sum"
 }
 
@@ -178,7 +178,7 @@ written_is_in() { # DIRECTORY
 clone_when_full() { # MOUNT_OPTIONS COMMAND...
 	local at
 	card_make ext4 160 220 -b 4096 -J size=4
-	cow format "$CARD" --log-size 8M --erase-block 1M
+	cow prepare "$CARD" --log-size 8M --erase-block 1M
 	attach --ram 64M "${ATTACH[@]}"
 	mount_volume -o "noatime,$1"
 	shift

@@ -16,7 +16,7 @@ setup() {
 
 old_root() { # FS [FS_MIB CARD_MIB]
 	card_make "$1" "${2:-100}" "${3:-150}"
-	cow format "$CARD" ${LAG:+--lag 1}
+	cow prepare "$CARD" ${LAG:+--lag 1}
 	boots
 	random_file "$MNT/old" 2
 	sync -f "$MNT"
@@ -135,7 +135,7 @@ fails_thrice() {
 
 @test "trial: what does not go says so" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	boots
 	fails 2 "for the root alone" commit --trial 3
 	fails 2 "is not a number from 1 to 14" commit root --trial 15

@@ -19,7 +19,7 @@ card() {
 	xfs | btrfs) card_make "$1" 320 420 "${@:2}" ;;
 	*) card_make "$1" 100 150 -b 4096 "${@:2}" ;;
 	esac
-	cow format "$CARD" ${LAG:+--lag $LAG} >/dev/null
+	cow prepare "$CARD" ${LAG:+--lag $LAG} >/dev/null
 	FS=$1
 	volume
 }
@@ -239,7 +239,7 @@ noise_test() {
 	random_file "$MNT/a" 3
 	cow commit --checkpoint
 	detach
-	cow format --force "$CARD"
+	cow prepare --force "$CARD"
 	volume
 	sum=$(tree_sum "$MNT")
 	[ "$(trimmed)" -gt 1000000 ]
@@ -317,7 +317,7 @@ noise_test() {
 	[ "$(status_of .trim.bytes)" = 0 ]
 	intact "$(tree_sum "$MNT")"
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	volume --trim off
 	echo 1 >"$MNT/b"
 	cow commit
@@ -358,7 +358,7 @@ noise_test() {
 	END
 	CARD=$(SIM --loop --real-time --profiles "$T/profiles" slow 400M "$C")
 	mke2fs -q -F -t ext4 -b 4096 -E nodiscard "$CARD" 240M
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	volume
 	echo 1 >"$MNT/a"
 	cow commit
@@ -371,7 +371,7 @@ noise_test() {
 	[ "$requests" -le 80 ]
 	[ "$(SIM stat --json "$C" | jq .longest_request_ns)" -le 80000000 ]
 	detach
-	cow format --force --erase-block 16M "$CARD" >/dev/null
+	cow prepare --force --erase-block 16M "$CARD" >/dev/null
 	volume
 	SIM reset "$C"
 	trimmed
@@ -492,7 +492,7 @@ noise_test() {
 	wait_for 15 has_trimmed
 	detach
 	card_make ext4 100 150 -b 4096
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	volume
 	random_file "$MNT/a" 1
 	cow commit

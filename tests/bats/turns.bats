@@ -33,7 +33,7 @@ volumes() {
 	for name; do
 		IMG=$T/$name.img
 		card_make ext4 64 110 -J size=4
-		cow format "$CARD"
+		cow prepare "$CARD"
 		CARDS[$name]=$CARD
 	done
 	up "$@"

@@ -21,12 +21,12 @@ partition() {
 	DISK=$LOOP CARD=${LOOP}p1
 }
 
-@test "unaligned: format, commit, power cut and check on partitions at odd sectors" {
+@test "unaligned: prepare, commit, power cut and check on partitions at odd sectors" {
 	local start
 	for start in 63 2050 2049; do
 		partition "$start" $((250 * 2048 + start % 8))
 		mkfs.ext4 -q -b 4096 "$CARD" 150M
-		cow format "$CARD"
+		cow prepare "$CARD"
 		cow check "$CARD"
 		attach_mounted
 		random_file "$MNT/one" 3
@@ -53,7 +53,7 @@ partition() {
 	random_file "$MNT/one" 3
 	SUM=$(tree_sum "$MNT")
 	umount "$MNT"
-	cow format --shrink "$CARD"
+	cow prepare --shrink "$CARD"
 	cow check "$CARD"
 	attach_mounted
 	[ "$(tree_sum "$MNT")" = "$SUM" ]

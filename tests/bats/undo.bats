@@ -183,14 +183,14 @@ accepts() {
 	run -0 cow shutdown
 	[[ $output == *"a generation is held, so part of it exists in the log only: run 'cowctl accept' or 'cowctl undo'"* ]]
 	detach
-	fails 1 "generation $HELD is held: first run cowctl accept" recover "$CARD"
+	fails 1 "generation $HELD is held: first run cowctl accept" release "$CARD"
 	fails 1 "generation $HELD is held: first run cowctl accept" grow "$CARD"
-	fails 1 'is in use|holds|committed|log' format "$CARD"
+	fails 1 'is in use|holds|committed|log' prepare "$CARD"
 	fails 4 . undo
 	fails 1 . undo "$T/nothing"
 	cow accept "$CARD"
 	fails 1 "no generation is held" accept "$CARD"
-	cow recover "$CARD"
+	cow release "$CARD"
 	fails 1 "no generation is held" undo "$CARD"
 }
 
@@ -222,7 +222,7 @@ accepts() {
 	card_make ext4 100 100
 	truncate -s 64M "$T/log.img"
 	loop_up "$T/log.img"
-	cow format "$CARD" --log "$LOOP"
+	cow prepare "$CARD" --log "$LOOP"
 	attach_mounted --log "$LOOP"
 	fill_tree
 	cow commit --hold
@@ -329,7 +329,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	[ "$(tree_sum "$T/view")" = "$SUM" ]
 	umount "$T/view"
 	wait_for 10 no_daemons
-	cow recover "$CARD"
+	cow release "$CARD"
 	[ "$(bare_sum)" = "$SUM" ]
 	fsck ext4
 }
@@ -337,7 +337,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 @test "undo: a worker that takes over goes on with what is in RAM, and later ones too" {
 	local pid
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	COWFS_DEATHS=100 attach --on-crash replace
 	mount_volume
 	fill_tree

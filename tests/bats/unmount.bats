@@ -17,8 +17,8 @@ check_now() { # FS
 
 protect() { # FS [MKFS_OPTION]...
 	case $1 in
-	xfs) card_make xfs 320 680 "${@:2}" && cow format "$CARD" --log-size 340M ;;
-	*) card_make "$1" 200 300 "${@:2}" && cow format "$CARD" ;;
+	xfs) card_make xfs 320 680 "${@:2}" && cow prepare "$CARD" --log-size 340M ;;
+	*) card_make "$1" 200 300 "${@:2}" && cow prepare "$CARD" ;;
 	esac
 	attach
 	random_file "$T/file" 4

@@ -15,7 +15,7 @@ setup() {
 	LC_ALL=C sed "s/${INSTALLED//./\\.}/$BEFORE/g" "$COWFS_BUILD/cowfs" >"$T/before/cowfs"
 	chmod +x "$T/before/cowfs"
 	card_make ext4 64 128
-	cow format "$CARD"
+	cow prepare "$CARD"
 }
 
 teardown() { cow_teardown; }

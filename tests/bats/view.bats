@@ -143,7 +143,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 
 @test "eight views of a volume; what cannot be viewed is refused with a reason" {
 	card_make ext4 60 100
-	cow format "$CARD"
+	cow prepare "$CARD"
 	fails 4 'no volume is attached' view "$MNT"
 	attach_mounted
 	fails 1 'No such file' view "$NAME" "$T/none"
@@ -217,7 +217,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 @test "errors of a view panic no machine, whatever the superblock says" {
 	card_make ext4 60 100
 	tune2fs -e panic "$CARD" >/dev/null
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach
 	view_on a
 	findmnt -no OPTIONS "$T/a" | grep -q errors=continue
@@ -316,7 +316,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 
 @test "a view over a mount point of anything is refused, and hides nothing" {
 	card_make ext4 100 150
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_mounted
 	mkdir "$T/other" "$T/view"
 	mount -t tmpfs none "$T/other"

@@ -43,8 +43,8 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	# the device as a killed daemon leaves it
 	blockdev --setro "$CARD"
 	views "$SUM" "$CARD"
-	# what the view shows is what recover makes
-	cow recover "$CARD"
+	# what the view shows is what release makes
+	cow release "$CARD"
 	# the log of a frozen xfs has counters that are to be replayed
 	[ "$1" = xfs ] || fsck "$1"
 	views "$SUM" "$CARD"
@@ -92,8 +92,8 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	fails 1 "no cowfs log, and its superblock is guarded by .* \(if it is on another device: --log DEVICE\)" view "$CARD" "$V"
 	views "$SUM" --log "$log" "$CARD"
 	cow view --log "$log" "$CARD" "$V"
-	fails 1 "$CARD is in use" recover --log "$log" "$CARD"
-	fails 1 "$log is in use" format --force "$log"
+	fails 1 "$CARD is in use" release --log "$log" "$CARD"
+	fails 1 "$log is in use" prepare --force "$log"
 	unview
 	[ "$(image_sum "$T/log.img")" = "$sum" ]
 }
@@ -108,7 +108,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	wait_for 5 test -b "$part"
 	CARD=$part
 	mkfs.ext4 -q -b 4096 -m 0 "$CARD" 90M
-	cow format "$CARD"
+	cow prepare "$CARD"
 	attach_mounted
 	echo one >"$MNT/one"
 	cow commit --checkpoint
@@ -122,7 +122,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	delpart "$disk" 1
 }
 
-# In the middle of a commit and of its checkpoint: what the view shows is N or N+1, and what recover and attach find.
+# In the middle of a commit and of its checkpoint: what the view shows is N or N+1, and what release and attach find.
 cuts() { # FS FS_MIB CARD_MIB CUT...
 	local n fs=$1 old=0 new=0 sum
 	cut_card 2 "$1" "$2" "$3"
@@ -137,7 +137,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 		*) return 1 ;;
 		esac
 		views "$sum" "$CARD"
-		[ $((n % 2)) = 0 ] || cow recover "$CARD"
+		[ $((n % 2)) = 0 ] || cow release "$CARD"
 		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$sum" ]
 		detach --discard
@@ -169,7 +169,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 	cp --sparse=always "$IMG" "$T/copy"
 	for n in 34 35 36 38 40; do
 		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" format --shrink --log-size 8M --erase-block 1M "$CARD"
+			"$COWFS_BUILD/cowctl" prepare --shrink --log-size 8M --erase-block 1M "$CARD"
 		blockdev --setrw "$CARD"
 		[ "$(cow check --json "$CARD" | jq -r .shrink)" != committed ] || break
 		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
@@ -188,7 +188,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 	mount "$CARD" "$MNT"
 	echo foreign >"$MNT/foreign"
 	umount "$MNT"
-	fails 1 "$CARD: .*changed without cowfs.*no whole generation.*cowctl recover --accept base or --accept log $CARD" view "$CARD" "$V"
+	fails 1 "$CARD: .*changed without cowfs.*no whole generation.*cowctl release --accept base or --accept log $CARD" view "$CARD" "$V"
 	fails 1 "no whole generation" view --json "$CARD" "$V"
 	run ! mountpoint -q "$V"
 	# damaged
@@ -205,7 +205,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 	fails 4 "no volume is attached as /dev/null" view /dev/null "$V"
 	wait_for 5 no_daemons
 	# a log without a record
-	cow format "$CARD"
+	cow prepare "$CARD"
 	cow view "$CARD" "$V" | grep -q 'as before the first commit'
 	unview
 }
@@ -271,7 +271,7 @@ damage_log() {
 	[ "$(COWFS_RUNDIR=$T/none "$BATS_TEST_DIRNAME/../../systemd/which-device" "${disk#/dev/}")" = view ]
 	fails 1 "$CARD is in use by something else \(a view," view "$CARD" "$other"
 	fails 1 "in use" attach "$CARD"
-	fails 1 "in use" recover "$CARD"
+	fails 1 "in use" release "$CARD"
 	run ! mount "$CARD" "$MNT"
 	run -0 cow check "$CARD" # which reads only
 	unview
@@ -293,7 +293,7 @@ damage_log() {
 	fails 1 "$IMG is in use by $CARD: name that device" view "$IMG" "$V"
 	loop_down "$CARD"
 	cow view "$IMG" "$V"
-	fails 1 "$IMG is in use by something else" recover "$IMG"
+	fails 1 "$IMG is in use by something else" release "$IMG"
 	unview
 }
 
@@ -326,7 +326,7 @@ damage_log() {
 	for fs in xfs ext4 btrfs; do
 		IMG=$T/$fs.img
 		card_make $fs 310 360
-		cow format "$CARD"
+		cow prepare "$CARD"
 		mount -o "$([ $fs != ext4 ] || echo commit=600,)relatime" "$CARD" "$MNT"
 		mkdir "$MNT/dir"
 		echo one >"$MNT/dir/one"

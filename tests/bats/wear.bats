@@ -8,7 +8,7 @@ protect() { # [FS [MKFS-OPTION...]]
 	local mkfs=(ext4 -J size=8)
 	[ $# = 0 ] || mkfs=("$@")
 	card_make "${mkfs[0]}" 300 340 "${mkfs[@]:1}"
-	cow format "$CARD"
+	cow prepare "$CARD"
 	start=$(card_written)
 	flushes=$(card_flushes)
 	attach_mounted
@@ -182,7 +182,7 @@ fake_disk() {
 offline_card() {
 	card_make none 0 100
 	mkfs.ext4 -q "$CARD" 60M
-	cow format "$CARD"
+	cow prepare "$CARD"
 }
 
 @test "wear: health of an eMMC by sysfs" {
@@ -340,7 +340,7 @@ offline_card() {
 	loop_up "$IMG"
 	log=$LOOP
 	CARD=$card IMG=$img
-	cow format "$CARD" --log "$log"
+	cow prepare "$CARD" --log "$log"
 	start=$(($(card_written "$CARD") + $(card_written "$log")))
 	attach_mounted --log "$log"
 	change a 2

@@ -28,7 +28,7 @@ make_source() {
 	mke2fs -q -F -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0 "$T/mem/source.img" 760M
 	loop_up "$T/mem/source.img" --direct-io=on
 	SOURCE=$LOOP
-	cow format "$SOURCE" >/dev/null
+	cow prepare "$SOURCE" >/dev/null
 	CARD=$SOURCE attach --ram 1G
 	mount_volume
 	(cd / && find usr/lib usr/share -xdev -type f -size -2048 -print0) | LC_ALL=C sort -z | head -z -n 14000 |

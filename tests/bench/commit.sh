@@ -70,7 +70,7 @@ kernel_bytes() {
 }
 
 volume_up() {
-	cow format "$CARD" --log-size "$1" >/dev/null
+	cow prepare "$CARD" --log-size "$1" >/dev/null
 	shift
 	CARD_START=$(card_written)
 	attach "$@" 2>/dev/null
@@ -218,7 +218,7 @@ sparse_card() {
 bench_attach() {
 	local run ms=() start
 	sparse_card 64
-	cow format "$CARD" --log-size 256M >/dev/null
+	cow prepare "$CARD" --log-size 256M >/dev/null
 	for run in $(seq "$((RUNS + 2))"); do
 		start=$EPOCHREALTIME
 		attach 2>/dev/null

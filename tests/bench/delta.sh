@@ -38,7 +38,7 @@ master() {
 	truncate -s 2600M "$IMG"
 	card_up
 	mkfs.ext4 -q -b 4096 -J size=16 "$CARD" 2400M >/dev/null 2>&1
-	cow format --log-size 160M "$CARD" >/dev/null
+	cow prepare --log-size 160M "$CARD" >/dev/null
 	attach --ram 2G >/dev/null
 	mount_volume
 	tar -C "$MNT" --numeric-owner -xf "$CACHE/debian-root.tar"

@@ -37,7 +37,7 @@ run() {
 	IMG=$T/card.img
 	rm -f "$IMG"
 	card_make ext4 320 384 -J size=8
-	cow format "$CARD" --log-size 48M --lag "$LAG" >/dev/null
+	cow prepare "$CARD" --log-size 48M --lag "$LAG" >/dev/null
 	loop_down "$CARD"
 	card_up
 	attach --ram 256M 2>/dev/null

@@ -41,7 +41,7 @@ class Live:
         copy_sparse(base, self.image)
         os.truncate(self.image, os.path.getsize(base) + ((LOG_MIB + 16) << 20))
         self.loop = Loop(self.image)
-        self.cow("format", self.loop.device, "--log-size", f"{LOG_MIB}M")
+        self.cow("prepare", self.loop.device, "--log-size", f"{LOG_MIB}M")
         self.start = self.written()
         self.device = self.cow("attach", "--name", "live", self.loop.device)
         self.fs = fs

@@ -88,7 +88,7 @@ make_image() {
 	awk 'BEGIN { print "create table t(a integer primary key, b text);"
 		for (i = 0; i < 200; i++) print "insert into t(b) values (hex(randomblob(100)));" }' >"$T/inserts"
 	loop_up "$IMG"
-	cow format "$LOOP" --log-size 64M >/dev/null
+	cow prepare "$LOOP" --log-size 64M >/dev/null
 	loop_down "$LOOP"
 	note "$(tr -cd '\0' <"$T/list" | wc -c) files, $(du -sm --apparent-size "$T/mem/in" | cut -f1) MiB to copy in"
 }

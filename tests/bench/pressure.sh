@@ -51,7 +51,7 @@ make_image() {
 	local lib=$COWFS_BUILD
 	COWFS_BUILD=$1
 	card_make ext4 $((RAM * 5 + 80)) $((RAM * 5 + 120)) -J size=8
-	cow format "$CARD" >/dev/null
+	cow prepare "$CARD" >/dev/null
 	attach --ram 2G >/dev/null
 	mount_volume -o noatime
 	random_file "$MNT/read" 4

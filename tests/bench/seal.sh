@@ -47,7 +47,7 @@ round() { # KIND
 	truncate -s 0 "$T/img" && truncate -s 700M "$T/img"
 	mke2fs -q -F -t ext4 -b 4096 -J size=16 "$T/img" 400M
 	LOOP=$(losetup -f --show "$T/img")
-	"$B/cowctl" format "$LOOP" --log-size 200M >/dev/null
+	"$B/cowctl" prepare "$LOOP" --log-size 200M >/dev/null
 	export LD_PRELOAD=$B/tests/eioshim.so COWFS_EIO_FILE=$T/eio
 	[ "$1" = instant ] || export COWFS_NO_CHECKPOINT=1
 	dev=$("$B/cowctl" attach --name seal "$LOOP")

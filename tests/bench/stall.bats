@@ -16,7 +16,7 @@ once() {
 
 @test "stall of a writer" {
 	local i j before total=0 writer written
-	card_make "$FS" 400 900 && cow format "$CARD" --log-size 400M
+	card_make "$FS" 400 900 && cow prepare "$CARD" --log-size 400M
 	attach
 	mount_volume
 	background python3 -c '

@@ -77,7 +77,7 @@ card_make ext4 $((FILES / 200 + 400)) $((FILES / 200 + 480)) -N $((FILES + FILES
 timeout 30 mount "$CARD" "$MNT"
 make_files
 umount_volume
-cow format "$CARD" >/dev/null
+cow prepare "$CARD" >/dev/null
 loop_down "$CARD"
 card_up
 attach --ram 1G 2>/dev/null

@@ -47,7 +47,7 @@ busybox dmesg -n 1
 busybox insmod /lib/modules/brd.ko rd_nr=3 rd_size=262144
 for m in loop dm-mod dm-bufio dm-snapshot; do busybox insmod /lib/modules/$m.ko; done
 /bin/mke2fs -q -t ext4 -F /dev/ram0 200M
-cowctl format /dev/ram0 >/dev/null
+cowctl prepare /dev/ram0 >/dev/null
 busybox dd if=/dev/zero of=/dev/ram1 bs=1M count=64 2>/dev/null
 # TEXT DEVICE BLOCKS OPERATION...; KIB of each and COUNT
 row() {

@@ -63,7 +63,7 @@ cowfs_round() {
 	local begin end start
 	image
 	mkfs.ext4 -q -b 4096 -J size=16 "$CARD" 2400M >/dev/null 2>&1
-	cow format --log-size 160M "$CARD" >/dev/null
+	cow prepare --log-size 160M "$CARD" >/dev/null
 	attach >/dev/null
 	mount_volume
 	fill

@@ -69,7 +69,7 @@ class Device:
     def attach(self):
         # FAT: all that is written counts, nothing is mounted, and a worker may die
         run("mkfs.vfat", self.card, "16384")
-        self.cowctl("format", self.card, "--log-size", "8M", "--erase-block", "1M")
+        self.cowctl("prepare", self.card, "--log-size", "8M", "--erase-block", "1M")
         self.device = self.cowctl("attach", self.card, "--name", "data", "--ram", "64M", "--on-crash", "replace").stdout.strip()
         self.fd = os.open(self.device, os.O_WRONLY | os.O_DIRECT)
 

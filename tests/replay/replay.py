@@ -255,17 +255,17 @@ def look(card, cut, may, attach):
     if attach:
         shown = attached(card)
         card.cut(*cut)
-    cowctl("recover", card.device)
-    silent(card, "recover", card.device)
+    cowctl("release", card.device)
+    silent(card, "release", card.device)
     # a super copy that was being written at the cut is left as it is: the other one is good
     code, text = silent(card, "check", card.device, "--json", codes=(0, 3))
     if code == 3 and not ('"super_copy_a_bad":true' in text or '"super_copy_b_bad":true' in text):
-        raise Failed(f"after recover check says {text}")
+        raise Failed(f"after release check says {text}")
     run(["e2fsck", "-p", card.device], (0, 1))
     run(["e2fsck", "-fn", card.device])
     found = digest_of(card, card.device, "ro,noload")
     if shown not in (None, found):
-        raise Failed(f"attach showed {shown}, recover left {found}")
+        raise Failed(f"attach showed {shown}, release left {found}")
     for m in may:
         if m.digest == found:
             return m

@@ -3,7 +3,7 @@
 #
 # Power cuts by a recorder and an oracle that are not ours: a real ext4 on cowfs under a real workload, on a card that is a loop
 # device on a file of qemu-storage-daemon, whose driver blklogwrites logs every write and flush. The log is then replayed
-# to many points by replay.py, with recover, e2fsck and the digest of the tree at each. As root.
+# to many points by replay.py, with release, e2fsck and the digest of the tree at each. As root.
 #
 #	replay.sh [--points N] [--rounds N] [--log MIB] [--seed N]	1000 points, 24 commits and 3 more, 2 MiB, seed by chance
 #	COWFS_REPLAY_KEEP=FOLDER	leaves the recording there, for replay.py FOLDER SCRATCH --point ID;
@@ -227,7 +227,7 @@ record() {
 	change 102
 	kill -9 "$(worker_pid)"
 	volume_cleared
-	cow recover "$CARD" >"$T/out" 2>&1 || finish "recover: $(cat "$T/out")"
+	cow release "$CARD" >"$T/out" 2>&1 || finish "recover: $(cat "$T/out")"
 	session_start
 	session_rounds "$rounds"
 	session_detach
@@ -282,7 +282,7 @@ cp --sparse=always "$rec/data.img" "$rec/base.img"
 
 recorder_start
 recorder_checked
-cow format "$CARD" --log-size "${log_mib}M" --erase-block ${erase_kib}K >/dev/null
+cow prepare "$CARD" --log-size "${log_mib}M" --erase-block ${erase_kib}K >/dev/null
 mark 0 "$(entries)" "$sum"
 start=$SECONDS
 record

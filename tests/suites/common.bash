@@ -77,7 +77,7 @@ disks_make() {
 		card_make "$fs" $disk_mib $((disk_mib + log)) || finish "$fs $mode: no card for $name"
 		DEV=$CARD
 		if [ "$mode" = cowfs ]; then
-			cow format "$CARD" --log-size ${log_mib}M >/dev/null || finish "$fs: $name cannot be formatted"
+			cow prepare "$CARD" --log-size ${log_mib}M >/dev/null || finish "$fs: $name cannot be formatted"
 			attach --name "$name" --ram $ram || finish "$fs: $name cannot be attached"
 		fi
 		echo "$name $CARD" >>"$disks/list"

@@ -184,7 +184,7 @@ static bool give_all_up(void *ctx, uint64_t blk)
 	return true;
 }
 
-/* As recover --accept lost: spilled payload has to go home before a commit, and one block of it is lost. */
+/* As release --accept lost: spilled payload has to go home before a commit, and one block of it is lost. */
 static void accept_lost(struct toy *t)
 {
 	unsigned lost = 0;

@@ -177,7 +177,7 @@ static void check_whole_or_guarded(struct scene *s, struct card *c, struct tally
 	card_close(bare);
 }
 
-/* The steps of attach and recover after a cut. cut: the power is cut again at that operation. 1
+/* The steps of attach and release after a cut. cut: the power is cut again at that operation. 1
  * new, 0 old */
 static int go_on(struct scene *s, struct tally *t, struct card *c, uint64_t cut, uint64_t seed)
 {

@@ -25,7 +25,7 @@ card_make() {
 data_make() {
 	truncate -s "${DATA_MIB}M" "$DATA"
 	mke2fs -q -F -t ext4 -L data -J size=4 -E lazy_itable_init=0 "$DATA" $((DATA_MIB - 40))M
-	"$BUILD/cowctl" format "$DATA" >/dev/null || die "cowctl format failed"
+	"$BUILD/cowctl" prepare "$DATA" >/dev/null || die "cowctl prepare failed"
 }
 
 part_field() { # FIELD [PARTITION]
@@ -66,7 +66,7 @@ offline_check() {
 	local copy=$1.check
 	cp --sparse=always "$1" "$copy"
 	"$BUILD/cowctl" check "$copy" >"$WORK/check.out" 2>&1 || [ $? = 3 ] || fail "cowctl check: $(tail -3 "$WORK/check.out")"
-	"$BUILD/cowctl" recover "$copy" >"$WORK/recover.out" 2>&1 || fail "cowctl recover: $(tail -3 "$WORK/recover.out")"
+	"$BUILD/cowctl" release "$copy" >"$WORK/recover.out" 2>&1 || fail "cowctl release: $(tail -3 "$WORK/recover.out")"
 	if [ "$ROOT_FS" = ext4 ]; then
 		# what was deleted while open is taken away by -p, as at every mount
 		e2fsck -fp "$copy" >"$WORK/e2fsck.out" 2>&1 || [ $? = 1 ] || fail "e2fsck -p: $(tail -3 "$WORK/e2fsck.out")"

@@ -54,7 +54,7 @@ class Walk:
         self.sh("truncate", "-s", "150M", img)
         self.sh("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard", img, "100M")
         self.card = self.sh("losetup", "-f", "--show", img)[1].strip()
-        self.cow("format", self.card)
+        self.cow("prepare", self.card)
         self.attach()
         self.cow("commit")
 
@@ -406,7 +406,7 @@ class Walk:
         self.cow("detach", "--discard", "vol")
         self.wait_gone()
         if self.held is None:
-            self.cow("recover", self.card)
+            self.cow("release", self.card)
             self.sh("e2fsck", "-fn", self.card)
 
 

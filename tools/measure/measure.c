@@ -234,7 +234,7 @@ static int open_log(struct command *c)
 	if (rep->base_changed)
 		return complain(c, EXIT_FAILED, -ESTALE,
 				"%s: %s. Attach it once, or run 'cowctl "
-				"recover %s'",
+				"release %s'",
 				c->device, rep->why, c->device);
 	return EXIT_OK;
 }
@@ -298,7 +298,7 @@ static int begin_in_log(struct command *c)
 		e = log_scratch_begin(c->f.log, MEASURE_WORK_BYTES, &c->scratch);
 	if (e == -EBUSY)
 		return complain(c, EXIT_FAILED, e,
-				"%s: committed blocks are only in its log: 'cowctl recover %s' "
+				"%s: committed blocks are only in its log: 'cowctl release %s' "
 				"writes them home",
 				c->device, c->device);
 	if (e < 0 && e != -ENOSPC)

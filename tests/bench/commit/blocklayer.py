@@ -71,7 +71,7 @@ class Disk:
         open(f"{folder}/cowfs.conf", "w").close()
         self.attached = None
         # the first commit of a log writes the heads of its segments: not the one that is measured
-        self.ctl("format", "--erase-block", str(unit), self.image)
+        self.ctl("prepare", "--erase-block", str(unit), self.image)
         run(f"{BUILD}/tests/usedlog", self.image)
         self.device = self.sim("--loop", "--image", self.image, profile, f"{size >> 20}M", self.dir)
 

@@ -19,7 +19,7 @@
  *	--each		commits at each commit point of the trace; otherwise at the last
  *	--profile ID	one of the cards; default: all that have figures for writing, without arrays
  *			and layers of the host
- *	--log MIB	size of cowfs's log; default: as cowctl format chooses
+ *	--log MIB	size of cowfs's log; default: as cowctl prepare chooses
  *	--plan-by measured|none	cowfs plans by the profile that cowctl measure makes of the card, or
  *			without one; default: by the card's own profile
  *	--home		only the second line of cowfs

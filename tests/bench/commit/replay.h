@@ -114,7 +114,7 @@ void merge_dm_snapshot(const struct overlay *o, struct flash_model *m);
 /* ---- cowfs.c ---- */
 
 struct cowfs_options {
-	uint64_t log_bytes; /* 0: as cowctl format chooses */
+	uint64_t log_bytes; /* 0: as cowctl prepare chooses */
 	bool verify;	    /* the volume is read after the last commit and compared */
 	bool verbose;
 	uint64_t cuts_every; /* 0: no power cuts */

@@ -71,7 +71,7 @@ below() {
 	must wipefs -q -a "$DATA_CARD"
 	"$1_make" "$DATA_CARD"
 	must mke2fs -q -t ext4 -J size=4 "$device" 140M
-	must cowctl format "$device"
+	must cowctl prepare "$device"
 	attach_card "$device"
 	must mount "$loop" /mnt/data
 	echo above >/mnt/data/one
@@ -82,7 +82,7 @@ below() {
 	must e2fsck -fn "$device"
 	is "what was committed" "$(debugfs -R 'cat /one' "$device" 2>/dev/null) $(debugfs -R 'cat /two' "$device" 2>/dev/null)" "above more"
 	"$1_close"
-	refused "holds $2" cowctl format "$DATA_CARD"
+	refused "holds $2" cowctl prepare "$DATA_CARD"
 	say "$1 below: works"
 }
 
@@ -99,7 +99,7 @@ swap_file() {
 
 data_with_quota() {
 	must mke2fs -q -t ext4 -J size=4 -O quota,project -E quotatype=usrquota:prjquota,lazy_itable_init=0 "$DATA_CARD" 160M
-	must cowctl format --force "$DATA_CARD"
+	must cowctl prepare --force "$DATA_CARD"
 	echo "/dev/disk/by-id/virtio-data /mnt/data cowfs name=data,ram=200M,noatime,usrquota,prjquota,nofail 0 0" >>/etc/fstab
 }
 
@@ -202,7 +202,7 @@ judge_cut() {
 	! grep -q ^fail "$VERDICT" || fail "cut $i: $(sed -n 's/^fail //p' "$VERDICT")"
 	offline_check "$DATA"
 	cp --sparse=always "$DATA" "$WORK/data"
-	"$BUILD/cowctl" recover "$WORK/data" >/dev/null || fail "cowctl recover"
+	"$BUILD/cowctl" release "$WORK/data" >/dev/null || fail "cowctl release"
 	n=$(debugfs -R 'cat /n' "$WORK/data" 2>/dev/null)
 	say "cut $i: $n; committed was $(value committed)"
 	[ "${n:-0}" -ge "$(value committed)" ] || fail "older than what was committed"

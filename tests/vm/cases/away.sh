@@ -281,7 +281,7 @@ host_before() {
 		CARD=$WORK/stranger-card.img
 		card_extract "$WORK/part"
 		mke2fs -q -F -t ext4 -E lazy_itable_init=0 "$WORK/part" $(($(stat -c %s "$WORK/part") / 1048576 - LOG_MIB))M
-		"$BUILD/cowctl" format --force "$WORK/part" >/dev/null || die "cowctl format failed"
+		"$BUILD/cowctl" prepare --force "$WORK/part" >/dev/null || die "cowctl prepare failed"
 		card_put "$WORK/part"
 	)
 }

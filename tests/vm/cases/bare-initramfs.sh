@@ -112,8 +112,8 @@ host_after() {
 		[ "$aside" = 0 ] || accept=--accept log
 		card_extract "$WORK/part"
 		# shellcheck disable=SC2086 # none or one
-		"$BUILD/cowctl" recover $accept "$WORK/part" >/dev/null || code=$?
-		[ "$code" = 0 ] || { [ "$aside" = 1 ] && [ "$code" = 3 ]; } || fail "recover $accept: exit $code"
+		"$BUILD/cowctl" release $accept "$WORK/part" >/dev/null || code=$?
+		[ "$code" = 0 ] || { [ "$aside" = 1 ] && [ "$code" = 3 ]; } || fail "release $accept: exit $code"
 		is_there /srv-committed committed
 		is_there /etc/hostname again
 		e2fsck -fn "$WORK/part" >"$WORK/e2fsck.out" 2>&1 || fail "e2fsck: $(tail -n 3 "$WORK/e2fsck.out")"

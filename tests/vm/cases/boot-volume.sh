@@ -64,7 +64,7 @@ step_1() {
 	wait_for 60 grep -q ' /boot ' /proc/mounts || fail "/boot is not mounted"
 	part=$(findmnt -no SOURCE /boot)
 	must umount /boot
-	must cowctl format --shrink --journal-size 4M "$part"
+	must cowctl prepare --shrink --journal-size 4M "$part"
 	sed -i '/ \/boot /d' /etc/fstab
 	cat >>/etc/fstab <<-END
 		PARTUUID=c0ffee00-01 /boot cowfs name=boot,checkpoint=always,ram=100M,noatime,nofail 0 0
@@ -103,7 +103,7 @@ host_during() {
 
 recover_all() {
 	for card; do
-		"$BUILD/cowctl" recover "$card" || return
+		"$BUILD/cowctl" release "$card" || return
 		e2fsck -fp "$card" || [ $? = 1 ] || return
 		e2fsck -fn "$card" || return
 	done

@@ -88,7 +88,7 @@ host_during() {
 judge_cut() {
 	card_extract "$WORK/part"
 	offline_check "$WORK/part"
-	"$BUILD/cowctl" recover "$WORK/part" >/dev/null || fail "cowctl recover"
+	"$BUILD/cowctl" release "$WORK/part" >/dev/null || fail "cowctl release"
 	rm -rf "$WORK/store"
 	mkdir "$WORK/store"
 	folders=$(for folder in $IMAGE_FILES; do printf '%s ' "$STORE/$folder"; done)

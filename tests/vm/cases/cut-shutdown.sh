@@ -69,7 +69,7 @@ gen_of() { # file of the partition
 judge_cut() {
 	card_extract "$WORK/part"
 	offline_check "$WORK/part"
-	"$BUILD/cowctl" recover "$WORK/part" >/dev/null || fail "cowctl recover"
+	"$BUILD/cowctl" release "$WORK/part" >/dev/null || fail "cowctl release"
 	[ "$ROOT_FS" = ext4 ] || return 0
 	gen=$(gen_of "$WORK/part") || exit 1
 	eval "seen_$gen=\$((seen_$gen + 1))"

@@ -13,7 +13,7 @@ card_at() {
 card_of() { # FS PLACE-IN-MIB
 	card_at "$2"
 	modprobe "$1"
-	must cowctl format "$L"
+	must cowctl prepare "$L"
 }
 
 volume_up() { # FS

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2034,SC2154
 # SPDX-License-Identifier: MIT
-# cowfs-recover, the static file for a machine without cowfs, on a card that was cut: check, view and recover.
+# cowfs-recover, the static file for a machine without cowfs, on a card that was cut: check, view and release.
 # guests: busybox-arm64
 DATA_MIB=64 LIMIT=500 STEP_LIMIT=400
 
@@ -44,7 +44,7 @@ step_1() {
 	is "the view" "$(cat /view/one /view/two | sha256sum)" "$sum"
 	umount /view
 	is "the card after check and view" "$(sha256sum <"$C")" "$before"
-	must "$R" recover "$C"
+	must "$R" release "$C"
 	must mount -t ext4 "$C" /m
 	grep ' /m ' /proc/mounts | grep -qw rw || fail "still guarded: $(grep ' /m ' /proc/mounts)"
 	is "the files" "$(cat /m/one /m/two | sha256sum)" "$sum"

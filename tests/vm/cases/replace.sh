@@ -163,7 +163,7 @@ host_before() {
 	truncate -s $((DATA_MIB - 40))M "$DATA.xfs"
 	mkfs.xfs -q "$DATA.xfs"
 	truncate -s "${DATA_MIB}M" "$DATA.xfs"
-	"$BUILD/cowctl" format "$DATA.xfs" >/dev/null || fail "cowctl format"
+	"$BUILD/cowctl" prepare "$DATA.xfs" >/dev/null || fail "cowctl prepare"
 	mv "$DATA.xfs" "$DATA"
 }
 

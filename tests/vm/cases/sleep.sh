@@ -153,7 +153,7 @@ host_after() {
 	[ "$1" = 4 ] || return 0
 	card_extract "$WORK/card.ext4"
 	offline_check "$WORK/card.ext4"
-	"$BUILD/cowctl" recover "$WORK/card.ext4" >/dev/null 2>&1 || fail "cowctl recover failed"
+	"$BUILD/cowctl" release "$WORK/card.ext4" >/dev/null 2>&1 || fail "cowctl release failed"
 	debugfs -R 'cat /srv/p/meanwhile' "$WORK/card.ext4" 2>/dev/null | grep -qx meanwhile || fail "the commit of boot 3 is gone"
 	! debugfs -R 'cat /srv/p/stale' "$WORK/card.ext4" 2>/dev/null | grep -q stale || fail "the stale system is on the card"
 	offline_check "$DATA"

@@ -31,7 +31,7 @@ gen_by() {
 	cp --sparse=always "$WORK/part" "$WORK/way"
 	[ -z "$1" ] || "$BUILD/cowctl" "$1" "$WORK/way" >/dev/null || fail "cowctl $1"
 	offline_check "$WORK/way"
-	"$BUILD/cowctl" recover "$WORK/way" >/dev/null || fail "cowctl recover"
+	"$BUILD/cowctl" release "$WORK/way" >/dev/null || fail "cowctl release"
 	gen_of "$WORK/way"
 }
 

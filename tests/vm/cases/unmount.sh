@@ -11,7 +11,7 @@ ROUNDS=12
 
 begin() { # FS: attached and mounted
 	device=/dev/disk/by-id/virtio-$1
-	must cowctl format "$device"
+	must cowctl prepare "$device"
 	loop=$(cowctl attach --ram 200M --name "$1" "$device" 2>/run/cowfs-test/said) || fail "$1: not attached"
 	mkdir -p /mnt/try
 	must mount "$loop" /mnt/try

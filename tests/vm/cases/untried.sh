@@ -127,7 +127,7 @@ host_before() {
 		;;
 	6)
 		card_extract "$WORK/part"
-		"$BUILD/cowctl" format --force "$WORK/part" >/dev/null
+		"$BUILD/cowctl" prepare --force "$WORK/part" >/dev/null
 		card_put "$WORK/part"
 		;;
 	9) more good ;;

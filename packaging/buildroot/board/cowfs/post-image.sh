@@ -16,7 +16,7 @@ out=${BINARIES_DIR:?}
 
 cp "$out/rootfs.ext4" "$out/root.img"
 truncate -s +4M "$out/root.img"
-"$cowctl" format --log-size 1M --erase-block 128K "$out/root.img" >/dev/null
+"$cowctl" prepare --log-size 1M --erase-block 128K "$out/root.img" >/dev/null
 
 if [ -e "$out/bzImage" ]; then
 	kernel=bzImage console=ttyS0 type=0xc grub_cfg=boot/grub/grub.cfg

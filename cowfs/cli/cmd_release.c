@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl recover: checkpoints the log and retires it, without a daemon. */
+/* cowctl release: checkpoints the log and retires it, without a daemon. */
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -82,7 +82,7 @@ static int report(const struct options *o, const struct recover_report *rep)
 	return rep->unsure ? EXIT_DEGRADED : EXIT_OK;
 }
 
-int cmd_recover(const struct options *o)
+int cmd_release(const struct options *o)
 {
 	struct progress progress;
 	struct recover_options opt = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl format: creates an empty log in the room behind the file system, or on another device. */
+/* cowctl prepare: creates an empty log in the room behind the file system, or on another device. */
 #include "cli/cmd.h"
 
 #include <errno.h>
@@ -206,8 +206,8 @@ static void same_options(const struct options *o, char *ret, size_t size_bytes)
 						shell_word(o->value[all[i].id], word));
 }
 
-struct json_object *format_steps(const struct options *o, const struct format_options *opt, int e,
-				 const struct format_report *r)
+struct json_object *prepare_steps(const struct options *o, const struct format_options *opt, int e,
+				  const struct format_report *r)
 {
 	struct json_object *steps = json_object_new_array();
 	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[5 * PATH_MAX] = "",
@@ -231,7 +231,7 @@ struct json_object *format_steps(const struct options *o, const struct format_op
 	}
 	same_options(o, more, sizeof(more));
 	if (!r->has_log)
-		add_step(steps, "cowctl format%s%s %s", shrinks ? " --shrink" : "", more, device);
+		add_step(steps, "cowctl prepare%s%s %s", shrinks ? " --shrink" : "", more, device);
 	add_step(steps, "%s", attach_command(opt->device, log, attach));
 	return steps;
 }
@@ -299,7 +299,7 @@ static const char *explain_interrupt(unsigned nth, bool *ret_end)
 static int show(const struct options *o, const struct format_options *opt,
 		const struct format_report *r, int e, const struct failure *fail)
 {
-	struct json_object *steps = opt->dry_run ? format_steps(o, opt, e, r) : NULL;
+	struct json_object *steps = opt->dry_run ? prepare_steps(o, opt, e, r) : NULL;
 	int exit = e < 0 ? cmd_failed(o, fail) : EXIT_OK;
 
 	if (e == 0 && has_option(o, OPT_JSON))
@@ -312,7 +312,7 @@ static int show(const struct options *o, const struct format_options *opt,
 	return exit;
 }
 
-int cmd_format(const struct options *o)
+int cmd_prepare(const struct options *o)
 {
 	struct progress progress;
 	struct format_options opt = {
