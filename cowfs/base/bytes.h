@@ -147,6 +147,12 @@ static inline void le_set(uint8_t *p, size_t off, size_t width, uint64_t v)
 		p[off + i] = (uint8_t)(v >> 8 * i);
 }
 
+static inline void be_set(uint8_t *p, size_t off, size_t width, uint64_t v)
+{
+	for (size_t i = 0; i < width; i++)
+		p[off + i] = (uint8_t)(v >> 8 * (width - 1 - i));
+}
+
 static inline uint64_t be_at(const uint8_t *p, size_t off, size_t width)
 {
 	uint64_t v = 0;

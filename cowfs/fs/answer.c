@@ -80,13 +80,31 @@ static bool serve_open(struct served *s, const struct question *q)
 	return reply(s->fd, err, 0, &s->facts, sizeof(s->facts));
 }
 
+_Static_assert(sizeof(struct fsimage_range) == ITEM_BYTES, "an item");
+_Static_assert(sizeof(struct fsimage_move) == ITEM_BYTES, "an item");
+
+static bool serve_items(struct served *s, const struct question *q, int err, const void *items,
+			size_t n)
+{
+	size_t first = (size_t)min_u64(q->number, n);
+
+	return reply(s->fd, err, n, n ? (const uint8_t *)items + first * ITEM_BYTES : NULL,
+		     min_u64(ITEMS_PER_ANSWER, n - first) * ITEM_BYTES);
+}
+
 static bool serve_log(struct served *s, const struct question *q)
 {
 	int err = s->ranges ? 0 : fsimage_log(&s->im, &s->facts.journal, &s->ranges, &s->n);
-	size_t first = (size_t)min_u64(q->number, s->n);
 
-	return reply(s->fd, err, s->n, s->ranges ? s->ranges + first : NULL,
-		     min_u64(RANGES_PER_ANSWER, s->n - first) * sizeof(*s->ranges));
+	return serve_items(s, q, err, s->ranges, s->n);
+}
+
+static bool serve_replay(struct served *s, const struct question *q)
+{
+	size_t n;
+	const struct fsimage_move *list = fsimage_replay(&s->im, &n);
+
+	return serve_items(s, q, 0, list, n);
 }
 
 static bool serve_group(struct served *s, const struct question *q)
@@ -114,8 +132,11 @@ void answer_serve(int fd)
 			return;
 		if (q.what == ASK_OPEN)
 			ok = serve_open(&s, &q);
+		else if (!s.bits)
+			ok = false;
 		else
-			ok = s.bits &&
-			     (q.what == ASK_LOG ? serve_log(&s, &q) : serve_group(&s, &q));
+			ok = q.what == ASK_LOG	    ? serve_log(&s, &q)
+			     : q.what == ASK_REPLAY ? serve_replay(&s, &q)
+						    : serve_group(&s, &q);
 	}
 }

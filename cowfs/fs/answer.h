@@ -17,23 +17,25 @@
 
 #include "fs/fsimage.h"
 
-#define RANGES_PER_ANSWER 2048
+/* ranges of a log, or blocks of a replay */
+#define ITEMS_PER_ANSWER 2048
+#define ITEM_BYTES 16u
 #define GROUPS_PER_ANSWER 16u
 
-enum { ASK_OPEN, ASK_LOG, ASK_GROUP };
+enum { ASK_OPEN, ASK_LOG, ASK_REPLAY, ASK_GROUP };
 
 struct question {
 	uint32_t what, kind;
 	uint32_t ask; /* FSIMAGE_ASK_...; the most groups that the answer may have */
 	uint32_t reserved;
-	uint64_t number; /* volume_blks; the first range; the first group */
+	uint64_t number; /* volume_blks; the first item; the first group */
 };
 
 struct answer {
 	uint32_t more; /* 1: this side first wants blocks */
 	int32_t err;
 	uint64_t bytes;	    /* of the data that follow */
-	uint64_t blk, blks; /* or blks: the number of ranges */
+	uint64_t blk, blks; /* or blks: the number of items */
 };
 
 /*

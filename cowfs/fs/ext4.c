@@ -21,6 +21,7 @@
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "fs/ext4.h"
+#include "fs/replay.h"
 
 #define BOUNCE_UNITS 16
 #define GDT_CRC_BYTES 65536
@@ -286,6 +287,7 @@ void ext4_close(struct ext4_image *e)
 		return;
 	if (e->fs)
 		ext2fs_free(e->fs); /* frees group_desc */
+	replay_close(e->replay);
 	free(e->desc_loaded);
 	free(e->bounce);
 	free(e);

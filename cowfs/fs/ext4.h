@@ -14,12 +14,25 @@
 #define EXT4_COMPAT_ORPHAN_FILE 0x1000u
 #define EXT4_RO_COMPAT_ORPHAN_PRESENT 0x10000u
 
+/* of the superblock in unit 0 */
+#define EXT_SB 1024
+#define SB_GET(sb, field)                                                                          \
+	le_at(sb, offsetof(struct ext2_super_block, field),                                        \
+	      sizeof(((struct ext2_super_block *)0)->field))
+
+#define SB_SET(sb, field, value)                                                                   \
+	le_set(sb, offsetof(struct ext2_super_block, field),                                       \
+	       sizeof(((struct ext2_super_block *)0)->field), value)
+
+struct replay;
+
 struct ext4_image {
 	ext2_filsys fs;
 	struct blk_reader r;
 	uint8_t *bounce;
 	int err; /* the reader's error, until ext4_result takes it */
 	bool live;
+	struct replay *replay; /* of its own, through which r reads; NULL: none */
 	bool *desc_loaded;
 };
 
@@ -54,6 +67,9 @@ int ext4_own_file(struct ext4_image *e, uint32_t ino, struct ext2_inode *ret) MU
 /* Is the root of the inode's extent tree one that the library may walk? True without extents. */
 bool ext4_tree_ok(const struct ext2_inode *inode);
 
+/* ext4_group.c: as ext4_log_ranges, in the order of the journal. */
+int ext4_log_places(struct ext4_image *e, const struct fsimage_journal *j,
+		    struct fsimage_range **ret, size_t *ret_n) MUST_CHECK;
 /* ext4_group.c: reader_log for j of ext4_journal. */
 int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
 		    struct fsimage_range **ret, size_t *ret_n) MUST_CHECK;
@@ -81,6 +97,12 @@ int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret) MUST_CHECK;
 
 /* ext4_counts.c: fills the fields of FSIMAGE_ASK_COUNTS. -EUCLEAN; errors of the reader. */
 int ext4_counts(struct ext4_image *e, struct fsimage_facts *f) MUST_CHECK;
+
+/*
+ * ext4_counts.c: sets in unit 0 that no recovery is needed, and unless f->counts_err what else a freeze
+ * and an unmount write there. f: of FSIMAGE_ASK_COUNTS.
+ */
+void ext4_settle(const struct fsimage_facts *f, uint8_t *unit);
 
 /* CRC32C of the group descriptor blocks, at most 64 KiB; each() gets the number of each block. */
 int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, uint64_t block),

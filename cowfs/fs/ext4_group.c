@@ -195,7 +195,7 @@ static int log_check(struct ext4_image *e, const struct log_walk *w, uint64_t sb
 	return ranges_are_content(e, all, n, sure);
 }
 
-int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
+int ext4_log_places(struct ext4_image *e, const struct fsimage_journal *j,
 		    struct fsimage_range **ret, size_t *ret_n)
 {
 	_cleanup_free_ struct log_walk *w = calloc(1, sizeof(*w));
@@ -218,11 +218,19 @@ int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
 	}
 	if (err)
 		return err;
-	if (w->n)
-		qsort(w->ranges, w->n, sizeof(*w->ranges), range_compare);
 	*ret = w->ranges;
 	*ret_n = w->n;
 	return 0;
+}
+
+int ext4_log_ranges(struct ext4_image *e, const struct fsimage_journal *j,
+		    struct fsimage_range **ret, size_t *ret_n)
+{
+	int err = ext4_log_places(e, j, ret, ret_n);
+
+	if (!err && *ret_n)
+		qsort(*ret, *ret_n, sizeof(**ret), range_compare);
+	return err;
 }
 
 /* ---- groups ---- */

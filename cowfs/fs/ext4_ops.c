@@ -4,14 +4,9 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "fs/ext4.h"
+#include "fs/ext4_replay.h"
 #include "fs/fs_ops.h"
-
-#define EXT_SB 1024
-
-#define SB_GET(sb, field)                                                                          \
-	le_at(sb, offsetof(struct ext2_super_block, field),                                        \
-	      sizeof(((struct ext2_super_block *)0)->field))
+#include "fs/replay.h"
 
 /* the rule of libblkid: any feature that the ext3 driver did not know makes it ext4 */
 static const char *ext_type(uint64_t compat, uint64_t incompat, uint64_t ro_compat)
@@ -150,19 +145,78 @@ static int facts_of_ext(struct ext4_image *e, unsigned ask, struct fsimage_facts
 		       : 0;
 }
 
+static bool is_of_image(int err)
+{
+	return err == -EUCLEAN || err == -EOPNOTSUPP || err == -ENOENT;
+}
+
+/* *ret: the overlay that reads the image as after the replay. */
+static int replay_get(struct ext4_image *e, struct replay **ret)
+{
+	struct fsimage_facts f = { .block_shift = (uint32_t)EXT2_BLOCK_SIZE_BITS(e->fs->super),
+				   .counts_err = -ENODATA };
+	struct fsimage_move *list;
+	size_t n;
+	int err = ext4_journal(e, &f.journal);
+
+	if (!err && f.journal.ino != EXT2_JOURNAL_INO) /* may be the file of a user */
+		err = -EOPNOTSUPP;
+	if (err == -ENOENT && ext2fs_has_feature_journal_needs_recovery(e->fs->super))
+		err = -EOPNOTSUPP;
+	if (!err)
+		err = ext4_replay(e, &f.journal, &list, &n);
+	return err ? err : replay_new(ret, &e->r, &f, list, n);
+}
+
+/* Opens it as after the replay instead, if that can be done. *ret_err: of the facts. */
+static int open_replayed(struct ext4_image **e, int *ret_err)
+{
+	struct ext4_image *after;
+	struct blk_reader r;
+	struct replay *y = NULL;
+	int err = replay_get(*e, &y);
+
+	if (!err) {
+		r = replay_reader(y);
+		err = ext4_open(&after, &r);
+	}
+	if (err) {
+		replay_close(y);
+		*ret_err = err;
+		return is_of_image(err) ? 0 : err;
+	}
+	after->replay = y;
+	ext4_close(*e);
+	*e = after;
+	*ret_err = 0;
+	return 0;
+}
+
 static int open_ext(void **ret, const struct blk_reader *r, unsigned ask, struct fsimage_facts *f)
 {
 	struct ext4_image *e;
-	int err = ext4_open(&e, r);
+	int replay_err = -ENOENT, err = ext4_open(&e, r);
 
 	if (err)
 		return err;
-	err = facts_of_ext(e, ask, f);
-	if (err)
+	if (ask & FSIMAGE_ASK_REPLAY)
+		err = open_replayed(&e, &replay_err);
+	if (!err)
+		err = facts_of_ext(e, ask, f);
+	if (err) {
 		ext4_close(e);
-	else
-		*ret = e;
-	return err;
+		return err;
+	}
+	f->replay_err = replay_err;
+	*ret = e;
+	return 0;
+}
+
+static const struct fsimage_move *replay_ext(void *image, size_t *ret_n)
+{
+	struct ext4_image *e = image;
+
+	return e->replay ? replay_list(e->replay, ret_n) : NULL;
 }
 
 static int group_ext(void *image, uint64_t nr, uint64_t blocks, uint8_t *bits)
@@ -185,30 +239,6 @@ static void close_ext(void *image)
 }
 
 /* ---- what a freeze writes into the superblock, and a thaw takes back ---- */
-
-#define SB_SET(sb, field, value)                                                                   \
-	le_set(sb, offsetof(struct ext2_super_block, field),                                       \
-	       sizeof(((struct ext2_super_block *)0)->field), value)
-
-/* As ext4_freeze and ext4_update_super of the kernel do, except for times and counters. */
-static void settle_ext(const struct fsimage_facts *f, uint8_t *unit)
-{
-	uint8_t *sb = unit + EXT_SB;
-	uint64_t incompat = SB_GET(sb, s_feature_incompat),
-		 ro_compat = SB_GET(sb, s_feature_ro_compat);
-
-	SB_SET(sb, s_feature_incompat, incompat & ~(uint64_t)EXT3_FEATURE_INCOMPAT_RECOVER);
-	if (!f->orphans)
-		SB_SET(sb, s_feature_ro_compat,
-		       ro_compat & ~(uint64_t)EXT4_RO_COMPAT_ORPHAN_PRESENT);
-	SB_SET(sb, s_free_blocks_count, f->free_blocks);
-	if (incompat & EXT4_FEATURE_INCOMPAT_64BIT)
-		SB_SET(sb, s_free_blocks_hi, f->free_blocks >> 32);
-	SB_SET(sb, s_free_inodes_count, f->free_inodes);
-	if (ro_compat & EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
-		SB_SET(sb, s_checksum,
-		       ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
-}
 
 /* The superblock of jbd2 is big-endian: h_magic, and s_start behind 28 bytes. */
 static bool journal_is_empty(const uint8_t *super)
@@ -234,7 +264,7 @@ static void clear_thawed(uint8_t *sb)
 		FIELD(s_checksum),
 		FIELD(s_state),
 		FIELD(s_feature_incompat),
-		/* of settle_ext: stale while it is mounted, and no change by themselves */
+		/* of ext4_settle: stale while it is mounted, and no change by themselves */
 		FIELD(s_free_blocks_count),
 		FIELD(s_free_blocks_hi),
 		FIELD(s_free_inodes_count),
@@ -278,6 +308,7 @@ static const struct fsimage_ops image = {
 	.open = open_ext,
 	.group = group_ext,
 	.log = log_ext,
+	.replay = replay_ext,
 	.close = close_ext,
 	.alarms = true,
 	.reads_blks = 64,
@@ -298,7 +329,7 @@ const struct fs_ops ext_ops = {
 	.same_but_thaw = same_but_thaw_ext,
 	.instant = &journal_emptied,
 	.is_clean = is_clean_ext,
-	.settle = settle_ext,
+	.settle = ext4_settle,
 	.can_shrink = true,
 	.tells_mounts = true,
 	.readonly_options = "ro,noload",

@@ -30,6 +30,12 @@ int fsimage_log(struct fsimage *im, const struct fsimage_journal *j, struct fsim
 	return im->ops->log ? im->ops->log(im->image, j, ret, ret_n) : -EINVAL;
 }
 
+const struct fsimage_move *fsimage_replay(struct fsimage *im, size_t *ret_n)
+{
+	*ret_n = 0;
+	return im->ops->replay ? im->ops->replay(im->image, ret_n) : NULL;
+}
+
 void fsimage_close(struct fsimage *im)
 {
 	if (im->ops)

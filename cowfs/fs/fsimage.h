@@ -38,6 +38,8 @@ enum {
 	FSIMAGE_ASK_GDT = 1,
 	FSIMAGE_ASK_JOURNAL = 2,
 	FSIMAGE_ASK_COUNTS = 4,
+	FSIMAGE_ASK_REPLAY =
+		8, /* if its journal can be replayed, all of the image is as after that */
 };
 
 struct fsimage_facts {
@@ -60,6 +62,9 @@ struct fsimage_facts {
 	int counts_err;
 	uint64_t free_blocks, free_inodes;
 	bool orphans;
+	/* 0: the image is read as after the replay. -ENOENT: there is nothing to replay, or it was not
+	 * asked for. Else as ext4_replay. */
+	int replay_err;
 };
 
 /* The operations of one kind: they read the metadata that say which blocks are in use. */
@@ -74,6 +79,8 @@ struct fsimage_ops {
 	/* as reader_log; NULL: this kind has no journal */
 	int (*log)(void *image, const struct fsimage_journal *j, struct fsimage_range **ret,
 		   size_t *ret_n);
+	/* the list of the replay, which image keeps; NULL: as log */
+	const struct fsimage_move *(*replay)(void *image, size_t *ret_n);
 	void (*close)(void *image);
 	/*
 	 * True: damage is an alarm, and an error is an error. False: what cannot be read counts as
@@ -123,6 +130,8 @@ struct fsimage {
 /* -EOPNOTSUPP: this kind has no reader */
 int fsimage_open(struct fsimage *im, const struct blk_reader *r, enum fs_kind kind, unsigned ask,
 		 struct fsimage_facts *f) MUST_CHECK;
+/* As reader_replay; the list is of im. */
+const struct fsimage_move *fsimage_replay(struct fsimage *im, size_t *ret_n);
 void fsimage_close(struct fsimage *im); /* allowed for an image that was never opened */
 /* Reads the block bitmap of group nr into bitmap_bytes. -EUCLEAN: not to be trusted. */
 int fsimage_group(struct fsimage *im, uint64_t nr, uint8_t *bits) MUST_CHECK;

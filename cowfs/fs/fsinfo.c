@@ -17,6 +17,7 @@
 #include "base/io.h"
 #include "fs/fs_ops.h"
 #include "fs/reader.h"
+#include "fs/replay.h"
 
 /* of ext3 and ext4: no folder has an entry for this inode */
 #define JOURNAL_INO 8
@@ -184,6 +185,30 @@ int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit)
 	if (!err)
 		fs_ops(kind)->settle(&f, unit);
 	return err;
+}
+
+int replay_open(struct replay **ret, const struct blk_reader *r)
+{
+	struct fsimage_move *list = NULL;
+	struct fsimage_facts f;
+	struct fsinfo info;
+	struct reader *x;
+	size_t n;
+	int err = fsinfo_probe_super(r, &info);
+
+	if (!err && info.kind != FS_EXT)
+		err = -ENOENT;
+	if (!err)
+		err = reader_open(&x, r, FS_EXT,
+				  FSIMAGE_ASK_JOURNAL | FSIMAGE_ASK_COUNTS | FSIMAGE_ASK_REPLAY,
+				  &f);
+	if (err)
+		return err;
+	err = f.replay_err    ? f.replay_err
+	      : f.journal_err ? f.journal_err
+			      : reader_replay(x, &list, &n);
+	reader_close(x);
+	return err ? err : replay_new(ret, r, &f, list, n);
 }
 
 static void sector_crcs(const void *buf, uint32_t crc[8])

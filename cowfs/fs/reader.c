@@ -15,6 +15,8 @@
 /* each question or group adds a part of the patience: many groups take long on a busy CPU */
 #define QUESTIONS_PER_PATIENCE 600
 #define MAX_RANGES (1u << 17)
+/* 1 GiB: all of a journal of the largest size that mke2fs makes by itself */
+#define READS_REPLAY_BLKS 262144u
 /* 256 MiB: more than an honest side needs for descriptors and the map of a journal */
 #define READS_SESSION_BLKS 65536u
 
@@ -160,7 +162,7 @@ static bool facts_sane(const struct reader *x, const struct fsimage_facts *f)
 	    f->gdt_blocks > FSIMAGE_GDT_MARKS)
 		return false;
 	if (!part_err_sane(x, f->gdt_err) || !part_err_sane(x, f->journal_err) ||
-	    !part_err_sane(x, f->counts_err))
+	    !part_err_sane(x, f->counts_err) || !part_err_sane(x, f->replay_err))
 		return false;
 	for (uint32_t i = 0; i < f->gdt_blocks; i++)
 		if (f->gdt_block[i] >= all)
@@ -182,7 +184,7 @@ static int open_there(struct reader *x, enum fs_kind kind, unsigned asked, struc
 	if (x->fd < 0)
 		return x->fd;
 	x->patience_ns = answer_patience_ns;
-	x->reads_blks = READS_SESSION_BLKS;
+	x->reads_blks = READS_SESSION_BLKS + (asked & FSIMAGE_ASK_REPLAY ? READS_REPLAY_BLKS : 0);
 	x->more_blks = fs_ops(kind)->image->reads_blks;
 	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
 	if (!x->buf)
@@ -249,33 +251,32 @@ static bool ranges_sane(const struct reader *x, const struct fsimage_range *rang
 	return true;
 }
 
-static int log_there(struct reader *x, struct fsimage_range **ret, size_t *ret_n)
+/* Gets all items of an answer, at most max; the caller frees *ret. */
+static int items_there(struct reader *x, uint32_t what, uint64_t max, void **ret, size_t *ret_n)
 {
-	_cleanup_free_ struct fsimage_range *all = NULL;
+	_cleanup_free_ uint8_t *all = NULL;
 	uint64_t n = 0, done = 0;
 	size_t bytes;
 
 	do {
-		struct fsimage_range some[RANGES_PER_ANSWER];
-		const struct question q = { .what = ASK_LOG, .number = done };
+		uint8_t some[ITEMS_PER_ANSWER * ITEM_BYTES];
+		const struct question q = { .what = what, .number = done };
 		uint64_t was = n;
 		int err = ask(x, &q, some, sizeof(some), &bytes, &n);
 
 		if (err)
 			return err;
-		if (n > MAX_RANGES || (done && n != was) ||
-		    bytes != min_u64(n - done, RANGES_PER_ANSWER) * sizeof(*some))
+		if (n > max || (done && n != was) ||
+		    bytes != min_u64(n - done, ITEMS_PER_ANSWER) * ITEM_BYTES)
 			return -EOWNERDEAD;
 		if (!done && n)
-			all = malloc(n * sizeof(*all));
+			all = malloc(n * ITEM_BYTES);
 		if (n && !all)
 			return -ENOMEM;
 		if (bytes)
-			memcpy(all + done, some, bytes);
-		done += bytes / sizeof(*some);
+			memcpy(all + done * ITEM_BYTES, some, bytes);
+		done += bytes / ITEM_BYTES;
 	} while (done < n);
-	if (!ranges_sane(x, all, n))
-		return -EOWNERDEAD;
 	*ret = steal_ptr(all);
 	*ret_n = n;
 	return 0;
@@ -283,8 +284,62 @@ static int log_there(struct reader *x, struct fsimage_range **ret, size_t *ret_n
 
 int reader_log(struct reader *x, struct fsimage_range **ret, size_t *ret_n)
 {
-	return x->fd < 0 ? fsimage_log(&x->here, &x->journal, ret, ret_n)
-			 : log_there(x, ret, ret_n);
+	void *all;
+	size_t n;
+	int err;
+
+	if (x->fd < 0)
+		return fsimage_log(&x->here, &x->journal, ret, ret_n);
+	err = items_there(x, ASK_LOG, MAX_RANGES, &all, &n);
+	if (err)
+		return err;
+	if (!ranges_sane(x, all, n)) {
+		free(all);
+		return -EOWNERDEAD;
+	}
+	*ret = all;
+	*ret_n = n;
+	return 0;
+}
+
+/* Inside the volume, of which the file system may be a part that is about to grow. */
+static bool replay_sane(const struct reader *x, const struct fsimage_move *list, size_t n)
+{
+	const uint64_t blocks = blk_to_bytes(x->r.volume_blks) / x->block_bytes;
+
+	for (size_t i = 0; i < n; i++)
+		if (list[i].block >= blocks || (list[i].from & ~FSIMAGE_ESCAPED) >= blocks ||
+		    (i && list[i].block <= list[i - 1].block))
+			return false;
+	return true;
+}
+
+int reader_replay(struct reader *x, struct fsimage_move **ret, size_t *ret_n)
+{
+	const uint64_t max = x->journal.size_bytes / x->block_bytes;
+	const struct fsimage_move *list;
+	void *all = NULL;
+	size_t n;
+	int err = 0;
+
+	if (x->fd >= 0) {
+		err = items_there(x, ASK_REPLAY, max, &all, &n);
+	} else {
+		list = fsimage_replay(&x->here, &n);
+		if (n && !(all = malloc(n * sizeof(*list))))
+			return -ENOMEM;
+		if (n)
+			memcpy(all, list, n * sizeof(*list));
+	}
+	if (!err && !replay_sane(x, all, n)) {
+		free(all);
+		err = -EOWNERDEAD;
+	}
+	if (err)
+		return err;
+	*ret = all;
+	*ret_n = n;
+	return 0;
 }
 
 /*

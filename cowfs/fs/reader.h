@@ -22,6 +22,8 @@ void reader_close(struct reader *x); /* NULL allowed */
  * journal.
  */
 int reader_log(struct reader *x, struct fsimage_range **ret, size_t *ret_n) MUST_CHECK;
+/* After FSIMAGE_ASK_REPLAY without an error: what the replay writes, ascending. As reader_log. */
+int reader_replay(struct reader *x, struct fsimage_move **ret, size_t *ret_n) MUST_CHECK;
 /* Reads the block bitmap of group nr into a buffer of one block. -EUCLEAN: not to be trusted. */
 int reader_group(struct reader *x, uint32_t nr, uint8_t *bits) MUST_CHECK;
 

@@ -2,7 +2,8 @@
 /*
  * An ext3 or ext4 image as the replay of its journal leaves it, without a copy of it: reads of
  * blocks that the replay writes come from the journal. The journal is empty then, and the
- * superblock asks for no recovery, both with their checksums. Orphans are left to the mount.
+ * superblock asks for no recovery and has the totals of the image, both with their checksums. Orphans
+ * are left to the mount.
  * Whatever the image contains, reads stay inside the volume, and memory is bounded by the journal:
  * 16 bytes for each of its blocks.
  */
@@ -42,11 +43,12 @@ uint64_t replay_next(const struct replay *y, uint64_t blk);
 uint64_t replay_journal_blk(const struct replay *y);
 
 /*
- * For fs/: the same from a list that is known. Takes the list, which the caller no longer owns; list
- * and facts must be within the bounds that reader.c checks; facts have the journal after the replay.
- * -ENOMEM.
+ * Private to fs/: the same of a list that is known, ascending. Takes the list, also on failure. The
+ * blocks are inside of r. f: geometry, the journal after the replay, and FSIMAGE_ASK_COUNTS or
+ * counts_err.
  */
 int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsimage_facts *f,
 	       struct fsimage_move *list, size_t n) MUST_CHECK;
+const struct fsimage_move *replay_list(const struct replay *y, size_t *ret_n);
 
 #endif
