@@ -193,6 +193,8 @@ int cmd_parse_log(const struct options *o, struct format_options *ret) MUST_CHEC
 /* After a dry run that returned e: the commands that protect the device, in their order. The caller puts it. */
 struct json_object *prepare_steps(const struct options *o, const struct format_options *opt, int e,
 				 const struct format_report *r);
+/* cmd_prepare with --dry-run, for which a device that has a log, or needs room for one, is no failure. */
+int prepare_inform(const struct options *o);
 
 /* ---- cmd_view.c ---- */
 

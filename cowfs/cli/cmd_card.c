@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl card: the devices that may be meant, each with its next command; of one what prepare --dry-run prints. Reads only. */
+/* cowctl card: the devices that may be meant, each with its next command; of one what prepare --dry-run prints, which is no failure
+ * if there is a next command. Reads only. */
 #include "cli/cmd.h"
 
 #include <dirent.h>
@@ -142,5 +143,5 @@ int cmd_card(const struct options *o)
 					o->operand[0]);
 		one.operand[0] = device;
 	}
-	return cmd_prepare(&one);
+	return prepare_inform(&one);
 }

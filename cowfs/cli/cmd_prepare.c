@@ -296,12 +296,39 @@ static const char *explain_interrupt(unsigned nth, bool *ret_end)
 	return "cowctl: stopping; nothing is written to the card\n";
 }
 
+/* Why this device needs no log, or has no room for one yet: no failure of a command that only shows. */
+static void print_remark(const struct options *o, const struct format_options *opt,
+			 const struct format_report *r, const char *remark,
+			 struct json_object *steps)
+{
+	struct json_object *answer = json_answer(true);
+
+	if (has_option(o, OPT_JSON)) {
+		json_object_object_add(answer, "device", json_object_new_string(opt->device));
+		json_object_object_add(answer, "fs_type", json_object_new_string(r->fs.type));
+		json_object_object_add(answer, "remark", json_object_new_string(remark));
+		json_object_object_add(answer, "next", json_object_get(steps));
+		json_print(answer);
+	} else {
+		printf("%s\n", remark);
+		print_steps(stdout, steps);
+	}
+	json_object_put(answer);
+}
+
 static int show(const struct options *o, const struct format_options *opt,
-		const struct format_report *r, int e, const struct failure *fail)
+		const struct format_report *r, int e, const struct failure *fail, bool informs)
 {
 	struct json_object *steps = opt->dry_run ? prepare_steps(o, opt, e, r) : NULL;
-	int exit = e < 0 ? cmd_failed(o, fail) : EXIT_OK;
+	int exit = EXIT_OK;
 
+	if (e < 0 && informs && json_object_array_length(steps)) {
+		print_remark(o, opt, r, fail->why, steps);
+		json_object_put(steps);
+		return EXIT_OK;
+	}
+	if (e < 0)
+		exit = cmd_failed(o, fail);
 	if (e == 0 && has_option(o, OPT_JSON))
 		print_json(opt, r, steps);
 	else if (e == 0)
@@ -312,7 +339,7 @@ static int show(const struct options *o, const struct format_options *opt,
 	return exit;
 }
 
-int cmd_prepare(const struct options *o)
+static int prepare_card(const struct options *o, bool informs)
 {
 	struct progress progress;
 	struct format_options opt = {
@@ -341,5 +368,15 @@ int cmd_prepare(const struct options *o)
 	e = offline_format(&opt, &report, &fail);
 	progress_end(&progress);
 	interrupt_end();
-	return show(o, &opt, &report, e, &fail);
+	return show(o, &opt, &report, e, &fail, informs);
+}
+
+int cmd_prepare(const struct options *o)
+{
+	return prepare_card(o, false);
+}
+
+int prepare_inform(const struct options *o)
+{
+	return prepare_card(o, true);
 }

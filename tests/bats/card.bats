@@ -52,17 +52,24 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	echo 1 >"$MNT/a"
 	cow commit
 	for name in "$CARD" "$DEV"; do
-		run -1 cow card "$name"
+		run -0 cow card "$name"
+		run -1 cow prepare --dry-run "$name"
 		[[ $output == *" is attached as volume $NAME"*"next:"*"cowctl status $NAME" ]]
 	done
 	[ "$(next_of "$CARD")" = "cowctl status $NAME" ]
 	[ "$(next_of "$DEV")" = "" ]
 	detach
 	before=$(image_sum)
-	run -1 cow card "$CARD"
-	[[ $output == *"already has a cowfs log"*"next:"*"cowctl attach $CARD" && $output != *"cowctl prepare"* ]]
+	run -0 --separate-stderr cow card "$CARD"
+	[ -z "$stderr" ]
+	[[ $output == "$CARD: already has a cowfs log"*"next:"*"cowctl attach $CARD" && $output != *"cowctl prepare"* ]]
 	[ "$(next_of "$CARD")" = "cowctl attach $CARD" ]
 	[ "$(image_sum)" = "$before" ]
+	run -0 cow card --json "$CARD"
+	jq -e --arg d "$CARD" '.ok and .device == $d and .fs_type == "ext4" and .next == ["cowctl attach \($d)"] and
+		(.remark | startswith("\($d): already has a cowfs log"))' <<<"$output"
+	run -1 cow prepare --dry-run --json "$CARD"
+	jq -e '.error | test("already has a cowfs log")' <<<"$output"
 	type_commands "$CARD"
 	attached
 	detach
@@ -72,7 +79,7 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 	local before
 	cut_card 1 ext4
 	before=$(image_sum)
-	run -1 cow card "$CARD"
+	run -0 cow card "$CARD"
 	[[ $output == *"committed blocks exist only in it"*"next:"*"cowctl attach $CARD" && $output != *force* && $output != *prepare* ]]
 	run -1 cow prepare --dry-run --force "$CARD"
 	[[ $output == *"not checkpointed: run 'cowctl release $CARD' first"* && $output != *next:* ]]
@@ -94,7 +101,7 @@ next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device ==
 @test "card: no room: --shrink for ext, another device for others; a mounted one is unmounted first" {
 	card_make ext4 150 150
 	mount "$CARD" "$MNT"
-	run -1 cow card "$MNT"
+	run -0 cow card "$MNT"
 	[[ $output == *"no space for the log"*"next:"*"umount $MNT"*"cowctl prepare --shrink $CARD"*"cowctl attach $CARD" ]]
 	[ "$(next_of "$CARD")" = "umount $MNT" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
