@@ -10,7 +10,8 @@
  * G3  The guard goes only when nothing is left in the log, and the newest durable record says so.
  * G4  No record needs to follow, and count that write: if none does, nothing is sent between the
  *     newest record and the write, and the record says which guard is there. The next opening looks
- *     whether that guard is gone (taken), and counts the write then.
+ *     whether that guard is gone (taken), and counts the write then. What else this session has sent
+ *     behind its newest record gets one more.
  */
 #include <errno.h>
 #include <string.h>
@@ -392,10 +393,12 @@ int guarded_take_off(struct log *l)
 
 int log_unguard(struct log *l)
 {
-	struct guarded *g = &l->guarded;
+	const struct guarded *g = &l->guarded;
+	bool counted = g->sent == count_sent(l);
 	int r = 0;
 
-	if (log_guarded(l) && !(has_seen(&l->newest, g->odd) && g->sent == count_sent(l))) /* G4 */
-		r = log_put_tail(l, RECORD_TAIL, l->newest.flags & RECORD_CLEAN, l->newest.cause);
+	if (!counted || (log_guarded(l) && !has_seen(&l->newest, g->odd))) /* G4 */
+		r = log_put_tail(l, l->newest.type, l->newest.flags & RECORD_CLEAN,
+				 l->newest.cause);
 	return r < 0 ? r : guarded_take_off(l);
 }

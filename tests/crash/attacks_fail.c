@@ -42,6 +42,15 @@ void attack_half_checkpoint(void)
 	}
 }
 
+/* A hold fails in its superblock: nothing but that is left to write. */
+static void fail_hold_and_end(struct world *w, uint64_t seed)
+{
+	world_fail_at(w, SIM_WRITE, 1 + seed % 2, false);
+	attack_expect(world_hold(w) == -EIO, "hold");
+	world_disarm(w);
+	attack_expect(world_checkpoint(w, RECORD_TAIL, RECORD_CLEAN) == 0, "checkpoint");
+}
+
 /* The end of a session is cut; the next ones write nothing but that end. No write of the superblock is
  * forgotten, or counted twice (world_open). */
 void attack_unguard(void)
@@ -64,6 +73,8 @@ void attack_unguard(void)
 			w.kept_of = 0;
 			attack_expect(world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) == 0,
 				      "checkpoint");
+			if (seed % 3 == 1 && i % 2)
+				fail_hold_and_end(&w, seed);
 			if (seed & 8 || !world_crash(&w)) {
 				world_close(&w);
 				world_open(&w);
