@@ -39,6 +39,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,6 +105,7 @@ struct fuse_export {
 	int session_fd; /* what libfuse writes to and closes: fuse_fd, or see captured_session() */
 	int answer_fd;	/* -1, or the answer to INIT comes here */
 	int abort_fd;
+	bool apart; /* serving_alone() */
 	sem_t init_done;
 	_Atomic int init_result;
 	struct serve *serve; /* NULL: one thread serves alone, with alone_buf */
@@ -880,6 +882,25 @@ int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd)
 	return 0;
 }
 
+/*
+ * From now on only the threads that serve have /dev/fuse: this one, which has the other descriptors, may
+ * be killed in a call that waits for their answer. LOOP_CONFIGURE does so with a lock that all users of
+ * loop devices need. The mount lasts as long as their descriptors, so fuse_export_stop aborts it.
+ */
+static int serving_alone(struct fuse_export *e, int fuse_fd)
+{
+	const int fds[] = { fuse_fd, e->fuse_fd, e->session_fd };
+	_cleanup_close_ int null_fd = e->abort_fd >= 0 ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+
+	if (e->abort_fd < 0)
+		return 0;
+	e->apart = null_fd >= 0 && unshare(CLONE_FILES) == 0;
+	for (size_t i = 0; e->apart && i < ARRAY_SIZE(fds); i++)
+		if (dup3(null_fd, fds[i], O_CLOEXEC) < 0)
+			return -errno;
+	return e->apart ? 0 : -errno;
+}
+
 /* What fails here makes no mount: the caller's. */
 static int make_mount(struct fuse_export *e, int abort_fd, int *ret_mount_fd)
 {
@@ -905,6 +926,8 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 		r = serve_start(e->serve);
 	if (!r)
 		r = wait_init(e);
+	if (!r && !broker_on())
+		r = serving_alone(e, fuse_fd);
 	if (!r)
 		r = file_fd = open_file(e, mount_fd, name);
 	if (r < 0) {
@@ -947,6 +970,8 @@ void fuse_export_refuse(struct fuse_export *e, bool on)
 void fuse_export_stop(struct fuse_export *e)
 {
 	fuse_export_refuse(e, true);
+	if (e->apart && write(e->abort_fd, "1", 1) < 0)
+		msg(MSG_ERR, "cannot abort the FUSE connection: %m");
 	serve_free(e->serve);
 	slots_wait(e->slots);
 	parked_free(e->parked);

@@ -35,10 +35,13 @@ static unsigned fds_before;
 
 /* Replaces the C library's function, which a filter of system calls may refuse. */
 static atomic_bool refuse_replies;
+static int refused_fd = -1; /* is told of it; -1: none */
 
 ssize_t writev(int fd, const struct iovec *iov, int n)
 {
 	if (refuse_replies) {
+		if (refused_fd >= 0)
+			(void)!write(refused_fd, "r", 1);
 		errno = EPERM;
 		return -1;
 	}
@@ -153,17 +156,22 @@ static char byte_at(uint64_t off_bytes)
 	return c;
 }
 
-static int setup(void **state)
+static int start(void)
 {
-	alarm(60);
-	fds_before = count_fds();
 	view = (struct view){ .data = io_alloc(VOLUME_BYTES) };
 	pthread_mutex_lock(&order);
 	for (size_t i = 0; i < VOLUME_BYTES / 8; i++)
 		((uint64_t *)view.data)[i] = i * 0x9E3779B97F4A7C15u;
 	pthread_mutex_unlock(&order);
 	fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-	if (fuse_export_start(&export, &view, fuse_fd, -1, "cowfs:test", NULL, &file_fd) < 0)
+	return fuse_export_start(&export, &view, fuse_fd, -1, "cowfs:test", NULL, &file_fd);
+}
+
+static int setup(void **state)
+{
+	alarm(60);
+	fds_before = count_fds();
+	if (start() < 0)
 		return -1;
 	janitor_start(fuse_export_abort_fd(export));
 	return 0;
@@ -439,6 +447,61 @@ TEST(test_refused_replies)
 	close(dev_fd);
 	assert_int_equal(count_fds(), fds);
 	alarm(0);
+}
+
+/* Its requests get no answer: says so, and sleeps in LOOP_CONFIGURE. */
+static _Noreturn void wait_for_own_answer(int tell_fd)
+{
+	struct loop_dev d;
+
+	assert_int_equal(start(), 0);
+	assert_int_equal(write(tell_fd, &(int){ fuse_export_abort_fd(export) }, sizeof(int)),
+			 sizeof(int));
+	refused_fd = tell_fd;
+	refuse_replies = true;
+	(void)!loop_attach(&d, file_fd, 128, "cowfs-test:fuse", true);
+	_exit(1);
+}
+
+static bool ends_within(pid_t pid, unsigned seconds)
+{
+	for (unsigned i = 0; i < seconds * 100; i++) {
+		if (waitpid(pid, NULL, WNOHANG) == pid)
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
+/* A process that answers its own loop device is killed where the kernel waits for the answer. If that
+ * stays, no loop device of this machine can be made or removed: so the connection is aborted then. */
+TEST(test_killed_in_loop)
+{
+	int tell[2], child_fd, pid_fd, abort_fd;
+	bool ended;
+	char c;
+	pid_t pid;
+
+	assert_int_equal(pipe(tell), 0);
+	pid = fork();
+	if (pid == 0)
+		wait_for_own_answer(tell[1]);
+	assert_int_equal(read(tell[0], &child_fd, sizeof(child_fd)), sizeof(child_fd));
+	pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	abort_fd = (int)syscall(SYS_pidfd_getfd, pid_fd, child_fd, 0);
+	assert_true(abort_fd >= 0);
+	assert_int_equal(read(tell[0], &c, 1), 1);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	ended = ends_within(pid, 60);
+	if (!ended) {
+		assert_int_equal(write(abort_fd, "1", 1), 1);
+		assert_true(ends_within(pid, 20));
+	}
+	assert_true(ended);
+	close(abort_fd);
+	close(pid_fd);
+	close(tell[0]);
+	close(tell[1]);
 }
 
 TEST_GROUP_OF_ROOT(NULL, NULL)
