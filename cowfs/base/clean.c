@@ -67,6 +67,23 @@ char *clean_copy(char *buf, size_t size_bytes, const char *text)
 	return clean_text(buf);
 }
 
+const char *shell_word(const char *text, char ret[SHELL_WORD_BYTES])
+{
+	char *at = ret;
+
+	if (!text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+			       "/._-+:@%=,")])
+		return text;
+	*at++ = '\'';
+	for (; *text && at < ret + SHELL_WORD_BYTES - 6; text++)
+		if (*text == '\'')
+			at = stpcpy(at, "'\\''");
+		else
+			*at++ = *text;
+	strcpy(at, "'");
+	return ret;
+}
+
 size_t clean_columns(const char *text)
 {
 	size_t columns = 0;

@@ -7,6 +7,8 @@
 #ifndef COWFS_BASE_CLEAN_H
 #define COWFS_BASE_CLEAN_H
 
+#include <limits.h>
+
 #include "base/util.h"
 
 /* Length of the UTF-8 sequence at s; 0 if it is invalid (overlong, surrogate, cut). */
@@ -22,6 +24,10 @@ char *clean_text(char *text);
 /* The same on a copy, truncated to the buffer. Returns buf. */
 char *clean_copy(char *buf, size_t size_bytes, const char *text);
 #define CLEAN(text) clean_copy((char[512]){ 0 }, 512, (text))
+/* As one word of a command for a shell, in a command that is printed: text, or ret with quotes. A desktop mounts a card
+ * under its label, which is any text. */
+#define SHELL_WORD_BYTES (4 * PATH_MAX)
+const char *shell_word(const char *text, char ret[SHELL_WORD_BYTES]);
 /* The number of characters in text. */
 size_t clean_columns(const char *text);
 

@@ -220,15 +220,16 @@ struct json_object *status_for_people(struct json_object *s)
 
 static void next_for_dead(const struct leftover_volume *v)
 {
-	char text[PATH_MAX + 32], dir[PATH_MAX];
+	char text[SHELL_WORD_BYTES + 32], dir[PATH_MAX], word[SHELL_WORD_BYTES];
 	struct facts f;
 
 	client_facts(v->name, true, &f);
 	if (mounts_device_is_on(NULL, v->loop, dir)) {
-		snprintf(text, sizeof(text), "umount %s", CLEAN(dir));
+		snprintf(text, sizeof(text), "umount %s", shell_word(clean_text(dir), word));
 		print_next(text, "it returns errors");
 	}
-	snprintf(text, sizeof(text), "cowctl attach %s", CLEAN(f.device[FACT_DEVICE].path));
+	snprintf(text, sizeof(text), "cowctl attach %s",
+		 shell_word(clean_text(f.device[FACT_DEVICE].path), word));
 	print_next(text, "the last commit is on the card");
 }
 

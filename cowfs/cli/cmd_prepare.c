@@ -84,28 +84,10 @@ static void print_whole(const struct format_report *r)
 		       kb, FORMAT_SIZE(FORMAT_WHOLE_LOG_BYTES));
 }
 
-/* As a shell reads it. A desktop mounts a card under its label, which is any text. */
-static const char *shell_word(const char *text, char ret[4 * PATH_MAX])
-{
-	char *at = ret;
-
-	if (!text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-			       "/._-+:@%=,")])
-		return text;
-	*at++ = '\'';
-	for (; *text && at < ret + 4 * PATH_MAX - 6; text++)
-		if (*text == '\'')
-			at = stpcpy(at, "'\\''");
-		else
-			*at++ = *text;
-	strcpy(at, "'");
-	return ret;
-}
-
 /* The command that protects it; of an image file a loop device is needed. */
 static const char *attach_command(const char *device, const char *log, char ret[5 * PATH_MAX])
 {
-	char word[4 * PATH_MAX], log_word[4 * PATH_MAX];
+	char word[SHELL_WORD_BYTES], log_word[SHELL_WORD_BYTES];
 	struct stat st;
 	bool image = stat(device, &st) == 0 && S_ISREG(st.st_mode);
 
@@ -196,7 +178,7 @@ static void same_options(const struct options *o, char *ret, size_t size_bytes)
 		    { OPT_ERASE_BLOCK, "erase-block" },
 		    { OPT_LAG, "lag" },
 		    { OPT_FORCE, "force" } };
-	char word[4 * PATH_MAX];
+	char word[SHELL_WORD_BYTES];
 	size_t len = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all) && len < size_bytes; i++)
@@ -210,7 +192,7 @@ struct json_object *prepare_steps(const struct options *o, const struct format_o
 				  const struct format_report *r)
 {
 	struct json_object *steps = json_object_new_array();
-	char where[PATH_MAX] = "", word[4 * PATH_MAX], more[5 * PATH_MAX] = "",
+	char where[PATH_MAX] = "", word[SHELL_WORD_BYTES], more[5 * PATH_MAX] = "",
 	     attach[5 * PATH_MAX];
 	const char *device = shell_word(opt->device, word), *log = o->value[OPT_LOG];
 	bool shrinks = e == -ENOSPC && !log && fs_ops(r->fs.kind)->can_shrink;
@@ -225,7 +207,7 @@ struct json_object *prepare_steps(const struct options *o, const struct format_o
 		return steps;
 	}
 	if (*where) {
-		char dir[4 * PATH_MAX];
+		char dir[SHELL_WORD_BYTES];
 
 		add_step(steps, "umount %s", shell_word(where, dir));
 	}

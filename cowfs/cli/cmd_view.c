@@ -45,13 +45,15 @@ static void print_json(const char *name, const char *kind, const char *log_state
 static void print(const struct options *o, const char *name, const char *dir, bool now,
 		  const struct view_mount *m)
 {
+	char word[SHELL_WORD_BYTES];
+
 	if (has_option(o, OPT_JSON))
 		print_json(name, now ? "now" : "committed", NULL, dir, m);
 	else
 		printf("%s: %s%llu of %s on %s, read-only; umount %s ends the view\n", name,
 		       now ? "snapshot after generation " : "generation ",
 		       (unsigned long long)m->generation, format_time(m->time_s), CLEAN(dir),
-		       CLEAN(dir));
+		       shell_word(CLEAN(dir), word));
 }
 
 /* dir_fd: the root of the mount, which is attached to the folder at_fd. */
@@ -149,6 +151,7 @@ static void print_card(const struct options *o, const struct card_view *x, const
 		       const struct view_mount *m)
 {
 	const struct log_open_report *log = &x->v.log;
+	char word[SHELL_WORD_BYTES];
 
 	if (has_option(o, OPT_JSON)) {
 		print_json(x->device, "committed", log_state_name(log->state), dir, m);
@@ -157,10 +160,10 @@ static void print_card(const struct options *o, const struct card_view *x, const
 	if (m->generation)
 		printf("%s: generation %s of %s on %s, read-only; umount %s ends the view\n",
 		       CLEAN(x->device), with_commas(m->generation), format_time(m->time_s),
-		       CLEAN(dir), CLEAN(dir));
+		       CLEAN(dir), shell_word(CLEAN(dir), word));
 	else
 		printf("%s: as before the first commit, on %s, read-only; umount %s ends the view\n",
-		       CLEAN(x->device), CLEAN(dir), CLEAN(dir));
+		       CLEAN(x->device), CLEAN(dir), shell_word(CLEAN(dir), word));
 	if (log->state == LOG_FELL_BACK)
 		printf("  the newest commit is incomplete (%s): this is the previous generation\n",
 		       CLEAN(log->why));

@@ -280,8 +280,15 @@ power_cut_held() {
 	[ "$output" = "" ]
 	# attach does the same, and a number that belongs to somebody else is left alone
 	attach
+	# the first screen's command may be copied, whatever the label is under which a desktop has mounted it
+	mkdir "$T/x'; touch ran #"
+	mount "$DEV" "$T/x'; touch ran #"
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
+	run -3 cow
+	(cd "$T" && eval "$(sed -n 's/^  \(umount .*\) it returns errors$/\1/p' <<<"$output")")
+	[ ! -e "$T/ran" ]
+	run ! mountpoint -q "$T/x'; touch ran #"
 	run -0 --separate-stderr cow attach "$CARD" --name again
 	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
 	DEV=$output NAME=again

@@ -129,6 +129,19 @@ TEST(test_json)
 	}
 }
 
+TEST(test_shell_word)
+{
+	static char ret[SHELL_WORD_BYTES], long_text[PATH_MAX];
+
+	assert_string_equal(shell_word("/dev/disk/by-id/a-b_c:0,1", ret),
+			    "/dev/disk/by-id/a-b_c:0,1");
+	assert_string_equal(shell_word("/media/a b", ret), "'/media/a b'");
+	assert_string_equal(shell_word("/media/it's $(x)", ret), "'/media/it'\\''s $(x)'");
+	memset(long_text, '\'', sizeof(long_text) - 1);
+	assert_int_equal(strlen(shell_word(long_text, ret)) % 4, 2); /* whole quotes */
+	assert_true(strlen(ret) < sizeof(ret));
+}
+
 /* A message is one line, whatever it contains. */
 TEST(test_msg)
 {
