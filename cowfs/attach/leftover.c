@@ -193,7 +193,8 @@ static void clear_cut(void)
 			continue; /* it goes on */
 		client_facts(names[i], true, &facts);
 		rundir_label(names[i], label);
-		if (transport_left(loop) && transport_left_detach(loop, label, false) == -EBUSY)
+		if (transport_left(loop) &&
+		    (hangs(loop, label) || transport_left_detach(loop, label, false) == -EBUSY))
 			rundir_leave(&dir);
 		else
 			rundir_release(&dir);

@@ -54,22 +54,34 @@ int program_run(const char *const argv[], int in_fd, int out_fd)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+static bool readable_within(int fd, int ms)
+{
+	const uint64_t until_ns = now_ns() + (uint64_t)ms * 1000000u;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	int n;
+
+	do {
+		n = poll(&p, 1, ms);
+		ms = now_ns() < until_ns ? (int)((until_ns - now_ns()) / 1000000u) : 0;
+	} while (n < 0 && errno == EINTR);
+	return n > 0;
+}
+
 bool program_apart(int fd, void (*work)(void *ctx), void *ctx, int ms)
 {
 	_cleanup_close_ int pidfd = -1;
-	struct pollfd end = { .events = POLLIN };
-	pid_t pid = fd < 0 ? -1 : fork();
+	pid_t pid = fork();
 
 	if (pid < 0)
-		return true;
+		return false;
 	if (pid == 0) {
 		dup2(fd, 0);
 		close_range(1, ~0u, 0);
 		work(ctx);
 		_exit(0);
 	}
-	end.fd = pidfd = pidfd_open(pid, 0);
-	if (pidfd >= 0 && poll(&end, 1, ms) == 0) {
+	pidfd = pidfd_open(pid, 0);
+	if (pidfd < 0 || !readable_within(pidfd, ms)) {
 		kill(pid, SIGKILL);
 		return false;
 	}

@@ -21,7 +21,8 @@ int program_run(const char *const argv[], int in_fd, int out_fd) MUST_CHECK;
 
 /*
  * Calls work in a child that has fd as descriptor 0, and no other. True: it ended within ms. Else it may be in a call that
- * nobody can end, because a device or a file system does not answer: it is told to end, and left behind.
+ * nobody can end, because a device or a file system does not answer: it is told to end, and left behind. False as well if
+ * there is no child.
  */
 bool program_apart(int fd, void (*work)(void *ctx), void *ctx, int ms) MUST_CHECK;
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/program.h"
@@ -20,6 +21,49 @@ TEST(test_closed_pipe)
 	assert_int_equal(errno, EPIPE);
 	close(fds[1]);
 	assert_int_equal(program_run(argv, -1, -1), 128 + SIGPIPE);
+}
+
+static bool no_processes;
+
+/* replaces the C library's */
+pid_t fork(void)
+{
+	if (!no_processes)
+		return _Fork();
+	errno = EAGAIN;
+	return -1;
+}
+
+static void no_work(void *ctx)
+{
+	(void)ctx;
+}
+
+static void work_for_ever(void *ctx)
+{
+	(void)ctx;
+	for (;;)
+		pause();
+}
+
+static void ignore(int sig)
+{
+	(void)sig;
+}
+
+TEST(test_apart)
+{
+	const struct itimerval often = { { 0, 10000 }, { 0, 10000 } }, never = { 0 };
+	const struct sigaction act = { .sa_handler = ignore }; /* poll is interrupted */
+
+	assert_true(program_apart(0, no_work, NULL, 50000));
+	assert_int_equal(sigaction(SIGALRM, &act, NULL), 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+	assert_false(program_apart(0, work_for_ever, NULL, 200));
+	assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+	no_processes = true;
+	assert_false(program_apart(0, no_work, NULL, 50000));
+	no_processes = false;
 }
 
 TEST_GROUP(NULL, NULL)
