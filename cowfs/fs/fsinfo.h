@@ -174,7 +174,8 @@ struct fsmap;
 enum {
 	FSMAP_BAD_CHECKSUM = 1 << 0, /* a superblock, descriptor or bitmap checksum is wrong */
 	FSMAP_ERROR_FLAG = 1 << 1,   /* EXT4_ERROR_FS is set in s_state */
-	/* jbd2 log is not empty: s_start != 0 or needs_recovery set */
+	/* jbd2 log is not empty: s_start != 0 or needs_recovery set. The uses are believed only if
+	 * fsmap_replayed. */
 	FSMAP_NEEDS_RECOVERY = 1 << 2,
 };
 
@@ -201,6 +202,12 @@ void fsmap_assume_empty_journal(struct fsmap *m);
  * btrfs and xfs with the limits in btrfs_space.h, xfs_space.h.
  */
 bool fsmap_knows(const struct fsmap *m);
+/*
+ * Does the image need recovery, and are the uses those after the replay of its journal? Then a block is
+ * free for everything that reads the image after a mount or a check. It need not be free for a file system
+ * that is mounted now, which may have written there without any change of the image's metadata.
+ */
+bool fsmap_replayed(const struct fsmap *m);
 /* Did something of it count as used only because it could not be read? Another fsmap of the image may
  * know that it is free. */
 bool fsmap_doubts(const struct fsmap *m);

@@ -13,7 +13,7 @@
  *    group;
  * I3 a journal block is a block that the inode maps between the journal's superblock and its
  *    s_maxlen, that is used according to the bitmap, and that belongs to an empty log: a full log
- *    is content;
+ *    is content, also if the bitmaps are those after its replay;
  * I4 and the inode is trusted only if everything that it maps, including the blocks of its tree,
  *    lies inside the file system, once each, and never in superblocks, descriptors, bitmaps and
  *    inode tables. If these are not all known (a damaged descriptor), no block is a journal block;
@@ -41,6 +41,7 @@ struct fsmap {
 	struct fsimage_facts f;
 	bool knows, alarming; /* struct fsimage_ops */
 	bool doubt;	      /* I5 */
+	bool replayed;
 	unsigned alarms;
 	uint64_t volume_blks, clock;
 	struct fsimage_range *log;
@@ -299,7 +300,8 @@ static int log_load(struct fsmap *m)
 static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
 {
 	bool log = f->has_journal && !f->external_journal;
-	int err = reader_open(&m->e, r, f->kind, log ? FSIMAGE_ASK_JOURNAL : 0, &m->f);
+	int err = reader_open(&m->e, r, f->kind, log ? FSIMAGE_ASK_JOURNAL | FSIMAGE_ASK_REPLAY : 0,
+			      &m->f);
 
 	if (err == -EUCLEAN)
 		m->alarms |= FSMAP_BAD_CHECKSUM;
@@ -308,6 +310,7 @@ static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const 
 	if (err == -EUCLEAN || err == -EOPNOTSUPP)
 		return 0;
 	if (!err && log) {
+		m->replayed = !m->f.replay_err;
 		err = log_load(m);
 		if (err == -EUCLEAN) {
 			m->alarms |= FSMAP_BAD_CHECKSUM;
@@ -377,6 +380,11 @@ void fsmap_assume_empty_journal(struct fsmap *m)
 bool fsmap_knows(const struct fsmap *m)
 {
 	return m->knows;
+}
+
+bool fsmap_replayed(const struct fsmap *m)
+{
+	return m->replayed;
 }
 
 bool fsmap_doubts(const struct fsmap *m)

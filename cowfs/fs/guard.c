@@ -22,7 +22,6 @@ struct kind {
 
 /* ---- ext: the feature "read-only", for kernels, and an unknown one of ro_compat, for tools ---- */
 
-#define EXT_SB 1024u
 #define RO_READONLY 0x1000u    /* of ro_compat: the kernel mounts read-only */
 #define RO_UNKNOWN 0x40000000u /* of ro_compat: no kernel and no tool has it */
 

@@ -124,6 +124,13 @@ bool images_tells_truth(struct fsmap *m)
 	return m && fsmap_knows(m) && !(fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY);
 }
 
+/* The same for an image that is read after a power cut only. Its blocks may be written over with a newer
+ * content of their own, and with nothing else: something that nobody sees may have mounted it. */
+static bool tells_after_cut(struct fsmap *m)
+{
+	return images_tells_truth(m) || (m && fsmap_replayed(m));
+}
+
 /* After such a failure it reads blocks that no tree on the device contains. */
 static bool gave_up(const struct images *im, const struct volume_result *res)
 {
@@ -202,9 +209,9 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		.read_committed = img_read_committed,
 		.run_sealed = believed && images_tells_truth(im->sealed) ? img_run_sealed : NULL,
 		/* blocks that are free in the committed image may be written in place, whatever the sealed image is */
-		.run_committed = images_tells_truth(im->committed) ? img_run_committed : NULL,
-		.run_older = images_tells_truth(im->older) ? img_run_older : NULL,
-		.run_held = images_tells_truth(im->held) ? img_run_held : NULL,
+		.run_committed = tells_after_cut(im->committed) ? img_run_committed : NULL,
+		.run_older = tells_after_cut(im->older) ? img_run_older : NULL,
+		.run_held = tells_after_cut(im->held) ? img_run_held : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
 	};
 }

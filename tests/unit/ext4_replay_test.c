@@ -33,11 +33,11 @@ static const struct layout {
 	{ "v1-64", "24M", "-t ext4 -b 2048 -O ^metadata_csum -J size=4", 1, true },
 	{ "csum-seed", "32M", "-t ext4 -b 4096 -O metadata_csum_seed -J size=4", 3, true },
 	{ "orphan-file", "32M", "-t ext4 -b 4096 -O orphan_file -J size=4", 3, true },
-	{ "bigalloc", "128M", "-t ext4 -b 4096 -O bigalloc -C 65536 -J size=4", 3, true },
+	{ "bigalloc", "96M", "-t ext4 -b 4096 -O bigalloc -C 65536 -J size=4", 3, true },
 	{ "meta-bg", "64M", "-t ext4 -b 1024 -O meta_bg,^resize_inode -J size=8", 3, true },
 	{ "no-flex", "64M", "-t ext4 -b 2048 -O ^flex_bg -J size=16", 3, true },
-	{ "block-64k", "512M", "-t ext4 -b 65536 -J size=64", 3, true },
-	{ "journal-128m", "400M", "-t ext4 -b 4096 -J size=128", 3, true },
+	{ "block-64k", "200M", "-t ext4 -b 65536 -J size=64", 3, true },
+	{ "journal-128m", "300M", "-t ext4 -b 4096 -J size=128", 3, true },
 };
 
 /* Makes dir/name; false: mke2fs does not know it. */
@@ -247,7 +247,7 @@ static void journal_make(struct maker *m, const char *name, const struct layout 
 
 static unsigned rounds_of(const struct layout *x)
 {
-	return strtoull(x->size, NULL, 10) > 100 ? 2 : 6;
+	return strtoull(x->size, NULL, 10) > 100 ? 1 : 5;
 }
 
 TEST(test_layouts)
@@ -273,6 +273,299 @@ TEST(test_layouts)
 		sh("rm -f %s ours theirs", x->name);
 	}
 	assert_true(known >= 18);
+}
+
+/* The map of the image itself is that of the replayed one; its journal is content. */
+static void maps_compare(const struct image *im, const char *what)
+{
+	struct blk_reader r;
+	struct replay *y;
+	struct fsmap *raw, *clean;
+	uint64_t units[3] = { 0 };
+
+	assert_int_equal(replay_open(&y, &im->r), 0);
+	r = replay_reader(y);
+	assert_int_equal(fsmap_open(&raw, &im->r), 0);
+	assert_int_equal(fsmap_open(&clean, &r), 0);
+	for (uint64_t blk = 0; blk < r.volume_blks; blk++) {
+		enum blk_use a, b;
+
+		assert_int_equal(fsmap_use(raw, blk, &a), 0);
+		assert_int_equal(fsmap_use(clean, blk, &b), 0);
+		units[b]++;
+		if (a != (b == USE_JOURNAL ? USE_USED : b))
+			fail_msg("%s: unit %llu", what, (unsigned long long)blk);
+	}
+	assert_true(units[USE_USED] && units[USE_FREE] > 50 && units[USE_JOURNAL] > 50);
+	assert_true(fsmap_knows(raw) && fsmap_knows(clean));
+	assert_true(fsmap_replayed(raw) && !fsmap_replayed(clean));
+	assert_int_equal(fsmap_alarms(raw), FSMAP_NEEDS_RECOVERY);
+	assert_int_equal(fsmap_alarms(clean), 0);
+	fsmap_close(raw);
+	fsmap_close(clean);
+	replay_close(y);
+}
+
+/* A file is deleted by the journal only, and its blocks are free in the maps. */
+TEST(test_maps)
+{
+	static const char *const args[] = { "-t ext4 -b 4096 -J size=4",
+					    "-t ext3 -b 1024 -J size=4",
+					    "-t ext4 -b 1024 -O ^metadata_csum -J size=4" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(args); i++) {
+		const unsigned csum = i == 0 ? 3 : 0;
+		struct image after;
+		struct maker m;
+		uint64_t block[MAX_WRITES];
+		uint8_t *data;
+		size_t n = 0;
+
+		assert_int_equal(
+			sh("rm -f map after && truncate -s 32M map && mke2fs -q -F -d files %s map && "
+			   "cp map after && debugfs -w -R 'rm a' after && e2fsck -fy after; [ $? -le 1 ]",
+			   args[i]),
+			0);
+		image_open(&after, "after");
+		maker_open(&m, "map", csum, i == 0, 7, 99);
+		data = malloc((size_t)MAX_WRITES * m.bs);
+		for (uint64_t b = m.bs == 1024 ? 2 : 1; b < after.size_bytes / m.bs; b++)
+			if (memcmp(after.p + b * m.bs, m.im.p + b * m.bs, m.bs) &&
+			    b != m.where[0]) {
+				assert_true(n < MAX_WRITES);
+				memcpy(data + n * m.bs, after.p + b * m.bs, m.bs);
+				block[n++] = b;
+			}
+		maker_write(&m, block, data, n);
+		maker_commit(&m);
+		free(data);
+		maps_compare(&m.im, args[i]);
+		image_close(&after);
+		maker_close(&m);
+	}
+}
+
+/* ---- journals that are damaged or crafted ---- */
+
+/* A journal of three transactions in dir/name; their first blocks are those of *target. */
+static void three_make(struct maker *m, unsigned csum, bool is64, uint8_t *commit[3])
+{
+	uint8_t data[2 * 4096];
+
+	maker_open(m, csum >= 2 ? "with-csum" : "without", csum, is64, 50, 1000);
+	for (unsigned i = 0; i < 3; i++) {
+		maker_revoke(m, m->target + 10, 1);
+		data_make(m, data, 2);
+		maker_write(m, m->target + i, data, 2);
+		commit[i] = maker_commit(m);
+	}
+}
+
+/* Opens what a change of one place makes of it. */
+static int three_open(struct maker *m, uint64_t *ret_units)
+{
+	struct replay *y = NULL;
+	int err = replay_open(&y, &m->im.r);
+
+	*ret_units = 0;
+	for (uint64_t blk = 0; !err && (blk = replay_next(y, blk)) != UINT64_MAX; blk++)
+		++*ret_units;
+	replay_close(y);
+	return err;
+}
+
+static uint8_t *journal_block(struct maker *m, uint32_t n)
+{
+	return m->im.p + m->where[n] * m->bs;
+}
+
+/* A transaction: revoke block 50, descriptor 51, content 52 and 53, commit 54; the next at 55, 60. */
+TEST(test_damage)
+{
+	static const struct {
+		const char *what;
+		unsigned csum, block, off, bits;
+		int err;
+		unsigned transactions; /* that are replayed */
+	} cases[] = {
+		{ "nothing, v3", 3, 0, 3000, 0, 0, 3 },
+		{ "nothing, v2", 2, 0, 3000, 0, 0, 3 },
+		{ "nothing, v1", 1, 0, 3000, 0, 0, 3 },
+		{ "nothing, none", 0, 0, 3000, 0, 0, 3 },
+		{ "revoke, v3", 3, 55, 17, 1, -EUCLEAN, 0 },
+		{ "descriptor, v3", 3, 56, 20, 1, -EUCLEAN, 0 },
+		{ "content, v3", 3, 57, 4000, 1, -EUCLEAN, 0 },
+		{ "commit, v3", 3, 59, 3000, 1, -EUCLEAN, 0 },
+		{ "descriptor, v2", 2, 56, 20, 1, -EUCLEAN, 0 },
+		{ "content, v2", 2, 58, 100, 4, -EUCLEAN, 0 },
+		{ "commit, v2", 2, 59, 3000, 1, -EUCLEAN, 0 },
+		{ "descriptor, v1", 1, 56, 3000, 1, -EUCLEAN, 0 },
+		{ "content, v1", 1, 57, 3000, 1, -EUCLEAN, 0 },
+		{ "commit, v1", 1, 59, 17, 1, -EUCLEAN, 0 },
+		{ "content, none", 0, 57, 3000, 1, 0, 3 },
+		{ "count of revokes", 0, 55, 12, 0x80, -EUCLEAN, 0 },
+		{ "target outside", 0, 56, 12, 0x7f, -EUCLEAN, 0 },
+		{ "sequence of a descriptor", 3, 56, 11, 1, 0, 1 },
+		{ "sequence of a commit", 3, 59, 11, 1, 0, 1 },
+		{ "magic of a commit", 3, 64, 0, 1, 0, 2 },
+		{ "kind of a revoke block", 3, 60, 7, 8, 0, 2 },
+		/* the last commit has an earlier time than the one before: left by another file system */
+		{ "old revoke", 3, 60, 17, 1, 0, 2 },
+		{ "old descriptor", 3, 61, 20, 1, 0, 2 },
+		{ "old commit", 3, 64, 3000, 1, 0, 2 },
+		{ "old commit, v1", 1, 64, 17, 1, 0, 2 },
+		/* the superblock of the journal, with a checksum that is right */
+		{ "first block 0", 3, 0, 23, 1, -EUCLEAN, 0 },
+		{ "first block too large", 3, 0, 20, 1, -EUCLEAN, 0 },
+		{ "start too large", 3, 0, 28, 1, -EUCLEAN, 0 },
+		{ "async commits", 3, 0, 43, 4, -EOPNOTSUPP, 0 },
+		{ "fast commits", 3, 0, 43, 32, -EOPNOTSUPP, 0 },
+		{ "unknown incompat", 3, 0, 40, 1, -EOPNOTSUPP, 0 },
+		{ "unknown ro_compat", 3, 0, 47, 1, -EOPNOTSUPP, 0 },
+		{ "v2 and v3", 3, 0, 43, 8, -EUCLEAN, 0 },
+		{ "v1 and v3", 3, 0, 39, 1, -EUCLEAN, 0 },
+		{ "kind of checksum", 3, 0, 80, 1, -EUCLEAN, 0 },
+		{ "blocksize", 3, 0, 14, 1, -EUCLEAN, 0 },
+	};
+
+	assert_true(
+		layout_make(&(struct layout){ .size = "32M", .args = "-t ext4 -b 4096 -J size=4" },
+			    "with-csum") &&
+		layout_make(&(struct layout){ .size = "32M", .args = "-t ext3 -b 4096 -J size=4" },
+			    "without"));
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		uint8_t *commit[3];
+		struct maker m;
+		uint64_t units, all;
+		int err;
+
+		three_make(&m, cases[i].csum, cases[i].csum >= 2, commit);
+		assert_int_equal(three_open(&m, &all), 0);
+		assert_int_equal(all, 2 + 4);
+		if (!strncmp(cases[i].what, "old", 3)) {
+			be_put(commit[2] + 48, 1600000000, 8);
+			if (m.csum == 3) { /* right again, but for the damage */
+				be_put(commit[2] + 16, 0, 4);
+				be_put(commit[2] + 16, ext2fs_crc32c_le(m.seed, commit[2], m.bs),
+				       4);
+			}
+		}
+		journal_block(&m, cases[i].block)[cases[i].off] ^= (uint8_t)cases[i].bits;
+		if (!cases[i].block)
+			maker_seal_jsb(&m);
+		err = three_open(&m, &units);
+		if (err != cases[i].err ||
+		    (!err && units != 2 + (cases[i].transactions ? cases[i].transactions + 1 : 0)))
+			fail_msg("%s: %d, %d expected, %llu units", cases[i].what, err,
+				 cases[i].err, (unsigned long long)units);
+		maker_close(&m);
+	}
+}
+
+/* A write over the journal itself; a log that fills it, and a descriptor whose blocks do not end. */
+TEST(test_crafted)
+{
+	uint8_t *commit[3], *data = calloc(40, 4096);
+	struct maker m;
+	uint64_t units, block[MAX_WRITES];
+
+	for (unsigned n = 0; n < 3; n++) { /* its superblock, one inside, its end */
+		three_make(&m, 0, false, commit);
+		block[0] = m.where[n == 0 ? 0 : n == 1 ? 400 : m.blocks - 1];
+		maker_write(&m, block, data, 1);
+		assert_int_equal(three_open(&m, &units), 0); /* no commit block */
+		maker_commit(&m);
+		assert_int_equal(three_open(&m, &units), -EUCLEAN);
+		maker_close(&m);
+	}
+	/* all of the log is one transaction without an end */
+	maker_open(&m, "without", 0, false, 1, 7);
+	for (uint32_t i = 1; i < m.blocks; i++) {
+		maker_header(&m, i % 2 ? MAKER_REVOKE : MAKER_DESC);
+		m.pos = i;
+		maker_put(&m, m.p);
+	}
+	assert_int_equal(three_open(&m, &units), 0);
+	assert_int_equal(units, 2);
+	/* and the same with a commit block for each: they end behind one round */
+	for (uint32_t i = 1; i < m.blocks; i++) {
+		m.pos = i;
+		maker_commit(&m);
+	}
+	assert_int_equal(three_open(&m, &units), 0);
+	assert_int_equal(units, 2);
+	maker_close(&m);
+	free(data);
+}
+
+/* What asks for no replay, or cannot have one. */
+TEST(test_no_replay)
+{
+	struct ext2_super_block *sb;
+	uint8_t *commit[3];
+	struct maker m;
+	uint64_t units;
+
+	three_make(&m, 3, true, commit);
+	sb = (void *)(m.im.p + 1024);
+	sb->s_journal_inum = 11; /* the file of a user may have this content */
+	maker_seal_super(&m);
+	assert_true(three_open(&m, &units) < 0);
+	sb->s_journal_inum = 0;
+	maker_seal_super(&m);
+	assert_int_equal(three_open(&m, &units), -EOPNOTSUPP); /* external */
+	sb->s_journal_inum = 8;
+	sb->s_feature_incompat &= ~EXT3_FEATURE_INCOMPAT_RECOVER;
+	maker_seal_super(&m);
+	assert_int_equal(three_open(&m, &units), -EUCLEAN); /* a mount throws it away */
+	be_put(maker_jsb(&m) + 28, 0, 4);
+	maker_seal_jsb(&m);
+	assert_int_equal(three_open(&m, &units), -ENOENT);
+	sb->s_feature_incompat |= EXT3_FEATURE_INCOMPAT_RECOVER; /* an empty one */
+	maker_seal_super(&m);
+	assert_int_equal(three_open(&m, &units), 0);
+	assert_int_equal(units, 2);
+	replay_compare(&m.im, "an empty journal");
+	sb->s_magic = 0;
+	assert_int_equal(three_open(&m, &units), -ENOENT);
+	maker_close(&m);
+}
+
+/* Each read fails once: its error is the answer, and of a read through the replay as well. */
+TEST(test_read_errors)
+{
+	uint8_t *commit[3], *buf = io_alloc(COW_BLK_BYTES);
+	struct blk_reader r;
+	struct replay *y;
+	struct maker m;
+	uint64_t calls, units;
+	int err;
+
+	three_make(&m, 3, true, commit);
+	assert_int_equal(replay_open(&y, &m.im.r), 0);
+	calls = m.im.calls;
+	assert_in_range(calls, 10, 200);
+	r = replay_reader(y);
+	for (uint64_t blk = 0; (blk = replay_next(y, blk)) != UINT64_MAX; blk++) {
+		const bool content = blk && blk != replay_journal_blk(y);
+
+		m.im.fail_at = m.im.calls + 1 + content;
+		assert_int_equal(r.read(r.ctx, blk, 1, buf), -EIO);
+		m.im.fail_at = m.im.failed_blk = 0;
+		assert_int_equal(r.read(r.ctx, blk, 1, buf), 0);
+	}
+	replay_close(y);
+	for (uint64_t i = 1; i <= calls; i++) {
+		m.im.calls = 0;
+		m.im.fail_at = i;
+		/* where a btrfs would have its superblock */
+		err = three_open(&m, &units);
+		if (err != (m.im.failed_blk == 16 ? 0 : -EIO))
+			fail_msg("call %llu, unit %llu: %d", (unsigned long long)i,
+				 (unsigned long long)m.im.failed_blk, err);
+	}
+	maker_close(&m);
+	free(buf);
 }
 
 static int setup(void **state)
