@@ -53,7 +53,7 @@ broken 'G3 home' 'crash --attack half-checkpoint' cowfs/log/guarded.c '	memcpy(g
 	return write_first(l, next, GUARD_OFF);'
 # what is written over
 broken 'R9 ring' 'crash --attack reuse-early' cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
-broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old == USE_FREE ? classify_metadata' 'return old != USE_JOURNAL ? add_direct'
+broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old == USE_FREE ? classify_metadata' 'return old != USE_JOURNAL ? classify_metadata'
 broken 'L3 held' 'crash --attack lag' cowfs/commit/classify.c '	if (held)
 		*ret = USE_USED;' ''
 broken 'R10 gap' 'crash --no-attacks --seconds 60' cowfs/commit/commit.c '&& !log_spilled(log) ? bridge' '? bridge'

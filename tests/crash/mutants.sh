@@ -114,8 +114,8 @@ mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, CO
 	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
-mutant G-repair recover,w cowfs/log/guarded.c 'return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;' 'return 0;'
 mutant G-garbage chain,w cowfs/log/foreign.c '		im.copy = r ? buf : NULL;' ''
+mutant G-repair unguard cowfs/log/guarded.c 'return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;' 'return 0;'
 mutant G4-taken unguard cowfs/log/open.c 'if (l->guarded.taken)' 'if (0)'
 mutant G4-there unguard cowfs/log/guarded.c '!(guard_is(bare, &owner) && has_seen(&l->newest, owner & GUARD_ODD))' '(guard_is(bare, &owner) || 1)'
 mutant G4-odd unguard,half-checkpoint,w cowfs/log/guarded.c 'g->odd = has_seen(&l->newest, false);' 'g->odd = false;'

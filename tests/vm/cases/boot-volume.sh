@@ -39,9 +39,9 @@ commits_under_load() {
 	done
 	write_number 0
 	must cowctl commit --all
-	for volume in $VOLUMES; do
-		load_on "$(place "$volume")/load" &
-	done
+	# not on /boot: one that is written all the time is left out, because the root may lack modules for it
+	load_on /srv/load &
+	load_on /mnt/data/load &
 	mark ready
 	sleep 4
 	n=0

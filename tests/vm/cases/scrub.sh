@@ -65,7 +65,7 @@ step_1() {
 	is "what was in RAM" "$(cat /look/in-ram)" "in RAM"
 	must umount /look
 	must e2fsck -fn /dev/shm/new
-	must cowctl scrub /dev/shm/new
+	cowctl scrub /dev/shm/new >/run/said 2>&1 || fail "scrub of the copy: $(cat /run/said)"
 	must umount /m
 	must cowctl detach data --discard
 	must dmsetup remove dying
