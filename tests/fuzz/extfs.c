@@ -2,7 +2,7 @@
 /*
  * Whole file systems: small ext2/3/4 images of mke2fs, changed by the edits of an input.
  * Input: image u8, flags u8, then edits. All code in cowfs that parses such an
- * image then reads it: probe, fingerprint, the map of all blocks, and the walk of cowctl top.
+ * image then reads it: probe, fingerprint, the map of all blocks, the replay of the journal, and the walk of cowctl top.
  * Checksums detect simple damage; FLAG_SEAL makes them right again.
  *
  * An edit: what u8, place u16, offset u16, value u32. what: the low two bits are the place's kind,
@@ -17,12 +17,14 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/io.h"
 #include "disk.h"
 #include "fs/owners.h"
+#include "fs/replay.h"
 
 enum { FLAG_SEAL = 1, FLAG_OWNERS = 2, FLAG_RUNS = 4, FLAG_OLDER = 8 };
 enum { PLACE_SUPER, PLACE_DESC, PLACE_INODE, PLACE_META };
-enum { MAX_INODES = 64, MAX_META = 2048, JOURNAL_INO = 8, IMAGES = 8 };
+enum { MAX_INODES = 64, MAX_META = 2048, JOURNAL_INO = 8, IMAGES = 11 };
 
 static struct image {
 	struct disk d;
@@ -278,6 +280,36 @@ static void try_map(const struct blk_reader *r, bool runs)
 	fsmap_close(m);
 }
 
+/* Reads all of the image after the replay, if there is one; its map says nothing of a journal to be replayed. */
+static void try_replay(const struct blk_reader *r)
+{
+	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
+	struct blk_reader after;
+	struct replay *y, *again;
+	uint64_t next = 0;
+	int e = replay_open(&y, r);
+
+	FUZZ_PROMISE(e == 0 || e == -ENOENT || e == -EUCLEAN || e == -EOPNOTSUPP);
+	if (e < 0)
+		return;
+	after = replay_reader(y);
+	for (uint64_t b = 0; b < r->volume_blks; b++) {
+		FUZZ_PROMISE(after.read(after.ctx, b, 1, buf) == 0);
+		if (b == next) {
+			next = replay_next(y, b + 1);
+			FUZZ_PROMISE(next > b && (next < r->volume_blks || next == UINT64_MAX));
+		} else {
+			FUZZ_PROMISE(!memcmp(buf, now + blk_to_bytes(b), COW_BLK_BYTES));
+		}
+	}
+	FUZZ_PROMISE(next == UINT64_MAX && replay_journal_blk(y) < r->volume_blks);
+	e = replay_open(&again, &after);
+	if (e == 0)
+		replay_close(again);
+	try_map(&after, true);
+	replay_close(y);
+}
+
 /* older: against the image before its edits */
 static void try_owners(const struct image *im, bool older)
 {
@@ -330,6 +362,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (len <= 2)
 		FUZZ_PROMISE(info.kind == FS_EXT);
 	try_map(&r, flags & FLAG_RUNS);
+	try_replay(&r);
 	if (flags & FLAG_OWNERS)
 		try_owners(im, flags & FLAG_OLDER);
 	return 0;

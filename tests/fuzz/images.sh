@@ -37,6 +37,17 @@ ext 1M -t ext4 -b 1024 -O meta_bg,^resize_inode,^has_journal -g 256 -N 128
 ext 2M -t ext4 -b 1024 -O bigalloc,^has_journal -C 4096 -N 128
 ext 6M -t ext4 -b 2048 -J size=2 -O ^flex_bg,sparse_super2 -N 128
 
+# with a journal to be replayed; some blocks of it are revoked, some are escaped
+dirty() {
+	mke2fs -q -F -d tree -U $UUID -E hash_seed=$UUID -N 128 "$@"
+	{ for i in 1 2 3 4 5 6 7 8; do printf '\300\073\071\230%04092d' $i; done; } >payload
+	printf '%s\n' jo "jw -b 2400-2407 payload" "jw -b 2403,2405,2406 -r 2401-2402 payload" "jw -b 2401,2404 payload" "jw -r 2405" jc |
+		debugfs -w -f - image
+}
+image ext 2560k dirty -t ext3 -b 1024 -J size=1 -I 128
+image ext 10M dirty -t ext4 -b 4096 -J size=4 -O ^metadata_csum
+image ext 3M dirty -t ext4 -b 1024 -J size=1
+
 n=0
 for i in $(seq 400); do head -c $((i * 25)) /dev/zero >"many/a-name-that-is-long-enough-$i"; done
 image btrfs 24M mkfs.btrfs -q -f -r many -M -b 24M
@@ -46,4 +57,4 @@ image btrfs 150M mkfs.btrfs -q -f -r many -m dup -n 16384 -b 150M
 n=0
 image xfs 330M mkfs.xfs -q -f -m uuid=$UUID -d agcount=4
 image xfs 330M mkfs.xfs -q -f -m uuid=$UUID,rmapbt=1,reflink=1 -b size=1024 -d agcount=2
-rm -rf tree many log image
+rm -rf tree many log image payload

@@ -247,7 +247,7 @@ static void journal_make(struct maker *m, const char *name, const struct layout 
 
 static unsigned rounds_of(const struct layout *x)
 {
-	return strtoull(x->size, NULL, 10) > 100 ? 1 : 5;
+	return strtoull(x->size, NULL, 10) > 100 ? 1 : 3;
 }
 
 TEST(test_layouts)
@@ -478,6 +478,13 @@ TEST(test_crafted)
 		assert_int_equal(three_open(&m, &units), -EUCLEAN);
 		maker_close(&m);
 	}
+	/* the higher half of a number counts */
+	maker_open(&m, "without", 0, true, 1, 7);
+	block[0] = m.target[0] | 1ull << 32;
+	maker_write(&m, block, data, 1);
+	maker_commit(&m);
+	assert_int_equal(three_open(&m, &units), -EUCLEAN);
+	maker_close(&m);
 	/* all of the log is one transaction without an end */
 	maker_open(&m, "without", 0, false, 1, 7);
 	for (uint32_t i = 1; i < m.blocks; i++) {
