@@ -7,10 +7,13 @@
 # not run, with the command that runs it again, what passed, and what took longest. Ends with 1 if a target failed, or if
 # COWFS_CHECK_SECONDS (3600) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
 #
-# It always ends, and whoever reads its output sees the end: a target writes to a file, so that nobody but this script holds the
-# output. A target must leave nothing behind. A process of it that is still there (they know each other by COWFS_CHECK_TARGET in the
-# environment), or a file system that makes sync(2) wait for ever, fails it, is named, and is ended here. So is a loop device, at the end.
+# It always ends, within its time and a minute, and whoever reads its output sees the end: a target writes to a file, so that nobody but
+# this script holds the output. A target must leave nothing behind. A process of it that is still there (they know each other by
+# COWFS_CHECK_TARGET in the environment), or a file system that makes sync(2) wait for ever, fails it, is named, and is ended here. So is a
+# loop device, at the end. A process that cannot be killed is named with what it waits for in the kernel, and nothing waits for it.
+# Where sync(2) has not returned after COWFS_SYNC_SECONDS (60), nothing begins.
 set -u
+. "${0%/*}/end.bash"
 make=$1
 shift
 targets=()
@@ -31,7 +34,8 @@ letters=${letters%% *}
 [[ $letters == -* || $letters != *n* ]] || exit 0 # make -n runs what calls make
 dir=$(mktemp -d "${TMPDIR:-/tmp}/ck.XXX") || exit
 chmod 755 "$dir"
-trap 'rm -rf "$dir"' EXIT
+# rm waits for ever at the mount of a file system that does not answer
+trap 'rm -rf "$dir" & wait_until 5 ended $!' EXIT
 export TMPDIR=$dir # what is left there is of these targets, and of nobody else's tests
 # rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
 table=${COWFS_CHECK_TABLE:-$dir/table}
@@ -67,24 +71,30 @@ print_table() {
 # the processes that target $1 has left, a line each
 left_by() {
 	local environ pid
-	grep -slzxF "COWFS_CHECK_TARGET=$$.$1" /proc/[0-9]*/environ | while read -r environ; do
+	timeout -k 1 20 grep -slzxF "COWFS_CHECK_TARGET=$$.$1" /proc/[0-9]*/environ | while read -r environ; do
 		pid=${environ#/proc/}
 		pid=${pid%/environ}
-		printf '%s %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
+		printf '%s %s\n' "$pid" "$(timeout -k 1 5 tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
 	done
 }
 
-# Waits until command $2... succeeds, $1 seconds at most.
-wait_until() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@"; do
-		[ $SECONDS -lt $end ] || return 1
-		sleep 0.2
-	done
+# Threads /proc/PID/task/TID... that sleep where no signal reaches them, and where.
+stuck() {
+	local t
+	for t; do
+		[ "$(awk '/^State:/ { print $2 }' "$t/status")" != D ] ||
+			{ printf '%s %s, state D, in %s\n' "${t##*/}" "$(cat "$t/comm")" "$(cat "$t/wchan")" && cat "$t/stack"; }
+	done 2>/dev/null
 }
+
 nothing_left() { [ -z "$(left_by "$1")" ]; }
-ended() { ! kill -0 "$1" 2>/dev/null; }
+# the seconds that are left
+rest() { echo $((until - $(date +%s))); }
+# Does sync(2) return within $1 seconds?
+syncs() {
+	sync >/dev/null 2>&1 &
+	wait_until "$1" ended $!
+}
 
 foreign_daemons() {
 	local p
@@ -96,21 +106,23 @@ foreign_daemons() {
 
 # Is the machine as target $1 found it? Says what is not, and ends it.
 tidy() {
-	local left syncing r=0
-	if ! wait_until 10 nothing_left "$1"; then
+	local left r=0
+	if ! wait_until $(($(rest) < 10 ? 5 : 10)) nothing_left "$1"; then
 		left=$(left_by "$1")
 		printf 'check: %s has left these processes behind:\n%s\n' "$1" "$left" >&2
 		# shellcheck disable=SC2046 # process ids
-		kill -KILL $(printf '%s\n' "$left" | cut -d' ' -f1) 2>/dev/null
+		kill_with_mounts $(printf '%s\n' "$left" | cut -d' ' -f1)
+		if ! nothing_left "$1"; then
+			echo "check: $1 hangs. Processes that cannot be killed, and where they wait:" >&2
+			# shellcheck disable=SC2046
+			stuck $(left_by "$1" | sed -E 's|^([0-9]+) .*|/proc/\1/task/*|') >&2
+		fi
 		r=1
 	fi
-	sync >/dev/null 2>&1 &
-	syncing=$!
-	if ! wait_until 120 ended $syncing; then
+	left=$(rest)
+	if ! syncs $((left < 15 ? 15 : left < 120 ? left : 120)); then
 		echo "check: sync(2) hangs after $1. Threads that sleep for ever, and where:" >&2
-		for left in /proc/[0-9]*/task/[0-9]*; do
-			[ "$(awk '{ print $3 }' "$left/stat" 2>/dev/null)" != D ] || { cat "$left/comm" "$left/stack"; } 2>/dev/null >&2
-		done
+		stuck /proc/[0-9]*/task/[0-9]* >&2
 		# not under somebody else's daemons, which may be why
 		foreign_daemons || for left in /sys/fs/fuse/connections/*/abort; do
 			[ ! -e "$left" ] || echo 1 >"$left"
@@ -158,6 +170,11 @@ end_all() {
 	exit 1
 }
 trap end_all HUP INT TERM
+if [ -z "${COWFS_CHECK_TABLE-}" ] && ! syncs "${COWFS_SYNC_SECONDS:-60}"; then
+	echo "check: sync(2) hangs on this machine, before anything has run: it has not returned in ${COWFS_SYNC_SECONDS:-60} s. Threads that wait:" >&2
+	stuck /proc/[0-9]*/task/[0-9]* >&2
+	exit 1
+fi
 loops >"$dir/loops"
 
 # What is left when the time is over or the first target failed.
@@ -167,15 +184,15 @@ skip() {
 
 for target in "${targets[@]}"; do
 	from=$SECONDS
-	left=$((until - $(date +%s)))
-	if [ $left -le 0 ] || { [ "$target" != "${targets[0]}" ] && [ ! -e "$dir/begun" ]; }; then
+	left=$(rest)
+	if [ "$left" -le 0 ] || { [ "$target" != "${targets[0]}" ] && [ ! -e "$dir/begun" ]; }; then
 		skip "$target"
 		continue
 	fi
 	: >"$dir/output"
 	# in the background, where a trap need not wait for it; with the signals that a terminal would give it
 	COWFS_CHECK_TARGET=$$.$target env --default-signal \
-		timeout -s INT -k 30 $left "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
+		timeout -s INT -k 25 "$left" "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
 	current=$!
 	tail -n +1 -s 0.2 -f --pid=$current "$dir/output" &
 	shown=$!

@@ -4,11 +4,14 @@
 # run-bats.sh FILE... They wait more than they compute: the next one begins when the processors are idle for a fifth of
 # the time, and COWFS_BATS_JOBS (five for each processor) run at most. A file with a line "# alone: REASON" runs after the others, by
 # itself. How long a file takes is what it took last (build/bats.times), else its line "# seconds: NUMBER", else two seconds a test.
+# With COWFS_TURN, a commit, a third of the files with a line "# turn: 3" runs, another third with another commit. Those that the commit
+# changes, and those that COWFS_ALSO names ("clone delta"), run in any case.
 # A file that failed beside others runs once more by itself, if no more than COWFS_BATS_AGAIN (12) failed, and that counts.
 # What a test leaves behind fails its file, with the name of the test, and is ended. The last line is the first failure: file, line, test.
 # COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the first failure.
 # A signal interrupts the tests that run, which tidy up, and ends this.
 set -u
+. "${0%/*}/end.bash"
 # the programs of the system: what somebody has in front of them is slower to start (pyenv), or another version
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
@@ -33,7 +36,7 @@ left_in() {
 		devices=$(losetup -nlO NAME,BACK-FILE | awk -v t="$t/" 'index($2, t) == 1 { print $1 }' | xargs)
 		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}${devices:+, $devices}"
 		# shellcheck disable=SC2086 # words
-		[ -z "$p" ] || kill -9 $p 2>/dev/null
+		[ -z "$p" ] || kill_with_mounts $p
 		# shellcheck disable=SC2086
 		[ -z "$devices" ] || { blockdev --setrw $devices && losetup -d $devices; }
 		rm -rf "$t"
@@ -77,9 +80,16 @@ seconds() {
 	echo "${seconds:-$(($(grep -c '^@test' "$1") * 2))}"
 }
 mapfile -t files < <(for f in "$@"; do printf '%s %s\n' "$(seconds "$f")" "$f"; done | sort -rn | cut -d' ' -f2-)
-alone=() beside=()
-for f in ${files[@]+"${files[@]}"}; do
-	if grep -q '^# alone: ' "$f"; then
+in_any_case=" ${COWFS_ALSO-} $([ -z "${COWFS_TURN-}" ] || git diff --name-only HEAD~1 -- 'tests/bats/*.bats' 2>/dev/null |
+	sed 's|.*/||; s|\.bats$||' | xargs) "
+turn=$(cksum <<<"${COWFS_TURN-}")
+alone=() beside=() later=0 n=0
+for f in ${files[@]+"${files[@]}"}; do # of such files in the order of their times each third takes as long
+	every=$(sed -n 's/^# turn: //p' "$f")
+	if [ -n "${COWFS_TURN-}" ] && [ -n "$every" ] && [ $(((n++ + ${turn% *}) % every)) != 0 ] &&
+		[[ $in_any_case != *" $(basename "$f" .bats) "* ]]; then
+		later=$((later + 1))
+	elif grep -q '^# alone: ' "$f"; then
 		alone+=("$f")
 	else
 		beside+=("$f")
@@ -134,8 +144,8 @@ cat "$dir"/*.out | sed -nE 's/^ok [0-9]+ (.*) in ([0-9]+)ms$/\2 \1/p' | sort -rn
 	awk '{ ms = $1; sub(/^[0-9]+ /, ""); printf "%6.1f s  %s\n", ms / 1000, $0 }'
 count() { cat "$dir"/*.out | grep -c "$1"; }
 echo "bats: $(($(count '^ok') - $(count '^ok.*# skip'))) passed, $(count '^not ok') failed," \
-	"$(($(count '^ok.*# skip') - $(count '^ok.*# skip not its turn'))) skipped, $(count '^ok.*# skip not its turn') have their turn with another commit"
-[ "$(find "$dir" -name '*.out' | wc -l)" = $# ] || exit 1
+	"$(($(count '^ok.*# skip') - $(count '^ok.*# skip not its turn'))) skipped, $(count '^ok.*# skip not its turn') and $later files have their turn with another commit"
+[ $(($(find "$dir" -name '*.out' | wc -l) + later)) = $# ] || exit 1
 [ -e "$dir/failed" ] || exit 0
 echo "check-bats make check-bats BATS=\"$(xargs <"$dir/failed")\"" | tee -a "${COWFS_CHECK_AGAIN:-/dev/null}" | sed 's/^check-bats/bats: again:/'
 # FILE:LINE of the test, and what failed there

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl measure --tables: rows of a tenth of a second. What they show is compared with a card only for the simulated one.
 # seconds: 40
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The recorder and the replayer of make bench-commit: what they note and count is right.
+# turn: 3
 
 load lib
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl measure --tables in real time: its figures are those of the profile of a simulated card.
 # alone: it measures time
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowfs-cardsim: the simulated card from outside.
+# turn: 3
 
 load lib
 

@@ -21,6 +21,10 @@ a_check() {
 		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first bad last -- first
 		loop:
 		>@truncate -s 1M "\$\$TMPDIR/disk" && losetup -f "\$\$TMPDIR/disk" && rm "\$\$TMPDIR/disk"
+		stuck:
+		>@cat "$T/silent/file"
+		hangs:
+		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first stuck last -- first
 		leaves:
 		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first loop
 		bats:
@@ -44,6 +48,7 @@ left() {
 	true
 }
 nothing_left() { [ -z "$(left)" ]; }
+nothing_left_but_mounts() { [ -z "$(grep -slzxF "TEST_MARK=$T" /proc/[0-9]*/environ)" ]; }
 devices() { [ "$(losetup -nl -O BACK-FILE | grep -cF "$T/tmp")" -ge "$1" ]; }
 
 # signal $1 for make ($2: -, or nothing for it alone) when so many devices are there: $3
@@ -87,4 +92,59 @@ interrupted() {
 	grep -qE "^/dev/loop[0-9]+ +$T/tmp/ck\.[^/]+/disk \(deleted\)$" <<<"$output"
 	grep -qE '^check: FAILED: 2 of 3 parts passed' <<<"$output"
 	nothing_left
+}
+
+# The read of a request that its server has taken and never answers ends by no signal.
+@test "check: a part that sleeps where no signal reaches is named, with where, and nothing waits for it" {
+	local server
+	a_check
+	mkdir "$T/silent"
+	"$BATS_TEST_DIRNAME/../tools/fuse_silent.py" "$T/silent" >"$T/server" 2>&1 3>&- &
+	server=$!
+	wait_for 10 [ -s "$T/server" ]
+	run ! outside COWFS_CHECK_SECONDS=5 make -C "$T" hangs
+	grep -q '^request' "$T/server"
+	grep -slzxF "TEST_MARK=$T" /proc/[0-9]*/environ >"$T/still" || true # it was stuck until now
+	kill $server # the kernel then ends the connection
+	wait_for 10 nothing_left_but_mounts
+	umount "$T/silent"
+	[ -s "$T/still" ]
+	grep -q '^check: stuck hangs. Processes that cannot be killed, and where they wait:$' <<<"$output"
+	grep -qE '^[0-9]+ cat, state D, in [a-z_]*(fuse|request)[a-z_]*$' <<<"$output"
+	grep -qE '^\[<0>\] .*fuse' <<<"$output"
+	grep -qE '^  out of time, not tidy *stuck ' <<<"$output"
+	grep -qE '^  not run +last ' <<<"$output"
+}
+
+@test "check: where sync(2) hangs, it says so and begins nothing" {
+	a_check
+	mkdir "$T/bin"
+	printf '#!/bin/sh\nexec sleep 300\n' >"$T/bin/sync"
+	chmod +x "$T/bin/sync"
+	PATH=$T/bin:$PATH
+	run ! outside COWFS_SYNC_SECONDS=1 make -C "$T" short
+	grep -q '^check: sync(2) hangs on this machine, before anything has run' <<<"$output"
+	run ! grep -E 'bad|parts' <<<"$output"
+}
+
+# which of the files 1 to 6, that take turns, and 7 run: $1 the commit, $2 COWFS_ALSO
+taken() {
+	(outside COWFS_TURN="$1" COWFS_ALSO="${2-}" "$BATS_TEST_DIRNAME/../run-bats.sh" "$T"/[1-7].bats) >"$T/out"
+	sed -n 's/^  ok    \([1-7]\) .*/\1/p' "$T/out" | sort | xargs
+}
+
+@test "check: a third of the files with a turn runs with each commit, what is named in any case, and all have a turn" {
+	local n commit all=''
+	for n in 1 2 3 4 5 6 7; do
+		{ [ $n = 7 ] || echo '# turn: 3'; printf '@test "it" {\n\ttrue\n}\n'; } >"$T/$n.bats"
+	done
+	for commit in a b c d e f g h; do
+		run -0 taken $commit
+		[[ $output =~ ^[1-6]\ [1-6]\ 7$ ]]
+		grep -q ' 0 and 4 files have their turn with another commit$' "$T/out"
+		all+=" $output"
+	done
+	[ "$(tr ' ' '\n' <<<"$all" | sort -u | xargs)" = "1 2 3 4 5 6 7" ]
+	[ "$(taken a '1 2 3 4 5')" = "$(tr ' ' '\n' <<<"1 2 3 4 5 $(taken a)" | sort -u | xargs)" ]
+	[ "$(taken '')" = "1 2 3 4 5 6 7" ]
 }

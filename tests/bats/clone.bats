@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl clone: a volume with what is in RAM, or a card that is not attached, to another card.
 # seconds: 100
+# turn: 3
 
 load lib
 

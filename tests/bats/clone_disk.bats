@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl clone of a whole disk: its table, boot loader, volume and other partitions, to a disk of another size.
 # seconds: 100
+# turn: 3
 
 load lib
 

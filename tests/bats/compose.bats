@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A root of an image and an overlay (compose = overlay): cowctl boot --compose, diff, top, factory-reset.
+# turn: 3
 
 load lib
 load compose

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Single files of a composed root: cowctl commit PATH, revert, keep, view. Trees are compared by rsync. SEEDS=1-50: more random ones.
 # seconds: 55
+# turn: 3
 
 load lib
 load compose

@@ -3,6 +3,7 @@
 # Tools that copy or shrink a card and know nothing of cowfs: what they make of a card whose superblock is guarded, and of one
 # that is not. The table is in docs/design/copies.md.
 # seconds: 90
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowfs/files/copy on real file systems: what `cowctl revert` and `cowctl commit PATH` copy with. Compared by rsync.
+# turn: 3
 
 load lib
 

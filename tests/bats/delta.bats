@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl export and import: what one card has more than another, as a file for all cards of the same image.
 # seconds: 130
+# turn: 3
 
 load lib
 load delta

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The demo interrupted at any moment leaves nothing behind. The whole of it is check-demo.
 # seconds: 30
+# turn: 3
 
 export BATS_TEST_TIMEOUT=300
 load lib

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl diff: the files that differ between the last commit and now, on live volumes.
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # File systems that keep a part of their state on another device: a commit of one device cannot keep them.
+# turn: 3
 load lib
 
 # Another device of so many MiB: sets LOOP.

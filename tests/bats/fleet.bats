@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # What Prometheus and Grafana get (packaging/prometheus), with promtool of Debian. With a real server: make check-fleet.
+# turn: 3
 
 load lib
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What ships an update to a root, by the documented contracts of RAUC, SWUpdate and Mender. tests/fleet has the real tools.
 # seconds: 60
+# turn: 3
 
 load lib
 load delta

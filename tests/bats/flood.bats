@@ -3,6 +3,7 @@
 # Much at once that is no work of anybody: lazy inode tables, fstrim, a database overwritten in place, a device
 # overwritten whole. RAM, log and writes to the card stay bounded, and nothing is called an alarm that is none.
 # seconds: 40
+# turn: 3
 
 export BATS_TEST_TIMEOUT=300
 load lib

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A card whose log is not empty, on a machine that knows nothing of cowfs.
 # seconds: 50
+# turn: 3
 
 load lib
 

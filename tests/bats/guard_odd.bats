@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Superblocks that are not what mkfs makes today: with a guard, or without one, the card is whole in the end.
+# turn: 3
 
 load lib
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # checkpoint = idle: everything is written home while the card has nothing else to do.
 # seconds: 40
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # image/lib.bash: the same tree gives the same disk. What Debian puts into it: tests/vm/first_boot.py.
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The protection on trial: a new initramfs with which no boot was accepted.
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # What is installed, the unit, and completion for bash.
+# turn: 3
 
 load lib
 

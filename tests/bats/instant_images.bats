@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What commits without a freeze leave on the card while programs write: a clean file system. And what the live one has meanwhile.
 # seconds: 170
+# turn: 3
 
 load lib
 load hold

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # keep= of cowfs.conf: paths that are committed alone, while everything else is discarded. COWFS_KEEP_ROUNDS: power cuts
 # under a real sqlite (6).
+# turn: 3
 
 load lib
 

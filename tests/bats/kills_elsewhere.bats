@@ -5,6 +5,7 @@
 #	COUNT=60 bats tests/bats/kills_elsewhere.bats	so many kills of each kind (make check-kills)
 #	SEED=N						other moments
 # seconds: 75
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A log with lag 1: what recovery may choose is proved on the simulated card; here that the whole of it works.
+# turn: 3
 
 load lib
 

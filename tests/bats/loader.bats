@@ -3,6 +3,7 @@
 # A boot loader writes to the card before cowfs is there: save_env of GRUB changes the block of grubenv in place. It
 # reads the bare card, with or without a log. As setup leaves a root with /boot: checkpoint = always.
 # seconds: 50
+# turn: 3
 
 load lib
 

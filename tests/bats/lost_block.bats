@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Blocks of committed generations that the card cannot read any more: everything else stays, and there is a way on without another card.
 # seconds: 25
+# turn: 3
 
 load lib
 

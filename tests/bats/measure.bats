@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl measure: what it refuses, what it finds on a simulated card in real time, and that a volume takes the result.
 # seconds: 50
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The hooks and scripts of other distributions, on trees of files. What builds packages is not run here: docs/PACKAGING.md.
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # The option `profile`: which one is taken, what it plans, and what that saves.
+# turn: 3
 
 load lib
 

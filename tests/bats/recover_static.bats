@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowfs-recover, one static file, for a card in a machine that has no cowfs.
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl wear --html: one page with the figures of cowctl wear, without a browser (that is make check-report).
+# turn: 3
 
 load lib
 

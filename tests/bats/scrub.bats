@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl scrub: a patrol read, of a volume or of a card that is not attached.
 # seconds: 110
+# turn: 3
 
 load lib
 

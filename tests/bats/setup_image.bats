@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl setup --image TREE, and setup on a composed root. Whole systems are made by it in tests/vm (guests *-squashfs).
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A log device that was away, and a card whose journal was not empty when it came.
+# turn: 3
 
 load lib
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Units, generator and hooks, as far as they run without a systemd and without a root of cowfs.
 # seconds: 140
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl top: the files whose blocks are not on the card, by the number of these blocks.
+# turn: 3
 
 load lib
 

@@ -3,6 +3,7 @@
 # TRIM: the card learns what no generation uses. The backing file of a loop device gets holes for it. What a card
 # answers then is noise here: the discards of the daemon write it (tests/tools/eioshim.c).
 # seconds: 90
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Partitions that do not start at a multiple of 4 KiB, and whose size is none.
+# turn: 3
 load lib
 
 # A partition would outlive the loop device.

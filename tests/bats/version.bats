@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A package upgrade ends no daemon: what people are told of a daemon of another version, and what happens when its worker dies.
+# turn: 3
 
 load lib
 

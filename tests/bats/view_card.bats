@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl view of a card that is not attached: the newest generation, and not one byte is written.
 # seconds: 90
+# turn: 3
 
 load lib
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl wear: the ledger is what the device counted, survives power cuts, and is told to people and to programs.
+# turn: 3
 
 load lib
 
