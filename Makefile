@@ -16,6 +16,8 @@ mandir  ?= $(prefix)/share/man
 docdir  ?= $(prefix)/share/doc/cowfs
 unitdir ?= $(prefix)/lib/systemd/system
 libdir  ?= $(prefix)/lib/cowfs
+# where cowctl looks for the programs of cowfs-tools: ../libexec/cowfs beside its own folder
+libexecdir ?= $(prefix)/libexec/cowfs
 # where initramfs-tools and dracut look; packages and what is installed by hand have places of their own in the first
 initramfsdir ?= $(if $(filter /usr,$(prefix)),/usr/share,/etc)/initramfs-tools
 dracutdir ?= /usr/lib/dracut/modules.d/90cowfs
@@ -70,7 +72,6 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
-	     $(if $(filter cowfs/wear/report.c,$<),-DREPORT_TEMPLATE='"$(abspath $(B)/report.html)"') \
 	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath $(B)/profiles.json)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
@@ -93,20 +94,24 @@ COWFS_BOOT := $(B)/cowfs-boot
 BOOT     := $(COWFS_BOOT) $(B)/set-readonly
 # a tool for tests and measurements, of no use to a machine that cowfs protects
 CARDSIM  := $(B)/cowfs-cardsim
-# what cowctl runs for measure and bench, so that no initramfs carries it
-MEASURE  := $(B)/cowfs-measure
+# what cowctl runs for measure, so that no initramfs carries it
+MEASURE  := $(B)/libexec/cowctl-measure
+# what it runs for wear --html, --outlook and --prometheus; they read files in the folder wear beside them
+SCRIPTS  := $(wildcard tools/*/cowctl-*)
+WEAR_FILES := $(wildcard tools/wear/wear/*)
 # for a machine without cowfs: one static file, of which nothing is installed
 RECOVER  := $(B)/cowfs-recover
 # sources that name the program or its commands; they stand before the library, which has the others of cowctl
 RECOVER_OBJ := $(patsubst %,$(B)/obj/recover/%.o,cli/cowctl cli/cmd_check cli/cmd_release cli/cmd_view wire/failure offline/recover offline/view_card)
 # what is installed; the map of the linker says what is inside of each (packaging/sbom)
-PROGRAMS = $(PROGS) $(HELPERS) $(BOOT) $(MEASURE) $(if $(SIM),$(CARDSIM))
+PROGRAMS = $(PROGS) $(HELPERS) $(BOOT) $(if $(TOOLS),$(MEASURE)) $(if $(SIM),$(CARDSIM))
 # each program says below what it is made of beside the library, and in LIBS what it is linked with beside ALL_LIBS
 LINKED   := $(PROGS) $(HELPERS) $(BOOT) $(CARDSIM) $(MEASURE)
 
 # What is installed beside programs, manuals and completion; other systems name others: docs/PACKAGING.md
-PARTS ?= cardsim initramfs-tools dracut busybox systemd debian fleet
+PARTS ?= cardsim tools initramfs-tools dracut busybox systemd debian fleet
 SIM      := $(filter cardsim,$(PARTS))
+TOOLS    := $(filter tools,$(PARTS))
 
 MAN      := $(sort $(filter-out $(if $(SIM),,docs/cowfs-cardsim.1),$(wildcard docs/*.[1-8])))
 UNITS    := $(if $(filter systemd,$(PARTS)),$(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount)))
@@ -142,6 +147,7 @@ SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
 	$(foreach f,cowfs.rules.yml cowfs-dashboard.json,packaging/prometheus/$f:$(docdir)/examples/$f:644)
+SHIP_tools = $(foreach f,$(SCRIPTS),$f:$(libexecdir)/$(notdir $f):755) $(foreach f,$(WEAR_FILES),$f:$(libexecdir)/wear/$(notdir $f):644)
 # what RAUC, SWUpdate and Mender call
 SHIP_fleet = $(foreach f,ship rauc swupdate,packaging/fleet/$f:$(libdir)/fleet/$f:755) \
 	packaging/fleet/mender:/usr/share/mender/modules/v3/cowfs:755 \
@@ -160,7 +166,7 @@ PLACES = s|:-/usr/lib/systemd/system}|:-$(unitdir)}|;s|/usr/sbin/\(cow[a-z]*\)|$
 # Debian has (13 has no clang-format 14; GRUB for a PC, which x86 guests need, is there on x86 alone).
 DEPS := build-essential pkg-config libfuse3-dev libext2fs-dev comerr-dev libblkid-dev libjson-c-dev libinih-dev libaio-dev libseccomp-dev libzstd-dev \
 	libcmocka-dev linux-libc-dev debhelper systemd bats fio jq shellcheck mandoc codespell clang e2fsprogs xfsprogs btrfs-progs dosfstools \
-	util-linux util-linux-extra mmdebstrap fdisk minisign procps openssh-client sqlite3 stress-ng python3 git ca-certificates \
+	util-linux util-linux-extra mmdebstrap fdisk minisign procps openssh-client sqlite3 stress-ng python3 python3-jinja2 python3-jsonschema git ca-certificates \
 	qemu-system-x86 qemu-system-common qemu-utils grub-common busybox-static cpio kmod f2fs-tools nilfs-tools mtools exfatprogs u-boot-tools libubootenv-tool partclone rsync squashfs-tools erofs-utils spin
 DEPS_IF_THERE := systemd-dev clang-format-14 grub-pc-bin grub-efi-amd64-bin ovmf
 
@@ -220,7 +226,7 @@ deps:
 
 include tests/tests.mk
 
-all: $(LINKED) $(SHIM) $(if $(SAN)$(COV)$(FUZZ)$(MUSL),,$(RECOVER))
+all: $(LINKED) $(B)/libexec/wear $(SHIM) $(if $(SAN)$(COV)$(FUZZ)$(MUSL),,$(RECOVER))
 
 # ---- another architecture ----
 
@@ -259,14 +265,12 @@ $(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(addprefix $(B)/obj/cowfs/boot/,fu
 	$(Q)$(CC) $(ALL_LDFLAGS) -static -s -o $@ $^ $$($(PKG_CONFIG) --static --libs $(PKGS)) -laio -pthread \
 		-Wl,--push-state,--as-needed -latomic -Wl,--pop-state
 
-# the page of cowctl wear --html: template, style, script and uPlot (MIT) in one file, which the program has inside
-REPORT := page.css page.js uPlot.LICENSE uPlot.min.css uPlot.iife.min.js
-$(B)/report.html: cowfs/wear/page/page.html $(REPORT:%=cowfs/wear/page/%) Makefile
+# tools that were built and not installed: where cowctl looks for them
+$(B)/libexec/wear: $(SCRIPTS) Makefile
 	@mkdir -p $(@D)
-	$(call say,PAGE,$@)
-	$(Q)sed $(foreach f,$(REPORT),-e '/^@$f@$$/{' -e 'r cowfs/wear/page/$f' -e 'd' -e '}') $< >$@.new && mv $@.new $@
-$(B)/obj/cowfs/wear/report.o: $(B)/report.html
-# so are the published flash profiles, and those of cards that users measured, without the comment
+	$(Q)ln -sfn $(addprefix $(CURDIR)/,$(SCRIPTS)) $(@D)/ && ln -sfn $(CURDIR)/tools/wear/wear $@
+
+# the published flash profiles, and those of cards that users measured, without the comment; the program has them inside
 $(B)/profiles.json: cowfs/flash/profiles.json cowfs/flash/measured $(wildcard cowfs/flash/measured/*.json)
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/^ *//' -e '/^"\/\/": \[$$/,/^\],$$/d' $(filter %.json,$^) >$@.new && mv $@.new $@
@@ -313,7 +317,8 @@ install: programs
 	install -d $(addprefix $(DESTDIR),$(FOLDERS)) && { [ -z "$$new" ] || echo "$$new" >>$(libdir)/folders; }
 	$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(PROGS) $(HELPERS) $(DESTDIR)$(sbindir)/
 	$(if $(SIM),$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(CARDSIM) $(DESTDIR)$(bindir)/)
-	$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(BOOT) $(MEASURE) $(DESTDIR)$(libdir)/
+	$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(BOOT) $(DESTDIR)$(libdir)/
+	$(if $(TOOLS),$(Q)install -m 755 $(if $(STRIP),-s --strip-program=$(STRIP)) $(MEASURE) $(DESTDIR)$(libexecdir)/)
 	$(Q)for h in $(notdir $(HELPERS)); do [ $(DESTDIR)$(mountdir) -ef $(DESTDIR)$(sbindir) ] || \
 		ln -sf $(sbindir)/$$h $(DESTDIR)$(mountdir)/$$h || exit 1; done
 	$(Q)for m in $(MAN); do install -m 644 $$m $(DESTDIR)$(mandir)/man$${m##*.}/ || exit 1; done
@@ -333,7 +338,7 @@ install: programs
 
 uninstall:
 	rm -f $(PROGS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(HELPERS:$(B)/%=$(DESTDIR)$(sbindir)/%) $(CARDSIM:$(B)/%=$(DESTDIR)$(bindir)/%) \
-		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) $(patsubst $(B)/%,$(DESTDIR)$(libdir)/%,$(BOOT) $(MEASURE)) \
+		$(HELPERS:$(B)/%=$(DESTDIR)$(mountdir)/%) $(patsubst $(B)/%,$(DESTDIR)$(libdir)/%,$(BOOT)) $(DESTDIR)$(libexecdir)/$(notdir $(MEASURE)) \
 		$(foreach m,$(MAN),$(DESTDIR)$(mandir)/man$(lastword $(subst ., ,$(m)))/$(notdir $(m))) \
 		$(DESTDIR)$(mandir)/man8/umount.cowfs.8 $(DESTDIR)$(docdir)/cowfs.conf.example $(DESTDIR)$(bashdir)/cowctl $(DESTDIR)$(bashdir)/cowfs-cardsim \
 		$(UNITS:systemd/%=$(DESTDIR)$(unitdir)/%) \

@@ -25,7 +25,7 @@ trap 'echo "check-deb: FAILED, line $LINENO: $BASH_COMMAND" >&2' ERR
 set -E
 
 version=$(dpkg-parsechangelog -l "$TOP/debian/changelog" -S Version)
-package=$(echo "$DEB"/cowfs_*.deb) cardsim=$(echo "$DEB"/cowfs-cardsim_*.deb)
+package=$(echo "$DEB"/cowfs_*.deb) cardsim=$(echo "$DEB"/cowfs-cardsim_*.deb) tools=$(echo "$DEB"/cowfs-tools_*.deb)
 
 is() { # WHAT GOT WANTED
 	[ "$2" = "$3" ] || die "$1 is '$2', not '$3'"
@@ -92,12 +92,12 @@ bits() {
 [ $# != 0 ] || bits
 
 step "a clean Debian $SUITE for $ARCH"
-depends=$(dpkg-deb -f "$package" Depends | sed 's/([^)]*)//g; s/|[^,]*//g; s/[ ,]\+/ /g')
+depends=$({ dpkg-deb -f "$package" Depends; dpkg-deb -f "$tools" Depends; } | sed 's/([^)]*)//g; s/|[^,]*//g; s/[ ,]\+/ /g')
 # shellcheck disable=SC2086 # words
 rootfs_tar "$SUITE" "$CACHE/deb-$SUITE-$ARCH-$(sha256sum <<<"$depends" | cut -c1-12).tar" $depends
 rootfs_unpack "$CACHE/deb-$SUITE-$ARCH-$(sha256sum <<<"$depends" | cut -c1-12).tar" "$ROOT"
 mkdir -p "$ROOT/srv/deb" "$WORK/pack"
-cp "$package" "$cardsim" "$ROOT/srv/deb/"
+cp "$package" "$cardsim" "$tools" "$ROOT/srv/deb/"
 dpkg-deb -R "$package" "$WORK/pack"
 sed -i 's/^\(Version: .*\)/\1+next/' "$WORK/pack/DEBIAN/control"
 dpkg-deb --root-owner-group -b "$WORK/pack" "$ROOT/srv/deb/next.deb" >/dev/null
@@ -118,6 +118,18 @@ is "what else is there" "$(sed '/^\/var\/lib\/systemd\/deb-systemd-helper/d' "$W
 is "/etc/cowfs" "$(ls -A "$ROOT/etc/cowfs")" ""
 
 accounts | diff "$WORK/accounts" - || die "accounts have changed, see above"
+
+step "the tools: said to be missing, installed, and used"
+"$TOP/tests/report/sample.py" >"$ROOT/srv/wear.json"
+if inside cowctl wear --from /srv/wear.json --html /srv/page.html >"$WORK/out" 2>&1; then die "a page without its tool"; fi
+grep -q 'cowfs-tools' "$WORK/out" || die "the package of the tool is not named"
+must dpkg -i "/srv/deb/${tools##*/}"
+must cowctl wear --from /srv/wear.json --html /srv/page.html
+must cowctl wear --from /srv/wear.json --outlook
+must cowctl wear --prometheus /srv/prom
+must cowctl measure --help
+rm "$ROOT"/srv/{wear.json,page.html,prom}
+must dpkg -P cowfs-tools
 
 step "removal refused: enabled, invalid, leaving, protected"
 conf=$ROOT/etc/cowfs/cowfs.conf
@@ -155,7 +167,7 @@ if [ "$ARCH" = "$native" ]; then
 	tar -C "$ROOT" -czf "$WORK/root.tar.gz" --exclude ./srv/deb .
 	apt_sources "$SUITE" | head -n 1 >"$WORK/sources"
 	piuparts -b "$WORK/root.tar.gz" -d "$SUITE" -m "$(cut -d' ' -f2 "$WORK/sources")" --no-eatmydata --warn-on-others \
-		-l "$WORK/piuparts.log" "$package" "$cardsim" >/dev/null 2>&1 ||
+		-l "$WORK/piuparts.log" "$package" "$cardsim" "$tools" >/dev/null 2>&1 ||
 		{ grep -E 'ERROR|WARN|FAIL' "$WORK/piuparts.log" | tail -20 >&2; die "piuparts failed"; }
 fi
 step "passed"

@@ -33,7 +33,7 @@ looked_at() { # FOLDER ROOT
 # The digests in the list of parts are those of all programs in the packages.
 parts() { # FOLDER
 	local tree=$1.tree package
-	for package in "$1"/cowfs_*.deb "$1"/cowfs-cardsim_*.deb; do
+	for package in "$1"/cowfs_*.deb "$1"/cowfs-cardsim_*.deb "$1"/cowfs-tools_*.deb; do
 		dpkg-deb -x "$package" "$tree"
 	done
 	jq -r '.components[] | select(.type == "file") | .hashes[0].content + "  ." + .name' "$1/cowfs.cdx.json" >"$tree/listed"

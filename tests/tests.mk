@@ -267,7 +267,7 @@ check-fleet: deps
 AXE := axe-core@4.14.1
 check-report: DEPS += chromium fonts-dejavu-core $(shell command -v npm >/dev/null || echo npm)
 check-report: deps
-	$(Q)$(MAKE) --no-print-directory $(B)/cowctl
+	$(Q)$(MAKE) --no-print-directory $(B)/cowctl $(B)/libexec/wear
 	$(Q)[ -s $(B)/report/axe.js ] || { echo "check-report: fetching $(AXE) with npm"; mkdir -p $(B)/report && cd $(B)/report && \
 		npm pack --silent $(AXE) >/dev/null && tar -xOf axe-core-*.tgz package/axe.min.js >axe.new && mv axe.new axe.js; }
 	$(Q)tests/report/check.py $(B)/cowctl $(B)/report/axe.js $(B)/report $(CASES)
@@ -483,7 +483,7 @@ lint-form:
 	$(Q)if command -v $(CLANG_FORMAT) >/dev/null; then printf '%s\n' $(FORMATTED) | xargs -P $(shell nproc) -n 50 $(CLANG_FORMAT) --dry-run --Werror; \
 	else echo "lint: no $(CLANG_FORMAT) here: the layout of C files was not looked at"; fi
 	$(Q)if [ -e .git ]; then $(GIT) ls-files -z; else find . -name 'build*' -prune -o -type f -printf '%P\0'; fi | \
-		grep -zvE '^(tests/fuzz/corpus|tests/golden|cowfs/wear/page/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
+		grep -zvE '^(tests/fuzz/corpus|tests/golden|tools/wear/wear/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
 	$(Q)tests/paths.py
 	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply

@@ -56,22 +56,3 @@ const char *format_span(double s, char buf[24])
 		}
 	return buf;
 }
-
-const char *format_life(double s, char buf[24])
-{
-	double years = s / (365.25 * 86400);
-
-	if (years > 20)
-		snprintf(buf, 24, "more than 20 years");
-	else if (years >= 9.5)
-		snprintf(buf, 24, "%.0f years", years / 10 < 1.5 ? 10.0 : 20.0);
-	else if (years >= 0.95)
-		snprintf(buf, 24, "%.0f year%s", years, years < 1.5 ? "" : "s");
-	else if (years >= 1 / 12.0)
-		snprintf(buf, 24, "%.0f month%s", years * 12, years * 12 < 1.5 ? "" : "s");
-	else if (years * 365.25 < 0.5)
-		snprintf(buf, 24, "less than a day");
-	else
-		snprintf(buf, 24, "%.0f day%s", years * 365.25, years * 365.25 < 1.5 ? "" : "s");
-	return buf;
-}

@@ -17,9 +17,5 @@ const char *format_time(uint64_t unix_s);
 /* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
 const char *format_span(double s, char buf[24]);
 #define SPAN(s) format_span((s), (char[24]){ 0 })
-/*
- * A lifetime with one significant digit: "3 months", "1 year"; above 20 years "more than 20 years".
- */
-const char *format_life(double s, char buf[24]);
 
 #endif

@@ -38,14 +38,6 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Of two doubles, for qsort. */
-static inline int rising_double(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* to is any number except 0, not only a power of two (erase blocks of 3 and 12 MiB exist) */
 static inline uint64_t round_up_u64(uint64_t v, uint64_t to)
 {

@@ -54,6 +54,7 @@ enum cmd_option {
 	OPT_CMD56,
 	OPT_HTML,
 	OPT_PROMETHEUS,
+	OPT_OUTLOOK,
 	OPT_FROM,
 	OPT_ROWS,
 	OPT_BY,
@@ -179,10 +180,19 @@ int cmd_beside(char path[PATH_MAX], const char *folder, const char *name) MUST_C
 /* In ../lib/cowfs, or in COWFS_LIBDIR of the environment. */
 int cmd_lib_path(char path[PATH_MAX], const char *name) MUST_CHECK;
 
-/* ---- cmd_tools.c: commands that are programs of their own, in ../lib/cowfs ---- */
+/* ---- cmd_tools.c: programs of the package cowfs-tools, ../libexec/cowfs/cowctl-NAME (or in COWFS_LIBEXEC) ---- */
 
-/* Runs such a program with argv of main. Returns only if it cannot be run: the exit code. */
+/* Runs the one of argv[1] with argv of main. Returns only if it cannot be run: the exit code. */
 int cmd_tool(char **argv) NOT_IN_INITRAMFS;
+bool cmd_has_tool(const char *name) NOT_IN_INITRAMFS;
+/* A line with their names; nothing if there are none. */
+void cmd_print_tools(FILE *f) NOT_IN_INITRAMFS;
+/*
+ * Runs the one of argv[0] with the document as its input. *ret: what it printed, for the caller to free. EXIT_OK, or the return
+ * value of cmd_fail.
+ */
+int cmd_filter(const struct options *o, const char *argv[], struct json_object *doc, char **ret,
+	       size_t *ret_bytes) MUST_CHECK;
 
 /* ---- cmd_prepare.c ---- */
 
@@ -192,7 +202,7 @@ struct format_report;
 int cmd_parse_log(const struct options *o, struct format_options *ret) MUST_CHECK;
 /* After a dry run that returned e: the commands that protect the device, in their order. The caller puts it. */
 struct json_object *prepare_steps(const struct options *o, const struct format_options *opt, int e,
-				 const struct format_report *r);
+				  const struct format_report *r);
 /* cmd_prepare with --dry-run, for which a device that has a log, or needs room for one, is no failure. */
 int prepare_inform(const struct options *o);
 
@@ -395,10 +405,12 @@ bool past_of(const struct options *o, const char *which, struct log_past *ret) M
 /* Adds "predecessor" to the document of a card that is a clone. */
 void past_add(struct json_object *wear);
 
-/* ---- wear_print.c, wear_html.c, wear_prometheus.c: forms of it; those return the exit code ---- */
+/* ---- wear_print.c, wear_tools.c: forms of it; those return the exit code ---- */
 
 void print_wear(struct json_object *wear);
-int wear_html(const struct options *o, struct json_object *wear) NOT_IN_INITRAMFS;
-int wear_prometheus(const struct options *o) NOT_IN_INITRAMFS;
+/* form: OPT_HTML, OPT_OUTLOOK or OPT_PROMETHEUS, option: its word. */
+int wear_tool(const struct options *o, enum cmd_option form, const char *option,
+	      struct json_object *doc);
+int wear_prometheus(const struct options *o);
 
 #endif

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "wear/card_life.h"
+
 /* Reads a document that was written elsewhere or earlier. */
 static int read_document(const struct options *o, const char *path, struct json_object **ret)
 {
@@ -28,29 +30,9 @@ static int read_document(const struct options *o, const char *path, struct json_
 	return EXIT_OK;
 }
 
-/* Do the options fit each other? */
-static int check_options(const struct options *o)
+/* The file of --html or --prometheus. */
+static int check_file(const struct options *o, const char *word, const char *path)
 {
-	const char *word = has_option(o, OPT_HTML) ? "--html" : "--prometheus";
-	const char *path = o->value[has_option(o, OPT_HTML) ? OPT_HTML : OPT_PROMETHEUS];
-	int exit = EXIT_OK;
-
-	if (has_option(o, OPT_FROM))
-		exit = cmd_excludes(o, "--from", OPT_LOG, "--log", OPT_FLASH, "--flash", OPT_CMD56,
-				    "--cmd56", OPT_PROMETHEUS, "--prometheus", OPT_END);
-	if (exit == EXIT_OK && has_option(o, OPT_FROM) && o->operands)
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--from takes no volume");
-	if (exit == EXIT_OK && has_option(o, OPT_HTML))
-		exit = cmd_excludes(o, "--html", OPT_PROMETHEUS, "--prometheus", OPT_END);
-	if (exit == EXIT_OK && has_option(o, OPT_PROMETHEUS))
-		exit = cmd_excludes(o, "--prometheus", OPT_CMD56, "--cmd56", OPT_LOG, "--log",
-				    OPT_END);
-	if (exit != EXIT_OK || !path)
-		return exit;
-	if (!wear_html)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"wear %s: not in an initramfs, only in the cowctl of the system",
-				word);
 	if (!*path)
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: the name of the file is empty", word);
 	if (!strcmp(path, "-") && has_option(o, OPT_JSON))
@@ -62,14 +44,65 @@ static int check_options(const struct options *o)
 	return EXIT_OK;
 }
 
+/* Do the options fit each other? form: what a tool is to make; OPT_END: nothing. */
+static int check_options(const struct options *o, enum cmd_option form, const char *word)
+{
+	int exit = EXIT_OK;
+
+	if (has_option(o, OPT_FROM))
+		exit = cmd_excludes(o, "--from", OPT_LOG, "--log", OPT_CMD56, "--cmd56",
+				    OPT_PROMETHEUS, "--prometheus", OPT_END);
+	if (exit == EXIT_OK && has_option(o, OPT_FROM) && o->operands)
+		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--from takes no volume");
+	if (exit == EXIT_OK && form != OPT_PROMETHEUS)
+		exit = cmd_excludes(o, word, OPT_PROMETHEUS, "--prometheus", OPT_END);
+	if (exit == EXIT_OK && form == OPT_HTML)
+		exit = cmd_excludes(o, word, OPT_OUTLOOK, "--outlook", OPT_END);
+	if (exit == EXIT_OK && form == OPT_PROMETHEUS)
+		exit = cmd_excludes(o, word, OPT_CMD56, "--cmd56", OPT_LOG, "--log", OPT_END);
+	if (exit == EXIT_OK && form == OPT_END &&
+	    (has_option(o, OPT_FLASH) || has_option(o, OPT_CMD56)))
+		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"%s needs --outlook, --html or --prometheus",
+				has_option(o, OPT_FLASH) ? "--flash" : "--cmd56");
+	if (exit == EXIT_OK && has_option(o, OPT_FLASH) && !flash_kind_of(o->value[OPT_FLASH]))
+		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
+				"--flash %s is not one of slc, mlc, tlc, qlc, unknown",
+				o->value[OPT_FLASH]);
+	return exit != EXIT_OK || form == OPT_END || form == OPT_OUTLOOK
+		       ? exit
+		       : check_file(o, word, o->value[form]);
+}
+
+/* The form that a tool makes. */
+static enum cmd_option find_form(const struct options *o, const char **ret_word)
+{
+	static const struct {
+		enum cmd_option form;
+		const char *word;
+	} forms[] = { { OPT_HTML, "--html" },
+		      { OPT_OUTLOOK, "--outlook" },
+		      { OPT_PROMETHEUS, "--prometheus" } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
+		if (has_option(o, forms[i].form)) {
+			*ret_word = forms[i].word;
+			return forms[i].form;
+		}
+	*ret_word = "";
+	return OPT_END;
+}
+
 int cmd_wear(const struct options *o)
 {
+	const char *word;
+	enum cmd_option form = find_form(o, &word);
 	struct json_object *wear;
-	int exit = check_options(o);
+	int exit = check_options(o, form, word);
 
 	if (exit != EXIT_OK)
 		return exit;
-	if (has_option(o, OPT_PROMETHEUS))
+	if (form == OPT_PROMETHEUS)
 		return wear_prometheus(o);
 	exit = has_option(o, OPT_FROM) ? read_document(o, o->value[OPT_FROM], &wear)
 				       : wear_gather(o, o->operands ? o->operand[0] : NULL, &wear);
@@ -77,8 +110,8 @@ int cmd_wear(const struct options *o)
 		return exit;
 	if (!has_option(o, OPT_FROM))
 		past_add(wear);
-	if (has_option(o, OPT_HTML))
-		exit = wear_html(o, wear);
+	if (form != OPT_END)
+		exit = wear_tool(o, form, word, wear);
 	else if (has_option(o, OPT_JSON))
 		json_print(wear);
 	else

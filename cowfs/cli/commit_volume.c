@@ -8,8 +8,7 @@
 
 #include "base/parse.h"
 #include "attach/rootstate.h"
-#include "wear/health.h"
-#include "wear/projection.h"
+#include "wear/card_life.h"
 
 bool wrote_nothing(struct json_object *answer, bool dry_run)
 {
@@ -26,7 +25,7 @@ bool wrote_nothing(struct json_object *answer, bool dry_run)
 void commit_add_life(struct client *c, const struct options *opt, struct json_object *answer)
 {
 	const struct flash_kind *flash =
-		projection_class(has_option(opt, OPT_FLASH) ? opt->value[OPT_FLASH] : "unknown");
+		flash_kind_of(has_option(opt, OPT_FLASH) ? opt->value[OPT_FLASH] : "unknown");
 	const struct request rq = { .command = COMMAND_WEAR };
 	struct json_object *r = json_object_object_get(answer, "report"), *o, *wear;
 	double low, high, capacity, eb_bytes;
@@ -37,17 +36,17 @@ void commit_add_life(struct client *c, const struct options *opt, struct json_ob
 		return;
 	o = json_object_new_object();
 	wear = client_call(c, &rq, NULL, NULL, &err);
-	capacity = wear ? (double)health_disk_bytes(json_fact(wear, FACT_DEVICE)) : 0;
+	capacity = wear ? (double)card_life_bytes(json_fact(wear, FACT_DEVICE)) : 0;
 	if (wear && capacity <= 0)
 		capacity = (double)json_u64(wear, "device_bytes");
 	eb_bytes = (double)json_u64(json_object_object_get(wear, "erase_blocks"),
 				    "erase_block_bytes");
 	json_object_put(wear);
 	if (capacity > 0 && eb_bytes > 0) {
-		projection_share(flash, capacity, eb_bytes, (double)json_u64(r, "written_bytes"),
-				 (double)(json_u64(r, "erase_blocks") +
-					  json_u64(r, "checkpoint_erase_blocks")),
-				 &low, &high);
+		card_life_share(flash, capacity, eb_bytes, (double)json_u64(r, "written_bytes"),
+				(double)(json_u64(r, "erase_blocks") +
+					 json_u64(r, "checkpoint_erase_blocks")),
+				&low, &high);
 		snprintf(text, sizeof(text), "%.3g", low);
 		json_object_object_add(o, "low", json_object_new_double_s(low, text));
 		snprintf(text, sizeof(text), "%.3g", high);
@@ -149,9 +148,9 @@ int commit_request(const struct options *o, struct request *ret)
 	exit = trial_boots(o, &ret->trial);
 	if (exit != EXIT_OK)
 		return exit;
-	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !projection_class(o->value[OPT_FLASH])))
+	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !flash_kind_of(o->value[OPT_FLASH])))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
-				projection_class(o->value[OPT_FLASH])
+				flash_kind_of(o->value[OPT_FLASH])
 					? "needs --dry-run"
 					: "is not one of slc, mlc, tlc, qlc, unknown");
 	return take_deadline(o, &ret->deadline_ms);

@@ -159,6 +159,8 @@ static const struct option_spec offline_options[] = { LOG_OPTION, COMMON };
 static const struct option_spec wear_options[] = {
 	{ OPT_HTML, "html", "FILE",
 	  "write the same as one page with charts, which needs no network; -: standard output" },
+	{ OPT_OUTLOOK, "outlook", NULL,
+	  "how long the card may last, and what it reports of its health" },
 	{ OPT_PROMETHEUS, "prometheus", "FILE",
 	  "write the figures of all volumes, or of one, for Prometheus; -: standard output" },
 	{ OPT_FROM, "from", "FILE",
@@ -336,7 +338,8 @@ static const struct command {
 	  cmd_detach, detach_options },
 	{ NULL, "check", "DEVICE", "verify the log and the last generations; reads only",
 	  "Exit code 3: repairable damage, 1: not repairable.", cmd_check, offline_options },
-	{ NULL, "release", "DEVICE", "make the card a plain file system again: checkpoint all, retire the log",
+	{ NULL, "release", "DEVICE",
+	  "make the card a plain file system again: checkpoint all, retire the log",
 	  "A second run writes nothing.", cmd_release, release_options },
 	{ NULL, "grow", "DEVICE", "after the partition grew: record its new size in the log",
 	  "DEVICE must not be mounted or attached.", cmd_grow, offline_options },
@@ -443,8 +446,11 @@ static void usage(FILE *f)
 			    commands[i].operand ? commands[i].operand : "");
 		fprintf(f, "%*s%s\n", n < 22 ? 22 - n : 1, "", commands[i].summary);
 	}
-	fputs("\n" OPERANDS "UUID=, LABEL=, PARTUUID= or PARTLABEL=.\n'" COWCTL
-	      " COMMAND --help' lists "
+	fputc('\n', f);
+	if (cmd_print_tools)
+		cmd_print_tools(f);
+	fputs(OPERANDS
+	      "UUID=, LABEL=, PARTUUID= or PARTLABEL=.\n'" COWCTL " COMMAND --help' lists "
 	      "the options.\nExit codes: 0 ok, 1 failed, 2 usage, 3 degraded, 4 not running, "
 	      "5 the card is away.\n",
 	      f);
@@ -625,7 +631,7 @@ int cowctl_main(int argc, char **argv)
 		argv[1] = (char *)(uintptr_t)former;
 	}
 	c = find(argv[1]);
-	if (c && is_tool(c))
+	if (c ? is_tool(c) : cmd_has_tool && cmd_has_tool(argv[1]))
 		return cmd_tool(argv);
 	if (c)
 		exit = run(c, argc - 2, argv + 2);

@@ -12,8 +12,7 @@
 
 #include "card/blockdev.h"
 #include "offline/offline.h"
-#include "wear/health.h"
-#include "wear/projection.h"
+#include "wear/card_life.h"
 #include "wire/render.h"
 
 enum { TRIES = 5, HOTTEST = 10 };
@@ -259,21 +258,15 @@ static void add_hottest(struct json_object *wear)
 	json_object_object_add(eb, "hottest", hot);
 }
 
-static void derive(const struct options *o, struct json_object *wear)
+static void derive(struct json_object *wear)
 {
-	const char *flash = has_option(o, OPT_FLASH) ? o->value[OPT_FLASH] : "unknown";
-
 	json_object_object_del(wear, "stamp");
 	json_object_object_del(wear, "next");
 	json_object_object_add(wear, "generated_unix_seconds",
 			       json_object_new_uint64((uint64_t)time(NULL)));
 	add_ratios(wear);
 	add_hottest(wear);
-	json_object_object_add(wear, "health",
-			       health_read(json_fact(wear, FACT_DEVICE), has_option(o, OPT_CMD56)));
-	json_object_object_add(wear, "projection",
-			       projection_make(wear, projection_class(flash),
-					       json_u64(wear, "generated_unix_seconds")));
+	json_object_object_add(wear, "disk", card_life_disk(json_fact(wear, FACT_DEVICE)));
 }
 
 int wear_gather(const struct options *o, const char *which, struct json_object **ret)
@@ -281,16 +274,11 @@ int wear_gather(const struct options *o, const char *which, struct json_object *
 	char name[RUNDIR_NAME_BYTES] = "";
 	int exit;
 
-	if (has_option(o, OPT_FLASH) && !projection_class(o->value[OPT_FLASH]))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--flash %s is not one of slc, mlc, tlc, qlc, unknown",
-				o->value[OPT_FLASH]);
-
 	if (which && strchr(which, '/'))
 		client_find_device(which, name);
 	exit = which && strchr(which, '/') && !*name ? read_card(o, ret)
 						     : ask_daemon(o, which, ret);
 	if (exit == EXIT_OK)
-		derive(o, *ret);
+		derive(*ret);
 	return exit;
 }

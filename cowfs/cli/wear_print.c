@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl wear as text: the meaning first, then the figures. At most 80 columns. */
+/* cowctl wear as text: the meaning first, then the figures. One screen of 80 columns. */
 #include "cli/cmd.h"
 
 #include <stdarg.h>
@@ -17,7 +17,7 @@ static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	printf("  %-21s %s\n", label, clean_text(text));
+	printf("  %-14s %s\n", label, clean_text(text));
 }
 
 /* Wraps at word boundaries, at most 80 columns. */
@@ -41,34 +41,6 @@ static PRINTF(1, 2) void say(const char *fmt, ...)
 		col += (size_t)printf("%s%s", col ? " " : "  ", word);
 	}
 	putchar('\n');
-}
-
-#define LIFE(o, key) json_life(o, key, (char[24]){ 0 })
-
-static void print_outlook(struct json_object *w)
-{
-	struct json_object *p = json_object_object_get(w, "projection"),
-			   *s = json_object_object_get(p, "scenarios");
-	struct json_object *whole = json_object_object_get(s, "whole_card"),
-			   *hot = json_object_object_get(s, "hottest_erase_block"), *sooner;
-
-	if (!json_true(p, "enough_data")) {
-		say("Projected life: %s.", json_text(p, "why_not"));
-		return;
-	}
-	sooner = json_object_object_get(json_object_object_get(p, "factors"),
-					"sooner_without_cowfs");
-	say("At the rate of the last %s days its flash lasts %s to %s if the card levels wear, "
-	    "and at least %s if it does not.",
-	    with_commas(json_u64(p, "observed_days")), LIFE(whole, "seconds_low"),
-	    LIFE(whole, "seconds_high"), LIFE(hot, "seconds_low"));
-	if (json_number(sooner, "high") >= 1.05)
-		say("Without cowfs it would be worn out %.1f times sooner by the bytes and erase "
-		    "blocks counted, up to %.0f times on a card that erases a block for each "
-		    "write.",
-		    json_number(sooner, "low"), json_number(sooner, "high"));
-	say("This is about wear only, not about a controller that fails or a card that does not "
-	    "survive a power cut.");
 }
 
 static void print_predecessor(struct json_object *w)
@@ -135,199 +107,96 @@ static void print_summary(struct json_object *w)
 	else if (json_true(truth, "have_kernel_counters"))
 		say("No foreign writes were seen.");
 	print_predecessor(w);
-	print_outlook(w);
 }
 
-static void blocks(const char *label, uint64_t n, const char *note)
+static uint64_t blk_bytes(struct json_object *t, const char *key)
 {
-	char count[32];
-
-	snprintf(count, sizeof(count), "%s", with_commas(n));
-	row(label, "%14s %12s%s%s", count, FORMAT_SIZE(blk_to_bytes(n)), *note ? "  " : "", note);
+	return blk_to_bytes(json_u64(t, key));
 }
 
-static void print_totals(struct json_object *t)
+static void print_totals(struct json_object *w)
 {
-	struct json_object *by = json_object_object_get(t, "commits_by_cause");
+	struct json_object *t = json_object_object_get(w, "totals"),
+			   *by = json_object_object_get(t, "commits_by_cause"),
+			   *used = json_at(w, "ratios.cowfs_amplification");
 
-	puts("\nBlocks of 4 KiB since the first attach");
-	blocks("not written: free", json_u64(t, "skipped_free_blocks"),
-	       "deleted before the commit");
-	blocks("not written: journal", json_u64(t, "skipped_journal_blocks"), "of the file system");
-	blocks("not written: same", json_u64(t, "skipped_same_blocks"), "as on the card");
-	blocks("written in place", json_u64(t, "direct_blocks"), "");
-	blocks("written to the log", json_u64(t, "logged_blocks"), "");
-	blocks("checkpointed from it", json_u64(t, "checkpoint_blocks"), "");
-	blocks("padding", json_u64(t, "padded_blocks"), "");
-	blocks("log's own", json_u64(t, "log_metadata_blocks") + json_u64(t, "super_blocks"), "");
-	row("write calls", "%14s", with_commas(json_u64(t, "write_calls")));
-	row("flushes", "%14s", with_commas(json_u64(t, "flushes")));
-	row("commits", "%14s  manual %s, timer %s, pressure %s,",
-	    with_commas(json_u64(t, "commits")), with_commas(json_u64(by, "manual")),
-	    with_commas(json_u64(by, "timer")), with_commas(json_u64(by, "pressure")));
-	row("", "%16sshutdown %s, detach %s, release %s", "", with_commas(json_u64(by, "shutdown")),
-	    with_commas(json_u64(by, "detach")), with_commas(json_u64(by, "recover")));
-	row("commits that failed", "%14s", with_commas(json_u64(t, "commits_failed")));
+	row("not written", "%s free, %s journal, %s as on the card",
+	    FORMAT_SIZE(blk_bytes(t, "skipped_free_blocks")),
+	    FORMAT_SIZE(blk_bytes(t, "skipped_journal_blocks")),
+	    FORMAT_SIZE(blk_bytes(t, "skipped_same_blocks")));
+	row("written", "%s in place, %s to the log,", FORMAT_SIZE(blk_bytes(t, "direct_blocks")),
+	    FORMAT_SIZE(blk_bytes(t, "logged_blocks")));
+	row("", "%s checkpointed, %s padding, %s of the log itself",
+	    FORMAT_SIZE(blk_bytes(t, "checkpoint_blocks")),
+	    FORMAT_SIZE(blk_bytes(t, "padded_blocks")),
+	    FORMAT_SIZE(blk_bytes(t, "log_metadata_blocks") + blk_bytes(t, "super_blocks")));
+	if (used)
+		row("amplification", "%.2f bytes on the card per byte of changes",
+		    json_object_get_double(used));
+	row("calls", "%s writes, %s flushes", with_commas(json_u64(t, "write_calls")),
+	    with_commas(json_u64(t, "flushes")));
+	row("commits", "%s: manual %s, timer %s, pressure %s,", with_commas(json_u64(t, "commits")),
+	    with_commas(json_u64(by, "manual")), with_commas(json_u64(by, "timer")),
+	    with_commas(json_u64(by, "pressure")));
+	row("", "shutdown %s, detach %s, release %s; %s failed",
+	    with_commas(json_u64(by, "shutdown")), with_commas(json_u64(by, "detach")),
+	    with_commas(json_u64(by, "recover")), with_commas(json_u64(t, "commits_failed")));
 	row("first record", "%s", format_time(json_u64(t, "first_unix_seconds")));
-}
-
-static void print_ratio(const char *label, struct json_object *r, const char *key, const char *note)
-{
-	struct json_object *v = json_object_object_get(r, key);
-
-	if (v)
-		row(label, "%14.2f  %s", json_object_get_double(v), note);
-	else
-		row(label, "%14s  %s", "unknown", note);
-}
-
-enum unit { BYTES, RATIO, COUNT, PERCENT };
-
-static char *format_number(double v, enum unit unit, char *buf, size_t size_bytes)
-{
-	if (unit == BYTES)
-		return format_size((uint64_t)v, buf, size_bytes);
-	snprintf(buf, size_bytes, "%.*f%s", unit == RATIO ? 2 : 0, unit == PERCENT ? v * 100 : v,
-		 unit == PERCENT ? " %" : "");
-	return buf;
-}
-
-static void print_interval(const char *label, struct json_object *i, enum unit unit)
-{
-	char a[24], b[24] = "?", text[60];
-
-	if (!i)
-		return;
-	format_number(json_number(i, "low"), unit, a, sizeof(a));
-	if (json_object_object_get(i, "high"))
-		format_number(json_number(i, "high"), unit, b, sizeof(b));
-	if (strcmp(a, b) != 0)
-		snprintf(text, sizeof(text), "%s to %s", a, b);
-	else
-		snprintf(text, sizeof(text), "%s", a);
-	row(label, "%-24s %s", text, json_text(i, "basis"));
-}
-
-static void print_ratios(struct json_object *w)
-{
-	struct json_object *r = json_object_object_get(w, "ratios");
-
-	puts("\nRatios");
-	print_ratio("absorption", r, "absorption", "bytes of programs per byte on the card");
-	print_ratio("cowfs amplification", r, "cowfs_amplification",
-		    "bytes on the card per byte of changes");
-	print_interval("the device's own", json_object_object_get(r, "device_amplification"),
-		       RATIO);
-}
-
-static void print_health(struct json_object *w)
-{
-	struct json_object *h = json_object_object_get(w, "health"),
-			   *used = json_object_object_get(h, "life_used");
-	struct json_object *e = json_object_object_get(h, "erase_cycles"),
-			   *spare = json_object_object_get(h, "spare");
-	const char *why = json_text(h, "unknown_because");
-
-	printf("\nHealth reported by the device");
-	if (*json_text(h, "source"))
-		printf(" (%s)", json_text(h, "source"));
-	putchar('\n');
-	if (*json_text(h, "model"))
-		row("device", "%s, %s", json_text(h, "model"),
-		    FORMAT_SIZE(json_u64(h, "disk_bytes")));
-	if (*why)
-		say("Unknown: %s.", why);
-	for (size_t i = 0; used && i < json_object_array_length(used); i++) {
-		struct json_object *u = json_object_array_get_idx(used, i);
-
-		if (json_number(u, "high") > 1)
-			row("life used", "more than %.0f %% (%s: %s)", json_number(u, "low") * 100,
-			    json_text(u, "part"), json_text(u, "raw"));
-		else
-			row("life used", "%.0f to %.0f %% (%s: %s)", json_number(u, "low") * 100,
-			    json_number(u, "high") * 100, json_text(u, "part"),
-			    json_text(u, "raw"));
-	}
-	if (strcmp(json_text(h, "pre_eol"), "unknown") != 0)
-		row("reserved blocks", "%s", json_text(h, "pre_eol"));
-	if (e)
-		row("erase cycles", "%s on average, %s at most, rated for %s",
-		    with_commas(json_u64(e, "average")), with_commas(json_u64(e, "most")),
-		    json_object_object_get(e, "rated") ? with_commas(json_u64(e, "rated"))
-						       : "unknown");
-	if (spare && json_object_object_get(spare, "percent"))
-		row("spare", "%s %% (limit %s %%)", with_commas(json_u64(spare, "percent")),
-		    with_commas(json_u64(spare, "threshold_percent")));
-	else if (spare)
-		row("spare blocks", "%s", with_commas(json_u64(spare, "blocks")));
-	if (json_object_object_get(h, "passed") && !json_true(h, "passed"))
-		say("ATTENTION: the device reports that it is FAILING.");
-}
-
-static void print_factors(struct json_object *w)
-{
-	struct json_object *f = json_object_object_get(json_object_object_get(w, "projection"),
-						       "factors");
-
-	puts("\nWhat the projection is based on");
-	print_interval("written a day", json_object_object_get(f, "daily_bytes"), BYTES);
-	print_interval("without cowfs", json_object_object_get(f, "daily_bytes_without_cowfs"),
-		       BYTES);
-	print_interval("device amplification", json_object_object_get(f, "device_amplification"),
-		       RATIO);
-	print_interval("erase cycles", json_object_object_get(f, "erase_cycles"), COUNT);
-	print_interval("capacity", json_object_object_get(f, "capacity_bytes"), BYTES);
-	print_interval("life left", json_object_object_get(f, "life_left"), PERCENT);
+	row("last record", "%s", format_time(json_u64(w, "last_unix_seconds")));
 }
 
 static void print_units(struct json_object *w)
 {
-	struct json_object *eb = json_object_object_get(w, "erase_blocks"),
-			   *hot = json_object_object_get(eb, "hottest");
+	struct json_object *eb = json_object_object_get(w, "erase_blocks"), *hot, *h;
+	size_t n;
 
-	printf("\nErase blocks of %s (%s)", FORMAT_SIZE(json_u64(eb, "erase_block_bytes")),
-	       json_text(eb, "erase_block_source"));
-	if (json_u64(eb, "unit_bytes") != json_u64(eb, "erase_block_bytes"))
-		printf(", counted in units of %s", FORMAT_SIZE(json_u64(eb, "unit_bytes")));
-	putchar('\n');
 	if (!json_true(w, "have_table")) {
-		say("Unknown: the table has not been read yet, or memory ran out.");
+		row("erase blocks", "unknown: the table has not been read yet, or memory ran out");
 		return;
 	}
-	row("written to", "%s of %s", with_commas(json_u64(eb, "touched_units")),
-	    with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")));
-	row("visits", "%s",
+	row("erase blocks", "%s (%s), %s of %s %swritten to, %s visits",
+	    FORMAT_SIZE(json_u64(eb, "erase_block_bytes")), json_text(eb, "erase_block_source"),
+	    with_commas(json_u64(eb, "touched_units")),
+	    with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")),
+	    json_u64(eb, "unit_bytes") != json_u64(eb, "erase_block_bytes") ? "units " : "",
 	    with_commas(json_u64(json_object_object_get(w, "totals"), "erase_block_visits")));
-	for (size_t i = 0; hot && i < json_object_array_length(hot) && i < 5; i++) {
-		struct json_object *h = json_object_array_get_idx(hot, i);
-
-		row(i ? "" : "most visited", "at %s%s: visits %s, written %s",
-		    FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
-		    json_true(h, "log_device") ? " of the log device" : "",
-		    with_commas(json_u64(h, "visits")), FORMAT_SIZE(json_u64(h, "written_bytes")));
-	}
-}
-
-static void print_commits(struct json_object *w)
-{
-	struct json_object *a = json_object_object_get(json_object_object_get(w, "history"),
-						       "commits");
-	size_t n = a ? json_object_array_length(a) : 0;
-
+	hot = json_array(eb, "hottest", &n);
 	if (!n)
 		return;
-	printf("\nLast commits\n  %-19s  %-8s %12s %12s %9s %7s\n", "when", "cause", "absorbed",
-	       "written", "writable", "visits");
-	for (size_t i = n > 5 ? n - 5 : 0; i < n; i++) {
-		struct json_object *c = json_object_array_get_idx(a, i);
+	h = json_object_array_get_idx(hot, 0);
+	row("most visited", "at %s%s: %s visits, written %s",
+	    FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
+	    json_true(h, "log_device") ? " of the log device" : "",
+	    with_commas(json_u64(h, "visits")), FORMAT_SIZE(json_u64(h, "written_bytes")));
+}
 
-		printf("  %-19s  %-8s %12s %12s %7.2f s %7s\n",
-		       format_time(json_u64(c, "unix_seconds")), json_text(c, "cause"),
-		       FORMAT_SIZE(json_u64(c, "absorbed_bytes")),
-		       FORMAT_SIZE(json_u64(c, "written_bytes")),
-		       json_number(c, "writable_seconds"),
-		       with_commas(json_u64(c, "erase_block_visits")));
-	}
+static void print_disk(struct json_object *w)
+{
+	struct json_object *disk = json_object_object_get(w, "disk");
+	uint64_t used = json_u64(disk, "life_used_percent");
+
+	if (*json_text(disk, "model"))
+		row("card", "%s, %s", json_text(disk, "model"),
+		    FORMAT_SIZE(json_u64(disk, "bytes")));
+	if (used > 100)
+		row("its rated life", "USED UP, as it reports itself");
+	else if (used)
+		row("its rated life", "up to %s %% used, as it reports itself", with_commas(used));
+}
+
+static void print_last_commit(struct json_object *w)
+{
+	struct json_object *a, *c;
+	size_t n;
+
+	a = json_array(json_object_object_get(w, "history"), "commits", &n);
+	if (!n)
+		return;
+	c = json_object_array_get_idx(a, n - 1);
+	row("last commit", "%s, %s: %s absorbed,", format_time(json_u64(c, "unix_seconds")),
+	    json_text(c, "cause"), FORMAT_SIZE(json_u64(c, "absorbed_bytes")));
+	row("", "%s written, %.2f s writable", FORMAT_SIZE(json_u64(c, "written_bytes")),
+	    json_number(c, "writable_seconds"));
 }
 
 void print_wear(struct json_object *w)
@@ -337,11 +206,9 @@ void print_wear(struct json_object *w)
 	printf("%s%s%s%s%s\n\n", name, *name ? " on " : "", json_text(w, "device"),
 	       *id ? ", card " : "", id);
 	print_summary(w);
-	print_totals(json_object_object_get(w, "totals"));
-	row("last record", "%s", format_time(json_u64(w, "last_unix_seconds")));
-	print_ratios(w);
-	print_health(w);
-	print_factors(w);
+	putchar('\n');
+	print_totals(w);
 	print_units(w);
-	print_commits(w);
+	print_disk(w);
+	print_last_commit(w);
 }

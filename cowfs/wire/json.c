@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "wire/json.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,13 +89,6 @@ void json_print(struct json_object *o)
 		s += step;
 	}
 	putchar('\n');
-}
-
-const char *json_life(struct json_object *o, const char *key, char buf[24])
-{
-	struct json_object *s = json_object_object_get(o, key);
-
-	return format_life(s ? json_object_get_double(s) : INFINITY, buf);
 }
 
 struct json_object *json_answer(bool ok)

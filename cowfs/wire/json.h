@@ -18,8 +18,6 @@ struct json_object *json_array(struct json_object *o, const char *key, size_t *r
 const char *json_fact(struct json_object *o, enum fact which);
 /* Any other text: for people, and to be compared. Invisible characters (base/clean.h) are replaced, in the object as well. */
 const char *json_text(struct json_object *o, const char *key);
-/* Seconds as format_life shows them; "more than 20 years" also for null. */
-const char *json_life(struct json_object *o, const char *key, char buf[24]);
 /* Opens an answer as answer_ok does: {"ok":...,"schema":...}. The caller puts it. */
 struct json_object *json_answer(bool ok);
 /* Prints a line of JSON on stdout, with invisible characters escaped. */

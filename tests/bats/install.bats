@@ -11,7 +11,8 @@ load lib
 		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
 		usr/local/bin/cowfs-cardsim usr/local/share/man/man1/cowfs-cardsim.1
 		usr/local/share/doc/cowfs/{cowfs.conf.example,examples/cowfs.rules.yml,examples/cowfs-dashboard.json} usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
-		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowfs-boot,set-readonly,cowfs-measure}
+		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowfs-boot,set-readonly}
+		usr/local/libexec/cowfs/{cowctl-{measure,wear-html,wear-outlook,wear-prometheus},wear/{outlook.jq,page.html,uPlot.js,uPlot.LICENSE,wear.schema.json}}
 		etc/initramfs-tools/{hooks,scripts/local-premount,scripts/local-bottom}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service}
 		usr/lib/dracut/dracut.conf.d/50-cowfs.conf
@@ -41,8 +42,9 @@ load lib
 	[ -z "$(find "$T/dest" -mindepth 1)" ]
 	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/usr" B="$COWFS_BUILD"
 	"$T/usr/usr/sbin/mount.cowfs" -V
-	# the installed cowctl finds it in its library folder
+	# the installed cowctl finds its tools
 	"$T/usr/usr/sbin/cowctl" measure --help | grep -q '^usage: cowctl measure'
+	"$TOP/tests/report/sample.py" | "$T/usr/usr/sbin/cowctl" wear --from - --html - | grep -q '<title>Wear of root'
 	[ ! -e "$T/usr/sbin" ]
 }
 
@@ -52,11 +54,13 @@ symbols() { readelf -SW "$1" | grep -qF .symtab; }
 	local f
 	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/dest" B="$COWFS_BUILD"
 	run -0 make -C "$TOP" -o all -s install DESTDIR="$T/whole" STRIP= B="$COWFS_BUILD"
-	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowfs-boot,set-readonly,cowfs-measure}; do
+	for f in sbin/{cowfs,cowctl,mount.cowfs,umount.cowfs} lib/cowfs/{cowfs-boot,set-readonly} libexec/cowfs/cowctl-measure; do
 		run ! symbols "$T/dest/usr/$f"
 		symbols "$T/whole/usr/$f"
-		# what was built keeps its own
-		symbols "$COWFS_BUILD/${f##*/}"
+	done
+	# what was built keeps its own
+	for f in cowfs cowctl mount.cowfs umount.cowfs cowfs-boot set-readonly libexec/cowctl-measure; do
+		symbols "$COWFS_BUILD/$f"
 	done
 }
 

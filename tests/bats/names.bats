@@ -10,12 +10,11 @@ load lib
 clean() {
 	LC_ALL=C.UTF-8 python3 -c '
 import re, sys, unicodedata
-text = sys.argv[1]
-text.encode("utf-8")  # no stray bytes
+text = sys.stdin.buffer.read().decode("utf-8")  # no stray bytes
 bad = [c for c in text if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Zl", "Zp") or
        c in "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"]
 if bad: print(ascii(bad), ascii(text)[:500])
-sys.exit(bool(bad))' "$1"
+sys.exit(bool(bad))' <<<"$1"
 }
 
 # Calls itself $1 (15 bytes count) and does $2, a piece of Python, in the folder $MNT; says so by the file $T/ready.

@@ -21,7 +21,9 @@ has() { # PATH...
 
 @test "make install: PARTS" {
 	part ''
-	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowfs-boot,cowfs-measure,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
+	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowfs-boot,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
+	part tools
+	has /usr/libexec/cowfs/cowctl-{measure,wear-html,wear-outlook,wear-prometheus} /usr/libexec/cowfs/wear/{metrics.jq,page.js}
 	part mkinitcpio
 	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service,conf} \
 		/usr/lib/cowfs/{setup,check-initramfs}
@@ -187,7 +189,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	grep -q libblkid "$T/cross.list"
 	grep -qx usr/lib/cowfs/set-readonly "$T/cross.list"
 	grep -qx etc/cowfs/profiles/card.json "$T/cross.list"
-	run ! grep cowfs-measure "$T/cross.list"
+	run ! grep -E "cowctl-|libexec" "$T/cross.list"
 	zcat "$T/cross" | (cd "$T" && cpio -id --quiet 'usr/sbin/*')
 	cmp "$T/usr/sbin/cowctl" "$tree/usr/lib/cowfs/cowfs-boot"
 	mkdir "$T/loader"

@@ -32,6 +32,11 @@ wear_of() { # FILTER [N]
 	cow wear "${2:-vol}" --json | jq -r "$1"
 }
 
+# With what a tool makes of it: health and projection.
+outlook_of() { # FILTER [N]
+	cow wear "${2:-vol}" --outlook --json | jq -r "$1"
+}
+
 # What the device has counted since the attach, and the sum over the erase blocks.
 is_exact() { # N
 	local n=${1:-vol} want=$(($(card_written) - start))
@@ -134,6 +139,12 @@ is_exact() { # N
 	is_exact "$CARD"
 }
 
+# The schema that is shipped holds for the document on standard input.
+jsonschema_is_kept() {
+	python3 -c 'import json, jsonschema, sys; jsonschema.validate(json.load(sys.stdin), json.load(open(sys.argv[1])))' \
+		"$TOP/tools/wear/wear/wear.schema.json"
+}
+
 @test "wear: the documented fields, and a text for 80 columns" {
 	protect
 	change a 2
@@ -147,6 +158,7 @@ is_exact() { # N
 		.truth.have_kernel_counters and .truth.foreign_bytes == 0 and
 		.truth.cowfs_written_bytes == .truth.kernel_written_bytes and
 		.totals.attached_seconds > .totals.writable_seconds' <<<"$output"
+	jsonschema_is_kept <<<"$output"
 	# every name in backquotes of the tables of the manual is there, and the reverse
 	keys=$(jq -r '[paths | map(strings) | .[]] | unique | .[]' <<<"$output")
 	for k in $keys; do
@@ -154,7 +166,34 @@ is_exact() { # N
 	done
 	run -0 --separate-stderr cow wear
 	[ "$(wc -L <<<"$output")" -le 80 ]
+	[ "$(wc -l <<<"$output")" -le 24 ]
 	[[ $output == *"Programs wrote"*"times less"*"No foreign writes were seen"* ]]
+	run -0 --separate-stderr cow wear --outlook
+	[ "$(wc -L <<<"$output")" -le 80 ]
+	[[ $output == *"Projected life: not enough data: 0 whole days"*"life left"* ]]
+	run -0 --separate-stderr cow wear --outlook --json
+	jsonschema_is_kept <<<"$output"
+	jq 'del(.totals.written_bytes)' <<<"$output" | run ! jsonschema_is_kept
+	jq '.erase_blocks.visits[0] = "x"' <<<"$output" | run ! jsonschema_is_kept
+	# without the package that has them, all else works
+	COWFS_LIBEXEC=$T/none fails 1 'wear-outlook: No such file or directory: it is in the package cowfs-tools' wear --outlook
+	COWFS_LIBEXEC=$T/none fails 1 'cowfs-tools' wear --html "$T/page.html"
+	[ ! -e "$T/page.html" ]
+	COWFS_LIBEXEC=$T/none fails 1 'cowfs-tools' wear --prometheus -
+	COWFS_LIBEXEC=$T/none fails 1 'measure: No such file or directory: it is in the package cowfs-tools' measure "$CARD"
+	COWFS_LIBEXEC=$T/none cow wear | grep -q 'Programs wrote'
+	COWFS_LIBEXEC=$T/none cow --help | run ! grep 'Installed tools'
+	cow --help | grep -q '^Installed tools:.* measure.* wear-html'
+	# a program that is put there is a command; one that fails changes no file
+	mkdir "$T/tools"
+	printf '#!/bin/sh\necho "my own: $*"\n' >"$T/tools/cowctl-mine"
+	printf '#!/bin/sh\ncat >/dev/null\necho half\necho broken >&2\nexit 7\n' >"$T/tools/cowctl-wear-html"
+	chmod +x "$T/tools"/*
+	[ "$(COWFS_LIBEXEC=$T/tools cow mine a --json)" = "my own: a --json" ]
+	COWFS_LIBEXEC=$T/tools cow --help | grep -q '^Installed tools: mine wear-html$'
+	echo old >"$T/page.html"
+	COWFS_LIBEXEC=$T/tools fails 1 'wear-html: .*exit 7' wear --html "$T/page.html"
+	[ "$(cat "$T/page.html")" = old ]
 }
 
 @test "wear: bad input" {
@@ -164,6 +203,9 @@ is_exact() { # N
 	fails 1 'o such file' wear /dev/nosuchthing
 	fails 2 'unknown option|usage' wear --nonsense
 	fails 2 'usage' wear a b
+	fails 2 'flash needs --outlook' wear --flash mlc
+	fails 2 'cmd56 needs --outlook' wear --cmd56
+	fails 2 'mutually exclusive' wear --outlook --prometheus -
 }
 
 # ---- health: a sysfs and a smartctl of the test ----
@@ -193,22 +235,30 @@ offline_card() {
 	echo "DF4032" >"$SYS/device/name"
 	echo "0x02 0x0b" >"$SYS/device/life_time"
 	echo "0x03" >"$SYS/device/pre_eol_info"
-	[ "$(wear_of '.health | [.kind, .model, .source, .pre_eol, .disk_bytes, .unknown_because] | @csv' "$CARD")" = \
+	[ "$(outlook_of '.health | [.kind, .model, .source, .pre_eol, .disk_bytes, .unknown_because] | @csv' "$CARD")" = \
 		'"emmc","DF4032","sysfs: life_time, pre_eol_info","urgent",32010928128,""' ]
-	[ "$(wear_of '[.health.life_used[] | .part, .low, .high, .raw] | @csv' "$CARD")" = '"a",0.1,0.2,"0x02","b",1,2,"0x0b"' ]
-	[ "$(wear_of '.projection.factors.life_left | [.low, .high, .basis] | @csv' "$CARD")" = '0,0,"measured"' ]
-	run -0 cow wear "$CARD"
+	[ "$(outlook_of '[.health.life_used[] | .part, .low, .high, .raw] | @csv' "$CARD")" = '"a",0.1,0.2,"0x02","b",1,2,"0x0b"' ]
+	[ "$(outlook_of '.projection.factors.life_left | [.low, .high, .basis] | @csv' "$CARD")" = '0,0,"measured"' ]
+	run -0 cow wear "$CARD" --outlook
 	[[ $output == *"life used"*"10 to 20 %"*"more than 100 %"*"urgent"* ]]
+	# without a tool: the number of sysfs, and no interpretation
+	[ "$(wear_of '.disk | [.kind, .model, .device, .bytes, .life_time, .life_used_percent, .pre_eol_info] | @csv' "$CARD")" = \
+		'"emmc","DF4032","/dev/fakedisk",32010928128,"0x02 0x0b",110,"0x03"' ]
+	run -0 cow wear "$CARD"
+	[[ $output == *"its rated life"*"USED UP"* ]]
+	echo "0x02 0x01" >"$SYS/device/life_time"
+	run -0 cow wear "$CARD"
+	[[ $output == *"its rated life"*"up to 20 % used"* ]]
 	# a kernel or a card that tells nothing, or nonsense
 	for text in "0x00 0x00" "" "nonsense" "0x02" "0xff 0xfffffffff"; do
 		echo "$text" >"$SYS/device/life_time"
 		echo "0x00" >"$SYS/device/pre_eol_info"
-		[ "$(wear_of '.health | [.source, (.life_used | length), .pre_eol, (.unknown_because != "")] | @csv' "$CARD")" = \
+		[ "$(outlook_of '.health | [.source, (.life_used | length), .pre_eol, (.unknown_because != "")] | @csv' "$CARD")" = \
 			'"",0,"unknown",true' ]
 	done
 	echo SD >"$SYS/device/type"
-	[[ $(wear_of .health.unknown_because "$CARD") == *--cmd56* ]]
-	run -0 cow wear "$CARD" --cmd56 --json
+	[[ $(outlook_of .health.unknown_because "$CARD") == *--cmd56* ]]
+	run -0 cow wear "$CARD" --outlook --cmd56 --json
 	jq -e '.health.kind == "sd" and .health.source == "" and (.health.unknown_because | test("CMD56"))' <<<"$output"
 }
 
@@ -216,7 +266,7 @@ offline_card() {
 	offline_card
 	fake_disk scsi
 	export COWFS_SMARTCTL=$T/smartctl
-	[[ $(wear_of .health.unknown_because "$CARD") == *"not installed"* ]]
+	[[ $(outlook_of .health.unknown_because "$CARD") == *"not installed"* ]]
 	cat >"$T/smartctl" <<-EOF
 		#!/bin/sh
 		echo "\$*" >"$T/args"
@@ -230,23 +280,23 @@ offline_card() {
 		{"id":241,"name":"Host_Writes_32MiB","value":100,"raw":{"value":1000}},
 		{"id":245,"name":"TLC_Writes_32MiB","value":100,"raw":{"value":1500}}]}}
 	EOF
-	[ "$(wear_of '[.health.source, .health.passed, .ratios.device_amplification.low, .ratios.device_amplification.basis] | @csv' \
+	[ "$(outlook_of '[.health.source, .health.passed, .ratios.device_amplification.low, .ratios.device_amplification.basis] | @csv' \
 		"$CARD")" = '"smartctl",false,1.5,"measured"' ]
 	[ "$(cat "$T/args")" = "--json -a /dev/fakedisk" ]
-	run -0 cow wear "$CARD"
+	run -0 cow wear "$CARD" --outlook
 	[[ $output == *"life used"*"9 to 10 %"*"FAILING"* ]]
 	for text in "" "nonsense" "[]" "{}"; do
 		echo "$text" >"$T/smart.json"
-		[[ $(wear_of .health.unknown_because "$CARD") == "smartctl finds no health data on this device" ]]
+		[[ $(outlook_of .health.unknown_because "$CARD") == "smartctl finds no health data on this device" ]]
 	done
 	# one that floods is cut off
 	printf '#!/bin/sh\nyes "{" | head -c 5000000\n' >"$T/smartctl"
-	[[ $(wear_of .health.unknown_because "$CARD") == "smartctl finds no health data on this device" ]]
+	[[ $(outlook_of .health.unknown_because "$CARD") == "smartctl finds no health data on this device" ]]
 	# one that has said all and does not end is not waited for
 	printf '#!/bin/sh\ncat "%s"\nexec >&-\nexec sleep 15\n' "$T/smart.json" >"$T/smartctl"
 	echo '{"smart_status":{"passed":true}}' >"$T/smart.json"
 	SECONDS=0
-	[ "$(wear_of .health.passed "$CARD")" = true ]
+	[ "$(outlook_of .health.passed "$CARD")" = true ]
 	[ $SECONDS -lt "$(patience 12)" ]
 }
 

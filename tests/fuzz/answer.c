@@ -86,14 +86,12 @@ static void look(struct json_object *o, unsigned above)
 		return;
 	json_object_object_foreach(o, key, value)
 	{
-		char life[24];
 		size_t n;
 
 		look(value, above + 1);
 		(void)json_u64(o, key);
 		(void)json_true(o, key);
 		(void)json_number(o, key);
-		(void)json_life(o, key, life);
 		(void)json_array(o, key, &n);
 		if (json_object_is_type(value, json_type_string)) {
 			const char *s = json_text(o, key);

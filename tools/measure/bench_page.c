@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/html.h"
+#include "measure/html.h"
 #include "base/parse.h"
 #include "flash/profile.h"
 #include "measure/bench_show.h"

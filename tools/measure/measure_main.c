@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cowfs-measure: cowctl measure, which cowctl runs with its own argv. */
-#include <stdio.h>
-#include <string.h>
-
+/* cowctl-measure: cowctl measure, whose argv it gets. */
 #include "base/msg.h"
 #include "base/program.h"
 #include "config/options.h"
@@ -17,11 +14,7 @@ int main(int argc, char **argv)
 	msg_set_prog("cowctl");
 	client_no_seed();
 	fsproc_start(true, false);
-	if (argc < 2 || strcmp(argv[1], "measure") != 0) {
-		fputs("cowfs-measure: is run by 'cowctl measure'\n", stderr);
-		return 2;
-	}
 	return options_name_given(argc, argv, "tables") && !options_name_given(argc, argv, "help")
-		       ? bench_main(argc - 1, argv + 1)
-		       : measure_main(argc - 1, argv + 1);
+		       ? bench_main(argc, argv)
+		       : measure_main(argc, argv);
 }

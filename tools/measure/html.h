@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes text in an HTML page. */
-#ifndef COWFS_BASE_HTML_H
-#define COWFS_BASE_HTML_H
+#ifndef COWFS_MEASURE_HTML_H
+#define COWFS_MEASURE_HTML_H
 
 #include <stdio.h>
 

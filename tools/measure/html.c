@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/html.h"
+#include "measure/html.h"
 
 #include "base/clean.h"
 
