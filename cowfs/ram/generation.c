@@ -202,10 +202,10 @@ static uint32_t look_top(const struct generation *g, uint64_t leaf)
 	return atomic_load_explicit(&g->top[leaf], memory_order_acquire);
 }
 
-/* first leaf at or after this one that has blocks; g->leaves if none */
-static uint64_t next_leaf(const struct generation *g, uint64_t leaf)
+/* first leaf at or after this one that has blocks; end if none */
+static uint64_t next_leaf(const struct generation *g, uint64_t leaf, uint64_t end)
 {
-	while (leaf < g->leaves && !atomic_load_explicit(&g->top[leaf], memory_order_relaxed))
+	while (leaf < end && !atomic_load_explicit(&g->top[leaf], memory_order_relaxed))
 		leaf++;
 	return leaf;
 }
@@ -221,8 +221,9 @@ static unsigned run_in_word(uint64_t word, unsigned first, unsigned state)
 }
 
 /* State of block pos. Returns how many blocks from it on have it, at most up to the end of the leaf, or of
- * the word that a page has. Without a block: up to the next leaf that has some. */
-static uint64_t short_run(const struct generation *g, uint64_t pos, unsigned *ret_state)
+ * the word that a page has. Without a block: up to the next leaf that has some, or that of block end. */
+static uint64_t short_run(const struct generation *g, uint64_t pos, uint64_t end,
+			  unsigned *ret_state)
 {
 	uint64_t leaf = pos / LEAF_BLKS, word;
 	uint32_t top = look_top(g, leaf);
@@ -236,7 +237,7 @@ static uint64_t short_run(const struct generation *g, uint64_t pos, unsigned *re
 	}
 	*ret_state = at >= from && at < to ? BLK_HOLE : BLK_ABSENT;
 	if (!top)
-		return next_leaf(g, leaf + 1) * LEAF_BLKS - pos;
+		return next_leaf(g, leaf + 1, end / LEAF_BLKS) * LEAF_BLKS - pos;
 	return (at < from ? from : at < to ? to : LEAF_BLKS) - at;
 }
 
@@ -250,9 +251,9 @@ uint64_t generation_run(const struct generation *g, uint64_t blk, uint64_t max_b
 	if (blk >= g->volume_blks || !max_blks)
 		return 1;
 	end = blk + min_u64(max_blks, g->volume_blks - blk);
-	pos = blk + short_run(g, blk, &state);
+	pos = blk + short_run(g, blk, end, &state);
 	for (; pos < end; pos += n) {
-		n = short_run(g, pos, &next);
+		n = short_run(g, pos, end, &next);
 		if (next != state)
 			break;
 	}
@@ -420,7 +421,8 @@ static struct generation_stats count(const struct generation *g)
 {
 	struct generation_stats s = { 0 };
 
-	for (uint64_t leaf = next_leaf(g, 0); leaf < g->leaves; leaf = next_leaf(g, leaf + 1)) {
+	for (uint64_t leaf = next_leaf(g, 0, g->leaves); leaf < g->leaves;
+	     leaf = next_leaf(g, leaf + 1, g->leaves)) {
 		uint32_t top = look_top(g, leaf);
 
 		if (top != HAS_PAGE)

@@ -244,6 +244,46 @@ TEST(map_costs_what_is_dirty)
 	ram_store_close(s);
 }
 
+/* Who reads top behind its first page, of 64 GiB, ends with a signal. */
+static void forbid_top(uint64_t blks)
+{
+	const uint64_t top_bytes = blks / LEAF_BLKS * 4,
+		       bytes = top_bytes + blks / LEAF_BLKS * 4096;
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long from, to, found = 0;
+	char line[512];
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%lx-%lx rw-s", &from, &to) == 2 && to - from == bytes &&
+		    strstr(line, "rw-s"))
+			found = from;
+	fclose(maps);
+	assert_int_not_equal(found, 0);
+	assert_int_equal(mprotect((void *)(found + 4096), top_bytes - 4096, PROT_NONE), 0);
+}
+
+/* The rest of a large volume is not looked at. */
+TEST(a_look_up_looks_where_it_is_asked)
+{
+	const uint64_t blks = 4096 * GIB / COW_BLK_BYTES;
+	struct ram_store *s = open_store(MIB);
+	struct generation *g = new_generation(s, blks);
+	enum blk_state st;
+
+	forbid_top(blks);
+	assert_int_equal(generation_run(g, 0, 8, &st), 8);
+	assert_int_equal(st, BLK_ABSENT);
+	assert_int_equal(generation_run(g, LEAF_BLKS - 3, 8, &st), 8);
+	assert_int_equal(generation_run(g, 3 * LEAF_BLKS, 4 * LEAF_BLKS + 1, &st),
+			 4 * LEAF_BLKS + 1);
+	assert_int_equal(generation_mark(g, 1000, 10, BLK_HOLE), 0);
+	assert_int_equal(generation_run(g, 1010, 100, &st), 100);
+	generation_drop(g, 0, LEAF_BLKS);
+	generation_free(g);
+	ram_store_close(s);
+}
+
 /* A card that is trimmed whole, by requests of a size and place as they come, and then used. */
 TEST(holes_cost_what_splits_them)
 {
