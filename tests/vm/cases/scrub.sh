@@ -25,6 +25,10 @@ dying() { # TARGET
 	attach_data /dev/mapper/dying
 }
 
+no_loop() { # FILE
+	[ -z "$(losetup -j "$1")" ]
+}
+
 # exit code 3, and the text
 hurt() { # COMMAND...
 	code=0
@@ -65,6 +69,7 @@ step_1() {
 	is "what was in RAM" "$(cat /look/in-ram)" "in RAM"
 	must umount /look
 	must e2fsck -fn /dev/shm/new
+	wait_for 20 no_loop /dev/shm/new || fail "$(losetup -a)" # udev may hold it
 	cowctl scrub /dev/shm/new >/run/said 2>&1 || fail "scrub of the copy: $(cat /run/said)"
 	must umount /m
 	must cowctl detach data --discard
