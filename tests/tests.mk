@@ -24,7 +24,7 @@ TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests -Wno-unused-parameter) \
 
 .PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-xfstests check-pjdfstest \
-	check-packaging check-demo check-replay check-replay-short check-journal check-journal-short check-tsan check-soak soak check-walk walk coverage coverage-report called check-docs check-vm check-vm-life \
+	check-packaging check-demo check-replay check-replay-short check-journal check-journal-short check-held check-tsan check-soak soak check-walk walk coverage coverage-report called check-docs check-vm check-vm-life \
 	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-gcc lint-form lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
@@ -94,7 +94,7 @@ $(PROMETHEUS):
 CHECKS := all check-unit check-bats check-demo
 CHECKS_BESIDE := lint-gcc check-crash-short check-fuzz check-journal-short check-vm-life check-walk
 NIGHT := all check-unit check-bats check-kills check-layouts check-bench-commit
-NIGHT_BESIDE := lint check-model-short check-vm-short check-replay-short check-journal check-crash check-mutants
+NIGHT_BESIDE := lint check-model-short check-vm-short check-replay-short check-journal check-held check-crash check-mutants
 NIGHT_BESIDE_TOO := check-fuzz-san check-tsan check-soak check-packaging walk
 RELEASE := check-unit-san check-model check-replay kills power check-report check-site check-fleet check-fleet-tools check-deb check-dist check-debs \
 	coverage called soak fuzz-all check-pjdfstest check-xfstests bench-commit bench-trim bench-blocklayer check-vm
@@ -391,6 +391,10 @@ check-journal-short: all
 
 check-journal: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/journal.py --seconds 20
+
+# Commits by pressure beside a held generation, cut every few seconds.
+check-held: all
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/held.py --seconds 60
 
 check-replay: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/replay/replay.sh --points 1000 --log 2

@@ -373,7 +373,7 @@ static int super_take(struct log *l, const struct fsimage_journal *j)
 	if (err)
 		return err;
 	l->first = be32_at(s, SUPER_FIRST);
-	if (!l->first || l->first >= l->blocks)
+	if (!l->first)
 		return -EUCLEAN;
 	if (be32_at(s, 4) != SUPER_V2)
 		return 0;

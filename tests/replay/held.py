@@ -1,0 +1,141 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Commits by RAM pressure beside a held generation, on ext3 and ext4 under load, with a cut every few seconds.
+
+Three writers read back past the page cache what they wrote. The first generation is held, and RAM is small, so commits come by pressure
+only, each at its own moment. The worker is killed twice. The backing file of the card is on an xfs: every few seconds a reflink copy of it
+is a power cut. From each copy the card is recovered without a daemon, and without a mount e2fsck -fn finds nothing in it, unless there are
+orphans. In the end nothing differs, live or on the card.
+
+usage: held.py [--seconds S] [--seed N] [--ram SIZE] [LAYOUT...]     as root; S for each layout
+"""
+import argparse, json, os, signal, struct, subprocess, sys, tempfile, time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.abspath(os.environ.get('COWFS_BUILD', HERE + '/../../build'))
+NOISE = HERE + '/../tools/noise.py'
+LAYOUTS = {
+    'ext4-4k': '-t ext4 -b 4096 -J size=16',
+    'ext4-1k': '-t ext4 -b 1024 -J size=8',
+    'ext3-4k': '-t ext3 -b 4096 -J size=8',
+}
+CUT_S = 4
+
+
+def run(*a, ok=(0,)):
+    r = subprocess.run(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
+    if ok is not None and r.returncode not in ok:
+        raise SystemExit('%s: %d\n%s' % (' '.join(a), r.returncode, r.stdout[-2000:]))
+    return r
+
+
+def cow(*a, ok=(0,)):
+    return run(BUILD + '/cowctl', *a, ok=ok).stdout
+
+
+def unmount(d):
+    for _ in range(300):
+        if not os.path.ismount(d) or run('umount', d, ok=None).returncode == 0:
+            return
+        time.sleep(.1)
+
+
+def loop(path):
+    return run('losetup', '-f', '--show', path).stdout.strip()
+
+
+def cut_check(copy, tot):
+    """The newest generation of a card after a cut."""
+    dev = loop(copy)
+    try:
+        cow('accept', dev)
+        cow('release', dev)
+        sb = open(dev, 'rb').read(2048)[1024:]
+        orphans = struct.unpack_from('<I', sb, 0xe8)[0] or struct.unpack_from('<I', sb, 0x64)[0] & 0x10000
+        if orphans:
+            run('e2fsck', '-p', dev, ok=(0, 1))
+        run('e2fsck', '-fn', dev)
+        tot['cuts'] += 1
+        tot['orphans'] += bool(orphans)
+    finally:
+        run('losetup', '-d', dev, ok=None)
+
+
+def status():
+    return json.loads(cow('status', '--json', 'held', ok=(0, 3)))
+
+
+def layout(w, name, o):
+    img, m = w + '/x/card', w + '/m'
+    tot = dict(cuts=0, orphans=0)
+    run('rm', '-f', img)
+    run('truncate', '-s', '900M', img)
+    run('mke2fs', '-q', '-F', *LAYOUTS[name].split(), img, '400M')
+    card = loop(img)
+    writers = []
+    try:
+        cow('prepare', '--log-size', '256M', card)
+        run('mount', cow('attach', '--ram', o.ram, '--name', 'held', card).split()[-1], m)
+        run('cp', '-r', '/usr/include/linux', m)
+        run('sync', '-f', m)
+        cow('commit', '--hold', 'held')
+        writers = [subprocess.Popen([NOISE, 'load', '%s/%d' % (m, i), str(o.seed + i)]) for i in range(3)]
+        begin, n = time.time(), 0
+        while time.time() < begin + o.seconds:
+            time.sleep(CUT_S)
+            assert all(p.poll() is None for p in writers), 'a writer has ended'
+            n += 1
+            run('cp', '--reflink=always', img, w + '/x/cut')
+            cut_check(w + '/x/cut', tot)
+            if n in (2, 5):
+                os.kill(int(open(os.environ['COWFS_RUNDIR'] + '/held/pid').read()), signal.SIGKILL)
+        for i in range(3):
+            open('%s/%d.stop' % (m, i), 'w').close()
+        assert not any(p.wait(300) for p in writers), 'a writer read something else than it wrote'
+        s = status()
+        assert not s['alarm'], s['alarm']
+        assert s['generation'] > 2, 'no commit by pressure'
+        cow('accept', 'held')
+        for i in range(3):
+            run(NOISE, 'verify', '%s/%d' % (m, i), str(o.seed + i))
+        unmount(m)
+        cow('detach', 'held')
+        cow('release', card)
+        run('e2fsck', '-fn', card)
+        print('%s: generation %d, %d cuts, %d of them with orphans' % (name, s['generation'], tot['cuts'], tot['orphans']), flush=True)
+    finally:
+        for p in writers:
+            p.kill()
+        unmount(m)
+        cow('accept', 'held', ok=None)
+        cow('detach', '--discard', 'held', ok=None)
+        run('losetup', '-d', card, ok=None)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument('--seconds', type=float, default=30)
+    p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--ram', default='64M')
+    p.add_argument('layouts', nargs='*')
+    o = p.parse_args()
+    w = tempfile.mkdtemp(prefix='held.', dir='/var/tmp')
+    os.environ['COWFS_RUNDIR'] = w + '/run'
+    for d in ('run', 'x', 'm'):
+        os.mkdir(w + '/' + d)
+    try:
+        run('truncate', '-s', '8G', w + '/xfs')
+        run('mkfs.xfs', '-q', '-f', '-m', 'reflink=1', w + '/xfs')
+        run('mount', '-o', 'loop', w + '/xfs', w + '/x')
+        for name in o.layouts or LAYOUTS:
+            layout(w, name, o)
+    finally:
+        unmount(w + '/x')
+        if not os.path.exists(w + '/run/held'):
+            run('rm', '-rf', w, ok=None)
+
+
+if os.environ.get('COWFS_OWN_MOUNTS') != str(os.getpid()):  # or namespaces of other tests keep copies
+    os.environ['COWFS_OWN_MOUNTS'] = str(os.getpid())
+    os.execvp('unshare', ['unshare', '--mount', '--propagation', 'private', sys.executable] + sys.argv)
+main()
