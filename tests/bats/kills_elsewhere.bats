@@ -251,7 +251,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 		ends "$COWFS_BUILD/cowctl" check "$CARD" || [ $? -le 4 ]
 		# either there is a log now, or it says what to do
 		ends "$COWFS_BUILD/cowctl" prepare "$CARD" --log-size 8M --erase-block 1M ||
-			{ grep -q -- '--force' "$T/err" && prepare --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
+			{ grep -q -- '--force' "$T/err" && format --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
 		attach_mounted
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		detach
