@@ -8,7 +8,7 @@ change by themselves. As root, in a mount namespace of its own:
 
 A walk that fails prints its seed and its steps. The same seed makes the same walk, but for what the pressure of RAM commits.
 """
-import argparse, os, random, shutil, signal, subprocess, sys, tempfile, time
+import argparse, json, os, random, shutil, signal, subprocess, sys, tempfile, time
 
 BUILD = os.environ.get("COWFS_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
 PENDING = "UNDO PENDING"
@@ -29,13 +29,19 @@ class Walk:
         # of the files in mnt: now, in the newest generation, in the held one; each content that a file ever had
         self.live, self.newest, self.held, self.ever = {}, {}, None, {}
         self.pending = self.armed = self.inhibited = self.undone = False
-        self.vague = False  # RAM pressure may have committed something in between
+        self.vague = False  # pressure of the RAM, or of the log, may have committed something in between
+        self.pressed = 0  # how often it has
+        self.delta = None  # what an export wrote: the files, and for which kind of file system it can be imported
+        self.replaced = False  # an import waits for the next attach, and nothing is committed until then
+        self.kind = self.r.choice(list(self.KINDS))
+        self.small = self.r.random() < 0.5
 
     # ---- programs ----
 
     def sh(self, *argv, ok=True):
         p = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
-        self.log.append(f"{' '.join(os.path.basename(a) for a in argv[:6])} -> {p.returncode} {p.stdout.strip()[-300:]}")
+        if ok is not None:
+            self.log.append(f"{' '.join(os.path.basename(a) for a in argv[:6])} -> {p.returncode} {p.stdout.strip()[-300:]}")
         if ok and p.returncode:
             raise Wrong(f"{argv} ended with {p.returncode}")
         return p.returncode, p.stdout
@@ -47,21 +53,28 @@ class Walk:
         if what not in text:
             raise Wrong(f"'{what}' was not said")
 
+    # size of the card in MiB; how its file system is made and checked
+    KINDS = {"ext4": (150, "mke2fs -q -F -t ext4 -E nodiscard IMG 100M", "e2fsck -fn"),
+             "xfs": (420, "mkfs.xfs -q -f -K -d size=320m IMG", "xfs_repair -n"),
+             "btrfs": (250, "mkfs.btrfs -q -f -K -b 150M IMG", "btrfs check --readonly")}
+
     def start(self):
         for d in (self.mnt, self.view):
             os.mkdir(d)
         img = self.dir + "/card.img"
-        self.sh("truncate", "-s", "150M", img)
-        self.sh("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard", img, "100M")
+        card_mib, mkfs, _ = self.KINDS[self.kind]
+        self.sh("truncate", "-s", f"{card_mib}M", img)
+        self.sh(*(word.replace("IMG", img) for word in mkfs.split()))
         self.card = self.sh("losetup", "-f", "--show", img)[1].strip()
-        self.cow("prepare", self.card)
+        self.cow("prepare", self.card, *(("--log-size", "8M", "--erase-block", "1M") if self.small else ()))
         self.attach()
         self.cow("commit")
 
     def attach(self):
         self.loop = self.cow("attach", self.card, "--name", "vol", "--ram", "64M")[1].split()[-1]
         self.sh("mount", self.loop, self.mnt)
-        self.armed = self.inhibited = False
+        self.armed = self.inhibited = self.replaced = False
+        self.pressed = 0
 
     def umount(self):
         for _ in range(50):  # a commit by pressure holds it for a moment
@@ -130,6 +143,10 @@ class Walk:
 
     def commit(self, *argv):
         rc, text = self.cow("commit", "vol", *argv, ok=False)
+        if rc == 0 and self.replaced:
+            raise Wrong("a commit over what was imported")
+        if self.replaced:
+            return
         if rc == 0:
             self.committed(text)
         elif not (self.held is not None and "held" in text):
@@ -140,7 +157,7 @@ class Walk:
 
     def timer(self):
         rc, text = self.cow("commit", "--timer", "vol", ok=False)
-        if rc == 0 and not self.armed and not self.inhibited:
+        if rc == 0 and not self.armed and not self.inhibited and not self.replaced:
             self.committed(text if "nothing to commit" not in text else PENDING)
 
     def hold(self):
@@ -224,6 +241,7 @@ class Walk:
             found = self.read(self.view)
         finally:
             self.sh("umount", self.view)
+        self.look_at_pressure()
         if not (self.vague and what == "view"):
             self.expect(found, model, what)
 
@@ -262,9 +280,26 @@ class Walk:
         self.cow("trim", "vol", ok=False)
 
     def export(self):
-        self.cow("export", "--all", "vol", self.dir + "/delta", ok=False)
+        if self.vague:
+            return
+        whole = self.held is None or self.r.random() < 0.5
         if os.path.exists(self.dir + "/delta"):
             os.unlink(self.dir + "/delta")
+        rc, _ = self.cow("export", *(("--all",) if whole else ()), "vol", self.dir + "/delta", ok=False)
+        self.delta = dict(self.newest) if rc == 0 else None
+
+    def import_(self):
+        if self.delta is None or self.armed:
+            return
+        rc, text = self.cow("import", "--older", "vol", self.dir + "/delta", ok=False)
+        if rc:
+            return  # an xfs, another base, not enough RAM
+        if "has this already" in text:
+            return
+        if self.pending:
+            self.says(text, PENDING)
+        self.newest, self.vague, self.undone = dict(self.delta), False, False
+        self.replaced = True
 
     def inhibit(self):
         self.cow("inhibit", "vol")
@@ -273,6 +308,11 @@ class Walk:
     def uninhibit(self):
         self.cow("uninhibit", "vol")
         self.inhibited = False
+
+    def look_at_pressure(self):
+        pressed = json.loads(self.cow("status", "--json", "vol", ok=None)[1])["pressure"]["commits"]
+        self.vague |= pressed != self.pressed
+        self.pressed = pressed
 
     def remount(self):
         self.umount()
@@ -327,14 +367,14 @@ class Walk:
             raise Wrong("the volume cannot be detached")
         if self.pending:
             self.says(text, PENDING)
-        elif self.held is not None:
+        elif self.held is not None and not self.replaced:
             self.says(text, "is held")
         if self.armed:
             self.says(text, "DISCARDED")
         self.wait_gone()
         if self.pending:
             self.again(self.held, False)
-        elif self.armed:
+        elif self.armed or self.replaced:
             self.again(self.newest, self.vague)
         else:
             self.again(self.live, False)
@@ -361,6 +401,8 @@ class Walk:
         raise Wrong("the daemon does not end")
 
     def kill(self):
+        self.look_at_pressure()
+        self.vague |= self.small and self.kind != "ext4"  # all changes go through the log, which may commit at any time
         victims = self.processes()
         if self.r.random() < 0.5:
             victims = victims[-1:] if self.r.random() < 0.5 else victims[:1]
@@ -388,16 +430,21 @@ class Walk:
 
     STEPS = {write: 14, delete: 3, commit: 8, checkpoint: 2, timer: 2, hold: 3, undo: 3, cancel: 2, accept: 3, run_well: 3,
              run_badly: 2, run_nothing: 3, discard: 1, discard_cancel: 2, view_newest: 2, view_now: 2, view_mounted: 1, revert: 2,
-             commit_path: 3, trim: 1, export: 1, inhibit: 1, uninhibit: 1, remount: 1, pressure: 1, detach: 4, kill: 3}
+             commit_path: 3, trim: 1, export: 3, import_: 4, inhibit: 1, uninhibit: 1, remount: 1, pressure: 1, detach: 4, kill: 3}
+    REPLACED = [write, delete, commit, timer, view_now, trim, inhibit, uninhibit, remount, detach, detach, kill]
 
     def walk(self, steps):
         self.start()
         for _ in range(steps):
             step = self.r.choices(list(self.STEPS), list(self.STEPS.values()))[0]
+            if self.replaced:
+                step = self.r.choice(self.REPLACED)
             self.log.append(f"-- {step.__name__}{' pending' if self.pending else ''}{' held' if self.held is not None else ''}"
-                            f"{' armed' if self.armed else ''}{' vague' if self.vague else ''}")
+                            f"{' armed' if self.armed else ''}{' vague' if self.vague else ''}"
+                            f"{' replaced' if self.replaced else ''}")
             step(self)
             self.expect(self.read(self.mnt), self.live, "live")
+            self.look_at_pressure()
         if not self.detach():
             self.cow("accept", "vol")
             self.held, self.pending = None, False
@@ -407,7 +454,10 @@ class Walk:
         self.wait_gone()
         if self.held is None:
             self.cow("release", self.card)
-            self.sh("e2fsck", "-fn", self.card)
+            if self.kind == "xfs":  # its log is replayed by a mount alone
+                self.sh("mount", self.card, self.mnt)
+                self.umount()
+            self.sh(*self.KINDS[self.kind][2].split(), self.card)
 
 
 def main():
@@ -424,7 +474,7 @@ def main():
         try:
             w.walk(o.steps)
         except (Wrong, OSError, subprocess.SubprocessError) as e:
-            print(*w.log, sep="\n")
+            print(*w.log, f"{w.kind}, {'a small' if w.small else 'the usual'} log", sep="\n")
             print(f"walk: {e}: walk.py --seed {seed} --steps {o.steps}")
             return 1
         finally:
