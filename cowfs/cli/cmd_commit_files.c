@@ -11,6 +11,7 @@
 
 #include "attach/compose.h"
 #include "attach/view_mount.h"
+#include "base/parse.h"
 #include "base/path.h"
 #include "cli/cmd.h"
 #include "cli/place.h"
@@ -33,6 +34,7 @@ struct job {
 	int to_root_fd, from_root_fd, from_upper_fd;
 	struct sample sample; /* runs: what differs between both */
 	struct touched touched;
+	bool found; /* touched is set */
 	struct failure *err;
 	bool again; /* the image has ended: nothing was committed */
 	bool same;  /* the card has these files already */
@@ -65,30 +67,18 @@ static int look_for(int root_fd, const char *path)
 	return fd < 0 ? fd : 0;
 }
 
-static int copy_all(struct job *j)
+/* The files that are asked for are put on the list. */
+static int plan(struct job *j, struct copy *c, int from_fd)
 {
-	bool overlay = j->places->composed;
-	const struct copy_options opt = { .trusted = true,
-					  .overlay = overlay,
-					  .upper_fd = j->from_upper_fd,
-					  .touched = j->touched.by_ino ? &j->touched : NULL,
-					  .stop = &stop,
-					  .problem = on_problem,
-					  .ctx = j };
-	int from_fd = overlay ? j->from_root_fd : j->now.dir_fd;
 	char why[2 * PATH_MAX];
-	struct copy_report rep;
-	struct copy *c;
-	int e = copy_new(&c, from_fd, overlay ? j->to_root_fd : j->scratch.dir_fd, &opt);
+	int e = 0;
 
-	if (e < 0)
-		return failure_set(j->err, EXIT_FAILED, e, "out of memory");
 	for (size_t i = 0; i < j->places->n && e == 0; i++) {
 		const struct place *p = &j->places->p[i];
 
 		e = j->places->must_exist ? look_for(from_fd, p->path) : 0;
 		if (e == 0)
-			e = copy_apply(c, p->path);
+			e = copy_plan(c, p->path);
 		if (e == -ENOENT && j->places->must_exist)
 			failure_set(j->err, EXIT_FAILED, e, "%s: %s", p->operand,
 				    strerrordesc_np(ENOENT));
@@ -99,35 +89,87 @@ static int copy_all(struct job *j)
 			failure_set(j->err, EXIT_USAGE, e,
 				    "%s: exists neither now nor in generation %s", p->operand,
 				    with_commas(j->scratch.generation));
-		else if (e == -EINTR)
-			(void)interrupted(j);
-		else if (e < 0 && !j->err->why[0])
+		else if (e < 0 && e != -EINTR && !j->err->why[0])
 			failure_set(j->err, EXIT_FAILED, e, "%s: %s; nothing was committed",
 				    p->operand, strerrordesc_np(-e));
 	}
-	copy_report(c, &rep);
-	j->same = !(rep.created + rep.replaced + rep.updated + rep.removed);
-	copy_free(c);
+	return e;
+}
+
+/* The scratch image ends when RAM runs short: that is said before. */
+static int check_ram(struct job *j, uint64_t need_bytes)
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct json_object *status = client_call(&j->client, &rq, NULL, NULL, j->err);
+	uint64_t full, used;
+
+	if (!status)
+		return j->err->error;
+	full = json_u64(status, "ram_limit_bytes");
+	used = json_u64(status, "ram_used_bytes");
+	json_object_put(status);
+	if (used + need_bytes <= full)
+		return 0;
+	return failure_set(
+		j->err, EXIT_FAILED, -ENOSPC,
+		"these files need %s of RAM, of which %s (of %s) are free: commit everything, or attach with more --ram; nothing was committed",
+		FORMAT_SIZE(need_bytes), FORMAT_SIZE(full > used ? full - used : 0),
+		FORMAT_SIZE(full));
+}
+
+static int copy_all(struct job *j)
+{
+	bool overlay = j->places->composed;
+	const struct copy_options opt = { .trusted = true,
+					  .overlay = overlay,
+					  .upper_fd = j->from_upper_fd,
+					  .touched = j->found ? &j->touched : NULL,
+					  .stop = &stop,
+					  .problem = on_problem,
+					  .ctx = j };
+	int from_fd = overlay ? j->from_root_fd : j->now.dir_fd;
+	struct copy_report rep = { 0 };
+	struct copy *c;
+	int e = copy_new(&c, from_fd, overlay ? j->to_root_fd : j->scratch.dir_fd, &opt);
+
+	if (e < 0)
+		return failure_set(j->err, EXIT_FAILED, e, "out of memory");
+	e = plan(j, c, from_fd);
+	if (e == 0)
+		e = copy_planned(c, &rep);
+	if (e == 0)
+		e = check_ram(j, rep.bytes);
+	if (e == 0)
+		e = copy_apply(c, &rep);
+	if (e == -EINTR)
+		(void)interrupted(j);
 	/* a scratch image that has ended answers with I/O errors */
 	j->again = e == -EIO || e == -EROFS;
+	if (e < 0 && !j->err->why[0])
+		failure_set(j->err, EXIT_FAILED, e, "%s; nothing was committed",
+			    strerrordesc_np(-e));
+	j->same = !(rep.created + rep.replaced + rep.updated + rep.removed);
+	copy_free(c);
 	return e;
 }
 
 /*
- * What differs, from the blocks. Without it all files are compared, which says the same: so no error counts,
- * and a commit in between, whose files the list lacks, neither.
+ * What differs, from the blocks: on ext2/3/4 which inodes, elsewhere which content. Without it all files are compared,
+ * which says the same: so no error counts, and a commit in between, whose files the list lacks, neither.
  */
 static void find_touched(struct job *j)
 {
 	struct failure err;
 	bool again;
 
-	if (j->places->composed || fs_ops_named(j->now.fs_type)->owners != OWNERS_EXT ||
-	    top_runs(&j->client, &j->sample, &again, &err) < 0 || again ||
+	if (j->places->composed || top_runs(&j->client, &j->sample, &again, &err) < 0 || again ||
 	    j->scratch.generation != j->now.generation ||
 	    j->sample.generation_seq != j->now.generation)
 		return;
-	if (touched_find_ext(&j->touched, j->scratch.disk_fd, j->now.disk, &j->sample.runs, false,
+	j->touched = (struct touched){ .changed = &j->sample.runs };
+	j->found = true;
+	if (fs_ops_named(j->now.fs_type)->owners != OWNERS_EXT ||
+	    touched_find_ext(&j->touched, j->scratch.disk_fd, j->now.disk, &j->sample.runs, false,
 			     NULL) < 0)
 		return;
 	view_mount_scattered(&j->scratch);
@@ -168,18 +210,16 @@ static int fill(struct job *j)
 	while ((e = view_mount_open(&j->client, VIEW_SCRATCH, &j->scratch, j->err)) == -EBUSY &&
 	       !stop && !has_option(j->o, OPT_NO_WAIT) && now_ns() < end_ns)
 		usleep(WAIT_STEP_US);
-	if (e < 0)
-		return e;
-	e = view_mount_open(&j->client, VIEW_NOW, &j->now, j->err);
-	if (e < 0)
-		return e;
-	if (j->places->composed)
+	if (e == 0)
+		e = view_mount_open(&j->client, VIEW_NOW, &j->now, j->err);
+	if (e == 0 && j->places->composed)
 		e = compose_both(j);
 	j->again = e == -EIO || e == -EROFS;
 	if (e == 0) {
 		find_touched(j);
 		e = copy_all(j);
 		touched_clear(&j->touched);
+		j->found = false;
 		top_sample_clear(&j->sample);
 	}
 	close_composed(j);

@@ -22,8 +22,8 @@
 #include "base/parse.h"
 #include "cli/place.h"
 #include "cli/top.h"
-#include "files/node.h"
-#include "files/walk.h"
+#include "base/path.h"
+#include "files/diff.h"
 #include "fs/fs_ops.h"
 
 enum { TRIES = 5 };
@@ -118,7 +118,7 @@ static int compose_views(struct comparison *x)
 
 static bool look(int root_fd, const char *path, struct stat *ret)
 {
-	_cleanup_close_ int fd = node_open(root_fd, path, O_PATH);
+	_cleanup_close_ int fd = path_open_below(root_fd, *path ? path : ".", O_PATH | O_NOFOLLOW);
 
 	return fd >= 0 && fstat(fd, ret) == 0;
 }
@@ -237,7 +237,7 @@ static bool is_asked(void *ctx, const char *path)
 	const struct places *p = ctx;
 
 	for (size_t i = 0; i < p->n; i++)
-		if (diff_is_below(path, p->p[i].path))
+		if (path_is_below(path, p->p[i].path))
 			return true;
 	return !p->n;
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 
 #include "attach/compose.h"
 #include "attach/view_mount.h"
@@ -28,7 +27,6 @@ static volatile sig_atomic_t stop;
 struct job {
 	const struct options *o;
 	struct places places;
-	const struct place *place; /* under way */
 	struct client client;
 	struct view_mount view;
 	int composed_fd; /* the view composed with the image, as the live root is; else -1 */
@@ -36,7 +34,6 @@ struct job {
 	int from_fd;	 /* the same folder of the view */
 	int upper_fd;	 /* of a composed view: its upper layer of from_fd, -1: none */
 	struct copy *copy;
-	bool planning;
 	uint64_t lines;
 	unsigned said;
 	struct json_object *changes, *open, *others, *problems;
@@ -54,18 +51,26 @@ static void on_signal(int sig)
 
 /* ---- what it says ---- */
 
+static bool covers(const char *root, const char *path)
+{
+	size_t n = strlen(root);
+
+	return !n || (!strncmp(path, root, n) && (!path[n] || path[n] == '/'));
+}
+
 /* The path as the user would write it. The caller frees it; NULL: out of memory. */
 static char *shown(const struct job *j, const char *path)
 {
-	const struct place *p = j->place;
-	size_t n = strlen(p->path), len = strlen(p->operand);
+	const struct place *p = j->places.p, *end = p + j->places.n;
+	size_t len;
 	char *text;
 
-	/* a folder on the way to the operand */
-	if (strncmp(path, p->path, n) || (n && path[n] && path[n] != '/'))
+	while (p < end && !covers(p->path, path))
+		p++;
+	if (p == end) /* a folder on the way to the operand */
 		return strdup(path);
-	path += n;
-	while (len > 1 && p->operand[len - 1] == '/')
+	path += strlen(p->path);
+	for (len = strlen(p->operand); len > 1 && p->operand[len - 1] == '/';)
 		len--;
 	if (asprintf(&text, "%.*s%s%s", (int)len, p->operand, *path && *path != '/' ? "/" : "",
 		     path) < 0)
@@ -91,7 +96,7 @@ static bool is_below(const char *path, const char *dir)
 	return n && !strncmp(path, dir, n) && path[n] == '/';
 }
 
-static void touch(struct job *j, const struct statx *to, const char *path)
+static void touch(struct job *j, const struct copy_to *to, const char *path)
 {
 	struct open_file *f = array_grow(j->touched, &j->cap_touched, j->n_touched + 1,
 					 sizeof(*j->touched));
@@ -104,8 +109,7 @@ static void touch(struct job *j, const struct statx *to, const char *path)
 		free(copy);
 		return;
 	}
-	f[j->n_touched++] = (struct open_file){ makedev(to->stx_dev_major, to->stx_dev_minor),
-						to->stx_ino, copy };
+	f[j->n_touched++] = (struct open_file){ to->dev, to->ino, copy };
 }
 
 /* A line of the list. The heading comes with the first one, so that errors before it stand alone. */
@@ -115,18 +119,18 @@ static void say_heading(struct job *j)
 		printf("%s: to generation %s:\n", j->client.name, with_commas(j->view.generation));
 }
 
-static void on_change(void *ctx, enum copy_act act, const char *path, const struct statx *to)
+static void on_change(void *ctx, enum copy_act act, const char *path, const struct copy_to *to)
 {
 	static const char *const names[] = { "create", "replace", "metadata", "delete" };
 	static const char *const words[] = { "bring back", "replace", "metadata", "delete" };
 	struct job *j = ctx;
-	char *text = j->planning ? shown(j, path) : NULL;
+	char *text = shown(j, path);
 
 	if (!text) {
-		j->no_memory |= j->planning;
+		j->no_memory = true;
 		return;
 	}
-	if (to && act != COPY_UPDATE)
+	if (to->ino && act != COPY_UPDATE)
 		touch(j, to, text);
 	if (act == COPY_REMOVE && is_below(text, j->removed)) {
 		free(text);
@@ -137,10 +141,9 @@ static void on_change(void *ctx, enum copy_act act, const char *path, const stru
 	} else if (j->lines++ < LINES_MAX || has_option(j->o, OPT_DRY_RUN)) {
 		say_heading(j);
 		printf("  %-10s  %s%s\n", words[act], clean_text(text),
-		       act == COPY_REMOVE && S_ISDIR(to->stx_mode) ? "/ with all that is in it"
-								   : "");
+		       act == COPY_REMOVE && S_ISDIR(to->type) ? "/ with all that is in it" : "");
 	}
-	if (act == COPY_REMOVE && S_ISDIR(to->stx_mode)) {
+	if (act == COPY_REMOVE && S_ISDIR(to->type)) {
 		free(j->removed);
 		j->removed = text;
 	} else {
@@ -155,7 +158,7 @@ static void on_problem(void *ctx, const char *path, int error, const char *what)
 
 	if (has_option(j->o, OPT_JSON))
 		add_object(j->problems, "what", what, text ? text : path);
-	else if (!j->planning || has_option(j->o, OPT_DRY_RUN))
+	else
 		fprintf(stderr, "cowctl: %s: %s (%s)\n", text ? clean_text(text) : CLEAN(path),
 			what, place_copy_error(error));
 	free(text);
@@ -236,13 +239,6 @@ struct live {
 	const struct places *places;
 	bool readonly;
 };
-
-static bool covers(const char *root, const char *path)
-{
-	size_t n = strlen(root);
-
-	return !n || (!strncmp(path, root, n) && (!path[n] || path[n] == '/'));
-}
 
 /* The mount that shows all of the paths, and as much as possible. */
 static int look_at_mount(void *ctx, int root_fd, struct mount_entry *m)
@@ -384,28 +380,10 @@ static bool is_covered(const struct places *p, size_t i)
 	return false;
 }
 
-/* Calls fn for each operand that lies in no other one. */
-static int for_each(struct job *j, int (*fn)(struct copy *c, const char *path), bool *ret_problem)
+static int interrupted(struct job *j)
 {
-	for (size_t i = 0; i < j->places.n; i++) {
-		int e;
-
-		if (is_covered(&j->places, i))
-			continue;
-		j->place = &j->places.p[i];
-		free(j->removed);
-		j->removed = NULL;
-		e = fn(j->copy, j->place->path);
-		if (e == -EINTR)
-			return cmd_fail(j->o, EXIT_FAILED, e,
-					"interrupted: each file is as before or reverted");
-		if (e == -ENOENT && j->planning)
-			return cmd_fail(j->o, EXIT_USAGE, e,
-					"%s: exists neither now nor in generation %s",
-					j->place->operand, with_commas(j->view.generation));
-		*ret_problem |= e < 0;
-	}
-	return EXIT_OK;
+	return cmd_fail(j->o, EXIT_FAILED, -EINTR,
+			"interrupted: each file is as before or reverted");
 }
 
 static int ask(struct job *j)
@@ -415,61 +393,77 @@ static int ask(struct job *j)
 	return EXIT_OK;
 }
 
-/* Says what will be done. */
-static int plan(struct job *j)
+static int out_of_memory(struct job *j)
 {
-	bool problem = false;
-	int exit;
+	return cmd_fail(j->o, EXIT_FAILED, -ENOMEM, "out of memory");
+}
 
-	j->planning = true;
-	exit = for_each(j, copy_plan, &problem);
-	if (exit != EXIT_OK)
-		return exit;
-	if (j->no_memory)
-		return cmd_fail(j->o, EXIT_FAILED, -ENOMEM, "out of memory");
+static int plan(struct job *j, struct copy_report *ret)
+{
+	for (size_t i = 0; i < j->places.n; i++) {
+		const struct place *p = &j->places.p[i];
+		int e;
+
+		if (is_covered(&j->places, i))
+			continue;
+		e = copy_plan(j->copy, p->path);
+		if (e == -EINTR)
+			return interrupted(j);
+		if (e == -ENOENT)
+			return cmd_fail(j->o, EXIT_USAGE, e,
+					"%s: exists neither now nor in generation %s", p->operand,
+					with_commas(j->view.generation));
+	}
+	return copy_planned(j->copy, ret) < 0 ? out_of_memory(j) : EXIT_OK;
+}
+
+/* What is on the list */
+static int say_plan(struct job *j)
+{
+	copy_each(j->copy, on_change, j);
 	if (!has_option(j->o, OPT_JSON) && !has_option(j->o, OPT_DRY_RUN) && j->lines > LINES_MAX)
 		printf("  and %llu more: --dry-run lists all\n",
 		       (unsigned long long)(j->lines - LINES_MAX));
 	open_files_find(j->touched, j->n_touched, on_open, j);
-	j->place = &j->places.p[0];
-	copy_other_names(j->copy, on_other_names, j);
-	return EXIT_OK;
+	return copy_other_names(j->copy, on_other_names, j) < 0 || j->no_memory ? out_of_memory(j)
+										: EXIT_OK;
+}
+
+static int fail_some(struct job *j, const struct copy_report *r)
+{
+	bool json = has_option(j->o, OPT_JSON);
+
+	return cmd_fail(j->o, EXIT_FAILED, -EIO, "%s: %llu file%s %s%s%s", j->client.name,
+			(unsigned long long)r->problems, r->problems == 1 ? "" : "s",
+			has_option(j->o, OPT_DRY_RUN) ? "cannot be reverted"
+			: r->refused		      ? "cannot be reverted, so nothing was"
+			: r->problems == 1	      ? "was not reverted"
+						      : "were not reverted",
+			json ? ", the first: " : "",
+			json ? json_text(json_object_array_get_idx(j->problems, 0), "path") : "");
 }
 
 static int revert(struct job *j)
 {
 	struct copy_report r;
-	bool problem = false;
-	int exit = plan(j);
+	int exit = plan(j, &r), e = 0;
 
+	if (exit == EXIT_OK && r.refused)
+		exit = fail_some(j, &r);
+	if (exit == EXIT_OK)
+		exit = say_plan(j);
 	if (exit != EXIT_OK)
 		return exit;
-	copy_report(j->copy, &r);
 	if (!has_option(j->o, OPT_DRY_RUN)) {
 		if (r.created + r.replaced + r.updated + r.removed)
 			exit = ask(j);
 		if (exit != EXIT_OK)
 			return exit;
-		json_object_put(j->problems);
-		j->problems = json_object_new_array();
-		j->planning = false;
-		exit = for_each(j, copy_apply, &problem);
-		if (exit != EXIT_OK)
-			return exit;
-		copy_report(j->copy, &r);
+		e = copy_apply(j->copy, &r);
+		if (e == -EINTR)
+			return interrupted(j);
 	}
-	if (r.problems || problem)
-		return cmd_fail(
-			j->o, EXIT_FAILED, -EIO, "%s: %llu file%s %s%s%s", j->client.name,
-			(unsigned long long)r.problems, r.problems == 1 ? "" : "s",
-			has_option(j->o, OPT_DRY_RUN) ? "cannot be reverted"
-			: r.problems == 1	      ? "was not reverted"
-						      : "were not reverted",
-			has_option(j->o, OPT_JSON) ? ", the first: " : "",
-			has_option(j->o, OPT_JSON)
-				? json_text(json_object_array_get_idx(j->problems, 0), "path")
-				: "");
-	return print_result(j, &r);
+	return r.problems || e < 0 ? fail_some(j, &r) : print_result(j, &r);
 }
 
 static int with_view(struct job *j)
@@ -478,12 +472,11 @@ static int with_view(struct job *j)
 	const struct copy_options opt = { .overlay = j->places.composed,
 					  .upper_fd = j->upper_fd,
 					  .stop = &stop,
-					  .each = on_change,
 					  .problem = on_problem,
 					  .ctx = j };
 
 	if (exit == EXIT_OK && copy_new(&j->copy, j->from_fd, j->live_fd, &opt) < 0)
-		exit = cmd_fail(j->o, EXIT_FAILED, -ENOMEM, "out of memory");
+		exit = out_of_memory(j);
 	if (exit == EXIT_OK)
 		exit = revert(j);
 	copy_free(j->copy);

@@ -1,84 +1,105 @@
 /* SPDX-License-Identifier: MIT */
-/* What copy.c and copy_file.c share: one file or folder, its metadata, its content. */
+/* What copy.c and apply.c share: the list. */
 #ifndef COWFS_FILES_COPY_PRIVATE_H
 #define COWFS_FILES_COPY_PRIVATE_H
 
-#include <signal.h>
-#include <sys/stat.h>
+#include "files/copy.h"
 
-#include "base/util.h"
-#include "files/touched.h"
+/* sides of the walk */
+#define TO OLD
+#define FROM NEW
 
-struct xattr {
-	char *name; /* "user.x" */
-	void *value;
-	size_t value_bytes;
+struct file_id {
+	dev_t dev;
+	uint64_t ino; /* 0: none */
 };
 
-/* A file of any type, opened with O_PATH. */
-struct inode {
-	int fd; /* -1: nothing is there */
-	struct statx st;
-	/* read by inode_load */
-	bool loaded;
-	struct xattr *xattr;
-	size_t xattrs;
-	uint64_t flags; /* FS_XFLAG_*, and FS_*_FL << 32: those that are copied */
-	uint32_t projid;
-	uint64_t frozen; /* by inode_thaw */
+/*
+ * What the plan has seen in its place is that file. A file of an overlay may get another inode number at any time. Its
+ * size and time stand for it, and for a folder that is not of the image the time of its birth. Folders of the image
+ * have none, and nobody can rename them, but the next change there makes them folders of the upper.
+ */
+struct seen {
+	struct file_id id;
+	uint64_t size;
+	uint32_t uid;
+	mode_t type; /* S_IFMT; 0: nothing is there */
+	bool born;
+	int64_t s;
+	uint32_t ns;
 };
 
-#define INODE_INIT                                                                                 \
-	{                                                                                          \
-		.fd = -1                                                                           \
-	}
-/* Immutable and append-only: they forbid every change of the file, so they are set last. */
-#define INODE_FROZEN (FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND)
+struct change {
+	enum copy_act act;
+	bool way;   /* a folder on the way: its metadata stay as they are */
+	bool quiet; /* goes because something takes the place of its folder */
+	char *path;
+	mode_t type; /* of what comes, or goes */
+	struct seen to;
+	/* of either side */
+	struct file_id id[2];
+	uint64_t links[2];
+	uint64_t bytes;
+	size_t first; /* of the names of one source: the one that the others become links to */
+	/* of that one: the target inode that has its content, and the name under which it was made */
+	struct file_id made;
+	size_t at;
+	/* apply */
+	bool entered;	 /* a folder: something in it was changed */
+	bool finished;	 /* a folder: what comes last was done */
+	unsigned frozen; /* immutable or append-only was taken away */
+};
 
-static inline bool inode_is(const struct inode *n, unsigned type)
+/* Blocks of the source that several files have, and where the target has them already */
+struct shared_part {
+	uint64_t at, len, off;
+	size_t entry;
+};
+
+/* The folder under way */
+struct folder {
+	int fd; /* -1: none */
+	char *path;
+	/* root's folder in it, where new files are made; -1: none */
+	int stage_fd;
+	char stage[40];
+	unsigned files;
+};
+
+struct copy {
+	struct walk w; /* the first: its functions get it */
+	struct copy_options opt;
+	struct copy_report report;
+	int error;	     /* the first problem of this call */
+	bool none;	     /* the path exists on neither side */
+	struct change *list; /* ascending by path once planned */
+	size_t n, cap;
+	struct shared_part *shared;
+	size_t shared_n, shared_cap;
+	struct folder in[2]; /* of the target, and of fresh */
+	/* a new folder that is not in its place yet; -1: none */
+	int fresh_fd;
+	const char *fresh;
+	size_t now; /* the file that is written */
+};
+
+static inline struct file_id node_id(const struct node *n)
 {
-	return n->fd >= 0 && (n->st.stx_mode & S_IFMT) == type;
+	return (struct file_id){ (dev_t)n->st.stx_dev_major << 32 | n->st.stx_dev_minor,
+				 n->st.stx_ino };
 }
 
-/* dirfd -1, and a name that is not there: 0 with fd -1. -EXDEV: another mount lies on it. */
-int inode_open(struct inode *ret, int dirfd, const char *name) MUST_CHECK;
-void inode_close(struct inode *n);
-/* path_reopen: a regular file or a directory. */
-int inode_reopen(const struct inode *n, int flags) MUST_CHECK;
-/* Reads xattrs, flags and the project id, once. -EOPNOTSUPP: fs-verity or fscrypt. */
-int inode_load(struct inode *n) MUST_CHECK;
+static inline bool same_id(struct file_id a, struct file_id b)
+{
+	return a.dev == b.dev && a.ino == b.ino;
+}
 
-/*
- * n lies in an overlay whose upper layer is mounted as a lower one: overlayfs does not read what it
- * has stored there of INODE_FROZEN. Adds that, from the file of the upper.
- */
-int inode_add_frozen(struct inode *n, int upper_fd, const char *path) MUST_CHECK;
-
-/* Owner, mode, device, flags, xattrs, and (times) the modification time are the same. Both are
- * loaded. */
-bool inode_same_meta(const struct inode *a, const struct inode *b, bool times);
-/* Gives `to` owner, xattrs and mode of `from`, in this order. Changes only what differs. */
-int inode_set_meta(const struct inode *from, const struct inode *to) MUST_CHECK;
-/* Access and modification time. Does nothing if the latter is right. */
-int inode_set_times(const struct inode *from, const struct inode *to) MUST_CHECK;
-/* Sets flags and project id; also INODE_FROZEN only if asked. `to` need not be loaded. */
-int inode_set_flags(const struct inode *from, const struct inode *to, bool frozen) MUST_CHECK;
-/* Takes INODE_FROZEN away, and notes in n what was set. Returns whether any was, or -errno. */
-int inode_thaw(struct inode *n) MUST_CHECK;
-/* Sets what inode_thaw has taken away. */
-int inode_freeze(const struct inode *n) MUST_CHECK;
-
-/*
- * 1: the same bytes, 0: not, or -errno (-EINTR: stopped). changed: NULL, or the blocks that may differ: what
- * lies on the same ones otherwise is not read.
- */
-int inode_same_content(const struct inode *a, const struct inode *b, const struct extents *changed,
-		       const volatile sig_atomic_t *stop) MUST_CHECK;
-/* Fills the empty file to_fd. Holes stay holes. */
-int inode_copy_content(const struct inode *from, int to_fd, const volatile sig_atomic_t *stop,
-		       uint64_t *bytes) MUST_CHECK;
-/* Writes only what differs into a file that has other content. */
-int inode_update_content(const struct inode *from, int to_fd, const struct extents *changed,
-			 const volatile sig_atomic_t *stop, uint64_t *bytes) MUST_CHECK;
+struct seen seen_of(const struct copy *c, const struct node *n);
+/* Notes a problem. 0: go on with the next file. */
+int copy_problem(struct copy *c, const char *path, int e, const char *what) MUST_CHECK;
+/* Loads a file of the source. -EOPNOTSUPP: it cannot be copied. */
+int copy_load_source(struct copy *c, struct node *from, const char *path) MUST_CHECK;
+/* A struct node_shared.clone */
+uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t pos);
 
 #endif

@@ -330,6 +330,52 @@ card_read() {
 	detach_whole ext4
 }
 
+@test "files that need more RAM than is free are refused before the first byte, with the sizes" {
+	volume_mounted ext4 180 260 -b 4096 -- --log-size 64M -- --ram 64M
+	mkdir "$MNT/d"
+	cow commit vol
+	random_file "$MNT/d/large" 38
+	sync -f "$MNT"
+	# what is preallocated needs none
+	fallocate -l 40M "$MNT/d/room"
+	for _ in 1 2; do
+		run -1 --separate-stderr cow commit "$MNT/d"
+		[[ $stderr == *"these files need 38.0 MiB of RAM, of which "*" (of 64.0 MiB) are free"*"nothing was committed" ]]
+	done
+	rm -r "$MNT/d"
+	# of a large file only what differs counts
+	cow commit vol
+	random_file "$MNT/large" 70
+	cow commit vol
+	echo x | dd of="$MNT/large" bs=1M seek=30 conv=notrunc status=none
+	cow commit "$MNT/large"
+	cow view vol "$V"
+	cmp "$MNT/large" "$V/large"
+	umount "$V"
+	detach_whole ext4
+}
+
+@test "blocks that files share stay shared" {
+	local before
+	volume_mounted xfs 310 420 -m reflink=1 -- --log-size 96M --
+	mkdir "$MNT/d"
+	cow commit vol
+	random_file "$MNT/d/1" 20
+	echo tail >>"$MNT/d/1"
+	cp --reflink=always "$MNT/d/1" "$MNT/d/2"
+	cp --reflink=always "$MNT/d/1" "$MNT/d/3"
+	echo x | dd of="$MNT/d/3" bs=1M seek=5 conv=notrunc status=none
+	before=$(card_written)
+	cow commit "$MNT/d"
+	(($(card_written) - before < 30 << 20))
+	cow view vol "$V"
+	cmp "$V/d/1" "$MNT/d/1"
+	cmp "$V/d/2" "$MNT/d/2"
+	cmp "$V/d/3" "$MNT/d/3"
+	umount "$V"
+	detach_whole xfs
+}
+
 @test "RAM that is short fails it, and nothing else" {
 	volume ext4 0
 	change 1 30

@@ -17,7 +17,7 @@ teardown() {
 
 # a file system on MNT with the folders from and to
 with_fs() {
-	card_make "$1" 350 350
+	card_make "$1" 350 350 "${@:2}"
 	mount "$CARD" "$MNT"
 	FROM=$MNT/from TO=$MNT/to
 	mkdir "$FROM" "$TO"
@@ -149,4 +149,56 @@ everything() {
 	rm "$MNT/fill"
 	run -0 "$COPY" "$FROM" "$TO" d
 	same
+}
+
+@test "names that one folder takes for equal, another does not" {
+	[ -e /sys/fs/ext4/features/casefold ] || skip "this kernel has no case-folded folders"
+	IMG=$T/card.img
+	truncate -s 100M "$IMG"
+	mke2fs -q -t ext4 -O casefold -E encoding=utf8 "$IMG"
+	loop_up "$IMG"
+	CARD=$LOOP
+	mount "$CARD" "$MNT"
+	FROM=$MNT/from TO=$MNT/to
+	mkdir -p "$FROM/d/folded" "$TO/d/folded"
+	chattr +F "$FROM/d/folded" "$TO/d/folded"
+	echo new >"$FROM/d/folded/NAME"
+	echo old >"$TO/d/folded/name"
+	run -0 "$COPY" "$FROM" "$TO" d
+	[ "$(ls "$TO/d/folded"):$(cat "$TO/d/folded/name")" = NAME:new ]
+	rm -r "$TO/d"
+	run -0 "$COPY" --trusted "$FROM" "$TO" d
+	[ "$(cat "$TO/d/folded/name")" = new ]
+	same
+}
+
+# What goes below a folder is gone before what comes elsewhere needs its room.
+@test "what goes makes room for what comes, across folders" {
+	local way
+	with_fs ext4
+	chattr -R -f -i -a "$FROM" || true
+	rm -r "$FROM/d"
+	mkdir -p "$FROM"/d/{a,z}
+	for way in "" --trusted; do
+		rm -rf "$TO/d" "$FROM/d/a/new" "$MNT/fill"
+		mkdir -p "$TO"/d/{a,z}
+		random_file "$FROM/d/a/new" 20
+		random_file "$TO/d/z/old" 20
+		dd if=/dev/zero of="$MNT/fill" bs=1M status=none 2>/dev/null || true
+		truncate -s -2M "$MNT/fill"
+		# shellcheck disable=SC2086
+		run -0 "$COPY" $way "$FROM" "$TO" d
+		cmp "$FROM/d/a/new" "$TO/d/a/new"
+		[ ! -e "$TO/d/z/old" ]
+	done
+}
+
+@test "what cannot be copied is refused before anything is changed" {
+	with_fs ext4 -O encrypt
+	mkdir "$TO/d" "$FROM/d/e/secret"
+	echo old >"$TO/d/a"
+	encrypt "$MNT" "$FROM/d/e/secret" || skip "this kernel has no fscrypt"
+	run -1 "$COPY" "$FROM" "$TO" d
+	[[ $output == *"problem d/e/secret: has a feature that cannot be copied"* ]]
+	[ "$(cat "$TO/d/a"):$(ls -A "$TO/d" | xargs)" = old:a ]
 }

@@ -54,6 +54,10 @@ os.symlink("nothing", "dangling")
 os.mkfifo("fifo")
 os.mknod("chr", stat.S_IFCHR | 0o640, os.makedev(1, 5))
 os.mknod("blk", stat.S_IFBLK | 0o600, os.makedev(7, 200))
+try:
+    os.mknod("whiteout", stat.S_IFCHR, os.makedev(0, 0))
+except PermissionError:  # in an overlay
+    pass
 socket.socket(socket.AF_UNIX).bind("sock")
 write("suid", b"#!")
 os.chown("suid", 33, 44)
@@ -70,6 +74,7 @@ write("e/inherits", b"")
 write("new\nline", b"")
 write("n" * 255, b"")
 write(b"\xff\xfe", b"")
+write(bytes(b for b in range(1, 256) if b != 47)[:250], b"any")
 os.mkdir("folder-or-file")
 write("folder-or-file/x", b"")
 write("file-or-folder", b"")

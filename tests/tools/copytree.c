@@ -9,7 +9,7 @@
 
 #include "files/copy.h"
 
-static void change(void *ctx, enum copy_act act, const char *path, const struct statx *to)
+static void change(void *ctx, enum copy_act act, const char *path, const struct copy_to *to)
 {
 	static const char *const names[] = { "create", "replace", "update", "remove" };
 
@@ -37,26 +37,27 @@ int main(int argc, char **argv)
 
 	if (argc < first + 3)
 		return 2;
-	if (trusted || plan)
-		opt.each = change;
 	e = copy_new(&c, open(argv[first], O_RDONLY | O_DIRECTORY),
 		     open(argv[first + 1], O_RDONLY | O_DIRECTORY), &opt);
 	if (e < 0)
 		return 2;
-	for (int i = first + 2; i < argc && !trusted; i++) {
+	for (int i = first + 2; i < argc; i++) {
 		e = copy_plan(c, argv[i]);
 		if (e < 0)
 			printf("plan %s: %s\n", argv[i], strerrordesc_np(-e));
 		bad |= e < 0;
 	}
-	copy_other_names(c, other, NULL);
-	for (int i = first + 2; i < argc && !plan; i++) {
-		e = copy_apply(c, argv[i]);
+	e = copy_planned(c, &rep);
+	if (e == 0)
+		e = copy_other_names(c, other, NULL);
+	if (trusted || plan)
+		copy_each(c, change, NULL);
+	if (e == 0 && !plan) {
+		e = copy_apply(c, &rep);
 		if (e < 0)
-			printf("apply %s: %s\n", argv[i], strerrordesc_np(-e));
-		bad |= e < 0;
+			printf("apply: %s\n", strerrordesc_np(-e));
 	}
-	copy_report(c, &rep);
+	bad |= e < 0;
 	printf("created %llu replaced %llu updated %llu removed %llu same %llu problems %llu\n",
 	       (unsigned long long)rep.created, (unsigned long long)rep.replaced,
 	       (unsigned long long)rep.updated, (unsigned long long)rep.removed,

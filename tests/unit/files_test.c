@@ -20,8 +20,7 @@
 
 #include "base/crc32c.h"
 #include "files/node.h"
-#include "files/touched.h"
-#include "files/walk.h"
+#include "files/diff.h"
 #include "image.h"
 #include "workdir.h"
 
@@ -86,6 +85,9 @@ static void sign_xattrs(const char *path, struct sig *s)
 		bool acl = strstr(name[i], "posix_acl");
 		uint32_t *crc = acl ? &s->acls : &s->xattrs;
 
+		/* xfs shows an ACL a second time */
+		if (strstr(name[i], "SGI_ACL"))
+			continue;
 		n = lgetxattr(path, name[i], value, sizeof(value));
 		assert_true(n >= 0);
 		*crc = crc32c(crc_text(*crc + 1, name[i]), value, (size_t)n);
@@ -204,7 +206,7 @@ static bool any_below(const struct diff *d, const char *dir_path)
 		const char *names[] = { d->f[i].path, d->f[i].from ? d->f[i].from : "" };
 
 		for (size_t k = 0; k < 2; k++)
-			if (strlen(names[k]) > n && diff_is_below(names[k], dir_path) &&
+			if (strlen(names[k]) > n && path_is_below(names[k], dir_path) &&
 			    !strchr(names[k] + n + (n != 0), '/'))
 				return true;
 	}
