@@ -250,7 +250,7 @@ static int open_view(const struct options *o, const char *which, enum view_kind 
 {
 	struct card_view x = { .device = which,
 			       .log_device = o->value[OPT_LOG],
-			       .which = kind == VIEW_HELD ? OFFLINE_HELD : OFFLINE_NEWEST };
+			       .which = kind == VIEW_HELD ? OFFLINE_HELD_BESIDE : OFFLINE_NEWEST };
 	struct client c;
 	int r = client_open(&c, which, err);
 

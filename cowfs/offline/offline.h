@@ -333,9 +333,10 @@ struct offline_view {
 };
 
 enum offline_image {
-	OFFLINE_NEXT,	/* what the next attach finds */
-	OFFLINE_NEWEST, /* the same, but an undo that is pending */
-	OFFLINE_HELD,	/* the generation that is held */
+	OFFLINE_NEXT,	     /* what the next attach finds */
+	OFFLINE_NEWEST,	     /* the same, but an undo that is pending */
+	OFFLINE_HELD,	     /* the generation that is held */
+	OFFLINE_HELD_BESIDE, /* the same, while another view of the caller claims the card */
 };
 
 /*

@@ -65,7 +65,7 @@ static int look_at_image(struct server *s, struct log *l)
 	if (!s->layers)
 		return -ENOMEM;
 	s->layers->base = s->f.base;
-	s->layers->index = s->which == OFFLINE_HELD ? log_hold_index(l) : log_index_of(l);
+	s->layers->index = s->which >= OFFLINE_HELD ? log_hold_index(l) : log_index_of(l);
 	if (!s->layers->index)
 		return -ENOENT;
 	r.ctx = s->layers;
@@ -78,7 +78,7 @@ static void name_generation(struct server *s, const struct log *l)
 	struct log_hold h = { .generation = log->newest.ledger.commits,
 			      .time_s = log->newest.time_s };
 
-	if (s->which == OFFLINE_HELD)
+	if (s->which >= OFFLINE_HELD)
 		(void)log_holds(l, &h);
 	s->found.generation = log->back_seq ? log->back_generation : h.generation;
 	s->found.time_s = log->back_seq ? log->back_s : h.time_s;
@@ -301,7 +301,8 @@ static int serve(struct server *s, int fuse_fd, struct offline_view *ret, struct
 int offline_view(const char *device, const char *log_device, enum offline_image which, int fuse_fd,
 		 struct offline_view *ret, struct failure *fail)
 {
-	const unsigned flags = BLOCKDEV_RDONLY | BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE;
+	const unsigned flags = BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE |
+			       (which == OFFLINE_HELD_BESIDE ? 0 : BLOCKDEV_EXCL);
 	struct server *s = calloc(1, sizeof(*s));
 	int r;
 

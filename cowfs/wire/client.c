@@ -473,7 +473,7 @@ static bool count_running(void *ctx, int run_fd, const char *name)
 	size_t len = strlen(r->list);
 
 	if (!alive(run_fd, name)) {
-		r->dead++;
+		r->dead += has_file(run_fd, name, RUNDIR_STATUS);
 		return false;
 	}
 	if (!r->live++)
@@ -514,6 +514,16 @@ static int resolve(int run_fd, const char *which, char name[RUNDIR_NAME_BYTES], 
 	return 0;
 }
 
+/* A start that was cut leaves a folder, and nothing was lost by it. */
+static int not_running(int run_fd, const char *name, struct failure *err)
+{
+	return failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
+			   has_file(run_fd, name, RUNDIR_STATUS)
+				   ? "volume %s is not running: its daemon died"
+				   : "no volume is attached as %s",
+			   name);
+}
+
 /* ---- connecting ---- */
 
 static int check_peer(int fd, const char *name, struct failure *err)
@@ -550,8 +560,7 @@ int client_open(struct client *ret, const char *which, struct failure *err)
 		return e;
 	fd = connect_volume(run_fd, c.name);
 	if (is_dead(fd))
-		return failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
-				   "volume %s is not running: its daemon died", c.name);
+		return not_running(run_fd, c.name, err);
 	if (fd == -EACCES || fd == -EPERM)
 		return failure_set(err, EXIT_FAILED, fd,
 				   "permission denied: only root may control volume %s", c.name);
@@ -771,8 +780,7 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 		poll(NULL, 0, REPLACE_LOOK_MS);
 	o = worker ? read_status(run_fd, name) : NULL;
 	if (!o)
-		failure_set(err, EXIT_NOT_RUNNING, -ESRCH,
-			    "volume %s is not running: its daemon died", name);
+		(void)!not_running(run_fd, name, err);
 	return o;
 }
 

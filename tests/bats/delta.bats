@@ -135,6 +135,9 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	SUM=$(tree_sum "$T/m")
 	umount "$T/m"
 	cow detach master >/dev/null
+	rm "$T/delta2" # the card alone has both, too
+	fails 1 "$CARD: no generation is held, so name the base" export "$CARD" "$T/none"
+	cow export "$MASTER" "$T/delta2"
 	attach
 	unchanged fails 1 'delta2: is for generation [0-9]+ of .* has generation 2 of .*, which is another one from block .* on; nothing was written' import "$T/delta2"
 	cow import "$T/delta1" --json >"$T/json"

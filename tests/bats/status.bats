@@ -222,6 +222,13 @@ is_status() {
 	fails 4 'no volume is attached' status
 	fails 4 'no volume is attached' commit --json
 	fails 4 'no volume is attached as vol' discard vol
+	# what a start that was cut leaves: nothing was lost
+	mkdir -p "$COWFS_RUNDIR/vol"
+	touch "$COWFS_RUNDIR/vol/lock" "$COWFS_RUNDIR/vol/pid"
+	fails 4 'no volume is attached as vol' status vol
+	fails 4 'no volume is attached as vol' commit vol
+	run -4 cow status
+	[[ $output != *died* ]]
 	protect
 	kill -9 "$(worker_pid)"
 	wait_for 20 no_daemons
