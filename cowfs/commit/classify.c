@@ -71,9 +71,12 @@ int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *r
 int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret)
 {
 	enum blk_use use = USE_FREE;
+	const struct job *j = job;
 	uint64_t n;
 	int r = 0;
 
+	if (j->src->loose)
+		use = USE_USED;
 	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
 		r = classify_all(job, blk + i, blks - i, &use, &n);
 	*ret = use == USE_FREE;
@@ -108,6 +111,27 @@ int classify_metadata(struct job *j, uint64_t blk, uint64_t blks, struct extents
 	return r;
 }
 
+/* Content of a free block for the live file system. An entry of the log would be read in its place, and a checkpoint
+ * would write over it. */
+static int classify_loose(struct job *j, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
+{
+	struct log_index *ix = log_index_of(j->log);
+	enum log_where where;
+	enum blk_use old;
+	uint64_t n = log_index_run(ix, blk, max_blks, &where);
+	int r = classify_candidates(j, blk, n, &old, ret_blks);
+
+	log_index_unref(ix);
+	if (r < 0)
+		return r;
+	if (old != USE_FREE || where != LOG_HOME) {
+		j->rep.skipped_free += *ret_blks;
+		return 0;
+	}
+	j->rep.loose += *ret_blks;
+	return extents_add(&j->loose, blk, *ret_blks);
+}
+
 /* Classifies the blocks from blk on that go the same way; *ret_blks: their number. */
 static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hole,
 			uint64_t *ret_blks)
@@ -120,6 +144,8 @@ static int classify_run(struct job *j, uint64_t blk, uint64_t max_blks, bool hol
 	if (r < 0)
 		return r;
 	*ret_blks = n;
+	if (use == USE_FREE && !hole && s->read_loose)
+		return classify_loose(j, blk, n, ret_blks);
 	if (use != USE_USED) {
 		*(hole		    ? &j->rep.skipped_holes
 		  : use == USE_FREE ? &j->rep.skipped_free

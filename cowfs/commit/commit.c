@@ -2,7 +2,9 @@
 /*
  * One commit. Every dirty block of the sealed image goes one of these ways; the first match wins:
  *
- *	free in the sealed file system		not written
+ *	free in the sealed file system		not written. If RAM must get shorter, and the live file
+ *						system may need it: in place where no generation
+ *						uses the block, without an entry in the log
  *	inside its jbd2 log, which is empty	not written
  *	  when sealed and continues the
  *	  committed one
@@ -132,6 +134,26 @@ static int write_direct(struct job *j)
 		job_progress(j, PHASE_DIRECT, done, j->rep.direct + j->rep.logged);
 	}
 	return INVARIANT("commit sums", done == j->rep.direct) ? 0 : -ENOTRECOVERABLE;
+}
+
+/* The record has nothing of them: a cut leaves blocks that no generation uses. */
+static int write_loose(struct job *j)
+{
+	struct extents_chunk c = { 0 };
+	int r = 0;
+
+	while (r == 0 && extents_next_chunk(&j->loose, &c, CHUNK_BLKS)) {
+		r = j->src->read_loose(j->src->ctx, c.blk, c.blks, j->buf);
+		if (r == 0)
+			r = check_in_place(j, c.blk, c.blks);
+		if (r == 0)
+			r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));
+		if (r < 0)
+			break;
+		log_ledger(j->log)->padded_blks += c.blks;
+		j->src->wrote_loose(j->src->ctx, c.blk, c.blks);
+	}
+	return r;
 }
 
 /* Writes a chunk of payload: to the ring while it has room, then to the spill blocks. */
@@ -336,6 +358,8 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 		log_begin_fresh(j->log, j->rep.units, open_units, j->rep.need_blks);
 	r = write_direct(j);
 	if (r == 0)
+		r = write_loose(j);
+	if (r == 0)
 		r = write_logged(j);
 	if (r == 0) {
 		count_skips(j, true);
@@ -351,8 +375,9 @@ static int write_all(struct job *j, void (*publish)(void *ctx, struct log_index 
 /* Each block in RAM goes exactly one way. */
 static bool sums_hold(const struct commit_report *r)
 {
-	return r->dirty + r->holes == r->skipped_free + r->skipped_journal + r->skipped_holes +
-					      r->skipped_same + r->direct + r->logged + r->zero;
+	return r->dirty + r->holes == r->skipped_free + r->loose + r->skipped_journal +
+					      r->skipped_holes + r->skipped_same + r->direct +
+					      r->logged + r->zero;
 }
 
 void commit_bill(struct commit_report *rep, const struct log *log, const struct wear_ledger *before)
@@ -388,7 +413,7 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 		return r;
 	/* after a failed attempt, whose record may be on the card, only a newer record says that the
 	 * committed state is still the newest one */
-	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero &&
+	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero && !j->rep.loose &&
 		  (!log_doubt(j->log) || j->opt->dry_run);
 	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
 		/* report this before anything is written; planned again when the room is known */
@@ -459,6 +484,7 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	extents_clear(&j.logged);
 	extents_clear(&j.zero);
 	extents_clear(&j.punched);
+	extents_clear(&j.loose);
 	extents_clear(&j.spill);
 	extents_clear(&j.stays);
 	extents_clear(&j.runs);

@@ -38,6 +38,13 @@ struct commit_source {
 	/* NULL, or the bytes that mark metadata blocks (fsinfo.h). Such a block is never written to
 	 * blocks that a candidate leaves free, nor spilled */
 	const uint8_t *metadata_uuid;
+	/* The live file system may have content in blocks that the sealed image leaves free, in RAM or
+	 * on the card: nothing else is written there. */
+	bool loose;
+	/* NULL, or: such blocks that no generation uses are written in place, without an entry in the log,
+	 * as the live file system has them. wrote_loose: RAM need not keep these. */
+	int (*read_loose)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+	void (*wrote_loose)(void *ctx, uint64_t blk, uint64_t blks);
 };
 
 enum commit_phase { PHASE_CLASSIFY, PHASE_DIRECT, PHASE_LOG, PHASE_CHECKPOINT, PHASE_TRIM };
@@ -100,6 +107,8 @@ struct commit_report {
 	uint64_t moved;
 	/* written only because a write continues over a gap */
 	uint64_t padded;
+	/* part of dirty: free in the sealed image, and written for the live file system only */
+	uint64_t loose;
 	/* the profile of the options behind these figures; NULL: units and model_ns are unknown */
 	const struct flash_profile *profile;
 	uint64_t units; /* units of the profile with a write in place */

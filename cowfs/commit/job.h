@@ -19,7 +19,7 @@ struct job {
 	bool home_asked; /* a checkpoint is asked for, and nothing is held */
 	bool older;	 /* recovery may choose an image other than the committed one (lag) */
 	bool sealed;	 /* there is a sealed image; false for a checkpoint alone */
-	struct extents direct, in_use, logged, zero, punched;
+	struct extents direct, in_use, logged, zero, punched, loose;
 	struct extents runs;  /* direct, and the gaps between them that are also written (plan.h) */
 	struct extents spill; /* for payload that the ring cannot hold; valid once spill_known */
 	struct extents stays; /* part of logged that does not go there: metadata; likewise */
@@ -41,7 +41,7 @@ static inline void job_progress(const struct job *j, enum commit_phase phase, ui
 		j->opt->progress(j->opt->progress_ctx, phase, done, total);
 }
 
-/* ---- classify.c: fills direct, logged, zero and punched, and the skip counters ---- */
+/* ---- classify.c: fills direct, logged, zero, punched and loose, and the skip counters ---- */
 
 int classify_use(struct job *j) MUST_CHECK;
 /* Compares the content of blocks that are used in both images, and finds zeros. */
@@ -52,7 +52,7 @@ int classify_content(struct job *j) MUST_CHECK;
  * most max_blks. */
 int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		 uint64_t *ret_blks) MUST_CHECK;
-/* The answer of classify_all for all blocks of a range; job is a struct job. */
+/* May something else be written over these blocks? As classify_all for all of a range; job is a struct job. */
 int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret) MUST_CHECK;
 /* *ret: no image that recovery may choose before this commit is durable uses one of these
  * blocks. */

@@ -18,6 +18,7 @@ struct layers {
 	uint64_t epoch;		     /* differs from the epochs of all earlier stacks */
 	struct log_index *index;
 	unsigned n, room; /* number of generations; capacity */
+	unsigned kept;	  /* from LAYER_SEALED on: those that view_release_keeping has kept */
 	/* list of stacks that only old pins use; belongs to the commit thread */
 	struct layers *retired;
 	struct generation *gen[]; /* newest first: active, sealed, failed ones */

@@ -139,8 +139,9 @@ void view_release(struct view *v, struct log_index *index);
 typedef bool view_keeps(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks);
 /* The same, but keep() says which blocks of the sealed generation stay in RAM until the next
  * release. The commit did not write them. The next seal seals them again, below what was written
- * later. */
-void view_release_keeping(struct view *v, struct log_index *index, view_keeps *keep, void *ctx);
+ * later. all: blocks of the layers below as well, which are released otherwise. */
+void view_release_keeping(struct view *v, struct log_index *index, bool all, view_keeps *keep,
+			  void *ctx);
 /* How many blocks of data view_release_keeping has kept. Any thread. */
 uint64_t view_kept_blks(struct view *v);
 /* The commit failed, or there is none: the sealed generation becomes the failed layer. An older

@@ -185,6 +185,7 @@ static struct layers *next_layers(struct view *v, unsigned n)
 	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = n;
+	next->kept = min_u64(now->kept, n - LAYER_SEALED);
 	(void)INVARIANT("layers", n <= next->room && n <= now->n);
 	memcpy(next->gen, now->gen, n * sizeof(next->gen[0]));
 	return next;
@@ -219,6 +220,7 @@ static int stack_with(const struct view *v, struct generation *g, unsigned at,
 	next->epoch = now->epoch + 1;
 	next->index = now->index;
 	next->n = now->n + 1;
+	next->kept = at == LAYER_ACTIVE ? 0 : now->kept;
 	memcpy(next->gen, now->gen, at * sizeof(now->gen[0]));
 	next->gen[at] = g;
 	memcpy(&next->gen[at + 1], &now->gen[at], (now->n - at) * sizeof(now->gen[0]));
@@ -260,7 +262,6 @@ static int seal_with(struct view *v, struct generation *g)
 	}
 	publish_stack(v, next, spare);
 	v->sealed = true;
-	v->kept = NULL;
 	return 0;
 }
 
@@ -371,32 +372,15 @@ static void trim_generation(struct view *v, struct generation *g, view_keeps *ke
 	generation_drop(g, 0, v->volume_blks);
 }
 
-/* The stack has become {active, kept}. Where the kept generation is in a copy of the stack, it stays
- * as it is: the next commit writes some of its blocks again. */
-static void trim_kept(struct view *v, struct generation *g, view_keeps *keep, void *ctx)
-{
-	struct generation_stats left;
-
-	if (!generation_is_shared(g))
-		trim_generation(v, g, keep, ctx);
-	generation_stats(g, &left);
-	if (left.data_blks || left.hole_blks) {
-		v->kept = g;
-		return;
-	}
-	(void)next_layers(v, LAYER_SEALED);
-	publish_spare(v);
-	(void)!record(v, view_layers(v), false);
-	generation_free(g);
-}
-
 /* n: layers that stay */
 static void release(struct view *v, struct log_index *index, unsigned n)
 {
-	struct layers *old;
+	struct layers *next, *old;
 
 	(void)INVARIANT("layers", view_layers(v)->n > LAYER_SEALED);
-	next_layers(v, n)->index = index;
+	next = next_layers(v, n);
+	next->index = index;
+	next->kept = n - LAYER_SEALED;
 	old = publish_spare(v);
 	v->sealed = false;
 	(void)!record(v, view_layers(v), false); /* it did not get longer */
@@ -412,12 +396,6 @@ void view_release(struct view *v, struct log_index *index)
 		view_set_index(v, index);
 	else
 		release(v, index, LAYER_SEALED);
-}
-
-void view_release_keeping(struct view *v, struct log_index *index, view_keeps *keep, void *ctx)
-{
-	release(v, index, LAYER_SEALED + 1);
-	trim_kept(v, view_layers(v)->gen[LAYER_SEALED], keep, ctx);
 }
 
 /* ---- a commit that failed ---- */
@@ -545,17 +523,13 @@ static unsigned next_pair(const struct view *v, unsigned upper)
 	return upper + 1 < l->n ? upper : l->n;
 }
 
-int view_fail(struct view *v)
+static int merge_below(struct view *v)
 {
 	_cleanup_free_ void *buf = NULL;
 	struct layers *l = view_layers(v);
 	unsigned upper = LAYER_SEALED;
 	int r;
 
-	if (!v->sealed)
-		return -EINVAL;
-	v->sealed = false;
-	(void)!record(v, l, false);
 	if (l->n <= LAYER_SEALED + 1)
 		return 0;
 	buf = io_alloc(blk_to_bytes(MERGE_BATCH_BLKS));
@@ -574,6 +548,7 @@ int view_fail(struct view *v)
 			return r;
 		next = next_layers(v, lower);
 		next->n = l->n - 1;
+		next->kept = l->kept ? l->kept - 1 : 0;
 		memcpy(&next->gen[lower], &l->gen[lower + 1],
 		       (l->n - lower - 1) * sizeof(l->gen[0]));
 		publish_spare(v);
@@ -581,6 +556,50 @@ int view_fail(struct view *v)
 		generation_free(empty);
 	}
 	return r;
+}
+
+int view_fail(struct view *v)
+{
+	if (!v->sealed)
+		return -EINVAL;
+	v->sealed = false;
+	(void)!record(v, view_layers(v), false);
+	return merge_below(v);
+}
+
+/* ---- a commit that leaves blocks in RAM ---- */
+
+/* From the lowest layer up: a block must not show an older version of itself. Where a layer is in a copy of
+ * the stack, it and those above stay as they are: the next commit writes some of their blocks again. */
+static void trim_kept(struct view *v, view_keeps *keep, void *ctx)
+{
+	const struct layers *l = view_layers(v);
+
+	for (unsigned i = l->n; i-- > LAYER_SEALED && !generation_is_shared(l->gen[i]);)
+		trim_generation(v, l->gen[i], keep, ctx);
+}
+
+static void drop_empty(struct view *v)
+{
+	struct generation *g = view_layers(v)->gen[view_layers(v)->n - 1];
+	struct generation_stats left;
+
+	generation_stats(g, &left);
+	if (left.data_blks || left.hole_blks || view_layers(v)->n != LAYER_SEALED + 1)
+		return;
+	(void)next_layers(v, LAYER_SEALED);
+	publish_spare(v);
+	(void)!record(v, view_layers(v), false);
+	generation_free(g);
+}
+
+void view_release_keeping(struct view *v, struct log_index *index, bool all, view_keeps *keep,
+			  void *ctx)
+{
+	release(v, index, all ? view_layers(v)->n : LAYER_SEALED + 1);
+	trim_kept(v, keep, ctx);
+	(void)!merge_below(v); /* else they stay apart until the next one */
+	drop_empty(v);
 }
 
 /* ---- copies for snapshots ---- */
@@ -648,9 +667,9 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
 	const struct layers *l = view_layers(v);
 
 	*ret_active = *ret_below = (struct generation_stats){ 0 };
-	for (unsigned i = 0; i < l->n; i++)
-		if (l->gen[i] != v->kept)
-			add_stats(l->gen[i], i == LAYER_ACTIVE ? ret_active : ret_below);
+	add_stats(l->gen[LAYER_ACTIVE], ret_active);
+	for (unsigned i = LAYER_SEALED + l->kept; i < l->n; i++)
+		add_stats(l->gen[i], ret_below);
 	pins_leave(pin);
 }
 
@@ -660,9 +679,8 @@ uint64_t view_kept_blks(struct view *v)
 	const struct layers *l = view_layers(v);
 	struct generation_stats stats = { 0 };
 
-	for (unsigned i = 0; i < l->n; i++)
-		if (l->gen[i] == v->kept)
-			generation_stats(l->gen[i], &stats);
+	for (unsigned i = LAYER_SEALED; i < LAYER_SEALED + l->kept; i++)
+		add_stats(l->gen[i], &stats);
 	pins_leave(pin);
 	return stats.data_blks;
 }
@@ -691,8 +709,8 @@ static bool next_run(struct view *v, enum image image, uint64_t *blk, uint64_t m
 {
 	struct pin pin = pins_enter(&v->pins);
 	const struct layers *l = view_layers(v);
-	/* what is kept is the only layer below the active one */
-	bool found = l->gen[l->n - 1] == v->kept
+	/* what is kept is all that is below the active one, but for view_add_below */
+	bool found = l->kept && LAYER_SEALED + l->kept == l->n
 			     ? generation_next(l->gen[LAYER_ACTIVE], blk, max_blks, ret_blks,
 					       ret_state)
 			     : layers_next(l, image, blk, max_blks, ret_blks, ret_state);

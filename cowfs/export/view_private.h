@@ -34,8 +34,6 @@ struct view {
 
 	/* belongs to the commit thread; others read sealed */
 	_Atomic bool sealed;
-	/* the last layer, if view_release_keeping has kept it; not while something is sealed. For comparison */
-	_Atomic(const struct generation *) kept;
 	struct layers *spare;	/* private; room for all layers of `layers` */
 	struct layers *retired; /* freed at the next synchronize */
 

@@ -87,6 +87,7 @@ struct quiesce_report {
 	bool mounted, readonly, frozen;
 	bool instant;  /* sealed when the image is whole, without a freeze */
 	bool unfrozen; /* sealed while in use and not frozen */
+	bool replayed; /* the same, and then the journal was replayed (volume/replayed.c) */
 	bool stopped;  /* because writes were withheld, or the user of the device is not visible */
 	bool failed;   /* sync or freeze: -EIO or -EROFS */
 	bool hidden;   /* mounted or claimed where this process cannot see it; claimed is -ESTALE */

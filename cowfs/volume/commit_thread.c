@@ -67,6 +67,18 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 	};
 }
 
+/* Nothing can be read of the image: it is committed as it is, and all of it counts as used. */
+static bool give_up_replay(struct volume *v, struct volume_result *res)
+{
+	if (!v->replay)
+		return false;
+	replayed_end(v);
+	overlap_end(v);
+	v->kept->keeps = false;
+	res->quiesce.replayed = false;
+	return res->quiesce.unfrozen = true;
+}
+
 static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread,
 		      struct volume_result *res, struct log_index **ret_index)
 {
@@ -74,13 +86,18 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 	struct images im = { .v = v,
 			     .from = single ? v->committing : v->view,
 			     .dry = dry,
+			     .shut_out = rq->cause == CAUSE_PRESSURE || res->quiesce.stopped,
 			     /* a live image changes while its checksums are verified */
 			     .force = rq->force || dry,
 			     .unread = unread,
 			     .unfrozen = res->quiesce.unfrozen };
 	struct commit_options opt = options_for(v, rq, &im);
 	struct commit_source src = { 0 };
-	int r = images_open(&im, res);
+	int r;
+
+	if (unread && !single)
+		im.unfrozen |= give_up_replay(v, res);
+	r = images_open(&im, res);
 
 	if (r == 0 && single)
 		r = single_keep_live(v, &im, res);
@@ -239,8 +256,14 @@ static int write_sealed(struct volume *v, const struct volume_request *rq, int r
 	monitor_stage(v->monitor, STAGE_SEALED);
 	if (r == 0)
 		r = view_check_sealed(v->view);
+	if (r == 0 && res->quiesce.unfrozen)
+		r = replayed_begin(v);
+	res->quiesce.replayed = v->replay;
+	res->quiesce.unfrozen &= !v->replay;
 	if (r == 0)
 		r = overlap_begin(v);
+	if (r == 0)
+		r = replayed_note(v);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, ret_index);
 	v->kept->durable = r == 0;
@@ -259,7 +282,7 @@ static void keep_sealed(struct volume *v)
 static void release(struct volume *v, struct log_index *ix)
 {
 	if (v->overlap)
-		view_release_keeping(v->view, ix, overlap_keeps, v);
+		view_release_keeping(v->view, ix, v->replay, overlap_keeps, v);
 	else
 		view_release(v->view, ix);
 	v->failed_below = false;
@@ -277,6 +300,7 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 	int r = 0;
 
 	res->generation = log_ledger(v->log)->commits;
+	v->kept->loose &= v->replay || res->quiesce.unfrozen;
 	v->stood_still = res->quiesce.frozen || !res->quiesce.mounted || res->quiesce.readonly;
 	if (all || commit_checkpoint_due(v->log, &due)) {
 		monitor_stage(v->monitor, STAGE_DURABLE);
@@ -322,6 +346,7 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	int r = do_commit_once(v, rq, res);
 
 	overlap_end(v);
+	replayed_end(v);
 	return r;
 }
 
@@ -547,7 +572,8 @@ static bool do_quietly(struct volume *v, const struct volume_request *rq, struct
 /* Of a commit or a detach: what the monitor and the alarm make of it. */
 static void report(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->unread;
+	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->quiesce.failed ||
+		   res->unread;
 
 	monitor_result(v->monitor, rq->job == JOB_COMMIT || res->error == -EFBIG ? res->error : 0);
 	if (res->error == -ENOMEDIUM)

@@ -157,7 +157,7 @@ void explain_result(const struct volume *v, struct volume_result *res, int error
 	res->error = error;
 	if (!error || res->why[0])
 		return;
-	if (q->failed && !q->frozen && !q->unfrozen)
+	if (q->failed && !q->frozen && !q->unfrozen && !q->replayed)
 		snprintf(res->why, sizeof(res->why), "%s", UNFREEZABLE);
 	else
 		explain_error(v, res);
@@ -170,10 +170,10 @@ void explain_remarks(struct volume_result *res)
 
 	if (res->error || res->why[0])
 		return;
-	if (q->stopped)
+	if (q->stopped && q->unfrozen)
 		text = "sealed without a freeze, as a power cut would leave it: the log is full "
 		       "and the file system still writes";
-	else if (q->unfrozen && q->failed)
+	else if (q->failed)
 		text = "sealed without a freeze, as a power cut would leave it: the file system "
 		       "has seen I/O errors and can no longer be frozen: unmount it and mount "
 		       "it again (if it is the root: reboot)";

@@ -9,7 +9,20 @@
 
 static int img_read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
+	const struct images *im = ctx;
+
+	return im->clean ? im->v->clean.read(im->v->clean.ctx, blk, blks, buf)
+			 : view_read_sealed(im->from, blk, blks, buf);
+}
+
+static int img_read_loose(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
 	return view_read_sealed(((struct images *)ctx)->from, blk, blks, buf);
+}
+
+static void img_wrote_loose(void *ctx, uint64_t blk, uint64_t blks)
+{
+	overlap_forget(((struct images *)ctx)->v, blk, blks);
 }
 
 int images_read_live(void *ctx, uint64_t blk, uint64_t blks, void *buf)
@@ -25,7 +38,10 @@ static int img_read_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static bool img_next_sealed(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 			    enum blk_state *state)
 {
-	return view_next_sealed(((struct images *)ctx)->from, blk, max_blks, ret_blks, state);
+	const struct images *im = ctx;
+
+	return im->clean ? replayed_next(im->v, blk, max_blks, ret_blks, state)
+			 : view_next_sealed(im->from, blk, max_blks, ret_blks, state);
 }
 
 static bool img_next_live(void *ctx, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
@@ -43,7 +59,7 @@ static int img_run_sealed(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_u
 	if (r == 0 && *ret == USE_FREE && im->v->diverged && !im->v->committing &&
 	    diverged_must_write(im->v->diverged, blk, *ret_blks, ret_blks))
 		*ret = USE_USED;
-	if (r == 0 && *ret == USE_FREE)
+	if (r == 0 && *ret != USE_USED)
 		r = overlap_note(im->v, blk, *ret_blks);
 
 	/* a damaged bitmap in the image to be committed: only with force */
@@ -87,7 +103,10 @@ static int open_maps(struct images *im, struct volume_result *res)
 					.ctx = im,
 					.volume_blks = im->v->volume_blks };
 	unsigned a, b;
-	int r = open_map(&im->sealed, &sealed, im->unread >= UNREAD_SEALED);
+	int r;
+
+	im->clean = !im->dry && im->v->replay && im->from == im->v->view;
+	r = open_map(&im->sealed, &sealed, im->unread >= UNREAD_SEALED);
 
 	if (r == 0)
 		r = open_map(&im->committed, &committed, im->unread >= UNREAD_ALL);
@@ -197,8 +216,18 @@ void images_close(struct images *im)
 	log_index_unref(im->held_index);
 }
 
+/* An image whose every block counted as used: what it really leaves free may have been written in place
+ * for it, and an attach reads that back (docs/FORMAT.md, rule 4). */
+static bool reads_back_free(const struct images *im, bool of_image)
+{
+	return of_image && fs_ops(im->fs.kind)->settle;
+}
+
 void images_source(struct images *im, const struct volume_result *res, struct commit_source *ret)
 {
+	bool of_newest = log_newest(im->v->log)->flags & RECORD_OF_IMAGE;
+	struct log_hold h = { 0 };
+	bool of_held = log_holds(im->v->log, &h) && h.unfrozen;
 	bool believed = !im->unfrozen && !im->unread && !im->v->diverged_lost && !gave_up(im, res);
 
 	*ret = (struct commit_source){
@@ -209,10 +238,17 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		.read_committed = img_read_committed,
 		.run_sealed = believed && images_tells_truth(im->sealed) ? img_run_sealed : NULL,
 		/* blocks that are free in the committed image may be written in place, whatever the sealed image is */
-		.run_committed = tells_after_cut(im->committed) ? img_run_committed : NULL,
+		.run_committed = tells_after_cut(im->committed) && !reads_back_free(im, of_newest)
+					 ? img_run_committed
+					 : NULL,
 		.run_older = tells_after_cut(im->older) ? img_run_older : NULL,
-		.run_held = tells_after_cut(im->held) ? img_run_held : NULL,
+		.run_held = tells_after_cut(im->held) && !reads_back_free(im, of_held)
+				    ? img_run_held
+				    : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
+		.loose = im->clean,
+		.read_loose = im->clean && im->shut_out ? img_read_loose : NULL,
+		.wrote_loose = img_wrote_loose,
 	};
 }
 
@@ -228,7 +264,7 @@ bool images_open_free(struct images *im, bool sealed, struct commit_source *ret)
 	*ret = (struct commit_source){ .ctx = im,
 				       .run_committed = img_run_committed,
 				       .run_older = img_run_older };
-	return !im->v->diverged && !im->v->diverged_lost &&
+	return !im->v->diverged && !im->v->diverged_lost && !im->v->kept->loose &&
 	       !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) &&
 	       fsmap_open(&im->committed, &r) == 0 && images_tells_truth(im->committed) &&
 	       open_older(im) == 0 && (!im->older || images_tells_truth(im->older));

@@ -13,6 +13,7 @@ enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
 
 struct images {
 	struct volume *v;
+	bool clean;	   /* of the sealed image: as v->replay leaves it */
 	struct view *from; /* of the sealed image: the volume's, or that of the scratch */
 	struct fsmap *sealed, *committed;
 	/* with lag: another image that recovery may choose besides the committed one; NULL: none */
@@ -22,6 +23,7 @@ struct images {
 	struct log_index *held_index;
 	struct fsinfo fs; /* of the sealed image */
 	bool force, dry;
+	bool shut_out; /* writers wait for the RAM of this commit */
 	enum unread unread;
 	bool unfrozen; /* the sealed image is in the state that a power cut leaves */
 	enum { ASK_LATER, ASK_KNOWN, ASK_UNKNOWN } ask; /* images_free_when_asked */

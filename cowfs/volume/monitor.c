@@ -44,6 +44,8 @@
 #define MEMORY_AGAIN_NS (10 * SECOND_NS) /* between commits that free memory for other programs */
 #define MEMORY_WORTH_BYTES (4 * MIB)
 #define MEMORY_OURS_BYTES (16 * MIB) /* commit at once if this much of the memory is ours to free */
+#define NEWS_BLKS 256u		     /* a commit is due again before NEWS_NS */
+#define NEWS_NS SECOND_NS
 #define RETRY_PAUSE_NS SECOND_NS
 #define NAP_NS 50000000ull
 #define FREE_AGAIN_NS (SECOND_NS / 10)
@@ -85,9 +87,10 @@ struct monitor {
 	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
 	uint64_t usual_bytes_per_s;
 	uint64_t quiesce_ns, quiesce_blks; /* when the freeze began */
-	uint64_t late_bytes;		   /* became dirty until the seal */
-	bool timed;			   /* this commit is in times */
-	bool refuses;			   /* writes fail, but those that a freeze flushes */
+	uint64_t released_ns;
+	uint64_t late_bytes; /* became dirty until the seal */
+	bool timed;	     /* this commit is in times */
+	bool refuses;	     /* writes fail, but those that a freeze flushes */
 	bool room_limits; /* the plan's second budget would be smaller than RAM without max_commit_ns, too */
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
@@ -143,24 +146,35 @@ static uint64_t views_bytes(struct volume *v)
 	return bytes;
 }
 
+/* What a commit leaves in RAM until a sync has ended (replayed.c), and the next one would leave there, too, is
+ * mostly the journal. The reserve has room for that. */
+static uint64_t stays_most_bytes(const struct monitor *m)
+{
+	return m->p.plan.journal_bytes + m->p.plan.slack_bytes / 2;
+}
+
 static void look_at_use(struct monitor *m, struct pressure_use *ret)
 {
 	struct generation_stats active, below;
-	uint64_t used_bytes;
+	uint64_t used_bytes, kept_blks = view_kept_blks(m->v->view), stays_bytes = 0;
 
 	/* read before the dirty data that it caused is counted */
 	m->admitted_bytes = throttle_admitted(m->throttle);
 	used_bytes = ram_store_used_bytes(m->v->store);
 	view_dirty(m->v->view, &active, &below);
+	if (m->v->kept->loose) {
+		stays_bytes = min_u64(blk_to_bytes(kept_blks), stays_most_bytes(m));
+		kept_blks = 0;
+	}
 	*ret = (struct pressure_use){
 		.used_bytes = used_bytes,
-		.held_bytes = min_u64(views_bytes(m->v), used_bytes),
+		.held_bytes = min_u64(views_bytes(m->v) + stays_bytes, used_bytes),
 		/* blocks under commit count, because the next commit must hold them if this one
 		 * fails; blocks that are never committed do not count */
 		.dirty_blks = commits_nothing(m)
 				      ? 0
 				      : active.data_blks + (is_durable(m) ? 0 : below.data_blks) +
-						view_kept_blks(m->v->view),
+						kept_blks,
 		.memory_low = m->memory_low && used_bytes >= MEMORY_WORTH_BYTES,
 		.memory_bytes = m->memory_bytes,
 	};
@@ -375,12 +389,24 @@ static void say_level(struct monitor *m, enum pressure_level level, const struct
 	    u->memory_low ? ", the machine is short of memory" : "");
 }
 
+/* Where a commit leaves blocks in RAM, the next one at once would leave the same. */
+static bool has_news(const struct monitor *m, uint64_t now)
+{
+	struct generation_stats active, below;
+
+	view_dirty(m->v->view, &active, &below);
+	return below.data_blks || active.data_blks >= NEWS_BLKS ||
+	       ((active.data_blks || active.hole_blks) && now >= m->released_ns + NEWS_NS);
+}
+
 /* Lock held. */
 static bool commit_is_due(struct monitor *m, enum pressure_level level,
 			  const struct pressure_use *u, uint64_t now)
 {
 	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) ||
 	    now < m->not_before_ns || away_any(m->v))
+		return false;
+	if (m->v->kept->loose && !has_news(m, now))
 		return false;
 	/* repeated commits cannot free memory that other programs took */
 	if (u->memory_low &&
@@ -589,6 +615,8 @@ void monitor_stage(struct monitor *m, enum commit_stage stage)
 		m->usual_bytes_per_s = max_u64((uint64_t)((double)blk_to_bytes(m->sealed_blks) /
 							  (double)(now - m->sealed_ns + 1) * 1e9),
 					       1);
+	if (stage == STAGE_RELEASED)
+		m->released_ns = now;
 	(void)INVARIANT("commit stage", may_follow(m->stage, stage));
 	m->stage = stage;
 	look_at_use(m, &u);

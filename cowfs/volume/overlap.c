@@ -6,7 +6,7 @@
  * transaction has written. They are free in the image, so the commit leaves them out, and the live file
  * system will read them. They stay in RAM until the next seal: the sync before that seal waits for
  * every transaction and every write that was under way at this one. What such a block holds is in use
- * then, and committed, or of no use any more, and released.
+ * then, and committed, or of no use any more, and released. Without a sync more stays: replayed.c.
  */
 #include "volume/private.h"
 
@@ -18,6 +18,12 @@ int overlap_begin(struct volume *v)
 int overlap_note(struct volume *v, uint64_t blk, uint64_t blks)
 {
 	return v->overlap ? generation_mark(v->overlap, blk, blks, BLK_HOLE) : 0;
+}
+
+/* Without memory it stays. */
+void overlap_forget(struct volume *v, uint64_t blk, uint64_t blks)
+{
+	(void)!generation_mark(v->overlap, blk, blks, BLK_ABSENT);
 }
 
 bool overlap_keeps(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)

@@ -78,8 +78,9 @@ void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks, uint64_t la
 uint64_t pressure_hard_bytes(const struct pressure_plan *p);
 
 struct pressure_use {
-	uint64_t used_bytes;   /* of the store */
-	uint64_t held_bytes;   /* part of it that only views hold: they end before it matters */
+	uint64_t used_bytes; /* of the store */
+	/* part of it that only views hold: they end before it matters; or that no commit would free */
+	uint64_t held_bytes;
 	uint64_t dirty_blks;   /* dirty blocks that the next commit must hold */
 	bool memory_low;       /* the machine is short of memory */
 	uint64_t memory_bytes; /* available memory of the machine; valid if memory_low */

@@ -55,6 +55,7 @@ struct volume_kept {
 	_Atomic bool durable;
 	/* free blocks of what is sealed may be in use by the live file system: RAM is not released */
 	_Atomic bool keeps;
+	_Atomic bool loose; /* replayed.c, I2 */
 
 	/* as in struct volume; volume_keep_state copies it */
 	_Atomic uint64_t room_blks;
@@ -192,6 +193,8 @@ struct volume {
 	bool stood_still; /* the newest commit, of this session, was of a file system at rest */
 	struct instant instant;
 	struct generation *overlap; /* its holes stay; NULL: the commit under way releases all */
+	struct replay *replay;	    /* the commit under way writes `clean`; NULL: what is sealed */
+	struct blk_reader clean;
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -304,8 +307,19 @@ uint64_t volume_lost_writes(const struct volume *v);
  * blocks. */
 int overlap_begin(struct volume *v) MUST_CHECK;
 int overlap_note(struct volume *v, uint64_t blk, uint64_t blks) MUST_CHECK;
+void overlap_forget(struct volume *v, uint64_t blk, uint64_t blks); /* it does not stay after all */
 bool overlap_keeps(void *v, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks);
 void overlap_end(struct volume *v);
+
+/* replayed.c: before a seal, what such a commit needs in RAM */
+void replayed_fill(struct volume *v);
+/* After a seal at any moment: sets `replay`, if the sealed image has a journal that can be replayed. */
+int replayed_begin(struct volume *v) MUST_CHECK;
+int replayed_note(struct volume *v) MUST_CHECK;
+/* As view_next_sealed, with the blocks that the replay writes. */
+bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
+		   enum blk_state *state);
+void replayed_end(struct volume *v);
 
 /* instant.c: callbacks `instant` and `now` of quiesce.h, whose seal runs `seal`. */
 void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));

@@ -33,14 +33,14 @@ static bool same_but_thaw(struct volume *v, uint64_t blk)
 }
 
 /* Is there more than the changes that every thaw makes? A generation that was sealed without a
- * freeze, or unread, is always replaced. */
+ * freeze, or unread, is always replaced. loose: what the live file system needs is in use only now. */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
 	enum blk_state state;
 
 	/* diverged: the newest generation has only some files of now */
-	if (v->diverged || v->diverged_lost ||
+	if (v->diverged || v->diverged_lost || v->kept->loose ||
 	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD))
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
@@ -61,6 +61,8 @@ int volume_seal(struct volume *v)
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
 	v->kept->keeps = instant_overlaps(v);
+	if (!v->instant.serving && v->instant.seal == seal_to_commit)
+		replayed_fill(v);
 	r = v->instant.serving ? view_seal_keeping(v->view, instant_kept_blk(v), instant_between, v)
 			       : view_seal(v->view);
 	v->sealed = r == 0;

@@ -105,6 +105,11 @@ static int refuse(struct volume *v, char *why, size_t n)
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: it is not certain which commit is the newest: commit "
 			       "first");
+	if (v->kept->loose)
+		return msg_why(
+			why, n, -EBUSY,
+			"not trimmed: the newest generation was sealed while programs wrote: "
+			"commit first");
 	if (log_newest(v->log)->flags & RECORD_OF_IMAGE)
 		return msg_why(why, n, -EBUSY,
 			       "not trimmed: the newest generation was sealed without a freeze, or "

@@ -143,6 +143,8 @@ static const char *scratch_refusal(struct volume *v, const struct volume_image *
 	if (!im->replaces && log_newest(v->log)->flags & RECORD_UNFROZEN)
 		return "the newest generation was committed without a freeze: commit everything "
 		       "first";
+	if (v->kept->loose)
+		return "the newest generation was sealed while programs wrote: commit everything first";
 	return NULL;
 }
 

@@ -253,6 +253,7 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 	jsonw_bool(w, "frozen", q->frozen);
 	jsonw_bool(w, "instant", q->instant);
 	jsonw_bool(w, "unfrozen", q->unfrozen);
+	jsonw_bool(w, "replayed", q->replayed);
 	jsonw_seconds(w, "sync_seconds", q->sync_ns);
 	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);
 	jsonw_seconds(w, "frozen_seconds", q->frozen_ns);

@@ -55,6 +55,18 @@ committed_copy() { # FILE [OPTION-INSTEAD-OF---checkpoint]
 	return 1
 }
 
+# Nothing to replay. Files that are deleted and open are orphans, after a freeze as well; nothing else is wrong, not even a number of
+# free blocks.
+clean_ext() { # IMAGE
+	run -0 dumpe2fs -h "$1"
+	[[ $output != *needs_recovery* ]]
+	run debugfs -R 'show_super_stats -h' "$1"
+	[[ $output == *"First orphan"* || $output == *orphan_present* ]] || e2fsck -fn "$1"
+	e2fsck -fp "$1" >"$T/fsck" || [ $? -le 1 ]
+	! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
+	e2fsck -fn "$1"
+}
+
 # The committed image while programs write: nothing to replay, nothing to correct, and what was synced is there.
 clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	local round
@@ -66,15 +78,8 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 		sleep 0.3
 		echo "$round" >"$MNT/closed"
 		committed_copy "$T/copy"
-		run -0 dumpe2fs -h "$T/copy"
-		[[ $output != *needs_recovery* ]]
 		[ "$(debugfs -R 'cat closed' "$T/copy" 2>/dev/null)" = "$round" ]
-		# files that are deleted and open are orphans, after a freeze as well; nothing else is wrong, not even a number of free blocks
-		run debugfs -R 'show_super_stats -h' "$T/copy"
-		[[ $output == *"First orphan"* || $output == *orphan_present* ]] || e2fsck -fn "$T/copy"
-		e2fsck -fp "$T/copy" >"$T/fsck" || [ $? -le 1 ]
-		! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
-		e2fsck -fn "$T/copy"
+		clean_ext "$T/copy"
 	done
 	noise_end
 	noise_verify
@@ -136,17 +141,21 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 	done
 }
 
-# What is free in the sealed image is not written. The card has noise in those places: whoever reads one gets it.
-free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
-	local commits
+card_of_noise() { # FS MIB [MKFS_OPTION]...
 	IMG=$T/card.img
-	card_make "$1" "$2" 1900 "${@:4}"
+	card_make "$1" "$2" 1900 "${@:3}"
 	dd if=/dev/urandom of="$T/noise" bs=1M count=250 status=none
 	mount -o nodiscard "$CARD" "$MNT"
 	cp "$T/noise" "$MNT/"
 	sync -f "$MNT"
 	rm "$MNT/noise" "$T/noise"
 	umount "$MNT"
+}
+
+# What is free in the sealed image is not written. The card has noise in those places: whoever reads one gets it.
+free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
+	local commits
+	card_of_noise "$1" "$2" "${@:4}"
 	cow prepare "$CARD" --log-size 600M
 	attach
 	mount_volume -o noatime
@@ -167,3 +176,48 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 @test "instant: no program reads what a commit has dropped" { free_is_noise ext4 360 40 -b 4096 -J size=4; }
 @test "instant: no program reads what a commit of btrfs has dropped" { free_is_noise btrfs 1200 20 -m single; }
 @test "instant: no program reads what a commit of xfs has dropped" { free_is_noise xfs 800 40; }
+
+# Commits by pressure beside a generation that is held: sealed at any moment, without a sync, and what the live file system has in free
+# blocks goes to the card as well. The programs read all of it back, also after a worker has died, and a cut leaves a clean file system.
+pressed() { # COMMITS
+	status_of '"\(.last.generation) \(.last.quiesce.replayed)\(.alarm)"' >>"$T/replayed"
+	[ "$(sort -u "$T/replayed" | grep -c true)" -ge "$1" ]
+}
+
+load_beside_hold() { # FS [MKFS_OPTION]...
+	local commits
+	card_of_noise "$1" 360 "${@:2}"
+	cow prepare "$CARD" --log-size 64M
+	COWFS_DEATHS=100 attach --ram 48M --on-crash replace
+	mount_volume -o noatime,nodiscard
+	echo held >"$MNT/held"
+	cow commit --hold
+	noise_begin 3
+	for commits in 2 4; do
+		wait_for 60 pressed "$commits"
+		kill -9 "$(worker_pid)"
+		wait_for 20 cow status >/dev/null
+	done
+	noise_end
+	noise_verify
+	run ! grep -v 'true$\|false$' "$T/replayed"
+	cow accept # what is overwritten fills the log
+	cow commit --hold
+	[ "$(status_of .last.quiesce.replayed)" = false ]
+	rm "$MNT"/*.stop
+	noise_begin 3
+	wait_for 60 pressed 6
+	kill -9 $(daemons)
+	kill "${JOBS[@]}"
+	clear_after_cut
+	cow accept "$CARD"
+	cow release "$CARD"
+	blockdev --setrw "$CARD"
+	clean_ext "$CARD"
+	mount "$CARD" "$MNT"
+	[ "$(cat "$MNT/held")" = held ]
+	umount "$MNT"
+}
+
+@test "pressure beside a held generation: nothing is lost, ext4" { load_beside_hold ext4 -b 4096 -J size=8; }
+@test "pressure beside a held generation: nothing is lost, ext4 with blocks of 1 KiB" { load_beside_hold ext4 -b 1024 -J size=4; }

@@ -533,3 +533,88 @@ TEST(test_gap_of_unfrozen)
 		assert_memory_equal(view + blk_to_bytes(b), at_home, sizeof(at_home));
 	toy_free(&t);
 }
+
+/* ---- free blocks that the live file system uses ---- */
+
+static struct commit_source toy_src;
+static bool wrote[TOY_BLKS];
+
+static void wrote_loose(void *ctx, uint64_t blk, uint64_t blks)
+{
+	for (uint64_t b = blk; b < blk + blks; b++)
+		wrote[b] = true;
+}
+
+/* Free in the sealed image, with content that only the live file system knows. */
+static void write_free(struct toy *t, unsigned blk)
+{
+	toy_write(t, blk, (uint16_t)(2000 + blk));
+	t->live.use[blk] = USE_FREE;
+}
+
+static void assert_home(struct toy *t, unsigned blk, uint16_t content)
+{
+	static _Alignas(COW_BLK_BYTES) uint8_t want[COW_BLK_BYTES], got[COW_BLK_BYTES];
+
+	toy_content(content, want);
+	assert_int_equal(card_read(t->base, blk_to_bytes(blk), got, sizeof(got)), 0);
+	assert_memory_equal(got, want, sizeof(want));
+}
+
+/* Writers wait for RAM: what no generation uses goes in place, and the log knows nothing of it. */
+TEST(test_loose)
+{
+	const struct commit_options opt = { .cause = CAUSE_PRESSURE };
+	struct commit_report bill;
+	struct log_index *ix = NULL;
+	enum log_where where;
+	struct toy t, again;
+
+	toy_new(&t, false);
+	toy_write(&t, 7, 1900);
+	toy_write(&t, 8, 1901);
+	assert_int_equal(toy_commit(&t), 0);
+	toy_drop(&t, 7); /* its content is in the log only */
+	toy_write(&t, 10, 1902);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_int_not_equal(log_index_run(t.index, 7, 1, &where), 0);
+	assert_int_equal(where, LOG_DATA);
+	for (int round = 0; round < 3; round++) {
+		toy_src = toy_source(&t);
+		toy_src.loose = true;
+		toy_src.read_loose = round ? toy_src.read_sealed : NULL;
+		toy_src.wrote_loose = wrote_loose;
+		memset(wrote, 0, sizeof(wrote));
+		write_free(&t, 7);
+		write_free(&t, 9);
+		write_free(&t, 12);
+		write_free(&t, 13); /* the newest generation uses it */
+		if (round < 2)
+			toy_write(&t, 8, (uint16_t)(1903 + round));
+		assert_int_equal(
+			commit_run(t.log, t.base, &toy_src, &opt, toy_publish, &t, &bill, &ix), 0);
+		toy_publish(&t, ix);
+		assert_int_equal(bill.loose, round ? round < 2 ? 2 : 3 : 0);
+		assert_int_equal(bill.loose + bill.skipped_free, 4);
+		assert_int_equal(bill.logged, round < 2);
+		for (unsigned b = 0; b < TOY_BLKS; b++)
+			assert_int_equal(wrote[b],
+					 round && (b == 9 || b == 12 || (round == 2 && b == 13)));
+		assert_home(&t, 9, round ? 2009 : 10);
+		assert_home(&t, 13, round == 2 ? 2013 : 14);
+		assert_int_equal(log_index_run(t.index, 9, 1, &where), 1);
+		assert_int_equal(where, LOG_HOME);
+		/* the third one has that block free: then the next may write it */
+		t.n = t.live;
+		t.n.content[13] = 14;
+		t.n.use[13] = round ? USE_FREE : USE_USED;
+		t.live.use[13] = t.n.use[13];
+		memset(t.dirty, 0, sizeof(t.dirty));
+		toy_clone(&again, &t);
+		assert_int_equal(toy_open(&again, 0), 0);
+		assert_int_equal(toy_view(&again, view), 0);
+		assert_int_equal(toy_differs(&t.n, view), -1);
+		toy_free(&again);
+	}
+	toy_free(&t);
+}

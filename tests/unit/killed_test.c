@@ -202,7 +202,8 @@ static void commit(struct life *l, bool fails)
 			if (l->m->commits % 2)
 				view_release(l->v, log_index_empty());
 			else
-				view_release_keeping(l->v, log_index_empty(), is_kept, NULL);
+				view_release_keeping(l->v, log_index_empty(), l->m->commits % 4,
+						     is_kept, NULL);
 			l->m->committed = false;
 			l->m->commits++;
 		}

@@ -202,7 +202,7 @@ static void *release_keeping(void *arg)
 {
 	struct late *l = arg;
 
-	view_release_keeping(l->f->v, log_index_empty(), keep_one, l);
+	view_release_keeping(l->f->v, log_index_empty(), true, keep_one, l);
 	l->released = true;
 	return NULL;
 }

@@ -315,7 +315,7 @@ static void commit_once(struct stress *s, uint8_t *buf, enum result result)
 		if (result == RELEASE)
 			view_release(s->v, ix);
 		else
-			view_release_keeping(s->v, ix, is_kept, NULL);
+			view_release_keeping(s->v, ix, s->seals % 2, is_kept, NULL);
 		s->kept += view_kept_blks(s->v);
 	}
 	if (r < 0)

@@ -104,12 +104,15 @@ static bool is_kept(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_bl
 	return ((struct fixture *)ctx)->kept_map[blk];
 }
 
-/* Some blocks of the newest sealed generation are not committed, and stay. Those of older ones that are
- * not committed are dropped: a model of that would have to know that nothing reads them. */
+/* Some blocks of the newest sealed generation, or of all below the active one, are not committed, and stay. In the
+ * first case those of older ones that are not committed are dropped: a model of that would have to know that nothing
+ * reads them. */
 static void do_release_keeping(struct fixture *f)
 {
 	struct log_index *ix = log_index_ref(f->index);
 	const unsigned one_of = rnd(4) ? 3 : BLKS; /* or hardly any */
+	const bool all = rnd(2);
+	const uint8_t *from = all ? f->below_map : f->top_map;
 
 	if (f->ring_pos + BLKS > RING_BLKS) {
 		log_index_unref(ix);
@@ -117,8 +120,8 @@ static void do_release_keeping(struct fixture *f)
 		return;
 	}
 	for (uint64_t b = 0; b < BLKS; b++) {
-		if (f->top_map[b] && !rnd(one_of)) {
-			f->kept_map[b] = f->top_map[b];
+		if (from[b] && !rnd(one_of)) {
+			f->kept_map[b] = from[b];
 		} else if (f->below_map[b]) {
 			ix = commit_block(f, ix, b);
 			memcpy(f->committed + blk_to_bytes(b), f->sealed + blk_to_bytes(b),
@@ -126,7 +129,7 @@ static void do_release_keeping(struct fixture *f)
 		}
 	}
 	memset(f->below_map, 0, BLKS);
-	view_release_keeping(f->v, ix, is_kept, f);
+	view_release_keeping(f->v, ix, all, is_kept, f);
 	f->index = ix;
 	f->is_sealed = false;
 }
