@@ -33,6 +33,7 @@
 #define SILENCES 3
 #define ANSWER_NS (30 * 1000000000ull)
 #define STILL_NS (300 * 1000000000ull)
+#define JOB_NS (24 * 3600 * 1000000000ull) /* 64 GiB at 1 MB/s are 19 hours */
 #define GONE_MS 30000
 #define REPLACE_MS 30000 /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
@@ -637,7 +638,8 @@ static int send_request(struct client *c, const struct request *rq)
 	return 0;
 }
 
-/* How long an answer is waited for, from the beginning, or from the last progress of a job: its numbers have to move. */
+/* How long an answer is waited for, from the beginning, or from the last progress of a job: its numbers have to move. A
+ * worker that lies can move them for JOB_NS. */
 static uint64_t patience_ns(const struct request *rq)
 {
 	switch (rq->command) {
@@ -658,7 +660,7 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 				    void *ctx, int *ret_error)
 {
 	_cleanup_close_ int run_fd = open_run();
-	uint64_t until_ns = now_ns() + patience_ns(rq), done = 0;
+	uint64_t until_ns = now_ns() + patience_ns(rq), end_ns = now_ns() + JOB_NS, done = 0;
 	int e = send_request(c, rq);
 	const char *line;
 	size_t len;
@@ -673,7 +675,7 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 			return o;
 		if (o && json_u64(o, "done_blocks") != done && patience_ns(rq) == STILL_NS) {
 			done = json_u64(o, "done_blocks");
-			until_ns = now_ns() + STILL_NS;
+			until_ns = min_u64(now_ns() + STILL_NS, end_ns);
 		}
 		if (o && event && json_object_object_get_ex(o, "event", NULL) && !event(ctx, o))
 			e = -ETIMEDOUT;

@@ -153,6 +153,10 @@ TEST(test_numbers_that_move)
 	assert_int_equal(takes_s(COMMAND_COMMIT, PROGRESS, S / 5, 200 * S, 5 * 3600 * S, &answered),
 			 5 * 3600);
 	assert_true(answered);
+	/* for ever */
+	assert_int_equal(takes_s(COMMAND_COMMIT, PROGRESS, 9 * S, 200 * S, NEVER, &answered),
+			 24 * 3600);
+	assert_false(answered);
 	/* they stop */
 	assert_int_equal(takes_s(COMMAND_DETACH, PROGRESS, S / 5, 301 * S, NEVER, &answered), 300);
 	assert_false(answered);
