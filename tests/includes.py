@@ -4,7 +4,7 @@
 Checks cowfs/, lab/ and tools/ against the tables of docs/HACKING.md: includes.py [OBJECTS]. A folder includes itself and what its row
 names, rows name only folders above them, no header includes itself through others, and no two files have the same name. With the folder of
 the object files also: what a file calls lies in such a folder, and files that call each other in a circle are a row of
-the table "Circles". Exits 1 and prints what breaks a rule.
+the table "Circles". The functions of "Ten questions" are in their files. Exits 1 and prints what breaks a rule.
 """
 import collections
 import glob
@@ -43,6 +43,16 @@ for path, its in includes.items():
         elif i.split("/")[0] not in allowed.get(folder, set()) | {folder}:
             faults.append(f"{path}: {folder} may not include {i}")
 faults += [f"{name} in {' and '.join(f)}" for name, f in named.items() if len(f) > 1]
+
+
+questions = re.findall(r"^\| .* \| `(\w+/\w+)` `(\w+)` \|$", hacking, re.M)
+for path, name in questions:
+    source = f"{top}/{tree.get(path.split('/')[0])}/{path}.c"
+    with open(source if os.path.exists(source) else os.devnull, encoding="utf-8") as f:
+        if not re.search(rf"^[a-z][^\n;=]*\b{name}\([^;{{]*\)\n\{{", f.read(), re.M):
+            faults.append(f"docs/HACKING.md: {path}.c has no function {name}")
+if len(questions) != 10:
+    faults.append(f"docs/HACKING.md: {len(questions)} questions, not ten")
 
 
 def circle(path, way):
