@@ -723,51 +723,7 @@ int flash_profile_get(struct flash_profile *ret, const char *id)
 	return p ? 0 : -ENOENT;
 }
 
-void flash_profiles_describe(const struct flash_profiles *ps, size_t i,
-			     bool (*each)(void *ctx, const char *key, const char *value,
-					  const char *from),
-			     void *ctx)
+struct json_object *flash_profiles_raw(const struct flash_profiles *ps, size_t i)
 {
-	const struct flash_profile *p = flash_profiles_at(ps, i);
-	struct json_object *from = NULL;
-	char text[64];
-
-	if (!p)
-		return;
-	json_object_object_get_ex(ps->json[i], "from", &from);
-	json_object_object_foreach(ps->json[i], key, v)
-	{
-		const char *source = from_of(from, key);
-
-		if (strcmp(key, "from") && strcmp(key, "title") && strcmp(key, "source") &&
-		    !each(ctx, key,
-			  json_object_is_type(v, json_type_string)
-				  ? json_object_get_string(v)
-				  : json_object_to_json_string_ext(v, JSON_C_TO_STRING_PLAIN),
-			  source ? source : ""))
-			return;
-	}
-	if (p->class == FLASH_DISK) {
-		snprintf(text, sizeof(text), "%.3f", (double)p->seek_ns / 1e6);
-		if (!json_object_object_get_ex(ps->json[i], "seek_ms", NULL))
-			each(ctx, "seek_ms", text, "derived: access - latency");
-		return;
-	}
-	if (json_object_object_get_ex(ps->json[i], "sync_rewrite_per_s", NULL)) {
-		snprintf(text, sizeof(text), "%.3f", (double)p->sync_ns / 1e6);
-		if (!each(ctx, "sync_ms", text, "derived: 1/sync_rewrite_per_s - t_W(4 KiB)"))
-			return;
-		snprintf(text, sizeof(text), "%.3f", (double)p->alloc_ns / 1e6);
-		if (!each(ctx, "alloc_ms", text,
-			  "derived: 1/sync_write_per_s - 1/sync_rewrite_per_s"))
-			return;
-	}
-	if (!json_object_object_get_ex(ps->json[i], "copy_mb_s", NULL) &&
-	    !json_object_object_get_ex(ps->json[i], "member", NULL)) {
-		snprintf(text, sizeof(text), "%.3g", (double)p->copy_bytes_per_s / 1e6);
-		each(ctx, "copy_mb_s", text,
-		     p->absorb > 1
-			     ? "derived: unit / (G * absorb - merge), G = 1/random_write - t_W(4 KiB) - sync"
-			     : "derived: (unit - 4 KiB) / (G - merge), G = 1/random_write - t_W(4 KiB) - sync");
-	}
+	return i < ps->n ? ps->json[i] : NULL;
 }

@@ -104,6 +104,7 @@ struct flash_profile {
 /* ---- profiles ---- */
 
 struct flash_profiles;
+struct json_object;
 
 /* path NULL: only the profiles in the program. Otherwise also those of a file of the same form,
  * placed after the program's. On failure why gets the place and the reason. -EINVAL, -ENOMEM,
@@ -133,14 +134,8 @@ void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_
  */
 int flash_profile_path(const char *identity, char *ret, size_t size_bytes) MUST_CHECK;
 
-/* Describes the profile as its file does: key, value as written there, and origin of the value
- * ("printed", "measured: ...", "derived: ...", "assumed: ...",
- * "not determined: ..."). Ends when each returns false. For `cowfs-cardsim
- * show`. */
-void flash_profiles_describe(const struct flash_profiles *ps, size_t i,
-			     bool (*each)(void *ctx, const char *key, const char *value,
-					  const char *from),
-			     void *ctx);
+/* As it stands in its file; of ps. NULL: there are fewer. */
+struct json_object *flash_profiles_raw(const struct flash_profiles *ps, size_t i);
 
 /* ---- estimates without a state ---- */
 

@@ -24,6 +24,7 @@
 #include "sim/sim.h"
 #include "wire/jsonw.h"
 #include "sim/cardfs.h"
+#include "sim/describe.h"
 #include "export/loop.h"
 
 enum { EXIT_OK, EXIT_FAILED, EXIT_USAGE };
@@ -804,7 +805,7 @@ static int show(const char *path, const char *id)
 	} else {
 		printf("%s\n%-20s %s\n", flash_profiles_at(ps, i)->title, "source",
 		       flash_profiles_at(ps, i)->source);
-		flash_profiles_describe(ps, i, show_key, NULL);
+		profile_describe(ps, i, show_key, NULL);
 	}
 	flash_profiles_close(ps);
 	return code;

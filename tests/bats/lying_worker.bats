@@ -161,8 +161,9 @@ ends() {
 		ends "$ctl" status
 		ends "$ctl" status vol --json
 		ends "$ctl" wear vol
-		ends "$ctl" wear vol --html "$T/html"
-		ends "$ctl" wear --prometheus "$T/prom"
+		# Python and jq take longer than all else here
+		((i % 5)) || ends "$ctl" wear vol --html "$T/html"
+		((i % 5)) || ends "$ctl" wear --prometheus "$T/prom"
 		ends "$ctl" top vol
 		ends "$ctl" commit vol --verbose
 		ends "$ctl" commit --dry-run vol

@@ -86,7 +86,7 @@ mounts_without() { # CLOSED
 		without "$closed" "$COWFS_BUILD/cowfs-cardsim" stop "$T/sim"
 		without "$closed" "$COWFS_BUILD/set-readonly" "$CARD"
 		blockdev --setrw "$CARD"
-		without "$closed" env COWFS_LIBDIR="$COWFS_BUILD" "$COWFS_BUILD/cowctl" measure --help
+		without "$closed" "$COWFS_BUILD/cowctl" measure --help
 		without "$closed" "$COWFS_BUILD/cowfs-recover" --help
 	done
 	# main of each calls it before anything else

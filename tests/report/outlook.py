@@ -196,6 +196,11 @@ class Projection(unittest.TestCase):
         # a weekend machine has no pause
         doc["history"]["days"] += [{"unix_day": day} for day in range(TODAY - 30 - 50, 19700, -50)]
         self.assertEqual(project(doc)["projection"]["observed_days"], 280)
+        # 60 days without a write are none, 61 are
+        for gap, days in ((60, 90), (61, 30)):
+            doc = wear(31, lambda i: 1, {})
+            doc["history"]["days"].append({"unix_day": TODAY - 30 - gap})
+            self.assertEqual(project(doc)["projection"]["observed_days"], days)
         # the clock shows 1970: nothing is known
         self.assertFalse(project(doc, now=3600)["projection"]["enough_data"])
 

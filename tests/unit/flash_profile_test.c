@@ -2,6 +2,7 @@
 /* Profiles of flash: estimates for the planner, files of the user, the choice for a device. */
 #include "test.h"
 #include "sim/model.h"
+#include "sim/describe.h"
 #include "volume/card_profile.h"
 #include "flash_rows.h"
 #include "flash_model.h"
@@ -121,7 +122,7 @@ TEST(test_profiles)
 		assert_int_equal(flash_profile_get(&q, p->id), 0);
 		assert_memory_equal(&q, p, sizeof(q));
 		assert_true(*p->title && *p->source);
-		flash_profiles_describe(profiles, i, count_sources, n);
+		profile_describe(profiles, i, count_sources, n);
 	}
 	print_message("     numbers printed in their source %u, derived %u, assumed %u\n", n[0],
 		      n[1], n[2]);
