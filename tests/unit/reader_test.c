@@ -8,6 +8,7 @@
 #include "fs/answer.h"
 #include "fs/fsproc.h"
 #include "fs/reader.h"
+#include "fs/replay.h"
 
 #define BLKS 512
 #define ROUNDS 3000
@@ -276,6 +277,73 @@ TEST(test_reads_on)
 	pthread_join(thread, NULL);
 	thread = 0;
 	assert_in_range(read_blks, 60000, 70000);
+}
+
+/* A list of what a replay writes. */
+static struct fsimage_move moves[4];
+static size_t moves_n;
+
+static void *answer_moves(void *ctx)
+{
+	struct fsimage_facts f = { .blocks = 2048,
+				   .block_shift = 10,
+				   .first_data_block = 1,
+				   .blocks_per_group = 8192,
+				   .journal = { .sb_block = 100, .size_bytes = 3 << 10 } };
+	uint8_t question[64];
+
+	for (int i = 0; recv(other_fd, question, sizeof(question), 0) > 0; i++) {
+		struct answer a = { .bytes = i ? moves_n * sizeof(*moves) : sizeof(f),
+				    .blks = i ? moves_n : 0 };
+		struct iovec iov[2] = { { &a, sizeof(a) },
+					{ i ? (void *)moves : (void *)&f, (size_t)a.bytes } };
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+
+		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	close(other_fd);
+	return ctx;
+}
+
+/* What replay_open says of these, after reads of all that they name. */
+static int moves_open(uint64_t block, uint64_t from, uint64_t then, size_t n)
+{
+	const struct blk_reader r = { image_read, NULL, BLKS };
+	struct blk_reader after;
+	struct replay *y;
+	uint8_t *buf = io_alloc(COW_BLK_BYTES);
+	int e;
+
+	moves[0] = (struct fsimage_move){ block, from };
+	moves[1] = (struct fsimage_move){ then, 8 };
+	moves[2] = (struct fsimage_move){ 2040, 8 };
+	moves[3] = (struct fsimage_move){ 2041, 8 };
+	moves_n = n;
+	session = answer_moves;
+	e = replay_open(&y, &r);
+	session = NULL;
+	if (!e) {
+		after = replay_reader(y);
+		for (uint64_t b = 0; (b = replay_next(y, b)) != UINT64_MAX; b++)
+			assert_int_equal(after.read(after.ctx, b, 1, buf), 0);
+		replay_close(y);
+	}
+	free(buf);
+	return e;
+}
+
+TEST(test_moves)
+{
+	assert_int_equal(moves_open(0, 2047, 2047, 2), 0);
+	assert_int_equal(moves_open(7, 2047 | FSIMAGE_ESCAPED, 9, 3), 0);
+	assert_int_equal(moves_open(7, 1, 9, 4),
+			 -EOWNERDEAD); /* more than the journal has blocks */
+	assert_int_equal(moves_open(7, 1, 7, 2), -EOWNERDEAD);
+	assert_int_equal(moves_open(7, 1, 6, 2), -EOWNERDEAD);
+	assert_int_equal(moves_open(7, 2048, 9, 2), -EOWNERDEAD);
+	assert_int_equal(moves_open(7, 1, 2048, 2), -EOWNERDEAD);
+	assert_int_equal(moves_open(7, 1ull << 62, 9, 2), -EOWNERDEAD);
 }
 
 /* Groups whose bits do not fill their last byte, or fill the block: the answer of a run is the
