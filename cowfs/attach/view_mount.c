@@ -323,6 +323,11 @@ int view_mount_unmount(struct view_mount *m, struct failure *err)
 
 	cleanup_closep(&fd);
 	close(steal_fd(&m->dir_fd));
+	if (r == -EIO || r == -ENOSPC) /* the disk of the image has no other error for full RAM */
+		return failure_set(
+			err, EXIT_FAILED, r,
+			"the files need more RAM than is free (ram=), or the card cannot be read. "
+			"'cowctl commit' without a path commits what is in RAM");
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "cannot write the files: %s",
 				   strerrordesc_np(-r));
