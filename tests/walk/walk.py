@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Random walks over all commands that change the state of a volume, against a model with one rule: what a command that ended
 with 0 called committed is there after every later attach, unless a later command said that it will be lost. Live files never
-change by themselves. As root, in a mount namespace of its own:
+change by themselves. The seed chooses ext4, xfs or btrfs, the size of the log, and a volume or a root that boots, for trials. As root, in a
+mount namespace of its own:
 
     walk.py [--steps 80] [--seconds 60] [--seed N]     programs: COWFS_BUILD (default: build)
 
@@ -23,7 +24,7 @@ class Walk:
         self.r = random.Random(seed)
         self.dir = tempfile.mkdtemp(prefix="cowfs-walk.")
         self.env = dict(os.environ, COWFS_RUNDIR=self.dir + "/run", COWFS_ON_CRASH="stop", COWFS_INVARIANT="abort",
-                        COWFS_CONF="/dev/null")
+                        COWFS_CONF=self.dir + "/conf", COWFS_DEVDIR=self.dir + "/dev")
         self.mnt, self.view = self.dir + "/mnt", self.dir + "/view"
         self.log, self.card = [], None
         # of the files in mnt: now, in the newest generation, in the held one; each content that a file ever had
@@ -35,6 +36,9 @@ class Walk:
         self.replaced = False  # an import waits for the next attach, and nothing is committed until then
         self.kind = self.r.choice(list(self.KINDS))
         self.small = self.r.random() < 0.5
+        self.root = self.r.random() < 0.4  # the root, which boots
+        self.volume = "root" if self.root else "vol"
+        self.boots = None  # how often it still boots on trial
 
     # ---- programs ----
 
@@ -59,8 +63,12 @@ class Walk:
              "btrfs": (250, "mkfs.btrfs -q -f -K -b 150M IMG", "btrfs check --readonly")}
 
     def start(self):
-        for d in (self.mnt, self.view):
+        for d in (self.mnt, self.view, self.dir + "/sbin", self.dir + "/dev"):
             os.mkdir(d)
+        shutil.copy(BUILD + "/cowfs-boot", self.dir + "/sbin/cowfs")
+        os.symlink("cowfs", self.dir + "/sbin/cowctl")
+        with open(self.env["COWFS_CONF"], "w") as f:
+            f.write("[root]\nram = 64M\n" if self.root else "")
         img = self.dir + "/card.img"
         card_mib, mkfs, _ = self.KINDS[self.kind]
         self.sh("truncate", "-s", f"{card_mib}M", img)
@@ -71,7 +79,19 @@ class Walk:
         self.cow("commit")
 
     def attach(self):
-        self.loop = self.cow("attach", self.card, "--name", "vol", "--ram", "64M")[1].split()[-1]
+        if self.root:
+            for left in "counts", "trial":  # of the boot before
+                if os.path.exists(f"{self.dir}/run/root.{left}"):
+                    os.unlink(f"{self.dir}/run/root.{left}")
+            text = self.sh(self.dir + "/sbin/cowctl", "boot", "--device", self.card, "--conf", self.env["COWFS_CONF"],
+                           "--cmdline", "ro quiet")[1]
+            self.loop = [line for line in text.split("\n") if line.startswith("/dev/loop")][-1]
+            if self.boots is not None:
+                self.boots -= 1
+                if self.boots < 0 and not self.pending:
+                    self.says(text, "THE TRIAL HAS FAILED")
+        else:
+            self.loop = self.cow("attach", self.card, "--name", self.volume, "--ram", "64M")[1].split()[-1]
         self.sh("mount", self.loop, self.mnt)
         self.armed = self.inhibited = self.replaced = False
         self.pressed = 0
@@ -86,7 +106,7 @@ class Walk:
     def end(self):
         for d in (self.view, self.mnt):
             subprocess.run(["umount", "-lq", d], stderr=subprocess.DEVNULL)
-        subprocess.run([BUILD + "/cowctl", "detach", "--discard", "vol"], env=self.env, stdout=subprocess.DEVNULL,
+        subprocess.run([BUILD + "/cowctl", "detach", "--discard", self.volume], env=self.env, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, timeout=60)
         if self.card:
             subprocess.run(["losetup", "-d", self.card], stderr=subprocess.DEVNULL)
@@ -142,7 +162,7 @@ class Walk:
             self.says(text, PENDING)
 
     def commit(self, *argv):
-        rc, text = self.cow("commit", "vol", *argv, ok=False)
+        rc, text = self.cow("commit", self.volume, *argv, ok=False)
         if rc == 0 and self.replaced:
             raise Wrong("a commit over what was imported")
         if self.replaced:
@@ -156,12 +176,12 @@ class Walk:
         self.commit("--checkpoint")
 
     def timer(self):
-        rc, text = self.cow("commit", "--timer", "vol", ok=False)
+        rc, text = self.cow("commit", "--timer", self.volume, ok=False)
         if rc == 0 and not self.armed and not self.inhibited and not self.replaced:
             self.committed(text if "nothing to commit" not in text else PENDING)
 
     def hold(self):
-        rc, text = self.cow("commit", "--hold", "vol", ok=False)
+        rc, text = self.cow("commit", "--hold", self.volume, ok=False)
         if rc == 0 and self.held is not None:
             raise Wrong("two generations are held")
         if rc == 0:
@@ -171,7 +191,7 @@ class Walk:
             raise Wrong("nothing could be held")
 
     def undo(self):
-        rc, text = self.cow("undo", "vol", ok=False)
+        rc, text = self.cow("undo", self.volume, ok=False)
         if (rc == 0) != (self.held is not None):
             raise Wrong("undo")
         if rc == 0:
@@ -179,7 +199,7 @@ class Walk:
             self.pending = True
 
     def cancel(self):
-        rc, text = self.cow("undo", "--cancel", "vol", ok=False)
+        rc, text = self.cow("undo", "--cancel", self.volume, ok=False)
         if rc == 0 and not self.pending:
             raise Wrong("there was no undo to take back")
         if rc == 0:
@@ -187,18 +207,22 @@ class Walk:
             self.pending = False
 
     def accept(self):
-        rc, text = self.cow("accept", "vol", ok=False)
+        rc, text = self.cow("accept", self.volume, ok=False)
         if rc == 0:
-            self.held, self.pending = None, False
+            self.held, self.pending, self.boots = None, False, None
         elif self.held is not None:
             raise Wrong("accept failed")
 
-    def run(self, code):
+    def run(self, code, *trial):
         name, data = self.name(), self.data()
         with open(self.dir + "/data", "wb") as f:
             f.write(data)
         before = dict(self.live)
-        rc, text = self.cow("run", "--volume", "vol", "--", "sh", "-c", f"cp {self.dir}/data {self.mnt}/{name}; exit {code}", ok=False)
+        rc, text = self.cow("run", "--volume", self.volume, *trial, "--", "sh", "-c", f"cp {self.dir}/data {self.mnt}/{name}; exit {code}", ok=False)
+        if trial and not self.root:
+            if "for the root alone" not in text and "does not count boots" not in text:
+                raise Wrong("a trial of a volume that does not boot")
+            return
         if self.held is not None:
             if rc != 1 or "is held" not in text:
                 raise Wrong("run beside a held generation")
@@ -209,8 +233,10 @@ class Walk:
             raise Wrong("run")
         if code == 0:
             self.newest, self.vague, self.undone = dict(self.live), False, False
+            if trial:
+                self.held, self.boots = before, int(trial[1])
         else:
-            self.says(text, "comes back at the next attach")
+            self.says(text, "comes back at the next")
             self.newest, self.held, self.pending, self.undone = before, dict(before), True, False
             self.vague = False
 
@@ -220,21 +246,24 @@ class Walk:
     def run_badly(self):
         self.run(3)
 
+    def run_trial(self):
+        self.run(self.r.choice((0, 0, 3)), "--trial", str(self.r.randrange(1, 3)))
+
     def run_nothing(self):
-        rc, text = self.cow("run", "--volume", "vol", "--", "no-such-program", "-y", ok=False)
+        rc, text = self.cow("run", "--volume", self.volume, "--", "no-such-program", "-y", ok=False)
         if rc != 127:
             raise Wrong("run of no program")
 
     def discard(self):
-        self.cow("discard", "vol")
+        self.cow("discard", self.volume)
         self.armed = True
 
     def discard_cancel(self):
-        self.cow("discard", "--cancel", "vol")
+        self.cow("discard", "--cancel", self.volume)
         self.armed = False
 
     def look(self, model, what, *argv):
-        rc, _ = self.cow("view", *argv, "vol", self.view, ok=False)
+        rc, _ = self.cow("view", *argv, self.volume, self.view, ok=False)
         if rc:
             return  # not enough RAM, for example
         try:
@@ -252,7 +281,7 @@ class Walk:
         self.look(self.live, "view --now", "--now")
 
     def view_mounted(self):
-        if self.cow("view", "vol", self.mnt, ok=False)[0] == 0:
+        if self.cow("view", self.volume, self.mnt, ok=False)[0] == 0:
             raise Wrong("a view hides the volume")
 
     def revert(self):
@@ -277,7 +306,7 @@ class Walk:
             self.newest[name] = self.live[name]
 
     def trim(self):
-        self.cow("trim", "vol", ok=False)
+        self.cow("trim", self.volume, ok=False)
 
     def export(self):
         if self.vague:
@@ -285,13 +314,13 @@ class Walk:
         whole = self.held is None or self.r.random() < 0.5
         if os.path.exists(self.dir + "/delta"):
             os.unlink(self.dir + "/delta")
-        rc, _ = self.cow("export", *(("--all",) if whole else ()), "vol", self.dir + "/delta", ok=False)
+        rc, _ = self.cow("export", *(("--all",) if whole else ()), self.volume, self.dir + "/delta", ok=False)
         self.delta = dict(self.newest) if rc == 0 else None
 
     def import_(self):
         if self.delta is None or self.armed:
             return
-        rc, text = self.cow("import", "--older", "vol", self.dir + "/delta", ok=False)
+        rc, text = self.cow("import", "--older", self.volume, self.dir + "/delta", ok=False)
         if rc:
             return  # an xfs, another base, not enough RAM
         if "has this already" in text:
@@ -302,15 +331,15 @@ class Walk:
         self.replaced = True
 
     def inhibit(self):
-        self.cow("inhibit", "vol")
+        self.cow("inhibit", self.volume)
         self.inhibited = True
 
     def uninhibit(self):
-        self.cow("uninhibit", "vol")
+        self.cow("uninhibit", self.volume)
         self.inhibited = False
 
     def look_at_pressure(self):
-        pressed = json.loads(self.cow("status", "--json", "vol", ok=None)[1])["pressure"]["commits"]
+        pressed = json.loads(self.cow("status", "--json", self.volume, ok=None)[1])["pressure"]["commits"]
         self.vague |= pressed != self.pressed
         self.pressed = pressed
 
@@ -336,6 +365,8 @@ class Walk:
     def again(self, model, vague):
         """After an attach: is it that, or for what RAM pressure has committed, some state of each file?"""
         self.attach()
+        if self.goes_back():
+            model, vague = self.held, False
         found = self.read(self.mnt)
         if vague:
             for name, data in found.items():
@@ -348,9 +379,13 @@ class Walk:
             self.ever.setdefault(name, {})[data] = True
         self.newest = dict(self.live)
         self.undone = self.pending
-        if self.pending:
-            self.held, self.pending = None, False
+        if self.pending or self.goes_back():
+            self.held, self.pending, self.boots = None, False, None
         self.vague = False
+
+    def goes_back(self):
+        """Has the trial failed, or will it with the next boot?"""
+        return self.boots is not None and self.boots < 0
 
     def detach(self):
         helper = self.r.random() < 0.5
@@ -359,7 +394,7 @@ class Walk:
             rc, text = self.sh(BUILD + "/umount.cowfs", self.mnt, ok=False)
         else:
             self.umount()
-            rc, text = self.cow("detach", "vol", ok=False)
+            rc, text = self.cow("detach", self.volume, ok=False)
         if rc and self.held is not None and "the log has no room for this commit while generation" in text:
             self.sh("mount", self.loop, self.mnt)  # everything stays in RAM
             return False
@@ -429,7 +464,7 @@ class Walk:
             self.again(self.newest, self.vague)
 
     STEPS = {write: 14, delete: 3, commit: 8, checkpoint: 2, timer: 2, hold: 3, undo: 3, cancel: 2, accept: 3, run_well: 3,
-             run_badly: 2, run_nothing: 3, discard: 1, discard_cancel: 2, view_newest: 2, view_now: 2, view_mounted: 1, revert: 2,
+             run_badly: 2, run_nothing: 3, run_trial: 2, discard: 1, discard_cancel: 2, view_newest: 2, view_now: 2, view_mounted: 1, revert: 2,
              commit_path: 3, trim: 1, export: 3, import_: 4, inhibit: 1, uninhibit: 1, remount: 1, pressure: 1, detach: 4, kill: 3}
     REPLACED = [write, delete, commit, timer, view_now, trim, inhibit, uninhibit, remount, detach, detach, kill]
 
@@ -446,11 +481,11 @@ class Walk:
             self.expect(self.read(self.mnt), self.live, "live")
             self.look_at_pressure()
         if not self.detach():
-            self.cow("accept", "vol")
+            self.cow("accept", self.volume)
             self.held, self.pending = None, False
             self.detach()
         self.umount()
-        self.cow("detach", "--discard", "vol")
+        self.cow("detach", "--discard", self.volume)
         self.wait_gone()
         if self.held is None:
             self.cow("release", self.card)
@@ -474,7 +509,7 @@ def main():
         try:
             w.walk(o.steps)
         except (Wrong, OSError, subprocess.SubprocessError) as e:
-            print(*w.log, f"{w.kind}, {'a small' if w.small else 'the usual'} log", sep="\n")
+            print(*w.log, f"{w.kind}, {'a small' if w.small else 'the usual'} log, {w.volume}", sep="\n")
             print(f"walk: {e}: walk.py --seed {seed} --steps {o.steps}")
             return 1
         finally:
