@@ -317,6 +317,11 @@ vm_uncut() {
 	wait_gone
 }
 
+# Seconds that the machine was ready to run and had no processor, since qemu_start.
+qemu_waited() {
+	awk '$2 > most { most = $2 } END { printf "%d\n", most / 1e9 }' "/proc/$QEMU"/task/*/schedstat 2>/dev/null || echo 0
+}
+
 wait_gone() {
 	while kill -0 "$QEMU" 2>/dev/null; do
 		sleep 0.1
