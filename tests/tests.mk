@@ -469,7 +469,7 @@ format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
 INITRAMFS = initramfs/cowfs.sh initramfs/grow-root $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
-SHELL_SRC = $(sort $(INITRAMFS) $(wildcard tests/*.sh tests/*.bash tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
+SHELL_SRC = $(sort $(INITRAMFS) tools/wear/cowctl-wear-outlook tools/wear/cowctl-wear-prometheus $(wildcard tests/*.sh tests/*.bash tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash lab/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run image/first-boot/usr/lib/cowfs-image/first-boot tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # First what takes seconds: the form. Then what needs objects: what the compiler has said of those that there are, and clang, which makes

@@ -16,19 +16,25 @@
 #define PREFIX "cowctl-"
 
 /* Programs that were built and not installed lie in libexec beside cowctl. */
-static int tool_path(char path[PATH_MAX], const char *name)
+static int tools_folder(char path[PATH_MAX])
 {
 	const char *dir = secure_getenv("COWFS_LIBEXEC");
-	char file[NAME_MAX];
 	int e;
 
-	if (strchr(name, '/') ||
-	    snprintf(file, sizeof(file), PREFIX "%s", name) >= (int)sizeof(file))
-		return -ENOENT;
 	if (dir && *dir)
-		return snprintf(path, PATH_MAX, "%s/%s", dir, file) < PATH_MAX ? 0 : -ENAMETOOLONG;
-	e = cmd_beside(path, "/../libexec/cowfs", file);
-	return e == 0 && access(path, F_OK) < 0 ? cmd_beside(path, "/libexec", file) : e;
+		return snprintf(path, PATH_MAX, "%s", dir) < PATH_MAX ? 0 : -ENAMETOOLONG;
+	e = cmd_beside(path, "/../libexec", "cowfs");
+	return e == 0 && access(path, F_OK) < 0 ? cmd_beside(path, "", "libexec") : e;
+}
+
+static int tool_path(char path[PATH_MAX], const char *name)
+{
+	int e = strchr(name, '/') ? -ENOENT : tools_folder(path);
+	size_t len = e == 0 ? strlen(path) : 0, left = PATH_MAX - len;
+
+	if (e < 0)
+		return e;
+	return snprintf(path + len, left, "/" PREFIX "%s", name) < (int)left ? 0 : -ENAMETOOLONG;
 }
 
 bool cmd_has_tool(const char *name)

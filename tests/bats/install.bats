@@ -44,6 +44,9 @@ load lib
 	"$T/usr/usr/sbin/mount.cowfs" -V
 	# the installed cowctl finds its tools
 	"$T/usr/usr/sbin/cowctl" measure --help | grep -q '^usage: cowctl measure'
+	"$T/usr/usr/sbin/cowctl" --help | grep -q '^Installed tools: measure wear-html wear-outlook wear-prometheus$'
+	"$T/usr/usr/libexec/cowfs/cowctl-wear-outlook" --here --cmd56 <<<'{"disk": {"kind": "sd", "device": "/dev/nosuch"}}' |
+		jq -e '.health.unknown_because == "the card does not answer CMD56: No such file or directory"'
 	"$TOP/tests/report/sample.py" | "$T/usr/usr/sbin/cowctl" wear --from - --html - | grep -q '<title>Wear of root'
 	[ ! -e "$T/usr/sbin" ]
 }
