@@ -418,13 +418,14 @@ struct part {
 /* Where there is no FIEMAP, all is data. */
 static void find_part(struct part *p, uint64_t off)
 {
-	struct {
+	union {
 		struct fiemap map;
-		struct fiemap_extent e;
+		uint8_t room[sizeof(struct fiemap) + sizeof(struct fiemap_extent)];
 	} f = { .map = { .fm_start = off,
 			 .fm_length = p->size - off,
 			 .fm_flags = p->asked ? 0 : FIEMAP_FLAG_SYNC,
 			 .fm_extent_count = 1 } };
+	const struct fiemap_extent *x = f.map.fm_extents;
 
 	if (off >= p->off && off < p->end)
 		return;
@@ -434,18 +435,18 @@ static void find_part(struct part *p, uint64_t off)
 	p->data = ioctl(p->fd, FS_IOC_FIEMAP, &f) < 0;
 	if (p->data || !f.map.fm_mapped_extents)
 		return;
-	if (f.e.fe_logical > off) {
-		p->end = min_u64(f.e.fe_logical, p->size);
+	if (x->fe_logical > off) {
+		p->end = min_u64(x->fe_logical, p->size);
 		return;
 	}
-	p->room = f.e.fe_flags & FIEMAP_EXTENT_UNWRITTEN;
+	p->room = x->fe_flags & FIEMAP_EXTENT_UNWRITTEN;
 	p->data = !p->room;
-	p->placed = !(f.e.fe_flags & (FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC |
-				      FIEMAP_EXTENT_ENCODED | FIEMAP_EXTENT_DATA_INLINE |
-				      FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED));
-	p->shared = f.e.fe_flags & FIEMAP_EXTENT_SHARED && p->placed;
-	p->at = f.e.fe_physical + (off - f.e.fe_logical);
-	p->end = min_u64(max_u64(f.e.fe_logical + f.e.fe_length, off + 1), p->size);
+	p->placed = !(x->fe_flags & (FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC |
+				     FIEMAP_EXTENT_ENCODED | FIEMAP_EXTENT_DATA_INLINE |
+				     FIEMAP_EXTENT_DATA_TAIL | FIEMAP_EXTENT_NOT_ALIGNED));
+	p->shared = x->fe_flags & FIEMAP_EXTENT_SHARED && p->placed;
+	p->at = x->fe_physical + (off - x->fe_logical);
+	p->end = min_u64(max_u64(x->fe_logical + x->fe_length, off + 1), p->size);
 }
 
 struct pair {
