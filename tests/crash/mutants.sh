@@ -129,8 +129,10 @@ mutant direct-used revoke,chain,w cowfs/commit/classify.c 'return old == USE_FRE
 	'return old != USE_JOURNAL ? classify_metadata'
 mutant direct-journal w cowfs/commit/classify.c 'return old == USE_FREE ? classify_metadata' \
 	'return 1 ? classify_metadata'
-mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));' \
-	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));'
+mutant bridging w,half-checkpoint cowfs/commit/commit.c 'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));
+		for (size_t k' \
+	'r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks + (c.blks < CHUNK_BLKS && c.blk + c.blks < j->src->volume_blks)));
+		for (size_t k'
 # gaps that a plan writes over
 mutant gap-used w cowfs/commit/classify.c '		r = classify_all(job, blk + i, blks - i, &use, &n);
 	*ret = use == USE_FREE;' '		r = classify_all(job, blk + i, blks - i, &use, &n);
