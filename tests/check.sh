@@ -124,6 +124,7 @@ tidy() {
 		echo "check: sync(2) hangs after $1. Threads that sleep for ever, and where:" >&2
 		stuck /proc/[0-9]*/task/[0-9]* >&2
 		# not under somebody else's daemons, which may be why
+		mountpoint -q /sys/fs/fuse/connections || mount -t fusectl fusectl /sys/fs/fuse/connections
 		foreign_daemons || for left in /sys/fs/fuse/connections/*/abort; do
 			[ ! -e "$left" ] || echo 1 >"$left"
 		done
