@@ -491,12 +491,15 @@ TEST(test_names, setup, teardown)
 	assert_string_equal(name, "vol");
 	assert_int_equal(client_open(&c, "nobody", &err), -ESRCH);
 	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
-	/* a volume whose daemon has died is not counted, and is reported if it is addressed */
+	/* neither a start that was cut nor a volume whose daemon has died is counted; that is reported if it is addressed */
 	assert_int_equal(rundir_claim(&other, "dead"), 0);
 	assert_int_equal(client_open(&c, NULL, &err), 0);
 	client_close(&c);
 	assert_int_equal(client_open(&c, "dead", &err), -ESRCH);
 	assert_int_equal(err.exit, EXIT_NOT_RUNNING);
+	assert_non_null(strstr(err.why, "no volume"));
+	assert_int_equal(rundir_publish(&other, RUNDIR_STATUS, "{}", 2), 0);
+	assert_int_equal(client_open(&c, "dead", &err), -ESRCH);
 	assert_non_null(strstr(err.why, "died"));
 	rundir_release(&other);
 }
