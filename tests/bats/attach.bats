@@ -339,7 +339,7 @@ load lib
 	queue=/sys/block/${DEV#/dev/}/queue
 	detach
 	# another test may take the number at any moment, and give it back
-	while [ "$got" != "$limits" ] && [ $((tries += 1)) -le 10 ]; do
+	while [ "$got" != "$limits" ] && [ $((tries += 1)) -le 50 ]; do
 		echo 1024 >"$queue/max_sectors_kb"
 		echo 100 >"$queue/nr_requests"
 		echo 640 >"$queue/read_ahead_kb"

@@ -26,7 +26,16 @@ attached() {
 }
 
 # The next command of this device in the list.
-next_of() { cow card --json | jq -r --arg d "$1" '.devices[] | select(.device == $d) | .next'; }
+# On a busy machine a device may take longer than the 3 s that cowctl waits for it.
+next_of() { # DEVICE
+	local next='' n=0
+	while [ $n -lt 10 ]; do
+		next=$(cow card --json | jq -r --arg d "$1" '.devices[] | select(.device == $d) | .next')
+		[[ $next == *"does not answer" ]] || break
+		n=$((n + 1))
+	done
+	echo "$next"
+}
 
 @test "card: room behind the file system; the commands typed; then its log" {
 	local before name
