@@ -5,6 +5,7 @@
  *	free in the sealed file system		not written. If RAM must get shorter, and the live file
  *						system may need it: in place where no generation
  *						uses the block, without an entry in the log
+ *						(with lag: with one)
  *	inside its jbd2 log, which is empty	not written
  *	  when sealed and continues the
  *	  committed one
@@ -136,9 +137,11 @@ static int write_direct(struct job *j)
 	return INVARIANT("commit sums", done == j->rep.direct) ? 0 : -ENOTRECOVERABLE;
 }
 
-/* The record has nothing of them: a cut leaves blocks that no generation uses. */
+/* The record has nothing of them: a cut leaves blocks that no generation uses. The next image may use them, and with lag
+ * the card may lose them and keep the record of that: then they are read back as direct ones are. */
 static int write_loose(struct job *j)
 {
+	const bool lag = log_super(j->log)->lag;
 	struct extents_chunk c = { 0 };
 	int r = 0;
 
@@ -148,9 +151,11 @@ static int write_loose(struct job *j)
 			r = check_in_place(j, c.blk, c.blks);
 		if (r == 0)
 			r = card_write(j->base, blk_to_bytes(c.blk), j->buf, blk_to_bytes(c.blks));
+		if (r == 0 && lag)
+			r = log_add_direct(j->log, c.blk, c.blks, j->buf);
 		if (r < 0)
 			break;
-		log_ledger(j->log)->padded_blks += c.blks;
+		log_ledger(j->log)->padded_blks += lag ? 0 : c.blks;
 		j->src->wrote_loose(j->src->ctx, c.blk, c.blks);
 	}
 	return r;

@@ -41,8 +41,8 @@ struct commit_source {
 	/* The live file system may have content in blocks that the sealed image leaves free, in RAM or
 	 * on the card: nothing else is written there. */
 	bool loose;
-	/* NULL, or: such blocks that no generation uses are written in place, without an entry in the log,
-	 * as the live file system has them. wrote_loose: RAM need not keep these. */
+	/* NULL, or: such blocks that no generation uses are written in place, without an entry in the log
+	 * (with lag: with one), as the live file system has them. wrote_loose: RAM need not keep these. */
 	int (*read_loose)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
 	void (*wrote_loose)(void *ctx, uint64_t blk, uint64_t blks);
 };

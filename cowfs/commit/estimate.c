@@ -51,6 +51,7 @@ static void count_erase_blocks(struct job *j)
 void price(struct job *j)
 {
 	struct commit_report *r = &j->rep;
+	uint64_t listed = log_super(j->log)->lag ? r->loose : 0; /* write_loose */
 
 	r->erase_blocks = 0;
 	r->direct = extents_blks(&j->direct);
@@ -59,9 +60,9 @@ void price(struct job *j)
 	r->direct_extents = j->direct.n;
 	r->logged_extents = j->logged.n + j->zero.n + j->punched.n;
 	/* runs are cut at CHUNK_BLKS */
-	r->meta = log_meta_blks(j->log, r->logged, r->direct,
-				r->direct_extents + r->logged_extents +
-					(r->direct + r->logged) / CHUNK_BLKS);
+	r->meta = log_meta_blks(j->log, r->logged, r->direct + listed,
+				r->direct_extents + r->logged_extents + (listed ? j->loose.n : 0) +
+					(r->direct + listed + r->logged) / CHUNK_BLKS);
 	r->need_blks = r->logged + r->meta;
 	r->room_blks = log_room_blks(j->log);
 	count_erase_blocks(j);

@@ -7,7 +7,7 @@
  * - its journal, and its two superblocks, which differ from those of the image, stay in RAM;
  * - so do blocks that the image leaves free: the running transaction may have written data there
  *   (overlap.c). If writers wait for RAM, what no generation uses is written in place, as the live file
- *   system has it, and without an entry in the log;
+ *   system has it, and without an entry in the log (with lag: with one);
  * - a block that the replay writes is one that the driver holds in memory until it has written it home.
  *
  * I1  Nothing that RAM keeps goes before a sync has ended: the seal after this one may be at any moment, too.
