@@ -155,14 +155,16 @@ static int copy_all(struct job *j)
 
 /*
  * What differs, from the blocks: on ext2/3/4 which inodes, elsewhere which content. Without it all files are compared,
- * which says the same: so no error counts, and a commit in between, whose files the list lacks, neither.
+ * which says the same: so no error counts, and a commit in between, whose files the list lacks, neither. What the
+ * replay of a view has written is not on the list.
  */
 static void find_touched(struct job *j)
 {
 	struct failure err;
 	bool again;
 
-	if (j->places->composed || top_runs(&j->client, &j->sample, &again, &err) < 0 || again ||
+	if (j->places->composed || j->now.unfrozen ||
+	    top_runs(&j->client, &j->sample, &again, &err) < 0 || again ||
 	    j->scratch.generation != j->now.generation ||
 	    j->sample.generation_seq != j->now.generation)
 		return;
@@ -200,6 +202,17 @@ static void close_composed(struct job *j)
 	j->to_root_fd = j->from_root_fd = j->from_upper_fd = -1;
 }
 
+/* Files that were written before may be missing there: none of them is committed, nor called the same. */
+static int check_now(struct job *j)
+{
+	if (!j->now.stopped)
+		return 0;
+	j->again = true;
+	return failure_set(
+		j->err, EXIT_FAILED, -EAGAIN,
+		"the log is full and the file system still writes: commit everything first; nothing was committed");
+}
+
 static int fill(struct job *j)
 {
 	/* the image first: a commit in between could have newer files than the snapshot */
@@ -215,6 +228,8 @@ static int fill(struct job *j)
 	if (e == 0 && j->places->composed)
 		e = compose_both(j);
 	j->again = e == -EIO || e == -EROFS;
+	if (e == 0)
+		e = check_now(j);
 	if (e == 0) {
 		find_touched(j);
 		e = copy_all(j);

@@ -211,7 +211,7 @@ static int compare(struct comparison *x)
 	int e = -EOPNOTSUPP;
 
 	progress_start(&p);
-	if (ops->owners == OWNERS_EXT && !x->held)
+	if (ops->owners == OWNERS_EXT && !x->held && !x->new_view.unfrozen)
 		e = touched_find_ext(&t, x->old_view.disk_fd, x->new_view.disk, &x->sample.runs,
 				     true, &progress);
 	x->walked = e == -EOPNOTSUPP;

@@ -124,8 +124,13 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 	if (im->held)
 		return take_held(v, im, res, ret);
 	if (im->now) {
+		int r;
+
 		im->time_s = (uint64_t)time(NULL);
-		return take_now(v, res, ret);
+		r = take_now(v, res, ret);
+		im->unfrozen = res->quiesce.unfrozen;
+		im->stopped = res->quiesce.stopped;
+		return r;
 	}
 	im->time_s = committed_s(v->log, im->generation);
 	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);

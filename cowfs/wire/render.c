@@ -284,6 +284,8 @@ void render_image(struct jsonw *w, const struct volume_image *im)
 	jsonw_u64(w, "generation", im->generation);
 	jsonw_u64(w, "time_unix_seconds", im->time_s);
 	jsonw_str(w, "fs_type", im->fs_type);
+	jsonw_bool(w, "unfrozen", im->unfrozen);
+	jsonw_bool(w, "stopped", im->stopped);
 }
 
 void render_progress(struct jsonw *w, const struct volume_progress *p)

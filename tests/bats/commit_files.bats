@@ -196,6 +196,57 @@ random() {
 	kill "$BG"
 }
 
+@test "a file system that cannot be frozen: what only its journal has differs as well" {
+	card_make ext4 60 100
+	cow prepare "$CARD"
+	mount "$CARD" "$MNT"
+	mkdir "$MNT/d"
+	touch "$MNT/mode" "$MNT/d/gone" "$MNT/d/stays"
+	umount "$MNT"
+	COWFS_NO_CHECKPOINT=1 COWFS_NO_FREEZE=1 with_shim attach
+	mount_volume
+	chmod 600 "$MNT/mode"
+	rm "$MNT/d/gone"
+	touch "$MNT/d/new"
+	sync "$MNT/d/new" # into the journal
+	run -0 cow diff vol
+	[[ $output == *"$MNT/mode"* && $output == *"$MNT/d/gone"* && $output == *"$MNT/d/new"* ]]
+	cow commit vol "$MNT/mode" "$MNT/d"
+	power_cut
+	cow release "$CARD"
+	mount -o ro "$CARD" "$MNT"
+	[ "$(stat -c %a "$MNT/mode")" = 600 ]
+	[ "$(ls "$MNT/d")" = $'new\nstays' ]
+	umount "$MNT"
+	fsck ext4
+}
+
+is_viewing() { [ "$(status_of .progress.job)" = view ]; }
+
+@test "the log is full before the sync of a view has ended: what the view lacks is not called committed" {
+	local code=0 one
+	COWFS_SYNC_HANGS=$T/hang with_shim volume xfs 0
+	echo old >"$MNT/file"
+	cow commit vol
+	echo new >"$MNT/file"
+	touch "$T/hang"
+	background "$COWFS_BUILD/cowctl" commit vol "$MNT/file" >"$T/out" 2>&1
+	one=$BG
+	wait_for 20 is_viewing
+	background dd if=/dev/zero of="$MNT/big" bs=1M count=90 oflag=direct status=none
+	wait "$one" || code=$?
+	rm "$T/hang"
+	cat "$T/out"
+	wait "$BG"
+	[ $code = 1 ]
+	cow commit vol
+	cow commit vol "$MNT/file"
+	umount_volume
+	cow detach vol
+	mount "$CARD" "$MNT"
+	[ "$(cat "$MNT/file")" = new ]
+}
+
 @test "stopped at any time: nothing stays mounted, the next one works" {
 	local i
 	volume ext4 0
