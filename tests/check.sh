@@ -93,7 +93,7 @@ rest() { echo $((until - $(date +%s))); }
 # Does sync(2) return within $1 seconds?
 syncs() {
 	sync >/dev/null 2>&1 &
-	wait_until "$1" ended $!
+	wait_until "$1" ended $! || { kill -KILL $!; return 1; }
 }
 
 foreign_daemons() {

@@ -8,10 +8,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
 #include "base/array.h"
@@ -39,16 +37,6 @@ static bool is_its(const struct copy *c, const struct change *x, const struct no
 	       (!x->made.ino ? is_seen(c, x, n) : c->opt.overlay || same_id(x->made, node_id(n)));
 }
 
-/* Below a folder that is not in its place yet, or in the target. */
-static int open_to(const struct copy *c, struct node *ret, const char *path)
-{
-	if (c->fresh_fd >= 0 && path_is_below(path, c->fresh)) {
-		path += strlen(c->fresh);
-		return node_open(ret, c->fresh_fd, path + (*path == '/'));
-	}
-	return node_open(ret, c->w.root_fd[TO], path);
-}
-
 /* A folder that the target has, or that was made. NULL: it has changed meanwhile. */
 static struct change *find_folder(const struct copy *c, const char *path, struct node *ret)
 {
@@ -66,7 +54,7 @@ static struct change *find_folder(const struct copy *c, const char *path, struct
 	for (; low < c->n && !strcmp(c->list[low].path, path); low++)
 		if (c->list[low].made.ino || (S_ISDIR(c->list[low].to.type) && !x))
 			x = &c->list[low];
-	if (x && (open_to(c, ret, path) < 0 || !is_its(c, x, ret)))
+	if (x && (copy_open_to(c, ret, path) < 0 || !is_its(c, x, ret)))
 		x = NULL;
 	return x;
 }
@@ -205,7 +193,7 @@ static int link_again(struct copy *c, struct change *x, int dir_fd, const char *
 
 	if (!first->made.ino || first == x)
 		return 0;
-	e = open_to(c, &n, c->list[first->at].path);
+	e = copy_open_to(c, &n, c->list[first->at].path);
 	if (e == 0 && (n.fd < 0 || !same_id(node_id(&n), first->made)))
 		e = -ESTALE; /* renamed or removed meanwhile */
 	if (e == 0 && linkat(n.fd, "", dir_fd, name, AT_EMPTY_PATH) < 0) {
@@ -259,40 +247,6 @@ static int make_empty(const struct node *from, int dir_fd, const char *name)
 			    makedev(st->stx_rdev_major, st->stx_rdev_minor));
 	}
 	return e < 0 ? -errno : 0;
-}
-
-uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t pos)
-{
-	struct copy *c = ctx;
-	struct shared_part *p = c->shared, *found = NULL;
-	struct file_clone_range range = { .dest_offset = pos };
-	struct node n;
-
-	for (size_t i = c->shared_n; i-- > 0 && !found;)
-		if (p[i].at <= at && at < p[i].at + p[i].len)
-			found = &p[i];
-	if (!found) {
-		p = array_grow(p, &c->shared_cap, c->shared_n + 1, sizeof(*p));
-		if (p) {
-			c->shared = p;
-			p[c->shared_n++] = (struct shared_part){ at, len, pos, c->now };
-		}
-		return 0;
-	}
-	len = min_u64(len, found->at + found->len - at);
-	range.src_offset = found->off + (at - found->at);
-	range.src_length = len - len % COW_BLK_BYTES;
-	if (to_fd < 0 || (found->entry == c->now && range.src_offset == pos) || !range.src_length)
-		return to_fd < 0 ? len : 0;
-	if (open_to(c, &n, c->list[found->entry].path) < 0)
-		return 0;
-	range.src_fd = n.fd < 0 ? -1 : node_reopen(&n, O_RDONLY);
-	node_close(&n);
-	if (range.src_fd < 0 || ioctl(to_fd, FICLONERANGE, &range) < 0)
-		range.src_length = 0;
-	if (range.src_fd >= 0)
-		close((int)range.src_fd);
-	return range.src_length;
 }
 
 static int write_content(struct copy *c, const struct change *x, const struct node *from,
@@ -551,7 +505,7 @@ static int make_new(struct copy *c, struct change *x, struct node *from)
 static int update_in_place(struct copy *c, struct change *x, struct node *from)
 {
 	struct node to;
-	int e = open_to(c, &to, x->path);
+	int e = copy_open_to(c, &to, x->path);
 
 	if (e == 0)
 		e = to.fd < 0 ? -ESTALE : thaw(x, &to);
@@ -606,7 +560,7 @@ static int update_folder(struct copy *c, struct change *x)
 	if (e == 0)
 		e = copy_load_source(c, &from, x->path);
 	if (e == 0)
-		e = open_to(c, &to, x->path);
+		e = copy_open_to(c, &to, x->path);
 	if (e == 0 && (to.fd < 0 || !is_seen(c, x, &to)))
 		e = -EAGAIN;
 	x->entered = e == 0;

@@ -2,8 +2,10 @@
 /* The list: what differs between two trees, name by name. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
 #include "base/array.h"
@@ -43,7 +45,14 @@ int copy_problem(struct copy *c, const char *path, int e, const char *what)
 	return ends_all(e) ? e : 0;
 }
 
-/* ---- comparing ---- */
+int copy_open_to(const struct copy *c, struct node *ret, const char *path)
+{
+	if (c->fresh_fd >= 0 && path_is_below(path, c->fresh)) {
+		path += strlen(c->fresh);
+		return node_open(ret, c->fresh_fd, path + (*path == '/'));
+	}
+	return node_open(ret, c->w.root_fd[TO], path);
+}
 
 int copy_load_source(struct copy *c, struct node *from, const char *path)
 {
@@ -56,6 +65,8 @@ int copy_load_source(struct copy *c, struct node *from, const char *path)
 		e = node_add_frozen(from, c->opt.upper_fd, path);
 	return e;
 }
+
+/* ---- comparing ---- */
 
 static int load_both(struct copy *c, struct found *f)
 {
@@ -160,6 +171,40 @@ static int add(struct copy *c, const struct found *f, enum copy_act act, bool wa
 		}
 	c->n += p->path != NULL;
 	return p->path ? 0 : -ENOMEM;
+}
+
+uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t pos)
+{
+	struct copy *c = ctx;
+	struct shared_part *p = c->shared, *found = NULL;
+	struct file_clone_range range = { .dest_offset = pos };
+	struct node n;
+
+	for (size_t i = c->shared_n; i-- > 0 && !found;)
+		if (p[i].at <= at && at < p[i].at + p[i].len)
+			found = &p[i];
+	if (!found) {
+		p = array_grow(p, &c->shared_cap, c->shared_n + 1, sizeof(*p));
+		if (p) {
+			c->shared = p;
+			p[c->shared_n++] = (struct shared_part){ at, len, pos, c->now };
+		}
+		return 0;
+	}
+	len = min_u64(len, found->at + found->len - at);
+	range.src_offset = found->off + (at - found->at);
+	range.src_length = len - len % COW_BLK_BYTES;
+	if (to_fd < 0 || (found->entry == c->now && range.src_offset == pos) || !range.src_length)
+		return to_fd < 0 ? len : 0;
+	if (copy_open_to(c, &n, c->list[found->entry].path) < 0)
+		return 0;
+	range.src_fd = n.fd < 0 ? -1 : node_reopen(&n, O_RDONLY);
+	node_close(&n);
+	if (range.src_fd < 0 || ioctl(to_fd, FICLONERANGE, &range) < 0)
+		range.src_length = 0;
+	if (range.src_fd >= 0)
+		close((int)range.src_fd);
+	return range.src_length;
 }
 
 /* A folder or file that the source has and the target lacks, or has another one in its place. */

@@ -99,6 +99,8 @@ struct seen seen_of(const struct copy *c, const struct node *n);
 int copy_problem(struct copy *c, const char *path, int e, const char *what) MUST_CHECK;
 /* Loads a file of the source. -EOPNOTSUPP: it cannot be copied. */
 int copy_load_source(struct copy *c, struct node *from, const char *path) MUST_CHECK;
+/* Opens a file of the target, or below a folder that is not in its place yet. */
+int copy_open_to(const struct copy *c, struct node *ret, const char *path) MUST_CHECK;
 /* A struct node_shared.clone */
 uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t pos);
 

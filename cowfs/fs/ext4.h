@@ -99,7 +99,7 @@ int ext4_journal(struct ext4_image *e, struct fsimage_journal *ret) MUST_CHECK;
 int ext4_counts(struct ext4_image *e, struct fsimage_facts *f) MUST_CHECK;
 
 /*
- * ext4_counts.c: sets in unit 0 that no recovery is needed, and unless f->counts_err what else a freeze
+ * replay.c: sets in unit 0 that no recovery is needed, and unless f->counts_err what else a freeze
  * and an unmount write there. f: of FSIMAGE_ASK_COUNTS.
  */
 void ext4_settle(const struct fsimage_facts *f, uint8_t *unit);

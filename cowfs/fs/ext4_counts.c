@@ -95,23 +95,3 @@ int ext4_counts(struct ext4_image *e, struct fsimage_facts *f)
 }
 
 /* As ext4_freeze and ext4_update_super of the kernel do, except for times and counters. */
-void ext4_settle(const struct fsimage_facts *f, uint8_t *unit)
-{
-	uint8_t *sb = unit + EXT_SB;
-	uint64_t incompat = SB_GET(sb, s_feature_incompat),
-		 ro_compat = SB_GET(sb, s_feature_ro_compat);
-
-	SB_SET(sb, s_feature_incompat, incompat & ~(uint64_t)EXT3_FEATURE_INCOMPAT_RECOVER);
-	if (!f->counts_err && !f->orphans)
-		SB_SET(sb, s_feature_ro_compat,
-		       ro_compat & ~(uint64_t)EXT4_RO_COMPAT_ORPHAN_PRESENT);
-	if (!f->counts_err) {
-		SB_SET(sb, s_free_blocks_count, f->free_blocks);
-		if (incompat & EXT4_FEATURE_INCOMPAT_64BIT)
-			SB_SET(sb, s_free_blocks_hi, f->free_blocks >> 32);
-		SB_SET(sb, s_free_inodes_count, f->free_inodes);
-	}
-	if (ro_compat & EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
-		SB_SET(sb, s_checksum,
-		       ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
-}
