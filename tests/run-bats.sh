@@ -84,10 +84,13 @@ in_any_case=" ${COWFS_ALSO-} $([ -z "${COWFS_TURN-}" ] || git diff --name-only H
 	sed 's|.*/||; s|\.bats$||' | xargs) "
 turn=$(cksum <<<"${COWFS_TURN-}")
 alone=() beside=() later=0 n=0
-for f in ${files[@]+"${files[@]}"}; do # of such files in the order of their times each third takes as long
+declare -A other # those that have their turn with another commit
+for f in ${COWFS_TURN:+"$@"}; do # in the order of their names: how long they take differs from run to run
 	every=$(sed -n 's/^# turn: //p' "$f")
-	if [ -n "${COWFS_TURN-}" ] && [ -n "$every" ] && [ $(((n++ + ${turn% *}) % every)) != 0 ] &&
-		[[ $in_any_case != *" $(basename "$f" .bats) "* ]]; then
+	[ -z "$every" ] || [ $(((n++ + ${turn% *}) % every)) = 0 ] || [[ $in_any_case == *" $(basename "$f" .bats) "* ]] || other[$f]=1
+done
+for f in ${files[@]+"${files[@]}"}; do
+	if [ -n "${other[$f]-}" ]; then
 		later=$((later + 1))
 	elif grep -q '^# alone: ' "$f"; then
 		alone+=("$f")

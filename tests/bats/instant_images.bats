@@ -187,7 +187,7 @@ pressed() { # COMMITS
 load_beside_hold() { # FS [MKFS_OPTION]...
 	local commits
 	card_of_noise "$1" 360 "${@:2}"
-	cow prepare "$CARD" --log-size 64M
+	cow prepare "$CARD" --log-size 1G # what is overwritten fills it
 	COWFS_DEATHS=100 attach --ram 48M --on-crash replace
 	mount_volume -o noatime,nodiscard
 	echo held >"$MNT/held"
@@ -201,7 +201,7 @@ load_beside_hold() { # FS [MKFS_OPTION]...
 	noise_end
 	noise_verify
 	run ! grep -v 'true$\|false$' "$T/replayed"
-	cow accept # what is overwritten fills the log
+	cow accept
 	cow commit --hold
 	[ "$(status_of .last.quiesce.replayed)" = false ]
 	rm "$MNT"/*.stop
