@@ -43,30 +43,23 @@ static bool is_meant(const struct dirent *e, uint64_t *ret_bytes)
 	return sectors;
 }
 
-static void read_a_block(void *ctx)
+static void read_a_block(void *device)
 {
 	_Alignas(COW_BLK_BYTES) static uint8_t block[COW_BLK_BYTES];
-
-	(void)ctx;
-	(void)!pread(0, block, sizeof(block), 0);
-}
-
-/* One dying card is no reason to show none. */
-static bool answers(const char *device)
-{
 	_cleanup_close_ int fd = open(device, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
 
-	return fd < 0 || program_apart(fd, read_a_block, NULL, ANSWER_MS);
+	(void)!pread(fd, block, sizeof(block), 0);
 }
 
-static struct json_object *look(const struct options *o, const char *device, uint64_t bytes)
+static struct json_object *look(const struct options *o, char *device, uint64_t bytes)
 {
 	const struct format_options opt = { .device = device, .dry_run = true };
 	struct json_object *row = json_object_new_object(), *steps;
 	char where[PATH_MAX] = "", why[PATH_MAX + 16];
 	struct format_report r = { 0 };
 	struct failure fail;
-	bool is_well = answers(device);
+	/* one dying card is no reason to show none; to open it may take as long as to read it */
+	bool is_well = program_apart(-1, read_a_block, device, ANSWER_MS);
 	int e = is_well ? offline_format(&opt, &r, &fail) : -ETIMEDOUT;
 
 	(void)mounts_device_is_on(NULL, device, where);

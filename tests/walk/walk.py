@@ -481,8 +481,7 @@ class Walk:
             self.expect(self.read(self.mnt), self.live, "live")
             self.look_at_pressure()
         if not self.detach():
-            self.cow("accept", self.volume)
-            self.held, self.pending = None, False
+            self.accept()
             self.detach()
         self.umount()
         self.cow("detach", "--discard", self.volume)
