@@ -458,6 +458,8 @@ class Walk:
                 pass
         self.wait_gone()
         self.sh("umount", self.mnt, ok=False)
+        if self.root:  # a boot does not find what one before it has left: the machine has lost it
+            self.sh("losetup", "-d", self.loop, ok=False)
         if self.pending:
             self.again(self.held, False)
         else:
