@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl card and prepare --dry-run: which devices may be meant, and whether the commands that they print do what they say.
+# alone: it asks all devices of the machine
 
 load lib
 
