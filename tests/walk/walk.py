@@ -36,7 +36,7 @@ class Walk:
         self.replaced = False  # an import waits for the next attach, and nothing is committed until then
         self.kind = self.r.choice(list(self.KINDS))
         self.small = self.r.random() < 0.5
-        self.root = self.r.random() < 0.4  # the root, which boots
+        self.root = self.r.random() < 0.4 and "COWFS_WALK_ROOTS" in os.environ  # the root, which boots
         self.volume = "root" if self.root else "vol"
         self.boots = None  # how often it still boots on trial
 
