@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# cowfs: one Makefile, not recursive; tests/tests.mk has the tests. `make help` lists the targets.
+# cowfs: one Makefile, not recursive; tests/tests.mk has the tests, lab/lab.mk the measurements. `make help` lists the targets.
 #   V=1 shows commands, SAN=address,undefined or SAN=thread builds with sanitizers,
 #   CC=clang, O=2, CPPFLAGS=, CFLAGS=, LDFLAGS=, DESTDIR= and prefix= as usual. Programs are installed without symbols, because they go
 #   into the initramfs; STRIP= keeps the symbols. ARCH=armhf builds for that architecture of Debian in build/armhf,
@@ -76,7 +76,7 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
 # these were built with.
-PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"fs/ext4.h"' cowfs/*/*.c lab/*/*.c tools/*/*.c tests/*/*.c)
+PLATFORM_TIME := $(shell grep -lE '<(ext2fs/|fuse)|"fs/ext4.h"' cowfs/*/*.c lab/*/*.c tools/*/*.c tests/*/*.c lab/bench/commit/*.c)
 ALL_LDFLAGS = -Wl,--gc-sections $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage) $(LDFLAGS)
 # Each program has what it calls: no daemon needs libzstd. ARMv6 has no atomic operations of 64 bits.
 ALL_LIBS   = -pthread -Wl,--push-state,--as-needed $(PKG_LIBS) -laio -latomic -Wl,--pop-state
@@ -224,6 +224,7 @@ deps:
 	export DEBIAN_FRONTEND=noninteractive; apt-get -qq update && set -- $$(missing) && echo "deps: installing $$*" && \
 	apt-get -qq -y --no-install-recommends install "$$@" >/dev/null
 
+include lab/lab.mk
 include tests/tests.mk
 
 all: $(LINKED) $(B)/libexec/wear $(SHIM) $(if $(SAN)$(COV)$(FUZZ)$(MUSL),,$(RECOVER))
@@ -298,7 +299,7 @@ $(CARDSIM): $(B)/obj/lab/sim/cardsim.o
 $(MEASURE): $(B)/obj/tools/measure/measure_main.o
 $(MEASURE): LIBS := -lm
 
-$(CARDSIM) $(MEASURE) $(TEST_BIN) $(LIBFUZZER): $(B)/liblab.a
+$(CARDSIM) $(MEASURE) $(BENCH_BIN) $(TEST_BIN) $(LIBFUZZER): $(B)/liblab.a
 $(LINKED) $(LIBFUZZER): $(B)/libcowfs.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

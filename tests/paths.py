@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-Lists the calls in cowfs/, lab/ and tools/ that look up a path, without those whose path is a literal below /proc, /sys or /dev, or the descriptor
+Lists the calls in cowfs/, lab/ (without bench) and tools/ that look up a path, without those whose path is a literal below /proc, /sys or /dev, or the descriptor
 itself. Compares them with the table tests/paths.txt: a line "FILE CALLS REASON" for each file, whose words are explained there.
 A new call fails, and so does a line whose call is gone: use base/path.h, or give the reason. paths.py --list prints the calls.
 """
@@ -28,7 +28,7 @@ def arguments(text, at):
 
 
 found = {}
-for folder, _, names in sorted(f for tree in ("cowfs", "lab", "tools") for f in os.walk(f"{top}/{tree}")):
+for folder, _, names in sorted(f for tree in ("cowfs", "lab", "tools") for f in os.walk(f"{top}/{tree}") if "lab/bench" not in f[0]):
     for name in sorted(n for n in names if n.endswith(".c")):
         with open(f"{folder}/{name}", encoding="utf-8") as f:
             text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), f.read(), flags=re.S)

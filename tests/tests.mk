@@ -12,20 +12,18 @@ FUZZ_SRC := $(filter-out $(addprefix tests/fuzz/,main.c image.c disk.c),$(sort $
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz_%)
 # the same with libFuzzer's main: see fuzz
 LIBFUZZER := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/libfuzzer_%)
-# recorder and replayer of the benchmark of commits
-REPLAY_SRC := $(filter-out tests/bench/commit/recorder.c,$(sort $(wildcard tests/bench/commit/*.c)))
-TEST_BIN := $(UNIT_BIN) $(TOOL_BIN) $(FUZZ_BIN) $(addprefix $(B)/tests/,crash recorder replay)
-TEST_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(filter-out $(SHIM_SRC),$(wildcard tests/*.c $(patsubst %,tests/%/*.c,unit crash tools fuzz golden bench/commit))))
+TEST_BIN := $(UNIT_BIN) $(TOOL_BIN) $(FUZZ_BIN) $(B)/tests/crash
+TEST_OBJ := $(patsubst %.c,$(B)/obj/%.o,$(filter-out $(SHIM_SRC),$(wildcard tests/*.c $(patsubst %,tests/%/*.c,unit crash tools fuzz golden))))
 LINKED   += $(TEST_BIN)
 OBJECTS  += $(TEST_OBJ)
 # the same for every program of the tests
-TEST_CFLAGS = $(if $(filter tests/%,$<),-Itests -Wno-unused-parameter) \
+TEST_CFLAGS = $(if $(filter tests/% lab/bench/%,$<),-Itests -Wno-unused-parameter) \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-xfstests check-pjdfstest \
 	check-packaging check-demo check-replay check-replay-short check-journal check-journal-short check-held check-tsan check-soak soak check-walk walk coverage coverage-report called check-docs check-vm check-vm-life \
-	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench bench-boot bench-commit bench-trim bench-blocklayer check-bench-commit lint lint-gcc lint-form lint-objects format
+	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench-boot lint lint-gcc lint-form lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
 
@@ -43,10 +41,7 @@ $(B)/tests/images: tests/fuzz/images.sh
 	$(call say,IMAGES,$@)
 	$(Q)$< $@
 $(B)/tests/crash: $(CRASH_SRC:%.c=$(B)/obj/%.o)
-$(B)/tests/recorder: $(B)/obj/tests/bench/commit/recorder.o
-$(B)/tests/replay: $(REPLAY_SRC:%.c=$(B)/obj/%.o)
-$(B)/tests/replay: LIBS := -lm
-$(addprefix $(B)/tests/,trace_test fuzz_flash libfuzzer_flash replay): $(B)/obj/tests/trace_read.o
+$(addprefix $(B)/tests/,trace_test fuzz_flash libfuzzer_flash): $(B)/obj/tests/trace_read.o
 $(B)/tests/golden_test $(B)/tests/mkgolden: $(B)/obj/tests/golden/golden.o
 # programs that tell stories of a toy card (tests/toy.h)
 WEAR := $(addprefix $(B)/tests/,wear_test wear_schedule_test wear_years_test)
@@ -433,43 +428,15 @@ demo: ready
 bench-boot: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/vm/bench-boot $(if $(CLOCK),--clock) $(or $(PAIRS),5) $(GUEST)
 
-bench: DEPS += fuse-overlayfs
-bench: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit.sh
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/path.sh
-
-# Recorded traces of real programs, priced on every card of the flash model for cowfs and for others: docs/bench-commit.
-bench-commit: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py $(B)/traces --out $(or $(BENCH_OUT),docs/bench-commit)
-
-# A year with and without trims, on the same cards: docs/bench-commit/trim.md.
-bench-trim: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/trim.py $(B)/traces --out $(or $(BENCH_OUT),docs/bench-commit)
-
-# Two of these traces through loop device, daemon and kernel, on simulated cards: docs/BENCHMARKS.md.
-bench-blocklayer: deps
-	$(Q)$(MAKE) --no-print-directory all
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) unshare --mount --propagation private tests/bench/commit/blocklayer.py $(B)/traces
-
-# One small trace, three cards, seconds; a power cut behind each write. Three weeks of bench-trim.
-check-bench-commit: all
-	@echo "check-bench-commit: a trace priced for cowfs and for others, power cuts, the same through the kernel (as root)"
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/bench.py --short
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/bench/commit/trim.py --short
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) timeout -k 10 120 unshare --mount --propagation private tests/bench/commit/blocklayer.py --short
-
 # The layout of C files, with one version of clang-format, because each lays out a little differently. Lines longer than 100
 # columns: only tables in comments and texts for users, which stay in one piece to be found.
 CLANG_FORMAT := clang-format-14
-FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] lab/*/*.[ch] tools/*/*.[ch] tests/*.[ch] tests/*/*.[ch] tests/bench/commit/*.[ch]))
+FORMATTED := $(sort $(wildcard cowfs/*/*.[ch] lab/*/*.[ch] tools/*/*.[ch] tests/*.[ch] tests/*/*.[ch] lab/bench/commit/*.[ch]))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(FORMATTED)
 
 INITRAMFS = initramfs/cowfs.sh initramfs/grow-root $(sort $(filter-out %.service %.conf,$(wildcard initramfs/*/*)))
-SHELL_SRC = $(sort $(INITRAMFS) tools/wear/cowctl-wear-outlook tools/wear/cowctl-wear-prometheus $(wildcard tests/*.sh tests/*.bash tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
+SHELL_SRC = $(sort $(INITRAMFS) tools/wear/cowctl-wear-outlook tools/wear/cowctl-wear-prometheus $(wildcard lab/bench/*.sh lab/bench/*.bash tests/*.sh tests/*.bash tests/*/*.sh tests/*/*.bash $(addprefix systemd/,$(HOOKS) setup setup-checks setup-image in-tree check-initramfs dpkg-hook root-device which-device cowfs-generator cowfs.shutdown cowfs.sleep 90-cowfs.motd kernel-hook grub.cfg grub-install) \
 	    $(PACKAGING) cowfs/*/*.bash lab/*/*.bash image/*.bash tests/vm/cases/*.sh tests/vm/guest/usr/lib/cowfs-test/run) \
 	    $(wildcard debian/cowfs.p* debian/tests/loop-card debian/tests/root) image/build image/run image/first-boot/usr/lib/cowfs-image/first-boot tests/vm/run tests/vm/guests tests/vm/matrix tests/vm/autopkgtest tests/vm/bench-boot docs/pictures/tour.sh .ci/run)
 # First what takes seconds: the form. Then what needs objects: what the compiler has said of those that there are, and clang, which makes

@@ -3,7 +3,7 @@
  * The same work each time, for callgrind to count: rulecost write|read|commit N
  *
  * N random 4 KiB writes into a view, N reads of what was written, or N blocks of payload through the log in commits
- * of 1 MiB. tests/bench/rules.sh runs it.
+ * of 1 MiB. lab/bench/rules.sh runs it.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Gives an empty log its first records, which write the heads of all segments: usedlog CARD
- * Afterwards the card looks as after a detach without a commit. For tests/bench/commit.
+ * Afterwards the card looks as after a detach without a commit. For lab/bench/commit.
  */
 #include <errno.h>
 #include <stdio.h>

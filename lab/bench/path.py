@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Tables of tests/bench/path.sh from its single values (round, candidate, row, value; tab-separated).
+"""Tables of lab/bench/path.sh from its single values (round, candidate, row, value; tab-separated).
 
 path.py path|card FILE
 path.py cached LIST ROOT DEVICE...     what of the devices and of the listed files (names end in NUL) below ROOT lies in page

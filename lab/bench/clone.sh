@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 # A new card by cowctl clone, by dd and by rsync: the table of docs/BENCHMARKS.md, "A new card". As root.
 #
-#	BENCH_ROUNDS=N tests/bench/clone.sh		default: 3
+#	BENCH_ROUNDS=N lab/bench/clone.sh		default: 3
 #
 # The source is a volume of 760 MiB, half full of files from /usr, on a card that answers at once. The target is behind build/tests/slowcard:
 # 20 MB/s, 1 ms a request, one at a time, for reads as for writes. dd copies the partition in requests of 4 MiB; rsync
 # makes an ext4 first, as rpi-clone does. Each ends with a FLUSH.
 set -euo pipefail
-# shellcheck source=tests/bench/lib.bash
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 ROUNDS=${BENCH_ROUNDS:-3} MIB=900 SOURCE=''
 

@@ -4,7 +4,7 @@
 # How long a program that creates a small file every millisecond waits while a volume is committed, frozen or synced 8 times, each
 # time with 4 MiB and 100 small files dirty. FS=ext4|xfs|btrfs HOW=commit|fsfreeze|sync.
 
-load ../bats/lib
+load ../../tests/bats/lib
 
 once() {
 	case $HOW in

@@ -3,7 +3,7 @@
 # What a log with lag 1 costs: the same commits with lag 0 and 1 in turn, on a slow card. The figures of docs/BENCHMARKS.md,
 # "Lag 1". As root; 1 GiB in TMPDIR.
 #
-#	tests/bench/lag.sh
+#	lab/bench/lag.sh
 #	BENCH_PAIRS=N		(1) runs of each
 #	BENCH_KEEP=FILE		single figures are added to it, and the table is of all that it has
 #	BENCH_SLOW="KIB_PER_S US QUEUE"	the card, as build/tests/slowcard takes it (19531 1000 1: 20 MB/s, 1 ms)
@@ -14,11 +14,11 @@
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
-[ $# = 0 ] || { echo "usage: tests/bench/lag.sh" >&2; exit 2; }
-# shellcheck source=tests/bench/lib.bash
+[ $# = 0 ] || { echo "usage: lab/bench/lag.sh" >&2; exit 2; }
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
-MEASURE=$TOP/tests/bench/measure.py
+MEASURE=$TOP/lab/bench/measure.py
 SLOW=${BENCH_SLOW:-19531 1000 1}
 
 # committed STEP [OPTION]...: one commit, as a line of figures

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # An update for many cards, with its peers: the table of docs/BENCHMARKS.md, "Updates of a fleet". As root, with network.
 #
-#	tests/bench/delta.sh
+#	lab/bench/delta.sh
 #	CACHE=FOLDER	keeps the Debian root and the packages
 #
 # The update is `apt-get install git gcc`, made once on a master card, in a Debian root on an ext4 of 2,400 MiB. The other card has the image
@@ -15,7 +15,7 @@
 # shellcheck disable=SC2119 # functions whose arguments may be left out
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
-# shellcheck source=tests/bench/lib.bash
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
 CACHE=${CACHE:-$TOP/build/cache}

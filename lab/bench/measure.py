@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Measurements for tests/bench/commit.sh: each prints plain numbers.
+"""Measurements for lab/bench/commit.sh: each prints plain numbers.
 
 measure.py median NUMBER...              their median
 measure.py freeze DIR                    milliseconds from the call of FIFREEZE to the end of FITHAW

@@ -3,7 +3,7 @@
 # Instructions for each operation of 4 KiB, or 128 KiB, on the disk of a volume, and of what is below it or like it: a tiny guest whose clock counts instructions (QEMU
 # -icount, one processor, no KVM), with the card in RAM. As root.
 #
-#	tests/bench/transport.sh [VMLINUZ MODULES]	MODULES: /lib/modules/VERSION of that kernel
+#	lab/bench/transport.sh [VMLINUZ MODULES]	MODULES: /lib/modules/VERSION of that kernel
 #
 # Needs dmsetup. Without arguments: the kernel of the guest debian13 (tests/vm/guests debian13). Columns: read and write, one at a time and 32 at a time.
 set -euo pipefail

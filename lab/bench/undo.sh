@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The way back behind an update, with its peers: the table of docs/BENCHMARKS.md, "The way back". As root, with network.
 #
-#	tests/bench/undo.sh
+#	lab/bench/undo.sh
 #	BENCH_ROUNDS=N	rounds (3)
 #	CACHE=FOLDER	keeps the Debian root and the packages
 #
@@ -16,7 +16,7 @@
 # shellcheck disable=SC2119 # functions whose arguments may be left out
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
-# shellcheck source=tests/bench/lib.bash
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
 ROUNDS=${BENCH_ROUNDS:-3}

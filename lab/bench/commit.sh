@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The figures of docs/BENCHMARKS.md, as rows of its table. As root; nothing but image files is written.
 #
-#	tests/bench/commit.sh [apt|logger|freeze|attach|memory|size|status|trim]...	default: all of them
+#	lab/bench/commit.sh [apt|logger|freeze|attach|memory|size|status|trim]...	default: all of them
 #	BENCH_RUNS=N	repetitions where a median is taken (5)
 #
 # The images lie in TMPDIR, which needs 6 GiB for "apt"; those of "freeze" in memory (6 GiB).
@@ -14,13 +14,13 @@ ALL=(apt logger freeze attach memory size status trim)
 for what; do
 	case " ${ALL[*]} " in
 	*" $what "*) ;;
-	*) echo "usage: tests/bench/commit.sh [$(IFS="|"; echo "${ALL[*]}")]..." >&2; exit 2 ;;
+	*) echo "usage: lab/bench/commit.sh [$(IFS="|"; echo "${ALL[*]}")]..." >&2; exit 2 ;;
 	esac
 done
-# shellcheck source=tests/bench/lib.bash
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
-MEASURE=$TOP/tests/bench/measure.py
+MEASURE=$TOP/lab/bench/measure.py
 RUNS=${BENCH_RUNS:-5}
 CACHE=$TOP/build/cache
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # The data path against its peers: the tables of docs/BENCHMARKS.md, "Data path". As root.
 #
-#	tests/bench/path.sh [path|card]...	default: both
+#	lab/bench/path.sh [path|card]...	default: both
 #	BENCH_ROUNDS=N		rounds; in each, every candidate runs every row once (5)
 #	BENCH_CANDIDATES="..."	plain overlay fuse-overlayfs qsd cowfs
 #	BENCH_ROWS="..."	walk read warm copyin remove rand append ram sqlite
@@ -23,10 +23,10 @@ export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants
 for what; do
 	case $what in
 	path | card) ;;
-	*) echo "usage: tests/bench/path.sh [path|card]..." >&2; exit 2 ;;
+	*) echo "usage: lab/bench/path.sh [path|card]..." >&2; exit 2 ;;
 	esac
 done
-# shellcheck source=tests/bench/lib.bash
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
 ROUNDS=${BENCH_ROUNDS:-5}
@@ -349,7 +349,7 @@ bench_path() {
 
 # Bytes of the listed files, of the card and of the device above it that lie in page caches
 cached_bytes() {
-	"$TOP/tests/bench/path.py" cached "$T/slow" "$MNT" "$CARD" "$(findmnt -no SOURCE "$MNT")"
+	"$TOP/lab/bench/path.py" cached "$T/slow" "$MNT" "$CARD" "$(findmnt -no SOURCE "$MNT")"
 }
 
 card_requests() { awk '{ print $1 }' "/sys/block/${CARD#/dev/}/stat"; }
@@ -391,5 +391,5 @@ for what; do
 	"bench_$what"
 	cp "$T/results" "${BENCH_RESULTS:-/dev/null}"
 	echo
-	"$TOP/tests/bench/path.py" "$what" "$T/results"
+	"$TOP/lab/bench/path.py" "$what" "$T/results"
 done

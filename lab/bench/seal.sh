@@ -3,7 +3,7 @@
 # What a commit of ext4 costs those who write meanwhile: sealed when the journal is empty, and with a freeze (as before Linux 5.14).
 # As root.
 #
-#	tests/bench/seal.sh [ROUNDS] [COMMITS]	default: 3 rounds, each of both kinds in turn, of 20 commits
+#	lab/bench/seal.sh [ROUNDS] [COMMITS]	default: 3 rounds, each of both kinds in turn, of 20 commits
 #
 # Four programs create files of 20 KiB and sync each of them; every 0.3 s there is a commit. Prints the median of the rounds: time of
 # a commit (the command), of its quiesce (sync, and journal or freeze), how long the driver waits for the seal, the time that 99.9 %

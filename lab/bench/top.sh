@@ -3,7 +3,7 @@
 # How long cowctl top and cowctl diff take on a file system of many files. The figures of docs/BENCHMARKS.md, "Who fills
 # the RAM". As root; 0.5 GiB in TMPDIR.
 #
-#	tests/bench/top.sh [FILES]	(500000)
+#	lab/bench/top.sh [FILES]	(500000)
 #	BENCH_SLOW="KIB_PER_S US QUEUE"	the card, as build/tests/slowcard takes it (none)
 #
 # One file system, FILES files of one block in folders of 200, three names deep; 1,000 of the files, from all over, are
@@ -14,8 +14,8 @@ set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
 FILES=${1:-500000}
-[[ $# -le 1 && $FILES =~ ^[0-9]+$ ]] || { echo "usage: tests/bench/top.sh [FILES]" >&2; exit 2; }
-# shellcheck source=tests/bench/lib.bash
+[[ $# -le 1 && $FILES =~ ^[0-9]+$ ]] || { echo "usage: lab/bench/top.sh [FILES]" >&2; exit 2; }
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
 SLOW=${BENCH_SLOW-}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # More is written than RAM holds, on a slow card: the figures of docs/design/pressure.md, "RAM pressure". As root.
 #
-#	tests/bench/pressure.sh [new|place]...	default: both
+#	lab/bench/pressure.sh [new|place]...	default: both
 #	BENCH_RAM=MIB		RAM limit (96); four times as much is written
 #	BENCH_SLOW="KIB_PER_S US QUEUE"	the card, as build/tests/slowcard takes it (19531 1000 1: 20 MB/s, 1 ms)
 #	BENCH_ROUNDS=N		(1)
@@ -19,10 +19,10 @@ export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants
 for what; do
 	case $what in
 	new | place) ;;
-	*) echo "usage: tests/bench/pressure.sh [new|place]..." >&2; exit 2 ;;
+	*) echo "usage: lab/bench/pressure.sh [new|place]..." >&2; exit 2 ;;
 	esac
 done
-# shellcheck source=tests/bench/lib.bash
+# shellcheck source=lab/bench/lib.bash
 . "$(dirname "$0")/lib.bash"
 
 RAM=${BENCH_RAM:-96}
