@@ -2,7 +2,7 @@
 /*
  * The trees of a btrfs, as far as its free space needs them. The superblock leads to the chunk tree
  * (which maps logical addresses to the device) and to the root tree. The root tree leads to the
- * extent tree (which logical addresses are in use).
+ * extent tree (which logical addresses are in use). What fsync has written since is in the log trees.
  *
  * "Free" is the claim that loses data when it is wrong. Invariants:
  * B1 a tree block is trusted only if its checksum, file system, place, level, owner and generation
@@ -11,8 +11,10 @@
  *    superblock says that chunks are: none is missing;
  * B3 extents lie inside their chunk and do not overlap. An unknown item in the extent tree means
  *    doubt.
+ * B4 each block of a log tree, and each extent that a file has in one, is in use, whatever the extent tree says.
+ *    Log trees are of the transaction after that of the superblock, as a whole.
  *
- * Only the chunk tree is walked as a whole. The last block of each level is kept, and callers ask
+ * Only the chunk tree and the log trees are walked as a whole. The last block of each level is kept, and callers ask
  * for keys in ascending order. Levels descend, so a circle of pointers ends. The blocks that are
  * read for a question are counted.
  */
@@ -57,6 +59,7 @@ enum {
 	SUPER_CSUM_TYPE = 196,
 	SUPER_ROOT_LEVEL = 198,
 	SUPER_CHUNK_LEVEL = 199,
+	SUPER_LOG_LEVEL = 200,
 	SUPER_DEV_ITEM = 201,
 	SUPER_METADATA_UUID = 571,
 	SUPER_ARRAY = 811,
@@ -126,6 +129,9 @@ struct btrfs_space {
 	uint8_t fsid[16], dev_uuid[16];
 	uint64_t devid, device_bytes, generation;
 	struct pieces pieces; /* by place */
+	struct pieces log;    /* what the log trees have, as they are walked */
+	struct pointer *log_trees;
+	size_t n_log_trees, cap_log_trees;
 	struct pointer extents;
 	struct node node[LEVELS];
 };
@@ -502,6 +508,116 @@ static int read_chunks(struct btrfs_space *x, const struct pointer *root, uint64
 	return r;
 }
 
+/* ---- log trees ---- */
+
+/* Notes each copy as used. */
+static int log_add(struct btrfs_space *x, uint64_t logical, uint64_t bytes)
+{
+	int r = -EUCLEAN;
+
+	if (logical % COW_BLK_BYTES || !bytes || bytes % COW_BLK_BYTES)
+		return r;
+	for (size_t i = 0; i < x->pieces.n; i++) {
+		const struct piece *c = &x->pieces.p[i];
+		uint64_t in = logical - c->logical;
+
+		if (logical < c->logical || in >= c->bytes)
+			continue;
+		if (bytes > c->bytes - in)
+			return -EUCLEAN;
+		r = add_piece(&x->log, c->place + in, logical, bytes);
+		if (r)
+			return r;
+	}
+	return r;
+}
+
+static int root_item(const struct item *it, uint64_t owner, struct pointer *ret)
+{
+	if (it->key.type != BTRFS_ROOT_ITEM_KEY ||
+	    it->bytes < offsetof(struct btrfs_root_item, generation_v2) ||
+	    it->p[offsetof(struct btrfs_root_item, level)] >= LEVELS)
+		return -EUCLEAN;
+	*ret = (struct pointer){ .bytenr = GET(it->p, struct btrfs_root_item, bytenr),
+				 .generation = GET(it->p, struct btrfs_root_item, generation),
+				 .owner = owner,
+				 .level = it->p[offsetof(struct btrfs_root_item, level)] };
+	return 0;
+}
+
+/* Of the tree of log trees. */
+static int log_tree(struct btrfs_space *x, const struct item *it)
+{
+	void *p = array_grow(x->log_trees, &x->cap_log_trees, x->n_log_trees + 1,
+			     sizeof(*x->log_trees));
+
+	if (!p)
+		return -ENOMEM;
+	x->log_trees = p;
+	return it->key.objectid == BTRFS_TREE_LOG_OBJECTID
+		       ? root_item(it, BTRFS_TREE_LOG_OBJECTID, &x->log_trees[x->n_log_trees++])
+		       : -EUCLEAN;
+}
+
+/* Of a log tree: only the extents of files lie outside of its blocks. */
+static int log_item(struct btrfs_space *x, const struct item *it)
+{
+	uint8_t type;
+
+	if (it->key.type != BTRFS_EXTENT_DATA_KEY)
+		return 0;
+	if (it->bytes < offsetof(struct btrfs_file_extent_item, disk_bytenr))
+		return -EUCLEAN;
+	type = it->p[offsetof(struct btrfs_file_extent_item, type)];
+	if (type == BTRFS_FILE_EXTENT_INLINE)
+		return 0;
+	if ((type != BTRFS_FILE_EXTENT_REG && type != BTRFS_FILE_EXTENT_PREALLOC) ||
+	    it->bytes < sizeof(struct btrfs_file_extent_item))
+		return -EUCLEAN;
+	if (!GET(it->p, struct btrfs_file_extent_item, disk_bytenr))
+		return 0; /* a hole */
+	return log_add(x, GET(it->p, struct btrfs_file_extent_item, disk_bytenr),
+		       GET(it->p, struct btrfs_file_extent_item, disk_num_bytes));
+}
+
+/* Calls take with each item. Only blocks of lower levels are read meanwhile. */
+static int log_walk(struct btrfs_space *x, const struct pointer *at,
+		    int (*take)(struct btrfs_space *x, const struct item *it))
+{
+	struct leaf l = { 0 };
+	struct item it;
+	int r = at->generation == x->generation + 1 ? node_get(x, at, &l.p) : -EUCLEAN;
+
+	if (!r)
+		r = log_add(x, at->bytenr, x->node_bytes);
+	l.n = r ? 0 : count_of(l.p);
+	for (; !r && l.slot < l.n; l.slot++) {
+		struct pointer below = *at;
+
+		if (at->level) {
+			r = step_down(l.p, l.slot, &below);
+			r = r ? r : log_walk(x, &below, take);
+		} else {
+			item_get(&l, l.slot, &it);
+			r = take(x, &it);
+		}
+	}
+	return r;
+}
+
+static int read_log(struct btrfs_space *x, const uint8_t *s)
+{
+	const struct pointer trees = { .bytenr = le(s, SUPER_LOG_ROOT, 8),
+				       .generation = x->generation + 1,
+				       .owner = BTRFS_TREE_LOG_OBJECTID,
+				       .level = s[SUPER_LOG_LEVEL] };
+	int r = trees.bytenr ? log_walk(x, &trees, log_tree) : 0;
+
+	for (size_t i = 0; i < x->n_log_trees && !r; i++)
+		r = log_walk(x, &x->log_trees[i], log_item);
+	return r;
+}
+
 /* ---- opening ---- */
 
 static int find_extents(struct btrfs_space *x, const struct pointer *roots)
@@ -516,14 +632,9 @@ static int find_extents(struct btrfs_space *x, const struct pointer *roots)
 	if (l.slot == l.n)
 		return -EUCLEAN;
 	item_get(&l, l.slot, &it);
-	if (key_compare(&it.key, &at) || it.bytes < offsetof(struct btrfs_root_item, generation_v2))
-		return -EUCLEAN;
-	x->extents = (struct pointer){ .bytenr = GET(it.p, struct btrfs_root_item, bytenr),
-				       .generation = GET(it.p, struct btrfs_root_item, generation),
-				       .owner = BTRFS_EXTENT_TREE_OBJECTID,
-				       .level = it.p[offsetof(struct btrfs_root_item, level)] };
-	return x->extents.level < LEVELS && x->extents.generation <= roots->generation ? 0
-										       : -EUCLEAN;
+	r = key_compare(&it.key, &at) ? -EUCLEAN
+				      : root_item(&it, BTRFS_EXTENT_TREE_OBJECTID, &x->extents);
+	return r ? r : x->extents.generation <= roots->generation ? 0 : -EUCLEAN;
 }
 
 static bool super_known(const uint8_t *s, const struct blk_reader *r)
@@ -534,7 +645,7 @@ static bool super_known(const uint8_t *s, const struct blk_reader *r)
 	return !memcmp(s + SUPER_MAGIC, "_BHRfS_M", 8) && !le(s, SUPER_CSUM_TYPE, 2) &&
 	       checksum_ok(s, COW_BLK_BYTES) && le(s, SUPER_BYTENR, 8) == blk_to_bytes(SUPER_BLK) &&
 	       !(le(s, SUPER_FLAGS, 8) & ~(uint64_t)KNOWN_SUPER_FLAGS) &&
-	       !le(s, SUPER_LOG_ROOT, 8) && le(s, SUPER_NUM_DEVICES, 8) == 1 &&
+	       s[SUPER_LOG_LEVEL] < LEVELS && le(s, SUPER_NUM_DEVICES, 8) == 1 &&
 	       !(incompat & ~(uint64_t)KNOWN_INCOMPAT) &&
 	       !(le(s, SUPER_COMPAT_RO, 8) & ~(uint64_t)KNOWN_COMPAT_RO) &&
 	       le(s, SUPER_SECTORSIZE, 4) == COW_BLK_BYTES && node >= COW_BLK_BYTES &&
@@ -559,6 +670,7 @@ static int read_super(struct btrfs_space *x, const uint8_t *s)
 	int r;
 
 	x->node_bytes = (uint32_t)le(s, SUPER_NODESIZE, 4);
+	x->generation = roots.generation;
 	x->devid = GET(dev, struct btrfs_dev_item, devid);
 	x->device_bytes = GET(dev, struct btrfs_dev_item, total_bytes);
 	memcpy(x->fsid, s + (other_uuid ? SUPER_METADATA_UUID : SUPER_FSID), sizeof(x->fsid));
@@ -566,7 +678,9 @@ static int read_super(struct btrfs_space *x, const uint8_t *s)
 	r = read_array(x, s);
 	if (!r)
 		r = read_chunks(x, &chunks, GET(dev, struct btrfs_dev_item, bytes_used));
-	return r ? r : find_extents(x, &roots);
+	if (!r)
+		r = find_extents(x, &roots);
+	return r ? r : read_log(x, s);
 }
 
 static int open_space(struct btrfs_space *x)
@@ -611,6 +725,8 @@ void btrfs_space_close(struct btrfs_space *x)
 	for (unsigned i = 0; i < LEVELS; i++)
 		free(x->node[i].p);
 	free(x->pieces.p);
+	free(x->log.p);
+	free(x->log_trees);
 	free(x);
 }
 
@@ -722,6 +838,17 @@ static void set_reserved(uint64_t first_unit, uint64_t units, uint8_t *bits)
 	}
 }
 
+static void set_log(const struct btrfs_space *x, uint64_t first, uint64_t end, uint8_t *bits)
+{
+	for (size_t i = 0; i < x->log.n; i++) {
+		const struct piece *c = &x->log.p[i];
+		uint64_t from = max_u64(first, c->place), to = min_u64(end, c->place + c->bytes);
+
+		if (from < to)
+			set_bits(bits, (from - first) / COW_BLK_BYTES, (to - from) / COW_BLK_BYTES);
+	}
+}
+
 int btrfs_space_used(struct btrfs_space *x, uint64_t first_unit, uint64_t units, uint8_t *bits)
 {
 	uint64_t first = blk_to_bytes(first_unit), end = blk_to_bytes(first_unit + units);
@@ -729,6 +856,7 @@ int btrfs_space_used(struct btrfs_space *x, uint64_t first_unit, uint64_t units,
 
 	x->reads_blks = READS_USED_BLKS;
 	set_reserved(first_unit, units, bits);
+	set_log(x, first, end, bits);
 	for (size_t i = 0; i < x->pieces.n && !r; i++) {
 		const struct piece *c = &x->pieces.p[i];
 		uint64_t from = max_u64(first, c->place), to = min_u64(end, c->place + c->bytes);

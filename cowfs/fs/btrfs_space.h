@@ -4,7 +4,7 @@
  *
  * This code supports a btrfs on one device, with CRC32C, sectors of 4 KiB, the profiles single and
  * dup, and only the features listed in btrfs_space.c. A unit is used if the extent tree of the
- * superblock's transaction has it, in any copy. The first MiB and the 64 KiB around each copy of
+ * superblock's transaction or a log tree has it, in any copy. The first MiB and the 64 KiB around each copy of
  * the superblock are used, too, whatever the chunk tree says. All other units are free. Why this is
  * safe:
  *
@@ -15,14 +15,12 @@
  *   half-deleted snapshots, for relocation (its trees have extents like others), and for both kinds
  *   of space cache (these have extents too). It does not hold for `usebackuproot`, which reads
  *   older transactions: btrfs does not promise that either.
- * - The exception is the log tree of fsync, whose blocks are in no extent tree until it is
- *   replayed. An image that has one (log_root) is not supported. A freeze commits a transaction,
- *   which ends the log tree.
- * - An image that was not frozen is the image of its last transaction. It is right for a mount of
- *   it, and so for what may be overwritten before the next record. It is not right for the live
- *   file system, whose next transaction may lie in what was sealed. So nothing may use the free
- *   blocks of such an image as the sealed one. After a freeze there is no such transaction: each of
- *   its handles would hold sb_start_intwrite.
+ * - What fsync wrote since then is in the log trees, which the next mount replays. Their blocks, and the
+ *   extents that files have in them, are in no extent tree, and count as used. The kernel reuses none of them
+ *   before the superblock of the next transaction is written: what was written once stays pinned.
+ * - So an image is right for a mount at any moment, and for what may be overwritten before the next
+ *   record. It is not right for the live file system, whose next transaction may lie in what was sealed:
+ *   the free blocks of a sealed image stay in RAM (volume/overlap.c).
  */
 #ifndef COWFS_FS_BTRFS_SPACE_H
 #define COWFS_FS_BTRFS_SPACE_H
@@ -32,8 +30,8 @@
 struct btrfs_space;
 
 /*
- * Reads the superblock, the chunk tree and the path to the extent tree. *ret_units: of the device.
- * r is copied. -EOPNOTSUPP: not supported, not clean, or damaged; -ENOMEM; or the reader's error.
+ * Reads the superblock, the chunk tree, the path to the extent tree and the log trees. *ret_units: of the device.
+ * r is copied. -EOPNOTSUPP: not supported, or damaged; -ENOMEM; or the reader's error.
  */
 int btrfs_space_open(struct btrfs_space **ret, const struct blk_reader *r,
 		     uint64_t *ret_units) MUST_CHECK;

@@ -4,7 +4,7 @@
  *
  * The oracle is the list of chunks and extents that `btrfs inspect-internal dump-tree` prints,
  * compared for every unit of the image. Then damage: it makes an image, or a part of it, "not
- * known" or "used", and never "free". As root.
+ * known" or "used", and never "free". The same with log trees. As root.
  */
 #include "test.h"
 #include "base/crc32c.h"
@@ -34,17 +34,20 @@ static void make_sure(const char *fmt, ...)
 
 /* ---- the oracle ---- */
 
-/* Reads "FIRST COUNT" of units. mawk has no integers of 64 bits, but 53 bits of them. */
+/* Reads "FIRST COUNT" of units. mawk has no integers of 64 bits, but 53 bits of them. The log trees come last. */
 static const char oracle[] =
-	"{ btrfs inspect-internal dump-tree -t chunk %s && btrfs inspect-internal dump-tree -t extent %s; } | awk -v n=%u '"
+	"btrfs inspect-internal dump-tree %s | awk -v n=%u '"
+	"function use(a, b,  i, done) {"
+	"	for (i = 1; i <= c; i++) if (a >= from[i] && a + b <= from[i] + size[i]) {"
+	"		printf \"%%d %%d\\n\", (to[i] + a - from[i]) / 4096, b / 4096; done = 1 }"
+	"	if (!done) exit 1 }"
 	"$3 == \"key\" && $5 == \"CHUNK_ITEM\" { at = $6 + 0 }"
 	"$1 == \"length\" { bytes = $2 }"
 	"$1 == \"stripe\" { c++; from[c] = at; size[c] = bytes; to[c] = $6 }"
 	"$3 == \"key\" && ($5 == \"EXTENT_ITEM\" || $5 == \"METADATA_ITEM\") {"
-	"	a = substr($4, 2) + 0; b = $5 == \"EXTENT_ITEM\" ? $6 + 0 : n; done = 0;"
-	"	for (i = 1; i <= c; i++) if (a >= from[i] && a + b <= from[i] + size[i]) {"
-	"		printf \"%%d %%d\\n\", (to[i] + a - from[i]) / 4096, b / 4096; done = 1 }"
-	"	if (!done) exit 1 }"
+	"	use(substr($4, 2) + 0, $5 == \"EXTENT_ITEM\" ? $6 + 0 : n) }"
+	"/^(leaf|node).* owner / { logged = $NF == \"TREE_LOG\"; if (logged) use($2 + 0, n) }"
+	"logged && / data disk byte / { sub(/.*disk/, \"disk\"); if ($3 + 0) use($3 + 0, $5 + 0) }"
 	"END { if (c < 3) exit 1; print \"0 256\"; print \"16384 16\" }' >oracle";
 
 /* One byte per unit. */
@@ -56,7 +59,7 @@ static uint8_t *oracle_read(const struct image *im, const char *name, unsigned n
 	FILE *f;
 
 	assert_non_null(used);
-	make_sure(oracle, name, name, node_bytes);
+	make_sure(oracle, name, node_bytes);
 	snprintf(path, sizeof(path), "%s/oracle", dir);
 	f = fopen(path, "re");
 	assert_non_null(f);
@@ -67,8 +70,22 @@ static uint8_t *oracle_read(const struct image *im, const char *name, unsigned n
 	return used;
 }
 
-/* One unit per question, in windows of odd sizes, or as the map asks. */
-static void compare(const char *name, unsigned node_bytes, uint64_t window)
+static void write_noise(const char *name, uint64_t unit)
+{
+	char path[128], noise[COW_BLK_BYTES];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	memset(noise, 0xa5, sizeof(noise));
+	assert_int_equal(pwrite(fd, noise, sizeof(noise), (off_t)blk_to_bytes(unit)),
+			 sizeof(noise));
+	close(fd);
+}
+
+/* One unit per question, in windows of odd sizes, or as the map asks. noise: the name of a copy, whose free units
+ * are overwritten. */
+static void compare_noisy(const char *name, unsigned node_bytes, uint64_t window, const char *noise)
 {
 	uint64_t units, differ = 0, free_units = 0;
 	struct btrfs_space *x;
@@ -88,6 +105,8 @@ static void compare(const char *name, unsigned node_bytes, uint64_t window)
 			bool is = bits[i / 8] & 1 << i % 8;
 
 			free_units += i < n && !is;
+			if (noise && i < n && !is)
+				write_noise(noise, at + i);
 			if (is != (i < n && used[at + i]) && !differ++)
 				print_error("%s: unit %lu is %s\n", name, (unsigned long)(at + i),
 					    is ? "used" : "free");
@@ -98,6 +117,11 @@ static void compare(const char *name, unsigned node_bytes, uint64_t window)
 	btrfs_space_close(x);
 	image_close(&im);
 	free(used);
+}
+
+static void compare(const char *name, unsigned node_bytes, uint64_t window)
+{
+	compare_noisy(name, node_bytes, window, NULL);
 }
 
 /* ---- comparisons ---- */
@@ -145,6 +169,44 @@ TEST(test_layouts)
 	}
 }
 
+/* What was synced file by file: in place, preallocated, shared, of a subvolume, in many small extents. */
+static const char synced[] =
+	"btrfs -q subvolume create m/s; mkdir m/d; head -c 3M /dev/urandom >m/old; fallocate -l 2M m/reserved; sync -f m; "
+	"for i in $(seq 150); do head -c $((i * 397)) /dev/urandom >m/d/$i; sync m/d/$i; done; "
+	"cp --reflink=always m/old m/shared; dd if=/dev/urandom of=m/shared bs=4k seek=9 count=30 conv=notrunc,fsync status=none; "
+	"dd if=/dev/urandom of=m/reserved bs=4k seek=20 count=30 conv=notrunc,fsync status=none; "
+	"for i in $(seq 0 3 200); do dd if=/dev/urandom of=m/old bs=4k seek=$i count=1 conv=notrunc status=none; done; sync m/old; "
+	"head -c 300K /dev/urandom >m/s/a; fallocate -l 1M m/s/b; ln m/s/a m/s/c; sync m/s/a m/s/b m/d/7";
+
+TEST(test_log_tree)
+{
+	static const struct {
+		const char *mkfs, *mount;
+		unsigned node_bytes;
+	} logs[] = {
+		{ "", "noatime", 16384 },
+		{ "-M", "noatime", 4096 },
+		{ "-n 4096", "compress=lzo", 4096 },
+		{ "-m single -d dup", "noatime", 16384 },
+		{ "-n 65536", "nodatacow", 65536 },
+	};
+	struct image im;
+
+	for (size_t i = 0; i < ARRAY_SIZE(logs); i++) {
+		make_sure(
+			"rm -f i j k; truncate -s 400M i; mkfs.btrfs -q -f %s i; mount -o loop,commit=300,%s i m; %s; cp --sparse=always i j; "
+			"(cd m && find . -type f -exec sha256sum {} +) >sums; umount m; cp --sparse=always j k",
+			logs[i].mkfs, logs[i].mount, synced);
+		image_open(&im, "j");
+		assert_true(im.p[SUPER + 96 + 2]); /* log_root */
+		image_close(&im);
+		compare_noisy("j", logs[i].node_bytes, WINDOW, "k");
+		make_sure(
+			"btrfs check k; mount -o loop k m; (cd m && sha256sum --quiet -c ../sums); btrfs scrub start -B m | tee /dev/stderr | "
+			"grep -q 'Error summary: *no errors'; umount m; btrfs check k");
+	}
+}
+
 /* A window in which each unit is an extent of its own, with references that fill leaves. */
 TEST(test_fragments)
 {
@@ -181,7 +243,9 @@ static void make_small(void)
 {
 	make_sure(
 		"[ ! -e small ] || exit 0; truncate -s 200M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop i m; mkdir m/d; "
-		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync -f m; rm m/d/*3; umount m; mv i small");
+		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync -f m; rm m/d/*3; umount m; cp i small; "
+		"mount -o loop,commit=300,max_inline=0 i m; btrfs -q subvolume create m/s; sync -f m; for i in $(seq 120); do head -c 6000 "
+		"/dev/urandom >m/d/x$i; sync m/d/x$i; done; fallocate -l 1M m/s/b; sync m/s/b; cp --sparse=always i logged; umount m");
 }
 
 TEST(test_superblock)
@@ -252,27 +316,31 @@ TEST(test_superblock)
 	image_close(&im);
 }
 
-/* Other checksums; a log tree of fsync. */
+/* Other checksums. */
 TEST(test_not_known)
 {
 	struct image im;
 
 	make_sure(
-		"for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done; truncate -s 200M i; mkfs.btrfs -q -f i; "
-		"mount -o loop,commit=300 i m; sync -f m; echo 1 >m/a; sync m/a; cp --sparse=always i log_root; umount m");
-	for (const char *const *name =
-		     (const char *const[]){ "xxhash", "sha256", "blake2", "log_root", NULL };
+		"for c in xxhash sha256 blake2; do truncate -s 200M $c; mkfs.btrfs -q --csum $c $c; done");
+	for (const char *const *name = (const char *const[]){ "xxhash", "sha256", "blake2", NULL };
 	     *name; name++) {
 		image_open(&im, *name);
 		assert_int_equal(try_open(&im), -EOPNOTSUPP);
 		image_close(&im);
 	}
-	image_open(&im, "i");
-	assert_int_equal(try_open(&im), 0);
-	image_close(&im);
 }
 
 /* ---- damage ---- */
+
+static const char *const smalls[] = { "small", "logged" };
+
+static void each_small(void (*fn)(const char *name))
+{
+	make_small();
+	for (size_t i = 0; i < ARRAY_SIZE(smalls); i++)
+		fn(smalls[i]);
+}
 
 static bool in_tree(const struct image *im, uint64_t off)
 {
@@ -321,7 +389,7 @@ static long ask_all(struct image *im, const uint8_t *used, bool *ret_wrong)
 
 /* One byte of each tree block at a time. If no answer changes, the block belongs to a tree that is
  * not read, or is no longer in use. */
-TEST(test_flipped)
+static void flip_bytes(const char *name)
 {
 	bool wrong = false;
 	unsigned noticed = 0, blocks = 0;
@@ -329,9 +397,8 @@ TEST(test_flipped)
 	uint8_t *used;
 	long all;
 
-	make_small();
-	image_open(&im, "small");
-	used = oracle_read(&im, "small", 4096);
+	image_open(&im, name);
+	used = oracle_read(&im, name, 4096);
 	all = ask_all(&im, used, &wrong);
 	assert_true(all > 0 && !wrong);
 	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
@@ -352,9 +419,14 @@ TEST(test_flipped)
 	image_close(&im);
 }
 
+TEST(test_flipped)
+{
+	each_small(flip_bytes);
+}
+
 /* Blocks that are wrong under a right checksum: their header says which block it is, and how
  * new. */
-TEST(test_crafted)
+static void craft_headers(const char *name)
 {
 	static const uint8_t offs[] = { 32, 47, 48, 49, 80, 81, 87, 88, 95, 96, 97, 99, 100 };
 	unsigned noticed[ARRAY_SIZE(offs)] = { 0 };
@@ -363,9 +435,8 @@ TEST(test_crafted)
 	uint8_t *used;
 	long all;
 
-	make_small();
-	image_open(&im, "small");
-	used = oracle_read(&im, "small", 4096);
+	image_open(&im, name);
+	used = oracle_read(&im, name, 4096);
 	all = ask_all(&im, used, &wrong);
 	for (uint64_t off = 4096; off < im.size_bytes; off += 4096) {
 		uint8_t was[4096];
@@ -388,9 +459,14 @@ TEST(test_crafted)
 	image_close(&im);
 }
 
+TEST(test_crafted)
+{
+	each_small(craft_headers);
+}
+
 /* Anything under right checksums: pointers in circles, items outside their block. The code ends,
  * and reads a bounded amount. */
-TEST(test_random)
+static void scramble(const char *name)
 {
 	const unsigned rounds = 3000;
 	uint64_t off[4096], n = 0;
@@ -398,9 +474,8 @@ TEST(test_random)
 	struct image im;
 	uint8_t *used;
 
-	make_small();
-	image_open(&im, "small");
-	used = oracle_read(&im, "small", 4096);
+	image_open(&im, name);
+	used = oracle_read(&im, name, 4096);
 	for (uint64_t o = 4096; o < im.size_bytes && n < ARRAY_SIZE(off); o += 4096)
 		if (in_tree(&im, o))
 			off[n++] = o;
@@ -433,16 +508,20 @@ TEST(test_random)
 	image_close(&im);
 }
 
-TEST(test_read_errors)
+TEST(test_random)
+{
+	each_small(scramble);
+}
+
+static void fail_reads(const char *name)
 {
 	bool wrong = false;
 	struct image im;
 	uint8_t *used;
 	long r = -1;
 
-	make_small();
-	image_open(&im, "small");
-	used = oracle_read(&im, "small", 4096);
+	image_open(&im, name);
+	used = oracle_read(&im, name, 4096);
 	for (im.fail_at = 1; r < 0; im.fail_at++) {
 		im.calls = 0;
 		r = ask_all(&im, used, &wrong);
@@ -451,6 +530,11 @@ TEST(test_read_errors)
 	assert_true(im.fail_at > 6);
 	free(used);
 	image_close(&im);
+}
+
+TEST(test_read_errors)
+{
+	each_small(fail_reads);
 }
 
 /* Through the map, no damage and no read error after the superblock is an alarm or an error:
@@ -476,15 +560,14 @@ static bool map_is_calm(struct image *im, const uint8_t *used)
 	return doubts;
 }
 
-TEST(test_map)
+static void damage_map(const char *name)
 {
 	unsigned doubted = 0;
 	struct image im;
 	uint8_t *used;
 
-	make_small();
-	image_open(&im, "small");
-	used = oracle_read(&im, "small", 4096);
+	image_open(&im, name);
+	used = oracle_read(&im, name, 4096);
 	for (im.fail_at = 3; im.fail_at < 40; im.fail_at++)
 		doubted += map_is_calm(&im, used);
 	assert_true(doubted);
@@ -499,6 +582,11 @@ TEST(test_map)
 	}
 	free(used);
 	image_close(&im);
+}
+
+TEST(test_map)
+{
+	each_small(damage_map);
 }
 
 static int make_dir(void **state)
