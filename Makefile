@@ -72,7 +72,7 @@ ALL_CFLAGS = -std=gnu17 $(if $(MUSL),-isystem packaging/musl) $(WARN) -D_GNU_SOU
 	     $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer) \
 	     $(if $(FUZZ),-fsanitize=fuzzer-no-link) $(if $(NO_SECCOMP),-DCOWFS_NO_SECCOMP) \
 	     $(if $(COV),$(if $(filter $(COVERED:%=%%),$<),--coverage -O0)) \
-	     $(if $(filter cowfs/flash/profile.c,$<),-DFLASH_PROFILES='"$(abspath $(B)/profiles.json)"') \
+	     $(if $(filter lab/sim/profile.c,$<),-DFLASH_PROFILES='"$(abspath $(B)/profiles.json)"') \
 	     $(if $(filter thread,$(SAN)),-include tests/lockcheck/lockcheck.h)
 # Times have 64 bits on 32-bit machines, too. A file that shares structures with libext2fs or libfuse uses the time_t that
 # these were built with.
@@ -116,7 +116,7 @@ TOOLS    := $(filter tools,$(PARTS))
 MAN      := $(sort $(filter-out $(if $(SIM),,docs/cowfs-cardsim.1),$(wildcard docs/*.[1-8])))
 UNITS    := $(if $(filter systemd,$(PARTS)),$(sort $(wildcard systemd/*.service systemd/*.timer systemd/*.target systemd/*.mount)))
 # scripts of each part, with the places that they name: FILE:PATH:MODE
-SHIP = $(sort initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 $(foreach p,$(PARTS),$(SHIP_$p)))
+SHIP = $(sort initramfs/cowfs.sh:$(libdir)/cowfs.sh:644 lab/sim/cards.conf:$(libdir)/cards.conf:644 $(foreach p,$(PARTS),$(SHIP_$p)))
 # what cowctl setup runs
 SHIP_setup = $(foreach f,setup in-tree check-initramfs dpkg-hook root-device,systemd/$f:$(libdir)/$f:755) \
 	initramfs/grow-root:$(libdir)/grow-root:755 \
@@ -227,7 +227,7 @@ deps:
 include lab/lab.mk
 include tests/tests.mk
 
-all: $(LINKED) $(B)/libexec/wear $(SHIM) $(if $(SAN)$(COV)$(FUZZ)$(MUSL),,$(RECOVER))
+all: $(LINKED) $(B)/cards.conf $(B)/libexec/wear $(SHIM) $(if $(SAN)$(COV)$(FUZZ)$(MUSL),,$(RECOVER))
 
 # ---- another architecture ----
 
@@ -271,11 +271,16 @@ $(B)/libexec/wear: $(SCRIPTS) Makefile
 	@mkdir -p $(@D)
 	$(Q)ln -sfn $(addprefix $(CURDIR)/,$(SCRIPTS)) $(@D)/ && ln -sfn $(CURDIR)/tools/wear/wear $@
 
-# the published flash profiles, and those of cards that users measured, without the comment; the program has them inside
-$(B)/profiles.json: cowfs/flash/profiles.json cowfs/flash/measured $(wildcard cowfs/flash/measured/*.json)
+# the published flash profiles, and those of cards that users measured, without the comment: inside of what has the model of flash
+$(B)/profiles.json: lab/sim/profiles.json lab/sim/measured $(wildcard lab/sim/measured/*.json)
 	@mkdir -p $(@D)
 	$(Q)sed -e 's/^ *//' -e '/^"\/\/": \[$$/,/^\],$$/d' $(filter %.json,$^) >$@.new && mv $@.new $@
-$(B)/obj/cowfs/flash/profile.o: $(B)/profiles.json
+$(B)/obj/lab/sim/profile.o: $(B)/profiles.json
+
+# what the daemon knows of them, beside programs that were built and not installed
+$(B)/cards.conf: lab/sim/cards.conf
+	@mkdir -p $(@D)
+	$(Q)ln -sfn $(abspath $<) $@
 
 $(B)/libcowfs.a: $(LIB_OBJ)
 $(B)/liblab.a: $(LAB_OBJ)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Models of cards, and what is measured on them: programs and targets. A part of the Makefile.
 
-.PHONY: bench bench-commit bench-trim bench-blocklayer check-bench-commit
+.PHONY: cards bench bench-commit bench-trim bench-blocklayer check-bench-commit
 
 # recorder and replayer of the benchmark of commits
 REPLAY_SRC := $(filter-out lab/bench/commit/recorder.c,$(sort $(wildcard lab/bench/commit/*.c)))
@@ -41,3 +41,7 @@ check-bench-commit: all
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) lab/bench/commit/bench.py --short
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) lab/bench/commit/trim.py --short
 	$(Q)COWFS_BUILD=$(CURDIR)/$(B) timeout -k 10 120 unshare --mount --propagation private lab/bench/commit/blocklayer.py --short
+
+# Published cards as the daemon reads them: made again after a change of lab/sim/profiles.json, and of measured/.
+cards: $(B)/tests/mkcards
+	$(Q)$< >lab/sim/cards.conf.new && mv lab/sim/cards.conf.new lab/sim/cards.conf

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Profiles that users share (cowfs/flash/measured): may each become a part of the program? Whether it can be read and is sane is
+# Profiles that users share (lab/sim/measured): may each become a part of the program? Whether it can be read and is sane is
 # for the programs, which all have it. Here: is it a measurement, does its name fit, and does it tell nothing of its owner.
 #
 #	tests/measured.sh [FILE]...	all, if none is named
 set -euo pipefail
 shopt -s nullglob
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- cowfs/flash/measured/*.json
+[ $# -gt 0 ] || set -- lab/sim/measured/*.json
 bad=0
 
 # One line for each thing that is wrong.

@@ -18,6 +18,7 @@ LINKED   += $(TEST_BIN)
 OBJECTS  += $(TEST_OBJ)
 # the same for every program of the tests
 TEST_CFLAGS = $(if $(filter tests/% lab/bench/%,$<),-Itests -Wno-unused-parameter) \
+	$(if $(filter tests/unit/flash_profile_test.c,$<),-DCARDS='"$(CURDIR)/lab/sim/cards.conf"') \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
 .PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \

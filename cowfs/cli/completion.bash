@@ -70,7 +70,9 @@ _cowctl_values() {
 		*)
 			{
 				printf '%s\n' auto none
-				cowfs-cardsim list 2>/dev/null | cut -d' ' -f1
+				local cowctl
+				cowctl=$(type -P cowctl)
+				sed -n 's/^\[\(.*\)\]$/\1/p' "${cowctl%/*}"{,/../lib/cowfs}/cards.conf 2>/dev/null
 			} | _cowctl_beginning "$2"
 			;;
 		esac

@@ -9,7 +9,7 @@
 #include "card/card.h"
 #include "fs/extents.h"
 #include "fs/fsinfo.h"
-#include "flash/profile.h"
+#include "flash/costs.h"
 #include "log/log.h"
 #include "ram/generation.h"
 
@@ -81,10 +81,10 @@ struct commit_options {
 	const struct extents *renew;
 	/* behaviour of the card; NULL: unknown, and every block that may be written in place is
 	 * written in place, run by run */
-	const struct flash_profile *profile;
+	const struct card_costs *profile;
 	/* NULL, or the profile for the estimate of a dry run if profile is NULL; not used
 	 * otherwise */
-	const struct flash_profile *price_by;
+	const struct card_costs *price_by;
 	commit_progress *progress; /* NULL: none */
 	void *progress_ctx;
 };
@@ -110,7 +110,7 @@ struct commit_report {
 	/* part of dirty: free in the sealed image, and written for the live file system only */
 	uint64_t loose;
 	/* the profile of the options behind these figures; NULL: units and model_ns are unknown */
-	const struct flash_profile *profile;
+	const struct card_costs *profile;
 	uint64_t units; /* units of the profile with a write in place */
 	/* duration of the commit in the profile, without checkpoints */
 	uint64_t model_ns;

@@ -137,7 +137,7 @@ int decide_direct(struct job *j)
 	if (r == 0 && rep->profile && (rep->direct || rep->logged || rep->zero))
 		rep->model_ns += plan_append_ns(rep->profile,
 						rep->logged - rep->moved + rep->meta) +
-				 2 * flash_sync_ns(rep->profile);
+				 2 * rep->profile->sync_ns;
 	return r;
 }
 

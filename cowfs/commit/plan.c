@@ -43,20 +43,20 @@ struct planner {
 
 /* ---- costs ---- */
 
-uint64_t plan_append_ns(const struct flash_profile *p, uint64_t blks)
+uint64_t plan_append_ns(const struct card_costs *p, uint64_t blks)
 {
-	return flash_write_ns(p, MIB) * blks / (MIB / COW_BLK_BYTES);
+	return flash_speed_ns(&p->write, MIB) * blks / (MIB / COW_BLK_BYTES);
 }
 
-static uint64_t write_ns(const struct flash_profile *p, uint64_t blks)
+static uint64_t write_ns(const struct card_costs *p, uint64_t blks)
 {
-	return flash_write_ns(p, blk_to_bytes(blks));
+	return flash_speed_ns(&p->write, blk_to_bytes(blks));
 }
 
 /* Duration of the merge that closes a unit after new_blks were written. */
-static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
+static uint64_t merge_ns(const struct card_costs *p, uint64_t new_blks)
 {
-	return flash_merge_ns(p, blk_to_bytes(new_blks));
+	return costs_merge_ns(p, blk_to_bytes(new_blks));
 }
 
 /* The same, with wear: the time to program what it copies. A shutdown pays all of it, because the
@@ -64,7 +64,7 @@ static uint64_t merge_ns(const struct flash_profile *p, uint64_t new_blks)
  * without a plan. */
 static uint64_t close_ns(const struct planner *pl, uint64_t new_blks)
 {
-	const struct flash_profile *p = pl->q->profile;
+	const struct card_costs *p = pl->q->profile;
 	uint64_t unit_blks = p->unit_bytes / COW_BLK_BYTES,
 		 copied = unit_blks > new_blks ? unit_blks - new_blks : 0;
 
@@ -74,35 +74,35 @@ static uint64_t close_ns(const struct planner *pl, uint64_t new_blks)
 
 /* Cost of a jump within a unit, apart from that of the requests. new_blks: blocks written to the
  * unit since it was opened. */
-static uint64_t jump_ns(const struct flash_profile *p, uint64_t new_blks)
+static uint64_t jump_ns(const struct card_costs *p, uint64_t new_blks)
 {
-	if (p->class == FLASH_DISK)
-		return p->seek_ns + p->latency_ns;
+	if (!p->unit_bytes)
+		return p->seek_ns;
 	return p->open_random || p->absorb > 1 ? 0 : merge_ns(p, new_blks);
 }
 
 /* A disk has no units; blocks that are close together are planned together. */
-static uint64_t unit_bytes(const struct flash_profile *p)
+static uint64_t unit_bytes(const struct card_costs *p)
 {
 	return p->unit_bytes ? p->unit_bytes : MIB;
 }
 
-static uint64_t unit_of(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t blk)
+static uint64_t unit_of(const struct card_costs *p, uint64_t disk_off_bytes, uint64_t blk)
 {
 	return (disk_off_bytes + blk_to_bytes(blk)) / unit_bytes(p);
 }
 
-bool plan_fills(const struct flash_profile *p, bool last, uint64_t blks)
+bool plan_fills(const struct card_costs *p, bool last, uint64_t blks)
 {
 	return last || p->absorb == 1 || blks >= LARGE_COMMIT_BLKS;
 }
 
-unsigned plan_open_units(const struct flash_profile *p)
+unsigned plan_open_units(const struct card_costs *p)
 {
-	return p && p->absorb == 1 ? p->open_units : 0;
+	return p && p->absorb == 1 ? (unsigned)p->open_units : 0;
 }
 
-bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
+bool plan_bridges(const struct card_costs *p, uint64_t disk_off_bytes, uint64_t end_blk,
 		  uint64_t next_blk, uint64_t run_blks, uint64_t next_blks)
 {
 	uint64_t gap = next_blk - end_blk, apart, as_one;
@@ -244,7 +244,7 @@ static size_t next_run(const struct planner *pl, const struct unit *u, size_t i,
 static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, bool main_only,
 			uint64_t *ret_write_ns)
 {
-	const struct flash_profile *p = pl->q->profile;
+	const struct card_costs *p = pl->q->profile;
 	uint64_t ns = 0, written = 0, blks, gaps;
 
 	*ret_write_ns = 0;
@@ -259,7 +259,7 @@ static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, 
 			ns += jump_ns(p, written);
 			if (p->absorb == 1 && !p->open_random)
 				written = 0;
-		} else if (!goes_on && p->class == FLASH_DISK) {
+		} else if (!goes_on && !p->unit_bytes) {
 			ns += jump_ns(p, 0);
 		}
 		ns += write_ns(p, blks);
@@ -267,7 +267,7 @@ static uint64_t runs_ns(const struct planner *pl, struct unit *u, bool goes_on, 
 		written += blks;
 		i = next;
 	}
-	if (p->class == FLASH_CARD && blk_to_bytes(written) < p->unit_bytes)
+	if (p->unit_bytes && blk_to_bytes(written) < p->unit_bytes)
 		ns += close_ns(pl, written);
 	return ns;
 }

@@ -5,7 +5,7 @@
  *
  * The plan never affects atomicity. It decides only which of these blocks go to the log instead
  * (always allowed), and which gaps are written over (only blocks that no generation uses). Costs
- * are those of flash/profile.h. The plan assumes that each unit is closed before its first write,
+ * are those of flash/costs.h. The plan assumes that each unit is closed before its first write,
  * and closed again after its last one.
  *
  *  - A unit with few blocks to write costs a merge. Blocks that go to the log instead are appended
@@ -24,10 +24,10 @@
 #define COWFS_COMMIT_PLAN_H
 
 #include "fs/extents.h"
-#include "flash/profile.h"
+#include "flash/costs.h"
 
 struct plan_query {
-	const struct flash_profile *profile;
+	const struct card_costs *profile;
 	uint64_t disk_off_bytes; /* of block 0 on the disk that has the units */
 	uint64_t volume_blks;	 /* no write reaches this block or a later one */
 	const struct extents *direct;
@@ -57,15 +57,15 @@ void plan_clear(struct plan *p);
 
 /* May gaps be filled at all? last: this is the last commit of a session, or its checkpoint; blks: of
  * the commit. */
-bool plan_fills(const struct flash_profile *p, bool last, uint64_t blks);
+bool plan_fills(const struct card_costs *p, bool last, uint64_t blks);
 /* Behind writes to so many other units one is closed. 0: not known, or the card gathers small writes. */
-unsigned plan_open_units(const struct flash_profile *p);
+unsigned plan_open_units(const struct card_costs *p);
 /* For two writes in place with a gap between them: is it cheaper to write over the gap?
  * run_blks: length of the run that ends at the gap; next_blks: of the one behind it. False for a gap
  * that reaches into another unit. */
-bool plan_bridges(const struct flash_profile *p, uint64_t disk_off_bytes, uint64_t end_blk,
+bool plan_bridges(const struct card_costs *p, uint64_t disk_off_bytes, uint64_t end_blk,
 		  uint64_t next_blk, uint64_t run_blks, uint64_t next_blks);
 /* Cost of this number of blocks, appended in large requests. */
-uint64_t plan_append_ns(const struct flash_profile *p, uint64_t blks);
+uint64_t plan_append_ns(const struct card_costs *p, uint64_t blks);
 
 #endif

@@ -150,7 +150,7 @@ static const char *check_profile(const char *text)
 
 	if (text[0] == '/' ? text[1] : *text && strspn(text, allowed) == strlen(text))
 		return NULL;
-	return "is not auto, none, the id of a profile or a file such as /etc/cowfs/cards.json:ID";
+	return "is not auto, none, the id of a profile or a file such as /etc/cowfs/cards.conf:ID";
 }
 
 int volopt_check(enum volopt id, const char *text, char *why, size_t why_bytes)

@@ -960,7 +960,7 @@ static int worker(struct daemon *d)
 	int exit = EXIT_OK, e;
 
 	sem_init(&d->ended, 0, 0);
-	if (!d->link.replaces) { /* before memory is locked: it reads 28 profiles to keep one */
+	if (!d->link.replaces) { /* before memory is locked: it reads many profiles to keep one */
 		exit = choose_profile(d);
 		if (exit != EXIT_OK) {
 			server_farewell(d->server, 0, NULL);

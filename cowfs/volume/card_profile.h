@@ -4,7 +4,7 @@
 #ifndef COWFS_VOLUME_CARD_PROFILE_H
 #define COWFS_VOLUME_CARD_PROFILE_H
 
-#include "flash/profile.h"
+#include "flash/costs.h"
 
 enum profile_source {
 	PROFILE_NONE,
@@ -17,17 +17,16 @@ enum profile_source {
 struct profile_choice {
 	enum profile_source source;
 	bool of_another; /* with auto: the saved profile states the identity of another card */
-	struct flash_profile profile; /* PROFILE_GIVEN, PROFILE_MEASURED, PROFILE_MATCHED */
+	struct card_costs profile; /* PROFILE_GIVEN, PROFILE_MEASURED, PROFILE_MATCHED */
 };
 
 /*
- * text: "auto", "none", the id of a profile of the program, "/FILE:ID", or "/FILE" with only one
- * profile in it. model, identity: see blockdev_model. "auto" takes the measured profile of the
- * identity (flash_profile_path), or else that of the model. If the measured one cannot be read, or
- * states another identity, a warning says so, because a system must start without it. Reads nothing for "none", nor for "auto"
- * if the device has neither. Allocates memory and frees all of it. -ENOENT no such profile, -EINVAL not a profile
- * file or a profile of more than a single device, -ENOMEM, errors of reading. On error why gets a
- * sentence.
+ * text: "auto", "none", the id of a published card, "/FILE:ID", or "/FILE" with only one card in it
+ * (flash/costs.h). model, identity: see blockdev_model. "auto" takes the measured profile of the
+ * identity (costs_saved), or else that of the model. If one cannot be read, or states another identity,
+ * a warning says so, because a system must start without it. Reads nothing for "none". Allocates
+ * memory and frees all of it. -ENOENT no such profile, -EINVAL not such a file, -ENOMEM, errors of
+ * reading. On error why gets a sentence.
  */
 int profile_choose(struct profile_choice *ret, const char *text, const char *model,
 		   const char *identity, char *why, size_t why_bytes) MUST_CHECK;

@@ -132,8 +132,7 @@ void volume_take_profile(struct volume *v, const struct profile_choice *choice)
 	if (v->choice.source == PROFILE_NONE)
 		return;
 	if (v->choice.source == PROFILE_GUESSED)
-		flash_profile_guess(&v->choice.profile, v->base->geo.erase_block_bytes,
-				    v->base->geo.size_bytes);
+		costs_guess(&v->choice.profile, v->base->geo.erase_block_bytes);
 	v->price_by = &v->choice.profile;
 	v->profile = v->choice.source == PROFILE_GUESSED || v->choice.profile.unconfirmed
 			     ? NULL

@@ -127,8 +127,8 @@ struct volume {
 	int (*frozen)(void *ctx, int mount_fd);
 	void *frozen_ctx;
 	struct profile_choice choice;
-	const struct flash_profile *profile;  /* used to plan commits; NULL: none */
-	const struct flash_profile *price_by; /* used to estimate a dry run; NULL: none */
+	const struct card_costs *profile;  /* used to plan commits; NULL: none */
+	const struct card_costs *price_by; /* used to estimate a dry run; NULL: none */
 	/* lock: */
 	struct volume_kernel {
 		struct card_counters at_open[2]; /* base, log device */

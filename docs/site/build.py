@@ -23,7 +23,7 @@ NAV = [
     ("Use", ["docs/USING.md", "docs/RECIPES.md", "docs/IMAGE.md", "docs/BOOT.md", "docs/WEAR.md", "docs/FLEET.md", "docs/PACKAGING.md", "SECURITY.md", "CHANGES.md"]),
     ("Manuals", [f"docs/{m}.md" for m in MANUALS]),
     ("Design", ["docs/DESIGN.md", "docs/FORMAT.md", *sorted(glob.glob("docs/design/*.md"))]),
-    ("Develop", ["CONTRIBUTING.md", "docs/HACKING.md", "docs/TESTING.md", "docs/BENCHMARKS.md", "cowfs/flash/measured/README.md",
+    ("Develop", ["CONTRIBUTING.md", "docs/HACKING.md", "docs/TESTING.md", "docs/BENCHMARKS.md", "lab/sim/measured/README.md",
                  *sorted(glob.glob("docs/bench-commit/*.md"))]),
 ]
 STYLE = """

@@ -39,9 +39,10 @@ install() {
 	if [[ $(/usr/sbin/cowctl config --key trial) != 0 ]]; then
 		echo "${SOURCE_DATE_EPOCH:-$(cat /proc/sys/kernel/random/uuid)}" >"$initdir/etc/cowfs/trial"
 	fi
-	# profiles of measured cards
+	# published cards, and measured ones
+	inst_simple /usr/lib/cowfs/cards.conf
 	local profile
-	for profile in /etc/cowfs/profiles/*.json; do
+	for profile in /etc/cowfs/profiles/*.conf; do
 		[[ ! -e $profile ]] || inst_simple "$profile"
 	done
 	# each loop device that nothing uses is two events for udev in a boot: Linux 6.2 makes them when they are asked for

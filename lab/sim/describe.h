@@ -3,7 +3,7 @@
 #ifndef COWFS_SIM_DESCRIBE_H
 #define COWFS_SIM_DESCRIBE_H
 
-#include "flash/profile.h"
+#include "sim/profile.h"
 
 /* from: "printed", "measured: ...", "derived: ...", "assumed: ...", "not determined: ..." */
 typedef bool profile_describe_fn(void *ctx, const char *key, const char *value, const char *from);

@@ -51,7 +51,7 @@
 #ifndef COWFS_SIM_MODEL_H
 #define COWFS_SIM_MODEL_H
 
-#include "flash/profile.h"
+#include "sim/profile.h"
 
 struct flash_model;
 

@@ -15,7 +15,7 @@
 #define COWFS_SIM_MODEL_PRIVATE_H
 
 #include "sim/model.h"
-#include "flash/price.h"
+#include "sim/price.h"
 
 #define RUNS 16
 #define STREAM_BYTES (64 * KIB)	   /* a run of this length gets its own unit */

@@ -168,7 +168,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	part busybox
 	local tree=$T/dest lib sum
 	mkdir -p "$tree"/{bin,lib,etc/cowfs/profiles}
-	echo '{}' >"$tree/etc/cowfs/profiles/card.json"
+	: >"$tree/etc/cowfs/profiles/card.conf"
 	cp /bin/busybox "$tree/bin/"
 	for lib in $(ldd "$COWFS_BUILD/cowfs-boot" | grep -o '/[^ ]*'); do
 		install -D "$lib" "$tree$lib"
@@ -188,7 +188,8 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	zcat "$T/cross" | cpio -t --quiet | sort >"$T/cross.list"
 	grep -q libblkid "$T/cross.list"
 	grep -qx usr/lib/cowfs/set-readonly "$T/cross.list"
-	grep -qx etc/cowfs/profiles/card.json "$T/cross.list"
+	grep -qx usr/lib/cowfs/cards.conf "$T/cross.list"
+	grep -qx etc/cowfs/profiles/card.conf "$T/cross.list"
 	run ! grep -E "cowctl-|libexec" "$T/cross.list"
 	zcat "$T/cross" | (cd "$T" && cpio -id --quiet 'usr/sbin/*')
 	cmp "$T/usr/sbin/cowctl" "$tree/usr/lib/cowfs/cowfs-boot"

@@ -21,6 +21,8 @@ profile_is() {
 	[ "$is" = "$1" ] || { echo "profile: $is"; return 1; }
 }
 
+two_cards() { printf '[%s]\nunit_bytes = 2097152\nwrite_ns = 1000000 20000000\ncopy_bytes_per_s = 50000000\n' a b >"$T/two.conf"; }
+
 attach_and_see() {
 	local want=$1
 	shift
@@ -37,15 +39,18 @@ attach_and_see() {
 	attach_and_see 'guessed true false' --profile auto
 	attach_and_see 'none false false' --profile none
 	attach_and_see 'x-slow-4g false true' --profile x-slow-4g
+	# a file of cowfs 0.1
 	echo '{"mine": {"title": "t", "member": "lexar-300x-8g"}}' >"$T/one.json"
-	echo '{"a": {"title": "t", "member": "lexar-300x-8g"}, "b": {"title": "t", "member": "a"}}' >"$T/two.json"
-	attach_and_see 'mine false true' --profile "$T/one.json"
-	attach_and_see 'b false true' --profile "$T/two.json:b"
+	run -0 cow measure --convert "$T/one.json" --output "$T/one.conf"
+	diff <(sed '1,/^.mine/d' "$T/one.conf" | grep -v '^title\|^source') <(sed '1,/^.lexar-300x-8g/d; /^$/,$d' "$COWFS_BUILD/cards.conf" | grep -v '^title\|^source')
+	two_cards
+	attach_and_see 'mine false true' --profile "$T/one.conf"
+	attach_and_see 'b false true' --profile "$T/two.conf:b"
 	printf '[default]\nprofile = lexar-300x-8g\n[other]\nprofile = none\n' >"$COWFS_CONF"
 	attach_and_see 'lexar-300x-8g false true'
 	attach_and_see 'x-slow-4g false true' --profile x-slow-4g
 	[ "$(cow config vol --key profile)" = lexar-300x-8g ]
-	printf '[vol]\nprofile = %s:a\n' "$T/two.json" >>"$COWFS_CONF"
+	printf '[vol]\nprofile = %s:a\n' "$T/two.conf" >>"$COWFS_CONF"
 	attach_and_see 'a false true'
 }
 
@@ -57,14 +62,15 @@ attach_and_see() {
 	fails 2 'unknown profile x-slow: ' attach "$CARD" --profile x-slow
 	fails 2 'unknown profile x-slow: ' attach "$CARD" --profile x-slow --json
 	fails 2 'is not auto, none, the id of a profile or a file' attach "$CARD" --profile 'a b'
-	fails 2 'is not auto, none, the id of a profile or a file' attach "$CARD" --profile cards.json:a
-	fails 2 "$T/none.json: No such file" attach "$CARD" --profile "$T/none.json:a"
-	fails 2 'samsung-raid5-4 describes an array' attach "$CARD" --profile samsung-raid5-4
-	echo '{"a": {"title": "t", "member": "lexar-300x-8g"}, "b": {"title": "t", "member": "a"}}' >"$T/two.json"
-	fails 2 "$T/two.json has 2 profiles: name one" attach "$CARD" --profile "$T/two.json"
-	fails 2 "unknown profile c in $T/two.json" attach "$CARD" --profile "$T/two.json:c"
-	echo '{"a": {"title": "t", "unit": 1}}' >"$T/bad.json"
-	fails 2 "$T/bad.json: profile 'a': nothing is called unit" attach "$CARD" --profile "$T/bad.json"
+	fails 2 'is not auto, none, the id of a profile or a file' attach "$CARD" --profile cards.conf:a
+	fails 2 "$T/none.conf: No such file" attach "$CARD" --profile "$T/none.conf:a"
+	two_cards
+	fails 2 "$T/two.conf: has 2 profiles: name one" attach "$CARD" --profile "$T/two.conf"
+	fails 2 "unknown profile c in $T/two.conf" attach "$CARD" --profile "$T/two.conf:c"
+	printf '[a]\nunit = 1\n' >"$T/bad.conf"
+	fails 2 "$T/bad.conf: profile 'a': nothing is called unit" attach "$CARD" --profile "$T/bad.conf"
+	echo '{"a": {"title": "t", "member": "lexar-300x-8g"}}' >"$T/old.json"
+	fails 2 "$T/old.json: is a profile in JSON, as cowfs 0.1 read it: 'cowctl measure --convert FILE'" attach "$CARD" --profile "$T/old.json"
 	printf '[default]\nprofile = no-such\n' >"$COWFS_CONF"
 	fails 2 'unknown profile no-such: ' attach "$CARD"
 	printf '[default]\nprofile = no/such\n' >"$COWFS_CONF"

@@ -216,7 +216,7 @@ bool is_marked(const uint8_t *blk);
 
 /* ---- source.c ---- */
 struct commit_source source_of(struct world *w);
-const struct flash_profile *profile_of(const struct world *w); /* NULL: not planned */
+const struct card_costs *profile_of(const struct world *w); /* NULL: not planned */
 /* For a checkpoint, some blocks of the live image: they may have changed since they were logged. */
 bool content_at_hand(void *world, uint64_t blk, uint64_t blks, void *buf);
 

@@ -78,24 +78,20 @@ static int src_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 
 /* Cards with units of a few blocks, so that some units are written whole, some gaps are written
  * over, and some blocks go to the log. */
-const struct flash_profile *profile_of(const struct world *w)
+const struct card_costs *profile_of(const struct world *w)
 {
 #define SPEED                                                                                      \
 	{                                                                                          \
 		.affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000                    \
 	}
-	static const struct flash_profile card[] = {
+	static const struct card_costs card[] = {
 		{ .id = "closes",
-		  .has_write = true,
-		  .read = SPEED,
 		  .write = SPEED,
 		  .unit_bytes = 8 * COW_BLK_BYTES,
 		  .open_units = 1,
 		  .copy_bytes_per_s = 1000000,
 		  .absorb = 1 },
 		{ .id = "jumps",
-		  .has_write = true,
-		  .read = SPEED,
 		  .write = SPEED,
 		  .unit_bytes = 4 * COW_BLK_BYTES,
 		  .open_units = 2,
@@ -103,8 +99,6 @@ const struct flash_profile *profile_of(const struct world *w)
 		  .copy_bytes_per_s = 20000000,
 		  .absorb = 1 },
 		{ .id = "absorbs",
-		  .has_write = true,
-		  .read = SPEED,
 		  .write = SPEED,
 		  .unit_bytes = 16 * COW_BLK_BYTES,
 		  .open_units = 2,

@@ -499,7 +499,8 @@ TEST(test_classifier_missing)
  */
 TEST(test_gap_of_unfrozen)
 {
-	struct flash_profile profile;
+	struct flash_profile known;
+	struct card_costs profile;
 	const struct commit_options opt = { .cause = CAUSE_PRESSURE, .profile = &profile };
 	char at_home[8] = "live";
 	struct log_index *ix = NULL;
@@ -507,7 +508,8 @@ TEST(test_gap_of_unfrozen)
 	struct commit_source src;
 	struct toy t;
 
-	assert_int_equal(flash_profile_get(&profile, "x-slow-4g"), 0);
+	assert_int_equal(flash_profile_get(&known, "x-slow-4g"), 0);
+	assert_int_equal(flash_profile_costs(&known, &profile), 0);
 	toy_new(&t, false);
 	src = toy_source(&t);
 	for (unsigned b = 10; b < 40; b += 2)

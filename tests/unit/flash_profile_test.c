@@ -206,6 +206,9 @@ TEST(test_own_profiles)
 
 /* ---- the choice for a device ---- */
 
+#define WRITE "write_ns = 1000000 100000000\n"
+#define CARD(more) "[mine]\nunit_bytes = 4096\ncopy_bytes_per_s = 1\n" WRITE more
+
 static void write_text(const char *path, const char *text)
 {
 	FILE *f = fopen(path, "w");
@@ -215,63 +218,141 @@ static void write_text(const char *path, const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
-/* The profile that cowctl measure --save has written for the card with this identity. */
-TEST(test_measured)
+/* lab/sim/cards.conf is what make cards prints, and a planner reads from it what the profile has. */
+TEST(test_published)
 {
-	static const char text[] = MINE(", \"plan\": false, \"identity\": \"a/b\"", "");
-	char dir[] = "/tmp/cowfs-measured-XXXXXX", path[256], other[256], why[512] = "";
-	struct profile_choice c;
+	struct card_costs want, got;
+	char *text = NULL, path[PATH_MAX], why[256], *file;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
 
-	assert_non_null(mkdtemp(dir));
-	assert_int_equal(setenv("COWFS_PROFILES", dir, 1), 0);
-	assert_int_equal(flash_profile_path("", path, sizeof(path)), -ENOENT);
-	assert_int_equal(flash_profile_path("a/b", path, sizeof(path)), 0);
-	assert_int_equal(flash_profile_path("a_b", other, sizeof(other)), 0);
-	/* never another folder, and never the file of another card */
-	assert_null(strchr(path + strlen(dir) + 1, '/'));
-	assert_string_not_equal(path, other);
-	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_MATCHED);
-	write_text(path, text);
-	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_MEASURED);
-	assert_string_equal(c.profile.id, "mine");
-	assert_true(c.profile.unconfirmed);
-	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a_b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_MATCHED);
-	assert_int_equal(profile_choose(&c, "none", "", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_NONE);
-	/* one that was copied from another card is not used */
-	write_text(path, MINE(", \"identity\": \"a/c\"", ""));
-	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_MATCHED);
-	assert_true(c.of_another);
-	write_text(path, text);
-	assert_int_equal(profile_choose(&c, "auto", "TS8GCF266", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_MEASURED);
-	assert_false(c.of_another);
-	/* a damaged one keeps no volume from being attached */
-	assert_int_equal(truncate(path, 10), 0);
-	assert_int_equal(profile_choose(&c, "auto", "", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_GUESSED);
-	unlink(path);
-	/* nor does one that never ends, or never begins */
-	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(profile_choose(&c, "auto", "", "a/b", why, sizeof(why)), 0);
-	assert_int_equal(c.source, PROFILE_GUESSED);
-	unlink(path);
-	rmdir(dir);
-	unsetenv("COWFS_PROFILES");
+	assert_non_null(f);
+	flash_profiles_write(f, profiles, false);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(costs_published(path), 0);
+	file = calloc(1, 2 * len);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	assert_true(fread(file, 1, 2 * len - 1, f) > len);
+	(void)fclose(f);
+	assert_string_equal(strstr(file, "\n\n[") + 1, text);
+	for (size_t i = 0; i < flash_profiles_count(profiles); i++) {
+		const struct flash_profile *p = flash_profiles_at(profiles, i);
+		int r = flash_profile_costs(p, &want);
+
+		assert_int_equal(costs_read(&got, path, p->id, NULL, why, sizeof(why)),
+				 r ? -ENOENT : 0);
+		if (r)
+			continue;
+		for (uint64_t n = FOUR; n < 8 * MIB; n += n < MIB ? FOUR : 100 * FOUR) {
+			int64_t apart =
+				(int64_t)(flash_speed_ns(&got.write, n) - flash_write_ns(p, n));
+
+			/* a line through two times is known to a millionth, a table as it is */
+			assert_true(llabs(apart) <=
+				    (want.write.affine ? 2 + (int64_t)flash_write_ns(p, n) / 1000000
+						       : 0));
+		}
+		assert_int_equal(costs_merge_ns(&got, 4096), flash_merge_ns(p, 4096));
+		got.write = want.write;
+		assert_memory_equal(&got, &want, sizeof(got));
+	}
+	free(text);
+	free(file);
 }
 
-static struct profile_choice choose(const char *text, const char *model)
+TEST(test_not_a_card)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "", "has 0 profiles" },
+		{ "{\"mine\": {}}", "cowctl measure --convert" },
+		{ "unit_bytes = 1\n", "must follow a [section]" },
+		{ CARD("what\n"), "line 5 is neither" },
+		{ CARD("open_unit = 4\n"), "profile 'mine': nothing is called open_unit" },
+		{ CARD("open_units = 0\n"), "open_units must be a whole number from 1 to 1024" },
+		{ CARD("open_units = 3x\n"), "open_units must be" },
+		{ CARD("open_random = 2\n"), "open_random cannot" },
+		{ CARD("unit_bytes = 5000\n"), "unit_bytes must be a multiple" },
+		{ "[mine]\nunit_bytes = 0\n" WRITE, "unit_bytes must be a multiple" },
+		{ "[mine]\nunit_bytes = 4096\n" WRITE, "copy_bytes_per_s is missing" },
+		{ "[mine]\nunit_bytes = 4096\ncopy_bytes_per_s = 1\n", "write_ns is missing" },
+		{ CARD("write_ns = 1 2 3\n"), "write_ns must be 2 or 9 times" },
+		{ CARD("write_ns = 2 1\n"), "write_ns must be" },
+		{ CARD("write_ns = 1 2 3 4 5 6 7 8 9 10\n"), "write_ns must be" },
+		{ CARD("[mine]\n[b]\n" WRITE "seek_ns = 1\n"), "has 2 profiles" },
+	};
+	char path[] = "/tmp/cowfs-cards-XXXXXX", why[256];
+	struct card_costs c;
+
+	assert_int_equal(close(mkstemp(path)), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		write_text(path, bad[i].text);
+		assert_int_equal(costs_read(&c, path, NULL, NULL, why, sizeof(why)), -EINVAL);
+		if (!strstr(why, bad[i].says))
+			fail_msg("'%s': says '%s', not '%s'", bad[i].text, why, bad[i].says);
+	}
+	write_text(path, CARD(""));
+	assert_int_equal(costs_read(&c, path, NULL, NULL, why, sizeof(why)), 0);
+	assert_int_equal(flash_speed_ns(&c.write, MIB), 100000000);
+	assert_int_equal(c.open_units, 1);
+	unlink(path);
+}
+
+static struct profile_choice choose(const char *text, const char *model, const char *identity)
 {
 	struct profile_choice c = { .source = PROFILE_NONE };
 	char why[512] = "";
 
-	if (profile_choose(&c, text, model, "", why, sizeof(why)) < 0)
+	if (profile_choose(&c, text, model, identity, why, sizeof(why)) < 0)
 		fail_msg("%s, %s: %s", text, model, why);
 	return c;
+}
+
+/* The profile that cowctl measure --save has written for the card with this identity. */
+TEST(test_measured)
+{
+	static const char text[] = CARD("plan = no\nidentity = a/b\n");
+	char dir[] = "/tmp/cowfs-measured-XXXXXX", path[256], other[256];
+	struct profile_choice c;
+
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(setenv("COWFS_PROFILES", dir, 1), 0);
+	assert_int_equal(costs_saved("", path, sizeof(path)), -ENOENT);
+	assert_int_equal(costs_saved("a/b", path, sizeof(path)), 0);
+	assert_int_equal(costs_saved("a_b", other, sizeof(other)), 0);
+	/* never another folder, and never the file of another card */
+	assert_null(strchr(path + strlen(dir) + 1, '/'));
+	assert_string_not_equal(path, other);
+	assert_int_equal(choose("auto", "TS8GCF266", "a/b").source, PROFILE_MATCHED);
+	write_text(path, text);
+	c = choose("auto", "TS8GCF266", "a/b");
+	assert_int_equal(c.source, PROFILE_MEASURED);
+	assert_string_equal(c.profile.id, "mine");
+	assert_true(c.profile.unconfirmed);
+	assert_int_equal(choose("auto", "TS8GCF266", "a_b").source, PROFILE_MATCHED);
+	assert_int_equal(choose("none", "", "a/b").source, PROFILE_NONE);
+	/* one that was copied from another card is not used */
+	write_text(path, CARD("identity = a/c\n"));
+	c = choose("auto", "TS8GCF266", "a/b");
+	assert_int_equal(c.source, PROFILE_MATCHED);
+	assert_true(c.of_another);
+	assert_string_equal(c.profile.id, "transcend-ts8gcf266");
+	write_text(path, text);
+	c = choose("auto", "TS8GCF266", "a/b");
+	assert_int_equal(c.source, PROFILE_MEASURED);
+	assert_false(c.of_another);
+	/* a damaged one keeps no volume from being attached */
+	assert_int_equal(truncate(path, 10), 0);
+	assert_int_equal(choose("auto", "", "a/b").source, PROFILE_GUESSED);
+	unlink(path);
+	/* nor does one that never ends, or never begins */
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(choose("auto", "", "a/b").source, PROFILE_GUESSED);
+	unlink(path);
+	rmdir(dir);
+	unsetenv("COWFS_PROFILES");
 }
 
 static void no_choice(const char *text, int error, const char *says)
@@ -302,54 +383,46 @@ TEST(test_choice)
 		{ "", NULL },
 	};
 	char path[] = "/tmp/cowfs-profiles-XXXXXX", text[128];
-	int fd = mkstemp(path);
-	struct flash_profile p;
+	struct card_costs p;
 
 	for (size_t i = 0; i < ARRAY_SIZE(named); i++) {
-		struct profile_choice c = choose("auto", named[i].model);
+		struct profile_choice c = choose("auto", named[i].model, "");
 
 		if (c.source != (named[i].id ? PROFILE_MATCHED : PROFILE_GUESSED))
 			fail_msg("'%s': %d", named[i].model, c.source);
 		assert_string_equal(c.profile.id, named[i].id ? named[i].id : "");
 	}
-	assert_int_equal(choose("none", "TS8GCF266").source, PROFILE_NONE);
-	assert_int_equal(choose("x-slow-4g", "TS8GCF266").source, PROFILE_GIVEN);
-	assert_string_equal(choose("x-slow-4g", "TS8GCF266").profile.id, "x-slow-4g");
+	assert_int_equal(choose("none", "TS8GCF266", "").source, PROFILE_NONE);
+	assert_int_equal(choose("x-slow-4g", "TS8GCF266", "").source, PROFILE_GIVEN);
+	assert_string_equal(choose("x-slow-4g", "TS8GCF266", "").profile.id, "x-slow-4g");
 	no_choice("x-slow", -ENOENT, "unknown profile x-slow:");
-	no_choice("samsung-raid5-4", -EINVAL, "describes an array");
-	no_choice("transcend-ts8gcf266-mft", -EINVAL, "describes an array");
-	no_choice("/nowhere/x.json:a", -ENOENT, "/nowhere/x.json: No such file");
+	/* an array, and a layer that makes all writes linear, are no cards */
+	no_choice("samsung-raid5-4", -ENOENT, "unknown profile samsung-raid5-4:");
+	no_choice("transcend-ts8gcf266-mft", -ENOENT, "unknown profile");
+	no_choice("/nowhere/x.conf:a", -ENOENT, "/nowhere/x.conf: No such file");
 
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, MINE(", \"models\": [\"X 1\"]", ""),
-			       sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1),
-			 sizeof(MINE(", \"models\": [\"X 1\"]", "")) - 1);
-	assert_string_equal(choose(path, "").profile.id, "mine");
-	/* a file of several objects has the profiles of all */
-	assert_int_equal(lseek(fd, 0, SEEK_END) > 0 ? write(fd, "\n{} ", 4) : 0, 4);
-	assert_string_equal(choose(path, "").profile.id, "mine");
-	assert_int_equal(write(fd, "{\"mine\": {}}", 12), 12);
-	no_choice(path, -EEXIST, "profile 'mine' is defined twice");
-	assert_int_equal(ftruncate(fd, lseek(fd, -12, SEEK_CUR)), 0);
+	assert_int_equal(close(mkstemp(path)), 0);
+	write_text(path, CARD(""));
+	assert_string_equal(choose(path, "", "").profile.id, "mine");
+	write_text(path, CARD("[b]\n" WRITE "seek_ns = 1\n"));
+	no_choice(path, -EINVAL, "has 2 profiles: name one");
 	snprintf(text, sizeof(text), "%s:mine", path);
-	assert_string_equal(choose(text, "").profile.id, "mine");
-	assert_int_equal(choose(text, "").source, PROFILE_GIVEN);
+	assert_string_equal(choose(text, "", "").profile.id, "mine");
+	assert_int_equal(choose(text, "", "").source, PROFILE_GIVEN);
 	snprintf(text, sizeof(text), "%s:x-slow-4g", path);
-	/* profiles of the program are not in the file */
+	/* published ones are not in the file */
 	no_choice(text, -ENOENT, "unknown profile x-slow-4g in /tmp/");
-	assert_int_equal(ftruncate(fd, 0), 0);
-	assert_int_equal(pwrite(fd, "{}", 2, 0), 2);
-	no_choice(path, -EINVAL, "has 0 profiles");
-	assert_int_equal(pwrite(fd, "{]", 2, 0), 2);
-	no_choice(path, -EINVAL, "not a JSON object");
-	close(fd);
 	unlink(path);
+	/* without the file of published cards a system starts, and no name is known */
+	assert_int_equal(setenv("COWFS_CARDS", "/nowhere", 1), 0);
+	assert_int_equal(choose("auto", "TS8GCF266", "").source, PROFILE_GUESSED);
+	no_choice("x-slow-4g", -ENOENT, "unknown profile x-slow-4g: /nowhere");
+	assert_int_equal(setenv("COWFS_CARDS", CARDS, 1), 0);
 
-	flash_profile_guess(&p, 8 * MIB, GIB);
+	costs_guess(&p, 8 * MIB);
 	assert_true(p.guessed);
 	assert_int_equal(p.unit_bytes, 8 * MIB);
-	assert_int_equal(flash_write_ns(&p, 4096), 1000000 + 409600);
-	assert_int_equal(flash_random_read_ns(&p, 4096), 1000000 + 204800);
+	assert_int_equal(flash_speed_ns(&p.write, 4096), 1000000 + 409600);
 }
 
 TEST(test_bad_models)
@@ -370,4 +443,9 @@ TEST(test_bad_models)
 	flash_model_free(NULL);
 }
 
-TEST_GROUP(open_profiles, close_profiles)
+static int open_all(void **state)
+{
+	return setenv("COWFS_CARDS", CARDS, 1) < 0 ? -1 : open_profiles(state);
+}
+
+TEST_GROUP(open_all, close_profiles)

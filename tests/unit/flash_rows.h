@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Published figures of real devices, and the required accuracy of the model. Typed from the
- * sources, not from cowfs/flash/profiles.json, so that an error in either shows. CALIBRATION: the
+ * sources, not from lab/sim/profiles.json, so that an error in either shows. CALIBRATION: the
  * profile was made from this number; PREDICTION: it was not; SHOWN: printed, not tested (see why).
  */
 #ifndef TESTS_UNIT_FLASH_ROWS_H

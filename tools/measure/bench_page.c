@@ -8,7 +8,7 @@
 
 #include "measure/html.h"
 #include "base/parse.h"
-#include "flash/profile.h"
+#include "sim/profile.h"
 #include "measure/bench_show.h"
 #include "wire/json.h"
 

@@ -27,7 +27,7 @@
 
 #include <signal.h>
 
-#include "flash/profile.h"
+#include "sim/profile.h"
 #include "measure/target.h"
 
 #define VERDICT_PERCENT 10

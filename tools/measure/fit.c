@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "flash/price.h"
+#include "sim/price.h"
 #include "measure/engine.h"
 #include "sim/model.h"
 

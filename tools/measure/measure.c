@@ -40,6 +40,7 @@ enum {
 	OPT_WRITE_AREA,
 	OPT_SAVE,
 	OPT_OUTPUT,
+	OPT_CONVERT,
 	OPT_SHARE,
 	OPT_RAW,
 	OPT_SEED,
@@ -54,6 +55,8 @@ static const struct option_spec specs[] = {
 	{ OPT_SAVE, "save", NULL,
 	  "make the result the profile of this card: below /etc/cowfs/profiles" },
 	{ OPT_OUTPUT, "output", "FILE", "write the profile to FILE" },
+	{ OPT_CONVERT, "convert", "FILE",
+	  "measure nothing: make a profile of a FILE in JSON, as --share and cowfs 0.1 write it" },
 	{ OPT_SHARE, "share", "FILE",
 	  "write a profile to FILE that names neither this card nor its machine, for everybody who has such a card" },
 	{ OPT_RAW, "raw", "FILE", "write each request and its time to FILE" },
@@ -424,10 +427,46 @@ static const char *pretty(struct json_object *profile)
 					      JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED);
 }
 
-static int save(const struct command *c, const char *text)
+/* The profile as the planner reads it. NULL, and says why. */
+static char *card_text(const struct command *c, const char *json, const char *path)
 {
+	struct flash_profiles *ps;
+	char why[512], *text = NULL;
+	size_t len;
+	int e = json ? flash_profiles_parse(&ps, json, strlen(json), why, sizeof(why))
+		     : flash_profiles_open(&ps, path, why, sizeof(why));
+	FILE *f;
+
+	if (e < 0) {
+		(void)complain(c, EXIT_FAILED, e, "%s: %s", path, why);
+		return NULL;
+	}
+	f = open_memstream(&text, &len);
+	if (f) {
+		fputs("# cowfs.conf(5), profile\n", f);
+		flash_profiles_write(f, ps, true);
+		(void)fclose(f);
+	}
+	flash_profiles_close(ps);
+	return text;
+}
+
+static int convert(const struct command *c)
+{
+	_cleanup_free_ char *text = card_text(c, NULL, c->o.value[OPT_CONVERT]);
+
+	if (text && c->o.value[OPT_OUTPUT])
+		return write_text(c, c->o.value[OPT_OUTPUT], text);
+	if (text)
+		fputs(text, stdout);
+	return text ? EXIT_OK : EXIT_FAILED;
+}
+
+static int save(const struct command *c, const char *json)
+{
+	_cleanup_free_ char *text = card_text(c, json, c->device);
 	const char *output = c->o.value[OPT_OUTPUT];
-	int exit = output ? write_text(c, output, text) : EXIT_OK;
+	int exit = !text ? EXIT_FAILED : output ? write_text(c, output, text) : EXIT_OK;
 
 	return exit == EXIT_OK && *c->save ? write_text(c, c->save, text) : exit;
 }
@@ -606,7 +645,9 @@ int measure_main(int argc, char **argv)
 	} else if (c->o.value[OPT_HELP]) {
 		help();
 		exit = EXIT_OK;
-	} else if (c->o.operands != 1) {
+	} else if (c->o.value[OPT_CONVERT] && !c->o.operands) {
+		exit = convert(c);
+	} else if (c->o.operands != 1 || c->o.value[OPT_CONVERT]) {
 		exit = complain(c, EXIT_USAGE, -EINVAL,
 				"usage: cowctl measure [OPTION]... DEVICE|DIR");
 	} else {
@@ -614,7 +655,7 @@ int measure_main(int argc, char **argv)
 		if (exit == EXIT_OK)
 			exit = check_device(c);
 		if (exit == EXIT_OK && c->o.value[OPT_SAVE] &&
-		    flash_profile_path(c->geo.identity, c->save, sizeof(c->save)) < 0)
+		    costs_saved(c->geo.identity, c->save, sizeof(c->save)) < 0)
 			exit = complain(c, EXIT_FAILED, -ENOENT,
 					"%s: reports no identity by which --save could name its "
 					"profile: use --output FILE, and profile=FILE",

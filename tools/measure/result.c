@@ -6,7 +6,7 @@
 
 #include "base/numbers.h"
 #include "base/parse.h"
-#include "flash/price.h"
+#include "sim/price.h"
 #include "measure/engine.h"
 
 /* ---- JSON ---- */

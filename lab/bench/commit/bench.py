@@ -22,7 +22,7 @@ from card import BUILD, HERE # noqa: E402
 from record import OTHERS, WORKLOADS # noqa: E402
 
 METHOD = """What programs write is recorded once on a real ext4 (record.py), as it is on the card, and as it is on overlays. Each system's
-writes and flushes then go to a model of each card (cowfs/flash) in virtual time, with the card in its steady state and what it owes at
+writes and flushes then go to a model of each card (lab/sim) in virtual time, with the card in its steady state and what it owes at
 the end included. Nothing depends on this machine but the recordings."""
 
 SHORT_PROFILES = ("transcend-ts8gcf266", "lexar-300x-8g", "sandisk-ultra-4g")

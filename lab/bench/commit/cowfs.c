@@ -50,9 +50,14 @@ static void check(int r, const char *what)
 		die("%s: %s", what, strerror(-r));
 }
 
-static const struct flash_profile *plan_by(const struct run *w)
+static const struct card_costs *plan_by(const struct run *w)
 {
-	return w->opt->no_plan ? NULL : w->opt->plan ? w->opt->plan : w->p;
+	static struct card_costs costs;
+
+	return !w->opt->no_plan &&
+			       flash_profile_costs(w->opt->plan ? w->opt->plan : w->p, &costs) == 0
+		       ? &costs
+		       : NULL;
 }
 
 /* ---- callbacks of commit_run ---- */

@@ -1,35 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Estimated cost of requests, from a profile alone. */
-#include "flash/price.h"
-
-#define TABLE_MIN 4096u
-#define TABLE_MAX (TABLE_MIN << (FLASH_TABLE - 1))
-
-uint64_t flash_rate_ns(uint64_t bytes, uint64_t bytes_per_s)
-{
-	return bytes_per_s ? mul_div_u64(bytes, 1000000000u, bytes_per_s) : 0;
-}
-
-uint64_t flash_speed_ns(const struct flash_speed *s, uint64_t len_bytes)
-{
-	unsigned i;
-
-	if (!len_bytes)
-		return 0;
-	if (s->affine)
-		return s->overhead_ns + flash_rate_ns(len_bytes, s->bytes_per_s);
-	if (len_bytes <= TABLE_MIN)
-		return s->table_ns[0];
-	if (len_bytes >= TABLE_MAX)
-		return mul_div_u64(s->table_ns[FLASH_TABLE - 1], len_bytes, TABLE_MAX);
-	for (i = 0; len_bytes > (uint64_t)TABLE_MIN << (i + 1); i++)
-		;
-	/* the difference may be negative: some cards are slower at 128 KiB than at 256 */
-	return (uint64_t)((int64_t)s->table_ns[i] +
-			  ((int64_t)s->table_ns[i + 1] - (int64_t)s->table_ns[i]) *
-				  (int64_t)(len_bytes - ((uint64_t)TABLE_MIN << i)) /
-				  (int64_t)((uint64_t)TABLE_MIN << i));
-}
+#include "sim/price.h"
 
 uint64_t flash_read_ns(const struct flash_profile *p, uint64_t len_bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Profiles from JSON: the meaning of each key, and the values derived from them. */
-#include "flash/profile.h"
+#include "sim/profile.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,11 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/io.h"
 #include "base/parse.h"
 #include "base/path.h"
-#include "flash/price.h"
+#include "sim/price.h"
 
 #define FILE_MAX_BYTES (4 * MIB)
 #define PROFILES_MAX 256
@@ -575,11 +574,10 @@ static int add_text(struct flash_profiles *ps, const char *text, size_t len, cha
 	return r;
 }
 
-int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why, size_t why_bytes)
+int flash_profiles_parse(struct flash_profiles **ret, const char *text, size_t len, char *why,
+			 size_t why_bytes)
 {
-	_cleanup_free_ char *text = NULL;
 	struct flash_profiles *ps = calloc(1, sizeof(*ps));
-	size_t len = 0;
 	int r = -ENOMEM;
 
 	snprintf(why, why_bytes, "no memory");
@@ -591,9 +589,7 @@ int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why
 	if (ps->files && ps->profile && ps->json)
 		r = add_text(ps, flash_profiles_json, strlen(flash_profiles_json), why, why_bytes);
 	ps->first_own = ps->n;
-	if (!r && path)
-		r = file_text(path, &text, &len, why, why_bytes);
-	if (!r && path)
+	if (!r && text)
 		r = add_text(ps, text, len, why, why_bytes);
 	if (r < 0) {
 		flash_profiles_close(ps);
@@ -601,6 +597,15 @@ int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why
 	}
 	*ret = ps;
 	return 0;
+}
+
+int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why, size_t why_bytes)
+{
+	_cleanup_free_ char *text = NULL;
+	size_t len = 0;
+	int r = path ? file_text(path, &text, &len, why, why_bytes) : 0;
+
+	return r < 0 ? r : flash_profiles_parse(ret, text, len, why, why_bytes);
 }
 
 void flash_profiles_close(struct flash_profiles *ps)
@@ -636,75 +641,78 @@ size_t flash_profiles_first_own(const struct flash_profiles *ps)
 	return ps->first_own;
 }
 
-int flash_profile_path(const char *identity, char *ret, size_t size_bytes)
+int flash_profile_costs(const struct flash_profile *p, struct card_costs *ret)
 {
-	const char *dir = secure_getenv("COWFS_PROFILES");
-	char name[64];
-	size_t n = 0;
+	bool disk = p->class == FLASH_DISK;
 
-	if (!*identity)
-		return -ENOENT;
-	for (; identity[n] && n < sizeof(name) - 1; n++) {
-		unsigned char c = (unsigned char)identity[n];
-
-		name[n] = isalnum(c) || c == '-' || c == '_' ? (char)c : '_';
-	}
-	name[n] = '\0';
-	/* characters that were replaced, or cut off, still count */
-	return snprintf(ret, size_bytes, "%s/%s-%08x.json",
-			dir && *dir ? dir : "/etc/cowfs/profiles", name,
-			crc32c(0, identity, strlen(identity))) < (int)size_bytes
-		       ? 0
-		       : -ENAMETOOLONG;
+	if (p->members > 1 || p->append_bytes)
+		return -EINVAL;
+	*ret = (struct card_costs){
+		.unconfirmed = p->unconfirmed,
+		.write = p->write,
+		.unit_bytes = disk ? 0 : p->unit_bytes,
+		.open_units = p->open_units,
+		.open_random = p->open_random,
+		.absorb = p->absorb,
+		.copy_bytes_per_s = p->copy_bytes_per_s,
+		.merge_ns = disk ? 0 : p->merge_ns,
+		.sync_ns = flash_sync_ns(p),
+		.seek_ns = disk ? p->seek_ns + p->latency_ns : 0,
+	};
+	memcpy(ret->id, p->id, sizeof(ret->id));
+	memcpy(ret->identity, p->identity, sizeof(ret->identity));
+	return 0;
 }
 
-static bool has_word(const char *text, const char *word)
+static void write_number(FILE *f, const char *key, uint64_t v, uint64_t unsaid)
 {
-	size_t len = strlen(word);
-
-	for (const char *at = text; (at = strcasestr(at, word)); at++)
-		if ((at == text || isspace((unsigned char)at[-1])) &&
-		    (!at[len] || isspace((unsigned char)at[len])))
-			return true;
-	return false;
+	if (v != unsaid)
+		fprintf(f, "%s = %llu\n", key, (unsigned long long)v);
 }
 
-const struct flash_profile *flash_profiles_match(const struct flash_profiles *ps, const char *text)
+static void write_speed(FILE *f, const struct flash_speed *s)
+{
+	fputs("write_ns =", f);
+	for (unsigned i = 0; i < FLASH_TABLE; i += s->affine ? FLASH_TABLE - 1 : 1)
+		fprintf(f, " %llu", (unsigned long long)flash_speed_ns(s, 4096u << i));
+	putc('\n', f);
+}
+
+/* The section of the file that costs_read reads. models NULL: none. An array has none. */
+static void write_section(FILE *f, const struct flash_profile *p, struct json_object *models)
+{
+	struct card_costs c;
+
+	if (flash_profile_costs(p, &c) < 0)
+		return;
+	fprintf(f, "\n[%s]\ntitle = %s\nsource = %s\n", p->id, p->title, p->source);
+	if (*p->identity)
+		fprintf(f, "identity = %s\n", p->identity);
+	for (size_t i = 0; models && i < json_object_array_length(models); i++)
+		fprintf(f, "%s%s%s", i ? ", " : "models = ",
+			json_object_get_string(json_object_array_get_idx(models, i)),
+			i + 1 == json_object_array_length(models) ? "\n" : "");
+	if (c.unconfirmed)
+		fputs("plan = no\n", f);
+	write_number(f, "unit_bytes", c.unit_bytes, 0);
+	write_number(f, "open_units", c.open_units, 1);
+	write_number(f, "open_random", c.open_random, 0);
+	write_number(f, "absorb", c.absorb, 1);
+	write_speed(f, &c.write);
+	write_number(f, "copy_bytes_per_s", c.copy_bytes_per_s, 0);
+	write_number(f, "merge_ns", c.merge_ns, 0);
+	write_number(f, "sync_ns", c.sync_ns, 0);
+	write_number(f, "seek_ns", c.seek_ns, 0);
+}
+
+void flash_profiles_write(FILE *f, const struct flash_profiles *ps, bool own)
 {
 	struct json_object *models;
 
-	for (size_t i = 0; i < ps->n; i++) {
-		if (!json_object_object_get_ex(ps->json[i], "models", &models))
-			continue;
-		for (size_t k = 0; k < json_object_array_length(models); k++)
-			if (has_word(text,
-				     json_object_get_string(json_object_array_get_idx(models, k))))
-				return &ps->profile[i];
-	}
-	return NULL;
-}
-
-void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_t capacity_bytes)
-{
-	*ret = (struct flash_profile){
-		.id = "guessed",
-		.title = "a middling card",
-		.guessed = true,
-		.class = FLASH_CARD,
-		.capacity_bytes = capacity_bytes,
-		.read = { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 20000000 },
-		.write = { .affine = true, .overhead_ns = 1000000, .bytes_per_s = 10000000 },
-		.page_bytes = 4096,
-		.unit_bytes = unit_bytes,
-		.open_units = 3,
-		.open_random = 3,
-		.copy_bytes_per_s = 20000000,
-		.absorb = 1,
-		.wear = FLASH_WEAR_DYNAMIC,
-		.spare_ppm = 30000,
-		.members = 1,
-	};
-	ret->random_read_ns = flash_read_ns(ret, COW_BLK_BYTES);
+	for (size_t i = own ? ps->first_own : 0; i < (own ? ps->n : ps->first_own); i++)
+		write_section(f, &ps->profile[i],
+			      json_object_object_get_ex(ps->json[i], "models", &models) ? models
+											: NULL);
 }
 
 int flash_profile_get(struct flash_profile *ret, const char *id)

@@ -8,19 +8,13 @@
  * The published profiles are part of the program (profiles.json). Each number names its origin:
  * printed in its source, derived by one of the equations below, or assumed. A file of the same form
  * may add others.
- *
- * Times of requests. With a table, t(s) is exact at 4, 8, ... 1024 KiB, linear in t between two of
- * them, t(1 MiB) * s / 1 MiB above and t(4 KiB) below. A command overhead and a rate alone are off
- * by up to 66 % for writes of published cards. Where only these two numbers are published, t(s) =
- * overhead + s / rate.
  */
-#ifndef COWFS_FLASH_PROFILE_H
-#define COWFS_FLASH_PROFILE_H
+#ifndef COWFS_SIM_PROFILE_H
+#define COWFS_SIM_PROFILE_H
 
-#include "base/util.h"
+#include <stdio.h>
 
-#define FLASH_TABLE 9 /* 4 KiB << i */
-#define FLASH_ID_BYTES 48
+#include "flash/costs.h"
 
 enum flash_class { FLASH_CARD, FLASH_DISK };
 
@@ -28,17 +22,10 @@ enum flash_class { FLASH_CARD, FLASH_DISK };
  * ones. */
 enum flash_wear { FLASH_WEAR_NONE, FLASH_WEAR_DYNAMIC, FLASH_WEAR_ZONE, FLASH_WEAR_GLOBAL };
 
-struct flash_speed {
-	bool affine;
-	uint64_t overhead_ns, bytes_per_s; /* affine */
-	uint64_t table_ns[FLASH_TABLE];
-};
-
 /* All sizes in bytes, rates in bytes per second. Plain data that may be copied. */
 struct flash_profile {
 	char id[FLASH_ID_BYTES], title[128], source[128];
 	char identity[64]; /* of the measured card, card_geometry; "": not stated */
-	bool guessed;	   /* nothing is known of this device: flash_profile_guess */
 	/* "plan": false: a measurement that the model does not reproduce. Good for estimates only */
 	bool unconfirmed;
 	enum flash_class class;
@@ -111,6 +98,9 @@ struct json_object;
  * errors of reading. May allocate and block. */
 int flash_profiles_open(struct flash_profiles **ret, const char *path, char *why,
 			size_t why_bytes) MUST_CHECK;
+/* The same with the text of such a file; NULL: none. */
+int flash_profiles_parse(struct flash_profiles **ret, const char *text, size_t len, char *why,
+			 size_t why_bytes) MUST_CHECK;
 /* NULL allowed; copied profiles stay valid */
 void flash_profiles_close(struct flash_profiles *ps);
 size_t flash_profiles_count(const struct flash_profiles *ps);
@@ -119,20 +109,14 @@ const struct flash_profile *flash_profiles_at(const struct flash_profiles *ps, s
 const struct flash_profile *flash_profiles_find(const struct flash_profiles *ps, const char *id);
 /* Profiles before this index are the program's. From it on they are the file's. */
 size_t flash_profiles_first_own(const struct flash_profiles *ps);
-/* A profile with a name in "models" that text contains as a separate word, in upper or lower case.
- * NULL: none */
-const struct flash_profile *flash_profiles_match(const struct flash_profiles *ps, const char *text);
 /* A profile by its id, from those in the program. -ENOENT. */
 int flash_profile_get(struct flash_profile *ret, const char *id) MUST_CHECK;
-/* A profile with the id "guessed": a middling card with units of this size. */
-void flash_profile_guess(struct flash_profile *ret, uint64_t unit_bytes, uint64_t capacity_bytes);
-
-/*
- * Where `cowctl measure --save` puts the profile of the card with this identity (card_geometry):
- * below /etc/cowfs/profiles (COWFS_PROFILES of the environment in tests). -ENOENT: no identity.
- * -ENAMETOOLONG.
- */
-int flash_profile_path(const char *identity, char *ret, size_t size_bytes) MUST_CHECK;
+/* What a planner of commits knows of the card. -EINVAL: an array, or one with a layer that makes all
+ * writes linear: the figures would be those of one member, and of writes that the layer never makes. */
+int flash_profile_costs(const struct flash_profile *p, struct card_costs *ret) MUST_CHECK;
+/* All that costs_read finds, a section each: of the profiles of the program (lab/sim/cards.conf), or
+ * of the others. */
+void flash_profiles_write(FILE *f, const struct flash_profiles *ps, bool own);
 
 /* As it stands in its file; of ps. NULL: there are fewer. */
 struct json_object *flash_profiles_raw(const struct flash_profiles *ps, size_t i);
