@@ -30,7 +30,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	run -0 cow prepare --shrink "$CARD"
 	echo "$output"
 	[[ $output == *"was shrunk to 987 MiB, was 1024 MiB"*"an empty log was written"* ]]
-	no_loop_left
+	wait_for 60 no_loop_left # of others they come and go
 	fsck ext4
 	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
 	[ "$(fs_mib)" = 987 ]
@@ -98,7 +98,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	fails 1 "(cannot shrink to 9[0-9].0 MiB: delete files|too full for a new journal).*nothing was written to $CARD" \
 		prepare --shrink "$CARD"
 	[[ $stderr == *"# e2fsck -fp $CARD"* ]] # not the loop device that it was given
-	no_loop_left
+	wait_for 60 no_loop_left # of others they come and go
 	[ "$(image_sum)" = "$sum" ]
 	# errors, which e2fsck would have to correct
 	debugfs -w -R 'sif full links_count 7' "$CARD"
