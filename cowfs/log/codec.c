@@ -368,8 +368,7 @@ static void put_wear_ref(struct bytes_writer *w, const struct wear_ref *f)
 	put_u32(w, f->units[1]);
 	put_u64(w, f->first_unit[0]);
 	put_u64(w, f->first_unit[1]);
-	put_u32(w, f->rotor);
-	put_u32(w, f->debt_blks);
+	put_u64(w, 0);
 	put_u32(w, f->bytes);
 }
 
@@ -386,8 +385,7 @@ static void get_wear_ref(struct bytes_reader *r, struct wear_ref *f)
 	f->units[1] = get_u32(r);
 	f->first_unit[0] = get_u64(r);
 	f->first_unit[1] = get_u64(r);
-	f->rotor = get_u32(r);
-	f->debt_blks = get_u32(r);
+	(void)get_u64(r); /* of 0.1.0 */
 	f->bytes = get_u32(r);
 	if (f->bytes > RECORD_WEAR_ROOM)
 		*f = (struct wear_ref){ 0 };

@@ -168,7 +168,6 @@ struct wear_ref {
 	uint32_t blks, crc; /* CRC32C over those blocks */
 	uint32_t eb_blks, unit_blks, units[2];
 	uint64_t first_unit[2];
-	uint32_t rotor, debt_blks; /* debt_blks: of 0.1.0 */
 	uint32_t bytes;
 };
 

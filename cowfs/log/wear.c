@@ -17,10 +17,8 @@ enum { FIELDS = 7, UNIT_FIELDS = 2, ZERO_RUN = 4, VARINT_BYTES = 10, DAY_S = 864
 #define EB_GUESS_BYTES (4 * MIB)
 
 struct wear {
-	uint32_t items, rotor, missing;
-	/* one byte per item is good enough: there are few */
-	uint8_t *age, *found; /* age: enum wear_age */
-	uint64_t last_eb;     /* with the device in bit 63; UINT64_MAX: none */
+	uint32_t items, *age_blks; /* WEAR_DUE: must be copied now, or was not found yet */
+	uint64_t last_eb;	   /* with the device in bit 63; UINT64_MAX: none */
 	uint64_t visits;
 	struct wear_ledger day_noted, commit_noted; /* totals that the lines include already */
 	struct wear_table t;			    /* last member: its units follow */
@@ -116,13 +114,13 @@ int wear_new(struct wear **ret, const struct wear_geometry *geo)
 
 	if (!w)
 		return -ENOMEM;
-	w->age = calloc(2, items);
-	if (!w->age) {
+	w->age_blks = calloc(items, sizeof(*w->age_blks));
+	if (!w->age_blks) {
 		free(w);
 		return -ENOMEM;
 	}
-	w->found = w->age + items;
-	w->items = w->missing = items;
+	w->items = items;
+	wear_make_due(w);
 	w->last_eb = UINT64_MAX;
 	w->t.geo = *geo;
 	*ret = w;
@@ -133,28 +131,13 @@ void wear_free(struct wear *w)
 {
 	if (!w)
 		return;
-	free(w->age);
+	free(w->age_blks);
 	free(w);
 }
 
 const struct wear_table *wear_table_of(const struct wear *w)
 {
 	return &w->t;
-}
-
-uint32_t wear_rotor(const struct wear *w)
-{
-	return w->rotor;
-}
-
-void wear_set_rotor(struct wear *w, uint32_t rotor)
-{
-	w->rotor = rotor % w->items;
-}
-
-uint32_t wear_missing(const struct wear *w)
-{
-	return w->missing;
 }
 
 uint64_t wear_visits(const struct wear *w)
@@ -206,7 +189,7 @@ void wear_count(struct wear *w, unsigned dev, uint64_t disk_blk, uint64_t blks)
 			continue; /* the device has grown: the write counts in the totals only */
 		w->t.unit[i].blks = add_u32(w->t.unit[i].blks, n);
 		w->t.unit[i].visits = add_u32(w->t.unit[i].visits, visit);
-		w->age[i] = WEAR_DUE;
+		w->age_blks[i] = WEAR_DUE;
 	}
 }
 
@@ -250,7 +233,7 @@ static void note_day(struct wear *w, const struct wear_ledger *t, uint64_t time_
 	d->written_bytes += grown(t->written_bytes, w->day_noted.written_bytes);
 	d->visits += grown(t->visits, w->day_noted.visits);
 	d->commits += commit;
-	w->age[day_item(w, d->n)] = WEAR_DUE;
+	w->age_blks[day_item(w, d->n)] = WEAR_DUE;
 	w->day_noted = *t;
 }
 
@@ -283,7 +266,7 @@ void wear_note(struct wear *w, const struct wear_ledger *t, uint64_t time_s, enu
 	c->written_bytes += grown(t->written_bytes, then->written_bytes);
 	c->writable_ms += grown(t->writable_ns, then->writable_ns) / 1000000;
 	c->visits += grown(t->visits, then->visits);
-	w->age[commit_item(w, c->n)] = WEAR_DUE;
+	w->age_blks[commit_item(w, c->n)] = WEAR_DUE;
 	w->commit_noted = *t;
 }
 
@@ -489,30 +472,44 @@ static uint32_t put_run(const struct wear *w, uint8_t *p, size_t room, uint32_t 
 
 static uint32_t next_due(const struct wear *w, uint32_t i, uint32_t *ret_end)
 {
-	const uint8_t *p = memchr(w->age + i, WEAR_DUE, w->items - i);
-
-	i = p ? (uint32_t)(p - w->age) : w->items;
-	for (*ret_end = i; *ret_end < w->items && w->age[*ret_end] == WEAR_DUE;)
+	while (i < w->items && w->age_blks[i] != WEAR_DUE)
+		i++;
+	for (*ret_end = i; *ret_end < w->items && w->age_blks[*ret_end] == WEAR_DUE;)
 		++*ret_end;
 	return i;
+}
+
+/* The end is that of a run of items that this group does not copy yet: empty if it copies all. */
+static uint32_t next_oldest(const struct wear *w, uint32_t *ret_end)
+{
+	uint32_t i = 0;
+
+	for (uint32_t k = 1; k < w->items; k++)
+		if (w->age_blks[k] > w->age_blks[i])
+			i = k;
+	for (*ret_end = i; *ret_end < w->items && w->age_blks[*ret_end];)
+		++*ret_end;
+	return i;
+}
+
+bool wear_missing(const struct wear *w)
+{
+	uint32_t end;
+
+	return next_due(w, 0, &end) < w->items;
 }
 
 size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes)
 {
 	size_t pos = 0, b;
-	uint32_t end = 0, n = 1;
+	uint32_t end, n = 1;
 
-	for (uint32_t i = next_due(w, 0, &end); n && i < w->items; i = next_due(w, i, &end)) {
+	for (uint32_t i = next_due(w, 0, &end); n; i = next_due(w, i, &end)) {
+		if (i == w->items)
+			i = next_oldest(w, &end);
 		n = put_run(w, buf + pos, room_bytes - pos, i, end, &b);
-		memset(w->age + i, WEAR_FRESH, n);
+		memset(w->age_blks + i, 0, n * sizeof(*w->age_blks));
 		pos += n ? b : 0;
-	}
-	for (uint32_t left = w->items; n && left; left -= n) {
-		end = (uint32_t)min_u64(w->items, (uint64_t)w->rotor + left);
-		n = put_run(w, buf + pos, room_bytes - pos, w->rotor, end, &b);
-		memset(w->age + w->rotor, WEAR_FRESH, n);
-		pos += n ? b : 0;
-		w->rotor = (w->rotor + n) % w->items;
 	}
 	return pos;
 }
@@ -520,7 +517,7 @@ size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes)
 size_t wear_due_bytes(const struct wear *w)
 {
 	size_t bytes = 0, b = 0;
-	uint32_t end = 0, n;
+	uint32_t end, n;
 
 	for (uint32_t i = next_due(w, 0, &end); i < w->items; i = next_due(w, i, &end))
 		for (; i < end; i += n, bytes += b)
@@ -528,18 +525,21 @@ size_t wear_due_bytes(const struct wear *w)
 	return bytes;
 }
 
-void wear_grow_older(struct wear *w, uint64_t n)
+void wear_grow_older(struct wear *w, uint64_t blks, uint64_t due_blks)
 {
-	for (uint32_t i = 0; n && i < w->items; i++)
-		w->age[i] = (uint8_t)min_u64(w->age[i] + n, WEAR_DUE);
+	for (uint32_t i = 0; i < w->items; i++) {
+		uint64_t age_blks = w->age_blks[i] + blks; /* of WEAR_DUE: too much */
+
+		w->age_blks[i] = age_blks < due_blks ? (uint32_t)age_blks : WEAR_DUE;
+	}
 }
 
 void wear_make_due(struct wear *w)
 {
-	memset(w->age, WEAR_DUE, w->items);
+	memset(w->age_blks, 0xff, w->items * sizeof(*w->age_blks));
 }
 
-bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, enum wear_age age)
+bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, uint32_t age_blks)
 {
 	const uint8_t *p = buf, *end = buf + len_bytes;
 	/* what is due, and one round: a few bytes may stand for all items */
@@ -565,11 +565,8 @@ bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, enum wear_
 					return false;
 			if (!zero)
 				merge_item(w, i, v);
-			if (!w->found[i]) {
-				w->missing--;
-				w->found[i] = 1;
-				w->age[i] = (uint8_t)age;
-			}
+			if (w->age_blks[i] == WEAR_DUE)
+				w->age_blks[i] = age_blks;
 		}
 	}
 	return true;

@@ -106,23 +106,20 @@ void wear_since(struct wear *w, const struct wear_ledger *totals);
 
 /* ---- copies in the ring. Items are numbered: units, commits, days. ---- */
 
-/* The newest copy of an item: in this erase block of the ring, in the one before it, or it must be copied now. */
-enum wear_age { WEAR_FRESH, WEAR_OLD, WEAR_DUE };
+/* The age of an item is the number of blocks that the ring has gone through since its newest copy. */
+#define WEAR_DUE UINT32_MAX /* has no copy that counts */
 
-/* Encodes into buf the items that are due, and then others in turn, at most one round. Returns the bytes used. */
+/* Encodes into buf the items that are due, and then others, the oldest first, each at most once for one place of the
+ * ring. Returns the bytes used. */
 size_t wear_encode(struct wear *w, uint8_t *buf, size_t room_bytes);
 /* Bytes needed for the items that are due; at least what wear_encode uses for them. */
 size_t wear_due_bytes(const struct wear *w);
-/* The ring has come to the n-th erase block after this one. */
-void wear_grow_older(struct wear *w, uint64_t n);
-void wear_make_due(struct wear *w); /* all items */
-/* The item that is next in turn. */
-uint32_t wear_rotor(const struct wear *w);
-void wear_set_rotor(struct wear *w, uint32_t rotor);
-/* Merges a copy of this age. Invalid bytes end the merge: false. Marks the items that it covers as found. */
-bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, enum wear_age age);
-/* Number of items that no copy has had yet. */
-uint32_t wear_missing(const struct wear *w);
+/* The ring has gone on. What is due_blks old then is due. */
+void wear_grow_older(struct wear *w, uint64_t blks, uint64_t due_blks);
+void wear_make_due(struct wear *w); /* all items; so they are in a new table */
+/* Merges a copy of this age, which is that of the items that were due. Invalid bytes end the merge: false. */
+bool wear_merge(struct wear *w, const uint8_t *buf, size_t len_bytes, uint32_t age_blks);
+bool wear_missing(const struct wear *w); /* some item is due */
 /* Takes over everything from a table with another geometry; all of it is due. */
 void wear_take_over(struct wear *w, const struct wear *from);
 

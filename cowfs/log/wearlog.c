@@ -3,13 +3,13 @@
  * Copies of the wear table in the ring.
  *
  * Every record is a block of which more than half is unused: that room carries, first, the items
- * that are due, with their present values, and then others in turn. A group gets blocks of copies in front of
- * its record only for what is due and does not fit. No flush and no visit to an erase block is made for it
- * alone.
+ * that are due, with their present values, and then others, the oldest copies first. A group gets blocks of
+ * copies in front of its record only for what is due and does not fit. No flush and no visit to an erase block is
+ * made for it alone.
  *
  * W1  What has changed is due: it is copied before or in the next record, so what a durable record says is
  *     exact. Behind a record that failed everything is due.
- * W2  What was not copied in this erase block of the ring, nor in the one before, is due.
+ * W2  What was not copied in the last two erase blocks of the ring is due.
  *     What a group may overwrite lies further ahead (ring.c keeps three in reserve), so the records
  *     that survive a cut have a copy of every item, and walking back from the newest finds it. (Not
  *     along their `prev`: a checkpoint record leaves out the commit that it is a copy of.)
@@ -34,6 +34,7 @@ enum {
 	WALK_MAX = 1024,
 	READ_TRIES = 3,
 	MAX_BLKS = 64, /* more than a whole table */
+	DUE_EBS = 2,
 	SEARCH_EBS = 8,
 	/* limit of the search: this many laps are read block by block, whatever the records
 	 * refer to */
@@ -127,12 +128,9 @@ static bool of_table(const struct log_record *rec, const struct wear *w)
 	return same_geometry(&geo, &wear_table_of(w)->geo);
 }
 
-/* The number of erase blocks that the ring goes through from one block to another. */
-static uint64_t ebs_between(const struct log *l, uint64_t from_lblk, uint64_t to_lblk)
+static uint64_t blks_between(const struct log *l, uint64_t from_lblk, uint64_t to_lblk)
 {
-	uint64_t ebs = max_u64(1, l->ring_blks / eb_blks(l));
-
-	return (to_lblk / eb_blks(l) + ebs - from_lblk / eb_blks(l)) % ebs;
+	return (to_lblk + l->ring_blks - from_lblk % l->ring_blks) % l->ring_blks;
 }
 
 /* false: some copy was unreadable or invalid */
@@ -140,9 +138,9 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 			 const uint8_t *blk, uint8_t *buf)
 {
 	uint64_t lblk = rec->wear.lblk;
-	enum wear_age age = (enum wear_age)min_u64(
-		ebs_between(l, rec->wear.blks ? lblk : rec->lblk, l->newest.lblk), WEAR_DUE);
-	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes, age);
+	uint32_t age_blks = (uint32_t)blks_between(l, rec->wear.blks ? lblk : rec->lblk,
+						   l->newest.lblk);
+	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes, age_blks);
 
 	for (uint32_t i = 0; i < min_u64(rec->wear.blks, MAX_BLKS) && ring_valid(l, lblk);
 	     i++, lblk = ring_next(l, lblk)) {
@@ -151,7 +149,7 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 		/* a block of another attempt at this place does not belong to this record */
 		if (read_block(l, lblk, buf) < 0 ||
 		    codec_get_wear(buf, l->super.ring_uuid, rec->epoch, rec->seq, i, &len) < 0 ||
-		    !wear_merge(w, buf + WEAR_BLK_OFF, len, age))
+		    !wear_merge(w, buf + WEAR_BLK_OFF, len, age_blks))
 			whole = false;
 	}
 	return whole;
@@ -280,7 +278,6 @@ void log_wear_load(struct log *l)
 		bool had = l->wear.head.wear.unit_blks, whole = had && find(l, w, buf);
 
 		l->ledger.table_losses += had && !whole;
-		wear_set_rotor(w, l->newest.wear.rotor);
 		leads = whole && l->wear.head.lblk == l->newest.lblk && of_table(&l->newest, w);
 	}
 	if (!leads)
@@ -316,7 +313,7 @@ void wearlog_close(struct log *l)
 /* The next copies come to lblk. */
 static void go_to(struct log *l, uint64_t lblk)
 {
-	wear_grow_older(l->wear.table, ebs_between(l, l->wear.lblk, lblk));
+	wear_grow_older(l->wear.table, blks_between(l, l->wear.lblk, lblk), DUE_EBS * eb_blks(l));
 	l->wear.lblk = lblk;
 }
 
@@ -390,8 +387,6 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 	rec->wear.unit_blks = g->unit_blks;
 	memcpy(rec->wear.units, g->units, sizeof(rec->wear.units));
 	memcpy(rec->wear.first_unit, g->first_unit, sizeof(rec->wear.first_unit));
-	rec->wear.rotor = wear_rotor(w);
-	rec->wear.debt_blks = 0;
 }
 
 void wearlog_settled(struct log *l, const struct log_record *rec)

@@ -299,8 +299,6 @@ void golden_print_record(FILE *f, const struct log_record *r)
 	U64(f, r, wear.units[1]);
 	U64(f, r, wear.first_unit[0]);
 	U64(f, r, wear.first_unit[1]);
-	U64(f, r, wear.rotor);
-	U64(f, r, wear.debt_blks);
 	U64(f, r, wear.bytes);
 }
 

@@ -132,8 +132,6 @@ static struct log_record some_record(void)
 				    .unit_blks = 0x04424344,
 				    .units = { 0x05525354, 0x06626364 },
 				    .first_unit = { unlike(), unlike() },
-				    .rotor = 0x07727374,
-				    .debt_blks = 0x08828384,
 				    .bytes = RECORD_WEAR_ROOM };
 	r.fingerprint = (struct fs_fingerprint){ .kind = FS_EXT,
 						 .mtime = 0x01111111,

@@ -281,6 +281,10 @@ static void check_blocks(const char *name)
 	assert_int_equal(r.wear.bytes, RECORD_WEAR_ROOM);
 	memcpy(again[2] + RECORD_WEAR_OFF, blk[2] + RECORD_WEAR_OFF, RECORD_WEAR_ROOM);
 	codec_put_record(again[2], &r);
+	assert_int_equal(codec_get_record(again[2], uuid, &r), 0);
+	/* 0.1.0 had two numbers here, which are zero now, and so its checksum differs */
+	memset(blk[2] + 1688, 0, 8);
+	memcpy(blk[2] + 8, again[2] + 8, 4);
 	assert_int_equal(codec_get_wear(blk[5], uuid, 0x1112131415161718, 0x2122232425262728,
 					0x31323334, &copies),
 			 0);

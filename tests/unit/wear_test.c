@@ -147,7 +147,7 @@ TEST(test_overflow)
 
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, GIB, 0, 0);
 	assert_int_equal(wear_new(&w, &g), 0);
-	assert_true(wear_merge(w, run, sizeof(run), WEAR_FRESH));
+	assert_true(wear_merge(w, run, sizeof(run), 0));
 	assert_int_equal(wear_table_of(w)->unit[3].blks, UINT32_MAX - 1);
 	assert_int_equal(wear_table_of(w)->unit[4].blks, UINT32_MAX);
 	for (int i = 0; i < 3; i++) {
@@ -174,7 +174,7 @@ TEST(test_overflow)
 		p += varint(p, day);
 		for (int k = 0; k < 5; k++)
 			p += varint(p, UINT64_MAX);
-		assert_true(wear_merge(w, line, (size_t)(p - line), WEAR_FRESH));
+		assert_true(wear_merge(w, line, (size_t)(p - line), 0));
 		assert_int_equal(wear_table_of(w)->day_n, i ? 0 : n);
 		wear_note(w, &more, 1700000000, RECORD_TAIL, CAUSE_TIMER);
 		assert_int_equal(wear_table_of(w)->day_n, i ? 1 : n);
@@ -188,9 +188,9 @@ TEST(test_overflow)
 
 static void rot(struct log_record *r, uint8_t *blk)
 {
-	uint32_t *word[] = { &r->wear.blks,	 &r->wear.crc,	     &r->wear.eb_blks,
-			     &r->wear.unit_blks, &r->wear.units[0],  &r->wear.units[1],
-			     &r->wear.rotor,	 &r->wear.debt_blks, &r->wear.bytes };
+	uint32_t *word[] = { &r->wear.blks,	 &r->wear.crc,	    &r->wear.eb_blks,
+			     &r->wear.unit_blks, &r->wear.units[0], &r->wear.units[1],
+			     &r->wear.bytes };
 
 	if (rnd(3) == 0)
 		*word[rnd(ARRAY_SIZE(word))] = rnd(2) ? (uint32_t)rnd(UINT32_MAX)
@@ -258,9 +258,42 @@ TEST(test_merge_noise)
 		rnd_fill(buf, len);
 		for (size_t k = 0; k < len && i % 2; k++)
 			buf[k] &= 0x1f;
-		(void)wear_merge(w, buf, len, WEAR_FRESH);
+		(void)wear_merge(w, buf, len, 0);
 	}
 	wear_free(w);
+}
+
+/* The room that is left goes to the oldest copies, so a few records have all items; what is too old is due. */
+TEST(test_oldest_first)
+{
+	struct wear_geometry g;
+	struct wear *w, *v;
+	uint8_t buf[RECORD_WEAR_ROOM];
+	size_t all, records = 0;
+
+	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, 8 * GIB, 0, 0);
+	assert_int_equal(wear_new(&w, &g), 0);
+	assert_int_equal(wear_new(&v, &g), 0);
+	for (uint32_t i = 0; i < wear_units(&g); i++)
+		wear_count(w, 0, i * 1024ull, 1000);
+	for (all = wear_due_bytes(w); wear_missing(w); wear_grow_older(w, 1, 1000))
+		(void)wear_encode(w, buf, sizeof(buf));
+	for (; wear_missing(v); records++) {
+		wear_count(w, 0, records % 2 * 1024 * 1024, 1);
+		assert_true(wear_due_bytes(w) < 20);
+		assert_true(wear_merge(v, buf, wear_encode(w, buf, sizeof(buf)), 0));
+		wear_grow_older(w, 10, 1000);
+	}
+	assert_in_range(records, all / sizeof(buf), all / sizeof(buf) + 3);
+	wear_grow_older(w, 999 - 10 * records, 1000);
+	assert_int_equal(wear_due_bytes(w), 0);
+	while (!wear_due_bytes(w))
+		wear_grow_older(w, 10, 1000);
+	assert_in_range(wear_due_bytes(w), 1, 2 * sizeof(buf));
+	wear_grow_older(w, 1000, 1000);
+	assert_in_range(wear_due_bytes(w), all, all + 20);
+	wear_free(w);
+	wear_free(v);
 }
 
 /* Encoded items, in pieces of any size, are the merged ones. */
@@ -292,7 +325,7 @@ TEST(test_encode)
 			assert_true(len <= room);
 			assert_true(len <= want || !wear_due_bytes(w));
 			assert_true(room < want + 16 || !wear_due_bytes(w));
-			assert_true(wear_merge(v, buf, len, WEAR_FRESH));
+			assert_true(wear_merge(v, buf, len, 0));
 		}
 		assert_memory_equal(wear_table_of(w), wear_table_of(v), wear_table_bytes(&g));
 		assert_int_equal(wear_table_of(w)->commit_n, t.commits);

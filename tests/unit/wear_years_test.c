@@ -209,7 +209,7 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 		assert_int_equal(sim_peek(b->c, off, blk, sizeof(blk)), 0);
 		if (off == without_off || codec_get_record(blk, b->super.ring_uuid, &r) < 0)
 			continue;
-		assert_true(wear_merge(w, blk + RECORD_WEAR_OFF, r.wear.bytes, WEAR_FRESH));
+		assert_true(wear_merge(w, blk + RECORD_WEAR_OFF, r.wear.bytes, 0));
 		for (uint32_t i = 0, lblk = (uint32_t)r.wear.lblk; i < r.wear.blks; i++, lblk++) {
 			uint64_t at;
 			size_t len;
@@ -219,7 +219,7 @@ static struct wear *gather_by_hand(const struct big *b, uint64_t without_off)
 			assert_int_equal(sim_peek(b->c, at, copy, sizeof(copy)), 0);
 			if (at != without_off &&
 			    codec_get_wear(copy, b->super.ring_uuid, r.epoch, r.seq, i, &len) == 0)
-				assert_true(wear_merge(w, copy + WEAR_BLK_OFF, len, WEAR_FRESH));
+				assert_true(wear_merge(w, copy + WEAR_BLK_OFF, len, 0));
 		}
 	}
 	return w;
@@ -282,7 +282,7 @@ TEST(test_unreadable)
 			assert_int_equal(load_without(&b, off[i], UINT32_MAX), 1);
 			w = log_wear(b.log);
 			/* each piece has an older copy */
-			assert_int_equal(wear_missing(want), 0);
+			assert_false(wear_missing(want));
 			assert_memory_equal(w, wear_table_of(want), wear_table_bytes(&w->geo));
 			for (uint32_t k = 0; k < 8192; k++)
 				assert_true(w->unit[k].blks <= now.blks[k]);
