@@ -53,6 +53,9 @@ static int set_options(int fs_fd, const char *type, enum view_use use)
 		r = set_flag(fs_fd, "noinit_itable");
 	if (r == 0 && use == VIEW_DISK && (!strcmp(type, "xfs") || !strcmp(type, "nilfs2")))
 		r = set_flag(fs_fd, "norecovery");
+	if (r == 0 && use == VIEW_DISK && !strcmp(type, "btrfs") &&
+	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "rescue", "nologreplay", 0) < 0)
+		r = -errno;
 	if (r == 0 && use == VIEW_DISK && (!strcmp(type, "ext3") || !strcmp(type, "ext4")))
 		r = set_flag(fs_fd, "noload");
 	return r < 0 || use == VIEW_WRITE ? r : set_flag(fs_fd, "ro");

@@ -49,9 +49,11 @@ static void mount_data(const struct fs_ops *ops, const char *cmdline, char *buf,
 		   *flags = strstr(cmdline, "rootflags="),
 		   *subvol = flags ? strstr(flags, "subvol") : NULL;
 
-	snprintf(buf, buf_bytes, "%s", options ? options + 1 : "");
+	options = options ? options + 1 : "";
 	if (subvol && subvol < flags + strcspn(flags, " \n") && ops->several_devices)
-		snprintf(buf, buf_bytes, "%.*s", (int)strcspn(subvol, ", \n"), subvol);
+		snprintf(buf, buf_bytes, "%s,%.*s", options, (int)strcspn(subvol, ", \n"), subvol);
+	else
+		snprintf(buf, buf_bytes, "%s", options);
 }
 
 static bool read_there(const char *device, const char *type, const char *data,

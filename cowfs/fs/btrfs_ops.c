@@ -6,7 +6,7 @@
 #include "fs/btrfs_space.h"
 #include "fs/fs_ops.h"
 
-enum { SB_CSUM = 0, SB_BYTENR = 0x30, SB_FLAGS = 0x38, SB_LOG_ROOT = 0x60 };
+enum { SB_CSUM = 0, SB_BYTENR = 0x30, SB_FLAGS = 0x38 };
 
 static bool is_super(const uint8_t *sb)
 {
@@ -20,7 +20,6 @@ static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
 
 	if (!is_super(sb) || !pow2_between(le_at(sb, 0x90, 4), 512, 65536))
 		return false;
-	f->instant_bytes = blk_to_bytes(BTRFS_UNIT);
 	f->block_bytes = (uint32_t)le_at(sb, 0x90, 4);
 	f->size_bytes = le_at(sb, 0xd1, 8); /* dev_item.total_bytes: of this device only */
 	memcpy(f->uuid, sb + 0x20, sizeof(f->uuid));
@@ -69,15 +68,8 @@ static void close_btrfs(void *image)
 	btrfs_space_close(image);
 }
 
-/* A transaction is whole with its superblock. One that fsync writes has a log tree as well. */
-static bool ends_transaction(const uint8_t *sb)
-{
-	return is_super(sb) && !le_at(sb, SB_LOG_ROOT, 8);
-}
-
-static const struct fs_instant superblock_written = {
-	.len_bytes = COW_BLK_BYTES, .is = ends_transaction, .by_sync = true, .overlaps = true
-};
+/* A boot loader reads the trees of the newest transaction: that of the sync before, or a later one. */
+static const struct fs_instant any_moment = { .any = true, .overlaps = true };
 
 /* The driver writes them behind the first one, without order. */
 static uint64_t copied_btrfs(uint64_t blk)
@@ -106,13 +98,13 @@ const struct fs_ops btrfs_ops = {
 	.freezes = true,
 	.several_devices = true,
 	.joins_by = { "rescue", "nologreplay" }, /* not of a mount that writes */
-	.instant = &superblock_written,
+	.instant = &any_moment,
 	.copied = copied_btrfs,
 	.is_copy = is_copy_btrfs,
 	.crash_safe = true,
 	.reads_lost_transaction = true,
 	.own_dirty_limits = true,
-	.readonly_options = "ro",
+	.readonly_options = "ro,rescue=nologreplay",
 	.checker = "btrfs check",
 	.owners = OWNERS_TREE,
 	.keeps_inode_numbers = true,

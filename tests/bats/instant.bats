@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Commits of ext3 and ext4, which are sealed when the journal is empty, of btrfs, which are sealed when a transaction ends, and of xfs:
+# Commits of ext3 and ext4, which are sealed when the journal is empty, and of btrfs and xfs, which are sealed at any moment:
 # nothing is frozen, and no program can hold them. What they leave on the card: instant_images.bats.
 # alone: a commit that nobody holds has two seconds
 
