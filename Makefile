@@ -98,7 +98,8 @@ CARDSIM  := $(B)/cowfs-cardsim
 MEASURE  := $(B)/libexec/cowctl-measure
 # what it runs for wear --html, --outlook and --prometheus; they read files in the folder wear beside them
 SCRIPTS  := $(wildcard tools/*/cowctl-*)
-WEAR_FILES := $(wildcard tools/wear/wear/*)
+# files of tools: tools/wear/wear/FILE, installed as wear/FILE
+TOOL_FILES := $(wildcard tools/wear/wear/* tools/measure/measure/*.py)
 # for a machine without cowfs: one static file, of which nothing is installed
 RECOVER  := $(B)/cowfs-recover
 # sources that name the program or its commands; they stand before the library, which has the others of cowctl
@@ -147,7 +148,7 @@ SHIP_systemd = $(SHIP_udev) $(foreach f,$(HOOKS),systemd/$f:$(libdir)/$f:755) \
 	systemd/cowfs.shutdown:/usr/lib/systemd/system-shutdown/cowfs:755 \
 	systemd/cowfs.sleep:/usr/lib/systemd/system-sleep/cowfs:755 \
 	$(foreach f,cowfs.rules.yml cowfs-dashboard.json,packaging/prometheus/$f:$(docdir)/examples/$f:644)
-SHIP_tools = $(foreach f,$(SCRIPTS),$f:$(libexecdir)/$(notdir $f):755) $(foreach f,$(WEAR_FILES),$f:$(libexecdir)/wear/$(notdir $f):644)
+SHIP_tools = $(foreach f,$(SCRIPTS),$f:$(libexecdir)/$(notdir $f):755) $(foreach f,$(TOOL_FILES),$f:$(libexecdir)/$(notdir $(patsubst %/,%,$(dir $f)))/$(notdir $f):644)
 # what RAUC, SWUpdate and Mender call
 SHIP_fleet = $(foreach f,ship rauc swupdate,packaging/fleet/$f:$(libdir)/fleet/$f:755) \
 	packaging/fleet/mender:/usr/share/mender/modules/v3/cowfs:755 \
@@ -269,7 +270,7 @@ $(RECOVER): $(B)/obj/cowfs/cli/cowctl_main.o $(addprefix $(B)/obj/cowfs/boot/,fu
 # tools that were built and not installed: where cowctl looks for them
 $(B)/libexec/wear: $(SCRIPTS) Makefile
 	@mkdir -p $(@D)
-	$(Q)ln -sfn $(addprefix $(CURDIR)/,$(SCRIPTS)) $(@D)/ && ln -sfn $(CURDIR)/tools/wear/wear $@
+	$(Q)ln -sfn $(addprefix $(CURDIR)/,$(SCRIPTS)) $(@D)/ && ln -sfn $(CURDIR)/tools/wear/wear $@ && ln -sfn $(CURDIR)/tools/measure/measure $(@D)/
 
 # the published flash profiles, and those of cards that users measured, without the comment: inside of what has the model of flash
 $(B)/profiles.json: lab/sim/profiles.json lab/sim/measured $(wildcard lab/sim/measured/*.json)

@@ -144,7 +144,11 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	local sum
 	card_make ext4 60 60
 	sum=$(image_sum)
+	mkdir "$T/bin"
+	ln -s "$(python3 -c "import sys; print(sys.executable)")" "$T/bin/python3"
 	run -1 --separate-stderr env PATH=/nowhere "$COWFS_BUILD/cowctl" measure --tables all "$CARD" --json
+	jq -e '.ok == false and .error == "python3: No such file or directory: install the package python3"' <<<"$output"
+	run -1 --separate-stderr env PATH="$T/bin" "$COWFS_BUILD/cowctl" measure --tables all "$CARD" --json
 	jq -e '.ok == false and .code == "ENOENT" and .error == "fio is not installed: install the package fio"' <<<"$output"
 	fails 2 'usage: cowctl measure --tables' measure --tables all
 	fails 2 'unknown option --frob' measure --tables all --frob "$CARD"
@@ -204,4 +208,8 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 		wait "$PID" || code=$?
 		[ "$sig" = KILL ] || { [ $code = 143 ] && grep -q interrupted "$T/out"; }
 	done
+}
+
+@test "bench: what fio prints, tables and pages of odd documents" {
+	run -0 "$BATS_TEST_DIRNAME/../report/tables.py"
 }

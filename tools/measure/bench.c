@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* cowctl measure --tables: the tables of published reports about flash cards, measured with fio. */
+/* cowctl measure --tables: what may be read and written. What is then measured, with fio, and shown is tables.py. */
 #include "measure/bench.h"
 
 #include <blkid.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <json-c/json.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clean.h"
-#include "base/numbers.h"
 #include "base/parse.h"
 #include "base/path.h"
 #include "config/options.h"
-#include "measure/bench_run.h"
-#include "measure/bench_show.h"
+#include "measure/bench_target.h"
+#include "sim/profile.h"
 #include "wire/json.h"
 
 enum {
@@ -32,7 +33,9 @@ enum {
 
 #define QUICK_DEVICE_BYTES (512 * MIB)
 #define QUICK_FILE_BYTES (128 * MIB)
-#define FORMER_BYTES (4 * MIB) /* of the result to compare with, at most */
+/* of further files in a directory, by the tables of these names */
+#define FRAGMENTS_BYTES (64 * MIB)
+#define IOZONE_BYTES (2 * MIB)
 
 static const struct option_spec specs[] = {
 	{ OPT_TABLES, "tables", "LIST", NULL },
@@ -58,25 +61,21 @@ const struct option_spec *bench_options(void)
 
 struct arguments {
 	struct bench_request rq;
-	struct bench_run run;
-	struct json_object *former;
+	struct bench_target t;
+	uint64_t seed;
+	struct json_object *tables;
 };
 
-static int parse_tables(const char *text, unsigned *ret, struct failure *f)
+static int parse_tables(const char *text, struct json_object **ret, struct failure *f)
 {
-	static const char *const names[] = {
-#define X(id, name) [id] = name,
-		BENCH_TABLES(X)
-#undef X
-	};
-	unsigned mask = 0;
+	static const char *const names[] = { "linear", "seek",	 "random",
+					     "mix",    "iozone", "fragments" };
 
-	if (!strcmp(text, "all")) {
-		*ret = (1u << BENCH_TABLE_COUNT) - 1;
-		return 0;
-	}
-	while (true) {
-		size_t len = strcspn(text, ","), i = 0;
+	*ret = json_object_new_array();
+	if (!strcmp(text, "all"))
+		text = "linear,seek,random,mix,iozone,fragments";
+	for (size_t len = strcspn(text, ",");; text += len + 1, len = strcspn(text, ",")) {
+		size_t i = 0;
 
 		while (i < ARRAY_SIZE(names) &&
 		       (strlen(names[i]) != len || memcmp(names[i], text, len)))
@@ -85,13 +84,10 @@ static int parse_tables(const char *text, unsigned *ret, struct failure *f)
 			return failure_set(f, EXIT_USAGE, -EINVAL,
 					   "--tables: there is no table %.*s",
 					   (int)min_u64(len, 40), text);
-		mask |= 1u << i;
+		json_object_array_add(*ret, json_object_new_string(names[i]));
 		if (!text[len])
-			break;
-		text += len + 1;
+			return 0;
 	}
-	*ret = mask;
-	return 0;
 }
 
 static int parse_area(const char *text, struct bench_request *rq, struct failure *f)
@@ -118,94 +114,35 @@ static int parse_arguments(const struct options *o, struct arguments *a, struct 
 	if (!a->rq.path)
 		return failure_set(f, EXIT_FAILED, -ENODEV, "no device has %s", o->operand[0]);
 	a->rq.force = o->value[OPT_FORCE] != NULL;
-	a->run.quiet = !isatty(STDERR_FILENO);
-	a->run.seed = 1;
+	a->seed = 1;
 	if (size && (parse_size(size, &a->rq.size_bytes) < 0 || !a->rq.size_bytes))
 		return failure_set(f, EXIT_USAGE, -EINVAL, "--size %s is not a size such as 512M",
 				   CLEAN(size));
-	if (seed && parse_u64(seed, &a->run.seed) < 0)
+	if (seed && parse_u64(seed, &a->seed) < 0)
 		return failure_set(f, EXIT_USAGE, -EINVAL, "--seed %s is not a number",
 				   CLEAN(seed));
 	if (area && parse_area(area, &a->rq, f) < 0)
 		return f->error;
-	return parse_tables(o->value[OPT_TABLES], &a->run.tables, f);
-}
-
-static int read_former(const char *path, struct json_object **ret, struct failure *f)
-{
-	_cleanup_free_ char *text = calloc(1, FORMER_BYTES + 1);
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t len = 0;
-	ssize_t n = 1;
-	struct json_object *doc;
-
-	while (fd >= 0 && text && n > 0 && len < FORMER_BYTES) {
-		n = read(fd, text + len, FORMER_BYTES - len);
-		len += n > 0 ? (size_t)n : 0;
-	}
-	if (fd < 0 || !text || n < 0)
-		return failure_set(f, EXIT_FAILED, -errno, "%s cannot be read: %s", path,
-				   strerrordesc_np(errno));
-	doc = len < FORMER_BYTES ? json_tokener_parse(text) : NULL;
-	if (!json_object_is_type(doc, json_type_object) || !json_true(doc, "ok") ||
-	    json_u64(doc, "schema") != JSON_SCHEMA || strcmp(json_text(doc, "command"), "bench")) {
-		json_object_put(doc);
-		return failure_set(
-			f, EXIT_FAILED, -EINVAL,
-			"%s is not what 'cowctl measure --tables --json' prints (schema %d)", path,
-			JSON_SCHEMA);
-	}
-	/* of a comparison itself: it would grow with each of them */
-	json_object_object_del(doc, "before");
-	*ret = doc;
-	return 0;
-}
-
-/* ---- the page ---- */
-
-/* Writes a page, or nothing (doc NULL): to know before the measurement that it can be written. */
-static int write_page(const char *path, struct json_object *doc, struct json_object *former,
-		      struct failure *f)
-{
-	_cleanup_free_ char *page = NULL;
-	size_t len = 0;
-	FILE *out = doc ? open_memstream(&page, &len) : NULL;
-	int e = doc && !out ? -errno : 0;
-	char why[2 * PATH_MAX] = "";
-
-	if (out)
-		bench_page(out, doc, former);
-	if (out && fclose(out))
-		e = -errno;
-	if (e == 0)
-		e = path_replace_file(path, page, len, why, sizeof(why));
-	if (e == -ENAMETOOLONG)
-		return failure_set(f, EXIT_USAGE, e, "--html FILE is too long");
-	return e < 0 ? failure_set(f, EXIT_FAILED, e, "%s cannot be written: %s", path,
-				   *why		  ? why
-				   : e == -EINVAL ? "it is not a regular file"
-						  : strerrordesc_np(-e))
-		     : 0;
+	return parse_tables(o->value[OPT_TABLES], &a->tables, f);
 }
 
 /* ---- questions ---- */
 
 static void explain(const struct arguments *a)
 {
-	const struct bench_run *b = &a->run;
+	const struct bench_target *t = &a->t;
 
 	fprintf(stderr,
 		"%s: %s from %s on will be overwritten. The device holds %s, which may be destroyed\n",
-		CLEAN(b->t.path), FORMAT_SIZE(b->t.len_bytes), FORMAT_SIZE(b->t.off_bytes),
-		b->t.content);
+		CLEAN(t->path), FORMAT_SIZE(t->len_bytes), FORMAT_SIZE(t->off_bytes), t->content);
 }
 
 static int ask(const struct options *o, const struct arguments *a, struct failure *f)
 {
-	const struct bench_run *b = &a->run;
+	const struct bench_target *t = &a->t;
 	char answer[16];
 
-	if (!*b->t.content)
+	if (!*t->content)
 		return 0;
 	/* nobody reads it beside an answer in JSON */
 	if (!o->value[OPT_JSON] || isatty(STDIN_FILENO))
@@ -216,67 +153,173 @@ static int ask(const struct options *o, const struct arguments *a, struct failur
 		return failure_set(f, EXIT_FAILED, -EPERM,
 				   "%s: standard input is not a terminal to confirm this; --yes "
 				   "confirms it",
-				   b->t.path);
+				   t->path);
 	fputs("Continue? [y/N] ", stderr);
 	if (!fgets(answer, sizeof(answer), stdin) || (answer[0] != 'y' && answer[0] != 'Y'))
-		return failure_set(f, EXIT_FAILED, -ECANCELED, "%s: nothing was measured",
-				   b->t.path);
+		return failure_set(f, EXIT_FAILED, -ECANCELED, "%s: nothing was measured", t->path);
 	return 0;
+}
+
+/* ---- what tables.py gets ---- */
+
+/* The published cards and disks of the page; the first is also beside the tables. */
+static struct json_object *published_cards(void)
+{
+	static const char *const ids[] = { "lexar-300x-8g", "kingston-266x-32g",
+					   "sandisk-extreme-usb-16g-usb2", "hdd-5400-laptop" };
+	static const struct {
+		const char *key;
+		uint64_t (*ns)(const struct flash_profile *p, uint64_t len_bytes);
+	} times[] = { { "read_ns", flash_read_ns },
+		      { "write_ns", flash_write_ns },
+		      { "random_read_ns", flash_random_read_ns },
+		      { "random_write_ns", flash_random_write_ns } };
+	struct json_object *list = json_object_new_array(), *o, *rows, *row;
+	struct flash_profile p;
+
+	for (size_t i = 0; i < ARRAY_SIZE(ids); i++) {
+		if (flash_profile_get(&p, ids[i]) < 0)
+			continue;
+		o = json_object_new_object();
+		json_object_array_add(list, o);
+		json_object_object_add(o, "id", json_object_new_string(p.id));
+		json_object_object_add(o, "title", json_object_new_string(p.title));
+		json_object_object_add(o, "source", json_object_new_string(p.source));
+		json_object_object_add(o, "writes", json_object_new_boolean(p.has_write));
+		json_object_object_add(o, "sync_ns", json_object_new_uint64(flash_sync_ns(&p)));
+		for (size_t k = 0; k < ARRAY_SIZE(times); k++) {
+			rows = json_object_new_array();
+			for (uint64_t size = 512; size <= 16 * MIB; size *= 2) {
+				row = json_object_new_array();
+				json_object_array_add(row, json_object_new_uint64(size));
+				json_object_array_add(
+					row, json_object_new_uint64(times[k].ns(&p, size)));
+				json_object_array_add(rows, row);
+			}
+			json_object_object_add(o, times[k].key, rows);
+		}
+	}
+	return list;
+}
+
+static void add_target(struct json_object *o, const struct bench_target *t)
+{
+	const struct {
+		const char *key;
+		uint64_t v;
+	} numbers[] = { { "size_bytes", t->size_bytes },
+			{ "sector_bytes", t->sector_bytes },
+			{ "test_offset_bytes", t->off_bytes },
+			{ "test_bytes", t->len_bytes },
+			{ "erase_block_bytes", t->unit_bytes } };
+	const struct {
+		const char *key, *v;
+	} texts[] = { { "path", t->path },
+		      { "model", t->model },
+		      { "identity", t->identity },
+		      { "raid", t->raid },
+		      { "fs_type", t->fs } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		json_object_object_add(o, numbers[i].key, json_object_new_uint64(numbers[i].v));
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		json_object_object_add(o, texts[i].key, json_object_new_string(texts[i].v));
+	json_object_object_add(o, "erase_block_guessed", json_object_new_boolean(t->unit_guessed));
+	json_object_object_add(o, "direct", json_object_new_boolean(t->direct));
+	json_object_object_add(o, "writes", json_object_new_boolean(t->writes));
+	json_object_object_add(o, "fd", json_object_new_int(t->fd));
+	json_object_object_add(o, "dir_fd", json_object_new_int(t->dir_fd));
+}
+
+static void add_text(struct json_object *o, const char *key, const char *text)
+{
+	json_object_object_add(o, key, text ? json_object_new_string(text) : NULL);
+}
+
+/* The folder of the page, looked up once; tables.py makes and renames in it. */
+static int open_page_folder(const char *path, struct json_object *o, struct failure *f)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX], why[2 * PATH_MAX];
+	int fd;
+
+	if (snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1,
+		     slash ? path : ".") >= (int)sizeof(folder))
+		return failure_set(f, EXIT_USAGE, -ENAMETOOLONG, "--html FILE is too long");
+	fd = path_open(folder, O_PATH | O_DIRECTORY, why, sizeof(why));
+	if (fd < 0)
+		return failure_set(f, EXIT_FAILED, fd, "%s cannot be written: %s", path,
+				   *why ? why : strerrordesc_np(-fd));
+	(void)fcntl(fd, F_SETFD, 0);
+	add_text(o, "html_name", slash ? slash + 1 : path);
+	json_object_object_add(o, "html_dir_fd", json_object_new_int(fd));
+	return 0;
+}
+
+/* Becomes tables.py, which lies in the folder measure beside this program. Returns only on failure. */
+static int become_tables(struct json_object *rq, struct failure *f)
+{
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("measure/tables.py"));
+
+	if (n < 0)
+		return failure_set(f, EXIT_FAILED, -errno, "/proc/self/exe: %s",
+				   strerrordesc_np(errno));
+	path[n] = '\0';
+	strcpy(strrchr(path, '/') + 1, "measure/tables.py");
+	signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, fio's end would be lost */
+	execlp("python3", "python3", "-B", path,
+	       json_object_to_json_string_ext(rq, JSON_C_TO_STRING_PLAIN), NULL);
+	return failure_set(f, EXIT_FAILED, -errno, "python3: %s: install the package python3",
+			   strerrordesc_np(errno));
 }
 
 /* ---- main ---- */
 
-static int measure(const struct options *o, struct arguments *a, struct failure *f)
+static uint64_t extra_bytes(struct json_object *tables)
 {
-	const char *html = o->value[OPT_HTML], *compare = o->value[OPT_COMPARE];
-	struct bench_run *b = &a->run;
-	char version[64];
-	int e = fio_find(version, sizeof(version), f);
+	uint64_t extra = 0;
 
-	if (e == 0 && compare)
-		e = read_former(compare, &a->former, f);
-	if (e == 0 && html)
-		e = write_page(html, NULL, NULL, f);
-	if (e < 0)
-		return e;
-	a->rq.default_bytes = QUICK_DEVICE_BYTES;
-	a->rq.default_file_bytes = QUICK_FILE_BYTES;
-	a->rq.extra_bytes = bench_extra_bytes(b);
-	e = bench_open(&a->rq, &b->t, f);
-	if (e < 0)
-		return e;
-	b->f = f;
-	bench_plan(b);
-	e = ask(o, a, f);
-	if (e == 0) {
-		fio_signals();
-		e = bench_run(b, version);
+	for (size_t i = 0; i < json_object_array_length(tables); i++) {
+		const char *name = json_object_get_string(json_object_array_get_idx(tables, i));
+
+		if (!strcmp(name, "fragments"))
+			extra = FRAGMENTS_BYTES;
+		else if (!strcmp(name, "iozone"))
+			extra = max_u64(extra, IOZONE_BYTES);
 	}
-	bench_close(&b->t);
-	return e;
+	return extra;
 }
 
-/* The result first: it took minutes. */
-static int show(const struct options *o, struct arguments *a)
+static int measure(const struct options *o, struct arguments *a, struct failure *f)
 {
-	struct failure f;
+	struct json_object *rq = json_object_new_object();
+	int e = 0;
 
-	if (o->value[OPT_JSON]) {
-		if (a->former)
-			json_object_object_add(a->run.doc, "before", json_object_get(a->former));
-		json_print(a->run.doc);
-	} else {
-		bench_text(stdout, a->run.doc, a->former);
+	a->rq.default_bytes = QUICK_DEVICE_BYTES;
+	a->rq.default_file_bytes = QUICK_FILE_BYTES;
+	a->rq.extra_bytes = extra_bytes(a->tables);
+	if (o->value[OPT_HTML])
+		e = open_page_folder(o->value[OPT_HTML], rq, f);
+	if (e == 0)
+		e = bench_open(&a->rq, &a->t, f);
+	if (e == 0)
+		e = ask(o, a, f);
+	if (e == 0) {
+		add_target(rq, &a->t);
+		add_text(rq, "html", o->value[OPT_HTML]);
+		add_text(rq, "compare", o->value[OPT_COMPARE]);
+		json_object_object_add(rq, "json",
+				       json_object_new_boolean(o->value[OPT_JSON] != NULL));
+		json_object_object_add(rq, "schema", json_object_new_int(JSON_SCHEMA));
+		json_object_object_add(rq, "seed", json_object_new_uint64(a->seed));
+		json_object_object_add(rq, "tables", json_object_get(a->tables));
+		json_object_object_add(rq, "published", published_cards());
+		e = become_tables(rq, f);
+		bench_close(&a->t);
 	}
-	if (fflush(stdout) == EOF || ferror(stdout)) {
-		fprintf(stderr, "cowctl: cannot write the result\n");
-		return EXIT_FAILED;
-	}
-	if (o->value[OPT_HTML] && write_page(o->value[OPT_HTML], a->run.doc, a->former, &f) < 0) {
-		fprintf(stderr, "cowctl: %s\n", f.why);
-		return EXIT_FAILED;
-	}
-	return EXIT_OK;
+	json_object_put(rq);
+	return e;
 }
 
 int bench_main(int argc, char **argv)
@@ -301,11 +344,8 @@ int bench_main(int argc, char **argv)
 		e = parse_arguments(o, &a, &f);
 		e = e ? e : measure(o, &a, &f);
 	}
-	exit = e < 0 ? failure_print(&f, f.exit, o->value[OPT_JSON]) : show(o, &a);
-	json_object_put(a.run.doc);
-	json_object_put(a.former);
+	exit = failure_print(&f, e < 0 ? f.exit : EXIT_FAILED, o->value[OPT_JSON]);
+	json_object_put(a.tables);
 	free(o);
-	if (fio_signal())
-		fio_pass_signal();
 	return exit;
 }

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
@@ -249,7 +248,7 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, i
 	t->fd = path_reopen(path_fd, t->writes ? O_RDWR | O_EXCL : O_RDONLY);
 	if (t->fd < 0)
 		return t->fd == -EBUSY ? in_use(t, dev, f) : open_failed(t, t->fd, f);
-	(void)fcntl(t->fd, F_SETFD, 0); /* fio inherits it */
+	(void)fcntl(t->fd, F_SETFD, 0); /* tables.py and fio inherit it */
 	/* a device that was set read-only can be opened for writing all the same */
 	if (t->writes && ioctl(t->fd, BLKROGET, &readonly) == 0 && readonly)
 		return open_failed(t, -EROFS, f);
@@ -327,7 +326,8 @@ static void find_device_of_dir(struct bench_target *t)
 		blockdev_model(device, t->model, sizeof(t->model));
 }
 
-int bench_file(const struct bench_target *t, uint64_t len_bytes, bool allocate)
+/* A file without a name in the directory. Returns the descriptor or -errno. */
+static int new_file(const struct bench_target *t)
 {
 	int fd = openat(t->dir_fd, ".", O_TMPFILE | O_RDWR, 0600), e = 0;
 
@@ -342,9 +342,9 @@ int bench_file(const struct bench_target *t, uint64_t len_bytes, bool allocate)
 	}
 	if (fd < 0)
 		return -errno;
-	if (e == 0 && ftruncate(fd, (off_t)len_bytes) < 0)
+	if (e == 0 && ftruncate(fd, (off_t)t->len_bytes) < 0)
 		e = -errno;
-	if (e == 0 && allocate && fallocate(fd, 0, 0, (off_t)len_bytes) < 0 && errno != EOPNOTSUPP)
+	if (e == 0 && fallocate(fd, 0, 0, (off_t)t->len_bytes) < 0 && errno != EOPNOTSUPP)
 		e = -errno;
 	if (e < 0) {
 		close(fd);
@@ -391,13 +391,14 @@ static int open_dir(const struct bench_request *rq, struct bench_target *t, int 
 	t->dir_fd = path_reopen(path_fd, O_RDONLY | O_DIRECTORY);
 	if (t->dir_fd < 0)
 		return open_failed(t, t->dir_fd, f);
+	(void)fcntl(t->dir_fd, F_SETFD, 0); /* tables.py inherits it */
 	e = find_fs(t, f);
 	if (e == 0)
 		e = check_room(t, rq->extra_bytes, f);
 	if (e < 0)
 		return e;
 	find_device_of_dir(t);
-	t->fd = bench_file(t, t->len_bytes, true);
+	t->fd = new_file(t);
 	if (t->fd < 0)
 		return failure_set(f, EXIT_FAILED, t->fd, "%s: no file can be made: %s", t->path,
 				   strerrordesc_np(-t->fd));
@@ -440,13 +441,4 @@ void bench_close(struct bench_target *t)
 	if (t->dir_fd >= 0)
 		close(t->dir_fd);
 	t->fd = t->dir_fd = -1;
-}
-
-int64_t bench_extents(int fd)
-{
-	struct fiemap map = { .fm_length = FIEMAP_MAX_OFFSET, .fm_flags = FIEMAP_FLAG_SYNC };
-
-	if (ioctl(fd, FS_IOC_FIEMAP, &map) < 0)
-		return -EOPNOTSUPP;
-	return map.fm_mapped_extents;
 }

@@ -46,10 +46,5 @@ void bench_close(struct bench_target *t);
 /* -EBUSY, and f says who: the device, its disk or a partition of it is below a loop device, which does
  * not open it exclusively, or it is the device of a volume. 0: neither. */
 int bench_check_users(const char *path, dev_t dev, struct failure *f) MUST_CHECK;
-/* Another file without a name in the directory: len_bytes of holes, or all allocated. Returns the
- * descriptor or -errno. */
-int bench_file(const struct bench_target *t, uint64_t len_bytes, bool allocate) MUST_CHECK;
-/* The number of extents of a file; -EOPNOTSUPP: its file system does not say. */
-int64_t bench_extents(int fd) MUST_CHECK;
 
 #endif
