@@ -177,6 +177,9 @@ static __attribute__((noreturn)) void box_main(const struct boxed_job *job, int 
 	if (job->stay)
 		setsid();
 	b.fd = fd;
+	/* best effort: it serves what is mounted */
+	if (job->stay)
+		(void)!sandbox_enter_mounts(sandbox_no_mounts());
 	if (sandbox_enter(false, MEMORY_BYTES, job->stay ? UINT_MAX : boxed_patience_s, box_calls,
 			  &c) < 0)
 		_exit(1);

@@ -2,13 +2,21 @@
 #include "base/sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <linux/capability.h>
+
+#include "base/io.h"
+#include "base/thread.h"
+
+#define STACK_BYTES (64 * KIB)
 
 int sandbox_capabilities(uint64_t keep)
 {
@@ -111,6 +119,47 @@ int sandbox_files(const int *dirfd, unsigned n)
 	}
 	return syscall(RESTRICT_SELF, fd, 0) < 0 ? -errno : 0;
 }
+
+/* ---- mounts ---- */
+
+/* The namespace of this thread only: what fails has no consequences. setns: its root is that of the namespace now, not that of
+ * a chroot. */
+static void *leave_mounts(void *result)
+{
+	_cleanup_close_ int fd = -1;
+	int *ret = result;
+
+	if (unshare(CLONE_NEWNS) == 0)
+		fd = open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || umount2("/", MNT_DETACH) < 0)
+		*ret = -errno;
+	else
+		*ret = steal_fd(&fd);
+	return NULL;
+}
+
+int sandbox_no_mounts(void)
+{
+	pthread_t thread;
+	int fd, r = thread_start(&thread, NULL, STACK_BYTES, leave_mounts, &fd);
+
+	if (r < 0)
+		return r;
+	pthread_join(thread, NULL);
+	return fd;
+}
+
+int sandbox_enter_mounts(int fd)
+{
+	int r = fd < 0 ? fd : setns(fd, CLONE_NEWNS) < 0 ? -errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	return r;
+}
+
+/* ---- */
 
 static int limit(uint64_t memory_bytes, unsigned cpu_s)
 {

@@ -37,6 +37,16 @@ int sandbox_filter(uint32_t others, bool log, int (*rules)(scmp_filter_ctx filte
  */
 int sandbox_files(const int *dirfd, unsigned n) MUST_CHECK;
 
+/*
+ * A mount namespace in which nothing is mounted, for processes with /dev/fuse: the last process of a
+ * namespace unmounts what is mounted there before it closes its files. A process that serves it would
+ * wait for its own answers, and sync(2) of the machine for the process. Makes a thread. -errno: EINVAL in
+ * an initramfs, whose namespace is the kernel's and never ends.
+ */
+int sandbox_no_mounts(void) MUST_CHECK;
+/* The calling thread moves to it; the descriptor is closed. */
+int sandbox_enter_mounts(int fd) MUST_CHECK;
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANDBOX_SANITIZED true
 #elif defined(__has_feature)

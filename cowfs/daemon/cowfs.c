@@ -747,6 +747,8 @@ static int drop(struct daemon *d, unsigned *missing)
 	munmap(d->link.root, SUPERVISOR_ROOT_BYTES);
 	close_folders(d);
 	transport_make_room(d->link.kernel_fd);
+	if (sandbox_enter_mounts(d->link.mounts_fd) < 0 && !d->link.from_ram)
+		*missing |= HARDEN_MOUNTS;
 	if (confine_files() < 0)
 		*missing |= HARDEN_FILES;
 	if (!d->link.from_ram && (!d->other_user || confine_user(d->uid, d->gid) < 0))

@@ -164,6 +164,8 @@ const char *harden_name(unsigned bit)
 		return "a user of its own";
 	if (bit == HARDEN_FILES)
 		return "an empty root directory";
+	if (bit == HARDEN_MOUNTS)
+		return "empty mount namespace";
 	if (bit == HARDEN_LANDLOCK)
 		return "Landlock";
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)

@@ -27,7 +27,8 @@ enum {
 	HARDEN_USER = 1 << 10,
 	HARDEN_FILES = 1 << 11,
 	HARDEN_LANDLOCK = 1 << 12,
-	HARDEN_BITS = (1 << 13) - 1,
+	HARDEN_MOUNTS = 1 << 13,
+	HARDEN_BITS = (1 << 14) - 1,
 };
 
 /*

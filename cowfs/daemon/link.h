@@ -37,6 +37,7 @@ struct supervisor_link {
 	int sock_fd;	     /* to the parent */
 	int kernel_fd;	     /* of transport_open, or SUPERVISOR_KERNEL of a worker that died */
 	int kmsg_fd;	     /* for msg_to_kmsg; -1: none */
+	int mounts_fd;	     /* of sandbox_no_mounts, or its error */
 	bool from_ram;	     /* started from an initramfs */
 	bool replaces;	     /* it takes over from a worker that died: supervisor_take */
 	bool replace;	     /* it will be replaced itself */

@@ -41,6 +41,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/proclist.h"
+#include "base/sandbox.h"
 #include "daemon/apart.h"
 #include "daemon/cgroup.h"
 #include "daemon/spare.h"
@@ -71,7 +72,7 @@ struct parent {
 	int spare_fd;		   /* -1: none, or it is dead */
 	bool mark;		   /* its processes set '@' */
 	pid_t worker;
-	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, null_fd;
+	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, mounts_fd, null_fd;
 	int status; /* of the worker, once it has ended */
 	bool reaped;
 	int kept[SUPERVISOR_KEPT_MAX];
@@ -577,6 +578,8 @@ static __attribute__((noreturn)) void parent_main(struct parent *p)
 
 	prctl(PR_SET_NAME, "cowfs-parent");
 	failed = harden_process(flags, p->opts.argv0);
+	if (sandbox_enter_mounts(p->mounts_fd) < 0 && !p->mark)
+		failed |= HARDEN_MOUNTS;
 	failed |= harden_confine(HARDEN_CAPABILITIES, CONFINE_PARENT);
 	if (thawer_start(&p->thawer) < 0)
 		msg(MSG_WARN, "parent process: no dead-man timer");
@@ -614,7 +617,7 @@ static int say_hello(int sock_fd, int proc_dirfd)
 /* Returns 1 in later workers. */
 static int start_spare(struct parent *p, struct supervisor_link *ret)
 {
-	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd };
+	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd, p->mounts_fd };
 	int fd, r;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -667,9 +670,11 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 		p->kept[i] = -1;
 	if (o->kmsg_fd < 0)
 		p->opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
+	p->mounts_fd = sandbox_no_mounts();
 	*ret = (struct supervisor_link){ .sock_fd = -1,
 					 .kernel_fd = -1,
 					 .kmsg_fd = p->opts.kmsg_fd,
+					 .mounts_fd = p->mounts_fd,
 					 .from_ram = from_ram,
 					 .replace = o->replace };
 	if (o->replace)

@@ -566,6 +566,9 @@ int cardfs_serve(struct cardfs *f, const char *dir, void (*ready)(void *ctx), vo
 	char *argv[] = { (char *)"cowfs-cardsim", (char *)"-ofsname=cowfs-cardsim,subtype=cardsim",
 			 NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(2, argv);
+	/* The last process of a mount namespace unmounts before it closes its files, and what stands on the card waits for this one
+	 * then. So the namespace lasts as long as a file that is closed after /dev/fuse: the highest number comes first. */
+	_cleanup_close_ int last_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	struct fuse_session *se;
 	int r = 0;
 
