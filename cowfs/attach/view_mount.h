@@ -36,7 +36,7 @@ struct view_mount {
 	uint64_t generation; /* the newest commit that the image contains */
 	uint64_t time_s;     /* of that commit; VIEW_NOW: of the snapshot */
 	const char *fs_type; /* of fs_ops: what goes to fsopen(2) */
-	/* VIEW_NOW: the mount has replayed a journal, so it differs in more than the uncommitted blocks */
+	/* the mount has replayed a journal, so it differs in more than the uncommitted blocks */
 	bool unfrozen;
 	bool stopped; /* VIEW_NOW: and what no sync has written is not in it */
 };

@@ -17,7 +17,6 @@
 #include "cli/place.h"
 #include "cli/top.h"
 #include "files/copy.h"
-#include "fs/fs_ops.h"
 
 #define TRIES 5 /* another commit may come first, or the worker may die */
 #define WAIT_NS 60000000000ull
@@ -153,31 +152,6 @@ static int copy_all(struct job *j)
 	return e;
 }
 
-/*
- * What differs, from the blocks: on ext2/3/4 which inodes, elsewhere which content. Without it all files are compared,
- * which says the same: so no error counts, and a commit in between, whose files the list lacks, neither. What the
- * replay of a view has written is not on the list.
- */
-static void find_touched(struct job *j)
-{
-	struct failure err;
-	bool again;
-
-	if (j->places->composed || j->now.unfrozen ||
-	    top_runs(&j->client, &j->sample, &again, &err) < 0 || again ||
-	    j->scratch.generation != j->now.generation ||
-	    j->sample.generation_seq != j->now.generation)
-		return;
-	j->touched = (struct touched){ .changed = &j->sample.runs };
-	j->found = true;
-	if (fs_ops_named(j->now.fs_type)->owners != OWNERS_EXT ||
-	    touched_find_ext(&j->touched, j->scratch.disk_fd, j->now.disk, &j->sample.runs, false,
-			     NULL) < 0)
-		return;
-	view_mount_scattered(&j->scratch);
-	view_mount_scattered(&j->now);
-}
-
 static int compose_both(struct job *j)
 {
 	int e = compose_adopt(j->scratch.dir_fd, j->now.dir_fd, j->err);
@@ -231,7 +205,8 @@ static int fill(struct job *j)
 	if (e == 0)
 		e = check_now(j);
 	if (e == 0) {
-		find_touched(j);
+		j->found = !j->places->composed && touched_between(&j->client, &j->scratch, &j->now,
+								   &j->sample, &j->touched);
 		e = copy_all(j);
 		touched_clear(&j->touched);
 		j->found = false;

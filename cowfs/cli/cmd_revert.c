@@ -18,6 +18,7 @@
 #include "cli/cmd.h"
 #include "cli/open_files.h"
 #include "cli/place.h"
+#include "cli/top.h"
 #include "files/copy.h"
 
 #define LINES_MAX 40 /* of changes that are listed before the question */
@@ -29,10 +30,12 @@ struct job {
 	struct places places;
 	struct client client;
 	struct view_mount view;
-	int composed_fd; /* the view composed with the image, as the live root is; else -1 */
-	int live_fd;	 /* the root of the mounted file system */
-	int from_fd;	 /* the same folder of the view */
-	int upper_fd;	 /* of a composed view: its upper layer of from_fd, -1: none */
+	int composed_fd;      /* the view composed with the image, as the live root is; else -1 */
+	int live_fd;	      /* the root of the mounted file system */
+	int from_fd;	      /* the same folder of the view */
+	int upper_fd;	      /* of a composed view: its upper layer of from_fd, -1: none */
+	struct sample sample; /* runs: what differs between the view and now */
+	struct touched differs;
 	struct copy *copy;
 	uint64_t lines;
 	unsigned said;
@@ -466,11 +469,28 @@ static int revert(struct job *j)
 	return r.problems || e < 0 ? fail_some(j, &r) : print_result(j, &r);
 }
 
+/* What differed when the command began: files that are changed from then on stay. */
+static bool find_differing(struct job *j)
+{
+	struct view_mount now;
+	struct failure err;
+	bool found;
+
+	if (j->places.composed || view_mount_open(&j->client, VIEW_NOW, &now, &err) < 0)
+		return false;
+	found = !now.stopped &&
+		touched_between(&j->client, &j->view, &now, &j->sample, &j->differs);
+	view_mount_close(&now);
+	return found;
+}
+
 static int with_view(struct job *j)
 {
 	int exit = open_roots(j);
+	bool found = exit == EXIT_OK && find_differing(j);
 	const struct copy_options opt = { .overlay = j->places.composed,
 					  .upper_fd = j->upper_fd,
+					  .touched = found ? &j->differs : NULL,
 					  .stop = &stop,
 					  .problem = on_problem,
 					  .ctx = j };
@@ -480,6 +500,8 @@ static int with_view(struct job *j)
 	if (exit == EXIT_OK)
 		exit = revert(j);
 	copy_free(j->copy);
+	touched_clear(&j->differs);
+	top_sample_clear(&j->sample);
 	cleanup_closep(&j->from_fd);
 	cleanup_closep(&j->upper_fd);
 	cleanup_closep(&j->composed_fd);

@@ -7,7 +7,9 @@
 #define COWFS_CLI_TOP_H
 
 #include "fs/owners.h"
+#include "attach/view_mount.h"
 #include "cli/cmd.h"
+#include "files/walk.h"
 
 struct top_options {
 	uint64_t rows, interval_ns;
@@ -59,6 +61,13 @@ int top_ask_runs(const struct options *o, struct client *c, struct sample *s,
 		 bool *ret_again) MUST_CHECK;
 /* The same, and reports nothing. 0 or -errno with *err. */
 int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure *err) MUST_CHECK;
+
+/*
+ * What differs between two views: on ext2/3/4 and xfs which inodes, from the blocks that changed, s->runs, which must live as
+ * long as *ret. false: all is to be compared, which says the same.
+ */
+bool touched_between(struct client *c, const struct view_mount *older, const struct view_mount *now,
+		     struct sample *s, struct touched *ret) MUST_CHECK;
 
 void top_print_text(const struct picture *p);
 int top_print_json(const struct picture *p) MUST_CHECK; /* prints a line; -ENOMEM */

@@ -252,11 +252,11 @@ static int make_empty(const struct node *from, int dir_fd, const char *name)
 static int write_content(struct copy *c, const struct change *x, const struct node *from,
 			 const struct node *to)
 {
-	const struct node_shared shared = { copy_shared, c };
+	const struct node_shared shared = { copy_shared, c, !c->opt.trusted };
 	const struct touched *t = c->opt.touched;
 	const struct node_content how = { .changed = x->act == COPY_UPDATE && t ? t->changed : NULL,
 					  .stop = c->opt.stop,
-					  .shared = c->opt.trusted ? &shared : NULL };
+					  .shared = &shared };
 	_cleanup_close_ int fd = node_reopen(to, O_RDWR);
 
 	c->now = (size_t)(x - c->list);

@@ -173,18 +173,44 @@ static int add(struct copy *c, const struct found *f, enum copy_act act, bool wa
 	return p->path ? 0 : -ENOMEM;
 }
 
+/* clone: or only if both are equal. */
+static bool share(const struct node *from, uint64_t off, uint64_t len, int to_fd, uint64_t pos,
+		  bool clone)
+{
+	_cleanup_close_ int fd = node_reopen(from, O_RDONLY);
+	struct file_clone_range whole = {
+		.src_fd = fd, .src_offset = off, .src_length = len, .dest_offset = pos
+	};
+	union {
+		struct file_dedupe_range range;
+		uint8_t room[sizeof(struct file_dedupe_range) +
+			     sizeof(struct file_dedupe_range_info)];
+	} equal = { .range = { .src_offset = off, .src_length = len, .dest_count = 1 } };
+
+	equal.range.info[0].dest_fd = to_fd;
+	equal.range.info[0].dest_offset = pos;
+	return fd >= 0 &&
+	       (clone ? ioctl(to_fd, FICLONERANGE, &whole) : ioctl(fd, FIDEDUPERANGE, &equal)) == 0;
+}
+
 uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t pos)
 {
 	struct copy *c = ctx;
 	struct shared_part *p = c->shared, *found = NULL;
-	struct file_clone_range range = { .dest_offset = pos };
 	struct node n;
+	uint64_t off;
 
 	for (size_t i = c->shared_n; i-- > 0 && !found;)
 		if (p[i].at <= at && at < p[i].at + p[i].len)
 			found = &p[i];
+	p += c->shared_n;
+	if (!found && c->shared_n && p[-1].entry == c->now && p[-1].at + p[-1].len == at &&
+	    p[-1].off + p[-1].len == pos) {
+		p[-1].len += len;
+		return 0;
+	}
 	if (!found) {
-		p = array_grow(p, &c->shared_cap, c->shared_n + 1, sizeof(*p));
+		p = array_grow(c->shared, &c->shared_cap, c->shared_n + 1, sizeof(*p));
 		if (p) {
 			c->shared = p;
 			p[c->shared_n++] = (struct shared_part){ at, len, pos, c->now };
@@ -192,25 +218,24 @@ uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t p
 		return 0;
 	}
 	len = min_u64(len, found->at + found->len - at);
-	range.src_offset = found->off + (at - found->at);
-	range.src_length = len - len % COW_BLK_BYTES;
-	if (to_fd < 0 || (found->entry == c->now && range.src_offset == pos) || !range.src_length)
-		return to_fd < 0 ? len : 0;
-	if (copy_open_to(c, &n, c->list[found->entry].path) < 0)
+	if (to_fd < 0)
+		return len;
+	len -= len % COW_BLK_BYTES;
+	off = found->off + (at - found->at);
+	if ((found->entry == c->now && off == pos) || !len ||
+	    copy_open_to(c, &n, c->list[found->entry].path) < 0)
 		return 0;
-	range.src_fd = n.fd < 0 ? -1 : node_reopen(&n, O_RDONLY);
+	if (n.fd < 0 || !(c->opt.trusted || same_id(node_id(&n), c->list[found->entry].made)) ||
+	    !share(&n, off, len, to_fd, pos, c->opt.trusted))
+		len = 0;
 	node_close(&n);
-	if (range.src_fd < 0 || ioctl(to_fd, FICLONERANGE, &range) < 0)
-		range.src_length = 0;
-	if (range.src_fd >= 0)
-		close((int)range.src_fd);
-	return range.src_length;
+	return len;
 }
 
 /* A folder or file that the source has and the target lacks, or has another one in its place. */
 static int add_new(struct copy *c, struct found *f, enum copy_act act)
 {
-	const struct node_shared shared = { copy_shared, c };
+	const struct node_shared shared = { .clone = copy_shared, .ctx = c };
 	uint64_t bytes = 0;
 	const struct node_content how = { .bytes = &bytes, .shared = &shared };
 	int e = copy_load_source(c, &f->node[FROM], f->path[FROM]);

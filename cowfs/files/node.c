@@ -544,12 +544,13 @@ static int take_differing(struct pair *p, uint64_t pos, uint64_t n)
 /* Up to n bytes at pos, of which at least one file has data. *ret: how many were done. */
 static int take_data(struct pair *p, uint64_t pos, uint64_t n, uint64_t *ret)
 {
-	const struct node_shared *s = p->how->shared;
+	const struct node_shared *s = p->write && p->a.shared ? p->how->shared : NULL;
+	uint64_t at = p->a.at + (pos - p->a.off);
 	int e = 0;
 
 	*ret = same_blocks(p, pos, n);
-	if (!*ret && p->write && p->a.shared && s)
-		*ret = s->clone(s->ctx, p->a.at + (pos - p->a.off), n, p->b.fd, pos);
+	if (!*ret && s && !s->later)
+		*ret = s->clone(s->ctx, at, n, p->b.fd, pos);
 	if (!*ret && p->write && !p->a.data) {
 		e = make_hole(p, pos, n);
 		*ret = e == -EOPNOTSUPP ? 0 : n;
@@ -562,7 +563,11 @@ static int take_data(struct pair *p, uint64_t pos, uint64_t n, uint64_t *ret)
 	e = read_part(&p->a, chunk[0], n, pos);
 	if (e == 0)
 		e = read_part(&p->b, chunk[1], n, pos);
-	return e == 0 ? take_differing(p, pos, n) : e;
+	if (e == 0)
+		e = take_differing(p, pos, n);
+	if (e == 0 && s && s->later)
+		s->clone(s->ctx, at, n, p->b.fd, pos);
+	return e;
 }
 
 /* Goes through both files until the end of a, or to the first difference. */

@@ -83,6 +83,7 @@ struct node_shared {
 	/* Clones up to len bytes at `at` of the device to pos of to_fd. How many: whole blocks; 0: none */
 	uint64_t (*clone)(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t pos);
 	void *ctx;
+	bool later; /* once they are written, and only if they are equal: somebody could change the source */
 };
 
 struct node_content {

@@ -73,6 +73,20 @@ static void strip(struct owners *w)
 	w->n = n;
 }
 
+static int sort_inodes(struct touched *t, struct touched *ret)
+{
+	t->by_ino = calloc(t->w.n + 1, sizeof(*t->by_ino));
+	if (!t->by_ino) {
+		touched_clear(t);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < t->w.n; i++)
+		t->by_ino[i] = i;
+	qsort_r(t->by_ino, t->w.n, sizeof(*t->by_ino), by_inode, t->w.o);
+	*ret = *t;
+	return 0;
+}
+
 int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 		     const struct extents *changed, bool names,
 		     const struct diff_progress *progress)
@@ -93,16 +107,16 @@ int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 		strip(&t.w);
 		touched_sort(&t);
 	}
-	t.by_ino = calloc(t.w.n + 1, sizeof(*t.by_ino));
-	if (!t.by_ino) {
-		touched_clear(&t);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; i < t.w.n; i++)
-		t.by_ino[i] = i;
-	qsort_r(t.by_ino, t.w.n, sizeof(*t.by_ino), by_inode, t.w.o);
-	*ret = t;
-	return 0;
+	return sort_inodes(&t, ret);
+}
+
+int touched_find_xfs(struct touched *ret, int old_root_fd, int new_root_fd, uint64_t now_s,
+		     const struct extents *changed)
+{
+	struct touched t = { .changed = changed };
+	int e = owners_xfs(&t.w, old_root_fd, new_root_fd, now_s);
+
+	return e < 0 ? e : sort_inodes(&t, ret);
 }
 
 int touched_add(struct touched *t, const char *path)

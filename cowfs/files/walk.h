@@ -35,6 +35,12 @@ struct diff_progress {
 int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 		     const struct extents *changed, bool names,
 		     const struct diff_progress *progress) MUST_CHECK;
+/*
+ * For xfs: roots of both states, mounted, which hold still; now_s: of the newer one. Only touched_ino is for use then.
+ * changed: as above, or NULL. Errors of owners_xfs.
+ */
+int touched_find_xfs(struct touched *ret, int old_root_fd, int new_root_fd, uint64_t now_s,
+		     const struct extents *changed) MUST_CHECK;
 /* Adds a path by hand, and then makes the list usable. -ENOMEM. */
 int touched_add(struct touched *t, const char *path) MUST_CHECK;
 void touched_sort(struct touched *t);

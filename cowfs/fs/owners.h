@@ -88,6 +88,11 @@ int owners_ext_fd(struct owners *ret, int fd, const struct owners_query *q) MUST
 int owners_ext_boxed(struct owners *ret, const char *device,
 		     const struct owners_query *q) MUST_CHECK;
 /*
+ * For xfs: roots of two mounted states, which hold still. now_s: of the newer one. The result is one owner for each inode of
+ * it that may differ from that of the older one, without a name. -errno, also if the kernel does not know the call.
+ */
+int owners_xfs(struct owners *ret, int old_dir_fd, int new_dir_fd, uint64_t now_s) MUST_CHECK;
+/*
  * For any other kind: asks all files of the tree mounted at dir for their places (FIEMAP). Ends
  * after max_files, or max_ns. -EOPNOTSUPP: the file system does not report places, or is a btrfs in
  * stripes. A btrfs must be on one device.

@@ -99,6 +99,6 @@ const struct fs_ops xfs_ops = {
 	.crash_safe = true,
 	.readonly_options = "ro,norecovery",
 	.checker = "xfs_repair",
-	.owners = OWNERS_TREE,
+	.owners = OWNERS_XFS,
 	.keeps_inode_numbers = true,
 };

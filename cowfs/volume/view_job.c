@@ -107,15 +107,8 @@ static int take_held(struct volume *v, struct volume_image *im, struct volume_re
 	(*ret)->index = ix;
 	im->generation = h.generation;
 	im->time_s = h.time_s;
+	im->unfrozen = h.unfrozen;
 	return 0;
-}
-
-static bool is_unfrozen(const struct volume *v, bool held)
-{
-	struct log_hold h = { 0 };
-
-	return held ? log_holds(v->log, &h) && h.unfrozen
-		    : log_newest(v->log)->flags & RECORD_UNFROZEN;
 }
 
 static int take_image(struct volume *v, struct volume_image *im, struct volume_result *res,
@@ -133,6 +126,7 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 		return r;
 	}
 	im->time_s = committed_s(v->log, im->generation);
+	im->unfrozen = log_newest(v->log)->flags & RECORD_UNFROZEN;
 	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
 }
 
@@ -231,7 +225,7 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		snapshot_unref(s);
 		return r;
 	}
-	if (im->now || !is_unfrozen(v, im->held))
+	if (im->now || !im->unfrozen)
 		forget_free(v, s, &reader);
 	memcpy(im->fs_type, fs.type, sizeof(im->fs_type));
 	im->snapshot = s;

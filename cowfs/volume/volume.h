@@ -147,7 +147,7 @@ struct volume_image {
 	struct scratch *scratch;     /* writable. volume_end_scratch */
 	uint64_t generation, time_s; /* as struct volume_view_status */
 	char fs_type[16];
-	/* of now: as a power cut would leave it, so a mount replays; stopped: what no sync has written is not in it */
+	/* unfrozen: as a power cut would leave it, so a mount replays; stopped: of now, what no sync has written is not in it */
 	bool unfrozen, stopped;
 };
 

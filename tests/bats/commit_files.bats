@@ -303,12 +303,6 @@ is_viewing() { [ "$(status_of .progress.job)" = view ]; }
 	live_is_right
 }
 
-card_read() {
-	local stat
-	read -ra stat <"/sys/class/block/$(basename "$CARD")/stat"
-	echo $((stat[2] * 512))
-}
-
 @test "what did not change is neither read nor written" {
 	local before
 	volume_mounted ext4 180 260 -b 4096 -N 30000 -- --log-size 64M --

@@ -16,7 +16,7 @@
 #	card_make FS FS_MIB CARD_MIB [MKFS_OPTION]...	image with a file system smaller than it, on a loop device
 #			FS: ext2 ext3 ext4 xfs btrfs nilfs2 vfat none. Sets IMG and CARD. More cards: set IMG first.
 #	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE
-#	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD)
+#	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD); card_read: read from CARD
 #	whole_or_guarded	after a cut: is CARD guarded, or a whole file system with the tree of T/sum or T/sum2?
 #	image_sum [FILE]	checksum of the image (default: IMG), pending writes included
 #
@@ -444,6 +444,12 @@ card_written() {
 	local stat
 	read -ra stat <"/sys/class/block/$(basename "${1:-$CARD}")/stat"
 	echo $((stat[6] * 512))
+}
+
+card_read() {
+	local stat
+	read -ra stat <"/sys/class/block/$(basename "$CARD")/stat"
+	echo $((stat[2] * 512))
 }
 
 # CRC and length: images are large, and nobody forges one
