@@ -135,13 +135,17 @@ int view_check_sealed(const struct view *v) MUST_CHECK;
 /* The commit succeeded. Publishes index (takes the caller's reference). Then frees the sealed and
  * the failed generation and the old index once no pin needs them. */
 void view_release(struct view *v, struct log_index *index);
-/* Does blk stay in RAM? *ret_blks: number of blocks from blk on with this answer, at most max_blks. */
-typedef bool view_keeps(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks);
+/* Does blk stay in RAM? newest: as the newest sealed generation has it. *ret_blks: number of blocks from blk on with
+ * this answer, at most max_blks. */
+typedef bool view_keeps(void *ctx, bool newest, uint64_t blk, uint64_t max_blks,
+			uint64_t *ret_blks);
 /* The same, but keep() says which blocks of the sealed generation stay in RAM until the next
  * release. The commit did not write them. The next seal seals them again, below what was written
  * later. all: blocks of the layers below as well, which are released otherwise. */
 void view_release_keeping(struct view *v, struct log_index *index, bool all, view_keeps *keep,
 			  void *ctx);
+/* After view_adopt: all below the active generation is what view_release_keeping has kept. */
+void view_keep_below(struct view *v);
 /* How many blocks of data view_release_keeping has kept. Any thread. */
 uint64_t view_kept_blks(struct view *v);
 /* The commit failed, or there is none: the sealed generation becomes the failed layer. An older

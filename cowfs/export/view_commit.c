@@ -359,34 +359,43 @@ void view_set_index(struct view *v, struct log_index *index)
 
 /* Takes away what `keep` does not want of a generation that nobody writes to. The layers below have the
  * same by now, but a reader that has found a block here still comes to its pages. */
-static void trim_generation(struct view *v, struct generation *g, view_keeps *keep, void *ctx)
+static void trim_generation(struct view *v, struct generation *g, bool newest, view_keeps *keep,
+			    void *ctx)
 {
 	enum blk_state state;
 	uint64_t blk = 0, blks;
 
 	for (; generation_next(g, &blk, UINT64_MAX, &blks, &state); blk += blks)
 		/* without memory a hole stays, and is committed again */
-		if (!keep(ctx, blk, blks, &blks))
+		if (!keep(ctx, newest, blk, blks, &blks))
 			(void)!generation_mark(g, blk, blks, BLK_ABSENT);
 	view_synchronize(v);
 	generation_drop(g, 0, v->volume_blks);
 }
 
-/* n: layers that stay */
-static void release(struct view *v, struct log_index *index, unsigned n)
+/* n: layers that stay. sealed: the newest of them below the active one; NULL: it is as it was. */
+static void release_to(struct view *v, struct log_index *index, unsigned n,
+		       struct generation *sealed)
 {
 	struct layers *next, *old;
 
 	(void)INVARIANT("layers", view_layers(v)->n > LAYER_SEALED);
 	next = next_layers(v, n);
+	if (sealed)
+		next->gen[LAYER_SEALED] = sealed;
 	next->index = index;
 	next->kept = n - LAYER_SEALED;
 	old = publish_spare(v);
 	v->sealed = false;
 	(void)!record(v, view_layers(v), false); /* it did not get longer */
-	for (unsigned i = n; i < old->n; i++)
+	for (unsigned i = sealed ? LAYER_SEALED : n; i < old->n; i++)
 		generation_free(old->gen[i]);
 	log_index_unref(old->index);
+}
+
+static void release(struct view *v, struct log_index *index, unsigned n)
+{
+	release_to(v, index, n, NULL);
 }
 
 void view_release(struct view *v, struct log_index *index)
@@ -576,7 +585,7 @@ static void trim_kept(struct view *v, view_keeps *keep, void *ctx)
 	const struct layers *l = view_layers(v);
 
 	for (unsigned i = l->n; i-- > LAYER_SEALED && !generation_is_shared(l->gen[i]);)
-		trim_generation(v, l->gen[i], keep, ctx);
+		trim_generation(v, l->gen[i], i == LAYER_SEALED, keep, ctx);
 }
 
 static void drop_empty(struct view *v)
@@ -593,13 +602,76 @@ static void drop_empty(struct view *v)
 	generation_free(g);
 }
 
+/* What stays of a run of a layer: into g, over what a lower layer has put there. */
+static int collect_run(struct generation *g, const struct generation *from, bool newest,
+		       uint64_t blk, uint64_t blks, enum blk_state state, view_keeps *keep,
+		       void *ctx, void *buf)
+{
+	int r = 0;
+
+	for (uint64_t n; blks && r == 0; blk += n, blks -= n)
+		if (keep(ctx, newest, blk, min_u64(blks, MERGE_BATCH_BLKS), &n))
+			r = copy_run(g, from, blk, n, state, buf);
+	return r;
+}
+
+/* A copy of what stays: a layer that is in a copy of the stack cannot be trimmed. NULL: no RAM for it. */
+static struct generation *collect_kept(struct view *v, view_keeps *keep, void *ctx)
+{
+	_cleanup_free_ void *buf = io_alloc(blk_to_bytes(MERGE_BATCH_BLKS));
+	const struct layers *l = view_layers(v);
+	struct generation *g;
+	enum blk_state state;
+	uint64_t blks;
+	int r = buf ? generation_new(&g, v->store, v->volume_blks) : -ENOMEM;
+
+	if (r < 0)
+		return NULL;
+	for (unsigned i = l->n; i-- > LAYER_SEALED && r == 0;)
+		for (uint64_t blk = 0;
+		     r == 0 && generation_next(l->gen[i], &blk, UINT64_MAX, &blks, &state);
+		     blk += blks)
+			r = collect_run(g, l->gen[i], i == LAYER_SEALED, blk, blks, state, keep,
+					ctx, buf);
+	if (r < 0) {
+		generation_free(g);
+		return NULL;
+	}
+	generation_drop(g, 0, v->volume_blks);
+	return g;
+}
+
+static bool any_shared(const struct view *v)
+{
+	const struct layers *l = view_layers(v);
+
+	for (unsigned i = LAYER_SEALED; i < l->n; i++)
+		if (generation_is_shared(l->gen[i]))
+			return true;
+	return false;
+}
+
 void view_release_keeping(struct view *v, struct log_index *index, bool all, view_keeps *keep,
 			  void *ctx)
 {
+	struct generation *g = all && any_shared(v) ? collect_kept(v, keep, ctx) : NULL;
+
+	if (g) {
+		release_to(v, index, LAYER_SEALED + 1, g);
+		drop_empty(v);
+		return;
+	}
 	release(v, index, all ? view_layers(v)->n : LAYER_SEALED + 1);
 	trim_kept(v, keep, ctx);
 	(void)!merge_below(v); /* else they stay apart until the next one */
 	drop_empty(v);
+}
+
+void view_keep_below(struct view *v)
+{
+	struct layers *l = view_layers(v);
+
+	l->kept = l->n - LAYER_SEALED;
 }
 
 /* ---- copies for snapshots ---- */

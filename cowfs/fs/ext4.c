@@ -35,6 +35,7 @@
 #define JSB_MAXLEN 0x10
 #define JSB_SEQUENCE 0x18
 #define JSB_START 0x1c
+#define JSB_ERRNO 0x20
 #define JSB_INCOMPAT 0x28
 #define JSB_CHECKSUM 0xfc
 #define JBD2_MAGIC 0xc03b3998u
@@ -401,6 +402,7 @@ static int jsb_parse(struct ext4_image *e, uint8_t *jsb, struct fsimage_journal 
 	j->log_blocks = jsb_get(jsb, JSB_MAXLEN);
 	j->sequence = jsb_get(jsb, JSB_SEQUENCE);
 	j->start = jsb_get(jsb, JSB_START);
+	j->error = jsb_get(jsb, JSB_ERRNO);
 	if (j->log_blocks < 2 || j->log_blocks > j->size_bytes / e->fs->blocksize ||
 	    j->log_blocks > ext2fs_blocks_count(e->fs->super))
 		return -EUCLEAN;

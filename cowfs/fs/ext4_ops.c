@@ -203,6 +203,8 @@ static int open_ext(void **ret, const struct blk_reader *r, unsigned ask, struct
 		err = open_replayed(&e, &replay_err);
 	if (!err)
 		err = facts_of_ext(e, ask, f);
+	if (!err && e->replay)
+		f->journal.part = *replay_part(e->replay);
 	if (err) {
 		ext4_close(e);
 		return err;
@@ -240,15 +242,7 @@ static void close_ext(void *image)
 
 /* ---- what a freeze writes into the superblock, and a thaw takes back ---- */
 
-/* The superblock of jbd2 is big-endian: h_magic, and s_start behind 28 bytes. */
-static bool journal_is_empty(const uint8_t *super)
-{
-	static const uint8_t magic[] = { 0xc0, 0x3b, 0x39, 0x98 }, empty[4];
-
-	return !memcmp(super, magic, sizeof(magic)) && !memcmp(super + 28, empty, sizeof(empty));
-}
-
-static const struct fs_instant journal_emptied = { .len_bytes = 1024, .is = journal_is_empty };
+static const struct fs_instant with_journal = { .any = true, .by_replay = true, .overlaps = true };
 
 /* Clears in both superblocks what a thaw changes. */
 static void clear_thawed(uint8_t *sb)
@@ -327,7 +321,7 @@ const struct fs_ops ext_ops = {
 	.freezes = true,
 	.joins_by = { "sb", "4294967295" }, /* a place that no device has */
 	.same_but_thaw = same_but_thaw_ext,
-	.instant = &journal_emptied,
+	.instant = &with_journal,
 	.is_clean = is_clean_ext,
 	.settle = ext4_settle,
 	.can_shrink = true,

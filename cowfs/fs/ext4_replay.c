@@ -51,11 +51,12 @@ struct log {
 	struct ext4_image *e;
 	uint64_t *where; /* the blocks of the journal in its order; 0: its superblock */
 	uint32_t blocks, first, bs;
-	bool is64, csum1, csum2, csum3;
+	bool is64, csum1, csum2, csum3, ascends;
 	uint32_t seed;
 
 	uint32_t seq, transaction; /* expected */
 	uint32_t pos, seen;	   /* the next block, and how many were passed */
+	uint32_t end;		   /* behind the last transaction that is whole */
 	bool damaged;		   /* the transaction may not be replayed */
 	bool doubtful;		   /* one of its descriptors has a wrong checksum */
 	uint32_t crc1;		   /* checksum v1 of it */
@@ -264,6 +265,7 @@ static int take_commit(struct log *l, bool *more)
 	l->revokes.whole = l->revokes.n;
 	l->last_s = commit_s;
 	l->crc1 = ~0u;
+	l->end = l->pos;
 	l->seq++;
 	l->transaction++;
 	return 0;
@@ -412,6 +414,8 @@ static int where_get(struct log *l, const struct fsimage_journal *j)
 	for (size_t i = 0; i < n; i++)
 		for (uint64_t k = 0; k < ranges[i].count && at < l->blocks; k++)
 			l->where[at++] = ranges[i].first + k;
+	for (uint32_t k = 2; k < l->blocks; k++)
+		l->ascends &= l->where[k] > l->where[k - 1];
 	return at == l->blocks ? 0 : -EUCLEAN;
 }
 
@@ -440,6 +444,18 @@ static void log_close(struct log *l)
 	free(l->revokes.item);
 }
 
+/* Before list_make, which sorts the places. */
+static void part_note(const struct log *l, struct fsimage_journal *j)
+{
+	if (!j->start || !l->ascends || l->first != 1)
+		return;
+	j->part = (struct fsimage_part){ .tail = j->start,
+					 .read = l->seen,
+					 .sequence = j->sequence,
+					 .first = l->where[j->start],
+					 .end = l->where[l->end] };
+}
+
 int ext4_replay(struct ext4_image *e, struct fsimage_journal *j, struct fsimage_move **ret_list,
 		size_t *ret_n)
 {
@@ -448,7 +464,9 @@ int ext4_replay(struct ext4_image *e, struct fsimage_journal *j, struct fsimage_
 			 .bs = e->fs->blocksize,
 			 .seq = j->sequence,
 			 .pos = j->start,
-			 .crc1 = ~0u };
+			 .end = j->start,
+			 .crc1 = ~0u,
+			 .ascends = true };
 	bool more = j->start;
 	int err;
 
@@ -457,9 +475,12 @@ int ext4_replay(struct ext4_image *e, struct fsimage_journal *j, struct fsimage_
 	err = log_open(&l, j);
 	while (!err && more)
 		err = take_next(&l, &more);
-	if (!err)
-		err = list_make(&l, ret_list, ret_n);
 	if (!err) {
+		part_note(&l, j);
+		err = list_make(&l, ret_list, ret_n);
+	}
+	if (!err) {
+		j->part.next = l.seq;
 		j->sequence = l.seq + 1; /* as the kernel, which skips one */
 		j->start = 0;
 	}

@@ -25,6 +25,8 @@ struct fs_instant {
 	/* each moment after a syncfs: a mount replays, and the map, if there is one, is that of the
 	 * time after it */
 	bool any;
+	/* with an internal journal only: the commit writes the image as its replay leaves it (replay.h) */
+	bool by_replay;
 	/* metadata may be in the journal only: boot loaders, which replay nothing, need a freeze */
 	bool needs_replay;
 	size_t len_bytes; /* if not: of the write, at instant_bytes of struct fsinfo */

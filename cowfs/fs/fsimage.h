@@ -23,6 +23,14 @@ struct fsimage_move {
 
 #define FSIMAGE_ESCAPED (1ull << 63)
 
+/* What a replay has read of a journal that lies in ascending order; read 0: nothing, or not known. */
+struct fsimage_part {
+	uint32_t tail, read; /* blocks of the log, the first transaction's first */
+	uint32_t sequence,
+		next;	     /* of the first transaction, and behind the last one that is whole */
+	uint64_t first, end; /* blocks of the file system: where they begin */
+};
+
 /* The internal journal according to its inode and its jbd2 superblock. */
 struct fsimage_journal {
 	uint32_t ino;
@@ -30,6 +38,8 @@ struct fsimage_journal {
 	uint32_t sequence, start; /* s_start 0: the log is empty */
 	uint64_t sb_block;	  /* file-system block of its superblock */
 	uint64_t size_bytes;
+	uint32_t error;		  /* s_errno: it was aborted */
+	struct fsimage_part part; /* FSIMAGE_ASK_REPLAY */
 };
 
 #define FSIMAGE_GDT_MARKS 64

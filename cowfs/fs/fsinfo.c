@@ -20,7 +20,6 @@
 #include "fs/replay.h"
 
 /* of ext3 and ext4: no folder has an entry for this inode */
-#define JOURNAL_INO 8
 
 #define KIND(kind, number, ops) kind,
 
@@ -146,8 +145,7 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 		if (!err) {
 			f.journal_bytes = facts.journal.size_bytes;
 			/* a journal that is a file: its owner could write what says that it is empty */
-			if (fs_ops(f.kind)->instant && facts.journal.ino == JOURNAL_INO &&
-			    !f.fast_commit)
+			if (fs_ops(f.kind)->instant && !fs_ops(f.kind)->instant->any)
 				f.instant_bytes = facts.journal.sb_block << facts.block_shift;
 			f.needs_recovery |= facts.journal.start != 0;
 		}
@@ -160,7 +158,8 @@ bool fsinfo_any_moment(const struct fsinfo *f, bool for_loader)
 {
 	const struct fs_instant *at = fs_ops(f->kind)->instant;
 
-	return at && at->any && !(at->needs_replay && for_loader);
+	return at && at->any && !(at->needs_replay && for_loader) &&
+	       (!at->by_replay || (f->has_journal && !f->external_journal && !f->fast_commit));
 }
 
 bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader)
@@ -169,31 +168,15 @@ bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader)
 	       !fsinfo_any_moment(f, for_loader);
 }
 
-int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit)
-{
-	struct fsimage_facts f;
-	struct reader *x;
-	int err = fs_ops(kind)->settle ? reader_open(&x, r, kind, FSIMAGE_ASK_COUNTS, &f)
-				       : -EOPNOTSUPP;
-
-	if (err)
-		return err;
-	reader_close(x);
-	if (f.counts_err)
-		return f.counts_err;
-	err = r->read(r->ctx, 0, 1, unit);
-	if (!err)
-		fs_ops(kind)->settle(&f, unit);
-	return err;
-}
-
 int replay_open(struct replay **ret, const struct blk_reader *r)
 {
+	_cleanup_free_ struct fsimage_range *places = NULL;
 	struct fsimage_move *list = NULL;
+	struct replay *y = NULL;
 	struct fsimage_facts f;
 	struct fsinfo info;
 	struct reader *x;
-	size_t n;
+	size_t n, n_places = 0;
 	int err = fsinfo_probe_super(r, &info);
 
 	if (!err && info.kind != FS_EXT)
@@ -206,9 +189,19 @@ int replay_open(struct replay **ret, const struct blk_reader *r)
 		return err;
 	err = f.replay_err    ? f.replay_err
 	      : f.journal_err ? f.journal_err
-			      : reader_replay(x, &list, &n);
+			      : reader_log(x, &places, &n_places);
+	if (!err)
+		err = reader_replay(x, &list, &n);
 	reader_close(x);
-	return err ? err : replay_new(ret, r, &f, list, n);
+	if (!err)
+		err = replay_new(&y, r, &f, list, n);
+	if (!err)
+		err = replay_set_places(y, places, n_places);
+	if (err)
+		replay_close(y);
+	else
+		*ret = y;
+	return err;
 }
 
 static void sector_crcs(const void *buf, uint32_t crc[8])

@@ -84,12 +84,6 @@ bool fsinfo_any_moment(const struct fsinfo *f, bool for_loader);
 bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader);
 
 /*
- * For an image of the moment at which its journal was emptied: reads it and sets in *unit, its unit
- * 0 of COW_BLK_BYTES, what a freeze would have written: no recovery is needed, so many blocks and
- * inodes are free. -EUCLEAN: damaged; -EOPNOTSUPP: another kind; -EOWNERDEAD, errors of the reader.
- */
-int fsinfo_settle(const struct blk_reader *r, enum fs_kind kind, uint8_t *unit) MUST_CHECK;
-/*
  * The reason why a commit of this device alone cannot keep the file system consistent: NULL, or the
  * rest of a sentence that begins with the name of the device and a colon, with what to do. Static.
  * Prepare, attach and commit refuse such a file system.

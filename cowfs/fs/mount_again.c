@@ -89,7 +89,8 @@ int sync_used(struct use *u, const struct quiesce_target *t, void *seal_ctx)
 	int r;
 
 	if (flush_syncs(u->type))
-		return call_stoppable(t, t->loop_fd, QUIESCE_FLUSH, seal_ctx);
+		return call_within(t, t->loop_fd, QUIESCE_FLUSH,
+				   t->any_instant ? INSTANT_NS : UINT64_MAX, seal_ctx);
 	r = join(u, t, seal_ctx);
 	return r < 0 ? r : call_stoppable(t, u->mount_fd, QUIESCE_SYNCFS, seal_ctx);
 }

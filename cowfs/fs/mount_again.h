@@ -8,6 +8,10 @@
 
 #include "fs/quiesce.h"
 
+/* Time limit of a checkpoint, or of the sync of a file system that is sealed at any moment. RAM serves them; longer
+ * than a commit of several volumes waits in it. */
+#define INSTANT_NS (10 * 1000000000ull)
+
 struct use {
 	const char *type;
 	bool readonly;

@@ -27,8 +27,6 @@
 #include "fs/freezer.h"
 #include "fs/mount_again.h"
 
-/* Time limit of a checkpoint, which RAM serves; longer than a commit of several volumes waits in it. */
-#define INSTANT_NS (10 * 1000000000ull)
 #define TOUCH_NS (2 * 1000000000ull)
 #define INSTANT_TRIES 3
 #define USE_TRIES 10
@@ -253,12 +251,8 @@ static int seal_used(struct use *u, const struct quiesce_target *t, int (*seal)(
 	if (!r && t->any_instant)
 		return seal_any(u, t, seal, seal_ctx, rep);
 	/* nothing is frozen, so nothing meets a remount to read-write */
-	if (!r && !failed && t->now && rep->readonly && u->mount_fd < 0) {
-		r = seal_any(u, t, t->now, seal_ctx, rep);
-		if (r != -EAGAIN)
-			return r;
-		r = 0; /* not clean, mounted so that nothing is replayed */
-	}
+	if (!r && !failed && rep->readonly && u->mount_fd < 0)
+		return seal_any(u, t, seal, seal_ctx, rep);
 	if (!r && !failed && t->instant && !rep->readonly) {
 		r = seal_at_instant(u, t, seal_ctx, rep, &sealed);
 		if (sealed)

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "fs/ext4.h"
+#include "fs/extents.h"
 
 #define JBD2_MAGIC_BYTES "\xc0\x3b\x39\x98"
 /* the superblock of the journal: big-endian, 1 KiB */
@@ -20,6 +21,10 @@ struct replay {
 	struct fsimage_facts f;
 	struct fsimage_move *list;
 	size_t n;
+	struct extents needed; /* units */
+	/* of list: what an earlier replay has not written; NULL: all may be new */
+	struct fsimage_move *fresh;
+	size_t n_fresh;
 };
 
 void ext4_settle(const struct fsimage_facts *f, uint8_t *unit)
@@ -52,16 +57,92 @@ int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsi
 		free(list);
 		return -ENOMEM;
 	}
-	*y = (struct replay){ *r, *f, list, n };
+	*y = (struct replay){ *r, *f, list, n, { 0 }, NULL, 0 };
 	*ret = y;
 	return 0;
 }
 
 void replay_close(struct replay *y)
 {
-	if (y)
-		free(y->list);
+	if (!y)
+		return;
+	free(y->list);
+	free(y->fresh);
+	extents_clear(&y->needed);
 	free(y);
+}
+
+const struct fsimage_part *replay_part(const struct replay *y)
+{
+	return &y->f.journal.part;
+}
+
+bool replay_aborted(const struct replay *y)
+{
+	return y->f.journal.error;
+}
+
+/* Adds the units of file system blocks, which are not before those added so far. */
+static int add_units(struct extents *x, unsigned shift, uint64_t block, uint64_t blocks)
+{
+	uint64_t blk = block << shift >> COW_BLK_SHIFT,
+		 end = round_up_u64((block + blocks) << shift, COW_BLK_BYTES) / COW_BLK_BYTES;
+
+	if (x->n)
+		blk = max_u64(blk, x->e[x->n - 1].blk + x->e[x->n - 1].blks);
+	return blk < end ? extents_add(x, blk, end - blk) : 0;
+}
+
+int replay_set_places(struct replay *y, const struct fsimage_range *places, size_t n)
+{
+	const struct fsimage_journal *j = &y->f.journal;
+	/* behind the tail to the end, and what goes on at the beginning */
+	uint64_t end = (uint64_t)j->part.tail + j->part.read, at = 1,
+		 wrapped = end > j->log_blocks ? end - j->log_blocks + 1 : 0;
+	bool all = y->n && !j->part.read;
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; at += places[i++].count) {
+		uint64_t last = at + places[i].count, from = max_u64(at, j->part.tail),
+			 to = min_u64(last, end), low = min_u64(last, wrapped);
+
+		if (all) {
+			r = add_units(&y->needed, y->f.block_shift, places[i].first,
+				      places[i].count);
+			continue;
+		}
+		if (low > at)
+			r = add_units(&y->needed, y->f.block_shift, places[i].first, low - at);
+		if (r == 0 && from < to)
+			r = add_units(&y->needed, y->f.block_shift, places[i].first + (from - at),
+				      to - from);
+	}
+	return r;
+}
+
+static uint64_t cut_before(uint64_t blk, uint64_t blks, uint64_t at)
+{
+	return blk < at ? min_u64(blks, at - blk) : blks;
+}
+
+bool replay_needs(const struct replay *y, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
+{
+	const uint64_t super[] = { 0, replay_journal_blk(y) };
+
+	*ret_blks = 1;
+	if (blk == super[0] || blk == super[1])
+		return true;
+	*ret_blks = cut_before(blk, max_blks, super[1]);
+	for (size_t i = 0; i < y->needed.n; i++) {
+		const struct extent_run *e = &y->needed.e[i];
+
+		if (blk >= e->blk && blk - e->blk < e->blks) {
+			*ret_blks = min_u64(*ret_blks, e->blk + e->blks - blk);
+			return true;
+		}
+		*ret_blks = cut_before(blk, *ret_blks, e->blk);
+	}
+	return false;
 }
 
 const struct fsimage_move *replay_list(const struct replay *y, size_t *ret_n)
@@ -76,14 +157,14 @@ uint64_t replay_journal_blk(const struct replay *y)
 }
 
 /* The first entry from this block on. */
-static size_t list_from(const struct replay *y, uint64_t block)
+static size_t list_from(const struct fsimage_move *list, size_t n, uint64_t block)
 {
-	size_t low = 0, n = y->n;
+	size_t low = 0;
 
 	while (low < n) {
 		size_t mid = low + (n - low) / 2;
 
-		if (y->list[mid].block < block)
+		if (list[mid].block < block)
 			low = mid + 1;
 		else
 			n = mid;
@@ -91,16 +172,23 @@ static size_t list_from(const struct replay *y, uint64_t block)
 	return low;
 }
 
-uint64_t replay_next(const struct replay *y, uint64_t blk)
+static uint64_t next_unit(const struct replay *y, const struct fsimage_move *list, size_t n,
+			  uint64_t blk)
 {
 	uint64_t journal_blk = replay_journal_blk(y), next = UINT64_MAX;
-	size_t i = list_from(y, blk << COW_BLK_SHIFT >> y->f.block_shift);
+	size_t i = list_from(list, n, blk << COW_BLK_SHIFT >> y->f.block_shift);
 
-	if (i < y->n)
-		next = max_u64(blk, y->list[i].block << y->f.block_shift >> COW_BLK_SHIFT);
+	if (i < n)
+		next = max_u64(blk, list[i].block << y->f.block_shift >> COW_BLK_SHIFT);
 	if (blk <= journal_blk)
 		next = min_u64(next, journal_blk);
 	return blk ? next : 0;
+}
+
+uint64_t replay_next(const struct replay *y, uint64_t blk)
+{
+	return y->fresh ? next_unit(y, y->fresh, y->n_fresh, blk)
+			: next_unit(y, y->list, y->n, blk);
 }
 
 /* Replaces the blocks, or the part of a block, that the replay writes in this unit. */
@@ -110,8 +198,8 @@ static int unit_replay(const struct replay *y, uint64_t blk, uint8_t *unit)
 	const unsigned shift = y->f.block_shift;
 	const uint64_t pos = blk_to_bytes(blk), end = pos + COW_BLK_BYTES;
 
-	for (size_t i = list_from(y, pos >> shift); i < y->n && y->list[i].block << shift < end;
-	     i++) {
+	for (size_t i = list_from(y->list, y->n, pos >> shift);
+	     i < y->n && y->list[i].block << shift < end; i++) {
 		uint64_t block = y->list[i].block << shift,
 			 there = (y->list[i].from & ~FSIMAGE_ESCAPED) << shift;
 		uint64_t skip = pos > block ? pos - block : 0; /* of a block larger than a unit */
@@ -140,12 +228,62 @@ static void journal_empty(const struct replay *y, uint8_t *unit)
 	}
 }
 
+int replay_mark(const struct replay *y, struct replay_mark *ret)
+{
+	static const struct {
+		size_t at, bytes;
+	} field[] = {
+#define FIELD(name)                                                                                \
+	{ offsetof(struct ext2_super_block, name), sizeof(((struct ext2_super_block *)0)->name) }
+		FIELD(s_uuid),	FIELD(s_hash_seed), FIELD(s_mkfs_time),
+		FIELD(s_mtime), FIELD(s_mnt_count), FIELD(s_jnl_blocks)
+#undef FIELD
+	};
+	_Alignas(COW_BLK_BYTES) uint8_t unit[COW_BLK_BYTES];
+	const struct fsimage_part *part = replay_part(y);
+	int err = y->r.read(y->r.ctx, 0, 1, unit);
+
+	*ret = (struct replay_mark){ .next = part->next, .end = part->end };
+	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
+		ret->mount = crc32c(ret->mount, unit + EXT_SB + field[i].at, field[i].bytes);
+	return err;
+}
+
+/* Does this block lie in the part of the journal from its tail to there? It has no second round in that. */
+static bool is_before(uint64_t from, uint64_t first, uint64_t end)
+{
+	return first <= end ? from >= first && from < end : from >= first || from < end;
+}
+
+static int keep_fresh(struct replay *y, uint64_t end)
+{
+	y->fresh = malloc((y->n + 1) * sizeof(*y->fresh));
+	if (!y->fresh)
+		return -ENOMEM;
+	for (size_t i = 0; i < y->n; i++)
+		if (!is_before(y->list[i].from & ~FSIMAGE_ESCAPED, replay_part(y)->first, end))
+			y->fresh[y->n_fresh++] = y->list[i];
+	return 0;
+}
+
+int replay_since(struct replay *y, const struct replay_mark *before)
+{
+	const struct fsimage_part *part = replay_part(y);
+	struct replay_mark now;
+	int err = replay_mark(y, &now);
+
+	if (!err && before->end && part->read && now.mount == before->mount &&
+	    (int32_t)(part->sequence - before->next) < 0 && (int32_t)(now.next - before->next) >= 0)
+		err = keep_fresh(y, before->end);
+	return err;
+}
+
 static int replay_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct replay *y = ctx;
 	int err = y->r.read(y->r.ctx, blk, blks, buf);
 
-	for (uint64_t u = blk; !err && (u = replay_next(y, u)) - blk < blks; u++) {
+	for (uint64_t u = blk; !err && (u = next_unit(y, y->list, y->n, u)) - blk < blks; u++) {
 		uint8_t *unit = (uint8_t *)buf + blk_to_bytes(u - blk);
 
 		err = unit_replay(y, u, unit);

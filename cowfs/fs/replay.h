@@ -15,6 +15,8 @@
 struct replay;
 struct fsimage_facts;
 struct fsimage_move;
+struct fsimage_range;
+struct fsimage_part;
 
 /*
  * Reads the journal behind r, in the process without privileges if there is one. r is copied; its
@@ -33,14 +35,31 @@ void replay_close(struct replay *y); /* NULL allowed */
 struct blk_reader replay_reader(const struct replay *y);
 /*
  * The first unit from blk on that may differ from the image before the replay: all that the replay
- * writes, unit 0, and the unit of the journal's superblock. UINT64_MAX: there is none.
+ * writes, unit 0, and the unit of the journal's superblock. UINT64_MAX: there is none. After replay_since
+ * without what the replay of that image has written, too.
  */
 uint64_t replay_next(const struct replay *y, uint64_t blk);
+/* How far the journal was replayed. Zeroes: not known. */
+struct replay_mark {
+	uint32_t next;	/* transaction */
+	uint64_t end;	/* its block */
+	uint32_t mount; /* checksum of what each mkfs and each mount changes */
+};
+int replay_mark(const struct replay *y, struct replay_mark *ret) MUST_CHECK;
+/* An image of the same file system is known as its replay has left it. */
+int replay_since(struct replay *y, const struct replay_mark *before) MUST_CHECK;
 /*
  * The unit of the journal's superblock. A file system that is mounted goes on with its own version
  * of this unit and of unit 0, never with those of the replay.
  */
 uint64_t replay_journal_blk(const struct replay *y);
+/*
+ * Does the next replay need this unit? Those of the two superblocks, and of the journal from its tail to
+ * its end, or all of it if that is not known. *ret_blks: how many from blk on, at most max_blks, have this answer.
+ */
+bool replay_needs(const struct replay *y, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks);
+/* Has the journal been aborted? */
+bool replay_aborted(const struct replay *y);
 
 /*
  * Private to fs/: the same of a list that is known, ascending. Takes the list, also on failure. The
@@ -50,5 +69,8 @@ uint64_t replay_journal_blk(const struct replay *y);
 int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsimage_facts *f,
 	       struct fsimage_move *list, size_t n) MUST_CHECK;
 const struct fsimage_move *replay_list(const struct replay *y, size_t *ret_n);
+const struct fsimage_part *replay_part(const struct replay *y);
+/* The places of the journal, ascending, for replay_needs. -ENOMEM. */
+int replay_set_places(struct replay *y, const struct fsimage_range *places, size_t n) MUST_CHECK;
 
 #endif

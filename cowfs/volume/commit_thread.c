@@ -256,14 +256,10 @@ static int write_sealed(struct volume *v, const struct volume_request *rq, int r
 	monitor_stage(v->monitor, STAGE_SEALED);
 	if (r == 0)
 		r = view_check_sealed(v->view);
-	if (r == 0 && res->quiesce.unfrozen)
-		r = replayed_begin(v);
-	res->quiesce.replayed = v->replay;
-	res->quiesce.unfrozen &= !v->replay;
+	if (r == 0)
+		r = replayed_begin(v, &res->quiesce);
 	if (r == 0)
 		r = overlap_begin(v);
-	if (r == 0)
-		r = replayed_note(v);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, ret_index);
 	v->kept->durable = r == 0;
@@ -286,6 +282,7 @@ static void release(struct volume *v, struct log_index *ix)
 	else
 		view_release(v->view, ix);
 	v->failed_below = false;
+	v->kept->stays = true;
 	extents_clear(&v->renewed);
 	single_forget(v);
 	monitor_stage(v->monitor, STAGE_RELEASED);
@@ -300,7 +297,8 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 	int r = 0;
 
 	res->generation = log_ledger(v->log)->commits;
-	v->kept->loose &= v->replay || res->quiesce.unfrozen;
+	v->kept->loose &= v->unsynced;
+	replayed_committed(v);
 	v->stood_still = res->quiesce.frozen || !res->quiesce.mounted || res->quiesce.readonly;
 	if (all || commit_checkpoint_due(v->log, &due)) {
 		monitor_stage(v->monitor, STAGE_DURABLE);

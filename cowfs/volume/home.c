@@ -5,6 +5,7 @@
 
 #include "base/msg.h"
 #include "fs/fs_ops.h"
+#include "fs/replay.h"
 #include "volume/images.h"
 
 uint64_t home_waiting_blks(const struct volume *v)
@@ -28,7 +29,10 @@ static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct volume *v = ctx;
 
-	return view_peek_sealed(v->committing ? v->committing : v->view, blk, blks, buf) == 0;
+	if (view_peek_sealed(v->committing ? v->committing : v->view, blk, blks, buf) < 0)
+		return false;
+	return v->committing || !v->replay || replay_next(v->replay, blk) - blk >= blks ||
+	       v->clean.read(v->clean.ctx, blk, blks, buf) == 0;
 }
 
 /* A commit must not wait for a checkpoint that nobody asked for. */

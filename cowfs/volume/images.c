@@ -246,8 +246,8 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 				    ? img_run_held
 				    : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
-		.loose = im->clean,
-		.read_loose = im->clean && im->shut_out ? img_read_loose : NULL,
+		.loose = im->clean && im->v->unsynced,
+		.read_loose = im->clean && im->v->unsynced && im->shut_out ? img_read_loose : NULL,
 		.wrote_loose = img_wrote_loose,
 	};
 }
@@ -261,6 +261,7 @@ bool images_open_free(struct images *im, bool sealed, struct commit_source *ret)
 				.ctx = im,
 				.volume_blks = im->v->volume_blks };
 
+	im->clean = sealed && im->v->replay;
 	*ret = (struct commit_source){ .ctx = im,
 				       .run_committed = img_run_committed,
 				       .run_older = img_run_older };

@@ -27,6 +27,7 @@
 #include "base/msg.h"
 #include "base/parse.h"
 #include "base/thread.h"
+#include "fs/fs_ops.h"
 #include "fs/shrink_mark.h"
 #include "fs/free_space.h"
 #include "volume/private.h"
@@ -153,6 +154,11 @@ static uint64_t stays_most_bytes(const struct monitor *m)
 	return m->p.plan.journal_bytes + m->p.plan.slack_bytes / 2;
 }
 
+static bool keeps_journal(const struct monitor *m)
+{
+	return m->p.plan.journal_bytes && fs_ops(m->v->fs.kind)->settle;
+}
+
 static void look_at_use(struct monitor *m, struct pressure_use *ret)
 {
 	struct generation_stats active, below;
@@ -162,9 +168,9 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 	m->admitted_bytes = throttle_admitted(m->throttle);
 	used_bytes = ram_store_used_bytes(m->v->store);
 	view_dirty(m->v->view, &active, &below);
-	if (m->v->kept->loose) {
+	if (keeps_journal(m)) {
 		stays_bytes = min_u64(blk_to_bytes(kept_blks), stays_most_bytes(m));
-		kept_blks = 0;
+		kept_blks = m->v->kept->loose ? 0 : kept_blks - stays_bytes / COW_BLK_BYTES;
 	}
 	*ret = (struct pressure_use){
 		.used_bytes = used_bytes,
@@ -395,6 +401,8 @@ static bool has_news(const struct monitor *m, uint64_t now)
 	struct generation_stats active, below;
 
 	view_dirty(m->v->view, &active, &below);
+	if (!m->v->kept->loose)
+		return active.data_blks || active.hole_blks || below.data_blks || below.hole_blks;
 	return below.data_blks || active.data_blks >= NEWS_BLKS ||
 	       ((active.data_blks || active.hole_blks) && now >= m->released_ns + NEWS_NS);
 }
@@ -406,7 +414,7 @@ static bool commit_is_due(struct monitor *m, enum pressure_level level,
 	if (level < LEVEL_COMMIT || m->stage != STAGE_IDLE || never_commits(m) ||
 	    now < m->not_before_ns || away_any(m->v))
 		return false;
-	if (m->v->kept->loose && !has_news(m, now))
+	if (keeps_journal(m) && !has_news(m, now))
 		return false;
 	/* repeated commits cannot free memory that other programs took */
 	if (u->memory_low &&

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "fs/extents.h"
+#include "fs/replay.h"
 #include "volume/away.h"
 #include "volume/diverged.h"
 #include "volume/monitor.h"
@@ -56,6 +57,8 @@ struct volume_kept {
 	/* free blocks of what is sealed may be in use by the live file system: RAM is not released */
 	_Atomic bool keeps;
 	_Atomic bool loose; /* replayed.c, I2 */
+	_Atomic bool
+		stays; /* what lies below the active generation is what a commit has left in RAM */
 
 	/* as in struct volume; volume_keep_state copies it */
 	_Atomic uint64_t room_blks;
@@ -190,11 +193,15 @@ struct volume {
 	/* they are not, but the process that knew more has died: no block counts as free, and no single
 	 * files are committed before the next commit of everything */
 	bool diverged_lost;
+	/* the commit under way: no sync ended before its seal, or what was synced is not on the device */
+	bool unsynced;
 	bool stood_still; /* the newest commit, of this session, was of a file system at rest */
 	struct instant instant;
 	struct generation *overlap; /* its holes stay; NULL: the commit under way releases all */
 	struct replay *replay;	    /* the commit under way writes `clean`; NULL: what is sealed */
 	struct blk_reader clean;
+	/* how far the journal was replayed for the newest generation, if that is of the live file system */
+	struct replay_mark replayed;
 	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
 	 * known */
 	bool sealed;
@@ -308,17 +315,17 @@ uint64_t volume_lost_writes(const struct volume *v);
 int overlap_begin(struct volume *v) MUST_CHECK;
 int overlap_note(struct volume *v, uint64_t blk, uint64_t blks) MUST_CHECK;
 void overlap_forget(struct volume *v, uint64_t blk, uint64_t blks); /* it does not stay after all */
-bool overlap_keeps(void *v, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks);
+view_keeps overlap_keeps;
 void overlap_end(struct volume *v);
 
-/* replayed.c: before a seal, what such a commit needs in RAM */
-void replayed_fill(struct volume *v);
-/* After a seal at any moment: sets `replay`, if the sealed image has a journal that can be replayed. */
-int replayed_begin(struct volume *v) MUST_CHECK;
-int replayed_note(struct volume *v) MUST_CHECK;
+/* replayed.c. After a seal at any moment: sets `replay`, if the sealed image has a journal that can be replayed. */
+int replayed_begin(struct volume *v, struct quiesce_report *q) MUST_CHECK;
+/* An image of now that a view has: writes into it what the replay changes. */
+int replayed_in_view(struct volume *v, struct snapshot *s) MUST_CHECK;
 /* As view_next_sealed, with the blocks that the replay writes. */
 bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		   enum blk_state *state);
+void replayed_committed(struct volume *v);
 void replayed_end(struct volume *v);
 
 /* instant.c: callbacks `instant` and `now` of quiesce.h, whose seal runs `seal`. */
@@ -329,10 +336,6 @@ int instant_now(void *v);
 int instant_between(void *volume) MUST_CHECK;
 /* May a transaction be under way at this seal that has written to free blocks? */
 bool instant_overlaps(const struct volume *v);
-/* The block that instant_settle changes; VIEW_KEEP_NONE. */
-uint64_t instant_kept_blk(const struct volume *v);
-/* After such a seal: makes the sealed image what a freeze would have left. */
-int instant_settle(struct volume *v) MUST_CHECK;
 /* Copies the state of the log that the status shows. */
 void volume_publish_log(struct volume *v);
 

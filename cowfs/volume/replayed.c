@@ -16,6 +16,7 @@
  *     blocks that the newest generation leaves free. So nothing is trimmed, spilled or padded over there.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/io.h"
 #include "fs/fs_ops.h"
@@ -31,50 +32,89 @@ static int read_raw(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_read_sealed(v->view, blk, blks, buf);
 }
 
+static int read_view(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+{
+	return snapshot_read(ctx, blk_to_bytes(blk), buf, blk_to_bytes(blks));
+}
+
 /* The card will have the superblocks of the image, so RAM must have those of the live file system. */
-static bool has_supers(struct volume *v)
+static int keep_super(struct volume *v, uint64_t blk, uint8_t *unit)
+{
+	int r = view_peek_sealed(v->view, blk, 1, unit);
+
+	return r == -ENODATA ? view_fill(v->view, blk) : r;
+}
+
+static int keep_supers(struct volume *v)
 {
 	_cleanup_free_ uint8_t *unit = io_alloc(COW_BLK_BYTES);
+	int r = unit ? keep_super(v, SUPER_BLK, unit) : -ENOMEM;
 
-	return unit && view_peek_sealed(v->view, SUPER_BLK, 1, unit) == 0 &&
-	       view_peek_sealed(v->view, replay_journal_blk(v->replay), 1, unit) == 0;
+	return r == 0 ? keep_super(v, replay_journal_blk(v->replay), unit) : r;
 }
 
-void replayed_fill(struct volume *v)
-{
-	uint64_t journal_bytes = v->instant.watch.off_bytes;
-
-	if (!fs_ops(v->instant.kind)->settle || !journal_bytes)
-		return;
-	/* without them the image is committed with its journal */
-	(void)!view_fill(v->view, SUPER_BLK);
-	(void)!view_fill(v->view, journal_bytes / COW_BLK_BYTES);
-}
-
-int replayed_begin(struct volume *v)
+/* What is only damaged, or cannot be read, is committed as it is, with its journal. */
+static int open_sealed(struct volume *v)
 {
 	const struct blk_reader raw = { .read = read_raw, .ctx = v, .volume_blks = v->volume_blks };
-	int r;
+	int r = replay_open(&v->replay, &raw);
 
-	if (v->diverged || v->diverged_lost)
-		return 0;
-	r = replay_open(&v->replay, &raw);
-	if (r == -ENOENT || r == -EOPNOTSUPP || r == -EUCLEAN || r == -EOWNERDEAD)
-		return 0;
-	if (r == 0 && !has_supers(v))
-		replayed_end(v);
+	return r == -EOPNOTSUPP || r == -EUCLEAN || r == -EOWNERDEAD ? 0 : r;
+}
+
+int replayed_begin(struct volume *v, struct quiesce_report *q)
+{
+	bool any = q->instant && !q->readonly && fs_ops(v->instant.kind)->settle;
+	int r = 0;
+
+	v->unsynced = q->unfrozen;
+	if (any || q->unfrozen) {
+		r = open_sealed(v);
+		q->unfrozen |= any && r == 0 && !v->replay;
+		r = r == -ENOENT ? 0 : r;
+	}
+	if (r == 0 && v->replay)
+		r = keep_supers(v);
+	if (r == 0 && v->replay)
+		r = replay_since(v->replay, &v->replayed);
 	if (r < 0 || !v->replay)
 		return r;
 	v->clean = replay_reader(v->replay);
-	v->kept->keeps = v->kept->loose = true;
+	v->unsynced |= replay_aborted(v->replay);
+	v->kept->keeps = true;
+	v->kept->loose |= v->unsynced;
+	q->unfrozen = false;
+	q->replayed = v->unsynced;
 	return 0;
 }
 
-int replayed_note(struct volume *v)
+/* Blocks that it changes count as changed in the volume as well, for who lists what differs. */
+int replayed_in_view(struct volume *v, struct snapshot *s)
 {
-	int r = v->replay ? overlap_note(v, SUPER_BLK, 1) : 0;
+	const struct blk_reader raw = { .read = read_view,
+					.ctx = s,
+					.volume_blks = v->volume_blks };
+	_cleanup_free_ uint8_t *buf = io_alloc(2 * COW_BLK_BYTES);
+	struct replay *y = NULL;
+	struct blk_reader clean;
+	int r = buf ? replay_open(&y, &raw) : -ENOMEM;
 
-	return r == 0 && v->replay ? overlap_note(v, replay_journal_blk(v->replay), 1) : r;
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	clean = replay_reader(y);
+	r = replay_since(y, &v->replayed);
+	for (uint64_t u = replay_next(y, 0); r == 0 && u != UINT64_MAX; u = replay_next(y, u + 1)) {
+		r = clean.read(clean.ctx, u, 1, buf);
+		if (r == 0)
+			r = raw.read(raw.ctx, u, 1, buf + COW_BLK_BYTES);
+		if (r < 0 || !memcmp(buf, buf + COW_BLK_BYTES, COW_BLK_BYTES))
+			continue;
+		r = snapshot_write(s, blk_to_bytes(u), buf, COW_BLK_BYTES);
+		if (r == 0)
+			r = view_fill(v->view, u);
+	}
+	replay_close(y);
+	return r;
 }
 
 bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
@@ -99,6 +139,12 @@ bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t 
 	*ret_blks = found && unit < at ? min_u64(n, at - unit) : found ? 1 : n;
 	*state = BLK_DATA;
 	return true;
+}
+
+void replayed_committed(struct volume *v)
+{
+	if (!v->replay || replay_mark(v->replay, &v->replayed) < 0)
+		v->replayed = (struct replay_mark){ 0 };
 }
 
 void replayed_end(struct volume *v)

@@ -60,10 +60,9 @@ int volume_seal(struct volume *v)
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
+	v->kept->stays = false;
 	v->kept->keeps = instant_overlaps(v);
-	if (!v->instant.serving && v->instant.seal == seal_to_commit)
-		replayed_fill(v);
-	r = v->instant.serving ? view_seal_keeping(v->view, instant_kept_blk(v), instant_between, v)
+	r = v->instant.serving ? view_seal_keeping(v->view, VIEW_KEEP_NONE, instant_between, v)
 			       : view_seal(v->view);
 	v->sealed = r == 0;
 	v->past_seal |= v->sealed;
@@ -189,15 +188,20 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 					.frozen = v->frozen,
 					.ctx = v->frozen_ctx,
 					.needed = may_end ? something_changed : NULL,
-					.any_instant = read && fsinfo_any_moment(fs, for_loader),
+					.any_instant = live->known &&
+						       fsinfo_any_moment(fs, for_loader),
 					.instant = read && fs->instant_bytes ? instant_watch : NULL,
 					.instant_by_sync = by_sync,
-					.now = by_sync || (read && fs_ops(fs->kind)->is_clean)
-						       ? instant_now
-						       : NULL,
+					.now = by_sync ? instant_now : NULL,
 					.stopped = stops ? is_stopped : is_away,
 					.unseen = stops,
 					.no_sync = monitor_hurries(v->monitor) };
+}
+
+/* A journal that met an error does not tell, where not even its superblock could be written. */
+static bool gave_up_once(const struct volume *v)
+{
+	return fs_ops(v->fs.kind)->settle && v->kept->lost_said;
 }
 
 /* What the seal was, beside the report of quiesce.h. */
@@ -205,14 +209,12 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 		     struct quiesce_report *q)
 {
 	/* the sync of such a seal reports no errors */
-	if (r == 0 && t->any_instant && sealing && volume_lost_writes(v)) {
+	if (r == 0 && t->any_instant && sealing && (volume_lost_writes(v) || gave_up_once(v))) {
 		q->instant = false;
 		q->failed = q->unfrozen = true;
 	}
 	if (q->instant)
 		q->frozen_ns = v->instant.held_ns;
-	if (q->instant && r == 0 && v->sealed && !q->readonly)
-		r = instant_settle(v);
 	if (v->sealed && !q->instant)
 		v->kept->keeps = false; /* nothing was under way */
 	return r;

@@ -96,7 +96,9 @@ static void take_state(struct volume *v)
 	v->diverged_lost = k->diverged &&
 			   diverged_take_over(&v->diverged, v->store, v->volume_blks) < 0;
 	v->lost_known = 0 - k->lost; /* modulo 2^64: the counters of this process begin at 0 */
-	v->failed_below = view_layers_below(v->view) > 0;
+	if (v->kept->stays)
+		view_keep_below(v->view);
+	v->failed_below = view_layers_below(v->view) > 0 && !v->kept->stays;
 	log_ledger(v->log)->attaches--; /* it is the same attach */
 	if (k->inhibit_until_ns > now)
 		monitor_inhibit(v->monitor, k->inhibit_until_ns - now);

@@ -218,6 +218,10 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		return r;
 	}
 	reader.ctx = s;
+	if (im->now) {
+		r = replayed_in_view(v, s);
+		im->unfrozen |= r < 0; /* the mount of the view does what it can */
+	}
 	r = fsinfo_probe(&reader, &fs);
 	if (r == 0)
 		r = snapshots_add(v->snapshots, s, im->now, im->generation, im->time_s);

@@ -177,11 +177,11 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 @test "instant: no program reads what a commit of btrfs has dropped" { free_is_noise btrfs 1200 20 -m single; }
 @test "instant: no program reads what a commit of xfs has dropped" { free_is_noise xfs 800 40; }
 
-# Commits by pressure beside a generation that is held: sealed at any moment, without a sync, and what the live file system has in free
+# Commits by pressure beside a generation that is held: with a sync, or without one, and then what the live file system has in free
 # blocks goes to the card as well. The programs read all of it back, also after a worker has died, and a cut leaves a clean file system.
 pressed() { # COMMITS
 	status_of '"\(.last.generation) \(.last.quiesce.replayed)\(.alarm)"' >>"$T/replayed"
-	[ "$(sort -u "$T/replayed" | grep -c true)" -ge "$1" ]
+	[ "$(sort -u "$T/replayed" | wc -l)" -ge "$1" ]
 }
 
 load_beside_hold() { # FS [MKFS_OPTION]...

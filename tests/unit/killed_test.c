@@ -180,8 +180,9 @@ static void write_home(struct life *l)
 }
 
 /* The card has all of them: whatever the moment of a kill, they are the same. */
-static bool is_kept(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
+static bool is_kept(void *ctx, bool newest, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
 {
+	(void)newest;
 	*ret_blks = 1;
 	return blk % 16 == 3;
 }

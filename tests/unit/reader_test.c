@@ -293,8 +293,11 @@ static void *answer_moves(void *ctx)
 	uint8_t question[64];
 
 	for (int i = 0; recv(other_fd, question, sizeof(question), 0) > 0; i++) {
-		struct answer a = { .bytes = i ? moves_n * sizeof(*moves) : sizeof(f),
-				    .blks = i ? moves_n : 0 };
+		/* the facts, no places of the journal, the list */
+		struct answer a = { .bytes = i == 1 ? 0
+					     : i    ? moves_n * sizeof(*moves)
+						    : sizeof(f),
+				    .blks = i > 1 ? moves_n : 0 };
 		struct iovec iov[2] = { { &a, sizeof(a) },
 					{ i ? (void *)moves : (void *)&f, (size_t)a.bytes } };
 		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };

@@ -186,8 +186,9 @@ struct late {
 	_Atomic bool released;
 };
 
-static bool keep_one(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
+static bool keep_one(void *ctx, bool newest, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
 {
+	(void)newest;
 	struct late *l = ctx;
 
 	*ret_blks = 1;

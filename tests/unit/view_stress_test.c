@@ -291,8 +291,9 @@ static int copy_home(struct stress *s, uint8_t *buf, uint8_t *again)
 	return r;
 }
 
-static bool is_kept(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
+static bool is_kept(void *ctx, bool newest, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
 {
+	(void)newest;
 	*ret_blks = 1;
 	return blk % 7 == 0;
 }

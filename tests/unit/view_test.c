@@ -98,8 +98,9 @@ static void do_release(struct fixture *f)
 	f->is_sealed = false;
 }
 
-static bool is_kept(void *ctx, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
+static bool is_kept(void *ctx, bool newest, uint64_t blk, uint64_t max_blks, uint64_t *ret_blks)
 {
+	(void)newest;
 	*ret_blks = 1;
 	return ((struct fixture *)ctx)->kept_map[blk];
 }
