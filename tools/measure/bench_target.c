@@ -20,9 +20,7 @@
 #include "base/mounts.h"
 #include "base/parse.h"
 #include "base/path.h"
-#include "card/blockdev.h"
-#include "log/log.h"
-#include "offline/signature.h"
+#include "offline/measured.h"
 #include "wire/client.h"
 
 #define DIR_UNIT_BYTES (4 * MIB)
@@ -49,40 +47,6 @@ static void find_raid(dev_t dev, struct bench_target *t)
 	    read_sysfs(dev, "../md/raid_disks", disks, sizeof(disks)) < 0)
 		strcpy(disks, "?");
 	snprintf(t->raid, sizeof(t->raid), "%s of %s", CLEAN(level), CLEAN(disks));
-}
-
-/* Every signature counts: nothing is known of the file system. The path may lead elsewhere now. */
-static int find_content(struct bench_target *t)
-{
-	const struct fsinfo none = { .kind = FS_UNKNOWN };
-	size_t len = strlen(t->content);
-	struct signatures s;
-	char path[32];
-	int e;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", t->fd);
-	e = signatures_find(path, &none, &s);
-	if (e == 0 && s.n)
-		snprintf(t->content + len, sizeof(t->content) - len, "%s%s", len ? " and " : "",
-			 s.text);
-	return e;
-}
-
-/* blkid(3) does not know the log of a volume, which may fill a device of its own. */
-static int find_log(struct bench_target *t, struct card *c)
-{
-	size_t len = strlen(t->content);
-	struct log_super super;
-	unsigned trouble;
-	int e = super_read(c, 0, &super, &trouble);
-
-	if (e == -ENOENT)
-		return 0;
-	if (e < 0 && e != -EBADMSG && e != -EPROTONOSUPPORT && e != -ERANGE && e != -ESTALE)
-		return e;
-	snprintf(t->content + len, sizeof(t->content) - len, "%sa log of cowfs",
-		 len ? " and " : "");
-	return 0;
 }
 
 /* Is one of them the other, or the disk of the other? */
@@ -176,17 +140,17 @@ static void find_sector(struct bench_target *t)
 
 /* The reports tested from the middle of the device on, because the first part of some cards is
  * faster. */
-static void place_area(const struct bench_request *rq, const struct card_geometry *geo,
+static void place_area(const struct bench_request *rq, const struct measured_facts *facts,
 		       struct bench_target *t)
 {
 	uint64_t len = rq->size_bytes ? rq->size_bytes
-				      : min_u64(rq->default_bytes, geo->size_bytes / 2),
-		 unit = geo->erase_block_bytes, disk = geo->disk_off_bytes, start;
+				      : min_u64(rq->default_bytes, facts->size_bytes / 2),
+		 unit = facts->erase_block_bytes, disk = facts->disk_off_bytes, start;
 
-	len = min_u64(len, geo->size_bytes);
-	start = round_up_u64(disk + geo->size_bytes / 2, unit) - disk;
-	if (start > geo->size_bytes || len > geo->size_bytes - start)
-		start = round_down_u64(geo->size_bytes - len, COW_BLK_BYTES);
+	len = min_u64(len, facts->size_bytes);
+	start = round_up_u64(disk + facts->size_bytes / 2, unit) - disk;
+	if (start > facts->size_bytes || len > facts->size_bytes - start)
+		start = round_down_u64(facts->size_bytes - len, COW_BLK_BYTES);
 	t->off_bytes = start;
 	t->len_bytes = round_down_u64(len, COW_BLK_BYTES);
 }
@@ -211,22 +175,17 @@ static int use_area(const struct bench_request *rq, struct bench_target *t, stru
 static int look_at_device(const struct bench_request *rq, struct bench_target *t, dev_t dev,
 			  struct failure *f)
 {
-	struct card *c;
-	int e = blockdev_open(&c, t->path, BLOCKDEV_RDONLY, NULL);
+	struct measured_facts facts;
+	int e = measured_look(t->path, &facts);
 
 	if (e < 0)
 		return open_failed(t, e, f);
-	t->size_bytes = c->geo.size_bytes;
-	t->unit_bytes = c->geo.erase_block_bytes;
-	t->unit_guessed = c->geo.eb_source == CARD_EB_GUESSED;
-	snprintf(t->identity, sizeof(t->identity), "%s", c->geo.identity);
-	place_area(rq, &c->geo, t);
-	e = t->writes ? find_log(t, c) : 0;
-	card_close(c);
-	if (e < 0)
-		return failure_set(f, EXIT_FAILED, e, "%s: cannot be read: %s", t->path,
-				   strerrordesc_np(-e));
-	blockdev_model(t->path, t->model, sizeof(t->model));
+	t->size_bytes = facts.size_bytes;
+	t->unit_bytes = facts.erase_block_bytes;
+	t->unit_guessed = facts.guessed_erase_block;
+	snprintf(t->identity, sizeof(t->identity), "%s", facts.identity);
+	snprintf(t->model, sizeof(t->model), "%.*s", (int)sizeof(t->model) - 1, facts.model);
+	place_area(rq, &facts, t);
 	find_raid(dev, t);
 	return rq->write_len_bytes ? use_area(rq, t, f) : 0;
 }
@@ -256,7 +215,7 @@ static int open_device(const struct bench_request *rq, struct bench_target *t, i
 		e = bench_check_users(t->path, dev, f);
 		if (e < 0)
 			return e;
-		e = find_content(t);
+		e = measured_content(t->path, t->fd, t->content, sizeof(t->content));
 		if (e < 0)
 			return failure_set(f, EXIT_FAILED, e, "%s: cannot be read: %s", t->path,
 					   boxed_error(e));
@@ -323,7 +282,7 @@ static void find_device_of_dir(struct bench_target *t)
 	find_raid(st.st_dev, t);
 	snprintf(device, sizeof(device), "/dev/block/%u:%u", major(st.st_dev), minor(st.st_dev));
 	if (major(st.st_dev) && access(device, F_OK) == 0)
-		blockdev_model(device, t->model, sizeof(t->model));
+		measured_model(device, t->model, sizeof(t->model));
 }
 
 /* A file without a name in the directory. Returns the descriptor or -errno. */

@@ -15,19 +15,15 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include "base/boxed.h"
 #include "base/clean.h"
 #include "base/numbers.h"
 #include "base/parse.h"
 #include "base/path.h"
-#include "card/blockdev.h"
 #include "config/options.h"
-#include "log/log.h"
 #include "measure/bench.h"
 #include "measure/bench_target.h"
 #include "measure/engine.h"
-#include "offline/offline.h"
-#include "offline/signature.h"
+#include "offline/measured.h"
 #include "wire/json.h"
 #include "wire/progress.h"
 
@@ -73,15 +69,14 @@ struct command {
 	struct options o;
 	const char *device;
 	uint64_t start_bytes, end_bytes, seed;
-	struct card_geometry geo;
+	struct measured_facts facts;
 	int path_fd;	     /* O_PATH of DEVICE */
 	struct stat checked; /* of it */
 	char save[512];	     /* "": nowhere */
 	FILE *raw;	     /* NULL: nowhere */
 	bool in_log;	     /* without an area */
 	/* open until the end: with its log, or to see that it is there */
-	struct offline f;
-	struct log_scratch scratch;
+	struct measured_card *card;
 };
 
 static volatile sig_atomic_t stop;
@@ -90,6 +85,15 @@ static void on_signal(int sig)
 {
 	(void)sig;
 	stop = 1;
+}
+
+static int failed(const struct command *c, struct failure *f)
+{
+	(void)measured_lost(c->card, f->error,
+			    c->in_log ? "Its file system and its log are whole"
+				      : "Nothing outside of the area was written",
+			    f);
+	return failure_print(f, f->exit, c->o.value[OPT_JSON]);
 }
 
 static int PRINTF(4, 5)
@@ -101,13 +105,7 @@ static int PRINTF(4, 5)
 	va_start(ap, fmt);
 	failure_vset(&f, exit, e, fmt, ap);
 	va_end(ap);
-	if (c->f.base && card_lost(c->f.base, e)) {
-		exit = EXIT_AWAY;
-		failure_set(&f, exit, -ENOMEDIUM, CARD_LOST, c->device,
-			    c->in_log ? "Its file system and its log are whole"
-				      : "Nothing outside of the area was written");
-	}
-	return failure_print(&f, exit, c->o.value[OPT_JSON]);
+	return failed(c, &f);
 }
 
 static void help(void)
@@ -148,122 +146,16 @@ static int parse_area(struct command *c)
 	return 0;
 }
 
-static bool overlaps(const struct command *c, uint64_t start_bytes, uint64_t len_bytes)
-{
-	return c->start_bytes < start_bytes + len_bytes && start_bytes < c->end_bytes;
-}
-
-/* The area must not touch a log. */
-static int check_log(const struct command *c, struct offline *f)
-{
-	uint32_t copy_bytes;
-	int e = super_find(f->base, f->base, &f->fs, 0, &f->super, &f->trouble);
-	const struct log_super *s = &f->super;
-
-	if (e == -ENOENT && !(f->trouble & SUPER_CUT_OFF))
-		return EXIT_OK;
-	if (e < 0)
-		return complain(c, EXIT_FAILED, e,
-				"%s: holds a cowfs log that cannot be read: run 'cowctl check %s'",
-				c->device, c->device);
-	copy_bytes = s->erase_block_bytes > COW_BLK_BYTES ? s->erase_block_bytes : COW_BLK_BYTES;
-	if (overlaps(c, s->copy_off_bytes[0], copy_bytes) ||
-	    overlaps(c, s->copy_off_bytes[1], copy_bytes) ||
-	    overlaps(c, s->ring_off_bytes, (uint64_t)s->seg_bytes * s->seg_count))
-		return complain(c, EXIT_FAILED, -EEXIST,
-				"%s: the area overlaps the log of cowfs, which lies from %llu to "
-				"%llu, with superblocks at %llu and %llu: choose another area",
-				c->device, (unsigned long long)s->ring_off_bytes,
-				(unsigned long long)(s->ring_off_bytes +
-						     (uint64_t)s->seg_bytes * s->seg_count),
-				(unsigned long long)s->copy_off_bytes[0],
-				(unsigned long long)s->copy_off_bytes[1]);
-	return EXIT_OK;
-}
-
-static int check_content(struct command *c, struct offline *f)
-{
-	uint64_t size = f->base->geo.size_bytes;
-	bool all = c->end_bytes == UINT64_MAX;
-	struct signatures s;
-	char path[32];
-	int e;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", c->path_fd);
-	e = signatures_find(path, &f->fs, &s);
-	if (e < 0)
-		return complain(c, EXIT_FAILED, e, "%s: cannot be read: %s", c->device,
-				boxed_error(e));
-	if (all)
-		c->end_bytes = size;
-	if (s.n)
-		return complain(c, EXIT_FAILED, -EEXIST,
-				"%s: holds %s. Name a partition without content, or remove it "
-				"with wipefs",
-				c->device, s.text);
-	if (c->end_bytes > size)
-		return complain(c, EXIT_FAILED, -ERANGE, "%s: the area ends behind the device (%s)",
-				c->device, FORMAT_SIZE(size));
-	if (f->fs.kind != FS_UNKNOWN && (!f->fs.size_bytes || c->start_bytes < f->fs.size_bytes))
-		return complain(c, EXIT_FAILED, -EEXIST,
-				"%s: holds a file system (%s) of %llu bytes: the area must lie "
-				"behind it",
-				c->device, f->fs.type, (unsigned long long)f->fs.size_bytes);
-	return check_log(c, f);
-}
-
-/* Is the log one whose free room may be overwritten? */
-static int open_log(struct command *c)
-{
-	const struct log_open_report *rep = &c->f.report;
-	struct failure fail;
-	int e = offline_open_log(&c->f, &fail);
-
-	if (e < 0 && c->f.super.external)
-		return complain(c, EXIT_FAILED, e, "%s: holds the log of another device",
-				c->device);
-	if (e == -ENOENT)
-		return complain(c, EXIT_FAILED, e,
-				"%s: has no log of cowfs whose room could be used. Writes are "
-				"measured, too: name the part that may be overwritten, "
-				"--write-area START+LENGTH, or all for a scratch partition",
-				c->device);
-	if (e < 0)
-		return complain(c, fail.exit, e, "%s", fail.why);
-	if (rep->state >= LOG_FELL_BACK && rep->state != LOG_RETIRED)
-		return complain(c, EXIT_FAILED, -EUCLEAN,
-				"%s: its log is not in order (%s): see 'cowctl check %s'",
-				c->device, rep->why, c->device);
-	if (rep->base_changed)
-		return complain(c, EXIT_FAILED, -ESTALE,
-				"%s: %s. Attach it once, or run 'cowctl "
-				"release %s'",
-				c->device, rep->why, c->device);
-	return EXIT_OK;
-}
-
 /* Is the card that was opened by its path what will be written? */
 static bool is_opened(const struct command *c)
 {
-	struct blockdev_kept kept;
-	int fd[BLOCKDEV_FDS];
 	struct stat st;
 
-	blockdev_keep(c->f.base, &kept, fd);
-	return fstat(fd[0], &st) == 0 && is_device(c, &st);
-}
-
-/* The claim is that of open_target. */
-static void see_device(struct command *c)
-{
-	offline_close(&c->f);
-	if (blockdev_open(&c->f.base, c->device, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL) == 0)
-		c->f.log_card = c->f.base;
+	return fstat(measured_fd(c->card), &st) == 0 && is_device(c, &st);
 }
 
 static int check_device(struct command *c)
 {
-	unsigned flags = BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE | (c->in_log ? 0 : BLOCKDEV_RDONLY);
 	char why[2 * PATH_MAX];
 	struct failure fail;
 	int e;
@@ -273,63 +165,44 @@ static int check_device(struct command *c)
 	if (e < 0)
 		return complain(c, EXIT_FAILED, e, "%s: %s", c->device,
 				*why ? why : strerrordesc_np(-e));
-	e = offline_open(&c->f, c->device, NULL, flags, 0, &fail);
+	e = measured_open(&c->card, c->device, c->in_log, &c->facts, &fail);
 	if (e == 0 && !is_opened(c))
 		e = failure_set(&fail, EXIT_FAILED, -ESTALE,
 				"%s: was replaced by another file meanwhile", c->device);
 	if (e == 0 && S_ISBLK(c->checked.st_mode))
 		e = bench_check_users(c->device, c->checked.st_rdev, &fail);
-	if (e < 0) {
-		e = complain(c, fail.exit, fail.error, "%s", fail.why);
-	} else {
-		c->geo = c->f.base->geo;
-		e = c->in_log ? open_log(c) : check_content(c, &c->f);
-	}
-	if (!c->in_log)
-		see_device(c);
+	if (e == 0)
+		e = c->in_log ? measured_check_log(c->card, &fail)
+			      : measured_check_area(c->card, c->path_fd, c->start_bytes,
+						    &c->end_bytes, &fail);
+	e = e < 0 ? failed(c, &fail) : EXIT_OK;
+	/* the claim is that of open_target */
+	if (!c->in_log && c->card)
+		measured_unclaim(c->card);
 	return e;
 }
 
 /* ---- the room of the log ---- */
 
-/* The records that keep the log safe meanwhile are written, and the area is known. */
 static int begin_in_log(struct command *c)
 {
-	int e = card_set_writable(c->f.base, true);
+	struct failure fail;
 
-	if (e == 0)
-		e = log_scratch_begin(c->f.log, MEASURE_WORK_BYTES, &c->scratch);
-	if (e == -EBUSY)
-		return complain(c, EXIT_FAILED, e,
-				"%s: committed blocks are only in its log: 'cowctl release %s' "
-				"writes them home",
-				c->device, c->device);
-	if (e < 0 && e != -ENOSPC)
-		return complain(c, EXIT_FAILED, e, "%s: %s", c->device, strerrordesc_np(-e));
-	if (e == -ENOSPC || c->scratch.bytes < MEASURE_LEAST_BYTES)
-		return complain(
-			c, EXIT_FAILED, -ENOSPC,
-			"%s: its log has only %s of room, and %s is the least. Name another "
-			"part of the card with --write-area",
-			c->device, FORMAT_MIB(e < 0 ? 0 : c->scratch.bytes),
-			FORMAT_MIB(MEASURE_LEAST_BYTES));
-	c->start_bytes = c->scratch.off_bytes;
-	c->end_bytes = c->start_bytes + c->scratch.bytes;
-	return EXIT_OK;
+	return measured_begin(c->card, MEASURE_WORK_BYTES, MEASURE_LEAST_BYTES, &c->start_bytes,
+			      &c->end_bytes, &fail) < 0
+		       ? failed(c, &fail)
+		       : EXIT_OK;
 }
 
-/* The ledger of the card counts what was written; the log is as before. */
+/* The ledger of the card counts what was written. */
 static void end_in_log(struct command *c)
 {
-	enum log_state state = c->f.report.state;
-	/* the base of a volume that is not in use may be changed without cowfs */
-	bool retired = state == LOG_EMPTY || state == LOG_RETIRED;
-	int e = log_scratch_end(c->f.log, &c->scratch, retired ? RECORD_RETIRED : RECORD_TAIL,
-				RECORD_CLEAN);
+	uint64_t written_bytes;
+	int e = measured_end(c->card, &written_bytes);
 
 	if (e < 0)
 		fprintf(stderr, "%s: the wear ledger lacks this measurement, which wrote %s: %s\n",
-			c->device, FORMAT_MIB(offline_written_bytes(&c->f)), strerrordesc_np(-e));
+			c->device, FORMAT_MIB(written_bytes), strerrordesc_np(-e));
 }
 
 static int open_target(struct command *c, struct target **ret)
@@ -357,10 +230,10 @@ static int open_target(struct command *c, struct target **ret)
 		close(fd);
 		return complain(c, EXIT_FAILED, e, "%s: %s", c->device, strerrordesc_np(-e));
 	}
-	(*ret)->disk_off_bytes = c->geo.disk_off_bytes;
+	(*ret)->disk_off_bytes = c->facts.disk_off_bytes;
 	if (c->in_log) {
-		(*ret)->disk_off_bytes = round_down_u64(c->geo.disk_off_bytes, COW_BLK_BYTES);
-		target_write_through(*ret, c->f.base);
+		(*ret)->disk_off_bytes = round_down_u64(c->facts.disk_off_bytes, COW_BLK_BYTES);
+		target_write_through(*ret, c->card);
 	}
 	return EXIT_OK;
 }
@@ -515,7 +388,7 @@ static int report(const struct command *c, const struct measurement *m)
 	struct json_object *profile, *all;
 	int exit = share(c, m);
 
-	profile = names_own(c->device, c->geo.identity, c->start_bytes, c->end_bytes, m);
+	profile = names_own(c->device, c->facts.identity, c->start_bytes, c->end_bytes, m);
 	if (exit == EXIT_OK)
 		exit = save(c, pretty(profile));
 	if (exit != EXIT_OK && c->o.value[OPT_JSON]) {
@@ -560,7 +433,7 @@ static void say_price(const struct command *c)
 		c->device, (unsigned long long)c->start_bytes,
 		(unsigned long long)(c->end_bytes - c->start_bytes),
 		c->in_log ? ", free room of its log" : "", FORMAT_MIB(plan),
-		100.0 * AMPLIFIED * (double)plan / ((double)c->geo.size_bytes * CYCLES), CYCLES);
+		100.0 * AMPLIFIED * (double)plan / ((double)c->facts.size_bytes * CYCLES), CYCLES);
 }
 
 static int run(struct command *c)
@@ -578,8 +451,8 @@ static int run(struct command *c)
 		exit = open_target(c, &t);
 	if (exit != EXIT_OK)
 		return exit;
-	if (c->geo.eb_source == CARD_EB_REPORTED)
-		p.reported_unit_bytes = c->geo.erase_block_bytes;
+	if (c->facts.reports_erase_block)
+		p.reported_unit_bytes = c->facts.erase_block_bytes;
 	say_price(c);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
@@ -655,7 +528,7 @@ int measure_main(int argc, char **argv)
 		if (exit == EXIT_OK)
 			exit = check_device(c);
 		if (exit == EXIT_OK && c->o.value[OPT_SAVE] &&
-		    costs_saved(c->geo.identity, c->save, sizeof(c->save)) < 0)
+		    costs_saved(c->facts.identity, c->save, sizeof(c->save)) < 0)
 			exit = complain(c, EXIT_FAILED, -ENOENT,
 					"%s: reports no identity by which --save could name its "
 					"profile: use --output FILE, and profile=FILE",
@@ -664,7 +537,7 @@ int measure_main(int argc, char **argv)
 			exit = check_results(c);
 		if (exit == EXIT_OK)
 			exit = run(c);
-		offline_close(&c->f);
+		measured_close(c->card);
 	}
 	free(c);
 	return exit;

@@ -3,17 +3,15 @@
 #include "base/msg.h"
 #include "base/program.h"
 #include "config/options.h"
-#include "fs/fsproc.h"
 #include "measure/bench.h"
 #include "measure/measure.h"
-#include "wire/client.h"
+#include "offline/measured.h"
 
 int main(int argc, char **argv)
 {
 	program_begin();
 	msg_set_prog("cowctl");
-	client_no_seed();
-	fsproc_start(true, false);
+	measured_start();
 	return options_name_given(argc, argv, "tables") && !options_name_given(argc, argv, "help")
 		       ? bench_main(argc, argv)
 		       : measure_main(argc, argv);

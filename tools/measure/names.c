@@ -8,8 +8,8 @@
 
 #include "base/numbers.h"
 #include "base/parse.h"
-#include "card/blockdev.h"
 #include "measure/engine.h"
+#include "offline/measured.h"
 
 /* What an id may not have is a dash, and there is no dash at the end. */
 static void make_id(char *id)
@@ -46,7 +46,7 @@ struct json_object *names_own(const char *device, const char *identity, uint64_t
 	struct result_names names = { id, title, source, identity };
 	struct utsname u;
 
-	blockdev_model(device, model, sizeof(model));
+	measured_model(device, model, sizeof(model));
 	snprintf(id, sizeof(id), "measured-%.38s", *identity ? identity : "card");
 	make_id(id);
 	snprintf(title, sizeof(title), "%.80s, measured", *model ? model : "A card");
@@ -64,7 +64,7 @@ struct json_object *names_shared(const char *device, const struct measurement *m
 	struct result_names names = { id, title, source, NULL };
 	struct utsname u;
 
-	blockdev_model(device, model, sizeof(model));
+	measured_model(device, model, sizeof(model));
 	snprintf(id, sizeof(id), "%.32s-%.0fg", *model ? model : "unnamed",
 		 (double)m->profile.capacity_bytes / 1e9);
 	for (char *p = id; *p; p++)

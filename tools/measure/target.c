@@ -11,14 +11,14 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
-#include "card/card.h"
+#include "offline/measured.h"
 
 #define SCRATCH_BYTES (16 * MIB)
 
 struct real_target {
 	struct target t; /* must be first */
 	int fd;
-	struct card *card; /* NULL: writes go through fd, too */
+	struct measured_card *card; /* NULL: writes go through fd, too */
 	bool is_file;
 	unsigned char *scratch; /* for reads whose content does not matter */
 };
@@ -90,7 +90,7 @@ static int64_t real_write(struct target *t, uint64_t off_bytes, const void *buf,
 	struct real_target *r = real_of(t);
 	uint64_t from = now_ns();
 
-	return since(from, r->card ? card_write(r->card, off_bytes, buf, len_bytes)
+	return since(from, r->card ? measured_write(r->card, off_bytes, buf, len_bytes)
 				   : io_pwrite_full(r->fd, buf, len_bytes, off_bytes));
 }
 
@@ -99,7 +99,7 @@ static int64_t real_flush(struct target *t)
 	struct real_target *r = real_of(t);
 	uint64_t from = now_ns();
 
-	return since(from, r->card ? card_flush(r->card) : fdatasync(r->fd) < 0 ? -errno : 0);
+	return since(from, r->card ? measured_flush(r->card) : fdatasync(r->fd) < 0 ? -errno : 0);
 }
 
 static int64_t real_discard(struct target *t, uint64_t off_bytes, uint64_t len_bytes)
@@ -186,7 +186,7 @@ int target_open_fd(struct target **ret, int fd, uint64_t start_bytes, uint64_t e
 	return 0;
 }
 
-void target_write_through(struct target *t, struct card *card)
+void target_write_through(struct target *t, struct measured_card *card)
 {
 	real_of(t)->card = card;
 }

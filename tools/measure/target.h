@@ -46,9 +46,9 @@ void target_close(struct target *t); /* NULL allowed */
  */
 int target_open_fd(struct target **ret, int fd, uint64_t start_bytes,
 		   uint64_t end_bytes) MUST_CHECK;
-struct card;
+struct measured_card;
 /* From now on writes and flushes go through this card of the same device, which is the caller's
  * and writable: its account has them. */
-void target_write_through(struct target *t, struct card *card);
+void target_write_through(struct target *t, struct measured_card *card);
 
 #endif
