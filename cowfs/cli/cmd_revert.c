@@ -54,13 +54,6 @@ static void on_signal(int sig)
 
 /* ---- what it says ---- */
 
-static bool covers(const char *root, const char *path)
-{
-	size_t n = strlen(root);
-
-	return !n || (!strncmp(path, root, n) && (!path[n] || path[n] == '/'));
-}
-
 /* The path as the user would write it. The caller frees it; NULL: out of memory. */
 static char *shown(const struct job *j, const char *path)
 {
@@ -68,7 +61,7 @@ static char *shown(const struct job *j, const char *path)
 	size_t len;
 	char *text;
 
-	while (p < end && !covers(p->path, path))
+	while (p < end && !path_is_below(path, p->path))
 		p++;
 	if (p == end) /* a folder on the way to the operand */
 		return strdup(path);
@@ -255,7 +248,7 @@ static int look_at_mount(void *ctx, int root_fd, struct mount_entry *m)
 	mounts_unescape(m->root);
 	root = m->root + strspn(m->root, "/");
 	for (size_t i = 0; i < l->places->n; i++)
-		if (!covers(root, l->places->p[i].path))
+		if (!path_is_below(l->places->p[i].path, root))
 			return 0;
 	if (l->fd >= 0 && strlen(root) >= strlen(l->root) && !l->readonly)
 		return 0;
@@ -377,7 +370,7 @@ static int open_roots(struct job *j)
 static bool is_covered(const struct places *p, size_t i)
 {
 	for (size_t k = 0; k < p->n; k++)
-		if (k != i && covers(p->p[k].path, p->p[i].path) &&
+		if (k != i && path_is_below(p->p[i].path, p->p[k].path) &&
 		    (strcmp(p->p[k].path, p->p[i].path) || k < i))
 			return true;
 	return false;

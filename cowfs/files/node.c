@@ -456,13 +456,18 @@ struct pair {
 	bool differs;
 };
 
+static int open_quietly(const struct node *n)
+{
+	int fd = node_reopen(n, O_RDONLY | O_NOATIME);
+
+	return fd == -EPERM ? node_reopen(n, O_RDONLY) : fd;
+}
+
 static int pair_open(struct pair *p, const struct node *from, int b_fd)
 {
 	p->a.size = p->b.size = from->st.stx_size;
 	p->b.fd = b_fd;
-	p->a.fd = node_reopen(from, O_RDONLY | O_NOATIME);
-	if (p->a.fd == -EPERM)
-		p->a.fd = node_reopen(from, O_RDONLY);
+	p->a.fd = open_quietly(from);
 	return p->a.fd < 0 ? p->a.fd : 0;
 }
 
@@ -606,7 +611,7 @@ int node_write_content(const struct node *from, int to_fd, const struct node_con
 
 int node_count_data(const struct node *n, const struct node_content *how)
 {
-	_cleanup_close_ int fd = node_reopen(n, O_RDONLY | O_NOATIME);
+	_cleanup_close_ int fd = open_quietly(n);
 	struct part p = { .fd = fd, .size = n->st.stx_size };
 
 	for (uint64_t pos = 0, len; fd >= 0 && pos < p.size; pos += len) {
@@ -640,9 +645,7 @@ int node_compare_content(const struct node *a, const struct node *b, const struc
 		return 0;
 	if (p.differs && !how->bytes)
 		return 1;
-	fd = node_reopen(b, O_RDONLY | O_NOATIME);
-	if (fd == -EPERM)
-		fd = node_reopen(b, O_RDONLY);
+	fd = open_quietly(b);
 	if (fd < 0)
 		return fd;
 	e = pair_open(&p, a, fd);

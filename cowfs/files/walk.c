@@ -251,19 +251,13 @@ static int listing_load(int root_fd, const char *path, struct listing *ret)
 	return err;
 }
 
-static int load_both(const struct walk *w, const char *old_dir, const char *new_dir,
-		     struct listing *a, struct listing *b)
-{
-	int err = listing_load(w->root_fd[OLD], old_dir, a);
-
-	return err ? err : listing_load(w->root_fd[NEW], new_dir, b);
-}
-
 int walk_names_differ(const struct walk *w, const char *old_dir, const char *new_dir, bool *ret)
 {
 	struct listing a = { 0 }, b = { 0 };
-	int err = load_both(w, old_dir, new_dir, &a, &b);
+	int err = listing_load(w->root_fd[OLD], old_dir, &a);
 
+	if (!err)
+		err = listing_load(w->root_fd[NEW], new_dir, &b);
 	*ret = a.n != b.n;
 	for (size_t i = 0; i < a.n && !err && !*ret; i++)
 		*ret = strcmp(a.e[i].name, b.e[i].name) || a.e[i].ino != b.e[i].ino;
@@ -384,15 +378,17 @@ static int take_name(struct walk *w, const struct waiting *d, const struct entry
 	return is_untouched(w, d, a, b, path) ? 0 : walk_name(w, old_path, path, d->all, other);
 }
 
-static int list_both(struct walk *w, const struct waiting *d)
+/* In both states, or in one. */
+static int list_names(struct walk *w, const struct waiting *d)
 {
 	struct listing a = { 0 }, b = { 0 }, *x = d->same ? &b : &a;
 	bool other = false;
-	int err = d->same ? listing_load(w->root_fd[NEW], d->path[NEW], &b)
-			  : load_both(w, d->path[OLD], d->path[NEW], &a, &b);
+	int err = d->path[OLD] && !d->same ? listing_load(w->root_fd[OLD], d->path[OLD], &a) : 0;
 
+	if (!err && d->path[NEW])
+		err = listing_load(w->root_fd[NEW], d->path[NEW], &b);
 	if (err)
-		err = w->failed(w, d->path[NEW], err) ?: 1;
+		err = w->failed(w, d->path[d->path[NEW] ? NEW : OLD], err) ?: 1;
 	for (size_t i = 0, k = 0; (i < x->n || k < b.n) && !err;) {
 		int order = i == x->n ? 1 : k == b.n ? -1 : strcmp(x->e[i].name, b.e[k].name);
 
@@ -403,7 +399,7 @@ static int list_both(struct walk *w, const struct waiting *d)
 	}
 	listing_clear(&a);
 	listing_clear(&b);
-	if (!err && w->left && !d->renamed)
+	if (!err && w->left && !d->renamed && d->path[OLD] && d->path[NEW])
 		err = w->left(w, d->path[OLD], d->path[NEW], other);
 	return err > 0 ? 0 : err;
 }
@@ -430,30 +426,15 @@ static int take_touched(struct walk *w, const struct waiting *d)
 	return err;
 }
 
-static int walk_both(struct walk *w, struct waiting *d)
+static int walk_dir(struct walk *w, struct waiting *d)
 {
-	bool names = w->touched && w->touched->names;
+	bool names = d->path[OLD] && d->path[NEW] && w->touched && w->touched->names;
 	unsigned differs = names ? touched_path(w->touched, d->path[NEW]) : 0;
 
 	d->all = d->all || differs & OWNER_BELOW;
 	if (names && w->touched->by_ino && !d->all && !differs)
 		return take_touched(w, d);
-	return list_both(w, d);
-}
-
-static int walk_one(struct walk *w, enum side side, const struct waiting *d)
-{
-	struct listing l = { 0 };
-	bool other = false;
-	int err = listing_load(w->root_fd[side], d->path[side], &l);
-
-	if (err)
-		err = w->failed(w, d->path[side], err) ?: 1;
-	for (size_t i = 0; i < l.n && !err; i++)
-		err = take_name(w, d, side == OLD ? &l.e[i] : NULL, side == NEW ? &l.e[i] : NULL,
-				&other);
-	listing_clear(&l);
-	return err > 0 ? 0 : err;
+	return list_names(w, d);
 }
 
 int walk_run(struct walk *w)
@@ -464,8 +445,7 @@ int walk_run(struct walk *w)
 		struct waiting d = w->w[--w->n];
 
 		if (!err)
-			err = d.path[OLD] && d.path[NEW] ? walk_both(w, &d)
-							 : walk_one(w, d.path[OLD] ? OLD : NEW, &d);
+			err = walk_dir(w, &d);
 		waiting_clear(&d);
 	}
 	free(w->w);
