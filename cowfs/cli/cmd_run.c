@@ -4,20 +4,29 @@
  * back to it is on the card before the command starts. From then on a power cut, a kill and a crash all end in that
  * generation, whatever timers and RAM pressure commit meanwhile. Only if the command succeeds is everything
  * committed, and then one record ends the hold and the order.
+ *
+ * What the command overwrites fills the log, because nothing is written home beside a hold. Once a commit found no
+ * room there, no later one will, and the command is ended: the daemon lets no write fail for a minute then.
  */
 #include "cli/cmd.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "base/clean.h"
+#include "base/parse.h"
 
 #define EXIT_NO_COMMAND 127 /* as of a shell */
+#define LOOK_MS 500
+#define END_NS 10000000000ull /* from SIGTERM to SIGKILL */
 
 static volatile pid_t child;
 
@@ -71,12 +80,71 @@ static int check_command(const struct options *o)
 	return EXIT_NO_COMMAND;
 }
 
+/* Sends it to the process, and then to its children: a shell must not begin the next command. */
+static void end_tree(pid_t pid, int sig)
+{
+	char path[64], text[4096], *at = text, *next;
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", pid, pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	text[n < 0 ? 0 : n] = '\0';
+	(void)kill(pid, sig);
+	for (long found; (found = strtol(at, &next, 10)) > 0; at = next)
+		end_tree((pid_t)found, sig);
+}
+
+/* Has a commit found no room in the log? why: what it said. Before that the user is told once that it gets full. */
+static bool is_log_full(const char *name, bool *told, char *why, size_t n)
+{
+	struct failure err;
+	struct json_object *s = client_status_file(name, &err),
+			   *last = json_object_object_get(s, "last"),
+			   *held = json_object_object_get(s, "held");
+	bool full = held && !strcmp(json_text(last, "code"), "EFBIG");
+
+	if (full)
+		snprintf(why, n, "%s", json_text(last, "remark"));
+	else if (!*told && json_true(held, "log_low")) {
+		*told = true;
+		fprintf(stderr, COWCTL ": %s: %s of the log are left beside generation %llu\n",
+			name, FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
+			(unsigned long long)json_u64(held, "generation"));
+	}
+	json_object_put(s);
+	return full;
+}
+
+/* Until the command has ended; *why "" or the reason why it was ended. */
+static int wait_for(pid_t pid, const char *name, int *ret_status, char *why, size_t n)
+{
+	_cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	uint64_t end_ns = UINT64_MAX;
+	bool told = false;
+	pid_t r;
+
+	while ((r = waitpid(pid, ret_status, WNOHANG)) == 0 || (r < 0 && errno == EINTR)) {
+		struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+		if (!*why && is_log_full(name, &told, why, n)) {
+			end_ns = now_ns() + END_NS;
+			end_tree(pid, SIGTERM);
+		} else if (now_ns() >= end_ns) {
+			end_tree(pid, SIGKILL);
+		}
+		(void)poll(&pfd, 1, LOOK_MS);
+	}
+	return r < 0 ? -errno : 0;
+}
+
 /* The exit code of the command as a shell tells it. -errno: it was not started. */
-static int run_command(const struct options *o)
+static int run_command(const struct options *o, const char *name, char *why, size_t n)
 {
 	posix_spawnattr_t attr;
 	sigset_t defaults;
-	int status, r;
+	int status = 0, r;
 	pid_t pid;
 
 	sigemptyset(&defaults);
@@ -93,8 +161,8 @@ static int run_command(const struct options *o)
 	r = -posix_spawnp(&pid, o->operand[0], NULL, &attr, (char *const *)o->operand, environ);
 	posix_spawnattr_destroy(&attr);
 	child = r == 0 ? pid : 0;
-	while (r == 0 && waitpid(pid, &status, 0) < 0)
-		r = errno == EINTR ? 0 : -errno;
+	if (r == 0)
+		r = wait_for(pid, name, &status, why, n);
 	child = 0;
 	set_signals(false);
 	if (r < 0)
@@ -152,10 +220,15 @@ static int begin(const struct options *volume, struct held_volume *ret)
 		strcmp((v)->name, ROOT_NAME) ? "attach" : "boot", (v)->name
 
 static int end_with_failure(const struct options *o, const struct options *volume,
-			    const struct held_volume *v, int code)
+			    const struct held_volume *v, int code, const char *why)
 {
 	const struct request accept = { .command = COMMAND_ACCEPT };
 
+	if (*why) {
+		(void)cmd_fail(o, EXIT_FAILED, -EFBIG, "%.100s was ended: %.*s. " COMES_BACK,
+			       CLEAN(o->operand[0]), (int)strcspn(why, ";"), why, OF(v));
+		return code > 0 ? code : EXIT_FAILED;
+	}
 	if (code >= 0) {
 		(void)cmd_fail(o, EXIT_FAILED, -ECANCELED, "%.100s: exit code %d. " COMES_BACK,
 			       CLEAN(o->operand[0]), code, OF(v));
@@ -200,6 +273,7 @@ int cmd_run(const struct options *o)
 {
 	struct options volume = *o;
 	struct held_volume v = { 0 };
+	char why[512] = "";
 	uint64_t trial;
 	int exit = trial_boots(o, &trial), code;
 
@@ -218,7 +292,7 @@ int cmd_run(const struct options *o)
 				       " run --volume N -- COMMAND\n");
 	if (exit != EXIT_OK)
 		return exit;
-	code = run_command(o);
-	return code ? end_with_failure(o, &volume, &v, code)
-		    : end_with_commit(o, &volume, &v, trial);
+	code = run_command(o, v.name, why, sizeof(why));
+	return code || *why ? end_with_failure(o, &volume, &v, code, why)
+			    : end_with_commit(o, &volume, &v, trial);
 }

@@ -249,6 +249,9 @@ static void print_held(struct json_object *s)
 	if (json_true(held, "log_low"))
 		row("", "LOG NEARLY FULL: %s are left for commits while it is held",
 		    size_of(json_u64(s, "log_room_blocks")));
+	if (json_u64(held, "log_full_seconds"))
+		row("", "full in %llu s at the present rate",
+		    (unsigned long long)json_u64(held, "log_full_seconds"));
 	if (json_true(held, "trial"))
 		row("trial",
 		    "UNTIL cowctl accept: after %llu more boot%s without that it goes back",

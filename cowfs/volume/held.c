@@ -8,6 +8,10 @@
 #include "base/parse.h"
 #include "volume/private.h"
 
+#define RATE_NS 60000000000ull
+#define RATE_LEAST_NS 10000000000ull
+#define SOON_S 600u
+
 int held_check(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
 	struct log_hold h;
@@ -224,6 +228,32 @@ void held_explain(const struct volume *v, const struct commit_report *rep, char 
 		"cowctl undo goes back to that generation",
 		(unsigned long long)h.generation, FORMAT_SIZE(blk_to_bytes(rep->need_blks)),
 		FORMAT_SIZE(blk_to_bytes(rep->room_blks)));
+}
+
+void held_note_room(const struct volume_log *before, struct volume_log *now)
+{
+	uint64_t ns = now_ns();
+
+	memcpy(now->then, before->then, sizeof(now->then));
+	if (!now->holds || !before->holds || now->room_blks > now->then[1].room_blks) {
+		now->then[0].ns = now->then[1].ns = ns;
+		now->then[0].room_blks = now->then[1].room_blks = now->room_blks;
+	} else if (ns - now->then[1].ns > RATE_NS) {
+		now->then[0] = now->then[1];
+		now->then[1].ns = ns;
+		now->then[1].room_blks = now->room_blks;
+	}
+}
+
+uint64_t held_full_s(const struct volume *v, const struct volume_log *l)
+{
+	uint64_t used_blks = l->then[0].room_blks - l->room_blks, ns = now_ns() - l->then[0].ns, s;
+
+	if (!l->holds || !used_blks || ns < RATE_LEAST_NS ||
+	    l->room_blks >= super_capacity_blks(log_super(v->log)) / 2)
+		return 0;
+	s = ns / 1000000 * l->room_blks / used_blks / 1000;
+	return s < SOON_S ? s + 1 : 0;
 }
 
 bool held_low(const struct volume *v)

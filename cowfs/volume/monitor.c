@@ -101,6 +101,8 @@ struct monitor {
 	uint64_t free_admitted_bytes; /* admitted_bytes at that query */
 	uint8_t super[COW_BLK_BYTES];
 	uint64_t failing_since_ns;
+	uint64_t
+		act_until_ns; /* the log is full beside a held generation: until then writes do not fail */
 
 	/* monitor thread only */
 	uint64_t memory_looked_ns, memory_commit_ns, bounded_ns, bound_bytes,
@@ -325,6 +327,12 @@ static bool never_commits(const struct monitor *m)
 	return m->p.fail || m->p.halted || commits_nothing(m);
 }
 
+/* Who holds a generation has time to end that, while writers share what is left of RAM. */
+static bool may_act(const struct monitor *m, uint64_t now)
+{
+	return m->gave_up && now < m->act_until_ns;
+}
+
 /* Total of admitted bytes from which on the log could no longer hold the dirty blocks. */
 static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 {
@@ -355,13 +363,18 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 				       &(struct pressure_use){ .used_bytes = u->used_bytes,
 							       .held_bytes = u->held_bytes }) ==
 			LEVEL_FULL;
-	bool gave_up = m->gave_up || (away_any(m->v) && !away_waits(m->v));
+	bool acts = may_act(m, now),
+	     gave_up = (m->gave_up && !acts) || (away_any(m->v) && !away_waits(m->v));
 	uint64_t rate = THROTTLE_OPEN, look_bytes;
 
 	m->refuses = m->p.halted || (full && never_commits(m)) || (ram_full && gave_up);
 	if (level >= LEVEL_COMMIT && !gave_up && (sealed || !never_commits(m)))
 		rate = away_waits(m->v)
 			       ? pressure_rate(pressure_room_bytes(&m->p.plan, u), AWAY_LASTS_NS)
+		       : acts ? pressure_rate(u->used_bytes < m->p.plan.ram_bytes.full
+						      ? m->p.plan.ram_bytes.full - u->used_bytes
+						      : 0,
+					      m->act_until_ns - now)
 		       : sealed ? rate_now(m, u, now)
 				: pressure_rate_unsealed(plan_now(m), u);
 
@@ -675,8 +688,11 @@ void monitor_result(struct monitor *m, int error)
 	m->too_large = error == -EFBIG;
 	if (!error)
 		m->gave_up = false;
-	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT && error != -ENOMEDIUM)
+	else if (m->stage == STAGE_SEALED && m->level >= LEVEL_COMMIT && error != -ENOMEDIUM) {
+		if (m->too_large && !m->gave_up && log_holds(m->v->log, NULL))
+			m->act_until_ns = now + m->p.retry_ns;
 		m->gave_up = true; /* all useful attempts were made, with everything sealed */
+	}
 	m->failing_since_ns = 0;
 	m->not_before_ns = !error		    ? 0
 			   : error == -EOPNOTSUPP   ? now + AGAIN_CANNOT_NS

@@ -420,6 +420,9 @@ bool held_drops(struct volume *v, char *why, size_t n);
 void held_explain(const struct volume *v, const struct commit_report *rep, char *why, size_t n);
 /* Is less than a quarter of the log left beside the generation that is held? */
 bool held_low(const struct volume *v);
+void held_note_room(const struct volume_log *before, struct volume_log *now);
+/* Half of the log is used: seconds until it is full at the present rate, if less than ten minutes. Else 0. */
+uint64_t held_full_s(const struct volume *v, const struct volume_log *l);
 /* A remark about that, or that a boot loader has to wait. */
 void held_warn(const struct volume *v, enum commit_cause cause, char *why, size_t n);
 /* JOB_TRIM. Returns res->error; -EINTR: made way, and continues from rq->trim. */

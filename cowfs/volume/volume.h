@@ -274,8 +274,12 @@ struct volume_log {
 	enum commit_cause newest_cause; /* 0: its newest record is not that of the commit */
 	bool holds;			/* a generation is held: hold */
 	struct log_hold hold;
-	bool hold_low; /* less than a quarter of the log is left for commits beside it */
-	bool guarded;  /* log_guarded */
+	/* less than a quarter of the log is left for commits beside it; of a status also: it is full soon */
+	bool hold_low;
+	struct {
+		uint64_t ns, room_blks;
+	} then[2];    /* while one is held: one to two minutes before, and the next such time */
+	bool guarded; /* log_guarded */
 	uint64_t live_blks, room_blks, capacity_blks;
 	unsigned super_trouble;
 	uint8_t image_boots;		/* of log_super */
@@ -325,7 +329,8 @@ struct volume_status {
 	uint64_t agreed_s;	   /* last comparison that agreed */
 	struct volume_result last; /* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
-	char alarm[560]; /* newest alarm, "" if none */
+	char alarm[560];     /* newest alarm, "" if none */
+	uint64_t log_full_s; /* held_full_s */
 };
 
 /* Wear of the card during its life with cowfs, as of the last job. */

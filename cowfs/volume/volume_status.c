@@ -33,6 +33,7 @@ void volume_publish_log(struct volume *v)
 	log_public_id(v->log, now.id); /* the first commit chooses the uuid */
 	now.holds = log_holds(v->log, &now.hold);
 	log_totals(v->log, &now.totals);
+	held_note_room(&v->of_log, &now);
 	pthread_mutex_lock(&v->lock);
 	v->of_log = now;
 	/* together with the totals, so that a reader gets both of one moment */
@@ -164,5 +165,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	away_status(v, &ret->away);
 	volume_get_progress(v, &ret->progress);
 	copy_locked(v, below.data_blks, ret);
+	ret->log_full_s = held_full_s(v, &ret->log);
+	ret->log.hold_low |= ret->log_full_s != 0;
 	choose_alarm(v, ret);
 }

@@ -411,6 +411,7 @@ static void render_log(struct jsonw *w, const struct volume_status *s)
 		jsonw_bool(w, "trial", s->log.hold.trial);
 		jsonw_u64(w, "boots_left", s->log.hold.boots);
 		jsonw_bool(w, "log_low", s->log.hold_low);
+		jsonw_u64(w, "log_full_seconds", s->log_full_s);
 		jsonw_end(w);
 	}
 	if (s->back_generation) {

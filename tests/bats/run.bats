@@ -142,16 +142,35 @@ ends_with() { # CODE
 	was_before
 }
 
-@test "run: RAM and log get full: the command fails" {
-	volume_mounted ext4 100 150 -- --log-size 8M --erase-block 512K -- --ram 24M
+# A command that overwrites more than the log and RAM hold
+fills_log() { # FS SIZE CARD
+	volume_mounted "$1" "$2" "$3" -- --log-size 8M --erase-block 512K -- --ram 24M
 	mkdir "$MNT/lib"
-	random_file "$MNT/lib/a" 30
+	random_file "$MNT/lib/a" 90
 	cow commit
 	SUM=$(tree_sum "$MNT")
-	# used blocks get other content, more than both hold
-	run timeout 100 "$COWFS_BUILD/cowctl" run --volume vol -- dd if=/dev/urandom of="$MNT/lib/a" bs=1M count=30 conv=notrunc,fsync
-	[ "$status" = 1 ]
-	[[ $output == *"comes back at the next attach"* ]]
+	run timeout 100 "$COWFS_BUILD/cowctl" run --volume vol -- sh -c "
+		while dd if=/dev/urandom of='$MNT/lib/a' bs=1M count=90 conv=notrunc,fsync; do :; done
+		touch '$T/failed'"
+	[ "$status" = 143 ]
+	[[ $output == *"cowctl: sh was ended: not committed: the log has no room for this commit while generation "*" available. vol: generation "*" comes back at the next attach"*"cowctl accept vol" ]]
+	[ ! -e "$T/failed" ]
+	sync -f "$MNT"
+	[ "$(status_of .write_errors)" = 0 ]
+}
+
+@test "run: what is overwritten fills the log: the command is ended before a write fails, and undone" {
+	fills_log ext4 200 250
+	power_cut
+	was_before
+}
+
+@test "run: what is overwritten fills the log: accept keeps all that was written" {
+	fills_log ext4 200 250
+	cow accept
+	cow commit
+	[ "$(status_of .alarm)" = "" ]
+	SUM=$(tree_sum "$MNT")
 	power_cut
 	was_before
 }
