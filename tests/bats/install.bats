@@ -11,7 +11,7 @@ load lib
 		usr/local/share/man/man8/{cowctl,cowfs,mount.cowfs,umount.cowfs}.8 usr/local/share/man/man5/cowfs.conf.5
 		usr/local/bin/cowfs-cardsim usr/local/share/man/man1/cowfs-cardsim.1
 		usr/local/share/doc/cowfs/{cowfs.conf.example,examples/cowfs.rules.yml,examples/cowfs-dashboard.json} usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
-		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cowfs.sh,cowfs-boot,set-readonly}
+		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cards.conf,cowfs.sh,cowfs-boot,set-readonly}
 		usr/local/libexec/cowfs/{cowctl-{measure,wear-html,wear-outlook,wear-prometheus},wear/{outlook.jq,page.html,uPlot.js,uPlot.LICENSE,wear.schema.json}}
 		etc/initramfs-tools/{hooks,scripts/local-premount,scripts/local-bottom}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service}

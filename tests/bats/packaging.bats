@@ -21,9 +21,10 @@ has() { # PATH...
 
 @test "make install: PARTS" {
 	part ''
-	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cowfs-boot,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
+	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cards.conf,cowfs-boot,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
 	part tools
-	has /usr/libexec/cowfs/cowctl-{measure,wear-html,wear-outlook,wear-prometheus} /usr/libexec/cowfs/wear/{metrics.jq,page.js}
+	has /usr/libexec/cowfs/cowctl-{measure,wear-html,wear-outlook,wear-prometheus} /usr/libexec/cowfs/wear/{metrics.jq,page.js} \
+		/usr/libexec/cowfs/measure/tables.py
 	part mkinitcpio
 	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service,conf} \
 		/usr/lib/cowfs/{setup,check-initramfs}
@@ -75,7 +76,7 @@ mkinitcpio_build() {
 	mkinitcpio_build base udev cowfs
 	[ "$(cat "$T/image/modules")" = $'fuse\nloop\nrunscript' ]
 	[ "$(readlink "$T/image$COWFS_BUILD/cowctl")" = cowfs ] && [ -x "$T/image/usr/lib/cowfs/set-readonly" ] &&
-		cmp "$T/image$COWFS_BUILD/cowfs" "$T/dest/usr/lib/cowfs/cowfs-boot" && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ]
+		cmp "$T/image$COWFS_BUILD/cowfs" "$T/dest/usr/lib/cowfs/cowfs-boot" && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ] && cmp "$T/image/usr/lib/cowfs/cards.conf" "$TOP/lab/sim/cards.conf"
 	[ -e "$T/image$T/cowfs.conf" ] && [ ! -e "$T/image/usr/bin/e2fsck" ]
 	printf '[root]\nprepare = shrink\n' >"$T/cowfs.conf"
 	mkinitcpio_build base systemd cowfs
@@ -210,8 +211,9 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 
 @test "make dist: the same bytes for a commit, and nothing that is not committed" {
 	local git=(git -C "$T/tree" -c user.name=x -c user.email=x@x.invalid)
-	mkdir -p "$T/tree/tests"
+	mkdir -p "$T/tree/"{tests,lab}
 	cp "$TOP/Makefile" "$T/tree"
+	cp "$TOP/lab/lab.mk" "$T/tree/lab"
 	cp "$TOP/tests/tests.mk" "$T/tree/tests"
 	echo /build/ >"$T/tree/.gitignore"
 	run -2 make -s -C "$T/tree" dist
@@ -225,7 +227,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	chmod g+w "$T/tree/Makefile"
 	(umask 002 && TZ=Asia/Tokyo make -s -C "$T/tree" dist)
 	cmp "$T/first" "$T/tree/build/dist/"*.gz
-	[ "$(tar -tzf "$T/first" | sed 's|^[^/]*/||' | xargs)" = ".gitignore Makefile tests/ tests/tests.mk" ]
+	[ "$(tar -tzf "$T/first" | sed 's|^[^/]*/||' | xargs)" = ".gitignore Makefile lab/ lab/lab.mk tests/ tests/tests.mk" ]
 	[[ $(tar -tvzf "$T/first" | sort -u -k2,2) == *root/root* ]]
 	echo >>"$T/tree/Makefile"
 	run -2 make -s -C "$T/tree" dist
