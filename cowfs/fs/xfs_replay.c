@@ -479,8 +479,8 @@ static void lsn_set(uint8_t *p, const struct logged *b)
 	unsigned kind;
 	size_t uuid, at = lsn_place(p, &uuid, &kind);
 
-	for (size_t k = 0; k < 8 && kind == b->kind; k++)
-		p[at + k] = (uint8_t)(b->lsn >> 8 * (7 - k));
+	if (kind == b->kind)
+		be_set(p, at, 8, b->lsn);
 }
 
 /* The first buffer at this address; n: there is none. */
