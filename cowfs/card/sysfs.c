@@ -21,7 +21,7 @@ static bool eb_is_plausible(uint64_t bytes)
 	return bytes >= 16 * KIB && bytes <= GIB && bytes % COW_BLK_BYTES == 0;
 }
 
-static bool is_mmc(int diskdir)
+bool sysfs_is_mmc(int diskdir)
 {
 	char target[256];
 	ssize_t n = readlinkat(diskdir, "device/subsystem", target, sizeof(target) - 1);
@@ -44,7 +44,7 @@ static void find_erase_block(int diskdir, struct card_geometry *geo)
 
 	geo->erase_block_bytes = EB_GUESS_BYTES;
 	geo->eb_source = CARD_EB_GUESSED;
-	if (!is_mmc(diskdir))
+	if (!sysfs_is_mmc(diskdir))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(hints); i++) {
 		if (io_read_u64(diskdir, hints[i], &bytes) < 0 || !eb_is_plausible(bytes))
@@ -77,7 +77,8 @@ static bool discard_harms(int diskdir)
 	};
 	char name[32], manfid[32], oemid[32];
 
-	if (!is_mmc(diskdir) || io_read_text(diskdir, "device/name", name, sizeof(name)) <= 0 ||
+	if (!sysfs_is_mmc(diskdir) ||
+	    io_read_text(diskdir, "device/name", name, sizeof(name)) <= 0 ||
 	    io_read_text(diskdir, "device/manfid", manfid, sizeof(manfid)) <= 0 ||
 	    io_read_text(diskdir, "device/oemid", oemid, sizeof(oemid)) <= 0)
 		return false;

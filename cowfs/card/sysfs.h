@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Properties of a block device in sysfs. Private to card/. */
+/* Properties of a block device in sysfs. */
 #ifndef COWFS_CARD_SYSFS_H
 #define COWFS_CARD_SYSFS_H
 
@@ -15,6 +15,9 @@ int sysfs_geometry(int devdir, struct card_geometry *geo) MUST_CHECK;
 /* The name that the disk reports: mmc's name, or the model, without a serial number. "" if none.
  * devdir as above. */
 void sysfs_model(int devdir, char *ret, size_t size_bytes);
+
+/* diskdir: that of a disk. */
+bool sysfs_is_mmc(int diskdir);
 
 /* What the device is made by, in words, if that lies on other devices; NULL: on none. devdir as above. */
 const char *sysfs_layer(int devdir);

@@ -9,6 +9,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/io.h"
+#include "card/sysfs.h"
 
 /* sysfs directory of the whole disk, or -errno */
 static int open_disk(const char *device)
@@ -35,26 +36,13 @@ static int open_disk(const char *device)
 	return steal_fd(&dir);
 }
 
-static bool is_mmc(int dir)
-{
-	char target[256];
-	ssize_t n = readlinkat(dir, "device/subsystem", target, sizeof(target) - 1);
-	const char *base;
-
-	if (n < 0)
-		return false;
-	target[n] = '\0';
-	base = strrchr(target, '/');
-	return !strcmp(base ? base + 1 : target, "mmc");
-}
-
 static const char *kind_of(int dir)
 {
 	char text[16];
 
 	if (dir < 0)
 		return dir == -ENOTBLK ? "file" : "unknown";
-	if (is_mmc(dir))
+	if (sysfs_is_mmc(dir))
 		return io_read_text(dir, "device/type", text, sizeof(text)) > 0 &&
 				       !strcmp(text, "SD")
 			       ? "sd"
@@ -118,7 +106,7 @@ struct json_object *card_life_disk(const char *device)
 		json_object_object_add(o, "bytes", json_object_new_uint64(sectors * 512));
 	if (!add_file(o, "model", dir, "device/name"))
 		add_file(o, "model", dir, "device/model");
-	if (is_mmc(dir)) {
+	if (sysfs_is_mmc(dir)) {
 		if (add_file(o, "life_time", dir, "device/life_time"))
 			add_life_used(
 				o, json_object_get_string(json_object_object_get(o, "life_time")));
