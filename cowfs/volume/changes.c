@@ -24,15 +24,15 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 
 	ret->runs = 0;
 	ret->next_blk = 0;
-	/* before the runs, so that a commit in between shows in the next part */
-	pthread_mutex_lock(&v->lock);
-	ret->generation = v->of_log.generation;
-	pthread_mutex_unlock(&v->lock);
 	for (unsigned i = 0; view_next_live(v->view, &blk, v->volume_blks, &blks, &state); i++) {
 		if (i == STEPS || (state == BLK_DATA && !add_run(ret, blk, blks))) {
 			ret->next_blk = blk;
-			return;
+			break;
 		}
 		blk += blks;
 	}
+	/* behind the runs: a commit publishes its generation before it releases any (commit_thread.c) */
+	pthread_mutex_lock(&v->lock);
+	ret->generation = v->of_log.generation;
+	pthread_mutex_unlock(&v->lock);
 }

@@ -277,6 +277,7 @@ static void keep_sealed(struct volume *v)
 
 static void release(struct volume *v, struct log_index *ix)
 {
+	volume_publish_log(v); /* a list that lacks what goes now is one of this generation */
 	if (v->overlap)
 		view_release_keeping(v->view, ix, v->replay, overlap_keeps, v);
 	else

@@ -358,8 +358,9 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret);
  * Discarded blocks are not included. */
 #define VOLUME_CHANGES_RUNS 512
 struct volume_changes {
-	uint64_t generation; /* newest; parts with different values do not belong together */
-	uint64_t next_blk;   /* where the next part begins; 0: this is the last one */
+	uint64_t
+		generation; /* that the runs are on top of; parts with different values do not belong together */
+	uint64_t next_blk; /* where the next part begins; 0: this is the last one */
 	uint32_t runs;
 	struct {
 		uint64_t blk, blks;
