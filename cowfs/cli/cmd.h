@@ -217,6 +217,8 @@ int cmd_view_now(const struct options *o, const char *which, struct view_mount *
 /* The same, not mounted: block for block. */
 int cmd_view_now_disk(const struct options *o, const char *which, struct view_mount *ret,
 		      struct failure *err) MUST_CHECK;
+/* Warns if the view of this volume lacks what was written last. */
+void cmd_view_warn(const struct view_mount *m, const char *name);
 /* Of the newest generation, or the one that is held. */
 int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
 		  struct failure *err) MUST_CHECK;

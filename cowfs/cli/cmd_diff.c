@@ -99,6 +99,8 @@ static int take_states(struct comparison *x)
 		return cmd_fail(x->o, EXIT_FAILED, -EAGAIN,
 				"volume %s: commits follow each other too fast to compare with one",
 				x->c.name);
+	if (exit == EXIT_OK)
+		cmd_view_warn(&x->new_view, x->c.name);
 	return exit;
 }
 

@@ -77,6 +77,15 @@ static int show_composed(struct view_mount *m, int at_fd, const char *dir, struc
 	return show(fd, at_fd, dir, err);
 }
 
+void cmd_view_warn(const struct view_mount *m, const char *name)
+{
+	if (m->stopped)
+		fprintf(stderr,
+			"cowctl: volume %s: the log is full and the file system still writes: files that were written last are old "
+			"in this view, or missing. Commit first\n",
+			name);
+}
+
 static int view_volume(const struct options *o, struct client *c, int at_fd, const char *dir)
 {
 	bool now = has_option(o, OPT_NOW), held = false;
@@ -93,8 +102,10 @@ static int view_volume(const struct options *o, struct client *c, int at_fd, con
 	r = !strcmp(c->name, ROOT_NAME) && compose_load(&state)
 		    ? show_composed(&m, at_fd, dir, &err)
 		    : show(m.dir_fd, at_fd, dir, &err);
-	if (r == 0)
+	if (r == 0) {
 		print(o, c->name, dir, now, &m);
+		cmd_view_warn(&m, c->name);
+	}
 	view_mount_close(&m);
 	return r < 0 ? cmd_failed(o, &err) : EXIT_OK;
 }
@@ -262,6 +273,8 @@ static int open_view(const struct options *o, const char *which, enum view_kind 
 	if (r < 0)
 		return r;
 	r = (use == VIEW_DISK ? view_mount_disk : view_mount_open)(&c, kind, ret, err);
+	if (r == 0)
+		cmd_view_warn(ret, c.name);
 	client_close(&c);
 	return r;
 }

@@ -223,21 +223,28 @@ random() {
 
 is_viewing() { [ "$(status_of .progress.job)" = view ]; }
 
-@test "the log is full before the sync of a view has ended: what the view lacks is not called committed" {
-	local code=0 one
+# The log is full before the sync of the view of this command has ended.
+view_lacks() { # COMMAND...
+	local one
 	COWFS_SYNC_HANGS=$T/hang with_shim volume xfs 0
 	echo old >"$MNT/file"
 	cow commit vol
 	echo new >"$MNT/file"
 	touch "$T/hang"
-	background "$COWFS_BUILD/cowctl" commit vol "$MNT/file" >"$T/out" 2>&1
+	background "$COWFS_BUILD/cowctl" "$@" >"$T/out" 2>&1
 	one=$BG
 	wait_for 20 is_viewing
 	background dd if=/dev/zero of="$MNT/big" bs=1M count=90 oflag=direct status=none
+	code=0
 	wait "$one" || code=$?
 	rm "$T/hang"
 	cat "$T/out"
 	wait "$BG"
+}
+
+@test "the log is full before the sync of a view has ended: what the view lacks is not called committed" {
+	local code
+	view_lacks commit vol "$MNT/file"
 	[ $code = 1 ]
 	cow commit vol
 	cow commit vol "$MNT/file"
@@ -245,6 +252,27 @@ is_viewing() { [ "$(status_of .progress.job)" = view ]; }
 	cow detach vol
 	mount "$CARD" "$MNT"
 	[ "$(cat "$MNT/file")" = new ]
+}
+
+view_warns() { # COMMAND...
+	local code
+	view_lacks "$@"
+	[ $code = 0 ] || return
+	grep 'volume vol: the log is full and the file system still writes: files that were written last are old' "$T/out"
+}
+
+@test "the log is full before the sync of a view has ended: diff says so" { view_warns diff vol; }
+
+@test "the log is full before the sync of a view has ended: view --now says so" {
+	mkdir "$T/look"
+	view_warns view --now vol "$T/look"
+	[ "$(cat "$T/look/file")" = old ]
+	umount "$T/look"
+}
+
+@test "the log is full before the sync of a view has ended: clone says so" {
+	truncate -s 450M "$T/copy"
+	view_warns clone vol "$T/copy" --yes
 }
 
 @test "stopped at any time: nothing stays mounted, the next one works" {
