@@ -77,13 +77,13 @@ static void report_lost(void)
 		own.lost();
 }
 
-static int ask(enum broker_lane lane, struct broker_message *m, const int *fd, int *ret_fd,
+static int ask(enum broker_lane lane, struct broker_message *m, int *ret_fd,
 	       void (*back)(void *ctx, struct broker_message *m, int fd), void *ctx)
 {
 	int got[BROKER_FDS], r;
 
 	pthread_mutex_lock(&own.lock[lane]);
-	r = broker_send(own.fd[lane], m, fd);
+	r = broker_send(own.fd[lane], m, NULL);
 	while (r >= 0 && (r = broker_receive(own.fd[lane], m, got)) == 1 && back &&
 	       m->op == BROKER_CALLBACK) {
 		back(ctx, m, got[0]);
@@ -102,20 +102,20 @@ static int ask(enum broker_lane lane, struct broker_message *m, const int *fd, i
 	return m->result;
 }
 
-int broker_ask(enum broker_lane lane, struct broker_message *m, const int *fd, int *ret_fd)
+int broker_ask(enum broker_lane lane, struct broker_message *m, int *ret_fd)
 {
-	return ask(lane, m, fd, ret_fd, NULL, NULL);
+	return ask(lane, m, ret_fd, NULL, NULL);
 }
 
 int broker_ask_with(enum broker_lane lane, struct broker_message *m,
 		    void (*back)(void *ctx, struct broker_message *m, int fd), void *ctx)
 {
-	return ask(lane, m, NULL, NULL, back, ctx);
+	return ask(lane, m, NULL, back, ctx);
 }
 
 int broker_call(enum broker_lane lane, enum broker_op op, uint64_t n0, uint64_t n1)
 {
 	struct broker_message m = { .op = op, .n = { n0, n1 } };
 
-	return ask(lane, &m, NULL, NULL, NULL, NULL);
+	return ask(lane, &m, NULL, NULL, NULL);
 }

@@ -83,10 +83,9 @@ void broker_use(const int lane_fd[BROKER_LANES], void (*lost)(void));
 bool broker_on(void);
 /*
  * Asks and waits. *m becomes the answer; returns its result. -EPIPE: there is no broker any more.
- * fd: descriptors to pass, or NULL. ret_fd: for those of the answer, or NULL.
+ * ret_fd: for the descriptors of the answer, or NULL.
  */
-int broker_ask(enum broker_lane lane, struct broker_message *m, const int *fd,
-	       int *ret_fd) MUST_CHECK;
+int broker_ask(enum broker_lane lane, struct broker_message *m, int *ret_fd) MUST_CHECK;
 /* The same for a call in which the broker asks back: `back` answers in place. fd: one, or -1; it is
  * closed afterwards. */
 int broker_ask_with(enum broker_lane lane, struct broker_message *m,

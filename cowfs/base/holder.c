@@ -90,7 +90,7 @@ static bool ask_there(char *name, size_t size_bytes)
 {
 	struct broker_message m = { .op = BROKER_HOLDER };
 
-	if (broker_ask(BROKER_LOOK, &m, NULL, NULL) != 1)
+	if (broker_ask(BROKER_LOOK, &m, NULL) != 1)
 		return false;
 	snprintf(name, size_bytes, "%.*s", (int)m.bytes, m.data);
 	return true;

@@ -40,7 +40,7 @@ static int write_status(const struct server *s, const char *text, size_t len)
 		return rundir_publish(s->p.dir, RUNDIR_STATUS, text, len);
 	m.bytes = (uint32_t)min_u64(len, sizeof(m.data));
 	memcpy(m.data, text, m.bytes);
-	return broker_ask(BROKER_LOOK, &m, NULL, NULL);
+	return broker_ask(BROKER_LOOK, &m, NULL);
 }
 
 static void publish(struct server *s)

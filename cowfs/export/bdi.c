@@ -24,7 +24,7 @@ static uint64_t ask_number(unsigned which)
 {
 	struct broker_message m = { .op = BROKER_BDI_CAN };
 
-	return broker_ask(BROKER_MAIN, &m, NULL, NULL) < 0 ? 0 : m.n[which];
+	return broker_ask(BROKER_MAIN, &m, NULL) < 0 ? 0 : m.n[which];
 }
 
 bool bdi_can_limit(void)
@@ -51,7 +51,7 @@ bool bdi_can_limit(void)
 static int ask_limit(struct bdi_limit *ret)
 {
 	struct broker_message m = { .op = BROKER_BDI_OPEN };
-	int fd[BROKER_FDS], r = broker_ask(BROKER_MAIN, &m, NULL, fd);
+	int fd[BROKER_FDS], r = broker_ask(BROKER_MAIN, &m, fd);
 
 	if (r == 0)
 		*ret = (struct bdi_limit){ .max_bytes_fd = fd[0],

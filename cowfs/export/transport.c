@@ -62,7 +62,7 @@ static int ask_loop(struct transport *t, const struct transport_params *p, char 
 				    .n = { p->read_ahead_kb, p->max_kb, p->tags } };
 	const int none[LOOP_FDS] = { -1, -1, -1 };
 	struct loop_kept kept;
-	int fd[BROKER_FDS], e = broker_ask(BROKER_MAIN, &m, NULL, fd);
+	int fd[BROKER_FDS], e = broker_ask(BROKER_MAIN, &m, fd);
 
 	if (e == -EPIPE)
 		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
@@ -160,7 +160,7 @@ static int ask_detach(struct loop_dev *l)
 	memcpy(m.data, l->found, sizeof(l->found));
 	if (l->fd >= 0)
 		close(steal_fd(&l->fd));
-	e = broker_ask(BROKER_MAIN, &m, NULL, fd);
+	e = broker_ask(BROKER_MAIN, &m, fd);
 	if (e < 0 && e != -EPIPE)
 		l->fd = fd[0];
 	return e;

@@ -52,7 +52,7 @@ int find_mount_search(struct mount_search *s)
 static int find_there(char *where, size_t size_bytes, bool *ret_readonly)
 {
 	struct broker_message m = { .op = BROKER_FIND_MOUNT };
-	int r = broker_ask(BROKER_LOOK, &m, NULL, NULL);
+	int r = broker_ask(BROKER_LOOK, &m, NULL);
 
 	if (r == 1 && where)
 		snprintf(where, size_bytes, "%.*s", (int)min_u64(m.bytes, PATH_MAX), m.data);

@@ -60,7 +60,7 @@ static uint64_t ask_there(void)
 {
 	struct broker_message m = { .op = BROKER_FREE_BYTES };
 
-	return broker_ask(BROKER_SPACE, &m, NULL, NULL) < 0 ? 0 : m.n[0];
+	return broker_ask(BROKER_SPACE, &m, NULL) < 0 ? 0 : m.n[0];
 }
 
 static void *ask_main(void *arg)

@@ -151,7 +151,7 @@ int fsproc_session(pid_t *ret_pid)
 
 	if (!broker_on())
 		return fsproc_fork(-1, own.keep_root, ret_pid);
-	r = broker_ask(BROKER_READ, &m, NULL, fd);
+	r = broker_ask(BROKER_READ, &m, fd);
 	*ret_pid = (pid_t)m.n[0];
 	return r < 0 ? r : fd[0];
 }

@@ -180,11 +180,6 @@ void lag_begin_anew(struct log *l)
 	forget_older(&l->lag);
 }
 
-bool lag_is_cold(const struct log *l)
-{
-	return lag_on(l) && l->lag.cold;
-}
-
 void lag_forget_tail(struct log *l)
 {
 	lag_begin_anew(l);
@@ -201,7 +196,7 @@ struct log_index *log_older_index(const struct log *l)
 
 bool log_older_unknown(const struct log *l)
 {
-	return lag_is_cold(l);
+	return lag_on(l) && l->lag.cold;
 }
 
 uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool *ret_held)
@@ -210,7 +205,7 @@ uint64_t log_held_run(const struct log *l, uint64_t blk, uint64_t max_blks, bool
 	for (unsigned i = 0; !*ret_held && i < ARRAY_SIZE(l->lag.direct); i++) {
 		enum log_where where = LOG_HOME;
 
-		if (l->lag.direct[i] && !lag_is_cold(l))
+		if (l->lag.direct[i] && !log_older_unknown(l))
 			max_blks = log_index_run(l->lag.direct[i], blk, max_blks, &where);
 		*ret_held = where != LOG_HOME;
 	}

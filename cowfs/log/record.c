@@ -231,9 +231,12 @@ int lag_same_image(struct log *l)
 	return lag_on(l) && l->lag.same < 2 ? lag_pad(l, 2 - l->lag.same) : 0;
 }
 
-int lag_repeat_tail(struct log *l, const struct log_record *tail)
+/* With lag: the newest tail record once more, so that both candidates have it. */
+static int repeat_tail(struct log *l)
 {
-	struct log_record rec = { .type = tail->type, .flags = tail->flags, .cause = tail->cause };
+	struct log_record rec = { .type = l->newest.type,
+				  .flags = l->newest.flags,
+				  .cause = l->newest.cause };
 
 	if (!lag_on(l) || !l->lag.older_seq)
 		return 0;
@@ -488,7 +491,7 @@ int log_put_tail(struct log *l, enum record_type type, uint32_t flags, enum comm
 		return r;
 	rec.tail_seq = lag_tail_seq(l);
 	r = record_put_empty(l, &rec, false);
-	return r < 0 ? r : lag_repeat_tail(l, &l->newest);
+	return r < 0 ? r : repeat_tail(l);
 }
 
 void log_accept_base(struct log *l)

@@ -222,7 +222,7 @@ struct wear_ledger *log_ledger(struct log *l)
 
 bool log_wants_open(const struct log *l)
 {
-	return epoch_is_due(l) || (lag_is_cold(l) && l->lag.same < 3);
+	return epoch_is_due(l) || (log_older_unknown(l) && l->lag.same < 3);
 }
 
 bool log_shrink_committed(const struct log *l)

@@ -385,7 +385,6 @@ void lag_note_direct(struct log *l, struct log_index *direct);
 void lag_opened(struct log *l, uint64_t tail_lblk, uint64_t older_tail_lblk, unsigned same);
 void lag_begin_anew(struct log *l); /* the content of the ring is not needed any more */
 void lag_close(struct log *l);
-bool lag_is_cold(const struct log *l);
 void lag_forget_tail(struct log *l); /* as with lag 0: the ring is free from here on */
 
 /* record.c, with lag */
@@ -394,7 +393,6 @@ int lag_settle(struct log *l) MUST_CHECK;
 /* writes empty records until both candidates have one image */
 int lag_same_image(struct log *l) MUST_CHECK;
 int lag_pad(struct log *l, unsigned n) MUST_CHECK;
-int lag_repeat_tail(struct log *l, const struct log_record *tail) MUST_CHECK;
 
 /* foreign.c */
 /* Does the base of a shrink that was cut off vouch for it? Sets home. */

@@ -145,27 +145,11 @@ uint64_t wear_visits(const struct wear *w)
 	return w->visits;
 }
 
-static uint32_t commit_item(const struct wear *w, uint64_t n)
-{
-	return wear_units(&w->t.geo) + (uint32_t)(n % WEAR_COMMITS);
-}
-
-static uint32_t day_item(const struct wear *w, uint64_t n)
-{
-	return wear_units(&w->t.geo) + WEAR_COMMITS + (uint32_t)(n % WEAR_DAYS);
-}
-
 /* ---- counting ---- */
 
 static uint64_t eb_of(const struct wear *w, unsigned dev, uint64_t disk_blk)
 {
 	return disk_blk / w->t.geo.eb_blks | (uint64_t)dev << 63;
-}
-
-/* Would a write to this block of the disk be a visit? */
-static bool wear_is_visit(const struct wear *w, unsigned dev, uint64_t disk_blk)
-{
-	return eb_of(w, dev, disk_blk) != w->last_eb;
 }
 
 static uint32_t add_u32(uint32_t a, uint64_t b)
@@ -180,7 +164,7 @@ void wear_count(struct wear *w, unsigned dev, uint64_t disk_blk, uint64_t blks)
 	for (uint64_t n; blks; disk_blk += n, blks -= n) {
 		uint64_t unit = disk_blk / g->unit_blks - g->first_unit[dev];
 		uint32_t i = (uint32_t)unit + (dev ? g->units[0] : 0);
-		bool visit = wear_is_visit(w, dev, disk_blk);
+		bool visit = eb_of(w, dev, disk_blk) != w->last_eb;
 
 		n = min_u64(blks, g->eb_blks - disk_blk % g->eb_blks);
 		w->last_eb = eb_of(w, dev, disk_blk);
@@ -233,7 +217,7 @@ static void note_day(struct wear *w, const struct wear_ledger *t, uint64_t time_
 	d->written_bytes += grown(t->written_bytes, w->day_noted.written_bytes);
 	d->visits += grown(t->visits, w->day_noted.visits);
 	d->commits += commit;
-	w->age_blks[day_item(w, d->n)] = WEAR_DUE;
+	w->age_blks[wear_units(&w->t.geo) + WEAR_COMMITS + d->n % WEAR_DAYS] = WEAR_DUE;
 	w->day_noted = *t;
 }
 
@@ -266,7 +250,7 @@ void wear_note(struct wear *w, const struct wear_ledger *t, uint64_t time_s, enu
 	c->written_bytes += grown(t->written_bytes, then->written_bytes);
 	c->writable_ms += grown(t->writable_ns, then->writable_ns) / 1000000;
 	c->visits += grown(t->visits, then->visits);
-	w->age_blks[commit_item(w, c->n)] = WEAR_DUE;
+	w->age_blks[wear_units(&w->t.geo) + c->n % WEAR_COMMITS] = WEAR_DUE;
 	w->commit_noted = *t;
 }
 

@@ -153,7 +153,7 @@ void away_know(const struct volume *v)
 	for (unsigned n = 0; n < 2 && broker_on(); n++) {
 		struct broker_message m = { .op = BROKER_KNOW, .n = { n, at[0], at[1] } };
 
-		if ((!n || v->log_card != v->base) && broker_ask(BROKER_MAIN, &m, NULL, NULL) < 0)
+		if ((!n || v->log_card != v->base) && broker_ask(BROKER_MAIN, &m, NULL) < 0)
 			msg(MSG_WARN, "%s: is not found again once it is pulled out",
 			    device_of(v, n));
 	}
@@ -165,8 +165,7 @@ static bool next_device(unsigned n, unsigned i, struct device *ret)
 	struct broker_message m = { .op = BROKER_SEARCH, .n = { n, i } };
 	int fd[BROKER_FDS];
 
-	if (!broker_on() || broker_ask(BROKER_MAIN, &m, NULL, fd) < 0 ||
-	    m.bytes != sizeof(ret->found))
+	if (!broker_on() || broker_ask(BROKER_MAIN, &m, fd) < 0 || m.bytes != sizeof(ret->found))
 		return false;
 	memcpy(&ret->found, m.data, sizeof(ret->found));
 	ret->found.name[sizeof(ret->found.name) - 1] = '\0';
@@ -178,7 +177,7 @@ static void tell(unsigned n, const struct device *d, enum broker_found end)
 {
 	struct broker_message m = { .op = BROKER_FOUND, .n = { n, end, d->found.number } };
 
-	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, NULL, NULL) < 0)
+	if (d->fd[0] >= 0 && broker_on() && broker_ask(BROKER_MAIN, &m, NULL) < 0)
 		msg(MSG_WARN, "%s: the broker does not take it", d->found.name);
 }
 
