@@ -36,9 +36,10 @@ class Walk:
         self.replaced = False  # an import waits for the next attach, and nothing is committed until then
         self.kind = self.r.choice(list(self.KINDS))
         self.small = self.r.random() < 0.5
-        self.root = self.r.random() < 0.4 and "COWFS_WALK_ROOTS" in os.environ  # the root, which boots
+        self.root = self.r.random() < 0.4  # the root, which boots
         self.volume = "root" if self.root else "vol"
         self.boots = None  # how often it still boots on trial
+        self.pids = set()  # of its daemons
 
     # ---- programs ----
 
@@ -415,6 +416,19 @@ class Walk:
             self.again(self.live, False)
         return True
 
+    @staticmethod
+    def runs(pid):
+        """Whatever it has given back already: until its last thread has ended it has files, and its socket answers."""
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/stat") as f:
+                    name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+                    if name.startswith("cowfs") and rest.split()[0] not in "ZX":
+                        return True
+        except OSError:
+            pass
+        return False
+
     def processes(self):
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -426,6 +440,8 @@ class Walk:
                         found.append(int(pid))
             except OSError:
                 pass
+        found += [pid for pid in sorted(self.pids - set(found)) if self.runs(pid)]
+        self.pids = set(found)
         return found
 
     def wait_gone(self):
