@@ -11,7 +11,15 @@
 #include "disk.h"
 
 enum { FLAG_SEAL = 1, FLAG_RUNS = 2 };
-enum { SUPER = 65536, SUPER_BYTES = 4096, MAX_NODES = 1024, MAX_EDITS = 64, IMAGES = 3 };
+enum {
+	SUPER = 65536,
+	SUPER_BYTES = 4096,
+	MAX_NODES = 1024,
+	MAX_EDITS = 64,
+	IMAGES = 4,
+	LOGGED = 3
+};
+enum { LOG_OWNER = -6, FS_TREE = 5, ROOT_ITEM = 132 };
 
 static struct image {
 	struct disk d;
@@ -20,13 +28,14 @@ static struct image {
 	unsigned n_nodes;
 } images[IMAGES];
 
-static void image_load(struct image *im, unsigned nr)
+static void seal(uint8_t *p, size_t bytes)
 {
-	char name[16];
+	fuzz_put(p, crc32c(0, p + 32, bytes - 32), 4);
+}
 
-	snprintf(name, sizeof(name), "btrfs-%u", nr);
-	disk_load(&im->d, name);
-	im->node_bytes = (size_t)fuzz_get(im->d.was + SUPER + 148, 4);
+static void find_nodes(struct image *im)
+{
+	im->n_nodes = 0;
 	for (size_t at = im->node_bytes;
 	     at + im->node_bytes <= im->d.bytes && im->n_nodes < MAX_NODES; at += 4096)
 		if (at != SUPER && at != 64 * MIB &&
@@ -36,12 +45,71 @@ static void image_load(struct image *im, unsigned nr)
 		abort();
 }
 
-/* ---- edits ---- */
-
-static void seal(uint8_t *p, size_t bytes)
+static void as_log(uint8_t *p, uint64_t bytenr, uint64_t generation)
 {
-	fuzz_put(p, crc32c(0, p + 32, bytes - 32), 4);
+	fuzz_put(p + 48, bytenr, 8);
+	fuzz_put(p + 80, generation, 8);
+	fuzz_put(p + 88, (uint64_t)LOG_OWNER, 8);
+	seal(p, 4096);
 }
+
+/* As fsync would: a log tree of one leaf, with items of the file system, behind a block that is in use. */
+static void add_log(uint8_t *image, const struct image *im)
+{
+	static const uint8_t none[8192];
+	uint64_t generation = fuzz_get(image + SUPER + 72, 8) + 1, bytenr = 0;
+	uint8_t *root = NULL, *item;
+	const uint8_t *leaf = NULL;
+
+	for (unsigned i = 0; i < im->n_nodes; i++) {
+		uint8_t *p = image + (size_t)im->node[i] * 4096;
+
+		if (fuzz_get(p + 88, 8) == FS_TREE && !p[100] && fuzz_get(p + 96, 4) > 20)
+			leaf = p;
+		if (!memcmp(p + 4096, none, sizeof(none))) {
+			root = p + 4096;
+			bytenr = fuzz_get(p + 48, 8) + 4096;
+		}
+	}
+	if (!root || !leaf)
+		abort();
+	memcpy(root + 4096, leaf, 4096);
+	as_log(root + 4096, bytenr + 4096, generation);
+	memcpy(root, leaf, 101);
+	fuzz_put(root + 96, 1, 4);
+	fuzz_put(root + 101, (uint64_t)LOG_OWNER, 8);
+	root[109] = ROOT_ITEM;
+	fuzz_put(root + 110, FS_TREE, 8);
+	fuzz_put(root + 118, 4096 - 101 - 439, 4);
+	fuzz_put(root + 122, 439, 4);
+	item = root + 4096 - 439;
+	fuzz_put(item + 160, generation, 8);
+	fuzz_put(item + 176, bytenr + 4096, 8);
+	as_log(root, bytenr, generation);
+	fuzz_put(image + SUPER + 96, bytenr, 8);
+	seal(image + SUPER, SUPER_BYTES);
+}
+
+static void image_load(struct image *im, unsigned nr)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "btrfs-%u", nr == LOGGED ? 1 : nr);
+	disk_load(&im->d, name);
+	im->node_bytes = (size_t)fuzz_get(im->d.was + SUPER + 148, 4);
+	find_nodes(im);
+	if (nr == LOGGED) {
+		struct disk other;
+
+		disk_load(&other, name);
+		add_log(other.now, im);
+		add_log(im->d.now, im);
+		im->d.was = other.now;
+		find_nodes(im);
+	}
+}
+
+/* ---- edits ---- */
 
 /* *ret: place of the block. */
 static void edit_one(const struct image *im, struct fuzz_input *in, bool sealed, size_t *ret)
