@@ -59,7 +59,7 @@ static int open_sealed(struct volume *v)
 	const struct blk_reader raw = { .read = read_raw, .ctx = v, .volume_blks = v->volume_blks };
 	int r = replay_open(&v->replay, &raw);
 
-	return r == -EOPNOTSUPP || r == -EUCLEAN || r == -EOWNERDEAD ? 0 : r;
+	return r == -EOPNOTSUPP || r == -EUCLEAN ? 0 : r;
 }
 
 int replayed_begin(struct volume *v, struct quiesce_report *q)
@@ -71,7 +71,8 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 	if (any || q->unfrozen) {
 		r = open_sealed(v);
 		q->unfrozen |= any && r == 0 && !v->replay;
-		r = r == -ENOENT ? 0 : r;
+		/* a reader that died is found again, and reported, when the image is classified */
+		r = r == -ENOENT || r == -EOWNERDEAD ? 0 : r;
 	}
 	if (r == 0 && v->replay)
 		r = keep_supers(v);
