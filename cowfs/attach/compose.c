@@ -41,7 +41,7 @@
 #define LOOK_US 50000
 #define SUPER_MAX 128u
 _Static_assert(COMPOSE_ID_BYTES > 16 + 2 * SUPER_MAX, "an id is a type and a superblock");
-#define VOLUME_OPTIONS "discard,noinit_itable" /* as systemd/root-options: they spare RAM */
+#define VOLUME_OPTIONS "discard,noinit_itable,dioread_lock" /* as systemd/root-options */
 #define OVERLAY_OPTIONS "index=off,metacopy=off,redirect_dir=nofollow,xino=auto"
 
 static const char id_file[] = "lower", id_temp[] = "lower.new";

@@ -306,15 +306,19 @@ static int probe(struct helper *h)
 
 /*
  * Without discard a deleted file would keep its RAM until the next commit. Added only for ext4:
- * other file systems discard by default, or the choice is left to the user.
+ * other file systems discard by default, or the choice is left to the user. Without dioread_lock the journal does not
+ * wait for what was written to a file that has replaced another: sealed at this moment, it is empty or has zeros.
  */
 static int add_options(struct helper *h)
 {
 	char device[PATH_MAX + 32];
+	bool writes = !strcmp(h->fs_type, "ext4") && !h->opt.readonly && !h->opt.remount;
 	int e = 0;
 
-	if (!strcmp(h->fs_type, "ext4") && !h->opt.discard && !h->opt.readonly && !h->opt.remount)
+	if (writes && !h->opt.discard)
 		e = mntopts_pass(&h->opt, "discard");
+	if (e == 0 && writes && !h->opt.dioread)
+		e = mntopts_pass(&h->opt, "dioread_lock");
 	if (e == 0)
 		e = mntopts_pass(&h->opt, "helper=cowfs");
 	snprintf(device, sizeof(device), "x-cowfs.device=%s", h->device);

@@ -75,6 +75,8 @@ static void notice(struct mntopts *m, const char *text, size_t len)
 	else if (is(text, len, "discard") || is(text, len, "nodiscard") ||
 		 (len > 8 && !memcmp(text, "discard=", 8)))
 		m->discard = true;
+	else if (is(text, len, "dioread_lock") || is(text, len, "dioread_nolock"))
+		m->dioread = true;
 }
 
 /* Letters in another order: -o rma=256M would be the file system's to refuse. */

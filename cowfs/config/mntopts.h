@@ -14,6 +14,7 @@ struct mntopts {
 	size_t own_bytes;
 	bool readonly, remount;
 	bool discard; /* the discard option was given: discard, nodiscard, discard=... */
+	bool dioread; /* dioread_lock or dioread_nolock was given */
 };
 
 /*

@@ -43,7 +43,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 		[ ! -e "$MNT/etc/two" ]
 		[ ! -e "$MNT/etc/lost" ]
 		[ "$(cat "$MNT/etc/one")" = 1 ]
-		[[ $(awk -v d="$DEV" '$1 == d { print $4 }' /proc/mounts) == rw,*discard*noinit_itable* ]]
+		[[ $(awk -v d="$DEV" '$1 == d { print $4 }' /proc/mounts) == rw,*nodioread_nolock*discard*noinit_itable* ]]
 		compose
 		[ "$status" = 0 ]
 		stop --discard

@@ -87,7 +87,7 @@ refuses() {
 	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
 	[ "$(status_of .discard_armed)" = false ]
 	run -0 ns findmnt -n -o SOURCE,FSTYPE,OPTIONS "$MNT"
-	[[ $output == "$DEV "*ext4*rw,nosuid,noatime,discard* ]]
+	[[ $output == "$DEV "*ext4*rw,nosuid,noatime,nodioread_nolock,discard* ]]
 	run -0 ns mount
 	[[ $output == *"$DEV on $MNT type ext4 ("*"helper=cowfs,x-cowfs.device=$CARD"* ]]
 	ns touch "$MNT/one"

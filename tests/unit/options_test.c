@@ -401,13 +401,15 @@ TEST(test_mntopts)
 	assert_string_equal(m.rest, "rw,noatime,nofail,uid=5,context=\"a,ram=1M,b\",x-gvfs-show");
 	assert_string_equal(m.vol.text[VOLOPT_RAM], "64M");
 	assert_string_equal(m.vol.text[VOLOPT_ON_DETACH], "discard");
-	assert_false(m.readonly || m.discard || m.remount);
-	assert_int_equal(mntopts_add(&m, "ro,ram=32M,,nodiscard,remount,", why, sizeof(why)), 0);
+	assert_false(m.readonly || m.discard || m.remount || m.dioread);
+	assert_int_equal(
+		mntopts_add(&m, "ro,ram=32M,,nodiscard,remount,dioread_nolock", why, sizeof(why)),
+		0);
 	assert_string_equal(m.vol.text[VOLOPT_RAM], "32M");
-	assert_true(m.readonly && m.discard && m.remount);
+	assert_true(m.readonly && m.discard && m.remount && m.dioread);
 	assert_int_equal(mntopts_add(&m, "rw", why, sizeof(why)), 0);
 	assert_false(m.readonly);
-	assert_non_null(strstr(m.rest, ",ro,nodiscard,remount,rw"));
+	assert_non_null(strstr(m.rest, ",ro,nodiscard,remount,dioread_nolock,rw"));
 	/* an earlier version had it */
 	assert_int_equal(mntopts_add(&m, "compress=zstd,compress", why, sizeof(why)), 0);
 	assert_null(strstr(m.rest, "compress"));

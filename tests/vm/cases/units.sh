@@ -59,7 +59,7 @@ step_1() {
 	for unit in cowfs-shutdown.service cowfs-options.service cowfs-commit@root.timer cowfs-events.service; do
 		active $unit
 	done
-	for option in noatime discard noinit_itable; do
+	for option in noatime discard noinit_itable nodioread_nolock; do
 		case ,$(findmnt -n -o OPTIONS /), in
 		*,$option,* | *,discard=*) ;;
 		*) fail "the root is mounted without $option" ;;
