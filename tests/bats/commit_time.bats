@@ -61,8 +61,8 @@ numbers() {
 	python3 - "$MNT" "$T" <<'PY'
 import os, random, sys
 mnt, t = sys.argv[1:]
-n = int(open(t + "/n").read())
-while not os.path.exists(t + "/stop"):
+n, test = int(open(t + "/n").read()), os.getppid()
+while not os.path.exists(t + "/stop") and os.getppid() == test:
     n += 1
     with open(mnt + "/new", "wb") as f:
         f.write(b"%8d" % n * random.choice([512, 8192, 1 << 15, 1 << 17]))
