@@ -335,13 +335,14 @@ load lib
 
 @test "a loop device has its own limits again behind a volume, for whoever gets it next" {
 	local queue got='' limits='1024 100 640' tries=0
+	set_requests() { echo 100 >"$queue/nr_requests"; }
 	volume_attached ext4 64 128
 	queue=/sys/block/${DEV#/dev/}/queue
 	detach
 	# another test may take the number at any moment, and give it back
 	while [ "$got" != "$limits" ] && [ $((tries += 1)) -le 50 ]; do
 		echo 1024 >"$queue/max_sectors_kb"
-		echo 100 >"$queue/nr_requests"
+		wait_for 10 set_requests # EBUSY for a moment
 		echo 640 >"$queue/read_ahead_kb"
 		attach
 		if [ "$queue" = "/sys/block/${DEV#/dev/}/queue" ]; then

@@ -5,6 +5,7 @@
 # data, in one line, and nothing that a terminal, a log, a shell or a reader of events would take for more.
 
 load lib
+export LC_ALL=C.UTF-8 # for printf
 
 # $1 has nothing that does not show, besides the ends of its lines
 clean() {

@@ -246,6 +246,7 @@ connects_at_once() { # SOCKET
 	rm "$COWFS_RUNDIR/full"
 	wait_for 10 jq -e '.replaced == 2' "$COWFS_RUNDIR/vol/status.json"
 	cow detach vol
+	wait_for 20 no_daemons
 	umount "$COWFS_RUNDIR"
 }
 
