@@ -56,45 +56,6 @@ static bool hangs(const char *loop, char *label)
 	       !program_apart(fd, check_label, label, ANSWER_MS);
 }
 
-struct thaw {
-	int proc_dirfd;
-	dev_t dev;
-	bool thawed;
-};
-
-static int thaw_mount(void *ctx, int root_dirfd, struct mount_entry *m)
-{
-	struct thaw *t = ctx;
-	_cleanup_close_ int fd = -1;
-
-	if (mounts_shows(root_dirfd, m, t->dev))
-		fd = mounts_open(t->proc_dirfd, root_dirfd, m);
-	t->thawed |= fd >= 0 && ioctl(fd, FITHAW, 0) == 0;
-	return fd >= 0;
-}
-
-static dev_t dead_device(const char *loop, const char *label)
-{
-	_cleanup_close_ int fd = open(loop, O_RDONLY | O_DIRECT | O_CLOEXEC);
-	struct stat st;
-
-	return fd >= 0 && transport_left_check(fd, label) == 0 && fstat(fd, &st) == 0 ? st.st_rdev
-										      : 0;
-}
-
-/* Thaws the file system where this process or pid 1 sees it mounted. */
-static bool thaw(dev_t dev)
-{
-	_cleanup_close_ int proc_dirfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct thaw t = { .proc_dirfd = proc_dirfd, .dev = dev };
-
-	if (!dev || proc_dirfd < 0)
-		return false;
-	return (mounts_each(proc_dirfd, "self", thaw_mount, &t) == 1 ||
-		mounts_each(proc_dirfd, "1", thaw_mount, &t) == 1) &&
-	       t.thawed;
-}
-
 /*
  * The device is detached with its last user. A new volume of the same name makes cowfs forget the
  * device.
@@ -129,7 +90,7 @@ static void add(struct leftover_volume *d, const char *fmt, ...)
 }
 
 static void describe(struct leftover_volume *d, uint64_t generation, const char *device,
-		     const char *loop, bool detached, bool thawed, bool left)
+		     const char *loop, bool detached, bool left)
 {
 	pid_t stopped = client_stopped(d->name);
 	char where[PATH_MAX];
@@ -150,8 +111,6 @@ static void describe(struct leftover_volume *d, uint64_t generation, const char 
 		    loop);
 		return;
 	}
-	if (thawed)
-		add(d, "; its file system was frozen and has been thawed");
 	if (detached)
 		add(d, "; %s is detached now", loop);
 	else if (left && mounts_device_is_on(NULL, loop, where))
@@ -213,7 +172,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 		const char *loop = facts.device[FACT_LOOP].path;
 		char label[RUNDIR_LABEL_BYTES];
 		struct rundir dir;
-		bool detached = false, thawed = false, left;
+		bool detached = false, left;
 		uint64_t generation = client_left_generation(names[i]);
 		int e = clear ? claim(&dir, names[i]) : -EPERM;
 
@@ -233,7 +192,6 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 			if (left) {
 				int r;
 
-				thawed = thaw(dead_device(loop, label));
 				r = transport_left_detach(loop, label, false);
 				detached = r == 0;
 				left = r < 0 && r != -ESRCH && r != -ENXIO;
@@ -248,7 +206,7 @@ static size_t find(struct leftover_volume list[CLIENT_VOLUMES], bool clear, bool
 				rundir_release(&dir);
 		}
 		describe(&list[i], generation, facts.device[FACT_DEVICE].path, loop, detached,
-			 thawed, left);
+			 left);
 	}
 	return n;
 }

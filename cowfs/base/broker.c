@@ -18,7 +18,7 @@ static struct {
 	pthread_once_t once;
 	void (*lost)(void);
 } own = { .lock = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
-		    PTHREAD_MUTEX_INITIALIZER },
+		    PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER },
 	  .once = PTHREAD_ONCE_INIT };
 
 int broker_send(int sock_fd, const struct broker_message *m, const int *fd)
@@ -77,19 +77,14 @@ static void report_lost(void)
 		own.lost();
 }
 
-static int ask(enum broker_lane lane, struct broker_message *m, int *ret_fd,
-	       void (*back)(void *ctx, struct broker_message *m, int fd), void *ctx)
+int broker_ask(enum broker_lane lane, struct broker_message *m, int *ret_fd)
 {
 	int got[BROKER_FDS], r;
 
 	pthread_mutex_lock(&own.lock[lane]);
 	r = broker_send(own.fd[lane], m, NULL);
-	while (r >= 0 && (r = broker_receive(own.fd[lane], m, got)) == 1 && back &&
-	       m->op == BROKER_CALLBACK) {
-		back(ctx, m, got[0]);
-		close_all(got);
-		r = broker_send(own.fd[lane], m, NULL);
-	}
+	if (r >= 0)
+		r = broker_receive(own.fd[lane], m, got);
 	pthread_mutex_unlock(&own.lock[lane]);
 	if (r != 1) {
 		pthread_once(&own.once, report_lost);
@@ -102,20 +97,9 @@ static int ask(enum broker_lane lane, struct broker_message *m, int *ret_fd,
 	return m->result;
 }
 
-int broker_ask(enum broker_lane lane, struct broker_message *m, int *ret_fd)
-{
-	return ask(lane, m, ret_fd, NULL, NULL);
-}
-
-int broker_ask_with(enum broker_lane lane, struct broker_message *m,
-		    void (*back)(void *ctx, struct broker_message *m, int fd), void *ctx)
-{
-	return ask(lane, m, NULL, back, ctx);
-}
-
 int broker_call(enum broker_lane lane, enum broker_op op, uint64_t n0, uint64_t n1)
 {
 	struct broker_message m = { .op = op, .n = { n0, n1 } };
 
-	return ask(lane, &m, NULL, NULL, NULL);
+	return broker_ask(lane, &m, NULL);
 }

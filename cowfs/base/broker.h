@@ -4,7 +4,7 @@
  * side, and the messages. The modules that need a privilege ask here when there is a broker, and act
  * by themselves when there is none (tools, tests). daemon/broker_serve.c answers.
  *
- * There are four lanes, each a SOCK_SEQPACKET pair with a thread of the broker. A call on one lane
+ * There are five lanes, each a SOCK_SEQPACKET pair with a thread of the broker. A call on one lane
  * does not wait for a call on another one. A lane takes one call at a time; other threads wait.
  *
  * The broker trusts no message. A call names what is to be done, never to what: card, disk, folder
@@ -16,10 +16,11 @@
 #include "base/util.h"
 
 enum broker_lane {
-	BROKER_MAIN,  /* may take as long as a card, or a freeze */
+	BROKER_MAIN,  /* may take as long as a card */
 	BROKER_LOOK,  /* quick questions; the control thread waits for them */
 	BROKER_SPACE, /* one question, which may hang in a file system */
 	BROKER_READ,  /* processes that read metadata */
+	BROKER_SYNC,  /* one sync, which may wait for the worker */
 	BROKER_LANES
 };
 
@@ -34,7 +35,8 @@ enum broker_op {
 	BROKER_ATTACH,
 	BROKER_DETACH,	   /* data: found of loop_kept. A descriptor if it fails. */
 	BROKER_IN_USE,	   /* result 1, 0 */
-	BROKER_QUIESCE,	   /* fs/quiesce_broker.c */
+	BROKER_FLUSH,	   /* n[0]: enum disk_sync (fs/quiesce.h) */
+	BROKER_CLAIMED,	   /* of the disk: result 1, 0; n[0]: is it mounted anywhere? */
 	BROKER_FIND_MOUNT, /* n[0]: read-only; data: the mount point; result 1, 0 */
 	BROKER_HOLDER,	   /* data: name; result 1, 0 */
 	BROKER_FREE_BYTES, /* n[0]: free_space.h */
@@ -50,7 +52,6 @@ enum broker_op {
 	 * struct find_result, and its descriptors. */
 	BROKER_SEARCH,
 	BROKER_FOUND, /* the end of that. n: 0 base, 1 log; enum broker_found; number of find_result */
-	BROKER_CALLBACK, /* from the broker during a call: see broker_ask_with */
 	BROKER_OPS
 };
 
@@ -86,11 +87,6 @@ bool broker_on(void);
  * ret_fd: for the descriptors of the answer, or NULL.
  */
 int broker_ask(enum broker_lane lane, struct broker_message *m, int *ret_fd) MUST_CHECK;
-/* The same for a call in which the broker asks back: `back` answers in place. fd: one, or -1; it is
- * closed afterwards. */
-int broker_ask_with(enum broker_lane lane, struct broker_message *m,
-		    void (*back)(void *ctx, struct broker_message *m, int fd),
-		    void *ctx) MUST_CHECK;
 /* For calls with numbers only. */
 int broker_call(enum broker_lane lane, enum broker_op op, uint64_t n0, uint64_t n1) MUST_CHECK;
 

@@ -321,3 +321,46 @@ int mounts_open_fusectl(void)
 	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
 	return fd < 0 ? -errno : fd;
 }
+
+static bool is_btrfs(int sys_dirfd, const char *top, const char *disk)
+{
+	char path[PATH_MAX];
+	struct dirent *e;
+	bool found = false;
+	DIR *dir;
+	int fd;
+
+	snprintf(path, sizeof(path), "%sfs/btrfs", top);
+	fd = openat(sys_dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && !found && (e = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/devices/%s", e->d_name, disk);
+		found = faccessat(dirfd(dir), path, F_OK, 0) == 0;
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+bool mounts_in_kernel(int sys_dirfd, dev_t dev)
+{
+	static const char *const drivers[] = { "ext4", "xfs", "f2fs", "nilfs2" };
+	const char *top = sys_dirfd < 0 ? "/sys/" : "", *disk;
+	char path[PATH_MAX], link[PATH_MAX];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%sdev/block/%u:%u", top, major(dev), minor(dev));
+	n = readlinkat(sys_dirfd, path, link, sizeof(link) - 1);
+	link[n < 0 ? 0 : n] = '\0';
+	disk = strrchr(link, '/');
+	if (!disk)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
+		snprintf(path, sizeof(path), "%sfs/%s/%.200s", top, drivers[i], disk + 1);
+		if (faccessat(sys_dirfd, path, F_OK, 0) == 0)
+			return true;
+	}
+	return is_btrfs(sys_dirfd, top, disk + 1);
+}

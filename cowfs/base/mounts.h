@@ -60,6 +60,12 @@ bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir);
 bool mounts_device_on(const char *dir, char ret_device[PATH_MAX]);
 
 /*
+ * Is a file system mounted from this disk, in whatever mount namespace? The drivers of ext, xfs, btrfs, f2fs and nilfs2 say so in
+ * sysfs. sys_dirfd: of /sys; -1: by its path.
+ */
+bool mounts_in_kernel(int sys_dirfd, dev_t dev);
+
+/*
  * Opens the root of fusectl, in a mount that is not attached to any tree: it has a folder for each
  * FUSE connection of this machine, named after the minor number of its device. Returns the
  * descriptor or -errno.

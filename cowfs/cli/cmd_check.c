@@ -222,7 +222,7 @@ static void print_text(const struct check_report *c)
 		       with_commas(r->newest.ledger.commits), record_words(r->newest.type),
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.flags & RECORD_UNFROZEN)
-		printf("  %-14s sealed without a freeze: as a power cut would leave it, with a journal to be replayed\n",
+		printf("  %-14s sealed as a power cut would leave it, with a journal to be replayed\n",
 		       "");
 	if (r->newest.flags & RECORD_UNREAD)
 		printf("  %-14s its metadata was not checked: %s\n", "", FSINFO_DIED);

@@ -58,6 +58,11 @@ static const char *log_device(const struct format_options *opt)
 	return opt->log_device ? opt->log_device : opt->device;
 }
 
+static bool is_committed_unmounted(const struct fsinfo *fs)
+{
+	return fs->kind != FS_UNKNOWN && !fsinfo_any_moment(fs);
+}
+
 /* Explains a small log where all changes may have to go through it. */
 static void print_whole(const struct format_report *r)
 {
@@ -66,7 +71,7 @@ static void print_whole(const struct format_report *r)
 
 	if (fs_ops(r->fs.kind)->counts_on_free)
 		return;
-	if (!r->fs.can_freeze) {
+	if (!fsinfo_any_moment(&r->fs)) {
 		printf("warning: everything written to the %s between two unmounts must fit in "
 		       "the log (%s)\n",
 		       r->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_fits(capacity))));
@@ -124,12 +129,12 @@ static void print_log(const struct format_options *opt, const struct format_repo
 		       "newest one\n",
 		       "lag", s->lag);
 	print_whole(r);
-	if (fsinfo_is_frozen(&r->fs, false))
-		printf("  %-14s freeze the %s for a moment; a program can delay one by seconds\n",
-		       "commits", r->fs.type);
-	if (!r->fs.can_freeze)
-		printf("  %s cannot be frozen: it is committed only while not mounted\n",
-		       r->fs.type);
+	if (is_committed_unmounted(&r->fs))
+		printf("warning: this %s is committed only while it is not mounted, or read-only%s\n",
+		       r->fs.type,
+		       fs_ops(r->fs.kind)->settle
+			       ? ". With a journal it is committed at any time: tune2fs -j"
+			       : "");
 	if (r->fs.inline_data)
 		printf("warning: the ext4 has the feature inline_data. Linux 6.18 can deadlock with it "
 		       "and a small journal,\n  and sync then hangs on the whole machine. Make the file "

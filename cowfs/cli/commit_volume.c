@@ -6,9 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <linux/fs.h>
+
 #include "base/parse.h"
 #include "attach/rootstate.h"
+#include "fs/find_mount.h"
+#include "fs/fs_ops.h"
 #include "wear/card_life.h"
+
+#define FREEZE_MS 10000
 
 bool wrote_nothing(struct json_object *answer, bool dry_run)
 {
@@ -156,6 +169,52 @@ int commit_request(const struct options *o, struct request *ret)
 	return take_deadline(o, &ret->deadline_ms);
 }
 
+/* It is never killed: between the two calls the file system would stay frozen. */
+static __attribute__((noreturn)) void freeze_and_thaw(int mount_fd)
+{
+	int r;
+
+	setsid();
+	r = ioctl(mount_fd, FIFREEZE, 0);
+	if (r == 0)
+		r = ioctl(mount_fd, FITHAW, 0);
+	_exit(r < 0);
+}
+
+/*
+ * A checkpoint is for what reads the bare card and replays no log. So the driver writes its metadata home first. A
+ * program can keep a freeze waiting: after some time the commit goes on.
+ */
+static void write_metadata_home(const struct options *o, bool asked)
+{
+	_cleanup_close_ int proc_fd = -1, mount_fd = -1, pidfd = -1;
+	struct json_object *status;
+	struct pollfd p;
+	struct client c;
+	pid_t pid = -1;
+
+	if (ask_volume(&c, o, &(struct request){ .command = COMMAND_STATUS }, &status) != EXIT_OK)
+		return;
+	if (fs_ops_named(json_text(status, "fs_type"))->log_hides &&
+	    (asked || json_true(status, "checkpoint_always"))) {
+		struct stat st;
+
+		proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (proc_fd >= 0 && stat(json_fact(status, FACT_LOOP), &st) == 0)
+			mount_fd = find_mount_open(proc_fd, st.st_rdev);
+	}
+	client_close(&c);
+	json_object_put(status);
+	pid = mount_fd < 0 ? -1 : fork();
+	if (pid == 0)
+		freeze_and_thaw(mount_fd);
+	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
+	p = (struct pollfd){ .fd = pidfd, .events = POLLIN };
+	if (pidfd >= 0 && poll(&p, 1, FREEZE_MS) == 0)
+		fprintf(stderr,
+			"cowctl: a program keeps a write to the file system from ending: a boot loader may not find what is new\n");
+}
+
 static int commit_one(const struct options *o, bool *ret_committed)
 {
 	struct json_object *answer;
@@ -163,6 +222,8 @@ static int commit_one(const struct options *o, bool *ret_committed)
 	struct client c;
 	int exit = commit_request(o, &rq);
 
+	if (exit == EXIT_OK && !rq.dry_run)
+		write_metadata_home(o, rq.checkpoint);
 	if (exit == EXIT_OK)
 		exit = ask_volume(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)

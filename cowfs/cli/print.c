@@ -231,7 +231,7 @@ static void print_last(struct json_object *s, bool verbose)
 		    with_commas(json_u64(report, "logged_blocks")),
 		    json_number(report, "duration_seconds"),
 		    json_true(json_object_object_get(last, "quiesce"), "unfrozen")
-			    ? ", sealed without a freeze"
+			    ? ", sealed as a power cut would leave it"
 			    : "",
 		    json_true(last, "unread") ? ", metadata not checked" : "");
 }
@@ -451,16 +451,8 @@ void print_bill(struct json_object *result)
 		printf("  by profile %s: %s unit%s written in place\n", json_text(r, "profile"),
 		       with_commas(json_u64(r, "profile_units")),
 		       plural(json_u64(r, "profile_units")));
-	if (json_true(q, "frozen"))
-		printf("  file system frozen for %.1f ms (sync before it %.3f s, freeze call %.1f "
-		       "ms)\n",
-		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
-		       json_number(q, "freeze_seconds") * 1e3);
 	if (json_true(q, "instant"))
-		printf("  sealed while its journal was empty, held for %.1f ms (sync before it "
-		       "%.3f s, journal emptied in %.1f ms)\n",
-		       json_number(q, "frozen_seconds") * 1e3, json_number(q, "sync_seconds"),
-		       json_number(q, "freeze_seconds") * 1e3);
+		printf("  sealed after a sync of %.3f s\n", json_number(q, "sync_seconds"));
 }
 
 void print_remarks(struct json_object *result)

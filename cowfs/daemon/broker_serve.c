@@ -10,10 +10,8 @@
  *   first worker. Card and disk may have been exchanged by a worker that was taken over: their numbers are
  *   compared with the facts, and the disk's file with the label.
  * - It opens nothing by a path that begins at the root but what limits dirty pages (export/bdi.c).
- * - One broker of a volume freezes at a time: a lock in the store, which ends with the process. A thaw
- *   of the one before would end the freeze of the next one.
  * - A worker that was taken over must not use up processors as root, or let the system see a storm of
- *   freezes and disks. So calls cost time (allowance.h).
+ *   syncs and disks. So calls cost time (allowance.h).
  */
 #include "daemon/broker_serve.h"
 
@@ -43,19 +41,16 @@
 #include "fs/free_space.h"
 #include "fs/fsproc.h"
 #include "fs/find_mount.h"
-#include "fs/quiesce_broker.h"
+#include "fs/quiesce.h"
 #include "ram/generation.h"
 #include "wire/rundir.h"
 
-#define STACK_BYTES MIB		     /* a session parses on a copy of one */
-#define SEAL_NS (12 * 1000000000ull) /* longer than the supervisor's dead-man timer */
-#define LOCK "lock"
-#define OFFERS 2 /* of one that is looked at, and the best so far */
+#define STACK_BYTES MIB /* a session parses on a copy of one */
+#define OFFERS 2	/* of one that is looked at, and the best so far */
 
 static struct {
 	struct broker_facts f;
 	int lane_fd[BROKER_LANES];
-	int lock_fd;
 	struct disk_serve disk; /* disk_lock */
 	_Atomic dev_t device;	/* of the disk; 0: there is none */
 	pthread_mutex_t disk_lock, run_lock;
@@ -83,25 +78,20 @@ static void note_device(void)
 	own.device = disk_serve_rdev(&own.disk);
 }
 
-/* Held until this process ends. */
-static int take_lock(void)
+static int flush(uint64_t how)
 {
-	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-
-	return fcntl(own.lock_fd, F_SETLK, &all) < 0 ? -EBUSY : 0;
+	return device() ? disk_sync(own.f.proc_dirfd, device(), disk_serve_fd(&own.disk),
+				    how ? SYNC_FSYNC : SYNC_FLUSH)
+			: -ENODEV;
 }
 
-static void quiesce(struct broker_message *m)
+static void look_for_claim(struct broker_message *m)
 {
-	struct quiesce_target where = { .proc_dirfd = own.f.proc_dirfd,
-					.dev = device(),
-					.loop_fd = disk_serve_fd(&own.disk) };
+	bool mounted = false;
 
-	m->result = device() ? take_lock() : -ENODEV;
-	if (m->result == 0)
-		quiesce_serve(own.lane_fd[BROKER_MAIN], m, &where, SEAL_NS);
-	else
-		m->bytes = 0;
+	m->result = device() && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd, device(),
+					     disk_serve_fd(&own.disk), &mounted);
+	m->n[0] = mounted;
 }
 
 static void tell_mount(struct broker_message *m)
@@ -468,8 +458,11 @@ static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 	case BROKER_IN_USE:
 		serve_disk(m, ret_fd);
 		break;
-	case BROKER_QUIESCE:
-		quiesce(m);
+	case BROKER_FLUSH:
+		m->result = flush(n0);
+		break;
+	case BROKER_CLAIMED:
+		look_for_claim(m);
 		break;
 	case BROKER_FIND_MOUNT:
 		tell_mount(m);
@@ -515,12 +508,13 @@ static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
 static bool fits(enum broker_op op, enum broker_lane lane)
 {
 	bool look = op == BROKER_IN_USE || op == BROKER_FIND_MOUNT || op == BROKER_HOLDER ||
-		    op == BROKER_PUBLISH,
+		    op == BROKER_PUBLISH || op == BROKER_CLAIMED,
 	     read = op == BROKER_SESSION || op == BROKER_END;
 
 	return lane == (look			  ? BROKER_LOOK
 			: read			  ? BROKER_READ
 			: op == BROKER_FREE_BYTES ? BROKER_SPACE
+			: op == BROKER_FLUSH	  ? BROKER_SYNC
 						  : BROKER_MAIN);
 }
 
@@ -528,7 +522,7 @@ static bool fits(enum broker_op op, enum broker_lane lane)
 static uint64_t cost_ns(uint32_t op)
 {
 	switch (op) {
-	case BROKER_QUIESCE:
+	case BROKER_FLUSH:
 	case BROKER_FILE:
 	case BROKER_ATTACH:
 	case BROKER_DETACH:
@@ -563,14 +557,13 @@ static void serve(enum broker_lane lane)
 
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
-		if (m.op < BROKER_OPS && m.op != BROKER_CALLBACK && fits(m.op, lane))
+		if (m.op < BROKER_OPS && fits(m.op, lane))
 			act(&m, ret_fd);
 		else
 			m.result = -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			close_fd(&fd[i]);
-		/* the answer to a question that is not waited for any more: it has no answer */
-		if (m.op != BROKER_CALLBACK && broker_send(sock_fd, &m, ret_fd) < 0)
+		if (broker_send(sock_fd, &m, ret_fd) < 0)
 			break;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			close_fd(&ret_fd[i]);
@@ -600,11 +593,11 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 			     f->run_parent_fd,
 			     own.disk.mount_fd,
 			     f->kmsg_fd,
-			     own.lock_fd,
 			     own.lane_fd[0],
 			     own.lane_fd[1],
 			     own.lane_fd[2],
 			     own.lane_fd[3],
+			     own.lane_fd[4],
 			     own.disk.have_loop ? own.disk.loop.fd : -1,
 			     own.disk.have_loop ? own.disk.loop.dev_dirfd : -1,
 			     own.disk.have_loop ? own.disk.loop.queue_dirfd : -1 };
@@ -637,7 +630,7 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 
 int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 {
-	_cleanup_close_ int lock_fd = -1, null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	_cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int pair[BROKER_LANES][2], supervisor = getppid(), r = 0;
 	struct statfs store;
 	struct stat st;
@@ -647,10 +640,6 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	own.worker = getpid();
 	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
-	lock_fd = openat(f->side_fd, LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-			 0600);
-	if (lock_fd < 0)
-		return -errno;
 	for (unsigned i = 0; i < 2 && f->card_fd[i] >= 0; i++)
 		if (fstat(f->card_fd[i], &st) < 0 || (st.st_rdev != f->root->facts.device[i].rdev &&
 						      st.st_rdev != f->root->card[i].before))
@@ -671,7 +660,6 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 		holder_ignore(supervisor);
 		for (unsigned i = 0; i < BROKER_LANES; i++)
 			own.lane_fd[i] = pair[i][0];
-		own.lock_fd = lock_fd;
 		broker_main(null_fd);
 	}
 	r = pid < 0 ? -errno : 0;

@@ -44,7 +44,6 @@
 
 #include "base/sandbox.h"
 #include "fs/flush.h"
-#include "fs/quiesce_call.h"
 
 enum {
 	S = 1 << CONFINE_START,
@@ -70,8 +69,7 @@ static const struct {
 	unsigned number, roles;
 } capabilities[] = {
 	/*
-	 * FIFREEZE, FITHAW, BLKROSET around each commit; fsopen and fsmount at
-	 * the start, and for a mount that cannot be opened; the loop device
+	 * BLKFLSBUF and BLKROSET around each commit; fsopen and fsmount at the start; the loop device
 	 */
 	{ CAP_SYS_ADMIN, P | B },
 	/* mappings beyond RLIMIT_MEMLOCK while MCL_FUTURE is in force: stacks, maps of
@@ -208,7 +206,7 @@ static const struct {
 	{ "io_destroy", SW, 0 },
 	{ "eventfd2", SWB, 0 },
 	{ "pipe2", SN | B, 0 }, /* libfuse without custom I/O */
-	/* files: below descriptors that are kept open, /proc, and the mount that is frozen */
+	/* files: below descriptors that are kept open, /proc and /sys */
 	{ "open", B, 0 },
 	{ "openat", SWB, 0 },
 	{ "openat2", B, 0 },
@@ -252,7 +250,7 @@ static const struct {
 	{ "fadvise64_64", SWB, 0 },
 	{ "arm_fadvise64_64", SWB, 0 },
 	/*
-	 * mounts that are never attached: FUSE, the store, and later the second one of a volume
+	 * mounts that are never attached: FUSE, the store
 	 */
 	{ "fsopen", B, 0 },
 	{ "fsconfig", B, 0 },
@@ -372,13 +370,7 @@ static const struct {
 	struct scmp_arg_cmp arg;
 } bound_calls[] = {
 	/* the volume and its card */
-	{ "ioctl", P | B, ONLY(1, FITHAW) },
-	{ "ioctl", B, ONLY(1, FIFREEZE) },
-	{ "ioctl", B, ONLY(1, EXT4_IOC_CHECKPOINT) },
 	{ "ioctl", B, ONLY(1, BLKFLSBUF) },
-	/* of a descriptor (futimens) */
-	{ "utimensat", B, WITHOUT(1, UINT64_MAX) },
-	{ "utimensat_time64", B, WITHOUT(1, UINT64_MAX) },
 	{ "ioctl", B, ONLY(1, BLKROSET) },
 	{ "ioctl", B, ONLY(1, BLKROGET) },
 	{ "ioctl", SWB, ONLY(1, BLKGETSIZE64) },

@@ -497,8 +497,6 @@ static struct volume_params params(struct daemon *d)
 		.prepared = &d->prepared,
 		.proc_dirfd = d->proc_dirfd,
 		.meminfo_fd = d->meminfo_fd,
-		.frozen = supervisor_frozen,
-		.frozen_ctx = &d->link,
 		.changed = changed,
 		.changed_ctx = d,
 		.kept = d->link.replaces ? d->kept + KEPT_VOLUME : NULL,

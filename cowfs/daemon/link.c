@@ -117,15 +117,3 @@ int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bo
 	l->kernel_fd = kept[SUPERVISOR_KERNEL];
 	return l->kernel_fd < 0 ? -EPROTO : 0;
 }
-
-int supervisor_frozen(void *link, int mount_fd)
-{
-	int fd[SUPERVISOR_KEPT_MAX], r;
-
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		fd[i] = i ? -1 : mount_fd;
-	r = tell_parent(link, mount_fd >= 0 ? LINK_FREEZES : LINK_THAWED, fd);
-	if (r < 0 && r != -EBUSY)
-		msg(MSG_WARN, "the parent process does not answer: %s", strerror(-r));
-	return r == -EBUSY ? r : 0;
-}

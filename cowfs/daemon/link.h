@@ -20,7 +20,7 @@ enum {
 	SUPERVISOR_KERNEL, /* the connection to the kernel; -1: a worker that dies is not replaced */
 	/* of supervisor_deposit, until the parent ends */
 	SUPERVISOR_DEPOSIT,
-	/* of transport_prepare. A worker that is killed while it syncs or freezes its own volume cannot die without it. */
+	/* of transport_prepare. A worker that is killed while it syncs its own volume cannot die without it. */
 	SUPERVISOR_ABORT = SUPERVISOR_DEPOSIT,
 	SUPERVISOR_KEPT = SUPERVISOR_DEPOSIT + SUPERVISOR_DEPOSITS /* the first one of the caller */
 };
@@ -62,19 +62,9 @@ int supervisor_deposit(struct supervisor_link *l, const int fd[SUPERVISOR_DEPOSI
  * again. Sets l->kernel_fd. */
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX],
 		    bool *ret_halted) MUST_CHECK;
-/*
- * The callback `frozen` of quiesce.h; link is a struct supervisor_link. Returns when the parent
- * has acted, after a second at the latest. After mount_fd -1 the parent holds no descriptor of the
- * mount. -EBUSY: the parent still thaws what a worker before has frozen.
- */
-int supervisor_frozen(void *link, int mount_fd);
-
 /* ---- messages ---- */
 
 enum link_message {
-	/* with a descriptor of the mount: a freeze is requested, or has happened (restarts the dead-man timer) */
-	LINK_FREEZES,
-	LINK_THAWED,
 	LINK_SERVING, /* with what the parent is to keep */
 	LINK_ENDING,
 	LINK_DEPOSIT, /* of the first worker, with descriptors */

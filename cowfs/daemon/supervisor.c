@@ -3,21 +3,13 @@
  * Parent and worker.
  *
  * Notes on the design
- * - The dead-man timer counts slices. A stop of all processes (systemd before it kills them,
- *   suspend) lets at most one slice pass, so the worker gets its time after it as well.
- * - FITHAW writes the superblock through the worker. If the worker hangs, so does the thaw. So a
- *   helper thread thaws, and the parent can still see the worker's death and close the FUSE
- *   descriptor, which ends the hang. For the same reason the parent closes the descriptor first
- *   after a death.
  * - A killed worker is not dead while one of its threads sleeps unkillably in I/O on its own
- *   volume (syncfs, FIFREEZE). That thread has no descriptors (thread_call_alone), so the link
+ *   volume (a sync). That thread has no descriptors (thread_call_alone), so the link
  *   ends with the other threads, and the I/O ends when the parent closes the FUSE descriptor. A
  *   thread that sleeps elsewhere keeps the link and the FUSE descriptor open, although no thread
  *   reads from it any more. So the parent also checks the worker's state, and aborts the
  *   connection through a descriptor of fusectl that it got from the worker.
- * - Only another process can thaw what a killed worker had frozen. All processes of a unit are
- *   killed together, so the parent leaves the cgroup.
- * - The worker notices a dead-man thaw: its own FITHAW fails (-ECANCELED of quiesce_run).
+ * - All processes of a unit are killed together, so the parent leaves the cgroup.
  */
 #include "daemon/supervisor.h"
 
@@ -42,19 +34,15 @@
 #include "base/parse.h"
 #include "base/proclist.h"
 #include "base/sandbox.h"
-#include "daemon/apart.h"
 #include "daemon/cgroup.h"
 #include "daemon/spare.h"
 #include "export/transport.h"
 
-#define DEADMAN_NS (10 * 1000000000ull)
 #define SLICE_NS 250000000ull
 #define SLICE_MS 250
 #define LOOK_MS 2000   /* interval of looks at the worker while all is quiet */
 #define DYING_SLICES 4 /* time that a death may take by itself */
 #define ENDED_SLICES 1 /* the same if only threads without descriptors are left */
-#define THAW_TRIES 20  /* slices */
-#define THAW_NS (10 * 1000000000ull)
 #define REPLACE_SLICES                                                                             \
 	240 /* time that a death may take if the worker is replaced: its I/O on the card */
 #define DEATHS_MAX 16
@@ -85,34 +73,13 @@ struct parent {
 	unsigned deaths, halt_after;
 	/* workers that had threads left when they were replaced; these threads have no descriptors */
 	pid_t left[LEFT_MAX];
-	int mount_fd;		 /* of the mount that may be frozen; -1: none */
-	int thaw_fd;		 /* the same, of a worker that has died */
-	bool thaws_early;	 /* the thaw under way began while that worker had threads left */
-	uint64_t thaws_until_ns; /* until then the next worker waits for the end of that */
-	uint64_t armed_ns;
 	/* NULL without replace; the last sign of life that was seen, and for how long there was no other */
 	struct signs *signs;
 	uint32_t seen;
 	uint64_t silent_ns, stuck_ns;
-	struct thawer thawer;
 };
 
 /* ---- main loop of the parent ---- */
-
-static void drop_mount(struct parent *p)
-{
-	if (p->mount_fd >= 0)
-		close(steal_fd(&p->mount_fd));
-	p->armed_ns = 0;
-	if (p->thaw_fd < 0)
-		p->thawer.started = false;
-}
-
-static void drop_thaw(struct parent *p)
-{
-	close(steal_fd(&p->thaw_fd));
-	p->thawer.started = false;
-}
 
 static void detach_stdio(struct parent *p)
 {
@@ -149,24 +116,11 @@ static void drop_kept(struct parent *p)
 
 /* ---- messages of the worker ---- */
 
-/* The thaw for a worker that has died would end a freeze of this one. */
-static bool must_wait_for_thaw(const struct parent *p)
-{
-	return p->thaw_fd >= 0 && now_ns() < p->thaws_until_ns;
-}
-
 /* Acts on a message. fd: the descriptors that came along; those that are taken are -1 then. 0, or the
  * error of the answer. */
 static int heed(struct parent *p, const struct message *m, int fd[SUPERVISOR_KEPT_MAX])
 {
 	switch (m->what) {
-	case LINK_FREEZES:
-	case LINK_THAWED:
-		if (m->what == LINK_FREEZES && must_wait_for_thaw(p))
-			return -EBUSY;
-		drop_mount(p);
-		p->mount_fd = steal_fd(&fd[0]);
-		return 0;
 	case LINK_SERVING:
 		/* none: it has taken over what is kept. No message of a worker with descriptors is needed for that: those
 		 * in flight are counted for its user. */
@@ -227,49 +181,6 @@ static bool serve_link(struct parent *p)
 	if (wait_ns)
 		poll(NULL, 0, (int)(min_u64(wait_ns, SLICE_NS) / 1000000) + 1);
 	return linked;
-}
-
-/* Does a thread of a dead worker perhaps still freeze? */
-static bool any_left(const struct parent *p)
-{
-	bool any = false;
-
-	for (unsigned i = 0; i < LEFT_MAX; i++)
-		any |= p->left[i] != 0;
-	return any;
-}
-
-/* What a dead worker has frozen, or still freezes: one of its threads may be in the call. */
-static void thaw_after_death(struct parent *p)
-{
-	int r;
-
-	if (p->thaw_fd < 0)
-		return;
-	if (!p->thawer.busy && !p->thawer.started)
-		p->thaws_early = any_left(p); /* a freeze may still follow this thaw */
-	r = thaw(&p->thawer, p->thaw_fd, 0);
-	if (r == 0)
-		msg(MSG_NOTICE, "thawed the file system that the worker had frozen");
-	if (r == 0 || (r == -EINVAL && !p->thaws_early))
-		drop_thaw(p);
-}
-
-static void deadman(struct parent *p, uint64_t passed_ns)
-{
-	thaw_after_death(p);
-	if (p->mount_fd < 0)
-		return;
-	p->armed_ns += min_u64(passed_ns, 2 * SLICE_NS);
-	/*
-	 * repeated at each slice: a freeze may still be in progress (EINVAL until it is complete)
-	 */
-	if (p->armed_ns < p->opts.deadman_ns || p->thaw_fd >= 0 ||
-	    thaw(&p->thawer, p->mount_fd, SLICE_NS) < 0)
-		return;
-	msg(MSG_ERR, "the worker left the file system frozen for %llu ms: thawed",
-	    (unsigned long long)(p->armed_ns / 1000000));
-	drop_mount(p);
 }
 
 /* Nothing else can help a root without a disk. */
@@ -428,11 +339,6 @@ static bool replace(struct parent *p)
 	reap(p);
 	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !count_death(p))
 		return false;
-	if (p->thaw_fd < 0)
-		p->thaw_fd = steal_fd(&p->mount_fd);
-	p->thaws_until_ns = now_ns() + THAW_NS;
-	p->thaws_early = true; /* one of the dead-man timer */
-	drop_mount(p);
 	if (p->reaped && WIFSIGNALED(p->status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,
 		    WTERMSIG(p->status));
@@ -460,8 +366,8 @@ static void look(struct parent *p)
 }
 
 /*
- * Kills a worker that does not answer. One that somebody has stopped is left alone. As with the
- * dead-man timer, a stop of all processes lets little time pass.
+ * Kills a worker that does not answer. One that somebody has stopped is left alone. A stop of all
+ * processes (systemd before it kills them, suspend) lets little time pass.
  */
 static void watchdog(struct parent *p, uint64_t passed_ns)
 {
@@ -485,9 +391,7 @@ static void watchdog(struct parent *p, uint64_t passed_ns)
 
 static int interval_ms(const struct parent *p)
 {
-	bool hurry = p->mount_fd >= 0 || p->thaw_fd >= 0 || p->dying;
-
-	return hurry ? SLICE_MS : p->serving ? LOOK_MS : -1;
+	return p->dying ? SLICE_MS : p->serving ? LOOK_MS : -1;
 }
 
 /* Returns when the worker is dead and is not replaced. */
@@ -503,7 +407,6 @@ static void watch(struct parent *p)
 		int n = poll(fds, 3, interval_ms(p));
 		uint64_t now = now_ns();
 
-		deadman(p, now - last_ns);
 		watchdog(p, now - last_ns);
 		last_ns = now;
 		reap(p);
@@ -562,13 +465,6 @@ static __attribute__((noreturn)) void bury(struct parent *p)
 		reboot_if_root(p);
 	}
 	let_go(p);
-	if (p->thaw_fd < 0)
-		p->thaw_fd = steal_fd(&p->mount_fd);
-	for (int i = 0; i < THAW_TRIES && p->thaw_fd >= 0; i++)
-		if (thaw(&p->thawer, p->thaw_fd, SLICE_NS) == 0) {
-			msg(MSG_ERR, "thawed the file system that the worker had frozen");
-			break;
-		}
 	_exit(status_of(status));
 }
 
@@ -581,8 +477,6 @@ static __attribute__((noreturn)) void parent_main(struct parent *p)
 	if (sandbox_enter_mounts(p->mounts_fd) < 0 && !p->mark)
 		failed |= HARDEN_MOUNTS;
 	failed |= harden_confine(HARDEN_CAPABILITIES, CONFINE_PARENT);
-	if (thawer_start(&p->thawer) < 0)
-		msg(MSG_WARN, "parent process: no dead-man timer");
 	failed |= harden_confine(HARDEN_CALLS, CONFINE_PARENT);
 	for (unsigned bit = 1; bit & HARDEN_BITS; bit <<= 1)
 		if (failed & bit)
@@ -662,9 +556,7 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 {
 	void *signs = MAP_FAILED;
 
-	*p = (struct parent){
-		.opts = *o, .mount_fd = -1, .thaw_fd = -1, .spare_fd = -1, .mark = from_ram
-	};
+	*p = (struct parent){ .opts = *o, .spare_fd = -1, .mark = from_ram };
 	p->halt_after = halt_after();
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		p->kept[i] = -1;
@@ -703,7 +595,6 @@ static _Noreturn void become_parent(struct parent *p, const struct supervisor_op
 	snprintf(path, sizeof(path), "/proc/%d/status", p->worker);
 	p->worker_status_fd = open(path, O_RDONLY | O_CLOEXEC);
 	p->opts.running_root &= from_ram;
-	p->opts.deadman_ns = o->deadman_ns ? o->deadman_ns : DEADMAN_NS;
 	msg_to_kmsg(p->opts.kmsg_fd);
 	if (o->foreground)
 		cgroup_leave(o->proc_dirfd);

@@ -23,12 +23,11 @@ struct supervisor_opts {
 	/* The parent leaves the cgroup of the unit, or it would be killed with the worker. Otherwise, after
 	 * supervisor_serving, its descriptors 0 to 2 are /dev/null. */
 	bool foreground;
-	bool replace;	     /* a worker that dies is replaced, */
-	bool halt;	     /* and halted after deaths in a row; otherwise that is the end */
-	int proc_dirfd;	     /* with replace or foreground: /proc; later workers have it, too */
-	char *argv0;	     /* main's argv[0], for the mark */
-	int kmsg_fd;	     /* destination of alarms; -1: /dev/kmsg, or stderr if there is none */
-	uint64_t deadman_ns; /* 0: 10 s */
+	bool replace;	/* a worker that dies is replaced, */
+	bool halt;	/* and halted after deaths in a row; otherwise that is the end */
+	int proc_dirfd; /* with replace or foreground: /proc; later workers have it, too */
+	char *argv0;	/* main's argv[0], for the mark */
+	int kmsg_fd;	/* destination of alarms; -1: /dev/kmsg, or stderr if there is none */
 };
 
 /* After this time without a sign of life a worker is killed, if it would be replaced. Tests change

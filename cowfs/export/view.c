@@ -299,16 +299,8 @@ int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_by
 	return r == -EAGAIN ? r : count_read(v, len_bytes, r);
 }
 
-/* The view has no watch most of the time, and the lock is not taken then. */
-static bool may_be_watched(struct view *v, uint64_t off_bytes, size_t len_bytes)
-{
-	uint64_t at_bytes = v->watched_bytes;
-
-	return at_bytes != UINT64_MAX && at_bytes >= off_bytes && at_bytes - off_bytes < len_bytes;
-}
-
 /* A write to a part of a block that the active generation does not have fills the rest from
- * below. What follows a watched write may take long. */
+ * below. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 {
 	uint64_t end_bytes = off_bytes + len_bytes;
@@ -316,8 +308,6 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 	const struct generation *g;
 	struct pin pin;
 
-	if (may_be_watched(v, off_bytes, len_bytes))
-		return true;
 	if ((off_bytes | len_bytes) % COW_BLK_BYTES == 0 || !in_volume(v, off_bytes, len_bytes))
 		return false;
 	pin = pins_enter(&v->pins);
@@ -354,40 +344,6 @@ static int count_punch(struct view *v, uint64_t len_bytes, int r)
 	return r;
 }
 
-/* ---- one watched write ---- */
-
-void view_watch(struct view *v, struct view_watch *w)
-{
-	pthread_mutex_lock(&v->watch_lock);
-	v->watch = w;
-	v->watched_bytes = w->off_bytes;
-	pthread_mutex_unlock(&v->watch_lock);
-}
-
-void view_unwatch(struct view *v)
-{
-	pthread_mutex_lock(&v->watch_lock);
-	v->watch = NULL;
-	v->watched_bytes = UINT64_MAX;
-	pthread_mutex_unlock(&v->watch_lock);
-}
-
-static void serve_watch(struct view *v, uint64_t off_bytes, const uint8_t *buf, size_t len_bytes)
-{
-	struct view_watch *w;
-
-	pthread_mutex_lock(&v->watch_lock);
-	w = v->watch;
-	if (w && may_be_watched(v, off_bytes, len_bytes) &&
-	    w->len_bytes <= len_bytes - (w->off_bytes - off_bytes) &&
-	    w->is(buf + (w->off_bytes - off_bytes))) {
-		v->watch = NULL;
-		v->watched_bytes = UINT64_MAX;
-		w->seen(w->ctx);
-	}
-	pthread_mutex_unlock(&v->watch_lock);
-}
-
 int view_fill(struct view *v, uint64_t blk)
 {
 	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
@@ -416,8 +372,6 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 
 	if (in_volume(v, off_bytes, len_bytes))
 		r = change_range(v, off_bytes, buf, len_bytes);
-	if (r == 0 && may_be_watched(v, off_bytes, len_bytes))
-		serve_watch(v, off_bytes, buf, len_bytes);
 	return count_write(v, len_bytes, r);
 }
 

@@ -86,25 +86,8 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes) MUST_CHEC
 #define VIEW_PENDING READAHEAD_PENDING
 int view_start_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes,
 		    struct view_read *rd) MUST_CHECK;
-/*
- * Watches for one write: the next one that covers these bytes and whose bytes `is` accepts. seen()
- * is called once the write is in RAM and before it is answered, in the thread that serves it; it may
- * block that thread, and seal. The watch has ended by then.
- */
-struct view_watch {
-	uint64_t off_bytes;
-	size_t len_bytes;
-	bool (*is)(const uint8_t *bytes);
-	void (*seen)(void *ctx);
-	void *ctx;
-};
-/* w belongs to the view until the watch has ended. One at a time. */
-void view_watch(struct view *v, struct view_watch *w);
-/* Ends the watch. When it returns, seen() is not running and will not be called. */
-void view_unwatch(struct view *v);
-
-/* Would this write first have to read from the card, or is it watched? Only a hint: the answer can
- * change at any moment. */
+/* Would this write first have to read from the card? Only a hint: the answer can change at any
+ * moment. */
 bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 
 /* ---- commit thread only ---- */
@@ -118,17 +101,6 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
  * failed layer stays below the sealed one and belongs to it from now on. -EBUSY: already sealed.
  * -ENOMEM: nothing changed. */
 int view_seal(struct view *v) MUST_CHECK;
-/*
- * The same, in a thread that serves a write (view_watch). The newest content of block keep_blk, if it is
- * one, is in the new active generation as well, so that view_patch_sealed changes nothing that is read live. No
- * write is under way at the seal. between(ctx), if not NULL, runs just before it, while all writes
- * wait; on its error nothing is sealed, and it is returned.
- */
-#define VIEW_KEEP_NONE UINT64_MAX
-int view_seal_keeping(struct view *v, uint64_t keep_blk, int (*between)(void *ctx),
-		      void *ctx) MUST_CHECK;
-/* Replaces a block of the sealed generation, which the active one must have. Commit thread. */
-int view_patch_sealed(struct view *v, uint64_t blk, const void *buf) MUST_CHECK;
 /* After a seal: does RAM match its counters? -ENOTRECOVERABLE: a rule is broken (base/invariant.h),
  * and the generation must not be committed. */
 int view_check_sealed(const struct view *v) MUST_CHECK;

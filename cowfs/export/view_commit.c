@@ -27,8 +27,6 @@ static void init_locks(struct view *v)
 	pthread_rwlockattr_init(&attr);
 	pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&v->seal_lock, &attr);
-	pthread_mutex_init(&v->watch_lock, NULL);
-	v->watched_bytes = UINT64_MAX;
 	pthread_rwlockattr_destroy(&attr);
 	for (unsigned i = 0; i < VIEW_STRIPES; i++)
 		pthread_mutex_init(&v->stripe[i], NULL);
@@ -162,7 +160,6 @@ void view_free(struct view *v)
 	for (unsigned i = 0; i < VIEW_STRIPES; i++)
 		pthread_mutex_destroy(&v->stripe[i]);
 	pthread_rwlock_destroy(&v->seal_lock);
-	pthread_mutex_destroy(&v->watch_lock);
 	free(v);
 }
 
@@ -275,67 +272,12 @@ int view_seal(struct view *v)
 	r = generation_new(&g, v->store, v->volume_blks);
 	if (r < 0)
 		return r;
-	/* nobody waits here if the file system is frozen */
 	pthread_rwlock_wrlock(&v->seal_lock);
 	r = seal_with(v, g);
 	pthread_rwlock_unlock(&v->seal_lock);
 	if (r < 0)
 		generation_free(g);
 	return r;
-}
-
-/* Both generations are private to this thread: one is new, and the seal lock is held. */
-static int copy_block(struct generation *to, const struct generation *from, uint64_t blk)
-{
-	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
-	enum blk_state state;
-	int r;
-
-	generation_run(from, blk, 1, &state);
-	if (state != BLK_DATA) /* view_fill was called; somebody has discarded the block since */
-		return -EAGAIN;
-	r = generation_read(from, blk_to_bytes(blk), block, sizeof(block));
-	if (r == 0)
-		r = generation_write(to, blk_to_bytes(blk), block, sizeof(block));
-	return r == 0 ? generation_mark(to, blk, 1, BLK_DATA) : r;
-}
-
-int view_seal_keeping(struct view *v, uint64_t keep_blk, int (*between)(void *ctx), void *ctx)
-{
-	struct generation *g;
-	int r = v->sealed ? -EBUSY : 0;
-
-	if (r == 0 && keep_blk != VIEW_KEEP_NONE)
-		r = view_fill(v, keep_blk);
-	if (r == 0)
-		r = generation_new(&g, v->store, v->volume_blks);
-	if (r < 0)
-		return r;
-	pthread_rwlock_wrlock(&v->seal_lock);
-	r = between ? between(ctx) : 0;
-	if (r == 0 && keep_blk != VIEW_KEEP_NONE)
-		r = copy_block(g, view_layers(v)->gen[LAYER_ACTIVE], keep_blk);
-	if (r == 0)
-		r = seal_with(v, g);
-	pthread_rwlock_unlock(&v->seal_lock);
-	if (r < 0)
-		generation_free(g);
-	return r;
-}
-
-int view_patch_sealed(struct view *v, uint64_t blk, const void *buf)
-{
-	struct generation *g = v->sealed ? view_layers(v)->gen[LAYER_SEALED] : NULL;
-	enum blk_state state;
-	int r;
-
-	if (!g)
-		return -EINVAL;
-	generation_run(g, blk, 1, &state);
-	if (state != BLK_DATA)
-		return -EINVAL;
-	r = generation_write(g, blk_to_bytes(blk), buf, COW_BLK_BYTES);
-	return r == 0 ? generation_mark(g, blk, 1, BLK_DATA) : r;
 }
 
 int view_check_sealed(const struct view *v)

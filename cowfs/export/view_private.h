@@ -2,7 +2,7 @@
 /*
  * Internals of the view, shared by the serving side (view.c) and the commit side (view_commit.c).
  *
- * Lock order: watch_lock, seal_lock, then stripes by ascending index, then pin. The commit thread takes
+ * Lock order: seal_lock, then stripes by ascending index, then pin. The commit thread takes
  * seal_lock for one pointer store. It waits for pins (view_synchronize) without holding anything. A
  * holder of a pin waits for nothing but the card.
  */
@@ -36,10 +36,6 @@ struct view {
 	_Atomic bool sealed;
 	struct layers *spare;	/* private; room for all layers of `layers` */
 	struct layers *retired; /* freed at the next synchronize */
-
-	_Atomic uint64_t watched_bytes; /* place of the watch; UINT64_MAX: none. A hint */
-	pthread_mutex_t watch_lock;	/* held while the watch is served */
-	struct view_watch *watch;	/* under watch_lock; NULL: none */
 
 	pthread_rwlock_t seal_lock;
 	pthread_mutex_t stripe[VIEW_STRIPES];

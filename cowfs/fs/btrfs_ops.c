@@ -69,7 +69,7 @@ static void close_btrfs(void *image)
 }
 
 /* A boot loader reads the trees of the newest transaction: that of the sync before, or a later one. */
-static const struct fs_instant any_moment = { .any = true, .overlaps = true };
+static const struct fs_instant any_moment = { .overlaps = true };
 
 /* The driver writes them behind the first one, without order. */
 static uint64_t copied_btrfs(uint64_t blk)
@@ -95,9 +95,7 @@ const struct fs_ops btrfs_ops = {
 	.units = units_btrfs,
 	.refusal = refusal_btrfs,
 	.image = &image,
-	.freezes = true,
 	.several_devices = true,
-	.joins_by = { "rescue", "nologreplay" }, /* not of a mount that writes */
 	.instant = &any_moment,
 	.copied = copied_btrfs,
 	.is_copy = is_copy_btrfs,

@@ -105,6 +105,9 @@ static const char *refusal_ext(const struct fsinfo *f)
 	if (f->external_journal)
 		return "the journal of its file system is on another device, which cannot be committed together "
 		       "with this one. Use an internal journal: tune2fs -O ^has_journal, then tune2fs -j";
+	/* its journal cannot be replayed in memory. One without an internal journal never gets so far */
+	if (f->fast_commit)
+		return "its file system has fast commits: unmount it, then tune2fs -O ^fast_commit";
 	if (f->mmp)
 		return "its file system has multiple-mount protection, which writes every few "
 		       "seconds: run tune2fs -O ^mmp";
@@ -240,63 +243,7 @@ static void close_ext(void *image)
 	ext4_close(image);
 }
 
-/* ---- what a freeze writes into the superblock, and a thaw takes back ---- */
-
-static const struct fs_instant with_journal = { .any = true, .by_replay = true, .overlaps = true };
-
-/* Clears in both superblocks what a thaw changes. */
-static void clear_thawed(uint8_t *sb)
-{
-	static const struct {
-		size_t at, bytes;
-	} field[] = {
-#define FIELD(name)                                                                                \
-	{ offsetof(struct ext2_super_block, name), sizeof(((struct ext2_super_block *)0)->name) }
-		FIELD(s_wtime),
-		FIELD(s_wtime_hi),
-		FIELD(s_kbytes_written),
-		FIELD(s_checksum),
-		FIELD(s_state),
-		FIELD(s_feature_incompat),
-		/* of ext4_settle: stale while it is mounted, and no change by themselves */
-		FIELD(s_free_blocks_count),
-		FIELD(s_free_blocks_hi),
-		FIELD(s_free_inodes_count),
-#undef FIELD
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
-		memset(sb + field[i].at, 0, field[i].bytes);
-	SB_SET(sb, s_feature_ro_compat,
-	       SB_GET(sb, s_feature_ro_compat) & ~(uint64_t)EXT4_RO_COMPAT_ORPHAN_PRESENT);
-}
-
-static bool is_clean_ext(const uint8_t *unit)
-{
-	return SB_GET(unit + EXT_SB, s_state) & EXT2_VALID_FS &&
-	       !(SB_GET(unit + EXT_SB, s_feature_incompat) & EXT3_FEATURE_INCOMPAT_RECOVER);
-}
-
-/* A thaw makes a file system unclean, and with a journal it sets the flag "needs recovery". Neither
- * is lost if it is the other way round. */
-static bool same_but_thaw_ext(const uint8_t *committed, const uint8_t *now)
-{
-	uint8_t a[COW_BLK_BYTES], b[COW_BLK_BYTES];
-	uint64_t state, incompat;
-
-	memcpy(a, committed, sizeof(a));
-	memcpy(b, now, sizeof(b));
-	state = SB_GET(a + EXT_SB, s_state);
-	incompat = SB_GET(a + EXT_SB, s_feature_incompat);
-	if ((SB_GET(b + EXT_SB, s_state) | EXT2_VALID_FS) != (state | EXT2_VALID_FS) ||
-	    (SB_GET(b + EXT_SB, s_state) & EXT2_VALID_FS & ~state) ||
-	    (SB_GET(b + EXT_SB, s_feature_incompat) & ~(uint64_t)EXT3_FEATURE_INCOMPAT_RECOVER) !=
-		    incompat)
-		return false;
-	clear_thawed(a + EXT_SB);
-	clear_thawed(b + EXT_SB);
-	return !memcmp(a, b, sizeof(a));
-}
+static const struct fs_instant with_journal = { .by_replay = true, .overlaps = true };
 
 static const struct fsimage_ops image = {
 	.open = open_ext,
@@ -318,11 +265,7 @@ const struct fs_ops ext_ops = {
 	.image = &image,
 	.counts_on_free = true,
 	.single_files = true,
-	.freezes = true,
-	.joins_by = { "sb", "4294967295" }, /* a place that no device has */
-	.same_but_thaw = same_but_thaw_ext,
 	.instant = &with_journal,
-	.is_clean = is_clean_ext,
 	.settle = ext4_settle,
 	.can_shrink = true,
 	.tells_mounts = true,

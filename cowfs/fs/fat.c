@@ -86,6 +86,7 @@ static bool looks_written_vfat(const uint8_t *sector, unsigned k)
 }
 
 const struct fs_ops exfat_ops = {
+	.unguarded = true,
 	.names = { "exfat" },
 	.probe = probe_exfat,
 	.units = units_exfat,
@@ -96,6 +97,7 @@ const struct fs_ops exfat_ops = {
 };
 
 const struct fs_ops vfat_ops = {
+	.unguarded = true,
 	.names = { "vfat" },
 	.probe = probe_vfat,
 	.units = units_vfat,

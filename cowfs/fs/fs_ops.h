@@ -21,18 +21,10 @@ struct supers {
 
 #define FS_UNITS 4
 
+/* Of a kind that bears a power cut: its image is whole at any moment after a sync. */
 struct fs_instant {
-	/* each moment after a syncfs: a mount replays, and the map, if there is one, is that of the
-	 * time after it */
-	bool any;
 	/* with an internal journal only: the commit writes the image as its replay leaves it (replay.h) */
 	bool by_replay;
-	/* metadata may be in the journal only: boot loaders, which replay nothing, need a freeze */
-	bool needs_replay;
-	size_t len_bytes; /* if not: of the write, at instant_bytes of struct fsinfo */
-	bool (*is)(const uint8_t *bytes);
-	/* syncfs causes the write, and EXT4_IOC_CHECKPOINT if not */
-	bool by_sync;
 	/* The next transaction is under way: it may have written to blocks that the image calls free. */
 	bool overlaps;
 };
@@ -86,26 +78,20 @@ struct fs_ops {
 	/* single files can be committed: two descendants of one image can be told apart by `image`,
 	 * and Linux mounts both at a time */
 	bool single_files;
-	bool freezes; /* FIFREEZE */
-	/* mount option and value with which no mount begins, while a second mount of a file system that
-	 * is mounted ignores it; NULL: there is none */
-	const char *joins_by[2];
-	/* It may lie on several devices: a mount has a device number of its own, is not found by its device before
-	 * Linux 6.17 (BLKFLSBUF), and joins_by is for mounts that write only. */
+	bool unguarded; /* the log puts no guard into its superblock, which is none that each write changes */
+	/* It may lie on several devices: a mount has a device number of its own, and is not found by its device before
+	 * Linux 6.17 (BLKFLSBUF). */
 	bool several_devices;
-	/* as fsinfo_same_but_thaw, of unit 0, which each thaw writes; NULL: a thaw writes none */
-	bool (*same_but_thaw)(const uint8_t *committed, const uint8_t *now);
 	/* as fsinfo_copied_blk, fsinfo_is_copy; NULL: it has no copies that are written by themselves */
 	uint64_t (*copied)(uint64_t blk);
 	bool (*is_copy)(const uint8_t *committed, const uint8_t *copy);
-	/* When the image is whole without a freeze. NULL: never. */
+	/* Boot loaders replay no log, and its driver keeps metadata there until it is frozen. */
+	bool log_hides;
+	/* NULL: it is committed only while it is not mounted, or read-only */
 	const struct fs_instant *instant;
-	/* Does unit 0 say that the image needs no recovery? A remount to read-write changes that before it
-	 * changes anything else. NULL: unknown. */
-	bool (*is_clean)(const uint8_t *unit);
-	/* Sets in unit 0 of an image of that moment what a freeze would have written; NULL: nothing. */
+	/* Sets in unit 0 what the replay of a journal and an unmount leave there; NULL: nothing. */
 	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);
-	/* the image after a power cut is valid at any moment: may be sealed without a freeze */
+	/* the image after a power cut is valid at any moment, also without a sync */
 	bool crash_safe;
 	/* after an error it is read-only, and it reads a transaction that is not on the device */
 	bool reads_lost_transaction;

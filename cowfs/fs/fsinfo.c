@@ -30,29 +30,12 @@ static void supers_probe(const struct supers *s, struct fsinfo *ret)
 	for (size_t i = below_hides_fs(s) ? ARRAY_SIZE(order) : 0; i < ARRAY_SIZE(order); i++) {
 		const struct fs_ops *ops = fs_ops(order[i]);
 
-		*ret = (struct fsinfo){ .kind = order[i],
-					.can_freeze = ops->freezes,
-					.devices = 1 };
+		*ret = (struct fsinfo){ .kind = order[i], .devices = 1 };
 		strcpy(ret->type, ops->names[0]);
 		if (ops->probe(s, ret))
 			return;
 	}
-	*ret = (struct fsinfo){
-		.type = "unknown", .can_freeze = true, .devices = 1, .below = below_find(s)
-	};
-}
-
-bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk)
-{
-	return blk == 0 && fs_ops(f->kind)->same_but_thaw;
-}
-
-bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now)
-{
-	const struct fs_ops *ops = fs_ops(f->kind);
-
-	return ops->same_but_thaw ? ops->same_but_thaw(committed, now)
-				  : !memcmp(committed, now, COW_BLK_BYTES);
+	*ret = (struct fsinfo){ .type = "unknown", .devices = 1, .below = below_find(s) };
 }
 
 uint64_t fsinfo_copied_blk(const struct fsinfo *f, uint64_t blk)
@@ -144,9 +127,6 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 			return err;
 		if (!err) {
 			f.journal_bytes = facts.journal.size_bytes;
-			/* a journal that is a file: its owner could write what says that it is empty */
-			if (fs_ops(f.kind)->instant && !fs_ops(f.kind)->instant->any)
-				f.instant_bytes = facts.journal.sb_block << facts.block_shift;
 			f.needs_recovery |= facts.journal.start != 0;
 		}
 	}
@@ -154,18 +134,12 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 	return 0;
 }
 
-bool fsinfo_any_moment(const struct fsinfo *f, bool for_loader)
+bool fsinfo_any_moment(const struct fsinfo *f)
 {
 	const struct fs_instant *at = fs_ops(f->kind)->instant;
 
-	return at && at->any && !(at->needs_replay && for_loader) &&
+	return at &&
 	       (!at->by_replay || (f->has_journal && !f->external_journal && !f->fast_commit));
-}
-
-bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader)
-{
-	return f->kind != FS_UNKNOWN && f->can_freeze && !f->instant_bytes &&
-	       !fsinfo_any_moment(f, for_loader);
 }
 
 int replay_open(struct replay **ret, const struct blk_reader *r)

@@ -38,16 +38,11 @@ struct fsinfo {
 	uint32_t block_bytes;
 	uint8_t uuid[16];
 	uint64_t journal_bytes; /* internal journal; 0 if none */
-	/* fsinfo_probe: place of the write after which an image is whole (struct fs_instant); 0: none,
-	 * or the journal is a file that a folder has */
-	uint64_t instant_bytes;
-	/* ext, from its superblock, exact when frozen or unmounted; for policy only. Otherwise 0 */
+	/* ext, from its superblock, exact when unmounted; for policy only. Otherwise 0 */
 	uint64_t free_bytes;
-	bool can_freeze; /* false for vfat and exfat */
 	/* ext only; needs_recovery: from the superblock or from s_start of an internal log */
 	bool external_journal, mmp, has_journal, needs_recovery, error_flag, clean;
 	bool inline_data; /* Linux 6.18 deadlocks with it and a small journal */
-	/* Linux 6.18 deadlocks if its journal is emptied while an fsync makes a fast commit */
 	bool fast_commit;
 	/*
 	 * xfs with checksums: each metadata block has this UUID, next to the number of the log
@@ -65,23 +60,13 @@ struct fsinfo {
 	uint64_t devices;
 };
 
-/* Does a thaw alone make this unit dirty? */
-bool fsinfo_thaw_writes(const struct fsinfo *f, uint64_t blk);
-/*
- * Is this unit the one that was committed while frozen, except for what the thaw changed and no
- * recovery needs (times, counters, that it is in use)? Both: COW_BLK_BYTES of such a unit.
- */
-bool fsinfo_same_but_thaw(const struct fsinfo *f, const uint8_t *committed, const uint8_t *now);
 /* The unit of the superblock of which blk has a copy; 0: blk is not the place of a copy. */
 uint64_t fsinfo_copied_blk(const struct fsinfo *f, uint64_t blk);
 /* For such a unit: is it a copy of the committed superblock, and nothing newer? */
 bool fsinfo_is_copy(const struct fsinfo *f, const uint8_t *committed, const uint8_t *copy);
-/* Of fsinfo_probe: is the image whole at any moment after a syncfs? for_loader: for a boot loader, which
- * replays no journal. */
-bool fsinfo_any_moment(const struct fsinfo *f, bool for_loader);
-/* Do commits of the mounted file system freeze it? Otherwise it is sealed at any moment, or at a write (if
- * the kernel has the call), or cannot be frozen. */
-bool fsinfo_is_frozen(const struct fsinfo *f, bool for_loader);
+/* Can it be committed while it is mounted read-write? Its image is whole at any moment after a sync. Otherwise it is
+ * committed when it is unmounted, or read-only. */
+bool fsinfo_any_moment(const struct fsinfo *f);
 
 /*
  * The reason why a commit of this device alone cannot keep the file system consistent: NULL, or the

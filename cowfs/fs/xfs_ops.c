@@ -83,7 +83,7 @@ static const struct fsimage_ops image = {
 	.reads_blks = FSIMAGE_READS_TREES_BLKS,
 };
 
-static const struct fs_instant any_moment = { .any = true, .needs_replay = true, .overlaps = true };
+static const struct fs_instant any_moment = { .overlaps = true };
 
 const struct fs_ops xfs_ops = {
 	.names = { "xfs" },
@@ -93,8 +93,7 @@ const struct fs_ops xfs_ops = {
 	.refusal = refusal_xfs,
 	.image = &image,
 	.single_files = true,
-	.freezes = true,
-	.joins_by = { "logdev", "/" },
+	.log_hides = true,
 	.instant = &any_moment,
 	.crash_safe = true,
 	.readonly_options = "ro,norecovery",

@@ -162,7 +162,7 @@ static int note_gone(struct scan *s, const struct log_record *rec)
 static bool is_complete_fat(const struct scan *s, const struct log_record *rec)
 {
 	return !s->foreign_blks && !lag_on(s->l) && rec->fingerprint.kind != FS_UNKNOWN &&
-	       !fs_ops(rec->fingerprint.kind)->freezes;
+	       fs_ops(rec->fingerprint.kind)->unguarded;
 }
 
 static int note_foreign(struct scan *s, const struct log_record *rec, const struct log_index *ix)

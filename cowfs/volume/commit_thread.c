@@ -233,12 +233,6 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 	return 0;
 }
 
-/* A boot loader, or a person with the card: without cowfs, and perhaps without a replay of the journal. */
-static bool reads_bare(const struct volume *v, const struct volume_request *rq)
-{
-	return rq->checkpoint || v->always_checkpoint;
-}
-
 /* Nothing to seal: what is asked for besides. */
 static int end_unchanged(struct volume *v, const struct volume_request *rq,
 			 struct volume_result *res)
@@ -300,7 +294,6 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 	res->generation = log_ledger(v->log)->commits;
 	v->kept->loose &= v->unsynced;
 	replayed_committed(v);
-	v->stood_still = res->quiesce.frozen || !res->quiesce.mounted || res->quiesce.readonly;
 	if (all || commit_checkpoint_due(v->log, &due)) {
 		monitor_stage(v->monitor, STAGE_DURABLE);
 		r = home_write(v, rq->cause, rq->cause == CAUSE_DETACH ? RECORD_CLEAN : 0, true,
@@ -328,7 +321,7 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	if (r)
 		return r < 0 ? r : 0;
 	home_first(v, rq, res);
-	r = volume_quiesce(v, seal_to_commit, rq->cause, reads_bare(v, rq), res);
+	r = volume_quiesce(v, seal_to_commit, rq->cause, res);
 	if (r == -ENODATA)
 		return end_unchanged(v, rq, res);
 	if (!v->sealed)
@@ -370,7 +363,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	int r = volume_quiesce(v, seal_nothing, rq->cause, reads_bare(v, rq), res);
+	int r = volume_quiesce(v, seal_nothing, rq->cause, res);
 
 	if (r == -ENODATA) {
 		res->report.estimate = true;

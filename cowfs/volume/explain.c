@@ -10,8 +10,8 @@
 #include "fs/fs_ops.h"
 #include "volume/private.h"
 
-static const char UNFREEZABLE[] =
-	"the file system has seen I/O errors and can no longer be frozen: unmount it, then "
+static const char UNSYNCABLE[] =
+	"the file system has seen I/O errors and can no longer be synced: unmount it, then "
 	"commit; what RAM holds stays there";
 
 /* What helps while writes do not fail: a deletion, and a commit of files, need RAM. */
@@ -49,7 +49,7 @@ static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
 	if (q->hidden)
 		snprintf(w, n,
 			 "the device is used without a mount by %s (a checker, for example), so "
-			 "it cannot be frozen; nothing was written",
+			 "it cannot be sealed; nothing was written",
 			 q->holder[0] ? q->holder : "something else");
 	else
 		snprintf(w, n, CARD_CHANGED "; nothing was written");
@@ -90,10 +90,10 @@ static const struct {
 	int error;
 	const char *text;
 } sentences[] = {
-	{ -EALREADY, "an earlier freeze of the file system is still pending; nothing was written" },
-	{ -ETIMEDOUT,
-	  "the file system did not freeze in time: a program keeps a write from ending; nothing was written" },
-	{ -EBUSY, "another program has frozen the file system" },
+	{ -EALREADY, "an earlier sync of the file system has not ended; nothing was written" },
+	{ -ETIMEDOUT, "the sync of the file system did not end in time; nothing was written" },
+	{ -EBUSY,
+	  "the file system was mounted or unmounted meanwhile, again and again: try again" },
 	{ -EOWNERDEAD, FSINFO_DIED
 	  "; everything stays in RAM. If the next commit fails too: check the file system, or commit --force, which "
 	  "skips this test" },
@@ -124,9 +124,10 @@ static void explain_error(const struct volume *v, struct volume_result *res)
 	case -EOPNOTSUPP:
 		snprintf(
 			w, n,
-			"this file system cannot be frozen while it is mounted read-write: unmount it or remount it "
-			"read-only, then %s",
-			res->job == JOB_VIEW ? "try again" : "commit");
+			"this %s is committed only while it is not mounted, or read-only: unmount it or remount it "
+			"read-only, then %s%s",
+			v->fs.type, res->job == JOB_VIEW ? "try again" : "commit",
+			fs_ops(v->fs.kind)->settle ? ". tune2fs -j gives it a journal" : "");
 		break;
 	case -ENOTRECOVERABLE:
 		snprintf(w, n,
@@ -157,8 +158,8 @@ void explain_result(const struct volume *v, struct volume_result *res, int error
 	res->error = error;
 	if (!error || res->why[0])
 		return;
-	if (q->failed && !q->frozen && !q->unfrozen && !q->replayed)
-		snprintf(res->why, sizeof(res->why), "%s", UNFREEZABLE);
+	if (q->failed && !q->unfrozen && !q->replayed)
+		snprintf(res->why, sizeof(res->why), "%s", UNSYNCABLE);
 	else
 		explain_error(v, res);
 }
@@ -171,15 +172,14 @@ void explain_remarks(struct volume_result *res)
 	if (res->error || res->why[0])
 		return;
 	if (q->stopped && q->unfrozen)
-		text = "sealed without a freeze, as a power cut would leave it: the log is full "
+		text = "sealed without a sync, as a power cut would leave it: the log is full "
 		       "and the file system still writes";
 	else if (q->failed)
-		text = "sealed without a freeze, as a power cut would leave it: the file system "
-		       "has seen I/O errors and can no longer be frozen: unmount it and mount "
-		       "it again (if it is the root: reboot)";
+		text = "sealed as a power cut would leave it: the file system has seen I/O errors: unmount "
+		       "it and mount it again (if it is the root: reboot)";
 	else if (q->unfrozen)
-		text = "sealed without a freeze, as a power cut would leave it: a program kept a write "
-		       "to the file system from ending";
+		text = "sealed without a sync, or with a journal that cannot be replayed: as a power cut "
+		       "would leave it";
 	else if (res->unread)
 		text = "committed, but the metadata was not checked (" FSINFO_DIED
 		       "): check the file system (e2fsck)";

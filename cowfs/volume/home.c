@@ -22,7 +22,7 @@ uint64_t home_waiting_blks(const struct volume *v)
 bool home_is_wanted(const struct volume *v)
 {
 	return v->always_checkpoint ||
-	       (!fs_ops(v->fs.kind)->freezes && monitor_time_blks(v->monitor) == UINT64_MAX);
+	       (fs_ops(v->fs.kind)->unguarded && monitor_time_blks(v->monitor) == UINT64_MAX);
 }
 
 static bool peek_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)

@@ -198,11 +198,6 @@ int images_open(struct images *im, struct volume_result *res)
 		r = open_older(im);
 	if (r == 0)
 		r = open_held(im);
-	if (r == 0 && (fsmap_alarms(im->sealed) & FSMAP_NEEDS_RECOVERY) && res->quiesce.frozen) {
-		snprintf(res->why, sizeof(res->why),
-			 "the journal is not empty although the file system is frozen");
-		r = -EUCLEAN;
-	}
 	return r;
 }
 

@@ -276,8 +276,6 @@ static void take_params(struct volume *v, const struct volume_params *p)
 	v->trim.weekly = p->trim_weekly;
 	v->hold_previous = p->hold_previous && !p->always_checkpoint;
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
-	v->frozen = p->frozen;
-	v->frozen_ctx = p->frozen_ctx;
 	v->attached_s = (uint64_t)time(NULL);
 	v->halted = p->halted;
 	v->changed = p->changed;
@@ -327,10 +325,11 @@ static void tell_opened(struct volume *v)
 		    "%s: the boot loader has changed its environment block since the last commit; "
 		    "the change is kept",
 		    v->name);
-	if (fsinfo_is_frozen(&v->fs, v->always_checkpoint))
+	if (v->fs.kind != FS_UNKNOWN && !fsinfo_any_moment(&v->fs))
 		msg(MSG_NOTICE,
-		    "%s: each commit freezes the %s for a moment; a program can delay one by seconds",
-		    v->name, v->fs.type);
+		    "%s: the %s is committed only while it is not mounted, or read-only%s", v->name,
+		    v->fs.type,
+		    fs_ops(v->fs.kind)->settle ? " (tune2fs -j gives it a journal)" : "");
 }
 
 static int explain_gone(struct volume *v, int r, char *why, size_t n)

@@ -79,19 +79,6 @@ struct volume_kept {
 	uint64_t replaced_before;
 };
 
-/* A seal at the write after which the image is whole (fs/quiesce.h). Commit thread, and while that
- * waits for the driver the thread that serves the watched write. */
-struct instant {
-	/* of the live file system: mkfs may have made another kind since the attach */
-	enum fs_kind kind;
-	struct view_watch watch;
-	int (*seal)(void *ctx);
-	bool serving; /* seal runs in the serving thread, while the write waits for its answer */
-	bool now;     /* or in the commit thread, because there is no such write */
-	int result;
-	uint64_t held_ns; /* how long it waited */
-};
-
 struct volume {
 	/* fixed after volume_open */
 	struct volume_kept *kept; /* of this volume; shared */
@@ -127,8 +114,6 @@ struct volume {
 		char refused_why[320];
 		struct volume_trim own; /* of the timer */
 	} trim;
-	int (*frozen)(void *ctx, int mount_fd);
-	void *frozen_ctx;
 	struct profile_choice choice;
 	const struct card_costs *profile;  /* used to plan commits; NULL: none */
 	const struct card_costs *price_by; /* used to estimate a dry run; NULL: none */
@@ -195,8 +180,8 @@ struct volume {
 	bool diverged_lost;
 	/* the commit under way: no sync ended before its seal, or what was synced is not on the device */
 	bool unsynced;
-	bool stood_still; /* the newest commit, of this session, was of a file system at rest */
-	struct instant instant;
+	enum fs_kind
+		live_kind; /* of the live file system at the last seal: mkfs may have made another one */
 	struct generation *overlap; /* its holes stay; NULL: the commit under way releases all */
 	struct replay *replay;	    /* the commit under way writes `clean`; NULL: what is sealed */
 	struct blk_reader clean;
@@ -252,7 +237,7 @@ int volume_seal(struct volume *v);
 void volume_unseal(struct volume *v);
 /* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). for_loader: a checkpoint
  * follows, for what reads the bare card and replays no journal. */
-int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, bool for_loader,
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res);
 /* Such functions: of a commit, and of a dry run. */
 int seal_to_commit(void *v);
@@ -328,14 +313,6 @@ bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t 
 void replayed_committed(struct volume *v);
 void replayed_end(struct volume *v);
 
-/* instant.c: callbacks `instant` and `now` of quiesce.h, whose seal runs `seal`. */
-void instant_prepare(struct volume *v, const struct fsinfo *live, int (*seal)(void *ctx));
-int instant_watch(void *v, enum quiesce_watch watch);
-int instant_now(void *v);
-/* Of a seal while `serving`, when no write passes. -EAGAIN: the image is not whole. */
-int instant_between(void *volume) MUST_CHECK;
-/* May a transaction be under way at this seal that has written to free blocks? */
-bool instant_overlaps(const struct volume *v);
 /* Copies the state of the log that the status shows. */
 void volume_publish_log(struct volume *v);
 

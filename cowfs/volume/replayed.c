@@ -64,7 +64,7 @@ static int open_sealed(struct volume *v)
 
 int replayed_begin(struct volume *v, struct quiesce_report *q)
 {
-	bool any = q->instant && !q->readonly && fs_ops(v->instant.kind)->settle;
+	bool any = q->instant && !q->readonly && fs_ops(v->live_kind)->settle;
 	int r = 0;
 
 	v->unsynced = q->unfrozen;

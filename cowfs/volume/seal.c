@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The moment at which the file system is whole: quiesce, then seal. Only the seal happens while the file system is frozen, or a
- * write waits for its answer.
- */
+/* A sync, and the seal behind it. */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/io.h"
 #include "base/msg.h"
@@ -13,27 +9,21 @@
 #include "volume/away.h"
 #include "volume/images.h"
 
-#define THAW_NS (10 * 1000000000ull)
-#define THAW_NAP_NS 50000000
 #define SEAL_TRIES 3
 
-/* A unit that each thaw writes, or a copy of the superblock: does it have nothing to commit? */
-static bool same_but_thaw(struct volume *v, uint64_t blk)
+/* A copy of the superblock that has nothing to commit? */
+static bool is_same_copy(struct volume *v, uint64_t blk)
 {
 	uint64_t of_blk = fsinfo_copied_blk(&v->fs, blk);
-	_cleanup_free_ uint8_t *buf = NULL;
+	_cleanup_free_ uint8_t *buf = of_blk ? io_alloc(2 * COW_BLK_BYTES) : NULL;
 
-	if (!of_blk && !fsinfo_thaw_writes(&v->fs, blk))
-		return false;
-	buf = io_alloc(2 * COW_BLK_BYTES);
-	return buf && view_read_committed(v->view, of_blk ? of_blk : blk, 1, buf) == 0 &&
+	return buf && view_read_committed(v->view, of_blk, 1, buf) == 0 &&
 	       view_read_live(v->view, blk, 1, buf + COW_BLK_BYTES) == 0 &&
-	       (of_blk ? fsinfo_is_copy(&v->fs, buf, buf + COW_BLK_BYTES)
-		       : fsinfo_same_but_thaw(&v->fs, buf, buf + COW_BLK_BYTES));
+	       fsinfo_is_copy(&v->fs, buf, buf + COW_BLK_BYTES);
 }
 
-/* Is there more than the changes that every thaw makes? A generation that was sealed without a
- * freeze, or unread, is always replaced. loose: what the live file system needs is in use only now. */
+/* A generation that was sealed without a sync, or unread, is always replaced. loose: what the live file system
+ * needs is in use only now. */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
@@ -46,9 +36,17 @@ static bool something_changed(void *ctx)
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 	     blk += blks)
 		for (uint64_t i = 0; i < blks; i++)
-			if (!same_but_thaw(v, blk + i))
+			if (!is_same_copy(v, blk + i))
 				return true;
 	return false;
+}
+
+/* May a transaction be under way that has written to blocks which the image calls free? */
+static bool overlaps(enum fs_kind kind)
+{
+	const struct fs_instant *at = fs_ops(kind)->instant;
+
+	return at && at->overlaps;
 }
 
 int volume_seal(struct volume *v)
@@ -61,9 +59,8 @@ int volume_seal(struct volume *v)
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
 	v->kept->stays = false;
-	v->kept->keeps = instant_overlaps(v);
-	r = v->instant.serving ? view_seal_keeping(v->view, VIEW_KEEP_NONE, instant_between, v)
-			       : view_seal(v->view);
+	v->kept->keeps = overlaps(v->live_kind);
+	r = view_seal(v->view);
 	v->sealed = r == 0;
 	v->past_seal |= v->sealed;
 	return r;
@@ -99,7 +96,7 @@ static int probe_live(struct volume *v,
 	return probe(&live, ret);
 }
 
-/* Is a seal without a freeze allowed? Such a seal equals a power cut, so the file system needs a
+/* Is a seal without a sync allowed? Such a seal equals a power cut, so the file system needs a
  * journal that makes power cuts harmless. */
 static bool bears_power_cut(const struct fsinfo *fs)
 {
@@ -108,7 +105,7 @@ static bool bears_power_cut(const struct fsinfo *fs)
 }
 
 /* May all writes be withheld before the seal? Not for an ext file system whose commits rely on its
- * bitmaps, because they are only valid while it is frozen. */
+ * bitmaps: without a sync, little of what RAM holds counts as free. */
 static bool may_stop(struct volume *v, const struct fsinfo *fs)
 {
 	return fs_ops(fs->kind)->crash_safe ||
@@ -149,15 +146,6 @@ static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (
 	return r == -ETXTBSY ? -ESTALE : r;
 }
 
-/* A checkpoint was asked for, and the newest generation is whole after a replay only: whoever reads
- * the bare card without one needs another. */
-static bool wants_freeze(const struct volume *v, const struct fsinfo *fs, bool for_loader)
-{
-	const struct fs_instant *at = fs_ops(fs->kind)->instant;
-
-	return for_loader && at && at->needs_replay && !v->stood_still;
-}
-
 /* What the live file system says of itself. */
 struct live {
 	struct fsinfo fs;
@@ -166,36 +154,23 @@ struct live {
 };
 
 static struct quiesce_target target_for(struct volume *v, const struct live *live,
-					int (*fn)(void *ctx), enum commit_cause cause,
-					bool for_loader)
+					int (*fn)(void *ctx), enum commit_cause cause)
 {
 	const struct fsinfo *fs = &live->fs;
-	bool sealing = fn == seal_to_commit, read = live->read;
-	bool unfrozen = read && bears_power_cut(fs);
 	bool stops = live->known && may_stop(v, fs);
-	bool by_sync = read && fs->instant_bytes && fs_ops(fs->kind)->instant->by_sync;
 	/* a view is taken without changes, too */
-	bool may_end = (sealing || fn == seal_nothing) && may_be_needless(v, cause) &&
-		       !(live->known && wants_freeze(v, fs, for_loader));
+	bool may_end = (fn == seal_to_commit || fn == seal_nothing) && may_be_needless(v, cause);
 
 	return (struct quiesce_target){ .proc_dirfd = v->proc_dirfd,
 					.dev = v->loop_rdev,
 					.loop_fd = v->loop_fd,
 					.type = v->fs.type,
-					.unfrozen = unfrozen && sealing,
-					/* a view as well: RAM may hold what no commit can */
-					.unfrozen_failed = unfrozen && fn != seal_nothing,
-					.frozen = v->frozen,
-					.ctx = v->frozen_ctx,
+					.any = live->known && fsinfo_any_moment(fs),
+					.unsynced = live->known && bears_power_cut(fs) &&
+						    fn != seal_nothing,
 					.needed = may_end ? something_changed : NULL,
-					.any_instant = live->known &&
-						       fsinfo_any_moment(fs, for_loader),
-					.instant = read && fs->instant_bytes ? instant_watch : NULL,
-					.instant_by_sync = by_sync,
-					.now = by_sync ? instant_now : NULL,
 					.stopped = stops ? is_stopped : is_away,
-					.unseen = stops,
-					.no_sync = monitor_hurries(v->monitor) };
+					.unseen = stops };
 }
 
 /* A journal that met an error does not tell, where not even its superblock could be written. */
@@ -209,18 +184,17 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 		     struct quiesce_report *q)
 {
 	/* the sync of such a seal reports no errors */
-	if (r == 0 && t->any_instant && sealing && (volume_lost_writes(v) || gave_up_once(v))) {
+	if (r == 0 && t->any && q->instant && sealing &&
+	    (volume_lost_writes(v) || gave_up_once(v))) {
 		q->instant = false;
 		q->failed = q->unfrozen = true;
 	}
-	if (q->instant)
-		q->frozen_ns = v->instant.held_ns;
 	if (v->sealed && !q->instant)
 		v->kept->keeps = false; /* nothing was under way */
 	return r;
 }
 
-int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause, bool for_loader,
+int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
 	struct live live = { 0 };
@@ -229,7 +203,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 
 	live.read = probe_live(v, fsinfo_probe, &live.fs) == 0;
 	live.known = live.read || probe_live(v, fsinfo_probe_super, &live.fs) == 0;
-	t = target_for(v, &live, fn, cause, for_loader);
+	t = target_for(v, &live, fn, cause);
 	if (live.known)
 		r = volume_check_fs(v, &live.fs, res->why, sizeof(res->why));
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
@@ -237,16 +211,8 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
-	instant_prepare(v, live.read ? &live.fs : NULL, fn);
+	v->live_kind = live.known ? live.fs.kind : FS_UNKNOWN;
 	r = quiesce_again(v, &t, fn, &res->quiesce);
-	/* what the process before had frozen is thawed beside the take-over */
-	while (r == -EBUSY && v->taken_over_ns && v->life == VOLUME_RUNNING &&
-	       now_ns() < v->taken_over_ns + THAW_NS) {
-		const struct timespec nap = { .tv_nsec = THAW_NAP_NS };
-
-		nanosleep(&nap, NULL);
-		r = quiesce_again(v, &t, fn, &res->quiesce);
-	}
 	/* fn is none of a dry run */
 	return note_seal(v, &t, fn == seal_to_commit, r, &res->quiesce);
 }

@@ -27,7 +27,7 @@ static int seal(void *ctx)
 /* Freezes, seals, and copies the stack below the new active generation. */
 static int take_now(struct volume *v, struct volume_result *res, struct layers **ret)
 {
-	int r = volume_quiesce(v, seal, CAUSE_MANUAL, v->always_checkpoint, res), e;
+	int r = volume_quiesce(v, seal, CAUSE_MANUAL, res), e;
 
 	if (!v->sealed)
 		return r < 0 ? r : -EAGAIN;
@@ -140,7 +140,7 @@ static const char *scratch_refusal(struct volume *v, const struct volume_image *
 		return "the log is set aside because of foreign changes to the file system: "
 		       "nothing can be committed";
 	if (!im->replaces && log_newest(v->log)->flags & RECORD_UNFROZEN)
-		return "the newest generation was committed without a freeze: commit everything "
+		return "the newest generation is what a power cut would leave: commit everything "
 		       "first";
 	if (v->kept->loose)
 		return "the newest generation was sealed while programs wrote: commit everything first";

@@ -51,9 +51,7 @@ struct volume_params {
 	/* What volume_prepare made; the volume takes it over. Not with `kept`. */
 	struct volume_prepared *prepared;
 	/* With a broker (base/broker.h) these three are not used: */
-	int proc_dirfd;				/* /proc */
-	int (*frozen)(void *ctx, int mount_fd); /* see quiesce.h */
-	void *frozen_ctx;
+	int proc_dirfd; /* /proc */
 	int meminfo_fd; /* /proc/meminfo; stays the caller's */
 	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be
 	 * NULL. */
@@ -292,6 +290,7 @@ struct volume_status {
 	char mountpoint[128]; /* "" if not mounted */
 	uint64_t volume_bytes, device_bytes,
 		log_device_bytes;     /* log: of a card of its own, else 0 */
+	bool always_checkpoint;
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	bool halted;		      /* see struct volume_params */
 	uint64_t ram_limit_bytes, ram_used_bytes;

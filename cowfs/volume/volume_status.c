@@ -137,6 +137,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->device_bytes = v->base->geo.size_bytes;
 	ret->log_device_bytes = v->log_card == v->base ? 0 : v->log_card->geo.size_bytes;
 	ret->discard_armed = v->discard_armed;
+	ret->always_checkpoint = v->always_checkpoint;
 	ret->back_generation = v->opened.back_generation;
 	ret->back_s = v->opened.back_s;
 	ret->trial_over = v->opened.trial_over;

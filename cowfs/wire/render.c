@@ -250,13 +250,10 @@ static void render_report(struct jsonw *w, const struct commit_report *r)
 static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 {
 	jsonw_bool(w, "mounted", q->mounted);
-	jsonw_bool(w, "frozen", q->frozen);
 	jsonw_bool(w, "instant", q->instant);
 	jsonw_bool(w, "unfrozen", q->unfrozen);
 	jsonw_bool(w, "replayed", q->replayed);
 	jsonw_seconds(w, "sync_seconds", q->sync_ns);
-	jsonw_seconds(w, "freeze_seconds", q->freeze_ns);
-	jsonw_seconds(w, "frozen_seconds", q->frozen_ns);
 	jsonw_bool(w, "hidden", q->hidden);
 	jsonw_str(w, "holder", q->holder);
 }
@@ -502,6 +499,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_str(w, "alarm", s->alarm);
 	jsonw_bool(w, "readonly", s->readonly);
 	jsonw_bool(w, "discard_armed", s->discard_armed);
+	jsonw_bool(w, "checkpoint_always", s->always_checkpoint);
 	jsonw_u64(w, "ram_limit_bytes", s->ram_limit_bytes);
 	jsonw_u64(w, "ram_used_bytes", s->ram_used_bytes);
 	jsonw_u64(w, "dirty_blocks", s->dirty_blks);

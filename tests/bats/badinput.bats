@@ -241,8 +241,8 @@ all_refuse() {
 	attach_mounted
 	echo one >"$MNT/one"
 	sync -f "$MNT"
-	fails 1 'cannot be frozen while it is mounted read-write: unmount it or remount it read-only' commit
-	fails 1 'cannot be frozen' commit --json
+	fails 1 'is committed only while it is not mounted, or read-only: unmount it or remount it read-only' commit
+	fails 1 'is committed only while' commit --json
 	[ "$(status_of .card.written_bytes)" = 0 ]
 	mount -o remount,ro "$MNT"
 	cow commit

@@ -101,8 +101,7 @@ tables_zeroed() {
 	jq -e '.report.written_bytes <= 1048576 and .report.dirty_blocks <= 200' <<<"$bill"
 	before=$(card_written)
 	bill=$(cow commit --json)
-	say "commit: $(($(card_written) - before)) bytes, $(jq .report.duration_seconds <<<"$bill") s," \
-		"frozen $(jq .quiesce.frozen_seconds <<<"$bill") s"
+	say "commit: $(($(card_written) - before)) bytes, $(jq .report.duration_seconds <<<"$bill") s"
 	jq -e '.report | .skipped_hole_blocks >= 16000000 and .skipped_free_blocks <= 200 and
 		.zero_blocks == 0 and .dirty_blocks <= 200' <<<"$bill"
 	[ $(($(card_written) - before)) -le 1048576 ]

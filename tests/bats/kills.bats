@@ -34,7 +34,6 @@ end_io() {
 	mount -t fusectl none "$T/ctl"
 	cat <<<1 >"$T/ctl/$CONN/abort" || :
 	umount "$T/ctl"
-	fsfreeze -u "$MNT" || :
 } 2>/dev/null
 
 # As its unit starts it: in a cgroup, in the foreground.
@@ -76,7 +75,7 @@ ends() {
 
 # What FUSE's requests wait for: is anybody in a call that flushes?
 in_sync() {
-	grep -lqxE 'cowfs-(sync|freeze|thaw)' /proc/"$(worker_pid)"/task/*/comm 2>/dev/null
+	grep -lqxE 'cowfs-sync' /proc/"$(worker_pid)"/task/*/comm 2>/dev/null
 }
 
 # What is left is cleared by a command, and the card is attached again.
@@ -139,39 +138,7 @@ kill_everything_and_look() {
 	run cow status
 }
 
-@test "kills: all processes; the next command thaws" { kill_in_commits kill_everything_and_look; }
-
-sleeps() { [ "$(awk '$1 == "State:" { print $2 }' "/proc/$1/status")" = D ]; }
-
-@test "kills: everything, while frozen: status and umount thaw" {
-	local how pid
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
-	for how in status umount; do
-		attach_in_group
-		mount_volume
-		fsfreeze -f "$MNT" # the kill in this moment is rare
-		kill_everything
-		wait_for 20 no_daemons
-		background touch "$MNT/new"
-		pid=$BG
-		wait_for 20 sleeps "$pid"
-		if [ $how = status ]; then
-			run -4 --separate-stderr cow status
-			[[ $stderr == *"its file system was frozen and has been thawed; $DEV returns I/O errors and is still mounted on $MNT"* ]]
-			wait_for 10 ended "$pid"
-		else
-			wait_for 10 ends_umount
-		fi
-		clear_up
-	done
-}
-
-# Busy until the task above has its error.
-ends_umount() {
-	run "$COWFS_BUILD/umount.cowfs" "$MNT"
-	[[ $output == *"the daemon of $DEV is gone"* ]]
-}
+@test "kills: all processes, in commits" { kill_in_commits kill_everything_and_look; }
 
 @test "kills: everything, nothing mounted, dirty pages of the loop device" {
 	card_make ext4 200 300

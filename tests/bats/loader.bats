@@ -190,12 +190,9 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	done
 }
 
-@test "loader: the same with blocks of 1 KiB, on ext2, on xfs, and with lag" {
+@test "loader: the same with blocks of 1 KiB, on xfs, and with lag" {
 	card_with_env ext4 -b 1024
 	one_boot in_place
-	IMG='' && loop_down "$CARD"
-	card_with_env ext2
-	one_boot editenv
 	IMG='' && loop_down "$CARD"
 	card_with_env xfs
 	one_boot editenv
@@ -243,10 +240,10 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 	cmp -n 1024 "$DEV" "$T/env" "$at"
 }
 
-@test "loader: GRUB itself boots the entry of grub-reboot once (ext4, ext2, xfs)" {
+@test "loader: GRUB itself boots the entry of grub-reboot once (ext4, xfs)" {
 	local fs how
 	command -v qemu-system-x86_64 >/dev/null && [ -e /usr/lib/grub/i386-pc/boot.img ] || skip "no QEMU or no GRUB for a PC"
-	for fs in 'ext4 -b 4096' 'ext4 -b 1024' ext2 xfs; do
+	for fs in 'ext4 -b 4096' 'ext4 -b 1024' xfs; do
 		card_with_env $fs
 		for how in in_place editenv; do
 			"$how" set next_entry=2
@@ -341,7 +338,7 @@ due_card() {
 	cmp "$T/env" "$MNT/mine"
 }
 
-# GRUB replays no log of xfs. What a checkpoint by hand leaves on the card is whole without it, with any value of `checkpoint`.
+# GRUB replays no log of xfs. Before a checkpoint by hand the driver writes its metadata home.
 @test "GRUB reads a bare xfs behind a checkpoint that was asked for" {
 	command -v grub-fstest >/dev/null || skip "no grub-fstest"
 	local name
@@ -349,15 +346,12 @@ due_card() {
 	mkdir "$MNT/boot"
 	for name in 1 2 3; do
 		echo "kernel $name" >"$MNT/boot/$name"
-		cow commit # sealed without a freeze
+		cow commit
 		cow commit --checkpoint
 		dd if="$IMG" of="$T/bare" bs=1M count=310 status=none
 		run -0 grub-fstest "$T/bare" cat "(loop0)/boot/$name"
 		[ "$output" = "kernel $name" ]
 	done
-	# nothing has changed, and nothing is written
-	run -0 cow commit --checkpoint
-	[[ $output == *"nothing to commit"* ]]
 	detach_whole xfs
 }
 
@@ -396,7 +390,6 @@ loader_of_held() { # FS
 }
 
 @test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (ext4)" { loader_of_held ext4; }
-@test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (xfs)" { loader_of_held xfs; }
 @test "checkpoint = always: GRUB reads the held generation until it is accepted, also behind an undo (btrfs)" { loader_of_held btrfs; }
 
 kernel() { echo "$1" >"$MNT/boot/kernel"; }

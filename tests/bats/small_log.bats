@@ -19,7 +19,7 @@ log_is_small() { # MIB
 card_has() { # FS: what was committed, as after a power cut
 	power_cut
 	cow release "$CARD"
-	# the journal of a commit without a freeze is replayed
+	# the journal is replayed
 	blockdev --setrw "$CARD"
 	mount "$CARD" "$MNT"
 	cmp "$T/old" "$MNT/old"
@@ -49,7 +49,7 @@ card_has() { # FS: what was committed, as after a power cut
 	cp "$T/new" "$MNT/new"
 	cow commit
 	[ "$(status_of .generation)" -gt $((before + 1)) ]
-	# the last one was frozen: all is there
+	# all is there
 	card_has btrfs
 }
 
@@ -120,7 +120,7 @@ stamps() {
 	card_has btrfs
 }
 
-@test "btrfs: commits with and without a freeze take nothing away that is read later" {
+@test "btrfs: commits by hand and by pressure take nothing away that is read later" {
 	local job i jobs=() noise=$BATS_TEST_DIRNAME/../tools/noise.py
 	card_make btrfs 500 600
 	cow prepare "$CARD" --log-size 16M --erase-block 1M
@@ -142,7 +142,6 @@ stamps() {
 	for job in "${jobs[@]}"; do
 		wait "$job" || { cat "$T/mismatches"; return 1; }
 	done
-	# a commit by pressure mounts it for a moment, to freeze it
 	wait_for 20 detach
 	fsck btrfs
 	mount -o ro "$CARD" "$MNT"

@@ -35,12 +35,9 @@ in_commits() { # FS TRY
 		cow commit --json >"$T/out" 2>&1 3>&- &
 		pid=$!
 		sleep "0.0$(printf %02d $((RANDOM % 100)))"
-		late=$LATE
 		"$2" "$1"
 		# a checker is a user of the device that is not known
 		wait "$pid" || { jq -e '.code == "ESTALE"' "$T/out" && REFUSED=$((REFUSED + 1)); }
-		# it became read-only behind the commit's back, which froze it for milliseconds: the kernel says EBUSY then
-		[ "$LATE" = "$late" ] || jq -e '.quiesce.frozen | not' "$T/out" || LATE=$late
 	done
 	say "$1: busy $BUSY, checker failed $BAD, commits refused because of the checker $REFUSED, of $ROUNDS"
 }
@@ -58,7 +55,6 @@ remount() {
 	mount -o remount,rw "$MNT" || { LATE=$((LATE + 1)) && wait_for 10 mount -o remount,rw "$MNT"; }
 }
 
-# The second mount that empties the journal of an ext4 may be the last one for a few milliseconds.
 unmounts() { # FS BAD: how often the checker may find it mounted
 	protect "$1"
 	in_commits "$1" unmount_and_check
@@ -73,7 +69,6 @@ unmounts() { # FS BAD: how often the checker may find it mounted
 @test "unmount: in the middle of commits, and a checker right after it: ext4" { unmounts ext4 2; }
 @test "unmount: in the middle of commits, and a checker right after it: xfs" { unmounts xfs 0; }
 @test "unmount: in the middle of commits, and a checker right after it: btrfs" { unmounts btrfs 0; }
-@test "unmount: in the middle of commits, which freeze, and a checker right after it: ext2" { unmounts ext2 4; }
 
 @test "unmount: to remount read-only and back in the middle of commits" {
 	local fs
@@ -101,13 +96,14 @@ unmounts() { # FS BAD: how often the checker may find it mounted
 			pid=$!
 			sleep "0.00$((RANDOM % 10))"
 			mount -o remount,rw "$MNT" || { late=$((late + 1)) && wait_for 10 mount -o remount,rw "$MNT"; }
-			wait "$pid"
+			# an ext2 that was remounted before the look is refused
+			wait "$pid" || [ "$(jq -r .code "$T/out")$fs" = EOPNOTSUPPext2 ]
 		done
 		say "$fs: $late of $ROUNDS remounts failed"
 		[ $late = 0 ]
 		mount -o remount,ro "$MNT"
 		run -0 --separate-stderr cow commit --json
-		jq -e '.ok and (.report.dirty_blocks == 0 or (.quiesce | .instant and (.frozen | not)))' <<<"$output"
+		jq -e '.ok and (.report.dirty_blocks == 0 or .quiesce.instant)' <<<"$output"
 		power_cut
 		attach_mounted
 		[ "$(cat "$MNT/closed")" = $ROUNDS ]

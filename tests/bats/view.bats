@@ -202,7 +202,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	volume_mounted vfat 60 100
 	echo one >"$MNT/file"
 	mkdir "$T/no"
-	fails 1 'cannot be frozen' view --now "$NAME" "$T/no"
+	fails 1 'is committed only while it is not mounted, or read-only' view --now "$NAME" "$T/no"
 	umount_volume
 	cow commit "$NAME"
 	view_on a

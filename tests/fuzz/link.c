@@ -3,26 +3,17 @@
  * The parent process and a worker that sends what it likes: any bytes with any descriptors, many
  * messages before the parent looks. The parent answers each message of the right length, never waits, and in the end no descriptor is left.
  *
- * Input: steps. A step: what u8 (low three bits: see enum step), then what it takes. Calls of
- * quiesce.h do nothing but return what the input says.
+ * Input: steps. A step: what u8 (low three bits: see enum step), then what it takes.
  */
-#define quiesce_call simulated_call
-#include "daemon/apart.c"
 #include "daemon/supervisor.c"
 
 #include <dirent.h>
+#include <sys/eventfd.h>
 
 #include "fuzz.h"
 
-enum step { MESSAGE, BYTES, FLOOD, LOOK, READ, THREADS_LEFT, STEPS };
-enum { MAX_STEPS = 128, WAIT_MS = 5000 };
-
-static _Atomic int call_result;
-
-int simulated_call(enum quiesce_call call, int fd, int disk_fd)
-{
-	return -call_result;
-}
+enum step { MESSAGE, BYTES, FLOOD, LOOK, READ, STEPS };
+enum { MAX_STEPS = 128 };
 
 static struct parent parent;
 static int worker_fd;
@@ -36,24 +27,14 @@ static void must(bool ok)
 static void begin(void)
 {
 	static struct signs signs;
-	static int event_fd;
 	int pair[2];
 
-	if (!event_fd) {
-		must(thawer_start(&parent.thawer) == 0);
-		event_fd = parent.thawer.event_fd;
-	}
-	parent = (struct parent){
-		.opts = { .kmsg_fd = -1, .proc_dirfd = -1, .deadman_ns = SLICE_NS },
-		.worker_pidfd = -1,
-		.worker_status_fd = -1,
-		.kernel_fd = -1,
-		.null_fd = -1,
-		.mount_fd = -1,
-		.thaw_fd = -1,
-		.signs = &signs,
-		.thawer.event_fd = event_fd
-	};
+	parent = (struct parent){ .opts = { .kmsg_fd = -1, .proc_dirfd = -1 },
+				  .worker_pidfd = -1,
+				  .worker_status_fd = -1,
+				  .kernel_fd = -1,
+				  .null_fd = -1,
+				  .signs = &signs };
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		parent.kept[i] = -1;
 	must(spare_link(pair) == 0);
@@ -71,7 +52,6 @@ static void end(void)
 	for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
-	drop_mount(&parent);
 	link_close(parent.kept);
 }
 
@@ -172,18 +152,11 @@ static void take_step(struct fuzz_input *in)
 			(void)!send_any(in, &m, sizeof(m));
 		break;
 	case LOOK:
-		call_result = what >> 3;
 		if (readable(parent.sock_fd))
 			(void)serve_link(&parent);
-		deadman(&parent, SLICE_NS);
 		break;
 	case READ:
 		empty();
-		break;
-	case THREADS_LEFT: /* the worker has died with a frozen file system */
-		if (parent.thaw_fd < 0 && parent.mount_fd >= 0)
-			parent.thaw_fd = steal_fd(&parent.mount_fd);
-		parent.thaws_until_ns = what >> 3 ? now_ns() + THAW_NS : 0;
 		break;
 	case STEPS:
 	default:
@@ -207,7 +180,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct fuzz_input in = { data, len };
 	static unsigned before;
-	uint64_t until_ns;
 
 	if (!before) {
 		msg_to_kmsg(open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -221,13 +193,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	while (readable(parent.sock_fd))
 		if (!serve_link(&parent))
 			break;
-	call_result = EINVAL;
-	for (until_ns = now_ns() + WAIT_MS * 1000000ull;
-	     parent.thawer.busy || parent.thaw_fd >= 0;) {
-		FUZZ_PROMISE(now_ns() < until_ns);
-		thaw_after_death(&parent);
-		usleep(10);
-	}
 	end();
 	FUZZ_PROMISE(open_fds() <= before);
 	return 0;

@@ -22,10 +22,6 @@
  *					Where it is open for writing
  * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
  *
- * With COWFS_NO_CHECKPOINT in the environment ext4 has no EXT4_IOC_CHECKPOINT, as before Linux 5.14:
- * its commits freeze it.
- * With COWFS_NO_FREEZE a freeze fails with EIO, as that of an ext4 that has met errors does, and a sync before
- * it does nothing: what was written is as if it had come after the sync.
  * While the file COWFS_SYNC_HANGS exists, a sync before a seal does not end.
  * With COWFS_NO_DISCARD in the environment the card discards nothing. (A loop device whose limit of
  * discards was set to 0 keeps that for its next users, and refuses any other.)
@@ -265,19 +261,9 @@ int ioctl(int fd, unsigned long request, ...)
 	}
 	if (request == BLKDISCARD && write_noise(fd, arg) == 0)
 		return 0;
-	if (request == _IOW('f', 43, uint32_t) && getenv("COWFS_NO_CHECKPOINT")) {
-		errno = ENOTTY;
-		return -1;
-	}
-	if (request == BLKFLSBUF && getenv("COWFS_NO_FREEZE"))
-		return 0;
 	while (request == BLKFLSBUF && getenv("COWFS_SYNC_HANGS") &&
 	       access(getenv("COWFS_SYNC_HANGS"), F_OK) == 0)
 		usleep(10000);
-	if (request == FIFREEZE && getenv("COWFS_NO_FREEZE")) {
-		errno = EIO;
-		return -1;
-	}
 	return real_ioctl(fd, request, arg);
 }
 

@@ -36,10 +36,9 @@ static int dump_info(const struct blk_reader *r, const struct fsmap *m)
 	printf("uuid ");
 	for (size_t i = 0; i < sizeof(f.uuid); i++)
 		printf("%02x", f.uuid[i]);
-	printf("\ncan_freeze %d\nexternal_journal %d\nmmp %d\nhas_journal %d\nneeds_recovery %d\n"
+	printf("\nexternal_journal %d\nmmp %d\nhas_journal %d\nneeds_recovery %d\n"
 	       "error_flag %d\nclean %d\n",
-	       f.can_freeze, f.external_journal, f.mmp, f.has_journal, f.needs_recovery,
-	       f.error_flag, f.clean);
+	       f.external_journal, f.mmp, f.has_journal, f.needs_recovery, f.error_flag, f.clean);
 	printf("alarms%s%s%s\n", fsmap_alarms(m) & FSMAP_BAD_CHECKSUM ? " bad-checksum" : "",
 	       fsmap_alarms(m) & FSMAP_ERROR_FLAG ? " error-flag" : "",
 	       fsmap_alarms(m) & FSMAP_NEEDS_RECOVERY ? " needs-recovery" : "");

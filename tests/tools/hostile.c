@@ -373,7 +373,7 @@ static void flood_broker(const char *name, int sock_fd, uint32_t op)
 static void flood_supervisor(const char *name, int sock_fd)
 {
 	time_t end = time(NULL) + FLOOD_S;
-	struct message m = { .what = LINK_THAWED }, a;
+	struct message m = { .what = LINK_SERVING }, a;
 	unsigned long n = 0;
 
 	while (time(NULL) < end) {
@@ -413,12 +413,12 @@ static void flood_readers(const char *name, int sock_fd)
 	used += (size_t)snprintf(report + used, FILE_BYTES - used, "flood %s %lu\n", name, n);
 }
 
-/* As daemon/cowfs.c makes them: of the supervisor, four lanes of the broker. */
+/* As daemon/cowfs.c makes them: of the supervisor, five lanes of the broker. */
 static void flood(void)
 {
 	int sock_fd[FDS], n = find_sockets(sock_fd);
 
-	if (n != 5) {
+	if (n != 6) {
 		result("find", "sockets", 0);
 		return;
 	}

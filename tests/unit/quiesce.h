@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A scratch ext4 to freeze, and the observations of its seal. Behind cmocka.h. */
+/* A scratch ext4, and the observations of its seal. Behind cmocka.h. */
 #ifndef COWFS_TESTS_QUIESCE_H
 #define COWFS_TESTS_QUIESCE_H
 
@@ -21,11 +21,8 @@ static int proc_dirfd = -1;
 struct probe {
 	unsigned calls;
 	int result;	     /* result of the seal */
-	bool thaw;	     /* another program thaws in between */
-	bool was_frozen;     /* FIFREEZE returned EBUSY */
 	bool needs_recovery; /* as the device shows it */
-	char told[8];	     /* callback: 'F' and 'T' */
-	int told_error;	     /* what it returns for 'F' */
+	int *fd;	     /* for what the test opens in the seal */
 	atomic_bool stopped; /* writes are withheld until the seal */
 };
 
@@ -35,29 +32,12 @@ static inline int open_proc(void **state)
 	return proc_dirfd < 0;
 }
 
-static inline bool is_frozen(void)
-{
-	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct stat mnt, dir;
-
-	/* not the file system that contains the folder */
-	if (fd < 0 || fstat(fd, &mnt) < 0 || stat(s.dir, &dir) < 0 || mnt.st_dev == dir.st_dev)
-		return false;
-	if (ioctl(fd, FIFREEZE, 0) < 0)
-		return errno == EBUSY;
-	ioctl(fd, FITHAW, 0);
-	return false;
-}
-
 static inline int seal(void *ctx)
 {
 	struct probe *p = ctx;
 
 	p->calls++;
-	p->was_frozen = is_frozen();
 	p->needs_recovery = scratch_needs_recovery(&s);
-	if (p->thaw)
-		scratch_thaw(&s);
 	return p->result;
 }
 
@@ -66,23 +46,11 @@ static inline bool stopped(void *ctx)
 	return ((struct probe *)ctx)->stopped;
 }
 
-static inline int told(void *ctx, int mount_fd)
+static inline struct quiesce_target target(void)
 {
-	struct probe *p = ctx;
-	size_t n = strlen(p->told);
-
-	if (n + 1 < sizeof(p->told))
-		p->told[n] = mount_fd >= 0 ? 'F' : 'T';
-	return mount_fd >= 0 ? p->told_error : 0;
-}
-
-static inline struct quiesce_target target(struct probe *p)
-{
-	return (struct quiesce_target){ .proc_dirfd = proc_dirfd,
-					.dev = s.loop.rdev,
-					.loop_fd = s.loop.fd,
-					.frozen = told,
-					.ctx = p };
+	return (struct quiesce_target){
+		.proc_dirfd = proc_dirfd, .dev = s.loop.rdev, .loop_fd = s.loop.fd, .any = true
+	};
 }
 
 static inline int setup_ext4(void **state)

@@ -16,60 +16,12 @@
 
 /* ---- a /proc made by the test ---- */
 
-/*
- * No memory for the freezer; then none for a thread's stack, with the sync and without: nothing was
- * frozen, nothing stays open. Comes first: the C library keeps stacks of threads that have ended.
- */
-TEST(test_no_memory, setup_ext4, teardown)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	skip(); /* they end a program without memory */
-#else
-	struct probe p = { 0 };
-	struct quiesce_target t = target(&p);
-	struct quiesce_report rep;
-	struct rlimit old, none;
-	unsigned fds = count_fds();
-	void **list = NULL, **more;
-	int r[3];
-
-	assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
-	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = old.rlim_max };
-	assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
-	while ((more = malloc(160))) {
-		*more = list;
-		list = more;
-	}
-	t.no_sync = true;
-	r[0] = quiesce_run(&t, seal, &p, &rep);
-	t.no_sync = false;
-	while ((more = list)) {
-		list = *more;
-		free(more);
-	}
-	r[1] = quiesce_run(&t, seal, &p, &rep);
-	t.no_sync = true;
-	r[2] = quiesce_run(&t, seal, &p, &rep);
-	assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
-	assert_int_equal(r[0], -ENOMEM);
-	assert_int_equal(r[1], -EAGAIN);
-	assert_int_equal(r[2], -EAGAIN);
-	assert_int_equal(p.calls, 0);
-	/* the first one ends before or after its freeze begins, by what the heap has in small pieces */
-	assert_true(!strcmp(p.told, "FT") || !strcmp(p.told, "FTFT"));
-	assert_false(is_frozen());
-	assert_int_equal(count_fds(), fds);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.was_frozen);
-#endif
-}
-
 /* Invalid lines, and one with a strange path: it is found, and used only if the file system there
  * is the right one. */
 TEST(test_strange_mountinfo, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
-	struct quiesce_target t = target(&p);
+	struct quiesce_target t = target();
 	struct quiesce_report rep;
 	char path[160], where[256];
 	static char info[24000];
@@ -107,7 +59,7 @@ TEST(test_strange_mountinfo, setup_ext4, teardown)
 	assert_false(readonly);
 	/* not there, but mounted elsewhere */
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.calls == 1 && p.was_frozen);
+	assert_true(p.calls == 1);
 	/* another block device, and words that end within an escape */
 	snprintf(info, sizeof(info),
 		 "9 1 0:55 / /x rw - btrfs %s rw\n9 1 0:55 / /x\\!22 rw - btrfs /dev/x\\0 rw\n",
@@ -152,57 +104,30 @@ static bool always(void *ctx)
 TEST(test_needed, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
-	struct quiesce_target t = target(&p);
+	struct quiesce_target t = target();
 	struct quiesce_report rep;
 
 	t.needed = always;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.calls == 11 && rep.frozen && p.was_frozen);
+	assert_true(p.calls == 11 && rep.instant);
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.calls == 22 && !rep.mounted);
+	assert_true(p.calls == 32 && !rep.mounted);
 }
 
-/* The callback comes after the sync, and returns no: then nothing is frozen. */
+/* The callback comes after the sync, and returns no. */
 TEST(test_not_needed, setup_ext4, teardown)
 {
 	struct probe p = { 0 };
-	struct quiesce_target t = target(&p);
+	struct quiesce_target t = target();
 	struct quiesce_report rep;
 
 	t.needed = never;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
-	assert_true(p.calls == 100 && !rep.frozen);
+	assert_true(p.calls == 100 && !rep.instant);
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
 	assert_int_equal(p.calls, 200);
-}
-
-/* No callback for descriptors, and the caller has already synced. */
-TEST(test_quiet, setup_ext4, teardown)
-{
-	struct probe p = { 0 };
-	struct quiesce_target t = target(&p);
-	struct quiesce_report rep;
-
-	t.frozen = NULL;
-	t.no_sync = true;
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.was_frozen && !p.needs_recovery);
-	assert_string_equal(p.told, "");
-	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(rep.readonly && p.calls == 2);
-	/* the seal fails and another program has thawed the file system: the seal's error is
-	 * returned */
-	p.thaw = true;
-	p.result = -ENOSPC;
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOSPC);
-	/* not mounted, and no device to find its holder */
-	assert_int_equal(umount(s.mnt), 0);
-	t.loop_fd = -1;
-	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EBADF);
-	assert_int_equal(p.calls, 3);
 }
 
 TEST_GROUP_OF_ROOT(open_proc, NULL)

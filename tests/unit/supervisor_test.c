@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parent process: its actions when its worker ends, dies or leaves a scratch file system
- * frozen; and that the hardening is really in force. No test sets running_root: that would reboot.
+ * The parent process: its actions when its worker ends or dies; and that the hardening is really in
+ * force. No test sets running_root: that would reboot.
  */
 #include "test.h"
 
@@ -62,8 +62,7 @@ static bool replace; /* workers that die are replaced */
 static bool halt = true;
 static bool mute; /* but the next one cannot say who it is */
 
-static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd),
-			       uint64_t deadman_ns)
+static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_fd))
 {
 	struct supervisor k = { 0 };
 	int log[2], go[2];
@@ -72,10 +71,7 @@ static struct supervisor start(void (*worker)(struct supervisor_link *l, int go_
 	assert_int_equal(pipe2(go, O_CLOEXEC), 0);
 	k.pid = fork();
 	if (k.pid == 0) {
-		struct supervisor_opts o = { .kmsg_fd = log[1],
-					     .deadman_ns = deadman_ns,
-					     .replace = replace,
-					     .halt = halt };
+		struct supervisor_opts o = { .kmsg_fd = log[1], .replace = replace, .halt = halt };
 		struct supervisor_link l;
 
 		if (mute)
@@ -120,7 +116,6 @@ static int finish(struct supervisor *k)
 static void assert_quiet(const struct supervisor *k)
 {
 	assert_null(strstr(k->log, "worker"));
-	assert_null(strstr(k->log, "thawed"));
 }
 
 static void wait_go(int go_fd)
@@ -128,29 +123,6 @@ static void wait_go(int go_fd)
 	struct pollfd p = { .fd = go_fd, .events = POLLIN };
 
 	poll(&p, 1, -1);
-}
-
-static int freeze(struct supervisor_link *l)
-{
-	int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	supervisor_frozen(l, fd);
-	if (fd < 0 || ioctl(fd, FIFREEZE, 0) < 0)
-		_exit(97);
-	supervisor_frozen(l, fd);
-	return fd;
-}
-
-static bool is_frozen(void)
-{
-	return !scratch_needs_recovery(&s);
-}
-
-static bool wait_frozen(bool frozen, unsigned ms)
-{
-	for (; ms && is_frozen() != frozen; ms--)
-		usleep(1000);
-	return ms > 0;
 }
 
 static int serving(struct supervisor_link *l, int abort_fd)
@@ -185,125 +157,43 @@ static void worker_dies(struct supervisor_link *l, int go_fd)
 	raise(SIGKILL);
 }
 
-static void worker_dies_frozen(struct supervisor_link *l, int go_fd)
-{
-	freeze(l);
-	wait_go(go_fd);
-	raise(SIGKILL);
-}
-
-static void worker_hangs_frozen(struct supervisor_link *l, int go_fd)
-{
-	int fd = freeze(l);
-
-	wait_go(go_fd);
-	/* the view of quiesce then */
-	_exit(ioctl(fd, FITHAW, 0) < 0 && errno == EINVAL ? 0 : 1);
-}
-
 /* Reads no answer. */
-static void worker_floods_frozen(struct supervisor_link *l, int go_fd)
+static void worker_floods(struct supervisor_link *l, int go_fd)
 {
 	const char letter[56] = "?"; /* as large as a message */
 
-	freeze(l);
+	if (serving(l, -1) < 0)
+		_exit(1);
 	for (int i = 0; i < 100000; i++)
 		(void)!send(l->sock_fd, letter, sizeof(letter), MSG_DONTWAIT);
 	wait_go(go_fd);
-	_exit(0);
-}
-
-static void worker_freezes_well(struct supervisor_link *l, int go_fd)
-{
-	for (int i = 0; i < 20; i++) {
-		int fd = freeze(l);
-
-		if (ioctl(fd, FITHAW, 0) < 0)
-			_exit(1);
-		close(fd);
-		supervisor_frozen(l, -1);
-		if (i == 19 && umount(s.mnt) < 0) /* the parent holds nothing */
-			_exit(2);
-	}
-	wait_go(go_fd);
-	_exit(0);
+	_exit(5);
 }
 
 TEST(test_exit_status, setup, teardown)
 {
-	struct supervisor k = start(worker_exits_0, 0);
+	struct supervisor k = start(worker_exits_0);
 
 	assert_int_equal(finish(&k), 0);
 	assert_quiet(&k);
-	k = start(worker_fails_to_start, 0);
+	k = start(worker_fails_to_start);
 	assert_int_equal(finish(&k), 3);
 	assert_quiet(&k);
-	k = start(worker_fails_later, 0);
+	k = start(worker_fails_later);
 	assert_int_equal(finish(&k), 4);
 	assert_non_null(strstr(k.log, "ended with status 4"));
-	k = start(worker_dies, 0);
+	k = start(worker_dies);
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_non_null(strstr(k.log, "killed by signal 9"));
-}
-
-TEST(test_death_while_frozen, setup, teardown)
-{
-	struct supervisor k = start(worker_dies_frozen, 0);
-
-	assert_true(wait_frozen(true, 2000));
-	assert_int_equal(finish(&k), 128 + SIGKILL);
-	assert_false(is_frozen());
-	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
 }
 
 /* A worker that takes no answers does not stop the parent. */
 TEST(test_flood, setup, teardown)
 {
-	struct supervisor k = start(worker_floods_frozen, 500000000);
+	struct supervisor k = start(worker_floods);
+	int status = finish(&k);
 
-	assert_true(wait_frozen(true, 10000));
-	assert_true(wait_frozen(false, 10000));
-	assert_int_equal(finish(&k), 0);
-}
-
-TEST(test_deadman, setup, teardown)
-{
-	struct supervisor k = start(worker_hangs_frozen, 1000000000);
-	uint64_t begin_ns;
-
-	assert_true(wait_frozen(true, 2000));
-	begin_ns = now_ns();
-	assert_true(wait_frozen(false, 5000));
-	assert_in_range((now_ns() - begin_ns) / 1000000, 500, 2500);
-	assert_int_equal(finish(&k), 0);
-	assert_non_null(strstr(k.log, "left the file system frozen"));
-	assert_null(strstr(k.log, "killed"));
-}
-
-/* A stop of parent and worker (when a shutdown kills all processes) does not count as a hanging
- * worker. */
-TEST(test_stopped_processes_do_not_alarm, setup, teardown)
-{
-	struct supervisor k = start(worker_hangs_frozen, 2000000000);
-
-	assert_true(wait_frozen(true, 2000));
-	assert_int_equal(kill(k.pid, SIGSTOP), 0);
-	usleep(3000000);
-	assert_int_equal(kill(k.pid, SIGCONT), 0);
-	usleep(100000);
-	assert_true(is_frozen());
-	kill(k.pid, SIGTERM); /* ignored */
-	assert_true(wait_frozen(false, 4000));
-	assert_int_equal(finish(&k), 0);
-}
-
-TEST(test_release, setup, teardown)
-{
-	struct supervisor k = start(worker_freezes_well, 500000000);
-
-	usleep(1500000);
-	assert_int_equal(finish(&k), 0);
-	assert_quiet(&k);
+	assert_true(status == 5 || status == 128 + SIGKILL); /* one that is no message */
 }
 
 /* ---- a worker that serves a file system, and dies ---- */
@@ -312,7 +202,7 @@ TEST(test_release, setup, teardown)
 
 struct served {
 	struct loop_dev loop;
-	atomic_bool frozen, failed, stalled; /* stalled: no write is answered */
+	atomic_bool serves, failed, stalled; /* stalled: no write is answered */
 	pid_t worker;
 	char data[VOLUME_BYTES];
 };
@@ -381,19 +271,21 @@ static void serve_volume(struct supervisor_link *l)
 	}
 }
 
-static void worker_serves_frozen(struct supervisor_link *l, int go_fd)
+static void worker_serves(struct supervisor_link *l, int go_fd)
 {
 	serve_volume(l);
-	if (!served->failed) {
-		freeze(l);
-		served->frozen = true;
-	}
+	served->serves = !served->failed;
 	wait_go(go_fd);
 	raise(SIGKILL);
 }
 
-/* FIFREEZE that waits, unkillable, for writes that this same process does not answer. */
-static void worker_freezes_stalled(struct supervisor_link *l, int go_fd)
+static int sync_all(int fd)
+{
+	return syncfs(fd);
+}
+
+/* A sync that waits, unkillable, for writes that this same process does not answer. */
+static void worker_syncs_stalled(struct supervisor_link *l, int go_fd)
 {
 	char path[160];
 	int fd;
@@ -405,21 +297,19 @@ static void worker_freezes_stalled(struct supervisor_link *l, int go_fd)
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	served->stalled = true;
 	served->failed = write(fd, path, sizeof(path)) != sizeof(path);
-	close(fd);
-	served->frozen = true;
-	freeze(l);
+	served->serves = true;
+	(void)!sync_all(fd);
 }
 
-static struct supervisor start_serving(void (*worker)(struct supervisor_link *l, int go_fd),
-				       uint64_t deadman_ns)
+static struct supervisor start_serving(void (*worker)(struct supervisor_link *l, int go_fd))
 {
 	struct supervisor k;
 
 	served = mmap(NULL, sizeof(*served), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	assert_true(served != MAP_FAILED);
-	k = start(worker, deadman_ns);
-	while (!served->frozen && !served->failed)
+	k = start(worker);
+	while (!served->serves && !served->failed)
 		usleep(1000);
 	assert_false(served->failed);
 	return k;
@@ -433,7 +323,6 @@ static void end_serving(void)
 	of_worker.loop = served->loop;
 	assert_int_equal(umount(s.mnt), 0);
 	scratch_clear_loop(&of_worker);
-	/* a frozen file system would block it forever */
 	fd = open(served->loop.path, O_RDONLY | O_EXCL | O_CLOEXEC);
 	assert_true(fd >= 0 || errno != EBUSY);
 	if (fd >= 0)
@@ -441,41 +330,22 @@ static void end_serving(void)
 	munmap(served, sizeof(*served));
 }
 
-/* FITHAW writes a superblock that no process serves: the FUSE descriptor must be closed first. */
 TEST(test_death_of_serving_worker, setup_bare, teardown)
 {
-	struct supervisor k = start_serving(worker_serves_frozen, 0);
+	struct supervisor k = start_serving(worker_serves);
 	uint64_t begin_ns = now_ns();
 
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_true(now_ns() - begin_ns < 3000000000u);
 	assert_non_null(strstr(k.log, "killed by signal 9"));
-	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
 	end_serving();
 }
 
-/* The thaw of the dead-man timer hangs with a worker that is stopped completely; the parent itself
- * does not. */
-TEST(test_death_of_stopped_worker, setup_bare, teardown)
-{
-	struct supervisor k = start_serving(worker_serves_frozen, 300000000);
-	uint64_t begin_ns;
-
-	assert_int_equal(kill(served->worker, SIGSTOP), 0);
-	usleep(1500000);
-	begin_ns = now_ns();
-	assert_int_equal(kill(served->worker, SIGKILL), 0);
-	assert_int_equal(finish(&k), 128 + SIGKILL);
-	assert_true(now_ns() - begin_ns < 3000000000u);
-	assert_non_null(strstr(k.log, "thawed the file system that the worker had frozen"));
-	end_serving();
-}
-
-/* The worker's descriptors stay open while its freeze hangs, and the freeze hangs while they are
+/* The worker's descriptors stay open while its sync hangs, and the sync hangs while they are
  * open. */
-TEST(test_death_in_freeze, setup_bare, teardown)
+TEST(test_death_in_sync, setup_bare, teardown)
 {
-	struct supervisor k = start_serving(worker_freezes_stalled, 0);
+	struct supervisor k = start_serving(worker_syncs_stalled);
 	uint64_t begin_ns = now_ns();
 
 	usleep(300000);
@@ -493,7 +363,7 @@ static struct replaced {
 	_Atomic pid_t worker; /* that serves; 0: none */
 	atomic_uint started;
 	atomic_uint dies_at_start; /* the worker with this number */
-	atomic_bool freezes, halted, wrong;
+	atomic_bool halted, wrong;
 } * rep; /* shared with all workers */
 
 static void worker_of_many(struct supervisor_link *l, int go_fd)
@@ -524,23 +394,20 @@ static void worker_of_many(struct supervisor_link *l, int go_fd)
 		      write(kept[SUPERVISOR_KEPT + 3], "k", 1) != 1 ||
 		      kept[SUPERVISOR_KEPT + 1] >= 0;
 	rep->wrong |= supervisor_serving(l, kept) < 0;
-	if (rep->freezes && !l->replaces)
-		freeze(l);
 	rep->worker = getpid();
 	for (;;)
 		pause();
 }
 
-static struct supervisor start_many(bool freezes, unsigned dies_at_start)
+static struct supervisor start_many(unsigned dies_at_start)
 {
 	struct supervisor k;
 
 	rep = mmap(NULL, sizeof(*rep), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(rep != MAP_FAILED);
-	rep->freezes = freezes;
 	rep->dies_at_start = dies_at_start;
 	replace = true;
-	k = start(worker_of_many, 0);
+	k = start(worker_of_many);
 	replace = false;
 	return k;
 }
@@ -563,7 +430,7 @@ static bool kill_worker(void)
 
 TEST(test_replace, setup_bare, teardown)
 {
-	struct supervisor k = start_many(false, 0);
+	struct supervisor k = start_many(0);
 
 	assert_true(wait_worker());
 	for (unsigned n = 1; n <= 3; n++) {
@@ -586,7 +453,7 @@ TEST(test_not_halted, setup, teardown)
 	struct supervisor k;
 
 	halt = false;
-	k = start_many(false, 0);
+	k = start_many(0);
 	halt = true;
 	assert_true(wait_worker());
 	assert_true(kill_worker());
@@ -600,18 +467,16 @@ TEST(test_not_halted, setup, teardown)
 }
 
 /* The next worker dies before it serves. */
-TEST(test_replace_frozen, setup, teardown)
+TEST(test_replace_many, setup, teardown)
 {
 	struct supervisor k;
 
 	setenv("COWFS_DEATHS", "17", 1);
-	k = start_many(true, 2);
+	k = start_many(2);
 	unsetenv("COWFS_DEATHS");
 	assert_true(wait_worker());
-	assert_true(is_frozen());
 	assert_true(kill_worker());
 	assert_int_equal(rep->started, 3);
-	assert_true(wait_frozen(false, 3000));
 	for (unsigned i = 0; i < 20; i++)
 		assert_true(kill_worker());
 	assert_false(rep->halted);
@@ -644,7 +509,7 @@ TEST(test_no_next_worker, setup_bare, teardown)
 
 	alarm(60);
 	replace = mute = true;
-	k = start(worker_is_alone, 0);
+	k = start(worker_is_alone);
 	replace = mute = false;
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	alarm(0);
@@ -669,14 +534,14 @@ static void worker_asks_twice(struct supervisor_link *l, int go_fd)
 	if (pthread_create(&thread, NULL, asks_again_and_again, l))
 		_exit(1);
 	for (unsigned i = 0; i < 2000; i++)
-		supervisor_frozen(l, -1);
+		(void)!supervisor_serving(l, NULL);
 	pthread_join(thread, &failed);
 	_exit(failed ? 2 : 0);
 }
 
 TEST(test_two_ask, setup_bare, teardown)
 {
-	struct supervisor k = start(worker_asks_twice, 0);
+	struct supervisor k = start(worker_asks_twice);
 
 	assert_int_equal(finish(&k), 0);
 	assert_quiet(&k);
@@ -689,7 +554,7 @@ TEST(test_watchdog, setup_bare, teardown)
 	pid_t first;
 
 	setenv("COWFS_STUCK_AFTER", "1s", 1);
-	k = start_many(false, 0);
+	k = start_many(0);
 	unsetenv("COWFS_STUCK_AFTER");
 	assert_true(wait_worker());
 	first = atomic_exchange(&rep->worker, 0);
