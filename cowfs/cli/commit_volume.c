@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/pidfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <linux/fs.h>
@@ -169,16 +168,46 @@ int commit_request(const struct options *o, struct request *ret)
 	return take_deadline(o, &ret->deadline_ms);
 }
 
-/* It is never killed: between the two calls the file system would stay frozen. */
+/* It is never killed: between the two calls the file system would stay frozen. Nobody waits for what it had open. */
 static __attribute__((noreturn)) void freeze_and_thaw(int mount_fd)
 {
 	int r;
 
 	setsid();
-	r = ioctl(mount_fd, FIFREEZE, 0);
+	if (dup2(mount_fd, 0) < 0 || close_range(1, ~0U, 0) < 0)
+		_exit(1);
+	r = ioctl(0, FIFREEZE, 0);
 	if (r == 0)
-		r = ioctl(mount_fd, FITHAW, 0);
+		r = ioctl(0, FITHAW, 0);
 	_exit(r < 0);
+}
+
+/*
+ * An open descriptor of the mount. Only for such a kind: it keeps an unmount waiting. Root knows the disk and the kernel
+ * the kind, so the worker is asked of no other.
+ */
+static int mount_that_hides(const struct options *o, bool asked)
+{
+	_cleanup_close_ int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct mount_search s = { .proc_dirfd = proc_fd, .mount_fd = -1 };
+	struct json_object *status = NULL;
+	bool hides;
+	struct failure err;
+	struct client c;
+	struct facts f;
+
+	if (proc_fd < 0 || client_open(&c, which_volume(o), &err) < 0)
+		return -1;
+	client_facts(c.name, false, &f);
+	s.dev = f.device[FACT_LOOP].rdev;
+	hides = s.dev && find_mount_search(&s) == 1 && fs_ops_named(s.type)->log_hides;
+	if (hides && !asked)
+		status = client_call(&c, &(struct request){ .command = COMMAND_STATUS }, NULL, NULL,
+				     &err);
+	client_close(&c);
+	hides = hides && (asked || json_true(status, "checkpoint_always"));
+	json_object_put(status);
+	return hides ? find_mount_open(proc_fd, s.dev) : -1;
 }
 
 /*
@@ -187,25 +216,10 @@ static __attribute__((noreturn)) void freeze_and_thaw(int mount_fd)
  */
 static void write_metadata_home(const struct options *o, bool asked)
 {
-	_cleanup_close_ int proc_fd = -1, mount_fd = -1, pidfd = -1;
-	struct json_object *status;
+	_cleanup_close_ int mount_fd = mount_that_hides(o, asked), pidfd = -1;
+	pid_t pid = mount_fd < 0 ? -1 : fork();
 	struct pollfd p;
-	struct client c;
-	pid_t pid = -1;
 
-	if (ask_volume(&c, o, &(struct request){ .command = COMMAND_STATUS }, &status) != EXIT_OK)
-		return;
-	if (fs_ops_named(json_text(status, "fs_type"))->log_hides &&
-	    (asked || json_true(status, "checkpoint_always"))) {
-		struct stat st;
-
-		proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (proc_fd >= 0 && stat(json_fact(status, FACT_LOOP), &st) == 0)
-			mount_fd = find_mount_open(proc_fd, st.st_rdev);
-	}
-	client_close(&c);
-	json_object_put(status);
-	pid = mount_fd < 0 ? -1 : fork();
 	if (pid == 0)
 		freeze_and_thaw(mount_fd);
 	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
