@@ -40,7 +40,7 @@ enum compose_result {
 /*
  * The file system of the volume is mounted on dir. Mounts the root over it: the volume stays
  * mounted below, where only processes see it whose root is that of the initramfs, such as the
- * daemon, which freezes it. Waits up to 10 s for the device of the lower.
+ * daemon, which syncs it. Waits up to 10 s for the device of the lower.
  */
 enum compose_result compose_root(const struct compose *c, const char *dir,
 				 struct failure *err) MUST_CHECK;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A disk is detached, or its file system thawed, only if it has the label of this volume and a
- * read of it fails, because another volume may have its number by now. If the daemon and its
- * parent were killed during a freeze, writers wait for a thaw.
+ * A disk is detached only if it has the label of this volume and a read of it fails, because another
+ * volume may have its number by now.
  *
  * The card stays read-only: its log may hold blocks that are not checkpointed.
  */

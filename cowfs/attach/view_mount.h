@@ -54,7 +54,7 @@ int view_mount_served(const char *name, enum view_use use, view_serve *serve, vo
  * Asks the daemon of c for a view and mounts it (ro unless VIEW_SCRATCH, nodev, nosuid). It is
  * attached to no tree, and ends with the last descriptor of it, at the latest when this process ends.
  *
- * Blocks: for a job of the volume under way, for the freeze (VIEW_NOW), at most a minute for the
+ * Blocks: for a job of the volume under way, for the sync (VIEW_NOW), at most a minute for the
  * mount itself. 0, or -errno with *err: -EMFILE the volume has 8 views, -EBUSY another scratch
  * image exists, -EOPNOTSUPP the file system cannot be mounted twice, and those of the daemon, of
  * mount(2) and of a lost connection. On error nothing stays.

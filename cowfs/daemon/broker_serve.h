@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The broker of a worker (base/broker.h): its process. It is root, and does what the worker may not: set
- * the card read-only and writable, attach and detach the disk, look the mount up and freeze it, write the
+ * the card read-only and writable, attach and detach the disk, look the mount up and sync it, write the
  * files in /run. It ends with the worker.
  */
 #ifndef COWFS_DAEMON_BROKER_SERVE_H

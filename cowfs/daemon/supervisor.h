@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The parent process is small, locked in memory, and holds the FUSE descriptor. It does nothing
- * until the worker dies or leaves a file system frozen. It keeps descriptors for the next worker. If it
+ * until the worker dies. It keeps descriptors for the next worker. If it
  * has all that one needs, a dead worker is replaced: the next one takes the volume over, and I/O
  * waits meanwhile. Otherwise, or if workers die again and again, it writes to the kernel log and
  *	- reboots, if the volume is the running root (nothing else can help a root without a
  *	  disk; the card holds the last commit);
- *	- otherwise closes the FUSE descriptor (I/O then fails instead of hanging), thaws what the
- *	  worker had frozen, and exits with the worker's status.
+ *	- otherwise closes the FUSE descriptor (I/O then fails instead of hanging), and exits with the worker's status.
  */
 #ifndef COWFS_DAEMON_SUPERVISOR_H
 #define COWFS_DAEMON_SUPERVISOR_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * The entries of FAT and exFAT. Linux cannot freeze these, so they are committed unmounted. A mount
+ * The entries of FAT and exFAT. These have no journal, so they are committed unmounted. A mount
  * writes the FSInfo sector and the first entries of the FAT.
  */
 #include <string.h>

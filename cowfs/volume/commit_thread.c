@@ -242,7 +242,7 @@ static int end_unchanged(struct volume *v, const struct volume_request *rq,
 	return rq->checkpoint ? home_write(v, rq->cause, 0, false, NULL, res) : 0;
 }
 
-/* r: of the seal. An error after it: a foreign thaw came too early, so this image is not consistent. */
+/* r: of the seal. An error: the image is not consistent. */
 static int write_sealed(struct volume *v, const struct volume_request *rq, int r,
 			struct volume_result *res, struct log_index **ret_index)
 {

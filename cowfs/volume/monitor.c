@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Notes on the design
- * - The permitted actions depend on the stage of the commit thread. Before the seal, the freeze
+ * - The permitted actions depend on the stage of the commit thread. Before the seal, the sync
  *   flushes dirty pages through the throttle. Writes are then never withheld, only slowed,
- *   to a rate at which the freeze is done soon. The reserve of the store takes them. There is one
- *   exception: where a seal needs no freeze (monitor_set_stops), writes that no log could hold are
+ *   to a rate at which the sync is done soon. The reserve of the store takes them. There is one
+ *   exception: where a seal needs no sync (monitor_set_stops), writes that no log could hold are
  *   withheld. The seal then comes first and releases them. From the seal on, replies are held so
  *   that the room lasts until the commit is done. Dirty throttling of the kernel then slows the
  *   writers.
  * - `lock` makes "look at the stage, set the throttle" one step. monitor_stage waits for it for
  *   moments.
  * - A commit that fails after its seal keeps the sealed generation and is tried again with it.
- *   There is no second freeze, so writers can stay parked meanwhile.
+ *   There is no second sync, so writers can stay parked meanwhile.
  * - A commit that fails before its seal is requested again after a while. Until then writes
  *   continue, at last into the reserve. Then they fail.
  */
@@ -39,7 +39,7 @@
 #define SAY_EVERY_NS (60 * SECOND_NS)
 #define AGAIN_NS (5 * SECOND_NS) /* after a failed attempt */
 #define AGAIN_FULL_NS (2 * SECOND_NS)
-#define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no freeze: it must be unmounted first */
+#define AGAIN_CANNOT_NS (60 * SECOND_NS) /* vfat has no journal: it must be unmounted first */
 #define AGAIN_GIVEN_UP_NS (10 * SECOND_NS)
 #define MEMORY_LOW_LOOK_NS (SECOND_NS / 20)
 #define MEMORY_AGAIN_NS (10 * SECOND_NS) /* between commits that free memory for other programs */
@@ -55,9 +55,9 @@
 #define TIME_PERCENT 75u
 #define TIME_LOG_SHARE 4u
 #define TIME_LEAST_BLKS 512u
-#define FREEZE_MAX_NS SECOND_NS /* a longer one waited for a program, not for the card */
-#define FREE_LITTLE 5		/* times the log; the room includes the log itself */
-#define SHUT_BYTES (2 * MIB)	/* this close to the hard size, no held reply leaves */
+#define SYNC_MAX_NS SECOND_NS /* a longer one waited for a program, not for the card */
+#define FREE_LITTLE 5	      /* times the log; the room includes the log itself */
+#define SHUT_BYTES (2 * MIB)  /* this close to the hard size, no held reply leaves */
 #define AWAY_LASTS_NS                                                                              \
 	(60 * SECOND_NS) /* the card is away: RAM lasts for so long, and then writers wait */
 #define SHUT_MAX_NS (10 * SECOND_NS)
@@ -87,11 +87,11 @@ struct monitor {
 	uint64_t sealed_ns, sealed_blks;
 	uint64_t first_write_ns, write_calls, written_bytes; /* of the card, at the seal */
 	uint64_t usual_bytes_per_s;
-	uint64_t quiesce_ns, quiesce_blks; /* when the freeze began */
+	uint64_t quiesce_ns, quiesce_blks; /* when the sync began */
 	uint64_t released_ns;
 	uint64_t late_bytes; /* became dirty until the seal */
 	bool timed;	     /* this commit is in times */
-	bool refuses;	     /* writes fail, but those that a freeze flushes */
+	bool refuses;	     /* writes fail, but those that a sync flushes */
 	bool room_limits; /* the plan's second budget would be smaller than RAM without max_commit_ns, too */
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
@@ -190,9 +190,9 @@ static void look_at_use(struct monitor *m, struct pressure_use *ret)
 
 /* ---- free blocks; lock held ---- */
 
-/* What can be committed in time, with a commit that is under way already. The margin is for the freeze and for a card that is slower than it
+/* What can be committed in time, with a commit that is under way already. The margin is for the sync and for a card that is slower than it
  * has shown. With a quarter of the log at most, no commit needs a checkpoint first. On a card that
- * takes nearly nothing in that time, there is still room for a freeze. */
+ * takes nearly nothing in that time, there is still room for a sync. */
 static uint64_t time_blks(const struct monitor *m)
 {
 	uint64_t ns = m->p.max_commit_ns / 100 * TIME_PERCENT,
@@ -277,7 +277,7 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 	free_space_ask(m->free_space);
 }
 
-/* The plan that bounds the dirty pages above. A freeze must flush them, however few blocks are free
+/* The plan that bounds the dirty pages above. A sync must flush them, however few blocks are free
  * by then. */
 static const struct pressure_plan *plan_of_dirty(const struct monitor *m)
 {
@@ -600,7 +600,7 @@ static void note_durable(struct monitor *m, uint64_t now)
 	card_account(m->v, &calls, &bytes);
 	commit_time_note(m->p.times, blk_to_bytes(m->sealed_blks), m->late_bytes,
 			 bytes - m->written_bytes,
-			 now - m->sealed_ns + min_u64(m->sealed_ns - m->quiesce_ns, FREEZE_MAX_NS));
+			 now - m->sealed_ns + min_u64(m->sealed_ns - m->quiesce_ns, SYNC_MAX_NS));
 }
 
 static bool may_follow(enum commit_stage from, enum commit_stage to)

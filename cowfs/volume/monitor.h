@@ -26,7 +26,7 @@ struct monitor;
  * 			-> QUIESCE	there was nothing to do
  * 	SEALED		-> DURABLE	committed, and a checkpoint follows
  * 			-> RELEASED	committed, without a checkpoint
- * 			-> QUIESCE	failed, the sealed data stays; next attempt with a freeze
+ * 			-> QUIESCE	failed, the sealed data stays; next attempt with a sync
  * 			-> IDLE		failed, the sealed data stays
  * 	DURABLE		-> RELEASED
  * 	RELEASED	-> QUIESCE	more was dirty than one commit takes
@@ -89,8 +89,7 @@ uint64_t monitor_inhibit_left_ns(const struct monitor *m);
 /* ---- commit thread */
 /* Sets the throttle before it returns. */
 void monitor_stage(struct monitor *m, enum commit_stage stage);
-/* Freeze without a sync before it? If so, the dirty pages are few, and writers are blocked at
- * once. */
+/* Under pressure no look at whether a commit is needless delays its seal. */
 bool monitor_hurries(const struct monitor *m);
 /* A sealed commit failed. Waits, and returns whether to try again: while there is pressure, until
  * the time is over. */
@@ -111,10 +110,10 @@ uint64_t monitor_time_blks(struct monitor *m);
 /* Is max_commit_time set, and does the log hold what may be dirty? Then a checkpoint that nobody asked for
  * makes way for a commit. */
 bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks);
-/* The next commit may seal without a freeze if necessary. So all replies may be withheld before the
+/* The next commit may seal without a sync if necessary. So all replies may be withheld before the
  * seal, at stop_blks. */
 void monitor_set_stops(struct monitor *m, bool stops);
-/* Are all replies withheld at stop_blks? Then a freeze cannot succeed, because its writes are
+/* Are all replies withheld at stop_blks? Then a sync cannot succeed, because its writes are
  * withheld, too. Any thread. */
 bool monitor_stopped(struct monitor *m);
 

@@ -12,7 +12,7 @@
 #define COMMIT_PERCENT 75u
 #define RING_WARN_PERCENT 40u
 #define RING_COMMIT_PERCENT 50u
-#define RING_FULL_PERCENT 65u /* the rest: data that a freeze flushes */
+#define RING_FULL_PERCENT 65u /* the rest: data that a sync flushes */
 #define RING_STOP_PERCENT 70u /* later writes were in flight */
 #define RING_RUIN_PERCENT 90u /* the rest: descriptors */
 #define RING_FIT_PERCENT 96u  /* the rest: descriptors, of extents of one block each */
@@ -23,9 +23,9 @@
 #define IN_HAND 8u /* requests that serving threads may hold, besides those in flight */
 #define ROOM_DESCRIPTOR_PERCENT 2u /* the worst case has extents of one block */
 #define ROOM_DESCRIPTOR_BLKS 64u
-/* twice DIRTY_PACED_BYTES, the requests in flight, and slack: a freeze flushes them however small
+/* twice DIRTY_PACED_BYTES, the requests in flight, and slack: a sync flushes them however small
  * the room is */
-#define ROOM_FREEZE_BLKS 512u
+#define ROOM_SYNC_BLKS 512u
 #define TIME_FULL_BLKS 256u /* even if all of the time goes to what is late */
 #define DIRTY_SHARE 24u
 #define DIRTY_MAX_BYTES (16 * MIB)
@@ -109,12 +109,12 @@ static void bound_by_log(struct pressure_plan *p, uint64_t blks)
 	p->bound_bytes = min_u64(p->dirty_bytes, dirty_share(blks));
 }
 
-/* Keeps the distance from the end that descriptors and a freeze need. A small room is divided like
+/* Keeps the distance from the end that descriptors and a sync need. A small room is divided like
  * a ring. */
 static struct pressure_steps steps_of_room(const struct pressure_plan *p, uint64_t room_blks)
 {
-	uint64_t freeze_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) /
-			       COW_BLK_BYTES;
+	uint64_t sync_blks = (p->journal_bytes + p->dirty_bytes + PRESSURE_MIN_BYTES) /
+			     COW_BLK_BYTES;
 	uint64_t descriptor_blks = percent_of(room_blks, ROOM_DESCRIPTOR_PERCENT) +
 				   ROOM_DESCRIPTOR_BLKS;
 	struct pressure_steps s;
@@ -122,10 +122,10 @@ static struct pressure_steps steps_of_room(const struct pressure_plan *p, uint64
 	s.ruin = room_blks -
 		 min_u64(descriptor_blks, room_blks - percent_of(room_blks, RING_RUIN_PERCENT));
 	s.full = s.ruin -
-		 min_u64(freeze_blks,
+		 min_u64(sync_blks,
 			 max_u64(percent_of(room_blks, RING_RUIN_PERCENT - RING_FULL_PERCENT),
-				 min_u64(ROOM_FREEZE_BLKS, room_blks / 2)));
-	s.commit = s.full - min_u64(freeze_blks,
+				 min_u64(ROOM_SYNC_BLKS, room_blks / 2)));
+	s.commit = s.full - min_u64(sync_blks,
 				    percent_of(room_blks, RING_FULL_PERCENT - RING_COMMIT_PERCENT));
 	s.warn = percent_of(s.commit, RING_WARN_PERCENT * 100 / RING_COMMIT_PERCENT);
 	return s;

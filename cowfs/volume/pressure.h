@@ -6,7 +6,7 @@
  * 	    ok          warn         commit                full
  * 	                             paced once sealed     parked once sealed
  *
- * The reserve between limit and hard size holds the data that a freeze flushes through us before
+ * The reserve between limit and hard size holds the data that a sync flushes through us before
  * the seal, when no reply may be withheld. This data is the journal, the dirty page cache, and the
  * writes that programs make in the meantime.
  */
@@ -37,8 +37,8 @@ struct pressure_plan {
 		uint64_t ruin; /* writes fail, or no commit can hold the dirty data any more */
 	} ram_bytes, ring_blks;
 	/* From here on all replies are withheld until the seal. The requests in flight still fit.
-	 * 0: no such limit. Only for file systems that may be sealed without a freeze, because a
-	 * freeze could not complete. */
+	 * 0: no such limit. Only for file systems that may be sealed without a sync, because a
+	 * sync could not complete. */
 	uint64_t stop_blks;
 };
 
@@ -108,7 +108,7 @@ struct pressure_commit {
 };
 
 uint64_t pressure_left_ns(const struct pressure_commit *c);
-/* Before the seal: slower towards ruin, but bounded from below. A freeze must flush all dirty data
+/* Before the seal: slower towards ruin, but bounded from below. A sync must flush all dirty data
  * and possibly the journal, and the rate delays it by less than a second. */
 uint64_t pressure_rate_unsealed(const struct pressure_plan *p, const struct pressure_use *u);
 /* From the seal on: bytes/s for writers so that the room lasts; 0: no room */

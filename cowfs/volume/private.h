@@ -187,8 +187,7 @@ struct volume {
 	struct blk_reader clean;
 	/* how far the journal was replayed for the newest generation, if that is of the live file system */
 	struct replay_mark replayed;
-	/* set inside the freeze, before the stage, so that a freeze that fails afterwards is
-	 * known */
+	/* set at the seal, before the stage, so that what fails afterwards is known */
 	bool sealed;
 	bool past_seal;		     /* in this job there was a seal */
 	_Atomic uint64_t lost_known; /* writes that failed because RAM was full, already reported */

@@ -24,7 +24,7 @@ static int seal(void *ctx)
 	return volume_seal(ctx);
 }
 
-/* Freezes, seals, and copies the stack below the new active generation. */
+/* Syncs, seals, and copies the stack below the new active generation. */
 static int take_now(struct volume *v, struct volume_result *res, struct layers **ret)
 {
 	int r = volume_quiesce(v, seal, CAUSE_MANUAL, res), e;
@@ -210,7 +210,7 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 	if (r < 0)
 		return r;
 	monitor_status(v->monitor, &m);
-	/* the reserve for a freeze takes what a mount of the view replays */
+	/* the reserve for a sync takes what a mount of the view replays */
 	r = snapshot_new(&s, v->store, l, v->volume_blks,
 			 m.too_large ? m.plan.ram_bytes.ruin : m.plan.ram_bytes.full);
 	if (r < 0) {

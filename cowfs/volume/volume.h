@@ -108,7 +108,7 @@ struct view *volume_view(struct volume *v);
 struct throttle *volume_throttle(struct volume *v);
 /* Limits of the requests of the volume's loop device. */
 struct pressure_requests volume_requests(const struct volume *v);
-/* Call once the loop device exists; it is the device to freeze. Starts the commit thread. */
+/* Call once the loop device exists; it is the device to sync. Starts the commit thread. */
 int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loop_path) MUST_CHECK;
 /* The loop device stays, but its owner had to reopen it. No job is running. */
 void volume_set_loop_fd(struct volume *v, int loop_fd);
@@ -139,7 +139,7 @@ struct volume_image {
 	bool writable; /* wanted: the scratch image, as committed; there is one at a time */
 	bool replaces; /* wanted: for an import, which mounts it nowhere. With writable */
 	bool held;     /* wanted: the generation that is held */
-	bool now; /* wanted: with all uncommitted changes, from a freeze; false: as committed */
+	bool now;      /* wanted: with all uncommitted changes, from a seal; false: as committed */
 	/* result, on success. The caller's reference: volume_end_view. */
 	struct snapshot *snapshot;   /* not writable */
 	struct scratch *scratch;     /* writable. volume_end_scratch */
@@ -289,7 +289,7 @@ struct volume_status {
 	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
 	char mountpoint[128]; /* "" if not mounted */
 	uint64_t volume_bytes, device_bytes,
-		log_device_bytes;     /* log: of a card of its own, else 0 */
+		log_device_bytes; /* log: of a card of its own, else 0 */
 	bool always_checkpoint;
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	bool halted;		      /* see struct volume_params */
