@@ -73,7 +73,7 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 
 @test "clone: what is on the card and in RAM, ext4" { clones ext4 60 100 150; }
 @test "clone: ext4, to a smaller card" { clones ext4 60 200 110; }
-@test "clone: ext2" { clones ext2 60 100 150; }
+@test "clone: ext3" { clones ext3 60 100 150; }
 @test "clone: xfs" { clones xfs 310 360 400; }
 @test "clone: btrfs" { clones btrfs 120 160 200; }
 

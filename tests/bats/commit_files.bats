@@ -110,7 +110,7 @@ random() {
 @test "random trees, ext4" { random 2-2 ext4 0; }
 @test "random trees, ext4 with blocks of 1 KiB and lag 1" { random 3-3 ext4 1 -b 1024; }
 @test "random trees, xfs" { random 6-6 xfs 0; }
-@test "random trees, ext2" { random 7-7 ext2 0; }
+@test "random trees, ext3" { random 7-7 ext3 0; }
 
 # With a profile, gaps between blocks are written over: only where nothing reads them.
 @test "random trees, ext4 with a planned profile" {

@@ -320,6 +320,5 @@ fs_test() {
 @test "ext4, bigalloc" { fs_test ext4 160 64 -O bigalloc -C 16384 -J size=8; }
 @test "ext4 without 64bit and metadata_csum" { fs_test ext4 160 64 -O ^64bit,^metadata_csum -J size=8; }
 @test "ext3" { fs_test ext3 96 64 -J size=8; }
-@test "ext2" { fs_test ext2 96 64; }
 @test "xfs" { fs_test xfs 320 192; }
 @test "btrfs" { fs_test btrfs 160 192; }
