@@ -36,11 +36,9 @@ exec 3>&1
 . "$here/bats/lib.bash"
 
 # NAME FS MKFS_OPTION...; * in front: also in the short form. Not here: inline_data (a deadlock of Linux 6.18), and what
-# cowfs refuses because a part of it lies on another device.
+# cowfs refuses because a part of it lies on another device, or while it is mounted.
 layouts() {
 	cat <<'END'
-ext2-1k            ext2 -b 1024
-ext2-4k            ext2 -b 4096
 ext3-1k            ext3 -b 1024
 *ext3-2k           ext3 -b 2048
 ext3-4k            ext3 -b 4096
@@ -49,9 +47,7 @@ ext4-2k            ext4 -b 2048
 *ext4-default      ext4
 ext4-bigalloc      ext4 -O bigalloc -C 16384
 ext4-bigalloc-1k   ext4 -b 1024 -O bigalloc -C 65536
-*ext4-no-journal   ext4 -O ^has_journal
-ext4-journal-4m    ext4 -J size=4
-ext4-fast-commit   ext4 -O fast_commit
+*ext4-journal-4m   ext4 -J size=4
 ext4-no-csum       ext4 -O ^metadata_csum
 ext4-uninit-bg     ext4 -O ^metadata_csum,uninit_bg
 ext4-csum-seed     ext4 -O metadata_csum_seed
