@@ -16,22 +16,22 @@ LAYOUTS = {
     'ext3-1k': (96, '-t ext3 -b 1024 -J size=4', ''),
     'ext3-2k': (128, '-t ext3 -b 2048 -J size=8', ''),
     'ext3-4k': (192, '-t ext3 -b 4096 -J size=8', ''),
-    'ext3-v1': (192, '-t ext3 -b 4096 -J size=8', 'journal_checksum'),
-    'ext3-data': (192, '-t ext3 -b 4096 -J size=16', 'data=journal'),
+    'ext3-v1': (192, '-t ext3 -b 4096 -J size=8', '-t ext4 -o journal_checksum'),
+    'ext3-data': (192, '-t ext3 -b 4096 -J size=16', '-o data=journal'),
     'ext4-1k': (96, '-t ext4 -b 1024 -J size=4', ''),
     'ext4-2k': (128, '-t ext4 -b 2048 -J size=8', ''),
     'ext4-4k': (192, '-t ext4 -b 4096 -J size=4', ''),
     'ext4-16m': (192, '-t ext4 -b 4096 -J size=16', ''),
     'ext4-128m': (400, '-t ext4 -b 4096 -J size=128', ''),
     'no-csum': (192, '-t ext4 -b 4096 -O ^metadata_csum -J size=8', ''),
-    'no-csum-v1': (96, '-t ext4 -b 1024 -O ^metadata_csum,^64bit -J size=8', 'journal_checksum'),
+    'no-csum-v1': (96, '-t ext4 -b 1024 -O ^metadata_csum,^64bit -J size=8', '-o journal_checksum'),
     'no-64bit': (192, '-t ext4 -b 4096 -O ^64bit -J size=8', ''),
     'csum-seed': (192, '-t ext4 -b 4096 -O metadata_csum_seed -J size=8', ''),
     'orphan-file': (192, '-t ext4 -b 4096 -O orphan_file -J size=8', ''),
     'bigalloc': (256, '-t ext4 -b 4096 -O bigalloc -C 16384 -J size=8', ''),
     'meta-bg': (192, '-t ext4 -b 1024 -O meta_bg,^resize_inode -J size=8', ''),
     'no-flex': (192, '-t ext4 -b 4096 -O ^flex_bg -J size=8', ''),
-    'data-journal': (192, '-t ext4 -b 4096 -J size=16', 'data=journal'),
+    'data-journal': (192, '-t ext4 -b 4096 -J size=16', '-o data=journal'),
 }
 os.environ['E2FSCK_TIME'] = '1700000000'  # of the inodes that it frees
 SHORT = ['ext3-1k', 'ext4-4k', 'orphan-file']
@@ -155,7 +155,7 @@ def layout(w, name, seconds, seed):
         return
     try:
         dev = run('losetup', '-f', '--show', '--direct-io=on', img).stdout.strip()
-        run('mount', *(['-o', options] if options else []), dev, w + '/m')
+        run('mount', *options.split(), dev, w + '/m')
         threads = [threading.Thread(target=load, args=(w + '/m', stop, seed + i)) for i in range(3)]
         [t.start() for t in threads]
         end = time.time() + seconds
