@@ -118,12 +118,12 @@ def layout(w, name, o):
     dice = random.Random(o.seed)
     count = Counter(m)
     run('rm', '-f', img)
-    run('truncate', '-s', '900M', img)
+    run('truncate', '-s', '1800M', img)
     run(*LAYOUTS[name].replace('IMG', img).split())
     card = loop(img)
     writers = []
     try:
-        cow('prepare', '--log-size', '256M', card)
+        cow('prepare', '--log-size', '1G', card)
         run('mount', cow('attach', '--ram', o.ram, '--name', 'held', card).split()[-1], m)
         run('cp', '-r', '/usr/include/linux', m)
         run('sync', '-f', m)
