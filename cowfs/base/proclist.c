@@ -47,7 +47,8 @@ bool proclist_is_dying(int status_fd)
 	char text[STATUS_BYTES], state = read_state(status_fd, text);
 	const char *pending = strstr(text, "\nSigPnd:\t");
 
-	return state == 'Z' || state == 'X' ||
+	/* one that ends gives its memory back first, and then closes its files */
+	return state == 'Z' || state == 'X' || (state && !strstr(text, "\nVmSize:")) ||
 	       (pending && strtoull(pending + 9, NULL, 16) & 1u << (SIGKILL - 1));
 }
 

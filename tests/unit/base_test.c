@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "base/kernel.h"
 #include "base/parse.h"
+#include "base/proclist.h"
 #include "base/thread.h"
 
 /* RFC 3720 B.4, and the check value of the CRC catalogue */
@@ -425,4 +426,27 @@ TEST(test_keep_only)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+}
+
+static bool dies(const char *status)
+{
+	int fd = memfd_create("status", MFD_CLOEXEC);
+	bool r;
+
+	assert_int_equal(write(fd, status, strlen(status)), strlen(status));
+	r = proclist_is_dying(fd);
+	close(fd);
+	return r;
+}
+
+TEST(test_dying)
+{
+	assert_false(dies(
+		"Name:\tx\nState:\tD (disk sleep)\nVmSize:\t 8 kB\nSigPnd:\t0000000000000000\n"));
+	/* killed; its memory is gone, and its files are not closed yet; a zombie */
+	assert_true(dies(
+		"Name:\tx\nState:\tD (disk sleep)\nVmSize:\t 8 kB\nSigPnd:\t0000000000000100\n"));
+	assert_true(dies("Name:\tx\nState:\tR (running)\nSigPnd:\t0000000000000000\n"));
+	assert_true(dies("Name:\tx\nState:\tZ (zombie)\nSigPnd:\t0000000000000000\n"));
+	assert_false(dies(""));
 }
