@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: MIT
 # The figures of docs/BENCHMARKS.md, as rows of its table. As root; nothing but image files is written.
 #
-#	lab/bench/commit.sh [apt|logger|freeze|attach|memory|size|status|trim]...	default: all of them
+#	lab/bench/commit.sh [apt|logger|attach|memory|size|status|trim]...	default: all of them
 #	BENCH_RUNS=N	repetitions where a median is taken (5)
 #
-# The images lie in TMPDIR, which needs 6 GiB for "apt"; those of "freeze" in memory (6 GiB).
+# The images lie in TMPDIR, which needs 6 GiB for "apt".
 # shellcheck disable=SC2119,SC2120 # functions whose arguments may be left out
 set -euo pipefail
 export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants it to end
 
-ALL=(apt logger freeze attach memory size status trim)
+ALL=(apt logger attach memory size status trim)
 for what; do
 	case " ${ALL[*]} " in
 	*" $what "*) ;;
@@ -157,49 +157,6 @@ bench_logger() {
 	row "— the kernel's count of that commit minus ours" "0 bytes" "$((kernel - $(bill report.written_bytes))) bytes" \
 		"$(verdict $((kernel - $(bill report.written_bytes))) 0)"
 	volume_down
-}
-
-# ---- freeze ----
-
-bench_freeze() {
-	local run ours=() sync_s=() frozen=() plain=() difference
-	mkdir "$T/memory"
-	mount -t tmpfs -o size=9G,huge=never none "$T/memory"
-	IMG=$T/memory/card.img
-	card_make ext4 4096 4224 -J size=8
-	volume_up 64M --ram 3G
-	mount_volume -o noatime,discard,noinit_itable
-	for run in $(seq "$RUNS"); do
-		"$MEASURE" fill "$MNT/$run" 1024 "$run"
-		sync -f "$MNT"
-		[ "$(status_of .dirty_blocks)" -ge 262144 ] || { note "not 1 GiB dirty"; return 1; }
-		commit_json
-		ours+=("$(calc "($(bill quiesce.freeze_seconds) + $(bill quiesce.frozen_seconds)) * 1000" 2)")
-		frozen+=("$(calc "$(bill quiesce.frozen_seconds) * 1000" 2)")
-		sync_s+=("$(calc "$(bill quiesce.sync_seconds) * 1000" 2)")
-		rm -f "$MNT/$((run - 1))"
-	done
-	volume_down
-	# the same on a loop device of the same kind without cowfs
-	IMG=$T/memory/plain.img
-	card_make ext4 4096 4100 -J size=8
-	losetup --direct-io=on "$CARD" || true
-	mount -o noatime,discard,noinit_itable "$CARD" "$MNT"
-	for run in $(seq "$RUNS"); do
-		"$MEASURE" fill "$MNT/$run" 1024 "$run"
-		sync -f "$MNT"
-		plain+=("$("$MEASURE" freeze "$MNT")")
-		rm -f "$MNT/$((run - 1))"
-	done
-	umount "$MNT"
-	loop_down "$CARD"
-	umount "$T/memory"
-	IMG=''
-	note "freeze to thaw: ${ours[*]} ms; frozen: ${frozen[*]} ms; sync before: ${sync_s[*]} ms; plain: ${plain[*]} ms"
-	difference=$(calc "$(median "${ours[@]}") - $(median "${plain[@]}")")
-	row "Freeze to thaw, 1 GiB dirty, beyond the same on a plain loop ext4 (medians of $RUNS)" "≤ 10 ms" \
-		"$difference ms ($(median "${ours[@]}") against $(median "${plain[@]}") ms; from frozen to thawed $(median "${frozen[@]}") ms)" \
-		"$(verdict "$difference" 10 ' ms')"
 }
 
 # ---- attach, memory ----

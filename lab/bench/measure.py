@@ -3,7 +3,6 @@
 """Measurements for lab/bench/commit.sh: each prints plain numbers.
 
 measure.py median NUMBER...              their median
-measure.py freeze DIR                    milliseconds from the call of FIFREEZE to the end of FITHAW
 measure.py differ BEFORE AFTER MAP       4 KiB blocks that AFTER uses (by fsmap_dump's MAP) and that differ from BEFORE
 measure.py fill FILE MIB SEED            writes MIB of incompressible bytes
 measure.py logger DIR COUNT              COUNT times: one insert into a database, one line of a log, sync
@@ -14,7 +13,6 @@ measure.py memory_files PID              bytes that the process' memory files (a
 measure.py latency COWCTL NAME FILE COUNT   of `status --json` and of reading FILE, while commits run: calls, median and
                                          maximum in milliseconds of both, and how many fell into a commit
 """
-import fcntl
 import json
 import os
 import random
@@ -26,20 +24,10 @@ import time
 
 BLOCK = 4096
 MIB = 1 << 20
-FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 
 
 def median(*numbers):
     print(f"{statistics.median(map(float, numbers)):g}")
-
-
-def freeze(folder):
-    fd = os.open(folder, os.O_RDONLY)
-    subprocess.run(["sync", "-f", folder], check=True)
-    start = time.monotonic()
-    fcntl.ioctl(fd, FIFREEZE, 0)
-    fcntl.ioctl(fd, FITHAW, 0)
-    print(f"{(time.monotonic() - start) * 1000:.2f}")
 
 
 def differ(before, after, map_path):
@@ -175,7 +163,7 @@ def latency(cowctl, name, path, count):
 
 
 if __name__ == "__main__":
-    commands = {f.__name__: f for f in (median, freeze, differ, fill, logger, packages, lag, resident, memory_files, latency)}
+    commands = {f.__name__: f for f in (median, differ, fill, logger, packages, lag, resident, memory_files, latency)}
     if len(sys.argv) < 2 or sys.argv[1] not in commands:
         sys.exit(__doc__)
     commands[sys.argv[1]](*sys.argv[2:])

@@ -15,7 +15,7 @@ unheld() {
 	local begin=${EPOCHREALTIME/./}
 	can_write
 	run -0 --separate-stderr cow commit --json
-	jq -e '.ok and (.quiesce | .instant and (.frozen or .unfrozen | not))' <<<"$output"
+	jq -e '.ok and (.quiesce | .instant and (.unfrozen | not))' <<<"$output"
 	[ $((${EPOCHREALTIME/./} - begin)) -lt "$(patience 2000000)" ]
 	can_write
 	[ "$(status_of .alarm)" = "" ]
