@@ -208,7 +208,8 @@ load_beside_hold() { # FS [MKFS_OPTION]...
 	noise_begin 3
 	wait_for 60 pressed 6
 	kill -9 $(daemons)
-	kill "${JOBS[@]}"
+	kill -9 "${JOBS[@]}"
+	wait "${JOBS[@]}" || :
 	clear_after_cut
 	cow accept "$CARD"
 	cow release "$CARD"
