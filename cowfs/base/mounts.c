@@ -27,6 +27,7 @@
 #include <linux/openat2.h>
 
 #include "base/io.h"
+#include "base/proclist.h"
 
 struct lines {
 	int fd;
@@ -328,13 +329,9 @@ static bool is_btrfs(int sys_dirfd, const char *top, const char *disk)
 	struct dirent *e;
 	bool found = false;
 	DIR *dir;
-	int fd;
 
 	snprintf(path, sizeof(path), "%sfs/btrfs", top);
-	fd = openat(sys_dirfd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	if (!dir && fd >= 0)
-		close(fd);
+	dir = proclist_open(sys_dirfd, path);
 	while (dir && !found && (e = readdir(dir))) {
 		snprintf(path, sizeof(path), "%s/devices/%s", e->d_name, disk);
 		found = faccessat(dirfd(dir), path, F_OK, 0) == 0;

@@ -18,7 +18,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 
 #include "base/clean.h"
@@ -120,7 +120,7 @@ static bool is_log_full(const char *name, bool *told, char *why, size_t n)
 /* Until the command has ended; *why "" or the reason why it was ended. */
 static int wait_for(pid_t pid, const char *name, int *ret_status, char *why, size_t n)
 {
-	_cleanup_close_ int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	_cleanup_close_ int fd = pidfd_open(pid, 0);
 	uint64_t end_ns = UINT64_MAX;
 	bool told = false;
 	pid_t r;
