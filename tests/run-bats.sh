@@ -6,7 +6,6 @@
 # itself. How long a file takes is what it took last (build/bats.times), else its line "# seconds: NUMBER", else two seconds a test.
 # With COWFS_TURN, a commit, a third of the files with a line "# turn: 3" runs, another third with another commit. Those that the commit
 # changes, and those that COWFS_ALSO names ("clone delta"), run in any case.
-# A file that failed beside others runs once more by itself, if no more than COWFS_BATS_AGAIN (12) failed, and that counts.
 # What a test leaves behind fails its file, with the name of the test, and is ended. The last line is the first failure: file, line, test.
 # COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the first failure.
 # A signal interrupts the tests that run, which tidy up, and ends this.
@@ -134,13 +133,6 @@ places() {
 }
 places "${COWFS_BATS_JOBS:-$(($(nproc) * 5))}" ${beside[@]+"${beside[@]}"}
 places 1 ${alone[@]+"${alone[@]}"}
-# loop numbers and seconds are shared with all other tests
-if [ -e "$dir/failed" ] && [ "$(wc -l <"$dir/failed")" -le "${COWFS_BATS_AGAIN:-12}" ] && [ $# -gt 1 ]; then
-	mapfile -t again <"$dir/failed"
-	rm "$dir/failed"
-	echo "bats: failed beside others, once more by itself: ${again[*]##*/}"
-	places 1 "${again[@]}"
-fi
 
 [ -d "${times%/*}" ] && { cat "$times" "$dir/times" 2>/dev/null | tac | awk '!seen[$1]++' >"$times.new" && mv "$times.new" "$times"; }
 cat "$dir"/*.out | sed -nE 's/^ok [0-9]+ (.*) in ([0-9]+)ms$/\2 \1/p' | sort -rn | head -12 |
