@@ -149,7 +149,7 @@ int replay_open(struct replay **ret, const struct blk_reader *r)
 	struct replay *y = NULL;
 	struct fsimage_facts f;
 	struct fsinfo info;
-	struct reader *x;
+	struct reader *x = NULL;
 	size_t n, n_places = 0;
 	int err = fsinfo_probe_super(r, &info);
 
@@ -166,16 +166,18 @@ int replay_open(struct replay **ret, const struct blk_reader *r)
 			      : reader_log(x, &places, &n_places);
 	if (!err)
 		err = reader_replay(x, &list, &n);
-	reader_close(x);
 	if (!err)
 		err = replay_new(&y, r, &f, list, n);
 	if (!err)
 		err = replay_set_places(y, places, n_places);
-	if (err)
+	if (err) {
 		replay_close(y);
-	else
-		*ret = y;
-	return err;
+		reader_close(x);
+		return err;
+	}
+	replay_set_reader(y, x);
+	*ret = y;
+	return 0;
 }
 
 static void sector_crcs(const void *buf, uint32_t crc[8])
@@ -327,16 +329,39 @@ int fsinfo_fingerprint_match(const struct fs_fingerprint *fp, const struct blk_r
 	return any ? is_our_tear(fp, home, bad, buf, ret_match) : 0;
 }
 
+/* The facts are those of an earlier fingerprint if no mark has changed since. One without facts has a single mark. */
+static int facts_known(const struct blk_reader *r, const struct fs_fingerprint *known,
+		       struct fs_fingerprint *fp, bool *ret)
+{
+	struct fs_fingerprint now;
+	int err;
+
+	*ret = false;
+	if (!known || known->kind != fp->kind || known->sb_crc != fp->sb_crc || known->n_marks < 2)
+		return 0;
+	memcpy(&now, known, sizeof(now));
+	err = read_marks(r, &now);
+	*ret = !err && !memcmp(&now, known, sizeof(now));
+	if (*ret)
+		memcpy(fp, known, sizeof(*fp));
+	return err;
+}
+
 /* Adds the facts that need more than the superblock, if they are available. */
-static int fingerprint_facts(const struct blk_reader *r, struct fs_fingerprint *fp)
+static int fingerprint_facts(const struct blk_reader *r, const struct fs_fingerprint *known,
+			     struct fs_fingerprint *fp)
 {
 	const struct fs_ops *ops = fs_ops((enum fs_kind)fp->kind);
 	struct fsimage_facts f;
 	struct reader *x;
+	bool same;
 	int err;
 
 	if (!ops->facts)
 		return 0;
+	err = facts_known(r, known, fp, &same);
+	if (err || same)
+		return err;
 	err = reader_open(&x, r, (enum fs_kind)fp->kind, FSIMAGE_ASK_GDT | FSIMAGE_ASK_JOURNAL, &f);
 	if (err)
 		return is_damage(err) ? 0 : err;
@@ -371,7 +396,8 @@ static int fingerprint_units(const struct blk_reader *r, const struct supers *s,
 	return 0;
 }
 
-static int fingerprint(const struct blk_reader *r, bool super_only, struct fs_fingerprint *ret)
+static int fingerprint(const struct blk_reader *r, bool super_only,
+		       const struct fs_fingerprint *known, struct fs_fingerprint *ret)
 {
 	_cleanup_free_ struct supers *s = NULL;
 	struct fs_fingerprint fp;
@@ -385,7 +411,7 @@ static int fingerprint(const struct blk_reader *r, bool super_only, struct fs_fi
 	fp.kind = f.kind;
 	err = fingerprint_units(r, s, &fp);
 	if (!err && !super_only)
-		err = fingerprint_facts(r, &fp);
+		err = fingerprint_facts(r, known, &fp);
 	if (!err)
 		err = read_marks(r, &fp);
 	if (err)
@@ -396,10 +422,16 @@ static int fingerprint(const struct blk_reader *r, bool super_only, struct fs_fi
 
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret)
 {
-	return fingerprint(r, false, ret);
+	return fingerprint(r, false, NULL, ret);
+}
+
+int fsinfo_fingerprint_since(const struct blk_reader *r, const struct fs_fingerprint *known,
+			     struct fs_fingerprint *ret)
+{
+	return fingerprint(r, false, known, ret);
 }
 
 int fsinfo_fingerprint_super(const struct blk_reader *r, struct fs_fingerprint *ret)
 {
-	return fingerprint(r, true, ret);
+	return fingerprint(r, true, NULL, ret);
 }

@@ -122,6 +122,9 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 /* The same, only from the superblock (ext: without the journal's size and state). */
 int fsinfo_probe_super(const struct blk_reader *r, struct fsinfo *ret) MUST_CHECK;
 int fsinfo_fingerprint(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
+/* The same, for a volume whose earlier fingerprint is known: if no mark has changed, no metadata is read. */
+int fsinfo_fingerprint_since(const struct blk_reader *r, const struct fs_fingerprint *known,
+			     struct fs_fingerprint *ret) MUST_CHECK;
 /* The same, only from the superblock: ext then has only the superblock as a mark. */
 int fsinfo_fingerprint_super(const struct blk_reader *r, struct fs_fingerprint *ret) MUST_CHECK;
 /*
@@ -148,6 +151,7 @@ enum blk_use {
 };
 
 struct fsmap;
+struct replay;
 
 /* Why an image may not be committed automatically; bit mask. */
 enum {
@@ -165,6 +169,8 @@ enum {
  * other kind: every block is USE_USED. Not for concurrent use.
  */
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r) MUST_CHECK;
+/* The same of replay_reader(y), which outlives the map. The first time it goes on with the process that has read the journal. */
+int fsmap_open_replayed(struct fsmap **ret, struct replay *y) MUST_CHECK;
 /*
  * The same as fsmap_open for an image that nothing can read: it has the alarms of its superblock, every
  * block is USE_USED, fsmap_knows is false.

@@ -26,6 +26,7 @@
 
 #include "fs/fs_ops.h"
 #include "fs/reader.h"
+#include "fs/replay.h"
 
 #define LRU_GROUPS 16 /* a commit asks in ascending order */
 
@@ -297,12 +298,16 @@ static int log_load(struct fsmap *m)
 	return reader_log(m->e, &m->log, &m->log_ranges);
 }
 
-static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f)
+static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const struct fsinfo *f,
+			     struct replay *y)
 {
 	bool log = f->has_journal && !f->external_journal;
-	int err = reader_open(&m->e, r, f->kind, log ? FSIMAGE_ASK_JOURNAL | FSIMAGE_ASK_REPLAY : 0,
-			      &m->f);
+	int err = 0;
 
+	m->e = y ? replay_take_reader(y, &m->f) : NULL;
+	if (!m->e)
+		err = reader_open(&m->e, r, f->kind,
+				  log ? FSIMAGE_ASK_JOURNAL | FSIMAGE_ASK_REPLAY : 0, &m->f);
 	if (err == -EUCLEAN)
 		m->alarms |= FSMAP_BAD_CHECKSUM;
 	else if (err == -EOPNOTSUPP)
@@ -320,7 +325,7 @@ static int map_open_alarming(struct fsmap *m, const struct blk_reader *r, const 
 	return err;
 }
 
-static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
+static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread, struct replay *y)
 {
 	struct fsinfo f;
 	const struct fsimage_ops *image;
@@ -339,7 +344,7 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	m->alarms = (f.error_flag ? FSMAP_ERROR_FLAG : 0) |
 		    (f.needs_recovery ? FSMAP_NEEDS_RECOVERY : 0);
 	if (m->knows)
-		err = map_open_alarming(m, r, &f);
+		err = map_open_alarming(m, r, &f, y);
 	else if (image && !m->alarming && !unread)
 		/* reads the trees; if that fails, whatever the reason, all differing blocks go through the log */
 		m->knows = !reader_open(&m->e, r, f.kind, 0, &m->f);
@@ -353,12 +358,19 @@ static int map_open(struct fsmap **ret, const struct blk_reader *r, bool unread)
 
 int fsmap_open(struct fsmap **ret, const struct blk_reader *r)
 {
-	return map_open(ret, r, false);
+	return map_open(ret, r, false, NULL);
+}
+
+int fsmap_open_replayed(struct fsmap **ret, struct replay *y)
+{
+	struct blk_reader r = replay_reader(y);
+
+	return map_open(ret, &r, false, y);
 }
 
 int fsmap_open_unread(struct fsmap **ret, const struct blk_reader *r)
 {
-	return map_open(ret, r, true);
+	return map_open(ret, r, true, NULL);
 }
 
 void fsmap_close(struct fsmap *m)

@@ -8,6 +8,7 @@
 #include "base/crc32c.h"
 #include "fs/ext4.h"
 #include "fs/extents.h"
+#include "fs/reader.h"
 
 #define JBD2_MAGIC_BYTES "\xc0\x3b\x39\x98"
 /* the superblock of the journal: big-endian, 1 KiB */
@@ -25,6 +26,7 @@ struct replay {
 	/* of list: what an earlier replay has not written; NULL: all may be new */
 	struct fsimage_move *fresh;
 	size_t n_fresh;
+	struct reader *reader;
 };
 
 void ext4_settle(const struct fsimage_facts *f, uint8_t *unit)
@@ -57,7 +59,7 @@ int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsi
 		free(list);
 		return -ENOMEM;
 	}
-	*y = (struct replay){ *r, *f, list, n, { 0 }, NULL, 0 };
+	*y = (struct replay){ .r = *r, .f = *f, .list = list, .n = n };
 	*ret = y;
 	return 0;
 }
@@ -69,7 +71,19 @@ void replay_close(struct replay *y)
 	free(y->list);
 	free(y->fresh);
 	extents_clear(&y->needed);
+	reader_close(y->reader);
 	free(y);
+}
+
+void replay_set_reader(struct replay *y, struct reader *x)
+{
+	y->reader = x;
+}
+
+struct reader *replay_take_reader(struct replay *y, struct fsimage_facts *f)
+{
+	*f = y->f;
+	return steal_ptr(y->reader);
 }
 
 const struct fsimage_part *replay_part(const struct replay *y)

@@ -17,6 +17,7 @@ struct fsimage_facts;
 struct fsimage_move;
 struct fsimage_range;
 struct fsimage_part;
+struct reader;
 
 /*
  * Reads the journal behind r, in the process without privileges if there is one. r is copied; its
@@ -70,6 +71,10 @@ int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsi
 	       struct fsimage_move *list, size_t n) MUST_CHECK;
 const struct fsimage_move *replay_list(const struct replay *y, size_t *ret_n);
 const struct fsimage_part *replay_part(const struct replay *y);
+/* The reader of the journal, which has all of the image as after the replay: for a map of it. The first caller gets
+ * it, and *f; NULL: it is taken. */
+void replay_set_reader(struct replay *y, struct reader *x);
+struct reader *replay_take_reader(struct replay *y, struct fsimage_facts *f);
 /* The places of the journal, ascending, for replay_needs. -ENOMEM. */
 int replay_set_places(struct replay *y, const struct fsimage_range *places, size_t n) MUST_CHECK;
 

@@ -312,7 +312,8 @@ int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home,
 				   .ctx = &im,
 				   .volume_blks = base_blks(l) };
-	int r = fsinfo_fingerprint(&home, ret);
+	bool known = !l->opening && l->newest.seq && l->home == HOME_PLAIN;
+	int r = fsinfo_fingerprint_since(&home, known ? &l->newest.fingerprint : NULL, ret);
 
 	return r == -EOWNERDEAD && !l->needs_reader ? fsinfo_fingerprint_super(&home, ret) : r;
 }

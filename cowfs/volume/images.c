@@ -106,8 +106,8 @@ static int open_maps(struct images *im, struct volume_result *res)
 	int r;
 
 	im->clean = !im->dry && im->v->replay && im->from == im->v->view;
-	r = open_map(&im->sealed, &sealed, im->unread >= UNREAD_SEALED);
-
+	r = im->clean ? fsmap_open_replayed(&im->sealed, im->v->replay)
+		      : open_map(&im->sealed, &sealed, im->unread >= UNREAD_SEALED);
 	if (r == 0)
 		r = open_map(&im->committed, &committed, im->unread >= UNREAD_ALL);
 	if (r == 0)

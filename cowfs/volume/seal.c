@@ -84,16 +84,15 @@ static bool may_be_needless(struct volume *v, enum commit_cause cause)
 	       !monitor_hurries(v->monitor);
 }
 
-static int probe_live(struct volume *v,
-		      int (*probe)(const struct blk_reader *r, struct fsinfo *ret),
-		      struct fsinfo *ret)
+/* What the live file system says of itself. False: its superblock cannot be read. */
+static bool probe_live(struct volume *v, struct fsinfo *ret)
 {
 	struct images im = { .v = v };
 	struct blk_reader live = { .read = images_read_live,
 				   .ctx = &im,
 				   .volume_blks = v->volume_blks };
 
-	return probe(&live, ret);
+	return fsinfo_probe_super(&live, ret) == 0;
 }
 
 /* Is a seal without a sync allowed? Such a seal equals a power cut, so the file system needs a
@@ -146,18 +145,11 @@ static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (
 	return r == -ETXTBSY ? -ESTALE : r;
 }
 
-/* What the live file system says of itself. */
-struct live {
-	struct fsinfo fs;
-	bool read;  /* with its journal */
-	bool known; /* at least its superblock */
-};
-
-static struct quiesce_target target_for(struct volume *v, const struct live *live,
+/* fs: NULL if it is not known. */
+static struct quiesce_target target_for(struct volume *v, const struct fsinfo *fs,
 					int (*fn)(void *ctx), enum commit_cause cause)
 {
-	const struct fsinfo *fs = &live->fs;
-	bool stops = live->known && may_stop(v, fs);
+	bool stops = fs && may_stop(v, fs);
 	/* a view is taken without changes, too */
 	bool may_end = (fn == seal_to_commit || fn == seal_nothing) && may_be_needless(v, cause);
 
@@ -165,9 +157,8 @@ static struct quiesce_target target_for(struct volume *v, const struct live *liv
 					.dev = v->loop_rdev,
 					.loop_fd = v->loop_fd,
 					.type = v->fs.type,
-					.any = live->known && fsinfo_any_moment(fs),
-					.unsynced = live->known && bears_power_cut(fs) &&
-						    fn != seal_nothing,
+					.any = fs && fsinfo_any_moment(fs),
+					.unsynced = fs && bears_power_cut(fs) && fn != seal_nothing,
 					.needed = may_end ? something_changed : NULL,
 					.stopped = stops ? is_stopped : is_away,
 					.unseen = stops };
@@ -197,21 +188,17 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
 		   struct volume_result *res)
 {
-	struct live live = { 0 };
-	struct quiesce_target t;
-	int r = 0;
+	struct fsinfo fs;
+	bool known = probe_live(v, &fs);
+	struct quiesce_target t = target_for(v, known ? &fs : NULL, fn, cause);
+	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
 
-	live.read = probe_live(v, fsinfo_probe, &live.fs) == 0;
-	live.known = live.read || probe_live(v, fsinfo_probe_super, &live.fs) == 0;
-	t = target_for(v, &live, fn, cause);
-	if (live.known)
-		r = volume_check_fs(v, &live.fs, res->why, sizeof(res->why));
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
 	monitor_set_stops(v->monitor, t.unseen && r == 0);
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
-	v->live_kind = live.known ? live.fs.kind : FS_UNKNOWN;
+	v->live_kind = known ? fs.kind : FS_UNKNOWN;
 	r = quiesce_again(v, &t, fn, &res->quiesce);
 	/* fn is none of a dry run */
 	return note_seal(v, &t, fn == seal_to_commit, r, &res->quiesce);
