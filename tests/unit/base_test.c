@@ -7,6 +7,8 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/kernel.h"
+#include "base/mounts.h"
+#include "base/numbers.h"
 #include "base/parse.h"
 #include "base/proclist.h"
 #include "base/thread.h"
@@ -161,6 +163,14 @@ TEST(test_parse_duration)
 	assert_int_equal(v, 7200000000000);
 }
 
+TEST(test_unescape)
+{
+	char s[] = "a\\040b\\011\\100\\377\\400\\08\\0";
+
+	mounts_unescape(s);
+	assert_string_equal(s, "a b\t@\377\\400\\08\\0");
+}
+
 TEST(test_parse_u64)
 {
 	static const char *const nonsense[] = { "", "-1", "+1", " 1", "1 ", "0x", "1.0", "ten" };
@@ -181,6 +191,8 @@ TEST(test_format_size)
 {
 	char small[4];
 
+	assert_string_equal(with_commas(999), "999");
+	assert_string_equal(with_commas(1234567), "1,234,567");
 	assert_string_equal(FORMAT_SIZE(0), "0 B");
 	assert_string_equal(FORMAT_SIZE(1023), "1023 B");
 	assert_string_equal(FORMAT_SIZE(1024), "1.0 KiB");
@@ -449,4 +461,22 @@ TEST(test_dying)
 	assert_true(dies("Name:\tx\nState:\tR (running)\nSigPnd:\t0000000000000000\n"));
 	assert_true(dies("Name:\tx\nState:\tZ (zombie)\nSigPnd:\t0000000000000000\n"));
 	assert_false(dies(""));
+}
+
+/* Numbers only, each once. */
+TEST(test_proclist)
+{
+	DIR *d = proclist_open(AT_FDCWD, "/proc/self/fd");
+	int fd = open("/proc/self", O_PATH | O_DIRECTORY), mine = dirfd(d);
+	unsigned seen = 0;
+
+	for (int n; (n = proclist_next(d)) >= 0;)
+		seen += n == fd || n == mine;
+	closedir(d);
+	assert_int_equal(seen, 2);
+	d = proclist_open(fd, "net");
+	assert_int_equal(proclist_next(d), -1);
+	closedir(d);
+	assert_null(proclist_open(fd, "status"));
+	close(fd);
 }

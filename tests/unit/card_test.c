@@ -735,6 +735,7 @@ TEST(test_loop_found)
 	assert_int_equal(blockdev_fd_set_writable(fd[0], true), 0);
 	close_found(fd);
 
+	find_skip(&f, found.number + 1);
 	find_skip(&f, found.number);
 	assert_int_equal(count_found(&f, &error), 1);
 	snprintf(f.identity, sizeof(f.identity), "another serial number");

@@ -115,6 +115,10 @@ TEST(test_samples)
 	assert_int_equal(big_commit(&g, &src, &bill), 0);
 	assert_int_equal(bill.logged, 10240);
 	assert_in_range(compared, 4096, 4096 + (10240 - 4096) / 16 + 256);
+	/* several descriptor blocks */
+	toy_close(&g.t);
+	assert_int_equal(toy_open(&g.t, 0), 0);
+	assert_int_equal(g.t.rep.live_blks, 10240);
 	compared = 0;
 	g.end = BIG_BLKS;
 	g.same_first = 8192;

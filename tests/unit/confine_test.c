@@ -449,6 +449,8 @@ static int child_of_capabilities(enum confine_role role)
 
 TEST(test_capabilities)
 {
+	struct rlimit limit;
+
 	if (geteuid() != 0 || prctl(PR_CAPBSET_READ, CAP_SETPCAP, 0, 0, 0) != 1)
 		skip();
 	for (enum confine_role role = 0; role < CONFINE_ROLES; role++) {
@@ -462,6 +464,11 @@ TEST(test_capabilities)
 	}
 	for (enum confine_role role = 0; role < CONFINE_PARENT; role++)
 		assert_int_equal(confine_capability_mask(role) & ~(UINT64_C(1) << CAP_IPC_LOCK), 0);
+	/* where the limit of locked memory could not be raised */
+	assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	limit.rlim_cur = 0;
+	assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	assert_int_equal(confine_capability_mask(CONFINE_WORKER), UINT64_C(1) << CAP_IPC_LOCK);
 }
 
 int main(void)

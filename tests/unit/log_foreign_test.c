@@ -724,6 +724,29 @@ TEST(test_sample_becomes_env)
 	}
 }
 
+TEST(test_env_in_place)
+{
+	for (uint16_t now = TOY_ENV; now < TOY_ENV + 2; now++) {
+		struct toy t;
+
+		toy_format(&t, false);
+		assert_int_equal(toy_open(&t, 0), 0);
+		toy_drop(&t, 33);
+		assert_int_equal(toy_commit(&t), 0);
+		toy_write(&t, 33, TOY_ENV);
+		assert_int_equal(toy_commit(&t), 0);
+		assert_true(t.direct[33]);
+		toy_close(&t);
+		poke(&t, 33, now);
+		t.n.content[33] = now;
+		t.live = t.n;
+		assert_int_equal(toy_open(&t, 0), 0);
+		assert_int_equal(t.rep.state, LOG_LIVE);
+		assert_int_equal(t.rep.loader_wrote, now != TOY_ENV);
+		toy_free(&t);
+	}
+}
+
 /* While a checkpoint rests, a trim takes a block that it has written home, and that is free by now. */
 TEST(test_sample_is_trimmed)
 {

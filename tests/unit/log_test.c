@@ -391,6 +391,14 @@ TEST(test_clone)
 	l = reopen(d, &rep);
 	assert_false(rep.clone);
 	log_close(l);
+	/* one of a single character has one */
+	for (const char *id = "xy"; *id; id++) {
+		snprintf(d->geo.identity, sizeof(d->geo.identity), "%c", *id);
+		l = reopen(d, &rep);
+		assert_true(rep.clone);
+		commit_block(l, 10, 4);
+		log_close(l);
+	}
 	card_close(c);
 	card_close(d);
 }

@@ -200,6 +200,7 @@ TEST(test_ext)
 			assert_int_equal(bytes_of(find_kind(&w, OWNER_FREE)),
 					 dumpe2fs_number(&im, "Free blocks") * im.block_bytes);
 			assert_in_range(bytes_of(find_kind(&w, OWNER_OTHER)), 0, im.block_bytes);
+			assert_int_equal(bytes_of(find_kind(&w, OWNER_XATTRS)), 2 * im.block_bytes);
 		}
 		assert_int_equal(bytes_of(find_kind(&w, OWNER_INODES)),
 				 dumpe2fs_number(&im, "Inode count") *
@@ -561,7 +562,8 @@ static int setup(void **state)
 		"dd of=folder/deep/er/holes bs=4096 seek=$i conv=notrunc status=none; done && "
 		"for i in $(seq 400); do echo $i >folder/many/$i; done && echo x >'folder/many/name with spaces' && "
 		"ln -s $(printf %%0200d 1) folder/many/long-symlink && head -c 20480 /dev/urandom >folder/gone && cd .. && "
-		"printf '%%s\\n' 'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
+		"printf '%%s\\n' \"ea_set /folder/two user.a $(printf %%0300d)\" \"ea_set /folder/many/17 user.b $(printf %%0300d)\" "
+		"'ln /one /second' 'sif /one links_count 2' 'sif /folder/gone links_count 0' 'unlink /folder/gone' >changes");
 }
 
 TEST_GROUP(setup, workdir_remove)

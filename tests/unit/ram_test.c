@@ -92,6 +92,7 @@ TEST(bounds_are_checked)
 	assert_int_equal(generation_punch(g, 99, 2), -EINVAL);
 	assert_int_equal(generation_read(g, 100 * COW_BLK_BYTES - 7, buf, 8), -EINVAL);
 	assert_int_equal(generation_write(g, UINT64_MAX, buf, 8), -EINVAL);
+	assert_int_equal(generation_read(g, 100 * COW_BLK_BYTES, buf, 0), 0);
 	assert_int_equal(generation_mark(g, 100, 0, BLK_DATA), 0);
 	assert_int_equal(generation_mark(g, 99, 1, BLK_DATA), 0);
 	assert_int_equal(generation_run(g, 99, 50, &st), 1);

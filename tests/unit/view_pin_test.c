@@ -212,6 +212,9 @@ TEST(trimmed_pages_outlive_their_readers)
 {
 	struct fixture f;
 	struct late l = { .f = &f };
+	struct generation *below;
+	uint64_t blk = 0, n;
+	enum blk_state st;
 	pthread_t releasing;
 
 	setup(&f, 64 * MIB);
@@ -236,6 +239,17 @@ TEST(trimmed_pages_outlive_their_readers)
 	assert_memory_equal(l.reader.buf, f.live, COW_BLK_BYTES);
 	assert_int_equal(view_kept_blks(f.v), 1);
 	assert_int_equal(used_pages(&f), 1);
+	check_live(&f, 0, BYTES);
+	/* what is kept is no dirty run, until a layer comes below it */
+	assert_false(view_next_live(f.v, &blk, BLKS, &n, &st));
+	assert_int_equal(generation_new(&below, f.store, BLKS), 0);
+	assert_int_equal(generation_mark(below, 20, 2, BLK_HOLE), 0);
+	assert_int_equal(view_add_below(f.v, below), 0);
+	blk = 15;
+	assert_true(view_next_live(f.v, &blk, BLKS, &n, &st));
+	assert_int_equal(blk, 20);
+	assert_int_equal(n, 2);
+	memset(f.live + 20 * COW_BLK_BYTES, 0, 2 * COW_BLK_BYTES);
 	check_live(&f, 0, BYTES);
 	free(l.reader.buf);
 	teardown(&f);

@@ -145,7 +145,10 @@ TEST(test_overflow)
 	}
 	big_free(&b);
 
+	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, GIB + 1, 0, 0);
+	assert_int_equal(g.units[0], 257);
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, GIB, 0, 0);
+	assert_int_equal(g.units[0], 256);
 	assert_int_equal(wear_new(&w, &g), 0);
 	assert_true(wear_merge(w, run, sizeof(run), 0));
 	assert_int_equal(wear_table_of(w)->unit[3].blks, UINT32_MAX - 1);
