@@ -6,6 +6,9 @@
 
 load lib
 
+# each command has a limit of its own
+export BATS_TEST_TIMEOUT=$((300 + $(rounds 100) * 30))
+
 setup() {
 	cow_setup
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "its preload library comes first"
@@ -140,7 +143,7 @@ random_liar() { # COMMAND...: the worker that it starts lies from a number of li
 
 # It ends, within the time that a client waits for an answer, and is not killed by a signal
 ends() {
-	run timeout -k 5 45 "$@" </dev/null
+	run timeout -k 5 "$(patience 45)" "$@" </dev/null
 	[ "$status" -lt 124 ] || { echo "number $i: $* ended with $status: $output"; return 1; }
 }
 
