@@ -260,6 +260,98 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	tell
 }
 
+sums_of() { (cd "$1" && find . -type f -exec sha256sum {} + | LC_ALL=C sort -k 2); }
+names_in() { cut -d' ' -f3 "$T/$1"; }
+
+# Files that are replaced, changed, removed, and what was not there
+spoil() {
+	local i
+	for i in {0..19}; do
+		case $((RANDOM % 5)) in
+		0) rm "$MNT/d/f$i" ;;
+		1) echo $RANDOM >"$MNT/d/f$i" ;;
+		2) chmod 600 "$MNT/d/f$i" ;;
+		3) mkdir -p "$MNT/d/n$i" && echo $RANDOM >"$MNT/d/n$i/f" ;;
+		esac
+	done
+}
+
+@test "kills elsewhere: revert" {
+	local i how
+	card 100
+	format
+	attach_mounted
+	mkdir "$MNT/d"
+	for i in {0..19}; do head -c $((i * 9000)) /dev/urandom >"$MNT/d/f$i"; done
+	cow commit
+	SUM=$(tree_sum "$MNT")
+	sums_of "$MNT" >"$T/committed"
+	spoil
+	measure cow revert --yes "$MNT/d"
+	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	for ((i = 0; i < COUNT; i++)); do
+		for how in alone everything; do
+			spoil
+			sums_of "$MNT" >"$T/before"
+			killed $how "$COWFS_BUILD/cowctl" revert --yes "$MNT/d"
+			if [ $how = alone ]; then
+				wait_for 20 group_is_empty
+				# each file is as before or reverted; those that were in both are there
+				sums_of "$MNT" | grep -v '/\.cowfs-' >"$T/now"
+				! grep -vxFf "$T/committed" "$T/now" | grep -qvxFf "$T/before" || { echo "half: $WHERE"; return 1; }
+				! names_in committed | grep -xFf <(names_in before) | grep -qvxFf <(names_in now) || { echo "lost: $WHERE"; return 1; }
+				ends "$COWFS_BUILD/cowctl" revert --yes "$MNT/d" || { cat "$T/err"; echo "$WHERE"; return 1; }
+				[ "$(tree_sum "$MNT")" = "$SUM" ] || { echo "not reverted: $WHERE"; return 1; }
+				continue
+			fi
+			settle $how
+			recovers
+			card_has_one_of "$SUM"
+			attach_mounted
+		done
+	done
+	detach
+	DEV=''
+	tell
+}
+
+@test "kills elsewhere: undo" {
+	local i how held who takes=()
+	card 110
+	cow prepare "$CARD" --log-size 40M --erase-block 1M
+	for ((i = 0; i < COUNT * 4 + 4; i++)); do # the first four are not killed
+		how=alone
+		[ $((i / 4 % 2)) = 0 ] || how=everything
+		attach_mounted
+		change
+		cow commit --hold
+		held=$NEW
+		change
+		cow commit
+		who=vol
+		case $((i % 4)) in
+		0) ;; # of a mounted volume
+		1) umount_volume ;; # of one that is not mounted: at once
+		*) detach && DEV='' && who=$CARD ;; # of a card, and the attach that goes back
+		esac
+		set -- "$COWFS_BUILD/cowctl" undo "$who"
+		[ $((i % 4)) != 3 ] || { cow undo "$CARD" && set -- "$COWFS_BUILD/cowctl" attach "$CARD" --name vol; }
+		if [ $i -lt 4 ]; then
+			measure "$@"
+			takes+=("$TAKES")
+		else
+			TAKES=${takes[i % 4]}
+			killed $how "$@"
+		fi
+		settle $how
+		# again: it is pending, or was not asked for, or is done
+		ends "$COWFS_BUILD/cowctl" undo "$CARD" || grep -q 'no generation is held' "$T/err" || { cat "$T/err"; echo "$WHERE"; return 1; }
+		recovers
+		card_has_one_of "$held"
+	done
+	tell
+}
+
 # IMG is made from this one each time.
 prepare() { # CARD_MIB_OF_THE_FS
 	IMG=''
