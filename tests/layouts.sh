@@ -161,7 +161,8 @@ abort_connection() {
 	done
 	mkdir -p "$T/fusectl"
 	mount -t fusectl none "$T/fusectl"
-	[ ! -e "$T/fusectl/$1/abort" ] || echo 1 >"$T/fusectl/$1/abort"
+	# another volume may have the number by now
+	[ "$(loop_backing "$DEV")" != "0:$1" ] || echo 1 >"$T/fusectl/$1/abort"
 	umount "$T/fusectl"
 }
 

@@ -6,15 +6,20 @@
 hold_setup() {
 	cow_setup || return
 	export TMPDIR=$T
-	mkdir "$T/fusectl" # shared by all tests of this machine: only what CONNS names is touched
+	mkdir "$T/fusectl" # shared by all tests of this machine: only what belongs to a process of ours is touched
 	mount -t fusectl none "$T/fusectl"
+}
+
+# CONNECTION PID. A connection that has ended leaves its number to the next mount, which may be a view of another test.
+abort_held() {
+	! grep -q "^[0-9]* [0-9]* 0:$1 " "/proc/$2/mountinfo" 2>/dev/null || echo 1 >"$T/fusectl/$1/abort"
 }
 
 # A task that sleeps in FUSE dies only when its connection is aborted.
 hold_teardown() {
-	local conn
-	[ ! -e "${T-}/conns" ] || while read -r conn; do
-		echo 1 2>/dev/null >"$T/fusectl/$conn/abort" || true
+	local conn pid
+	[ ! -e "${T-}/conns" ] || while read -r conn pid; do
+		abort_held "$conn" "$pid" 2>/dev/null || true
 	done <"$T/conns"
 	cow_teardown
 }
@@ -26,16 +31,16 @@ hold() {
 	background "$COWFS_BUILD/tests/fusehang" hold "$@" >"$T/hold"
 	HELD=$BG
 	wait_for 10 grep -q ready "$T/hold"
-	awk '{ print $2 }' "$T/hold" >>"$T/conns"
+	echo "$(awk '{ print $2 }' "$T/hold") $HELD" >>"$T/conns"
 	wait_for 5 asleep "$HELD"
 	sleep 0.2
 	[ "$(stat -c %u "/proc/$HELD")" = 65534 ]
 }
 
 let_go() {
-	local conn
-	conn=$(tail -n 1 "$T/conns")
-	echo 1 >"$T/fusectl/$conn/abort"
+	local conn pid
+	read -r conn pid < <(tail -n 1 "$T/conns")
+	abort_held "$conn" "$pid"
 	wait "$HELD"
 }
 
