@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Commits by RAM pressure beside a held generation, on ext3, ext4 and btrfs under load, with a cut every few seconds.
+"""Commits by RAM pressure beside a held generation, on ext3, ext4, btrfs and xfs under load, with a cut every few seconds.
 
 Three writers read back past the page cache what they wrote. The first generation is held, and RAM is small, so commits come by pressure
 only, each at its own moment, or with --commits at random moments as well. The worker is killed twice. The backing file of the card is on an xfs: every few seconds a reflink copy of it
 is a power cut. From each copy the card is recovered without a daemon, and without a mount e2fsck -fn finds nothing in it, unless there are
-orphans; a btrfs is mounted, which replays, and checked then. What was synced before the last commit that ended is there. In the end
+orphans; a btrfs or xfs is mounted, which replays, and checked then. What was synced before the last commit that ended is there. In the end
 nothing differs, live or on the card.
 
 usage: held.py [--seconds S] [--seed N] [--ram SIZE] [--commits] [LAYOUT...]     as root; S for each layout
@@ -20,7 +20,10 @@ LAYOUTS = {
     'ext4-1k': 'mke2fs -q -F -t ext4 -b 1024 -J size=8 IMG 400M',
     'ext3-4k': 'mke2fs -q -F -t ext3 -b 4096 -J size=8 IMG 400M',
     'btrfs': 'mkfs.btrfs -q -f -b 400M IMG',
+    'xfs': 'mkfs.xfs -q -f -d size=400m IMG',
 }
+# those that a mount replays: its options, and what checks them then
+MOUNTED = {'btrfs': ([], ['btrfs', 'check', '--check-data-csum']), 'xfs': (['-o', 'nouuid'], ['xfs_repair', '-n'])}
 CUT_S = 4
 
 
@@ -76,14 +79,15 @@ class Counter(threading.Thread):
             assert self.committed <= n <= self.n + 1, '%s: %d, committed %d, now %d' % (name, n, self.committed, self.n)
 
 
-def check_mounted(dev, m, count):
+def check_mounted(name, dev, m, count):
+    options, checker = MOUNTED[name]
     run('btrfs', 'device', 'scan', '--forget', dev, ok=None)  # or it is taken for the one that is mounted
-    run('mount', dev, m)
+    run('mount', *options, dev, m)
     try:
         count.check(m)
     finally:
         unmount(m)
-    run('btrfs', 'check', '--check-data-csum', dev)
+    run(*checker, dev)
 
 
 def cut_check(copy, tot, name, m, count):
@@ -92,9 +96,9 @@ def cut_check(copy, tot, name, m, count):
     try:
         cow('accept', dev)
         cow('release', dev)
-        if name == 'btrfs':
-            tot['logs'] += any(open(dev, 'rb').read(65536 + 104)[-8:])
-            check_mounted(dev, m, count)
+        if name in MOUNTED:
+            tot['logs'] += name == 'btrfs' and any(open(dev, 'rb').read(65536 + 104)[-8:])
+            check_mounted(name, dev, m, count)
             tot['cuts'] += 1
             return
         sb = open(dev, 'rb').read(2048)[1024:]
@@ -157,9 +161,9 @@ def layout(w, name, o):
         unmount(m)
         cow('detach', 'held')
         cow('release', card)
-        if name == 'btrfs':
+        if name in MOUNTED:
             count.committed = count.n
-            check_mounted(card, m, count)
+            check_mounted(name, card, m, count)
         else:
             run('e2fsck', '-fn', card)
         print('%s: generation %d, %d cuts, %d of them with orphans, %d with a log tree' %
