@@ -14,8 +14,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/btrfs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -75,6 +77,18 @@ static void kernel_reason(int fs_fd, char *buf, size_t n)
 	}
 }
 
+/* Linux remembers the devices of a btrfs that has several. A disk with the number of one that is
+ * gone would be taken for it, and its mount fail with EEXIST. */
+static void forget_btrfs(const char *disk)
+{
+	_cleanup_close_ int fd = open("/dev/btrfs-control", O_RDWR | O_CLOEXEC);
+	struct btrfs_ioctl_vol_args args = { 0 };
+
+	snprintf(args.name, sizeof(args.name), "%s", disk);
+	if (fd >= 0)
+		(void)ioctl(fd, BTRFS_IOC_FORGET_DEV, &args); /* most are not known */
+}
+
 static int unreadable(const char *name, int error, struct failure *err)
 {
 	return failure_set(err, EXIT_FAILED, error,
@@ -106,6 +120,8 @@ static int mount_disk(const struct view_mount *m, enum view_use use, int *ret_di
 
 	if (fs_fd < 0)
 		return explain_mount(-errno, type, "", err);
+	if (!strcmp(type, "btrfs"))
+		forget_btrfs(m->disk);
 	r = fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", m->disk, 0) < 0 ? -errno : 0;
 	if (r == 0)
 		r = set_options(fs_fd, type, use);

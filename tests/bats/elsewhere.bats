@@ -62,6 +62,33 @@ other() { # MIB
 	btrfs device scan --forget
 }
 
+# A view takes the next free number. Each that was one of several devices is remembered with them.
+@test "elsewhere: a view of btrfs on the number of a device that was one of another btrfs" {
+	local i devices=()
+	volume_mounted btrfs 300 400
+	for i in {1..9}; do
+		echo "$i" >"$MNT/one" # newer than the other one
+		sync -f "$MNT"
+	done
+	for i in {1..12}; do
+		other 300
+		devices+=("$LOOP")
+	done
+	mkfs.btrfs -q -f -d raid1 -m raid1 "${devices[@]}"
+	for i in "${devices[@]}"; do
+		loop_down "$i"
+	done
+	for i in {1..8}; do # other tests have numbers as well
+		mkdir "$T/view$i"
+		cow view --now vol "$T/view$i"
+		[ "$(cat "$T/view$i/one")" = 9 ]
+		[[ " ${devices[*]} " != *" $(findmnt -no SOURCE "$T/view$i") "* ]] || break
+	done
+	umount "$T"/view*
+	btrfs device scan --forget
+	detach_whole btrfs
+}
+
 @test "elsewhere: xfs with an external log or a realtime section is refused" {
 	card_make none 0 500
 	other 100
