@@ -40,7 +40,7 @@ export TMPDIR=$dir # what is left there is of these targets, and of nobody else'
 # rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
 table=${COWFS_CHECK_TABLE:-$dir/table}
 # what targets add: "SECONDS FILE" of tests, "TARGET COMMAND" that runs again what failed of it, and the first failure
-export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again" COWFS_CHECK_FIRST="$table.first"
+export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again" COWFS_CHECK_FIRST="$dir/first"
 
 # The row of target $1 that began at second $2: result $3.
 row() {
@@ -65,7 +65,14 @@ print_table() {
 	sed -n 's/^[0-9]* \(.*\) ok$/\1/p' "$table" | sort | xargs | fold -s -w 100 | sed '1s/^/  passed:  /;2,$s/^/           /'
 	printf '  %-35s %s\n' 'parts that took longest' "$([ ! -e "$COWFS_CHECK_FILES" ] || echo 'files of tests')"
 	paste -d '|' <(longest "$table" 10) <(longest "$COWFS_CHECK_FILES" 10) | awk -F '|' '{ printf "  %-35s %s\n", $1, $2 }'
-	[ ! -s "$COWFS_CHECK_FIRST" ] || { echo && head -n 1 "$COWFS_CHECK_FIRST"; }
+	[ ! -s "$table.first" ] || { echo && head -n 1 "$table.first"; }
+}
+
+# What failed first in the target that has ended: what it says itself, else the first line of its output with a file and a line, or an error.
+first_failure() {
+	local place='^(mandoc: )?[^ ]+:[0-9]+:|^In .* line [0-9]+:$'
+	head -n 1 "$COWFS_CHECK_FIRST" 2>/dev/null | grep . ||
+		sed 's/^/first failure: /' <(grep -m 1 -E "$place" "$dir/output" || grep -m 1 -E 'FAIL|[Ee]rror' "$dir/output" || tail -n 1 "$dir/output")
 }
 
 # the processes that target $1 has left, a line each
@@ -191,6 +198,7 @@ for target in "${targets[@]}"; do
 		continue
 	fi
 	: >"$dir/output"
+	: >"$COWFS_CHECK_FIRST"
 	# in the background, where a trap need not wait for it; with the signals that a terminal would give it
 	COWFS_CHECK_TARGET=$$.$target env --default-signal \
 		timeout -s INT -k 25 "$left" "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
@@ -205,6 +213,7 @@ for target in "${targets[@]}"; do
 	esac
 	current=''
 	wait $shown
+	[ "$result" = ok ] || first_failure >>"$table.first"
 	tidy "$target" || result="${result/ok/FAILED}, not tidy"
 	row "$target" $from "$result"
 	# beside others, no target needs the first one

@@ -144,9 +144,9 @@ echo "bats: $(($(count '^ok') - $(count '^ok.*# skip'))) passed, $(count '^not o
 [ -e "$dir/failed" ] || exit 0
 echo "check-bats make check-bats BATS=\"$(xargs <"$dir/failed")\"" | tee -a "${COWFS_CHECK_AGAIN:-/dev/null}" | sed 's/^check-bats/bats: again:/'
 # FILE:LINE of the test, and what failed there
-first=$dir/$(head -1 "$dir/failed" | xargs basename -s .bats).out
-awk '/^not ok/ { if (test) exit; test = $0; sub(/^not ok [0-9]+ /, "", test); sub(/ in [0-9]+ms/, "", test) }
+first=$(head -1 "$dir/failed")
+awk -v file="$first" '/^not ok/ { if (test) exit; test = $0; sub(/^not ok [0-9]+ /, "", test); sub(/ in [0-9]+ms/, "", test) }
 	test && !at && match($0, /in test file [^,]*, line [0-9]+/) { at = substr($0, RSTART + 13, RLENGTH - 13); sub(/, line /, ":", at) }
 	test && !what && match($0, /`.*failed/) { what = substr($0, RSTART) }
-	END { print "first failure: " (at ? at : FILENAME) ": " test (what ? ": " what : "") }' "$first" | tee -a "${COWFS_CHECK_FIRST:-/dev/null}"
+	END { print "first failure: " (at ? at : file) ": " test (what ? ": " what : "") }' "$dir/$(basename "$first" .bats).out" | tee -a "${COWFS_CHECK_FIRST:-/dev/null}"
 exit 1

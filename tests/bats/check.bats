@@ -1,13 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # tests/check.sh, which makes the parts of `make check`: its summary, and that nothing is left of it when it is interrupted.
-# alone: its sync(2) waits for every volume of the machine
 
 export BATS_TEST_TIMEOUT=600
 load lib
 
 # Three parts, one of them beside the others: bats files, and file systems with a killed daemon. TEST_MARK finds their processes.
 a_check() {
+	mkdir "$T/bin" # sync(2) waits for all volumes of the machine, and other tests have theirs
+	printf '#!/bin/sh\n[ $# = 0 ] || exec /bin/sync "$@"\n' >"$T/bin/sync"
+	chmod +x "$T/bin/sync"
+	PATH=$T/bin:$PATH
 	cat >"$T/Makefile" <<-END
 		.RECIPEPREFIX = >
 		export COWFS_BUILD := $COWFS_BUILD
@@ -16,7 +19,7 @@ a_check() {
 		first last:
 		>@sleep 0.1
 		bad:
-		>@echo 'bad make bad ONE="of it"' >>\$\$COWFS_CHECK_AGAIN; exit 3
+		>@echo 'x.c: bad'; echo 'x.c:3:1: error: it is bad'; echo 'bad make bad ONE="of it"' >>\$\$COWFS_CHECK_AGAIN; exit 3
 		short:
 		>@exec $BATS_TEST_DIRNAME/../check.sh "\$(MAKE)" first bad last -- first
 		loop:
@@ -84,6 +87,8 @@ interrupted() {
 	grep -qE '^  FAILED +bad +[0-9]+ s   make bad ONE="of it"$' <<<"$output"
 	grep -qE '^  passed:  first first last$' <<<"$output"
 	[ "$(sed -n '/^check: FAILED/,$p' <<<"$output" | grep -cE '^ +[0-9]+ s  ')" = 4 ]
+	# what make says follows
+	[ "$(grep -v '^make' <<<"$output" | tail -n 1)" = 'first failure: x.c:3:1: error: it is bad' ]
 }
 
 @test "check: a loop device that a part leaves is named and detached" {
@@ -118,10 +123,7 @@ interrupted() {
 
 @test "check: where sync(2) hangs, it says so and begins nothing" {
 	a_check
-	mkdir "$T/bin"
 	printf '#!/bin/sh\nexec sleep 300\n' >"$T/bin/sync"
-	chmod +x "$T/bin/sync"
-	PATH=$T/bin:$PATH
 	run ! outside COWFS_SYNC_SECONDS=1 make -C "$T" short
 	grep -q '^check: sync(2) hangs on this machine, before anything has run' <<<"$output"
 	run ! grep -E 'bad|parts' <<<"$output"
