@@ -113,7 +113,7 @@ attack() {
 }
 
 @test "away: a card changes while it is looked at" {
-	local i n taken=0 refused=0 began writer
+	local i n taken=0 refused=0 writer
 	protected
 	detach
 	cp --sparse=always "$IMG" "$T/keep.img"
@@ -149,9 +149,7 @@ attack() {
 		back
 		for n in 1 2 3 4 5 6; do
 			sleep 0.3
-			began=$EPOCHREALTIME
-			status_of .away.base >"$T/away"
-			within "$began" 2
+			soon 2 status_of .away.base >"$T/away"
 		done
 		if [ "$(cat "$T/away")" = true ]; then refused=$((refused + 1)); else taken=$((taken + 1)); fi
 		cow commit >/dev/null 2>&1 || true

@@ -32,14 +32,6 @@ AWAY_LIMIT=60s
 	umount "$MNT"
 }
 
-# seconds of CPU that the daemon has used
-cpu_s() {
-	local pid
-	for pid in $(daemons); do
-		cat "/proc/$pid/stat"
-	done | awk -v hz="$(getconf CLK_TCK)" '{ n += $14 + $15 } END { printf "%.2f", n / hz }'
-}
-
 @test "away: a contact that flaps 10 times a second is one line and one event a minute, and costs little" {
 	local seconds=${COWFS_FLAP_SECONDS:-6} before pids lines
 	protected --name "flap$$"
@@ -162,7 +154,7 @@ cpu_s() {
 }
 
 @test "away: what only the card has waits, for more readers than there are threads, and what RAM has is read as ever" {
-	local i pids=() began
+	local i pids=()
 	protected
 	echo ram | dd of="$MNT/ram" conv=fsync status=none
 	forget
@@ -178,11 +170,12 @@ cpu_s() {
 	background cat "$MNT/base" >"$T/base"
 	pids+=("$BG")
 	sleep 1
-	for i in $(seq 5); do
-		began=$EPOCHREALTIME
+	goes_on() {
 		dd if="$MNT/ram" iflag=direct of=/dev/null bs=4096 count=1 status=none
 		echo "$i" | dd of="$MNT/ram$i" conv=fsync status=none
-		within "$began" 2
+	}
+	for i in $(seq 5); do
+		soon 2 goes_on
 	done
 	for i in "${pids[@]}"; do
 		kill -0 "$i"

@@ -488,9 +488,11 @@ all_refuse() {
 	unchanged
 	eio off
 	with_shim attach
-	# what ext4 itself needs is read now, and nothing by its own thread: it takes an error there for its own
-	mount_volume -o noinit_itable,no_prefetch_block_bitmaps
+	# what ext4 itself needs is read now, and nothing by its own thread: it takes an error there for its own. It writes nothing
+	# then, where a part of a block has to be read first
+	mount_volume -o noatime,noinit_itable,no_prefetch_block_bitmaps
 	stat "$MNT/a"
+	sync -f "$MNT"
 	eio read 0 100000
 	run cat "$MNT/a"
 	[ "$status" -ne 0 ]

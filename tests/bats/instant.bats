@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Commits of ext3 and ext4, which are sealed when the journal is empty, and of btrfs and xfs, which are sealed at any moment:
 # nothing is frozen, and no program can hold them. What they leave on the card: instant_images.bats.
-# alone: a commit that nobody holds has two seconds
 
 load lib
 load hold
@@ -10,13 +9,15 @@ load hold
 setup() { hold_setup; }
 teardown() { hold_teardown; }
 
-# A commit that somebody tries to hold: sealed at the instant, at once, and nothing was done to anybody.
-unheld() {
-	local begin=${EPOCHREALTIME/./}
+commits_at_instant() {
 	can_write
 	run -0 --separate-stderr cow commit --json
 	jq -e '.ok and (.quiesce | .instant and (.unfrozen | not))' <<<"$output"
-	[ $((${EPOCHREALTIME/./} - begin)) -lt "$(patience 2000000)" ]
+}
+
+# A commit that somebody tries to hold: sealed at the instant, at once, and nothing was done to anybody.
+unheld() {
+	soon 2 commits_at_instant
 	can_write
 	[ "$(status_of .alarm)" = "" ]
 }

@@ -36,7 +36,8 @@
 #	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
 #	attach_mounted [OPTION]...	attach, mount_volume
 #	detach_whole FS		detach, and the file system on CARD is whole; recover_whole FS	cow release, and so it is
-#	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test
+#	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test; cpu_s: the seconds of CPU
+#			that they have used
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
 #			LOGDEV: more options of prepare and attach
@@ -54,8 +55,9 @@
 #
 # Contents
 #	random_file FILE MIB	incompressible; tree_sum FOLDER: checksum of names and contents
-#	within BEGAN SECONDS	is it less since EPOCHREALTIME was BEGAN? On a machine with a load above its processors so many times
-#			as long (patience SECONDS). Where work can be counted (reads, bytes, CPU time), count that
+#	patience SECONDS	so many times as long as the load is above the number of processors. Where work can be counted (reads,
+#			bytes, CPU time), count that
+#	soon SECONDS COMMAND...	it takes less, in one of five times: what holds it does so each time, a busy machine does not
 #	rounds N		so many, and with COWFS_TURN a quarter of them; some FROM TO: these numbers, or every fourth one
 #	wait_for SECONDS COMMAND...	until it succeeds
 #	give_up_early		before the daemon of a mounted xfs is killed
@@ -99,8 +101,17 @@ patience() {
 	awk -v s="$1" -v n="$(nproc)" '{ load = $1 / n; printf "%d\n", s * (load > 1 ? load : 1) + 0.5 }' /proc/loadavg
 }
 
-within() {
-	awk -v a="$1" -v b="$EPOCHREALTIME" -v most="$(patience "$2")" 'BEGIN { print b - a, "s, of", most; exit !(b - a < most) }'
+soon() {
+	local most=$(($1 * 1000000)) begin took=()
+	shift
+	while [ ${#took[@]} -lt 5 ]; do
+		begin=${EPOCHREALTIME/./}
+		"$@" || return
+		took+=($((${EPOCHREALTIME/./} - begin)))
+		[ "${took[-1]}" -ge $most ] || return 0
+	done
+	echo "$* took ${took[*]} us"
+	return 1
 }
 
 rounds() {
@@ -219,6 +230,13 @@ exiting() {
 	grep -slE '^[0-9]+ \(cowfs[^)]*\) [^ZX]' /proc/[0-9]*/stat | while read -r p; do
 		[ -e "${p%stat}exe" ] || echo "$p"
 	done
+}
+
+cpu_s() {
+	local pid
+	for pid in $(daemons); do
+		cat "/proc/$pid/stat"
+	done | awk -v hz="$(getconf CLK_TCK)" '{ n += $14 + $15 } END { printf "%.2f", n / hz }'
 }
 
 no_daemons() {

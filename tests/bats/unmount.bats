@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # umount without the helper, remount and checkers in the middle of commits: as without cowfs.
-# alone: what happens in which moment of a commit is left to the processors
 
 load lib
 
