@@ -157,7 +157,7 @@ golden: $(B)/tests/mkgolden
 	$(Q)$< tests/golden && { [ ! -e .git ] || $(GIT) --no-pager diff --stat tests/golden; }
 
 # Mutations for each target: what fits into half a minute.
-FUZZ_RUNS ?= answer=5000 btrfs=2000 codec=30000 conf=50000 delta=20000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
+FUZZ_RUNS ?= answer=5000 btrfs=2000 codec=30000 conf=50000 costs=20000 delta=20000 extfs=3000 flash=4000 options=100000 request=100000 ring=3000 super=6000 xfs=2000 clients=2000 link=1000
 
 check-fuzz-san:
 	$(Q)$(MAKE) --no-print-directory SAN=address,undefined O=1 check-fuzz

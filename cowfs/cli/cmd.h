@@ -79,6 +79,8 @@ enum cmd_option {
 	OPT_OLDER,
 	OPT_DISK,
 	OPT_AWAY_WAIT,
+	OPT_WINDOW,
+	OPT_FACTS,
 	OPT_END
 };
 _Static_assert(OPT_END <= OPTIONS_MAX, "options_parse has room for their values");
@@ -205,6 +207,8 @@ struct json_object *prepare_steps(const struct options *o, const struct format_o
 				  const struct format_report *r);
 /* cmd_prepare with --dry-run, for which a device that has a log, or needs room for one, is no failure. */
 int prepare_inform(const struct options *o);
+/* card_facts.c: card --facts DEVICE */
+int card_facts(const struct options *o);
 
 /* ---- cmd_view.c ---- */
 

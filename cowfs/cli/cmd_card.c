@@ -224,6 +224,8 @@ int cmd_card(const struct options *o)
 	struct options one = *o;
 	struct stat st;
 
+	if (has_option(o, OPT_FACTS) && o->operands)
+		return card_facts(o);
 	if (!o->operands)
 		return list(o);
 	one.value[OPT_DRY_RUN] = "";

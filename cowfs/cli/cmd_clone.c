@@ -20,17 +20,13 @@
 
 struct job {
 	const struct options *o;
-	const char *which, *name, *target; /* which NULL: the only volume */
+	const char *which, *target; /* which NULL: the only volume */
 	struct progress progress;
 	/* of the source: a volume, and how often its card was away, or a card that is not attached */
 	char volume[RUNDIR_NAME_BYTES];
 	uint64_t away_times;
 	struct card *card;
-	/* of a disk: */
-	const char *disk; /* the old one */
-	struct jsonw *w;  /* without --json NULL */
-	unsigned parts;
-	bool lost;
+	char part[256]; /* the name of a part of the target */
 };
 
 static bool confirm(void *ctx, const struct clone_target *t)
@@ -38,10 +34,9 @@ static bool confirm(void *ctx, const struct clone_target *t)
 	struct job *j = ctx;
 	char question[2048];
 
-	snprintf(question, sizeof(question), "%s (%s%s%s%s%s) holds %s. Overwrite all of it%s%s?",
+	snprintf(question, sizeof(question), "%s (%s%s%s%s%s) holds %s. Overwrite all of it?",
 		 CLEAN(j->target), FORMAT_SIZE(t->bytes), *t->model ? ", " : "", CLEAN(t->model),
-		 *t->identity ? ", serial number " : "", CLEAN(t->identity), CLEAN(t->holds),
-		 j->disk ? " with the disk " : "", j->disk ? j->disk : "");
+		 *t->identity ? ", serial number " : "", CLEAN(t->identity), CLEAN(t->holds));
 	return cmd_confirm(j->o, question);
 }
 
@@ -88,14 +83,13 @@ static bool is_away(void *ctx)
 			  : j->card && card_lost(j->card, -EIO);
 }
 
-static void watch_source(struct job *j, const char *volume, const char *card)
+static void watch_source(struct job *j)
 {
-	snprintf(j->volume, sizeof(j->volume), "%s", volume);
-	j->away_times = *volume ? away_times(volume) : 0;
-	card_close(j->card);
-	j->card = NULL;
-	if (!*volume)
-		(void)!blockdev_open(&j->card, card, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, NULL);
+	if (*j->volume)
+		j->away_times = away_times(j->volume);
+	else
+		(void)!blockdev_open(&j->card, j->which, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE,
+				     NULL);
 }
 
 /* ---- the result ---- */
@@ -117,7 +111,7 @@ static void json_volume(struct jsonw *w, const struct view_mount *m, const struc
 	jsonw_end(w);
 }
 
-static void print_json(const struct job *j, const struct view_mount *m,
+static void print_json(const struct clone_options *opt, const struct view_mount *m,
 		       const struct clone_report *r)
 {
 	static char text[256 * KIB];
@@ -125,21 +119,20 @@ static void print_json(const struct job *j, const struct view_mount *m,
 
 	jsonw_init(&w, text, sizeof(text));
 	answer_ok(&w);
-	jsonw_str(&w, "device", j->target);
+	jsonw_str(&w, "device", opt->target);
 	json_volume(&w, m, r);
 	if (jsonw_finish(&w))
 		fputs(text, stdout);
 }
 
-static void print_text(const struct job *j, const char *target, const struct view_mount *m,
+static void print_text(const struct clone_options *opt, const struct view_mount *m,
 		       const struct clone_report *r)
 {
-	printf("%s: has the %s as it was %s, and an empty log of %s\n", CLEAN(target), r->fs.type,
-	       m->time_s ? format_time(m->time_s) : "before the first commit",
+	printf("%s: has the %s as it was %s, and an empty log of %s\n", CLEAN(opt->target),
+	       r->fs.type, m->time_s ? format_time(m->time_s) : "before the first commit",
 	       FORMAT_SIZE((uint64_t)r->super.seg_bytes * r->super.seg_count));
 	printf("  %-14s %s of %s%s%s%s%s\n", "copied", FORMAT_SIZE(r->used_bytes),
-	       FORMAT_SIZE(r->super.fs_bytes),
-	       has_option(j->o, OPT_NO_VERIFY) ? "" : ", read back and compared",
+	       FORMAT_SIZE(r->super.fs_bytes), opt->no_verify ? "" : ", read back and compared",
 	       r->there_bytes ? "; " : "", r->there_bytes ? FORMAT_SIZE(r->there_bytes) : "",
 	       r->there_bytes ? " were there from an earlier run" : "");
 	if (extents_blks(&r->lost)) {
@@ -147,86 +140,8 @@ static void print_text(const struct job *j, const char *target, const struct vie
 		       with_commas(extents_blks(&r->lost)), plural(extents_blks(&r->lost)));
 		name_files(m, &r->lost, NULL);
 	}
-}
-
-#define SAME_UUID "  Both have the same UUIDs now: take one of them out before the next boot."
-
-static int make_clone(struct job *j, const struct view_mount *m)
-{
-	struct clone_options opt = { .source = m->disk,
-				     .name = j->name,
-				     .target = j->target,
-				     .no_verify = has_option(j->o, OPT_NO_VERIFY),
-				     .confirm = confirm,
-				     .is_away = is_away,
-				     .progress = show_progress,
-				     .ctx = j };
-	struct clone_report report;
-	struct log_past past;
-	struct failure fail;
-	int e, exit;
-
-	exit = cmd_parse_log(j->o, &opt.log);
-	if (exit != EXIT_OK)
-		return exit;
-	if (past_of(j->o, j->which, &past))
-		opt.past = &past;
-	progress_start(&j->progress);
-	e = offline_clone(&opt, &report, &fail);
-	progress_end(&j->progress);
-	if (e < 0)
-		exit = cmd_failed(j->o, &fail);
-	else if (has_option(j->o, OPT_JSON))
-		print_json(j, m, &report);
-	else
-		print_text(j, j->target, m, &report), puts(SAME_UUID);
-	if (e == 0 && extents_blks(&report.lost))
-		exit = EXIT_DEGRADED;
-	extents_clear(&report.lost);
-	return exit;
-}
-
-/* ---- a whole disk ---- */
-
-static void json_part(struct jsonw *w, const struct clone_disk_part *p)
-{
-	jsonw_object(w, NULL);
-	jsonw_u64(w, "number", p->number);
-	jsonw_str(w, "source", p->node);
-	jsonw_str(w, "content", p->what);
-	jsonw_u64(w, "partition_bytes", p->new_bytes);
-}
-
-static void say_grown(const struct clone_disk_part *p)
-{
-	if (p->new_bytes > p->bytes + MIB) /* the last one */
-		printf("  its partition is %s longer; %s\n", FORMAT_SIZE(p->new_bytes - p->bytes),
-		       p->window && !strcmp(p->what, "volume")
-			       ? "its file system keeps its size: cowctl(8), grow, says how to give it the room"
-			       : "its content keeps its size");
-}
-
-static void other_copied(void *ctx, const struct clone_disk_part *p)
-{
-	struct job *j = ctx;
-
-	j->parts++;
-	j->lost |= p->lost_blks;
-	progress_end(&j->progress);
-	progress_start(&j->progress);
-	if (j->w) {
-		json_part(j->w, p);
-		jsonw_u64(j->w, "copied_bytes", p->copied_bytes);
-		jsonw_u64(j->w, "lost_blocks", p->lost_blks);
-		jsonw_end(j->w);
-		return;
-	}
-	printf("%s: has the %s of %s (%s)\n", CLEAN(p->target), CLEAN(p->what), p->node,
-	       FORMAT_SIZE(p->copied_bytes));
-	if (p->lost_blks)
-		printf("  %s block%s of it cannot be read, and are zeroes in the copy\n",
-		       with_commas(p->lost_blks), plural(p->lost_blks));
-	say_grown(p);
+	if (!opt->window)
+		puts("  Both have the same UUIDs now: take one of them out before the next boot.");
 }
 
 /* RAM that is full has no room for what a mount replays: then the copy gets the journal as it is. */
@@ -238,92 +153,104 @@ static int view_now(const struct options *o, const char *which, struct view_moun
 	return e == -EIO || e == -ENOSPC ? cmd_view_now_disk(o, which, ret, err) : e;
 }
 
-static int clone_volume(void *ctx, const struct clone_disk_part *p, struct failure *fail)
+static int make_clone(struct job *j, struct clone_options *opt)
 {
-	struct job *j = ctx;
-	struct clone_options opt = { .name = p->node,
-				     .target = p->target,
-				     .window = p->window,
-				     .resumes = p->resumes,
-				     .no_verify = has_option(j->o, OPT_NO_VERIFY),
-				     .is_away = is_away,
-				     .progress = show_progress,
-				     .ctx = j };
-	struct clone_report report = { 0 };
-	struct log_past past;
 	struct view_mount m;
-	char name[RUNDIR_NAME_BYTES], device[PATH_MAX];
-	int e = view_now(j->o, p->node, &m, fail);
+	struct clone_report report;
+	struct log_past past;
+	struct failure fail;
+	int e = view_now(j->o, j->which, &m, &fail), exit = EXIT_OK;
 
 	if (e < 0)
-		return e;
-	opt.source = m.disk;
-	watch_source(j, find_volume(p->node, name, device) ? name : "", p->node);
-	if (cmd_parse_log(j->o, &opt.log) != EXIT_OK) /* it was parsed before */
-		e = failure_set(fail, EXIT_USAGE, -EINVAL, "bad options");
-	if (past_of(j->o, p->node, &past))
-		opt.past = &past;
-	if (e == 0)
-		e = offline_clone(&opt, &report, fail);
-	progress_end(&j->progress);
+		return cmd_failed(j->o, &fail);
+	opt->source = m.disk;
+	if (past_of(j->o, j->which, &past))
+		opt->past = &past;
+	watch_source(j);
 	progress_start(&j->progress);
-	j->parts += e == 0;
-	j->lost |= extents_blks(&report.lost) > 0;
-	if (e == 0 && j->w) {
-		json_part(j->w, p);
-		json_volume(j->w, &m, &report);
-		jsonw_end(j->w);
-	} else if (e == 0) {
-		print_text(j, p->target, &m, &report);
-		say_grown(p);
-	}
+	e = offline_clone(opt, &report, &fail);
+	progress_end(&j->progress);
+	if (e < 0)
+		exit = cmd_failed(j->o, &fail);
+	else if (has_option(j->o, OPT_JSON))
+		print_json(opt, &m, &report);
+	else
+		print_text(opt, &m, &report);
+	if (e == 0 && extents_blks(&report.lost))
+		exit = EXIT_DEGRADED;
 	extents_clear(&report.lost);
+	card_close(j->card);
 	view_mount_close(&m);
-	return e;
+	return exit;
 }
 
-static int clone_disk(const struct options *o, const char *source)
-{
-	static char text[2 * MIB];
-	struct jsonw w;
-	struct job j = { .o = o,
-			 .target = o->operand[o->operands - 1],
-			 .disk = source,
-			 .w = has_option(o, OPT_JSON) ? &w : NULL };
-	struct clone_disk_options opt = { .source = source,
-					  .target = j.target,
-					  .no_verify = has_option(o, OPT_NO_VERIFY),
-					  .confirm = confirm,
-					  .volume = clone_volume,
-					  .copied = other_copied,
-					  .progress = show_progress,
-					  .ctx = &j };
-	bool gpt;
-	struct failure fail;
-	int exit = cmd_parse_log(o, &opt.log), e;
+/* ---- a whole disk: the program clone-disk of cowfs-tools, which has this copy each volume ---- */
 
-	if (exit != EXIT_OK)
-		return exit;
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "device", j.target);
-	jsonw_str(&w, "source", source);
-	jsonw_array(&w, "partitions");
-	progress_start(&j.progress);
-	e = offline_clone_disk(&opt, &gpt, &fail);
-	progress_end(&j.progress);
-	card_close(j.card);
+static int clone_disk(const struct options *o, const char *disk)
+{
+	static const struct {
+		enum cmd_option id;
+		const char *name;
+	} passed[] = { { OPT_LOG_SIZE, "--log-size" }, { OPT_ERASE_BLOCK, "--erase-block" },
+		       { OPT_LAG, "--lag" },	       { OPT_NO_VERIFY, "--no-verify" },
+		       { OPT_YES, "--yes" },	       { OPT_JSON, "--json" } };
+	const char *argv[2 + 2 * ARRAY_SIZE(passed) + 4] = { COWCTL, "clone-disk" };
+	int n = 2;
+
+	for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
+		const char *value = o->value[passed[i].id];
+
+		if (value)
+			argv[n++] = passed[i].name;
+		if (value && *value)
+			argv[n++] = value;
+	}
+	argv[n++] = "--";
+	argv[n++] = disk;
+	argv[n] = o->operand[o->operands - 1];
+	return cmd_tool((char **)(uintptr_t)argv);
+}
+
+/* "NUMBER:START:BYTES[:resumes]": a part of the disk, which the caller has claimed, and asked for. */
+static int open_window(struct job *j, struct offline *disk, struct clone_options *opt,
+		       struct failure *fail)
+{
+	unsigned long long start, bytes;
+	unsigned number;
+	char resumes[8] = "";
+	int e;
+
+	if (sscanf(j->o->value[OPT_WINDOW], "%u:%llu:%llu:%7s", &number, &start, &bytes, resumes) <
+	    3)
+		return failure_set(fail, EXIT_USAGE, -EINVAL, "--window NUMBER:START:BYTES");
+	snprintf(j->part, sizeof(j->part), "%.200s, partition %u", j->target, number);
+	e = offline_open(disk, j->target, NULL, BLOCKDEV_ALLOW_FILE, opt->log.erase_block_bytes,
+			 fail);
 	if (e < 0)
-		return cmd_failed(o, &fail);
-	jsonw_end(&w);
-	jsonw_str(&w, "table", gpt ? "gpt" : "mbr");
-	if (j.w && jsonw_finish(&w))
-		fputs(text, stdout);
-	if (!j.w)
-		printf("%s: has the partition table (%s) of %s, what lies in front of the first partition, and "
-		       "%u partition%s\n" SAME_UUID "\n",
-		       CLEAN(j.target), gpt ? "GPT" : "MBR", source, j.parts, plural(j.parts));
-	return j.lost ? EXIT_DEGRADED : EXIT_OK;
+		return e;
+	e = blockdev_part(&opt->window, disk->base, start, bytes);
+	opt->target = j->part;
+	opt->resumes = *resumes;
+	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s", j->part, strerrordesc_np(-e))
+		     : 0;
+}
+
+/* Is there room? */
+static int plan_window(const struct job *j, const struct clone_options *opt, struct failure *fail)
+{
+	struct offline from,
+		to = { .device = opt->target, .base = opt->window, .log_card = opt->window };
+	struct log_super super;
+	int e = offline_open(&from, j->which, NULL, BLOCKDEV_RDONLY, 0, fail);
+
+	if (e == 0)
+		e = offline_find_log(&from, fail);
+	to.fs = from.fs;
+	to.fs.size_bytes = from.super.fs_bytes;
+	if (e == 0)
+		e = clone_plan(&to, from.super.fs_bytes, &opt->log, &super, fail);
+	offline_close(&from);
+	return e;
 }
 
 /* ---- which of them? ---- */
@@ -374,20 +301,46 @@ static int refuse_below(const struct options *o, const char *volume, const char 
 			target, name);
 }
 
+static int clone_window(struct job *j, struct clone_options *opt)
+{
+	struct failure fail;
+	struct offline disk = { 0 };
+	int e = open_window(j, &disk, opt, &fail), exit = EXIT_OK;
+
+	if (e == 0 && has_option(j->o, OPT_DRY_RUN)) {
+		e = plan_window(j, opt, &fail);
+		if (e == 0)
+			puts("{\"ok\":true,\"schema\":1}");
+	} else if (e == 0) {
+		exit = make_clone(j, opt);
+	}
+	if (e < 0)
+		exit = cmd_failed(j->o, &fail);
+	card_close(opt->window);
+	offline_close(&disk);
+	return exit;
+}
+
 int cmd_clone(const struct options *o)
 {
 	const char *which = o->operands == 2 ? o->operand[0] : NULL;
-	struct job j = { .o = o,
-			 .which = which,
-			 .name = which ? which : "the volume",
-			 .target = o->operand[o->operands - 1] };
-	char name[RUNDIR_NAME_BYTES] = "", device[PATH_MAX], disk[64] = "";
-	bool attached = find_volume(which, name, device);
+	struct job j = { .o = o, .which = which, .target = o->operand[o->operands - 1] };
+	struct clone_options opt = { .name = which ? which : "the volume",
+				     .target = j.target,
+				     .no_verify = has_option(o, OPT_NO_VERIFY),
+				     .confirm = confirm,
+				     .is_away = is_away,
+				     .progress = show_progress,
+				     .ctx = &j };
+	char device[PATH_MAX], disk[64] = "";
+	bool attached = find_volume(which, j.volume, device);
 	const char *from = attached ? device : which;
-	struct view_mount m;
-	struct failure err;
-	int e, exit;
+	int e, exit = cmd_parse_log(o, &opt.log);
 
+	if (exit != EXIT_OK)
+		return exit;
+	if (has_option(o, OPT_WINDOW))
+		return clone_window(&j, &opt);
 	if (!cmd_can_ask(o))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL, "clone: nobody can be asked: add --yes");
 	if (from && is_for_disk(o, from, j.target)) {
@@ -399,17 +352,8 @@ int cmd_clone(const struct options *o)
 	if (has_option(o, OPT_LOG) && (attached || *disk))
 		return cmd_fail(o, EXIT_USAGE, -EINVAL,
 				"--log is for a card that is not attached, alone: omit it");
-	exit = refuse_below(o, name, *disk ? disk : NULL, j.target);
+	exit = refuse_below(o, j.volume, *disk ? disk : NULL, j.target);
 	if (exit != EXIT_OK)
 		return exit;
-	if (*disk)
-		return clone_disk(o, disk);
-	e = view_now(o, which, &m, &err);
-	if (e < 0)
-		return cmd_failed(o, &err);
-	watch_source(&j, name, which);
-	exit = make_clone(&j, &m);
-	card_close(j.card);
-	view_mount_close(&m);
-	return exit;
+	return *disk ? clone_disk(o, disk) : make_clone(&j, &opt);
 }

@@ -68,9 +68,11 @@ static int missing(const struct options *o, const char *what, int error)
 int cmd_tool(char **argv)
 {
 	struct options o = { 0 };
-	char path[PATH_MAX];
+	char path[PATH_MAX], own[PATH_MAX];
 	int e = tool_path(path, argv[1]), argc = 0;
 
+	if (e == 0 && cmd_beside(own, "", COWCTL) == 0)
+		setenv("COWCTL", own, 1); /* which it may run */
 	if (e == 0) {
 		execv(path, argv + 1);
 		e = -errno;

@@ -72,8 +72,13 @@ static const struct option_spec clone_options[] = {
 	{ OPT_DISK, "disk", NULL, "NEW, also a file, is to have all partitions of the disk" },
 	{ OPT_NO_VERIFY, "no-verify", NULL, "do not read the copy back" },
 	{ OPT_YES, "yes", NULL, "do not ask" },
+	/* for clone-disk of cowfs-tools: a part of NEW, which it has claimed; --dry-run: is there room? */
+	{ OPT_WINDOW, "window", "NUMBER:START:BYTES", NULL },
+	{ OPT_DRY_RUN, "dry-run", NULL, NULL },
 	COMMON
 };
+/* for cowfs-tools: what DEVICE is and holds */
+static const struct option_spec card_options[] = { { OPT_FACTS, "facts", NULL, NULL }, COMMON };
 static const struct option_spec export_options[] = {
 	{ OPT_BASE, "base", "DEVICE",
 	  "the base is the newest generation of this card or image (default: the held one of N)" },
@@ -327,7 +332,7 @@ static const struct command {
 	{ "Protect a volume", "card", "[DEVICE]",
 	  "list the devices, or show one, with the commands that protect it",
 	  "Reads only. With DEVICE, which may also be a mount point: as prepare --dry-run.",
-	  cmd_card, common_options },
+	  cmd_card, card_options },
 	{ NULL, "prepare", "DEVICE", "write an empty log into the space behind the file system",
 	  "Without --shrink the file system is not touched. DEVICE must not be mounted.",
 	  cmd_prepare, prepare_options },

@@ -18,10 +18,13 @@
 #define COWFS_FLASH_COSTS_H
 
 #include <limits.h>
+#include <stdio.h>
 
 #include "base/util.h"
 
 #define FLASH_TABLE 9 /* 4 KiB << i */
+#define FLASH_TABLE_MIN 4096u
+#define FLASH_TABLE_MAX (FLASH_TABLE_MIN << (FLASH_TABLE - 1))
 #define FLASH_ID_BYTES 48
 
 struct flash_speed {
@@ -46,6 +49,9 @@ struct card_costs {
  */
 int costs_read(struct card_costs *ret, const char *path, const char *id, const char *model,
 	       char *why, size_t why_bytes) MUST_CHECK;
+/* The same in an open file. */
+int costs_parse(struct card_costs *ret, FILE *f, const char *id, const char *model, char *why,
+		size_t why_bytes) MUST_CHECK;
 /* The file of published cards: beside the program, or as installed. COWFS_CARDS of the environment
  * names another one. -errno */
 int costs_published(char path[static PATH_MAX]) MUST_CHECK;

@@ -107,8 +107,6 @@ static int runs_of(struct clone *c, uint64_t blk, uint64_t end, struct extents *
 
 	ret->n = 0;
 	ret->blks = 0;
-	if (!c->map)
-		return extents_add(ret, blk, end - blk);
 	while (blk < end && r == 0) {
 		struct extent_run *last = ret->n ? &ret->e[ret->n - 1] : NULL;
 		enum blk_use use;
@@ -249,7 +247,7 @@ static int do_pass(struct clone *c, enum pass pass, struct failure *fail)
 	int r = 0;
 
 	c->done_bytes = 0;
-	for (uint64_t blk = c->map ? HEAD_BLKS : 0, end; blk < c->blks && r == 0; blk = end) {
+	for (uint64_t blk = HEAD_BLKS, end; blk < c->blks && r == 0; blk = end) {
 		end = unit_end(c, blk);
 		r = runs_of(c, blk, end, &runs);
 		if (r < 0 && pass == PASS_COUNT)
@@ -361,10 +359,6 @@ static int check_source(struct clone *c, struct failure *fail)
 {
 	const struct fsinfo *fs = &c->from.fs;
 
-	if (c->opt->raw_bytes) {
-		c->blks = c->opt->raw_bytes / COW_BLK_BYTES;
-		return 0;
-	}
 	/* with small blocks it may end within one of ours */
 	c->blks = round_up_u64(fs->size_bytes, COW_BLK_BYTES) / COW_BLK_BYTES;
 	if (fs->kind == FS_UNKNOWN || fs->size_bytes < blk_to_bytes(HEAD_BLKS) ||
@@ -401,17 +395,6 @@ int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_
 		     : 0;
 }
 
-/* Is what lies there no loss? */
-int clone_confirm(const char *target, struct clone_target *t, clone_confirm_fn *confirm, void *ctx,
-		  struct failure *fail)
-{
-	blockdev_model(target, t->model, sizeof(t->model));
-	blockdev_identity(target, t->identity, sizeof(t->identity));
-	return confirm(ctx, t) ? 0
-			       : failure_set(fail, EXIT_FAILED, -ECANCELED,
-					     "%s: not confirmed; nothing was written", target);
-}
-
 static int ask(struct clone *c, const struct fsinfo *found, struct failure *fail)
 {
 	const struct clone_options *opt = c->opt;
@@ -423,7 +406,12 @@ static int ask(struct clone *c, const struct fsinfo *found, struct failure *fail
 	if (e < 0)
 		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", opt->target,
 				   boxed_error(e));
-	return clone_confirm(opt->target, &t, opt->confirm, opt->ctx, fail);
+	blockdev_model(opt->target, t.model, sizeof(t.model));
+	blockdev_identity(opt->target, t.identity, sizeof(t.identity));
+	return opt->confirm(opt->ctx, &t)
+		       ? 0
+		       : failure_set(fail, EXIT_FAILED, -ECANCELED,
+				     "%s: not confirmed; nothing was written", opt->target);
 }
 
 /* Does file system and log fit? */
@@ -434,8 +422,6 @@ static int check_target(struct clone *c, struct failure *fail)
 	int e;
 
 	c->resumes = opt->resumes;
-	if (opt->raw_bytes)
-		return 0;
 	c->to.fs = c->from.fs;
 	e = clone_plan(&c->to, c->from.fs.size_bytes, &opt->log, &c->ret->super, fail);
 	if (e < 0)
@@ -511,7 +497,7 @@ static int finish(struct clone *c, struct failure *fail)
 
 static int copy(struct clone *c, struct failure *fail)
 {
-	int r = c->map ? begin(c, fail) : 0;
+	int r = begin(c, fail);
 
 	if (r == 0)
 		r = do_pass(c, PASS_COPY, fail);
@@ -521,7 +507,7 @@ static int copy(struct clone *c, struct failure *fail)
 	if (r < 0)
 		return target_failed(c, r, fail);
 	r = c->opt->no_verify ? 0 : do_pass(c, PASS_VERIFY, fail);
-	if (r < 0 || !c->map)
+	if (r < 0)
 		return r;
 	r = verify_behind(c);
 	return r < 0 ? target_failed(c, r, fail) : finish(c, fail);
@@ -566,9 +552,9 @@ static int run(struct clone *c, struct failure *fail)
 	reader = super_reader(c->from.base);
 	reader.volume_blks = c->blks;
 	r = allocate(c);
-	if (r == 0 && !c->opt->raw_bytes)
+	if (r == 0)
 		r = open_map(c, &reader);
-	if (r == 0 && c->map)
+	if (r == 0)
 		r = read_source(c, 0, HEAD_BLKS, c->head);
 	if (r < 0)
 		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->name,

@@ -129,8 +129,6 @@ struct clone_options {
 	/* NULL, or a writable part of a disk that the caller has claimed and asked for; target is its name */
 	struct card *window;
 	bool resumes; /* of a window: an earlier run may have written to it */
-	/* of a window: copy this much of the source as it is, which needs no file system, and make no log; 0: a volume */
-	uint64_t raw_bytes;
 	struct format_options
 		log;	/* of the new log: its size, the erase block of the target, and lag */
 	bool no_verify; /* do not read the copy back */
@@ -162,45 +160,8 @@ int offline_clone(const struct clone_options *opt, struct clone_report *ret,
 /* Is there room behind the file system for such a log? to->fs: its kind. Writes nothing. */
 int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_options *log,
 	       struct log_super *ret, struct failure *fail) MUST_CHECK;
-/* Adds model and identity to *t, and asks. -ECANCELED with *fail: no. */
-int clone_confirm(const char *target, struct clone_target *t, clone_confirm_fn *confirm, void *ctx,
-		  struct failure *fail) MUST_CHECK;
 /* capacity.c: writes blocks to all parts of it, and reads them. buf: a block. */
 int clone_check_size(struct card *to, char *buf, struct failure *fail) MUST_CHECK;
-
-/* ---- clone_disk.c: copies a disk, its volumes by the caller ---- */
-
-struct clone_disk_part {
-	unsigned number;
-	char node[64]; /* of the source */
-	char what[64]; /* "volume", "swap", "vfat", "unknown", ... */
-	/* of the old partition, of the new one, and copied, unless it is a volume */
-	uint64_t bytes, new_bytes, copied_bytes, lost_blks;
-	/* of a volume: the arguments of offline_clone */
-	char target[256];
-	struct card *window;
-	bool resumes;
-};
-
-struct clone_disk_options {
-	const char *source, *target; /* disks; the target may be a file */
-	struct format_options log;   /* as in clone_options, of each volume */
-	bool no_verify;
-	clone_confirm_fn *confirm;
-	/* copies a volume: offline_clone */
-	int (*volume)(void *ctx, const struct clone_disk_part *p, struct failure *fail);
-	/* another partition is copied, or swap made */
-	void (*copied)(void *ctx, const struct clone_disk_part *p);
-	void (*progress)(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);
-	void *ctx;
-};
-
-/*
- * The target has the partition table when all partitions are complete; until then it has none, and the next
- * call goes on. -ECANCELED: confirm said no.
- */
-int offline_clone_disk(const struct clone_disk_options *opt, bool *ret_gpt,
-		       struct failure *fail) MUST_CHECK;
 
 /* ---- recover.c: checkpoints the log, and retires it ---- */
 

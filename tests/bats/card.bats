@@ -237,3 +237,24 @@ next_of() { # DEVICE
 	losetup -d "${silent[@]}"
 	sim_end "$C"
 }
+
+@test "card: the facts that tools ask for keep to their schema" {
+	local f
+	facts() {
+		run -0 cow card --facts "$1"
+		python3 -c 'import json, jsonschema, sys; jsonschema.validate(json.loads(sys.argv[1]), json.load(open(sys.argv[2])))' \
+			"$output" "$TOP/tools/clone/facts.schema.json"
+		jq -r "$2" <<<"$output"
+	}
+	volume_attached ext4 60 100
+	[ "$(facts "$CARD" '"\(.content) \(.volume_bytes) \(.in_use)"')" = "volume $((60 << 20)) $CARD is attached as volume vol: detach it first" ]
+	truncate -s 20M "$T/file"
+	[ "$(facts "$T/file" '"\(.content)|\(.holds)|\(.in_use)|\(.bytes)"')" = "|nothing that is known||$((20 << 20))" ]
+	# a label is any text
+	mke2fs -q -t ext2 -L $'x"\n\e[1m$(id)' "$T/file"
+	[ "$(facts "$T/file" '"\(.content)|\(.holds)|\(.volume_bytes)"')" = "ext2|a file system (ext2)|0" ]
+	loop_up "$T/file"
+	mkswap "$LOOP" >/dev/null 2>&1
+	[ "$(facts "$LOOP" '"\(.content)|\(.holds)"')" = "swap|a swap area" ]
+	fails 1 'No such file or directory' card --facts "$T/none"
+}

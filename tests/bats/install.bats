@@ -12,7 +12,7 @@ load lib
 		usr/local/bin/cowfs-cardsim usr/local/share/man/man1/cowfs-cardsim.1
 		usr/local/share/doc/cowfs/{cowfs.conf.example,examples/cowfs.rules.yml,examples/cowfs-dashboard.json} usr/local/share/bash-completion/completions/cow{ctl,fs-cardsim}
 		usr/local/lib/systemd/system/cowfs@.service usr/local/lib/cowfs/{cards.conf,cowfs.sh,cowfs-boot,set-readonly}
-		usr/local/libexec/cowfs/{cowctl-{measure,wear-html,wear-outlook,wear-prometheus},wear/{outlook.jq,page.html,uPlot.js,uPlot.LICENSE,wear.schema.json}}
+		usr/local/libexec/cowfs/{cowctl-{clone-disk,measure,wear-html,wear-outlook,wear-prometheus},wear/{outlook.jq,page.html,uPlot.js,uPlot.LICENSE,wear.schema.json}}
 		etc/initramfs-tools/{hooks,scripts/local-premount,scripts/local-bottom}/cowfs
 		usr/lib/dracut/modules.d/90cowfs/{module-setup.sh,cowfs-root.service,cowfs-root.conf,cowfs-root.sh,cowfs-pre-mount.sh,cowfs-compose.service}
 		usr/lib/dracut/dracut.conf.d/50-cowfs.conf
@@ -44,7 +44,7 @@ load lib
 	"$T/usr/usr/sbin/mount.cowfs" -V
 	# the installed cowctl finds its tools
 	"$T/usr/usr/sbin/cowctl" measure --help | grep -q '^usage: cowctl measure'
-	"$T/usr/usr/sbin/cowctl" --help | grep -q '^Installed tools: measure wear-html wear-outlook wear-prometheus$'
+	"$T/usr/usr/sbin/cowctl" --help | grep -q '^Installed tools: clone-disk measure wear-html wear-outlook wear-prometheus$'
 	"$T/usr/usr/libexec/cowfs/cowctl-wear-outlook" --here --cmd56 <<<'{"disk": {"kind": "sd", "device": "/dev/nosuch"}}' |
 		jq -e '.health.unknown_because == "the card does not answer CMD56: No such file or directory"'
 	"$TOP/tests/report/sample.py" | "$T/usr/usr/sbin/cowctl" wear --from - --html - | grep -q '<title>Wear of root'

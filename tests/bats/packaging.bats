@@ -23,7 +23,7 @@ has() { # PATH...
 	part ''
 	[ "$(cat "$T/files")" = "$(printf '%s\n' /usr/lib/cowfs/{cards.conf,cowfs-boot,cowfs.sh,set-readonly} /usr/sbin/{cowctl,cowfs,mount.cowfs,umount.cowfs})" ]
 	part tools
-	has /usr/libexec/cowfs/cowctl-{measure,wear-html,wear-outlook,wear-prometheus} /usr/libexec/cowfs/wear/{metrics.jq,page.js} \
+	has /usr/libexec/cowfs/cowctl-{clone-disk,measure,wear-html,wear-outlook,wear-prometheus} /usr/libexec/cowfs/wear/{metrics.jq,page.js} \
 		/usr/libexec/cowfs/measure/tables.py
 	part mkinitcpio
 	has /usr/lib/initcpio/{install,hooks,post}/cowfs /etc/mkinitcpio.conf.d/cowfs.conf /usr/lib/cowfs/cowfs-root.{sh,service,conf} \

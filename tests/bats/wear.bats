@@ -181,6 +181,8 @@ jsonschema_is_kept() {
 	[ ! -e "$T/page.html" ]
 	COWFS_LIBEXEC=$T/none fails 1 'cowfs-tools' wear --prometheus -
 	COWFS_LIBEXEC=$T/none fails 1 'measure: No such file or directory: it is in the package cowfs-tools' measure "$CARD"
+	truncate -s 100M "$T/new"
+	COWFS_LIBEXEC=$T/none fails 1 'clone-disk: No such file or directory: it is in the package cowfs-tools' clone "$CARD" "$T/new" --disk --yes
 	COWFS_LIBEXEC=$T/none cow wear | grep -q 'Programs wrote'
 	COWFS_LIBEXEC=$T/none cow --help | run ! grep 'Installed tools'
 	cow --help | grep -q '^Installed tools:.* measure.* wear-html'

@@ -47,6 +47,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -308,6 +309,14 @@ ssize_t pread64(int fd, void *buf, size_t len_bytes, off64_t off_bytes)
 ssize_t pread(int fd, void *buf, size_t len_bytes, off_t off_bytes)
 {
 	return pread64(fd, buf, len_bytes, off_bytes);
+}
+
+/* of Python, which has no pread into a buffer: one of them */
+ssize_t preadv64v2(int fd, const struct iovec *v, int n, off64_t off_bytes, int flags)
+{
+	if (n != 1 || flags)
+		abort();
+	return pread64(fd, v->iov_base, v->iov_len, off_bytes);
 }
 
 int io_submit(io_context_t ctx, long n, struct iocb **list)
