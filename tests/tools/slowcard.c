@@ -13,22 +13,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
-#include <fuse_lowlevel.h>
-
-#include "base/io.h"
 #include "base/parse.h"
-
-#define CARD_INO 2
-#define CARD_NAME "card"
-#define MAX_BYTES (1u << 20)
-#define FOREVER_S 1e9
+#include "sim/cardmount.h"
 
 static struct {
-	int fd;
 	uint64_t bytes_per_s, latency_ns;
 	pthread_mutex_t lock;
 	pthread_cond_t served;
@@ -45,7 +35,7 @@ static void sleep_until(uint64_t at_ns)
 		;
 }
 
-static void spend(size_t len_bytes)
+static void spend(enum cardmount_op op, uint64_t off_bytes, uint64_t len_bytes, const void *buf)
 {
 	uint64_t ready_ns, done_ns;
 
@@ -68,119 +58,21 @@ static void spend(size_t len_bytes)
 	pthread_mutex_unlock(&card.lock);
 }
 
-static bool fill_attr(fuse_ino_t ino, struct stat *ret)
-{
-	memset(ret, 0, sizeof(*ret));
-	if (ino == CARD_INO && fstat(card.fd, ret) < 0)
-		return false;
-	ret->st_ino = ino;
-	ret->st_mode = ino == CARD_INO ? S_IFREG | 0600 : S_IFDIR | 0700;
-	return ino == CARD_INO || ino == FUSE_ROOT_ID;
-}
-
-static void op_init(void *userdata, struct fuse_conn_info *conn)
-{
-	conn->want = conn->capable & (FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
-	conn->max_write = MAX_BYTES;
-	conn->max_background = 128;
-}
-
-static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	struct fuse_entry_param e = { .ino = CARD_INO,
-				      .attr_timeout = FOREVER_S,
-				      .entry_timeout = FOREVER_S };
-
-	if (parent == FUSE_ROOT_ID && !strcmp(name, CARD_NAME) && fill_attr(CARD_INO, &e.attr))
-		fuse_reply_entry(req, &e);
-	else
-		fuse_reply_err(req, ENOENT);
-}
-
-static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	struct stat st;
-
-	if (fill_attr(ino, &st))
-		fuse_reply_attr(req, &st, FOREVER_S);
-	else
-		fuse_reply_err(req, ENOENT);
-}
-
-static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	fi->direct_io = 1;
-	if (ino == CARD_INO)
-		fuse_reply_open(req, fi);
-	else
-		fuse_reply_err(req, EISDIR);
-}
-
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		    struct fuse_file_info *fi)
-{
-	static __thread char *buf;
-	int r;
-
-	if (!buf && !(buf = io_alloc(MAX_BYTES))) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	r = size <= MAX_BYTES ? io_pread_full(card.fd, buf, size, (uint64_t)off) : -EINVAL;
-	spend(size);
-	if (r < 0)
-		fuse_reply_err(req, -r);
-	else
-		fuse_reply_buf(req, buf, size);
-}
-
-static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
-		     struct fuse_file_info *fi)
-{
-	int r = io_pwrite_full(card.fd, buf, size, (uint64_t)off);
-
-	spend(size);
-	if (r < 0)
-		fuse_reply_err(req, -r);
-	else
-		fuse_reply_write(req, size);
-}
-
-static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
-{
-	spend(0);
-	fuse_reply_err(req, 0);
-}
-
-static const struct fuse_lowlevel_ops ops = {
-	.init = op_init,
-	.lookup = op_lookup,
-	.getattr = op_getattr,
-	.open = op_open,
-	.read = op_read,
-	.write = op_write,
-	.fsync = op_fsync,
-};
-
 int main(int argc, char **argv)
 {
-	char *args_v[] = { argv[0], NULL };
-	struct fuse_args args = FUSE_ARGS_INIT(1, args_v);
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	struct fuse_session *se;
+	struct cardmount m = { .threads = 32, .done = spend };
 	uint64_t kib, us, queue;
-	int r;
 
 	if (argc != 6 || parse_u64(argv[3], &kib) < 0 || parse_u64(argv[4], &us) < 0 ||
-	    parse_u64(argv[5], &queue) < 0 || !kib || !queue || !config) {
+	    parse_u64(argv[5], &queue) < 0 || !kib || !queue) {
 		fprintf(stderr,
 			"usage: slowcard FILE MOUNTPOINT KIB_PER_SECOND MICROSECONDS QUEUE\n");
 		return 2;
 	}
 	card.bytes_per_s = kib * 1024;
 	card.latency_ns = us * 1000;
-	card.fd = open(argv[1], O_RDWR | O_CLOEXEC);
-	if (card.fd < 0) {
+	m.fd = open(argv[1], O_RDWR | O_CLOEXEC);
+	if (m.fd < 0) {
 		perror(argv[1]);
 		return 1;
 	}
@@ -188,13 +80,5 @@ int main(int argc, char **argv)
 	card.queue = queue;
 	pthread_mutex_init(&card.lock, NULL);
 	pthread_cond_init(&card.served, NULL);
-	se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
-	if (!se || fuse_session_mount(se, argv[2]) < 0)
-		return 1;
-	fuse_loop_cfg_set_max_threads(config, 32);
-	fuse_loop_cfg_set_idle_threads(config, 32);
-	r = fuse_session_loop_mt(se, config);
-	fuse_session_unmount(se);
-	fuse_session_destroy(se);
-	return r ? 1 : 0;
+	return cardmount_serve(&m, argv[2]) < 0;
 }
