@@ -186,6 +186,14 @@ jsonschema_is_kept() {
 	COWFS_LIBEXEC=$T/none cow wear | grep -q 'Programs wrote'
 	COWFS_LIBEXEC=$T/none cow --help | run ! grep 'Installed tools'
 	cow --help | grep -q '^Installed tools:.* measure.* wear-html'
+	# without what they need, they name it
+	mkdir "$T/bin" "$T/no"
+	for f in sh env cat mktemp dirname readlink rm; do ln -s "$(command -v "$f")" "$T/bin/"; done
+	PATH=$T/bin fails 1 'jq: not found: install the package jq' wear --outlook
+	PATH=$T/bin fails 1 'jq: not found: install the package jq' wear --prometheus -
+	PATH=$T/bin fails 1 'python3.*No such file or directory' wear --html "$T/page.html"
+	echo 'raise ImportError("No module named jinja2")' >"$T/no/jinja2.py"
+	PYTHONPATH=$T/no fails 1 'wear-html: No module named jinja2: install the package python3-jinja2' wear --html "$T/page.html"
 	# a program that is put there is a command; one that fails changes no file
 	mkdir "$T/tools"
 	printf '#!/bin/sh\necho "my own: $*"\n' >"$T/tools/cowctl-mine"
