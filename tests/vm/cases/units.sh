@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What a protected root gets from systemd: units, mount options, names, banner, volatile directories; figures for
 # Prometheus; both commits at shutdown, and a clock that runs behind.
-# guests: debian12 debian13
+# guests: debian12-tools debian13-tools
 LIMIT=1200 STEP_LIMIT=900
 
 active() { is "$1" "$(systemctl is-active "$1")" active; }
