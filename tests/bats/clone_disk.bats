@@ -311,3 +311,22 @@ clones() { # LABEL MIB
 	eio off
 	[[ $output == *"$NEW, partition 1: has the ext4"*"cannot be read, and are zeroes in the copy"*"$NEW: has the partition table"* ]]
 }
+
+@test "clone disk: names of partitions and paths are any text" {
+	local name=$'a"\n/dev/p9 : start=8, size=8 `id`' new
+	names() { sfdisk --json "$1" | jq -c '[.partitiontable.partitions[].name]'; }
+	disk_make
+	sfdisk -q --no-reread --part-label "$DISK" 1 "$name"
+	sfdisk -q --no-reread --part-label "$DISK" 3 '$(touch ran); \x41'
+	new="$T/a dir"$'\n'"-x; \$(touch ran)"
+	mkdir "$new"
+	cd "$new"
+	truncate -s 250M ./--yes
+	run -0 cow clone --disk --yes -- vol "$new/--yes"
+	[[ $output == *"$T/a dir?-x; \$(touch ran)/--yes, partition 1: has the vfat of "* ]]
+	[ "$(names "$new/--yes")" = "$(names "$DISK")" ]
+	[[ $(names "$DISK") == '["a\"\n/dev/p9 : start=8, size=8 `id`",'* ]]
+	[ -z "$(find "$T" -name ran)" ]
+	run -0 cow clone --disk --yes --json -- vol ./--yes
+	jq -e '.ok and .device == "./--yes"' <<<"$output"
+}
