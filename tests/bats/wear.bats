@@ -189,9 +189,12 @@ jsonschema_is_kept() {
 	# without what they need, they name it
 	mkdir "$T/bin" "$T/no"
 	for f in sh env cat mktemp dirname readlink rm; do ln -s "$(command -v "$f")" "$T/bin/"; done
-	PATH=$T/bin fails 1 'jq: not found: install the package jq' wear --outlook
-	PATH=$T/bin fails 1 'jq: not found: install the package jq' wear --prometheus -
-	PATH=$T/bin fails 1 'python3.*No such file or directory' wear --html "$T/page.html"
+	for f in --outlook --prometheus=-; do
+		run -1 env PATH="$T/bin" "$COWFS_BUILD/cowctl" wear $f
+		[[ $output == *"jq: not found: install the package jq"* ]]
+	done
+	run -1 env PATH="$T/bin" "$COWFS_BUILD/cowctl" wear --html "$T/page.html"
+	[[ $output == *"python3"*"No such file or directory"* ]]
 	echo 'raise ImportError("No module named jinja2")' >"$T/no/jinja2.py"
 	PYTHONPATH=$T/no fails 1 'wear-html: No module named jinja2: install the package python3-jinja2' wear --html "$T/page.html"
 	# a program that is put there is a command; one that fails changes no file
