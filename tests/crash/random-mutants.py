@@ -1,27 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Breaks cowfs in random places of a copy of the source, one at a time, and notes in mutants.tsv which tests notice it.
+"""Breaks cowfs in random places, one at a time, and notes in mutants.tsv which tests notice it.
 
-random-mutants.py [--matrix] [--count N] [--minutes N] [--unit S] [--bats S] [-j N] [PLACE...]   (as root)
+random-mutants.py [--matrix] [--count N] [--minutes N] [--unit S] [--bats S] [--tests REGEX] [-j N] [PLACE...]   (as root)
 random-mutants.py --score | --cover | --survivors | --apply ID   [PLACE...]
 
 A mutant is one operator, constant, condition or statement of a function; its ID is FILE:FUNCTION:NUMBER, and is void when the text of
 the function changes. The rules that cowfs checks itself (RULE, INVARIANT) stay as they are. PLACE is the beginning of an ID: log/,
-log/ring.c:ring_at. Rooms take turns, and the order is always the same. What does not compile, or gives the same object, is skipped.
+log/ring.c:ring_at. Rooms take turns, and the order is always the same.
 
-First each test runs once with marks of the functions that it begins (build/mutants/tests.json; remove it to measure again). A mutant meets
-the tests that begin its function, the quick ones first: of programs (unit tests, crash driver, corpora) as many as take --unit seconds
-(60), of bats files --bats seconds (60). Seconds are those of CPU, because other work on the machine does not change them. Without
---matrix the first test that notices it is the last one; it must notice it twice. Interrupted, it goes on next time.
+One build of a copy of the source (build/mutants/tree) has all of them: a < b is (mutant(17) ? (a <= b) : (a < b)) there, and
+COWFS_MUTANT=17 switches it on. What does not compile, or gives the same object, is skipped (build/mutants/skipped). First each test
+runs once without a mutant and marks those that it reaches (build/mutants/tests.json; remove it to measure again). A mutant meets the
+tests that reach it, the quick ones first: of programs (unit tests, crash driver, corpora) as many as take --unit seconds (60), of bats
+files --bats seconds (60). Seconds are those of CPU, because other work on the machine does not change them. Without --matrix the first
+test that notices it is the last one; it must notice it twice. Interrupted, it goes on next time.
 """
 import argparse
+import base64
 import collections
+import concurrent.futures
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import re
-import shutil
+import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,65 +40,124 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 TOP = os.path.realpath(os.path.join(HERE, '../..'))
 TABLE = os.path.join(HERE, 'mutants.tsv')
 CACHE = os.path.join(TOP, 'build/mutants')
-HEAD = 'mutant\twhat\ttext\tcommit\tmode\tunit\tbats\tseconds\tnoticed by'
-CRASH = {'crash': ['--no-attacks', '--images', '20000'], 'crash-attacks': ['--images', '1', '--thin', '16', '--forgeries', '1000']}
+CRASH = {'crash': ['--no-attacks', '--images', '3000'], 'crash-long': ['--no-attacks', '--images', '20000'],
+         'crash-attacks': ['--images', '1', '--thin', '16', '--forgeries', '1000']}
 SWAPS = [('==', '!='), ('!=', '=='), ('<=', '<'), ('>=', '>'), ('<', '<='), ('>', '>='), ('&&', '||'), ('||', '&&'), ('+', '-'),
          ('-', '+'), ('+=', '-='), ('-=', '+='), ('++', '--'), ('|=', '&=')]
-TOKEN = re.compile(r'->|\+\+|--|[+|-]=|==|!=|<=|>=|&&|\|\||<<|>>|[<>+-]|\b\d+u?\b|\w+|.')
-Mutant = collections.namedtuple('Mutant', 'id what text file line new')
-Row = collections.namedtuple('Row', 'id what text commit mode unit bats seconds by')  # by: {test: seconds}
+ASSIGNS = '= += -= *= /= %= &= |= ^= <<= >>='.split()
+TOKEN = re.compile(r'<<=|>>=|->|\+\+|--|[-+*/%&|^=!<>]=|&&|\|\||<<|>>|\w+|\S')
+HIDDEN = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|^#(?:\\\n|[^\n])*', re.S | re.M)
+# The place of new in the text of its file, and the expression or statement around it.
+Mutant = collections.namedtuple('Mutant', 'id what text file start end new whole')
+Row = collections.namedtuple('Row', 'id text mode unit bats seconds by')
 
-# A test in namespaces of its own: its processes, mounts and scratch files end with it, and so do loop devices on those files and on
-# volumes of its daemons. It is stopped by the end of its input.
+# A namespace in which one test after another runs, each a line "SECONDS COMMAND": its processes, mounts and scratch files end with it, and
+# so do loop devices on those files and on volumes of its daemons. A line more stops it. The answer: its code, and hundredths of a
+# second of CPU.
 BOX = r'''
 mount -t tmpfs -o size=8g,mode=1777 mutants /tmp && mount --bind /tmp /dev/shm || exit 125
-fuse() { cat "$@" 2>/dev/null | awk '/ - fuse/ { print $3 }' | sort -u; }
+fuse() { awk '/ - fuse\.?[^c.]/ { print $3 }' "$@" 2>/dev/null | sort -u; }
 before=$(fuse /proc/self/mountinfo)
-ulimit -Sc 0 -t "$1"
-shift
+tmp=$(mountpoint -d /tmp)
+clean() {
+	losetup -nl -O NAME,BACK-MAJ:MIN | while read -r dev on; do
+		[[ " $* " != *" $on "* ]] || { blockdev --setrw "$dev"; losetup -d "$dev"; }
+	done
+	findmnt -rno TARGET | grep '^/tmp/' | tac | xargs -r umount -l 2>/dev/null
+	find /tmp -mindepth 1 -delete
+}
+shopt -s dotglob nullglob
 exec 3<&0
-env --default-signal "$@" </dev/null 3<&- & test=$!
-cat <&3 >/dev/null & wait -n; code=$?
-own=" $(mountpoint -d /tmp) $(fuse /proc/[0-9]*/mountinfo | grep -vxF "${before:-none}" | xargs) "
-kill -9 -1
-wait
-losetup -nl -O NAME,BACK-MAJ:MIN | while read -r dev on; do
-	[[ $own != *" $on "* ]] || { blockdev --setrw "$dev"; losetup -d "$dev"; }
+while read -r cpu command <&3; do
+	read -r -a begun </proc/1/stat
+	(ulimit -Sc 0 -t "$cpu"; exec env --default-signal $command) </dev/null >&2 3<&- & test=$!
+	read -r _ <&3 & wait -n -p ended; code=$?
+	own=$(fuse /proc/[0-9]*/mountinfo | grep -vxF "${before:-none}")
+	kill -9 -1
+	wait
+	files=(/tmp/*)
+	[ ${#files[@]}${own} = 0 ] || clean "$tmp" $own
+	[[ $ended == "$test" ]] || code=stopped
+	read -r -a ended </proc/1/stat
+	echo "$code $((ended[15] + ended[16] - begun[15] - begun[16]))"
 done
-exit $code
+clean "$tmp"
 '''
 over = threading.Event()
 
 
 # ---- mutants ----
 
-def mutations(line):
-    """All ways to break a line: (what, new line)."""
-    tokens, at = TOKEN.findall(line.rstrip('\n')), 0
-    for i, t in enumerate(tokens):
-        spaced = i and tokens[i - 1] == ' ' and i + 1 < len(tokens) and tokens[i + 1] == ' '
-        for old, new in SWAPS:
-            if t == old and (spaced or t in ('++', '--')):
-                yield f'{old} is {new}', line[:at] + new + line[at + len(t):]
-        if re.fullmatch(r'\d+u?', t):
-            yield f'{t} is one more', line[:at] + f'({t} + 1)' + line[at + len(t):]
-        at += len(t)
-    m = re.fullmatch(r'(\t+)(if|while) \((.*)\)( \{)?\n', line)
-    if m:
-        yield 'the condition is turned', f'{m[1]}{m[2]} (!({m[3]})){m[4] or ""}\n'
-    m = re.fullmatch(r'(\t+)([^=]*\w[\])]* (?:[+|&-]?=) .*|\w[\w>.-]*\(.*\));\n', line)
-    if m and not re.match(r'\t+(return|case|goto|struct|const|static|unsigned|int|bool|u?int\d+_t|size_t|char)\b', line):
-        yield 'the statement is gone', m[1] + ';\n'
-    m = re.fullmatch(r'(\t+)return (r|false|true|0|-E\w+);\n', line)
-    if m:
-        new = {'r': '0', 'false': 'true', 'true': 'false', '0': '-EIO'}.get(m[2], '0')
-        yield f'returns {new} for {m[2]}', f'{m[1]}return {new};\n'
+class Source:
+    """The tokens of a file: (text, begin, end), without comments and lines of the preprocessor; a text is a word."""
+    def __init__(self, raw):
+        self.raw = raw
+        self.plain = HIDDEN.sub(lambda m: re.sub(r'[^\n]', '_' if m[0][0] in '"\'' else ' ', m[0]), raw)
+        self.tokens = [(m[0], m.start(), m.end()) for m in TOKEN.finditer(self.plain)]
+        self.pair, stack = {}, []
+        for i, (t, _, _) in enumerate(self.tokens):
+            if t in '([{':
+                stack.append(i)
+            elif t in ')]}' and stack:
+                self.pair[i] = stack[-1]
+                self.pair[stack.pop()] = i
+
+    def spaced(self, i):
+        _, a, b = self.tokens[i]
+        return self.plain[a - 1].isspace() and self.plain[b].isspace()
+
+    def around(self, i):
+        """The whole expression with operator i, up to a bracket, a comma, or the value that it is assigned to."""
+        k, n = i - 1, i + 1
+        while True:
+            t = self.tokens[k][0]
+            if t == ')' and k + 1 < i:  # an operand follows: is this a cast, or the head of a statement?
+                head, follows = self.tokens[self.pair[k] - 1][0], self.tokens[k + 1][0]
+                if head in ('if', 'while', 'for', 'switch') or re.match(r'\w', head) and re.match(r'\w', follows) and head not in ('return', 'sizeof'):
+                    break
+            if t in (')', ']'):
+                k = self.pair[k]
+            elif t in ('(', '[', '{', '}', ';', ',', 'return', 'case', 'else', 'do', *ASSIGNS) or t == ':' and not self.spaced(k):
+                break
+            k -= 1
+        while self.tokens[n][0] not in (')', ']', '}', ',', ';') and (self.tokens[n][0] != ':' or self.spaced(n)):
+            n = self.pair[n] + 1 if self.tokens[n][0] in ('(', '[', '{') else n + 1
+        return self.tokens[k + 1][1], self.tokens[n - 1][2]
+
+    def operators(self, tokens):
+        """(what, start, end, new, whole) for each operator and number."""
+        for i in tokens:
+            t, a, b = self.tokens[i]
+            for old, new in SWAPS:
+                if t == old and (t in ('++', '--') or self.spaced(i)):
+                    yield f'{old} is {new}', a, b, new, self.around(i)
+            if re.fullmatch(r'\d+u?', t):
+                yield f'{t} is one more', a, b, f'({t} + 1)', (a, b)
+
+    def lines(self, line, at, i):
+        """The same for what a line is as a whole, whose first token is i."""
+        m = re.fullmatch(r'\t+(?:if|while) \((.*)\)(?: \{)?\n', line)
+        if m:
+            yield 'the condition is turned', at + m.start(1), at + m.end(1), f'!({m[1]})', (at + m.start(1), at + m.end(1))
+        m = re.fullmatch(r'\t+(([^=]*\w[\])]* (?:[+|&-]?=) .*|\w[\w>.-]*\(.*\));)\n', line)
+        if m and self.tokens[i - 1][0] in (';', '{', '}', ')', ':', 'else', 'do') and not re.match(r'\t+(?:\w+ )+\**\w', line):
+            yield 'the statement is gone', at + m.start(1), at + m.end(1), ';', (at + m.start(1), at + m.end(1))
+        m = re.fullmatch(r'\t+return (r|false|true|0|-E\w+);\n', line)
+        if m:
+            new = {'r': '0', 'false': 'true', 'true': 'false', '0': '-EIO'}.get(m[1], '0')
+            yield f'returns {new} for {m[1]}', at + m.start(1), at + m.end(1), new, (at + m.start(1), at + m.end(1))
 
 
 def mutants_of(top, file):
     """Those of a file: lines inside of functions, without comments, rules and texts."""
-    lines, name, first, comment = open(f'{top}/cowfs/{file}').readlines(), '', None, False
+    source = Source(open(f'{top}/cowfs/{file}').read())
+    lines, name, first, at, i = source.raw.splitlines(True), '', None, 0, 0
     for n, line in enumerate(lines):
+        plain = source.plain[at:at + len(line)]
+        here = []
+        while i < len(source.tokens) and source.tokens[i][1] < at + len(line):
+            here.append(i)
+            i += 1
         if line[0].isalpha() or line[0] == '_':
             name = next((w for w in re.findall(r'(\w+)\(', line) if w != '__attribute__'), name)
         if line.startswith('{'):
@@ -100,12 +165,11 @@ def mutants_of(top, file):
             first, number, text = n, 0, f'{zlib.crc32("".join(lines[n:end]).encode()):08x}'
         elif line.startswith('}'):
             first = None
-        comment = comment or '/*' in line
-        if first is not None and not comment and line.startswith('\t') and not re.search(r'RULE\(|INVARIANT\(|assert|"|ARRAY_SIZE', line):
-            for what, new in mutations(line):
+        elif first is not None and here and not re.search(r'RULE\(|INVARIANT\(|assert|"|ARRAY_SIZE', line):
+            for what, a, b, new, whole in [*source.operators(here), *source.lines(plain, at, here[0])]:
                 number += 1
-                yield Mutant(f'{file}:{name}:{number}', what, text, file, n, new)
-        comment = comment and '*/' not in line
+                yield Mutant(f'{file}:{name}:{number}', what, text, file, a, b, new, whole)
+        at += len(line)
 
 
 def everything(top, places):
@@ -118,22 +182,60 @@ def everything(top, places):
     return [its[i] for i in range(max(map(len, rooms))) for its in rooms if i < len(its)]
 
 
+def applied(raw, m):
+    return raw[:m.start] + m.new + raw[m.end:]
+
+
+def schema(raw, mutants):
+    """The text of a file with all these (number, mutant); its lines stay where they are."""
+    opens, closes, left = collections.defaultdict(str), collections.defaultdict(str), []
+    for number, m in sorted(mutants, key=lambda x: (x[1].whole[0], -x[1].whole[1], x[0])):
+        a, b = m.whole
+        while left and left[-1] <= a:
+            left.pop()
+        if left and left[-1] < b or '\n#' in raw[a:b]:
+            continue  # not a tree
+        left.append(b)
+        gone = m.new == ';'
+        other = re.sub(r'\s+', ' ', raw[a:m.start] + m.new + raw[m.end:b])
+        opens[a] += f'{{ if (!mutant({number})) ' if gone else f'(mutant({number}) ? ({other}) : ('
+        closes[b] = (' }' if gone else '))') + closes[b]
+    out, at = [], 0
+    for i in sorted({*opens, *closes}):
+        out += [raw[at:i], closes[i], opens[i]]
+        at = i
+    return ''.join(out) + raw[at:]
+
+
 # ---- the table ----
 
 def read_table():
-    rows = [line.split('\t') for line in open(TABLE).read().splitlines()[1:]] if os.path.exists(TABLE) else []
-    return {r[0]: Row(*r[:5], int(r[5]), int(r[6]), float(r[7]), {t: float(s) for t, s in (x.split('=') for x in r[8].split())}) for r in rows}
+    """Rows, and what a run of each test takes. A line has the mutants of a file: NAME:NUMBER TEXT MODE UNIT BATS SECONDS TESTS."""
+    rows, cost = {}, {}
+    for file, *its in (line.split('\t') for line in (open(TABLE).read().splitlines() if os.path.exists(TABLE) else ())):
+        if file == '# seconds':
+            cost = {t: float(s) for t, s in (x.split('=') for x in its)}
+        elif file[0] != '#':
+            for i, text, mode, unit, bats, seconds, by in (x.split(' ') for x in its):
+                rows[f'{file}:{i}'] = Row(f'{file}:{i}', text, mode, int(unit), int(bats), float(seconds), by.split(',') if by else [])
+    return rows, cost
 
 
-def write_table(rows):
+def write_table(rows, cost):
     with open(TABLE + '.new', 'w') as f:
-        f.write(HEAD + '\n')
-        for _, r in sorted(rows.items()):
-            f.write('\t'.join(map(str, r[:7])) + f'\t{r.seconds:.1f}\t' + ' '.join(f'{t}={s:.1f}' for t, s in r.by.items()) + '\n')
+        f.write('# random-mutants.py: FILE and mutants (FUNCTION:NUMBER TEXT MODE UNIT BATS SECONDS TESTS)\n# seconds')
+        f.writelines(f'\t{t}={s:.2f}' for t, s in sorted(cost.items()))
+        of = ''
+        for i, r in sorted(rows.items()):
+            file, name = i.split(':', 1)
+            f.write('\t' if file == of else f'\n{file}\t')
+            f.write(' '.join([name, *map(str, r[1:5]), f'{r.seconds:.2f}', ','.join(r.by)]))
+            of = file
+        f.write('\n')
     os.rename(TABLE + '.new', TABLE)
 
 
-# ---- a copy of the tree, its build and its tests ----
+# ---- one build with all mutants, and tests in it ----
 
 def waits_for_machine(pid):
     """Does the process or one below it compute, or wait for a CPU or a disk? Time in which none does is the only one that can be too long."""
@@ -144,23 +246,75 @@ def waits_for_machine(pid):
         return True
 
 
-class Work:
-    """Where mutants are built and run."""
-    def __init__(self, dir):
-        self.dir, self.marks = dir, f'{CACHE}/marks'
+class Build:
+    """A copy of the tree whose programs have all mutants in them; COWFS_MUTANT=NUMBER is on."""
+    def __init__(self):
+        self.dir, self.all = f'{CACHE}/tree', everything(TOP, [])
+        self.number = {m.id: n for n, m in enumerate(self.all, 1)}
+        self.skipped = set(open(f'{CACHE}/skipped').read().split('\n')) if os.path.exists(f'{CACHE}/skipped') else set()
+        self.key = f'{zlib.crc32(repr([(m.id, m.text) for m in self.all]).encode()):08x}'
+        self.compilers, self.plain, self.size = {}, {}, len(self.all) + 65536 & -65536
+
+    def skip(self, m):
+        self.skipped.add(f'{m.id} {m.text}')
+        print(m.id, m.text, file=open(f'{CACHE}/skipped', 'a'))
+
+    def is_skipped(self, m):
+        return f'{m.id} {m.text}' in self.skipped
 
     def make(self, *targets):
-        """What is wrong, or nothing."""
-        done = subprocess.run(['make', '-s', 'SMALL=', 'CFLAGS=-O1 -w -finstrument-functions', f'LDFLAGS={CACHE}/called.o', *targets],
-                              cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                              env=dict(os.environ, PATH='/usr/lib/ccache:' + os.environ['PATH']), start_new_session=True, check=False)
-        return done.stderr or 'make failed' if done.returncode else ''
+        return subprocess.run(['make', '-s', 'SMALL=', f'CFLAGS=-O1 -w -fdiagnostics-column-unit=byte -include {CACHE}/mutant.h', f'LDFLAGS={CACHE}/mutant.o', *targets],
+                              cwd=self.dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                              env=dict(os.environ, PATH='/usr/lib/ccache:' + os.environ['PATH']), start_new_session=True)
+
+    def write(self, path, text):
+        if not os.path.exists(path) or open(path).read() != text:
+            open(path, 'w').write(text)
 
     def build(self):
-        subprocess.run(['rsync', '-rlpc', '--delete', '--exclude=/build*', '--exclude=.git', f'{TOP}/', self.dir], check=True)  # changes are newer
-        subprocess.run(['cc', '-O2', f'-DCALLED_DIR="{self.marks}"', '-c', f'{TOP}/tests/called/called.c', '-o', f'{CACHE}/called.o'], check=True)
-        if why := self.make('-k', 'all'):
-            sys.exit(f'mutants: {why}')
+        """Without those that do not compile: the errors name their places."""
+        subprocess.run(['rsync', '-rlpc', '--delete', '--exclude=/build*', '--exclude=.git', '--exclude=/cowfs/*/*.c', f'{TOP}/', self.dir], check=True)
+        subprocess.run(['cc', '-O2', f'-DMUTANTS={self.size}', '-c', f'{TOP}/tests/called/mutant.c', '-o', f'{CACHE}/mutant.o'], check=True)
+        self.write(f'{CACHE}/mutant.h', f'extern unsigned char mutant_marks[{self.size}]; extern int mutant_on;\n'
+                   '#define mutant(n) (mutant_marks[n] = 1, mutant_on == (n))\n')
+        of = {f'cowfs/{f}': [] for f in glob.glob('*/*.c', root_dir=f'{TOP}/cowfs')}
+        for n, m in enumerate(self.all, 1):
+            of[f'cowfs/{m.file}'].append((n, m))
+        for old in glob.glob(f'{self.dir}/cowfs/*/*.c'):
+            if not os.path.exists(old.replace(self.dir, TOP)):
+                os.remove(old)
+        while True:
+            for file, its in of.items():
+                self.write(f'{self.dir}/{file}', schema(open(f'{TOP}/{file}').read(), [x for x in its if not self.is_skipped(x[1])]))
+            done, wrong = self.make('-k', 'all'), set()
+            if not done.returncode:
+                return
+            for file, line, column in set(re.findall(r'^(cowfs/\S+\.c):(\d+):(\d+): error:', done.stderr, re.M)):
+                lines, n = open(f'{self.dir}/{file}').readlines(), int(line) - 1
+                before, after = lines[n][:int(column) + 6], lines[n][int(column) + 6:]
+                found = re.findall(r'mutant\((\d+)', before)[-1:] or re.findall(r'mutant\((\d+)', after)[:1]
+                found = found or re.findall(r'mutant\((\d+)', ''.join(lines[:n]))[-1:] + re.findall(r'mutant\((\d+)', ''.join(lines[n:]))[:1]
+                wrong |= {int(n) for n in found}
+            if not wrong:
+                sys.exit(f'mutants: {done.stderr}')
+            print(f'mutants: {len(wrong)} do not compile', flush=True)
+            for n in wrong:
+                self.skip(self.all[n - 1])
+
+    def is_equal(self, m):
+        """Does the compiler make the same of the mutant?"""
+        if m.file not in self.compilers:
+            said = self.make('-n', 'V=1', '-W', f'cowfs/{m.file}', f'build/obj/cowfs/{m.file[:-1]}o').stdout
+            words = shlex.split(re.search(r'\S*(?:cc|clang) (-std.*?) -MMD', said)[1])
+            self.compilers[m.file] = ['cc', *(w for w in words if w != '-include' and not w.endswith('mutant.h')),
+                                      '-iquote', f'cowfs/{os.path.dirname(m.file)}', '-x', 'c', '-S', '-o', '-', '-']
+        raw = open(f'{TOP}/cowfs/{m.file}').read()
+
+        def compiled(text):
+            return subprocess.run(self.compilers[m.file], cwd=self.dir, input=text, capture_output=True, text=True, check=False).stdout
+
+        self.plain[m.file] = self.plain.get(m.file) or compiled(raw)
+        return compiled(applied(raw, m)) == self.plain[m.file]
 
     def commands(self):
         """{test: command}"""
@@ -173,96 +327,104 @@ class Work:
         bats = sorted(f for f in os.listdir(f'{self.dir}/tests/bats') if f.endswith('.bats'))
         return {**tests, **{f: ['bats', '--tap', f'tests/bats/{f}'] for f in bats}}
 
-    def programs(self):
-        """What bats files run."""
-        files = [f'build/{d}{f}' for d in ('', 'tests/') for f in os.listdir(f'{self.dir}/build/{d}') if re.fullmatch(r'[\w-]+(\.cowfs)?', f)]
-        return [f for f in files if os.path.isfile(f'{self.dir}/{f}') and not re.search(r'_test$|/fuzz_', f)]
+    def measure(self, o):
+        """Runs what was not measured yet: {test: (seconds of CPU, of rest, marks)}; no seconds if it fails or takes longer than these."""
+        path, commands = f'{CACHE}/tests.json', self.commands()
+        known = json.load(open(path)) if os.path.exists(path) else {}
+        known = known if known.get('key') == self.key else {'key': self.key}
+
+        def one(test):
+            with tempfile.NamedTemporaryFile(dir=CACHE) as marks, Box(self.dir) as box:
+                marks.truncate(self.size)
+                os.chmod(marks.name, 0o666)
+                limit = o.bats if test.endswith('.bats') else o.unit
+                why, cpu, rested = ('stopped', 0, 0) if over.is_set() else box.run([f'COWFS_MUTANT_MARKS={marks.name}', *commands[test]], limit + 1, 200)
+                return test, why, cpu, rested, open(marks.name, 'rb').read()
+
+        with concurrent.futures.ThreadPoolExecutor(o.j) as pool:
+            for test, why, cpu, rested, seen in pool.map(one, [t for t in commands if t not in known and re.match(o.tests, t) and (o.bats or not t.endswith('.bats'))]):
+                if why != 'stopped':
+                    known[test] = [None if why else cpu, rested, base64.b64encode(zlib.compress(seen)).decode()]
+                    print(f'measured: {test}: {why or "ok"}, {cpu} s of CPU, {rested} s of rest, {sum(seen)} mutants', flush=True)
+                    json.dump(known, open(path, 'w'))
+        return {t: (k[0], k[1], zlib.decompress(base64.b64decode(k[2]))) for t, k in known.items() if t != 'key'}
+
+
+class Box:
+    """Runs commands in BOX, with a deadline each; it is a new one after a bats file and a hundred programs."""
+    def __init__(self, dir):
+        self.dir, self.left, self.p = dir, 0, None
+        self.out = tempfile.TemporaryFile(dir=CACHE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+        self.out.close()
+
+    def begin(self):
+        self.end()
+        env = dict(os.environ, COWFS_ON_CRASH='stop', COWFS_SECCOMP='kill', COWFS_BUILD=f'{self.dir}/build')
+        self.p = subprocess.Popen(['unshare', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc', '--propagation', 'private', 'bash', '-c', BOX],
+                                  cwd=self.dir, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.out, start_new_session=True)
+        self.left = 100
+
+    def end(self):
+        if self.p:
+            self.p.stdin.close()
+            if self.p.wait() == 125:
+                sys.exit('mutants: no namespaces here: run it as root')
+            self.p.stdout.close()
 
     def run(self, command, cpu, rest):
         """(0, or why it failed; seconds of CPU; seconds in which it rested): stopped at its first failure, and after so many seconds."""
-        env = dict(os.environ, COWFS_ON_CRASH='stop', COWFS_SECCOMP='kill', COWFS_BUILD=f'{self.dir}/build')
-        why, said, at, rested, last = None, '', 0, 0, time.monotonic()
-        box = ['unshare', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc', '--propagation', 'private', 'bash', '-c', BOX, 'box', str(cpu)]
-        with tempfile.TemporaryFile(dir=CACHE) as out, subprocess.Popen(
-                [*box, *command], cwd=self.dir, env=env, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True) as p:
-            while not (ended := os.wait4(p.pid, os.WNOHANG))[0]:
-                time.sleep(0.1)
-                now, size = time.monotonic(), os.fstat(out.fileno()).st_size
-                rested, last = rested + (0 if waits_for_machine(p.pid) else now - last), now
-                said, at = said[-200:] + os.pread(out.fileno(), size - at, at).decode(errors='replace'), size
-                if why and now > since + 120:
-                    p.kill()
-                elif not why and (re.search(r'^not ok|^\[  FAILED  \]', said, re.M) or rested > rest or over.is_set()):
-                    why, since = 'stopped' if over.is_set() else 'too long' if rested > rest else 'failed', now
-                    p.stdin.close()
-            p.returncode = os.waitstatus_to_exitcode(ended[1])
-        if p.returncode == 125:
-            sys.exit('mutants: no namespaces here: run it as root')
-        return why or p.returncode, round(ended[2].ru_utime + ended[2].ru_stime, 1), round(rested, 1)
+        if self.left <= 0:
+            self.begin()
+        self.left = 0 if 'bats' in command else self.left - 1
+        why, rested, last = None, 0, time.monotonic()
+        self.out.truncate(0)
+        self.p.stdin.write(f'{cpu} {" ".join(command)}\n'.encode())
+        self.p.stdin.flush()
+        while not select.select([self.p.stdout], [], [], 0.2)[0]:
+            now, size = time.monotonic(), os.fstat(self.out.fileno()).st_size
+            rested, last = rested + (0 if waits_for_machine(self.p.pid) else now - last), now
+            said = os.pread(self.out.fileno(), 4000, max(0, size - 4000)).decode(errors='replace')
+            if not why and (re.search(r'^not ok|^\[  FAILED  \]', said, re.M) or rested > rest or over.is_set()):
+                why = 'stopped' if over.is_set() else 'too long' if rested > rest else 'failed'
+                self.p.stdin.write(b'stop\n')
+                self.p.stdin.flush()
+        code, ticks = self.p.stdout.readline().decode().split() or ('dead', 0)
+        return why or (0 if code == '0' else code), int(ticks) / 100, round(rested, 1)
 
-    def measure(self, unit, bats):
-        """Runs what was not measured yet: {test: (seconds of CPU, of rest, functions)}; no seconds if it fails or takes longer than these."""
-        path, names = f'{CACHE}/tests.json', {}
-        known = json.load(open(path)) if os.path.exists(path) else {}
-        for test, command in self.commands().items():
-            if test in known or over.is_set() or (command[0] == 'bats' and not bats):
-                continue
-            shutil.rmtree(self.marks, ignore_errors=True)
-            os.makedirs(self.marks)
-            os.chmod(self.marks, 0o777)
-            why, cpu, rested = self.run(command, (bats if command[0] == 'bats' else unit) + 1, 200)
-            begun = set()
-            for mark in os.listdir(self.marks):
-                program = re.match(r'(?:memfd:)?([\w.-]+)', mark)[1]
-                file = next((p for p in (f'{self.dir}/build/{program}', f'{self.dir}/build/tests/{program}') if os.path.exists(p)), None)
-                if file not in names:
-                    said = subprocess.run(['nm', file], capture_output=True, text=True, check=False).stdout if file else ''
-                    names[file] = [(int(a, 16), n.split('.')[0]) for a, n in re.findall(r'^(\w+) [tT] (\S+)$', said, re.M)]
-                seen = open(f'{self.marks}/{mark}', 'rb').read()
-                begun |= {n for a, n in names[file] if a < len(seen) and seen[a]}
-            if why == 'stopped':
-                break
-            known[test] = [None if why else cpu, rested, sorted(begun)]
-            print(f'measured: {test}: {why or "ok"}, {cpu} s of CPU, {rested} s of rest, {len(begun)} functions', flush=True)
-            json.dump(known, open(path, 'w'))
-        shutil.rmtree(self.marks, ignore_errors=True)
-        return known
 
-    def judge(self, m, tests, known, all):
-        """{test: seconds} that notice it, and seconds until the first did; None without a verdict."""
-        source, obj = f'{self.dir}/cowfs/{m.file}', f'build/obj/cowfs/{m.file[:-1]}o'
-        saved, text = open(f'{self.dir}/{obj}', 'rb').read(), open(source).readlines()
-        open(source, 'w').writelines(text[:m.line] + [m.new] + text[m.line + 1:])
-        by, spent, first, late, size, todo, commands = {}, 0.0, 0.0, 0, 1 << 10 if all else 2, list(tests), self.commands()
-        try:
-            if self.make(obj) or open(f'{self.dir}/{obj}', 'rb').read() == saved:
+def judge(build, box, m, tests, known, all):
+    """(tests that notice it, seconds until the first did); None if interrupted"""
+    by, spent, first, number, commands = [], 0.0, 0.0, build.number[m.id], build.commands()
+    for test in tests:
+        limits = int(4 * known[test][0]) + 2, 2 * known[test][1] + 4
+        for again in (False, True):
+            why, took, _ = box.run([f'COWFS_MUTANT={number}', *commands[test]], *limits)
+            spent += 0 if again else took
+            if over.is_set():
                 return None
-            while todo and late < 3 and (all or not by):
-                now, size = [t for t in todo[:size] if t.endswith('.bats') == todo[0].endswith('.bats')], size * 2
-                todo = todo[len(now):]
-                self.make(*(self.programs() if now[0].endswith('.bats') else {commands[t][0] for t in now}))
-                for test in now:
-                    limits = int(2 * known[test][0]) + 5, 3 * known[test][1] + 15
-                    why, took, _ = self.run(commands[test], *limits)
-                    spent += took
-                    if why and (by or self.run(commands[test], *limits)[0]):
-                        first, by[test], late = first or spent, took, late + (why == 'too long')
-                    if over.is_set():
-                        return None
-                    if late == 3 or (by and not all):
-                        break
-            return by, first or spent
-        finally:
-            open(source, 'w').writelines(text)
-            open(f'{self.dir}/{obj}', 'wb').write(saved)
+            if not why or by or why == 'too long' or took >= limits[0]:
+                break
+        if why:
+            first = first or spent
+            by.append(test)
+            if not all:
+                break
+    return by, first or spent
 
 
-def candidates(m, known, o, old):
-    """Tests that begin the function and that the table does not know of, the quick ones first, within each of the two limits."""
+def candidates(n, known, o, old, luck):
+    """Tests that reach mutant n and that the table does not know of, within each of the two limits: the quick ones first, or those
+    that noticed most of its file in a second."""
     again, chosen = not old or (o.matrix and old.mode == 'first'), []
     for bats, left, had in ((False, o.unit, old and old.unit), (True, o.bats, old and old.bats)):
-        for test, (took, _, names) in sorted(known.items(), key=lambda x: x[1][0] or 0) if again or had < left else ():
-            if test.endswith('.bats') == bats and took is not None and m.id.split(':')[1] in names and took <= left:
+        for test, (took, _, marks) in sorted(known.items(), key=lambda x: ((x[1][0] or 0) + 0.02) / (1 + 20 * luck[x[0]])) if again or had < left else ():
+            if test.endswith('.bats') == bats and took is not None and marks[n] and took <= left:
                 chosen.append(test)
                 left -= took
     return chosen
@@ -274,49 +436,55 @@ def is_done(row, o):
 
 
 def work(o):
-    commit = subprocess.run(['git', 'rev-parse', '--short=10', 'HEAD'], cwd=TOP, capture_output=True, text=True, check=True).stdout.strip()
     os.makedirs(CACHE, exist_ok=True)
     end = time.monotonic() + 60 * o.minutes
     made, lock, alone = 0, threading.Lock(), open(f'{CACHE}/lock', 'w')
     fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    skipped = set(open(f'{CACHE}/skipped').read().split('\n')) if os.path.exists(f'{CACHE}/skipped') else set()
-    places = [Work(f'{CACHE}/{i}') for i in range(o.j)]
-    for p in places:
-        p.build()
-    known = places[0].measure(o.unit, o.bats)
+    build = Build()
+    build.build()
+    known = {t: k for t, k in build.measure(o).items() if re.match(o.tests, t)}
     if over.is_set():
         return
-    rows, all_mutants = read_table(), everything(TOP, o.places)
-    texts = {m.id: m.text for m in (everything(TOP, []) if o.places else all_mutants)}
+    rows, _ = read_table()
+    texts = {m.id: m.text for m in build.all}
     rows = {i: r for i, r in rows.items() if texts.get(i) == r.text}
-    todo = iter([m for m in all_mutants if f'{m.id} {m.text}' not in skipped and not (m.id in rows and is_done(rows[m.id], o))])
-    print(f'mutants: {len(all_mutants)} possible here, {len(rows)} in the table', flush=True)
+    chosen = [m for m in build.all if not o.places or m.id.startswith(tuple(o.places))]
+    todo = iter([m for m in chosen if not build.is_skipped(m) and not (m.id in rows and is_done(rows[m.id], o))])
+    luck = collections.defaultdict(collections.Counter)
+    for i, r in rows.items():
+        luck[i.split(':')[0]].update(r.by[:1])
+    print(f'mutants: {len(chosen)} possible here, {len(rows)} in the table', flush=True)
 
-    def loop(place):
+    def loop():
+        with Box(build.dir) as box:
+            while go_on(box):
+                pass
+
+    def go_on(box):
         nonlocal made
-        while not over.is_set() and time.monotonic() < end:
-            with lock:
-                m = next(todo, None) if made < o.count else None
-                made += 1
-            if not m:
-                return
+        with lock:
+            m = next(todo, None) if made < o.count and time.monotonic() < end else None
+            if not m or over.is_set():
+                return False
             old = rows.get(m.id)
-            tests = candidates(m, known, o, old)
-            verdict = place.judge(m, tests, known, o.matrix)
-            with lock:
-                if not verdict:
-                    made -= 1
-                    if not over.is_set():
-                        print(m.id, m.text, file=open(f'{CACHE}/skipped', 'a'))
-                    continue
+            tests = candidates(build.number[m.id], known, o, old, luck[m.file])
+        verdict = tests and judge(build, box, m, tests, known, o.matrix)
+        equal = verdict and not verdict[0] and not old and build.is_equal(m)
+        with lock:
+            if equal:
+                build.skip(m)
+            elif verdict:
                 by, seconds = verdict
+                luck[m.file].update(by[:1])
                 if old and not (o.matrix and old.mode == 'first'):
-                    by, seconds = {**old.by, **by}, old.seconds if old.by else old.seconds + seconds
-                rows[m.id] = Row(m.id, m.what, m.text, commit, 'all' if o.matrix else 'first', o.unit, o.bats, seconds, by)
-                write_table(rows)
+                    by, seconds = [*old.by, *by], old.seconds if old.by else old.seconds + seconds
+                rows[m.id] = Row(m.id, m.text, 'all' if o.matrix else 'first', o.unit, o.bats, seconds, by)
+                write_table(rows, {t: k[0] for t, k in known.items() if k[0] is not None})
+                made += 1
                 print(f'{made:4} {len(by):3} of {len(tests):3} {seconds:6.1f} s {m.id}: {m.what}: {" ".join(by) or "NOT NOTICED"}', flush=True)
+        return True
 
-    threads = [threading.Thread(target=loop, args=(p,)) for p in places]
+    threads = [threading.Thread(target=loop) for _ in range(o.j)]
     for t in threads:
         t.start()
     for t in threads:
@@ -326,28 +494,25 @@ def work(o):
 # ---- what the table says ----
 
 def score(rows, possible):
-    total = collections.Counter(m.id.split('/')[0] for m in possible)
-    made, noticed = (collections.Counter(i.split('/')[0] for i, r in rows.items() if r.by or every) for every in (True, False))
-    for room in [*sorted(total), None]:
-        n, k, t = (c[room] if room else sum(c.values()) for c in (made, noticed, total))
-        print(f'{room or "all":10} {k:5} of {n:5} noticed {100 * k // max(n, 1):4} %   ({t} possible)')
+    count = [collections.Counter(i.split('/')[0] for i in ids) for ids in ([m.id for m in possible], rows, [i for i, r in rows.items() if r.by])]
+    for room in [*sorted(count[0]), None]:
+        total, made, noticed = (c[room] if room else sum(c.values()) for c in count)
+        print(f'{room or "all":10} {noticed:5} of {made:5} noticed {100 * noticed // max(made, 1):4} %   ({total} possible)')
 
 
-def cover(rows):
+def cover(rows, cost):
     rows = [r for r in rows.values() if r.mode == 'all' and r.by]
     left, tests = set(range(len(rows))), {t for r in rows for t in r.by}
-    cost = {t: max(r.by[t] for r in rows if t in r.by) + 0.1 for t in tests}
     by = {t: {i for i, r in enumerate(rows) if t in r.by} for t in tests}
     print(f'quick set for {len(rows)} mutants that met all their tests:')
     quick, spent = [], 0
     while left:
-        best = max(sorted(tests), key=lambda t: len(by[t] & left) / cost[t])
+        best = max(sorted(tests), key=lambda t: len(by[t] & left) / (cost[t] + 0.1))
         left, spent = left - by[best], spent + cost[best]
         quick.append(best)
         print(f'{spent:7.1f} s {100 - 100 * len(left) / len(rows):5.1f} %  {best}')
-    print('alone notice a mutant:', ', '.join(f'{t} {n}' for t, n in collections.Counter(next(iter(r.by)) for r in rows if len(r.by) == 1).most_common()))
-    every = [f for d in ('unit', 'bats') for f in os.listdir(f'{TOP}/tests/{d}') if re.search(r'_test\.c$|\.bats$', f)]
-    print('no mutant needs:', ' '.join(sorted({f.removesuffix('.c') for f in every} - set(quick))))
+    print('alone notice a mutant:', ', '.join(f'{t} {n}' for t, n in collections.Counter(r.by[0] for r in rows if len(r.by) == 1).most_common()))
+    print('no mutant needs:', ' '.join(sorted(set(cost) - set(quick))))
 
 
 def main():
@@ -357,6 +522,7 @@ def main():
     for name, default in (('--count', 1 << 30), ('--minutes', 1 << 30), ('--unit', 60), ('--bats', 60), ('-j', 1)):
         opts.add_argument(name, type=int, default=default)
     opts.add_argument('--apply', metavar='ID')
+    opts.add_argument('--tests', default='', metavar='REGEX')
     opts.add_argument('places', nargs='*', metavar='PLACE')
     o = opts.parse_args()
     if not (o.score or o.cover or o.survivors or o.apply):
@@ -364,18 +530,21 @@ def main():
             signal.signal(s, lambda *_: over.set())
         return work(o)
     possible = {m.id: m for m in everything(TOP, o.places)}
-    rows = {i: r for i, r in read_table().items() if i in possible and possible[i].text == r.text}
+    rows, cost = read_table()
+    rows = {i: r for i, r in rows.items() if i in possible and possible[i].text == r.text}
     if o.apply:
         m = possible[o.apply]
-        lines = open(f'{TOP}/cowfs/{m.file}').readlines()
-        open(f'{TOP}/cowfs/{m.file}', 'w').writelines(lines[:m.line] + [m.new] + lines[m.line + 1:])
+        raw = open(f'{TOP}/cowfs/{m.file}').read()
+        open(f'{TOP}/cowfs/{m.file}', 'w').write(applied(raw, m))
     if o.score:
         score(rows, possible.values())
     if o.cover:
-        cover(rows)
-    for m in sorted(possible.values(), key=lambda m: (m.file, m.line)) if o.survivors else ():
+        cover(rows, cost)
+    for m in sorted(possible.values(), key=lambda m: (m.file, m.start)) if o.survivors else ():
         if m.id in rows and not rows[m.id].by:
-            print(f'cowfs/{m.file}:{m.line + 1}: {m.id.split(":", 1)[1]}: {m.what}: {m.new.strip()} ({rows[m.id].unit} + {rows[m.id].bats} s)')
+            raw = open(f'{TOP}/cowfs/{m.file}').read()
+            line = applied(raw, m)[raw.rfind('\n', 0, m.start) + 1:].split('\n')[0].strip()
+            print(f'cowfs/{m.file}:{raw.count(chr(10), 0, m.start) + 1}: {m.id.split(":", 1)[1]}: {m.what}: {line} ({rows[m.id].unit} + {rows[m.id].bats} s)')
 
 
 main()

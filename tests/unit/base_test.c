@@ -336,6 +336,7 @@ TEST(test_mul_div)
 
 TEST(test_array)
 {
+	struct text_pool pool = { 0 };
 	uint32_t *a = NULL;
 	size_t cap = 0, moves = 0;
 
@@ -367,6 +368,13 @@ TEST(test_array)
 	a = array_grow(NULL, &cap, 0, sizeof(*a));
 	assert_non_null(a);
 	free(a);
+	/* a part of a text ends */
+	for (uint64_t i = 0, at; i < 1000; i++) {
+		assert_int_equal(text_pool_add(&pool, "abcdefgh" + i % 8, 1, &at), 0);
+		assert_int_equal(at, 2 * i);
+		assert_string_equal(pool.text + at, ((char[]){ (char)('a' + i % 8), '\0' }));
+	}
+	free(pool.text);
 }
 
 static void *same(void *arg)

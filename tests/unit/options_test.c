@@ -5,6 +5,7 @@
 #include "config/cmdline.h"
 #include "config/conf.h"
 #include "config/mntopts.h"
+#include "config/options.h"
 #include "config/volopt.h"
 
 static char why[512];
@@ -28,6 +29,27 @@ TEST(test_table)
 	assert_int_equal(volopt_find("ramm", 4), VOLOPTS);
 	assert_int_equal(volopt_find("ramm", 3), VOLOPT_RAM);
 	assert_int_equal(volopt_find("", 0), VOLOPTS);
+}
+
+TEST(test_operands)
+{
+	static const struct option_spec specs[] = { { 0, "size", "BYTES", "" },
+						    { 1, "all", NULL, "" },
+						    { 0 } };
+	const char *const argv[] = { "one", "--size=3", "two",	 "--size",
+				     "4",   "three",	"--all", "four" };
+	static struct options o;
+
+	assert_int_equal(
+		options_parse(ARRAY_SIZE(argv), (char *const *)argv, specs, &o, why, sizeof(why)),
+		0);
+	assert_int_equal(o.operands, 4);
+	assert_string_equal(o.operand[1], "two");
+	assert_string_equal(o.operand[3], "four");
+	assert_string_equal(o.value[0], "4");
+	assert_int_equal(options_parse(4, (char *const *)argv, specs, &o, why, sizeof(why)),
+			 -EINVAL);
+	assert_string_equal(why, "--size needs an argument: BYTES");
 }
 
 TEST(test_values)

@@ -102,7 +102,12 @@ TEST(test_plan_limits)
 			 -ENOSPC);
 	assert_int_equal(missing, COW_BLK_BYTES);
 	assert_int_equal(super_plan(c, c, 90 * MIB - enough, 0, &s, &missing), 0);
-	assert_int_equal(super_plan(c, c, 10 * MIB, 8 * MIB, &s, &missing), -EINVAL);
+	assert_int_equal(super_plan(c, c, 10 * MIB, 20 * MIB, &s, &missing), -EINVAL);
+	assert_int_equal(super_plan(c, c, 10 * MIB, 24 * MIB, &s, &missing), 0);
+	c->geo.erase_block_bytes = 16 * MIB;
+	assert_int_equal(super_plan(c, c, 10 * MIB, 64 * MIB, &s, &missing), -EINVAL);
+	assert_int_equal(super_plan(c, c, 10 * MIB, 80 * MIB, &s, &missing), 0);
+	c->geo.erase_block_bytes = 4 * MIB;
 	assert_int_equal(super_plan(c, log, 100 * MIB, 0, &s, &missing), 0);
 	assert_int_equal(s.external, 1);
 	assert_int_equal(s.copy_off_bytes[0], 0);

@@ -23,6 +23,7 @@ void test_add(struct CMUnitTest t, int line)
 
 int tests_run(CMFixtureFunction setup, CMFixtureFunction teardown)
 {
+	cmocka_set_skip_filter(getenv("COWFS_SKIP"));
 	return _cmocka_run_group_tests(program_invocation_short_name, tests, count, setup,
 				       teardown);
 }

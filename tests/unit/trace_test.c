@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Traces: reading returns what was written, and nothing else passes for a trace. */
+/* Traces: reading returns what was written. */
 #include "test.h"
 #include "workdir.h"
 #include "trace_read.h"
@@ -8,15 +8,6 @@
 #define MANY 5000
 
 static char path[96], data[96], why[256];
-
-static void write_bytes(const char *name, uint64_t off, const void *bytes, size_t len)
-{
-	int fd = open(name, O_WRONLY);
-
-	assert_true(fd >= 0);
-	assert_int_equal(io_pwrite_full(fd, bytes, len, off), 0);
-	close(fd);
-}
 
 static struct flash_trace_record record_of(unsigned i)
 {
@@ -107,66 +98,6 @@ TEST(test_without_contents)
 	assert_int_equal(flash_trace_next(t, &rec), 0); /* the rest is a part */
 	flash_trace_close(t);
 	flash_trace_close(NULL);
-}
-
-TEST(test_no_trace)
-{
-	static const struct {
-		unsigned off;
-		uint8_t byte;
-	} bad[] = { { 0, 'X' }, { 8, 2 }, { 12, 64 }, { 24, 1 }, { 63, 1 } };
-	struct flash_trace *t;
-
-	assert_int_equal(flash_trace_open(&t, "/nowhere.trace", why, sizeof(why)), -ENOENT);
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		make(false);
-		write_bytes(path, bad[i].off, &bad[i].byte, 1);
-		assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), -EBADMSG);
-	}
-	assert_int_equal(truncate(path, 63), 0);
-	assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), -EBADMSG);
-}
-
-/* A byte of the second record (a write of 1 KiB at 512, with FUA) or of the fourth (a discard) is
- * changed. */
-TEST(test_bad_records)
-{
-	static const struct {
-		unsigned record, off;
-		uint8_t byte;
-	} bad[] = {
-		{ 1, 0, 0xff }, /* the next record is earlier */
-		{ 1, 8, 1 },	/* no sector */
-		{ 1, 11, 1 },	/* after the end */
-		{ 1, 15, 0x80 }, { 1, 24, 1 }, { 1, 25, 0 }, { 1, 26, 0x80 }, /* length */
-		{ 1, 28, 0 },	 { 1, 28, 6 }, { 1, 29, 2 }, { 1, 30, 1 },
-		{ 1, 31, 1 },	 { 2, 9, 2 }, /* a flush with an offset, */
-		{ 2, 25, 2 },		      /* a length, */
-		{ 2, 16, 0 },		      /* contents, */
-		{ 2, 29, 1 },		      /* FUA */
-		{ 3, 16, 0 },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		struct flash_trace_record rec;
-		struct flash_trace *t;
-		int r;
-
-		make(true);
-		write_bytes(path,
-			    FLASH_TRACE_HEADER_BYTES + bad[i].record * FLASH_TRACE_RECORD_BYTES +
-				    bad[i].off,
-			    &bad[i].byte, 1);
-		if (bad[i].off == 0)
-			write_bytes(path, FLASH_TRACE_HEADER_BYTES + FLASH_TRACE_RECORD_BYTES + 2,
-				    "\xff", 1);
-		assert_int_equal(flash_trace_open(&t, path, why, sizeof(why)), 0);
-		while ((r = flash_trace_next(t, &rec)) == 1)
-			;
-		if (r != -EBADMSG)
-			fail_msg("byte %u of record %u: %d", bad[i].off, bad[i].record, r);
-		flash_trace_close(t);
-	}
 }
 
 int main(void)
