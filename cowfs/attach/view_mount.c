@@ -32,6 +32,8 @@
 
 #define GUARD_S 60u
 #define UNMOUNT_NS 10000000000ull
+#define MOUNT_TRIES 10
+#define MOUNT_WAIT_US 50000
 
 /* ---- the file system ---- */
 
@@ -114,7 +116,7 @@ static int mount_disk(const struct view_mount *m, enum view_use use, int *ret_di
 {
 	const char *type = m->fs_type;
 	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC), fd = -1;
-	char reason[300] = "";
+	char reason[300] = "", path[32];
 	struct stat st;
 	int r;
 
@@ -136,8 +138,10 @@ static int mount_disk(const struct view_mount *m, enum view_use use, int *ret_di
 			     MOUNT_ATTR_NOSUID);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return explain_mount(-errno, type, "", err);
-	/* files of btrfs have device numbers of their own */
-	if (st.st_dev != m->disk_rdev && !fs_ops_named(type)->several_devices)
+	/* files of btrfs have device numbers of their own, and Linux finds it by its UUID, which several disks have */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (st.st_dev != m->disk_rdev &&
+	    !(fs_ops_named(type)->several_devices && btrfs_lies_on(path, m->disk_rdev)))
 		return explain_mount(-ESTALE, type, "", err);
 	*ret_dir_fd = steal_fd(&fd);
 	return 0;
@@ -262,8 +266,16 @@ static int mount_image(const char *name, enum view_use use, struct connection *k
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
 	r = make_disk(name, k, m, err);
-	if (r == 0 && use != VIEW_DISK)
+	if (r == 0 && fs_ops_named(m->fs_type)->owners == OWNERS_BTRFS)
+		r = btrfs_mark_read(&m->btrfs, m->disk_fd);
+	for (unsigned i = 0; r == 0 && use != VIEW_DISK; i++) {
 		r = mount_disk(m, use, &m->dir_fd, err);
+		/* another view of this btrfs begins or ends */
+		if ((r != -EOPNOTSUPP && r != -ESTALE) || i == MOUNT_TRIES)
+			break;
+		usleep(MOUNT_WAIT_US);
+		r = 0;
+	}
 	if (r == -EIO)
 		unreadable(name, r, err);
 	if (fuse_guard_stop(&guard) && r < 0)

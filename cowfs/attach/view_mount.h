@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include "fs/btrfs.h"
 #include "wire/client.h"
 #include "wire/failure.h"
 
@@ -29,13 +30,14 @@ enum view_use {
 };
 
 struct view_mount {
-	int dir_fd;	     /* the root of the mounted file system; -1: VIEW_DISK */
-	int disk_fd;	     /* its loop device, open for reading */
-	char disk[32];	     /* "/dev/loop7" */
-	dev_t disk_rdev;     /* of disk_fd */
-	uint64_t generation; /* the newest commit that the image contains */
-	uint64_t time_s;     /* of that commit; VIEW_NOW: of the snapshot */
-	const char *fs_type; /* of fs_ops: what goes to fsopen(2) */
+	int dir_fd;		 /* the root of the mounted file system; -1: VIEW_DISK */
+	int disk_fd;		 /* its loop device, open for reading */
+	char disk[32];		 /* "/dev/loop7" */
+	dev_t disk_rdev;	 /* of disk_fd */
+	uint64_t generation;	 /* the newest commit that the image contains */
+	uint64_t time_s;	 /* of that commit; VIEW_NOW: of the snapshot */
+	struct btrfs_mark btrfs; /* in front of the mount; only of btrfs */
+	const char *fs_type;	 /* of fs_ops: what goes to fsopen(2) */
 	/* the mount has replayed a journal, so it differs in more than the uncommitted blocks */
 	bool unfrozen;
 	bool stopped; /* VIEW_NOW: and what no sync has written is not in it */

@@ -204,28 +204,6 @@ static int compare_composed(struct comparison *x, const struct diff_progress *pr
 	return e;
 }
 
-/* Where to look. -EOPNOTSUPP: everywhere. */
-static int find_touched(struct comparison *x, const struct diff_progress *progress,
-			struct touched *ret)
-{
-	enum fs_owners how = fs_ops_named(x->new_view.fs_type)->owners;
-	bool by_blocks = !x->held && !x->old_view.unfrozen && !x->new_view.unfrozen;
-	int e = -EOPNOTSUPP;
-
-	if (how == OWNERS_EXT && by_blocks)
-		e = touched_find_ext(ret, x->old_view.disk_fd, x->new_view.disk, &x->sample.runs,
-				     true, progress);
-	if (how == OWNERS_XFS &&
-	    touched_find_xfs(ret, x->old_view.dir_fd, x->new_view.dir_fd, x->new_view.time_s,
-			     by_blocks ? &x->sample.runs : NULL) == 0)
-		return 0;
-	if (e == 0) {
-		view_mount_scattered(&x->old_view);
-		view_mount_scattered(&x->new_view);
-	}
-	return e;
-}
-
 static int compare(struct comparison *x)
 {
 	const struct fs_ops *ops = fs_ops_named(x->new_view.fs_type);
@@ -235,7 +213,8 @@ static int compare(struct comparison *x)
 	int e;
 
 	progress_start(&p);
-	e = find_touched(x, &progress, &t);
+	e = touched_find(&x->old_view, &x->new_view, x->held ? NULL : &x->sample.runs, true,
+			 &progress, &t);
 	x->walked = e == -EOPNOTSUPP;
 	if (x->walked)
 		announce_walk(x);

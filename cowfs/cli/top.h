@@ -63,8 +63,15 @@ int top_ask_runs(const struct options *o, struct client *c, struct sample *s,
 int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure *err) MUST_CHECK;
 
 /*
- * What differs between two views: on ext2/3/4 and xfs which inodes, from the blocks that changed, s->runs, which must live as
- * long as *ret. false: all is to be compared, which says the same.
+ * Where two views can differ. runs: the blocks in which they do, if both are of one generation; else NULL. names: of ext2/3/4 as well.
+ * -EOPNOTSUPP: all is to be compared. Errors of owners_ext_boxed.
+ */
+int touched_find(const struct view_mount *older, const struct view_mount *now,
+		 const struct extents *runs, bool names, const struct diff_progress *progress,
+		 struct touched *ret) MUST_CHECK;
+/*
+ * The same by inode, with the blocks that the daemon has for both. s: must live as long as *ret. false: all is to be compared,
+ * which says the same.
  */
 bool touched_between(struct client *c, const struct view_mount *older, const struct view_mount *now,
 		     struct sample *s, struct touched *ret) MUST_CHECK;

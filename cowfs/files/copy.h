@@ -30,8 +30,7 @@ struct copy_options {
 	/* Nobody else changes the target: it is changed in place. */
 	bool trusted;
 	/*
-	 * NULL, or what differed between both sides at one time: by inode, or (by_ino NULL) the blocks alone. What changes
-	 * after that is not looked for.
+	 * NULL, or the inodes that differed between both sides at one time. What changes after that is not looked for.
 	 */
 	const struct touched *touched;
 	/*

@@ -110,13 +110,9 @@ int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 	return sort_inodes(&t, ret);
 }
 
-int touched_find_xfs(struct touched *ret, int old_root_fd, int new_root_fd, uint64_t now_s,
-		     const struct extents *changed)
+int touched_of(struct touched *ret, const struct owners *w, const struct extents *changed)
 {
-	struct touched t = { .changed = changed };
-	int e = owners_xfs(&t.w, old_root_fd, new_root_fd, now_s);
-
-	return e < 0 ? e : sort_inodes(&t, ret);
+	return sort_inodes(&(struct touched){ .w = *w, .changed = changed }, ret);
 }
 
 int touched_add(struct touched *t, const char *path)
@@ -299,16 +295,19 @@ int walk_wait(struct walk *w, const char *old_path, const char *new_path, bool r
 	return 0;
 }
 
-int walk_into(struct walk *w, const struct found *f, bool together)
+int walk_into(struct walk *w, struct found *f, bool together)
 {
 	bool dir[2] = { node_is(&f->node[OLD], S_IFDIR), node_is(&f->node[NEW], S_IFDIR) };
+	bool by_ino = w->touched && w->touched->by_ino;
 	uint64_t ino = f->node[NEW].st.stx_ino;
 	int err = 0;
 
+	/* in another subvolume the same numbers are those of other files */
+	if (together && by_ino && !f->all)
+		f->all = node_gen(&f->node[OLD]) != node_gen(&f->node[NEW]);
 	if (together)
 		return walk_wait(w, f->path[OLD], f->path[NEW], false, f->all,
-				 w->touched && w->touched->by_ino &&
-					 ino == f->node[OLD].st.stx_ino &&
+				 by_ino && !f->all && ino == f->node[OLD].st.stx_ino &&
 					 !touched_ino(w->touched, ino));
 	if (dir[OLD])
 		err = walk_wait(w, f->path[OLD], NULL, false, true, false);
@@ -357,11 +356,11 @@ static bool is_untouched(const struct walk *w, const struct waiting *d, const st
 {
 	const struct touched *t = w->touched;
 
-	if (!t || !a || !b || a->ino != b->ino)
+	if (!t || d->all || !a || !b || a->ino != b->ino)
 		return false;
 	if (t->by_ino && a->type == b->type && a->type != DT_DIR && a->type != DT_UNKNOWN)
 		return !touched_ino(t, a->ino);
-	return t->names && !d->all && !touched_within(t, path);
+	return t->names && !touched_within(t, path);
 }
 
 /* a, b: the name in either state, NULL: it has none */

@@ -35,12 +35,9 @@ struct diff_progress {
 int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 		     const struct extents *changed, bool names,
 		     const struct diff_progress *progress) MUST_CHECK;
-/*
- * For xfs: roots of both states, mounted, which hold still; now_s: of the newer one. Only touched_ino is for use then.
- * changed: as above, or NULL. Errors of owners_xfs.
- */
-int touched_find_xfs(struct touched *ret, int old_root_fd, int new_root_fd, uint64_t now_s,
-		     const struct extents *changed) MUST_CHECK;
+/* Takes *w, inodes without names: only touched_ino is for use then. changed: as above, or NULL. -ENOMEM. */
+int touched_of(struct touched *ret, const struct owners *w,
+	       const struct extents *changed) MUST_CHECK;
 /* Adds a path by hand, and then makes the list usable. -ENOMEM. */
 int touched_add(struct touched *t, const char *path) MUST_CHECK;
 void touched_sort(struct touched *t);
@@ -86,7 +83,7 @@ struct walk {
 int walk_name(struct walk *w, const char *old_path, const char *new_path, bool all,
 	      bool *ret_other) MUST_CHECK;
 /* Goes into what was found, in both states (together: it is one directory) or each by itself. */
-int walk_into(struct walk *w, const struct found *f, bool together) MUST_CHECK;
+int walk_into(struct walk *w, struct found *f, bool together) MUST_CHECK;
 /* A NULL path: not in this state. same: has the same names of the same files */
 int walk_wait(struct walk *w, const char *old_path, const char *new_path, bool renamed, bool all,
 	      bool same) MUST_CHECK;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/bytes.h"
 #include "base/io.h"
 
 /* ---- which device ---- */
@@ -30,6 +31,51 @@ bool btrfs_lies_on(const char *dir, dev_t rdev)
 		return false;
 	dev.path[sizeof(dev.path) - 1] = '\0';
 	return !stat((const char *)dev.path, &st) && st.st_rdev == rdev;
+}
+
+/* ---- trees ---- */
+
+/* Takes all items of one answer; moves the begin of the next search behind them. */
+static int take_items(const struct btrfs_ioctl_search_args *a, struct btrfs_ioctl_search_key *next,
+		      btrfs_take *take, void *ctx)
+{
+	size_t pos = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < a->key.nr_items && r == 0; i++) {
+		struct btrfs_ioctl_search_header h;
+
+		if (pos + sizeof(h) > sizeof(a->buf))
+			return -EUCLEAN;
+		memcpy(&h, a->buf + pos, sizeof(h));
+		pos += sizeof(h);
+		if (h.len > sizeof(a->buf) - pos)
+			return -EUCLEAN;
+		r = take(ctx, &h, (const uint8_t *)a->buf + pos);
+		pos += h.len;
+		next->min_offset = h.offset + 1;
+		next->min_type = h.type + !next->min_offset;
+		next->min_objectid = h.objectid + (next->min_type > UINT8_MAX);
+		next->min_type &= UINT8_MAX;
+	}
+	return r;
+}
+
+int btrfs_search(int fd, const struct btrfs_ioctl_search_key *what, btrfs_take *take, void *ctx)
+{
+	struct btrfs_ioctl_search_args a = { 0 };
+	struct btrfs_ioctl_search_key next = *what;
+	int r = 0;
+
+	next.max_offset = next.max_transid = UINT64_MAX;
+	next.nr_items = UINT32_MAX;
+	do {
+		a.key = next;
+		r = ioctl(fd, BTRFS_IOC_TREE_SEARCH, &a) < 0 ? -errno
+							     : take_items(&a, &next, take, ctx);
+	} while (r == 0 && a.key.nr_items && next.min_objectid >= what->min_objectid &&
+		 next.min_objectid <= what->max_objectid);
+	return r;
 }
 
 /* ---- the chunk tree ---- */
@@ -62,66 +108,30 @@ static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrf
 	return 0;
 }
 
-/* Adds all items of one answer; *ret_next: where the next search begins. */
-static int add_items(struct btrfs_chunks *x, const struct btrfs_ioctl_search_args *a,
-		     uint64_t *ret_next)
+static int take_chunk(void *ctx, const struct btrfs_ioctl_search_header *h, const uint8_t *item)
 {
-	size_t pos = 0;
-
-	for (uint32_t i = 0; i < a->key.nr_items; i++) {
-		struct btrfs_ioctl_search_header h;
-		int r = 0;
-
-		if (pos + sizeof(h) > sizeof(a->buf))
-			return -EUCLEAN;
-		memcpy(&h, a->buf + pos, sizeof(h));
-		pos += sizeof(h);
-		if (h.len > sizeof(a->buf) - pos)
-			return -EUCLEAN;
-		if (h.type == BTRFS_CHUNK_ITEM_KEY && h.offset >= *ret_next)
-			r = add_chunk(x, h.offset, (const struct btrfs_chunk *)(a->buf + pos),
-				      h.len);
-		if (r < 0)
-			return r;
-		*ret_next = h.offset + 1;
-		pos += h.len;
-	}
-	return 0;
+	return h->type == BTRFS_CHUNK_ITEM_KEY
+		       ? add_chunk(ctx, h->offset, (const struct btrfs_chunk *)item, h->len)
+		       : 0;
 }
 
 int btrfs_chunks_read(struct btrfs_chunks *ret, int fd)
 {
+	const struct btrfs_ioctl_search_key chunks = {
+		.tree_id = BTRFS_CHUNK_TREE_OBJECTID,
+		.min_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
+		.max_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
+		.min_type = BTRFS_CHUNK_ITEM_KEY,
+		.max_type = BTRFS_CHUNK_ITEM_KEY,
+	};
 	struct btrfs_chunks x = { 0 };
-	uint64_t next = 0;
-	int r = 0;
+	int r = btrfs_search(fd, &chunks, take_chunk, &x);
 
-	for (;;) {
-		struct btrfs_ioctl_search_args a = {
-			.key = { .tree_id = BTRFS_CHUNK_TREE_OBJECTID,
-				 .min_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
-				 .max_objectid = BTRFS_FIRST_CHUNK_TREE_OBJECTID,
-				 .min_type = BTRFS_CHUNK_ITEM_KEY,
-				 .max_type = BTRFS_CHUNK_ITEM_KEY,
-				 .min_offset = next,
-				 .max_offset = UINT64_MAX,
-				 .max_transid = UINT64_MAX,
-				 .nr_items = UINT32_MAX }
-		};
-
-		r = ioctl(fd, BTRFS_IOC_TREE_SEARCH, &a) < 0 ? -errno : 0;
-		if (r == 0 && !a.key.nr_items)
-			break;
-		if (r == 0)
-			r = add_items(&x, &a, &next);
-		if (r == 0 && !next)
-			break;
-		if (r < 0) {
-			btrfs_chunks_clear(&x);
-			return r;
-		}
-	}
-	*ret = x;
-	return 0;
+	if (r < 0)
+		btrfs_chunks_clear(&x);
+	else
+		*ret = x;
+	return r;
 }
 
 void btrfs_chunks_clear(struct btrfs_chunks *x)
@@ -161,6 +171,19 @@ void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_byte
 		logical += here;
 		len_bytes -= here;
 	}
+}
+
+int btrfs_mark_read(struct btrfs_mark *ret, int disk_fd)
+{
+	uint8_t sb[COW_BLK_BYTES];
+	int r = io_pread_full(disk_fd, sb, sizeof(sb), 64 * KIB);
+
+	if (r < 0)
+		return r;
+	memcpy(ret->uuid, sb + 0x20, 16);
+	memcpy(ret->uuid + 16, sb + 0x10b, 16); /* of the device */
+	ret->transaction = le_at(sb, 0x48, 8);
+	return 0;
 }
 
 uint64_t btrfs_extent_bytes(int fd, uint64_t logical)

@@ -11,6 +11,27 @@
 
 #include "base/util.h"
 
+struct btrfs_ioctl_search_header;
+struct btrfs_ioctl_search_key;
+
+/* item: h->len bytes. Not 0 ends the search. */
+typedef int btrfs_take(void *ctx, const struct btrfs_ioctl_search_header *h, const uint8_t *item);
+/*
+ * Calls take for each item between two keys, in ascending order, of the leaves that min_transid or a later transaction
+ * wrote; max_offset, max_transid and nr_items are set here. fd: any file of the file system. 0, what take has returned, -errno.
+ */
+int btrfs_search(int fd, const struct btrfs_ioctl_search_key *what, btrfs_take *take,
+		 void *ctx) MUST_CHECK;
+
+/* One state of one file system */
+struct btrfs_mark {
+	uint8_t uuid[32];
+	uint64_t transaction; /* the last one that is complete, without what a log adds */
+};
+
+/* Of a disk that nothing has mounted yet. -errno. */
+int btrfs_mark_read(struct btrfs_mark *ret, int disk_fd) MUST_CHECK;
+
 struct btrfs_chunk_place {
 	uint64_t logical, len_bytes;
 	uint64_t place[2]; /* on the device */

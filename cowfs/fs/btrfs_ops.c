@@ -104,6 +104,6 @@ const struct fs_ops btrfs_ops = {
 	.own_dirty_limits = true,
 	.readonly_options = "ro,rescue=nologreplay",
 	.checker = "btrfs check",
-	.owners = OWNERS_TREE,
+	.owners = OWNERS_BTRFS,
 	.keeps_inode_numbers = true,
 };

@@ -32,10 +32,11 @@ struct fs_instant {
 extern const struct fs_instant fs_any_moment; /* of a kind without `image` */
 
 enum fs_owners {
-	OWNERS_NONE, /* the file system does not report where its files lie */
-	OWNERS_TREE, /* by FIEMAP of all files of a mounted tree */
-	OWNERS_XFS,  /* the same; owners_xfs says what differs */
-	OWNERS_EXT,  /* by its inode tables */
+	OWNERS_NONE,  /* the file system does not report where its files lie */
+	OWNERS_TREE,  /* by FIEMAP of all files of a mounted tree */
+	OWNERS_XFS,   /* the same; owners_xfs says what differs */
+	OWNERS_BTRFS, /* the same; owners_btrfs does */
+	OWNERS_EXT,   /* by its inode tables */
 };
 
 /* A function pointer is NULL if a kind has nothing to add there. */

@@ -93,6 +93,12 @@ int owners_ext_boxed(struct owners *ret, const char *device,
  */
 int owners_xfs(struct owners *ret, int old_dir_fd, int new_dir_fd, uint64_t now_s) MUST_CHECK;
 /*
+ * The same for btrfs. Both states descend from that of `old`. -EOPNOTSUPP: they do not.
+ */
+struct btrfs_mark;
+int owners_btrfs(struct owners *ret, int old_dir_fd, const struct btrfs_mark *old, int new_dir_fd,
+		 const struct btrfs_mark *new) MUST_CHECK;
+/*
  * For any other kind: asks all files of the tree mounted at dir for their places (FIEMAP). Ends
  * after max_files, or max_ns. -EOPNOTSUPP: the file system does not report places, or is a btrfs in
  * stripes. A btrfs must be on one device.

@@ -75,8 +75,8 @@ m p /a/b/two'
 	detach_whole ext4
 }
 
-@test "diff: inodes of xfs that differ" {
-	protect xfs
+inodes() { # FS
+	protect "$1"
 	change
 	same_lines "$CHANGED"
 	[ "$(cow diff --json | jq .walked)" = false ]
@@ -84,6 +84,9 @@ m p /a/b/two'
 	same_lines ''
 	detach
 }
+
+@test "diff: inodes of xfs that differ" { inodes xfs; }
+@test "diff: the same, btrfs" { inodes btrfs; }
 
 @test "diff: names that harm a terminal, a list or JSON" {
 	protect
@@ -210,7 +213,8 @@ as_rsync() {
 }
 
 @test "diff: the same as rsync finds, with commits and fstrim between random changes, ext4" { as_rsync ext4; }
-@test "diff: the same, xfs" { as_rsync xfs; }
+@test "diff: the same as rsync, xfs" { as_rsync xfs; }
+@test "diff: the same as rsync, btrfs" { as_rsync btrfs; }
 
 # What a view of these folders shows has other names than the live tree, and fscrypt's flag cannot be copied.
 @test "diff, commit PATH, revert: folders that fscrypt has encrypted are named" {

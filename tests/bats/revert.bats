@@ -75,7 +75,7 @@ everything() {
 @test "xfs: the same" { everything xfs; }
 
 # The list comes from what changed. Without a view of now, all files are compared: then the volume has as many views as it can.
-dry_run() { cow revert --dry-run --json "$MNT"/[ab] >"$T/$1" && jq -S .changes "$T/$1" >"$T/$1.list"; }
+dry_run() { cow revert --dry-run --json "$MNT"/[abc] >"$T/$1" && jq -S .changes "$T/$1" >"$T/$1.list"; }
 
 compared_in_full() {
 	local i
@@ -107,30 +107,55 @@ change_some() { # random_tree.py changes the times of all
 # On xfs, files of the latest tick of the clock are compared.
 later() { sleep 0.1 && touch "$MNT/later"; }
 
+# Inode numbers are those of a subvolume: the same ones in several, and in snapshots of one.
+subvolumes() {
+	local s
+	mkdir "$MNT/c"
+	for s in one two; do
+		btrfs -q subvolume create "$MNT/c/$s"
+		seq 9 | split -l 1 - "$MNT/c/$s/"
+	done
+	btrfs -q subvolume snapshot "$MNT/c/one" "$MNT/c/older"
+	touch -d @7 "$MNT/c/older"
+	echo 8 | tee "$MNT/c/one/aa" >"$MNT/c/one/more"
+	sync -f "$MNT"
+}
+
+change_subvolumes() { # ROUND
+	case $1 in
+	1) echo x >>"$MNT/c/two/ab" && btrfs -q subvolume snapshot "$MNT/c/two" "$MNT/c/two/inside" ;;
+	2) rm -r "$MNT/c/one" && mv "$MNT/c/older" "$MNT/c/one" ;;
+	3) mkdir "$MNT/c/one/d" && mv "$MNT/c/one/ac" "$MNT/c/one/d" && ln "$MNT/c/one/ad" "$MNT/c/one/d/l" ;;
+	esac
+}
+
 random() { # FS SEED...
 	local seed round
 	case $1 in
 	ext4) volume_mounted ext4 96 180 -- --log-size 64M -- ;;
 	xfs) volume_mounted xfs 310 420 -m reflink=1 -- --log-size 96M -- ;;
+	btrfs) volume_mounted btrfs 400 600 -- --log-size 128M -- ;;
 	esac
 	for seed in "${@:2}"; do
 		RANDOM=$seed
-		rm -rf "$MNT"/[ab]
+		rm -rf "$MNT"/[abc]
 		mkdir "$MNT"/{a,b}
+		[ "$1" != btrfs ] || subvolumes
 		"$BATS_TEST_DIRNAME/random_tree.py" "$seed" 120 "$MNT/a" "$MNT/b"
 		later
 		cow commit vol
 		for round in 1 2 3; do
 			"$BATS_TEST_DIRNAME/random_tree.py" $((seed * 100 + round)) $((round * 15)) "$MNT/a"
 			change_some 2>/dev/null || true
+			[ "$1" != btrfs ] || change_subvolumes $round
 			dry_run some
 			compared_in_full
 			diff "$T/some.list" "$T/full.list"
 			[ "$(jq '.changes | length' "$T/some")" -gt 3 ]
 			[ "$(jq .unchanged "$T/some")" -lt "$(jq .unchanged "$T/full")" ]
-			[ $round = 3 ] || cow commit "$MNT/a/f$((seed % 5))"
+			[ $round = 3 ] || [ "$1" = btrfs ] || cow commit "$MNT/a/f$((seed % 5))"
 		done
-		cow revert --yes "$MNT"/[ab]
+		cow revert --yes "$MNT"/[abc]
 		compared_in_full
 		[ "$(cat "$T/full.list")" = '[]' ]
 	done
@@ -138,6 +163,7 @@ random() { # FS SEED...
 
 @test "random trees: the list by blocks is that of a full comparison, ext4" { random ext4 1 2; }
 @test "random trees: the same, xfs" { random xfs 3 4; }
+@test "random trees: the same, btrfs, with subvolumes" { random btrfs 5 6; }
 
 # Writes to a file of an xfs through a handle, which sets no times: as a second change in one tick of the clock.
 write_timeless() {
