@@ -353,6 +353,24 @@ view_warns() { # COMMAND...
 	detach_whole ext4
 }
 
+# What cowctl(8) says that it costs.
+@test "an xfs: some 2 MiB for its mount, and for the first one after a commit what its live log held" {
+	local before i written=()
+	volume_mounted xfs 310 460 -- --log-size 128M --
+	mkdir "$MNT/k" "$MNT/other"
+	(cd "$MNT/other" && seq 8000 | xargs touch)
+	cow commit vol
+	for i in 0 1 2; do
+		echo "$i" >"$MNT/k/f"
+		before=$(card_written)
+		cow commit "$MNT/k"
+		written+=($((($(card_written) - before) >> 10)))
+	done
+	echo "KiB: ${written[*]}"
+	((written[0] > written[1] && written[0] < 16 << 10 && written[1] < 3 << 10 && written[2] < 3 << 10))
+	detach_whole xfs
+}
+
 @test "what is preallocated is not written, and stays so: commit PATH, revert" {
 	local before
 	volume_mounted ext4 180 260 -- --log-size 64M --
