@@ -68,9 +68,6 @@ static void close_btrfs(void *image)
 	btrfs_space_close(image);
 }
 
-/* A boot loader reads the trees of the newest transaction: that of the sync before, or a later one. */
-static const struct fs_instant any_moment = { .overlaps = true };
-
 /* The driver writes them behind the first one, without order. */
 static uint64_t copied_btrfs(uint64_t blk)
 {
@@ -96,7 +93,6 @@ const struct fs_ops btrfs_ops = {
 	.refusal = refusal_btrfs,
 	.image = &image,
 	.several_devices = true,
-	.instant = &any_moment,
 	.copied = copied_btrfs,
 	.is_copy = is_copy_btrfs,
 	.crash_safe = true,

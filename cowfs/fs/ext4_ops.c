@@ -243,8 +243,6 @@ static void close_ext(void *image)
 	ext4_close(image);
 }
 
-static const struct fs_instant with_journal = { .by_replay = true, .overlaps = true };
-
 static const struct fsimage_ops image = {
 	.open = open_ext,
 	.group = group_ext,
@@ -265,7 +263,6 @@ const struct fs_ops ext_ops = {
 	.image = &image,
 	.counts_on_free = true,
 	.single_files = true,
-	.instant = &with_journal,
 	.settle = ext4_settle,
 	.can_shrink = true,
 	.tells_mounts = true,

@@ -69,7 +69,6 @@ const struct fs_ops f2fs_ops = {
 	.units = units_f2fs,
 	.looks_written = looks_written_f2fs,
 	.refusal = refusal_f2fs,
-	.instant = &fs_any_moment,
 	.crash_safe = true,
 	.readonly_options = "ro",
 	.checker = "fsck.f2fs -f",

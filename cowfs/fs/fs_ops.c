@@ -7,8 +7,6 @@
 #define ENTRY(kind, number, ops) [number] = &(ops),
 FS_KINDS(DECLARE)
 
-const struct fs_instant fs_any_moment = { 0 };
-
 /* making or repairing a file system is no less safe here than on any other disk */
 static const struct fs_ops unknown_ops = {
 	.names = { "unknown" },

@@ -21,16 +21,6 @@ struct supers {
 
 #define FS_UNITS 4
 
-/* Of a kind that bears a power cut: its image is whole at any moment after a sync. */
-struct fs_instant {
-	/* with an internal journal only: the commit writes the image as its replay leaves it (replay.h) */
-	bool by_replay;
-	/* The next transaction is under way: it may have written to blocks that the image calls free. */
-	bool overlaps;
-};
-
-extern const struct fs_instant fs_any_moment; /* of a kind without `image` */
-
 enum fs_owners {
 	OWNERS_NONE,  /* the file system does not report where its files lie */
 	OWNERS_TREE,  /* by FIEMAP of all files of a mounted tree */
@@ -88,9 +78,8 @@ struct fs_ops {
 	bool (*is_copy)(const uint8_t *committed, const uint8_t *copy);
 	/* Boot loaders replay no log, and its driver keeps metadata there until it is frozen. */
 	bool log_hides;
-	/* NULL: it is committed only while it is not mounted, or read-only */
-	const struct fs_instant *instant;
-	/* Sets in unit 0 what the replay of a journal and an unmount leave there; NULL: nothing. */
+	/* With an internal journal it is committed at any moment, as its replay leaves it (replay.h): sets in unit 0 what
+	 * that and an unmount leave there. */
 	void (*settle)(const struct fsimage_facts *f, uint8_t *unit);
 	/* the image after a power cut is valid at any moment, also without a sync */
 	bool crash_safe;

@@ -136,10 +136,11 @@ int fsinfo_probe(const struct blk_reader *r, struct fsinfo *ret)
 
 bool fsinfo_any_moment(const struct fsinfo *f)
 {
-	const struct fs_instant *at = fs_ops(f->kind)->instant;
+	const struct fs_ops *ops = fs_ops(f->kind);
 
-	return at &&
-	       (!at->by_replay || (f->has_journal && !f->external_journal && !f->fast_commit));
+	return f->kind != FS_UNKNOWN &&
+	       (ops->crash_safe ||
+		(ops->settle && f->has_journal && !f->external_journal && !f->fast_commit));
 }
 
 int replay_open(struct replay **ret, const struct blk_reader *r)

@@ -81,7 +81,6 @@ const struct fs_ops nilfs2_ops = {
 	.units = units_nilfs2,
 	.fields = fields_nilfs2,
 	.looks_written = looks_written_nilfs2,
-	.instant = &fs_any_moment,
 	.crash_safe = true,
 	.tells_mounts = true,
 	.readonly_options = "ro,norecovery",

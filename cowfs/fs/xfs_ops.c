@@ -83,8 +83,6 @@ static const struct fsimage_ops image = {
 	.reads_blks = FSIMAGE_READS_TREES_BLKS,
 };
 
-static const struct fs_instant any_moment = { .overlaps = true };
-
 const struct fs_ops xfs_ops = {
 	.names = { "xfs" },
 	.probe = probe_xfs,
@@ -94,7 +92,6 @@ const struct fs_ops xfs_ops = {
 	.image = &image,
 	.single_files = true,
 	.log_hides = true,
-	.instant = &any_moment,
 	.crash_safe = true,
 	.readonly_options = "ro,norecovery",
 	.checker = "xfs_repair",

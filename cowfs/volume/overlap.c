@@ -2,7 +2,7 @@
 /*
  * Free blocks of a sealed image that the live file system may use.
  *
- * A seal that overlaps with the next transaction (struct fs_instant) may have caught blocks that this
+ * A seal overlaps with the next transaction. It may have caught blocks that this
  * transaction has written. They are free in the image, so the commit leaves them out, and the live file
  * system will read them. They stay in RAM until the next seal: the sync before that seal waits for
  * every transaction and every write that was under way at this one. What such a block holds is in use

@@ -41,14 +41,6 @@ static bool something_changed(void *ctx)
 	return false;
 }
 
-/* May a transaction be under way that has written to blocks which the image calls free? */
-static bool overlaps(enum fs_kind kind)
-{
-	const struct fs_instant *at = fs_ops(kind)->instant;
-
-	return at && at->overlaps;
-}
-
 int volume_seal(struct volume *v)
 {
 	int r;
@@ -59,7 +51,8 @@ int volume_seal(struct volume *v)
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
 	v->kept->stays = false;
-	v->kept->keeps = overlaps(v->live_kind);
+	/* a transaction may be under way that has written to blocks which the image calls free */
+	v->kept->keeps = fs_ops(v->live_kind)->image;
 	r = view_seal(v->view);
 	v->sealed = r == 0;
 	v->past_seal |= v->sealed;

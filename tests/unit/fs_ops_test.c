@@ -53,8 +53,9 @@ TEST(test_consistent)
 		assert_true(!o->reads_lost_transaction || o->image);
 		/* the times come from the superblock */
 		assert_true(!o->tells_mounts || o->fields);
-		/* a seal at any moment is for those that bear a power cut */
-		assert_true(!o->instant || o->crash_safe || o->instant->by_replay);
+		/* what bears a power cut needs no replay here */
+		assert_true(!o->settle || (o->image && o->image->replay && !o->crash_safe));
+		assert_true(!o->log_hides || o->crash_safe);
 		/* by the same programs */
 		assert_true(!o->can_shrink || (o->checker && o->counts_on_free));
 	}
