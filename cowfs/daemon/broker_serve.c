@@ -78,58 +78,74 @@ static void note_device(void)
 	own.device = disk_serve_rdev(&own.disk);
 }
 
-static int flush(uint64_t how)
+static int flush(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
+	(void)ret_fd;
 	return device() ? disk_sync(own.f.proc_dirfd, device(), disk_serve_fd(&own.disk),
-				    how ? SYNC_FSYNC : SYNC_FLUSH)
+				    m->n[0] ? SYNC_FSYNC : SYNC_FLUSH)
 			: -ENODEV;
 }
 
-static void look_for_claim(struct broker_message *m)
+static int look_for_claim(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
-	bool mounted = false;
+	bool mounted = false,
+	     claimed = device() && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd, device(),
+						disk_serve_fd(&own.disk), &mounted);
 
-	m->result = device() && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd, device(),
-					     disk_serve_fd(&own.disk), &mounted);
+	(void)ret_fd;
 	m->n[0] = mounted;
+	return claimed;
 }
 
-static void tell_mount(struct broker_message *m)
+static int tell_mount(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	bool readonly = false;
+	int r;
 
+	(void)ret_fd;
 	m->data[0] = '\0';
-	m->result = device() ? find_mount(own.f.proc_dirfd, device(), m->data, PATH_MAX, &readonly)
-			     : 0;
+	r = device() ? find_mount(own.f.proc_dirfd, device(), m->data, PATH_MAX, &readonly) : 0;
 	m->n[0] = readonly;
 	m->bytes = (uint32_t)strlen(m->data);
+	return r;
 }
 
-static void find_holder(struct broker_message *m)
+static int find_holder(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
+	bool found;
+
+	(void)ret_fd;
 	m->data[0] = '\0';
-	m->result = device() && holder_find(own.f.proc_dirfd, device(), m->data, 64);
+	found = device() && holder_find(own.f.proc_dirfd, device(), m->data, 64);
 	m->bytes = (uint32_t)strlen(m->data);
+	return found;
 }
 
 /* ---- processes ---- */
 
-static void start_session(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int start_session(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	pid_t pid = 0;
 
 	ret_fd[0] = fsproc_fork(own.f.proc_dirfd, own.f.keep_root, &pid);
-	m->result = ret_fd[0] < 0 ? ret_fd[0] : 0;
 	m->n[0] = (uint64_t)pid;
+	return ret_fd[0] < 0 ? ret_fd[0] : 0;
+}
+
+static int end_session(struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	(void)ret_fd;
+	return m->n[0] <= INT_MAX ? fsproc_reap((pid_t)m->n[0]) : -EPERM;
 }
 
 /* ---- /run ---- */
 
-static int publish(const struct broker_message *m)
+static int publish(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
 	int r = -ESHUTDOWN;
 
+	(void)ret_fd;
 	pthread_mutex_lock(&own.run_lock);
 	if (!own.released && own.stale)
 		own.stale = facts_write(&d, &own.f.root->facts) < 0;
@@ -137,6 +153,7 @@ static int publish(const struct broker_message *m)
 		r = m->n[0] ? rundir_publish_pid(&d, own.worker)
 			    : rundir_publish(&d, RUNDIR_STATUS, m->data, m->bytes);
 	pthread_mutex_unlock(&own.run_lock);
+	m->bytes = 0;
 	return r;
 }
 
@@ -183,8 +200,9 @@ static bool release_run(void)
 }
 
 /* Everything that keeps the card or the disk in use. */
-static int release(void)
+static int release(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
+	(void)m, (void)ret_fd;
 	if (!release_run())
 		return -EALREADY;
 	close_fd(&own.f.card_fd[0]);
@@ -202,11 +220,12 @@ static int release(void)
 
 /* ---- serving ---- */
 
-static int open_limit(int ret_fd[BROKER_FDS])
+static int open_limit(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	struct bdi_limit b = BDI_LIMIT_CLOSED;
 	int r = device() ? bdi_limit_open(&b, device()) : -ENODEV;
 
+	(void)m;
 	if (r == 0) {
 		ret_fd[0] = b.max_bytes_fd;
 		ret_fd[1] = b.min_bytes_fd;
@@ -216,7 +235,7 @@ static int open_limit(int ret_fd[BROKER_FDS])
 	return r;
 }
 
-static void serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	pthread_mutex_lock(&own.disk_lock);
 	disk_serve(&own.disk, m, ret_fd);
@@ -224,19 +243,32 @@ static void serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
 	if (m->op == BROKER_DETACH)
 		(void)!note_disk();
 	pthread_mutex_unlock(&own.disk_lock);
+	return m->result;
 }
 
-static void free_bytes(struct broker_message *m)
+static int free_bytes(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
+	(void)ret_fd;
 	m->n[0] = device() ? free_space_now(own.f.proc_dirfd, device()) : UINT64_MAX;
-	m->result = 0;
+	return 0;
 }
 
-static int set_writable(uint64_t card, bool on)
+static int set_writable(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
+	uint64_t card = m->n[0];
+
+	(void)ret_fd;
 	return card < 2 && own.f.card_fd[card] >= 0
-		       ? blockdev_fd_set_writable(own.f.card_fd[card], on)
+		       ? blockdev_fd_set_writable(own.f.card_fd[card], m->n[1])
 		       : -EBADF;
+}
+
+static int resize(struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	(void)ret_fd;
+	return own.f.store_fd < 0	  ? -EBADF
+	       : m->n[0] > own.most_bytes ? -EINVAL
+					  : ram_store_resize_mount(own.f.store_fd, m->n[0]);
 }
 
 /* ---- a card that is away ---- */
@@ -313,12 +345,13 @@ static int is_card(const struct find *f, int fd)
 }
 
 /* At the attach. What the worker says is the place only. */
-static int know(const struct broker_message *m)
+static int know(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	unsigned card = m->n[0] != 0;
 	struct broker_card *c = &own.f.root->card[card];
 	bool of_log = holds_log(card);
 
+	(void)ret_fd;
 	if (c->known || own.f.card_fd[card] < 0)
 		return -EALREADY;
 	for (unsigned i = 0; i < 2; i++)
@@ -382,13 +415,14 @@ static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 	return r;
 }
 
-static int end_search(const struct broker_message *m)
+static int end_search(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	uint64_t card = m->n[0];
 	const enum fact which = card ? FACT_LOG_DEVICE : FACT_DEVICE;
 	char path[sizeof("/dev/") + sizeof(own.offer->found.name)];
 	struct offer *o = own.offer;
 
+	(void)ret_fd;
 	while (o < own.offer + OFFERS && (!m->n[2] || o->found.number != m->n[2]))
 		o++;
 	if (card >= 2 || own.f.card_fd[card] < 0 || o == own.offer + OFFERS)
@@ -412,10 +446,11 @@ static int end_search(const struct broker_message *m)
 }
 
 /* A client that finds the socket also finds the status, and with it the disk. */
-static int listen_anew(void)
+static int listen_anew(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	int r;
 
+	(void)m, (void)ret_fd;
 	pthread_mutex_lock(&own.disk_lock);
 	r = note_disk();
 	disk_serve_named(&own.disk); /* from here on it stays, and its number is known */
@@ -425,116 +460,45 @@ static int listen_anew(void)
 	return r;
 }
 
-static void tell_limits(struct broker_message *m)
+static int tell_limits(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
+	(void)ret_fd;
 	m->n[0] = bdi_can_limit();
 	m->n[1] = global_dirty_bytes();
-	m->result = 0;
+	return 0;
 }
 
-/* ret_fd is closed after the answer. */
-static void act(struct broker_message *m, int ret_fd[BROKER_FDS])
-{
-	uint64_t n0 = m->n[0], n1 = m->n[1];
-
-	switch (m->op) {
-	case BROKER_WRITABLE:
-		m->result = set_writable(n0, n1);
-		break;
-	case BROKER_BDI_CAN:
-		tell_limits(m);
-		break;
-	case BROKER_BDI_OPEN:
-		m->result = open_limit(ret_fd);
-		break;
-	case BROKER_RESIZE:
-		m->result = own.f.store_fd < 0	  ? -EBADF
-			    : n0 > own.most_bytes ? -EINVAL
-						  : ram_store_resize_mount(own.f.store_fd, n0);
-		break;
-	case BROKER_FILE:
-	case BROKER_ATTACH:
-	case BROKER_DETACH:
-	case BROKER_IN_USE:
-		serve_disk(m, ret_fd);
-		break;
-	case BROKER_FLUSH:
-		m->result = flush(n0);
-		break;
-	case BROKER_CLAIMED:
-		look_for_claim(m);
-		break;
-	case BROKER_FIND_MOUNT:
-		tell_mount(m);
-		break;
-	case BROKER_HOLDER:
-		find_holder(m);
-		break;
-	case BROKER_FREE_BYTES:
-		free_bytes(m);
-		break;
-	case BROKER_SESSION:
-		start_session(m, ret_fd);
-		break;
-	case BROKER_END:
-		m->result = m->n[0] <= INT_MAX ? fsproc_reap((pid_t)n0) : -EPERM;
-		break;
-	case BROKER_PUBLISH:
-		m->result = publish(m);
-		m->bytes = 0;
-		break;
-	case BROKER_LISTEN:
-		m->result = listen_anew();
-		break;
-	case BROKER_RELEASE:
-		m->result = release();
-		break;
-	case BROKER_KNOW:
-		m->result = know(m);
-		break;
-	case BROKER_SEARCH:
-		m->result = search(m, ret_fd);
-		break;
-	case BROKER_FOUND:
-		m->result = end_search(m);
-		break;
-	default:
-		m->result = -EPROTO;
-		break;
-	}
-}
-
-/* On which lane does a call come? One that may wait must not make the quick ones wait. */
-static bool fits(enum broker_op op, enum broker_lane lane)
-{
-	bool look = op == BROKER_IN_USE || op == BROKER_FIND_MOUNT || op == BROKER_HOLDER ||
-		    op == BROKER_PUBLISH || op == BROKER_CLAIMED,
-	     read = op == BROKER_SESSION || op == BROKER_END;
-
-	return lane == (look			  ? BROKER_LOOK
-			: read			  ? BROKER_READ
-			: op == BROKER_FREE_BYTES ? BROKER_SPACE
-			: op == BROKER_FLUSH	  ? BROKER_SYNC
-						  : BROKER_MAIN);
-}
-
-/* What a call costs beside the processor time that it takes. */
-static uint64_t cost_ns(uint32_t op)
-{
-	switch (op) {
-	case BROKER_FLUSH:
-	case BROKER_FILE:
-	case BROKER_ATTACH:
-	case BROKER_DETACH:
-		return 20000000;
-	case BROKER_SESSION:
-		return 4000000;
-	case BROKER_END:
-		return 0;
-	default:
-		return 1000000;
-	}
-}
+/*
+ * On which lane does a call come? One that may wait must not make the quick ones wait. What does it cost beside the
+ * processor time that it takes? Its function returns the result; ret_fd is closed after the answer.
+ */
+static const struct call {
+	enum broker_lane lane;
+	unsigned cost_us;
+	int (*run)(struct broker_message *m, int ret_fd[BROKER_FDS]);
+} calls[BROKER_OPS] = {
+	[BROKER_WRITABLE] = { BROKER_MAIN, 1000, set_writable },
+	[BROKER_BDI_CAN] = { BROKER_MAIN, 1000, tell_limits },
+	[BROKER_BDI_OPEN] = { BROKER_MAIN, 1000, open_limit },
+	[BROKER_RESIZE] = { BROKER_MAIN, 1000, resize },
+	[BROKER_FILE] = { BROKER_MAIN, 20000, serve_disk },
+	[BROKER_ATTACH] = { BROKER_MAIN, 20000, serve_disk },
+	[BROKER_DETACH] = { BROKER_MAIN, 20000, serve_disk },
+	[BROKER_IN_USE] = { BROKER_LOOK, 1000, serve_disk },
+	[BROKER_FLUSH] = { BROKER_SYNC, 20000, flush },
+	[BROKER_CLAIMED] = { BROKER_LOOK, 1000, look_for_claim },
+	[BROKER_FIND_MOUNT] = { BROKER_LOOK, 1000, tell_mount },
+	[BROKER_HOLDER] = { BROKER_LOOK, 1000, find_holder },
+	[BROKER_FREE_BYTES] = { BROKER_SPACE, 1000, free_bytes },
+	[BROKER_SESSION] = { BROKER_READ, 4000, start_session },
+	[BROKER_END] = { BROKER_READ, 0, end_session },
+	[BROKER_PUBLISH] = { BROKER_LOOK, 1000, publish },
+	[BROKER_LISTEN] = { BROKER_MAIN, 1000, listen_anew },
+	[BROKER_RELEASE] = { BROKER_MAIN, 1000, release },
+	[BROKER_KNOW] = { BROKER_MAIN, 1000, know },
+	[BROKER_SEARCH] = { BROKER_MAIN, 1000, search },
+	[BROKER_FOUND] = { BROKER_MAIN, 1000, end_search },
+};
 
 /* Makes the next call of this lane wait if there were many, or until the worker is gone. */
 static void limit(struct allowance *a, int sock_fd, uint64_t used_ns)
@@ -553,14 +517,13 @@ static void serve(enum broker_lane lane)
 	struct broker_message m;
 
 	while (broker_receive(sock_fd, &m, fd) == 1) {
-		uint64_t used_ns = cost_ns(m.op), cpu_ns = cpu_now_ns();
+		const struct call *c = m.op < BROKER_OPS && calls[m.op].lane == lane ? &calls[m.op]
+										     : NULL;
+		uint64_t used_ns = c ? c->cost_us * 1000ull : 1000000, cpu_ns = cpu_now_ns();
 
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
-		if (m.op < BROKER_OPS && fits(m.op, lane))
-			act(&m, ret_fd);
-		else
-			m.result = -EPROTO;
+		m.result = c && c->run ? c->run(&m, ret_fd) : -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			close_fd(&fd[i]);
 		if (broker_send(sock_fd, &m, ret_fd) < 0)
