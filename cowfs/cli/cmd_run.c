@@ -258,8 +258,10 @@ static int end_with_commit(const struct options *o, const struct options *volume
 	struct json_object *answer = NULL;
 	int exit = trial ? commit_trial_check(o) : EXIT_OK;
 
-	if (exit == EXIT_OK)
+	if (exit == EXIT_OK) {
+		commit_metadata_home(volume, false);
 		exit = step(volume, &commit, &answer);
+	}
 	if (exit == EXIT_OK)
 		exit = step(volume, trial ? &on_trial : &accept, NULL);
 	if (exit == EXIT_OK)

@@ -9,7 +9,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <linux/fs.h>
@@ -168,18 +170,38 @@ int commit_request(const struct options *o, struct request *ret)
 	return take_deadline(o, &ret->deadline_ms);
 }
 
-/* It is never killed: between the two calls the file system would stay frozen. Nobody waits for what it had open. */
-static __attribute__((noreturn)) void freeze_and_thaw(int mount_fd)
+/* *begun: from here on it may be this process that has frozen it. */
+static __attribute__((noreturn)) void freeze_and_thaw(volatile bool *begun)
 {
 	int r;
 
-	setsid();
-	if (dup2(mount_fd, 0) < 0 || close_range(1, ~0U, 0) < 0)
-		_exit(1);
+	*begun = true;
 	r = ioctl(0, FIFREEZE, 0);
 	if (r == 0)
 		r = ioctl(0, FITHAW, 0);
+	*begun = false;
 	_exit(r < 0);
+}
+
+/*
+ * Two processes, so that the kill of either one leaves nothing frozen: one freezes and thaws, the other one thaws if that one
+ * was killed in between. Neither has anything else open.
+ */
+static __attribute__((noreturn)) void freeze_watched(int mount_fd)
+{
+	bool *begun = mmap(NULL, sizeof(*begun), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			   -1, 0);
+	pid_t pid;
+
+	setsid();
+	if (begun == MAP_FAILED || dup2(mount_fd, 0) < 0 || close_range(1, ~0U, 0) < 0)
+		_exit(1);
+	pid = fork();
+	if (pid == 0)
+		freeze_and_thaw(begun);
+	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	_exit(*(volatile bool *)begun ? ioctl(0, FITHAW, 0) < 0 : 0);
 }
 
 /*
@@ -210,18 +232,15 @@ static int mount_that_hides(const struct options *o, bool asked)
 	return hides ? find_mount_open(proc_fd, s.dev) : -1;
 }
 
-/*
- * A checkpoint is for what reads the bare card and replays no log. So the driver writes its metadata home first. A
- * program can keep a freeze waiting: after some time the commit goes on.
- */
-static void write_metadata_home(const struct options *o, bool asked)
+/* A program can keep a freeze waiting: after some time the commit goes on. */
+void commit_metadata_home(const struct options *o, bool asked)
 {
 	_cleanup_close_ int mount_fd = mount_that_hides(o, asked), pidfd = -1;
 	pid_t pid = mount_fd < 0 ? -1 : fork();
 	struct pollfd p;
 
 	if (pid == 0)
-		freeze_and_thaw(mount_fd);
+		freeze_watched(mount_fd);
 	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
 	p = (struct pollfd){ .fd = pidfd, .events = POLLIN };
 	if (pidfd >= 0 && poll(&p, 1, FREEZE_MS) == 0)
@@ -237,7 +256,7 @@ static int commit_one(const struct options *o, bool *ret_committed)
 	int exit = commit_request(o, &rq);
 
 	if (exit == EXIT_OK && !rq.dry_run)
-		write_metadata_home(o, rq.checkpoint);
+		commit_metadata_home(o, rq.checkpoint);
 	if (exit == EXIT_OK)
 		exit = ask_volume(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)

@@ -134,7 +134,7 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 static const char *scratch_refusal(struct volume *v, const struct volume_image *im)
 {
 	if (!im->replaces && !fs_ops(v->fs.kind)->single_files)
-		return "single files can be committed on ext2, ext3, ext4 and xfs only: commit "
+		return "single files can be committed on ext3, ext4 and xfs only: commit "
 		       "everything";
 	if (v->opened.state == LOG_FOREIGN)
 		return "the log is set aside because of foreign changes to the file system: "

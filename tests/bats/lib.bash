@@ -801,3 +801,54 @@ put() {
 tells() {
 	[[ $(tr -s ' \n' ' ' <<<"$output") == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
 }
+
+# FREEZE_SHIM notes each freeze and thaw of a program in $T/freezes. With FREEZE_KILLS the process that has frozen, or the one that
+# watches it, is killed then.
+freeze_shim() {
+	FREEZE_SHIM=$T/freeze.so
+	cat >"$T/freeze.c" <<-'C'
+		#include <linux/fs.h>
+		#include <dlfcn.h>
+		#include <fcntl.h>
+		#include <signal.h>
+		#include <stdarg.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <unistd.h>
+
+		static void note(const char *text)
+		{
+			int fd = open(getenv("FREEZES"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+
+			if (fd < 0 || write(fd, text, strlen(text)) < 0)
+				abort();
+			close(fd);
+		}
+
+		int ioctl(int fd, unsigned long request, ...)
+		{
+			int (*real)(int, unsigned long, ...) = dlsym(RTLD_NEXT, "ioctl");
+			const char *kills = getenv("FREEZE_KILLS");
+			va_list ap;
+			void *arg;
+			int r;
+
+			va_start(ap, request);
+			arg = va_arg(ap, void *);
+			va_end(ap);
+			r = real(fd, request, arg);
+			if (request == FIFREEZE) {
+				note("frozen\n");
+				if (kills && !strcmp(kills, "freezer"))
+					kill(getpid(), SIGKILL);
+				if (kills && !strcmp(kills, "watcher"))
+					kill(getppid(), SIGKILL);
+			}
+			if (request == FITHAW)
+				note("thawed\n");
+			return r;
+		}
+	C
+	gcc -shared -fPIC -D_GNU_SOURCE -o "$FREEZE_SHIM" "$T/freeze.c"
+	export FREEZES=$T/freezes
+}

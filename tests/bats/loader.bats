@@ -355,6 +355,29 @@ due_card() {
 	detach_whole xfs
 }
 
+# Whatever is killed in between. Not tested by a write, which would hang.
+@test "an xfs does not stay frozen if what froze it for a checkpoint is killed" {
+	local victim
+	freeze_shim
+	volume_mounted xfs 310 400
+	for victim in nobody freezer watcher; do
+		echo "$victim" >"$MNT/$victim"
+		: >"$T/freezes"
+		FREEZE_KILLS=$victim LD_PRELOAD=$FREEZE_SHIM cow commit --checkpoint
+		grep -qx frozen "$T/freezes"
+		[ "$victim" != watcher ] || wait_for 20 grep -qx thawed "$T/freezes"
+		run ! fsfreeze -u "$MNT"
+	done
+	umount_volume
+	cow detach --discard vol
+	attach --checkpoint always # a run commits as well
+	mount_volume
+	: >"$T/freezes"
+	LD_PRELOAD=$FREEZE_SHIM cow run --volume vol -- touch "$MNT/by-run"
+	[ "$(cat "$T/freezes")" = $'frozen\nthawed' ]
+	detach_whole xfs
+}
+
 # /boot inside the root, as setup leaves it (checkpoint = always). While a generation is held, the loader has its kernel,
 # which is the one that runs; going back brings that kernel back.
 loader_of_held() { # FS

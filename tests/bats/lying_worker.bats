@@ -58,6 +58,16 @@ attach_other() {
 	echo changed >"$T/other/which"
 }
 
+@test "a worker that calls an ext4 an xfs: a checkpoint freezes nothing" {
+	freeze_shim
+	liar fs_type=xfs --name vol --checkpoint always
+	mount_volume
+	echo new >"$MNT/app/new"
+	LD_PRELOAD=$FREEZE_SHIM cow commit --checkpoint vol
+	LD_PRELOAD=$FREEZE_SHIM cow commit vol
+	[ ! -e "$T/freezes" ]
+}
+
 @test "a worker that names another kind of file system: nothing is mounted but its volume" {
 	local kind
 	for kind in devtmpfs proc sysfs overlay vfat; do
