@@ -70,8 +70,11 @@ static int read_there(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static bool serve_open(struct served *s, const struct question *q)
 {
 	struct blk_reader r = { read_there, &s->fd, q->number };
-	int err = s->bits ? -EINVAL
-			  : fsimage_open(&s->im, &r, (enum fs_kind)q->kind, q->ask, &s->facts);
+	int err;
+
+	s->facts.journal.part.next = q->verified;
+	err = s->bits ? -EINVAL
+		      : fsimage_open(&s->im, &r, (enum fs_kind)q->kind, q->ask, &s->facts);
 
 	if (!err)
 		s->bits = calloc(GROUPS_PER_ANSWER, s->im.bitmap_bytes);

@@ -23,7 +23,7 @@
 #include "fs/ext4.h"
 #include "fs/replay.h"
 
-#define BOUNCE_UNITS 16
+#define BOUNCE_UNITS 32
 #define GDT_CRC_BYTES 65536
 #define MIN_GROUP_BLOCKS 256 /* of mke2fs; smaller groups only make a card slow */
 

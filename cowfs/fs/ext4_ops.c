@@ -154,7 +154,7 @@ static bool is_of_image(int err)
 }
 
 /* *ret: the overlay that reads the image as after the replay. */
-static int replay_get(struct ext4_image *e, struct replay **ret)
+static int replay_get(struct ext4_image *e, const uint32_t *verified, struct replay **ret)
 {
 	struct fsimage_facts f = { .block_shift = (uint32_t)EXT2_BLOCK_SIZE_BITS(e->fs->super),
 				   .counts_err = -ENODATA };
@@ -167,17 +167,17 @@ static int replay_get(struct ext4_image *e, struct replay **ret)
 	if (err == -ENOENT && ext2fs_has_feature_journal_needs_recovery(e->fs->super))
 		err = -EOPNOTSUPP;
 	if (!err)
-		err = ext4_replay(e, &f.journal, &list, &n);
+		err = ext4_replay(e, &f.journal, verified, &list, &n);
 	return err ? err : replay_new(ret, &e->r, &f, list, n);
 }
 
 /* Opens it as after the replay instead, if that can be done. *ret_err: of the facts. */
-static int open_replayed(struct ext4_image **e, int *ret_err)
+static int open_replayed(struct ext4_image **e, const uint32_t *verified, int *ret_err)
 {
 	struct ext4_image *after;
 	struct blk_reader r;
 	struct replay *y = NULL;
-	int err = replay_get(*e, &y);
+	int err = replay_get(*e, verified, &y);
 
 	if (!err) {
 		r = replay_reader(y);
@@ -203,7 +203,8 @@ static int open_ext(void **ret, const struct blk_reader *r, unsigned ask, struct
 	if (err)
 		return err;
 	if (ask & FSIMAGE_ASK_REPLAY)
-		err = open_replayed(&e, &replay_err);
+		err = open_replayed(&e, ask & FSIMAGE_ASK_VERIFIED ? &f->journal.part.next : NULL,
+				    &replay_err);
 	if (!err)
 		err = facts_of_ext(e, ask, f);
 	if (!err && e->replay)

@@ -4,6 +4,7 @@
  * (scan, revoke, replay); here the writes and revokes of a transaction are noted when they pass,
  * and count once its commit block is there.
  *
+ * - What a transaction has written is read for its checksums only: once.
  * - It is always read from the tail. With blocks of less than 4 KiB a unit that was written in part
  *   at the seal is mended only by a transaction that an earlier replay has had already.
  * - A transaction without a commit block ends the log. A commit block whose transaction has a wrong
@@ -24,7 +25,7 @@
 #define JBD2_MAGIC 0xc03b3998u
 #define REVOKES_MAX (8u << 20)	    /* 128 MiB of memory */
 #define READ_BYTES_MAX (1024 * MIB) /* reader.c allows a session as much */
-#define WINDOW_BYTES 65536
+#define WINDOW_BYTES 131072
 
 enum { DESCRIPTOR = 1, COMMIT = 2, SUPER_V2 = 4, REVOKE = 5 };
 enum { INCOMPAT_REVOKE = 1, INCOMPAT_64BIT = 2, INCOMPAT_CSUM2 = 8, INCOMPAT_CSUM3 = 16 };
@@ -53,6 +54,8 @@ struct log {
 	uint32_t blocks, first, bs;
 	bool is64, csum1, csum2, csum3, ascends;
 	uint32_t seed;
+
+	const uint32_t *verified;
 
 	uint32_t seq, transaction; /* expected */
 	uint32_t pos, seen;	   /* the next block, and how many were passed */
@@ -100,6 +103,12 @@ static void pass_blocks(struct log *l, uint32_t n)
 	l->pos += n;
 	if (l->pos >= l->blocks)
 		l->pos -= l->blocks - l->first;
+}
+
+/* Has an earlier replay read the content of the transaction that is read now? */
+static bool is_verified(const struct log *l)
+{
+	return l->verified && (int32_t)(l->seq - *l->verified) < 0;
 }
 
 /* Is the whole log passed? */
@@ -175,7 +184,7 @@ static int content_pass(struct log *l, const struct tag *t)
 	uint32_t crc;
 	int err;
 
-	if (!l->csum1 && !l->csum2 && !l->csum3) {
+	if ((!l->csum1 && !l->csum2 && !l->csum3) || is_verified(l)) {
 		pass_blocks(l, 1);
 		return 0;
 	}
@@ -247,7 +256,8 @@ static bool commit_csum_ok(struct log *l)
 
 	if (!l->csum1)
 		return block_csum_ok(l, l->block, COMMIT_CSUM);
-	return (type == CSUM_CRC32 && bytes == 4 && csum == l->crc1) || (!type && !bytes && !csum);
+	return is_verified(l) || (type == CSUM_CRC32 && bytes == 4 && csum == l->crc1) ||
+	       (!type && !bytes && !csum);
 }
 
 /* *more false: the log has ended before this transaction. */
@@ -456,8 +466,8 @@ static void part_note(const struct log *l, struct fsimage_journal *j)
 					 .end = l->where[l->end] };
 }
 
-int ext4_replay(struct ext4_image *e, struct fsimage_journal *j, struct fsimage_move **ret_list,
-		size_t *ret_n)
+int ext4_replay(struct ext4_image *e, struct fsimage_journal *j, const uint32_t *verified,
+		struct fsimage_move **ret_list, size_t *ret_n)
 {
 	struct log l = { .e = e,
 			 .blocks = j->log_blocks,
@@ -466,6 +476,7 @@ int ext4_replay(struct ext4_image *e, struct fsimage_journal *j, struct fsimage_
 			 .pos = j->start,
 			 .end = j->start,
 			 .crc1 = ~0u,
+			 .verified = verified,
 			 .ascends = true };
 	bool more = j->start;
 	int err;

@@ -50,6 +50,11 @@ enum {
 	FSIMAGE_ASK_COUNTS = 4,
 	FSIMAGE_ASK_REPLAY =
 		8, /* if its journal can be replayed, all of the image is as after that */
+	/*
+	 * The facts that open gets have in journal.part.next a transaction. What those before it have
+	 * written was read with its checksums, in an earlier image of the same mount: it is not read again.
+	 */
+	FSIMAGE_ASK_VERIFIED = 16,
 };
 
 struct fsimage_facts {

@@ -143,23 +143,37 @@ bool fsinfo_any_moment(const struct fsinfo *f)
 		(ops->settle && f->has_journal && !f->external_journal && !f->fast_commit));
 }
 
-int replay_open(struct replay **ret, const struct blk_reader *r)
+/* Does the content of its transactions need no check, up to *before? */
+static int is_same_mount(const struct blk_reader *r, const struct replay_mark *before, bool *ret)
+{
+	uint32_t mount;
+	int err = before && before->end ? replay_mount(r, &mount) : 0;
+
+	*ret = !err && before && before->end && mount == before->mount;
+	return err;
+}
+
+int replay_open(struct replay **ret, const struct blk_reader *r, const struct replay_mark *before)
 {
 	_cleanup_free_ struct fsimage_range *places = NULL;
 	struct fsimage_move *list = NULL;
 	struct replay *y = NULL;
-	struct fsimage_facts f;
+	unsigned what = FSIMAGE_ASK_JOURNAL | FSIMAGE_ASK_COUNTS | FSIMAGE_ASK_REPLAY;
+	struct fsimage_facts f = { 0 };
 	struct fsinfo info;
 	struct reader *x = NULL;
 	size_t n, n_places = 0;
+	bool same = false;
 	int err = fsinfo_probe_super(r, &info);
 
 	if (!err && info.kind != FS_EXT)
 		err = -ENOENT;
 	if (!err)
-		err = reader_open(&x, r, FS_EXT,
-				  FSIMAGE_ASK_JOURNAL | FSIMAGE_ASK_COUNTS | FSIMAGE_ASK_REPLAY,
-				  &f);
+		err = is_same_mount(r, before, &same);
+	if (same)
+		f.journal.part.next = before->next;
+	if (!err)
+		err = reader_open(&x, r, FS_EXT, what | (same ? FSIMAGE_ASK_VERIFIED : 0u), &f);
 	if (err)
 		return err;
 	err = f.replay_err    ? f.replay_err
@@ -171,6 +185,8 @@ int replay_open(struct replay **ret, const struct blk_reader *r)
 		err = replay_new(&y, r, &f, list, n);
 	if (!err)
 		err = replay_set_places(y, places, n_places);
+	if (!err && same)
+		err = replay_since(y, before);
 	if (err) {
 		replay_close(y);
 		reader_close(x);

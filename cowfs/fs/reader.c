@@ -11,7 +11,7 @@
 #include "fs/fsproc.h"
 #include "fs/reader.h"
 
-#define READ_UNITS 16
+#define READ_UNITS 32
 /* each question or group adds a part of the patience: many groups take long on a busy CPU */
 #define QUESTIONS_PER_PATIENCE 600
 #define MAX_RANGES (1u << 17)
@@ -173,9 +173,11 @@ static bool facts_sane(const struct reader *x, const struct fsimage_facts *f)
 
 static int open_there(struct reader *x, enum fs_kind kind, unsigned asked, struct fsimage_facts *f)
 {
-	const struct question q = {
-		.what = ASK_OPEN, .kind = kind, .ask = asked, .number = x->r.volume_blks
-	};
+	const struct question q = { .what = ASK_OPEN,
+				    .kind = kind,
+				    .ask = asked,
+				    .verified = f->journal.part.next,
+				    .number = x->r.volume_blks };
 	size_t bytes;
 	int err;
 
@@ -204,6 +206,8 @@ int reader_open(struct reader **ret, const struct blk_reader *r, enum fs_kind ki
 
 	if (!x)
 		return -ENOMEM;
+	if (asked & FSIMAGE_ASK_VERIFIED)
+		f.journal.part.next = ret_facts->journal.part.next;
 	x->fd = -1;
 	x->r = *r;
 	if (!fs_ops(kind)->image)

@@ -242,7 +242,7 @@ static void journal_empty(const struct replay *y, uint8_t *unit)
 	}
 }
 
-int replay_mark(const struct replay *y, struct replay_mark *ret)
+int replay_mount(const struct blk_reader *r, uint32_t *ret)
 {
 	static const struct {
 		size_t at, bytes;
@@ -254,13 +254,20 @@ int replay_mark(const struct replay *y, struct replay_mark *ret)
 #undef FIELD
 	};
 	_Alignas(COW_BLK_BYTES) uint8_t unit[COW_BLK_BYTES];
+	int err = r->read(r->ctx, 0, 1, unit);
+
+	*ret = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(field) && !err; i++)
+		*ret = crc32c(*ret, unit + EXT_SB + field[i].at, field[i].bytes);
+	return err;
+}
+
+int replay_mark(const struct replay *y, struct replay_mark *ret)
+{
 	const struct fsimage_part *part = replay_part(y);
-	int err = y->r.read(y->r.ctx, 0, 1, unit);
 
 	*ret = (struct replay_mark){ .next = part->next, .end = part->end };
-	for (size_t i = 0; i < ARRAY_SIZE(field); i++)
-		ret->mount = crc32c(ret->mount, unit + EXT_SB + field[i].at, field[i].bytes);
-	return err;
+	return replay_mount(&y->r, &ret->mount);
 }
 
 /* Does this block lie in the part of the journal from its tail to there? It has no second round in that. */
@@ -283,13 +290,11 @@ static int keep_fresh(struct replay *y, uint64_t end)
 int replay_since(struct replay *y, const struct replay_mark *before)
 {
 	const struct fsimage_part *part = replay_part(y);
-	struct replay_mark now;
-	int err = replay_mark(y, &now);
 
-	if (!err && before->end && part->read && now.mount == before->mount &&
-	    (int32_t)(part->sequence - before->next) < 0 && (int32_t)(now.next - before->next) >= 0)
-		err = keep_fresh(y, before->end);
-	return err;
+	return before->end && part->read && (int32_t)(part->sequence - before->next) < 0 &&
+			       (int32_t)(part->next - before->next) >= 0
+		       ? keep_fresh(y, before->end)
+		       : 0;
 }
 
 static int replay_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)

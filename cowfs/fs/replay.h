@@ -19,16 +19,25 @@ struct fsimage_range;
 struct fsimage_part;
 struct reader;
 
+/* How far the journal was replayed. Zeroes: not known. */
+struct replay_mark {
+	uint32_t next;	/* transaction */
+	uint64_t end;	/* its block */
+	uint32_t mount; /* checksum of what each mkfs and each mount changes */
+};
+
 /*
  * Reads the journal behind r, in the process without privileges if there is one. r is copied; its
- * ctx must outlive *ret, and its content must not change. Blocks; takes CPU and reads in proportion
+ * ctx must outlive *ret, and its content must not change. before: an earlier image that is known as
+ * its replay has left it; NULL: none. Blocks; takes CPU and reads in proportion
  * to what the journal holds.
  *
  * -ENOENT: nothing to replay: not ext, no internal journal, or the image is clean as it is.
  * -EOPNOTSUPP: fast or asynchronous commits, or features that are not known here. -EUCLEAN: damaged
  * or crafted. -EOWNERDEAD: that process died. -ENOMEM; errors of the reader.
  */
-int replay_open(struct replay **ret, const struct blk_reader *r) MUST_CHECK;
+int replay_open(struct replay **ret, const struct blk_reader *r,
+		const struct replay_mark *before) MUST_CHECK;
 void replay_close(struct replay *y); /* NULL allowed */
 
 /* Reads the image after the replay. Valid until replay_close. May be used by several threads if the
@@ -36,19 +45,11 @@ void replay_close(struct replay *y); /* NULL allowed */
 struct blk_reader replay_reader(const struct replay *y);
 /*
  * The first unit from blk on that may differ from the image before the replay: all that the replay
- * writes, unit 0, and the unit of the journal's superblock. UINT64_MAX: there is none. After replay_since
- * without what the replay of that image has written, too.
+ * writes, unit 0, and the unit of the journal's superblock. UINT64_MAX: there is none. Without what
+ * the replay of an earlier image of this mount has written.
  */
 uint64_t replay_next(const struct replay *y, uint64_t blk);
-/* How far the journal was replayed. Zeroes: not known. */
-struct replay_mark {
-	uint32_t next;	/* transaction */
-	uint64_t end;	/* its block */
-	uint32_t mount; /* checksum of what each mkfs and each mount changes */
-};
 int replay_mark(const struct replay *y, struct replay_mark *ret) MUST_CHECK;
-/* An image of the same file system is known as its replay has left it. */
-int replay_since(struct replay *y, const struct replay_mark *before) MUST_CHECK;
 /*
  * The unit of the journal's superblock. A file system that is mounted goes on with its own version
  * of this unit and of unit 0, never with those of the replay.
@@ -67,6 +68,9 @@ bool replay_aborted(const struct replay *y);
  * blocks are inside of r. f: geometry, the journal after the replay, and FSIMAGE_ASK_COUNTS or
  * counts_err.
  */
+/* before: of the same mount, as replay_mount says. */
+int replay_since(struct replay *y, const struct replay_mark *before) MUST_CHECK;
+int replay_mount(const struct blk_reader *r, uint32_t *ret) MUST_CHECK;
 int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsimage_facts *f,
 	       struct fsimage_move *list, size_t n) MUST_CHECK;
 const struct fsimage_move *replay_list(const struct replay *y, size_t *ret_n);

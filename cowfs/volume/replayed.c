@@ -57,7 +57,7 @@ static int keep_supers(struct volume *v)
 static int open_sealed(struct volume *v)
 {
 	const struct blk_reader raw = { .read = read_raw, .ctx = v, .volume_blks = v->volume_blks };
-	int r = replay_open(&v->replay, &raw);
+	int r = replay_open(&v->replay, &raw, &v->replayed);
 
 	return r == -EOPNOTSUPP || r == -EUCLEAN ? 0 : r;
 }
@@ -76,8 +76,6 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 	}
 	if (r == 0 && v->replay)
 		r = keep_supers(v);
-	if (r == 0 && v->replay)
-		r = replay_since(v->replay, &v->replayed);
 	if (r < 0 || !v->replay)
 		return r;
 	v->clean = replay_reader(v->replay);
@@ -98,12 +96,11 @@ int replayed_in_view(struct volume *v, struct snapshot *s)
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * COW_BLK_BYTES);
 	struct replay *y = NULL;
 	struct blk_reader clean;
-	int r = buf ? replay_open(&y, &raw) : -ENOMEM;
+	int r = buf ? replay_open(&y, &raw, &v->replayed) : -ENOMEM;
 
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
 	clean = replay_reader(y);
-	r = replay_since(y, &v->replayed);
 	for (uint64_t u = replay_next(y, 0); r == 0 && u != UINT64_MAX; u = replay_next(y, u + 1)) {
 		r = clean.read(clean.ctx, u, 1, buf);
 		if (r == 0)

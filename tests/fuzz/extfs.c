@@ -287,7 +287,7 @@ static void try_replay(const struct blk_reader *r)
 	struct blk_reader after;
 	struct replay *y, *again;
 	uint64_t next = 0;
-	int e = replay_open(&y, r);
+	int e = replay_open(&y, r, NULL);
 
 	FUZZ_PROMISE(e == 0 || e == -ENOENT || e == -EUCLEAN || e == -EOPNOTSUPP);
 	if (e < 0)
@@ -303,7 +303,7 @@ static void try_replay(const struct blk_reader *r)
 		}
 	}
 	FUZZ_PROMISE(next == UINT64_MAX && replay_journal_blk(y) < r->volume_blks);
-	e = replay_open(&again, &after);
+	e = replay_open(&again, &after, NULL);
 	if (e == 0)
 		replay_close(again);
 	try_map(&after, true);

@@ -77,7 +77,7 @@ static int replay_into(const struct blk_reader *r, int fd)
 	struct blk_reader after;
 	struct replay *y;
 	uint64_t n = 0;
-	int err = buf ? replay_open(&y, r) : -ENOMEM;
+	int err = buf ? replay_open(&y, r, NULL) : -ENOMEM;
 
 	if (err == -ENOENT)
 		printf("0 0\n");

@@ -126,7 +126,7 @@ static void replay_compare(struct image *im, const char *what)
 
 	image_save(im, "theirs");
 	assert_true(sh("e2fsck -y -E journal_only theirs") <= 1 << 8);
-	err = replay_open(&y, &im->r);
+	err = replay_open(&y, &im->r, NULL);
 	if (err)
 		fail_msg("%s: %s", what, strerror(-err));
 	r = replay_reader(y);
@@ -134,7 +134,7 @@ static void replay_compare(struct image *im, const char *what)
 	if (sh("e2fsck -fn ours"))
 		fail_msg("%s: not clean", what);
 	images_compare(y, im, what);
-	assert_int_equal(replay_open(&(struct replay *){ 0 }, &r), -ENOENT);
+	assert_int_equal(replay_open(&(struct replay *){ 0 }, &r, NULL), -ENOENT);
 	replay_close(y);
 }
 
@@ -288,7 +288,7 @@ static void maps_compare(const struct image *im, const char *what)
 	struct fsmap *raw, *clean;
 	uint64_t units[3] = { 0 };
 
-	assert_int_equal(replay_open(&y, &im->r), 0);
+	assert_int_equal(replay_open(&y, &im->r, NULL), 0);
 	r = replay_reader(y);
 	assert_int_equal(fsmap_open(&raw, &im->r), 0);
 	assert_int_equal(fsmap_open(&clean, &r), 0);
@@ -366,17 +366,25 @@ static void three_make(struct maker *m, unsigned csum, bool is64, uint8_t *commi
 	}
 }
 
-/* Opens what a change of one place makes of it. */
-static int three_open(struct maker *m, uint64_t *ret_units)
+static int three_open_after(struct maker *m, const struct replay_mark *before,
+			    struct replay_mark *ret_mark, uint64_t *ret_units)
 {
 	struct replay *y = NULL;
-	int err = replay_open(&y, &m->im.r);
+	int err = replay_open(&y, &m->im.r, before);
 
 	*ret_units = 0;
 	for (uint64_t blk = 0; !err && (blk = replay_next(y, blk)) != UINT64_MAX; blk++)
 		++*ret_units;
+	if (!err && ret_mark)
+		err = replay_mark(y, ret_mark);
 	replay_close(y);
 	return err;
+}
+
+/* Opens what a change of one place makes of it. */
+static int three_open(struct maker *m, uint64_t *ret_units)
+{
+	return three_open_after(m, NULL, NULL, ret_units);
 }
 
 static uint8_t *journal_block(struct maker *m, uint32_t n)
@@ -548,6 +556,41 @@ TEST(test_no_replay)
 	maker_close(&m);
 }
 
+/* What an earlier replay has read is not read again for its checksums, of the same mount only; and it is listed no more. */
+TEST(test_verified)
+{
+	for (unsigned csum = 1; csum <= 3; csum++) {
+		struct replay_mark two;
+		struct maker m;
+		struct ext2_super_block *sb;
+		uint8_t *commit[3];
+		uint64_t units, all;
+
+		three_make(&m, csum, csum == 3, commit);
+		sb = (void *)(m.im.p + 1024);
+		journal_block(&m, 64)[0] ^= 1; /* the last one is not there yet */
+		assert_int_equal(three_open_after(&m, NULL, &two, &all), 0);
+		journal_block(&m, 64)[0] ^= 1;
+		assert_int_equal(three_open(&m, &all), 0);
+		journal_block(&m, 57)[4000 % m.bs] ^= 1;
+		assert_int_equal(three_open(&m, &units), -EUCLEAN);
+		assert_int_equal(three_open_after(&m, &two, NULL, &units), 0);
+		assert_true(units < all);
+		two.next--;
+		assert_int_equal(three_open_after(&m, &two, NULL, &units), -EUCLEAN);
+		two.next++;
+		if (csum == 1) { /* without a checksum of the superblock */
+			sb->s_mnt_count++;
+			assert_int_equal(three_open_after(&m, &two, NULL, &units), -EUCLEAN);
+			sb->s_mnt_count--;
+		}
+		journal_block(&m, 57)[4000 % m.bs] ^= 1;
+		journal_block(&m, 62)[100] ^= 1;
+		assert_int_equal(three_open_after(&m, &two, NULL, &units), -EUCLEAN);
+		maker_close(&m);
+	}
+}
+
 /* Each read fails once: its error is the answer, and of a read through the replay as well. */
 TEST(test_read_errors)
 {
@@ -559,7 +602,7 @@ TEST(test_read_errors)
 	int err;
 
 	three_make(&m, 3, true, commit);
-	assert_int_equal(replay_open(&y, &m.im.r), 0);
+	assert_int_equal(replay_open(&y, &m.im.r, NULL), 0);
 	calls = m.im.calls;
 	assert_in_range(calls, 10, 200);
 	r = replay_reader(y);

@@ -24,7 +24,7 @@ static inline int image_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	struct image *im = ctx;
 
 	assert_int_equal((uintptr_t)buf % COW_BLK_BYTES, 0);
-	assert_true(blks && blks <= 16 && blk + blks <= im->r.volume_blks);
+	assert_true(blks && blks <= 32 && blk + blks <= im->r.volume_blks);
 	im->units += blks;
 	if (++im->calls == im->fail_at) {
 		im->failed_blk = blk;

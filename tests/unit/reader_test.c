@@ -324,7 +324,7 @@ static int moves_open(uint64_t block, uint64_t from, uint64_t then, size_t n)
 	moves[3] = (struct fsimage_move){ 2041, 8 };
 	moves_n = n;
 	session = answer_moves;
-	e = replay_open(&y, &r);
+	e = replay_open(&y, &r, NULL);
 	session = NULL;
 	if (!e) {
 		after = replay_reader(y);
