@@ -46,7 +46,9 @@ def unmount(d):
 
 
 def loop(path):
-    return run('losetup', '-f', '--show', path).stdout.strip()
+    dev = run('losetup', '-f', '--show', path).stdout.strip()
+    run('blockdev', '--setrw', dev)  # the last user of its number may have left it read-only
+    return dev
 
 
 class Counter(threading.Thread):

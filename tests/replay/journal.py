@@ -8,7 +8,7 @@ other; if there are orphans it frees them in both. They must be equal, but for t
 
 usage: journal.py [--seconds S] [--seed N] [LAYOUT...]     as root; S for each layout
 """
-import argparse, os, random, struct, subprocess, sys, tempfile, threading, time
+import argparse, os, random, re, struct, subprocess, sys, tempfile, threading, time
 
 BUILD = os.environ.get('COWFS_BUILD', 'build')
 # name: size in MiB, options of mke2fs, options of mount
@@ -50,6 +50,13 @@ def unmount(d):
             return
         time.sleep(.1)
     raise SystemExit('%s stays mounted' % d)
+
+
+def loop(path):
+    """A loop device that may be written: the last user of its number may have left it read-only, and mount(8) then succeeds, too."""
+    dev = run('losetup', '-f', '--show', '--direct-io=on', path).stdout.strip()
+    run('blockdev', '--setrw', dev)
+    return dev
 
 
 def load(d, stop, seed):
@@ -109,6 +116,11 @@ def masked(path):
     for off, n in ((0x30, 4), (0x40, 4), (0x178, 8), (0x3fc, 4), (0x0c, 4), (0x158, 4), (0x10, 4), (0x274, 2), (0x277, 1)):
         b[sb + off:sb + off + n] = bytes(n)
     b[sb + 0x66] &= ~1  # s_feature_ro_compat: orphan_present
+    if b[sb + 0x60] & 16:  # s_feature_incompat: meta_bg, whose second and third copies of descriptors are not the kernel's, but e2fsck's
+        bs = 1024 << b[sb + 0x18]
+        for i, at in enumerate(re.findall(r'Group descriptor at (\d+)', run('dumpe2fs', path).stdout)):
+            if i % 3:
+                b[int(at) * bs:(int(at) + 1) * bs] = bytes(bs)
     return bytes(b)
 
 
@@ -134,8 +146,12 @@ def check(w, moment, tot):
         bad = [i for i in range(0, len(a), 1024) if a[i:i + 1024] != b[i:i + 1024]]
         raise SystemExit('%s: %d KiB differ: %s' % (moment, len(bad), [i // 1024 for i in bad[:20]]))
     if left:
-        run('mount', '-o', 'loop', ours, w + '/n')
-        unmount(w + '/n')
+        dev = loop(ours)
+        try:
+            run('mount', '-w', dev, w + '/n')
+            unmount(w + '/n')
+        finally:
+            run('losetup', '-d', dev)
     run('e2fsck', '-fn', ours)
     tot['moments'] += 1
     tot['units'] += int(units)
@@ -154,8 +170,8 @@ def layout(w, name, seconds, seed):
         print('%s: not known here' % name)
         return
     try:
-        dev = run('losetup', '-f', '--show', '--direct-io=on', img).stdout.strip()
-        run('mount', *options.split(), dev, w + '/m')
+        dev = loop(img)
+        run('mount', '-w', *options.split(), dev, w + '/m')
         threads = [threading.Thread(target=load, args=(w + '/m', stop, seed + i)) for i in range(3)]
         [t.start() for t in threads]
         end = time.time() + seconds
