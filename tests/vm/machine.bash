@@ -98,12 +98,11 @@ verdict_read() {
 }
 
 wait_mark() {
-	local n=${2:-$LIMIT}
+	local n=$((${2:-0} * 2)) # without S the limit of the boot, which leaves out what QEMU waits for a processor
 	until verdict_read && grep -qx "mark $1" "$VERDICT"; do
 		kill -0 "$QEMU" 2>/dev/null || { echo "QEMU has ended before mark $1" >&2; return 1; }
 		sleep 0.5
-		n=$((n - 1))
-		[ $((n * 2)) -gt 0 ] || { echo "no mark $1" >&2; return 1; }
+		[ "$n" = 0 ] || [ $((n -= 1)) -gt 0 ] || { echo "no mark $1" >&2; return 1; }
 	done
 }
 
