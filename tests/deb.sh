@@ -165,7 +165,7 @@ accounts | diff "$WORK/accounts" - || die "purge has changed accounts, see above
 if [ "$ARCH" = "$native" ]; then
 	step "piuparts"
 	tar -C "$ROOT" -czf "$WORK/root.tar.gz" --exclude ./srv/deb .
-	apt_sources "$SUITE" | head -n 1 >"$WORK/sources"
+	apt_sources "$SUITE" | sed -n 1p >"$WORK/sources"
 	piuparts -b "$WORK/root.tar.gz" -d "$SUITE" -m "$(cut -d' ' -f2 "$WORK/sources")" --no-eatmydata --warn-on-others \
 		-l "$WORK/piuparts.log" "$package" "$cardsim" "$tools" >/dev/null 2>&1 ||
 		{ grep -E 'ERROR|WARN|FAIL' "$WORK/piuparts.log" | tail -20 >&2; die "piuparts failed"; }
