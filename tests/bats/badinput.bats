@@ -488,10 +488,11 @@ all_refuse() {
 	unchanged
 	eio off
 	with_shim attach
-	# what ext4 itself needs is read now, and nothing by its own thread: it takes an error there for its own. It writes nothing
-	# then, where a part of a block has to be read first
+	# what ext4 itself needs is read now, and nothing by its own thread: it takes an error there for its own. What it writes, where
+	# a part of a block has to be read first, is written now: the first open of a file changes the superblock
 	mount_volume -o noatime,noinit_itable,no_prefetch_block_bitmaps
 	stat "$MNT/a"
+	: <"$MNT/a"
 	sync -f "$MNT"
 	eio read 0 100000
 	run cat "$MNT/a"
