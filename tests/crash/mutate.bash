@@ -10,7 +10,7 @@ bad=0 n=0 apply='' verdict='' noticed=''
 [ "${1-}" != --apply ] || { apply=1; shift; }
 only=" $* "
 
-tar -C "$root" --exclude=./build* --exclude=./.git -cf - . | tar -C "$work" -xf -
+[ -n "$apply" ] || tar -C "$root" --exclude=./build* --exclude=./.git -cf - . | tar -C "$work" -xf -
 
 # chosen NAME: is it to be broken?
 chosen() {
@@ -23,21 +23,33 @@ chosen() {
 changed() {
 	verdict='' noticed=''
 	rm -f "$work/saved"
-	if ! cp "$work/$2" "$work/saved" || ! OLD=$3 NEW=$4 python3 - "$work/$2" <<'PY'; then
-import os, re, sys
-path, old, new = sys.argv[1], os.environ['OLD'], os.environ['NEW']
-text = open(path).read()
-indent = re.match(r'\t*', old).group()
-found = re.findall('\n' * bool(indent) + indent + r'\s*'.join(re.escape(c) for c in old if not c.isspace()), text)
-if len(found) != 1:
-    sys.exit(f'{len(found)} times in {path}: {old}')
-open(path, 'w').write(text.replace(found[0], '\n' * bool(indent) + new))
-PY
+	if [ -n "$apply" ]; then
+		printf '%s\0' "$root/$2" "$3" "$4" >>"$work/all"
+		return 1
+	elif ! cp "$work/$2" "$work/saved" || ! printf '%s\0' "$work/$2" "$3" "$4" | replaced; then
 		verdict='cannot be applied'
-	elif [ -z "$apply" ] && ! build "$1"; then
+	elif ! build "$1"; then
 		verdict="does not build: $(grep -m1 error "$work/make.log" || tail -1 "$work/make.log")"
 	fi
-	[ -z "$apply$verdict" ]
+	[ -z "$verdict" ]
+}
+
+# FILE, OLD and NEW of stdin, each ended by a null. With --apply nothing is written, and there may be many. Ends with the number that
+# cannot be applied.
+replaced() {
+	python3 -c '
+import re, sys
+words, bad = sys.stdin.read().split("\0")[:-1], 0
+for path, old, new in zip(words[::3], words[1::3], words[2::3]):
+    text = open(path).read()
+    indent = re.match(r"\t*", old).group()
+    found = re.findall("\n" * bool(indent) + indent + r"\s*".join(re.escape(c) for c in old if not c.isspace()), text)
+    if len(found) != 1:
+        bad += 1
+        print(f"{path}: {len(found)} times, cannot be applied: {old}", file=sys.stderr)
+    elif not sys.argv[1]:
+        open(path, "w").write(text.replace(found[0], "\n" * bool(indent) + new))
+sys.exit(min(bad, 99))' "$apply"
 }
 
 build() {
@@ -55,6 +67,7 @@ judged() {
 # Ends the script.
 summary() {
 	[ $n -gt 0 ] || { echo "$0: nothing has these names:$only" >&2; exit 2; }
+	[ -z "$apply" ] || replaced <"$work/all" || bad=$?
 	echo "${0##*/}: $n${apply:+ to be applied}, $bad failed"
 	[ $bad = 0 ]
 }
