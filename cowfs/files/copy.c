@@ -88,8 +88,10 @@ static int is_born_as(const struct copy *c, const struct node *from, const struc
 		return 0;
 	if (!(a->stx_mask & b->stx_mask & STATX_BTIME))
 		return -1;
+	/* a snapshot of a subvolume has all of these, too */
 	return a->stx_btime.tv_sec == b->stx_btime.tv_sec &&
-	       a->stx_btime.tv_nsec == b->stx_btime.tv_nsec;
+	       a->stx_btime.tv_nsec == b->stx_btime.tv_nsec &&
+	       (c->opt.overlay || node_gen(from) == node_gen(to));
 }
 
 /* Could only root have put anything into the folder of path? */

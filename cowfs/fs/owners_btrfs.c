@@ -67,8 +67,9 @@ static int search(struct state *s, uint64_t tree, btrfs_take *take)
 	bool files = tree != BTRFS_ROOT_TREE_OBJECTID;
 	const struct btrfs_ioctl_search_key what = {
 		.tree_id = tree,
-		.min_objectid = files ? BTRFS_FIRST_FREE_OBJECTID : BTRFS_FS_TREE_OBJECTID,
-		.max_objectid = BTRFS_LAST_FREE_OBJECTID,
+		/* a crafted tree may have other numbers of inodes than a kernel gives */
+		.min_objectid = files ? 1 : BTRFS_FS_TREE_OBJECTID,
+		.max_objectid = files ? UINT64_MAX : BTRFS_LAST_FREE_OBJECTID,
 		.max_type = files ? BTRFS_INODE_ITEM_KEY : BTRFS_ROOT_ITEM_KEY,
 		.min_transid = s->common + 1,
 	};
