@@ -26,9 +26,9 @@ enum { ASK_OPEN, ASK_LOG, ASK_REPLAY, ASK_GROUP };
 
 struct question {
 	uint32_t what, kind;
-	uint32_t ask; /* FSIMAGE_ASK_...; the most groups that the answer may have */
+	uint32_t ask;	   /* FSIMAGE_ASK_...; the most groups that the answer may have */
 	uint32_t verified; /* FSIMAGE_ASK_VERIFIED */
-	uint64_t number; /* volume_blks; the first item; the first group */
+	uint64_t number;   /* volume_blks; the first item; the first group */
 };
 
 struct answer {
