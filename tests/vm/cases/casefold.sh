@@ -6,6 +6,7 @@
 DATA_MIB=400 LIMIT=1500 STEP_LIMIT=1400 MEM=900
 
 shows() { # FOLDER NAMES CONTENT
+	# shellcheck disable=SC2012 # plain names
 	is "$1: names" "$(ls "$1" | tr '\n' ' ')" "$2"
 	is "$1: content" "$(cat "$1"/*)" "$3"
 }
