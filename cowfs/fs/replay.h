@@ -68,11 +68,11 @@ bool replay_aborted(const struct replay *y);
  * blocks are inside of r. f: geometry, the journal after the replay, and FSIMAGE_ASK_COUNTS or
  * counts_err.
  */
+int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsimage_facts *f,
+	       struct fsimage_move *list, size_t n) MUST_CHECK;
 /* before: of the same mount, as replay_mount says. */
 int replay_since(struct replay *y, const struct replay_mark *before) MUST_CHECK;
 int replay_mount(const struct blk_reader *r, uint32_t *ret) MUST_CHECK;
-int replay_new(struct replay **ret, const struct blk_reader *r, const struct fsimage_facts *f,
-	       struct fsimage_move *list, size_t n) MUST_CHECK;
 const struct fsimage_move *replay_list(const struct replay *y, size_t *ret_n);
 const struct fsimage_part *replay_part(const struct replay *y);
 /* The reader of the journal, which has all of the image as after the replay: for a map of it. The first caller gets
