@@ -106,6 +106,7 @@ TEST(test_no_facts)
 		if (!is_empty(&f))
 			print_error("%s\n", texts[i]);
 		assert_true(is_empty(&f));
+		assert_false(facts_is(&f.device[FACT_DEVICE], ""));
 	}
 	assert_int_equal(unlinkat(run.fd, RUNDIR_FACTS, 0), 0);
 	memset(&f, 0xff, sizeof(f));
@@ -130,49 +131,6 @@ TEST(test_cut)
 								   "/dev/loop3" }[i],
 						 strlen(f.device[i].path)),
 					 0);
-	}
-}
-
-TEST(test_random_files)
-{
-	static const char *const pieces[] = { "device ",
-					      "loop ",
-					      "log_device ",
-					      "8:1 ",
-					      "\n",
-					      "-1 ",
-					      " ",
-					      "x",
-					      "4294967296:1 ",
-					      "99999999999999999999999 ",
-					      "\xff",
-					      "/dev/",
-					      "supervisor ",
-					      "%n",
-					      "%s" };
-	char text[8192];
-
-	for (int round = 0; round < 3000; round++) {
-		size_t len = 0;
-		struct facts f;
-
-		for (unsigned n = (unsigned)rnd(400); n; n--) {
-			const char *s = pieces[rnd(sizeof(pieces) / sizeof(*pieces))];
-
-			memcpy(text + len, s, strlen(s));
-			len += strlen(s);
-		}
-		if (len && rnd(2))
-			text[rnd(len)] = '\0';
-		file_says(text, len);
-		assert_int_equal(facts_read(run_fd, NAME, true, &f), 0);
-		for (enum fact i = 0; i < FACT_DEVICES; i++) {
-			assert_non_null(memchr(f.device[i].path, 0, sizeof(f.device[i].path)));
-			assert_null(strchr(f.device[i].path, '\n'));
-			if (!f.device[i]
-				     .rdev) /* a number that is zero names nothing, whatever the path */
-				assert_false(facts_is(&f.device[i], "/dev/null"));
-		}
 	}
 }
 
@@ -272,33 +230,6 @@ TEST(test_other_forms_go)
 		assert_true(strlen(key) < 64);
 	}
 	json_object_put(o);
-}
-
-TEST(test_random_answers)
-{
-	static const char *const pieces[] = {
-		"{",	       "}",	    "[",	 "]",		",",	      ":",
-		"\"",	       "null",	    "1e400",	 "-1",		"\"views\":", "\"list\":",
-		"\"device\":", "\"loop\":", "\"name\":", "\"report\":", "\"a\":7",    "\"\\u0000\"",
-		"\"\\ud800\"", "\xfe",	    "true",	 "{\"a\":{",	"}}",	      "\"history\":"
-	};
-	unsigned taken = 0;
-
-	file_says("device 8:17 4096 /dev/sdb1\n", 27);
-	for (int round = 0; round < 50000; round++) {
-		char text[2048] = "{";
-		struct json_object *o;
-
-		for (unsigned n = (unsigned)rnd(14); n; n--)
-			strcat(text, pieces[rnd(sizeof(pieces) / sizeof(*pieces))]);
-		strcat(text, "}");
-		o = decode(text);
-		taken += o != NULL;
-		if (o && json_object_object_get_ex(o, "device", NULL))
-			assert_string_equal(json_fact(o, FACT_DEVICE), "/dev/sdb1");
-		json_object_put(o);
-	}
-	assert_true(taken > 500);
 }
 
 TEST_GROUP(make_folder, workdir_remove)

@@ -879,55 +879,6 @@ TEST(test_inline, NULL, unmount_all)
 	expect_touched("A d/y\nmp e\nA e/x2\nMct m\nA n\nMct s\n");
 }
 
-/* ---- damage ---- */
-
-TEST(test_damage, NULL, unmount_all)
-{
-	struct extents runs = { 0 }, none = { 0 };
-	struct image a, b;
-	uint64_t at[8];
-	uint8_t was[8];
-
-	if (geteuid())
-		skip();
-	make_states(
-		"-O ^metadata_csum -b 1024",
-		"mkdir d; for i in $(seq 200); do echo $i >d/$i; done; head -c 300000 /dev/urandom >f",
-		"rm d/1*; mv d e; echo + >>f; ln f g; for i in $(seq 50); do ln -s $i e/l$i; done");
-	image_open(&a, "old.img");
-	image_open(&b, "new.img");
-	compare_images(&a, &b, &runs);
-	rnd_state = 5;
-	for (unsigned i = 0; i < 400; i++) {
-		int fd[2] = { open(a.path, O_RDWR | O_CLOEXEC), open(b.path, O_RDWR | O_CLOEXEC) };
-		bool newer = rnd(2);
-		const struct owners_query q = { .all = &runs, .fresh = &none, .old_fd = &fd[0] };
-		struct owners w = { 0 };
-		int err;
-
-		for (unsigned k = 0; k < 8; k++) { /* mostly where the changes are */
-			const struct extent_run *r = &runs.e[rnd(runs.n)];
-
-			at[k] = rnd(8) ? blk_to_bytes(r->blk + rnd(r->blks)) + rnd(4096) : rnd(MIB);
-			assert_int_equal(pread(fd[newer], &was[k], 1, (off_t)at[k]), 1);
-			assert_int_equal(
-				pwrite(fd[newer], &(uint8_t){ (uint8_t)rnd(256) }, 1, (off_t)at[k]),
-				1);
-		}
-		err = owners_ext_fd(&w, fd[1], &q);
-		if (err && err != -EUCLEAN && err != -EOPNOTSUPP)
-			fail_msg("round %u: %d", i, err);
-		owners_clear(&w);
-		for (unsigned k = 8; k-- > 0;)
-			assert_int_equal(pwrite(fd[newer], &was[k], 1, (off_t)at[k]), 1);
-		close(fd[0]);
-		close(fd[1]);
-	}
-	extents_clear(&runs);
-	image_close(&a);
-	image_close(&b);
-}
-
 static const struct layout layouts[] = {
 	{ "ext4", "mkfs.ext4 -q", "noatime", 64, true, false },
 	{ "ext4 1k", "mkfs.ext4 -q -b 1024", "noatime", 32, true, false },

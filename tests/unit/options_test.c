@@ -352,47 +352,6 @@ TEST(test_conf_two_sections)
 	conf_free(c);
 }
 
-#define LONG "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-
-/* No crash, no leak (with sanitizers), and always either a configuration or an error line. */
-TEST(test_conf_nonsense)
-{
-	static const char *const pieces[] = { "[default]", "[a]",    "[/dev/zero]", "ram",
-					      "=",	   ":",	     "64M",	    "\n",
-					      "\n",	   " ",	     "\t",	    ";",
-					      "#",	   "[",	     "]",	    "name",
-					      "on-detach", "commit", "\r",	    "\xef\xbb\xbf",
-					      "\x7f",	   "\xff",   LONG };
-	char text[4096];
-
-	for (int i = 0; i < 20000; i++) {
-		struct conf *c = NULL;
-		size_t len = 0;
-		int e;
-
-		for (unsigned n = 1 + rnd(30); n; n--) {
-			const char *p = pieces[rnd(ARRAY_SIZE(pieces))];
-
-			memcpy(text + len, p, strlen(p));
-			len += strlen(p);
-		}
-		if (!rnd(20))
-			text[rnd(len)] = '\0';
-		e = parse(text, len, &c);
-		if (e == 0) {
-			struct volopts v = { 0 };
-
-			(void)!conf_volume(c, "/dev/zero", &v, why, sizeof(why));
-			conf_free(c);
-			continue;
-		}
-		assert_int_equal(e, -EINVAL);
-		assert_null(c);
-		assert_int_equal(strncmp(why, "F:", 2), 0);
-		assert_true(why[2] >= '1' && why[2] <= '9');
-	}
-}
-
 TEST(test_conf_files)
 {
 	struct conf *c;
@@ -557,26 +516,5 @@ TEST(test_cmdline_errors)
 		line[n] = '\0';
 		assert_int_equal(cmdline_parse(line, &c, why, sizeof(why)), n < 518 ? 0 : -EINVAL);
 		line[n] = ',';
-	}
-}
-
-TEST(test_cmdline_nonsense)
-{
-	static const char *const pieces[] = {
-		"cowfs=", "on",	 "off", ",", ":",  " ",	      "\"",
-		"ram",	  "64M", "--",	"=", "\n", "discard", "\xff"
-	};
-	char line[1024];
-
-	for (int i = 0; i < 50000; i++) {
-		struct cmdline c;
-
-		line[0] = '\0';
-		for (unsigned n = rnd(40); n; n--)
-			strcat(line, pieces[rnd(ARRAY_SIZE(pieces))]);
-		if (cmdline_parse(line, &c, why, sizeof(why)) == 0 && c.opt.text[VOLOPT_RAM])
-			assert_int_equal(
-				volopt_check(VOLOPT_RAM, c.opt.text[VOLOPT_RAM], why, sizeof(why)),
-				0);
 	}
 }

@@ -226,49 +226,6 @@ TEST(test_ext)
 	}
 }
 
-/* Bytes that no ext4 writes: returned as an error or skipped, and nothing outside is read or
- * claimed. */
-TEST(test_ext_damage)
-{
-	struct extents all = { 0 }, none = { 0 };
-	const struct owners_query q = { .all = &all, .fresh = &none };
-	struct image im;
-	unsigned good = 0;
-	uint8_t *was;
-	int fd;
-
-	image_make(&im, "-t ext4", 1024);
-	assert_int_equal(extents_add(&all, 0, im.size_bytes / COW_BLK_BYTES), 0);
-	fd = open(im.path, O_RDWR | O_CLOEXEC);
-	was = malloc(4 * MIB);
-	assert_true(fd >= 0 && was && pread(fd, was, 4 * MIB, 0) == (ssize_t)(4 * MIB));
-	rnd_state = 7;
-	for (int round = 0; round < 150; round++) {
-		struct owners w = { 0 };
-		int e;
-
-		/* the superblock only sometimes: then it is refused */
-		for (int i = 0; i < 400; i++) {
-			off_t at = (round % 10 ? 2048 : 1024) + (off_t)rnd(4 * MIB - 2048);
-			uint8_t byte = (uint8_t)rnd(256);
-
-			assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-		}
-		e = owners_ext(&w, im.path, &q);
-		assert_true(e == 0 || e == -EUCLEAN || e == -EOPNOTSUPP || e == -EIO ||
-			    e == -ENOMEM || e == -EINVAL);
-		good += !e;
-		for (size_t i = 0; !e && i < w.n; i++)
-			assert_true(!w.o[i].path || w.o[i].path[0] == '/');
-		owners_clear(&w);
-		assert_int_equal(pwrite(fd, was, 4 * MIB, 0), (ssize_t)(4 * MIB));
-	}
-	assert_true(good > 50);
-	close(fd);
-	free(was);
-	extents_clear(&all);
-}
-
 /* A superblock without a checksum may contain anything: a value that would lead the library out of
  * its own memory is refused. */
 TEST(test_ext_geometry)
