@@ -172,107 +172,52 @@ TEST(test_super_codec)
 	each_flip_is_detected(blk, decode_super);
 }
 
+static void super_is(const struct log_super *s, int error)
+{
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
+	struct log_super t;
+
+	codec_put_super(blk, s);
+	assert_int_equal(codec_get_super(blk, &t), error);
+}
+
+#define SUPER_IS(field, value, error)                                                              \
+	do {                                                                                       \
+		struct log_super wrong = some_super();                                             \
+		wrong.field = value;                                                               \
+		super_is(&wrong, error);                                                           \
+	} while (0)
+
 /* Checksums that are right, fields that are not. */
 TEST(test_super_nonsense)
 {
-	uint8_t blk[COW_BLK_BYTES];
-	struct log_super t;
-
-	for (int i = 0; i < 27; i++) {
-		struct log_super s = some_super();
-		int want = -EUCLEAN;
-
-		switch (i) {
-		case 0:
-			s.seg_count = 0;
-			break;
-		case 1:
-			s.seg_count = UINT32_MAX;
-			break;
-		case 2:
-			s.seg_bytes = 4096;
-			break;
-		case 3:
-			s.seg_bytes = 64 * KIB + 512;
-			break;
-		case 4:
-			s.ring_off_bytes = UINT64_MAX - 4095;
-			break;
-		case 5:
-			s.ring_off_bytes = 180 * MIB;
-			break;
-		case 6:
-			s.ring_off_bytes = 60 * MIB;
-			break;
-		case 7:
-			s.fs_bytes = 0;
-			break;
-		case 8:
-			s.fs_bytes = 300 * MIB;
-			break;
-		case 9:
-			s.copy_off_bytes[1] = 200 * MIB;
-			break;
-		case 10:
-			s.erase_block_bytes = 0;
-			break;
-		case 11:
-			s.external = 2;
-			break;
-		case 12:
-			s.version = 2;
-			want = -EPROTONOSUPPORT;
-			break;
-		case 13:
-			s.incompat |= LOG_INCOMPAT_KNOWN + 1;
-			want = -EPROTONOSUPPORT;
-			break;
-		case 14:
-			s.ro_compat = 1;
-			want = -EPROTONOSUPPORT;
-			break;
-		case 15:
-			s.state = 0;
-			break;
-		case 16:
-			s.state = SUPER_PENDING + 1;
-			break;
-		case 17:
-			s.seg_bytes = 8 * MIB;
-			break;
-		case 18:
-			s.erase_block_bytes = 4 * MIB + 512;
-			break;
-		case 19:
-			s.log_bytes = UINT64_MAX;
-			break;
-		case 20:
-			s.base_bytes = UINT64_MAX;
-			break;
-		case 21:
-			s.copy_off_bytes[0] += 512;
-			break;
-		case 22:
-			s.copy_off_bytes[1] -= 512;
-			break;
-		case 23:
-			s.copy_off_bytes[0] = 200 * MIB;
-			break;
-		case 24:
-			s.fs_bytes += 512;
-			break;
-		case 25:
-			s.ring_off_bytes += 512;
-			break;
-		case 26:
-			s.lag = LOG_MAX_LAG + 1;
-			want = -EPROTONOSUPPORT;
-			break;
-		}
-		memset(blk, 0, sizeof(blk));
-		codec_put_super(blk, &s);
-		assert_int_equal(codec_get_super(blk, &t), want);
-	}
+	SUPER_IS(seg_count, 0, -EUCLEAN);
+	SUPER_IS(seg_count, UINT32_MAX, -EUCLEAN);
+	SUPER_IS(seg_bytes, 4096, -EUCLEAN);
+	SUPER_IS(seg_bytes, 64 * KIB + 512, -EUCLEAN);
+	SUPER_IS(seg_bytes, 8 * MIB, -EUCLEAN);
+	SUPER_IS(ring_off_bytes, UINT64_MAX - 4095, -EUCLEAN);
+	SUPER_IS(ring_off_bytes, 180 * MIB, -EUCLEAN);
+	SUPER_IS(ring_off_bytes, 60 * MIB, -EUCLEAN);
+	SUPER_IS(ring_off_bytes, 68 * MIB + 512, -EUCLEAN);
+	SUPER_IS(fs_bytes, 0, -EUCLEAN);
+	SUPER_IS(fs_bytes, 300 * MIB, -EUCLEAN);
+	SUPER_IS(fs_bytes, 64 * MIB + 512, -EUCLEAN);
+	SUPER_IS(copy_off_bytes[0], 200 * MIB, -EUCLEAN);
+	SUPER_IS(copy_off_bytes[0], 64 * MIB + 512, -EUCLEAN);
+	SUPER_IS(copy_off_bytes[1], 200 * MIB, -EUCLEAN);
+	SUPER_IS(copy_off_bytes[1], 200 * MIB - COW_BLK_BYTES - 512, -EUCLEAN);
+	SUPER_IS(erase_block_bytes, 0, -EUCLEAN);
+	SUPER_IS(erase_block_bytes, 4 * MIB + 512, -EUCLEAN);
+	SUPER_IS(external, 2, -EUCLEAN);
+	SUPER_IS(state, 0, -EUCLEAN);
+	SUPER_IS(state, SUPER_PENDING + 1, -EUCLEAN);
+	SUPER_IS(log_bytes, UINT64_MAX, -EUCLEAN);
+	SUPER_IS(base_bytes, UINT64_MAX, -EUCLEAN);
+	SUPER_IS(version, 2, -EPROTONOSUPPORT);
+	SUPER_IS(incompat, LOG_INCOMPAT_ESCAPED | (LOG_INCOMPAT_KNOWN + 1), -EPROTONOSUPPORT);
+	SUPER_IS(ro_compat, 1, -EPROTONOSUPPORT);
+	SUPER_IS(lag, LOG_MAX_LAG + 1, -EPROTONOSUPPORT);
 }
 
 TEST(test_head_codec)
@@ -313,47 +258,33 @@ TEST(test_record_codec)
 	each_flip_is_detected(blk, decode_record);
 }
 
-TEST(test_record_nonsense)
+static void record_is_refused(const struct log_record *r)
 {
-	uint8_t blk[COW_BLK_BYTES];
+	uint8_t blk[COW_BLK_BYTES] = { 0 };
 	struct log_record t;
 
-	for (int i = 0; i < 9; i++) {
-		struct log_record r = some_record();
+	codec_put_record(blk, r);
+	assert_int_equal(codec_get_record(blk, UUID, &t), -EUCLEAN);
+}
 
-		switch (i) {
-		case 0:
-			r.type = 0;
-			break;
-		case 1:
-			r.type = RECORD_RETIRED + 1;
-			break;
-		case 2:
-			r.seq = 0;
-			break;
-		case 3:
-			r.prev.seq = 1000;
-			break; /* a chain must end */
-		case 4:
-			r.tail_seq = 1001;
-			break;
-		case 5:
-			r.tail_seq = 0;
-			break;
-		case 6:
-			r.fallback_seq = 1001;
-			break;
-		case 7:
-			r.floor_seq = 1001;
-			break;
-		case 8:
-			r.prev.seq = 1001;
-			break;
-		}
-		memset(blk, 0, sizeof(blk));
-		codec_put_record(blk, &r);
-		assert_int_equal(codec_get_record(blk, UUID, &t), -EUCLEAN);
-	}
+#define RECORD_IS_REFUSED(field, value)                                                            \
+	do {                                                                                       \
+		struct log_record wrong = some_record();                                           \
+		wrong.field = value;                                                               \
+		record_is_refused(&wrong);                                                         \
+	} while (0)
+
+TEST(test_record_nonsense)
+{
+	RECORD_IS_REFUSED(type, 0);
+	RECORD_IS_REFUSED(type, RECORD_RETIRED + 1);
+	RECORD_IS_REFUSED(seq, 0);
+	RECORD_IS_REFUSED(prev.seq, 1000); /* a chain must end */
+	RECORD_IS_REFUSED(prev.seq, 1001);
+	RECORD_IS_REFUSED(tail_seq, 0);
+	RECORD_IS_REFUSED(tail_seq, 1001);
+	RECORD_IS_REFUSED(fallback_seq, 1001);
+	RECORD_IS_REFUSED(floor_seq, 1001);
 }
 
 TEST(test_desc_codec)

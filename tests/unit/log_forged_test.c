@@ -79,40 +79,33 @@ static void assert_found(struct toy *t, unsigned gen, unsigned rejected, const c
 	toy_close(t);
 }
 
+/* The newest record with another value in a field, at the place of that one. */
+#define FORGE(t, field, value)                                                                     \
+	do {                                                                                       \
+		struct log_record forged = newest;                                                 \
+		forged.field = value;                                                              \
+		forge_at(t, newest.lblk, &forged);                                                 \
+	} while (0)
+
 /* The newest record is not valid: as if it had not been written. */
+#define OUT_OF_PLACE(t, field, value)                                                              \
+	do {                                                                                       \
+		FORGE(t, field, value);                                                            \
+		assert_found(t, 1, 0, "");                                                         \
+	} while (0)
+
 TEST(test_record_out_of_place)
 {
 	struct toy t;
 
 	chain_new(&t);
 	assert_found(&t, 2, 0, "");
-	for (int i = 0; i < 6; i++) {
-		struct log_record rec = newest;
-		uint64_t lblk = rec.lblk;
-
-		switch (i) {
-		case 0:
-			rec.lblk++;
-			break;
-		case 1:
-			rec.start_lblk = TOY_SEG_BLKS;
-			break; /* a head lies there */
-		case 2:
-			rec.start_lblk = RING_BLKS + 1;
-			break;
-		case 3:
-			rec.desc_lblk = 2 * TOY_SEG_BLKS;
-			break;
-		case 4:
-			rec.desc_lblk = UINT64_MAX;
-			break;
-		case 5:
-			rec.desc_blks = RING_BLKS + 1;
-			break;
-		}
-		forge_at(&t, lblk, &rec);
-		assert_found(&t, 1, 0, "");
-	}
+	OUT_OF_PLACE(&t, lblk, newest.lblk + 1);
+	OUT_OF_PLACE(&t, start_lblk, TOY_SEG_BLKS); /* a head lies there */
+	OUT_OF_PLACE(&t, start_lblk, RING_BLKS + 1);
+	OUT_OF_PLACE(&t, desc_lblk, 2 * TOY_SEG_BLKS);
+	OUT_OF_PLACE(&t, desc_lblk, UINT64_MAX);
+	OUT_OF_PLACE(&t, desc_blks, RING_BLKS + 1);
 	forge(&t, &newest);
 	forge_at(&t, newest.lblk + 1, &newest); /* a stray copy of the newest one */
 	assert_found(&t, 2, 0, "");
@@ -123,35 +116,30 @@ TEST(test_record_out_of_place)
  * again. */
 TEST(test_numbers_at_their_end)
 {
-	struct toy t;
+	static const struct {
+		uint64_t seq, epoch, serial; /* 0: as it is */
+	} ends[] = { { .seq = UINT64_MAX },
+		     { .seq = INT64_MAX },
+		     { .epoch = UINT64_MAX },
+		     { .epoch = 0xffffffff00000000 },
+		     { .serial = UINT64_MAX } };
 
-	for (int i = 0; i < 5; i++) {
-		struct log_head h = { .seg = 5, .serial = UINT64_MAX };
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		struct log_head h = { .seg = 5, .serial = ends[i].serial };
 		uint8_t blk[COW_BLK_BYTES] = { 0 };
 		struct log_record rec;
+		struct toy t;
 
 		chain_new(&t);
 		rec = newest;
-		switch (i) {
-		case 0:
-			rec.seq = UINT64_MAX;
-			break;
-		case 1:
-			rec.seq = INT64_MAX;
-			break;
-		case 2:
-			rec.epoch = UINT64_MAX;
-			break;
-		case 3:
-			rec.epoch = 0xffffffff00000000;
-			break;
-		case 4:
-			memcpy(h.ring_uuid, super.ring_uuid, 16);
-			codec_put_head(blk, &h);
+		if (ends[i].seq)
+			rec.seq = rec.tail_seq = rec.floor_seq = ends[i].seq;
+		if (ends[i].epoch)
+			rec.epoch = ends[i].epoch;
+		memcpy(h.ring_uuid, super.ring_uuid, 16);
+		codec_put_head(blk, &h);
+		if (h.serial)
 			poke(&t, 5 * TOY_SEG_BLKS, blk);
-		}
-		if (rec.seq != newest.seq)
-			rec.tail_seq = rec.floor_seq = rec.seq;
 		forge(&t, &rec);
 		assert_int_equal(toy_open(&t, 0), 0);
 		assert_int_equal(t.rep.state, LOG_BROKEN);
@@ -159,50 +147,40 @@ TEST(test_numbers_at_their_end)
 				    "its sequence numbers are exhausted: cowfs did not write them");
 		assert_int_equal(log_prepare(t.log), -EUCLEAN);
 		assert_int_equal(t.rep.live_blks, 0);
-		toy_close(&t);
 		toy_free(&t);
 	}
+}
+
+/* The newest record builds on one that is not there. */
+static void without(struct toy *t, uint64_t seq)
+{
+	char gone[96];
+
+	snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)seq,
+		 (int)newest.seq);
+	assert_found(t, 1, 1, gone);
 }
 
 /* The newest record is whole, its predecessor is not. */
 TEST(test_chain_broken)
 {
 	struct log_record open;
-	char gone[96], misses[96];
+	char misses[96];
 	struct toy t;
 
 	chain_new(&t);
 	open = record_at(&t, newest.prev.lblk);
 	assert_int_equal(open.type, RECORD_OPEN);
-	snprintf(gone, sizeof(gone), "record %d, which record %d builds on, is gone", (int)open.seq,
-		 (int)newest.seq);
-	for (int i = 0; i < 5; i++) {
-		struct log_record rec = newest;
-
-		switch (i) {
-		case 0:
-			rec.prev.lblk = TOY_SEG_BLKS;
-			break;
-		case 1:
-			rec.prev.lblk = RING_BLKS + 1;
-			break;
-		case 2:
-			rec.prev.lblk++;
-			break;
-		case 3:
-			rec.prev.epoch++;
-			break;
-		case 4:
-			rec.prev.seq--;
-			break; /* such a record exists elsewhere */
-		}
-		if (i == 4)
-			snprintf(gone, sizeof(gone),
-				 "record %d, which record %d builds on, is gone", (int)open.seq - 1,
-				 (int)newest.seq);
-		forge(&t, &rec);
-		assert_found(&t, 1, 1, gone);
-	}
+	FORGE(&t, prev.lblk, TOY_SEG_BLKS);
+	without(&t, open.seq);
+	FORGE(&t, prev.lblk, RING_BLKS + 1);
+	without(&t, open.seq);
+	FORGE(&t, prev.lblk, newest.prev.lblk + 1);
+	without(&t, open.seq);
+	FORGE(&t, prev.epoch, newest.prev.epoch + 1);
+	without(&t, open.seq);
+	FORGE(&t, prev.seq, newest.prev.seq - 1); /* such a record exists elsewhere */
+	without(&t, open.seq - 1);
 	/* the chain jumps over the tail that the record names */
 	newest.seq += 10;
 	newest.tail_seq = newest.seq - 5;
