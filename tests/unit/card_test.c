@@ -118,46 +118,6 @@ TEST(test_image_truncated)
 	card_close(c);
 }
 
-static void *reader(void *arg)
-{
-	struct card *c = arg;
-	uint8_t *mine = io_alloc(COW_BLK_BYTES);
-	void *failed = mine ? NULL : arg;
-
-	for (unsigned i = 0; !failed && i < 500; i++) {
-		uint64_t blk = i * 7 % 256;
-
-		if (card_read(c, blk_to_bytes(blk), mine, COW_BLK_BYTES) || mine[0] != blk ||
-		    mine[COW_BLK_BYTES - 1] != blk)
-			failed = arg;
-	}
-	free(mine);
-	return failed;
-}
-
-TEST(test_many_readers)
-{
-	struct card *c;
-	pthread_t t[4];
-	void *failed;
-
-	make_image("image", IMAGE_BYTES);
-	assert_int_equal(blockdev_open(&c, scratch("image"), BLOCKDEV_ALLOW_FILE, NULL), 0);
-	assert_int_equal(card_set_writable(c, true), 0);
-	for (unsigned blk = 0; blk < 256; blk++) {
-		memset(buf, (int)blk, COW_BLK_BYTES);
-		assert_int_equal(card_write(c, blk_to_bytes(blk), buf, COW_BLK_BYTES), 0);
-	}
-	for (size_t i = 0; i < ARRAY_SIZE(t); i++)
-		assert_int_equal(pthread_create(&t[i], NULL, reader, c), 0);
-	for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
-		assert_int_equal(pthread_join(t[i], &failed), 0);
-		assert_null(failed);
-	}
-	assert_int_equal(c->account.read_bytes, 4 * 500 * COW_BLK_BYTES);
-	card_close(c);
-}
-
 /* ---- sysfs, on a tree made by the test ---- */
 
 /* Makes a disk in dir/sys with a partition p1; subsystem NULL: it has no device. */

@@ -39,7 +39,63 @@ static int in_child(enum confine_role role, long (*call)(void))
 	return WEXITSTATUS(status);
 }
 
-/* ---- never ---- */
+/* ---- calls, most of them of one expression: -1 is a refusal if errno says so ---- */
+
+/* An error that only the kernel returns is its answer, and no refusal. */
+static long answered(long r, int error)
+{
+	return r < 0 && errno == error ? 0 : r;
+}
+
+#define SYS(name, ...) syscall(SYS_##name, __VA_ARGS__)
+#define SIMPLE_CALLS(X)                                                                              \
+	X(vfork, SYS(clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) ? -1 : 0)                  \
+	X(namespace, unshare(CLONE_NEWNS))                                                           \
+	X(inet, socket(AF_INET, SOCK_DGRAM, 0))                                                      \
+	X(unix, socket(AF_UNIX, SOCK_STREAM, 0))                                                     \
+	X(netlink, socket(AF_NETLINK, SOCK_RAW, 0))                                                  \
+	X(ptrace, ptrace(PTRACE_TRACEME, 0, 0, 0))                                                   \
+	X(mount, mount("none", "/proc/self/fd/0", "tmpfs", 0, NULL))                                 \
+	X(handle, SYS(open_by_handle_at, AT_FDCWD, NULL, 0))                                         \
+	X(bpf, SYS(bpf, 0, NULL, 0))                                                                 \
+	X(keyctl, SYS(keyctl, 0, 0, 0, 0, 0))                                                        \
+	X(userfaultfd, SYS(userfaultfd, 0))                                                          \
+	X(io_uring, answered(SYS(io_uring_setup, 1, NULL), EFAULT))                                  \
+	X(ring_enter, answered(SYS(io_uring_enter, -1, 0, 0, 0, NULL, 0), EBADF))                    \
+	X(memory_of_others, SYS(process_vm_writev, 1, NULL, 0, NULL, 0, 0))                          \
+	X(kill, kill(getppid(), SIGURG))                                                             \
+	X(kill_hard, kill(INT32_MAX, SIGKILL)) /* the pid of no process */                           \
+	X(setuid, setuid(0))                                                                         \
+	X(mknod, mknod("/tmp/no", S_IFCHR | 0600, 0))                                                \
+	X(slack, prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0))                                            \
+	X(tiocsti, ioctl(0, TIOCSTI, "x"))                                                           \
+	X(blksecdiscard, ioctl(0, BLKSECDISCARD, NULL))                                              \
+	X(reboot_off, SYS(reboot, 0, 0, 0, NULL))                                                    \
+	X(async, fcntl(0, F_SETFL, fcntl(0, F_GETFL) | O_ASYNC))                                     \
+	X(owner, fcntl(0, F_SETOWN, getppid()))                                                      \
+	X(signal_of_fd, fcntl(0, F_SETSIG, SIGKILL))                                                 \
+	/* on no descriptor, or without memory for the answer: the kernel answers, not the filter */ \
+	X(send_urgent, send(-1, "", 1, MSG_OOB | MSG_NOSIGNAL))                                      \
+	X(loop_configure, answered(ioctl(-1, LOOP_CONFIGURE, NULL), EBADF))                          \
+	X(flush, answered(ioctl(-1, BLKFLSBUF, 0), EBADF))                                           \
+	X(syncfs, answered(syncfs(-1), EBADF))                                                       \
+	X(aio, answered(SYS(io_setup, 1, NULL), EFAULT))                                             \
+	X(fsopen, fsopen(NULL, ~0u) < 0 && errno == EPERM ? -1 : 0)                                  \
+	X(openat, open("/proc/self/status", O_RDONLY))
+
+#define AS_FUNCTION(name, result)                                                                  \
+	static long call_##name(void)                                                              \
+	{                                                                                          \
+		return result;                                                                     \
+	}
+SIMPLE_CALLS(AS_FUNCTION)
+
+static long call_exec_mmap(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? -1 : 0;
+}
 
 static long call_execve(void)
 {
@@ -57,129 +113,11 @@ static long call_fork(void)
 	return pid;
 }
 
-static long call_vfork(void)
-{
-	return syscall(SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0) ? -1 : 0;
-}
-
-static long call_namespace(void)
-{
-	return unshare(CLONE_NEWNS);
-}
-
-static long call_inet(void)
-{
-	return socket(AF_INET, SOCK_DGRAM, 0);
-}
-
-static long call_unix(void)
-{
-	return socket(AF_UNIX, SOCK_STREAM, 0);
-}
-
-static long call_netlink(void)
-{
-	return socket(AF_NETLINK, SOCK_RAW, 0);
-}
-
-static long call_exec_mmap(void)
-{
-	return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
-			       MAP_FAILED
-		       ? -1
-		       : 0;
-}
-
 static long call_exec_mprotect(void)
 {
 	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return mprotect(p, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
-}
-
-static long call_ptrace(void)
-{
-	return ptrace(PTRACE_TRACEME, 0, 0, 0);
-}
-
-static long call_mount(void)
-{
-	return mount("none", "/proc/self/fd/0", "tmpfs", 0, NULL);
-}
-
-static long call_handle(void)
-{
-	return syscall(SYS_open_by_handle_at, AT_FDCWD, NULL, 0);
-}
-
-static long call_bpf(void)
-{
-	return syscall(SYS_bpf, 0, NULL, 0);
-}
-
-static long call_keyctl(void)
-{
-	return syscall(SYS_keyctl, 0, 0, 0, 0, 0);
-}
-
-static long call_userfaultfd(void)
-{
-	return syscall(SYS_userfaultfd, 0);
-}
-
-static long call_io_uring(void)
-{
-	long r = syscall(SYS_io_uring_setup, 1, NULL);
-
-	return r < 0 && errno == EFAULT ? 0 : r; /* the kernel has answered */
-}
-
-static long call_ring_enter(void)
-{
-	long r = syscall(SYS_io_uring_enter, -1, 0, 0, 0, NULL, 0);
-
-	return r < 0 && errno == EBADF ? 0 : r;
-}
-
-static long call_memory_of_others(void)
-{
-	return syscall(SYS_process_vm_writev, 1, NULL, 0, NULL, 0, 0);
-}
-
-static long call_kill(void)
-{
-	return kill(getppid(), SIGURG);
-}
-
-static long call_setuid(void)
-{
-	return setuid(0);
-}
-
-static long call_mknod(void)
-{
-	return mknod("/tmp/no", S_IFCHR | 0600, 0);
-}
-
-static long call_slack(void)
-{
-	return prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-}
-
-static long call_tiocsti(void)
-{
-	return ioctl(0, TIOCSTI, "x");
-}
-
-static long call_blksecdiscard(void)
-{
-	return ioctl(0, BLKSECDISCARD, NULL);
-}
-
-/* the pid of no process */
-static long call_kill_hard(void)
-{
-	return kill(INT32_MAX, SIGKILL);
 }
 
 static long call_socketpair(void)
@@ -197,32 +135,6 @@ static long call_capset(void)
 	return syscall(SYS_capset, &h, none);
 }
 
-static long call_reboot_off(void)
-{
-	return syscall(SYS_reboot, 0, 0, 0, NULL);
-}
-
-static long call_async(void)
-{
-	return fcntl(0, F_SETFL, fcntl(0, F_GETFL) | O_ASYNC);
-}
-
-static long call_owner(void)
-{
-	return fcntl(0, F_SETOWN, getppid());
-}
-
-static long call_signal_of_fd(void)
-{
-	return fcntl(0, F_SETSIG, SIGKILL);
-}
-
-/* on no descriptor: EBADF is an answer of the kernel */
-static long call_send_urgent(void)
-{
-	return send(-1, "", 1, MSG_OOB | MSG_NOSIGNAL);
-}
-
 static long call_receive_errors(void)
 {
 	struct msghdr m = { 0 };
@@ -236,6 +148,8 @@ static long call_peek(void)
 
 	return recv(-1, &byte, 1, MSG_PEEK);
 }
+
+/* ---- never ---- */
 
 static long (*const never[])(void) = {
 	call_execve,	  call_namespace,	 call_inet,	     call_netlink,
@@ -280,32 +194,6 @@ TEST(test_never)
 
 /* ---- only by some ---- */
 
-/* on no descriptor: the kernel answers, not the filter */
-static long call_loop_configure(void)
-{
-	return ioctl(-1, LOOP_CONFIGURE, NULL) < 0 && errno == EBADF ? 0 : -1;
-}
-
-static long call_fsopen(void)
-{
-	return fsopen(NULL, ~0u) < 0 && errno == EPERM ? -1 : 0;
-}
-
-static long call_flush(void)
-{
-	return ioctl(-1, BLKFLSBUF, 0) < 0 && errno == EBADF ? 0 : -1;
-}
-
-static long call_syncfs(void)
-{
-	return syncfs(-1) < 0 && errno == EBADF ? 0 : -1;
-}
-
-static long call_openat(void)
-{
-	return open("/proc/self/status", O_RDONLY);
-}
-
 static void *thread_nothing(void *arg)
 {
 	return arg;
@@ -322,12 +210,6 @@ static long call_thread(void)
 static long call_abort(void)
 {
 	abort();
-}
-
-/* without memory for the answer: the kernel answers, not the filter */
-static long call_aio(void)
-{
-	return syscall(SYS_io_setup, 1, NULL) < 0 && errno == EFAULT ? 0 : -1;
 }
 
 enum {

@@ -9,15 +9,36 @@
 
 /* ---- rules ---- */
 
+static struct flash_profile p;
+static struct flash_model *m;
+
+/* A model of p as it is now. */
+static void remake(unsigned flags)
+{
+	flash_model_free(m);
+	m = new_model(&p, 0, flags);
+}
+
+static int one_toy(void **state)
+{
+	p = toy();
+	remake(0);
+	return 0;
+}
+
+static int freed(void **state)
+{
+	flash_model_free(m);
+	m = NULL;
+	return 0;
+}
+
 #define MS 1000000ull
 #define T_W(len) (900000 + (len)*1000000000ull / (100 * MIB))
 #define MERGE(new) ((MIB - (new)) * 1000000000ull / (10 * MIB) + 5 * MS)
 
-TEST(test_merges)
+TEST(test_merges, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m = new_model(&p, 0, 0);
-
 	/* two units stay open at no cost, a third closes the older one */
 	assert_int_equal(flash_model_write(m, 0, 64 * KIB, 0), T_W(64 * KIB));
 	assert_int_equal(flash_model_write(m, MIB, 4 * KIB, 0), T_W(4 * KIB));
@@ -37,13 +58,10 @@ TEST(test_merges)
 	assert_int_equal(flash_model_write(m, 2 * MIB + 8 * KIB, 4 * KIB, 0), T_W(4 * KIB));
 	assert_int_equal(flash_model_settle(m), MERGE(8 * KIB));
 	assert_int_equal(stats(m).programmed_bytes, stats(m).written_bytes + stats(m).copied_bytes);
-	flash_model_free(m);
 }
 
-TEST(test_switch)
+TEST(test_switch, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m = new_model(&p, 0, 0);
 	uint64_t ns = 0;
 
 	for (unsigned i = 0; i < 64; i++) /* four units, linear */
@@ -55,47 +73,38 @@ TEST(test_switch)
 	/* pushed out by units that it does not continue into */
 	assert_int_equal(flash_model_write(m, 10 * MIB, 4 * KIB, 0), T_W(4 * KIB));
 	assert_int_equal(flash_model_write(m, 20 * MIB, 4 * KIB, 0), T_W(4 * KIB) + 5 * MS);
-	flash_model_free(m);
 
-	m = new_model(&p, 0, 0); /* a whole unit, out of order */
+	remake(0); /* a whole unit, out of order */
 	flash_model_write(m, 512 * KIB, 512 * KIB, 0);
 	assert_int_equal(flash_model_write(m, 0, 512 * KIB, 0), T_W(512 * KIB) + 5 * MS);
 	assert_int_equal(stats(m).full_merges, 1);
 	assert_int_equal(stats(m).erases, 2);
-	flash_model_free(m);
 
 	p.open_random = 0; /* a jump closes */
-	m = new_model(&p, 0, 0);
+	remake(0);
 	flash_model_write(m, 0, 64 * KIB, 0);
 	assert_int_equal(flash_model_write(m, 512 * KIB, 4 * KIB, 0),
 			 T_W(4 * KIB) + MERGE(64 * KIB));
-	flash_model_free(m);
 }
 
 /* Rewritten in place until the log of the unit is full */
-TEST(test_rewrites)
+TEST(test_rewrites, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m = new_model(&p, 0, 0);
-
 	for (unsigned i = 0; i < MIB / FOUR; i++)
 		assert_int_equal(flash_model_write(m, 0, FOUR, 0), T_W(FOUR));
 	assert_int_equal(stats(m).erases, 0);
 	assert_int_equal(flash_model_write(m, 0, FOUR, 0), T_W(FOUR) + MERGE(FOUR));
 	assert_int_equal(stats(m).erases, 2);
-	flash_model_free(m);
 }
 
 /* A log of 512 blocks that units share */
-TEST(test_absorb)
+TEST(test_absorb, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m;
 	uint64_t ns = 0;
 	unsigned i;
 
 	p.absorb = 2;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	for (i = 0; i < 512; i++) /* 9 blocks of units 1 to 32, 8 of the others */
 		assert_int_equal(
 			flash_model_write(m, (1 + i % 60) * MIB + (1 + i / 60) * 8 * KIB, FOUR, 0),
@@ -116,11 +125,10 @@ TEST(test_absorb)
 	for (i = 0; i < 5120; i++)
 		flash_model_write(m, 5 * MIB + (i * 37 % 128) * 8 * KIB, FOUR, 0);
 	assert_int_equal(stats(m).full_merges, 9);
-	flash_model_free(m);
 
 	/* streams are distinguished from scattered writes, several at a time: 60 KiB of each are in
 	 * the log */
-	m = new_model(&p, 0, 0);
+	remake(0);
 	for (i = 0; i < 256; i++)
 		for (unsigned k = 0; k < 2; k++)
 			ns += flash_model_write(m, (50 + 2 * k) * MIB + i * FOUR, FOUR, 0);
@@ -134,14 +142,10 @@ TEST(test_absorb)
 	flash_model_write(m, 20 * MIB, MIB, 0);
 	assert_int_equal(stats(m).absorbed_writes, 30);
 	check_conservation(m, 1);
-	flash_model_free(m);
 }
 
-TEST(test_reads)
+TEST(test_reads, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m = new_model(&p, 0, 0);
-
 	assert_int_equal(flash_model_read(m, 8 * MIB, FOUR), 2000000);
 	assert_int_equal(flash_model_read(m, 8 * MIB + FOUR, FOUR), T_W(FOUR));
 	assert_int_equal(flash_model_read(m, 8 * MIB, 64 * KIB),
@@ -151,17 +155,13 @@ TEST(test_reads)
 	assert_int_equal(stats(m).reads, 4);
 	assert_int_equal(stats(m).read_bytes, 3 * FOUR + 64 * KIB);
 	assert_int_equal(stats(m).longest_ns, 2000000 + T_W(64 * KIB) - T_W(FOUR));
-	flash_model_free(m);
 }
 
-TEST(test_sync)
+TEST(test_sync, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m;
-
 	p.sync_ns = 3 * MS;
 	p.alloc_ns = MS;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	assert_int_equal(flash_model_flush(m), 0); /* nothing written */
 	flash_model_write(m, 0, FOUR, 0);
 	assert_int_equal(flash_model_flush(m), 3 * MS);
@@ -174,14 +174,11 @@ TEST(test_sync)
 	flash_model_wait(m, 7 * MS);
 	assert_int_equal(stats(m).clock_ns, 3 * T_W(FOUR) + 17 * MS);
 	assert_int_equal(stats(m).busy_ns, 3 * T_W(FOUR) + 10 * MS);
-	flash_model_free(m);
 }
 
-TEST(test_fresh_and_discard)
+TEST(test_fresh_and_discard, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m = new_model(&p, 0, FLASH_FRESH);
-
+	remake(FLASH_FRESH);
 	p.open_units = 1;
 	flash_model_write(m, 0, FOUR, 0);
 	assert_int_equal(flash_model_settle(m), 5 * MS); /* nothing to copy */
@@ -197,15 +194,11 @@ TEST(test_fresh_and_discard)
 	assert_int_equal(flash_model_settle(m), 5 * MS);
 	assert_int_equal(stats(m).discards, 2);
 	check_conservation(m, 0);
-	flash_model_free(m);
 }
 
 /* A block-mapped unit needs no copy once no block of it is valid, however it came to this. */
-TEST(test_discard_in_parts)
+TEST(test_discard_in_parts, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m = new_model(&p, 0, 0);
-
 	p.open_units = 1;
 	flash_model_discard(m, 100, FOUR); /* touches two blocks, and has none */
 	flash_model_discard(m, FOUR, MIB - FOUR);
@@ -224,18 +217,15 @@ TEST(test_discard_in_parts)
 	flash_model_discard(m, 0, 8 * KIB);
 	assert_int_equal(flash_model_settle(m), 0);
 	check_conservation(m, 0);
-	flash_model_free(m);
 }
 
 /* A page-mapped card copies valid blocks, and erases for what it copies. */
-TEST(test_discard_page_mapped)
+TEST(test_discard_page_mapped, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m;
 	struct flash_stats st;
 
 	p.absorb = 2;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	for (unsigned unit = 0; unit < 4; unit++) /* a quarter of the blocks stay valid */
 		for (unsigned i = 0; i < 256; i += 4)
 			flash_model_discard(m, unit * MIB + i * FOUR, 3 * FOUR);
@@ -252,34 +242,27 @@ TEST(test_discard_page_mapped)
 	flash_model_discard(m, 5 * MIB + 600 * KIB, 300 * KIB);
 	flash_model_settle(m);
 	assert_int_equal(stats(m).copied_bytes - st.copied_bytes, MIB / 2 - FOUR - 300 * KIB);
-	flash_model_free(m);
 }
 
-TEST(test_discard_takes_time)
+TEST(test_discard_takes_time, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m;
-
 	p.discard_us = 2000;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	assert_int_equal(flash_model_discard(m, 0, 4 * MIB), 8 * MS);
 	assert_int_equal(flash_model_discard(m, MIB - FOUR, 2 * FOUR), 4 * MS);
 	assert_int_equal(flash_model_discard(m, 100, FOUR - 100), 0);
 	assert_int_equal(stats(m).clock_ns, 12 * MS);
 	assert_int_equal(stats(m).longest_ns, 8 * MS);
-	flash_model_free(m);
 }
 
-TEST(test_cheat_and_front)
+TEST(test_cheat_and_front, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m;
 	uint64_t small = 0, large = 0;
 
 	p.cheat_bytes = 4 * MIB;
 	p.front_bytes = 2 * MIB;
 	p.front_write = p.front_read = (struct flash_speed){ .affine = true, .bytes_per_s = MIB };
-	m = new_model(&p, 0, 0);
+	remake(0);
 	assert_int_equal(flash_model_write(m, MIB + 8 * KIB, MIB / 2, 0), 500 * MS);
 	assert_int_equal(flash_model_read(m, MIB, MIB), 1000 * MS);
 	for (unsigned i = 0; i < 4000; i++) /* until all of it is in the cache */
@@ -291,40 +274,34 @@ TEST(test_cheat_and_front)
 	assert_int_equal(small, T_W(FOUR));
 	assert_true(large / 4000 > MERGE(FOUR) / 2);
 	check_conservation(m, 1);
-	flash_model_free(m);
 }
 
-static uint64_t hammer(struct flash_profile *p, unsigned n, struct flash_stats *ret)
+static uint64_t hammer(unsigned n, struct flash_stats *ret)
 {
-	struct flash_model *m = new_model(p, 0, 0);
-	uint64_t on_one;
-
+	remake(0);
 	for (unsigned i = 0; i < n; i++) /* two units in turn, a third one to push them out */
 		flash_model_write(m, (i % 3) * MIB + 512 * KIB, FOUR, 0);
 	*ret = stats(m);
-	on_one = flash_model_unit_erases(m, 1);
-	flash_model_free(m);
-	return on_one;
+	return flash_model_unit_erases(m, 1);
 }
 
-TEST(test_wear)
+TEST(test_wear, one_toy, freed)
 {
-	struct flash_profile p = toy();
 	struct flash_stats none, zone, dynamic, global;
 	uint64_t caused;
 
 	p.spare_ppm = 60000; /* 3 of 64 */
 	p.zone_bytes = 16 * MIB;
 	p.wear = FLASH_WEAR_NONE;
-	caused = hammer(&p, 3000, &none);
+	caused = hammer(3000, &none);
 	assert_int_equal(none.hottest_erases, none.worst_erases);
 	assert_in_range(caused, none.erases / 3 - 2, none.erases / 3 + 2);
 	p.wear = FLASH_WEAR_ZONE;
-	hammer(&p, 3000, &zone);
+	hammer(3000, &zone);
 	p.wear = FLASH_WEAR_DYNAMIC;
-	hammer(&p, 3000, &dynamic);
+	hammer(3000, &dynamic);
 	p.wear = FLASH_WEAR_GLOBAL;
-	hammer(&p, 3000, &global);
+	hammer(3000, &global);
 	assert_int_equal(none.erases, dynamic.erases);
 	assert_true(none.worst_erases > zone.worst_erases);
 	assert_true(zone.worst_erases > dynamic.worst_erases);
@@ -333,14 +310,12 @@ TEST(test_wear)
 	assert_true(global.copied_bytes > dynamic.copied_bytes);
 }
 
-TEST(test_worn_out)
+TEST(test_worn_out, one_toy, freed)
 {
 	static const enum flash_wear modes[] = { FLASH_WEAR_NONE, FLASH_WEAR_ZONE,
 						 FLASH_WEAR_DYNAMIC, FLASH_WEAR_GLOBAL };
 
 	for (size_t k = 0; k < ARRAY_SIZE(modes); k++) {
-		struct flash_profile p = toy();
-		struct flash_model *m;
 		struct flash_stats st;
 		unsigned n = 0;
 
@@ -348,7 +323,7 @@ TEST(test_worn_out)
 		p.zone_bytes = 16 * MIB;
 		p.spare_ppm = 60000;
 		p.erase_limit = 100;
-		m = new_model(&p, 0, 0);
+		remake(0);
 		while (!stats(m).read_only && n < 10000000)
 			flash_model_write(m, (n++ % 3) * MIB + 512 * KIB, FOUR, 0);
 		st = stats(m);
@@ -358,16 +333,16 @@ TEST(test_worn_out)
 		flash_model_write(m, 0, MIB, 0);
 		assert_int_equal(stats(m).programmed_bytes, st.programmed_bytes);
 		assert_int_equal(stats(m).erases, st.erases);
-		flash_model_free(m);
 	}
 }
 
-TEST(test_disk)
+TEST(test_disk, one_toy, freed)
 {
-	const struct flash_profile *p = profile("hdd-wd7500ayys");
-	struct flash_model *m = new_model(p, 0, 0);
-	uint64_t blks = flash_model_size_bytes(m) / FOUR, ns = 0;
+	uint64_t blks, ns = 0;
 
+	p = *profile("hdd-wd7500ayys");
+	remake(0);
+	blks = flash_model_size_bytes(m) / FOUR;
 	for (unsigned i = 0; i < 20000; i++)
 		ns += flash_model_read(m, rnd(blks) * FOUR, FOUR);
 	assert_near((double)ns / 20000 / 1e6, 8.9 + 4.2, 2);
@@ -381,18 +356,15 @@ TEST(test_disk)
 	flash_model_read(m, (blks - 30000) * FOUR, FOUR);
 	assert_near((double)flash_model_read(m, (blks - 29999) * FOUR, 60000000) / 1e9, 1, 1);
 	assert_int_equal(stats(m).erases, 0);
-	flash_model_free(m);
 }
 
 /* Four toys: the time of one request, and the time of all of them side by side */
-TEST(test_array)
+TEST(test_array, one_toy, freed)
 {
-	struct flash_profile p = toy();
-	struct flash_model *m;
 	uint64_t one = MS / 10; /* of the bridge; the time of a member is added */
 
 	p.members = 4, p.chunk_bytes = 64 * KIB, p.bridge_ns = one, p.raid_level = 5;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	assert_int_equal(flash_model_read(m, 0, FOUR), one + 2 * MS);
 	/* four at once; and a row of three chunks is one chunk of each member */
 	assert_int_equal(flash_model_read(m, MIB + MIB / 2, 192 * KIB),
@@ -403,10 +375,9 @@ TEST(test_array)
 	assert_int_equal(flash_model_write(m, 192 * KIB, 192 * KIB, 0), one + T_W(64 * KIB));
 	assert_int_equal(stats(m).programmed_bytes, 2 * FOUR + 4 * 64 * KIB);
 	assert_int_equal(stats(m).written_bytes, FOUR + 192 * KIB);
-	flash_model_free(m);
 
 	p.raid_level = 10;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	for (unsigned i = 0; i < 8; i++) /* one pair, which takes turns */
 		flash_model_read(m, (2 * i + 1) * 128 * KIB, FOUR);
 	assert_int_equal(stats(m).clock_ns, 8 * (one + 2 * MS));
@@ -414,14 +385,12 @@ TEST(test_array)
 	flash_model_reset(m);
 	assert_int_equal(flash_model_write(m, 0, FOUR, 0), one + T_W(FOUR));
 	assert_int_equal(stats(m).programmed_bytes, 2 * FOUR);
-	flash_model_free(m);
 
 	p.raid_level = 0;
 	p.bus_bytes_per_s = MIB;
-	m = new_model(&p, 0, 0);
+	remake(0);
 	assert_int_equal(flash_model_write(m, 0, MIB, 0), 1000 * MS); /* the bus */
 	assert_int_equal(stats(m).programmed_bytes, MIB);
-	flash_model_free(m);
 }
 
 /* A clone continues as its original; so does a copy for estimates, and it leaves the original
@@ -432,22 +401,23 @@ TEST(test_clone)
 					   "hdd-wd7500ayys", "transcend-ts8gcf266-mft" };
 
 	for (size_t k = 0; k < ARRAY_SIZE(ids); k++) {
-		struct flash_model *m = new_model(profile(ids[k]), GIB, 0), *c, *p;
+		struct flash_model *of = new_model(profile(ids[k]), GIB, 0), *c, *est;
 		struct flash_stats before, a, b;
 		uint64_t ns[3] = { 0 };
 
 		for (unsigned i = 0; i < 3000; i++)
-			flash_model_write(m, rnd(GIB / FOUR) * FOUR, FOUR * (1 + i % 5), 0);
-		assert_int_equal(flash_model_clone(&c, m), 0);
-		p = new_model(profile(ids[k]), GIB, FLASH_NO_WEAR);
-		assert_int_equal(flash_model_copy(p, m), 0);
-		assert_int_equal(flash_model_copy(m, p), -EINVAL);
-		before = stats(m);
+			flash_model_write(of, rnd(GIB / FOUR) * FOUR, FOUR * (1 + i % 5), 0);
+		assert_int_equal(flash_model_clone(&c, of), 0);
+		est = new_model(profile(ids[k]), GIB, FLASH_NO_WEAR);
+		assert_int_equal(flash_model_copy(est, of), 0);
+		assert_int_equal(flash_model_copy(of, est), -EINVAL);
+		before = stats(of);
 		for (unsigned t = 0; t < 3; t++) {
-			struct flash_model *to = t == 0 ? p : t == 1 ? c : m;
+			struct flash_model *to = t == 0 ? est : t == 1 ? c : of;
 
 			if (t == 1)
-				assert_memory_equal(&before, &(struct flash_stats[]){ stats(m) }[0],
+				assert_memory_equal(&before,
+						    &(struct flash_stats[]){ stats(of) }[0],
 						    sizeof(before));
 			rnd_state = 7;
 			for (unsigned i = 0; i < 3000; i++)
@@ -457,9 +427,9 @@ TEST(test_clone)
 		}
 		assert_int_equal(ns[0], ns[1]);
 		assert_int_equal(ns[1], ns[2]);
-		a = stats(c), b = stats(m);
+		a = stats(c), b = stats(of);
 		assert_memory_equal(&a, &b, sizeof(a));
-		flash_model_free(m), flash_model_free(c), flash_model_free(p);
+		flash_model_free(of), flash_model_free(c), flash_model_free(est);
 	}
 }
 
@@ -467,36 +437,36 @@ TEST(test_clone)
 TEST(test_conservation)
 {
 	for (size_t k = 0; k < flash_profiles_count(profiles); k++) {
-		const struct flash_profile *p = flash_profiles_at(profiles, k);
-		struct flash_model *m = new_model(p, 512 * MIB, k % 2 ? FLASH_FRESH : 0);
-		uint64_t blks = flash_model_size_bytes(m) / FOUR, ns = 0;
+		const struct flash_profile *of = flash_profiles_at(profiles, k);
+		struct flash_model *any = new_model(of, 512 * MIB, k % 2 ? FLASH_FRESH : 0);
+		uint64_t blks = flash_model_size_bytes(any) / FOUR, ns = 0;
 
 		for (unsigned i = 0; i < 20000; i++) {
 			uint64_t at = rnd(blks) * FOUR, len = FOUR << rnd(12);
 
 			switch (rnd(16)) {
 			case 0:
-				flash_model_discard(m, at, len);
+				flash_model_discard(any, at, len);
 				break;
 			case 1:
-				ns += flash_model_flush(m);
+				ns += flash_model_flush(any);
 				break;
 			case 2:
-				ns += flash_model_read(m, at, len);
+				ns += flash_model_read(any, at, len);
 				break;
 			case 3:
 				for (unsigned j = 0; j < 20; j++, at += len)
-					ns += flash_model_write(m, at, len, 0);
+					ns += flash_model_write(any, at, len, 0);
 				break;
 			default:
-				ns += flash_model_write(m, at, len, rnd(4));
+				ns += flash_model_write(any, at, len, rnd(4));
 			}
 		}
-		assert_int_equal(stats(m).clock_ns, ns);
-		if (p->class == FLASH_CARD && !p->append_bytes)
-			assert_true(stats(m).programmed_bytes >= stats(m).written_bytes);
-		check_conservation(m, p->members); /* part of a shared log each */
-		flash_model_free(m);
+		assert_int_equal(stats(any).clock_ns, ns);
+		if (of->class == FLASH_CARD && !of->append_bytes)
+			assert_true(stats(any).programmed_bytes >= stats(any).written_bytes);
+		check_conservation(any, of->members); /* part of a shared log each */
+		flash_model_free(any);
 	}
 }
 

@@ -357,30 +357,6 @@ TEST(mark_without_memory_changes_nothing)
 	ram_store_close(s);
 }
 
-TEST(content_at_any_alignment)
-{
-	enum { BLKS = 50, BYTES = BLKS * COW_BLK_BYTES };
-	struct ram_store *s = open_store(4 * MIB);
-	struct generation *g = new_generation(s, BLKS);
-	uint8_t *model = calloc(1, BYTES), *buf = malloc(BYTES);
-
-	for (unsigned step = 0; step < 500; step++) {
-		uint64_t off = rnd(BYTES), len = 1 + rnd(min_u64(BYTES - off, 9000));
-
-		for (uint64_t i = 0; i < len; i++)
-			model[off + i] = (uint8_t)rnd(256);
-		assert_int_equal(generation_write(g, off, model + off, len), 0);
-		off = rnd(BYTES);
-		len = 1 + rnd(BYTES - off);
-		assert_int_equal(generation_read(g, off, buf, len), 0);
-		assert_memory_equal(buf, model + off, len);
-	}
-	free(model);
-	free(buf);
-	generation_free(g);
-	ram_store_close(s);
-}
-
 /* Threads mark blocks of the same words; each owns every fourth block, so that the result is
  * known. */
 enum { MARKERS = 4, SHARED_BLKS = 2 * LEAF_BLKS };

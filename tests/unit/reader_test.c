@@ -34,15 +34,17 @@ static struct answer answer(uint64_t *s)
 	return a;
 }
 
+static const struct fsimage_facts ext3_facts = { .blocks = 2048,
+						 .block_shift = 10,
+						 .first_data_block = 1,
+						 .blocks_per_group = 8192,
+						 .gdt_blocks = 1,
+						 .gdt_block = { 2 },
+						 .journal = { .sb_block = 100, .log_blocks = 9 } };
+
 static struct fsimage_facts facts(uint64_t *s)
 {
-	struct fsimage_facts f = { .blocks = 2048,
-				   .block_shift = 10,
-				   .first_data_block = 1,
-				   .blocks_per_group = 8192,
-				   .gdt_blocks = 1,
-				   .gdt_block = { 2 },
-				   .journal = { .sb_block = 100, .log_blocks = 9 } };
+	struct fsimage_facts f = ext3_facts;
 	uint8_t *p = (uint8_t *)&f;
 
 	for (int n = rnd_of(s, 3); n; n--)
@@ -175,13 +177,7 @@ static struct {
 
 static void *answer_once(void *ctx)
 {
-	struct fsimage_facts f = { .blocks = 2048,
-				   .block_shift = 10,
-				   .first_data_block = 1,
-				   .blocks_per_group = 8192,
-				   .gdt_blocks = 1,
-				   .gdt_block = { 2 },
-				   .journal = { .sb_block = 100, .log_blocks = 9 } };
+	struct fsimage_facts f = ext3_facts;
 	uint8_t text[sizeof(plain.a) + sizeof(f)], question[64];
 	size_t n = plain.drops ? plain.drops : sizeof(text);
 
