@@ -210,7 +210,8 @@ write_timeless() {
 		mount_volume
 		echo 2 >"$MNT/d/f"
 		before=$(card_read)
-		cow revert --yes --json "$MNT/d" | jq -e '.replaced == 1 and .unchanged == 0'
+		cow revert --yes --json "$MNT/d" | tee "$T/json"
+		jq -e '.replaced == 1 and .unchanged == 0' "$T/json"
 		(($(card_read) - before < 32 << 20))
 		[ "$(cat "$MNT/d/f")" = 1 ]
 		detach
