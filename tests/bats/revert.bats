@@ -211,7 +211,7 @@ write_timeless() {
 		echo 2 >"$MNT/d/f"
 		before=$(card_read)
 		cow revert --yes --json "$MNT/d" | tee "$T/json"
-		jq -e '.replaced == 1 and .unchanged == 0' "$T/json"
+		jq -e '.replaced == 1 and .unchanged < 20' "$T/json"
 		(($(card_read) - before < 32 << 20))
 		[ "$(cat "$MNT/d/f")" = 1 ]
 		detach

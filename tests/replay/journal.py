@@ -52,9 +52,9 @@ def unmount(d):
     raise SystemExit('%s stays mounted' % d)
 
 
-def loop(path):
+def loop(path, *options):
     """A loop device that may be written: the last user of its number may have left it read-only, and mount(8) then succeeds, too."""
-    dev = run('losetup', '-f', '--show', '--direct-io=on', path).stdout.strip()
+    dev = run('losetup', '-f', '--show', *options, path).stdout.strip()
     run('blockdev', '--setrw', dev)
     return dev
 
@@ -170,7 +170,7 @@ def layout(w, name, seconds, seed):
         print('%s: not known here' % name)
         return
     try:
-        dev = loop(img)
+        dev = loop(img, '--direct-io=on')
         run('mount', '-w', *options.split(), dev, w + '/m')
         threads = [threading.Thread(target=load, args=(w + '/m', stop, seed + i)) for i in range(3)]
         [t.start() for t in threads]
