@@ -6,8 +6,7 @@ load lib
 
 @test "attach: prints the loop device, which shows only the file system's part" {
 	local before
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	before=$(card_written)
 	run -0 --separate-stderr cow attach "$CARD"
 	[[ $output =~ ^/dev/loop[0-9]+$ ]]
@@ -36,8 +35,7 @@ load lib
 	replaced() { [ "$(status_of .replaced)" = "$n" ]; }
 	block_sum() { dd if="$1" bs=4k count=1 skip=20000 iflag=direct status=none | sha256sum; }
 	# in FAT nothing is known to be free: the block is in the commit
-	card_make vfat 100 150
-	cow prepare "$CARD"
+	card_prepared vfat 100 150
 	LD_PRELOAD=$COWFS_BUILD/tests/nocustomio.so attach --on-crash replace
 	dd if=/dev/urandom of="$DEV" bs=4k count=1 seek=20000 oflag=direct status=none
 	sum=$(block_sum "$DEV")
@@ -55,8 +53,7 @@ load lib
 }
 
 @test "attach: the socket of a start that was killed is in nobody's way" {
-	card_make ext4 64 128
-	cow prepare "$CARD"
+	card_prepared ext4 64 128
 	mkdir -p "$COWFS_RUNDIR/vol"
 	python3 -c 'import os, socket, sys; os.chdir(sys.argv[1]); socket.socket(socket.AF_UNIX).bind(".control")' "$COWFS_RUNDIR/vol"
 	attach
@@ -66,8 +63,7 @@ load lib
 
 @test "attach: an old kernel, or one without FUSE or loop devices, is refused with one sentence before anything starts" {
 	local before missing why=' is too old: cowfs needs 5\.9 or newer \(close_range, LOOP_CONFIGURE\)$'
-	card_make ext4 64 128
-	cow prepare "$CARD"
+	card_prepared ext4 64 128
 	before=$(image_sum)
 	run -1 setarch --uname-2.6 "$COWFS_BUILD/cowfs" "$CARD"
 	[[ $output =~ ^cowfs:\ Linux\ 2\.6\.[^\ ]*$why ]]
@@ -89,11 +85,9 @@ load lib
 
 @test "attach: nothing is written before the first commit; then the kernel counts what cowfs counts" {
 	local before ours
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	loop_down "$CARD"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	before=$(card_written) # a loop device keeps its counter
 	attach_mounted
 	random_file "$MNT/a" 10
@@ -125,8 +119,7 @@ load lib
 }
 
 @test "attach: --json, --name, --ram, options behind the operand" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	run -0 --separate-stderr cow attach "$CARD" --json --name my.vol-1_x --ram 100M
 	jq -e --arg c "$CARD" '.ok and .name == "my.vol-1_x" and .device == $c and (.loop | startswith("/dev/loop"))' <<<"$output"
 	NAME=my.vol-1_x
@@ -141,8 +134,7 @@ load lib
 
 @test "attach: names that are none" {
 	local n
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	for n in .hidden a/b 'a b' '' "$(printf 'x%.0s' {1..64})" ..; do
 		fails 2 'is not a valid volume name' attach "$CARD" --name "$n"
 	done
@@ -159,8 +151,7 @@ load lib
 	ln -s "$CARD" "$T/link"
 	fails 1 "already attached as volume one" attach "$T/link"
 	IMG=$T/second.img
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	fails 1 'another volume is attached as one: choose a name with --name' attach "$CARD" --name one
 	# the first one did not notice
 	[ "$(status_of .device)" = "$first" ]
@@ -219,8 +210,7 @@ load lib
 }
 
 @test "attach: the daemon by itself, in the foreground, and with --ready-fd" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	run -0 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" --name vol "$CARD"
 	[[ $output =~ ^/dev/loop[0-9]+$ ]]
 	NAME=vol
@@ -265,15 +255,13 @@ load lib
 	[ "$(status_of '.card.foreign_bytes == 0 and .card.kernel_written_bytes == .card.written_bytes')" = true ]
 	fails 1 "attached as volume vol" release "$base" --log "$log"
 	power_cut
-	attach_mounted --log "$log"
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	attach_has "$(cat "$T/sum")" --log "$log"
 	power_cut
 	cow release "$base" --log "$log"
 	IMG=$logimg
 	fsck ext4 "$base"
 	mount -o ro "$base" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
-	umount "$MNT"
 }
 
 @test "attach: 64 GiB of sparse card, how much is read" {
@@ -281,8 +269,7 @@ load lib
 	IMG=$T/big.img
 	truncate -s 64G "$IMG"
 	mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=1 -J size=16 -i 1048576 "$IMG" 65000M
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	cow prepare "$CARD"
 	before=$(card_read)
 	attach
@@ -361,8 +348,7 @@ load lib
 @test "a limit of time for FUSE requests: named at the attach with what to set, and the longest is asked for" {
 	local dir=/proc/sys/fs/fuse
 	[ -e $dir/max_request_timeout ] || skip "needs Linux 6.15"
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	# as the daemon reads it, not as the kernel has it
 	echo 0 >"$T/default" && echo 200 >"$T/max"
 	mount --bind "$T/default" $dir/default_request_timeout
@@ -386,8 +372,7 @@ load lib
 }
 
 @test "a card that is write-protected: what to do" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	loop_down "$CARD"
 	CARD=$(losetup -f -r --show "$IMG")
 	fails 1 "$CARD is write-protected: move the lock tab of the card, or of its adapter" attach "$CARD" --name vol

@@ -51,6 +51,7 @@ pull() {
 }
 
 is_away() { [ "$(status_of .away.base)" = true ]; }
+pull_away() { pull && wait_for 5 is_away; }
 is_here() { [ "$(status_of .away.base)" = false ]; }
 here_again() { wait_for 15 is_here || { cow status vol; return 1; }; }
 refuses() { status_of .away.refused | grep -Eq -- "$1"; }
@@ -66,6 +67,8 @@ back() {
 	done
 	return 1
 }
+
+back_again() { back "$@" && here_again; }
 
 # released DEVICE: nothing holds it, and it can be written
 released() {

@@ -44,8 +44,7 @@ load away
 	fails 5 'the card is away' commit vol --json
 	[ "$(jq -r .code <<<"$output")" = ENOMEDIUM ]
 	[ "$(status_of .generation)" = "$generation" ]
-	back
-	here_again
+	back_again
 	[ "$(status_of .device)" = "$LOOP" ]
 	[ "$(status_of .away.times)" = 1 ]
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
@@ -61,8 +60,7 @@ load away
 	released "$LOOP"
 	loop_down "$FIRST"
 	CARD=$LOOP
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 }
 
 @test "away: pulled in the middle of a commit, at every write and flush of it" {
@@ -79,8 +77,7 @@ load away
 		cow commit --checkpoint >/dev/null 2>&1 || made=$?
 		[ $made != 0 ] || break # it has no more writes
 		[ $made = 5 ] || { echo "write $n: exit code $made"; cow status; false; }
-		back
-		here_again
+		back_again
 		loop_down "$CARD" # otherwise it comes back as well
 		CARD=$LOOP
 		committed() { [ "$(status_of .generation)" -gt "$generation" ] && [ "$(status_of .away.commit_waits)" = false ]; }
@@ -94,8 +91,7 @@ load away
 	# the last of them was followed by nothing
 	if [ "$(tail -c 1 "$T/gone" | tr '\1' x)" = x ]; then
 		wait_for 5 is_away
-		back
-		here_again
+		back_again
 		CARD=$LOOP
 	fi
 	stays
@@ -116,8 +112,7 @@ load away
 	other=$(cat "$T/name")
 	cow prepare --force "$other" >/dev/null
 	losetup -d "$other"
-	pull
-	wait_for 5 is_away
+	pull_away
 	sum=$(image_sum "$T/other.img")
 	back "$T/other.img"
 	other=$LOOP
@@ -130,8 +125,7 @@ load away
 	wait_for 5 released "$LOOP"
 	is_away
 	[ "$(image_sum "$T/other.img")" = "$sum" ]
-	back
-	here_again
+	back_again
 	[ "$(status_of .device)" = "$LOOP" ]
 	[ "$(cat "$MNT/newer")" = x ]
 	detach
@@ -140,8 +134,7 @@ load away
 @test "away: a card that was changed meanwhile without cowfs is not taken" {
 	protected
 	umount_volume
-	pull
-	wait_for 5 is_away
+	pull_away
 	cp --sparse=always "$IMG" "$T/pc.img"
 	mkdir "$T/pc"
 	mount -o loop "$T/pc.img" "$T/pc"
@@ -150,8 +143,7 @@ load away
 	back "$T/pc.img"
 	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
 	is_away
-	back
-	here_again
+	back_again
 	cow detach vol
 	wait_for 20 no_daemons
 }
@@ -161,8 +153,7 @@ load away
 	protected
 	echo before >"$MNT/before"
 	sync -f "$MNT"
-	pull
-	wait_for 5 is_away
+	pull_away
 	cp --sparse=always "$IMG" "$T/copy.img"
 	# both at once
 	back && one=$LOOP
@@ -183,22 +174,19 @@ load away
 	[ "$(status_of .device)" = "$two" ]
 	[ "$(blockdev --getro "$two")" = 1 ] # as any card outside of a commit
 	[ "$(cat "$MNT/before")" = before ]
-	echo after >"$MNT/after"
-	cow commit
+	commit_word after
 	detach
 	CARD=$two
 	fsck ext4
 	mount -o ro "$two" "$MNT"
 	[ "$(cat "$MNT/after")" = after ]
-	umount "$MNT"
 }
 
 @test "away: a card whose content is in a partition of another disk, at another place" {
 	protected
 	echo before >"$MNT/before"
 	sync -f "$MNT"
-	pull
-	wait_for 5 is_away
+	pull_away
 	truncate -s "$(($(stat -c %s "$IMG") + 2097152))" "$T/disk.img"
 	dd if="$IMG" of="$T/disk.img" bs=1M seek=1 conv=notrunc,sparse status=none
 	back "$T/disk.img"
@@ -231,8 +219,7 @@ load away
 	run -3 cow status vol
 	grep -Eq 'reads that RAM cannot answer fail' <<<"$output"
 	[ "$(cat "$MNT/new")" = after1 ]
-	back
-	here_again
+	back_again
 	[ "$(status_of .alarm)" = "" ]
 	cow commit
 	detach
@@ -245,12 +232,10 @@ load away
 	done
 	protected --away-limit forever
 	[ "$(status_of .away.limit_seconds)" = null ]
-	pull
-	wait_for 5 is_away
+	pull_away
 	run -3 cow status vol
 	grep -Eq 'commits wait; without a limit$' <<<"$output"
-	back
-	here_again
+	back_again
 	detach
 }
 
@@ -261,8 +246,7 @@ load away
 	sync -f "$MNT"
 	umount_volume
 	generation=$(status_of .generation)
-	pull
-	wait_for 5 is_away
+	pull_away
 	fails 2 'is not a time' shutdown --away-wait never
 	fails 2 'is not a time' detach vol --away-wait never
 	# without it
@@ -283,14 +267,12 @@ load away
 	wait_for 20 no_daemons
 	mount -o ro,loop "$IMG" "$MNT"
 	[ "$(cat "$MNT/new")" = lost ]
-	umount "$MNT"
 }
 
 @test "shutdown while away: what waits for the card gets an error, and the card is still taken" {
 	AWAY_LIMIT=90s protected
 	forget
-	pull
-	wait_for 5 is_away
+	pull_away
 	background bash -c "cat '$MNT/base' >/dev/null 2>'$T/error'"
 	sleep 1
 	kill -0 "$BG"
@@ -298,8 +280,7 @@ load away
 	[[ $stderr == *"ends WITHOUT the card"* ]]
 	wait_for 20 grep -q 'Input/output error' "$T/error"
 	[ "$(status_of .away.given_up)" = true ]
-	back
-	here_again
+	back_again
 	forget
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
 }
@@ -311,11 +292,9 @@ load away
 	sleep 1
 	for _ in 1 2 3; do
 		stays
-		pull
-		wait_for 5 is_away
+		pull_away
 		sleep 1.5 # so that the file says so
-		back
-		here_again
+		back_again
 		old=$CARD CARD=$LOOP
 		loop_down "$old"
 		sleep 1.5

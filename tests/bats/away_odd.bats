@@ -36,13 +36,11 @@ end_all() {
 
 @test "away: the disk of the volume has the size of the card, and is not looked at" {
 	two_cards
-	pull
-	wait_for 5 is_away
+	pull_away
 	sleep 1.5
 	[ "$(blockdev --getro "$DEV")" = 0 ]
 	[ "$(status_of .away.refused)" = "" ]
-	back
-	here_again
+	back_again
 	detach
 }
 
@@ -55,14 +53,12 @@ end_all() {
 	cp --sparse=always "$IMG" "$T/older.img"
 	dd if=/dev/urandom of="$MNT/base" bs=1M count=4 conv=notrunc,fsync status=none
 	cow commit --checkpoint >/dev/null
-	pull
-	wait_for 5 is_away
+	pull_away
 	back "$T/older.img"
 	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
 	is_away
 	wait_for 5 released "$LOOP"
-	back
-	here_again
+	back_again
 	detach
 }
 
@@ -89,8 +85,7 @@ end_all() {
 	local other
 	protected
 	truncate -s "$(stat -c %s "$IMG")" "$T/other.img"
-	pull
-	wait_for 5 is_away
+	pull_away
 	other=$(losetup -f --show "$T/other.img")
 	blockdev --setro "$other"
 	wait_for 10 refuses "^${other#/dev/}: "
@@ -98,8 +93,7 @@ end_all() {
 	free() { python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)' "$other"; }
 	wait_for 5 free
 	[ "$(blockdev --getro "$other")" = 1 ]
-	back
-	here_again
+	back_again
 	detach
 }
 
@@ -109,12 +103,10 @@ end_all() {
 	generation=$(status_of .generation)
 	echo new >"$MNT/new"
 	sync -f "$MNT"
-	pull
-	wait_for 5 is_away
+	pull_away
 	run -5 --separate-stderr cow commit vol --hold
 	[[ $stderr != *"is made when"* ]]
-	back
-	here_again
+	back_again
 	sleep 1
 	[ "$(status_of .generation)" = "$generation" ]
 	[ "$(status_of .dirty_blocks)" -gt 0 ]
@@ -124,8 +116,7 @@ end_all() {
 @test "away: the worker is killed while reads, and writes of parts of blocks, wait" {
 	local i before pids=()
 	one_kib --on-crash replace
-	pull
-	wait_for 5 is_away
+	pull_away
 	for i in $(seq 0 19); do
 		background dd if="$DEV" of=/dev/null bs=64k skip=$((20 * i)) count=1 iflag=direct status=none
 		pids+=("$BG")
@@ -153,8 +144,7 @@ end_all() {
 @test "away: little RAM, writes of parts of blocks, and readers behind them" {
 	local i pids=()
 	one_kib --ram 16M
-	pull
-	wait_for 5 is_away
+	pull_away
 	random_file "$T/much" 30
 	background dd if="$T/much" of="$MNT/much" bs=1k oflag=direct status=none
 	pids+=("$BG")
@@ -165,8 +155,7 @@ end_all() {
 		pids+=("$BG")
 	done
 	sleep 4
-	back
-	here_again
+	back_again
 	end_all "${pids[@]}"
 	for i in 1 2 3 4; do
 		[ "$(cut -d' ' -f1-2 "$T/base.$i")" = "$SUM" ]

@@ -7,8 +7,7 @@
 load lib
 
 protect() {
-	card_make ext4 100 150 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 100 150 -J size=8
 	"$@" attach
 	mount_volume
 }
@@ -52,8 +51,7 @@ all_refuse() {
 }
 
 @test "mounted: attach, release and prepare refuse" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	mount "$CARD" "$MNT"
 	fails 1 "$CARD is mounted" attach "$CARD"
 	fails 1 "$CARD is mounted on $MNT" release "$CARD"
@@ -71,8 +69,7 @@ all_refuse() {
 	fails 1 "$CARD is already attached as volume vol" attach "$CARD" --name other
 	fails 1 "$CARD is attached as volume vol" release "$CARD"
 	fails 1 "$CARD is attached as volume vol" prepare "$CARD"
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 }
 
 @test "no log there" {
@@ -91,16 +88,14 @@ all_refuse() {
 	loop_down "$CARD"
 	IMG=$T/tiny.img
 	truncate -s 8K "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	all_refuse 'no cowfs log'
 }
 
 @test "log of a newer format, or with features that are not known" {
 	local format
 	protect
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 	power_cut
 	cp "$IMG" "$T/good"
 	format=$(cow --version --json | jq .log_format)
@@ -125,8 +120,7 @@ all_refuse() {
 
 @test "superblock: both copies damaged" {
 	protect
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 	power_cut
 	logedit break AB
 	all_refuse 'both superblocks of the log are damaged'
@@ -137,14 +131,12 @@ all_refuse() {
 @test "card smaller than the log says" {
 	local mib
 	protect
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 	power_cut
 	for mib in 135 120 104; do # 149: it is opened (copies.bats)
 		loop_down "$CARD"
 		truncate -s ${mib}M "$IMG"
-		loop_up "$IMG"
-		CARD=$LOOP
+		card_up
 		all_refuse 'smaller|a truncated copy of a larger card'
 		fails 1 'larger device|or larger' prepare "$CARD"
 		unchanged
@@ -157,8 +149,7 @@ all_refuse() {
 	card_make none 0 60
 	log=$CARD
 	IMG=$T/base.img
-	card_make ext4 100 100
-	cow prepare "$CARD" --log "$log"
+	card_prepared ext4 100 100 -- --log "$log"
 	SUM=$(image_sum)
 	fails 2 'the log of another device' check "$log"
 	fails 1 'log on another device|no file system|smaller' attach "$log"
@@ -172,8 +163,7 @@ all_refuse() {
 	unchanged
 	# a card with its own log is no log device
 	IMG=$T/own.img
-	card_make ext4 60 110
-	cow prepare "$CARD"
+	card_prepared ext4 60 110
 	fails 1 'its log belongs to its own file system' attach "$log" --log "$CARD"
 }
 
@@ -181,8 +171,7 @@ all_refuse() {
 
 @test "RAM limit: 0, nonsense, more than there is, too little" {
 	local ram
-	card_make ext4 100 150 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 100 150 -J size=8
 	SUM=$(image_sum)
 	for ram in 0 0% 0M nonsense 12Q -1 -5% '' 5M5 1e999 99999999999999999999 101% 1000%; do
 		fails 2 '--ram' attach "$CARD" --ram "$ram"
@@ -195,8 +184,7 @@ all_refuse() {
 }
 
 @test "RAM limit that cannot hold the journal" {
-	card_make ext4 200 240 -J size=64
-	cow prepare "$CARD"
+	card_prepared ext4 200 240 -J size=64
 	SUM=$(image_sum)
 	fails 1 'RAM limit of 32.0 MiB cannot hold the journal of .* \(64.0 MiB\).*at least 76.0 MiB' attach "$CARD" --ram 32M
 	unchanged
@@ -207,7 +195,6 @@ all_refuse() {
 	local before
 	protect
 	echo precious >"$MNT/file"
-	umount_volume
 	detach
 	before=$(card_written)
 	attach --ram 24M --pressure fail
@@ -263,8 +250,7 @@ all_refuse() {
 	mke2fs -q -F -O journal_dev -b 4096 "$IMG"
 	loop_up "$IMG"
 	journal=$LOOP IMG=''
-	card_make ext4 100 150 -b 4096
-	cow prepare "$CARD"
+	card_prepared ext4 100 150 -b 4096
 	tune2fs -O ^has_journal "$CARD"
 	tune2fs -J "device=$journal" "$CARD"
 	blockdev --flushbufs "$CARD"
@@ -272,8 +258,7 @@ all_refuse() {
 	fails 1 'journal .* is on another device' attach "$CARD"
 	unchanged
 	loop_down "$CARD"
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	tune2fs -O mmp "$CARD"
 	blockdev --flushbufs "$CARD"
 	SUM=$(image_sum)
@@ -287,8 +272,7 @@ all_refuse() {
 @test "a volume that becomes LUKS, LVM, RAID or swap: no commit, no attach" {
 	local before what text
 	protect
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	while read -r what text; do
 		umount_volume
 		before=$(card_written)
@@ -347,8 +331,7 @@ all_refuse() {
 @test "file system with its error flag set: not committed without --force" {
 	local before
 	protect
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	umount_volume
 	debugfs -w -R 'ssv state 3' "$DEV"
 	before=$(card_written)
@@ -406,13 +389,11 @@ all_refuse() {
 	# readable, also after the page cache is gone
 	umount_volume
 	blockdev --flushbufs "$DEV"
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	mount_has "$sum"
 	# a detach would lose it: refused
 	umount_volume
 	fails 1 'too small for this commit' detach
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	mount_has "$sum"
 	# what is dropped need not be written
 	rm "$MNT/big"
 	cow commit
@@ -435,15 +416,13 @@ all_refuse() {
 	cow discard --cancel
 	fails 1 'too small for this commit' commit
 	power_cut
-	recover_whole ext4
-	[ "$(bare_sum)" = "$sum" ]
+	recovers_to ext4 "$sum"
 }
 
 @test "card swapped, or a foreign writer: nothing is written, alarm" {
 	local before at
 	protect
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	before=$(card_written)
 	at=$(($(logedit newest) + 60))
 	logedit flip $at
@@ -470,10 +449,8 @@ all_refuse() {
 
 @test "EIO on read: at attach, below programs, in check" {
 	local n
-	card_make ext4 100 150 -J size=8
-	cow prepare "$CARD"
-	with_shim attach
-	mount_volume
+	card_prepared ext4 100 150 -J size=8
+	shim_mounted
 	random_file "$MNT/a" 3
 	detach
 	SUM=$(image_sum)
@@ -501,8 +478,7 @@ all_refuse() {
 	[ "$(status_of '.read_errors > 0')" = true ]
 	eio off
 	cat "$MNT/a" >/dev/null
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 	detach_whole ext4
 }
 
@@ -535,8 +511,7 @@ commit_fails() {
 @test "EIO while another worker takes over: it tries again" {
 	local worker
 	[ "$(printf '%s\n' 6.9 "$(uname -r)" | sort -V | head -n 1)" = 6.9 ] || skip "no worker is replaced"
-	card_make ext4 100 150 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 100 150 -J size=8
 	with_shim attach --on-crash replace
 	dd if=/dev/urandom of="$T/data" bs=1M count=1 status=none
 	dd if="$T/data" of="$DEV" bs=1M seek=60 oflag=direct status=none
@@ -555,8 +530,7 @@ commit_fails() {
 @test "EIO on write: the commit fails, RAM is kept, the next commit does it all" {
 	local n sum
 	protect with_shim
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	for n in 0 1 2 3 5 6 7 8 9 10 13; do
 		# with all attempts at a block
 		commit_fails write "$n" 4
@@ -566,16 +540,14 @@ commit_fails() {
 		# what is committed now survives
 		power_cut
 		with_shim attach
-		mount_volume
-		[ "$(tree_sum "$MNT")" = "$sum" ]
+		mount_has "$sum"
 	done
 	detach_whole ext4
 }
 
 @test "EIO on a write that follows a FLUSH: it is made again, and counted" {
 	protect with_shim
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	[ "$(status_of .lifetime.retried_requests)" = 0 ]
 	echo two >"$MNT/two"
 	eio write 0 1
@@ -589,8 +561,7 @@ commit_fails() {
 @test "EIO on flush: the commit fails, and is not taken for good the second time" {
 	local n sum
 	protect with_shim
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	for n in 0 1 2 3 4 5 6; do
 		commit_fails flush "$n"
 		sum=$(tree_sum "$MNT")
@@ -598,8 +569,7 @@ commit_fails() {
 		cow status
 		power_cut
 		with_shim attach
-		mount_volume
-		[ "$(tree_sum "$MNT")" = "$sum" ]
+		mount_has "$sum"
 	done
 	detach_whole ext4
 }
@@ -615,8 +585,7 @@ commit_fails() {
 			commit_fails $kind $n 1000
 			after=$(tree_sum "$MNT")
 			power_cut
-			with_shim attach
-			mount_volume
+			shim_mounted
 			case $(tree_sum "$MNT") in
 			"$before" | "$after") ;;
 			*) echo "neither"; return 1 ;;
@@ -630,8 +599,7 @@ commit_fails() {
 	local at kind
 	for kind in read write flush; do
 		protect with_shim
-		echo one >"$MNT/one"
-		cow commit
+		commit_word one
 		echo two >"$MNT/two"
 		umount_volume
 		eio $kind 0 100000

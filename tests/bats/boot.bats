@@ -6,14 +6,8 @@ load lib
 
 setup() {
 	cow_setup || return
-	export COWFS_DEVDIR=$T/dev
-	mkdir "$COWFS_DEVDIR"
+	initramfs_setup
 	CONF=$T/cowfs.conf
-	printf '[root]\nram = 64M\n' >"$CONF"
-	# as in an initramfs
-	mkdir "$T/sbin"
-	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
-	ln -s cowfs "$T/sbin/cowctl"
 }
 
 teardown() {
@@ -57,7 +51,6 @@ boots() {
 	run -2 "$T/sbin/cowctl" commit "$MNT/file"
 	[ "$output" = "cowctl: commit PATH: not in an initramfs, only in the cowctl of the system" ]
 	"$T/sbin/cowctl" commit vol
-	umount_volume
 	detach
 }
 
@@ -247,16 +240,14 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 readonly_card() { [ "$(blockdev --getro "$CARD")" = 1 ]; }
 
 formatted() {
-	card_make ext4 100 150
-	cow prepare "$CARD" >/dev/null
+	card_prepared ext4 100 150
 }
 
 # A file is committed and waits in the log, home is as it was before: the card after a power cut.
 with_commit() {
 	attach_mounted
 	echo one >"$MNT/file"
-	umount_volume
-	cow detach vol
+	detach
 	attach_mounted
 	echo two >"$MNT/file"
 	cow commit vol
@@ -368,8 +359,7 @@ on_card() {
 	local sum
 	IMG=$T/card.img
 	golden v1-joint-undecided "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	sum=$(image_sum)
 	boots 3 card
 	readonly_card
@@ -472,9 +462,7 @@ on_card() {
 	[ "$(status_of .discard_armed)" = true ] || status_of .
 	mount_volume
 	echo x >"$MNT/file"
-	umount_volume
-	cow detach root
-	wait_for 20 no_daemons
+	detach
 	run ! on_card
 }
 
@@ -510,11 +498,8 @@ on_card() {
 	[[ $stderr == *"NOT PROTECTED"*"Linux 2.6."*" is too old: "* && $stderr != *"making space"* ]]
 	boots 0 loop
 	[[ $stderr == *"making space"* ]]
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$sum" ]
-	umount_volume
-	cow detach root
-	wait_for 20 no_daemons
+	mount_has "$sum"
+	detach
 	# nothing more to prepare
 	boots 0 loop
 	[[ $stderr != *"making space"* ]]
@@ -575,11 +560,7 @@ on_card() {
 
 # cowctl boot, and the n-th write or flush to the card is the last one.
 cut_boot() {
-	local code=0
-	env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER="$1" COWFS_CUT_SEED="$1" COWFS_CUT_LOG="$T/cut" \
-		"$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline ro >/dev/null || code=$?
-	blockdev --setrw "$CARD"
-	return $code
+	cut_at "$1" "$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline ro >/dev/null
 }
 
 @test "boot: the power is cut while space is made: the next boot continues, protected or bypassed" {
@@ -603,14 +584,10 @@ cut_boot() {
 			fsck ext4
 		fi
 		boots 0 loop
-		mount_volume
-		[ "$(tree_sum "$MNT")" = "$sum" ]
-		umount_volume
-		cow detach root
-		wait_for 20 no_daemons
+		mount_has "$sum"
+		detach
 		fsck ext4
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		image_from "$T/copy"
 	done
 	say "$cuts cuts"
 	[ $cuts -gt 4 ]
@@ -683,9 +660,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 		mount_volume
 		touch "$MNT/file"
 		cow commit root
-		umount_volume
-		cow detach root
-		wait_for 20 no_daemons
+		detach
 		# nothing more to grow
 		n=$(uuid_of "$CARD")
 		boots 0 loop
@@ -715,8 +690,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	for n in 34 35 36 37 38 39 40 41 42; do
 		run cut_boot "$n"
 		[ "$(cow check --json "$CARD" | jq -r .shrink)" != committed ] || break
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		image_from "$T/copy"
 	done
 	sum=$(image_sum)
 	: >"$T/empty.conf"
@@ -760,19 +734,16 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	resize2fs -M "$IMG"
 	truncate -s 100M "$IMG" # of what the tool leaves; a first boot that gives it the card again is as any other
 	resize2fs "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	echo 'prepare = shrink' >>"$CONF"
 	boots 0 loop
 	[[ $stderr == *"making space"* ]]
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	mount_has "$sum"
 	detach
 	loop_down "$CARD"
 	cp --sparse=always "$T/cut" "$IMG"
 	truncate -s 100M "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	sum=$(image_sum)
 	boots 3 card
 	readonly_card

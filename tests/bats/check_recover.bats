@@ -20,8 +20,7 @@ checks() {
 }
 
 @test "check: a fresh log" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	checks 0 'state +empty: no commit yet' empty good
 	cow check "$CARD" | grep -Eq 'superblock +both copies good'
 }
@@ -48,14 +47,12 @@ checks() {
 
 @test "check: beside a running daemon, without disturbing it" {
 	volume_mounted ext4 100 150
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	run -0 cow check "$CARD"
 	[[ $output == *"attached as volume vol: the log may change while it is read"* ]]
 	run -0 cow check --json "$CARD"
 	jq -e '.attached_as == "vol"' <<<"$output"
-	echo two >"$MNT/two"
-	cow commit
+	commit_word two
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 }
 
@@ -66,13 +63,11 @@ checks() {
 	run -3 cow check "$CARD"
 	[[ $output =~ "1 newer record not chosen: "[a-z] ]]
 	cp "$IMG" "$T/copy"
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum1")" ]
+	attach_has "$(cat "$T/sum1")"
 	[ "$(status_of .log_state_at_attach)" = fell-back ]
 	cow status | grep -q 'the previous generation was used'
 	# the next commit goes on from there
-	echo four >"$MNT/four"
-	cow commit
+	commit_word four
 	power_cut
 	checks 0 'state +live' live good
 	recover_whole ext4
@@ -82,12 +77,10 @@ checks() {
 	# the same by release alone
 	loop_down "$CARD"
 	IMG=$T/copy
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	run -0 cow release "$CARD"
 	[[ $output == *"the previous generation was taken"* ]]
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum1")" ]
+	whole_with ext4 "$(cat "$T/sum1")"
 }
 
 @test "check: broken; attach and release refuse and write nothing" {
@@ -111,8 +104,7 @@ refused() {
 	local sum why=$2
 	IMG=$T/card.img
 	golden "$1" "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	sum=$(image_sum)
 	checks 1 'NEEDS AN OLDER VERSION' broken broken
 	run -1 cow check "$CARD"
@@ -135,8 +127,7 @@ refused() {
 	cut_card 2 ext4
 	run -0 --separate-stderr cow release "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"* && $output == *"blocks ("*") checkpointed, "* ]]
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	checks 0 'state +retired: cowfs has left this card, everything is checkpointed' retired good
 	before=$(card_written) sum=$(image_sum)
 	run -0 cow release "$CARD"
@@ -146,8 +137,7 @@ refused() {
 	[ "$(card_written)" -eq "$before" ]
 	[ "$(image_sum)" = "$sum" ]
 	# and cowfs can come back
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	attach_has "$(cat "$T/sum")"
 	echo back >"$MNT/back"
 	detach_whole ext4
 	checks 0 'state +clean' clean good
@@ -165,8 +155,7 @@ refused() {
 	run -0 cow release "$IMG" --json
 	jq -e '.nothing_to_do and .log_state_before == "empty"' <<<"$output"
 	[ "$(image_sum)" = "$sum" ]
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	attach_mounted
 	echo x >"$MNT/x"
 	detach
@@ -188,8 +177,7 @@ refused() {
 		eio off
 		checks 0 'state +live' live good
 	done
-	recover_whole ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	recovers_to ext4 "$(cat "$T/sum")"
 }
 
 @test "one damaged superblock: keeps running, reports it, and the next commit or release repairs it" {
@@ -199,14 +187,12 @@ refused() {
 		cut_card 2 ext4
 		logedit break $copy
 		checks 3 "superblock +copy $copy is DAMAGED" live repairable
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+		attach_has "$(cat "$T/sum")"
 		run -3 cow status
 		[[ $output == *"superblock $copy of the log is damaged"* && $output == *"alarm"*"one superblock of the log is damaged"* ]]
 		run -3 cow status --json
 		jq -e --arg c "$copy" '.degraded and .alarm != "" and .["super_copy_\($c | ascii_downcase)_bad"]' <<<"$output"
-		echo more >"$MNT/more"
-		cow commit
+		commit_word more
 		# the commit has written the copy anew
 		cow status
 		[ "$(status_of .degraded)" = false ]
@@ -227,12 +213,10 @@ refused() {
 	cut_card 2 ext4
 	loop_down "$CARD"
 	truncate -s 170M "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	run cow check "$CARD"
 	[[ $output == *"the device has grown since the log was made"* ]]
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	attach_has "$(cat "$T/sum")"
 	[ "$(status_of .device_grown)" = true ]
 	echo more >"$MNT/more"
 	detach_whole ext4

@@ -5,10 +5,9 @@
 
 compose_setup() {
 	cow_setup || return
-	export COWFS_DEVDIR=$T/dev COWFS_CONF=$T/cowfs.conf
-	mkdir "$COWFS_DEVDIR" "$T/sbin" "$T/tree"
-	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
-	ln -s cowfs "$T/sbin/cowctl"
+	initramfs_setup
+	mkdir "$T/tree"
+	export COWFS_CONF=$T/cowfs.conf
 }
 
 # The composed root and its volume, then everything else.
@@ -33,8 +32,7 @@ volume() {
 	image "${1:-squashfs}" "$T/image"
 	loop_up "$T/image" -r
 	LOWER=$LOOP
-	card_make ext4 40 $((68 + ${LOG:-32}))
-	cow prepare "$CARD" --log-size "${LOG:-32}M"
+	card_prepared ext4 40 $((68 + ${LOG:-32})) -- --log-size "${LOG:-32}M"
 	configure "$LOWER"
 }
 
@@ -56,6 +54,8 @@ start() {
 	compose "$@"
 }
 
+begin() { volume "$@"; start; } # [FS]
+
 # Ends this boot: a shutdown with a commit, or not.
 stop() { # [detach option]
 	umount_volume
@@ -65,5 +65,8 @@ stop() { # [detach option]
 	rm -f "$COWFS_RUNDIR"/root.*
 }
 
-is_overlay() { [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }
+# Another boot, without what was not committed
+restart() { stop --discard; start "$@"; }
+
+is_overlay() { [ "$status" = 0 ] && [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }
 

@@ -23,9 +23,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 @test "compose: boot, changes, commit; what was not committed is gone" {
 	local fs
 	for fs in squashfs erofs; do
-		volume $fs
-		start
-		[ "$status" = 0 ]
+		begin $fs
 		is_overlay
 		[ "$(state)" = on ]
 		[ ! -e "$COWFS_RUNDIR/root.plain" ] # else the last step of an initramfs would be left out
@@ -34,9 +32,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 		rm "$MNT/etc/two"
 		cow commit root >/dev/null
 		echo lost >"$MNT/etc/lost"
-		stop --discard
-		start
-		[ "$status" = 0 ]
+		restart
 		is_overlay
 		[[ $stderr == *"with its changes"* ]]
 		[ "$(cat "$MNT/etc/new")" = new ]
@@ -64,7 +60,6 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	part=$LOOP
 	configure "$part:/images/a.sqfs"
 	start
-	[ "$status" = 0 ]
 	is_overlay
 	[ "$(cat "$MNT/etc/one")" = 1 ]
 	[ "$(status_of .lower)" = "$part:/images/a.sqfs" ]
@@ -86,8 +81,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	cp "$(command -v id)" "$T/tree/id"
 	chmod 4755 "$T/tree/id"
 	chmod 755 "$T" "$MNT"
-	volume
-	start
+	begin
 	is_overlay
 	[ "$($as_nobody "$MNT/id" -u)" = 0 ]
 	[ "$($as_nobody "$COWFS_RUNDIR/lower/id" -u)" = 65534 ]
@@ -102,13 +96,11 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ "$($as_nobody "$MNT/id" -u)" = 0 ]
 	[ "$($as_nobody "$COWFS_RUNDIR/lower/id" -u)" = 65534 ]
 	run ! touch "$MNT/x"
-	stop --discard
 }
 
 @test "compose: another image is refused, kept or begun anew" {
 	local written
-	volume
-	start
+	begin
 	echo new >"$MNT/etc/new"
 	stop
 	echo 5 >"$T/tree/etc/five"
@@ -124,9 +116,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ ! -e "$MNT/etc/new" ]
 	run ! touch "$MNT/etc/x"
 	[ "$(card_written)" = "$written" ]
-	stop --discard
-	start cowfs=new-lower:fresh
-	[ "$status" = 0 ]
+	restart cowfs=new-lower:fresh
 	is_overlay
 	[ ! -e "$MNT/etc/new" ]
 	[ -e "$MNT/etc/five" ]
@@ -148,17 +138,14 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	cow detach root >/dev/null
 	configure "$LOOP" keep
 	start
-	[ "$status" = 0 ]
 	is_overlay
 	[ -e "$MNT/etc/new" ]
 	[ -e "$MNT/etc/five" ]
 	stop
 	configure "$LOOP" refuse
 	start
-	[ "$status" = 0 ]
 	is_overlay
 	[ -e "$MNT/etc/new" ]
-	stop --discard
 }
 
 @test "compose: no image, a wrong one, odd files on the volume: never a root that is written without protection" {
@@ -196,10 +183,8 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	mkdir -p "$MNT/reset/full"
 	mount -o remount,ro "$MNT"
 	compose
-	[ "$status" = 0 ]
 	is_overlay
-	stop --discard
-	start
+	restart
 	stop
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 	mount "$DEV" "$MNT"
@@ -210,12 +195,10 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ "$status" = 0 ]
 	[ "$(state)" = failed ]
 	run ! is_overlay
-	stop --discard
 }
 
 @test "compose: a volume that is read-only because its daemon could not start shows the changes, and no more" {
-	volume
-	start
+	begin
 	echo new >"$MNT/etc/new"
 	rm "$MNT/etc/two"
 	stop
@@ -224,7 +207,6 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	echo failed >"$COWFS_RUNDIR/root.state"
 	mount -o ro,noload "$CARD" "$MNT"
 	compose
-	[ "$status" = 0 ]
 	is_overlay
 	[ "$(cat "$MNT/etc/new")" = new ]
 	[ ! -e "$MNT/etc/two" ]
@@ -248,16 +230,13 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	run -0 cow factory-reset --yes
 	[[ $output == *"the next boot begins with the image alone"* ]]
 	[ -e "$MNT/etc/new" ]
-	stop --discard
-	start
-	[ "$status" = 0 ]
+	restart
 	is_overlay
 	[ ! -e "$MNT/etc/new" ]
 	[ -e "$MNT/etc/two" ]
 	[ ! -e "$MNT/a" ]
 	# taken back by a power cut, done again
-	stop --discard
-	start
+	restart
 	[ ! -e "$MNT/etc/new" ]
 	stop
 	start
@@ -266,14 +245,12 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ ! -e "$MNT/etc/new" ]
 	run -0 cow factory-reset --yes --json
 	[ "$(jq -r .ok <<<"$output")" = true ]
-	stop --discard
 }
 
 @test "compose: a factory reset of what cannot be deleted, or not by a path" {
 	local i name
 	name=$(printf 'x%.0s' {1..200})
-	volume
-	start
+	begin
 	mkdir "$MNT/deep"
 	(cd "$MNT/deep" && for i in {1..40}; do mkdir "$name" && cd "$name" || exit; done)
 	echo stays >"$MNT/immutable"
@@ -283,9 +260,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	chattr +i "$T/volume/upper/immutable"
 	umount "$T/volume"
 	cow factory-reset --yes >/dev/null
-	stop --discard
-	start
-	[ "$status" = 0 ]
+	restart
 	is_overlay
 	[ ! -e "$MNT/immutable" ]
 	[ ! -e "$MNT/deep" ]
@@ -294,21 +269,17 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ "$(find "$MNT/old" -type f | wc -l)" = 1 ]
 	[ "$(find "$MNT/old" -type d | wc -l)" = 2 ]
 	chattr -i "$MNT"/old/*/immutable
-	stop --discard
 }
 
 @test "compose: a new upper in a full volume, with the mode of the image's root folder" {
 	local n
 	chmod 711 "$T/tree"
-	volume
-	start
+	begin
 	[ "$(stat -c %a "$MNT")" = 711 ]
 	dd if=/dev/zero of="$MNT/full" bs=64k status=none 2>/dev/null || true
 	for n in {1..2000}; do mkdir "$MNT/$n" 2>/dev/null || break; done
 	cow factory-reset --yes >/dev/null
-	stop --discard
-	start
-	[ "$status" = 0 ]
+	restart
 	is_overlay
 	[ ! -e "$MNT/full" ]
 	[ ! -e "$MNT/1" ]
@@ -319,8 +290,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 }
 
 @test "compose: no factory reset of an ordinary root" {
-	card_make ext4 40 100
-	cow prepare "$CARD" --log-size 32M
+	card_prepared ext4 40 100 -- --log-size 32M
 	printf '[root]\nram = 64M\n' >"$COWFS_CONF"
 	DEV=$("$T/sbin/cowctl" boot --device "$CARD" --cmdline ro)
 	NAME=root
@@ -338,8 +308,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 }
 
 @test "compose: diff and top name the files of the root" {
-	volume
-	start
+	begin
 	cow commit root >/dev/null
 	echo new >"$MNT/etc/new"
 	echo changed >>"$MNT/etc/one"
@@ -375,7 +344,6 @@ D /usr/lib/four" ]
 	rm "$MNT/etc/new"
 	[ "$(diff_of root)" = "A /etc/two
 D /etc/new" ] || { diff_of root; false; }
-	stop --discard
 }
 
 # What is in the root: "PATH TYPE CHECKSUM", of folders without the last
@@ -412,8 +380,7 @@ change_at_random() {
 			echo "$a$b" | tee "$T/tree/$a/$b/1" "$T/tree/$a/$b/3" >"$T/tree/$a/$b/4/1"
 		done
 	done
-	volume
-	start
+	begin
 	for round in {1..12}; do
 		listing >"$T/before"
 		for a in {1..12}; do change_at_random; done
@@ -437,13 +404,11 @@ change_at_random() {
 		[ -s "$T/wanted" ]
 		cow commit root >/dev/null
 	done
-	stop --discard
 }
 
 @test "compose: a volume of changes is no root by itself, and the command line is a way out" {
 	local conf
-	volume
-	start
+	begin
 	echo new >"$MNT/etc/new"
 	stop
 	for conf in '[root]' '[root]\ncompose = no\nlower = /dev/x' '[other]' '[root]\nnonsense = 1'; do
@@ -455,7 +420,6 @@ change_at_random() {
 		[ "$(state)" = failed ]
 		[[ $stderr == *"NO ROOT: the volume holds the changes of an image, and nothing says which one: boot with cowfs=compose:overlay,lower:DEVICE"* ]]
 		compose "cowfs=compose:overlay,lower:$LOWER"
-		[ "$status" = 0 ]
 		is_overlay
 		[ "$(cat "$MNT/etc/new")" = new ]
 		run ! touch "$MNT/etc/newer" # after the failure before
@@ -478,7 +442,6 @@ change_at_random() {
 	compose
 	[ "$status" = 0 ]
 	run ! is_overlay
-	umount "$MNT"
 }
 
 @test "compose: words of the configuration and of the command line" {
@@ -497,8 +460,6 @@ change_at_random() {
 	volume
 	configure /dev/none
 	start "cowfs=lower:$LOWER,new-lower:maybe"
-	[ "$status" = 0 ]
 	is_overlay
 	[[ $stderr == *"new-lower:maybe is not refuse|fresh|keep"* ]]
-	stop --discard
 }

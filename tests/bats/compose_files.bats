@@ -58,8 +58,7 @@ for f in sys.argv[3:]:
 	chmod 751 "$T/tree/only" "$T/tree/only/in"
 	chown 33:44 "$T/tree/only/in"
 	for fs in squashfs erofs; do
-		volume $fs
-		start
+		begin $fs
 		is_overlay
 		# nothing is committed yet: not even an upper
 		echo new >"$MNT/only/in/image/new"
@@ -80,9 +79,7 @@ for f in sys.argv[3:]:
 		[ ! -e "$V/etc/two" ]
 		[ -e "$V/etc/conf/three" ]
 		umount "$V"
-		stop --discard
-		start
-		[ "$status" = 0 ]
+		restart
 		is_overlay
 		[[ $stderr == *"with its changes"* ]]
 		[ "$(cat "$MNT/only/in/image/new")" = new ]
@@ -93,8 +90,7 @@ for f in sys.argv[3:]:
 		touch -r "$COWFS_RUNDIR/lower/etc/two" "$MNT/etc/two"
 		rm "$MNT/only/in/image/new"
 		cow commit "$MNT/etc/two" "$MNT/only" >/dev/null
-		stop --discard
-		start
+		restart
 		differ "$T/tree" "$MNT"
 		fails 2 "exists neither now" commit "$MNT/etc/none"
 		stop --discard
@@ -109,8 +105,7 @@ for f in sys.argv[3:]:
 	mkdir -p "$T/tree"/{folder/sub,opaque,kept,gone/x}
 	echo 1 | tee "$T/tree"/{folder/a,folder/sub/b,opaque/old,kept/a,gone/x/y,file,other} >/dev/null
 	ln "$T/tree/other" "$T/tree/other2"
-	volume
-	start
+	begin
 	for round in 1 2; do
 		remember
 		rm -r "$MNT"/{folder,opaque,gone}
@@ -142,15 +137,13 @@ for f in sys.argv[3:]:
 	rm "$MNT"/kept/{b,c}
 	cow commit "$MNT"/{folder,opaque,gone,file,other,kept} >/dev/null
 	is_committed "$T/was"
-	stop --discard
-	start
+	restart
 	differ "$T/was" "$MNT"
 	# a folder of the volume hides one of the image again
 	rm -r "$MNT"/{folder,opaque,file}
 	echo file >"$MNT/folder"
 	run -0 cow revert --yes "$MNT"/{folder,opaque,file}
 	differ "$T/was" "$MNT"
-	stop --discard
 }
 
 # Everything a file can have. $1: erofs also has ACLs
@@ -163,8 +156,7 @@ everything() {
 		xattr remove system.posix_acl_default "$T/tree/d/e"
 	}
 	[ "$1" = squashfs ] || rm "$T"/tree/d/{nnn*,sparse} # mkfs.erofs 1.5 has no names of 255 bytes, and no holes
-	volume "$1"
-	start
+	begin "$1"
 	is_overlay
 	"$BATS_TEST_DIRNAME/mktree.py" "$MNT/e"
 	xattr set user.overlay.opaque "$MNT/e/p"
@@ -210,8 +202,7 @@ everything() {
 	run -0 cow revert --yes root "$MNT/d" "$MNT/e"
 	# hard links of what was a file of the image may be shown with two numbers until a restart
 	[[ $output == *"reverted "[02]" files"* ]]
-	stop --discard
-	start
+	restart
 	is_overlay
 	differ "$T/was" "$MNT"
 	[ "$(lsattr -d "$MNT/d/immutable" | cut -c5)" = i ]
@@ -241,8 +232,7 @@ one_random() {
 	cp -a --no-preserve=links "$T/links/." "$T/tree"
 	rsync -aAX --modify-window=-1 "$T/tree/" "$LIVE/"
 	rsync -aAX --modify-window=-1 "$T/tree/" "$CARD_TREE/"
-	volume "$2"
-	start
+	begin "$2"
 	for ((round = 1; round <= 6; round++)); do
 		change "$((seed * 100 + round))" $((RANDOM % 40 + 5))
 		n=f$((RANDOM % 5))
@@ -253,15 +243,13 @@ one_random() {
 		esac || { echo "seed $seed, round $round"; return 1; }
 		is_committed "$CARD_TREE" && LINKS=--no-H differ "$LIVE" "$MNT" || { echo "seed $seed, round $round"; return 1; }
 		if [ $((RANDOM % 3)) = 0 ]; then
-			stop --discard
-			start
+			restart
 			[ "$status" = 0 ]
 			rsync -aHAX --modify-window=-1 --delete "$CARD_TREE/" "$LIVE/"
 			differ "$LIVE" "$MNT" || { echo "seed $seed, round $round: boot"; return 1; }
 		fi
 	done
-	stop --discard
-	start
+	restart
 	differ "$CARD_TREE" "$MNT" || { echo "seed $seed: card"; return 1; }
 	stop --discard
 	# a folder that the cache of the overlay has kept is an orphan, which the next mount removes
@@ -283,15 +271,13 @@ random() {
 
 # a restart: what was not committed is lost
 start_other() {
-	stop --discard
-	start
-	[ "$status" = 0 ] && is_overlay
+	restart
+	is_overlay
 }
 
 @test "compose: another image and a factory reset: what is committed is what the next boot reads" {
 	echo 1 >"$T/tree/one"
-	volume
-	start
+	begin
 	echo new >"$MNT/one"
 	cow commit root >/dev/null
 	cow factory-reset --yes >/dev/null
@@ -305,8 +291,7 @@ start_other() {
 	fails 1 "a factory reset is committed: commit first" revert --yes "$MNT/one"
 	echo 2 >"$MNT/two"
 	cow commit "$MNT/two" >/dev/null
-	stop --discard
-	start
+	restart
 	[[ $stderr == *"with its changes"* ]]
 	[ "$(cat "$MNT/one" "$MNT/two")" = "1
 2" ]
@@ -359,14 +344,12 @@ start_other() {
 	touch "$MNT/mnt/x"
 	fails 2 "does not lie on volume root" commit root "$MNT/mnt/x"
 	umount "$MNT/mnt"
-	stop --discard
 }
 
 @test "compose: an operand below a bind mount of the root" {
 	mkdir -p "$T/tree/a/b"
 	echo 1 >"$T/tree/a/b/c"
-	volume
-	start
+	begin
 	echo 2 >"$MNT/a/b/c"
 	mount --bind "$MNT/a/b" "$V"
 	cow commit "$V/c" >/dev/null
@@ -374,17 +357,14 @@ start_other() {
 	cow revert --yes "$V/c" >/dev/null
 	umount "$V"
 	[ "$(cat "$MNT/a/b/c")" = 2 ]
-	stop --discard
-	start
+	restart
 	[ "$(cat "$MNT/a/b/c")" = 2 ]
-	stop --discard
 }
 
 @test "compose: folders that have left the cache between the check and the revert" {
 	mkdir -p "$T/tree/a/b"
 	echo 1 >"$T/tree/a/b/c"
-	volume
-	start
+	begin
 	echo 2 >"$MNT/a/b/c"
 	mkdir -p "$MNT/a/new/deep"
 	cat >"$T/answer" <<-'END'
@@ -396,14 +376,12 @@ start_other() {
 	run -0 script -qec "$COWFS_BUILD/cowctl revert $MNT/a" /dev/null < <(bash "$T/answer")
 	echo "$output"
 	differ "$T/tree" "$MNT"
-	stop --discard
 }
 
 @test "compose: killed at any time, nothing stays mounted and the next one works" {
 	local i
 	mkdir "$T/tree/f"
-	volume
-	start
+	begin
 	RANDOM=${SEED:-1}
 	for ((i = 0; i < ${KILLS:-$(rounds 24)}; i++)); do
 		dd if=/dev/urandom of="$MNT/f/$((i % 8))" bs=64k count=20 status=none
@@ -425,14 +403,12 @@ start_other() {
 	start
 	is_overlay
 	differ "$T/was" "$MNT"
-	stop --discard
 }
 
 @test "compose: a full volume: nothing is committed, nothing is spoiled" {
 	mkdir "$T/tree/f"
 	echo 1 >"$T/tree/f/one"
-	volume
-	start
+	begin
 	echo first >"$MNT/f/first"
 	cow commit "$MNT/f" >/dev/null
 	remember
@@ -453,11 +429,9 @@ start_other() {
 	is_committed "$MNT"
 	rm "$MNT/f/large"
 	differ "$T/was" "$MNT"
-	stop --discard
-	start
+	restart
 	[ -s "$MNT/f/large" ]
 	[ ! -e "$MNT/full" ]
-	stop --discard
 }
 
 @test "compose: a user's attributes and files mislead neither commit nor revert" {
@@ -467,8 +441,7 @@ start_other() {
 	echo 1 >"$T/tree/home/a"
 	chown 65534:65534 "$T/tree/home/a"
 	chmod 755 "$T" "$MNT"
-	volume
-	start
+	begin
 	$as_nobody sh -c "cd '$MNT/home' && mkdir -p d upper work && ln -s /etc e && ln -s ../../../etc/passwd d/p && mkfifo f &&
 		touch .wh.a .cowfs-1-0"
 	xattr set user.overlay.redirect "$MNT/home/d"
@@ -481,7 +454,6 @@ start_other() {
 	differ "$T/was" "$MNT"
 	[ ! -e "$COWFS_RUNDIR/.compose/upper" ]
 	[ "$(stat -c %a "$COWFS_RUNDIR/.compose")" = 700 ]
-	stop --discard
 }
 
 @test "compose: keep" {
@@ -495,8 +467,7 @@ start_other() {
 	echo lost >"$MNT/other"
 	run -1 cow commit --kept
 	[[ $output == *"$MNT/none: not kept"* ]]
-	stop --discard
-	start
+	restart
 	[ "$(cat "$MNT/srv/db/a")" = kept ]
 	[ "$(cat "$MNT/other")" = 1 ]
 	# before the discard of a shutdown
@@ -516,15 +487,13 @@ start_other() {
 	rm -f "$COWFS_RUNDIR"/root.*
 	start
 	[ "$(cat "$MNT/srv/db/a")" = again ]
-	stop --discard
 }
 
 @test "compose: a hard link of a file of the image, which the cache shows with two numbers" {
 	local fd
 	mkdir "$T/tree/d"
 	echo 1 >"$T/tree/d/a"
-	volume
-	start
+	begin
 	ln "$MNT/d/a" "$MNT/d/b"
 	cow commit "$MNT/d" >/dev/null
 	exec {fd}<"$MNT/d/a"
@@ -539,17 +508,14 @@ b" ]
 	cow revert --yes "$MNT/d"
 	[ "$(cat "$MNT/d/a" "$MNT/d/b")" = "1
 1" ]
-	stop --discard
-	start
+	restart
 	[ "$(stat -c '%i %h' "$MNT/d/a")" = "$(stat -c '%i %h' "$MNT/d/b")" ]
-	stop --discard
 }
 
 @test "compose: paths and hard links that no system call takes" {
 	mkdir "$T/tree/d"
 	echo 1 >"$T/tree/d/a"
-	volume
-	start
+	begin
 	python3 -c '
 import os, sys
 d = os.open(sys.argv[1], os.O_RDONLY)
@@ -566,40 +532,33 @@ for i in range(40):
 	cow revert --yes "$MNT/d" >/dev/null
 	[ "$(find "$MNT/d" -name a | wc -l)" = 41 ]
 	[ "$(find "$MNT/d" -links 2 -type f | wc -l)" = 80 ]
-	stop --discard
-	start
+	restart
 	[ "$(find "$MNT/d" -links 2 -type f | wc -l)" = 80 ]
-	stop --discard
 }
 
 @test "compose: a factory reset of a full volume, then a commit of paths" {
 	local i
 	mkdir "$T/tree/d"
 	echo 1 >"$T/tree/d/a"
-	volume
-	start
+	begin
 	dd if=/dev/urandom of="$MNT/full" bs=64k status=none 2>/dev/null || true
 	for ((i = 0; i < 1000; i++)); do mkdir "$MNT/d/$i" 2>/dev/null || break; done
 	[ $i -lt 1000 ]
 	cow commit root >/dev/null
 	cow factory-reset --yes >/dev/null
-	stop --discard
-	start
+	restart
 	[ "$(ls "$MNT")" = d ]
 	dd if=/dev/urandom of="$MNT/d/large" bs=1M count=8 status=none
 	cow commit "$MNT/d" >/dev/null
-	stop --discard
-	start
+	restart
 	[[ $stderr == *"with its changes"* ]]
 	[ "$(stat -c %s "$MNT/d/large")" = $((8 << 20)) ]
 	[ ! -e "$MNT/full" ]
-	stop --discard
 }
 
 @test "compose: the mount point stands for the volume" {
 	mkdir "$T/tree/d"
-	volume
-	start
+	begin
 	echo 1 >"$MNT/d/a"
 	[ "$(cow status --json "$MNT" | jq -r .name)" = root ]
 	cow commit "$MNT" >/dev/null
@@ -610,16 +569,13 @@ for i in range(40):
 	mount -t tmpfs tmpfs "$MNT/d"
 	fails 4 "no volume is attached as" status "$MNT/d"
 	umount "$MNT/d"
-	stop --discard
-	start
+	restart
 	[ "$(cat "$MNT/d/a")" = 2 ]
-	stop --discard
 }
 
 @test "compose: a folder that takes the place of another one between the check and the revert is kept" {
 	mkdir "$T/tree/home"
-	volume
-	start
+	begin
 	echo file >"$MNT/home/x"
 	cow commit root >/dev/null
 	rm "$MNT/home/x"
@@ -637,12 +593,10 @@ for i in range(40):
 	[[ $output == *"has changed meanwhile"* ]]
 	[ -d "$MNT/home/x" ]
 	[ "$(ls -A "$MNT/home")" = x ]
-	stop --discard
 }
 
 @test "compose: what is unmounted meanwhile is unmounted" {
-	volume
-	start
+	begin
 	truncate -s 8M "$T/other"
 	mke2fs -q -F -t ext4 "$T/other"
 	loop_up "$T/other"
@@ -683,7 +637,6 @@ for i in range(40):
 	END
 	echo "$output"
 	umount "$T/shared"
-	stop --discard
 }
 
 @test "compose: a volume with the name compose shares nothing with the views" {
@@ -693,8 +646,7 @@ for i in range(40):
 	root=$CARD
 	start
 	NAME=compose
-	card_make ext4 10 50
-	cow prepare "$CARD" --log-size 32M
+	card_prepared ext4 10 50 -- --log-size 32M
 	cow attach --name compose "$CARD" >/dev/null
 	[ "$(cow status --json compose | jq -r .name)" = compose ]
 	# no upper is committed yet: an empty layer stands for it

@@ -13,7 +13,6 @@ is_card() {
 	attach
 	mount_volume -o ro
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	umount_volume
 	detach --discard
 	rm "$T/volumes"
 	blockdev --setrw "$CARD"
@@ -48,8 +47,7 @@ copied() {
 	shift
 	COPY=$T/copy
 	truncate -s "${MIB}M" "$COPY"
-	loop_up "$COPY"
-	CARD=$LOOP
+	card_up "$COPY"
 	"$@" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }
 	blockdev --flushbufs "$CARD"
 	"is_$is"
@@ -109,8 +107,7 @@ pishrink() {
 	cow release "$IMG"
 	pishrink
 	[ "$(stat -c %s "$IMG")" -lt $((100 << 20)) ]
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	is_plain
 }
 
@@ -131,7 +128,6 @@ pishrink() {
 	attach_mounted
 	rsync -aAX --delete "$MNT/" "$T/to"
 	[ "$(tree_sum "$T/to")" = "$SUM" ]
-	umount_volume
 	detach
 }
 
@@ -174,8 +170,7 @@ older_copy() { # IS TOOL FS FS_MIB CARD_MIB
 	SUM=$(tree_sum "$MNT")
 	[ "$is" != copy ] || SUM=$before
 	give_up_early
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	"$tool"_in
 	blockdev --flushbufs "$CARD"
 	run cow check "$CARD"
@@ -221,8 +216,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	dd_out
 	mcopy -o -i "$DEV" "$T/text" ::text
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	dd_in
 	blockdev --flushbufs "$CARD"
 	cow check "$CARD"
@@ -233,9 +227,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 
 @test "an image on a smaller card: opened while file system and log fit, else the one way out is named" {
 	local log_end try
-	card_make ext4 100 150
-	cow prepare "$CARD"
-	attach_mounted
+	volume_mounted ext4 100 150
 	echo one >"$MNT/a"
 	echo keep >"$MNT/b"
 	cow commit
@@ -249,15 +241,13 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	for try in $((149 << 20)) $((log_end + 4096)); do
 		cp --sparse=always "$IMG" "$T/copy.img"
 		truncate -s "$try" "$T/copy.img"
-		loop_up "$T/copy.img"
-		CARD=$LOOP
+		card_up "$T/copy.img"
 		run -3 cow check "$CARD"
 		cow view "$CARD" "$MNT"
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		umount "$MNT"
 		fails 1 'committed blocks that are not checkpointed' prepare --force "$CARD"
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		attach_has "$SUM"
 		echo more >"$MNT/c"
 		cow commit
 		echo more >"$MNT/d"
@@ -273,20 +263,17 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	done
 	cp --sparse=always "$IMG" "$T/copy.img"
 	truncate -s "$log_end" "$T/copy.img"
-	loop_up "$T/copy.img"
-	CARD=$LOOP
+	card_up "$T/copy.img"
 	for try in check release attach prepare 'prepare --force'; do
 		# shellcheck disable=SC2086
 		fails 1 "a truncated copy of a larger card: a part of the log is missing\. Make it $((log_end + 4096)) bytes or larger" $try "$CARD"
 	done
 	loop_down "$CARD"
 	truncate -s $((log_end + 4096)) "$T/copy.img"
-	loop_up "$T/copy.img"
-	CARD=$LOOP
+	card_up "$T/copy.img"
 	cow release "$CARD"
 	mount -o ro "$CARD" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
-	umount "$MNT"
 }
 
 @test "a smaller card with its log on another device: what it takes is named" {

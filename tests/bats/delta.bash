@@ -11,7 +11,6 @@ two_cards() { # FS FS_MIB CARD_MIB
 	done
 	random_file "$MNT/big" 6
 	cow commit >/dev/null
-	umount_volume
 	detach
 	IMAGE=$T/image.img
 	cp --sparse=always "$T/card.img" "$IMAGE"
@@ -47,11 +46,9 @@ export_delta() { # OPTION...
 
 root_cards() { # FS FS_MIB CARD_MIB
 	two_cards "$@"
-	export COWFS_DEVDIR=$T/dev COWFS_ROOTDIR=$T/root
-	mkdir -p "$COWFS_DEVDIR" "$T/sbin" "$T/root"
-	printf '[root]\nram = 64M\n' >"$T/cowfs.conf"
-	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
-	ln -s cowfs "$T/sbin/cowctl"
+	initramfs_setup
+	mkdir -p "$T/root"
+	export COWFS_ROOTDIR=$T/root
 	change_master
 	export_delta --base "$IMAGE"
 	NEW=$SUM

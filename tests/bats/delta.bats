@@ -79,7 +79,6 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	rm "$MNT/after"
 	echo 3 >/proc/sys/vm/drop_caches
 	[ "$(tree_sum "$MNT")" = "$live" ]
-	umount_volume
 	detach
 	card_has_sum "$1"
 }
@@ -145,7 +144,6 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	attach
 	mount_volume # an import follows on one that waits
 	cow import "$T/delta2" --json | jq -e '.detached == false'
-	umount_volume
 	detach
 	card_has_sum ext4
 }
@@ -284,7 +282,6 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	export_delta --base "$IMAGE"
 	attach_mounted
 	old=$(tree_sum "$MNT")
-	umount_volume
 	detach
 	for n in $(some 1 40); do
 		blockdev --setrw "$CARD"
@@ -306,7 +303,6 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 		got=$(tree_sum "$MNT")
 		echo "cut $n: exit $code, $([ "$got" = "$SUM" ] && echo new || echo old)"
 		[ "$got" = "$SUM" ] || { [ "$got" = "$old" ] && [ $code != 0 ]; }
-		umount_volume
 		detach --discard
 		[ $code != 0 ] || break
 	done
@@ -397,7 +393,6 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 			wait_for 20 status_of .generation
 			fails 1 'was imported' commit
 		fi
-		umount_volume
 		detach
 		attach_mounted
 		if [ "$got" = null ]; then
@@ -405,7 +400,6 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 		else
 			[ "$(tree_sum "$MNT")" = "$FIRST" ]
 		fi
-		umount_volume
 		detach
 		[ "$got" = null ] || break
 	done
@@ -446,8 +440,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	change_master
 	export_delta --all
 	attach_mounted --hold previous
-	echo a >"$MNT/a"
-	cow commit
+	commit_word a
 	rm "$MNT/a"
 	cow commit
 	cow import "$T/delta"
@@ -457,7 +450,6 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	fails 1 'was imported' commit
 	fails 1 'was imported' commit --checkpoint
 	[ "$(status_of .held.generation)" = "$held" ]
-	umount_volume
 	detach
 }
 
@@ -546,21 +538,18 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	run -0 cow status
 	[[ $output == *"UNTIL cowctl accept: after 2 more boots"* ]]
 	for n in 1 0; do
-		power_cut
-		boots
+		cut_boots
 		[[ $stderr == *"is ON TRIAL, $n more boot"* ]]
 		[ "$(tree_sum "$MNT")" = "$NEW" ]
 		[ "$(status_of .replaced_by)" = null ]
 	done
-	power_cut
-	boots
+	cut_boots
 	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
 	[ "$(tree_sum "$MNT")" = "$OLD" ]
 	[ "$(status_of .imported_unix_seconds)" = null ] # an older one may follow
 	# the same once more, and accepted
 	cow import root "$T/delta" --trial 2
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	cow export --base "$MASTER" "$IMAGE" "$T/back"
 	fails 1 'what runs now is on trial itself: cowctl accept, then import' import root "$T/back" --older
@@ -569,8 +558,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	touch "$MNT/more"
 	cow commit root
 	NEW=$(tree_sum "$MNT")
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	detach_whole ext4
 }
@@ -589,8 +577,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	boots
 	[[ $stderr == *"is ON TRIAL, 0 more boot"* ]]
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
-	power_cut
-	boots
+	cut_boots
 	[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
 	[ "$(tree_sum "$MNT")" = "$OLD" ]
 	detach_whole ext4
@@ -609,8 +596,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	held=$(status_of .held.generation)
 	cow import root "$T/whole" --trial 2
 	[ "$(status_of .held.generation)" -gt "$held" ]
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	cow accept root
 	# without a trial it is the one before all the same
@@ -618,8 +604,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	cow export --all "$IMAGE" "$T/back-whole" >/dev/null
 	cow import root "$T/back-whole" --older
 	cow undo root
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	detach_whole ext4
 }
@@ -630,20 +615,17 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	random_file "$MNT/lost" 1
 	run -0 cow shutdown root
 	echo "$output"
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	cow accept root --trial
-	power_cut
-	boots
+	cut_boots
 	SUM=$(tree_sum "$MNT")
 	cow export --base "$MASTER" "$IMAGE" "$T/back"
 	cow import root "$T/back" --trial 3 --older
 	cow undo root
 	run -0 cow status
 	[[ $output == *"undo"* ]]
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	detach_whole ext4
 }

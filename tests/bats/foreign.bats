@@ -39,8 +39,7 @@ serves_base() {
 	[[ $output == *alarm*"set aside"*"--accept base or --accept log"* ]]
 	run -3 cow status --json
 	jq -e '.degraded and .readonly and .base_changed and .log_state_at_attach == "foreign"' <<<"$output"
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$1" ]
+	mount_has "$1"
 	echo more >"$MNT/more"
 	fails 1 "set aside because of foreign changes.*nothing can be committed" commit
 	cat "$MNT/more"
@@ -54,8 +53,7 @@ serves_base() {
 # cowfs goes on with this card.
 goes_on() {
 	attach_mounted
-	echo on >"$MNT/on"
-	cow commit
+	commit_word on
 	detach_whole ext4
 	[ "$(state_of)" = clean ]
 }
@@ -71,12 +69,10 @@ goes_on() {
 	fails 2 "base, log or lost, not both" release --accept both "$CARD"
 	run -0 cow release --accept base "$CARD"
 	[ "$(state_of)" = retired ]
-	fsck ext4
-	[ "$(bare_sum)" = "$sum" ]
+	whole_with ext4 "$sum"
 	goes_on
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/foreign" ] && [ -e "$MNT/on" ] && [ ! -e "$MNT/one" ]
-	umount "$MNT"
 }
 
 # Without taking a block that the log's generation has in place.
@@ -96,8 +92,7 @@ touch_elsewhere() {
 	[ "$(image_sum)" = "$image" ]
 	is_set_aside
 	cow release --accept base "$CARD"
-	fsck ext4
-	[ "$(bare_sum)" = "$sum" ]
+	whole_with ext4 "$sum"
 }
 
 @test "mounted and edited elsewhere: --accept log writes the log over it" {
@@ -107,8 +102,7 @@ touch_elsewhere() {
 	run -3 cow release --accept log "$CARD"
 	[[ $output == *"is checkpointed and the log is retired"*"check the file system before it is mounted"*"e2fsck -f $CARD" ]]
 	[ "$(state_of)" = retired ]
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	goes_on
 }
 
@@ -124,8 +118,7 @@ touch_elsewhere() {
 	serves_base "$sum"
 	run -3 cow release --accept log --json "$CARD"
 	jq -e --arg c "e2fsck -f $CARD" '.ok and .home_blocks > 0 and .log_state_before == "live" and .check_with == $c' <<<"$output"
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 }
 
 # Folders go to other groups than those that the log has blocks of.
@@ -143,8 +136,7 @@ touch_elsewhere() {
 	run -4 e2fsck -fn "$CARD"
 	$command -y || code=$?
 	[ $code = 1 ]
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	# nothing is left to do
 	run -0 cow release --accept log "$CARD"
 	[[ $output != *"e2fsck -f"* ]]
@@ -154,8 +146,7 @@ touch_elsewhere() {
 	cut_card 1 ext4
 	bare_sum
 	[ "$(state_of)" = live ]
-	recover_whole ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	recovers_to ext4 "$(cat "$T/sum")"
 }
 
 @test "a new file system over it" {
@@ -167,8 +158,7 @@ touch_elsewhere() {
 	[[ $(cow check "$CARD") == *"it is a different one"* ]]
 	serves_base "$sum"
 	cow release --accept base "$CARD"
-	fsck ext4
-	[ "$(bare_sum)" = "$sum" ]
+	whole_with ext4 "$sum"
 	goes_on
 }
 
@@ -223,15 +213,11 @@ flash() {
 	loop_down "$CARD"
 	cp --sparse=always "$T/factory.img" "$T/card.img"
 	IMG=$T/card.img
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	attach_mounted
-	echo one >"$MNT/one"
-	cow commit
-	echo two >"$MNT/two"
-	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	commit_word one
+	commit_word two
+	power_cut rw
 	old=$(cow check --json "$CARD" | jq -r .ring_uuid)
 	flash "$T/factory.img"
 	run -0 cow check "$CARD"
@@ -239,15 +225,13 @@ flash() {
 	attach_mounted
 	[ "$(cat "$MNT/factory")" = factory ]
 	[ ! -e "$MNT/one" ]
-	echo three >"$MNT/three"
-	cow commit
+	commit_word three
 	tree_sum "$MNT" >"$T/sum"
 	power_cut
 	new=$(cow check --json "$CARD" | jq -r .ring_uuid)
 	[[ $new != "$old" && $new != 00000000-* ]]
 	[ "$(state_of)" = live ]
-	recover_whole ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	recovers_to ext4 "$(cat "$T/sum")"
 }
 
 # A golden image of a card in use, detached in order; then the card's life goes on: a commit that is checkpointed, and one
@@ -264,8 +248,7 @@ golden_card() {
 	tree_sum "$MNT" >"$T/sum.one"
 	rm "$MNT/golden"
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 }
 
 @test "re-flashed with the file system of an older image of itself: newer records are set aside, not replayed" {
@@ -275,8 +258,7 @@ golden_card() {
 	is_set_aside
 	serves_base "$(cat "$T/sum.golden")"
 	cow release --accept base "$CARD"
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum.golden")" ]
+	whole_with ext4 "$(cat "$T/sum.golden")"
 	goes_on
 }
 
@@ -308,8 +290,7 @@ golden_card() {
 	[ "$(status_of .base_changed)" = true ]
 	mount_volume
 	[ -e "$MNT/foreign" ] && [ -e "$MNT/one" ]
-	echo two >"$MNT/two"
-	cow commit
+	commit_word two
 	power_cut
 	[ "$(state_of)" = live ]
 	recover_whole ext4
@@ -332,25 +313,20 @@ golden_card() {
 @test "the partition grows under a running volume and behind its back: it runs on and says so; grow" {
 	local sum before
 	volume_mounted ext4 100 150
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	truncate -s 200M "$IMG"
 	losetup -c "$CARD"
-	echo two >"$MNT/two"
-	cow commit
+	commit_word two
 	tree_sum "$MNT" >"$T/sum"
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	run -0 cow check "$CARD"
 	[[ $output == *"the device has grown since the log was made"* ]]
 	attach
 	run -0 cow status
 	[[ $output == *"the device has grown"* ]]
 	fails 1 "attached as volume vol" grow "$CARD"
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
-	power_cut
-	blockdev --setrw "$CARD"
+	mount_has "$(cat "$T/sum")"
+	power_cut rw
 	run -0 cow grow "$CARD"
 	echo "$output"
 	[[ $output == *"the log now covers 200 MiB, was 150 MiB"*"cowctl release"*"resize2fs"*"cowctl prepare --force"* ]]
@@ -371,8 +347,7 @@ golden_card() {
 	! mountpoint -q "$MNT" || umount "$MNT"
 	cow prepare --force "$CARD"
 	fsck ext4
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
+	attach_has "$(cat "$T/sum")"
 	[ "$(df --output=size -BM "$MNT" | tail -1 | tr -dc 0-9)" -gt 120 ]
 	detach
 }
@@ -384,16 +359,13 @@ golden_card() {
 	losetup -c "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
 	for n in 1 2 3 4 5; do
-		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" grow "$CARD"
+		run cut_at $n "$COWFS_BUILD/cowctl" grow "$CARD"
 		[ "$status" = 0 ] && done=1
-		blockdev --setrw "$CARD"
 		[ "$(state_of)" = live ]
 		cow grow "$CARD"
 		cow check "$CARD" | grep -q 'both copies good'
 		cow check --json "$CARD" | jq -e '.device_grown == false'
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		image_from "$T/copy"
 	done
 	[ $done = 1 ] # the last one came to its end
 }
@@ -464,13 +436,11 @@ detach_one() { cow detach "$NAME"; }
 	loop_down "$CARD"
 	IMG=$T/card.img
 	volume_mounted ext4 100 150
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	cp --sparse=always "$IMG" "$T/mine.img"
 	echo two >"$MNT/two"
 	sync -f "$MNT"
-	dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/other.img"
 	sum=$(image_sum)
 	fails 1 "the card was swapped, or has foreign changes; nothing was written" commit
 	[ "$(image_sum)" = "$sum" ]
@@ -479,8 +449,7 @@ detach_one() { cow detach "$NAME"; }
 	run -3 cow status
 	[[ $output == *"the card was swapped, or has foreign changes"* ]]
 	# the right card is back
-	dd if="$T/mine.img" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/mine.img"
 	cow commit
 	run -0 cow status
 	tree_sum "$MNT" >"$T/sum"
@@ -551,8 +520,7 @@ detach_one() { cow detach "$NAME"; }
 	loop_up "$T/other.img"
 	dd if=/dev/urandom of="$(cow attach --name other "$LOOP")" bs=1M seek=56 count=1 oflag=direct status=none
 	cow commit other
-	dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/other.img"
 	sum=$(image_sum)
 	cow detach other
 	kill -9 "$(worker_pid)"
@@ -567,14 +535,11 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	local case sum
 	for case in virgin retired; do
 		IMG=$T/$case.img
-		card_make ext4 100 150
-		cow prepare "$CARD"
+		card_prepared ext4 100 150
 		if [ $case = retired ]; then
 			attach_mounted
-			echo one >"$MNT/one"
-			cow commit
-			power_cut
-			blockdev --setrw "$CARD"
+			commit_word one
+			power_cut rw
 			cow release "$CARD"
 			[ "$(state_of)" = retired ]
 		fi
@@ -586,7 +551,6 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		sum=$(image_sum)
 		fails 1 "the card was swapped, or has foreign changes; nothing was written" commit
 		[ "$(image_sum)" = "$sum" ]
-		umount_volume
 		detach --discard
 		loop_down "$CARD"
 	done
@@ -612,17 +576,13 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	cp --sparse=always "$IMG" "$T/copy"
 	for ((n = 1; n <= 40; n++)); do
 		code=0
-		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" release "$CARD" >/dev/null || code=$?
-		blockdev --setrw "$CARD"
+		cut_at $n "$COWFS_BUILD/cowctl" release "$CARD" >/dev/null || code=$?
 		[ $code = 0 ] && break
 		run cow check --json "$CARD"
 		echo "cut $n: $(tail -1 "$T/cut"): $output"
 		[ "$status" = 0 ] || [ "$status" = 3 ]
-		recover_whole ext4
-		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		recovers_to ext4 "$(cat "$T/sum")"
+		image_from "$T/copy"
 	done
 	[ "$n" -gt 8 ] && [ "$n" -lt 40 ]
 	say "$n cuts"
@@ -634,11 +594,9 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		[ $fs = xfs ] && at=1 || at=129 # its second sector: it is still seen what is there
 		IMG=$T/$fs.img
 		volume_mounted $fs 330 380
-		echo one >"$MNT/one"
-		cow commit
+		commit_word one
 		tree_sum "$MNT" >"$T/sum"
-		power_cut
-		blockdev --setrw "$CARD"
+		power_cut rw
 		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=s2+1 COWFS_CUT_LOG="$T/cut" \
 			"$COWFS_BUILD/cowctl" release "$CARD"
 		[ "$status" -gt 128 ]
@@ -676,8 +634,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	run -0 cow status --json
 	jq -e '.fs_type == "nilfs2"' <<<"$output"
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	"$COWFS_BUILD/tests/unguard" "$CARD"
 	[ "$(state_of)" = live ]
 	for off in "$mtime" "$second"; do
@@ -700,8 +657,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 	dd if="$T/noise" of="$DEV" bs=1M seek=32 conv=fsync status=none
 	cow commit
 	dd if=/dev/zero of="$DEV" bs=1M seek=32 count=2 conv=fsync status=none
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	attach
 	cmp "$T/noise" <(dd if="$DEV" bs=1M skip=32 count=2 status=none)
 	detach
@@ -714,10 +670,8 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 @test "a member of an array whose superblock is at its end" {
 	local sum
 	volume_mounted ext4 100 150
-	echo one >"$MNT/one"
-	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	commit_word one
+	power_cut rw
 	truncate -s $((150 * 1048576 + 131072)) "$IMG"
 	losetup -c "$CARD"
 	cow check "$CARD"
@@ -740,8 +694,7 @@ peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 
 # What the RAID of a BIOS left on the disk says nothing of an ext4 in a partition.
 @test "something like a member of an array, but not of md" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	truncate -s $((151 * 1048576)) "$IMG"
 	losetup -c "$CARD"
 	printf 'Intel Raid ISM Cfg Sig. 1.3.00' | dd of="$IMG" bs=512 seek=$((151 * 2048 - 2)) conv=notrunc status=none

@@ -17,8 +17,7 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 	[ "$1" = xfs ] || [ "$(image_sum)" = "$sum" ] # "ro" clears blocks of its log
 	run cow check "$CARD"
 	[[ $output != *foreign* ]]
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM"
 	cow status --json | jq -e '.base_changed == false'
 	umount "$MNT"
 	detach
@@ -40,8 +39,7 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 # The next one that is written home has the guard from its first block on.
 @test "a file system of another kind, made on a volume, is guarded too" {
 	local kind
-	card_make ext4 300 400
-	cow prepare "$CARD"
+	card_prepared ext4 300 400
 	for kind in btrfs xfs ext4; do
 		attach
 		case $kind in
@@ -56,8 +54,7 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 		echo again >"$MNT/again"
 		umount_volume
 		cow commit
-		power_cut
-		blockdev --setrw "$CARD"
+		power_cut rw
 		cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
 		blkid -p -o value -s TYPE "$CARD" | grep -qx "$kind"
 		attach_mounted
@@ -72,10 +69,8 @@ again" ]
 # Cut between the tail record of a detach and the last write, that of the superblock: the copy in the record has it.
 @test "the last write of a detach is cut: nothing waits in the log, and the next detach removes the guard" {
 	volume_mounted ext4 100 150
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	dd if="$IMG" of="$T/guarded" bs=4096 count=1 status=none
-	umount_volume
 	detach
 	dd if="$T/guarded" of="$IMG" bs=4096 count=1 conv=notrunc status=none
 	blockdev --flushbufs "$CARD"
@@ -91,7 +86,6 @@ again" ]
 	mount "$CARD" "$MNT"
 	[ "$(cat "$MNT/one")" = one ]
 	findmnt -no OPTIONS "$MNT" | grep -qw rw
-	umount "$MNT"
 }
 
 format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
@@ -102,8 +96,7 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	loop_up "$T/log"
 	cow prepare "$base" --log "$LOOP"
 	attach_mounted --log "$LOOP"
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	power_cut
 	blockdev --setrw "$base"
 	blockdev --setrw "$LOOP"
@@ -132,15 +125,13 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 
 # A superblock that a kernel would not take: no guard, and a commit goes on without.
 @test "a superblock with a wrong checksum is not touched, and a guard in it not believed" {
-	card_make xfs 300 400
-	cow prepare "$CARD"
+	card_prepared xfs 300 400
 	printf '\001' | dd of="$IMG" bs=1 seek=300 conv=notrunc status=none # behind the last field
 	blockdev --flushbufs "$CARD"
 	attach
 	dd if=/dev/urandom of="$DEV" bs=1M seek=100 count=1 status=none
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	cow check --json "$CARD" | jq -e '.guarded == false and .log_state == "live"'
 	attach
 	detach
@@ -152,8 +143,7 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	cow release "$CARD"
 	run -0 cow check "$CARD"
 	[[ $output != *guarded* ]]
-	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/copy"
 	cow check "$CARD" | grep 'guarded, and not by this log'
 }
 
@@ -162,11 +152,8 @@ cut_each() { # COMMAND...
 	local n code guarded=0
 	for ((n = 1; n <= 60; n++)); do
 		code=0
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
-		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" "$@" >/dev/null || code=$?
-		blockdev --setrw "$CARD"
+		image_from "$T/copy"
+		cut_at $n "$COWFS_BUILD/cowctl" "$@" >/dev/null || code=$?
 		whole_or_guarded
 		[ -z "$GUARDED" ] || guarded=$((guarded + 1))
 		[ $code -gt 128 ] || break
@@ -221,11 +208,8 @@ cut_each() { # COMMAND...
 	local n guarded=0 code
 	for n in 1 2 3 4 5 6 7 8; do
 		code=0
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
-		env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" grow "$CARD" || code=$?
-		blockdev --setrw "$CARD"
+		image_from "$T/copy"
+		cut_at $n "$COWFS_BUILD/cowctl" grow "$CARD" || code=$?
 		whole_or_guarded
 		[ "$GUARDED" ]
 		guarded=$((guarded + 1))
@@ -243,8 +227,7 @@ cut_each() { # COMMAND...
 	seq 20000 >"$T/text"
 	mcopy -i "$DEV" "$T/text" ::text
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	cow check --json "$CARD" | jq -e '.verdict == "good" and .guarded == false'
 	run -0 cow check "$CARD"
 	[[ $output != *"do not mount it"* ]]
@@ -313,8 +296,7 @@ cut_in_fat() { # FS
 	attach
 	printf x | dd of="$DEV" bs=1 seek=$((32 << 20)) conv=notrunc status=none
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
 	[ "$(dd if="$IMG" bs=1 skip=1504 count=4 status=none)" = CgRD ]
 	nilfs-tune -l "$CARD" | grep -q 'Filesystem magic number'

@@ -10,8 +10,7 @@ setup() { hold_setup; }
 teardown() { hold_teardown; }
 
 protect() {
-	card_make "${1:-ext4}" "${2:-200}" "${3:-250}"
-	cow prepare "$CARD"
+	card_prepared "${1:-ext4}" "${2:-200}" "${3:-250}"
 	"${ATTACH:-attach}"
 	mount_volume
 	chmod 1777 "$MNT"
@@ -82,8 +81,7 @@ fake() {
 }
 
 power_cut_left() {
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	kill_worker
 	umount "$T/left"
 	volume_gone "$DEV" || losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
@@ -173,8 +171,7 @@ power_cut_left() {
 		power_cut_held
 		[ "$(cow check --json "$CARD" | jq .unfrozen)" = false ]
 		whole "$T/before"
-		attach
-		mount_volume
+		attach_mounted
 	done
 	cow commit
 	[ "$(status_of .last.quiesce.instant)" = true ]
@@ -227,8 +224,7 @@ power_cut_held() {
 @test "a daemon that died: status cleans up after it, events reports it" {
 	protect
 	echo one >"$MNT/one"
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	kill_worker
 	run -0 cow status --follow --once
 	[[ $output == "vol died its daemon died: uncommitted changes are lost, generation "*" or a newer one is on the card; $DEV returns I/O errors and is still mounted on $MNT"* ]]
 	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" status --follow --once
@@ -249,8 +245,7 @@ power_cut_held() {
 	# the first screen's command may be copied, whatever the label is under which a desktop has mounted it
 	mkdir "$T/x'; touch ran #"
 	mount "$DEV" "$T/x'; touch ran #"
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	kill_worker
 	run -3 cow
 	(cd "$T" && eval "$(sed -n 's/^  \(umount .*\) it returns errors$/\1/p' <<<"$output")")
 	[ ! -e "$T/ran" ]
@@ -264,10 +259,8 @@ power_cut_held() {
 }
 
 @test "a card that stays writable after a commit raises an alarm until it is read-only again" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
-	with_shim attach
-	mount_volume
+	card_prepared ext4 100 150
+	shim_mounted
 	echo one >"$MNT/one"
 	eio lock 0 1000
 	run -0 cow commit
@@ -277,16 +270,14 @@ power_cut_held() {
 	alarmed() { cow status --follow --once | grep -q "^vol alarm $CARD: cannot be set read-only"; }
 	wait_for 5 alarmed
 	eio off
-	echo two >"$MNT/two"
-	cow commit
+	commit_word two
 	[ "$(blockdev --getro "$CARD")" = 1 ]
 	[ "$(status_of .alarm)" = "" ]
 	detach_whole ext4
 }
 
 @test "an attach while the wall clock is set: nothing waits by it" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	for _ in 1 2 3 4 5; do
 		COWFS_CLOCK_BACK=1 with_shim attach
 		detach

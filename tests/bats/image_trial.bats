@@ -7,19 +7,16 @@ load lib
 
 setup() {
 	cow_setup || return
-	export COWFS_DEVDIR=$T/dev
-	mkdir "$COWFS_DEVDIR" "$T/sbin" "$T/etc"
+	initramfs_setup
+	mkdir "$T/etc"
 	CONF=$T/etc/cowfs.conf
 	printf '[root]\nram = 64M\ntrial = 2\n' >"$CONF"
 	echo first >"$T/etc/trial"
-	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
-	ln -s cowfs "$T/sbin/cowctl"
 	NAME=root
 }
 
 formatted() {
-	card_make ext4 60 110
-	cow prepare "$CARD"
+	card_prepared ext4 60 110
 }
 
 # As an initramfs does. $1: the exit status; then words of the command line
@@ -76,8 +73,7 @@ readonly_root() {
 
 fails_twice() { # FS [FS_MIB CARD_MIB]
 	local n before sum
-	card_make "$1" "${2:-60}" "${3:-110}"
-	cow prepare "$CARD" ${LAG:+--lag 1}
+	card_prepared "$1" "${2:-60}" "${3:-110}" -- ${LAG:+--lag 1}
 	for n in 1 0; do
 		before=$(card_written)
 		boots 0

@@ -95,8 +95,7 @@ clear_up() {
 kill_in_commits() { # COMMAND... that kills
 	local round small=()
 	[ "$FS" != ext4 ] || small=(-J size=8)
-	card_make "$FS" 310 450 "${small[@]}"
-	cow prepare "$CARD"
+	card_prepared "$FS" 310 450 "${small[@]}"
 	for ((round = 0; round < COUNT; round++)); do
 		attach_in_group || return
 		mount_volume || return
@@ -141,8 +140,7 @@ kill_everything_and_look() {
 @test "kills: all processes, in commits" { kill_in_commits kill_everything_and_look; }
 
 @test "kills: everything, nothing mounted, dirty pages of the loop device" {
-	card_make ext4 200 300
-	cow prepare "$CARD"
+	card_prepared ext4 200 300
 	attach_in_group
 	dd if=/dev/urandom of="$DEV" bs=1M count=24 status=none
 	[ "$(awk '$1 == "Dirty:" { print $2 }' /proc/meminfo)" -gt 1000 ]
@@ -155,17 +153,14 @@ kill_everything_and_look() {
 
 @test "kills: starter and parent, one after the other: the volume stays attached" {
 	local pid
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 200 300 -J size=8
 	attach_in_group
 	mount_volume
 	kill -9 "$MAIN"
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	# of the worker's parent
 	kill -9 "$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")"
-	echo two >"$MNT/two"
-	cow commit
+	commit_word two
 	[ "$(status_of .degraded)" = false ]
 	detach
 	mount -o ro "$CARD" "$MNT"
@@ -174,8 +169,7 @@ kill_everything_and_look() {
 
 @test "kills: attached again while the old file system is mounted; its device goes with the unmount" {
 	local old
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 200 300 -J size=8
 	attach_in_group
 	mount_volume
 	kill_everything
@@ -190,8 +184,7 @@ kill_everything_and_look() {
 
 @test "kills: a daemon that cannot end is dead, and nothing waits for it" {
 	local begin
-	card_make ext4 200 300
-	cow prepare "$CARD"
+	card_prepared ext4 200 300
 	attach_in_group
 	kill_everything
 	wait_for 20 no_daemons
@@ -220,8 +213,7 @@ bounded() { # SECONDS COMMAND...
 
 @test "kills: the parent is stopped while its worker is killed: commands say so and end" {
 	local parent worker command
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 200 300 -J size=8
 	attach_in_group
 	mount_volume
 	worker=$(worker_pid)
@@ -243,8 +235,7 @@ bounded() { # SECONDS COMMAND...
 }
 
 @test "kills: a worker that is stopped: commands say so and end; it goes on afterwards" {
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 200 300 -J size=8
 	attach_in_group
 	mount_volume
 	echo one >"$MNT/one"
@@ -272,8 +263,7 @@ hold_fuse() {
 
 @test "kills: the FUSE connection outlives the daemon: commands say that its device hangs, and end" {
 	local holder
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 200 300 -J size=8
 	attach_in_group
 	background hold_fuse "$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")" 2>"$T/held"
 	holder=$BG
@@ -290,8 +280,7 @@ hold_fuse() {
 @test "kills: a mounted image has the number of the dead volume's loop device: it is left alone" {
 	truncate -s 20M "$T/other.img"
 	mke2fs -q -F "$T/other.img"
-	card_make ext4 200 300
-	cow prepare "$CARD"
+	card_prepared ext4 200 300
 	attach_in_group
 	kill_everything
 	wait_for 10 no_daemons
@@ -313,8 +302,7 @@ hold_fuse() {
 	mke2fs -q -F "$T/other.img"
 	loop_up "$T/other.img"
 	other=$LOOP
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	NAME=vol
 	DEV=$(unshare --mount --propagation private sh -c 'mount "$1" "$2" && exec "$COWFS_BUILD/cowctl" attach --name vol "$3"' \
 		sh "$other" "$MNT" "$CARD")

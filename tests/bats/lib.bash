@@ -15,10 +15,11 @@
 # Cards
 #	card_make FS FS_MIB CARD_MIB [MKFS_OPTION]...	image with a file system smaller than it, on a loop device
 #			FS: ext2 ext3 ext4 xfs btrfs nilfs2 vfat none. Sets IMG and CARD. More cards: set IMG first.
-#	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE
+#	card_prepared FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION...]	card_make, and prepare
+#	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE; card_up [FILE]	CARD is FILE (default: IMG)
 #	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD); card_read: read from CARD
 #	whole_or_guarded	after a cut: is CARD guarded, or a whole file system with the tree of T/sum or T/sum2?
-#	image_sum [FILE]	checksum of the image (default: IMG), pending writes included
+#	image_sum [FILE]	checksum of the image (default: IMG), pending writes included; image_from FILE	IMG is what FILE is
 #
 # Programs (each bounded by COW_LIMIT seconds, 60)
 #	cow ARGUMENT...		cowctl
@@ -29,14 +30,16 @@
 #
 # Volumes
 #	attach [OPTION]...	attaches CARD as volume "vol" (--name to choose); sets DEV and NAME
-#	mount_volume [OPTION]...	mounts DEV on MNT; umount_volume
+#	mount_volume [OPTION]...	mounts DEV on MNT; umount_volume; mount_has SUM, attach_has SUM [OPTION]...	with this tree
+#	commit_word WORD	commits a file with this name and content
 #	volume_gone DEVICE	after the daemon has ended: its loop device is free
 #	volume_attached FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION... [-- ATTACH_OPTION...]]	card_make, prepare, attach;
 #			volume_mounted ...	and mount_volume
 #	detach [OPTION]...	unmounts if needed, detaches; the devices are gone and CARD is free again
 #	attach_mounted [OPTION]...	attach, mount_volume
 #	detach_whole FS		detach, and the file system on CARD is whole; recover_whole FS	cow release, and so it is
-#	worker_pid	of the daemon's worker; daemons: pids of all daemons of this test; cpu_s: the seconds of CPU
+#	whole_with FS SUM	it is whole, with this tree; recovers_to FS SUM	after cow release
+#	worker_pid	of the daemon's worker, which kill_worker ends; daemons: pids of all daemons of this test; cpu_s: the seconds of CPU
 #			that they have used
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
@@ -44,13 +47,15 @@
 #	cut_in_commit N		the power goes at the N-th write or flush of a commit with a checkpoint. SUM: tree before, NEW: of
 #			the commit. Fails (as the commit) if it was cut
 #	bare_sum		tree_sum of CARD, mounted read-only without cowfs
-#	power_cut		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is
+#	power_cut [rw]		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is, or is writable;
+#			cut_boots	then the root boots
 #	fsck FS [DEVICE]	offline check (default: CARD): repairs nothing but orphans, fails on any error
 #
 # Damage
 #	logedit ARGUMENT...	logedit.py on IMG: shows and damages super copies and records
 #	golden NAME FILE	a card of tests/golden as a file
-#	with_shim COMMAND...	what it starts obeys eio, see tests/tools/eioshim.c
+#	with_shim COMMAND...	what it starts obeys eio, see tests/tools/eioshim.c; shim_mounted [OPTION]...	attach does, then mount_volume
+#	cut_at N COMMAND...	the power goes at its N-th write or flush; CARD is writable then, T/cut says where it was
 #	eio KIND SKIP COUNT	reads, writes or flushes of the card fail from now on; eio slow MS; eio off
 #
 # Contents
@@ -381,8 +386,15 @@ card_make() {
 	exfat) truncate -s "${fs_mib}M" "$IMG" && mkfs.exfat "$@" "$IMG" >/dev/null && truncate -s "${card_mib}M" "$IMG" ;;
 	*) echo "card_make: no file system $fs" >&2; return 1 ;;
 	esac || return
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
+}
+
+card_up() { loop_up "${1:-$IMG}" && CARD=$LOOP; }
+
+card_prepared() {
+	local n=1
+	while [ $n -le $# ] && [ "${!n}" != -- ]; do n=$((n + 1)); done
+	card_make "${@:1:n-1}" && cow prepare "$CARD" "${@:n+1}"
 }
 
 # The bytes by which libblkid knows WHAT, put on a device or file.
@@ -470,6 +482,10 @@ card_read() {
 	echo $((stat[2] * 512))
 }
 
+image_from() {
+	dd if="$1" of="$IMG" bs=1M conv=notrunc status=none && blockdev --flushbufs "$CARD"
+}
+
 # CRC and length: images are large, and nobody forges one
 image_sum() {
 	cksum <"${1:-$IMG}" | tr ' ' -
@@ -536,6 +552,11 @@ mount_volume() {
 	timeout 30 mount "$@" "$DEV" "$MNT"
 }
 
+mount_has() { mount_volume && [ "$(tree_sum "$MNT")" = "$1" ]; }
+attach_has() { attach "${@:2}" && mount_has "$1"; }
+
+commit_word() { echo "$1" >"$MNT/$1" && cow commit; }
+
 volume_attached() {
 	local part=0 arg
 	local -a of_0=() of_1=() of_2=()
@@ -579,6 +600,15 @@ detach() {
 	wait_for 20 no_daemons
 }
 
+# The programs of an initramfs in T/sbin, and T/cowfs.conf
+initramfs_setup() {
+	export COWFS_DEVDIR=$T/dev
+	mkdir -p "$COWFS_DEVDIR" "$T/sbin"
+	printf '[root]\nram = 64M\n' >"$T/cowfs.conf"
+	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
+	ln -s cowfs "$T/sbin/cowctl"
+}
+
 # A root, as an initramfs does by the programs in T/sbin and T/cowfs.conf, and its mount. $stderr: what the console says
 boots() {
 	rm -f "$COWFS_RUNDIR"/root.counts "$COWFS_RUNDIR"/root.trial
@@ -593,6 +623,11 @@ worker_pid() {
 	cat "$COWFS_RUNDIR/$NAME/pid"
 }
 
+kill_worker() { kill -9 "$(worker_pid)" && wait_for 20 no_daemons; }
+
+whole_with() { fsck "$1" && [ "$(bare_sum)" = "$2" ]; }
+recovers_to() { cow release "$CARD" && whole_with "$@"; }
+
 detach_whole() {
 	detach && fsck "$1"
 }
@@ -605,8 +640,11 @@ power_cut() {
 	local pid
 	pid=$(worker_pid)
 	kill -9 "$pid"
-	clear_after_cut
+	clear_after_cut || return
+	[ "${1-}" != rw ] || blockdev --setrw "$CARD"
 }
+
+cut_boots() { power_cut; boots; }
 
 clear_after_cut() {
 	wait_for 20 no_daemons || return
@@ -645,10 +683,7 @@ cut_card() {
 	local commits=$1 fs=$2
 	shift 2
 	[ $# -gt 0 ] || set -- 100 150
-	card_make "$fs" "$@"
-	cow prepare "$CARD" "${LOGDEV[@]}"
-	attach "${LOGDEV[@]}"
-	mount_volume
+	volume_mounted "$fs" "$@" -- "${LOGDEV[@]}" -- "${LOGDEV[@]}"
 	echo one >"$MNT/one"
 	random_file "$MNT/big" 4
 	commit_at_rest "$fs"
@@ -664,8 +699,7 @@ cut_card() {
 	echo three >"$MNT/three"
 	sync -f "$MNT"
 	give_up_early
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 }
 
 bare_sum() {
@@ -729,6 +763,17 @@ logedit() {
 with_shim() {
 	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_EIO_FILE=$T/eio \
 		LD_PRELOAD=$COWFS_BUILD/tests/eioshim.so "$@"
+}
+
+# [ATTACH_OPTION...]
+shim_mounted() { with_shim attach "$@" && mount_volume; }
+
+# COMMAND...: its N-th write or flush is the last one
+cut_at() { # N COMMAND...
+	local code=0
+	env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER="$1" COWFS_CUT_SEED="$1" COWFS_CUT_LOG="$T/cut" "${@:2}" || code=$?
+	blockdev --setrw "$CARD"
+	return $code
 }
 
 # FILE [WORD...]: what the shim of this file does from now on; nothing

@@ -51,11 +51,13 @@ all_gone() {
 
 # $1 options in fstab; the card as volume "vol"
 protect() {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	NAME=vol
 	echo "$CARD $MNT cowfs name=vol,$1 0 0" >"$FSTAB"
 }
+
+ns_umount() { ns umount "$MNT"; all_gone; }
+protect_mounted() { protect "$1"; fstab_mount; }
 
 fstab_mount() {
 	ns mount -T "$FSTAB" "$MNT" || return
@@ -82,8 +84,7 @@ refuses() {
 }
 
 @test "fstab: mount and umount by directory; the card is a plain file system afterwards" {
-	protect ram=64M,on-detach=commit,noatime,nosuid,x-systemd.device-timeout=5,nofail
-	fstab_mount
+	protect_mounted ram=64M,on-detach=commit,noatime,nosuid,x-systemd.device-timeout=5,nofail
 	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
 	[ "$(status_of .discard_armed)" = false ]
 	run -0 ns findmnt -n -o SOURCE,FSTYPE,OPTIONS "$MNT"
@@ -111,8 +112,7 @@ refuses() {
 }
 
 @test "umount says what is lost, and that a held generation leaves no plain file system" {
-	protect noatime
-	fstab_mount
+	protect_mounted noatime
 	ns touch "$MNT/one"
 	cow commit --hold
 	HELD=$(status_of .held.generation)
@@ -151,14 +151,12 @@ refuses() {
 	ns mount --bind "$MNT" "$MNT"
 	ns umount "$MNT"
 	ns touch "$MNT/stacked"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	on_card stacked
 }
 
 @test "the end of the last mount without a helper is noticed: everything is committed and written home" {
-	protect noatime
-	fstab_mount
+	protect_mounted noatime
 	ns touch "$MNT/one"
 	ns umount -i "$MNT"
 	wait_for 20 is_committed
@@ -168,8 +166,7 @@ refuses() {
 	fsck ext4
 	on_card one
 	# not what is to be discarded, and nothing while it is mounted
-	protect on-detach=discard
-	fstab_mount
+	protect_mounted on-detach=discard
 	ns touch "$MNT/two"
 	ns umount -i "$MNT"
 	sleep 6
@@ -184,19 +181,16 @@ is_committed() { [ "$(status_of '"\(.dirty_blocks) \(.generation)"')" = "0 1" ];
 	[ "$stderr" = "mount.cowfs: mount option transport=ublk was removed: volumes are always served by FUSE; remove it
 mount.cowfs: mount option compress=zstd was removed: changes in RAM are not compressed; remove it (for btrfs: compress-force)" ]
 	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 }
 
 @test "on-detach=discard: umount discards uncommitted changes" {
-	protect on-detach=discard
-	fstab_mount
+	protect_mounted on-detach=discard
 	[ "$(status_of .discard_armed)" = true ]
 	ns touch "$MNT/one"
 	cow commit
 	ns touch "$MNT/two"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	fsck ext4
 	on_card one
 	run -1 on_card two
@@ -230,8 +224,7 @@ mount.cowfs: mount option compress=zstd was removed: changes in RAM are not comp
 }
 
 @test "umount -i, or without utab: the volume stays attached, status says so, mount takes it again" {
-	protect noatime
-	fstab_mount
+	protect_mounted noatime
 	ns touch "$MNT/one"
 	ns umount -i "$MNT"
 	run ! mounted
@@ -242,8 +235,7 @@ mount.cowfs: mount option compress=zstd was removed: changes in RAM are not comp
 	run -0 --separate-stderr ns mount -t cowfs -o ram=32M,name=other "$CARD" "$MNT"
 	[[ $stderr == *"$CARD: already attached as volume vol, which keeps its options"* ]]
 	ns test -e "$MNT/one"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	on_card one
 	# no utab
 	ns mount -o remount,ro /run/mount
@@ -272,38 +264,32 @@ mount.cowfs: mount option compress=zstd was removed: changes in RAM are not comp
 	[[ $output == ro,* && $output != *discard* ]]
 	run ! ns touch "$MNT/one"
 	run ! ns mount -o remount,rw,size=5 "$MNT"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	[ "$(card_written)" -le $((before + 65536)) ] # the record that says "detached in order"
 	fsck ext4
 	# -r is the same
 	ns mount -r -t cowfs -o name=vol "$CARD" "$MNT"
 	run ! ns touch "$MNT/one"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 }
 
 @test "remount: the file system's options; those of cowfs stay" {
-	protect ram=64M,noatime
-	fstab_mount
+	protect_mounted ram=64M,noatime
 	ns mount -T "$FSTAB" -o remount,ro "$MNT"
 	run ! ns touch "$MNT/one"
 	ns mount -T "$FSTAB" -o remount,rw "$MNT"
 	ns touch "$MNT/one"
 	[ "$(status_of .ram_limit_bytes)" = 67108864 ]
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	on_card one
 	refuses 32 'is not attached: nothing to remount' ns mount -t cowfs -o remount,ro,name=vol "$CARD" "$MNT"
 }
 
 @test "discard is added for ext4 unless something else is said" {
-	protect nodiscard
-	fstab_mount
+	protect_mounted nodiscard
 	run -0 ns findmnt -n -o OPTIONS "$MNT"
 	[[ $output != *discard* ]]
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	sed -i s/nodiscard/ram=64M/ "$FSTAB"
 	fstab_mount
 	# what is deleted gives back its RAM
@@ -312,16 +298,14 @@ mount.cowfs: mount option compress=zstd was removed: changes in RAM are not comp
 	ns rm "$MNT/a"
 	ns sync -f "$MNT"
 	wait_for 10 ram_below 10000000
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 }
 
 ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 
 @test "busy: umount fails, everything goes on; lazily: stays attached, and says so" {
 	local pid
-	protect noatime
-	fstab_mount
+	protect_mounted noatime
 	ns touch "$MNT/one"
 	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'exec 5>"$0/held"; touch "$1"; exec sleep 1000' \
 		"$MNT" "$T/held"
@@ -418,13 +402,11 @@ commit_again_and_again() {
 	ns umount "$T/over"
 	cow detach vol
 	fstab_mount
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 }
 
 @test "mounted twice: the last umount detaches" {
-	protect noatime
-	fstab_mount
+	protect_mounted noatime
 	mkdir "$T/second" "$T/third"
 	# there already, as by mount -a; but not in this way
 	run -0 --separate-stderr ns mount -a -T "$FSTAB"
@@ -448,11 +430,9 @@ commit_again_and_again() {
 }
 
 @test "the daemon died: umount unmounts and says what that means" {
-	protect noatime
-	fstab_mount
+	protect_mounted noatime
 	ns touch "$MNT/one"
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	kill_worker
 	run -1 --separate-stderr ns umount "$MNT"
 	[[ $stderr == *"is unmounted, but the daemon of $DEV is gone"* ]]
 	run ! mounted
@@ -460,14 +440,12 @@ commit_again_and_again() {
 	wait_for 20 volume_gone "$DEV"
 	fstab_mount
 	run ! ns test -e "$MNT/one"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 }
 
 @test "as on Linux before 6.2, without bounds of one device: ram=64M is taken, and no write fails" {
 	ns mount -t tmpfs none /sys/class/bdi
-	card_make ext4 320 400 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 320 400 -J size=8
 	NAME=vol
 	echo "$CARD $MNT cowfs name=vol,ram=64M,noatime 0 0" >"$FSTAB"
 	run -0 --separate-stderr ns mount -T "$FSTAB" "$MNT"
@@ -481,8 +459,7 @@ commit_again_and_again() {
 	cow commit
 	[ "$(status_of '.pressure.full_errors == 0')" = true ]
 	ns cmp "$T/file" "$MNT/file"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	fsck ext4
 	on_card file
 }
@@ -550,16 +527,14 @@ commit_again_and_again() {
 	local fs
 	for fs in xfs btrfs; do
 		IMG=$T/$fs.img NAME=vol
-		card_make $fs 320 420
-		cow prepare "$CARD" --log-size 64M
+		card_prepared $fs 320 420 -- --log-size 64M
 		ns mount -t cowfs -o "name=vol,noatime,$([ $fs = xfs ] && echo logbsize=64k || echo commit=77)" "$CARD" "$MNT"
 		DEV=$(status_of .loop)
 		run -0 ns findmnt -n -o SOURCE,FSTYPE,OPTIONS "$MNT"
 		[[ $output == "$DEV"*$fs*noatime* ]]
 		[[ $output == *logbsize=64k* || $output == *commit=77* ]]
 		ns touch "$MNT/one"
-		ns umount "$MNT"
-		all_gone
+		ns_umount
 		fsck $fs
 		on_card one
 	done
@@ -568,8 +543,7 @@ commit_again_and_again() {
 # ---- cowfs.conf ----
 
 @test "cowfs.conf: default, the volume's section, the command line, in this order" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	cat >"$COWFS_CONF" <<-END
 		[default]
 		ram = 80M
@@ -583,8 +557,7 @@ commit_again_and_again() {
 	ns mount -t cowfs "$CARD" "$MNT"
 	[ "$(status_of .ram_limit_bytes)" = 83886080 ]
 	[ "$(status_of .discard_armed)" = true ]
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	cow attach "$CARD" --ram 32M --on-detach commit
 	[ "$(status_of .ram_limit_bytes)" = 33554432 ]
 	[ "$(status_of .discard_armed)" = false ]
@@ -642,8 +615,7 @@ commit_again_and_again() {
 	[ "$output $stderr" = "64M " ]
 	run -0 --separate-stderr cow config vol
 	[ "$stderr" = "cowctl: $COWFS_CONF:2: compress was removed: changes in RAM are not compressed; remove the line" ]
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 	fails 2 'compress was removed: ' attach "$CARD" --name vol --compress zstd
 }
 
@@ -729,6 +701,5 @@ unit_ended() { ! kill -0 "$(cat "$T/unit.pid")" 2>/dev/null; }
 	refuses 2 'commit-interval is no mount option: it stands in cowfs.conf' ns mount -t cowfs -o commit-interval=10m "$CARD" "$MNT"
 	refuses 2 'rma is unknown: did you mean ram\?' ns mount -t cowfs -o rma=256M "$CARD" "$MNT"
 	ns mount -t cowfs -o ram=64M,data=ordered,name=vol "$CARD" "$MNT"
-	ns umount "$MNT"
-	all_gone
+	ns_umount
 }

@@ -31,18 +31,15 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	echo "$output"
 	[[ $output == *"was shrunk to 987 MiB, was 1024 MiB"*"an empty log was written"* ]]
 	wait_for 60 no_loop_left # of others they come and go
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	[ "$(fs_mib)" = 987 ]
 	[ "$(journal_mib)" = 16 ]
 	cow check --json "$CARD" | jq -e '.log_state == "empty" and .verdict == "good" and .log_bytes >= 33554432'
 	attach_mounted
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 	tree_sum "$MNT" >"$T/sum"
 	power_cut
-	recover_whole ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	recovers_to ext4 "$(cat "$T/sum")"
 	fails 1 "already has a cowfs log" prepare --shrink "$CARD"
 }
 
@@ -55,8 +52,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 		cow prepare --shrink --log-size 8M --erase-block 1M --journal-size 4M "$CARD" --json |
 			jq -e '.ok and .volume_bytes < 125829120 and .shrunk_from_bytes == 134217728 and .log_bytes >= 8388608 and
 				.erase_block_bytes == 1048576 and .written_bytes > 0'
-		fsck ext4
-		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+		whole_with ext4 "$(cat "$T/sum")"
 		[ "${fs%% *}" = ext2 ] || [ "$(journal_mib)" = 4 ]
 		loop_down "$CARD"
 	done
@@ -66,10 +62,8 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	loop_down "$CARD"
 	CARD=$IMG
 	cow prepare --shrink "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	card_up
+	whole_with ext4 "$(cat "$T/sum")"
 	attach
 	detach
 }
@@ -163,17 +157,14 @@ cut_shrink() {
 			[ "$(fs_mib)" -lt 125 ]
 			;;
 		esac
-		fsck ext4
-		[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+		whole_with ext4 "$(cat "$T/sum")"
 		if [ "$(fs_mib)" = 128 ] && [ $((n % 4)) = 0 ]; then
 			cow prepare --shrink --log-size 8M --erase-block 1M "$CARD"
-			fsck ext4
-			[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+			whole_with ext4 "$(cat "$T/sum")"
 			[ "$(fs_mib)" -lt 125 ]
 		fi
 		[ $finished -lt 2 ] || break
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		image_from "$T/copy"
 	done
 	say "$olds old, $news new, $guarded guarded, $finished finished"
 	[ $guarded -gt 2 ]
@@ -191,8 +182,7 @@ cut_shrink() {
 	run cow check --json "$CARD"
 	[[ $output == *"no cowfs log"* ]]
 	cow prepare --shrink --log-size 8M --erase-block 1M "$CARD"
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	[ "$(fs_mib)" -lt 125 ]
 }
 
@@ -204,8 +194,7 @@ cut_shrink() {
 	for n in 34 35 36 37 38 39 40; do
 		run cut_shrink "$n" 1
 		[ "$(cow check --json "$CARD" | jq -r .shrink)" = committed ] && break
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		image_from "$T/copy"
 	done
 	e2fsck -fp "$CARD" || true
 	run -1 cow check "$CARD"
@@ -215,15 +204,12 @@ cut_shrink() {
 	fails 1 "a shrink was interrupted after its commit and cannot be finished" prepare --shrink "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
 	cow release --accept base "$CARD"
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	[ "$(fs_mib)" = 128 ]
 	fails 1 "no cowfs log" check "$CARD"
-	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/copy"
 	run -3 cow release --accept log "$CARD"
-	fsck ext4
-	[ "$(bare_sum)" = "$(cat "$T/sum")" ]
+	whole_with ext4 "$(cat "$T/sum")"
 	[ "$(fs_mib)" -lt 125 ]
 	attach
 	detach

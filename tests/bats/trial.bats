@@ -6,17 +6,12 @@ load lib
 
 setup() {
 	cow_setup || return
-	export COWFS_DEVDIR=$T/dev
-	mkdir "$COWFS_DEVDIR" "$T/sbin"
-	printf '[root]\nram = 64M\n' >"$T/cowfs.conf"
-	cp "$COWFS_BUILD/cowfs-boot" "$T/sbin/cowfs"
-	ln -s cowfs "$T/sbin/cowctl"
+	initramfs_setup
 	NAME=root
 }
 
 old_root() { # FS [FS_MIB CARD_MIB]
-	card_make "$1" "${2:-100}" "${3:-150}"
-	cow prepare "$CARD" ${LAG:+--lag 1}
+	card_prepared "$1" "${2:-100}" "${3:-150}" -- ${LAG:+--lag 1}
 	boots
 	random_file "$MNT/old" 2
 	sync -f "$MNT"
@@ -60,8 +55,7 @@ fails_thrice() {
 		cow commit root --timer
 		NEW=$(tree_sum "$MNT")
 	done
-	power_cut
-	boots
+	cut_boots
 	[[ $stderr == *"THE TRIAL HAS FAILED: no boot of generation "*" was accepted"* ]]
 	[[ $stderr == *"BACK AT GENERATION"* ]]
 	[ ! -e "$COWFS_RUNDIR/root.trial" ]
@@ -78,8 +72,7 @@ fails_thrice() {
 	echo more >"$MNT/more"
 	cow commit root
 	SUM=$(tree_sum "$MNT")
-	power_cut
-	boots
+	cut_boots
 	[[ $stderr != *TRIAL* ]]
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	detach_whole "$1"
@@ -103,14 +96,12 @@ fails_thrice() {
 	new_root 1
 	[ "$(status_of .held.generation)" = "$HELD" ]
 	fails 1 "nothing is checkpointed" commit root --checkpoint
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	run -0 cow accept root --trial
 	[[ $output == *"generation $HELD is no longer held"* ]]
 	for n in 1 2 3; do
-		power_cut
-		boots
+		cut_boots
 		[[ $stderr != *TRIAL* ]]
 		[ "$(tree_sum "$MNT")" = "$NEW" ]
 	done
@@ -134,8 +125,7 @@ fails_thrice() {
 }
 
 @test "trial: what does not go says so" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	boots
 	fails 2 "for the root alone" commit --trial 3
 	fails 2 "is not a number from 1 to 14" commit root --trial 15
@@ -153,7 +143,6 @@ fails_thrice() {
 	fails 1 "the initramfs of this boot does not count boots" commit root --trial 3
 	[ "$(status_of .held.trial)" = false ]
 	cow accept
-	umount_volume
 	detach
 }
 
@@ -174,8 +163,7 @@ fails_thrice() {
 	cow commit root --trial 2
 	cow undo root
 	umount "$MNT/boot/efi"
-	power_cut
-	boots
+	cut_boots
 	mkdir -p "$modules/9.9" "$MNT/boot/firmware"
 	touch "$modules/9.9/modules.dep"
 	for where in boot/firmware boot; do
@@ -232,8 +220,7 @@ boot_inside() { # FS FS_MIB CARD_MIB
 		random_file "$MNT/more" 8
 		cow commit root --timer --checkpoint
 		loader_reads old
-		power_cut
-		boots
+		cut_boots
 		[[ $stderr == *"is ON TRIAL, 0 more boots"* ]]
 		[ "$(cat "$MNT/boot/kernel")" = "kernel new" ]
 		rm "$MNT/more"
@@ -241,8 +228,7 @@ boot_inside() { # FS FS_MIB CARD_MIB
 		cow commit root
 		loader_reads old
 		[ $n = 1 ] || break
-		power_cut
-		boots
+		cut_boots
 		[[ $stderr == *"THE TRIAL HAS FAILED"* ]]
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
 		loader_reads old
@@ -264,27 +250,23 @@ boot_inside() { # FS FS_MIB CARD_MIB
 	[[ $stderr == *"sh is kept"* ]]
 	[ "$(status_of '"\(.held.trial) \(.held.undo_pending) \(.held.boots_left)"')" = "true false 1" ]
 	NEW=$(tree_sum "$MNT")
-	power_cut
-	boots
+	cut_boots
 	[[ $stderr == *"is ON TRIAL, 0 more boots"* ]]
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
-	power_cut
-	boots
+	cut_boots
 	[[ $stderr == *"BACK AT GENERATION"* ]]
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	cow commit root
 	# accepted
 	run -0 cow run --trial 2 -- touch "$MNT/kept"
-	power_cut
-	boots
+	cut_boots
 	run -0 cow accept root --trial
 	[ -e "$MNT/kept" ]
 	NEW=$(tree_sum "$MNT")
 	# one that fails is never on trial
 	run -7 cow run --trial 2 -- sh -c "rm '$MNT/kept'; exit 7"
 	[ "$(status_of '"\(.held.trial) \(.held.undo_pending)"')" = "false true" ]
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$NEW" ]
 	fails 2 "for the root alone" run --volume vol --trial 2 -- true
 	fails 2 "is not a number from 1 to 14" run --trial 0 -- true
@@ -336,8 +318,7 @@ half_configured() { printf '#!/bin/sh\necho apt is half configured\n' >"$T/bin/d
 	hook begin </dev/null
 	echo half >"$MNT/upgraded"
 	cow commit root
-	power_cut
-	boots
+	cut_boots
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	# of somebody else
 	cow commit root --hold
@@ -379,12 +360,10 @@ half_configured() { printf '#!/bin/sh\necho apt is half configured\n' >"$T/bin/d
 	[[ $output == *"held already"* ]]
 	hook end
 	for _ in 1 2 3; do
-		power_cut
-		boots
+		cut_boots
 		[ -e "$MNT/upgraded" ]
 	done
-	power_cut
-	boots
+	cut_boots
 	[ ! -e "$MNT/upgraded" ]
 	rm "$COWFS_RUNDIR/root.counts"
 	hook begin </dev/null
