@@ -127,8 +127,7 @@ attack() {
 		stamp "$i"
 		cow commit >/dev/null
 		forget
-		pull
-		wait_for 5 is_away
+		pull_away
 		# what a reader that lies would give: the log, its superblocks and the file system, each block this way and that
 		cat >"$T/changes.py" <<-'END'
 			import os, random, sys, time
@@ -185,8 +184,7 @@ attack() {
 	grep -aq 'search another device refused' "$T/hostile"
 	[ "$(image_sum "$T/other.img")" = "$other" ]
 	wait_for 5 released "$LOOP"
-	back
-	here_again
+	back_again
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
 	cow commit vol
 	detach
@@ -195,15 +193,13 @@ attack() {
 @test "away: a card comes back among 24 others of its size" {
 	local i
 	protected
-	pull
-	wait_for 5 is_away
+	pull_away
 	for i in {1..24}; do
 		truncate -s "$(stat -c %s "$IMG")" "$T/other$i.img"
 		back "$T/other$i.img"
 	done
 	sleep 3
-	back
-	here_again
+	back_again
 	[ "$(status_of .device)" = "$LOOP" ]
 	detach
 }

@@ -122,8 +122,7 @@ again() {
 		blockdev --flushbufs "$CARD"
 	}
 	everywhere new 'Nothing was written|Its log still has everything' release
-	fsck ext4
-	[ "$(bare_sum)" = "$SUM" ]
+	whole_with ext4 "$SUM"
 }
 
 @test "away: pulled during check, wear and scrub of a card that is not attached" {
@@ -143,8 +142,7 @@ again() {
 }
 
 recovered() {
-	recover_whole ext4
-	[ "$(bare_sum)" = "$SUM" ]
+	recovers_to ext4 "$SUM"
 }
 
 @test "away: pulled during scrub and clone of a volume: they end when away-limit is over" {
@@ -232,8 +230,7 @@ bare_cksum() {
 		pulled_in "$n" 'Its file system and its log are whole'
 		cow check "$CARD" | grep -q '^verdict: good$'
 	done
-	fsck ext4
-	[ "$(bare_sum)" = "$SUM" ]
+	whole_with ext4 "$SUM"
 	attach
 	detach
 	for n in 1 100 "100 reads"; do
@@ -254,8 +251,7 @@ bare_cksum() {
 		wait_for 10 no_daemons
 	done
 	[ "$GONE" = 12 ]
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM"
 	detach
 }
 
@@ -273,8 +269,7 @@ bare_cksum() {
 			gone=$((gone + 1))
 			[ $code = 5 ]
 			grep -q 'the card is away (pulled out, or reset): nothing is lost, everything stays in RAM: plug it in, and try again$' "$T/err"
-			back
-			here_again
+			back_again
 			stays
 			loop_down "$CARD"
 			CARD=$LOOP
@@ -282,8 +277,7 @@ bare_cksum() {
 		fi
 		stays
 		wait_for 20 no_daemons
-		fsck ext4
-		[ "$(bare_sum)" = "$SUM" ]
+		whole_with ext4 "$SUM"
 		with_gone attach
 		mount_volume
 	done

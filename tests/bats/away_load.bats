@@ -9,8 +9,7 @@ AWAY_LIMIT=60s
 @test "away: RAM fills up, writers wait, nothing fails, and all is committed when the card is back" {
 	local writer
 	protected --ram 24M
-	pull
-	wait_for 5 is_away
+	pull_away
 	random_file "$T/much" 60
 	background dd if="$T/much" of="$MNT/much" bs=1M conv=fsync status=none 2>"$T/errors"
 	writer=$BG
@@ -20,8 +19,7 @@ AWAY_LIMIT=60s
 	kill -0 "$writer"
 	[ "$(status_of .pressure.gave_up)" = false ]
 	[ "$(status_of .alarm)" = "" ]
-	back
-	here_again
+	back_again
 	wait "$writer"
 	[ ! -s "$T/errors" ]
 	detach
@@ -29,7 +27,6 @@ AWAY_LIMIT=60s
 	fsck ext4
 	mount -o ro "$LOOP" "$MNT"
 	cmp "$T/much" "$MNT/much"
-	umount "$MNT"
 }
 
 @test "away: a contact that flaps 10 times a second is one line and one event a minute, and costs little" {
@@ -65,8 +62,7 @@ AWAY_LIMIT=60s
 	protected --on-crash replace
 	echo kept >"$MNT/new"
 	sync -f "$MNT"
-	pull
-	wait_for 5 is_away
+	pull_away
 	before=$(worker_pid)
 	kill -9 "$before"
 	sleep 3
@@ -119,11 +115,9 @@ AWAY_LIMIT=60s
 	log=$LOOP
 	cow commit
 	CARD=$base
-	pull
-	wait_for 5 is_away
+	pull_away
 	echo 2 >"$MNT/2"
-	back
-	here_again
+	back_again
 	stays
 	[ "$(status_of .device)" = "$LOOP" ]
 	cow commit
@@ -136,13 +130,11 @@ AWAY_LIMIT=60s
 	mount -o ro "$CARD" "$MNT"
 	[ "$(cat "$MNT/1" "$MNT/2")" = "1
 2" ]
-	umount "$MNT"
 }
 
 @test "away: a reader whose device stays while the card is out" {
 	protected
-	pull
-	wait_for 5 is_away
+	pull_away
 	echo 1 >"$MNT/1"
 	fails 5 'the card is away' commit vol
 	stays
@@ -161,8 +153,7 @@ AWAY_LIMIT=60s
 	for i in $(seq 0 39); do
 		dd if="$DEV" bs=64k skip=$((20 * i)) count=1 iflag=direct status=none >"$T/right.$i"
 	done
-	pull
-	wait_for 5 is_away
+	pull_away
 	for i in $(seq 0 39); do
 		background dd if="$DEV" of="$T/read.$i" bs=64k skip=$((20 * i)) count=1 iflag=direct status=none
 		pids+=("$BG")
@@ -180,8 +171,7 @@ AWAY_LIMIT=60s
 	for i in "${pids[@]}"; do
 		kill -0 "$i"
 	done
-	back
-	here_again
+	back_again
 	for i in "${pids[@]}"; do
 		wait "$i"
 	done
@@ -197,8 +187,7 @@ AWAY_LIMIT=60s
 	echo lost >"$MNT/lost"
 	sync -f "$MNT"
 	umount_volume
-	pull
-	wait_for 5 is_away
+	pull_away
 	fails 5 'the card is away' detach vol
 	cow detach --discard vol
 	wait_for 20 no_daemons

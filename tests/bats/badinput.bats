@@ -527,13 +527,12 @@ commit_fails() {
 	detach --discard
 }
 
-@test "EIO on write: the commit fails, RAM is kept, the next commit does it all" {
+next_does_it_all() { # NUMBERS KIND [COUNT]: of those that fail
 	local n sum
 	protect with_shim
 	commit_word one
-	for n in 0 1 2 3 5 6 7 8 9 10 13; do
-		# with all attempts at a block
-		commit_fails write "$n" 4
+	for n in $1; do
+		commit_fails "$2" "$n" "${@:3}"
 		sum=$(tree_sum "$MNT")
 		cow commit
 		cow status
@@ -545,6 +544,10 @@ commit_fails() {
 	detach_whole ext4
 }
 
+# with all attempts at a block
+@test "EIO on write: the commit fails, RAM is kept, the next commit does it all" { next_does_it_all "0 1 2 3 5 6 7 8 9 10 13" write 4; }
+@test "EIO on flush: the commit fails, and is not taken for good the second time" { next_does_it_all "0 1 2 3 4 5 6" flush; }
+
 @test "EIO on a write that follows a FLUSH: it is made again, and counted" {
 	protect with_shim
 	commit_word one
@@ -555,22 +558,6 @@ commit_fails() {
 	eio off
 	[ "$(status_of .lifetime.retried_requests)" = 1 ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
-	detach_whole ext4
-}
-
-@test "EIO on flush: the commit fails, and is not taken for good the second time" {
-	local n sum
-	protect with_shim
-	commit_word one
-	for n in 0 1 2 3 4 5 6; do
-		commit_fails flush "$n"
-		sum=$(tree_sum "$MNT")
-		cow commit
-		cow status
-		power_cut
-		with_shim attach
-		mount_has "$sum"
-	done
 	detach_whole ext4
 }
 

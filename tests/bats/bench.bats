@@ -23,8 +23,7 @@ teardown() {
 device() {
 	IMG=$T/dev.img
 	random_file "$IMG" "$1"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 }
 
 used() { df --output=used -B1 "$FS" | tail -1 | tr -d " "; }
@@ -107,8 +106,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	losetup -d "$upper"
 	rm "$T/upper"
 	log=$CARD IMG=
-	card_make ext4 60 60
-	cow prepare "$CARD" --log "$log"
+	card_prepared ext4 60 60 -- --log "$log"
 	sum=$(md5sum <"$log")
 	fails 1 'holds a log of cowfs; --force' measure --tables all --write-area all "$log"
 	[ "$(md5sum <"$log")" = "$sum" ]

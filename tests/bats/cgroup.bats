@@ -67,8 +67,7 @@ all_outside() {
 
 @test "cgroup: cowctl attach, the daemon alone and mount.cowfs leave a limited one" {
 	cgroups_make
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 
 	DEV=$(limited "$COWFS_BUILD/cowctl" attach --name vol "$CARD") NAME=vol
 	all_outside
@@ -91,8 +90,7 @@ all_outside() {
 @test "cgroup: in the foreground it stays, with a warning or not at all" {
 	local pid
 	cgroups_make
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	if may_flush; then
 		background limited "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err"
 		wait_for 20 test -s "$T/out"
@@ -109,8 +107,7 @@ all_outside() {
 
 @test "cgroup: a limited one that cannot be left is refused" {
 	cgroups_make
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	run -1 --separate-stderr captive "$COWFS_BUILD/cowctl" attach --json --name vol "$CARD"
 	jq -e '.exit == 1 and (.error | test("limits memory to 300 MiB.*start it outside"))' <<<"$output"
 	run -1 --separate-stderr captive "$COWFS_BUILD/cowfs" --name vol "$CARD"

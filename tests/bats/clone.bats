@@ -179,8 +179,7 @@ fails_at() { # N; of FROM
 	truncate -s 100M "$T/old.img"
 	loop_up "$T/old.img"
 	NEW=$LOOP
-	card_make ext4 10 60
-	cow prepare "$CARD"
+	card_prepared ext4 10 60
 	run -1 script -qec "$COWFS_BUILD/cowctl clone $CARD $NEW" /dev/null <<<n
 	[[ $output == *"holds a cowfs log whose newest generation only cowfs 0.1.0 completes"*"Overwrite all of it?"* ]]
 }
@@ -222,8 +221,7 @@ fails_at() { # N; of FROM
 	cut_card 1 btrfs 120 160
 	NEW=$CARD
 	IMG=$T/source.img
-	card_make ext4 60 100
-	cow prepare "$CARD" >/dev/null
+	card_prepared ext4 60 100
 	run -1 script -qec "$COWFS_BUILD/cowctl clone $CARD $NEW" /dev/null <<<n
 	[[ $output == *" that no other place has, and a file system (btrfs). Overwrite"* ]]
 	loop_down "$NEW"
@@ -266,8 +264,7 @@ cut_in_head() {
 	IMG=$T/card.img
 	truncate -s 100M "$IMG"
 	mke2fs -q -F -t ext4 -b 1024 -m 0 -E nodiscard,lazy_itable_init=0 "$IMG" 40961
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	cow prepare "$CARD" >/dev/null
 	mount "$CARD" "$T/look"
 	dd if=/dev/urandom of="$T/look/all" bs=64k status=none || true
@@ -281,8 +278,7 @@ cut_in_head() {
 
 @test "clone: what a file system with errors calls free is copied" {
 	local at
-	card_make ext4 60 100 -b 4096
-	cow prepare "$CARD" >/dev/null
+	card_prepared ext4 60 100 -b 4096
 	mount "$CARD" "$T/look"
 	random_file "$T/look/file" 3
 	sync -f "$T/look"
@@ -295,7 +291,6 @@ cut_in_head() {
 	run -0 cow clone "$CARD" "$NEW" --yes
 	mount -o ro "$NEW" "$T/look"
 	cmp "$T/file" "$T/look/file"
-	umount "$T/look"
 }
 
 # A clone that is in its data
@@ -387,7 +382,6 @@ ends_incomplete() {
 	cmp "$MNT/whole" "$T/look/whole"
 	[ "$(cmp -l "$MNT/hurt" "$T/look/hurt" | awk '$3 != 0' | wc -l)" = 0 ]
 	[ "$(cmp -l "$MNT/hurt" "$T/look/hurt" | wc -l)" -gt 8000 ]
-	umount "$T/look"
 }
 
 @test "clone: a card that has less than it says is found before anything is copied" {
@@ -414,8 +408,7 @@ ends_incomplete() {
 }
 
 @test "clone: on a card that has less than it says, the log does not overwrite the copy" {
-	card_make ext4 60 100 -m 0
-	cow prepare "$CARD" >/dev/null
+	card_prepared ext4 60 100 -m 0
 	mount "$CARD" "$T/look"
 	dd if=/dev/urandom of="$T/look/all" bs=64k status=none || true
 	umount "$T/look"

@@ -175,7 +175,6 @@ random() {
 	cow commit vol
 	cow view vol "$V"
 	grep -q 1 "$V/b"
-	umount "$V"
 }
 
 @test "a database with its log is committed as of one moment" {
@@ -197,14 +196,12 @@ random() {
 }
 
 @test "what only the journal has differs as well" {
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	mount "$CARD" "$MNT"
 	mkdir "$MNT/d"
 	touch "$MNT/mode" "$MNT/d/gone" "$MNT/d/stays"
 	umount "$MNT"
-	attach
-	mount_volume
+	attach_mounted
 	chmod 600 "$MNT/mode"
 	rm "$MNT/d/gone"
 	touch "$MNT/d/new"
@@ -248,8 +245,7 @@ view_lacks() { # COMMAND...
 	[ $code = 1 ]
 	cow commit vol
 	cow commit vol "$MNT/file"
-	umount_volume
-	cow detach vol
+	detach
 	mount "$CARD" "$MNT"
 	[ "$(cat "$MNT/file")" = new ]
 }
@@ -267,7 +263,6 @@ view_warns() { # COMMAND...
 	mkdir "$T/look"
 	view_warns view --now vol "$T/look"
 	[[ $(cat "$T/look/file") =~ ^(old|new)$ ]]
-	umount "$T/look"
 }
 
 @test "the log is full before the sync of a view has ended: clone says so" {

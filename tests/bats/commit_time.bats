@@ -23,8 +23,7 @@ PY
 never_longer() {
 	local fs=$1 limit=$2 i t0 ms worst=0 told
 	shift 2
-	card_make "$fs" 400 512 "$@"
-	cow prepare "$CARD"
+	card_prepared "$fs" 400 512 "$@"
 	with_shim attach --ram 256M --max-commit-time "${limit}s"
 	mount_volume -o noatime
 	eio card 2 5
@@ -124,8 +123,7 @@ power_ends() {
 
 @test "max-commit-time: power ends after this time, and all that was written is on the card" {
 	local cuts=${COWFS_POWER_CUTS:-4} missed=0 told=0 i
-	card_make ext4 400 512 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 400 512 -J size=8
 	echo 0 >"$T/n"
 	for ((i = 1; i <= cuts; i++)); do
 		if ((i % 2)); then power_ends 2 5; else power_ends 1 80; fi
@@ -159,10 +157,8 @@ power_ends() {
 }
 
 @test "max-commit-time: a card that is too slow for it is named" {
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
-	with_shim attach --ram 96M --max-commit-time 1s
-	mount_volume
+	card_prepared ext4 200 300 -J size=8
+	shim_mounted --ram 96M --max-commit-time 1s
 	eio slow 1500
 	echo 1 >"$MNT/a"
 	cow commit
@@ -173,10 +169,8 @@ power_ends() {
 }
 
 @test "max-commit-time: how slow a card was is known at the next attach" {
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
-	with_shim attach --ram 96M
-	mount_volume
+	card_prepared ext4 200 300 -J size=8
+	shim_mounted --ram 96M
 	eio card 2 1
 	random_file "$MNT/a" 4
 	cow commit
@@ -209,8 +203,7 @@ PY
 }
 
 @test "max-commit-time: reads go on while the card fails" {
-	card_make ext4 400 512 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 400 512 -J size=8
 	with_shim attach --ram 256M --max-commit-time 5s
 	mount_volume -o noatime
 	random_file "$MNT/old" 20
@@ -232,13 +225,11 @@ PY
 }
 
 @test "max-commit-time: refused where it cannot be kept" {
-	card_make btrfs 200 300
-	cow prepare "$CARD"
+	card_prepared btrfs 200 300
 	fails 1 'max-commit-time cannot be kept on btrfs' attach "$CARD" --max-commit-time 5s
 	loop_down "$CARD"
 	IMG=''
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	fails 1 'pressure=fail forbids them' attach "$CARD" --max-commit-time 5s --pressure fail
 	fails 1 'with checkpoint=always' attach "$CARD" --max-commit-time 5s --checkpoint always
 	for t in 0 0.5s 11m 5x ''; do
@@ -248,10 +239,8 @@ PY
 
 @test "commit --deadline: only what fits is begun, and nothing is lost" {
 	local before
-	card_make ext4 200 300 -J size=8
-	cow prepare "$CARD"
-	with_shim attach --ram 96M
-	mount_volume
+	card_prepared ext4 200 300 -J size=8
+	shim_mounted --ram 96M
 	random_file "$MNT/a" 30
 	sync -f "$MNT"
 	before=$(card_written)
@@ -272,8 +261,7 @@ PY
 }
 
 @test "max-commit-time: a root where it cannot be kept is protected without it, and says so" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	NAME=vol
 	DEV=$("$COWFS_BUILD/cowfs" "$CARD" --name vol --max-commit-time 5s --checkpoint always --running-root)
 	[ "$(status_of ".pressure.max_commit_seconds == 0")" = true ]

@@ -155,9 +155,7 @@ no_reader() {
 	sum=$(tree_sum "$MNT")
 	power_cut
 
-	attach --ram 32M # with a reader
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	attach_has "$sum" --ram 32M # with a reader
 	no_reader
 	random_file "$MNT/c" 4
 	sum=$(tree_sum "$MNT")
@@ -166,12 +164,10 @@ no_reader() {
 	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
 	cow check "$CARD" | grep -q 'not checked'
 
-	attach_mounted --ram 32M
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	attach_has "$sum" --ram 32M
 	no_reader
 	random_file "$MNT/d" 4
 	sum=$(tree_sum "$MNT")
-	umount_volume
 	detach
 	# empty records that follow repeat it
 	[ "$(cow check --json "$CARD" | jq .unread)" = true ]
@@ -182,15 +178,13 @@ no_reader() {
 	random_file "$MNT/e" 1
 	cow commit "$NAME"
 	[ "$(cow check --json "$CARD" | jq .unread)" = false ]
-	umount_volume
 	detach
 }
 
 @test "confine: an image that kills each of its readers: a commit fails, --force and shutdown keep all" {
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "the shim must come first"
 	local at sum
-	card_make ext4 300 350 # three groups
-	cow prepare "$CARD"
+	card_prepared ext4 300 350 # three groups
 	for at in 1 2; do
 		BADIMAGE_AT=$at LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 48M
 		mount_volume
@@ -207,8 +201,7 @@ no_reader() {
 		cow shutdown
 		power_cut
 		[ "$(cow check --json "$CARD" | jq .unread)" = true ]
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$sum" ]
+		attach_has "$sum"
 		umount_volume
 		detach_whole ext4
 	done
@@ -217,8 +210,7 @@ no_reader() {
 # The death of a worker under the parent's filter: tests/unit/keeper_test.c.
 
 @test "confine: without CAP_SETPCAP the bounding set stays, nothing else" {
-	card_make ext4 50 100
-	cow prepare "$CARD"
+	card_prepared ext4 50 100
 	NAME=vol
 	run -0 --separate-stderr setpriv --bounding-set=-setpcap "$COWFS_BUILD/cowfs" --name vol "$CARD"
 	DEV=$output

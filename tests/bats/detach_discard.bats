@@ -5,8 +5,7 @@
 load lib
 
 protect() {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	"$@" attach
 	mount_volume
 }
@@ -46,8 +45,7 @@ bare() {
 	for end in detach shutdown; do
 		for i in 0 1 2 3; do
 			detach # in order: the first record of the next session is that of its commit
-			with_shim attach
-			mount_volume
+			shim_mounted
 			echo "$i" >"$MNT/failed"
 			sync -f "$MNT"
 			eio flush "$i" 1 # 2: its record is on the card
@@ -117,8 +115,7 @@ bare() {
 	fails 1 "$DEV is mounted on $MNT: unmount it first" detach
 	fails 1 'is mounted on' detach --discard
 	fails 1 'is mounted on' detach --json
-	echo y >"$MNT/y"
-	cow commit
+	commit_word y
 	[ "$(status_of .discard_armed)" = false ]
 	detach
 	bare test -e "$MNT/y"
@@ -151,8 +148,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 
 @test "detach --discard: discards uncommitted changes, keeps committed ones" {
 	protect
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	echo two >"$MNT/two"
 	umount_volume
 	run -0 cow detach --discard
@@ -160,13 +156,11 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	fsck ext4
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
-	umount "$MNT"
 }
 
 @test "detach --discard without any commit: not one byte is written" {
 	local before sum
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	before=$(card_written) sum=$(image_sum)
 	attach_mounted
 	random_file "$MNT/a" 5
@@ -177,8 +171,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 
 @test "discard: armed, shown, taken back" {
 	protect
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	echo two >"$MNT/two"
 	run -0 cow discard
 	[[ $output == *"discarded at the next detach"* ]]
@@ -204,7 +197,6 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	detach
 	mount -o ro "$CARD" "$MNT"
 	[ -e "$MNT/three" ]
-	umount "$MNT"
 }
 
 @test "detach while a commit runs: waits for it" {
@@ -224,8 +216,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 
 @test "attach, detach, attach: ten rounds" {
 	local i
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	for i in {1..10}; do
 		attach_mounted
 		[ "$(find "$MNT" -name 'f*' | wc -l)" = $((i - 1)) ]

@@ -28,8 +28,7 @@ other() { # MIB
 @test "elsewhere: a device that is added to a btrfs later: no commit until it is removed" {
 	local second before
 	volume_mounted btrfs 300 400
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	other 300
 	second=$LOOP
 	btrfs device add -f "$second" "$MNT"

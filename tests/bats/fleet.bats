@@ -15,8 +15,7 @@ setup() {
 # Ten days with a commit each, by a clock that is ahead: a projection needs seven.
 ten_days() {
 	local day
-	card_make vfat 16 32
-	cow prepare "$CARD" --log-size 8M --erase-block 1M
+	card_prepared vfat 16 32 -- --log-size 8M --erase-block 1M
 	export COWFS_CLOCK=$T/clock
 	: >"$COWFS_CLOCK"
 	truncate -s 8 "$COWFS_CLOCK"

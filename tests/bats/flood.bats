@@ -154,7 +154,6 @@ tables_zeroed() {
 	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(sha256sum <"$MNT/db")" = "$sum" ]
-	umount "$MNT"
 }
 
 # ---- the whole device ----

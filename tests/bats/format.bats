@@ -317,8 +317,7 @@ loop_clear() {
 
 @test "prepare: a log that is there already" {
 	local before
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	before=$(image_sum)
 	fails 1 'already has a cowfs log.*--force' prepare "$CARD"
 	[ "$(image_sum)" = "$before" ]

@@ -25,8 +25,7 @@ comes_back() { # GUARDED FS
 	change "$2"
 	cow commit
 	true_one=$(super_of "$DEV")
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	cow check --json "$CARD" | jq -e ".guarded == $1 and .verdict == \"good\" and .log_state == \"live\""
 	[ "$(super_of "$CARD")" != "$true_one" ]
 	cow release "$CARD"

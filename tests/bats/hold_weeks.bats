@@ -91,11 +91,9 @@ is_alone() { # FILE TREE
 	mount -t tmpfs shadow "$T/shadow"
 	SHADOW=$T/shadow
 	if [ "${WEEKS-}" ]; then
-		card_make ext4 900 1024
-		cow prepare "$CARD"
+		card_prepared ext4 900 1024
 	else
-		card_make ext4 100 150
-		cow prepare "$CARD" --log-size 4M --erase-block 512K
+		card_prepared ext4 100 150 -- --log-size 4M --erase-block 512K
 	fi
 	attach_mounted --ram 64M
 	CAPACITY=$(status_of .log_capacity_blocks)
@@ -150,8 +148,7 @@ is_alone() { # FILE TREE
 
 	# the full card goes through three more sessions, whose changes no commit takes; then back, and forward
 	IMG=$T/back.img
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 	for n in 1 2 3; do
 		attach_mounted --ram 64M
 		[ "$(tree_sum "$MNT/root")" = "$newest" ]

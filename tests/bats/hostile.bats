@@ -50,8 +50,7 @@ nothing_believed() {
 @test "a user's file that is a record of the log is a file: after a power cut" {
 	victim_and_own
 	attack_by_file
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	nothing_believed live
 }
 
@@ -88,8 +87,7 @@ becomes_luks() {
 	local before flags
 	for flags in "" --retire; do
 		volume_mounted ext4 100 150
-		echo one >"$MNT/one"
-		cow commit
+		commit_word one
 		detach
 		[ -z "$flags" ] || cow release "$CARD"
 		logedit break A

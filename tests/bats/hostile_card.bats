@@ -178,9 +178,7 @@ no_process() { ! [ -e "/proc/$1" ]; }
 	cow prepare --log-size 36G --erase-block 4M "$CARD"
 	attach_mounted
 	echo x >"$MNT/x"
-	umount_volume
-	cow detach vol
-	wait_for 20 no_daemons
+	detach
 	# no head can be read: all of it has to be
 	at=$(cow check --json "$CARD" | jq -r .log_offset_bytes)
 	len=$(cow check --json "$CARD" | jq -r .log_bytes)
@@ -262,5 +260,4 @@ owned() { # DEVICE COMMAND...
 	[ "$status" -le 1 ]
 	run timeout 20 "$cow" commit vol
 	[ "$status" -le 1 ]
-	umount_volume
 }

@@ -25,8 +25,7 @@ setup() {
 	other_pid=$(worker_pid)
 	# the one with the attacker
 	IMG=$T/card.img
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	COWFS_HOSTILE_FILE=$T/hostile COWFS_HOSTILE_PIDS=1:$other_pid:$(field "$other_pid" PPid):$$ \
 		COWFS_HOSTILE_PATHS=/etc/shadow:$T/secret:$OTHER:$OTHER_DEV:$CARD:/dev/kmsg:/dev/fuse:/dev/loop-control:$COWFS_RUNDIR/other/control:$COWFS_RUNDIR/vol/status.json:/proc/sys/kernel/core_pattern:/proc/sysrq-trigger \
 		LD_PRELOAD=$COWFS_BUILD/tests/hostile.so attach --name vol

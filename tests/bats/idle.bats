@@ -13,10 +13,8 @@ setup() {
 
 # An old file of 8 MiB, committed and home. Units of the card are 64 KiB.
 volume() {
-	card_make ext4 100 160
-	cow prepare "$CARD" --erase-block 64K
-	with_shim attach --checkpoint idle --trim off "$@" # which would write a record and set the card writable
-	mount_volume
+	card_prepared ext4 100 160 -- --erase-block 64K
+	shim_mounted --checkpoint idle --trim off "$@" # which would write a record and set the card writable
 	random_file "$MNT/file" 8
 	cow commit --checkpoint
 }
@@ -42,8 +40,7 @@ read_card() { dd if="$DEV" of=/dev/null bs=4096 skip=$((RANDOM % 20000)) count=1
 
 # The card alone holds the newest commit.
 card_has_it() {
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	mount "$CARD" "$MNT"
 	[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
 	umount "$MNT"
@@ -78,8 +75,7 @@ card_has_it() {
 	change
 	power_cut
 	# what an earlier session left stays until this one commits
-	with_shim attach --checkpoint idle
-	mount_volume
+	shim_mounted --checkpoint idle
 	before=$(card_written)
 	sleep 2
 	[ "$(card_written)" = "$before" ]
@@ -139,8 +135,7 @@ card_has_it() {
 		sleep 0.$((RANDOM % 7))
 		power_cut
 		eio off
-		with_shim attach --checkpoint idle
-		mount_volume
+		shim_mounted --checkpoint idle
 		[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
 	done
 	eio slow 20

@@ -135,8 +135,7 @@ offers() {
 	completes "$T/page.html" cowctl wear --html "$T/pa"
 	completes '' cowctl status ''
 	completes '' cowctl nonsense ''
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	offers "$CARD" cowctl prepare "$CARD"
 	offers "$CARD" cowctl attach ''
 	attach

@@ -168,8 +168,7 @@ os.pwritev(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), pieces, 0)' "$MNT/f"
 	jq -e '.ok and .quiesce.instant' <<<"$output"
 	fsfreeze -u "$MNT"
 	power_cut
-	attach
-	mount_volume
+	attach_mounted
 	[ "$(cat "$MNT/f")" = y ]
 	detach_whole ext4
 }
@@ -194,5 +193,4 @@ os.pwritev(os.open(sys.argv[1], os.O_WRONLY | os.O_DIRECT), pieces, 0)' "$MNT/f"
 	detach_whole ext2
 	mount "$CARD" "$MNT"
 	[ "$(cat "$MNT/f" "$MNT/g")" = $'x\ny' ]
-	umount "$MNT"
 }

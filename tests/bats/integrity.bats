@@ -103,22 +103,22 @@ fio_under_commits() {
 	verified_fio second --filename="$DEV" --rw=randwrite --randseed=2 --bssplit=$sizes --size=24M --verify_only
 }
 
-@test "fio: 1K writes at depth 64 in a file of a 1K ext4, commits every second" {
-	volume_attached ext4 128 224 -b 1024 -J size=8 -- --log-size 80M
+in_a_file() { # BLOCK SIZE IOPS: of a file of an ext4
 	mount_volume -o noatime,discard
-	fio_under_commits "$MNT/file" --bs=1k --size=16M --rate_iops=4000
+	fio_under_commits "$MNT/file" --bs="$1" --size="$2" --rate_iops="$3"
 	detach_whole ext4
 	attach_mounted
-	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs=1k --size=16M --verify_only
+	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs="$1" --size="$2" --verify_only
+}
+
+@test "fio: 1K writes at depth 64 in a file of a 1K ext4, commits every second" {
+	volume_attached ext4 128 224 -b 1024 -J size=8 -- --log-size 80M
+	in_a_file 1k 16M 4000
 }
 
 @test "fio: 4K writes at depth 64 in a file of a 4K ext4, commits every second" {
 	volume_attached ext4 192 448 -J size=8 -- --log-size 224M
-	mount_volume -o noatime,discard
-	fio_under_commits "$MNT/file" --bs=4k --size=64M --rate_iops=5000
-	detach_whole ext4
-	attach_mounted
-	verified_fio second --filename="$MNT/file" --rw=randwrite --randseed=2 --bs=4k --size=64M --verify_only
+	in_a_file 4k 64M 5000
 }
 
 # ---- fsxcow ----

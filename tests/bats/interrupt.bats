@@ -5,10 +5,8 @@
 load lib
 
 protect() {
-	card_make ext4 200 250 -J size=8
-	cow prepare "$CARD"
-	with_shim attach
-	mount_volume
+	card_prepared ext4 200 250 -J size=8
+	shim_mounted
 }
 
 # A command in the background that does not ignore SIGINT, as a shell's job would. Its messages: $T/said
@@ -86,8 +84,7 @@ slow_tool() {
 
 # cowctl starts the daemon that lies beside it; this one takes its time.
 @test "interrupt: attach; the daemon starts all the same" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	mkdir "$T/bin"
 	cp "$COWFS_BUILD/cowctl" "$T/bin/"
 	printf '#!/bin/sh\ntouch "%s/started"\nwhile [ ! -e "%s/go" ]; do sleep 0.1; done\nexec "%s/cowfs" "$@"\n' "$T" "$T" "$COWFS_BUILD" >"$T/bin/cowfs"

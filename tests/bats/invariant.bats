@@ -6,8 +6,7 @@ load lib
 
 setup() {
 	cow_setup
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 }
 
 teardown() { cow_teardown; }

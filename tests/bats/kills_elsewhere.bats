@@ -252,8 +252,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 		# either there is a log now, or it says what to do
 		ends "$COWFS_BUILD/cowctl" prepare "$CARD" --log-size 8M --erase-block 1M ||
 			{ grep -q -- '--force' "$T/err" && format --force; } || { cat "$T/err"; echo "$WHERE"; return 1; }
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		attach_has "$SUM"
 		detach
 		DEV=''
 	done
@@ -369,8 +368,7 @@ prepare() { # CARD_MIB_OF_THE_FS
 again() {
 	[ -z "$CARD" ] || loop_down "$CARD"
 	cp --sparse=always "$T/kept.img" "$IMG"
-	loop_up "$IMG"
-	CARD=$LOOP
+	card_up
 }
 
 @test "kills elsewhere: shrink" {
@@ -386,8 +384,7 @@ again() {
 		ends "$COWFS_BUILD/cowctl" prepare "${shrink[@]}" "$CARD" || grep -q 'already has a cowfs log' "$T/err" ||
 			{ cat "$T/err"; echo "$WHERE"; return 1; }
 		card_has_one_of "$SUM"
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		attach_has "$SUM"
 		detach
 		DEV=''
 	done

@@ -673,12 +673,6 @@ fsck() {
 	esac
 }
 
-commit_at_rest() { # FS; an ext2 has no journal
-	[ "$1" != ext2 ] || mount -o remount,ro "$MNT"
-	cow commit
-	[ "$1" != ext2 ] || mount -o remount,rw "$MNT"
-}
-
 cut_card() {
 	local commits=$1 fs=$2
 	shift 2
@@ -686,13 +680,15 @@ cut_card() {
 	volume_mounted "$fs" "$@" -- "${LOGDEV[@]}" -- "${LOGDEV[@]}"
 	echo one >"$MNT/one"
 	random_file "$MNT/big" 4
-	commit_at_rest "$fs"
+	[ "$fs" != ext2 ] || mount -o remount,ro "$MNT" # it has no journal
+	cow commit
+	[ "$fs" != ext2 ] || mount -o remount,rw "$MNT"
 	tree_sum "$MNT" >"$T/sum1"
 	if [ "$commits" = 2 ]; then
 		echo more >>"$MNT/one"
 		echo two >"$MNT/two"
 		dd if=/dev/urandom of="$MNT/big" bs=4096 count=500 seek=100 conv=notrunc status=none
-		commit_at_rest "$fs"
+		cow commit
 	fi
 	SUM=$(tree_sum "$MNT")
 	echo "$SUM" >"$T/sum"

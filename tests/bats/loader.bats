@@ -217,8 +217,7 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 
 @test "loader: the block that openSUSE keeps in front of a btrfs" {
 	at=$((256 * 1024))
-	card_make btrfs 250 400
-	cow prepare "$CARD"
+	card_prepared btrfs 250 400
 	WHEN=always
 	attach_mounted --checkpoint always
 	grub-editenv "$T/env" create
@@ -370,8 +369,7 @@ due_card() {
 	done
 	umount_volume
 	cow detach --discard vol
-	attach --checkpoint always # a run commits as well
-	mount_volume
+	attach_mounted --checkpoint always # a run commits as well
 	: >"$T/freezes"
 	LD_PRELOAD=$FREEZE_SHIM cow run --volume vol -- touch "$MNT/by-run"
 	[ "$(cat "$T/freezes")" = $'frozen\nthawed' ]
@@ -442,8 +440,7 @@ boot_counter() { # DEVICE [NUMBER]: reads it, or writes it as saveenv does
 	attach
 	boot_counter "$DEV" 1
 	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 	[ "$(boot_counter "$CARD")" = 1 ]
 	boot_counter "$CARD" 2
 	blockdev --flushbufs "$CARD"

@@ -28,8 +28,7 @@ volume() { # FORMAT-OPTION...
 
 cut() {
 	give_up_early
-	power_cut
-	blockdev --setrw "$CARD"
+	power_cut rw
 }
 
 # A block that /hurt had before is written again, committed to the log, and lost there.
@@ -86,15 +85,13 @@ lost_in_log() {
 	fsck ext4
 	mount -o ro "$CARD" "$T/look"
 	[ ! -e "$T/look/newer" ] && [ -e "$T/look/hurt" ]
-	umount "$T/look"
 }
 
 @test "lost block: in the log: the log is emptied once its file is deleted" {
 	lost_in_log
 	run -1 lost check "$CARD"
 	[[ $output == *"its copy in the log cannot be read"* ]]
-	with_shim attach
-	mount_volume
+	shim_mounted
 	[ "$(sha256sum <"$MNT/first")" = "$FIRST" ]
 	run -1 cow commit --checkpoint
 	[[ $output == *"the copy of block "*" in the log cannot be read, so the log cannot be emptied"*"cowctl scrub names the file"* ]]
@@ -113,8 +110,7 @@ lost_in_log() {
 
 @test "lost block: in the log, and written again" {
 	lost_in_log
-	with_shim attach
-	mount_volume
+	shim_mounted
 	dd if="$T/block" of="$MNT/hurt" bs=4096 seek=3 conv=notrunc oflag=direct status=none
 	[ "$(sha256sum <"$MNT/hurt")" = "$HURT" ]
 	run -0 cow commit --checkpoint
@@ -143,7 +139,6 @@ lost_in_log() {
 	cp "$T/look/hurt" "$T/hurt"
 	dd if="$T/block" of="$T/hurt" bs=4096 seek=3 conv=notrunc status=none
 	[ "$(sha256sum <"$T/hurt")" = "$HURT" ]
-	umount "$T/look"
 }
 
 # Before it, commits read what a block was before, and failed for ever.
@@ -153,8 +148,7 @@ lost_in_log() {
 	at=$(filefrag -b4096 -v "$MNT/hurt" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 * 4096 + 16384 }')
 	cut
 	eio dead "$at" $((at + 8192))
-	with_shim attach
-	mount_volume
+	shim_mounted
 	dd if=/dev/urandom of="$MNT/hurt" bs=4096 seek=4 count=1 conv=notrunc oflag=direct status=none
 	dd if=/dev/zero of="$MNT/hurt" bs=4096 seek=5 count=1 conv=notrunc oflag=direct status=none
 	HURT=$(sha256sum <"$MNT/hurt")
@@ -166,7 +160,6 @@ lost_in_log() {
 	fsck ext4
 	mount -o ro "$CARD" "$T/look"
 	[ "$(sha256sum <"$T/look/hurt")" = "$HURT" ]
-	umount "$T/look"
 }
 
 # The record and what describes it lie behind each other: the last blocks of the log that were written
@@ -191,7 +184,6 @@ print(max(i for i in range(0, len(log) - 4095, 4096) if log[i:i + 8] == b"COWFSR
 	fsck ext4
 	mount -o ro "$CARD" "$T/look"
 	[ ! -e "$T/look/newer" ] && [ -e "$T/look/hurt" ]
-	umount "$T/look"
 }
 
 @test "lost block: of the log, in which nothing is: commits go on, and check tells of it" {
@@ -208,8 +200,7 @@ print(max(i for i in range(0, len(log) - 4095, 4096) if log[i:i + 8] == b"COWFSR
 	run -0 lost check "$CARD"
 	[[ $output == *"8 blocks of the log cannot be read; a commit that was in one of them is not there"*"verdict: good"* ]]
 	with_shim attach
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	mount_has "$sum"
 	for ((n = 0; n < 3; n++)); do
 		random_file "$MNT/more$n" 7
 		run -0 cow commit
@@ -218,6 +209,5 @@ print(max(i for i in range(0, len(log) - 4095, 4096) if log[i:i + 8] == b"COWFSR
 	sum=$(tree_sum "$MNT")
 	detach
 	eio off
-	fsck ext4
-	[ "$(bare_sum)" = "$sum" ]
+	whole_with ext4 "$sum"
 }

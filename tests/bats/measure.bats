@@ -26,8 +26,7 @@ fast_card() {
 
 @test "measure: what it refuses before anything is written" {
 	local before upper
-	card_make ext4 60 160
-	cow prepare "$CARD"
+	card_prepared ext4 60 160
 	before=$(image_sum)
 	truncate -s 40M "$T/none.img"
 	fails 1 'has no log of cowfs.*--write-area START\+LENGTH' measure "$T/none.img"
@@ -114,8 +113,7 @@ wear_of() {
 
 @test "measure: a card that was never attached" {
 	local start
-	card_make ext4 60 120
-	cow prepare "$CARD"
+	card_prepared ext4 60 120
 	start=$(card_written)
 	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >"$T/out"
 	grep -q 'area has only 28 MiB' "$T/out"
@@ -264,7 +262,6 @@ shared_after() {
 	mount "$LOOP" "$MNT"
 	truncate -s 40M "$MNT/image"
 	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all "$MNT/image"
-	umount "$MNT"
 }
 
 @test "measure: help" {

@@ -66,7 +66,6 @@ time.sleep(1000)' "$COWFS_RUNDIR/vol"
 	[ "$(wc -l <<<"$output")" = 2 ]
 	clean "$output"
 	kill "$BG"
-	umount_volume
 	detach
 }
 
@@ -88,7 +87,6 @@ os.splice(r, out, 4096)'
 	clean "$output"
 	run ! grep -q '^vol alarm\[' <<<"$output"
 	kill "$BG"
-	umount_volume
 	detach
 }
 
@@ -172,8 +170,7 @@ os.splice(r, out, 4096)'
 }
 
 @test "a report made of somebody's file" {
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	cow wear "$CARD" --json | jq '.card_identity = "</script><b>\u001b[2J\u202e" | .name = "\u0085x" | .device = "a\nb"' >"$T/wear"
 	run -0 cow wear --html - --from "$T/wear"
 	clean "$output"

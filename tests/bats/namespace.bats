@@ -46,8 +46,7 @@ kill_last() { # "PID..." [PID...]
 daemon_alone() { # ON_CRASH
 	local pid serving=() others=()
 	export COWFS_ON_CRASH=$1
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	NAME=vol
 	# shellcheck disable=SC2016
 	DEV=$(alone '"$COWFS_BUILD/cowctl" attach --name vol "$0" | tee "$2/dev"; mount "$(cat "$2/dev")" "$1"; echo new >"$1/new"' \

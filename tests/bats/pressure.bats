@@ -129,8 +129,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 
 @test "xfs: the log is the second budget" {
 	local sum
-	card_make xfs 320 360
-	cow prepare "$CARD" --log-size 32M
+	card_prepared xfs 320 360 -- --log-size 32M
 	with_shim attach --ram 96M
 	mount_volume -o noatime
 	sum=$(stream 1 64 | sha256sum)
@@ -246,15 +245,13 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	recover_whole ext4
 	mount -o ro "$CARD" "$MNT"
 	[ "$(sha256sum <"$MNT/new")" = "$sum" ]
-	umount "$MNT"
 }
 
 @test "an image that kills each of its readers: writers wait, then it is committed unread, no write fails" {
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "the shim must come first"
 	local sum
 	export COWFS_FULL_TIMEOUT=3s
-	card_make ext4 320 700 -J size=8
-	cow prepare "$CARD" --log-size 256M
+	card_prepared ext4 320 700 -J size=8 -- --log-size 256M
 	BADIMAGE_AT=1 LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 96M
 	mount_volume -o noatime
 	sum=$(stream 1 160 | sha256sum)
@@ -271,10 +268,8 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 
 @test "a log that is set aside is no budget: nothing will be committed, all of RAM can be written" {
 	volume_mounted xfs 320 360 -- --log-size 32M -- --ram 128M
-	echo one >"$MNT/one"
-	cow commit
-	power_cut
-	blockdev --setrw "$CARD"
+	commit_word one
+	power_cut rw
 	"$COWFS_BUILD/tests/unguard" "$CARD" # as something that ignores the guard
 	mount "$CARD" "$MNT"
 	echo two >"$MNT/two"
@@ -286,7 +281,6 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 	[ "$(status_of .pressure.level)" = ok ]
 	[ "$(status_of .pressure.commits)" = 0 ]
 	[ "$(status_of .write_errors)" = 0 ]
-	umount_volume
 	detach --discard
 }
 
@@ -315,8 +309,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 }
 
 @test "attach: a limit that cannot hold journal, dirty pages and slack is refused with numbers" {
-	card_make ext4 320 360 -J size=64
-	cow prepare "$CARD"
+	card_prepared ext4 320 360 -J size=64
 	fails 1 'journal of .* \(64.0 MiB\).*dirty.* \([0-9.]+ [KM]iB\).*at least [0-9.]+ MiB' attach "$CARD" --ram 64M
 	attach --ram 96M
 	[ "$(status_of .ram_limit_bytes)" = $((96 << 20)) ]
@@ -325,8 +318,7 @@ for i in range(60): os.pwrite(card, page, i << 20)' "$CARD"
 
 # btrfs has dirty limits of its own, as everything has on kernels that bound only the whole system
 @test "dirty pages that nobody bounds: no limit is refused for them, and the store has room for what a freeze flushes" {
-	card_make btrfs 120 200
-	cow prepare "$CARD" --log-size 64M
+	card_prepared btrfs 120 200 -- --log-size 64M
 	run --separate-stderr cow attach "$CARD" --name vol --ram 16M
 	echo "$stderr"
 	[ "$status" = 0 ]

@@ -29,8 +29,7 @@ installer() {
 }
 
 was_before() {
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM"
 	[ "$(status_of .held)" = null ] || return
 	detach_whole "${1:-ext4}"
 }

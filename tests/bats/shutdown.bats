@@ -74,10 +74,8 @@ protect() {
 }
 
 @test "shutdown: a card that fails, and works again" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
-	with_shim attach
-	mount_volume
+	card_prepared ext4 100 150
+	shim_mounted
 	random_file "$MNT/a" 2
 	sync
 	eio write 0 1000
@@ -113,10 +111,8 @@ protect() {
 }
 
 @test "shutdown --if-longer: leaves nothing to the next call if anything is wrong" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
-	with_shim attach
-	mount_volume
+	card_prepared ext4 100 150
+	shim_mounted
 	random_file "$MNT/a" 8
 	sync -f "$MNT"
 	# a commit is under way: what it writes does not count as dirty
@@ -141,10 +137,8 @@ protect() {
 }
 
 @test "shutdown --within: says so when there is no time" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
-	with_shim attach
-	mount_volume
+	card_prepared ext4 100 150
+	shim_mounted
 	random_file "$MNT/a" 8
 	eio slow 2000
 	run -1 cow shutdown --within 1s

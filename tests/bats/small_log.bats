@@ -122,8 +122,7 @@ stamps() {
 
 @test "btrfs: commits by hand and by pressure take nothing away that is read later" {
 	local job i jobs=() noise=$BATS_TEST_DIRNAME/../tools/noise.py
-	card_make btrfs 500 600
-	cow prepare "$CARD" --log-size 16M --erase-block 1M
+	card_prepared btrfs 500 600 -- --log-size 16M --erase-block 1M
 	# one that goes on over gaps
 	attach --profile x-slow-4g
 	mount_volume -o noatime,discard
@@ -181,8 +180,7 @@ stamps() {
 # As before Linux 6.2: all of it is dirty when the sync begins, and several commits come before that ends.
 sync_of_more() { # FS
 	local code=0
-	card_make "$1" 400 460
-	cow prepare "$CARD" --log-size 16M --erase-block 1M
+	card_prepared "$1" 400 460 -- --log-size 16M --erase-block 1M
 	mount -t tmpfs none /sys/class/bdi
 	attach --ram 600M || code=$?
 	umount /sys/class/bdi
@@ -296,7 +294,6 @@ attach_ext4() {
 	detach_whole btrfs
 	mount -o ro "$CARD" "$MNT"
 	cmp "$T/new" "$MNT/new"
-	umount "$MNT"
 }
 
 @test "prepare: what a log means where everything goes through it" {

@@ -14,8 +14,7 @@ export BATS_TEST_TIMEOUT=$((120 + CUTS * 30))
 # A file of 24 MiB that is written over in place, others, and free blocks that hold noise. The ring of 8 MiB holds 4.
 spill_card() { # FS [FORMAT_OPTION]...
 	local i
-	card_make "$1" 300 340
-	cow prepare "$CARD" --log-size 8M --erase-block 1M "${@:2}"
+	card_prepared "$1" 300 340 -- --log-size 8M --erase-block 1M "${@:2}"
 	mount "$CARD" "$MNT"
 	[ "$1" != btrfs ] || chattr +C "$MNT" # otherwise nothing is written in place
 	random_file "$MNT/big" 24
@@ -83,7 +82,6 @@ bare() { # FS: the card is a whole file system
 	bare xfs
 	mount -o ro "$CARD" "$MNT"
 	[ "$(find "$MNT/f" -type f | wc -l)" = 30000 ]
-	umount "$MNT"
 }
 
 # Is this the tree of the generation that the card has?
@@ -100,8 +98,7 @@ cut_everywhere() { # FS [FORMAT_OPTION]...
 	for ((i = 1; i <= CUTS; i++)); do
 		loop_down "$CARD"
 		cp --sparse=always "$T/base.img" "$IMG"
-		loop_up "$IMG"
-		CARD=$LOOP
+		card_up
 		n=$((1 + i * 68 / CUTS + RANDOM % 3)) code=0
 		truncate -s 4096 "$T/arm"
 		LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$i attach
@@ -169,7 +166,6 @@ under_load() { # FS
 	[ "$(bare_sum)" = "$SUM" ]
 	mount -o ro "$CARD" "$MNT"
 	for job in 1 2; do "$noise" verify "$MNT/$job" $job; done
-	umount "$MNT"
 }
 
 @test "spill: xfs, under load" { under_load xfs; }

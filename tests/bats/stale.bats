@@ -15,8 +15,7 @@ load lib
 	IMG=$T/card.img
 	cow prepare --log "$log" "$CARD"
 	attach_mounted --log "$log"
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	power_cut
 	cp "$image" "$T/stale" # the commit waits in this log
 	fails 1 'log' attach "$CARD" # without it: not by guess
@@ -34,7 +33,6 @@ load lib
 	attach --log "$log"
 	mount_volume -o ro
 	[ -e "$MNT/two" ] && [ ! -e "$MNT/one" ]
-	umount_volume
 	detach
 	[ "$(image_sum)" = "$sum" ]
 	fsck ext4
@@ -51,8 +49,7 @@ load lib
 	fsync_file "$MNT/b"
 	cp --sparse=always "$IMG" "$T/dirty"
 	umount "$MNT"
-	dd if="$T/dirty" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/dirty"
 	dumpe2fs -h "$CARD" 2>/dev/null | grep -q needs_recovery
 	cow prepare "$CARD"
 	attach

@@ -5,8 +5,7 @@
 load lib
 
 protect() {
-	card_make ext4 300 340 -J size=8
-	cow prepare "$CARD"
+	card_prepared ext4 300 340 -J size=8
 	"$@" attach
 	mount_volume
 }
@@ -214,8 +213,7 @@ is_status() {
 	run timeout 60 python3 "$T/clients.py" "$COWFS_RUNDIR/vol/control"
 	[ "${lines[-1]}" = fine ]
 	cow status
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 }
 
 @test "the daemon is not running: exit code 4, also when it left its files behind" {
@@ -230,8 +228,7 @@ is_status() {
 	run -4 cow status
 	[[ $output != *died* ]]
 	protect
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	kill_worker
 	[ -S "$COWFS_RUNDIR/vol/control" ]
 	fails 4 'volume vol is not running: its daemon died' status vol
 	fails 4 'its daemon died' commit vol --json
@@ -251,8 +248,7 @@ killed_and_free() {
 	bdi=/sys/class/bdi/$(lsblk -dno MAJ:MIN "$DEV" | tr -d ' ')
 	[ -e "$bdi/strict_limit" ] || skip "this kernel cannot bound a device (before 6.2)"
 	wait_for 20 grep -qx 1 "$bdi/strict_limit"
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	kill_worker
 	"$@"
 	run cow status
 	wait_for 20 volume_gone "$DEV"
@@ -265,8 +261,7 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 
 @test "the daemon was killed: its loop device gets its share of dirty pages back" {
 	local FREE='' LIMITS
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	while [ -z "$FREE" ]; do
 		attach_mounted
 		killed_and_free timeout 60 umount "$MNT"
@@ -300,10 +295,8 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 @test "cowctl alone: a daemon that died comes first, with the way on" {
 	volume_attached ext4 100 150
 	mount_volume
-	echo one >"$MNT/one"
-	cow commit
-	kill -9 "$(worker_pid)"
-	wait_for 20 no_daemons
+	commit_word one
+	kill_worker
 	run -3 cow
 	[[ $output == "cowfs: vol: its daemon died: uncommitted changes are lost"*"next:"*"  umount $MNT "*"  cowctl attach $CARD "* ]]
 	[[ $output != *prepare* && $output != *"no volume is attached"* ]]

@@ -27,8 +27,7 @@ daemon_has_stdio() {
 # COMMAND...: for each combination, which is its last argument
 each_closed() {
 	local closed
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	NAME=vol
 	for closed in $COMBINATIONS; do
 		echo "closed: $closed"
@@ -98,8 +97,7 @@ mounts_without() { # CLOSED
 }
 
 @test "a reader that goes away does not end what has to be undone" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	NAME=vol
 	for _ in 1 2 3; do
 		"$COWFS_BUILD/mount.cowfs" -v -o name=vol,nonsense=1 "$CARD" "$MNT" 2>&1 | :

@@ -630,7 +630,6 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	run -0 "$SRC/90-cowfs.motd"
 	[[ $output == \*\*\**"THE ROOT IS NOT PROTECTED and read-only: the card is gone"* ]]
 	rm "$COWFS_RUNDIR"/root.*
-	umount_volume
 	detach
 	run -1 "$SRC/root-device"
 	[ "$("$SRC/grub-probe" --device "$DEV" --target=fs_uuid)" = "--device $DEV --target=fs_uuid" ]
@@ -795,8 +794,7 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 
 @test "the main process of the service says that it is ready" {
 	local main
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	background /usr/bin/python3 -c '
 import os, socket, struct, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

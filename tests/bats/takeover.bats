@@ -133,8 +133,7 @@ power_gone() { # FATE
 
 # The image of now is sealed like that of a commit.
 @test "takeover: a worker dies while it takes an image of now: what is sealed does not count as committed" {
-	card_make ext4 100 160
-	cow prepare "$CARD"
+	card_prepared ext4 100 160
 	COWFS_DEATHS=100 with_shim attach --on-crash replace
 	seq 100000 >"$T/file"
 	debugfs -w -R "write $T/file one" "$DEV"
@@ -155,8 +154,7 @@ power_gone() { # FATE
 
 @test "takeover: a broker that dies ends its worker: the next one has another broker, or the volume ends" {
 	local pid broker
-	card_make ext4 100 160
-	cow prepare "$CARD"
+	card_prepared ext4 100 160
 	COWFS_DEATHS=100 attach --on-crash replace
 	echo one >"$T/file"
 	debugfs -w -R "write $T/file one" "$DEV"
@@ -209,8 +207,7 @@ connects_at_once() { # SOCKET
 
 @test "takeover: who lists volumes meanwhile leaves the queue of the socket to others" {
 	local spare list
-	card_make ext4 64 128
-	cow prepare "$CARD"
+	card_prepared ext4 64 128
 	DEATHS=0
 	attach --on-crash replace
 	spare=$(pgrep -x -P "$(awk '/^PPid/ { print $2 }' "/proc/$(worker_pid)/status")" cowfs-spare)
@@ -325,8 +322,7 @@ connects_at_once() { # SOCKET
 }
 
 @test "all processes of a daemon are killed: who may not ask it sees that at once" {
-	card_make ext4 64 128
-	cow prepare "$CARD"
+	card_prepared ext4 64 128
 	COWFS_DEATHS=100 attach --on-crash replace
 	as_nobody "$COWFS_BUILD/cowctl" status vol >/dev/null
 	kill -9 $(daemons)

@@ -38,8 +38,7 @@ btrfs_stuck() { stuck_volume btrfs 300 340 25 25 --csum xxhash; } # of which cow
 vfat_stuck() { stuck_volume vfat 64 100 40 25; }
 
 card_is() { # FS SUM
-	fsck "$1"
-	[ "$(bare_sum)" = "$2" ]
+	whole_with "$1" "$2"
 }
 
 new_card() { # MIB
@@ -51,8 +50,7 @@ new_card() { # MIB
 # All is there, and can be committed.
 clone_is_whole() { # FS
 	local CARD=$NEW
-	attach_mounted --name new
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM" --name new
 	touch "$MNT/more"
 	umount_volume
 	cow commit new
@@ -177,9 +175,7 @@ written_is_in() { # DIRECTORY
 # is seen in a view, and saved on another card.
 clone_when_full() { # MOUNT_OPTIONS COMMAND...
 	local at
-	card_make ext4 160 220 -b 4096 -J size=4
-	cow prepare "$CARD" --log-size 8M --erase-block 1M
-	attach --ram 64M "${ATTACH[@]}"
+	volume_attached ext4 160 220 -b 4096 -J size=4 -- --log-size 8M --erase-block 1M -- --ram 64M "${ATTACH[@]}"
 	mount_volume -o "noatime,$1"
 	shift
 	for at in {1..14}; do

@@ -26,8 +26,7 @@ card() {
 }
 
 volume() {
-	with_shim attach "$@"
-	mount_volume
+	shim_mounted "$@"
 }
 
 # Allocated blocks of the backing file.
@@ -274,8 +273,7 @@ noise_test() {
 	trims() { [ "$(status_of .progress.job)" = trim ]; }
 	wait_for 10 trims
 	[ "$(status_of .progress.phase)" = trim ]
-	echo x >"$MNT/x"
-	cow commit
+	commit_word x
 	kill -0 "$BG"
 	eio off
 	wait "$BG"
@@ -315,8 +313,7 @@ noise_test() {
 	sleep 2
 	[ "$(status_of .trim.bytes)" = 0 ]
 	intact "$(tree_sum "$MNT")"
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	volume --trim off
 	echo 1 >"$MNT/b"
 	cow commit
@@ -376,7 +373,6 @@ noise_test() {
 	trimmed
 	[ "$(SIM stat --json "$C" | jq .longest_request_ns)" -gt 80000000 ]
 	[ "$(SIM stat --json "$C" | jq .longest_request_ns)" -le 320000000 ]
-	umount_volume
 	detach
 	SIM stop "$C"
 }
@@ -517,8 +513,7 @@ noise_test() {
 	has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
 	wait_for 15 has_trimmed
 	detach
-	card_make ext4 100 150 -b 4096
-	cow prepare "$CARD" >/dev/null
+	card_prepared ext4 100 150 -b 4096
 	volume
 	random_file "$MNT/a" 1
 	cow commit

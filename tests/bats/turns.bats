@@ -32,8 +32,7 @@ volumes() {
 	declare -gA CARDS=() DEVS=()
 	for name; do
 		IMG=$T/$name.img
-		card_make ext4 64 110 -J size=4
-		cow prepare "$CARD"
+		card_prepared ext4 64 110 -J size=4
 		CARDS[$name]=$CARD
 	done
 	up "$@"

@@ -37,8 +37,7 @@ partition() {
 		SUM=$(tree_sum "$MNT")
 		power_cut
 		cow check "$CARD"
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$SUM" ]
+		attach_has "$SUM"
 		detach
 		cow check "$CARD"
 		fsck ext4
@@ -56,7 +55,6 @@ partition() {
 	umount "$MNT"
 	cow prepare --shrink "$CARD"
 	cow check "$CARD"
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM"
 	detach_whole ext4
 }

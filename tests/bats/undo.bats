@@ -61,11 +61,6 @@ three_commits() {
 	[ "$NEWEST" = $((HELD + 3)) ]
 }
 
-shows_sum() { # the volume does
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
-}
-
 ends_as_sum() { # FS: the card alone does, after a detach
 	detach_whole "$1"
 	[ "$(bare_sum)" = "$SUM" ]
@@ -101,7 +96,7 @@ goes_back() { # FS
 	detach
 	cow undo "$CARD"
 	[ "$(cow check "$CARD" --json | jq -c "[.verdict, .guarded]")" = '["good",true]' ]
-	shows_sum
+	attach_has "$SUM"
 	[ "$(status_of '"\(.held) \(.undone.generation) \(.undone.trial_failed)"')" = "null $HELD false" ]
 	upgrade 4
 	cow commit
@@ -143,7 +138,7 @@ accepts() {
 	done
 	detach
 	cow undo "$CARD"
-	shows_sum
+	attach_has "$SUM"
 	ends_as_sum ext4
 }
 
@@ -201,7 +196,7 @@ accepts() {
 	cow commit
 	detach
 	cow undo "$CARD"
-	shows_sum
+	attach_has "$SUM"
 	detach_whole ext4
 }
 
@@ -214,7 +209,7 @@ accepts() {
 	three_commits
 	detach
 	cow undo "$CARD"
-	shows_sum
+	attach_has "$SUM"
 	ends_as_sum ext4
 }
 
@@ -231,8 +226,7 @@ accepts() {
 	three_commits
 	detach
 	cow undo "$CARD" --log "$LOOP"
-	attach_mounted --log "$LOOP"
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM" --log "$LOOP"
 	ends_as_sum ext4
 }
 
@@ -266,7 +260,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	power_cut
 	run -0 cow check "$CARD"
 	[[ $output == *"goes back to generation $HELD"* ]]
-	shows_sum
+	attach_has "$SUM"
 	[ "$(status_of .undone.generation)" = "$HELD" ]
 	wait_for 10 tells "vol undo done generation $HELD"
 	fails 1 "it was attached at generation $HELD and has committed nothing" undo --cancel
@@ -299,8 +293,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 	detach --discard
 	cow undo --cancel "$CARD"
-	attach_mounted
-	[ "$(tree_sum "$MNT")" = "$NEWEST_SUM" ]
+	attach_has "$NEWEST_SUM"
 	cow undo
 	run -0 cow accept
 	[[ $output == "vol: generation $HELD is no longer held, and nothing goes back to it" ]]
@@ -315,7 +308,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	run -0 cow undo
 	[[ $output == "vol: back at generation $HELD of "*" Until the next commit cowctl undo --cancel takes that back" ]]
 	wait_for 20 no_daemons
-	shows_sum
+	attach_has "$SUM"
 	ends_as_sum ext4
 }
 
@@ -336,8 +329,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 
 @test "undo: a worker that takes over goes on with what is in RAM, and later ones too" {
 	local pid
-	card_make ext4 100 150
-	cow prepare "$CARD"
+	card_prepared ext4 100 150
 	COWFS_DEATHS=100 attach --on-crash replace
 	mount_volume
 	fill_tree
@@ -359,8 +351,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	done
 	detach
 	COWFS_DEATHS=100 attach --on-crash replace
-	mount_volume
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	mount_has "$SUM"
 	# and one that takes over from a session that went back
 	for i in 6 7; do
 		upgrade $i
@@ -406,8 +397,7 @@ taken_over() { # PID
 	[ "$(status_of '"\(.held.generation) \(.held.undo_pending)"')" = "$((HELD + 1)) true" ]
 	fails 1 "nothing is checkpointed" commit --checkpoint
 	detach
-	attach_mounted --hold previous
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	attach_has "$SUM" --hold previous
 	upgrade 4
 	cow commit
 	[ "$(status_of .held)" != null ]
@@ -505,14 +495,12 @@ sees_held() { # FS [FS_MIB CARD_MIB]
 	run -0 cow view "$CARD" "$T/view"
 	[[ $output == *"generation $HELD of "* ]]
 	[ "$(tree_sum "$T/view")" = "$SUM" ]
-	umount "$T/view"
 }
 
 @test "undo: a refusal is no failed commit and no alarm, and an empty commit is not the last one" {
 	local last
 	held ext4
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	last=$(status_of .last)
 	fails 1 'nothing is checkpointed' commit --checkpoint
 	fails 1 'is held already' commit --hold
@@ -547,8 +535,7 @@ typed() {
 
 @test "undo, discard: say what is lost, and ask on a terminal" {
 	held ext4
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	run -1 typed n undo
 	[[ $output == *"vol: would go back to generation $HELD of "*"1 commit since would be lost"*"Go on? [y/N]"*"nothing was changed"* ]]
 	[ "$(status_of .held.undo_pending)" = false ]

@@ -15,8 +15,7 @@ setup() {
 	cp "$COWFS_BUILD/cowctl" "$T/before/"
 	LC_ALL=C sed "s/${INSTALLED//./\\.}/$BEFORE/g" "$COWFS_BUILD/cowfs" >"$T/before/cowfs"
 	chmod +x "$T/before/cowfs"
-	card_make ext4 64 128
-	cow prepare "$CARD"
+	card_prepared ext4 64 128
 }
 
 teardown() { cow_teardown; }
@@ -37,11 +36,9 @@ replaced() { [ "$(status_of .replaced)" = 1 ]; }
 	grep -qx "cowfs: vol: $line" <<<"$output"
 	# everything is done with the daemon of before
 	mount_volume
-	echo one >"$MNT/one"
-	cow commit
+	commit_word one
 	cow diff >/dev/null
 	cow wear >/dev/null
-	umount_volume
 	detach
 	attach_before --name root
 	run -0 cow status --brief
@@ -65,7 +62,6 @@ replaced() { [ "$(status_of .replaced)" = 1 ]; }
 	random_file "$MNT/a" 3
 	run -0 cow shutdown --within 80s
 	[ "$(status_of .log_live_blocks)" = 0 ]
-	umount_volume
 	detach
 }
 

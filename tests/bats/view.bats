@@ -142,8 +142,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "eight views of a volume; what cannot be viewed is refused with a reason" {
-	card_make ext4 60 100
-	cow prepare "$CARD"
+	card_prepared ext4 60 100
 	fails 4 'no volume is attached' view "$MNT"
 	attach_mounted
 	fails 1 'No such file' view "$NAME" "$T/none"
@@ -315,9 +314,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "a view over a mount point of anything is refused, and hides nothing" {
-	card_make ext4 100 150
-	cow prepare "$CARD"
-	attach_mounted
+	volume_mounted ext4 100 150
 	mkdir "$T/other" "$T/view"
 	mount -t tmpfs none "$T/other"
 	for dir in "$MNT" "$T/other" /; do

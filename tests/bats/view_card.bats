@@ -139,8 +139,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 		esac
 		views "$sum" "$CARD"
 		[ $((n % 2)) = 0 ] || cow release "$CARD"
-		attach_mounted
-		[ "$(tree_sum "$MNT")" = "$sum" ]
+		attach_has "$sum"
 		detach --discard
 		rm "$T/volumes"
 		[ $((n % 2)) = 0 ] || [ "$fs" = xfs ] || fsck "$fs"
@@ -169,12 +168,9 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 	umount "$MNT"
 	cp --sparse=always "$IMG" "$T/copy"
 	for n in 34 35 36 38 40; do
-		run env LD_PRELOAD="$COWFS_BUILD/tests/powercut.so" COWFS_CUT_AFTER=$n COWFS_CUT_SEED=$n COWFS_CUT_LOG="$T/cut" \
-			"$COWFS_BUILD/cowctl" prepare --shrink --log-size 8M --erase-block 1M "$CARD"
-		blockdev --setrw "$CARD"
+		run cut_at $n "$COWFS_BUILD/cowctl" prepare --shrink --log-size 8M --erase-block 1M "$CARD"
 		[ "$(cow check --json "$CARD" | jq -r .shrink)" != committed ] || break
-		dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-		blockdev --flushbufs "$CARD"
+		image_from "$T/copy"
 	done
 	[ "$(cow check --json "$CARD" | jq -r .shrink)" = committed ]
 	views "$SUM" "$CARD"
@@ -193,8 +189,7 @@ cuts() { # FS FS_MIB CARD_MIB CUT...
 	fails 1 "no whole generation" view --json "$CARD" "$V"
 	run ! mountpoint -q "$V"
 	# damaged
-	dd if="$T/copy" of="$IMG" bs=1M conv=notrunc status=none
-	blockdev --flushbufs "$CARD"
+	image_from "$T/copy"
 	logedit damage 1
 	logedit damage 2
 	fails 1 "$CARD: the log is damaged \(.*\): there is no whole generation to show. See cowctl check $CARD" view "$CARD" "$V"
@@ -326,8 +321,7 @@ damage_log() {
 	local fs sum
 	for fs in xfs ext4 btrfs; do
 		IMG=$T/$fs.img
-		card_make $fs 310 360
-		cow prepare "$CARD"
+		card_prepared $fs 310 360
 		mount -o "$([ $fs != ext4 ] || echo commit=600,)relatime" "$CARD" "$MNT"
 		mkdir "$MNT/dir"
 		echo one >"$MNT/dir/one"
