@@ -87,7 +87,7 @@ load lib
 	local before ours
 	card_prepared ext4 100 150
 	loop_down "$CARD"
-	card_up
+	card_loop
 	before=$(card_written) # a loop device keeps its counter
 	attach_mounted
 	random_file "$MNT/a" 10
@@ -269,7 +269,7 @@ load lib
 	IMG=$T/big.img
 	truncate -s 64G "$IMG"
 	mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=1 -J size=16 -i 1048576 "$IMG" 65000M
-	card_up
+	card_loop
 	cow prepare "$CARD"
 	before=$(card_read)
 	attach

@@ -88,7 +88,7 @@ all_refuse() {
 	loop_down "$CARD"
 	IMG=$T/tiny.img
 	truncate -s 8K "$IMG"
-	card_up
+	card_loop
 	all_refuse 'no cowfs log'
 }
 
@@ -136,7 +136,7 @@ all_refuse() {
 	for mib in 135 120 104; do # 149: it is opened (copies.bats)
 		loop_down "$CARD"
 		truncate -s ${mib}M "$IMG"
-		card_up
+		card_loop
 		all_refuse 'smaller|a truncated copy of a larger card'
 		fails 1 'larger device|or larger' prepare "$CARD"
 		unchanged

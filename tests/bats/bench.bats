@@ -23,7 +23,7 @@ teardown() {
 device() {
 	IMG=$T/dev.img
 	random_file "$IMG" "$1"
-	card_up
+	card_loop
 }
 
 used() { df --output=used -B1 "$FS" | tail -1 | tr -d " "; }

@@ -359,7 +359,7 @@ on_card() {
 	local sum
 	IMG=$T/card.img
 	golden v1-joint-undecided "$IMG"
-	card_up
+	card_loop
 	sum=$(image_sum)
 	boots 3 card
 	readonly_card
@@ -734,7 +734,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	resize2fs -M "$IMG"
 	truncate -s 100M "$IMG" # of what the tool leaves; a first boot that gives it the card again is as any other
 	resize2fs "$IMG"
-	card_up
+	card_loop
 	echo 'prepare = shrink' >>"$CONF"
 	boots 0 loop
 	[[ $stderr == *"making space"* ]]
@@ -743,7 +743,7 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 	loop_down "$CARD"
 	cp --sparse=always "$T/cut" "$IMG"
 	truncate -s 100M "$IMG"
-	card_up
+	card_loop
 	sum=$(image_sum)
 	boots 3 card
 	readonly_card

@@ -77,7 +77,7 @@ checks() {
 	# the same by release alone
 	loop_down "$CARD"
 	IMG=$T/copy
-	card_up
+	card_loop
 	run -0 cow release "$CARD"
 	[[ $output == *"the previous generation was taken"* ]]
 	whole_with ext4 "$(cat "$T/sum1")"
@@ -104,7 +104,7 @@ refused() {
 	local sum why=$2
 	IMG=$T/card.img
 	golden "$1" "$IMG"
-	card_up
+	card_loop
 	sum=$(image_sum)
 	checks 1 'NEEDS AN OLDER VERSION' broken broken
 	run -1 cow check "$CARD"
@@ -155,7 +155,7 @@ refused() {
 	run -0 cow release "$IMG" --json
 	jq -e '.nothing_to_do and .log_state_before == "empty"' <<<"$output"
 	[ "$(image_sum)" = "$sum" ]
-	card_up
+	card_loop
 	attach_mounted
 	echo x >"$MNT/x"
 	detach
@@ -213,7 +213,7 @@ refused() {
 	cut_card 2 ext4
 	loop_down "$CARD"
 	truncate -s 170M "$IMG"
-	card_up
+	card_loop
 	run cow check "$CARD"
 	[[ $output == *"the device has grown since the log was made"* ]]
 	attach_has "$(cat "$T/sum")"

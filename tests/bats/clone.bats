@@ -264,7 +264,7 @@ cut_in_head() {
 	IMG=$T/card.img
 	truncate -s 100M "$IMG"
 	mke2fs -q -F -t ext4 -b 1024 -m 0 -E nodiscard,lazy_itable_init=0 "$IMG" 40961
-	card_up
+	card_loop
 	cow prepare "$CARD" >/dev/null
 	mount "$CARD" "$T/look"
 	dd if=/dev/urandom of="$T/look/all" bs=64k status=none || true

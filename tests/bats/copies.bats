@@ -47,7 +47,7 @@ copied() {
 	shift
 	COPY=$T/copy
 	truncate -s "${MIB}M" "$COPY"
-	card_up "$COPY"
+	card_loop "$COPY"
 	"$@" >"$T/out" 2>&1 || { cat "$T/out"; return 1; }
 	blockdev --flushbufs "$CARD"
 	"is_$is"
@@ -107,7 +107,7 @@ pishrink() {
 	cow release "$IMG"
 	pishrink
 	[ "$(stat -c %s "$IMG")" -lt $((100 << 20)) ]
-	card_up
+	card_loop
 	is_plain
 }
 
@@ -241,7 +241,7 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	for try in $((149 << 20)) $((log_end + 4096)); do
 		cp --sparse=always "$IMG" "$T/copy.img"
 		truncate -s "$try" "$T/copy.img"
-		card_up "$T/copy.img"
+		card_loop "$T/copy.img"
 		run -3 cow check "$CARD"
 		cow view "$CARD" "$MNT"
 		[ "$(tree_sum "$MNT")" = "$SUM" ]
@@ -263,14 +263,14 @@ pc_in() { pc "$FS" -r -s "$T/copy" -o "$CARD" >"$T/out" 2>&1 || { cat "$T/out"; 
 	done
 	cp --sparse=always "$IMG" "$T/copy.img"
 	truncate -s "$log_end" "$T/copy.img"
-	card_up "$T/copy.img"
+	card_loop "$T/copy.img"
 	for try in check release attach prepare 'prepare --force'; do
 		# shellcheck disable=SC2086
 		fails 1 "a truncated copy of a larger card: a part of the log is missing\. Make it $((log_end + 4096)) bytes or larger" $try "$CARD"
 	done
 	loop_down "$CARD"
 	truncate -s $((log_end + 4096)) "$T/copy.img"
-	card_up "$T/copy.img"
+	card_loop "$T/copy.img"
 	cow release "$CARD"
 	mount -o ro "$CARD" "$MNT"
 	[ "$(tree_sum "$MNT")" = "$SUM" ]

@@ -156,7 +156,7 @@ everything() {
 	IMG=$T/card.img
 	truncate -s 100M "$IMG"
 	mke2fs -q -t ext4 -O casefold -E encoding=utf8 "$IMG"
-	card_up
+	card_loop
 	mount "$CARD" "$MNT"
 	FROM=$MNT/from TO=$MNT/to
 	mkdir -p "$FROM/d/folded" "$TO/d/folded"

@@ -213,7 +213,7 @@ flash() {
 	loop_down "$CARD"
 	cp --sparse=always "$T/factory.img" "$T/card.img"
 	IMG=$T/card.img
-	card_up
+	card_loop
 	attach_mounted
 	commit_word one
 	commit_word two

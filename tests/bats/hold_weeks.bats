@@ -148,7 +148,7 @@ is_alone() { # FILE TREE
 
 	# the full card goes through three more sessions, whose changes no commit takes; then back, and forward
 	IMG=$T/back.img
-	card_up
+	card_loop
 	for n in 1 2 3; do
 		attach_mounted --ram 64M
 		[ "$(tree_sum "$MNT/root")" = "$newest" ]

@@ -368,7 +368,7 @@ prepare() { # CARD_MIB_OF_THE_FS
 again() {
 	[ -z "$CARD" ] || loop_down "$CARD"
 	cp --sparse=always "$T/kept.img" "$IMG"
-	card_up
+	card_loop
 }
 
 @test "kills elsewhere: shrink" {

@@ -16,7 +16,7 @@
 #	card_make FS FS_MIB CARD_MIB [MKFS_OPTION]...	image with a file system smaller than it, on a loop device
 #			FS: ext2 ext3 ext4 xfs btrfs nilfs2 vfat none. Sets IMG and CARD. More cards: set IMG first.
 #	card_prepared FS FS_MIB CARD_MIB [MKFS_OPTION]... [-- FORMAT_OPTION...]	card_make, and prepare
-#	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE; card_up [FILE]	CARD is FILE (default: IMG)
+#	loop_up FILE [LOSETUP_OPTION]...	sets LOOP; loop_down DEVICE; card_loop [FILE]	CARD is FILE (default: IMG)
 #	card_written [DEVICE]	bytes written to it ever, by the kernel's count (default: CARD); card_read: read from CARD
 #	whole_or_guarded	after a cut: is CARD guarded, or a whole file system with the tree of T/sum or T/sum2?
 #	image_sum [FILE]	checksum of the image (default: IMG), pending writes included; image_from FILE	IMG is what FILE is
@@ -386,10 +386,11 @@ card_make() {
 	exfat) truncate -s "${fs_mib}M" "$IMG" && mkfs.exfat "$@" "$IMG" >/dev/null && truncate -s "${card_mib}M" "$IMG" ;;
 	*) echo "card_make: no file system $fs" >&2; return 1 ;;
 	esac || return
-	card_up
+	card_loop
 }
 
-card_up() { loop_up "${1:-$IMG}" && CARD=$LOOP; }
+# shellcheck disable=SC2120 # callers have a file
+card_loop() { loop_up "${1:-$IMG}" && CARD=$LOOP; }
 
 card_prepared() {
 	local n=1

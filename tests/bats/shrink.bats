@@ -62,7 +62,7 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	loop_down "$CARD"
 	CARD=$IMG
 	cow prepare --shrink "$IMG"
-	card_up
+	card_loop
 	whole_with ext4 "$(cat "$T/sum")"
 	attach
 	detach

@@ -98,7 +98,7 @@ cut_everywhere() { # FS [FORMAT_OPTION]...
 	for ((i = 1; i <= CUTS; i++)); do
 		loop_down "$CARD"
 		cp --sparse=always "$T/base.img" "$IMG"
-		card_up
+		card_loop
 		n=$((1 + i * 68 / CUTS + RANDOM % 3)) code=0
 		truncate -s 4096 "$T/arm"
 		LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$i attach
