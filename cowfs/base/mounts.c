@@ -8,7 +8,8 @@
  *   directory or a regular file is opened for reading, through /proc.
  * - The path to a mount point may lead through a FUSE mount of a user, which may not answer. So the
  *   kernel may use only its cache. It keeps every folder on the path to a mount point there, so the
- *   lookup fails only for a file system that demands revalidation.
+ *   lookup fails only for a file system that demands revalidation, or beside a mount or a rename: then
+ *   it is tried again.
  * - A line that does not fit is dropped as a whole.
  */
 #include "base/mounts.h"
@@ -23,11 +24,15 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <linux/openat2.h>
 
 #include "base/io.h"
 #include "base/proclist.h"
+
+#define LOOKUPS 10
+#define LOOKUP_WAIT_US 1000
 
 struct lines {
 	int fd;
@@ -158,7 +163,7 @@ static int open_in_root(int root_dirfd, const char *path, uint64_t resolve)
 int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 {
 	_cleanup_free_ char *path = strdup(m->path);
-	_cleanup_close_ int path_fd = -1;
+	_cleanup_close_ int path_fd = -EAGAIN;
 	struct statx st;
 	char name[32];
 	int fd;
@@ -166,7 +171,11 @@ int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m)
 	if (!path)
 		return -ENOMEM;
 	mounts_unescape(path);
-	path_fd = open_in_root(root_dirfd, path, RESOLVE_CACHED);
+	for (unsigned i = 0; i < LOOKUPS && path_fd == -EAGAIN; i++) {
+		if (i)
+			usleep(LOOKUP_WAIT_US);
+		path_fd = open_in_root(root_dirfd, path, RESOLVE_CACHED);
+	}
 	if (path_fd == -EINVAL) /* Linux before 5.12 */
 		path_fd = open_in_root(root_dirfd, path, 0);
 	if (path_fd < 0)
