@@ -396,9 +396,10 @@ static int out_of_memory(struct job *j)
 
 static int plan(struct job *j, struct copy_report *ret)
 {
+	int e;
+
 	for (size_t i = 0; i < j->places.n; i++) {
 		const struct place *p = &j->places.p[i];
-		int e;
 
 		if (is_covered(&j->places, i))
 			continue;
@@ -410,7 +411,8 @@ static int plan(struct job *j, struct copy_report *ret)
 					"%s: exists neither now nor in generation %s", p->operand,
 					with_commas(j->view.generation));
 	}
-	return copy_planned(j->copy, ret) < 0 ? out_of_memory(j) : EXIT_OK;
+	e = copy_planned(j->copy, ret);
+	return e == -EINTR ? interrupted(j) : e < 0 ? out_of_memory(j) : EXIT_OK;
 }
 
 /* What is on the list */

@@ -355,7 +355,7 @@ static int plan_folder(struct copy *c, const char *path)
 	return e;
 }
 
-int copy_plan(struct copy *c, const char *path)
+static int plan(struct copy *c, const char *path)
 {
 	_cleanup_free_ char *way = strdup(path);
 	bool other = false;
@@ -374,6 +374,17 @@ int copy_plan(struct copy *c, const char *path)
 	if (e == 0)
 		e = walk_run(&c->w);
 	return e > 0 || (e == 0 && c->none) ? -ENOENT : e < 0 ? e : c->error;
+}
+
+int copy_plan(struct copy *c, const char *path)
+{
+	char **p = array_grow(c->asked, &c->asked_cap, c->asked_n + 1, sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	c->asked = p;
+	p[c->asked_n] = strdup(path);
+	return p[c->asked_n] ? plan(c, p[c->asked_n++]) : -ENOMEM;
 }
 
 /* ---- the whole list ---- */
@@ -487,6 +498,44 @@ static void join_names(struct copy *c, const size_t *at, size_t n, void *ctx)
 	}
 }
 
+/* An inode of which one name is made, and another one was not looked at because nothing in the inode differs. */
+static void miss_names(struct copy *c, const size_t *at, size_t n, void *ctx)
+{
+	bool *missed = ctx;
+
+	for (size_t i = 0; i < n && n < c->list[at[0]].links[FROM]; i++)
+		*missed |= c->list[at[i]].act == COPY_CREATE || c->list[at[i]].act == COPY_REPLACE;
+}
+
+static void drop_list(struct copy *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		free(c->list[i].path);
+	c->n = 0;
+	c->shared_n = 0;
+	c->report = (struct copy_report){ 0 };
+}
+
+/* The name may lie anywhere, for a folder that is renamed takes its files along. */
+static int plan_missed(struct copy *c)
+{
+	bool missed = false;
+	int e = each_inode(c, FROM, miss_names, &missed);
+
+	if (e < 0 || !missed || !c->w.touched || c->report.problems)
+		return e;
+	drop_list(c);
+	c->w.touched = NULL;
+	for (size_t i = 0; i < c->asked_n && e == 0; i++) {
+		e = plan(c, c->asked[i]);
+		/* others are problems of the report */
+		if (e == -ENOENT || (e != -EINTR && e != -ENOMEM && !c->opt.trusted))
+			e = 0;
+	}
+	sort_list(c);
+	return e;
+}
+
 static uint64_t *counter(struct copy_report *r, enum copy_act act)
 {
 	uint64_t *const counters[] = { &r->created, &r->replaced, &r->updated, &r->removed };
@@ -499,7 +548,9 @@ int copy_planned(struct copy *c, struct copy_report *ret)
 	int e;
 
 	sort_list(c);
-	e = each_inode(c, TO, part_names, NULL);
+	e = plan_missed(c);
+	if (e == 0)
+		e = each_inode(c, TO, part_names, NULL);
 	if (e == 0)
 		e = each_inode(c, FROM, join_names, NULL);
 	for (size_t i = 0; i < c->n; i++) {
@@ -584,8 +635,10 @@ void copy_free(struct copy *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; i < c->n; i++)
-		free(c->list[i].path);
+	drop_list(c);
+	for (size_t i = 0; i < c->asked_n; i++)
+		free(c->asked[i]);
+	free(c->asked);
 	free(c->list);
 	free(c->shared);
 	free(c);

@@ -66,7 +66,10 @@ void copy_free(struct copy *c);
  * problem is reported): path exists on neither side.
  */
 int copy_plan(struct copy *c, const char *path) MUST_CHECK;
-/* Ends the list: all paths are on it. *ret: what copy_apply would do. -ENOMEM. */
+/*
+ * Ends the list: all paths are on it. *ret: what copy_apply would do. Compares everything if the list of what is touched may
+ * lack a hard link of a file that is made. -ENOMEM, -EINTR; opt.trusted: errors of copy_plan.
+ */
 int copy_planned(struct copy *c, struct copy_report *ret) MUST_CHECK;
 /* The list, ascending by path. to: device and inode of what is there, and its type; ino 0: nothing. */
 struct copy_to {

@@ -74,6 +74,8 @@ struct copy {
 	bool none;	     /* the path exists on neither side */
 	struct change *list; /* ascending by path once planned */
 	size_t n, cap;
+	char **asked; /* the paths of copy_plan */
+	size_t asked_n, asked_cap;
 	struct shared_part *shared;
 	size_t shared_n, shared_cap;
 	struct folder in[2]; /* of the target, and of fresh */

@@ -152,7 +152,7 @@ random() { # FS SEED...
 			compared_in_full
 			diff "$T/some.list" "$T/full.list"
 			[ "$(jq '.changes | length' "$T/some")" -gt 3 ]
-			[ "$(jq .unchanged "$T/some")" -lt "$(jq .unchanged "$T/full")" ]
+			[ "$(jq .unchanged "$T/some")" -le "$(jq .unchanged "$T/full")" ]
 			[ "$1$round" != btrfs2 ] || jq -e --arg f "$MNT/c/one" 'any(.changes[]; .path == $f and .action == "replace")' "$T/some" >/dev/null
 			[ $round = 3 ] || [ "$1" = btrfs ] || cow commit "$MNT/a/f$((seed % 5))"
 		done
@@ -162,9 +162,9 @@ random() { # FS SEED...
 	done
 }
 
-@test "random trees: the list by blocks is that of a full comparison, ext4" { random ext4 1 2; }
-@test "random trees: the same, xfs" { random xfs 3 4; }
-@test "random trees: the same, btrfs, with subvolumes" { random btrfs 5 6; }
+@test "random trees: the list by blocks is that of a full comparison, ext4" { random ext4 1 16; }
+@test "random trees: the same, xfs" { random xfs 3 13; }
+@test "random trees: the same, btrfs, with subvolumes" { random btrfs 5 31; }
 
 # Writes to a file of an xfs through a handle, which sets no times: as a second change in one tick of the clock.
 write_timeless() {
@@ -218,6 +218,20 @@ write_timeless() {
 		loop_down "$CARD"
 		rm "$IMG"
 	done
+}
+
+@test "a hard link of a file whose folder was renamed comes back, too" {
+	volume_mounted ext4 60 120
+	mkdir "$MNT"/{d,e}
+	echo 1 >"$MNT/d/f"
+	ln "$MNT/d/f" "$MNT/e/f"
+	later
+	cow commit vol
+	umount_volume
+	mount_volume
+	mv "$MNT/d" "$MNT/e/d"
+	cow revert --yes "$MNT"/{d,e}
+	[ "$MNT/d/f" -ef "$MNT/e/f" ] && [ ! -e "$MNT/e/d" ]
 }
 
 @test "blocks that files share stay shared, and three names of 50 MiB come back into 75" {
