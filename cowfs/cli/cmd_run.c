@@ -96,21 +96,28 @@ static void end_tree(pid_t pid, int sig)
 		end_tree((pid_t)found, sig);
 }
 
+struct held_volume {
+	char name[RUNDIR_NAME_BYTES];
+	uint64_t generation;
+};
+
 /* Has a commit found no room in the log? why: what it said. Before that the user is told once that it gets full. */
-static bool is_log_full(const char *name, bool *told, char *why, size_t n)
+static bool is_log_full(const struct held_volume *v, bool *told, char *why, size_t n)
 {
 	struct failure err;
-	struct json_object *s = client_status_file(name, &err),
+	struct json_object *s = client_status_file(v->name, &err),
 			   *last = json_object_object_get(s, "last"),
 			   *held = json_object_object_get(s, "held");
-	bool full = held && !strcmp(json_text(last, "code"), "EFBIG");
+	/* the file may tell of an earlier hold for a moment */
+	bool ours = json_u64(held, "generation") == v->generation,
+	     full = ours && !strcmp(json_text(last, "code"), "EFBIG");
 
 	if (full)
 		snprintf(why, n, "%s", json_text(last, "remark"));
-	else if (!*told && json_true(held, "log_low")) {
+	else if (!*told && ours && json_true(held, "log_low")) {
 		*told = true;
 		fprintf(stderr, COWCTL ": %s: %s of the log are left beside generation %llu\n",
-			name, FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
+			v->name, FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
 			(unsigned long long)json_u64(held, "generation"));
 	}
 	json_object_put(s);
@@ -118,7 +125,7 @@ static bool is_log_full(const char *name, bool *told, char *why, size_t n)
 }
 
 /* Until the command has ended; *why "" or the reason why it was ended. */
-static int wait_for(pid_t pid, const char *name, int *ret_status, char *why, size_t n)
+static int wait_for(pid_t pid, const struct held_volume *v, int *ret_status, char *why, size_t n)
 {
 	_cleanup_close_ int fd = pidfd_open(pid, 0);
 	uint64_t end_ns = UINT64_MAX;
@@ -128,7 +135,7 @@ static int wait_for(pid_t pid, const char *name, int *ret_status, char *why, siz
 	while ((r = waitpid(pid, ret_status, WNOHANG)) == 0 || (r < 0 && errno == EINTR)) {
 		struct pollfd pfd = { .fd = fd, .events = POLLIN };
 
-		if (!*why && is_log_full(name, &told, why, n)) {
+		if (!*why && is_log_full(v, &told, why, n)) {
 			end_ns = now_ns() + END_NS;
 			end_tree(pid, SIGTERM);
 		} else if (now_ns() >= end_ns) {
@@ -140,7 +147,7 @@ static int wait_for(pid_t pid, const char *name, int *ret_status, char *why, siz
 }
 
 /* The exit code of the command as a shell tells it. -errno: it was not started. */
-static int run_command(const struct options *o, const char *name, char *why, size_t n)
+static int run_command(const struct options *o, const struct held_volume *v, char *why, size_t n)
 {
 	posix_spawnattr_t attr;
 	sigset_t defaults;
@@ -162,18 +169,13 @@ static int run_command(const struct options *o, const char *name, char *why, siz
 	posix_spawnattr_destroy(&attr);
 	child = r == 0 ? pid : 0;
 	if (r == 0)
-		r = wait_for(pid, name, &status, why, n);
+		r = wait_for(pid, v, &status, why, n);
 	child = 0;
 	set_signals(false);
 	if (r < 0)
 		return r;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
-
-struct held_volume {
-	char name[RUNDIR_NAME_BYTES];
-	uint64_t generation;
-};
 
 /* One request to the volume. The answer goes to *ret, which may be NULL, with the volume's name. */
 static int step(const struct options *volume, const struct request *rq, struct json_object **ret)
@@ -294,7 +296,7 @@ int cmd_run(const struct options *o)
 				       " run --volume N -- COMMAND\n");
 	if (exit != EXIT_OK)
 		return exit;
-	code = run_command(o, v.name, why, sizeof(why));
+	code = run_command(o, &v, why, sizeof(why));
 	return code || *why ? end_with_failure(o, &volume, &v, code, why)
 			    : end_with_commit(o, &volume, &v, trial);
 }
