@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/boxed.h"
 #include "base/clean.h"
@@ -16,31 +17,40 @@
 #include "base/mounts.h"
 #include "base/parse.h"
 #include "base/path.h"
+#include "base/util.h"
 #include "card/blockdev.h"
 #include "card/disk.h"
 #include "wire/client.h"
 
-static int explain_busy(struct failure *fail, const char *path)
+#define BUSY_NS 1000000000ull
+#define BUSY_LOOK_US 20000
+
+/* False: nobody knows by whom. */
+static bool explain_busy(struct failure *fail, const char *path)
 {
 	char name[RUNDIR_NAME_BYTES], where[PATH_MAX], why[2 * PATH_MAX];
 	const char *what = path_strerror(path, -EBUSY, why, sizeof(why));
 
 	client_find_device(path, name);
 	if (*name)
-		return failure_set(fail, EXIT_FAILED, -EBUSY,
-				   "%s is attached as volume %s: detach it first", path, name);
-	if (mounts_device_is_on(NULL, path, where))
-		return failure_set(fail, EXIT_FAILED, -EBUSY,
-				   "%s is mounted on %s: unmount it first", path,
-				   clean_text(where));
-	if (what == why)
-		return failure_set(fail, EXIT_FAILED, -EBUSY, "%s: %s", path, why);
-	if (disk_holder(path, where, sizeof(where)))
-		return failure_set(fail, EXIT_FAILED, -EBUSY,
-				   "%s is in use by %s (LVM, LUKS or RAID)", path, where);
-	return failure_set(
-		fail, EXIT_FAILED, -EBUSY,
-		"%s is in use by something else (a view, swap, LVM, RAID, another program)", path);
+		failure_set(fail, EXIT_FAILED, -EBUSY,
+			    "%s is attached as volume %s: detach it first", path, name);
+	else if (mounts_device_is_on(NULL, path, where))
+		failure_set(fail, EXIT_FAILED, -EBUSY, "%s is mounted on %s: unmount it first",
+			    path, clean_text(where));
+	else if (what == why)
+		failure_set(fail, EXIT_FAILED, -EBUSY, "%s: %s", path, why);
+	else if (disk_holder(path, where, sizeof(where)))
+		failure_set(fail, EXIT_FAILED, -EBUSY, "%s is in use by %s (LVM, LUKS or RAID)",
+			    path, where);
+	else {
+		failure_set(
+			fail, EXIT_FAILED, -EBUSY,
+			"%s is in use by something else (a view, swap, LVM, RAID, another program)",
+			path);
+		return false;
+	}
+	return true;
 }
 
 /* The lock on an image file does not show who uses it through a loop device. */
@@ -80,18 +90,21 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 		     uint32_t erase_block_bytes, struct failure *fail)
 {
 	const struct card_options opt = { .erase_block_bytes = erase_block_bytes };
+	uint64_t end_ns = now_ns() + BUSY_NS;
 	char why[2 * PATH_MAX];
 	struct stat st;
 	int e = flags & BLOCKDEV_EXCL ? check_loops(path, fail) : 0;
 
 	if (e < 0)
 		return e;
-	e = blockdev_open(ret, path, flags, &opt);
+	/* what served a view of it ends a moment later than its mount */
+	while ((e = blockdev_open(ret, path, flags, &opt)) == -EBUSY && !explain_busy(fail, path) &&
+	       now_ns() < end_ns)
+		usleep(BUSY_LOOK_US);
 	switch (e) {
 	case 0:
-		return 0;
 	case -EBUSY:
-		return explain_busy(fail, path);
+		return e;
 	case -ENOTBLK:
 		return failure_set(fail, EXIT_FAILED, e, "%s is %s", path,
 				   flags & BLOCKDEV_ALLOW_FILE
