@@ -93,12 +93,23 @@ static int write_number(int fd, uint64_t n)
 	return pwrite(fd, text, (size_t)len, 0) < 0 ? -errno : 0;
 }
 
+static void lift(const struct bdi_limit *b)
+{
+	(void)!write_number(b->min_bytes_fd, 0);
+	(void)!write_number(b->strict_fd, 0);
+	(void)!write_number(b->max_ratio_fd, 100);
+}
+
 int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes)
 {
 	int r;
 
 	if (b->max_bytes_fd < 0)
 		return -EBADF;
+	if (bytes == BDI_NO_LIMIT) {
+		lift(b);
+		return 0;
+	}
 	/* The maximum must not be below the minimum. The minima of all devices together may be too
 	 * much; then there is no minimum. */
 	(void)!write_number(b->min_bytes_fd, 0);
@@ -111,11 +122,8 @@ int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes)
 
 void bdi_limit_close(struct bdi_limit *b)
 {
-	if (b->strict_fd >= 0 && b->max_ratio_fd >= 0 && b->min_bytes_fd >= 0) {
-		(void)!write_number(b->min_bytes_fd, 0);
-		(void)!write_number(b->strict_fd, 0);
-		(void)!write_number(b->max_ratio_fd, 100);
-	}
+	if (b->strict_fd >= 0 && b->max_ratio_fd >= 0 && b->min_bytes_fd >= 0)
+		lift(b);
 	if (b->max_bytes_fd >= 0)
 		close(b->max_bytes_fd);
 	if (b->min_bytes_fd >= 0)

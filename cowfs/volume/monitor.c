@@ -518,8 +518,10 @@ static void look(struct monitor *m)
 	level = pressure_level(&m->p.plan, &u);
 	set_throttle(m, &u, now);
 	due = commit_is_due(m, level, &u, now);
-	dirty_bytes = pressure_dirty_now_bytes(plan_of_dirty(m), &u, m->rate != THROTTLE_OPEN,
-					       m->rate);
+	/* a file system that gave up keeps its dirty pages, and the kernel lets no writer go above a bound */
+	dirty_bytes = m->refuses ? BDI_NO_LIMIT
+				 : pressure_dirty_now_bytes(plan_of_dirty(m), &u,
+							    m->rate != THROTTLE_OPEN, m->rate);
 	pthread_mutex_unlock(&m->lock);
 	say_level(m, level, &u, now);
 	if (due)
