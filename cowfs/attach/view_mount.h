@@ -39,7 +39,7 @@ struct view_mount {
 	struct btrfs_mark btrfs; /* in front of the mount; only of btrfs */
 	const char *fs_type;	 /* of fs_ops: what goes to fsopen(2) */
 	/* the mount has replayed a journal, so it differs in more than the uncommitted blocks */
-	bool unfrozen;
+	bool replays;
 	bool stopped; /* VIEW_NOW: and what no sync has written is not in it */
 };
 

@@ -94,7 +94,6 @@ static void print_json(const struct check_report *c)
 	jsonw_u64(&w, "highest_record_seen", r->highest_seq);
 	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
 	jsonw_str(&w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
-	jsonw_bool(&w, "unfrozen", r->newest.flags & RECORD_UNFROZEN);
 	jsonw_bool(&w, "unread", r->newest.flags & RECORD_UNREAD);
 	jsonw_u64(&w, "log_live_blocks", r->live_blks);
 	jsonw_u64(&w, "log_zero_blocks", r->zero_blks);
@@ -221,9 +220,6 @@ static void print_text(const struct check_report *c)
 		printf("  %-14s generation %s, %s, %s (%s)\n", "newest record",
 		       with_commas(r->newest.ledger.commits), record_words(r->newest.type),
 		       format_time(r->newest.time_s), cause_name(r->newest.cause));
-	if (r->newest.flags & RECORD_UNFROZEN)
-		printf("  %-14s sealed as a power cut would leave it, with a journal to be replayed\n",
-		       "");
 	if (r->newest.flags & RECORD_UNREAD)
 		printf("  %-14s its metadata was not checked: %s\n", "", FSINFO_DIED);
 	if (r->newest.seq)

@@ -230,7 +230,7 @@ static void print_last(struct json_object *s, bool verbose)
 		    with_commas(json_u64(report, "direct_blocks")),
 		    with_commas(json_u64(report, "logged_blocks")),
 		    json_number(report, "duration_seconds"),
-		    json_true(json_object_object_get(last, "quiesce"), "unfrozen")
+		    json_true(json_object_object_get(last, "quiesce"), "raw")
 			    ? ", sealed as a power cut would leave it"
 			    : "",
 		    json_true(last, "unread") ? ", metadata not checked" : "");

@@ -23,7 +23,7 @@ int touched_find(const struct view_mount *older, const struct view_mount *now,
 {
 	enum fs_owners how = fs_ops_named(now->fs_type)->owners;
 	/* what a replay of the view has written is not in its blocks */
-	bool by_blocks = runs && !older->unfrozen && !now->unfrozen;
+	bool by_blocks = runs && !older->replays && !now->replays;
 	int e;
 
 	if (how == OWNERS_XFS || (how == OWNERS_BTRFS && runs))
@@ -46,8 +46,7 @@ bool touched_between(struct client *c, const struct view_mount *older, const str
 	bool again;
 
 	*ret = (struct touched){ 0 };
-	/* without a sync the view lacks what was written last */
-	return !older->unfrozen && !now->unfrozen && top_runs(c, s, &again, &err) == 0 && !again &&
+	return !older->replays && !now->replays && top_runs(c, s, &again, &err) == 0 && !again &&
 	       older->generation == now->generation && s->generation_seq == now->generation &&
 	       touched_find(older, now, &s->runs, false, NULL, ret) == 0;
 }

@@ -172,13 +172,12 @@ static bool still_mounted(const struct quiesce_target *t, const struct quiesce_r
 
 /* ---- seals ---- */
 
-/* Without a sync nothing of what the file system has written may be free in two images: so nothing counts as free. */
 static int seal_unsynced(int (*seal)(void *ctx), void *seal_ctx, struct quiesce_report *rep,
 			 bool stopped)
 {
 	rep->stopped = stopped;
 	rep->hidden &= !stopped;
-	rep->unfrozen = true;
+	rep->unsynced = true;
 	return seal(seal_ctx);
 }
 
@@ -281,7 +280,7 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
 	for (unsigned i = 0; i < USE_TRIES && r == -ENXIO; i++)
 		r = run(t, seal, seal_ctx, ret);
 	r = r == -ENXIO ? -EBUSY : r;
-	if (r >= 0 || r == -ENODATA || r == -ETXTBSY || !t->stopped || ret->unfrozen ||
+	if (r >= 0 || r == -ENODATA || r == -ETXTBSY || !t->stopped || ret->unsynced ||
 	    ret->instant)
 		return r;
 	/* the program that waits for the seal cannot remove what it waits for. The broker of a worker that was killed in a

@@ -39,11 +39,11 @@ struct quiesce_target {
 struct quiesce_report {
 	bool mounted, readonly;
 	bool instant;  /* sealed at any moment, after a sync */
-	bool unfrozen; /* sealed while in use, and no sync has ended before */
-	bool replayed; /* the same, and then the journal was replayed (volume/replayed.c) */
-	bool stopped;  /* because writes were withheld, or the user of the device is not visible */
-	bool failed;   /* the sync: -EIO or -EROFS */
-	bool hidden;   /* mounted or claimed where this process cannot see it; claimed is -ESTALE */
+	bool unsynced; /* sealed while in use, and no sync has ended before */
+	bool raw; /* and so the image needs a replay, or it needs one that fails: all of it is in use (volume/replayed.c) */
+	bool stopped; /* because writes were withheld, or the user of the device is not visible */
+	bool failed;  /* the sync: -EIO or -EROFS */
+	bool hidden;  /* mounted or claimed where this process cannot see it; claimed is -ESTALE */
 	char holder[64];  /* of a hidden one: "comm[pid]" of a process, if found */
 	uint64_t sync_ns; /* the sync before the seal */
 };

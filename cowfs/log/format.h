@@ -86,10 +86,9 @@ enum record_type {
 enum {
 	/* everything is checkpointed, nothing was in flight: written at detach */
 	RECORD_CLEAN = 1 << 0,
-	/* of a commit: the file system was mounted and not frozen, so its journal must be
-	 * replayed */
-	RECORD_UNFROZEN = 1 << 1,
-	/* of a commit: no process could read its metadata, so they were not checked */
+	/* 1 << 1: 0.1.0 wrote it, and it means nothing now (docs/FORMAT.md) */
+	/* of a commit: no process could read its metadata, so they were not checked. Later records of the same
+	 * image repeat it */
 	RECORD_UNREAD = 1 << 2,
 	/* the base had the guard, and nothing is left in the log: the write that takes the guard away
 	 * may come behind this record (log/guarded.c) */
@@ -103,8 +102,6 @@ enum {
 	RECORD_BACK = 1 << 7,
 	/* four bits, of the newest record: how many boots may still try it, plus one; 0: it is not on trial */
 	RECORD_BOOTS = 15 << 8,
-	/* flags that later records of the same image repeat */
-	RECORD_OF_IMAGE = RECORD_UNFROZEN | RECORD_UNREAD,
 };
 
 #define RECORD_BOOTS_SHIFT 8

@@ -56,7 +56,6 @@ bool log_holds(const struct log *l, struct log_hold *ret)
 					  .time_s = l->hold.time_s,
 					  .cause = l->hold.cause,
 					  .back = l->hold.back,
-					  .unfrozen = l->hold.flags & RECORD_UNFROZEN,
 					  .trial = l->hold.boots,
 					  .boots = l->hold.boots ? l->hold.boots - 1 : 0 };
 	return holds;
@@ -89,7 +88,7 @@ bool hold_feature_is_stale(const struct log *l)
 
 static int put_held(struct log *l, struct log_index **ret_index)
 {
-	uint32_t flags = (l->newest.flags & RECORD_OF_IMAGE) | RECORD_HELD;
+	uint32_t flags = (l->newest.flags & RECORD_UNREAD) | RECORD_HELD;
 	int r = log_begin(l);
 
 	if (r < 0)
@@ -222,7 +221,7 @@ void hold_open_record(struct log *l, struct log_record *rec)
 	if (!l->hold.going)
 		return;
 	rec->prev = l->hold.at;
-	rec->flags = l->hold.flags & RECORD_OF_IMAGE;
+	rec->flags = l->hold.flags & RECORD_UNREAD;
 	l->hold.ending = true;
 }
 

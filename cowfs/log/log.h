@@ -241,7 +241,6 @@ struct log_hold {
 	uint64_t seq, generation, time_s;
 	enum commit_cause cause;
 	bool back;	/* the next log_open goes back to it */
-	bool unfrozen;	/* RECORD_UNFROZEN */
 	bool trial;	/* the newest generation is on trial */
 	unsigned boots; /* how many boots may still try it */
 };

@@ -42,7 +42,7 @@ static int accept_changed_base(struct log *l, struct scan *s)
 		return -EUCLEAN;
 	l->newest = s->foreign;
 	l->newest.fingerprint = fp;
-	l->newest.flags &= ~(uint32_t)RECORD_OF_IMAGE;
+	l->newest.flags &= ~(uint32_t)RECORD_UNREAD;
 	l->newest.copy_bytes = 0; /* not of this base */
 	sample_forget(l);
 	l->tail_lblk = l->newest.start_lblk;

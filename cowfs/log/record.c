@@ -136,7 +136,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 	rec->seq = ++l->highest_seq;
 	/* with a retired record the base is no longer an image of this log */
 	if (rec->type != RECORD_RETIRED)
-		rec->flags |= (back ? 0 : l->newest.flags & RECORD_OF_IMAGE);
+		rec->flags |= (back ? 0 : l->newest.flags & RECORD_UNREAD);
 	if (rec->type != RECORD_CHECKPOINT) {
 		rec->start_lblk = lblk;
 		r = wearlog_put_blocks(l, rec, &lblk);

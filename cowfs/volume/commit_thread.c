@@ -58,8 +58,7 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 		.cause = rq->cause,
 		.profile = single ? NULL : v->profile,
 		.price_by = v->price_by,
-		.record_flags = (im->unfrozen ? (uint32_t)RECORD_UNFROZEN : 0) |
-				(im->unread ? (uint32_t)RECORD_UNREAD : 0),
+		.record_flags = im->unread ? (uint32_t)RECORD_UNREAD : 0,
 		.differed = rq->cause == CAUSE_PRESSURE ? &v->differed : NULL,
 		.renew = &v->renewed,
 		.progress = volume_on_progress,
@@ -75,8 +74,7 @@ static bool give_up_replay(struct volume *v, struct volume_result *res)
 	replayed_end(v);
 	overlap_end(v);
 	v->kept->keeps = false;
-	res->quiesce.replayed = false;
-	return res->quiesce.unfrozen = true;
+	return res->quiesce.raw = true;
 }
 
 static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread,
@@ -90,13 +88,13 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 			     /* a live image changes while its checksums are verified */
 			     .force = rq->force || dry,
 			     .unread = unread,
-			     .unfrozen = res->quiesce.unfrozen };
+			     .raw = res->quiesce.raw };
 	struct commit_options opt = options_for(v, rq, &im);
 	struct commit_source src = { 0 };
 	int r;
 
 	if (unread && !single)
-		im.unfrozen |= give_up_replay(v, res);
+		im.raw |= give_up_replay(v, res);
 	r = images_open(&im, res);
 
 	if (r == 0 && single)
@@ -564,7 +562,7 @@ static bool do_quietly(struct volume *v, const struct volume_request *rq, struct
 /* Of a commit or a detach: what the monitor and the alarm make of it. */
 static void report(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	bool odd = (res->quiesce.unfrozen && !res->quiesce.stopped) || res->quiesce.failed ||
+	bool odd = (res->quiesce.raw && !res->quiesce.stopped) || res->quiesce.failed ||
 		   res->unread;
 
 	monitor_result(v->monitor, rq->job == JOB_COMMIT || res->error == -EFBIG ? res->error : 0);

@@ -158,7 +158,7 @@ void explain_result(const struct volume *v, struct volume_result *res, int error
 	res->error = error;
 	if (!error || res->why[0])
 		return;
-	if (q->failed && !q->unfrozen && !q->replayed)
+	if (q->failed && !q->unsynced)
 		snprintf(res->why, sizeof(res->why), "%s", UNSYNCABLE);
 	else
 		explain_error(v, res);
@@ -171,13 +171,13 @@ void explain_remarks(struct volume_result *res)
 
 	if (res->error || res->why[0])
 		return;
-	if (q->stopped && q->unfrozen)
+	if (q->stopped && q->raw)
 		text = "sealed without a sync, as a power cut would leave it: the log is full "
 		       "and the file system still writes";
 	else if (q->failed)
 		text = "sealed as a power cut would leave it: the file system has seen I/O errors: unmount "
 		       "it and mount it again (if it is the root: reboot)";
-	else if (q->unfrozen)
+	else if (q->raw)
 		text = "sealed without a sync, or with a journal that cannot be replayed: as a power cut "
 		       "would leave it";
 	else if (res->unread)

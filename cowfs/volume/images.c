@@ -91,9 +91,8 @@ static int open_map(struct fsmap **ret, const struct blk_reader *r, bool unread)
 	return unread ? fsmap_open_unread(ret, r) : fsmap_open(ret, r);
 }
 
-/* Opens the block maps of both images and checks for anything that forbids a commit. In an image
- * that was not frozen, the journal holds the valid state. The home locations may hold half of a
- * change, checksums included. */
+/* Opens the block maps of both images and checks for anything that forbids a commit. If the
+ * journal is to be replayed, the home locations may hold half of a change, checksums included. */
 static int open_maps(struct images *im, struct volume_result *res)
 {
 	struct blk_reader sealed = { .read = im->dry ? images_read_live : img_read_sealed,
@@ -128,7 +127,7 @@ static int open_maps(struct images *im, struct volume_result *res)
 			 "overrides)");
 		return -EUCLEAN;
 	}
-	if (!im->force && !im->unfrozen && (a & FSMAP_BAD_CHECKSUM)) {
+	if (!im->force && !im->raw && (a & FSMAP_BAD_CHECKSUM)) {
 		snprintf(res->why, sizeof(res->why),
 			 "a checksum of the file system is wrong: not committed (commit --force "
 			 "overrides)");
@@ -211,19 +210,9 @@ void images_close(struct images *im)
 	log_index_unref(im->held_index);
 }
 
-/* An image whose every block counted as used: what it really leaves free may have been written in place
- * for it, and an attach reads that back (docs/FORMAT.md, rule 4). */
-static bool reads_back_free(const struct images *im, bool of_image)
-{
-	return of_image && fs_ops(im->fs.kind)->settle;
-}
-
 void images_source(struct images *im, const struct volume_result *res, struct commit_source *ret)
 {
-	bool of_newest = log_newest(im->v->log)->flags & RECORD_OF_IMAGE;
-	struct log_hold h = { 0 };
-	bool of_held = log_holds(im->v->log, &h) && h.unfrozen;
-	bool believed = !im->unfrozen && !im->unread && !im->v->diverged_lost && !gave_up(im, res);
+	bool believed = !im->raw && !im->unread && !im->v->diverged_lost && !gave_up(im, res);
 
 	*ret = (struct commit_source){
 		.ctx = im,
@@ -233,13 +222,9 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		.read_committed = img_read_committed,
 		.run_sealed = believed && images_tells_truth(im->sealed) ? img_run_sealed : NULL,
 		/* blocks that are free in the committed image may be written in place, whatever the sealed image is */
-		.run_committed = tells_after_cut(im->committed) && !reads_back_free(im, of_newest)
-					 ? img_run_committed
-					 : NULL,
+		.run_committed = tells_after_cut(im->committed) ? img_run_committed : NULL,
 		.run_older = tells_after_cut(im->older) ? img_run_older : NULL,
-		.run_held = tells_after_cut(im->held) && !reads_back_free(im, of_held)
-				    ? img_run_held
-				    : NULL,
+		.run_held = tells_after_cut(im->held) ? img_run_held : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
 		.loose = im->clean && im->v->unsynced,
 		.read_loose = im->clean && im->v->unsynced && im->shut_out ? img_read_loose : NULL,
@@ -248,8 +233,7 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 }
 
 /* Without the map a checkpoint is only slower. Not used after a commit of single files: the live file system may read blocks
- * from the card that are free there. Not used if the file system was not frozen: a gap may then hold data of its next
- * transaction, which the live file system will read. */
+ * from the card that are free there. So it may after a seal without a sync: a gap may hold data of its next transaction. */
 bool images_open_free(struct images *im, bool sealed, struct commit_source *ret)
 {
 	struct blk_reader r = { .read = sealed ? img_read_sealed : img_read_committed,
@@ -261,7 +245,6 @@ bool images_open_free(struct images *im, bool sealed, struct commit_source *ret)
 				       .run_committed = img_run_committed,
 				       .run_older = img_run_older };
 	return !im->v->diverged && !im->v->diverged_lost && !im->v->kept->loose &&
-	       !(log_newest(im->v->log)->flags & RECORD_UNFROZEN) &&
 	       fsmap_open(&im->committed, &r) == 0 && images_tells_truth(im->committed) &&
 	       open_older(im) == 0 && (!im->older || images_tells_truth(im->older));
 }

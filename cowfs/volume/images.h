@@ -25,7 +25,7 @@ struct images {
 	bool force, dry;
 	bool shut_out; /* writers wait for the RAM of this commit */
 	enum unread unread;
-	bool unfrozen; /* the sealed image is in the state that a power cut leaves */
+	bool raw; /* of the sealed image: as in struct quiesce_report */
 	enum { ASK_LATER, ASK_KNOWN, ASK_UNKNOWN } ask; /* images_free_when_asked */
 	bool ask_sealed;
 	uint64_t room_blks; /* of the commit after this one of single files (note_room) */
@@ -33,7 +33,7 @@ struct images {
 
 /*
  * Opens the maps of the sealed and of the committed image, and the older image. im has its first fields, force, dry, unread and
- * unfrozen. -EUCLEAN, -EOPNOTSUPP with res->why: what forbids a commit; errors of fsmap_open. images_close in any case.
+ * raw. -EUCLEAN, -EOPNOTSUPP with res->why: what forbids a commit; errors of fsmap_open. images_close in any case.
  */
 int images_open(struct images *im, struct volume_result *res) MUST_CHECK;
 /* What commit_run asks; lives as long as im. Without maps that can be believed all blocks are in use. */

@@ -67,24 +67,21 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 	bool any = q->instant && !q->readonly && fs_ops(v->live_kind)->settle;
 	int r = 0;
 
-	v->unsynced = q->unfrozen;
-	if (any || q->unfrozen) {
+	v->unsynced = q->unsynced;
+	if (any || q->unsynced) {
 		r = open_sealed(v);
-		q->unfrozen |= any && r == 0 && !v->replay;
+		q->raw = !v->replay && (q->unsynced || r == 0);
 		/* a reader that died is found again, and reported, when the image is classified */
 		r = r == -ENOENT || r == -EOWNERDEAD ? 0 : r;
 	}
-	if (r == 0 && v->replay)
+	if (r == 0 && v->replay) {
+		v->clean = replay_reader(v->replay);
+		v->unsynced |= replay_aborted(v->replay);
+		v->kept->keeps = true;
 		r = keep_supers(v);
-	if (r < 0 || !v->replay)
-		return r;
-	v->clean = replay_reader(v->replay);
-	v->unsynced |= replay_aborted(v->replay);
-	v->kept->keeps = true;
+	}
 	v->kept->loose |= v->unsynced;
-	q->unfrozen = false;
-	q->replayed = v->unsynced;
-	return 0;
+	return r;
 }
 
 /* Blocks that it changes count as changed in the volume as well, for who lists what differs. */

@@ -22,8 +22,7 @@ static bool is_same_copy(struct volume *v, uint64_t blk)
 	       fsinfo_is_copy(&v->fs, buf, buf + COW_BLK_BYTES);
 }
 
-/* A generation that was sealed without a sync, or unread, is always replaced. loose: what the live file system
- * needs is in use only now. */
+/* A generation that was sealed without a sync (loose), or unread, is always replaced. */
 static bool something_changed(void *ctx)
 {
 	struct volume *v = ctx;
@@ -31,7 +30,7 @@ static bool something_changed(void *ctx)
 
 	/* diverged: the newest generation has only some files of now */
 	if (v->diverged || v->diverged_lost || v->kept->loose ||
-	    log_newest(v->log)->flags & (RECORD_UNFROZEN | RECORD_UNREAD))
+	    log_newest(v->log)->flags & RECORD_UNREAD)
 		return true;
 	for (uint64_t blk = 0, blks; view_next_live(v->view, &blk, v->volume_blks, &blks, &state);
 	     blk += blks)
@@ -171,7 +170,7 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 	if (r == 0 && t->any && q->instant && sealing &&
 	    (volume_lost_writes(v) || gave_up_once(v))) {
 		q->instant = false;
-		q->failed = q->unfrozen = true;
+		q->failed = q->unsynced = true;
 	}
 	if (v->sealed && !q->instant)
 		v->kept->keeps = false; /* nothing was under way */

@@ -110,11 +110,11 @@ static int refuse(struct volume *v, char *why, size_t n)
 			why, n, -EBUSY,
 			"not trimmed: the newest generation was sealed while programs wrote: "
 			"commit first");
-	if (log_newest(v->log)->flags & RECORD_OF_IMAGE)
+	if (log_newest(v->log)->flags & RECORD_UNREAD)
 		return msg_why(
 			why, n, -EBUSY,
-			"not trimmed: the newest generation was sealed as a power cut would leave it, or "
-			"its metadata was not checked: commit first");
+			"not trimmed: the metadata of the newest generation was not checked: "
+			"commit first");
 	if (log_holds(v->log, NULL))
 		return msg_why(
 			why, n, -EBUSY,

@@ -107,7 +107,6 @@ static int take_held(struct volume *v, struct volume_image *im, struct volume_re
 	(*ret)->index = ix;
 	im->generation = h.generation;
 	im->time_s = h.time_s;
-	im->unfrozen = h.unfrozen;
 	return 0;
 }
 
@@ -121,12 +120,10 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 
 		im->time_s = (uint64_t)time(NULL);
 		r = take_now(v, res, ret);
-		im->unfrozen = res->quiesce.unfrozen;
 		im->stopped = res->quiesce.stopped;
 		return r;
 	}
 	im->time_s = committed_s(v->log, im->generation);
-	im->unfrozen = log_newest(v->log)->flags & RECORD_UNFROZEN;
 	return view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
 }
 
@@ -139,9 +136,6 @@ static const char *scratch_refusal(struct volume *v, const struct volume_image *
 	if (v->opened.state == LOG_FOREIGN)
 		return "the log is set aside because of foreign changes to the file system: "
 		       "nothing can be committed";
-	if (!im->replaces && log_newest(v->log)->flags & RECORD_UNFROZEN)
-		return "the newest generation is what a power cut would leave: commit everything "
-		       "first";
 	if (v->kept->loose)
 		return "the newest generation was sealed while programs wrote: commit everything first";
 	return NULL;
@@ -218,10 +212,8 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		return r;
 	}
 	reader.ctx = s;
-	if (im->now) {
-		r = replayed_in_view(v, s);
-		im->unfrozen |= r < 0; /* the mount of the view does what it can */
-	}
+	if (im->now)
+		(void)!replayed_in_view(v, s); /* the mount of the view does what it can */
 	r = fsinfo_probe(&reader, &fs);
 	if (r == 0)
 		r = snapshots_add(v->snapshots, s, im->now, im->generation, im->time_s);
@@ -229,8 +221,8 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		snapshot_unref(s);
 		return r;
 	}
-	if (im->now || !im->unfrozen)
-		forget_free(v, s, &reader);
+	forget_free(v, s, &reader);
+	im->replays = fs.needs_recovery;
 	memcpy(im->fs_type, fs.type, sizeof(im->fs_type));
 	im->snapshot = s;
 	return 0;

@@ -145,8 +145,8 @@ struct volume_image {
 	struct scratch *scratch;     /* writable. volume_end_scratch */
 	uint64_t generation, time_s; /* as struct volume_view_status */
 	char fs_type[16];
-	/* unfrozen: as a power cut would leave it, so a mount replays; stopped: of now, what no sync has written is not in it */
-	bool unfrozen, stopped;
+	/* replays: an ext whose journal the mount will replay; stopped: of now, what no sync has written is not in it */
+	bool replays, stopped;
 };
 
 struct volume_request {

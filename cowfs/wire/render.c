@@ -251,8 +251,8 @@ static void render_quiesce(struct jsonw *w, const struct quiesce_report *q)
 {
 	jsonw_bool(w, "mounted", q->mounted);
 	jsonw_bool(w, "instant", q->instant);
-	jsonw_bool(w, "unfrozen", q->unfrozen);
-	jsonw_bool(w, "replayed", q->replayed);
+	jsonw_bool(w, "unsynced", q->unsynced);
+	jsonw_bool(w, "raw", q->raw);
 	jsonw_seconds(w, "sync_seconds", q->sync_ns);
 	jsonw_bool(w, "hidden", q->hidden);
 	jsonw_str(w, "holder", q->holder);
@@ -281,7 +281,7 @@ void render_image(struct jsonw *w, const struct volume_image *im)
 	jsonw_u64(w, "generation", im->generation);
 	jsonw_u64(w, "time_unix_seconds", im->time_s);
 	jsonw_str(w, "fs_type", im->fs_type);
-	jsonw_bool(w, "unfrozen", im->unfrozen);
+	jsonw_bool(w, "replays", im->replays);
 	jsonw_bool(w, "stopped", im->stopped);
 }
 

@@ -169,7 +169,6 @@ power_cut_left() {
 		let_go || true
 		kill "$BG" 2>/dev/null || true
 		power_cut_held
-		[ "$(cow check --json "$CARD" | jq .unfrozen)" = false ]
 		whole "$T/before"
 		attach_mounted
 	done

@@ -12,7 +12,7 @@ teardown() { hold_teardown; }
 commits_at_instant() {
 	can_write
 	run -0 --separate-stderr cow commit --json
-	jq -e '.ok and (.quiesce | .instant and (.unfrozen | not))' <<<"$output"
+	jq -e '.ok and (.quiesce | .instant and (.raw | not))' <<<"$output"
 }
 
 # A commit that somebody tries to hold: sealed at the instant, at once, and nothing was done to anybody.

@@ -180,8 +180,8 @@ free_is_noise() { # FS MIB COMMITS [MKFS_OPTION]...
 # Commits by pressure beside a generation that is held: with a sync, or without one, and then what the live file system has in free
 # blocks goes to the card as well. The programs read all of it back, also after a worker has died, and a cut leaves a clean file system.
 pressed() { # COMMITS
-	status_of '"\(.last.generation) \(.last.quiesce.replayed)\(.alarm)"' >>"$T/replayed"
-	[ "$(sort -u "$T/replayed" | wc -l)" -ge "$1" ]
+	status_of '"\(.last.generation) \(.last.quiesce.unsynced)\(.alarm)"' >>"$T/unsynced"
+	[ "$(sort -u "$T/unsynced" | wc -l)" -ge "$1" ]
 }
 
 load_beside_hold() { # FS [MKFS_OPTION]...
@@ -200,10 +200,10 @@ load_beside_hold() { # FS [MKFS_OPTION]...
 	done
 	noise_end
 	noise_verify
-	run ! grep -v 'true$\|false$' "$T/replayed"
+	run ! grep -v 'true$\|false$' "$T/unsynced"
 	cow accept
 	cow commit --hold
-	[ "$(status_of .last.quiesce.replayed)" = false ]
+	[ "$(status_of .last.quiesce.unsynced)" = false ]
 	rm "$MNT"/*.stop
 	noise_begin 3
 	wait_for 60 pressed 6

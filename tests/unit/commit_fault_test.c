@@ -493,11 +493,11 @@ TEST(test_classifier_missing)
 }
 
 /*
- * The committed image leaves a gap free, but was not frozen: the live file system has content there
+ * The committed image leaves a gap free, but no sync came before its seal: the live file system has content there
  * that is no longer in RAM. A checkpoint before a commit that has no freeze either does not write
  * over the gap.
  */
-TEST(test_gap_of_unfrozen)
+TEST(test_gap_of_unsynced)
 {
 	struct flash_profile known;
 	struct card_costs profile;

@@ -59,7 +59,7 @@ TEST(test_any_moment, setup_ext4, teardown)
 	fclose(f);
 	assert_int_equal(quiesce_run(&t, seal_synced, &p, &rep), 0);
 	assert_true(was_synced && p.calls == 1 && p.needs_recovery);
-	assert_true(rep.mounted && rep.instant && !rep.readonly && !rep.unfrozen && !rep.hidden);
+	assert_true(rep.mounted && rep.instant && !rep.readonly && !rep.unsynced && !rep.hidden);
 	p.result = -ENOSPC;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENOSPC);
 }
@@ -161,7 +161,7 @@ TEST(test_claimed_and_stopped, setup_ext4, teardown)
 
 	t.stopped = stopped;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(rep.instant && !rep.unfrozen && !rep.stopped);
+	assert_true(rep.instant && !rep.unsynced && !rep.stopped);
 	assert_int_equal(umount(s.mnt), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 2 && !rep.stopped);
@@ -171,14 +171,14 @@ TEST(test_claimed_and_stopped, setup_ext4, teardown)
 	assert_int_equal(p.calls, 2);
 	p.stopped = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.calls == 3 && rep.unfrozen && rep.stopped && !rep.hidden);
+	assert_true(p.calls == 3 && rep.unsynced && rep.stopped && !rep.hidden);
 	/* nor does a commit that may be sealed without a sync wait for it */
 	p.stopped = false;
 	t.unsynced = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ESTALE);
 	t.unseen = true;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-	assert_true(p.calls == 4 && rep.unfrozen && rep.stopped);
+	assert_true(p.calls == 4 && rep.unsynced && rep.stopped);
 }
 
 /* Another file system covers the mount point, or it was unmounted lazily: the kernel says that it is mounted. */
@@ -286,7 +286,7 @@ TEST(test_no_sync)
 	t.unsynced = true;
 	for (unsigned i = 0; i < 20; i++) {
 		assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
-		assert_true(rep.instant != rep.unfrozen && !rep.stopped);
+		assert_true(rep.instant != rep.unsynced && !rep.stopped);
 	}
 	scratch_free(&s);
 }

@@ -37,12 +37,12 @@ try() { # FS
 	chown 65534 /mnt/try/user
 	commit "$1"
 	commit "$1"
-	alone=$took worst=0 unfrozen=0
+	alone=$took worst=0 unsynced=0
 	for how in $HOWS; do
 		hold "$1" "$how"
 		commit "$1"
 		[ $took -le $worst ] || worst=$took
-		! grep -q '"unfrozen":true' /run/cowfs-test/bill || unfrozen=$((unfrozen + 1))
+		! grep -q '"unsynced":true' /run/cowfs-test/bill || unsynced=$((unsynced + 1))
 		grep -q '"instant":true' /run/cowfs-test/bill || fail "$1 $how: $(cat /run/cowfs-test/bill)"
 		# of an emulated machine beside others; instant.bats has the 2 s of a real one
 		[ $took -le $((2 * alone + 30000)) ] || fail "$1 $how: $took ms, alone $alone ms"
@@ -52,7 +52,7 @@ try() { # FS
 	commit "$1"
 	[ "$LONG" ] || unmounts "$1" 6
 	end "$1"
-	say "$1, $(uname -r): a commit alone $alone ms, held $worst ms at most, sealed without a sync: $unfrozen"
+	say "$1, $(uname -r): a commit alone $alone ms, held $worst ms at most, sealed without a sync: $unsynced"
 }
 
 step_1() {
