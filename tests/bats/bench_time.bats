@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # cowctl measure --tables in real time: its figures are those of the profile of a simulated card.
 # alone: it measures time
-# turn: 3
 
 load lib
 
@@ -25,6 +24,7 @@ differences() {
 
 @test "bench: a simulated card in real time has the figures of its profile" {
 	local card try
+	[ -z "${COWFS_TURN-}" ] || skip "not its turn: a busy machine has other figures"
 	card=$(timeout "$COW_LIMIT" "$COWFS_BUILD/cowfs-cardsim" --loop --real-time kingston-24x-1g 64M "$T/card")
 	export COWFS_BENCH_ROW_MS=150
 	for try in 1 2 3; do

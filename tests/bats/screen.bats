@@ -12,7 +12,7 @@ changed() { random_file "$MNT/a" 5; }
 held() { cow commit --hold; }
 undo() { cow commit --hold && echo b >"$MNT/b" && cow undo --yes; }
 discard() { echo b >"$MNT/b" && cow discard --yes; }
-full() { dd if=/dev/zero of="$DEV" bs=1M count=80 seek=10 status=none || true; }
+full() { dd if=/dev/zero of="$DEV" bs=1M count=80 seek=10 conv=fsync status=none || true; }
 failing() { echo b >"$MNT/b" && eio write 0 1000 && ! cow commit; }
 away() { echo b >"$MNT/b" && sync -f "$MNT" && pull && wait_for 10 is_away; }
 dead() { cow commit && kill -9 "$(worker_pid)" && wait_for 20 no_daemons; }

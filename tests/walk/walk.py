@@ -340,17 +340,18 @@ class Walk:
         self.inhibited = False
 
     def look_at_pressure(self):
-        pressed = json.loads(self.cow("status", "--json", self.volume, ok=None)[1])["pressure"]["commits"]
-        self.vague |= pressed != self.pressed
-        self.pressed = pressed
+        pressure = json.loads(self.cow("status", "--json", self.volume, ok=None)[1])["pressure"]
+        self.vague |= pressure["commits"] != self.pressed
+        self.pressed = pressure["commits"]
+        return pressure
 
     def remount(self):
         self.umount()
         self.sh("mount", self.loop, self.mnt)
 
     def pressure(self):
-        if self.armed:
-            return  # writes fail then
+        if self.armed or self.look_at_pressure()["gave_up"]:
+            return  # writes fail then; the second is said when no commit fits beside a held generation
         try:
             for i in range(3):
                 self.put("big%d" % i, self.r.randbytes(12 << 20))
