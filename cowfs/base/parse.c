@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -159,6 +160,14 @@ int parse_duration_ns(const char *s, uint64_t *ret_ns)
 		return -ERANGE;
 	*ret_ns = v;
 	return 0;
+}
+
+uint64_t parse_env_ns(const char *variable)
+{
+	const char *text = secure_getenv(variable);
+	uint64_t ns;
+
+	return text && parse_duration_ns(text, &ns) == 0 ? ns : 0;
 }
 
 char *format_size(uint64_t bytes, char *buf, size_t size_bytes)

@@ -16,6 +16,8 @@ int parse_range(const char *s, uint64_t *ret_start_bytes, uint64_t *ret_len_byte
 int parse_size_or_percent(const char *s, uint64_t total_bytes, uint64_t *ret_bytes) MUST_CHECK;
 /* "90", "90s", "10m", "2h", "500ms" */
 int parse_duration_ns(const char *s, uint64_t *ret_ns) MUST_CHECK;
+/* That of a variable of the environment, for tests; 0: not set, or none */
+uint64_t parse_env_ns(const char *variable);
 int parse_u64(const char *s, uint64_t *ret) MUST_CHECK;
 /* A line of /proc/meminfo; name: with its colon. False: the kernel has none. */
 bool parse_meminfo(const char *meminfo, const char *name, uint64_t *ret_bytes) MUST_CHECK;

@@ -407,15 +407,6 @@ static int explain_open(const struct daemon *d, int e, const char *why)
 		    *why ? why : strerrordesc_np(-e));
 }
 
-/* For tests; 0: not set */
-static uint64_t duration_of(const char *variable)
-{
-	const char *text = getenv(variable);
-	uint64_t ns;
-
-	return text && parse_duration_ns(text, &ns) == 0 ? ns : 0;
-}
-
 static int choose_profile(struct daemon *d)
 {
 	const char *text = d->opt.text[VOLOPT_PROFILE];
@@ -492,8 +483,8 @@ static struct volume_params params(struct daemon *d)
 		.running_root = d->running_root,
 		.max_commit_ns = value_of(d, VOLOPT_MAX_COMMIT_TIME),
 		.away_limit_ns = away_limit_ns(d),
-		.quiet_ns = duration_of("COWFS_QUIET_AFTER"),
-		.full_ns = duration_of("COWFS_FULL_TIMEOUT"),
+		.quiet_ns = parse_env_ns("COWFS_QUIET_AFTER"),
+		.full_ns = parse_env_ns("COWFS_FULL_TIMEOUT"),
 		.prepared = &d->prepared,
 		.proc_dirfd = d->proc_dirfd,
 		.meminfo_fd = d->meminfo_fd,

@@ -537,10 +537,9 @@ static unsigned halt_after(void)
 
 uint64_t supervisor_stuck_ns(void)
 {
-	const char *text = secure_getenv("COWFS_STUCK_AFTER");
-	uint64_t ns;
+	uint64_t ns = parse_env_ns("COWFS_STUCK_AFTER");
 
-	return text && parse_duration_ns(text, &ns) == 0 && ns ? ns : STUCK_NS;
+	return ns ? ns : STUCK_NS;
 }
 
 static void close_start(struct parent *p, const struct supervisor_opts *o)

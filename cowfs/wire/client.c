@@ -19,26 +19,32 @@
 
 #include "base/io.h"
 #include "base/mounts.h"
+#include "base/parse.h"
 #include "base/passfd.h"
 #include "base/proclist.h"
 #include "wire/json.h"
 
 #define STATUS_BYTES (64 * KIB)
-#define CONNECT_S 10	 /* while more clients connect than the daemon takes in */
-#define SILENCE_MS 10000 /* the daemon sends progress five times a second while a job runs */
+/* a silent period: the daemon sends progress five times a second while a job runs */
+#define SILENCE_NS (10 * 1000000000ull)
 /*
  * number of silent periods before giving up, unless the daemon is stopped: a busy machine is not a
  * failure
  */
 #define SILENCES 3
-#define ANSWER_NS (30 * 1000000000ull)
-#define STILL_NS (300 * 1000000000ull)
+#define STILL 30			   /* the same without progress */
 #define JOB_NS (24 * 3600 * 1000000000ull) /* 64 GiB at 1 MB/s are 19 hours */
-#define GONE_MS 30000
-#define REPLACE_MS 30000 /* until a worker that died is replaced */
+#define REPLACE_MS 30000		   /* until a worker that died is replaced */
 #define REPLACE_LOOK_MS 50
 #define STATUS_MS 3000 /* the same for who may not ask whether the daemon is dead */
 #define REPEATS 8      /* of a request whose worker died before it answered */
+
+static uint64_t silence_ns(void)
+{
+	uint64_t ns = parse_env_ns("COWFS_SILENCE");
+
+	return ns ? ns : SILENCE_NS;
+}
 
 static int open_run(void)
 {
@@ -193,7 +199,8 @@ static int connect_volume(int run_fd, const char *name)
 					    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	_cleanup_close_ int fd = -1;
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	const struct timeval limit = { .tv_sec = CONNECT_S };
+	/* while more clients connect than the daemon takes in */
+	const struct timeval limit = { .tv_sec = (time_t)(silence_ns() / 1000000000) };
 	int type = SOCK_STREAM | SOCK_CLOEXEC | (stopped_pid(run_fd, name) ? SOCK_NONBLOCK : 0);
 
 	if (dir_fd < 0)
@@ -597,7 +604,7 @@ static int next_line(struct client *c, uint64_t until_ns, const char **ret_line,
 
 	while (!(*ret_line = linebuf_line(&c->in, ret_len))) {
 		uint64_t now = now_ns();
-		int n = now < until_ns ? poll(&pfd, 1, SILENCE_MS) : 0;
+		int n = now < until_ns ? poll(&pfd, 1, (int)(silence_ns() / 1000000)) : 0;
 		ssize_t got;
 
 		if (now >= until_ns)
@@ -649,9 +656,9 @@ static uint64_t patience_ns(const struct request *rq)
 	case COMMAND_DISCARD:
 	case COMMAND_INHIBIT:
 	case COMMAND_UNINHIBIT:
-		return ANSWER_NS;
+		return SILENCES * silence_ns();
 	default:
-		return STILL_NS;
+		return STILL * silence_ns();
 	}
 }
 
@@ -660,7 +667,8 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 				    void *ctx, int *ret_error)
 {
 	_cleanup_close_ int run_fd = open_run();
-	uint64_t until_ns = now_ns() + patience_ns(rq), end_ns = now_ns() + JOB_NS, done = 0;
+	uint64_t wait_ns = patience_ns(rq), until_ns = now_ns() + wait_ns,
+		 end_ns = now_ns() + JOB_NS, done = 0;
 	int e = send_request(c, rq);
 	const char *line;
 	size_t len;
@@ -673,9 +681,9 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 			e = -EPROTO;
 		else if (json_object_object_get_ex(o, "ok", NULL))
 			return o;
-		if (o && json_u64(o, "done_blocks") != done && patience_ns(rq) == STILL_NS) {
+		if (o && json_u64(o, "done_blocks") != done && wait_ns > SILENCES * silence_ns()) {
 			done = json_u64(o, "done_blocks");
-			until_ns = min_u64(now_ns() + STILL_NS, end_ns);
+			until_ns = min_u64(now_ns() + wait_ns, end_ns);
 		}
 		if (o && event && json_object_object_get_ex(o, "event", NULL) && !event(ctx, o))
 			e = -ETIMEDOUT;
@@ -735,7 +743,7 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 
 void client_wait_gone(struct client *c)
 {
-	uint64_t until_ns = now_ns() + GONE_MS * 1000000ull;
+	uint64_t until_ns = now_ns() + SILENCES * silence_ns();
 	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
 	char rest[256];
 
