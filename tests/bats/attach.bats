@@ -211,7 +211,7 @@ load lib
 
 @test "attach: the daemon by itself, in the foreground, and with --ready-fd" {
 	card_prepared ext4 100 150
-	run -0 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" --name vol "$CARD"
+	run -0 --separate-stderr timeout 300 "$COWFS_BUILD/cowfs" --name vol "$CARD"
 	[[ $output =~ ^/dev/loop[0-9]+$ ]]
 	NAME=vol
 	detach
@@ -220,12 +220,12 @@ load lib
 	grep -Eq '^/dev/loop[0-9]+$' "$T/out"
 	detach
 	wait "$BG"
-	timeout 20 "$COWFS_BUILD/cowfs" --ready-fd 5 "$CARD" 5>"$T/ready"
+	timeout 300 "$COWFS_BUILD/cowfs" --ready-fd 5 "$CARD" 5>"$T/ready"
 	wait_for 10 test -s "$T/ready"
 	jq -e '.ok and (.loop | startswith("/dev/loop"))' "$T/ready"
 	NAME=$(basename "$CARD")
 	detach
-	run -1 --separate-stderr timeout 20 "$COWFS_BUILD/cowfs" /dev/null
+	run -1 --separate-stderr timeout 300 "$COWFS_BUILD/cowfs" /dev/null
 	[[ $stderr == *"not a block device"* ]] && [ -z "$output" ]
 }
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Somebody kills any process of a daemon whose card is away or looked at, and cards that change while they are looked at.
 # COWFS_ATTACKS: how often
+# seconds: 55
 
 load lib
 load away
@@ -37,7 +38,7 @@ mark() {
 
 # what the card has, without the daemon that is dead: N
 seen_again() {
-	timeout 60 umount "$MNT"
+	timeout 300 umount "$MNT"
 	wait_for 20 no_daemons
 	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
 	wait_for 20 volume_gone "$DEV"
@@ -62,7 +63,7 @@ attack() {
 	pull $((RANDOM % 12))
 	cow commit >/dev/null 2>&1 || true
 	echo pulled | dd of="$MNT/pulled" conv=notrunc,fsync status=none
-	wait_for 5 is_away || pull # the commit had no more writes
+	pull # if the commit had no more writes
 	wait_for 5 is_away
 	background dd if="$DEV" of=/dev/null bs=64k count=20 iflag=direct status=none
 	mapfile -t pids < <(daemons)

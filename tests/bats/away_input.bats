@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A card that is pulled out while a command works on it: the command ends, and says what is on the card and what to do; when the
 # card is there again, the same command works. away.bash has how a card goes.
+# seconds: 75
 
 load lib
 load away

@@ -29,7 +29,7 @@ one_kib() {
 end_all() {
 	local pid
 	for pid; do
-		timeout 40 tail --pid="$pid" -f /dev/null
+		timeout 300 tail --pid="$pid" -f /dev/null
 		wait "$pid"
 	done
 }

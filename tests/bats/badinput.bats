@@ -314,15 +314,16 @@ all_refuse() {
 }
 
 @test "a volume of xfs that becomes LUKS: writes go on until RAM is full, then they fail" {
+	export COWFS_FULL_TIMEOUT=3s
 	volume_attached xfs 320 400 -- -- --ram 128M
 	plant luks "$DEV"
 	blockdev --flushbufs "$DEV"
 	# more than the log holds, and then more than RAM
 	background dd if=/dev/urandom of="$DEV" bs=1M seek=1 count=80 oflag=direct status=none
-	wait_for 60 ended "$BG" || { cow detach --discard; false; }
+	wait_for 300 ended "$BG" || { cow detach --discard; false; }
 	wait "$BG"
 	background dd if=/dev/urandom of="$DEV" bs=1M seek=90 count=200 oflag=direct
-	wait_for 120 ended "$BG" || { cow detach --discard; false; }
+	wait_for 300 ended "$BG" || { cow detach --discard; false; }
 	run -1 wait "$BG"
 	fails 1 "$CARD: it holds a LUKS device" commit
 	cow detach --discard
@@ -521,7 +522,7 @@ commit_fails() {
 	sleep 2.5
 	[ "$(worker_pid)" = "$worker" ]
 	eio off
-	timeout 30 dd if="$DEV" bs=1M skip=60 count=1 iflag=direct status=none | cmp - "$T/data"
+	timeout 300 dd if="$DEV" bs=1M skip=60 count=1 iflag=direct status=none | cmp - "$T/data"
 	[ "$(worker_pid)" != "$worker" ]
 	[ "$(status_of .replaced)" = 1 ]
 	detach --discard

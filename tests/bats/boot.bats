@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl boot, as an initramfs calls it: what it prints, its exit status, what it leaves for the system.
+# seconds: 100
 
 load lib
 

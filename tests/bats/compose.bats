@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # A root of an image and an overlay (compose = overlay): cowctl boot --compose, diff, top, factory-reset.
 # turn: 3
+# seconds: 60
 
 load lib
 load compose

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Single files of a composed root: cowctl commit PATH, revert, keep, view. Trees are compared by rsync. SEEDS=1-50: more random ones.
-# seconds: 55
+# seconds: 70
 # turn: 3
 
 load lib
@@ -605,7 +605,7 @@ for i in range(40):
 	mount --make-shared "$T/shared"
 	mkdir "$T/shared/m"
 	# stops cowctl while it has a namespace for the overlay
-	run -0 timeout 60 python3 - "$COWFS_BUILD/cowctl" "$LOOP" "$T/shared/m" <<-'END'
+	run -0 timeout 300 python3 - "$COWFS_BUILD/cowctl" "$LOOP" "$T/shared/m" <<-'END'
 		import os, signal, subprocess, sys, time
 		cowctl, loop, dir = sys.argv[1:]
 		seen = held = 0

@@ -4,7 +4,6 @@
 # seconds: 30
 # turn: 3
 
-export BATS_TEST_TIMEOUT=300
 load lib
 
 # what the demo with process group $1 left: processes, devices, mounts, files

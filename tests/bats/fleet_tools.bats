@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # What ships an update to a root, by the documented contracts of RAUC, SWUpdate and Mender. tests/fleet has the real tools.
-# seconds: 60
+# seconds: 80
 # turn: 3
 
 load lib

@@ -5,7 +5,6 @@
 # seconds: 40
 # turn: 3
 
-export BATS_TEST_TIMEOUT=300
 load lib
 
 # ---- helpers ----

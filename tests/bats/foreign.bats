@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # Whose base is it: cards that were mounted, checked, formatted, re-flashed, enlarged, copied or swapped behind the log.
-# seconds: 55
+# seconds: 75
 
 load lib
 
@@ -477,7 +477,7 @@ detach_one() { cow detach "$NAME"; }
 		cp --sparse=always "$IMG" "$T/other.img"
 		loop_up "$T/other.img"
 		mkdir -p "$T/other"
-		timeout 30 mount "$(cow attach --name other "$LOOP")" "$T/other"
+		timeout 300 mount "$(cow attach --name other "$LOOP")" "$T/other"
 		echo other >"$T/other/other"
 		cow commit other # it waits in the log
 		dd if="$T/other.img" of="$IMG" bs=1M conv=notrunc status=none

@@ -17,7 +17,7 @@ hour() { "$BATS_TEST_DIRNAME/root_hour.py" "$SEED" "$1" "$MNT/root" "$SHADOW"; }
 in_view() { # [OPTION]...: tree_sum of a view
 	cow view vol "$T/view" "$@" >/dev/null
 	tree_sum "$T/view/root"
-	timeout 20 umount "$T/view"
+	timeout 300 umount "$T/view"
 }
 
 # Each block of the volume comes from RAM or the card again.

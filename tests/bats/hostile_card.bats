@@ -254,10 +254,10 @@ owned() { # DEVICE COMMAND...
 	mv "$MNT/z" "$MNT/a/b/y"
 	touch "$MNT/holes"
 	sync -f "$MNT"
-	run timeout 20 "$cow" diff vol
+	run timeout 300 "$cow" diff vol
 	[ "$status" -le 1 ]
-	run timeout 20 "$cow" top vol --json
+	run timeout 300 "$cow" top vol --json
 	[ "$status" -le 1 ]
-	run timeout 20 "$cow" commit vol
+	run timeout 300 "$cow" commit vol
 	[ "$status" -le 1 ]
 }

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What an ordinary user tries (as nobody): FUSE mounts that claim to be the volume, writes that never end. And what is left when
 # something dies or fails.
+# seconds: 45
 
 load lib
 load hold
@@ -213,7 +214,7 @@ whole() {
 
 power_cut_held() {
 	wait_for 20 no_daemons
-	wait_for 10 timeout 60 umount "$MNT" # a writer may still be ending
+	wait_for 10 timeout 300 umount "$MNT" # a writer may still be ending
 	volume_gone "$DEV" || losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
 }
@@ -232,7 +233,7 @@ power_cut_held() {
 	run -4 --separate-stderr cow status vol
 	[[ $stderr == *"$DEV returns I/O errors and is still mounted on $MNT: unmount it"* ]]
 	[ -d "$COWFS_RUNDIR/vol" ]
-	timeout 60 umount "$MNT"
+	timeout 300 umount "$MNT"
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"$DEV is detached now; $CARD is still read-only: cowctl attach, or blockdev --setrw"* ]]
 	wait_for 20 volume_gone "$DEV"

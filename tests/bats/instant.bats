@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Commits of ext3 and ext4, which are sealed when the journal is empty, and of btrfs and xfs, which are sealed at any moment:
 # nothing is frozen, and no program can hold them. What they leave on the card: instant_images.bats.
+# seconds: 55
 
 load lib
 load hold

@@ -109,7 +109,7 @@ slow_tool() {
 	for columns in 30 60; do
 		random_file "$MNT/a" 25
 		eio slow 60
-		TERM=xterm timeout 60 script -q -e -c "stty cols $columns; $COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
+		TERM=xterm timeout 300 script -q -e -c "stty cols $columns; $COWFS_BUILD/cowctl commit 2>&1 >$T/out" "$T/typescript" >/dev/null
 		eio off
 		python3 - "$T/typescript" $columns <<-'END'
 			import re, sys

@@ -57,7 +57,7 @@ event_told() {
 	run cow commit
 	[ "$status" != 0 ]
 	wait_for 20 no_daemons
-	timeout 60 umount "$MNT" # of a device without a daemon
+	timeout 300 umount "$MNT" # of a device without a daemon
 	volume_gone "$DEV" || losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
 }

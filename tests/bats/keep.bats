@@ -112,7 +112,7 @@ card_holds() {
 	cow release "$CARD"
 	card_holds second second first
 	# mounted by the helper, which detaches
-	timeout 60 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	timeout 300 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
 	change third
 	wait_for 10 umount_helper
 	wait_for 20 no_daemons
@@ -146,7 +146,7 @@ card_holds() {
 	card_holds first first first
 }
 
-umount_helper() { timeout 60 "$COWFS_BUILD/umount.cowfs" "$MNT"; }
+umount_helper() { timeout 300 "$COWFS_BUILD/umount.cowfs" "$MNT"; }
 
 # Transactions, one after another; the number of each is in $T/done when sqlite has reported it.
 writer() {
@@ -196,7 +196,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 			wait_for 20 no_daemons
 			kill "$holder" || true # it may have come too late
 			wait "$holder" "${pids[@]}" || true
-			timeout 60 umount "$MNT"
+			timeout 300 umount "$MNT"
 			volume_gone "$DEV" || losetup -d "$DEV"
 			wait_for 20 volume_gone "$DEV"
 			cow release "$CARD" >/dev/null

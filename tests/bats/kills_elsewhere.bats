@@ -11,7 +11,7 @@ load lib
 
 COUNT=${COUNT:-$(rounds 4)}
 SEED=${SEED:-1}
-export BATS_TEST_TIMEOUT=$((60 + COUNT * 30))
+export BATS_TEST_TIMEOUT=$((900 + COUNT * 30))
 
 setup() {
 	cow_setup
@@ -96,7 +96,7 @@ settle() {
 	# a child that lives on either ends, or leaves the cgroup as a daemon
 	wait_for 20 group_is_empty || { echo "left over: $(cat "$GROUP/cgroup.procs") ($WHERE)"; return 1; }
 	[ "$1" = alone ] || wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
-	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 30 umount "$MNT" || { echo "$WHERE"; return 1; }
+	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 300 umount "$MNT" || { echo "$WHERE"; return 1; }
 	wait_for 15 no_volume "$1" || { echo "$WHERE"; cat "$T/err"; return 1; }
 	# a start that is cut leaves a name with its lock and maybe pid, a new socket and a file that is not whole, which the next start
 	# takes

@@ -21,7 +21,7 @@
 #	whole_or_guarded	after a cut: is CARD guarded, or a whole file system with the tree of T/sum or T/sum2?
 #	image_sum [FILE]	checksum of the image (default: IMG), pending writes included; image_from FILE	IMG is what FILE is
 #
-# Programs (each bounded by COW_LIMIT seconds, 60)
+# Programs (each bounded by COW_LIMIT seconds, 300)
 #	cow ARGUMENT...		cowctl
 #	fails CODE REGEX ARGUMENT...	cowctl must end with CODE, say REGEX (grep -E) on stderr and nothing on
 #			stdout; with --json the same as valid JSON on stdout
@@ -64,7 +64,7 @@
 #			bytes, CPU time), count that
 #	soon SECONDS COMMAND...	it takes less, in one of five times: what holds it does so each time, a busy machine does not
 #	rounds N		so many, and with COWFS_TURN a quarter of them; some FROM TO: these numbers, or every fourth one
-#	wait_for SECONDS COMMAND...	until it succeeds
+#	wait_for SECONDS COMMAND...	until it succeeds: so long at rest, and on a busy machine ten times
 #	give_up_early		before the daemon of a mounted xfs is killed
 #	background COMMAND...	sets BG, the pid; like every job, killed at the end of the test if it still runs
 #	diff_of ARGUMENT...	cowctl diff, sorted, without the mount point
@@ -74,8 +74,8 @@
 
 bats_require_minimum_version 1.5.0
 # What setup() changes comes too late for bats, so it is set when the file is read.
-export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-300}
-COW_LIMIT=${COW_LIMIT:-60}
+export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-900}
+COW_LIMIT=${COW_LIMIT:-300}
 
 # ---- once per test ----
 
@@ -303,7 +303,7 @@ is_committed_in() {
 	local bad=0
 	cow view "$1" "$V" >/dev/null || return
 	"$3" "$2" "$V" || bad=1
-	timeout 20 umount "$V" || return
+	timeout 300 umount "$V" || return
 	return $bad
 }
 
@@ -550,7 +550,7 @@ attach() {
 
 # shellcheck disable=SC2120 # callers have options
 mount_volume() {
-	timeout 30 mount "$@" "$DEV" "$MNT"
+	timeout 300 mount "$@" "$DEV" "$MNT"
 }
 
 mount_has() { mount_volume && [ "$(tree_sum "$MNT")" = "$1" ]; }
@@ -590,7 +590,7 @@ give_up_early() {
 
 # A commit by pressure holds the mount while it freezes: busy for a moment.
 umount_volume() {
-	wait_for 5 timeout 60 umount "$MNT"
+	wait_for 5 timeout 300 umount "$MNT"
 }
 
 detach() {
@@ -652,7 +652,7 @@ clear_after_cut() {
 	# the file system on a device without a daemon gets errors and can only be unmounted; after one of its log an xfs
 	# says nothing of its root any more, which mountpoint asks for
 	if mounts_here | grep -qxF "$MNT"; then
-		timeout 60 umount "$MNT" || return
+		timeout 300 umount "$MNT" || return
 	fi
 	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
 	wait_for 20 volume_gone "$DEV"
@@ -812,10 +812,10 @@ diff_of() {
 }
 
 wait_for() {
-	local start=$SECONDS seconds=$1
+	local end=$((SECONDS + $1 * 10))
 	shift
 	until "$@"; do
-		[ $((SECONDS - start)) -le "$seconds" ] || [ $((SECONDS - start)) -le "$(patience "$seconds")" ] || return 1
+		[ $SECONDS -le $end ] || return 1
 		sleep 0.05
 	done
 }

@@ -93,7 +93,7 @@ grub_boots() {
 		truncate -s 4M "$T/grub"
 	fi
 	blockdev --setrw "$CARD"
-	said=$(timeout 60 qemu-system-x86_64 -accel tcg -m 64 -nodefaults -display none -no-reboot -serial stdio \
+	said=$(timeout 300 qemu-system-x86_64 -accel tcg -m 64 -nodefaults -display none -no-reboot -serial stdio \
 		-drive "file=$T/grub,format=raw,if=ide" -drive "file=$IMG,format=raw,if=ide" | tr -d '\r')
 	blockdev --flushbufs "$CARD"
 	echo "GRUB says: $said"

@@ -60,7 +60,7 @@ fast_card() {
 	echo ',50M' | sfdisk -q "$T/parts"
 	fails 1 'holds a .*partition table' measure --write-area all "$T/parts"
 	truncate -s 7M "$T/small"
-	run timeout 20 "$COWFS_BUILD/cowctl" measure --write-area all "$T/small"
+	run timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all "$T/small"
 	[ "$status" = 1 ]
 	[[ $output == *"smaller than 8 MiB. There is no profile"* ]]
 }
@@ -97,7 +97,7 @@ wear_of() {
 		detach
 		file=$(dd if="$CARD" bs=1M count=60 status=none | cksum)
 		start=$(($(card_written) - $(wear_of .totals.written_bytes)))
-		timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" --json >"$T/out"
+		timeout 300 "$COWFS_BUILD/cowctl" measure "$CARD" --json >"$T/out"
 		jq -e '.ok and .figures.area_bytes >= 8388608 and .figures.full_area_bytes == 268435456' "$T/out"
 		[ "$(dd if="$CARD" bs=1M count=60 status=none | cksum)" = "$file" ]
 		[ "$(wear_of .totals.written_bytes)" = "$(($(card_written) - start))" ]
@@ -115,7 +115,7 @@ wear_of() {
 	local start
 	card_prepared ext4 60 120
 	start=$(card_written)
-	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >"$T/out"
+	timeout 300 "$COWFS_BUILD/cowctl" measure "$CARD" >"$T/out"
 	grep -q 'area has only 28 MiB' "$T/out"
 	[ "$(wear_of .totals.written_bytes)" = "$(($(card_written) - start))" ]
 	mount "$CARD" "$MNT" # as before, the base may change
@@ -145,7 +145,7 @@ wear_of() {
 	fails 1 "only in its log" measure --json "$CARD"
 	[ "$(image_sum)" = "$before" ]
 	cow release "$CARD"
-	timeout 60 "$COWFS_BUILD/cowctl" measure "$CARD" >/dev/null
+	timeout 300 "$COWFS_BUILD/cowctl" measure "$CARD" >/dev/null
 	same_files
 }
 
@@ -186,13 +186,13 @@ wear_of() {
 	[ "$(image_sum "$image")" = "$sum" ]
 	[ -c "$T/null" ]
 	# all of it is shown, although a file got none of it
-	run --separate-stderr timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --raw /dev/full "$image"
+	run --separate-stderr timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --raw /dev/full "$image"
 	[ "$status" = 1 ]
 	[[ $output == *"linear read"*model* && $stderr == *"/dev/full: No space left"* ]]
 	# the name beside it is not known before
 	echo precious >"$T/precious"
 	ln -s precious "$T/out.new"
-	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out" "$image" >/dev/null
+	timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out" "$image" >/dev/null
 	[ "$(cat "$T/precious")" = precious ]
 	grep -q '^write_ns = ' "$T/out"
 }
@@ -206,7 +206,7 @@ shared_after() {
 @test "measure: a profile to share names no card and no machine, and what does is refused" {
 	local i filter says
 	truncate -s 40M "$T/serial-12345678"
-	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --share "$T/out" "$T/serial-12345678" >"$T/said"
+	timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --share "$T/out" "$T/serial-12345678" >"$T/said"
 	grep -q "^to share  *$T/out: " "$T/said"
 	! grep -qE "serial|12345678|identity|$T|$(uname -n)" "$T/out"
 	jq -e '.["unnamed-0g"] | has("plan") and (.source | test("^cowctl measure .*, area of 40 MiB$"))' "$T/out"
@@ -246,7 +246,7 @@ shared_after() {
 	local line
 	truncate -s 40M "$T/image"
 	mkfifo "$T/raw"
-	background timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --raw "$T/raw" "$T/image"
+	background timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --raw "$T/raw" "$T/image"
 	exec 7<"$T/raw"
 	read -r -t 50 -u 7 line # it waits until the rest is read
 	fails 1 'is in use' measure --write-area all "$T/image"
@@ -261,7 +261,7 @@ shared_after() {
 	mkfs.ext4 -q "$LOOP"
 	mount "$LOOP" "$MNT"
 	truncate -s 40M "$MNT/image"
-	timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all "$MNT/image"
+	timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all "$MNT/image"
 }
 
 @test "measure: help" {
@@ -275,7 +275,7 @@ shared_after() {
 	fast_card 128M
 	# a busy machine adds noise; then it says that it does not know, and that is all there is to see
 	for seed in 1 2 3; do
-		timeout 35 "$COWFS_BUILD/cowctl" measure --write-area all --seed $seed --json --raw "$T/raw" --output "$T/out.conf" \
+		timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --seed $seed --json --raw "$T/raw" --output "$T/out.conf" \
 			"$C/card" >"$T/result" || { jq .error "$T/result"; continue; }
 		! jq -e '.figures | .unit_determined and .open_units_determined and .confirmed' "$T/result" || break
 		jq -c .figures.doubt "$T/result"
@@ -307,7 +307,7 @@ shared_after() {
 	[[ $output == *"only the area was written"* ]]
 	[ ! -e "$T/out.conf" ]
 	SIM fail "$C" write 200 forever
-	run timeout 60 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out.conf" "$C/card"
+	run timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out.conf" "$C/card"
 	[ "$status" = 1 ]
 	[[ $output == *"a write at "*"There is no profile"* ]]
 	[ ! -e "$T/out.conf" ]

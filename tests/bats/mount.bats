@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # mount -t cowfs, umount, fstab and cowfs.conf: as one lives with it.
-# seconds: 50
+# seconds: 70
 
 load lib
 

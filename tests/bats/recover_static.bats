@@ -20,7 +20,7 @@ setup() {
 }
 
 teardown() {
-	mountpoint -q "$R/view" && timeout 20 umount "$R/view"
+	mountpoint -q "$R/view" && timeout 300 umount "$R/view"
 	umount "$R/proc"
 	umount -R -l "$R/dev" "$R/sys"
 	cow_teardown
@@ -53,7 +53,7 @@ is_whole() {
 	[ "$(tree_sum "$R/view")" = "$SUM" ]
 	run ! touch "$R/view/new"
 	run -1 rec release "$CARD" # while the view uses it
-	timeout 20 umount "$R/view"
+	timeout 300 umount "$R/view"
 	wait_for 10 no_daemons
 	[ "$(image_sum)" = "$before" ]
 	run -0 rec release "$CARD"
@@ -107,12 +107,12 @@ is_whole() {
 	for c in check release; do
 		run -1 --separate-stderr rec "$c" "$CARD"
 		[[ $stderr == "cowfs-recover: $CARD: no cowfs log"* ]]
-		run -1 --separate-stderr timeout 20 chroot --userspec=65534:65534 "$R" /cowfs-recover "$c" "$CARD"
+		run -1 --separate-stderr timeout 300 chroot --userspec=65534:65534 "$R" /cowfs-recover "$c" "$CARD"
 		[[ $stderr == "cowfs-recover: $CARD: Permission denied"* ]]
 	done
 	run -1 --separate-stderr rec view "$CARD" /view
 	[[ $stderr == "cowfs-recover: $CARD: no cowfs log"* ]]
-	run -1 --separate-stderr timeout 20 chroot --userspec=65534:65534 "$R" /cowfs-recover view "$CARD" /view
+	run -1 --separate-stderr timeout 300 chroot --userspec=65534:65534 "$R" /cowfs-recover view "$CARD" /view
 	[[ $stderr == "cowfs-recover: $CARD: only root may mount a view" ]]
 }
 

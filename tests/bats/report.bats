@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # cowctl wear --html: one page with the figures of cowctl wear, without a browser (that is make check-report).
 # turn: 3
+# seconds: 40
 
 load lib
 

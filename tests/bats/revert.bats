@@ -257,10 +257,10 @@ write_timeless() {
 	echo x >>"$MNT/d/a"
 	fails 2 'add --yes' revert "$MNT/d/a"
 	fails 2 'add --yes' revert --json "$MNT/d/a"
-	run -1 timeout 20 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a" /dev/null <<<n
+	run -1 timeout 300 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a" /dev/null <<<n
 	[[ $output == *"[y/N]"*"nothing was reverted"* ]]
 	run ! same
-	run -0 timeout 20 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a" /dev/null <<<y
+	run -0 timeout 300 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a" /dev/null <<<y
 	grep -qx hi "$MNT/d/a"
 	grep -qx x "$MNT/d/a2"
 }
@@ -343,7 +343,7 @@ write_timeless() {
 		echo y
 		sleep 2
 	END
-	run timeout 20 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a2" /dev/null < <(bash "$T/answer")
+	run timeout 300 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a2" /dev/null < <(bash "$T/answer")
 	[[ $output == *"d/a2: has changed meanwhile"* ]]
 	[ "$(cat "$MNT/d/a2/deep/new")" = new ]
 	cow revert --yes "$MNT/d" >/dev/null
@@ -432,7 +432,7 @@ roots_is_roots() { [ "$(stat -L -c %u:%a /proc/$$/fd/9)" = 0:700 ] || { stat -L 
 }
 
 @test "leases of a user are named and not waited for" {
-	local i start
+	local i
 	homes
 	for i in {1..30}; do
 		echo committed >"$MNT/home/his/$i"
@@ -451,9 +451,8 @@ for f in files:
 open(sys.argv[1], "w").close()
 time.sleep(300)' /dev/null "$MNT"/home/his/{1..20}
 	wait_for 10 eval '[ "$(grep -c "LEASE.* $BG " /proc/locks)" = 20 ]'
-	start=$SECONDS
-	warns "home/his/7: process $BG of user 65534 holds a lease on it" revert --yes "$MNT/home"
-	[ $((SECONDS - start)) -lt "$(patience 10)" ]
+	# the kernel would wait for 45 s
+	COW_LIMIT=40 warns "home/his/7: process $BG of user 65534 holds a lease on it" revert --yes "$MNT/home"
 	[ "$(cat "$MNT/home/his/25")" = committed ]
 	kill "$BG"
 	wait "$BG" || true

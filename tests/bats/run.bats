@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cowctl run: all that a command changes is kept, or nothing, whatever ends it.
+# seconds: 35
 
 load lib
 
@@ -148,7 +149,7 @@ fills_log() { # FS SIZE CARD
 	random_file "$MNT/lib/a" 90
 	cow commit
 	SUM=$(tree_sum "$MNT")
-	run timeout 100 "$COWFS_BUILD/cowctl" run --volume vol -- sh -c "
+	run timeout 300 "$COWFS_BUILD/cowctl" run --volume vol -- sh -c "
 		while dd if=/dev/urandom of='$MNT/lib/a' bs=1M count=90 conv=notrunc,fsync; do :; done
 		touch '$T/failed'"
 	[ "$status" = 143 ]

@@ -3,6 +3,7 @@
 # cowctl prepare --shrink: a file system that fills its card is made smaller in one atomic step. Every single cut of the commit
 # is tried by tests/unit/shrink_test.c on a simulated card; here some, on a loop device.
 # turn: 3
+# seconds: 45
 
 load lib
 

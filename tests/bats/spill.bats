@@ -3,13 +3,14 @@
 # shellcheck disable=SC2030,SC2031 # each test is a subshell, as it should be
 # What the log cannot hold of a commit lies in free blocks until the checkpoint that follows at once: xfs, and btrfs.
 #	CUTS=60 bats tests/bats/spill.bats	so many cuts of each kind
-# seconds: 150
+# seconds: 110
 # waits: 60 % of its time
 
 load lib
 
+CUTS=${CUTS:-${COWFS_TURN:+4}}
 CUTS=${CUTS:-8}
-export BATS_TEST_TIMEOUT=$((120 + CUTS * 30))
+export BATS_TEST_TIMEOUT=$((900 + CUTS * 30))
 
 # A file of 24 MiB that is written over in place, others, and free blocks that hold noise. The ring of 8 MiB holds 4.
 spill_card() { # FS [FORMAT_OPTION]...

@@ -165,7 +165,7 @@ is_status() {
 		print(f"median {times[n // 2]:.1f} worst {times[-1]:.1f} ms of {n} during the commit")
 		sys.exit(n < 10)
 	END
-	run timeout 60 python3 "$T/ask.py" "$COWFS_RUNDIR/vol/control"
+	run timeout 300 python3 "$T/ask.py" "$COWFS_RUNDIR/vol/control"
 	say "status: $output (goal: 50 ms)"
 	touch "$T/stop"
 	eio off
@@ -210,7 +210,7 @@ is_status() {
 		assert ask(connect(), b'{"version":1,"command":"status","new field":[1]}\n')["ok"]
 		print("fine")
 	END
-	run timeout 60 python3 "$T/clients.py" "$COWFS_RUNDIR/vol/control"
+	run timeout 300 python3 "$T/clients.py" "$COWFS_RUNDIR/vol/control"
 	[ "${lines[-1]}" = fine ]
 	cow status
 	commit_word x
@@ -233,7 +233,7 @@ is_status() {
 	fails 4 'volume vol is not running: its daemon died' status vol
 	fails 4 'its daemon died' commit vol --json
 	fails 4 'a daemon died and left its files' detach
-	timeout 60 umount "$MNT"
+	timeout 300 umount "$MNT"
 	losetup -d "$DEV"
 	wait_for 20 volume_gone "$DEV"
 	# what is left hinders neither name nor card
@@ -264,7 +264,7 @@ loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 	card_prepared ext4 100 150
 	while [ -z "$FREE" ]; do
 		attach_mounted
-		killed_and_free timeout 60 umount "$MNT"
+		killed_and_free timeout 300 umount "$MNT"
 	done
 	[ "$LIMITS" = $'0\n0\n100' ]
 	FREE=''

@@ -9,7 +9,7 @@ load lib
 
 COUNT=${COUNT:-$(rounds 5)}
 SEED=${SEED:-1}
-export BATS_TEST_TIMEOUT=$((60 + COUNT * 20))
+export BATS_TEST_TIMEOUT=$((900 + COUNT * 20))
 
 setup() {
 	local major minor rest

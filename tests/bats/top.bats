@@ -127,11 +127,11 @@ write_files() {
 	jq -e '.interval_seconds >= 3 and .written_bytes >= .new_bytes and .new_bytes >= 204800 and .new_bytes < 1000000' "$T/top.json"
 	adds_up
 	# it goes on until it is stopped, a line of JSON each
-	timeout 60 "$COWFS_BUILD/cowctl" top --interval 500ms --json | head -n 3 >"$T/lines"
+	timeout 300 "$COWFS_BUILD/cowctl" top --interval 500ms --json | head -n 3 >"$T/lines"
 	[ "$(jq -s 'length >= 3 and (.[0] | has("new_bytes") | not) and (.[1] | has("new_bytes"))' "$T/lines")" = true ]
 	# and ends when the volume does
 	background bash -c "sleep 1; umount '$MNT'; '$COWFS_BUILD/cowctl' detach --discard vol"
-	run -4 --separate-stderr timeout 30 "$COWFS_BUILD/cowctl" top --interval 300ms
+	run -4 --separate-stderr timeout 300 "$COWFS_BUILD/cowctl" top --interval 300ms
 	[[ $stderr == *"volume"* ]]
 }
 

@@ -219,7 +219,7 @@ noise_test() {
 	fails 1 'not trimmed: there is a view.*umount' trim
 	fails 1 'not trimmed: there is a view' trim --json
 	all_are data
-	timeout 20 umount "$T/view"
+	timeout 300 umount "$T/view"
 	view_gone() { [ "$(status_of '.views.list | length')" = 0 ]; }
 	wait_for 10 view_gone
 	# a commit of a path: the live file system goes on from the generation before
@@ -408,7 +408,7 @@ noise_test() {
 	fails 1 'not trimmed: it is not known which blocks of this ext4 are free' trim
 	echo 3 >/proc/sys/vm/drop_caches
 	cmp "$T/late" "$MNT/late"
-	wait_for 10 timeout 60 umount "$MNT"
+	wait_for 10 timeout 300 umount "$MNT"
 	loop_down "$above"
 	cow commit --checkpoint
 	[ "$(trimmed)" -gt 1000000 ]
@@ -509,7 +509,7 @@ noise_test() {
 	cow commit
 	fails 1 'not trimmed: there is a view' trim
 	[ "$(status_of .trim.refused)" = "" ]
-	timeout 20 umount "$T/view"
+	timeout 300 umount "$T/view"
 	has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
 	wait_for 15 has_trimmed
 	detach

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # A generation is held, changes like those of a package manager are committed, and the card goes back or does not.
+# seconds: 55
 
 load lib
 
@@ -515,7 +516,7 @@ sees_held() { # FS [FS_MIB CARD_MIB]
 
 # $1 what is typed, then arguments of cowctl: on a terminal
 typed() {
-	timeout 30 python3 - "$@" <<-'END'
+	timeout 300 python3 - "$@" <<-'END'
 		import os, pty, sys
 		sys.stdout.reconfigure(line_buffering=True)
 		pid, fd = pty.fork()

@@ -18,7 +18,7 @@ loop_free() { [ ! -e "/sys/block/${1#/dev/}/loop" ] || [ "$(cat "/sys/block/${1#
 unview() {
 	local disk
 	disk=$(findmnt -no SOURCE "$V")
-	timeout 20 umount "$V" || return
+	timeout 300 umount "$V" || return
 	wait_for 10 no_daemons && wait_for 5 loop_free "$disk"
 }
 
@@ -349,7 +349,7 @@ server() { daemons; }
 		kill -9 "$(server)"
 		echo 3 >/proc/sys/vm/drop_caches
 		run ! timeout 10 dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
-		timeout 10 umount "$V"
+		timeout 300 umount "$V"
 		wait_for 5 loop_free "$disk"
 	done
 	for i in $(some 0 39); do
@@ -358,7 +358,7 @@ server() { daemons; }
 		sleep "0.0$(printf '%02d' $((i * 2)))"
 		kill -9 "$pid" 2>/dev/null || true
 		wait "$pid" || true
-		! mountpoint -q "$V" || timeout 10 umount "$V"
+		! mountpoint -q "$V" || timeout 300 umount "$V"
 		wait_for 10 no_daemons || { ps -ef; return 1; }
 	done
 	views "$SUM" "$CARD"
