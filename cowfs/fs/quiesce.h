@@ -17,10 +17,9 @@
 #include "base/util.h"
 
 struct quiesce_target {
-	int proc_dirfd;	  /* descriptor of /proc, kept from start: all lookups begin here */
-	dev_t dev;	  /* st_dev of the loop device's file system = rdev of the loop device */
-	int loop_fd;	  /* the loop block device */
-	const char *type; /* of the file system; NULL: not known */
+	int proc_dirfd; /* descriptor of /proc, kept from start: all lookups begin here */
+	dev_t dev;	/* st_dev of the loop device's file system = rdev of the loop device */
+	int loop_fd;	/* the loop block device */
 	/* Called after the sync, with the ctx of the seal; false: -ENODATA. May be NULL. */
 	bool (*needed)(void *seal_ctx);
 	/*

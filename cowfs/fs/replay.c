@@ -291,7 +291,7 @@ int replay_since(struct replay *y, const struct replay_mark *before)
 {
 	const struct fsimage_part *part = replay_part(y);
 
-	return before->end && part->read && (int32_t)(part->sequence - before->next) < 0 &&
+	return part->read && (int32_t)(part->sequence - before->next) < 0 &&
 			       (int32_t)(part->next - before->next) >= 0
 		       ? keep_fresh(y, before->end)
 		       : 0;

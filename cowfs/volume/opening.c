@@ -103,11 +103,11 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 		    "%s: the start of a commit may need up to %s above the RAM limit of %s: only "
 		    "vm.dirty_bytes limits the kernel's dirty pages",
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
-	v->committed_room_blks = volume_room_blks(v, &v->fs);
+	v->kept->room_blks = volume_room_blks(v, &v->fs);
 	if (!fs_ops(v->fs.kind)->counts_on_free)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
-		pressure_plan_room(&mp.plan, mp.room_blks = v->committed_room_blks);
+		pressure_plan_room(&mp.plan, mp.room_blks = v->kept->room_blks);
 	*ret = mp;
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
 	return r < 0 ? msg_why(why, n, r, "the RAM store: %s", strerror(-r)) : 0;

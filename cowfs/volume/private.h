@@ -60,8 +60,8 @@ struct volume_kept {
 	_Atomic bool
 		stays; /* what lies below the active generation is what a commit has left in RAM */
 
+	_Atomic uint64_t room_blks; /* volume_room_blks of the newest generation */
 	/* as in struct volume; volume_keep_state copies it */
-	_Atomic uint64_t room_blks;
 	bool discard_armed;
 	uint64_t inhibit_until_ns, committed_ns;
 	struct volume_result last;
@@ -196,7 +196,6 @@ struct volume {
 	uint64_t idle_reads;	      /* of programs, when the checkpoint of idle.c began */
 	uint64_t foreign_counted;     /* likewise */
 	uint64_t retried_counted;     /* likewise */
-	uint64_t committed_room_blks; /* volume_room_blks of the newest generation */
 	uint64_t differed; /* under pressure, see commit_options: several commits form one stream */
 };
 

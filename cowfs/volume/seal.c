@@ -95,13 +95,12 @@ static bool bears_power_cut(const struct fsinfo *fs)
 	       fs_ops(fs->kind)->crash_safe;
 }
 
-/* May all writes be withheld before the seal? Not for an ext file system whose commits rely on its
- * bitmaps: without a sync, little of what RAM holds counts as free. */
+/* May all writes be withheld before the seal? Not for an ext with free blocks: its commits begin later than at
+ * the end of the log. */
 static bool may_stop(struct volume *v, const struct fsinfo *fs)
 {
-	return fs_ops(fs->kind)->crash_safe ||
-	       (fs->has_journal && !fs->external_journal &&
-		v->committed_room_blks <= log_capacity_blks(v->log));
+	return fs_ops(fs->kind)->crash_safe || (fs->has_journal && !fs->external_journal &&
+						v->kept->room_blks <= log_capacity_blks(v->log));
 }
 
 /* A sync waits for a parked request (export/parked.h), which waits for the card, which the caller of the sync looks for: it must
@@ -148,7 +147,6 @@ static struct quiesce_target target_for(struct volume *v, const struct fsinfo *f
 	return (struct quiesce_target){ .proc_dirfd = v->proc_dirfd,
 					.dev = v->loop_rdev,
 					.loop_fd = v->loop_fd,
-					.type = v->fs.type,
 					.any = fs && fsinfo_any_moment(fs),
 					.unsynced = fs && bears_power_cut(fs) && fn != seal_nothing,
 					.needed = may_end ? something_changed : NULL,

@@ -18,7 +18,7 @@
 static uint64_t bounded_room_blks(const struct volume *v, uint64_t room_blks)
 {
 	/* with lag a spill takes blocks that are free in both */
-	return log_super(v->log)->lag ? min_u64(room_blks, v->committed_room_blks) : room_blks;
+	return log_super(v->log)->lag ? min_u64(room_blks, v->kept->room_blks) : room_blks;
 }
 
 /* Sets the room that lets the monitor hold writes and start a commit before the next commit cannot
@@ -27,7 +27,6 @@ void single_note_room(struct volume *v, uint64_t room_blks)
 {
 	uint64_t bounded_blks = bounded_room_blks(v, room_blks);
 
-	v->committed_room_blks = room_blks;
 	v->kept->room_blks = room_blks;
 	monitor_set_room(v->monitor, bounded_blks);
 }

@@ -37,7 +37,6 @@ void volume_keep_attach(struct volume *v, const struct monitor_params *mp)
 	k->choice = v->choice;
 	k->plan = mp->plan;
 	k->max_commit_ns = mp->max_commit_ns;
-	k->room_blks = v->committed_room_blks;
 }
 
 void volume_keep(struct volume *v, int ret[VOLUME_FDS])
@@ -86,7 +85,6 @@ static void take_state(struct volume *v)
 
 	v->attached_s = k->attached_s;
 	v->opened = k->opened;
-	v->committed_room_blks = k->room_blks;
 	v->discard_armed = k->discard_armed;
 	v->committed_ns = k->committed_ns;
 	v->last = k->last;
