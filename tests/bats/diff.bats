@@ -186,9 +186,11 @@ by_cowctl() {
 }
 
 as_rsync() {
-	local round i f
+	local round i f seed
 	protect "$1"
-	RANDOM=${COWFS_SEED:-7}
+	seed=$(seeds 1)
+	echo "SEEDS=$seed"
+	RANDOM=$seed
 	for round in $(seq "${COWFS_DIFF_ROUNDS:-3}"); do
 		for i in $(seq 60); do
 			f=$MNT/c/f$((RANDOM % 40))

@@ -64,6 +64,7 @@
 #			bytes, CPU time), count that
 #	soon SECONDS COMMAND...	it takes less, in one of five times: what holds it does so each time, a busy machine does not
 #	rounds N		so many, and with COWFS_TURN a quarter of them; some FROM TO: these numbers, or every fourth one
+#	seeds N			N numbers for random changes, others with each commit; SEEDS=3-7, or SEEDS=5: these. A failing test prints its own.
 #	wait_for SECONDS COMMAND...	until it succeeds: so long at rest, and on a busy machine ten times
 #	give_up_early		before the daemon of a mounted xfs is killed
 #	background COMMAND...	sets BG, the pid; like every job, killed at the end of the test if it still runs
@@ -128,6 +129,14 @@ some() {
 	[ -n "${COWFS_TURN-}" ] || { seq "$1" "$2"; return; }
 	n=$(cksum <<<"$COWFS_TURN")
 	seq $(($1 + ${n% *} % 4)) 4 "$2"
+}
+
+seeds() {
+	local n
+	n=$(cksum <<<"${COWFS_TURN:-$(git -C "$BATS_TEST_DIRNAME" rev-parse HEAD 2>/dev/null)} $BATS_TEST_DESCRIPTION")
+	n=$((${n% *} % 10000))
+	n=${SEEDS:-$n-$((n + $1 - 1))}
+	seq "${n%-*}" "${n#*-}"
 }
 
 # Tests of one line in a file that call the same function differ in the kind of file system. COWFS_TURN, a commit, makes one
