@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/btrfs.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -22,6 +23,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
+#include "base/thread.h"
 #include "export/fuse.h"
 #include "export/fuse_mount.h"
 #include "export/loop.h"
@@ -31,6 +33,7 @@
 #include "wire/progress.h"
 
 #define GUARD_S 60u
+#define STACK_BYTES (256 * KIB)
 #define UNMOUNT_NS 10000000000ull
 #define MOUNT_TRIES 10
 #define MOUNT_WAIT_US 50000
@@ -287,26 +290,78 @@ static int mount_image(const char *name, enum view_use use, struct connection *k
 
 /* ---- */
 
+struct opening {
+	const char *name;
+	enum view_use use;
+	struct connection k;
+	struct view_mount m;
+	struct failure err;
+	int r;
+};
+
+static void ask_server(struct opening *o, view_serve *serve, void *ctx)
+{
+	o->m = (struct view_mount){ .dir_fd = -1, .disk_fd = -1 };
+	o->r = open_connection(&o->k, &o->err);
+	if (o->r < 0)
+		return;
+	o->r = serve(ctx, o->k.fuse_fd, &o->m, &o->err);
+	close(steal_fd(&o->k.fuse_fd));
+	if (o->r < 0)
+		close_connection(&o->k);
+}
+
+static void *mount_served(void *arg)
+{
+	struct opening *o = arg;
+
+	if (o->r < 0)
+		return NULL;
+	o->r = mount_image(o->name, o->use, &o->k, &o->m, &o->err);
+	close_connection(&o->k);
+	if (o->r < 0)
+		view_mount_close(&o->m);
+	return NULL;
+}
+
 int view_mount_served(const char *name, enum view_use use, view_serve *serve, void *ctx,
 		      struct view_mount *ret, struct failure *err)
 {
-	struct view_mount m = { .dir_fd = -1, .disk_fd = -1 };
-	struct connection k;
-	int r;
+	struct opening o = { .name = name, .use = use };
 
-	r = open_connection(&k, err);
-	if (r < 0)
-		return r;
-	r = serve(ctx, k.fuse_fd, &m, err);
-	close(steal_fd(&k.fuse_fd));
-	if (r == 0)
-		r = mount_image(name, use, &k, &m, err);
-	close_connection(&k);
-	if (r < 0)
-		view_mount_close(&m);
+	ask_server(&o, serve, ctx);
+	mount_served(&o);
+	if (o.r < 0)
+		*err = o.err;
 	else
-		*ret = m;
-	return r;
+		*ret = o.m;
+	return o.r;
+}
+
+/* The replay of a large log takes its time. Two mounts of one btrfs would disturb each other. */
+int view_mount_open_both(struct client *c, enum view_kind kind, struct view_mount *ret,
+			 struct view_mount *ret_now, struct failure *err)
+{
+	struct question q = { c, kind };
+	struct opening o = { .name = c->name, .use = VIEW_READ };
+	pthread_t thread;
+	bool beside;
+	int r = 0;
+
+	ask_server(&o, ask, &q);
+	beside = o.r == 0 && !fs_ops_named(o.m.fs_type)->several_devices &&
+		 thread_start(&thread, NULL, STACK_BYTES, mount_served, &o) == 0;
+	if (!beside)
+		mount_served(&o);
+	if (beside || o.r == 0)
+		r = view_mount_open(c, VIEW_NOW, ret_now, err);
+	if (beside)
+		pthread_join(thread, NULL);
+	if (o.r < 0)
+		*err = o.err;
+	else
+		*ret = o.m;
+	return o.r < 0 ? o.r : r;
 }
 
 int view_mount_open(struct client *c, enum view_kind kind, struct view_mount *ret,

@@ -63,6 +63,12 @@ int view_mount_served(const char *name, enum view_use use, view_serve *serve, vo
  */
 int view_mount_open(struct client *c, enum view_kind kind, struct view_mount *ret,
 		    struct failure *err) MUST_CHECK;
+/*
+ * The same of two states: of kind, and then of now. Both are mounted side by side. After an error, the caller closes
+ * both, which were closed before.
+ */
+int view_mount_open_both(struct client *c, enum view_kind kind, struct view_mount *ret,
+			 struct view_mount *ret_now, struct failure *err) MUST_CHECK;
 /* The same, and mounts nothing. */
 int view_mount_disk(struct client *c, enum view_kind kind, struct view_mount *ret,
 		    struct failure *err) MUST_CHECK;

@@ -65,8 +65,8 @@ static int take_once(struct comparison *x, bool *ret_again)
 	int exit;
 
 	close_views(x);
-	if (view_mount_open(&x->c, x->held ? VIEW_HELD : VIEW_COMMITTED, &x->old_view, &err) < 0 ||
-	    view_mount_open(&x->c, VIEW_NOW, &x->new_view, &err) < 0)
+	if (view_mount_open_both(&x->c, x->held ? VIEW_HELD : VIEW_COMMITTED, &x->old_view,
+				 &x->new_view, &err) < 0)
 		return cmd_failed(x->o, &err);
 	/* after the snapshot: the list has all that was changed before it */
 	exit = top_ask_runs(x->o, &x->c, &x->sample, ret_again);

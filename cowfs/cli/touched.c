@@ -14,7 +14,7 @@ static int find_inodes(const struct view_mount *older, const struct view_mount *
 		    : owners_btrfs(&w, older->dir_fd, &older->btrfs, now->dir_fd, &now->btrfs);
 
 	/* addresses of a btrfs are none of its disk */
-	return e < 0 ? -EOPNOTSUPP : touched_of(ret, &w, xfs ? runs : NULL);
+	return e < 0 ? -EOPNOTSUPP : touched_of(ret, &w, xfs ? runs : NULL, xfs);
 }
 
 int touched_find(const struct view_mount *older, const struct view_mount *now,

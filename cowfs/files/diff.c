@@ -51,6 +51,12 @@ static void clear_names(struct diff_names *x)
 	free(x->n);
 }
 
+static void free_file(const struct diff_file *f)
+{
+	free(f->path);
+	free(f->from);
+}
+
 /* Takes path and from. */
 static int add(struct diff *d, struct diff_file f)
 {
@@ -58,8 +64,7 @@ static int add(struct diff *d, struct diff_file f)
 	struct diff_file *p = whole ? array_grow(d->f, &d->cap, d->n + 1, sizeof(*p)) : NULL;
 
 	if (!p) {
-		free(f.path);
-		free(f.from);
+		free_file(&f);
 		return -ENOMEM;
 	}
 	d->f = p;
@@ -387,6 +392,7 @@ int walk_diff(struct diff *ret, int old_root_fd, int new_root_fd, bool ids,
 	struct diff_walk x = { .w = { .root_fd = { old_root_fd, new_root_fd },
 				      .touched = touched,
 				      .progress = progress,
+				      .passes = true,
 				      .visit = visit,
 				      .left = left,
 				      .failed = failed },
@@ -432,18 +438,15 @@ void diff_filter(struct diff *d, bool (*keep)(void *ctx, const char *path), void
 			d->f[n++] = d->f[i];
 			continue;
 		}
-		free(d->f[i].path);
-		free(d->f[i].from);
+		free_file(&d->f[i]);
 	}
 	d->n = n;
 }
 
 void diff_clear(struct diff *d)
 {
-	for (size_t i = 0; i < d->n; i++) {
-		free(d->f[i].path);
-		free(d->f[i].from);
-	}
+	for (size_t i = 0; i < d->n; i++)
+		free_file(&d->f[i]);
 	free(d->f);
 	*d = (struct diff){ 0 };
 }

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,18 +74,24 @@ static void strip(struct owners *w)
 	w->n = n;
 }
 
-static int sort_inodes(struct touched *t, struct touched *ret)
+int touched_sort_inodes(struct touched *t)
 {
-	t->by_ino = calloc(t->w.n + 1, sizeof(*t->by_ino));
-	if (!t->by_ino) {
+	size_t *p = realloc(t->by_ino, (t->w.n + 1) * sizeof(*p));
+
+	if (!p) {
 		touched_clear(t);
 		return -ENOMEM;
 	}
+	t->by_ino = p;
 	for (size_t i = 0; i < t->w.n; i++)
-		t->by_ino[i] = i;
-	qsort_r(t->by_ino, t->w.n, sizeof(*t->by_ino), by_inode, t->w.o);
-	*ret = *t;
+		p[i] = i;
+	qsort_r(p, t->w.n, sizeof(*p), by_inode, t->w.o);
 	return 0;
+}
+
+int touched_add_inode(struct touched *t, uint64_t ino)
+{
+	return owners_keep(&t->w, &(struct owner){ .differs = OWNER_TOUCHED, .ino = ino });
 }
 
 int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
@@ -107,12 +114,15 @@ int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 		strip(&t.w);
 		touched_sort(&t);
 	}
-	return sort_inodes(&t, ret);
+	*ret = t;
+	return touched_sort_inodes(ret);
 }
 
-int touched_of(struct touched *ret, const struct owners *w, const struct extents *changed)
+int touched_of(struct touched *ret, const struct owners *w, const struct extents *changed,
+	       bool unique)
 {
-	return sort_inodes(&(struct touched){ .w = *w, .changed = changed }, ret);
+	*ret = (struct touched){ .w = *w, .changed = changed, .unique = unique };
+	return touched_sort_inodes(ret);
 }
 
 int touched_add(struct touched *t, const char *path)
@@ -363,6 +373,15 @@ static bool is_untouched(const struct walk *w, const struct waiting *d, const st
 	return t->names && !touched_within(t, path);
 }
 
+/* Is it the same directory on both sides, with the same names? */
+static bool is_passed(const struct walk *w, const struct waiting *d, const struct entry *a,
+		      const struct entry *b, const char *path)
+{
+	return w->passes && w->touched && w->touched->unique && !d->all && a && b &&
+	       a->ino == b->ino && a->type == DT_DIR && b->type == DT_DIR &&
+	       !touched_ino(w->touched, a->ino) && strlen(path) < PATH_MAX;
+}
+
 /* a, b: the name in either state, NULL: it has none */
 static int take_name(struct walk *w, const struct waiting *d, const struct entry *a,
 		     const struct entry *b, bool *other)
@@ -374,7 +393,10 @@ static int take_name(struct walk *w, const struct waiting *d, const struct entry
 	*other = *other || !a || !b;
 	if ((a && !old_path) || (b && !path))
 		return -ENOMEM;
-	return is_untouched(w, d, a, b, path) ? 0 : walk_name(w, old_path, path, d->all, other);
+	if (is_untouched(w, d, a, b, path))
+		return 0;
+	return is_passed(w, d, a, b, path) ? walk_wait(w, old_path, path, false, false, true)
+					   : walk_name(w, old_path, path, d->all, other);
 }
 
 /* In both states, or in one. */
@@ -398,7 +420,7 @@ static int list_names(struct walk *w, const struct waiting *d)
 	}
 	listing_clear(&a);
 	listing_clear(&b);
-	if (!err && w->left && !d->renamed && d->path[OLD] && d->path[NEW])
+	if (!err && w->left && !d->renamed && !d->same && d->path[OLD] && d->path[NEW])
 		err = w->left(w, d->path[OLD], d->path[NEW], other);
 	return err > 0 ? 0 : err;
 }

@@ -16,6 +16,7 @@ struct touched {
 	struct owners w;
 	bool names;	/* w has paths: nothing else is touched */
 	size_t *by_ino; /* their indexes, ascending by inode; NULL: inode numbers mean nothing */
+	bool unique;	/* by_ino: a number is that of one file, not of one in each subvolume */
 	/* the blocks that may differ; NULL: files do not lie on blocks */
 	const struct extents *changed;
 };
@@ -36,11 +37,14 @@ int touched_find_ext(struct touched *ret, int old_fd, const char *new_device,
 		     const struct extents *changed, bool names,
 		     const struct diff_progress *progress) MUST_CHECK;
 /* Takes *w, inodes without names: only touched_ino is for use then. changed: as above, or NULL. -ENOMEM. */
-int touched_of(struct touched *ret, const struct owners *w,
-	       const struct extents *changed) MUST_CHECK;
+int touched_of(struct touched *ret, const struct owners *w, const struct extents *changed,
+	       bool unique) MUST_CHECK;
 /* Adds a path by hand, and then makes the list usable. -ENOMEM. */
 int touched_add(struct touched *t, const char *path) MUST_CHECK;
 void touched_sort(struct touched *t);
+/* Adds an inode, which is touched after the next touched_sort_inodes: that clears *t on failure. -ENOMEM. */
+int touched_add_inode(struct touched *t, uint64_t ino) MUST_CHECK;
+int touched_sort_inodes(struct touched *t) MUST_CHECK;
 void touched_clear(struct touched *t);
 /* A name of the inode, or NULL */
 const struct owner *touched_ino(const struct touched *t, uint64_t ino);
@@ -67,9 +71,11 @@ struct walk {
 	const struct touched *touched; /* NULL: everything */
 	const struct diff_progress *progress;
 	const volatile sig_atomic_t *stop; /* not 0: -EINTR; may be NULL */
+	/* Untouched directories are gone into without a visit. */
+	bool passes;
 	/* Of each name. A directory is gone into if walk_into is called of it, or walk_wait. */
 	int (*visit)(struct walk *w, struct found *f);
-	/* Of a directory that was gone through in both, unless it was renamed; names: differ. May be NULL. */
+	/* Of a directory that was gone through in both, unless it was renamed or is untouched; names: differ. May be NULL. */
 	int (*left)(struct walk *w, const char *old_path, const char *new_path, bool names);
 	/* A file or folder that cannot be opened: 0 to go on. */
 	int (*failed)(struct walk *w, const char *path, int e);

@@ -10,13 +10,16 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #include "base/array.h"
+#include "base/thread.h"
 #include "fs/owners.h"
 
-#define BATCH 512
+#define BATCH 2048
+#define STACK_BYTES (64 * KIB)
 
 /* linux/fs/xfs/libxfs/xfs_fs.h, which is no header of user space */
 struct bulk {
@@ -38,23 +41,52 @@ struct bulk_request {
 };
 #define BULKSTAT _IOR('X', 127, struct bulk_request)
 
+/* A thread reads the next batch while this one is compared. */
 struct state {
-	int dir_fd;
+	int dir_fd, e;
 	unsigned at;
+	bool reads;
+	pthread_t thread;
 	struct {
 		struct bulk_request rq;
 		struct bulk b[BATCH];
-	} x;
+	} x, then;
 };
+
+static void *read_batch(void *arg)
+{
+	struct state *s = arg;
+
+	s->then.rq = (struct bulk_request){ .ino = s->x.rq.ino, .icount = BATCH };
+	s->e = ioctl(s->dir_fd, BULKSTAT, &s->then.rq) < 0 ? -errno : 0;
+	return NULL;
+}
+
+static void begin_batch(struct state *s)
+{
+	s->reads = thread_start(&s->thread, NULL, STACK_BYTES, read_batch, s) == 0;
+}
+
+static void end_batch(struct state *s)
+{
+	if (s->reads)
+		pthread_join(s->thread, NULL);
+	else
+		read_batch(s);
+	s->reads = false;
+}
 
 /* NULL: there are no more. */
 static int next(struct state *s, struct bulk **ret)
 {
 	if (s->at == s->x.rq.ocount) {
-		s->at = s->x.rq.ocount = 0;
-		s->x.rq.icount = BATCH;
-		if (ioctl(s->dir_fd, BULKSTAT, &s->x.rq) < 0)
-			return -errno;
+		end_batch(s);
+		if (s->e < 0)
+			return s->e;
+		s->at = 0;
+		s->x = s->then;
+		if (s->x.rq.ocount)
+			begin_batch(s);
 	}
 	*ret = s->at < s->x.rq.ocount ? &s->x.b[s->at++] : NULL;
 	if (*ret) {
@@ -131,7 +163,12 @@ int owners_xfs(struct owners *ret, int old_dir_fd, int new_dir_fd, uint64_t now_
 	if (e == 0) {
 		s[0].dir_fd = old_fd;
 		s[1].dir_fd = new_fd;
+		begin_batch(&s[0]);
+		begin_batch(&s[1]);
 		e = compare(&w, &l, &s[0], &s[1], (int64_t)now_s);
+		for (unsigned i = 0; i < 2; i++)
+			if (s[i].reads)
+				end_batch(&s[i]);
 	}
 	free(s);
 	free(l.ino);
