@@ -150,12 +150,11 @@ static int stage_get(struct folder *p)
 	return fd < 0 ? fd : (p->stage_fd = fd);
 }
 
-static void done(struct copy *c, const struct change *x)
+static int open_source(struct copy *c, struct node *from, const char *path)
 {
-	uint64_t *const counters[] = { &c->report.created, &c->report.replaced, &c->report.updated,
-				       &c->report.removed };
+	int e = node_open(from, c->w.root_fd[FROM], path);
 
-	*counters[x->act] += !x->quiet;
+	return e == 0 ? copy_load_source(c, from, path) : e;
 }
 
 /* ---- what goes ---- */
@@ -177,7 +176,7 @@ static int remove_one(struct copy *c, struct change *x)
 	}
 	node_close(&n);
 	if (e == 0)
-		done(c, x);
+		copy_count(&c->report, x);
 	/* what is kept in it has been reported */
 	return e == 0 || (e == -ENOTEMPTY && c->error) ? 0 : copy_problem(c, x->path, e, what);
 }
@@ -379,13 +378,12 @@ static int finish_folder(struct copy *c, struct change *x)
 	}
 	x->finished = c->fresh != x->path;
 	if (x->made.ino || !(x->way || x->act == COPY_REPLACE))
-		e = node_open(&from, c->w.root_fd[FROM], x->path);
+		e = open_source(c, &from, x->path);
 	if (e == 0 && from.fd < 0) { /* it stays as it was */
 		to.frozen = x->frozen;
 		e = x->frozen ? node_freeze(&to) : 0;
 	} else if (e == 0) {
-		e = copy_load_source(c, &from, x->path);
-		if (e == 0 && x->made.ino)
+		if (x->made.ino)
 			e = node_set_meta(&from, &to);
 		if (e == 0)
 			e = node_set_times(&from, &to);
@@ -534,14 +532,12 @@ static int make_one(struct copy *c, struct change *x)
 		return 0;
 	if (c->opt.stop && *c->opt.stop)
 		return -EINTR;
-	e = node_open(&from, c->w.root_fd[FROM], x->path);
-	if (e == 0)
-		e = copy_load_source(c, &from, x->path);
+	e = open_source(c, &from, x->path);
 	if (e == 0)
 		e = x->act == COPY_UPDATE ? update_in_place(c, x, &from) : make_new(c, x, &from);
 	node_close(&from);
 	if (e == 0)
-		done(c, x);
+		copy_count(&c->report, x);
 	return e == 0 ? 0
 		      : copy_problem(c, x->path, e,
 				     e == -EAGAIN	? "has changed meanwhile"
@@ -555,10 +551,8 @@ static int make_one(struct copy *c, struct change *x)
 static int update_folder(struct copy *c, struct change *x)
 {
 	struct node from = NODE_NONE, to = NODE_NONE;
-	int e = node_open(&from, c->w.root_fd[FROM], x->path);
+	int e = open_source(c, &from, x->path);
 
-	if (e == 0)
-		e = copy_load_source(c, &from, x->path);
 	if (e == 0)
 		e = copy_open_to(c, &to, x->path);
 	if (e == 0 && (to.fd < 0 || !is_seen(c, x, &to)))
@@ -572,7 +566,7 @@ static int update_folder(struct copy *c, struct change *x)
 		e = node_set_flags(&from, &to, false);
 	if (e == 0) {
 		x->to.uid = from.st.stx_uid;
-		done(c, x);
+		copy_count(&c->report, x);
 	}
 	node_close(&from);
 	node_close(&to);

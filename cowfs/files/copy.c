@@ -501,10 +501,13 @@ static void join_names(struct copy *c, const size_t *at, size_t n, void *ctx)
 /* An inode of which one name is made, and another one was not looked at because nothing in the inode differs. */
 static void miss_names(struct copy *c, const size_t *at, size_t n, void *ctx)
 {
-	bool *missed = ctx;
+	int *missed = ctx;
+	bool made = false;
 
 	for (size_t i = 0; i < n && n < c->list[at[0]].links[FROM]; i++)
-		*missed |= c->list[at[i]].act == COPY_CREATE || c->list[at[i]].act == COPY_REPLACE;
+		made |= c->list[at[i]].act == COPY_CREATE || c->list[at[i]].act == COPY_REPLACE;
+	if (made && *missed >= 0)
+		*missed = touched_add_inode(c->opt.touched, c->list[at[0]].id[FROM].ino) ?: 1;
 }
 
 static void drop_list(struct copy *c)
@@ -519,13 +522,14 @@ static void drop_list(struct copy *c)
 /* The name may lie anywhere, for a folder that is renamed takes its files along. */
 static int plan_missed(struct copy *c)
 {
-	bool missed = false;
-	int e = each_inode(c, FROM, miss_names, &missed);
+	bool looks = c->opt.touched && !c->report.problems;
+	int missed = 0, e = looks ? each_inode(c, FROM, miss_names, &missed) : 0;
 
-	if (e < 0 || !missed || !c->w.touched || c->report.problems)
-		return e;
+	if (e == 0 && missed > 0)
+		e = touched_sort_inodes(c->opt.touched);
+	if (e < 0 || missed <= 0)
+		return e ?: missed;
 	drop_list(c);
-	c->w.touched = NULL;
 	for (size_t i = 0; i < c->asked_n && e == 0; i++) {
 		e = plan(c, c->asked[i]);
 		/* others are problems of the report */
@@ -536,11 +540,14 @@ static int plan_missed(struct copy *c)
 	return e;
 }
 
-static uint64_t *counter(struct copy_report *r, enum copy_act act)
+bool copy_count(struct copy_report *r, const struct change *x)
 {
 	uint64_t *const counters[] = { &r->created, &r->replaced, &r->updated, &r->removed };
 
-	return act < ARRAY_SIZE(counters) ? counters[act] : NULL;
+	if (x->act == COPY_SAME || x->quiet)
+		return false;
+	++*counters[x->act];
+	return true;
 }
 
 int copy_planned(struct copy *c, struct copy_report *ret)
@@ -553,14 +560,9 @@ int copy_planned(struct copy *c, struct copy_report *ret)
 		e = each_inode(c, TO, part_names, NULL);
 	if (e == 0)
 		e = each_inode(c, FROM, join_names, NULL);
-	for (size_t i = 0; i < c->n; i++) {
-		const struct change *x = &c->list[i];
-
-		if (x->act == COPY_SAME || x->quiet)
-			continue;
-		++*counter(&c->report, x->act);
-		c->report.bytes += x->bytes;
-	}
+	for (size_t i = 0; i < c->n; i++)
+		if (copy_count(&c->report, &c->list[i]))
+			c->report.bytes += c->list[i].bytes;
 	*ret = c->report;
 	return e;
 }

@@ -31,8 +31,9 @@ struct copy_options {
 	bool trusted;
 	/*
 	 * NULL, or the inodes that differed between both sides at one time. What changes after that is not looked for.
+	 * copy_planned adds some.
 	 */
-	const struct touched *touched;
+	struct touched *touched;
 	/*
 	 * Both sides are an overlay (docs/BOOT.md, "A root that is an image"). upper_fd: the folder
 	 * of the upper layer that from_fd shows; -1: it has none.
@@ -67,8 +68,8 @@ void copy_free(struct copy *c);
  */
 int copy_plan(struct copy *c, const char *path) MUST_CHECK;
 /*
- * Ends the list: all paths are on it. *ret: what copy_apply would do. Compares everything if the list of what is touched may
- * lack a hard link of a file that is made. -ENOMEM, -EINTR; opt.trusted: errors of copy_plan.
+ * Ends the list: all paths are on it. *ret: what copy_apply would do. Looks again for names of files that are made and have
+ * further ones, which are hard links of nothing that is touched. -ENOMEM, -EINTR; opt.trusted: errors of copy_plan.
  */
 int copy_planned(struct copy *c, struct copy_report *ret) MUST_CHECK;
 /* The list, ascending by path. to: device and inode of what is there, and its type; ino 0: nothing. */

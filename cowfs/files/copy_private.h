@@ -97,6 +97,8 @@ static inline bool same_id(struct file_id a, struct file_id b)
 }
 
 struct seen seen_of(const struct copy *c, const struct node *n);
+/* Counts what is shown of it; false: nothing. */
+bool copy_count(struct copy_report *r, const struct change *x);
 /* Notes a problem. 0: go on with the next file. */
 int copy_problem(struct copy *c, const char *path, int e, const char *what) MUST_CHECK;
 /* Loads a file of the source. -EOPNOTSUPP: it cannot be copied. */
