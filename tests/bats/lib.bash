@@ -683,6 +683,12 @@ fsck() {
 	esac
 }
 
+commit_of() { # FS
+	[ "$1" != ext2 ] || mount -o remount,ro "$MNT" || return # it has no journal
+	cow commit || return
+	[ "$1" != ext2 ] || mount -o remount,rw "$MNT"
+}
+
 cut_card() {
 	local commits=$1 fs=$2
 	shift 2
@@ -690,15 +696,13 @@ cut_card() {
 	volume_mounted "$fs" "$@" -- "${LOGDEV[@]}" -- "${LOGDEV[@]}"
 	echo one >"$MNT/one"
 	random_file "$MNT/big" 4
-	[ "$fs" != ext2 ] || mount -o remount,ro "$MNT" # it has no journal
-	cow commit
-	[ "$fs" != ext2 ] || mount -o remount,rw "$MNT"
+	commit_of "$fs"
 	tree_sum "$MNT" >"$T/sum1"
 	if [ "$commits" = 2 ]; then
 		echo more >>"$MNT/one"
 		echo two >"$MNT/two"
 		dd if=/dev/urandom of="$MNT/big" bs=4096 count=500 seek=100 conv=notrunc status=none
-		cow commit
+		commit_of "$fs"
 	fi
 	SUM=$(tree_sum "$MNT")
 	echo "$SUM" >"$T/sum"
