@@ -3,20 +3,21 @@
 #ifndef COWFS_BASE_ARRAY_H
 #define COWFS_BASE_ARRAY_H
 
+#include <errno.h>
+
 #include "base/util.h"
 
 /*
- * Makes room for need items in total. Returns items unchanged if the room is enough. Otherwise it
- * returns the new place of the array and raises *cap (at least doubled, at least 16). New items are
- * not initialised. NULL: out of memory; items and *cap are unchanged.
- *
- * 	void *p = array_grow(x->item, &x->cap, x->n + 1, sizeof(*x->item));
- *
- * 	if (!p)
- * 		return -ENOMEM;
- * 	x->item = p;
+ * Makes room for need items in total: items may move, and cap is raised (at least doubled, at least 16). New items are
+ * not initialised. -ENOMEM: items and cap are unchanged. All but need are lvalues.
  */
-void *array_grow(void *items, size_t *cap, size_t need, size_t item_bytes) MUST_CHECK;
+#define ARRAY_ROOM(items, cap, need) array_room(&(items), &(cap), (need), sizeof(*(items)))
+/* The same for one more, which is the value behind cap. */
+#define ARRAY_ADD(items, n, cap, ...)                                                              \
+	(ARRAY_ROOM(items, cap, (n) + 1) < 0 ? -ENOMEM : ((items)[(n)++] = __VA_ARGS__, 0))
+
+/* items: address of the pointer */
+int array_room(void *items, size_t *cap, size_t need, size_t item_bytes) MUST_CHECK;
 
 /* Texts one behind the other. Zero-initialise; free(text). */
 struct text_pool {

@@ -94,18 +94,13 @@ static bool is_below(const char *path, const char *dir)
 
 static void touch(struct job *j, const struct copy_to *to, const char *path)
 {
-	struct open_file *f = array_grow(j->touched, &j->cap_touched, j->n_touched + 1,
-					 sizeof(*j->touched));
 	char *copy = strdup(path);
 
-	if (f)
-		j->touched = f;
-	if (!f || !copy) {
-		j->no_memory = true;
-		free(copy);
+	if (copy && ARRAY_ADD(j->touched, j->n_touched, j->cap_touched,
+			      (struct open_file){ to->dev, to->ino, copy }) == 0)
 		return;
-	}
-	f[j->n_touched++] = (struct open_file){ to->dev, to->ino, copy };
+	j->no_memory = true;
+	free(copy);
 }
 
 /* A line of the list. The heading comes with the first one, so that errors before it stand alone. */

@@ -318,17 +318,12 @@ static int refuse(const struct places *p, const char *operand, const struct spot
 
 static int add_place(struct places *p, const char *operand, const char *path, struct failure *err)
 {
-	struct place *grown = array_grow(p->p, &p->room, p->n + 1, sizeof(*p->p));
-	char *copy = strdup(path);
+	const struct place x = { operand, strdup(path) };
 
-	if (grown)
-		p->p = grown;
-	if (!grown || !copy) {
-		free(copy);
-		return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
-	}
-	p->p[p->n++] = (struct place){ operand, copy };
-	return 0;
+	if (x.path && ARRAY_ADD(p->p, p->n, p->room, x) == 0)
+		return 0;
+	free(x.path);
+	return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
 }
 
 static int take_operand(struct places *p, const char *operand, bool first, struct failure *err)

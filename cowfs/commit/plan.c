@@ -125,24 +125,19 @@ static int add_piece(struct planner *pl, uint64_t blk, uint64_t blks)
 	struct unit *u = pl->n_units ? &pl->unit[pl->n_units - 1] : NULL;
 	/* the first unit may begin before the volume */
 	uint64_t first = into > blk ? 0 : blk - into;
-	void *p;
+	const struct extent_run piece = { blk, blks };
 
 	if (!u || blk >= u->first_blk + u->blks) {
-		p = array_grow(pl->unit, &pl->units_cap, pl->n_units + 1, sizeof(*pl->unit));
-		if (!p)
+		if (ARRAY_ROOM(pl->unit, pl->units_cap, pl->n_units + 1) < 0)
 			return -ENOMEM;
-		pl->unit = p;
 		u = &pl->unit[pl->n_units++];
 		*u = (struct unit){ .first_blk = first,
 				    .blks = min_u64(unit_blks - into + (blk - first),
 						    q->volume_blks - first),
 				    .piece = pl->n_pieces };
 	}
-	p = array_grow(pl->piece, &pl->pieces_cap, pl->n_pieces + 1, sizeof(*pl->piece));
-	if (!p)
+	if (ARRAY_ADD(pl->piece, pl->n_pieces, pl->pieces_cap, piece) < 0)
 		return -ENOMEM;
-	pl->piece = p;
-	pl->piece[pl->n_pieces++] = (struct extent_run){ blk, blks };
 	u->n_pieces++;
 	u->new_blks += blks;
 	return 0;

@@ -153,13 +153,12 @@ static int files_differ(struct copy *c, struct found *f, bool in_place, uint64_t
 static int add(struct copy *c, const struct found *f, enum copy_act act, bool way, uint64_t bytes)
 {
 	const struct node *from = &f->node[FROM], *to = &f->node[TO];
-	struct change *p = array_grow(c->list, &c->cap, c->n + 1, sizeof(*p));
 	const char *path = f->path[FROM] ? f->path[FROM] : f->path[TO];
+	struct change *p;
 
-	if (!p)
+	if (ARRAY_ROOM(c->list, c->cap, c->n + 1) < 0)
 		return -ENOMEM;
-	c->list = p;
-	p += c->n;
+	p = &c->list[c->n];
 	*p = (struct change){ .act = act,
 			      .way = way,
 			      .path = strdup(path),
@@ -212,11 +211,8 @@ uint64_t copy_shared(void *ctx, uint64_t at, uint64_t len, int to_fd, uint64_t p
 		return 0;
 	}
 	if (!found) {
-		p = array_grow(c->shared, &c->shared_cap, c->shared_n + 1, sizeof(*p));
-		if (p) {
-			c->shared = p;
-			p[c->shared_n++] = (struct shared_part){ at, len, pos, c->now };
-		}
+		(void)!ARRAY_ADD(c->shared, c->shared_n, c->shared_cap,
+				 (struct shared_part){ at, len, pos, c->now });
 		return 0;
 	}
 	len = min_u64(len, found->at + found->len - at);
@@ -378,13 +374,12 @@ static int plan(struct copy *c, const char *path)
 
 int copy_plan(struct copy *c, const char *path)
 {
-	char **p = array_grow(c->asked, &c->asked_cap, c->asked_n + 1, sizeof(*p));
+	char *copy = strdup(path);
 
-	if (!p)
-		return -ENOMEM;
-	c->asked = p;
-	p[c->asked_n] = strdup(path);
-	return p[c->asked_n] ? plan(c, p[c->asked_n++]) : -ENOMEM;
+	if (copy && ARRAY_ADD(c->asked, c->asked_n, c->asked_cap, copy) == 0)
+		return plan(c, copy);
+	free(copy);
+	return -ENOMEM;
 }
 
 /* ---- the whole list ---- */

@@ -32,16 +32,10 @@ struct diff_walk {
 /* Takes path. */
 static int add_name(struct diff_names *x, struct diff_name name)
 {
-	struct diff_name *p = name.path ? array_grow(x->n, &x->cap, x->count + 1, sizeof(*p))
-					: NULL;
-
-	if (!p) {
-		free(name.path);
-		return -ENOMEM;
-	}
-	x->n = p;
-	x->n[x->count++] = name;
-	return 0;
+	if (name.path && ARRAY_ADD(x->n, x->count, x->cap, name) == 0)
+		return 0;
+	free(name.path);
+	return -ENOMEM;
 }
 
 static void clear_names(struct diff_names *x)
@@ -61,15 +55,11 @@ static void free_file(const struct diff_file *f)
 static int add(struct diff *d, struct diff_file f)
 {
 	bool whole = f.path && (f.from || f.kind != DIFF_RENAMED);
-	struct diff_file *p = whole ? array_grow(d->f, &d->cap, d->n + 1, sizeof(*p)) : NULL;
 
-	if (!p) {
-		free_file(&f);
-		return -ENOMEM;
-	}
-	d->f = p;
-	d->f[d->n++] = f;
-	return 0;
+	if (whole && ARRAY_ADD(d->f, d->n, d->cap, f) == 0)
+		return 0;
+	free_file(&f);
+	return -ENOMEM;
 }
 
 /* A file that has the same name in both states. what 0: adds nothing. Takes path. */

@@ -144,15 +144,12 @@ static int read_xattrs(struct node *n)
 	if (len < 0)
 		return errno == EOPNOTSUPP ? 0 : -errno;
 	for (const char *name = names; name < names + len; name += strlen(name) + 1) {
-		struct xattr *grown;
 		int e;
 
 		if (is_shown_twice(name))
 			continue;
-		grown = array_grow(n->xattr, &cap, n->xattrs + 1, sizeof(*grown));
-		if (!grown)
+		if (ARRAY_ROOM(n->xattr, cap, n->xattrs + 1) < 0)
 			return -ENOMEM;
-		n->xattr = grown;
 		e = read_value(path, name, &n->xattr[n->xattrs]);
 		if (e < 0 && e != -ENODATA)
 			return e;

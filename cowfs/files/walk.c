@@ -218,17 +218,12 @@ static int entry_compare(const void *a, const void *b)
 
 static int listing_add(struct listing *l, const struct dirent *d)
 {
-	struct entry *p = array_grow(l->e, &l->cap, l->n + 1, sizeof(*p));
-	char *name = strdup(d->d_name);
+	const struct entry e = { strdup(d->d_name), d->d_ino, d->d_type };
 
-	if (p)
-		l->e = p;
-	if (!p || !name) {
-		free(name);
-		return -ENOMEM;
-	}
-	l->e[l->n++] = (struct entry){ name, d->d_ino, d->d_type };
-	return 0;
+	if (e.name && ARRAY_ADD(l->e, l->n, l->cap, e) == 0)
+		return 0;
+	free(e.name);
+	return -ENOMEM;
 }
 
 /* On failure, too, the caller clears *ret. */
@@ -288,21 +283,17 @@ static void waiting_clear(struct waiting *x)
 int walk_wait(struct walk *w, const char *old_path, const char *new_path, bool renamed, bool all,
 	      bool same)
 {
-	struct waiting *p = array_grow(w->w, &w->cap, w->n + 1, sizeof(*p));
 	struct waiting x = { .path = { old_path ? strdup(old_path) : NULL,
 				       new_path ? strdup(new_path) : NULL },
 			     .renamed = renamed,
 			     .all = all,
 			     .same = same };
 
-	if (p)
-		w->w = p;
-	if (!p || (old_path && !x.path[OLD]) || (new_path && !x.path[NEW])) {
-		waiting_clear(&x);
-		return -ENOMEM;
-	}
-	w->w[w->n++] = x;
-	return 0;
+	if ((!old_path || x.path[OLD]) && (!new_path || x.path[NEW]) &&
+	    ARRAY_ADD(w->w, w->n, w->cap, x) == 0)
+		return 0;
+	waiting_clear(&x);
+	return -ENOMEM;
 }
 
 int walk_into(struct walk *w, struct found *f, bool together)

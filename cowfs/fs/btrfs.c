@@ -86,7 +86,6 @@ static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrf
 	const struct btrfs_stripe *s = &c->stripe;
 	struct btrfs_chunk_place place = { .logical = logical };
 	uint64_t type, profile;
-	void *p;
 
 	if (len_bytes < sizeof(*c))
 		return -EUCLEAN;
@@ -100,12 +99,7 @@ static int add_chunk(struct btrfs_chunks *x, uint64_t logical, const struct btrf
 		return -EOPNOTSUPP;
 	for (unsigned i = 0; i < place.copies; i++)
 		place.place[i] = le64toh(s[i].offset);
-	p = array_grow(x->c, &x->cap, x->n + 1, sizeof(*x->c));
-	if (!p)
-		return -ENOMEM;
-	x->c = p;
-	x->c[x->n++] = place;
-	return 0;
+	return ARRAY_ADD(x->c, x->n, x->cap, place);
 }
 
 static int take_chunk(void *ctx, const struct btrfs_ioctl_search_header *h, const uint8_t *item)

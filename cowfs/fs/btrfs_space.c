@@ -373,14 +373,9 @@ static bool go_on(const struct leaf *l, struct key *key)
 
 static int add_piece(struct pieces *all, uint64_t place, uint64_t logical, uint64_t bytes)
 {
-	void *p = all->n < MAX_PIECES ? array_grow(all->p, &all->cap, all->n + 1, sizeof(*all->p))
-				      : NULL;
-
-	if (!p)
-		return all->n < MAX_PIECES ? -ENOMEM : -EUCLEAN;
-	all->p = p;
-	all->p[all->n++] = (struct piece){ place, logical, bytes };
-	return 0;
+	return all->n < MAX_PIECES ? ARRAY_ADD(all->p, all->n, all->cap,
+					       (struct piece){ place, logical, bytes })
+				   : -EUCLEAN;
 }
 
 /* *ret_bytes: the length of the item. */
@@ -548,12 +543,8 @@ static int root_item(const struct item *it, uint64_t owner, struct pointer *ret)
 /* Of the tree of log trees. */
 static int log_tree(struct btrfs_space *x, const struct item *it)
 {
-	void *p = array_grow(x->log_trees, &x->cap_log_trees, x->n_log_trees + 1,
-			     sizeof(*x->log_trees));
-
-	if (!p)
+	if (ARRAY_ROOM(x->log_trees, x->cap_log_trees, x->n_log_trees + 1) < 0)
 		return -ENOMEM;
-	x->log_trees = p;
 	return it->key.objectid == BTRFS_TREE_LOG_OBJECTID
 		       ? root_item(it, BTRFS_TREE_LOG_OBJECTID, &x->log_trees[x->n_log_trees++])
 		       : -EUCLEAN;

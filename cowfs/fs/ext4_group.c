@@ -75,7 +75,6 @@ struct log_walk {
 static int log_add(struct log_walk *w, uint64_t block)
 {
 	struct fsimage_range *last = w->n ? &w->ranges[w->n - 1] : NULL;
-	void *bigger;
 
 	if (last && last->first + last->count == block) {
 		last->count++;
@@ -83,12 +82,7 @@ static int log_add(struct log_walk *w, uint64_t block)
 	}
 	if (w->n == JOURNAL_MAX_RANGES)
 		return -EUCLEAN;
-	bigger = array_grow(w->ranges, &w->cap, w->n + 1, sizeof(*w->ranges));
-	if (!bigger)
-		return -ENOMEM;
-	w->ranges = bigger;
-	w->ranges[w->n++] = (struct fsimage_range){ block, 1 };
-	return 0;
+	return ARRAY_ADD(w->ranges, w->n, w->cap, (struct fsimage_range){ block, 1 });
 }
 
 /* the counts limit the time that a hostile tree of blocks can take */

@@ -144,14 +144,9 @@ static int block_next(struct log *l, const uint8_t **ret)
 
 static int note(struct log *l, struct notes *s, uint64_t block, uint64_t from)
 {
-	void *bigger = array_grow(s->item, &s->cap, s->n + 1, sizeof(*s->item));
+	const struct noted x = { block, from, l->transaction, (uint32_t)s->n };
 
-	if (!bigger)
-		return -ENOMEM;
-	s->item = bigger;
-	s->item[s->n] = (struct noted){ block, from, l->transaction, (uint32_t)s->n };
-	s->n++;
-	return 0;
+	return ARRAY_ADD(s->item, s->n, s->cap, x);
 }
 
 /* ---- the blocks of a transaction ---- */

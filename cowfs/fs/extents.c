@@ -9,13 +9,8 @@ int extents_add(struct extents *x, uint64_t blk, uint64_t blks)
 {
 	if (x->n && x->e[x->n - 1].blk + x->e[x->n - 1].blks == blk) {
 		x->e[x->n - 1].blks += blks;
-	} else {
-		void *p = array_grow(x->e, &x->cap, x->n + 1, sizeof(*x->e));
-
-		if (!p)
-			return -ENOMEM;
-		x->e = p;
-		x->e[x->n++] = (struct extent_run){ blk, blks };
+	} else if (ARRAY_ADD(x->e, x->n, x->cap, (struct extent_run){ blk, blks }) < 0) {
+		return -ENOMEM;
 	}
 	x->blks += blks;
 	return 0;

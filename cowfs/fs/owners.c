@@ -14,15 +14,10 @@ void owner_claim(struct owner *o, const struct owners_query *q, uint64_t start_b
 
 int owners_keep(struct owners *w, struct owner *o)
 {
-	void *p;
-
 	if (!o->bytes && !o->differs)
 		return 0;
-	p = array_grow(w->o, &w->cap, w->n + 1, sizeof(*w->o));
-	if (!p)
+	if (ARRAY_ADD(w->o, w->n, w->cap, *o) < 0)
 		return -ENOMEM;
-	w->o = p;
-	w->o[w->n++] = *o;
 	o->path = NULL;
 	return 0;
 }

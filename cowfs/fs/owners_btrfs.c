@@ -48,18 +48,12 @@ static int take_inode(void *ctx, const struct btrfs_ioctl_search_header *h, cons
 static int take_root(void *ctx, const struct btrfs_ioctl_search_header *h, const uint8_t *item)
 {
 	struct state *s = ctx;
-	uint64_t *p;
 
 	(void)item;
 	if (h->type != BTRFS_ROOT_ITEM_KEY ||
 	    (h->objectid != BTRFS_FS_TREE_OBJECTID && h->objectid < BTRFS_FIRST_FREE_OBJECTID))
 		return 0;
-	p = array_grow(s->root, &s->cap, s->n + 1, sizeof(*p));
-	if (!p)
-		return -ENOMEM;
-	s->root = p;
-	s->root[s->n++] = h->objectid;
-	return 0;
+	return ARRAY_ADD(s->root, s->n, s->cap, h->objectid);
 }
 
 static int search(struct state *s, uint64_t tree, btrfs_take *take)

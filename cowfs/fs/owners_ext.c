@@ -101,13 +101,7 @@ static void claim(const struct scan *s, struct owner *o, uint64_t block, uint64_
 
 static int names_add(struct names *x, ext2_ino_t ino)
 {
-	void *p = array_grow(x->n, &x->cap, x->count + 1, sizeof(*x->n));
-
-	if (!p)
-		return -ENOMEM;
-	x->n = p;
-	x->n[x->count++] = (struct name){ .ino = ino, .text = NO_NAME };
-	return 0;
+	return ARRAY_ADD(x->n, x->count, x->cap, (struct name){ .ino = ino, .text = NO_NAME });
 }
 
 static struct name *names_find(const struct names *x, ext2_ino_t ino)
@@ -201,7 +195,6 @@ static int note_xattr(struct scan *s, struct owner *o, struct ext2_inode *inode)
 {
 	blk64_t block = ext2fs_file_acl_block(s->fs, inode);
 	struct owner probe = { 0 };
-	void *p;
 
 	if (!block)
 		return 0;
@@ -210,12 +203,7 @@ static int note_xattr(struct scan *s, struct owner *o, struct ext2_inode *inode)
 		return 0;
 	if (s->old)
 		o->differs |= OWNER_TOUCHED;
-	p = array_grow(s->xattr, &s->xattr_cap, s->xattrs + 1, sizeof(*s->xattr));
-	if (!p)
-		return -ENOMEM;
-	s->xattr = p;
-	s->xattr[s->xattrs++] = block;
-	return 0;
+	return ARRAY_ADD(s->xattr, s->xattrs, s->xattr_cap, block);
 }
 
 static int block_compare(const void *a, const void *b)

@@ -114,20 +114,13 @@ static int touch(struct owners *w, uint64_t ino)
 
 static int take_equal(struct latest *l, const struct bulk *b)
 {
-	uint64_t *p;
-
 	if (b->ctime < l->s || (b->ctime == l->s && b->ctime_ns < l->ns))
 		return 0;
 	if (b->ctime != l->s || b->ctime_ns != l->ns)
 		l->n = 0;
 	l->s = b->ctime;
 	l->ns = b->ctime_ns;
-	p = array_grow(l->ino, &l->cap, l->n + 1, sizeof(*p));
-	if (!p)
-		return -ENOMEM;
-	l->ino = p;
-	l->ino[l->n++] = b->ino;
-	return 0;
+	return ARRAY_ADD(l->ino, l->n, l->cap, b->ino);
 }
 
 static int compare(struct owners *w, struct latest *l, struct state *old, struct state *new,

@@ -68,22 +68,18 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 
 static int chain_add(struct chain *ch, const struct log_record *r)
 {
-	void *p = array_grow(ch->rec, &ch->cap, ch->n + 1, sizeof(*ch->rec));
+	const struct chain_rec x = { .seq = r->seq,
+				     .start_lblk = r->start_lblk,
+				     .type = r->type,
+				     .desc_lblk = r->desc_lblk,
+				     .desc_blks = r->desc_blks,
+				     .desc_crc = r->desc_crc,
+				     .desc_epoch = r->desc_epoch,
+				     .desc_seq = r->desc_seq,
+				     .lblk = r->lblk,
+				     .held = r->flags & RECORD_HELD };
 
-	if (!p)
-		return -ENOMEM;
-	ch->rec = p;
-	ch->rec[ch->n++] = (struct chain_rec){ .seq = r->seq,
-					       .start_lblk = r->start_lblk,
-					       .type = r->type,
-					       .desc_lblk = r->desc_lblk,
-					       .desc_blks = r->desc_blks,
-					       .desc_crc = r->desc_crc,
-					       .desc_epoch = r->desc_epoch,
-					       .desc_seq = r->desc_seq,
-					       .lblk = r->lblk,
-					       .held = r->flags & RECORD_HELD };
-	return 0;
+	return ARRAY_ADD(ch->rec, ch->n, ch->cap, x);
 }
 
 static int load_chain(struct scan *s, const struct log_record *head, struct chain *ch)

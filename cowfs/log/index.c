@@ -307,16 +307,10 @@ int index_list_add(struct index_list *l, enum index_kind kind, uint64_t blk, uin
 {
 	size_t n_crc = has_crc(kind) ? blks : 0;
 	struct index_entry *last;
-	void *p = n_crc ? array_grow(l->crcs, &l->cap_crcs, l->n_crcs + n_crc, sizeof(*l->crcs))
-			: l->crcs;
 
-	if (n_crc && !p)
+	if ((n_crc && ARRAY_ROOM(l->crcs, l->cap_crcs, l->n_crcs + n_crc) < 0) ||
+	    ARRAY_ROOM(l->e, l->cap, l->n + 1) < 0)
 		return -ENOMEM;
-	l->crcs = p;
-	p = array_grow(l->e, &l->cap, l->n + 1, sizeof(*l->e));
-	if (!p)
-		return -ENOMEM;
-	l->e = p;
 	last = l->n ? &l->e[l->n - 1] : NULL;
 	if (n_crc)
 		memcpy(l->crcs + l->n_crcs, crc, n_crc * sizeof(*crc));

@@ -74,12 +74,8 @@ static int merge_last_two(struct merge *m)
 
 static int keep_crcs(struct merge *m, struct index_list *l)
 {
-	void *p = array_grow(m->crcs, &m->cap_crcs, m->n_crcs + 1, sizeof(*m->crcs));
-
-	if (!p)
+	if (ARRAY_ADD(m->crcs, m->n_crcs, m->cap_crcs, l->crcs) < 0)
 		return -ENOMEM;
-	m->crcs = p;
-	m->crcs[m->n_crcs++] = l->crcs;
 	for (size_t i = 0; i < l->n; i++)
 		l->e[i].crc = l->crcs ? l->crcs + l->e[i].crc_pos : NULL;
 	l->crcs = NULL;

@@ -14,18 +14,14 @@
 
 static int add_candidate(struct scan *s, const struct log_record *rec)
 {
-	void *p;
+	const struct candidate c = { .epoch = rec->epoch, .seq = rec->seq, .lblk = rec->lblk };
 
 	if (s->n == 2 * SCAN_KEPT) {
 		chain_sort(s);
 		s->n = SCAN_KEPT;
 	}
-	p = array_grow(s->cand, &s->cap, s->n + 1, sizeof(*s->cand));
-	if (!p)
+	if (ARRAY_ADD(s->cand, s->n, s->cap, c) < 0)
 		return -ENOMEM;
-	s->cand = p;
-	s->cand[s->n++] =
-		(struct candidate){ .epoch = rec->epoch, .seq = rec->seq, .lblk = rec->lblk };
 	s->rep->highest_seq = max_u64(s->rep->highest_seq, rec->seq);
 	s->fallback_floor = max_u64(s->fallback_floor, rec->fallback_seq);
 	s->l->epoch = max_u64(s->l->epoch, rec->epoch);

@@ -45,7 +45,6 @@ static int end_section(struct maker *k)
 	size_t room = ZSTD_compressBound(SECTION_BYTES), n, bytes;
 	struct section_entry e;
 	uint8_t head[SECTION_META_BYTES], *from;
-	void *table;
 	int r;
 
 	section_end_sums(&k->sums, k->s.kept_sum);
@@ -54,10 +53,9 @@ static int end_section(struct maker *k)
 	memcpy(from, head, n);
 	bytes = n + blk_to_bytes(k->s.data_blks);
 	n = ZSTD_compressCCtx(k->zstd, k->packed, room, from, bytes, LEVEL);
-	table = array_grow(k->table, &k->table_cap, k->m->head.sections + 1, SECTION_ENTRY_BYTES);
-	if (ZSTD_isError(n) || !table)
+	if (ZSTD_isError(n) ||
+	    array_room(&k->table, &k->table_cap, k->m->head.sections + 1, SECTION_ENTRY_BYTES) < 0)
 		return -ENOMEM;
-	k->table = table;
 	e = (struct section_entry){ (uint32_t)n, (uint32_t)bytes, { 0 } };
 	section_sum(k->packed, n, e.sum);
 	section_put_entry(k->table + (size_t)k->m->head.sections * SECTION_ENTRY_BYTES, &e);

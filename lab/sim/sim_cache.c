@@ -102,11 +102,9 @@ void sim_cache_add(struct sim *s, uint64_t blk, const void *buf)
 	struct sim_block *b = sim_block_new();
 
 	memcpy(b->bytes, buf, COW_BLK_BYTES);
-	s->pending = array_grow(s->pending, &s->pending_room, s->n_pending + 1,
-				sizeof(*s->pending));
-	if (!s->pending)
+	if (ARRAY_ADD(s->pending, s->n_pending, s->pending_room,
+		      (struct sim_pending){ blk, s->state.epoch, b }) < 0)
 		abort(); /* as sim_store.h says */
-	s->pending[s->n_pending++] = (struct sim_pending){ blk, s->state.epoch, b };
 	sim_store_set(&s->view, blk, b);
 }
 

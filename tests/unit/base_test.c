@@ -338,34 +338,37 @@ TEST(test_array)
 {
 	struct text_pool pool = { 0 };
 	uint32_t *a = NULL;
-	size_t cap = 0, moves = 0;
+	size_t cap = 0, n_items = 0, moves = 0;
+	const uint32_t *before;
 
 	for (uint32_t n = 0; n < 100000; n++) {
-		size_t before = cap;
-		void *p = array_grow(a, &cap, n + 1, sizeof(*a));
+		size_t had = cap;
+		const uint32_t *was = a;
 
-		assert_non_null(p);
-		assert_true(cap > n && (cap == before ? p == a : cap >= 2 * before && cap >= 16));
-		moves += cap != before;
-		a = p;
-		a[n] = n;
+		assert_int_equal(ARRAY_ADD(a, n_items, cap, n), 0);
+		assert_int_equal(n_items, n + 1);
+		assert_true(cap > n && (cap == had ? a == was : cap >= 2 * had && cap >= 16));
+		moves += cap != had;
 	}
 	assert_true(moves < 20);
 	for (uint32_t n = 0; n < 100000; n++)
 		assert_int_equal(a[n], n);
 	/* much at once; existing content; nothing at all */
-	a = array_grow(a, &cap, 1000000, sizeof(*a));
-	assert_non_null(a);
+	assert_int_equal(ARRAY_ROOM(a, cap, 1000000), 0);
 	assert_int_equal(cap, 1000000);
 	assert_int_equal(a[99999], 99999);
-	assert_ptr_equal(array_grow(a, &cap, 1, sizeof(*a)), a);
+	before = a;
+	assert_int_equal(ARRAY_ROOM(a, cap, 1), 0);
+	assert_ptr_equal(a, before);
 	/* more than a size can express: the old content stays */
-	assert_null(array_grow(a, &cap, SIZE_MAX / 2, sizeof(*a)));
+	assert_int_equal(ARRAY_ROOM(a, cap, SIZE_MAX / 2), -ENOMEM);
+	assert_ptr_equal(a, before);
 	assert_int_equal(cap, 1000000);
 	assert_int_equal(a[99999], 99999);
 	free(a);
 	cap = 0;
-	a = array_grow(NULL, &cap, 0, sizeof(*a));
+	a = NULL;
+	assert_int_equal(ARRAY_ROOM(a, cap, 0), 0);
 	assert_non_null(a);
 	free(a);
 	/* a part of a text ends */

@@ -52,13 +52,9 @@ static uint64_t rnd(struct run *r, uint64_t below)
 static int samples_add(struct samples *s, enum measure_phase phase, enum sample_kind kind,
 		       uint64_t off_bytes, uint64_t len_bytes, uint64_t ns)
 {
-	void *p = array_grow(s->at, &s->room, s->n + 1, sizeof(*s->at));
-
-	if (!p)
-		return -ENOMEM;
-	s->at = p;
-	s->at[s->n++] = (struct sample){ (uint8_t)phase, (uint8_t)kind, off_bytes, len_bytes, ns };
-	return 0;
+	return ARRAY_ADD(
+		s->at, s->n, s->room,
+		(struct sample){ (uint8_t)phase, (uint8_t)kind, off_bytes, len_bytes, ns });
 }
 
 static int failed(struct run *r, const char *what, uint64_t off_bytes, int e)
