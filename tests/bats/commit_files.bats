@@ -313,7 +313,7 @@ view_warns() { # COMMAND...
 	full_commit
 	change 2 60
 	for i in 0 1 2 3; do
-		cow commit "$MNT/f$i" >/dev/null &
+		cow commit "$MNT/f$i" >/dev/null 3>&- &
 		pids+=($!)
 	done
 	for i in "${pids[@]}"; do

@@ -50,7 +50,7 @@ card_has_it() {
 @test "checkpoint = idle: the log gets empty by itself, and nothing else changes" {
 	local before generation last
 	volume
-	background cow status --follow >"$T/events"
+	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
 	change
 	before=$(home_blocks) generation=$(status_of .generation) last=$(status_of .last.report)
 	[ "$(live)" -gt 1000 ]

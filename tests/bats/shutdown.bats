@@ -152,8 +152,7 @@ protect() {
 @test "events and status --brief" {
 	local line
 	protect --ram 64M
-	cow status --follow >"$T/events" &
-	BG=$!
+	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
 	sleep 1
 	random_file "$MNT/a" 4
 	cow commit
