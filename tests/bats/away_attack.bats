@@ -40,8 +40,7 @@ mark() {
 seen_again() {
 	timeout 300 umount "$MNT"
 	wait_for 20 no_daemons
-	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 	blockdev --setrw "$CARD"
 	attach_mounted
 	stamped

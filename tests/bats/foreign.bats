@@ -526,7 +526,7 @@ detach_one() { cow detach "$NAME"; }
 	kill -9 "$(worker_pid)"
 	wait_for 30 no_daemons
 	[ "$(image_sum)" = "$sum" ]
-	losetup -d "$DEV" || volume_gone "$DEV"
+	loop_removed
 }
 
 replaced_once() { [ "$(status_of .replaced)" = 1 ]; }

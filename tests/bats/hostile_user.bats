@@ -84,8 +84,7 @@ fake() {
 power_cut_left() {
 	kill_worker
 	umount "$T/left"
-	volume_gone "$DEV" || losetup -d "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 }
 
 @test "a user keeps a copy of the mount in a namespace of his own: commits go on, and the process is named" {
@@ -215,8 +214,7 @@ whole() {
 power_cut_held() {
 	wait_for 20 no_daemons
 	wait_for 10 timeout 300 umount "$MNT" # a writer may still be ending
-	volume_gone "$DEV" || losetup -d "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 }
 
 # ---- what is left ----

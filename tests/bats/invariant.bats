@@ -58,6 +58,5 @@ event_told() {
 	[ "$status" != 0 ]
 	wait_for 20 no_daemons
 	timeout 300 umount "$MNT" # of a device without a daemon
-	volume_gone "$DEV" || losetup -d "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 }

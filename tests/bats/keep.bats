@@ -197,8 +197,7 @@ c.execute('select count(*) from t').fetchall(); time.sleep(1000)" "$MNT/db/data"
 			kill "$holder" || true # it may have come too late
 			wait "$holder" "${pids[@]}" || true
 			timeout 300 umount "$MNT"
-			volume_gone "$DEV" || losetup -d "$DEV"
-			wait_for 20 volume_gone "$DEV"
+			loop_removed
 			cow release "$CARD" >/dev/null
 			fsck ext4 >/dev/null
 			mount "$CARD" "$MNT"

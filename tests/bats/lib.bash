@@ -349,6 +349,12 @@ is_volume() {
 	echo "$DEV $(loop_use "$DEV")" >>"$T/volumes"
 }
 
+# The loop device of a dead daemon. It may go by itself meanwhile, and its number may have a new owner.
+loop_removed() {
+	volume_gone "$DEV" || losetup -d "$DEV" 2>/dev/null || true
+	wait_for 20 volume_gone "$DEV"
+}
+
 # The daemon has ended: is its loop device free, or already somebody else's?
 volume_gone() {
 	local was
@@ -663,8 +669,7 @@ clear_after_cut() {
 	if mounts_here | grep -qxF "$MNT"; then
 		timeout 300 umount "$MNT" || return
 	fi
-	volume_gone "$DEV" || losetup -d "$DEV" || volume_gone "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 }
 
 fsck() {

@@ -436,8 +436,7 @@ commit_again_and_again() {
 	run -1 --separate-stderr ns umount "$MNT"
 	[[ $stderr == *"is unmounted, but the daemon of $DEV is gone"* ]]
 	run ! mounted
-	losetup -d "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 	fstab_mount
 	run ! ns test -e "$MNT/one"
 	ns_umount

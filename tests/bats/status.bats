@@ -234,8 +234,7 @@ is_status() {
 	fails 4 'its daemon died' commit vol --json
 	fails 4 'a daemon died and left its files' detach
 	timeout 300 umount "$MNT"
-	losetup -d "$DEV"
-	wait_for 20 volume_gone "$DEV"
+	loop_removed
 	# what is left hinders neither name nor card
 	attach
 	[ "$(status_of .name)" = vol ]
@@ -256,8 +255,6 @@ killed_and_free() {
 	# another test may take the number at any moment, and then they are of that one
 	FREE=$([ -e "/sys/block/${DEV#/dev/}/loop" ] || echo yes)
 }
-
-loop_removed() { volume_gone "$DEV" || losetup -d "$DEV"; }
 
 @test "the daemon was killed: its loop device gets its share of dirty pages back" {
 	local FREE='' LIMITS
