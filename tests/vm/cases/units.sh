@@ -73,7 +73,8 @@ step_1() {
 	is "the device of the UUID" "$(readlink -f "/dev/disk/by-uuid/$uuid")" "$(readlink -f "$loop")"
 	is "the partition's type" "$(lsblk -n -d -o FSTYPE "/dev/$(root_part)")" cowfs_base
 	is "the partition's UUID" "$(lsblk -n -d -o UUID "/dev/$(root_part)")" ''
-	echo changed >/var/tmp/changed
+	echo changed >/root/changed
+	must sync -f /root/changed
 	case $(/etc/update-motd.d/90-cowfs) in
 	"cowfs: root: "*"not on the card yet"*) ;;
 	*) fail "no banner: $(/etc/update-motd.d/90-cowfs)" ;;
