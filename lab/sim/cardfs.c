@@ -572,6 +572,7 @@ int cardfs_serve(struct cardfs *f, const char *dir, void (*ready)(void *ctx), vo
 	struct fuse_session *se;
 	int r = 0;
 
+	(void)last_fd;
 	serving.f = f;
 	serving.buf = io_alloc(MAX_BYTES + 2 * COW_BLK_BYTES);
 	if (!serving.buf)

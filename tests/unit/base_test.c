@@ -373,7 +373,7 @@ TEST(test_array)
 	free(a);
 	/* a part of a text ends */
 	for (uint64_t i = 0, at; i < 1000; i++) {
-		assert_int_equal(text_pool_add(&pool, "abcdefgh" + i % 8, 1, &at), 0);
+		assert_int_equal(text_pool_add(&pool, &"abcdefgh"[i % 8], 1, &at), 0);
 		assert_int_equal(at, 2 * i);
 		assert_string_equal(pool.text + at, ((char[]){ (char)('a' + i % 8), '\0' }));
 	}
