@@ -39,7 +39,7 @@ trap 'rm -rf "$dir" & wait_until 5 ended $!' EXIT
 export TMPDIR=$dir # what is left there is of these targets, and of nobody else's tests
 # rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
 table=${COWFS_CHECK_TABLE:-$dir/table}
-# what targets add: "SECONDS FILE" of tests, "TARGET COMMAND" that runs again what failed of it, and the first failure
+# what targets add: "SECONDS FILE" of tests, "TARGET COMMAND" that runs again what failed of it, and what failed, the first one last
 export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again" COWFS_CHECK_FIRST="$dir/first"
 
 # The row of target $1 that began at second $2: result $3.
@@ -65,13 +65,13 @@ print_table() {
 	sed -n 's/^[0-9]* \(.*\) ok$/\1/p' "$table" | sort | xargs | fold -s -w 100 | sed '1s/^/  passed:  /;2,$s/^/           /'
 	printf '  %-35s %s\n' 'parts that took longest' "$([ ! -e "$COWFS_CHECK_FILES" ] || echo 'files of tests')"
 	paste -d '|' <(longest "$table" 10) <(longest "$COWFS_CHECK_FILES" 10) | awk -F '|' '{ printf "  %-35s %s\n", $1, $2 }'
-	[ ! -s "$table.first" ] || { echo && head -n 1 "$table.first"; }
+	[ ! -s "$table.first" ] || { echo && tac "$table.first" | sed 's/^first failure/failed/; $s/^failed/first failure/'; }
 }
 
-# What failed first in the target that has ended: what it says itself, else the first line of its output with a file and a line, or an error.
+# What failed in the target that has ended, the first one first: what it says itself, else the first line of its output with a file and a line, or an error.
 first_failure() {
 	local place='^(mandoc: )?[^ ]+:[0-9]+:|^In .* line [0-9]+:$'
-	head -n 1 "$COWFS_CHECK_FIRST" 2>/dev/null | grep . ||
+	tac "$COWFS_CHECK_FIRST" 2>/dev/null | head -n 5 | grep . ||
 		sed 's/^/first failure: /' <(grep -m 1 -E "$place" "$dir/output" || grep -m 1 -E 'FAIL|[Ee]rror' "$dir/output" || tail -n 1 "$dir/output")
 }
 
@@ -117,6 +117,7 @@ tidy() {
 	if ! wait_until $(($(rest) < 10 ? 5 : 10)) nothing_left "$1"; then
 		left=$(left_by "$1")
 		printf 'check: %s has left these processes behind:\n%s\n' "$1" "$left" >&2
+		echo "failed: $1: left behind: $(xargs <<<"${left//[\'\"\\]/}")" >>"$table.first"
 		# shellcheck disable=SC2046 # process ids
 		kill_with_mounts $(printf '%s\n' "$left" | cut -d' ' -f1)
 		if ! nothing_left "$1"; then

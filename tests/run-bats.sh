@@ -7,7 +7,7 @@
 # With COWFS_TURN, a commit, a third of the files with a line "# turn: 3" runs, another third with another commit. Those that the commit
 # changes, and those that COWFS_ALSO names ("clone delta"), run in any case.
 # What a test leaves behind fails its file, with the name of the test, and is ended. The last line is the first failure: file, line, test.
-# COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the first failure.
+# COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the failures, the first one last.
 # A signal interrupts the tests that run, which tidy up, and ends this.
 set -u
 . "${0%/*}/end.bash"
@@ -143,10 +143,11 @@ echo "bats: $(($(count '^ok') - $(count '^ok.*# skip'))) passed, $(count '^not o
 [ $(($(find "$dir" -name '*.out' | wc -l) + later)) = $# ] || exit 1
 [ -e "$dir/failed" ] || exit 0
 echo "check-bats make check-bats BATS=\"$(xargs <"$dir/failed")\"" | tee -a "${COWFS_CHECK_AGAIN:-/dev/null}" | sed 's/^check-bats/bats: again:/'
-# FILE:LINE of the test, and what failed there
-first=$(head -1 "$dir/failed")
-awk -v file="$first" '/^not ok/ { if (test) exit; test = $0; sub(/^not ok [0-9]+ /, "", test); sub(/ in [0-9]+ms/, "", test) }
-	test && !at && match($0, /in test file [^,]*, line [0-9]+/) { at = substr($0, RSTART + 13, RLENGTH - 13); sub(/, line /, ":", at) }
-	test && !what && match($0, /`.*failed/) { what = substr($0, RSTART) }
-	END { print "first failure: " (at ? at : file) ": " test (what ? ": " what : "") }' "$dir/$(basename "$first" .bats).out" | tee -a "${COWFS_CHECK_FIRST:-/dev/null}"
+# FILE:LINE of the test, and what failed there, of each file that failed; the first one last
+tac "$dir/failed" | while read -r file; do
+	awk -v file="$file" '/^not ok/ { if (test) exit; test = $0; sub(/^not ok [0-9]+ /, "", test); sub(/ in [0-9]+ms/, "", test) }
+		test && !at && match($0, /in test file [^,]*, line [0-9]+/) { at = substr($0, RSTART + 13, RLENGTH - 13); sub(/, line /, ":", at) }
+		test && !what && match($0, /`.*failed/) { what = substr($0, RSTART) }
+		END { print (at ? at : file) ": " test (what ? ": " what : "") }' "$dir/$(basename "$file" .bats).out"
+done | sed 's/^/failed: /; $s/^failed/first failure/' | tee -a "${COWFS_CHECK_FIRST:-/dev/null}"
 exit 1
