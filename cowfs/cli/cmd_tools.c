@@ -59,16 +59,33 @@ void cmd_print_tools(FILE *f)
 	globfree(&g);
 }
 
-static int missing(const struct options *o, const char *what, int error)
+/* needs: the interpreter that its first line names. Is that not there? */
+static bool lacks(const char *path, char needs[64])
 {
-	return cmd_fail(o, EXIT_FAILED, error, "%s: %s%s", what, strerrordesc_np(-error),
-			error == -ENOENT ? ": it is in the package cowfs-tools" : "");
+	FILE *f = fopen(path, "re");
+	bool named = f && fscanf(f, "#!%63s", needs) == 1;
+
+	if (f)
+		fclose(f);
+	return named && access(needs, X_OK) < 0;
+}
+
+static int missing(const struct options *o, const char *what, const char *path, int error)
+{
+	char needs[64];
+
+	if (error != -ENOENT)
+		return cmd_fail(o, EXIT_FAILED, error, "%s: %s", what, strerrordesc_np(-error));
+	if (lacks(path, needs))
+		return cmd_fail(o, EXIT_FAILED, error, "%s: it needs %s", what, needs);
+	return cmd_fail(o, EXIT_FAILED, error, "%s: %s: it is in the package cowfs-tools", what,
+			strerrordesc_np(ENOENT));
 }
 
 int cmd_tool(char **argv)
 {
 	struct options o = { 0 };
-	char path[PATH_MAX], own[PATH_MAX];
+	char path[PATH_MAX] = "", own[PATH_MAX];
 	int e = tool_path(path, argv[1]), argc = 0;
 
 	if (e == 0 && cmd_beside(own, "", COWCTL) == 0)
@@ -81,7 +98,7 @@ int cmd_tool(char **argv)
 		argc++;
 	if (options_name_given(argc, argv, "json"))
 		o.value[OPT_JSON] = "";
-	return missing(&o, argv[1], e);
+	return missing(&o, argv[1], path, e);
 }
 
 /* The document as a file. */
@@ -103,15 +120,17 @@ int cmd_filter(const struct options *o, const char *argv[], struct json_object *
 	       size_t *ret_bytes)
 {
 	_cleanup_close_ int in = document_fd(doc), out = memfd_create("result", MFD_CLOEXEC);
-	char path[PATH_MAX], what[64], why[512];
+	char path[PATH_MAX] = "", what[64], needs[64], why[512];
 	off_t end;
 	int e = in < 0 ? in : out < 0 ? -errno : tool_path(path, argv[0]), status;
 
 	snprintf(what, sizeof(what), "%s", argv[0]);
 	if (e == 0 && access(path, X_OK) < 0)
 		e = -errno;
+	if (e == 0 && lacks(path, needs))
+		e = -ENOENT;
 	if (e < 0)
-		return missing(o, what, e);
+		return missing(o, what, path, e);
 	argv[0] = path;
 	status = program_run(argv, in, out);
 	if (status) {
