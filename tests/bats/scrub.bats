@@ -138,6 +138,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 }
 
 @test "scrub: a simulated card that fails one read" {
+	local n
 	C=$T/sim
 	mkdir "$C"
 	CARD=$(SIM --loop x-slow-4g 150M "$C")
@@ -146,8 +147,13 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	attach_mounted
 	random_file "$MNT/file" 20
 	cow commit --checkpoint >/dev/null
-	SIM fail "$C" read 200 once
-	run -3 cow scrub --json --yes
+	# other reads (of the log, of whoever looks at devices) take their share
+	for ((n = 200; n > 0; n -= 20)); do
+		SIM fail "$C" read $n once
+		run cow scrub --json --yes
+		[ "$status" = 0 ] || break
+	done
+	[ "$status" = 3 ]
 	[ "$(jq '.lost_blocks == 0 and .weak_blocks > 0 and .renewed_blocks == .weak_blocks' <<<"$output")" = true ]
 	cow commit --checkpoint >/dev/null
 	run -0 cow scrub
