@@ -30,12 +30,11 @@ bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64
 	return true;
 }
 
-uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes)
+size_t extents_at(const struct extents *x, uint64_t start_bytes)
 {
 	size_t low = 0, n = x->n;
-	uint64_t sum = 0;
 
-	while (low < n) { /* find the first one that ends after start_bytes */
+	while (low < n) {
 		size_t mid = low + (n - low) / 2;
 
 		if (blk_to_bytes(x->e[mid].blk + x->e[mid].blks) > start_bytes)
@@ -43,9 +42,17 @@ uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, ui
 		else
 			low = mid + 1;
 	}
-	for (; low < x->n && blk_to_bytes(x->e[low].blk) < end_bytes; low++)
-		sum += min_u64(end_bytes, blk_to_bytes(x->e[low].blk + x->e[low].blks)) -
-		       max_u64(start_bytes, blk_to_bytes(x->e[low].blk));
+	return low;
+}
+
+uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = extents_at(x, start_bytes);
+	     i < x->n && blk_to_bytes(x->e[i].blk) < end_bytes; i++)
+		sum += min_u64(end_bytes, blk_to_bytes(x->e[i].blk + x->e[i].blks)) -
+		       max_u64(start_bytes, blk_to_bytes(x->e[i].blk));
 	return sum;
 }
 

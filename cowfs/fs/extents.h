@@ -26,6 +26,8 @@ struct extents_chunk {
 int extents_add(struct extents *x, uint64_t blk, uint64_t blks) MUST_CHECK;
 /* Next piece of at most max_blks; false at the end. */
 bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64_t max_blks);
+/* The index of the first run that ends after start_bytes. */
+size_t extents_at(const struct extents *x, uint64_t start_bytes);
 /* The number of bytes in [start_bytes, end_bytes) that the list covers. */
 uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes);
 /* Adds the blocks that are in x and not in y to ret, which is empty. -ENOMEM. */

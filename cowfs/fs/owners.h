@@ -70,7 +70,7 @@ struct owners_query {
 	const int *old_fd;
 	/*
 	 * Then no name is looked for, and one owner stands for an inode. Reads changed blocks of the inode
-	 * tables only, unless a changed block has no owner among their inodes. The older state may be mounted
+	 * tables only, unless a changed block has no owner among their inodes and differs. The older state may be mounted
 	 * for writing, if nothing was written yet.
 	 */
 	bool no_names;

@@ -64,7 +64,8 @@ struct scan {
 	uint8_t *table; /* a block of the older inode tables */
 	uint64_t table_block;
 	bool table_changed;
-	uint8_t *wanted; /* a bit per inode: it is in one of the two lists */
+	uint8_t *claimed; /* NULL, or a bit per block: a changed one with an owner */
+	uint8_t *wanted;  /* a bit per inode: it is in one of the two lists */
 	size_t wanted_bytes;
 	struct text_pool pool;
 	blk64_t *xattr; /* changed blocks of extended attributes, with duplicates */
@@ -90,13 +91,36 @@ static bool step(struct scan *s)
 	return s->w->complete;
 }
 
+/* The blocks of a changed run. */
+static uint64_t run_start(const struct scan *s, const struct extent_run *e)
+{
+	return max_u64(blk_to_bytes(e->blk) / s->fs->blocksize, s->fs->super->s_first_data_block);
+}
+
+static uint64_t run_end(const struct scan *s, const struct extent_run *e)
+{
+	return min_u64((blk_to_bytes(e->blk + e->blks) + s->fs->blocksize - 1) / s->fs->blocksize,
+		       ext2fs_blocks_count(s->fs->super));
+}
+
 static void claim(const struct scan *s, struct owner *o, uint64_t block, uint64_t count)
 {
+	const struct extents *x = s->q->all;
 	uint64_t end = block + count;
 
 	if (end < block || end > ext2fs_blocks_count(s->fs->super))
 		return; /* an invalid value, from an inode that is changing */
 	owner_claim(o, s->q, to_bytes(s, block), to_bytes(s, end));
+	for (size_t i = s->claimed ? extents_at(x, to_bytes(s, block)) : x->n;
+	     i < x->n && run_start(s, &x->e[i]) < end; i++)
+		for (uint64_t b = max_u64(block, run_start(s, &x->e[i]));
+		     b < min_u64(end, run_end(s, &x->e[i])); b++)
+			s->claimed[b / 8] |= (uint8_t)(1 << b % 8);
+}
+
+static bool is_claimed(const struct scan *s, uint64_t block)
+{
+	return s->claimed && s->claimed[block / 8] & 1 << block % 8;
 }
 
 static int names_add(struct names *x, ext2_ino_t ino)
@@ -480,7 +504,6 @@ static uint64_t claimed_bytes(const struct scan *s)
 static int claim_free(struct scan *s)
 {
 	const struct extents *x = s->q->all;
-	ext2_filsys fs = s->fs;
 	struct ext4_used m = { 0 };
 	bool used = true;
 	int err = 0;
@@ -488,13 +511,11 @@ static int claim_free(struct scan *s)
 	if (claimed_bytes(s) >= blk_to_bytes(x->blks))
 		return err;
 	for (size_t i = 0; i < x->n && !err; i++) {
-		uint64_t block = max_u64(blk_to_bytes(x->e[i].blk) / fs->blocksize,
-					 fs->super->s_first_data_block);
-		uint64_t end = (blk_to_bytes(x->e[i].blk + x->e[i].blks) + fs->blocksize - 1) /
-			       fs->blocksize;
+		uint64_t end = run_end(s, &x->e[i]);
 
-		for (end = min_u64(end, ext2fs_blocks_count(fs->super)); block < end && !err;
-		     block++) {
+		for (uint64_t block = run_start(s, &x->e[i]); block < end && !err; block++) {
+			if (is_claimed(s, block))
+				continue;
 			err = ext4_is_used(s->e, &m, block, &used);
 			if (!err && !used)
 				claim(s, &s->own[OWNER_FREE], block, 1);
@@ -805,17 +826,53 @@ static int scan_own_blocks(struct scan *s)
 	return claim_free(s);
 }
 
+/* How both devices are read */
+static void expect(const struct scan *s, int advice)
+{
+	posix_fadvise(*(const int *)s->e->r.ctx, 0, 0, advice);
+	posix_fadvise(*s->q->old_fd, 0, 0, advice);
+}
+
+/* Does a changed block differ that no inode in the changed tables has? Blocks may be smaller than what counts as changed. */
+static int find_unowned(struct scan *s, uint8_t *buf, bool *ret)
+{
+	const struct extents *x = s->q->all;
+	const size_t n = s->fs->blocksize;
+	int err = 0;
+
+	for (size_t i = 0; i < x->n && !err && !*ret; i++)
+		for (uint64_t b = run_start(s, &x->e[i]); b < run_end(s, &x->e[i]) && !err && !*ret;
+		     b++) {
+			if (is_claimed(s, b))
+				continue;
+			err = ext4_result(s->e, io_channel_read_blk64(s->fs->io, b, 1, buf));
+			if (!err)
+				err = ext4_result(s->old, io_channel_read_blk64(s->old->fs->io, b,
+										1, buf + n));
+			*ret = memcmp(buf, buf + n, n) != 0;
+		}
+	return err;
+}
+
 static int find_touched(struct scan *s)
 {
-	_cleanup_free_ uint8_t *buf = malloc(s->fs->blocksize);
-	int err = buf ? 0 : -ENOMEM;
+	_cleanup_free_ uint8_t *buf = calloc(2, s->fs->blocksize);
+	bool unowned = false;
+	int err = 0;
 
+	s->claimed = calloc(ext2fs_blocks_count(s->fs->super) / 8 + 1, 1);
+	if (!buf || !s->claimed)
+		return -ENOMEM;
+	expect(s, POSIX_FADV_RANDOM);
 	for (dgrp_t nr = 0; nr < s->fs->group_desc_count && !err; nr++)
 		err = scan_changed(s, nr, buf);
 	if (!err)
 		err = scan_own_blocks(s);
-	if (err || claimed_bytes(s) >= blk_to_bytes(s->q->all->blks))
+	if (!err)
+		err = find_unowned(s, buf, &unowned);
+	if (err || !unowned)
 		return err;
+	expect(s, POSIX_FADV_NORMAL);
 	owners_clear(s->w);
 	s->w->complete = true;
 	s->files.count = s->dirs.count = s->xattrs = 0;
@@ -918,6 +975,7 @@ int owners_ext_fd(struct owners *ret, int fd, const struct owners_query *q)
 	ext4_close(s.e);
 	free(s.table);
 	free(s.wanted);
+	free(s.claimed);
 	free(s.pool.text);
 	free(s.files.n);
 	free(s.dirs.n);

@@ -206,7 +206,7 @@ uint64_t replay_next(const struct replay *y, uint64_t blk)
 }
 
 /* Replaces the blocks, or the part of a block, that the replay writes in this unit. */
-static int unit_replay(const struct replay *y, uint64_t blk, uint8_t *unit)
+static int replace_blocks(const struct replay *y, uint64_t blk, uint8_t *unit)
 {
 	_Alignas(COW_BLK_BYTES) uint8_t from[COW_BLK_BYTES];
 	const unsigned shift = y->f.block_shift;
@@ -297,20 +297,24 @@ int replay_since(struct replay *y, const struct replay_mark *before)
 		       : 0;
 }
 
+int replay_unit(const struct replay *y, uint64_t blk, uint8_t *unit)
+{
+	int err = replace_blocks(y, blk, unit);
+
+	if (blk == 0)
+		ext4_settle(&y->f, unit);
+	if (blk == replay_journal_blk(y))
+		journal_empty(y, unit);
+	return err;
+}
+
 static int replay_read(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	const struct replay *y = ctx;
 	int err = y->r.read(y->r.ctx, blk, blks, buf);
 
-	for (uint64_t u = blk; !err && (u = next_unit(y, y->list, y->n, u)) - blk < blks; u++) {
-		uint8_t *unit = (uint8_t *)buf + blk_to_bytes(u - blk);
-
-		err = unit_replay(y, u, unit);
-		if (u == 0)
-			ext4_settle(&y->f, unit);
-		if (u == replay_journal_blk(y))
-			journal_empty(y, unit);
-	}
+	for (uint64_t u = blk; !err && (u = next_unit(y, y->list, y->n, u)) - blk < blks; u++)
+		err = replay_unit(y, u, (uint8_t *)buf + blk_to_bytes(u - blk));
 	return err;
 }
 

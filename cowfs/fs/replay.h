@@ -43,6 +43,8 @@ void replay_close(struct replay *y); /* NULL allowed */
 /* Reads the image after the replay. Valid until replay_close. May be used by several threads if the
  * reader of replay_open may. */
 struct blk_reader replay_reader(const struct replay *y);
+/* Makes of a unit of the image what the replay leaves. Errors of the reader. */
+int replay_unit(const struct replay *y, uint64_t blk, uint8_t *unit) MUST_CHECK;
 /*
  * The first unit from blk on that may differ from the image before the replay: all that the replay
  * writes, unit 0, and the unit of the journal's superblock. UINT64_MAX: there is none. Without what

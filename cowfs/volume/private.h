@@ -185,7 +185,7 @@ struct volume {
 	struct generation *overlap; /* its holes stay; NULL: the commit under way releases all */
 	struct replay *replay;	    /* the commit under way writes `clean`; NULL: what is sealed */
 	struct blk_reader clean;
-	/* how far the journal was replayed for the newest generation, if that is of the live file system */
+	/* how far the journal was replayed for the newest generation that is of the live file system; others are below it */
 	struct replay_mark replayed;
 	/* set at the seal, before the stage, so that what fails afterwards is known */
 	bool sealed;

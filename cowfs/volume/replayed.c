@@ -92,16 +92,15 @@ int replayed_in_view(struct volume *v, struct snapshot *s)
 					.volume_blks = v->volume_blks };
 	_cleanup_free_ uint8_t *buf = io_alloc(2 * COW_BLK_BYTES);
 	struct replay *y = NULL;
-	struct blk_reader clean;
 	int r = buf ? replay_open(&y, &raw, &v->replayed) : -ENOMEM;
 
 	if (r < 0)
 		return r == -ENOENT ? 0 : r;
-	clean = replay_reader(y);
 	for (uint64_t u = replay_next(y, 0); r == 0 && u != UINT64_MAX; u = replay_next(y, u + 1)) {
-		r = clean.read(clean.ctx, u, 1, buf);
+		r = raw.read(raw.ctx, u, 1, buf);
+		memcpy(buf + COW_BLK_BYTES, buf, COW_BLK_BYTES);
 		if (r == 0)
-			r = raw.read(raw.ctx, u, 1, buf + COW_BLK_BYTES);
+			r = replay_unit(y, u, buf);
 		if (r < 0 || !memcmp(buf, buf + COW_BLK_BYTES, COW_BLK_BYTES))
 			continue;
 		r = snapshot_write(s, blk_to_bytes(u), buf, COW_BLK_BYTES);

@@ -128,7 +128,9 @@ static int commit_image(struct volume *v, const struct volume_request *rq,
 		ix = log_index_of(v->log);
 	}
 	view_set_index(v->view, ix);
-	v->replayed = (struct replay_mark){ 0 };
+	/* what was replayed stays in what the live volume reads */
+	if (rq->replaces_s)
+		v->replayed = (struct replay_mark){ 0 };
 	return r;
 }
 

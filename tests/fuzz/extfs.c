@@ -310,11 +310,14 @@ static void try_replay(const struct blk_reader *r)
 	replay_close(y);
 }
 
-/* older: against the image before its edits */
-static void try_owners(const struct image *im, bool older)
+/* older: against the image before its edits; no_names: only of that */
+static void try_owners(const struct image *im, bool older, bool no_names)
 {
 	struct extents all = { 0 }, none = { 0 };
-	struct owners_query q = { .all = &all, .fresh = &none, .old_fd = older ? &older_fd : NULL };
+	struct owners_query q = { .all = &all,
+				  .fresh = &none,
+				  .old_fd = older ? &older_fd : NULL,
+				  .no_names = no_names };
 	struct owners w = { 0 };
 	char path[32];
 	int e;
@@ -364,6 +367,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	try_map(&r, flags & FLAG_RUNS);
 	try_replay(&r);
 	if (flags & FLAG_OWNERS)
-		try_owners(im, flags & FLAG_OLDER);
+		try_owners(im, flags & FLAG_OLDER, false);
+	if (flags & FLAG_OWNERS && flags & FLAG_OLDER)
+		try_owners(im, true, true);
 	return 0;
 }

@@ -751,13 +751,20 @@ static void expect_lines(struct diff *d, const char *expected)
 static void expect_touched(const char *expected)
 {
 	struct diff d = { 0 };
-	int err;
+	char path[256];
 
 	mount_image("old.img", "old", "ro,noload");
 	mount_image("new.img", "new", "ro,noload");
-	err = diff_touched(&d);
-	assert_int_equal(err, 0);
+	assert_int_equal(diff_touched(&d), 0);
 	expect_lines(&d, expected);
+	snprintf(path, sizeof(path), "%s/old", dir);
+	struct listing *old_list = list_state(path), *new_list;
+
+	snprintf(path, sizeof(path), "%s/new", dir);
+	new_list = list_state(path);
+	check_inodes(old_list, new_list);
+	free(old_list);
+	free(new_list);
 	unmount("old");
 	unmount("new");
 }
@@ -828,18 +835,18 @@ TEST(test_kinds, NULL, unmount_all)
 }
 
 /* A block changes, and no inode does. */
-TEST(test_in_place, NULL, unmount_all)
+static void check_in_place(unsigned block_bytes)
 {
-	char cmd[64];
+	char cmd[128];
 	struct image b;
 	unsigned long block;
 	FILE *f;
 
-	if (geteuid())
-		skip();
+	snprintf(cmd, sizeof(cmd), "-I 128 -b %u -O ^metadata_csum", block_bytes);
 	make_states(
-		"-I 128 -b 4096 -O ^metadata_csum",
-		"head -c 20000 /dev/urandom >data; mkdir d; touch d/f d/g d/h; ln data d/hard;"
+		cmd,
+		/* its inode is in another block than those of the file system itself */
+		"mkdir n; touch $(seq -f n/%g 100); head -c 20000 /dev/urandom >data; mkdir d; touch d/f d/g d/h; ln data d/hard;"
 		"python3 -c 'import os; [os.setxattr(\"d/\" + f, \"user.k\", b\"v\" * 500) for f in \"fg\"]'",
 		"true");
 	SH("cp old.img new.img");
@@ -848,12 +855,12 @@ TEST(test_in_place, NULL, unmount_all)
 	f = sh_read("%s", cmd);
 	assert_int_equal(fscanf(f, "%lu", &block), 1);
 	pclose(f);
-	b.p[block * 4096 + 17] ^= 1;
+	b.p[block * block_bytes + 17] ^= 1;
 	f = sh_read("debugfs -R 'stat /d/f' new.img | sed -n 's/.*File ACL: //p'");
 	assert_int_equal(fscanf(f, "%lu", &block), 1);
 	pclose(f);
 	assert_true(block);
-	b.p[block * 4096 + 4095] ^= 1;
+	b.p[block * block_bytes + block_bytes - 1] ^= 1;
 	{
 		int fd = open(b.path, O_WRONLY | O_CLOEXEC);
 
@@ -863,6 +870,14 @@ TEST(test_in_place, NULL, unmount_all)
 	}
 	image_close(&b);
 	expect_touched("mx d/f\nmx d/g\nMc d/hard\nMc data\n");
+}
+
+TEST(test_in_place, NULL, unmount_all)
+{
+	if (geteuid())
+		skip();
+	check_in_place(4096);
+	check_in_place(1024);
 }
 
 /* Files and directories inside their inodes; made without a mount. */
