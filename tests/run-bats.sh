@@ -26,6 +26,11 @@ interrupted() {
 }
 trap 'interrupted TERM' HUP INT TERM
 
+# The processes of the tests whose TMPDIR is $1
+processes_of() { grep -slzxF "TMPDIR=$1" /proc/[0-9]*/environ | cut -d/ -f3; }
+# shellcheck disable=SC2317 # by wait_until
+none_of() { [ -z "$(processes_of "$1")" ]; }
+
 # What tests have left in folder $1: says whose it is, and ends it.
 left_in() {
 	local t p devices
@@ -40,6 +45,12 @@ left_in() {
 		[ -z "$devices" ] || { blockdev --setrw $devices && losetup -d $devices; }
 		rm -rf "$t"
 	done
+	wait_until 10 none_of "$1" && return
+	for p in $(processes_of "$1"); do
+		echo "not ok 0 left behind: process $p, $(tr '\0' ' ' <"/proc/$p/cmdline")"
+	done
+	# shellcheck disable=SC2046 # words
+	kill_with_mounts $(processes_of "$1")
 }
 
 # one NUMBER FILE: the output goes to $dir/NAME.out. A process that cannot be killed does not keep this script.

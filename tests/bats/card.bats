@@ -224,7 +224,8 @@ next_of() { # DEVICE
 		silent+=("$(losetup -f --show "$C/card")")
 	done
 	server=$(pgrep -f "cowfs-cardsim .*$C\$")
-	setsid sh -c "sleep 45; kill -CONT $server" 3>&- >/dev/null 2>&1 & # whatever becomes of this test
+	# whatever becomes of this test; in one process, so that nothing of it outlives the test
+	setsid bash -c "read -rt 45 <> <(:); kill -CONT $server" 3>&- >/dev/null 2>&1 &
 	kill -STOP "$server"
 	run cow card
 	kill -CONT "$server"

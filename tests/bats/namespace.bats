@@ -5,7 +5,7 @@
 
 load lib
 
-# The disk's connection is aborted after some time, whatever becomes of this test.
+# The disk's connection is aborted after some time, whatever becomes of this test. One process: none outlives the test.
 abort_later() { # DISK
 	local fd
 	mkdir "$T/ctl"
@@ -13,7 +13,7 @@ abort_later() { # DISK
 	exec {fd}>"$T/ctl/$(loop_backing "$1" | cut -d: -f2)/abort"
 	umount -l "$T/ctl"
 	# shellcheck disable=SC2016
-	setsid sh -c 'sleep 15; echo 1; : >"$0"' "$T/aborted" 3>&- >&"$fd" 2>/dev/null &
+	setsid bash -c 'read -rt 15 <> <(:); echo 1; : >"$0"' "$T/aborted" 3>&- >&"$fd" 2>/dev/null &
 	exec {fd}>&-
 }
 
