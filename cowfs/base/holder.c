@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/allowance.h"
 #include "base/broker.h"
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/mounts.h"
 #include "base/proclist.h"
 
-#define LIMIT_NS 300000000ull
+#define LIMIT_NS 300000000ull /* of processor time */
 #define NAMESPACES 16
 
 struct search {
@@ -99,7 +100,7 @@ static bool ask_there(char *name, size_t size_bytes)
 bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
 {
 	struct search s = { .proc_dirfd = proc_dirfd, .dev = dev };
-	uint64_t end_ns = now_ns() + LIMIT_NS;
+	uint64_t end_ns = cpu_now_ns() + LIMIT_NS;
 	char path[32], comm[32];
 	bool found = false;
 	DIR *list;
@@ -108,7 +109,7 @@ bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
 	if (broker_on())
 		return ask_there(name, size_bytes);
 	list = proclist_open(proc_dirfd, ".");
-	while (list && !found && now_ns() < end_ns && (pid = proclist_next(list)) >= 0) {
+	while (list && !found && cpu_now_ns() < end_ns && (pid = proclist_next(list)) >= 0) {
 		if (pid == getpid() || pid == getppid() || pid == own_pid ||
 		    !process_holds(&s, pid))
 			continue;
