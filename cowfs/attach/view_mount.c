@@ -402,15 +402,11 @@ void view_mount_scattered(const struct view_mount *m)
 	(void)!io_write_text(AT_FDCWD, path, "1");
 }
 
-/* The last reference to the mount is gone, but another process may hold a file for a moment. */
-int view_mount_unmount(struct view_mount *m, struct failure *err)
+int view_mount_sync(struct view_mount *m, struct failure *err)
 {
-	uint64_t end_ns = now_ns() + UNMOUNT_NS;
-	int fd = openat(m->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int fd = openat(m->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int r = fd < 0 || syncfs(fd) < 0 ? -errno : 0;
 
-	cleanup_closep(&fd);
-	close(steal_fd(&m->dir_fd));
 	if (r == -EIO || r == -ENOSPC) /* the disk of the image has no other error for full RAM */
 		return failure_set(
 			err, EXIT_FAILED, r,
@@ -419,6 +415,18 @@ int view_mount_unmount(struct view_mount *m, struct failure *err)
 	if (r < 0)
 		return failure_set(err, EXIT_FAILED, r, "cannot write the files: %s",
 				   strerrordesc_np(-r));
+	return 0;
+}
+
+/* The last reference to the mount is gone, but another process may hold a file for a moment. */
+int view_mount_unmount(struct view_mount *m, struct failure *err)
+{
+	uint64_t end_ns = now_ns() + UNMOUNT_NS;
+	int fd, r = view_mount_sync(m, err);
+
+	close(steal_fd(&m->dir_fd));
+	if (r < 0)
+		return r;
 	/* the file system claims its device */
 	while ((fd = open(m->disk, O_RDONLY | O_EXCL | O_CLOEXEC)) < 0) {
 		if (errno != EBUSY || now_ns() > end_ns)

@@ -74,6 +74,8 @@ int view_mount_disk(struct client *c, enum view_kind kind, struct view_mount *re
 		    struct failure *err) MUST_CHECK;
 /* Mounts a disk of that, read-only, for as long as *ret_dir_fd is open: nothing is replayed or written. */
 int view_mount_look(const struct view_mount *m, int *ret_dir_fd, struct failure *err) MUST_CHECK;
+/* Writes what is dirty into a scratch image. */
+int view_mount_sync(struct view_mount *m, struct failure *err) MUST_CHECK;
 /* Unmounts a scratch image, whose root only dir_fd refers to. Its content stays until
  * view_mount_close. */
 int view_mount_unmount(struct view_mount *m, struct failure *err) MUST_CHECK;

@@ -140,6 +140,9 @@ static int copy_all(struct job *j)
 		e = check_ram(j, rep.bytes);
 	if (e == 0)
 		e = copy_apply(c, &rep);
+	/* before the blocks of what has gone are free */
+	if (e == 0)
+		e = view_mount_sync(&j->scratch, j->err);
 	if (e == -EINTR)
 		(void)interrupted(j);
 	/* a scratch image that has ended answers with I/O errors */

@@ -10,12 +10,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 
 #include "base/array.h"
 #include "base/path.h"
 #include "files/copy_private.h"
 
+#define KEPT_BYTES (256 * KIB)
+#define KEPT_SLACK_BYTES (4 * MIB)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_NOATIME)
 
 /* ---- where ---- */
@@ -159,6 +162,24 @@ static int open_source(struct copy *c, struct node *from, const char *path)
 
 /* ---- what goes ---- */
 
+/* With room for what comes and its metadata: a commit writes that in place where blocks were free before, and to the log where they are
+ * those of a file that has gone. */
+static bool keeps_blocks(const struct copy *c)
+{
+	struct statvfs st;
+
+	return c->opt.trusted && fstatvfs(c->w.root_fd[TO], &st) == 0 &&
+	       st.f_bfree * st.f_frsize > c->report.bytes + c->report.bytes / 8 + KEPT_SLACK_BYTES;
+}
+
+/* It has been removed. */
+static void keep_blocks(struct copy *c, struct node *n)
+{
+	if (c->keeps && c->kept_n < KEPT_MAX && node_is(n, S_IFREG) &&
+	    n->st.stx_blocks * 512 >= KEPT_BYTES)
+		c->kept[c->kept_n++] = steal_fd(&n->fd);
+}
+
 static int remove_one(struct copy *c, struct change *x)
 {
 	const char *name, *what = "cannot be removed";
@@ -173,6 +194,8 @@ static int remove_one(struct copy *c, struct change *x)
 		e = remove_node(dir_fd, name, &n);
 		if (e == -ENOTEMPTY)
 			what = "has something new since the check, and is kept";
+		if (e == 0)
+			keep_blocks(c, &n);
 	}
 	node_close(&n);
 	if (e == 0)
@@ -467,6 +490,8 @@ static int make_new(struct copy *c, struct change *x, struct node *from)
 		e = node_open(&made, fd, name);
 		if (e == 0 && made.fd >= 0)
 			e = remove_node(fd, name, &made);
+		if (e == 0)
+			keep_blocks(c, &made);
 		node_close(&made);
 	}
 	e = linked = e < 0 ? e : link_again(c, x, fd, staged ? temp : name);
@@ -587,6 +612,7 @@ int copy_apply(struct copy *c, struct copy_report *ret)
 					  .bytes = c->report.bytes };
 	c->error = 0;
 	c->shared_n = 0;
+	c->keeps = keeps_blocks(c);
 	for (size_t i = 0; i < c->n && e == 0; i++)
 		if (c->list[i].act == COPY_UPDATE && S_ISDIR(c->list[i].type))
 			e = update_folder(c, &c->list[i]);

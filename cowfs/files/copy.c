@@ -633,6 +633,8 @@ void copy_free(struct copy *c)
 	if (!c)
 		return;
 	drop_list(c);
+	while (c->kept_n)
+		close(c->kept[--c->kept_n]);
 	for (size_t i = 0; i < c->asked_n; i++)
 		free(c->asked[i]);
 	free(c->asked);

@@ -88,6 +88,8 @@ int copy_other_names(struct copy *c, void (*each)(void *ctx, const char *path, u
 /*
  * Does what the list says, once. The first problem is returned at the end; at once -EINTR, -ENOSPC, -EDQUOT, -EROFS,
  * -ENOMEM. Each file is then as before or as it should be. -EOPNOTSUPP: nothing was changed, because of report.refused. *ret: what was done.
+ * Trusted, and with room for all that comes: large files that go keep their blocks until copy_free, so that nothing is written there if
+ * the file system is synced before.
  */
 int copy_apply(struct copy *c, struct copy_report *ret) MUST_CHECK;
 

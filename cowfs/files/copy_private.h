@@ -50,6 +50,8 @@ struct change {
 	unsigned frozen; /* immutable or append-only was taken away */
 };
 
+#define KEPT_MAX 256u
+
 /* Blocks of the source that several files have, and where the target has them already */
 struct shared_part {
 	uint64_t at, len, off;
@@ -83,6 +85,10 @@ struct copy {
 	int fresh_fd;
 	const char *fresh;
 	size_t now; /* the file that is written */
+	/* large files of the target that are gone, open until copy_free */
+	bool keeps;
+	int kept[KEPT_MAX];
+	unsigned kept_n;
 };
 
 static inline struct file_id node_id(const struct node *n)

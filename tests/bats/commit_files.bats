@@ -533,3 +533,29 @@ what_changed() { # BLOCK_BYTES
 	umount "$V"
 	fsck ext4
 }
+
+# Does an image that the command in the background has mounted have this file?
+image_has() { # FILE
+	local file
+	for file in /proc/"$BG"/fd/*/"$1"; do
+		[ ! -e "$file" ] || return 0
+	done
+	return 1
+}
+
+# Linux gives away the blocks of a deleted file once the journal has committed, and the log cannot hold what is written there.
+@test "a copy that takes longer than a transaction of the journal goes where the file system was free" {
+	volume_mounted ext4 200 240 -- --log-size 16M --erase-block 1M
+	random_file "$MNT/a" 50
+	random_file "$MNT/c" 50
+	cow commit vol
+	rm "$MNT/a"
+	mv "$MNT/c" "$MNT/b"
+	background "$COWFS_BUILD/cowctl" commit "$MNT/a" "$MNT/b" "$MNT/c"
+	until image_has a || [ ! -e "/proc/$BG/exe" ]; do :; done
+	while image_has a; do :; done
+	kill -STOP "$BG"
+	sleep 8 # a transaction lasts 5
+	kill -CONT "$BG"
+	wait "$BG"
+}
