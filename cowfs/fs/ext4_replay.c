@@ -346,7 +346,8 @@ static int list_make(struct log *l, struct fsimage_move **ret, size_t *ret_n)
 
 	notes_sort(&l->writes);
 	notes_sort(&l->revokes);
-	qsort(l->where, l->blocks, sizeof(*l->where), where_compare);
+	if (!l->ascends)
+		qsort(l->where, l->blocks, sizeof(*l->where), where_compare);
 	if (l->writes.whole && !(list = malloc(l->writes.whole * sizeof(*list))))
 		return -ENOMEM;
 	while (w < l->writes.whole) {
@@ -419,7 +420,7 @@ static int where_get(struct log *l, const struct fsimage_journal *j)
 	for (size_t i = 0; i < n; i++)
 		for (uint64_t k = 0; k < ranges[i].count && at < l->blocks; k++)
 			l->where[at++] = ranges[i].first + k;
-	for (uint32_t k = 2; k < l->blocks; k++)
+	for (uint32_t k = 1; k < l->blocks; k++)
 		l->ascends &= l->where[k] > l->where[k - 1];
 	return at == l->blocks ? 0 : -EUCLEAN;
 }
