@@ -23,6 +23,20 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
 	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
+/* r: of a call that ends. */
+static int count_call(int r, uint64_t len_bytes, _Atomic uint64_t *calls, _Atomic uint64_t *bytes,
+		      _Atomic uint64_t *errors)
+{
+	if (r == -ENOMEDIUM) /* it is asked for again */
+		return r;
+	count(calls, 1);
+	if (r < 0)
+		count(errors, 1);
+	else
+		count(bytes, len_bytes);
+	return r;
+}
+
 /* ---- locks of one change ---- */
 
 /* What the card has of the blocks that a write of several covers in part. */
@@ -248,14 +262,8 @@ static bool in_volume(const struct view *v, uint64_t off_bytes, uint64_t len_byt
 
 static int count_read(struct view *v, size_t len_bytes, int r)
 {
-	if (r == -ENOMEDIUM) /* it is asked for again */
-		return r;
-	count(&v->counters.read_calls, 1);
-	if (r < 0)
-		count(&v->counters.read_errors, 1);
-	else
-		count(&v->counters.read_bytes, len_bytes);
-	return r;
+	return count_call(r, len_bytes, &v->counters.read_calls, &v->counters.read_bytes,
+			  &v->counters.read_errors);
 }
 
 int view_read(struct view *v, uint64_t off_bytes, void *buf, size_t len_bytes)
@@ -320,30 +328,6 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes)
 	return first == BLK_ABSENT || last == BLK_ABSENT;
 }
 
-static int count_write(struct view *v, size_t len_bytes, int r)
-{
-	if (r == -ENOMEDIUM)
-		return r;
-	count(&v->counters.write_calls, 1);
-	if (r < 0)
-		count(&v->counters.write_errors, 1);
-	else
-		count(&v->counters.written_bytes, len_bytes);
-	return r;
-}
-
-static int count_punch(struct view *v, uint64_t len_bytes, int r)
-{
-	if (r == -ENOMEDIUM)
-		return r;
-	count(&v->counters.punch_calls, 1);
-	if (r < 0)
-		count(&v->counters.write_errors, 1);
-	else
-		count(&v->counters.punched_bytes, len_bytes);
-	return r;
-}
-
 int view_fill(struct view *v, uint64_t blk)
 {
 	alignas(COW_BLK_BYTES) uint8_t block[COW_BLK_BYTES];
@@ -372,7 +356,8 @@ int view_write(struct view *v, uint64_t off_bytes, const void *buf, size_t len_b
 
 	if (in_volume(v, off_bytes, len_bytes))
 		r = change_range(v, off_bytes, buf, len_bytes);
-	return count_write(v, len_bytes, r);
+	return count_call(r, len_bytes, &v->counters.write_calls, &v->counters.written_bytes,
+			  &v->counters.write_errors);
 }
 
 int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
@@ -381,7 +366,8 @@ int view_punch(struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 
 	if (in_volume(v, off_bytes, len_bytes))
 		r = change_range(v, off_bytes, NULL, len_bytes);
-	return count_punch(v, len_bytes, r);
+	return count_call(r, len_bytes, &v->counters.punch_calls, &v->counters.punched_bytes,
+			  &v->counters.write_errors);
 }
 
 uint64_t view_volume_blks(const struct view *v)

@@ -319,7 +319,7 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 	if (r)
 		return r < 0 ? r : 0;
 	home_first(v, rq, res);
-	r = volume_quiesce(v, seal_to_commit, rq->cause, res);
+	r = volume_quiesce(v, SEAL_COMMIT, rq->cause, res);
 	if (r == -ENODATA)
 		return end_unchanged(v, rq, res);
 	if (!v->sealed)
@@ -361,7 +361,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 static int do_dry_run(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	struct log_index *ix = NULL;
-	int r = volume_quiesce(v, seal_nothing, rq->cause, res);
+	int r = volume_quiesce(v, SEAL_NOTHING, rq->cause, res);
 
 	if (r == -ENODATA) {
 		res->report.estimate = true;

@@ -125,7 +125,7 @@ static bool moves(struct volume *v, const struct volume_request *rq)
 	if (rq->checkpoint)
 		return log_holds(v->log, NULL);
 	return !(log_holds(v->log, &h) && h.back) &&
-	       volume_quiesce(v, seal_nothing, rq->cause, &unused) == 0;
+	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0;
 }
 
 void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,

@@ -188,7 +188,7 @@ struct volume {
 	/* how far the journal was replayed for the newest generation that is of the live file system; others are below it */
 	struct replay_mark replayed;
 	/* set at the seal, before the stage, so that what fails afterwards is known */
-	bool sealed;
+	bool sealed, seals_nothing;
 	bool past_seal;		     /* in this job there was a seal */
 	_Atomic uint64_t lost_known; /* writes that failed because RAM was full, already reported */
 	struct view_counters counted; /* already in the ledger */
@@ -229,17 +229,13 @@ int volume_check_fs(const struct volume *v, const struct fsinfo *fs, char *why,
 
 /* ---- seal.c ---- */
 
-/* Seals the view. A process that takes over must not take what is sealed for committed. */
-int volume_seal(struct volume *v);
 /* A seal that does not count: what was sealed stays a layer below the active one. */
 void volume_unseal(struct volume *v);
-/* Brings the file system to a consistent state and runs fn there (fs/quiesce.h). for_loader: a checkpoint
- * follows, for what reads the bare card and replays no journal. */
-int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+/* Brings the file system to a consistent state and seals the view there (fs/quiesce.h): for a commit, for a view
+ * of now, or not, for a dry run. */
+enum seal_use { SEAL_COMMIT, SEAL_VIEW, SEAL_NOTHING };
+int volume_quiesce(struct volume *v, enum seal_use use, enum commit_cause cause,
 		   struct volume_result *res);
-/* Such functions: of a commit, and of a dry run. */
-int seal_to_commit(void *v);
-int seal_nothing(void *v);
 
 /* ---- home.c ---- */
 

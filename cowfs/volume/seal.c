@@ -40,12 +40,14 @@ static bool something_changed(void *ctx)
 	return false;
 }
 
-int volume_seal(struct volume *v)
+/* A process that takes over must not take what is sealed for committed. */
+static int seal(void *ctx)
 {
+	struct volume *v = ctx;
 	int r;
 
-	if (away_any(v))
-		return -ENOMEDIUM;
+	if (away_any(v) || v->seals_nothing)
+		return away_any(v) ? -ENOMEDIUM : 0;
 	/* both are of an earlier commit, and say nothing about what is sealed now */
 	v->kept->mark.seq = 0;
 	v->kept->durable = false;
@@ -56,16 +58,6 @@ int volume_seal(struct volume *v)
 	v->sealed = r == 0;
 	v->past_seal |= v->sealed;
 	return r;
-}
-
-int seal_to_commit(void *ctx)
-{
-	return volume_seal(ctx);
-}
-
-int seal_nothing(void *ctx)
-{
-	return away_any(ctx) ? -ENOMEDIUM : 0;
 }
 
 /* May this commit end because nothing has changed? Not a detach, whose file system is unmounted.
@@ -124,31 +116,32 @@ void volume_unseal(struct volume *v)
 		msg(MSG_WARN, "%s: cannot merge the layers in RAM: %s", v->name, strerror(-e));
 }
 
-static int quiesce_again(struct volume *v, const struct quiesce_target *t, int (*fn)(void *ctx),
+static int quiesce_again(struct volume *v, const struct quiesce_target *t,
 			 struct quiesce_report *ret)
 {
-	int r = quiesce_run(t, fn, v, ret);
+	int r = quiesce_run(t, seal, v, ret);
 
 	for (unsigned i = 0; i < SEAL_TRIES && r == -ETXTBSY && v->sealed; i++) {
 		volume_unseal(v);
-		r = quiesce_run(t, fn, v, ret);
+		r = quiesce_run(t, seal, v, ret);
 	}
 	return r == -ETXTBSY ? -ESTALE : r;
 }
 
 /* fs: NULL if it is not known. */
 static struct quiesce_target target_for(struct volume *v, const struct fsinfo *fs,
-					int (*fn)(void *ctx), enum commit_cause cause)
+					enum seal_use use, enum commit_cause cause)
 {
 	bool stops = fs && may_stop(v, fs);
 	/* a view is taken without changes, too */
-	bool may_end = (fn == seal_to_commit || fn == seal_nothing) && may_be_needless(v, cause);
+	bool may_end = use != SEAL_VIEW && may_be_needless(v, cause);
 
 	return (struct quiesce_target){ .proc_dirfd = v->proc_dirfd,
 					.dev = v->loop_rdev,
 					.loop_fd = v->loop_fd,
 					.any = fs && fsinfo_any_moment(fs),
-					.unsynced = fs && bears_power_cut(fs) && fn != seal_nothing,
+					.unsynced = fs && bears_power_cut(fs) &&
+						    use != SEAL_NOTHING,
 					.needed = may_end ? something_changed : NULL,
 					.stopped = stops ? is_stopped : is_away,
 					.unseen = stops };
@@ -175,12 +168,12 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 	return r;
 }
 
-int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cause,
+int volume_quiesce(struct volume *v, enum seal_use use, enum commit_cause cause,
 		   struct volume_result *res)
 {
 	struct fsinfo fs;
 	bool known = probe_live(v, &fs);
-	struct quiesce_target t = target_for(v, known ? &fs : NULL, fn, cause);
+	struct quiesce_target t = target_for(v, known ? &fs : NULL, use, cause);
 	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
 
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
@@ -189,7 +182,7 @@ int volume_quiesce(struct volume *v, int (*fn)(void *ctx), enum commit_cause cau
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
 	v->live_kind = known ? fs.kind : FS_UNKNOWN;
-	r = quiesce_again(v, &t, fn, &res->quiesce);
-	/* fn is none of a dry run */
-	return note_seal(v, &t, fn == seal_to_commit, r, &res->quiesce);
+	v->seals_nothing = use == SEAL_NOTHING;
+	r = quiesce_again(v, &t, &res->quiesce);
+	return note_seal(v, &t, use == SEAL_COMMIT, r, &res->quiesce);
 }

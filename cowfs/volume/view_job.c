@@ -19,15 +19,10 @@
  * each costs RAM and time at every read. */
 #define SHARED_MAX 16u
 
-static int seal(void *ctx)
-{
-	return volume_seal(ctx);
-}
-
 /* Syncs, seals, and copies the stack below the new active generation. */
 static int take_now(struct volume *v, struct volume_result *res, struct layers **ret)
 {
-	int r = volume_quiesce(v, seal, CAUSE_MANUAL, res), e;
+	int r = volume_quiesce(v, SEAL_VIEW, CAUSE_MANUAL, res), e;
 
 	if (!v->sealed)
 		return r < 0 ? r : -EAGAIN;
