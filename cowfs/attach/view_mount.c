@@ -247,7 +247,7 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 
 	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
 	if (r >= 0)
-		r = loop_attach_view(&loop, file_fd, label);
+		r = loop_attach(&loop, file_fd, NULL, label, true, NULL);
 	if (r < 0 && r != -EIO)
 		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
 				   strerrordesc_np(-r));

@@ -30,8 +30,7 @@ enum broker_op {
 	BROKER_BDI_OPEN, /* answered with BDI_LIMIT_FDS descriptors of the disk */
 	BROKER_RESIZE,	 /* n[0]: limit of the store in bytes (ram/store.c) */
 	BROKER_FILE,	 /* opens the file on the FUSE mount (export/transport.c) */
-	/* a loop device on it. n: read-ahead in KiB, most KiB, tags. n[3]: was it made? data: struct
-	 * loop_kept, and a descriptor. */
+	/* a loop device on it. n: struct loop_limits. data: struct loop_kept, and a descriptor. */
 	BROKER_ATTACH,
 	BROKER_DETACH,	   /* data: found of loop_kept. A descriptor if it fails. */
 	BROKER_IN_USE,	   /* result 1, 0 */

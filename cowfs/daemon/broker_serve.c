@@ -171,9 +171,15 @@ static int note_fact(enum fact which, const char *path, dev_t rdev, uint64_t byt
 	return r;
 }
 
+/* Whoever clears up behind dead processes knows it before there is one. Whether it is ours, its label says. */
+static int note_loop(const char *path, dev_t rdev)
+{
+	return note_fact(FACT_LOOP, path, rdev, 0);
+}
+
 static int note_disk(void)
 {
-	return note_fact(FACT_LOOP, device() ? own.disk.loop.path : NULL, device(), 0);
+	return note_loop(device() ? own.disk.loop.path : NULL, device());
 }
 
 static void close_fd(int *fd)
@@ -240,7 +246,7 @@ static int serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
 	pthread_mutex_lock(&own.disk_lock);
 	disk_serve(&own.disk, m, ret_fd);
 	note_device();
-	if (m->op == BROKER_DETACH)
+	if (m->op == BROKER_DETACH || (m->op == BROKER_ATTACH && m->result < 0))
 		(void)!note_disk();
 	pthread_mutex_unlock(&own.disk_lock);
 	return m->result;
@@ -453,7 +459,6 @@ static int listen_anew(struct broker_message *m, int ret_fd[BROKER_FDS])
 	(void)m, (void)ret_fd;
 	pthread_mutex_lock(&own.disk_lock);
 	r = note_disk();
-	disk_serve_named(&own.disk); /* from here on it stays, and its number is known */
 	pthread_mutex_unlock(&own.disk_lock);
 	if (r == 0 && renameat(own.f.run_fd, BROKER_SOCKET_NEW, own.f.run_fd, RUNDIR_SOCKET) < 0)
 		r = -errno;
@@ -530,6 +535,8 @@ static void serve(enum broker_lane lane)
 			break;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			close_fd(&ret_fd[i]);
+		if (m.op == BROKER_DETACH && m.result == 0)
+			disk_serve_rest(&own.disk);
 		limit(&allowance, sock_fd, used_ns + 2 * (cpu_now_ns() - cpu_ns));
 	}
 }
@@ -601,7 +608,10 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 
 	own.f = *f;
 	own.worker = getpid();
-	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd, .file_fd = -1 };
+	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd,
+					.file_fd = -1,
+					.note = note_loop,
+					.loop = { .fd = -1, .queue_dirfd = -1 } };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);
 	for (unsigned i = 0; i < 2 && f->card_fd[i] >= 0; i++)
 		if (fstat(f->card_fd[i], &st) < 0 || (st.st_rdev != f->root->facts.device[i].rdev &&

@@ -813,9 +813,7 @@ static int export_volume(struct daemon *d)
 		.view = volume_view(d->volume),
 		.throttle = volume_throttle(d->volume),
 		.label = label,
-		.read_ahead_kb = READ_AHEAD_KB,
-		.max_kb = rq.kb,
-		.tags = rq.tags,
+		.limits = { READ_AHEAD_KB, rq.kb, rq.tags },
 		.kept = &d->shared->transport,
 	};
 	const struct loop_dev *disk;

@@ -65,21 +65,20 @@ static void tell(const struct disk_serve *d, struct broker_message *m, int ret_f
 
 static int attach(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
-	unsigned read_ahead_kb = (unsigned)m->n[0], max_kb = (unsigned)m->n[1],
-		 tags = (unsigned)m->n[2];
+	const struct loop_limits limits = { .read_ahead_kb = (unsigned)m->n[0],
+					    .max_kb = (unsigned)m->n[1],
+					    .tags = (unsigned)m->n[2] };
 	int r;
 
-	m->n[3] = 0;
 	if (d->file_fd < 0 || d->have_loop)
 		return -EALREADY;
-	r = loop_attach(&d->loop, d->file_fd, read_ahead_kb, d->label, true);
+	r = loop_attach(&d->loop, d->file_fd, &limits, d->label, false, d->note);
 	close(steal_fd(&d->file_fd));
 	if (r < 0)
 		return r;
 	d->have_loop = true;
 	tell(d, m, ret_fd);
-	m->n[3] = 1; /* there is a device, whatever follows */
-	return max_kb ? loop_limit_requests(&d->loop, max_kb, tags) : 0;
+	return 0;
 }
 
 static void close_fuse(struct disk_serve *d)
@@ -128,10 +127,9 @@ void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKE
 	m->result = r;
 }
 
-void disk_serve_named(const struct disk_serve *d)
+void disk_serve_rest(struct disk_serve *d)
 {
-	if (d->have_loop)
-		loop_stay(&d->loop);
+	loop_restore(&d->loop);
 }
 
 void disk_serve_close(struct disk_serve *d)

@@ -13,6 +13,7 @@ struct disk_serve {
 	struct loop_dev loop;
 	bool have_loop;
 	char label[64];
+	loop_note *note;
 };
 
 /*
@@ -27,9 +28,8 @@ int disk_serve_fd(const struct disk_serve *d);
 /* BROKER_FILE, _ATTACH, _DETACH, _IN_USE. Makes *m the answer. ret_fd: descriptors for it, which the
  * caller closes afterwards; those that are not needed are left alone. */
 void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS]);
-/* The status names the disk: it stays for whoever clears up if all processes are killed. Until then it
- * disappears with them. */
-void disk_serve_named(const struct disk_serve *d);
+/* After the answer to BROKER_DETACH: what nobody has to wait for. */
+void disk_serve_rest(struct disk_serve *d);
 /* Everything that keeps a disk in use. */
 void disk_serve_close(struct disk_serve *d);
 

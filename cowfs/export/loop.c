@@ -10,6 +10,8 @@
  *   default of 4 GiB is one fallocate under the inode's lock.
  * - The limits of the queue outlive LOOP_CLR_FD. Limits left by a killed daemon must not apply to
  *   this one, and ours must not slow the next user of the device number.
+ * - Linux freezes the queue for each change of a limit, and of flags, and waits for a grace period of RCU: some
+ *   15 ms. So a limit that has its value is left alone, and no device is AUTOCLEAR first, and then not.
  */
 #include "export/loop.h"
 
@@ -29,7 +31,6 @@
 
 #define ATTACH_TRIES 64
 #define DISCARD_MAX_BYTES (64 * MIB)
-#define DRIVER_REQUESTS 128u /* hw_queue_depth of the loop driver, unless configured otherwise */
 #define DETACH_WAIT_NS (5 * 1000000000ull)
 #define DETACH_POLL_NS 2000000
 #define LIMIT_WAIT_NS (1 * 1000000000ull)
@@ -43,7 +44,8 @@ static int open_again(const struct loop_dev *d, int flags)
 }
 
 /* One attempt. -EBUSY: another process configured the same free device first. */
-static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *config)
+static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *config,
+		     loop_note *note)
 {
 	int n = ioctl(ctl_fd, LOOP_CTL_GET_FREE), fd, r;
 	struct stat st;
@@ -55,8 +57,10 @@ static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *c
 	fd = open_again(d, O_RDWR);
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0 || ioctl(fd, LOOP_CONFIGURE, config) < 0) {
+	r = fstat(fd, &st) < 0 ? -errno : note ? note(d->path, st.st_rdev) : 0;
+	if (r == 0 && ioctl(fd, LOOP_CONFIGURE, config) < 0)
 		r = -errno;
+	if (r < 0) {
 		close(fd);
 		return r;
 	}
@@ -79,30 +83,17 @@ static const char *const limit_name[LOOP_LIMITS] = {
 static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 {
 	const struct timespec nap = { .tv_nsec = LIMIT_POLL_NS };
-	uint64_t until_ns = now_ns() + LIMIT_WAIT_NS;
+	uint64_t until_ns = now_ns() + LIMIT_WAIT_NS, now;
 	char text[24];
 	int r;
 
+	if (io_read_u64(d->queue_dirfd, limit_name[which], &now) == 0 && now == value)
+		return 0;
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
 	while ((r = io_write_text(d->queue_dirfd, limit_name[which], text)) == -EBUSY &&
 	       now_ns() < until_ns)
 		nanosleep(&nap, NULL);
 	return r;
-}
-
-static int lower_limit(const struct loop_dev *d, unsigned which, uint64_t max)
-{
-	uint64_t now;
-	int r = io_read_u64(d->queue_dirfd, limit_name[which], &now);
-
-	return r < 0 || now <= max ? r : set_limit(d, which, max);
-}
-
-int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags)
-{
-	int r = lower_limit(d, MAX_SECTORS, max_kb);
-
-	return r < 0 ? r : lower_limit(d, NR_REQUESTS, tags);
 }
 
 static int open_queue(struct loop_dev *d)
@@ -119,7 +110,7 @@ static int open_queue(struct loop_dev *d)
 	return r;
 }
 
-static void restore_queue(struct loop_dev *d)
+void loop_restore(struct loop_dev *d)
 {
 	if (d->queue_dirfd < 0)
 		return;
@@ -131,27 +122,23 @@ static void restore_queue(struct loop_dev *d)
 	close(steal_fd(&d->queue_dirfd));
 }
 
-static int set_queue(struct loop_dev *d, unsigned read_ahead_kb)
+static int set_queue(struct loop_dev *d, const struct loop_limits *l)
 {
-	const int writable = 0;
 	uint64_t max_hw_kb;
 	int r = open_queue(d);
 
 	if (!r)
 		r = io_read_u64(d->queue_dirfd, "max_hw_sectors_kb", &max_hw_kb);
 	if (!r)
-		r = set_limit(d, MAX_SECTORS, min_u64(max_hw_kb, LOOP_REQUEST_KB));
+		r = set_limit(d, MAX_SECTORS,
+			      min_u64(max_hw_kb, min_u64(l->max_kb, LOOP_REQUEST_KB)));
+	if (!r && d->found[DISCARD_MAX] > DISCARD_MAX_BYTES)
+		r = set_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
 	if (!r)
-		r = lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
-	if (!r)
-		/* refused if the driver is configured with fewer */
-		(void)set_limit(d, NR_REQUESTS, DRIVER_REQUESTS);
-	if (!r && ioctl(d->fd, BLKRASET, read_ahead_kb * 2ul) < 0)
-		r = -errno;
-	/* an earlier user of this number may have set it read-only, which outlives LOOP_CLR_FD */
-	if (!r && ioctl(d->fd, BLKROSET, &writable) < 0)
-		r = -errno;
-	return r;
+		r = set_limit(d, NR_REQUESTS, l->tags);
+	if (r == -EINVAL && d->found[NR_REQUESTS] <= l->tags)
+		r = 0; /* the driver is configured with fewer */
+	return !r && ioctl(d->fd, BLKRASET, l->read_ahead_kb * 2ul) < 0 ? -errno : r;
 }
 
 static int read_first(int fd)
@@ -176,7 +163,8 @@ static int verify(const struct loop_dev *d)
 }
 
 /* Takes a free device and configures it. */
-static int configure(struct loop_dev *ret, int file_fd, const char *label, uint32_t flags)
+static int configure(struct loop_dev *ret, int file_fd, const char *label, uint32_t flags,
+		     loop_note *note)
 {
 	struct loop_config config = { .fd = (uint32_t)file_fd,
 				      .block_size = 512,
@@ -194,7 +182,7 @@ static int configure(struct loop_dev *ret, int file_fd, const char *label, uint3
 	d.dev_dirfd = dev_dirfd;
 	snprintf((char *)config.info.lo_file_name, LO_NAME_SIZE, "%s", label);
 	for (int i = 0; i < ATTACH_TRIES && r == -EBUSY; i++)
-		r = take_free(&d, ctl_fd, &config);
+		r = take_free(&d, ctl_fd, &config, note);
 	if (r < 0)
 		return r;
 	steal_fd(&dev_dirfd);
@@ -206,53 +194,25 @@ static void give_back(struct loop_dev *d)
 {
 	ioctl(d->fd, LOOP_CLR_FD);
 	close(steal_fd(&d->fd));
-	restore_queue(d);
+	loop_restore(d);
 	close(steal_fd(&d->dev_dirfd));
 }
 
-int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
-		bool temporary)
-{
-	struct loop_dev d;
-	int r = configure(&d, file_fd, label, temporary ? LO_FLAGS_AUTOCLEAR : 0);
-
-	if (r < 0)
-		return r;
-	r = set_queue(&d, read_ahead_kb);
-	if (!r)
-		r = verify(&d);
-	if (r < 0) {
-		give_back(&d);
-		return r;
-	}
-	*ret = d;
-	return 0;
-}
-
-void loop_stay(const struct loop_dev *d)
-{
-	struct loop_info64 info;
-
-	if (ioctl(d->fd, LOOP_GET_STATUS64, &info) < 0)
-		return;
-	info.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
-	if (ioctl(d->fd, LOOP_SET_STATUS64, &info) == 0)
-		/* some kernels set it anew */
-		(void)lower_limit(d, DISCARD_MAX, DISCARD_MAX_BYTES);
-}
-
-int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label)
+int loop_attach(struct loop_dev *ret, int file_fd, const struct loop_limits *limits,
+		const char *label, bool temporary, loop_note *note)
 {
 	const int writable = 0;
 	struct loop_dev d;
-	int r = configure(&d, file_fd, label, LO_FLAGS_AUTOCLEAR);
+	int r = configure(&d, file_fd, label, temporary ? LO_FLAGS_AUTOCLEAR : 0, note);
 
 	if (r < 0)
 		return r;
-	/* as in set_queue */
-	if (ioctl(d.fd, BLKROSET, &writable) < 0)
+	if (limits)
+		r = set_queue(&d, limits);
+	/* an earlier user of this number may have set it read-only, which outlives LOOP_CLR_FD */
+	if (!r && ioctl(d.fd, BLKROSET, &writable) < 0)
 		r = -errno;
-	if (r == 0)
+	if (!r)
 		r = verify(&d);
 	if (r < 0) {
 		give_back(&d);
@@ -264,7 +224,7 @@ int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label)
 
 int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label)
 {
-	return configure(ret, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR);
+	return configure(ret, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR, NULL);
 }
 
 void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS])
@@ -348,12 +308,12 @@ int loop_detach(struct loop_dev *d)
 			break;
 		if (now_ns() > until_ns) {
 			/* another process has it open: take AUTOCLEAR back and stay attached */
-			loop_stay(d);
+			info.lo_flags &= ~(uint32_t)LO_FLAGS_AUTOCLEAR;
+			(void)ioctl(d->fd, LOOP_SET_STATUS64, &info);
 			return -EBUSY;
 		}
 		nanosleep(&nap, NULL);
 	}
-	restore_queue(d);
 	close(steal_fd(&d->dev_dirfd));
 	return 0;
 }

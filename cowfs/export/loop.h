@@ -10,6 +10,12 @@
 
 #define LOOP_LIMITS 4u
 #define LOOP_REQUEST_KB 256u /* a larger one is no faster on a card */
+#define LOOP_REQUESTS 128u   /* hw_queue_depth of the driver, unless configured otherwise */
+
+struct loop_limits {
+	unsigned read_ahead_kb;
+	unsigned max_kb, tags; /* of requests; most: LOOP_REQUEST_KB, LOOP_REQUESTS */
+};
 
 struct loop_dev {
 	int fd;		 /* open block device */
@@ -23,24 +29,17 @@ struct loop_dev {
 
 /*
  * Takes a free loop device, and retries when another process was faster. Configures it on file_fd
- * with direct I/O. Then sets its queue: max_sectors_kb <= LOOP_REQUEST_KB, discard_max_bytes <= 64
- * MiB, as many requests as the driver has, read_ahead_kb. Verifies that direct I/O is really on and that the
- * first block can be read, so on return the device answers. On error nothing stays.
- * temporary: the device disappears with its last user if this process is killed.
+ * with direct I/O. Then sets its queue: limits, which may be NULL, and with them discard_max_bytes
+ * <= 64 MiB. Verifies that direct I/O is really on and that the first block can be read, so on
+ * return the device answers. On error nothing stays.
  * label: the file name that LOOP_GET_STATUS64 reports ("cowfs:root"; cut at 63 bytes).
+ * temporary: the device disappears with its last user.
+ * note: called with the device that will be configured next, so that it is known if this process is
+ * killed. Its error ends the attach. May be NULL.
  */
-int loop_attach(struct loop_dev *ret, int file_fd, unsigned read_ahead_kb, const char *label,
-		bool temporary) MUST_CHECK;
-/* A temporary one stays from now on, unless the kernel refuses. */
-void loop_stay(const struct loop_dev *d);
-/* Makes the requests of the device smaller and fewer. Call right after loop_attach, because the
- * queue is frozen for the change. */
-int loop_limit_requests(const struct loop_dev *d, unsigned max_kb, unsigned tags) MUST_CHECK;
-/*
- * The same for a view, with the limits of a new queue. The device disappears with its last user:
- * close ret->fd and ret->dev_dirfd once something else uses it.
- */
-int loop_attach_view(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
+typedef int loop_note(const char *path, dev_t rdev);
+int loop_attach(struct loop_dev *ret, int file_fd, const struct loop_limits *limits,
+		const char *label, bool temporary, loop_note *note) MUST_CHECK;
 /* The same, read-only, for a file of any file system: with direct I/O only if that has it. */
 int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
 /* What a process that takes the device over must know; ret_fd: its descriptors, which stay d's. */
@@ -54,9 +53,11 @@ struct loop_kept {
 void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS]);
 void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, const int fd[LOOP_FDS]);
 /* -EBUSY: the device is mounted or held, and stays attached. A plain open is reported after 5 s.
- * Returns once the kernel has released the file. d is closed then. The queue has its earlier limits
- * again if this process attached the device. */
+ * Returns once the kernel has released the file. d is closed then, but for the queue. */
 int loop_detach(struct loop_dev *d) MUST_CHECK;
+/* Afterwards, takes some 15 ms for each limit: the queue has its earlier limits again if this process
+ * attached the device. */
+void loop_restore(struct loop_dev *d);
 /* Is it mounted, swapped on or otherwise claimed? 1, 0, -errno. */
 int loop_in_use(const struct loop_dev *d);
 

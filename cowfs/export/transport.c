@@ -23,7 +23,7 @@
 struct transport {
 	struct fuse_export *fuse;
 	struct loop_dev loop;
-	bool have_loop;
+	bool have_loop, detached;
 	bool temporary;
 };
 
@@ -59,20 +59,21 @@ int transport_open(void)
 static int ask_loop(struct transport *t, const struct transport_params *p, char *why, size_t n)
 {
 	struct broker_message m = { .op = BROKER_ATTACH,
-				    .n = { p->read_ahead_kb, p->max_kb, p->tags } };
+				    .n = { p->limits.read_ahead_kb, p->limits.max_kb,
+					   p->limits.tags } };
 	const int none[LOOP_FDS] = { -1, -1, -1 };
 	struct loop_kept kept;
 	int fd[BROKER_FDS], e = broker_ask(BROKER_MAIN, &m, fd);
 
-	if (e == -EPIPE)
+	if (e == 0 && m.bytes != sizeof(kept))
+		e = -EPROTO;
+	if (e < 0)
 		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
-	if (m.n[3] && m.bytes == sizeof(kept)) {
-		memcpy(&kept, m.data, sizeof(kept));
-		loop_take_over(&t->loop, &kept, none);
-		t->loop.fd = fd[0];
-		t->have_loop = true;
-	}
-	return e < 0 ? msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e)) : 0;
+	memcpy(&kept, m.data, sizeof(kept));
+	loop_take_over(&t->loop, &kept, none);
+	t->loop.fd = fd[0];
+	t->have_loop = true;
+	return 0;
 }
 
 static int start_loop(struct transport *t, int file_fd, const struct transport_params *p, char *why,
@@ -82,16 +83,10 @@ static int start_loop(struct transport *t, int file_fd, const struct transport_p
 
 	if (broker_on())
 		return ask_loop(t, p, why, n);
-	e = loop_attach(&t->loop, file_fd, p->read_ahead_kb, p->label, p->temporary);
-
+	e = loop_attach(&t->loop, file_fd, &p->limits, p->label, true, NULL);
 	if (e < 0)
 		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
 	t->have_loop = true;
-	if (p->max_kb)
-		e = loop_limit_requests(&t->loop, p->max_kb, p->tags);
-	if (e < 0)
-		return msg_why(why, n, e, "%s: cannot limit the size of requests: %s", t->loop.path,
-			       strerrordesc_np(-e));
 	return 0;
 }
 
@@ -172,6 +167,8 @@ int transport_detach(struct transport *t)
 
 	if (e > 0)
 		return -EBUSY;
+	if (t->detached) /* the broker may still be busy with its queue */
+		return 0;
 	/* the kernel waits for requests of the device, also of one that looks at it only */
 	if (t->fuse)
 		fuse_export_refuse(t->fuse, true);
@@ -179,10 +176,14 @@ int transport_detach(struct transport *t)
 		e = ask_detach(&t->loop); /* or what a start that failed has left */
 	else
 		e = t->have_loop ? loop_detach(&t->loop) : 0;
+	if (e == 0 && t->have_loop)
+		loop_restore(&t->loop);
 	if (e < 0 && t->fuse)
 		fuse_export_refuse(t->fuse, t->temporary);
-	if (e == 0)
+	if (e == 0) {
 		t->have_loop = false;
+		t->detached = true;
+	}
 	return e;
 }
 

@@ -28,10 +28,8 @@ struct transport_params {
 	struct view *view;
 	struct throttle *throttle; /* NULL: no throttle. Started here, stopped by transport_stop. */
 	const char *label; /* "cowfs:root": identifies the owner of the disk; cut at 63 bytes */
-	unsigned read_ahead_kb;
-	unsigned max_kb, tags; /* limits of its requests; 0: what the kernel allows */
-	/* the disk disappears with its last user if this process is killed */
-	bool temporary;
+	struct loop_limits limits;
+	bool temporary;		     /* requests fail at once while the card is away */
 	struct transport_kept *kept; /* NULL: it is not taken over later */
 };
 

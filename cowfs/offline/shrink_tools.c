@@ -172,7 +172,8 @@ static int start_session(struct session *s)
 		const struct transport_params p = { .kernel_fd = kernel_fd,
 						    .view = s->view,
 						    .label = "cowfs:shrink",
-						    .read_ahead_kb = 1024,
+						    .limits = { 1024, LOOP_REQUEST_KB,
+								LOOP_REQUESTS },
 						    .temporary = true };
 
 		e = transport_start(&s->transport, &p, why, sizeof(why));

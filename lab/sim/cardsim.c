@@ -30,7 +30,6 @@
 enum { EXIT_OK, EXIT_FAILED, EXIT_USAGE };
 
 #define CACHE_BYTES (32 * MIB)
-#define READ_AHEAD_KB 128u
 #define STOP_WAIT_MS 60000
 #define TEXT_BYTES 4096
 
@@ -345,7 +344,10 @@ static int attach_loop(const struct start *s)
 	}
 	fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
 	snprintf(label, sizeof(label), "cardsim:%s", s->profile);
-	r = fd < 0 ? -errno : loop_attach(&d, fd, READ_AHEAD_KB, label, false);
+	r = fd < 0 ? -errno
+		   : loop_attach(&d, fd,
+				 &(struct loop_limits){ 128, LOOP_REQUEST_KB, LOOP_REQUESTS },
+				 label, false, NULL);
 	if (r < 0)
 		return complain(EXIT_FAILED, "a loop device for %s: %s", path, strerror(-r));
 	puts(d.path);

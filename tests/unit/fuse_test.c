@@ -379,7 +379,8 @@ TEST(test_with_loop, setup, teardown)
 	uint64_t range[2] = { 5 * MIB, MIB };
 	struct loop_dev d;
 
-	assert_int_equal(loop_attach(&d, file_fd, 128, "cowfs-test:fuse", false), 0);
+	assert_int_equal(loop_attach(&d, file_fd, &usual_limits, "cowfs-test:fuse", false, NULL),
+			 0);
 	close(steal_fd(&file_fd));
 	memset(buf, 0x77, MIB);
 	assert_int_equal(io_pwrite_full(d.fd, buf, MIB, 4 * MIB), 0);
@@ -393,6 +394,7 @@ TEST(test_with_loop, setup, teardown)
 	assert_int_equal(fsync(d.fd), -1);
 	view.error = 0;
 	assert_int_equal(loop_detach(&d), 0);
+	loop_restore(&d);
 }
 
 TEST(test_bad_descriptor)
@@ -459,7 +461,7 @@ static _Noreturn void wait_for_own_answer(int tell_fd)
 			 sizeof(int));
 	refused_fd = tell_fd;
 	refuse_replies = true;
-	(void)!loop_attach(&d, file_fd, 128, "cowfs-test:fuse", true);
+	(void)!loop_attach(&d, file_fd, &usual_limits, "cowfs-test:fuse", true, NULL);
 	_exit(1);
 }
 

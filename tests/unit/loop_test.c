@@ -33,16 +33,21 @@ static uint64_t queue_value(const char *name)
 	return v;
 }
 
-static bool attached(void)
+static bool attached_at(const char *path)
 {
 	struct loop_info64 info;
-	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC), r;
+	int fd = open(path, O_RDONLY | O_CLOEXEC), r;
 
 	if (fd < 0)
 		return false;
 	r = ioctl(fd, LOOP_GET_STATUS64, &info);
 	close(fd);
 	return r == 0 && !strcmp((char *)info.lo_file_name, s.label);
+}
+
+static bool attached(void)
+{
+	return attached_at(s.loop.path);
 }
 
 TEST(test_attach, setup, teardown)
@@ -73,55 +78,83 @@ TEST(test_attach, setup, teardown)
  * ones. */
 TEST(test_limits_of_another, setup, teardown)
 {
+	const struct loop_limits small = { 64, 28, 16 };
 	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
 	unsigned number;
 
 	assert_true(fd >= 0);
 	do { /* another process may take the number in between */
+		assert_int_equal(loop_detach(&s.loop), 0);
+		loop_restore(&s.loop);
+		assert_int_equal(loop_attach(&s.loop, fd, &small, s.label, false, NULL), 0);
+		assert_int_equal(queue_value("max_sectors_kb"), 28);
+		assert_int_equal(queue_value("nr_requests"), 16);
 		number = s.loop.number;
-		assert_int_equal(loop_limit_requests(&s.loop, 28, 16), 0);
 		assert_int_equal(ioctl(s.loop.fd, LOOP_CLR_FD), 0);
 		close(s.loop.fd);
 		close(s.loop.dev_dirfd);
 		close(s.loop.queue_dirfd);
-		assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, false), 0);
+		assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
 	} while (s.loop.number != number);
 	assert_int_equal(queue_value("max_sectors_kb"), 256);
 	assert_int_equal(queue_value("nr_requests"), 128);
+	assert_int_equal(queue_value("read_ahead_kb"), 128);
 	s.loop.found[0] = 64;
 	assert_int_equal(loop_detach(&s.loop), 0);
+	loop_restore(&s.loop);
 	assert_int_equal(queue_value("max_sectors_kb"), 64);
 	assert_int_equal(queue_value("nr_requests"), 16);
-	assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, false), 0);
+	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
 	close(fd);
 }
 
-/* Until it stays it disappears with its last user. */
-TEST(test_temporary_stays, setup, teardown)
+/* It disappears with its last user. */
+TEST(test_temporary, setup, teardown)
 {
-	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
-	struct loop_info64 info;
+	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC), user_fd;
 
 	assert_true(fd >= 0);
-	for (int stays = 0; stays < 2; stays++) {
-		assert_int_equal(loop_detach(&s.loop), 0);
-		assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, true), 0);
-		assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
-		assert_true(info.lo_flags & LO_FLAGS_AUTOCLEAR);
-		if (stays)
-			loop_stay(&s.loop);
-		close(s.loop.fd);
-		assert_int_equal(attached(), stays);
-		s.loop.fd = open(s.loop.path, O_RDWR | O_CLOEXEC);
-		assert_true(s.loop.fd >= 0);
-		if (!stays) {
-			close(s.loop.fd);
-			close(s.loop.dev_dirfd);
-			close(s.loop.queue_dirfd);
-			assert_int_equal(loop_attach(&s.loop, fd, 128, s.label, false), 0);
-		}
-	}
-	assert_true(queue_value("discard_max_bytes") <= 64 * MIB);
+	assert_int_equal(loop_detach(&s.loop), 0);
+	loop_restore(&s.loop);
+	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, true, NULL), 0);
+	user_fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
+	close(s.loop.fd);
+	assert_true(attached());
+	close(user_fd);
+	assert_false(attached());
+	close(s.loop.dev_dirfd);
+	close(s.loop.queue_dirfd);
+	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
+	close(fd);
+}
+
+static char noted[32];
+static int note_result;
+
+static int note(const char *path, dev_t rdev)
+{
+	assert_false(attached_at(path));
+	snprintf(noted, sizeof(noted), "%s", path);
+	return note_result;
+}
+
+/* It is known before it is made. */
+TEST(test_noted, setup, teardown)
+{
+	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
+	unsigned fds = count_fds();
+	struct loop_dev d;
+
+	assert_true(fd >= 0);
+	note_result = -ENOSPC;
+	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note), -ENOSPC);
+	assert_false(attached_at(noted));
+	assert_int_equal(count_fds(), fds);
+	note_result = 0;
+	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note), 0);
+	assert_string_equal(noted, d.path);
+	assert_int_equal(loop_detach(&d), 0);
+	loop_restore(&d);
 	close(fd);
 }
 
@@ -164,12 +197,9 @@ TEST(test_detach_waits_for_other_opener, setup, teardown)
 TEST(test_detach_gives_up, setup, teardown)
 {
 	int fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
-	struct loop_info64 info;
 
 	assert_int_equal(loop_detach(&s.loop), -EBUSY);
 	assert_true(s.loop.fd >= 0);
-	assert_int_equal(ioctl(s.loop.fd, LOOP_GET_STATUS64, &info), 0);
-	assert_false(info.lo_flags & LO_FLAGS_AUTOCLEAR);
 	close(fd);
 	assert_true(attached());
 	assert_int_equal(loop_detach(&s.loop), 0);
@@ -190,7 +220,8 @@ TEST(test_no_direct_io, setup, teardown)
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, IMAGE_BYTES), 0);
 	fds = count_fds();
-	assert_int_equal(loop_attach(&d, fd, 128, "cowfs-test:ramfs", false), -EOPNOTSUPP);
+	assert_int_equal(loop_attach(&d, fd, &usual_limits, "cowfs-test:ramfs", false, NULL),
+			 -EOPNOTSUPP);
 	assert_int_equal(d.fd, -7);
 	assert_int_equal(count_fds(), fds);
 	close(fd);
@@ -213,9 +244,11 @@ static void *attach_detach(void *arg)
 	for (int i = 0; i < 20 && !racer->result; i++) {
 		struct loop_dev d;
 
-		racer->result = loop_attach(&d, fd, 128, s.label, false);
+		racer->result = loop_attach(&d, fd, &usual_limits, s.label, false, NULL);
 		if (!racer->result)
 			racer->result = loop_detach(&d);
+		if (!racer->result)
+			loop_restore(&d);
 	}
 	close(fd);
 	return NULL;

@@ -17,6 +17,8 @@
 
 #include "export/loop.h"
 
+static const struct loop_limits usual_limits = { 128, LOOP_REQUEST_KB, LOOP_REQUESTS };
+
 struct scratch {
 	char dir[64], image[96], mnt[96], label[LO_NAME_SIZE];
 	struct loop_dev loop;
@@ -102,7 +104,7 @@ static inline bool scratch_new(struct scratch *s, const char *mkfs, uint64_t ima
 	snprintf(s->label, sizeof(s->label), "cowfs-test:%d", getpid());
 	fd = open(s->image, O_RDWR | O_CREAT | O_CLOEXEC | O_DIRECT, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)image_bytes) < 0 || mkdir(s->mnt, 0700) < 0 ||
-	    loop_attach(&s->loop, fd, 128, s->label, false) < 0)
+	    loop_attach(&s->loop, fd, &usual_limits, s->label, false, NULL) < 0)
 		abort();
 	close(fd);
 	scratch_janitor(s);
@@ -122,8 +124,10 @@ static inline void scratch_free(struct scratch *s)
 {
 	while (umount(s->mnt) == 0)
 		;
-	if (s->loop.fd >= 0 && loop_detach(&s->loop) == 0)
+	if (s->loop.fd >= 0 && loop_detach(&s->loop) == 0) {
 		s->loop.path[0] = '\0';
+		loop_restore(&s->loop);
+	}
 	scratch_tidy(s);
 	if (write(s->janitor_fd, "q", 1) != 1)
 		abort();

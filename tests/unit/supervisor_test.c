@@ -259,9 +259,9 @@ static void serve_volume(struct supervisor_link *l)
 	int file_fd;
 
 	served->worker = getpid();
-	served->failed = fuse_export_start(&e, NULL, l->kernel_fd, -1, "cowfs:test", NULL,
-					   &file_fd) < 0 ||
-			 loop_attach(&served->loop, file_fd, 128, s.label, false) < 0;
+	served->failed =
+		fuse_export_start(&e, NULL, l->kernel_fd, -1, "cowfs:test", NULL, &file_fd) < 0 ||
+		loop_attach(&served->loop, file_fd, &usual_limits, s.label, false, NULL) < 0;
 	if (!served->failed) {
 		snprintf(command, sizeof(command), "PATH=$PATH:/sbin:/usr/sbin; mkfs.ext4 -q -F %s",
 			 served->loop.path);
