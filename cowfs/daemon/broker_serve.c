@@ -535,8 +535,6 @@ static void serve(enum broker_lane lane)
 			break;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			close_fd(&ret_fd[i]);
-		if (m.op == BROKER_DETACH && m.result == 0)
-			disk_serve_rest(&own.disk);
 		limit(&allowance, sock_fd, used_ns + 2 * (cpu_now_ns() - cpu_ns));
 	}
 }

@@ -127,11 +127,6 @@ void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKE
 	m->result = r;
 }
 
-void disk_serve_rest(struct disk_serve *d)
-{
-	loop_restore(&d->loop);
-}
-
 void disk_serve_close(struct disk_serve *d)
 {
 	close_fuse(d);

@@ -28,8 +28,6 @@ int disk_serve_fd(const struct disk_serve *d);
 /* BROKER_FILE, _ATTACH, _DETACH, _IN_USE. Makes *m the answer. ret_fd: descriptors for it, which the
  * caller closes afterwards; those that are not needed are left alone. */
 void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS]);
-/* After the answer to BROKER_DETACH: what nobody has to wait for. */
-void disk_serve_rest(struct disk_serve *d);
 /* Everything that keeps a disk in use. */
 void disk_serve_close(struct disk_serve *d);
 

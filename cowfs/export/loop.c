@@ -110,7 +110,7 @@ static int open_queue(struct loop_dev *d)
 	return r;
 }
 
-void loop_restore(struct loop_dev *d)
+static void restore_queue(struct loop_dev *d)
 {
 	if (d->queue_dirfd < 0)
 		return;
@@ -194,7 +194,7 @@ static void give_back(struct loop_dev *d)
 {
 	ioctl(d->fd, LOOP_CLR_FD);
 	close(steal_fd(&d->fd));
-	loop_restore(d);
+	restore_queue(d);
 	close(steal_fd(&d->dev_dirfd));
 }
 
@@ -314,6 +314,7 @@ int loop_detach(struct loop_dev *d)
 		}
 		nanosleep(&nap, NULL);
 	}
+	restore_queue(d);
 	close(steal_fd(&d->dev_dirfd));
 	return 0;
 }

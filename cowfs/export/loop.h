@@ -53,11 +53,10 @@ struct loop_kept {
 void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS]);
 void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, const int fd[LOOP_FDS]);
 /* -EBUSY: the device is mounted or held, and stays attached. A plain open is reported after 5 s.
- * Returns once the kernel has released the file. d is closed then, but for the queue. */
+ * Returns once the kernel has released the file. d is closed then. The queue has its earlier limits
+ * again if this process attached the device: before the answer, because whoever takes the number next
+ * sets limits of its own. */
 int loop_detach(struct loop_dev *d) MUST_CHECK;
-/* Afterwards, takes some 15 ms for each limit: the queue has its earlier limits again if this process
- * attached the device. */
-void loop_restore(struct loop_dev *d);
 /* Is it mounted, swapped on or otherwise claimed? 1, 0, -errno. */
 int loop_in_use(const struct loop_dev *d);
 

@@ -23,7 +23,7 @@
 struct transport {
 	struct fuse_export *fuse;
 	struct loop_dev loop;
-	bool have_loop, detached;
+	bool have_loop;
 	bool temporary;
 };
 
@@ -167,8 +167,6 @@ int transport_detach(struct transport *t)
 
 	if (e > 0)
 		return -EBUSY;
-	if (t->detached) /* the broker may still be busy with its queue */
-		return 0;
 	/* the kernel waits for requests of the device, also of one that looks at it only */
 	if (t->fuse)
 		fuse_export_refuse(t->fuse, true);
@@ -176,14 +174,10 @@ int transport_detach(struct transport *t)
 		e = ask_detach(&t->loop); /* or what a start that failed has left */
 	else
 		e = t->have_loop ? loop_detach(&t->loop) : 0;
-	if (e == 0 && t->have_loop)
-		loop_restore(&t->loop);
 	if (e < 0 && t->fuse)
 		fuse_export_refuse(t->fuse, t->temporary);
-	if (e == 0) {
+	if (e == 0)
 		t->have_loop = false;
-		t->detached = true;
-	}
 	return e;
 }
 

@@ -523,8 +523,8 @@ commit_fails() {
 	[ "$(worker_pid)" = "$worker" ]
 	eio off
 	timeout 300 dd if="$DEV" bs=1M skip=60 count=1 iflag=direct status=none | cmp - "$T/data"
+	wait_for 20 eval '[ "$(status_of .replaced)" = 1 ]'
 	[ "$(worker_pid)" != "$worker" ]
-	[ "$(status_of .replaced)" = 1 ]
 	detach --discard
 }
 

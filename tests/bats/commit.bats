@@ -124,13 +124,14 @@ kill_readers() {
 }
 
 @test "commit: a second one right after the first writes nothing; generations count commits, also after an attach" {
-	local fs before record n
+	local fs before record n held
 	for fs in ext4 xfs btrfs; do
 		IMG=''
 		volume_attached $fs 400 500
 		[ "$(status_of .generation)" = 0 ]
 		mount_volume
 		echo 1 >"$MNT/a"
+		exec {held}<"$MNT/a" # an xfs writes to its log when the inode leaves the cache of a machine that needs memory
 		run -0 cow commit
 		[[ $output =~ ^"vol: committed "[0-9.]+" KiB as generation 1 in "|^"vol: committed "[0-9.]+" MiB as generation 1 in " ]]
 		before=$(card_written) record=$(status_of .record)
@@ -138,6 +139,7 @@ kill_readers() {
 			run -0 cow commit
 			[ "$output" = "vol: nothing to commit, generation 1 is current" ]
 		done
+		exec {held}<&-
 		[ "$(card_written)" = "$before" ]
 		[ "$(status_of .record)" = "$record" ]
 		# a checkpoint is still done, and is no generation; an xfs is frozen for it, because a boot loader replays no log

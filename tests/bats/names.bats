@@ -255,6 +255,7 @@ no_command_line() { [ "$(wc -c <"/proc/$1/cmdline")" = 0 ]; }
 	MNT=/
 	# without a command line, and with a name that would be the flags of one
 	impostor ') S 2 0 0 0 -1' '
+ctypes.CDLL(None).clearenv() # its array may be on the same page
 f = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
 begin, end = int(f[45]) // 4096 * 4096, int(f[46])
 ctypes.CDLL(None).munmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin))'

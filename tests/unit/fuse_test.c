@@ -394,7 +394,6 @@ TEST(test_with_loop, setup, teardown)
 	assert_int_equal(fsync(d.fd), -1);
 	view.error = 0;
 	assert_int_equal(loop_detach(&d), 0);
-	loop_restore(&d);
 }
 
 TEST(test_bad_descriptor)

@@ -85,7 +85,6 @@ TEST(test_limits_of_another, setup, teardown)
 	assert_true(fd >= 0);
 	do { /* another process may take the number in between */
 		assert_int_equal(loop_detach(&s.loop), 0);
-		loop_restore(&s.loop);
 		assert_int_equal(loop_attach(&s.loop, fd, &small, s.label, false, NULL), 0);
 		assert_int_equal(queue_value("max_sectors_kb"), 28);
 		assert_int_equal(queue_value("nr_requests"), 16);
@@ -101,7 +100,6 @@ TEST(test_limits_of_another, setup, teardown)
 	assert_int_equal(queue_value("read_ahead_kb"), 128);
 	s.loop.found[0] = 64;
 	assert_int_equal(loop_detach(&s.loop), 0);
-	loop_restore(&s.loop);
 	assert_int_equal(queue_value("max_sectors_kb"), 64);
 	assert_int_equal(queue_value("nr_requests"), 16);
 	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
@@ -115,7 +113,6 @@ TEST(test_temporary, setup, teardown)
 
 	assert_true(fd >= 0);
 	assert_int_equal(loop_detach(&s.loop), 0);
-	loop_restore(&s.loop);
 	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, true, NULL), 0);
 	user_fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
 	close(s.loop.fd);
@@ -154,7 +151,6 @@ TEST(test_noted, setup, teardown)
 	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note), 0);
 	assert_string_equal(noted, d.path);
 	assert_int_equal(loop_detach(&d), 0);
-	loop_restore(&d);
 	close(fd);
 }
 
@@ -247,8 +243,6 @@ static void *attach_detach(void *arg)
 		racer->result = loop_attach(&d, fd, &usual_limits, s.label, false, NULL);
 		if (!racer->result)
 			racer->result = loop_detach(&d);
-		if (!racer->result)
-			loop_restore(&d);
 	}
 	close(fd);
 	return NULL;

@@ -124,10 +124,8 @@ static inline void scratch_free(struct scratch *s)
 {
 	while (umount(s->mnt) == 0)
 		;
-	if (s->loop.fd >= 0 && loop_detach(&s->loop) == 0) {
+	if (s->loop.fd >= 0 && loop_detach(&s->loop) == 0)
 		s->loop.path[0] = '\0';
-		loop_restore(&s->loop);
-	}
 	scratch_tidy(s);
 	if (write(s->janitor_fd, "q", 1) != 1)
 		abort();
