@@ -39,9 +39,9 @@ end_io() {
 
 # As its unit starts it: in a cgroup, in the foreground.
 attach_in_group() {
-	NAME=vol
+	NAME=kills$BASHPID # a dead loop device of another test has the same name otherwise, and is cleared away by its commands
 	background bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$GROUP" \
-		"$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/dev" 2>"$T/err"
+		"$COWFS_BUILD/cowfs" --foreground --name "$NAME" "$CARD" >"$T/dev" 2>"$T/err"
 	MAIN=$BG
 	wait_for 20 test -s "$T/dev" || { cat "$T/err"; return 1; }
 	DEV=$(cat "$T/dev")
@@ -60,7 +60,7 @@ write_on() {
 
 commit_on() {
 	while [ -e "$T/daemon" ]; do
-		cow commit vol >/dev/null || break
+		cow commit "$NAME" >/dev/null || break
 	done
 } 2>/dev/null
 
@@ -85,7 +85,7 @@ clear_up() {
 	# not mountpoint(1): a file system that has shut down does not answer it
 	! grep -qF " $MNT " /proc/self/mounts || wait_for 20 timeout 300 umount "$MNT" || return
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]] || { echo "$stderr"; return 1; }
+	[[ $stderr == *"volume $NAME: its daemon died"*"$DEV is detached now"* ]] || { echo "$stderr"; return 1; }
 	wait_for 20 volume_gone "$DEV" || return
 	left=$(ls "$COWFS_RUNDIR")
 	[ -z "$left" ] || { echo "left over: $left"; return 1; }
@@ -149,7 +149,7 @@ kill_everything_and_look() {
 	ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct
 	wait_for 10 no_daemons
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
+	[[ $stderr == *"volume $NAME: its daemon died"*"$DEV is detached now"* ]]
 }
 
 @test "kills: starter and parent, one after the other: the volume stays attached" {
@@ -189,7 +189,7 @@ kill_everything_and_look() {
 	kill_everything
 	wait_for 20 no_daemons
 	# as its sleeping thread would
-	background bash -c 'exec 9>>"$0"; flock 9; : >"$1"; exec sleep 1000' "$COWFS_RUNDIR/vol/lock" "$T/held"
+	background bash -c 'exec 9>>"$0"; flock 9; : >"$1"; exec sleep 1000' "$COWFS_RUNDIR/$NAME/lock" "$T/held"
 	wait_for 10 [ -e "$T/held" ] # a process that ends has the lock for a moment
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"a process of it cannot end, and $DEV may hang"* ]]
@@ -222,7 +222,7 @@ bounded() { # SECONDS COMMAND...
 	for command in status commit detach "status --follow --once"; do
 		bounded 20 "$COWFS_BUILD/cowctl" $command
 		[ "$command" = "status --follow --once" ] || [ $status = 4 ]
-		[ "$command" != status ] || [[ $stderr == *"volume vol: its daemon died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
+		[ "$command" != status ] || [[ $stderr == *"volume $NAME: its daemon died"*"its parent, process $parent, is stopped, and I/O on $DEV waits for it: kill -CONT $parent"* ]]
 	done
 	bounded 20 "$COWFS_BUILD/umount.cowfs" "$MNT"
 	[ $status = 32 ]
@@ -238,11 +238,11 @@ bounded() { # SECONDS COMMAND...
 	mount_volume
 	echo one >"$MNT/one"
 	kill -STOP "$(worker_pid)"
-	bounded 20 "$COWFS_BUILD/cowctl" commit vol
+	bounded 20 "$COWFS_BUILD/cowctl" commit "$NAME"
 	[ $status = 1 ]
-	[[ $stderr == *"the daemon of volume vol does not answer (process $(worker_pid) is stopped: kill -CONT $(worker_pid))"* ]]
+	[[ $stderr == *"the daemon of volume $NAME does not answer (process $(worker_pid) is stopped: kill -CONT $(worker_pid))"* ]]
 	kill -CONT "$(worker_pid)"
-	[ "$(cow status vol --json | jq -r .alarm)" = "" ]
+	[ "$(cow status "$NAME" --json | jq -r .alarm)" = "" ]
 	detach
 }
 
@@ -286,7 +286,7 @@ hold_fuse() {
 	wait_for 10 losetup "$DEV" "$T/other.img"
 	mount "$DEV" "$MNT"
 	run -4 --separate-stderr cow status
-	[[ $stderr == *"volume vol: its daemon died: uncommitted changes are lost"* ]]
+	[[ $stderr == *"volume $NAME: its daemon died: uncommitted changes are lost"* ]]
 	[[ $stderr != *"returns I/O errors"* ]]
 	[ -z "$(ls "$COWFS_RUNDIR")" ]
 	umount "$MNT"
