@@ -80,7 +80,17 @@ COW_LIMIT=${COW_LIMIT:-300}
 
 # ---- once per test ----
 
+# The clock of the test's time limit is a subshell and its sleep, which bats ends by SIGABRT. One that comes before the trap is set
+# leaves the sleep, which keeps the output of the file open until the limit.
+clock_has_trap() {
+	local key caught=0
+	[ -e "/proc/${BATS_killer_pid-none}/status" ] || return 0
+	while read -r key caught && [ "$key" != SigCgt: ]; do :; done <"/proc/$BATS_killer_pid/status"
+	((0x$caught & 1 << 5))
+} 2>/dev/null
+
 cow_setup() {
+	until clock_has_trap; do sleep 0.01; done
 	# bats traces each command, which makes a loop 100 times slower. Without, a failure names the line of the test and not those
 	# of helpers: COWFS_BATS_TRACE=1 shows them.
 	[ -n "${COWFS_BATS_TRACE-}" ] || set +T
