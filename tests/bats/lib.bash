@@ -81,12 +81,13 @@ COW_LIMIT=${COW_LIMIT:-300}
 # ---- once per test ----
 
 # The clock of the test's time limit is a subshell and its sleep, which bats ends by SIGABRT. One that comes before the trap is set
-# leaves the sleep, which keeps the output of the file open until the limit.
+# leaves the sleep, which keeps the output of the file open until the limit. Before it has a sleep, the trap may be that of bats itself.
 clock_has_trap() {
-	local key caught=0
-	[ -e "/proc/${BATS_killer_pid-none}/status" ] || return 0
-	while read -r key caught && [ "$key" != SigCgt: ]; do :; done <"/proc/$BATS_killer_pid/status"
-	((0x$caught & 1 << 5))
+	local clock=/proc/${BATS_killer_pid-none} key caught=0 children=1
+	[ -e "$clock/status" ] || return 0
+	[ ! -e "$clock/task/${clock##*/}/children" ] || children=$(<"$clock/task/${clock##*/}/children")
+	while read -r key caught && [ "$key" != SigCgt: ]; do :; done <"$clock/status"
+	[ -n "$children" ] && ((0x$caught & 1 << 5))
 } 2>/dev/null
 
 cow_setup() {

@@ -739,19 +739,35 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	process 1 init.scope
 	echo 3 >"$T/slept"
 	export COWFS_CGROUPS=$T/cgroup COWFS_PROC=$T/proc COWFS_CTL=$COWFS_BUILD/cowctl COWFS_SLEPT=$T/slept
-	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
-	sleep 12
-	[ "$(frozen_ones)" = "system.slice/a.service " ]
+	# a second of the script lasts until the test has given it
+	mkdir "$T/bin"
+	printf '#!/bin/sh\n[ "$1" = 1 ] || exec /bin/sleep "$1"\necho >>"%s/begun"\ncd "%s" || exit\n%s\n' "$T" "$T" \
+		'until [ "$(wc -l <given)" -ge "$(wc -l <begun)" ]; do /bin/sleep 0.02 && [ -e given ] || exit; done' >"$T/bin/sleep"
+	chmod +x "$T/bin/sleep"
+	: >"$T/begun"
+	goes_to_sleep() { cp "$T/begun" "$T/given" && run -0 env PATH="$T/bin:$PATH" sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"; }
+	begins() { [ "$(wc -l <"$T/begun")" -gt "$(wc -l <"$T/given")" ]; }
+	give() { # SECONDS; all is frozen until the last one has ended
+		for _ in $(seq "$1"); do
+			wait_for 10 begins
+			[ "$(frozen_ones)" = "system.slice/a.service " ]
+			echo >>"$T/given"
+		done
+	}
+	goes_to_sleep
+	give 12
+	wait_for 10 begins
 	echo 4 >"$T/slept"
-	goes_on() { [ "$(frozen_ones)" = '' ]; }
-	wait_for 25 goes_on
+	give 10
+	wait_for 10 eval '[ -z "$(frozen_ones)" ]'
 	# a hibernation is not counted
 	echo 40.20 1.00 >"$T/proc/uptime"
-	run -0 sh -c 'sh "$0" pre 3>&-' "$SRC/cowfs.sleep"
-	sleep 3
-	[ "$(frozen_ones)" = "system.slice/a.service " ]
+	goes_to_sleep
+	give 3
+	wait_for 10 begins
 	echo 60.10 1.00 >"$T/proc/uptime"
-	wait_for 25 goes_on
+	give 10
+	wait_for 10 eval '[ -z "$(frozen_ones)" ]'
 }
 
 @test "sleep: everything is frozen but what serves file systems, then committed; and goes on" {
@@ -813,8 +829,8 @@ print(struct.unpack("iii", extra[0][2])[0], data.decode().split("\n")[:2])' "$T/
 @test "root-parent: the process to watch" {
 	local parent=$BASHPID
 	mkdir -p "$COWFS_RUNDIR/root"
-	sleep 60 3>&- &
-	echo $! >"$COWFS_RUNDIR/root/pid"
+	background sleep 60
+	echo "$BG" >"$COWFS_RUNDIR/root/pid"
 	run -0 dash "$SRC/root-parent"
 	[ "$(cat "$COWFS_RUNDIR/.root-parent")" = "$parent" ]
 	# the supervisor is gone: systemd is the parent
@@ -829,5 +845,5 @@ print(struct.unpack("iii", extra[0][2])[0], data.decode().split("\n")[:2])' "$T/
 	rm "$COWFS_RUNDIR/root/pid"
 	run ! dash "$SRC/root-parent"
 	[ ! -e "$COWFS_RUNDIR/.root-parent" ]
-	kill %1
+	kill "$BG"
 }
