@@ -299,8 +299,9 @@ slow_clone() {
 	[[ $SAID == *incomplete* ]]
 	eio slow 500
 	# exec: $! is the command, not a shell that waits for it
+	local before=$(card_written "$NEW")
 	with_shim exec "$COWFS_BUILD/cowctl" clone "$1" "$NEW" --yes >"$T/said" 2>&1 &
-	sleep 3
+	wait_for 10 eval '[ "$(card_written "$NEW")" -gt $((before + (6 << 20))) ]' # data
 }
 
 ends_incomplete() {

@@ -322,7 +322,7 @@ dry_and_wet() {
 	random_file "$MNT/a" 30
 	eio slow 100
 	background cow commit --json >"$T/first"
-	until [ "$(status_of .progress.job)" = commit ]; do sleep 0.05; done
+	wait_for 10 job_is commit
 	fails 1 'another commit is under way' commit --no-wait
 	fails 1 'another commit is under way' commit --no-wait --json
 	random_file "$MNT/b" 3

@@ -368,14 +368,9 @@ start_other() {
 	begin
 	echo 2 >"$MNT/a/b/c"
 	mkdir -p "$MNT/a/new/deep"
-	cat >"$T/answer" <<-'END'
-		sleep 1
-		echo 2 >/proc/sys/vm/drop_caches
-		echo y
-		sleep 2
-	END
-	run -0 script -qec "$COWFS_BUILD/cowctl revert $MNT/a" /dev/null < <(bash "$T/answer")
+	asked 'echo 2 >/proc/sys/vm/drop_caches' revert "$MNT/a"
 	echo "$output"
+	[ "$status" = 0 ]
 	differ "$T/tree" "$MNT"
 }
 
@@ -583,14 +578,7 @@ for i in range(40):
 	mkdir "$MNT/home/x"
 	sleep 0.1 # another time of birth
 	mkdir "$MNT/other"
-	cat >"$T/answer" <<-END
-		sleep 2
-		mv "$MNT/home/x" "$MNT/x"
-		mv "$MNT/other" "$MNT/home/x"
-		echo y
-		sleep 2
-	END
-	run script -qec "$COWFS_BUILD/cowctl revert $MNT/home" /dev/null < <(bash "$T/answer")
+	asked 'mv "$MNT/home/x" "$MNT/x" && mv "$MNT/other" "$MNT/home/x"' revert "$MNT/home"
 	[[ $output == *"has changed meanwhile"* ]]
 	[ -d "$MNT/home/x" ]
 	[ "$(ls -A "$MNT/home")" = x ]

@@ -206,7 +206,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	umount_volume
 	eio slow 60
 	background cow commit --json >"$T/commit"
-	until [ "$(status_of .progress.job)" = commit ]; do sleep 0.05; done
+	wait_for 10 job_is commit
 	cow detach
 	wait "$BG"
 	jq -e .ok "$T/commit"

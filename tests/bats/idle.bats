@@ -32,8 +32,6 @@ change() {
 
 live() { status_of .log_live_blocks; }
 is_empty() { [ "$(live)" = 0 ]; }
-writes_home() { [ "$(status_of .progress.job)" = checkpoint ]; }
-rests() { [ "$(status_of .progress.job)" = null ]; }
 home_blocks() { status_of .lifetime.checkpoint_blocks; }
 # uncached, of the base
 read_card() { dd if="$DEV" of=/dev/null bs=4096 skip=$((RANDOM % 20000)) count=1 iflag=direct status=none; }
@@ -55,7 +53,7 @@ card_has_it() {
 	before=$(home_blocks) generation=$(status_of .generation) last=$(status_of .last.report)
 	[ "$(live)" -gt 1000 ]
 	wait_for 10 is_empty
-	rests
+	job_is null
 	[ "$(home_blocks)" -gt $((before + 1000)) ]
 	[ "$(status_of .generation)" = "$generation" ]
 	[ "$(status_of .last.report)" = "$last" ]
@@ -104,13 +102,13 @@ card_has_it() {
 	eio slow 60
 	change
 	left=$(live)
-	wait_for 10 writes_home
+	wait_for 10 job_is checkpoint
 	read_card
-	wait_for 2 rests
+	wait_for 2 job_is null
 	[ "$(live)" = "$left" ] # as a power cut would find it
 	[ "$(home_blocks)" -gt "$before" ]
 	[ "$(home_blocks)" -lt $((before + left)) ]
-	wait_for 10 writes_home
+	wait_for 10 job_is checkpoint
 	# a commit does not wait for the end
 	dd if=/dev/urandom of="$MNT/file" bs=64K seek=2 count=1 conv=notrunc status=none
 	cow commit --no-wait
@@ -131,7 +129,7 @@ card_has_it() {
 	for i in 1 2; do
 		eio slow 20
 		change
-		wait_for 10 writes_home
+		wait_for 10 job_is checkpoint
 		sleep 0.$((RANDOM % 7))
 		power_cut
 		eio off
@@ -140,7 +138,7 @@ card_has_it() {
 	done
 	eio slow 20
 	change
-	wait_for 10 writes_home
+	wait_for 10 job_is checkpoint
 	detach
 	blockdev --setrw "$CARD"
 	mount "$CARD" "$MNT"
@@ -155,7 +153,7 @@ card_has_it() {
 	change
 	eio write 5 1000
 	before=$(home_blocks)
-	wait_for 10 eval '[ "$(home_blocks)" -gt "$before" ] && rests'
+	wait_for 10 eval '[ "$(home_blocks)" -gt "$before" ] && job_is null'
 	[ "$(live)" -gt 1000 ]
 	[ "$(status_of .alarm)" = "" ]
 	eio off

@@ -23,14 +23,13 @@ interrupt() { # WHAT IT SAYS
 	wait_for 10 grep -q "$1" "$T/said"
 }
 
-job() { [ "$(status_of .progress.job)" = "$1" ]; }
 
 @test "interrupt: a commit goes on in the daemon; the second one ends the wait" {
 	protect
 	random_file "$MNT/a" 30
 	eio slow 60
 	start "$COWFS_BUILD/cowctl" commit
-	wait_for 10 job commit
+	wait_for 10 job_is commit
 	interrupt 'the daemon goes on with it, and the card is safe'
 	kill -0 "$CHILD"
 	interrupt 'not waiting any longer'
@@ -39,13 +38,13 @@ job() { [ "$(status_of .progress.job)" = "$1" ]; }
 	[ "$status" = 130 ]
 	[ ! -s "$T/out" ]
 	eio off
-	wait_for 20 job null
+	wait_for 20 job_is null
 	[ "$(status_of '[.last.ok, .generation] | @csv')" = true,1 ]
 	# one is no reason to end
 	random_file "$MNT/a" 30
 	eio slow 60
 	start "$COWFS_BUILD/cowctl" commit
-	wait_for 10 job commit
+	wait_for 10 job_is commit
 	interrupt 'the daemon goes on with it, and the card is safe'
 	eio off
 	wait "$BG"

@@ -67,6 +67,7 @@
 #	seeds N			N numbers for random changes, others with each commit; SEEDS=3-7, or SEEDS=5: these. A failing test prints its own.
 #	wait_for SECONDS COMMAND...	until it succeeds: so long at rest, and on a busy machine ten times
 #	give_up_early		before the daemon of a mounted xfs is killed
+#	asked COMMAND ARGUMENT...	run cowctl at a terminal; once it asks, COMMAND, and the answer is y
 #	background COMMAND...	sets BG, the pid; like every job, killed at the end of the test if it still runs
 #	diff_of ARGUMENT...	cowctl diff, sorted, without the mount point
 #	say TEXT...		shown in bats' output (figures)
@@ -582,6 +583,8 @@ mount_volume() {
 mount_has() { mount_volume && [ "$(tree_sum "$MNT")" = "$1" ]; }
 attach_has() { attach "${@:2}" && mount_has "$1"; }
 
+job_is() { [ "$(status_of .progress.job)" = "$1" ]; } # JOB, or null
+
 commit_word() { echo "$1" >"$MNT/$1" && cow commit; }
 
 volume_attached() {
@@ -847,6 +850,13 @@ wait_for() {
 		[ $SECONDS -le $end ] || return 1
 		sleep 0.05
 	done
+}
+
+# script(1) loses what it has not read when its input ends
+asked() {
+	rm -f "$T/asked" "$T/answered"
+	run timeout 300 script -qefc "$COWFS_BUILD/cowctl ${*:2}; e=\$?; touch '$T/answered'; exit \$e" "$T/asked" < <(
+		wait_for 20 grep -qs 'y/N' "$T/asked" && eval "$1" && echo y && wait_for 20 test -e "$T/answered")
 }
 
 background() {

@@ -152,7 +152,7 @@ random_liar() { # COMMAND...: the worker that it starts lies from a number of li
 
 # It ends, and is not killed by a signal
 ends() {
-	COWFS_SILENCE=1s run timeout -k 5 300 "$@" </dev/null
+	COWFS_SILENCE=300ms run timeout -k 5 300 "$@" </dev/null
 	[ "$status" -lt 124 ] || { echo "number $i: $* ended with $status: $output"; return 1; }
 }
 
@@ -243,7 +243,7 @@ exec_stop() { # NAME
 }
 
 stops() { # HOW: ends after a client has waited for its answer three times, and once more
-	COWFS_SILENCE=1s run timeout -k 5 300 bash -c "$(declare -f exec_stop); COWFS_BUILD=$COWFS_BUILD exec_stop vol"
+	COWFS_SILENCE=300ms run timeout -k 5 300 bash -c "$(declare -f exec_stop); COWFS_BUILD=$COWFS_BUILD exec_stop vol"
 	echo "$1: $status: $output"
 	[ "$status" -lt 124 ]
 	[[ $output == *"does not answer"* ]]
@@ -267,7 +267,7 @@ stops() { # HOW: ends after a client has waited for its answer three times, and 
 
 @test "the unit of a volume stops although its worker reports progress for ever" {
 	[ -z "${COWFS_TURN-}" ] || skip "in the second circle"
-	COWFS_LIE=progress COWFS_SILENCE=1s LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
+	COWFS_LIE=progress COWFS_SILENCE=300ms LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
 	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
 	stops progress
 	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
@@ -275,9 +275,9 @@ stops() { # HOW: ends after a client has waited for its answer three times, and 
 }
 
 @test "a worker that reports progress for ever: a command that is no job ends" {
-	COWFS_LIE=progress COWFS_SILENCE=1s LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
+	COWFS_LIE=progress COWFS_SILENCE=300ms LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
 	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
-	COW_LIMIT=300 COWFS_SILENCE=1s fails 1 'does not answer' status vol
+	COW_LIMIT=300 COWFS_SILENCE=300ms fails 1 'does not answer' status vol
 	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
 	run cow status
 }

@@ -119,7 +119,9 @@ mkinitcpio_run() {
 # In a pid namespace of its own: an ordinary process ends, a marked one stays, and so does what is in the session.
 KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	setsid sleep 100 & ordinary=$!; setsid bash -c "exec -a @cowfs sleep 101" & marked=$!
-	sh -c "sleep 102" & own=$!; sleep 0.5'
+	sh -c "sleep 102" & own=$!
+	until grep -qs ^sleep /proc/$ordinary/cmdline && grep -qs ^@cowfs /proc/$marked/cmdline; do :; done
+	ends() { for i in $(seq 200); do kill -0 $1 2>/dev/null || return; sleep 0.05; done; }'
 
 # OpenRC sources the configuration before it calls start(); Void sources its files one after another.
 @test "openrc, runit: what ends all processes spares the daemons" {
@@ -127,7 +129,7 @@ KILLS='mount -t proc proc /proc; mkdir -p /run/cowfs
 	sed "s|/usr/lib/cowfs/system.sh|$TOP/initramfs/busybox/system.sh|" "$TOP/packaging/openrc/cowfs.conf" >"$T/openrc"
 	sed "s|/usr/lib/cowfs/system.sh|$TOP/initramfs/busybox/system.sh|" "$TOP/packaging/runit/65-cowfs.sh" >"$T/runit"
 	for kills in "RC_SVCNAME=killprocs; . $T/openrc; kill_all 9" ". $T/runit; pkill --inverse -s0,1 -KILL"; do
-		script="$KILLS; $kills; sleep 0.5; for p in ordinary marked own; do eval \"kill -0 \\\$\$p\" 2>/dev/null && echo \$p; done; :"
+		script="$KILLS; $kills; ends \$ordinary; for p in ordinary marked own; do eval \"kill -0 \\\$\$p\" 2>/dev/null && echo \$p; done; :"
 		# pid 1 waits for its children, as an init does, and is in another session
 		run -0 timeout 300 unshare --mount --pid --fork --kill-child --propagation private \
 			bash -c 'mount -t tmpfs run /run; setsid -w sh -c "$1"' sh "$script"
@@ -166,10 +168,7 @@ runs_until() { # WORDS N: it has called so N times
 	runs_until 'commit root' 3
 	[ "$(sort -u "$T/calls")" = $'commit --kept root --timer\ncommit root --timer' ]
 	[ "$(grep -c kept "$T/calls")" -gt "$(grep -c 'commit root' "$T/calls")" ]
-	sleep 0.3
-	wc -l <"$T/calls" >"$T/before"
-	sleep 0.5
-	[ "$(wc -l <"$T/calls")" = "$(cat "$T/before")" ]
+	wait_for 2 eval '! grep -qszF "COWFS_CTL=$T/cowctl" /proc/[0-9]*/environ'
 }
 
 @test "mkinitramfs -x: the same files without running what is in the tree" {

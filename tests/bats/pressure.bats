@@ -23,6 +23,8 @@ stream() {
 	openssl enc -aes-128-ctr -nosalt -K "$(printf '%032x' "$1")" -iv 0 -in /dev/zero 2>/dev/null | head -c "$(($2 << 20))"
 }
 
+writes_new() { stream 1 "$1" >"$MNT/new" && sync -f "$MNT" && touch "$T/done"; } # MIB
+
 stalls_begin() {
 	random_file "$MNT/read" 4
 	cow commit
@@ -41,12 +43,6 @@ stalls_end() {
 
 # At rest it is below 2,000. Without pacing a read waits for a whole commit, up to the gate's 10 s.
 STALL_MS=${COWFS_STALL_MS:-6000}
-
-card_read() {
-	local stat
-	read -ra stat <"/sys/block/${CARD#/dev/}/stat"
-	echo $((stat[2] / 2048))
-}
 
 no_errors() {
 	[ "$(status_of .pressure.full_errors)" = 0 ]
@@ -105,7 +101,7 @@ card_holds() {
 	stalls_end
 	speed=$((192 * 1024 * 1000 / ($(now_ms) - t0)))
 	eio off
-	got=$(($(card_read) - got))
+	got=$((($(card_read) - got) >> 20))
 	say "in place: $speed KiB/s, longest stall of a read: $WORST ms," \
 		"longest delay of a write: $(status_of .pressure.longest_delay_seconds) s, read from the card: $got MiB"
 	no_errors
@@ -194,8 +190,7 @@ card_holds() {
 	volume 320
 	sum=$(stream 1 80 | sha256sum)
 	eio write 0 1000000
-	background sh -c "openssl enc -aes-128-ctr -nosalt -K $(printf '%032x' 1) -iv 0 -in /dev/zero 2>/dev/null |
-		head -c $((80 << 20)) >'$MNT/new' && sync -f '$MNT' && touch '$T/done'"
+	background writes_new 80
 	wait_for 60 grep -q 'retrying' "$COWFS_RUNDIR/vol/status.json"
 	timeout 300 dd if="$DEV" of=/dev/null bs=1M count=1 iflag=direct status=none # reads go on
 	sleep 1
@@ -245,8 +240,7 @@ card_holds() {
 	BADIMAGE_AT=1 LD_PRELOAD=$COWFS_BUILD/tests/badimage.so attach --ram 96M
 	mount_volume -o noatime
 	sum=$(stream 1 160 | sha256sum)
-	background sh -c "openssl enc -aes-128-ctr -nosalt -K $(printf '%032x' 1) -iv 0 -in /dev/zero 2>/dev/null |
-		head -c $((160 << 20)) >'$MNT/new' && sync -f '$MNT' && touch '$T/done'"
+	background writes_new 160
 	wait_for 60 grep -q 'reads the file system.s metadata died.*retrying' "$COWFS_RUNDIR/vol/status.json"
 	wait "$BG"
 	[ -e "$T/done" ]
@@ -329,8 +323,6 @@ card_holds() {
 	detach_whole btrfs
 }
 
-no_commit_runs() { [ "$(status_of .progress.job)" = null ]; }
-
 # A boot loader reads the bare card and knows nothing of a log. A file is replaced as dpkg does it; more follows before the
 # package is finished, with commits by pressure only.
 boot_loader_finds() { # OPTION...: SEEN is old, new or broken
@@ -350,7 +342,7 @@ boot_loader_finds() { # OPTION...: SEEN is old, new or broken
 		rm "$MNT/more"
 	done
 	[ "$(status_of .pressure.commits)" -ge 2 ]
-	wait_for 60 no_commit_runs # a loader finds anything in the middle of a checkpoint, see docs/design/loaders.md
+	wait_for 60 job_is null # a loader finds anything in the middle of a checkpoint, see docs/design/loaders.md
 	debugfs -R "dump /kernel $T/seen" "$CARD" 2>/dev/null
 	SEEN=broken
 	! cmp -s "$T/seen" "$T/old" || SEEN=old

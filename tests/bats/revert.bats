@@ -338,13 +338,7 @@ write_timeless() {
 	volume ext4
 	rm "$MNT/d/a2"
 	mkdir -p "$MNT/d/a2/deep"
-	cat >"$T/answer" <<-END
-		sleep 2
-		echo new >"$MNT/d/a2/deep/new"
-		echo y
-		sleep 2
-	END
-	run timeout 300 script -qec "$COWFS_BUILD/cowctl revert $MNT/d/a2" /dev/null < <(bash "$T/answer")
+	asked 'echo new >"$MNT/d/a2/deep/new"' revert "$MNT/d/a2"
 	[[ $output == *"d/a2: has changed meanwhile"* ]]
 	[ "$(cat "$MNT/d/a2/deep/new")" = new ]
 	cow revert --yes "$MNT/d" >/dev/null

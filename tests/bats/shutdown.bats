@@ -153,7 +153,7 @@ protect() {
 	local line
 	protect --ram 64M
 	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
-	sleep 1
+	wait_for 5 grep -q poll "/proc/$BG/wchan" # it has looked
 	random_file "$MNT/a" 4
 	cow commit
 	wait_for 5 grep -q '^vol commit ' "$T/events"

@@ -145,7 +145,7 @@ is_status() {
 	background writer
 	eio slow 30
 	background cow commit --json >"$T/commit"
-	until [ "$(status_of .progress.job)" = commit ]; do sleep 0.05; done
+	wait_for 10 job_is commit
 	# one connection, as a program would ask; the time to start one is not what is measured
 	cat >"$T/ask.py" <<-'END'
 		import json, socket, sys, time

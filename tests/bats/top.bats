@@ -120,14 +120,20 @@ write_files() {
 @test "top: what is new since the sample before" {
 	protect
 	write_files
-	background bash -c "sleep 1; dd if=/dev/urandom of='$MNT/c/later' bs=4096 count=50 status=none; sync -f '$MNT'"
-	cow top --interval 3s --once --json -n 0 >"$T/top.json"
+	background "$COWFS_BUILD/cowctl" top --interval 3s --json -n 0 >"$T/lines"
+	wait_for 10 eval '[ "$(wc -l <"$T/lines")" -ge 1 ]'
+	dd if=/dev/urandom of="$MNT/c/later" bs=4096 count=50 status=none
+	sync -f "$MNT"
+	wait_for 10 eval '[ "$(wc -l <"$T/lines")" -ge 2 ]'
+	kill "$BG"
+	sed -n 2p "$T/lines" >"$T/top.json"
 	[ "$(jq -r '.rows[0] | [.path, .new_bytes] | @csv' "$T/top.json")" = "\"$MNT/c/later\",$((50 * 4096))" ]
 	[ "$(jq -r '.rows[] | select(.path == "'"$MNT"'/a/b/new") | [.uncommitted_blocks, .new_bytes] | @csv' "$T/top.json")" = 768,0 ]
 	jq -e '.interval_seconds >= 3 and .written_bytes >= .new_bytes and .new_bytes >= 204800 and .new_bytes < 1000000' "$T/top.json"
 	adds_up
 	# it goes on until it is stopped, a line of JSON each
 	timeout 300 "$COWFS_BUILD/cowctl" top --interval 500ms --json | head -n 3 >"$T/lines"
+	cow top --interval 100ms --once --json | jq -e 'has("new_bytes")'
 	[ "$(jq -s 'length >= 3 and (.[0] | has("new_bytes") | not) and (.[1] | has("new_bytes"))' "$T/lines")" = true ]
 	# and ends when the volume does
 	background bash -c "sleep 1; umount '$MNT'; '$COWFS_BUILD/cowctl' detach --discard vol"
