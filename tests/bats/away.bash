@@ -16,6 +16,7 @@ stays() {
 
 setup() {
 	cow_setup
+	OWN_NAME=away$$
 	stays
 }
 
@@ -42,6 +43,17 @@ protected_card() {
 
 protected() { protected_card 150 4096 4 "$@"; }
 
+# two_cards: CARD, and its log on LOG, attached
+two_cards() {
+	card_make ext4 100 100 -b 4096
+	truncate -s "+${ODD_KIB}K" "$IMG"
+	losetup -c "$CARD"
+	truncate -s "$((40 * 1024 + ODD_KIB + 4))K" "$T/log.img"
+	LOG=$(losetup -f --show "$T/log.img")
+	cow prepare --log "$LOG" "$CARD" >/dev/null
+	with_gone attach --away-limit $AWAY_LIMIT --log "$LOG"
+}
+
 # pull [LEFT [reads]]: the card is gone, or will be after so many writes and flushes, or reads as well
 pull() {
 	local name=${CARD#/dev/} id
@@ -52,8 +64,9 @@ pull() {
 
 is_away() { [ "$(status_of .away.base)" = true ]; }
 pull_away() { pull && wait_for 5 is_away; }
+another() { [ "$(worker_pid)" != "$before" ] && is_here; }
 is_here() { [ "$(status_of .away.base)" = false ]; }
-here_again() { wait_for 15 is_here || { cow status vol; return 1; }; }
+here_again() { wait_for 15 is_here || { cow status "$NAME"; return 1; }; }
 refuses() { status_of .away.refused | grep -Eq -- "$1"; }
 
 # back [FILE]: a device that is not CARD has its content, or that of FILE. Sets LOOP

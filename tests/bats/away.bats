@@ -20,7 +20,7 @@ load away
 	sync -f "$MNT"
 	wait_for 5 is_away
 	# what a person sees
-	run -3 cow status vol
+	run -3 cow status "$NAME"
 	grep -Eq "^AWAY +the card is, for [0-9]+ s: $CARD was pulled out, or has reset$" <<<"$output"
 	grep -Eq "^ +reads that RAM cannot answer wait, writes go to RAM, commits wait; reads fail after 5 min$" <<<"$output"
 	[ "$(status_of .degraded)" = true ]
@@ -35,13 +35,13 @@ load away
 	fails 5 'the card is away for ' top
 	cow wear --prometheus - >"$T/m"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/m"
-	grep -qxF 'cowfs_degraded{volume="vol"} 1' "$T/m"
-	grep -Eqx 'cowfs_card_away_seconds\{volume="vol"\} [0-9]+' "$T/m"
+	grep -qxF "cowfs_degraded{volume=\"$NAME\"} 1" "$T/m"
+	grep -Eqx "cowfs_card_away_seconds\{volume=\"$NAME\"\} [0-9]+" "$T/m"
 	run -0 cow status --follow --once
-	[[ $output == *"vol away for "* ]]
+	[[ $output == *"$NAME away for "* ]]
 	# what a script sees
-	fails 5 'the card is away .*: nothing is lost, everything stays in RAM' commit vol
-	fails 5 'the card is away' commit vol --json
+	fails 5 'the card is away .*: nothing is lost, everything stays in RAM' commit "$NAME"
+	fails 5 'the card is away' commit "$NAME" --json
 	[ "$(jq -r .code <<<"$output")" = ENOMEDIUM ]
 	[ "$(status_of .generation)" = "$generation" ]
 	back_again
@@ -53,7 +53,7 @@ load away
 	wait_for 10 committed
 	healthy() { [ "$(status_of .degraded)" = false ]; }
 	wait_for 5 healthy
-	run -0 cow status vol
+	run -0 cow status "$NAME"
 	grep -Eq '^away +1 time since attach, not now$' <<<"$output"
 	tree_sum "$MNT" >"$T/sum"
 	detach
@@ -118,7 +118,7 @@ load away
 	other=$LOOP
 	wait_for 10 refuses "^${other#/dev/}: it has another state"
 	wait_for 5 released "$other"
-	run -3 cow status vol
+	run -3 cow status "$NAME"
 	grep -Eq "^ +not taken for it: ${other#/dev/}: " <<<"$output"
 	back "$T/older.img"
 	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
@@ -144,7 +144,7 @@ load away
 	wait_for 10 refuses "^${LOOP#/dev/}: it has another state"
 	is_away
 	back_again
-	cow detach vol
+	cow detach "$NAME"
 	wait_for 20 no_daemons
 }
 
@@ -166,7 +166,7 @@ load away
 		return
 	fi
 	is_away
-	run -3 cow status vol
+	run -3 cow status "$NAME"
 	grep -Eq "^ +not taken for it: loop[0-9]+: a second device has the same state: remove one of the two$" <<<"$output"
 	released "$one" || wait_for 5 released "$one"
 	loop_down "$one"
@@ -216,7 +216,7 @@ load away
 	wait_for 5 given_up
 	run ! timeout 20 dd if="$DEV" of=/dev/null bs=4096 skip=20000 count=1 iflag=direct
 	[[ $(status_of .alarm) == "the card is away and no longer waited for"* ]]
-	run -3 cow status vol
+	run -3 cow status "$NAME"
 	grep -Eq 'reads that RAM cannot answer fail' <<<"$output"
 	[ "$(cat "$MNT/new")" = after1 ]
 	back_again
@@ -233,7 +233,7 @@ load away
 	protected --away-limit forever
 	[ "$(status_of .away.limit_seconds)" = null ]
 	pull_away
-	run -3 cow status vol
+	run -3 cow status "$NAME"
 	grep -Eq 'commits wait; without a limit$' <<<"$output"
 	back_again
 	detach
@@ -248,20 +248,20 @@ load away
 	generation=$(status_of .generation)
 	pull_away
 	fails 2 'is not a time' shutdown --away-wait never
-	fails 2 'is not a time' detach vol --away-wait never
+	fails 2 'is not a time' detach "$NAME" --away-wait never
 	# without it
 	run -5 --separate-stderr cow shutdown --away-wait 2s
-	[[ $stderr == *"vol: THE CARD IS AWAY for "*"$CARD was pulled out, or has reset"* ]]
+	[[ $stderr == *"$NAME: THE CARD IS AWAY for "*"$CARD was pulled out, or has reset"* ]]
 	[[ $stderr == *"plug in the card, ext4 on 100.0 MiB, which was $CARD"* ]]
 	grep -Eq 'without it [0-9.]+ KiB are lost: what came after the commit of 20' <<<"$stderr"
 	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"*"NOT COMMITTED: the card is away"*"The card holds generation $generation."* ]]
 	run -5 --separate-stderr cow shutdown --within 4s
 	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"* ]]
-	fails 5 'the card is away' detach vol
+	fails 5 'the card is away' detach "$NAME"
 	[ "$(status_of .generation)" = "$generation" ]
 	# and with it
 	background bash -c "sleep 2; losetup -f --show '$IMG'"
-	run -0 --separate-stderr cow detach vol --away-wait 30s
+	run -0 --separate-stderr cow detach "$NAME" --away-wait 30s
 	[[ $stderr == *"THE CARD IS AWAY"*"the card is back"* ]]
 	[[ $output == *"everything is on the card as generation"* ]]
 	wait_for 20 no_daemons
@@ -288,23 +288,23 @@ load away
 @test "events: away and back, and a contact that flaps is told once a minute" {
 	local old
 	protected
-	background bash -c "exec '$COWFS_BUILD/cowctl' status --follow >'$T/events'"
-	sleep 1
+	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
+	wait_for 5 grep -q poll "/proc/$BG/wchan" # it has looked
 	for _ in 1 2; do
 		stays
 		pull_away
-		wait_for 20 grep -q '^vol away' "$T/events"
+		wait_for 20 grep -q "^$NAME away" "$T/events"
 		back_again
 		old=$CARD CARD=$LOOP
 		loop_down "$old"
-		wait_for 20 grep -q '^vol back' "$T/events"
+		wait_for 20 grep -q "^$NAME back" "$T/events"
 	done
 	sleep 1.5 # the file is a second behind
 	cat "$T/events"
-	grep -Eq "^vol away for [0-9]+ s: /dev/loop[0-9]+ was pulled out, or has reset$" "$T/events"
-	grep -Eq "^vol back after [0-9]+ s, 1 time since attach$" "$T/events"
-	[ "$(grep -c '^vol away' "$T/events")" = 1 ]
-	[ "$(grep -c '^vol back' "$T/events")" = 1 ]
+	grep -Eq "^$NAME away for [0-9]+ s: /dev/loop[0-9]+ was pulled out, or has reset$" "$T/events"
+	grep -Eq "^$NAME back after [0-9]+ s, 1 time since attach$" "$T/events"
+	[ "$(grep -c "^$NAME away" "$T/events")" = 1 ]
+	[ "$(grep -c "^$NAME back" "$T/events")" = 1 ]
 	run ! grep -Eq 'degraded|alarm' "$T/events"
 	[ "$(status_of .away.times)" = 2 ]
 	detach

@@ -89,7 +89,7 @@ attack() {
 		[ $code = 0 ] || { cat "$T/err"; grep -q 'broker\|everything stays in RAM' "$T/err"; }
 		if [ $code != 0 ]; then
 			umount_volume
-			cow detach --discard vol
+			cow detach --discard "$NAME"
 			wait_for 20 no_daemons
 			attach_mounted
 			n=$(stamped)
@@ -162,7 +162,7 @@ attack() {
 		stays
 		umount_volume
 		daemons >>"$T/pids"
-		cow detach --discard vol
+		cow detach --discard "$NAME"
 		wait_for 20 no_daemons
 		loop_down "$CARD"
 		CARD=$LOOP
@@ -191,7 +191,7 @@ attack() {
 	wait_for 5 released "$LOOP"
 	back_again
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
-	cow commit vol
+	cow commit "$NAME"
 	detach
 }
 

@@ -154,13 +154,13 @@ recovered() {
 	loop_up "$IMG"
 	target=$LOOP
 	for n in 0 "1 reads" "20 reads" "50 reads" "100 reads"; do
-		for what in "scrub vol" "clone vol $target --yes"; do
+		for what in "scrub $NAME" "clone $NAME $target --yes"; do
 			stays
 			here_again
 			pull $n
 			code=0
 			with_gone cow $what >"$T/out" 2>"$T/err" || code=$?
-			[ $code = 5 ] || [ $code = 0 ] || grep -q 'vol: cannot be read. Is its card there? See cowctl status' "$T/err" ||
+			[ $code = 5 ] || [ $code = 0 ] || grep -q "$NAME: cannot be read. Is its card there? See cowctl status" "$T/err" ||
 				{ echo "$what, $n: $code"; cat "$T/err"; false; }
 			stays
 			here_again
@@ -243,12 +243,12 @@ bare_cksum() {
 @test "away: pulled during attach" {
 	local n
 	cut_card 2 ext4
-	attach --name vol # what the dead one left is said once
-	cow detach --discard vol
+	attach --name "$NAME" # what the dead one left is said once
+	cow detach --discard "$NAME"
 	wait_for 10 no_daemons
 	GONE=0
 	for n in 0 "1 reads" "2 reads" "3 reads" "4 reads" "8 reads" "12 reads" "16 reads" "24 reads" "32 reads" "48 reads" "64 reads"; do
-		pulled "$n" 'What was committed is there' attach --name vol "$CARD" || break
+		pulled "$n" 'What was committed is there' attach --name "$NAME" "$CARD" || break
 		wait_for 10 no_daemons
 	done
 	[ "$GONE" = 12 ]
@@ -265,7 +265,7 @@ bare_cksum() {
 		umount_volume
 		pull "$n"
 		code=0
-		cow detach vol >"$T/out" 2>"$T/err" || code=$?
+		cow detach "$NAME" >"$T/out" 2>"$T/err" || code=$?
 		if [ $code != 0 ]; then
 			gone=$((gone + 1))
 			[ $code = 5 ]
@@ -274,7 +274,7 @@ bare_cksum() {
 			stays
 			loop_down "$CARD"
 			CARD=$LOOP
-			cow detach vol
+			cow detach "$NAME"
 		fi
 		stays
 		wait_for 20 no_daemons

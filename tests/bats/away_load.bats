@@ -31,8 +31,8 @@ AWAY_LIMIT=60s
 
 @test "away: a contact that flaps 10 times a second is one line and one event a minute, and costs little" {
 	local seconds=${COWFS_FLAP_SECONDS:-6} before pids lines
-	protected --name "flap$$"
-	background bash -c "exec '$COWFS_BUILD/cowctl' status --follow >'$T/events'"
+	protected
+	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
 	background bash -c "while :; do dd if='$DEV' of=/dev/null bs=64k skip=\$((RANDOM % 1000)) count=1 iflag=direct status=none
 		echo x | dd of='$MNT/w' conv=notrunc,fsync status=none; sleep 0.02; done"
 	pids=("$BG")
@@ -67,9 +67,8 @@ AWAY_LIMIT=60s
 	kill -9 "$before"
 	sleep 3
 	back
-	another() { [ "$(worker_pid)" != "$before" ] && is_here; }
 	wait_for 30 another
-	[ "$(status_of .device)" = "$LOOP" ] || { cow status vol; dmesg | tail -15; false; }
+	[ "$(status_of .device)" = "$LOOP" ] || { cow status "$NAME"; dmesg | grep "cowfs: $NAME: "; false; }
 	[ "$(cat "$MNT/new")" = kept ]
 	[ "$(cksum <"$MNT/base")" = "$SUM" ]
 	cow commit
@@ -86,15 +85,8 @@ AWAY_LIMIT=60s
 
 @test "away: a log on a card of its own, one of the two, and both" {
 	local base log
-	card_make ext4 100 100 -b 4096
-	truncate -s "+${ODD_KIB}K" "$IMG"
-	losetup -c "$CARD"
-	truncate -s 40M "$T/log.img"
-	truncate -s "+$((ODD_KIB + 4))K" "$T/log.img"
-	log=$(losetup -f --show "$T/log.img")
-	base=$CARD
-	cow prepare --log "$log" "$base" >/dev/null
-	with_gone attach --away-limit $AWAY_LIMIT --log "$log"
+	two_cards
+	base=$CARD log=$LOG
 	mount_volume
 	random_file "$MNT/base" 4
 	SUM=$(cksum <"$MNT/base")
@@ -106,7 +98,7 @@ AWAY_LIMIT=60s
 	wait_for 5 log_away
 	[ "$(status_of .away.base)" = false ]
 	echo 1 >"$MNT/1"
-	fails 5 'the card is away' commit vol
+	fails 5 'the card is away' commit "$NAME"
 	back "$T/log.img"
 	wait_for 15 log_here
 	[ "$(status_of .log_device)" = "$LOOP" ]
@@ -136,7 +128,7 @@ AWAY_LIMIT=60s
 	protected
 	pull_away
 	echo 1 >"$MNT/1"
-	fails 5 'the card is away' commit vol
+	fails 5 'the card is away' commit "$NAME"
 	stays
 	here_again
 	[ "$(status_of .device)" = "$CARD" ]
@@ -188,8 +180,8 @@ AWAY_LIMIT=60s
 	sync -f "$MNT"
 	umount_volume
 	pull_away
-	fails 5 'the card is away' detach vol
-	cow detach --discard vol
+	fails 5 'the card is away' detach "$NAME"
+	cow detach --discard "$NAME"
 	wait_for 20 no_daemons
 	stays
 	fsck ext4

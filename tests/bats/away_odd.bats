@@ -7,18 +7,6 @@ load lib
 load away
 AWAY_LIMIT=60s
 
-# two_cards [OPTION]...: CARD, and its log on LOG, attached
-two_cards() {
-	card_make ext4 100 100 -b 4096
-	truncate -s "+${ODD_KIB}K" "$IMG"
-	losetup -c "$CARD"
-	truncate -s 40M "$T/log.img"
-	truncate -s "+$((ODD_KIB + 4))K" "$T/log.img"
-	LOG=$(losetup -f --show "$T/log.img")
-	cow prepare --log "$LOG" "$CARD" >/dev/null
-	with_gone attach --away-limit $AWAY_LIMIT --log "$LOG" "$@"
-}
-
 # one_kib [OPTION]...: as protected, with blocks of 1 KiB: most writes need the card
 one_kib() {
 	protected_card 250 1024 8 "$@"
@@ -77,7 +65,7 @@ end_all() {
 		[ "$(status_of .card.foreign_bytes)" = 0 ]
 		cow commit >/dev/null
 	done
-	cow accept vol >/dev/null 2>&1 || true
+	cow accept "$NAME" >/dev/null 2>&1 || true
 	detach_whole ext4
 }
 
@@ -104,7 +92,7 @@ end_all() {
 	echo new >"$MNT/new"
 	sync -f "$MNT"
 	pull_away
-	run -5 --separate-stderr cow commit vol --hold
+	run -5 --separate-stderr cow commit "$NAME" --hold
 	[[ $stderr != *"is made when"* ]]
 	back_again
 	sleep 1
@@ -130,7 +118,6 @@ end_all() {
 	kill -9 "$before"
 	sleep 1
 	back
-	another() { [ "$(worker_pid)" != "$before" ] && is_here; }
 	wait_for 30 another
 	end_all "${pids[@]}"
 	[ "$(cut -d' ' -f1-2 "$T/base")" = "$SUM" ]

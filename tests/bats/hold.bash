@@ -6,6 +6,7 @@
 hold_setup() {
 	cow_setup || return
 	export TMPDIR=$T
+	OWN_NAME=hold$$
 	mkdir "$T/fusectl" # shared by all tests of this machine: only what belongs to a process of ours is touched
 	mount -t fusectl none "$T/fusectl"
 }

@@ -114,7 +114,7 @@ power_cut_left() {
 		[ "$fs" = btrfs ] || [[ $stderr == *"by sleep[$keeper]:"* ]]
 		kill "$keeper"
 		wait "$keeper" || true
-		wait_for 20 cow detach vol
+		wait_for 20 cow detach "$NAME"
 		wait_for 20 no_daemons
 		fsck "$fs"
 		mount -o ro "$CARD" "$MNT"
@@ -207,7 +207,7 @@ whole() {
 	(cd "$MNT/d" && sha256sum --quiet -c "$1")
 	umount_volume
 	fsck ext4 "$DEV"
-	cow detach vol --discard
+	cow detach "$NAME" --discard
 	wait_for 20 no_daemons
 }
 
@@ -224,18 +224,18 @@ power_cut_held() {
 	echo one >"$MNT/one"
 	kill_worker
 	run -0 cow status --follow --once
-	[[ $output == "vol died its daemon died: uncommitted changes are lost, generation "*" or a newer one is on the card; $DEV returns I/O errors and is still mounted on $MNT"* ]]
+	[[ $output == "$NAME died its daemon died: uncommitted changes are lost, generation "*" or a newer one is on the card; $DEV returns I/O errors and is still mounted on $MNT"* ]]
 	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" status --follow --once
-	[[ $output == "vol died "* ]]
+	[[ $output == "$NAME died "* ]]
 	# it is in use: nothing is touched
-	run -4 --separate-stderr cow status vol
+	run -4 --separate-stderr cow status "$NAME"
 	[[ $stderr == *"$DEV returns I/O errors and is still mounted on $MNT: unmount it"* ]]
-	[ -d "$COWFS_RUNDIR/vol" ]
+	[ -d "$COWFS_RUNDIR/$NAME" ]
 	timeout 300 umount "$MNT"
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"$DEV is detached now; $CARD is still read-only: cowctl attach, or blockdev --setrw"* ]]
 	wait_for 20 volume_gone "$DEV"
-	[ ! -e "$COWFS_RUNDIR/vol" ]
+	[ ! -e "$COWFS_RUNDIR/$OWN_NAME" ]
 	run -0 cow status --follow --once
 	[ "$output" = "" ]
 	# attach does the same, and a number that belongs to somebody else is left alone
@@ -249,10 +249,10 @@ power_cut_held() {
 	[ ! -e "$T/ran" ]
 	run ! mountpoint -q "$T/x'; touch ran #"
 	run -0 --separate-stderr cow attach "$CARD" --name again
-	[[ $stderr == *"volume vol: its daemon died"*"$DEV is detached now"* ]]
+	[[ $stderr == *"volume $NAME: its daemon died"*"$DEV is detached now"* ]]
 	DEV=$output NAME=again
 	is_volume
-	[ ! -e "$COWFS_RUNDIR/vol" ]
+	[ ! -e "$COWFS_RUNDIR/$OWN_NAME" ]
 	detach
 }
 
@@ -265,7 +265,7 @@ power_cut_held() {
 	run -3 cow status
 	[[ $output == *"$CARD: cannot be set read-only after a commit"* ]]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
-	alarmed() { cow status --follow --once | grep -q "^vol alarm $CARD: cannot be set read-only"; }
+	alarmed() { cow status --follow --once | grep -q "^$NAME alarm $CARD: cannot be set read-only"; }
 	wait_for 5 alarmed
 	eio off
 	commit_word two
@@ -356,7 +356,7 @@ signal.pause()' "$T/his/leased" >"$T/lease"
 	[ "$(stat -c '%u %F' "$T/his/link")" = '0 symbolic link' ]
 	liar() { fails 1 "$1/link is a symbolic link, and its file system .FUSE, or nosuid. may lie about owners" "${@:2}"; }
 	liar his wear --html "$T/his/link/page.html"
-	liar his view vol "$T/his/link"
+	liar his view "$NAME" "$T/his/link"
 	[ -z "$(ls "$T/roots")" ]
 	run ! mountpoint -q "$T/roots"
 	umount "$T/his"

@@ -29,7 +29,8 @@
 #	status_of FILTER	one field of cowctl status --json (exit 3 allowed), by a jq filter
 #
 # Volumes
-#	attach [OPTION]...	attaches CARD as volume "vol" (--name to choose); sets DEV and NAME
+#	attach [OPTION]...	attaches CARD as volume "vol" (--name or OWN_NAME to choose); sets DEV and NAME. One that dies, or does not answer,
+#			needs a name of its own: a command of another test clears away its device for a dead volume of the same name
 #	mount_volume [OPTION]...	mounts DEV on MNT; umount_volume; mount_has SUM, attach_has SUM [OPTION]...	with this tree
 #	commit_word WORD	commits a file with this name and content
 #	volume_gone DEVICE	after the daemon has ended: its loop device is free
@@ -564,7 +565,7 @@ status_of() {
 
 attach() {
 	local i
-	NAME=vol
+	NAME=${OWN_NAME:-vol}
 	for ((i = 1; i <= $#; i++)); do
 		[ "${!i}" = --name ] && i=$((i + 1)) && NAME=${!i}
 	done

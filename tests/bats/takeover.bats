@@ -6,6 +6,7 @@
 #	SEED=N					other moments
 
 load lib
+OWN_NAME=takeover$$
 
 COUNT=${COUNT:-$(rounds 5)}
 SEED=${SEED:-1}
@@ -98,7 +99,7 @@ power_gone() { # FATE
 	attach_replaced
 	fill "$DEV" a 1
 	fill "$DEV" b 1
-	takes=$(took_us cow commit vol)
+	takes=$(took_us cow commit "$NAME")
 	detach
 	for ((i = 1; i <= COUNT; i++)); do
 		how=$((RANDOM % 3)) committed=$(numbers "$CARD")
@@ -106,16 +107,16 @@ power_gone() { # FATE
 		fill "$DEV" a $((2 * i - 1))
 		fill "$DEV" b $((2 * i - 1))
 		local want=("$committed" "$((2 * i - 1)),$((2 * i - 1))")
-		killed_in "$takes" "$COWFS_BUILD/cowctl" commit vol
+		killed_in "$takes" "$COWFS_BUILD/cowctl" commit "$NAME"
 		if [ $how -gt 0 ]; then # the command repeats the commit with the next worker
 			wait "$COMMAND"
 			want=("${want[1]}")
 			fill "$DEV" a $((2 * i))
 			want+=("$((2 * i)),$((2 * i - 1))")
 			if [ $how = 1 ]; then
-				background "$COWFS_BUILD/cowctl" commit vol >"$T/out" 2>&1
+				background "$COWFS_BUILD/cowctl" commit "$NAME" >"$T/out" 2>&1
 			else
-				killed_in "$takes" "$COWFS_BUILD/cowctl" commit vol
+				killed_in "$takes" "$COWFS_BUILD/cowctl" commit "$NAME"
 			fi
 		fi
 		SIM cut "$C" $((RANDOM % 24 + 1))
@@ -137,12 +138,12 @@ power_gone() { # FATE
 	COWFS_DEATHS=100 with_shim attach --on-crash replace
 	seq 100000 >"$T/file"
 	debugfs -w -R "write $T/file one" "$DEV"
-	cow commit vol
+	cow commit "$NAME"
 	debugfs -w -R "write $T/file two" "$DEV"
 	blockdev --flushbufs "$DEV"
 	mkdir "$T/view"
 	eio seal 3000
-	background "$COWFS_BUILD/cowctl" view --now vol "$T/view" >"$T/out" 2>&1
+	background "$COWFS_BUILD/cowctl" view --now "$NAME" "$T/view" >"$T/out" 2>&1
 	sleep 1
 	kill -9 "$(worker_pid)"
 	DEATHS=1
@@ -183,11 +184,11 @@ power_gone() { # FATE
 	attach_replaced
 	fill "$DEV" a 1
 	fill "$DEV" b 1
-	cow commit vol --hold
+	cow commit "$NAME" --hold
 	for ((number = 2; number <= 4; number++)); do
 		fill "$DEV" a "$number"
 		fill "$DEV" b "$number"
-		killed_in 200000 "$COWFS_BUILD/cowctl" commit vol
+		killed_in 200000 "$COWFS_BUILD/cowctl" commit "$NAME"
 		wait "$COMMAND"
 		[ "$(status_of .held.generation)" -gt 0 ]
 		fails 1 'held already' commit --hold
@@ -217,7 +218,7 @@ connects_at_once() { # SOCKET
 	background "$COWFS_BUILD/cowctl" status
 	list=$BG
 	sleep 4
-	connects_at_once "$COWFS_RUNDIR/vol/control"
+	connects_at_once "$COWFS_RUNDIR/$NAME/control"
 	kill -CONT "$spare"
 	wait "$list"
 	wait_for 20 replaced
@@ -238,11 +239,11 @@ connects_at_once() { # SOCKET
 	done
 	[ "$(number "$DEV" a)" = 1 ]
 	fill "$DEV" b 1
-	cow commit vol
+	cow commit "$NAME"
 	[ "$(numbers "$DEV")" = 1,1 ]
 	rm "$COWFS_RUNDIR/full"
-	wait_for 10 jq -e '.replaced == 2' "$COWFS_RUNDIR/vol/status.json"
-	cow detach vol
+	wait_for 10 jq -e '.replaced == 2' "$COWFS_RUNDIR/$NAME/status.json"
+	cow detach "$NAME"
 	wait_for 20 no_daemons
 	umount "$COWFS_RUNDIR"
 }
@@ -256,18 +257,18 @@ connects_at_once() { # SOCKET
 	spare=$(grep -lx cowfs-spare $(printf '/proc/%s/comm ' $(cat "/proc/$parent/task/$parent/children")) | grep -o '[0-9]*')
 	kill -9 "$spare"
 	wait_for 10 eval '[ "$(status_of .on_crash)" = stop ]'
-	run -3 cow status vol
+	run -3 cow status "$NAME"
 	[[ $output == *"is not replaced any more"*"run cowctl commit"* ]]
-	wait_for 10 jq -e .degraded "$COWFS_RUNDIR/vol/status.json"
-	cow detach vol
+	wait_for 10 jq -e .degraded "$COWFS_RUNDIR/$NAME/status.json"
+	cow detach "$NAME"
 }
 
 @test "a worker is killed where few descriptors may be open: the next one serves and commits" {
 	local most=64
-	NAME=vol
+	NAME=$OWN_NAME
 	sim_card 2 24
 	attached() { setpriv --bounding-set -sys_resource --inh-caps -sys_resource prlimit --nofile=$1:$1 -- \
-		"$COWFS_BUILD/cowctl" attach "$CARD" --name vol --on-crash replace; }
+		"$COWFS_BUILD/cowctl" attach "$CARD" --name "$NAME" --on-crash replace; }
 	run attached $((most - 1))
 	[ "$status" = 1 ]
 	[[ $output == *"at most $((most - 1)) files can be open, and it needs $most"* ]]
@@ -281,7 +282,7 @@ connects_at_once() { # SOCKET
 		DEATHS=$((DEATHS + 1))
 		wait_for 30 replaced
 		fill "$DEV" b $((DEATHS + 1))
-		cow commit vol
+		cow commit "$NAME"
 	done
 	[ "$(numbers "$DEV")" = 1,3 ]
 	detach
@@ -313,7 +314,7 @@ connects_at_once() { # SOCKET
 	DEATHS=1
 	wait_for 30 replaced
 	fill "$DEV" b 2
-	cow commit vol
+	cow commit "$NAME"
 	cow commit zother
 	[ "$(numbers "$DEV")" = 1,2 ]
 	cow detach zother
@@ -324,11 +325,11 @@ connects_at_once() { # SOCKET
 @test "all processes of a daemon are killed: who may not ask it sees that at once" {
 	card_prepared ext4 64 128
 	COWFS_DEATHS=100 attach --on-crash replace
-	as_nobody "$COWFS_BUILD/cowctl" status vol >/dev/null
+	as_nobody "$COWFS_BUILD/cowctl" status "$NAME" >/dev/null
 	kill -9 $(daemons)
 	wait_for 20 no_daemons
-	soon 1 run -4 as_nobody "$COWFS_BUILD/cowctl" status vol
-	[[ $output == *"volume vol is not running: its daemon died"* ]]
+	soon 1 run -4 as_nobody "$COWFS_BUILD/cowctl" status "$NAME"
+	[[ $output == *"volume $NAME is not running: its daemon died"* ]]
 	soon 1 run -4 as_nobody "$COWFS_BUILD/cowctl" status
 	[[ $output == *"no volume is attached (a daemon died and left its files)"* ]]
 	cow status >/dev/null 2>&1 || :
