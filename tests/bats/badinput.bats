@@ -503,8 +503,7 @@ commit_fails() {
 	run -3 cow status
 	[[ $output == *"FAILED (EIO)"* && $output == *"alarm"*"commit failed"* ]] || return
 	eio off
-	blockdev --flushbufs "$DEV"
-	echo 1 >/proc/sys/vm/drop_caches
+	read_again "$MNT"
 	[ "$(tree_sum "$MNT")" = "$sum" ] || return
 }
 

@@ -60,7 +60,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	live=$(tree_sum "$MNT")
 	run -0 cow import "$T/delta"
 	[[ $output == *"The next attach has it. What is mounted now goes on, and all that is not committed is lost"* ]]
-	echo 3 >/proc/sys/vm/drop_caches
+	read_again "$MNT"
 	[ "$(tree_sum "$MNT")" = "$live" ]
 	fails 1 'the next start has generation .*, which was imported' commit
 	fails 1 'was imported' commit --hold
@@ -77,7 +77,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	sync -f "$MNT"
 	wait_for 20 fails 1 'was imported' commit
 	rm "$MNT/after"
-	echo 3 >/proc/sys/vm/drop_caches
+	read_again "$MNT"
 	[ "$(tree_sum "$MNT")" = "$live" ]
 	detach
 	card_has_sum "$1"

@@ -87,6 +87,7 @@ is_alone() { # FILE TREE
 
 @test "hold: hourly commits until the log is full, and both ways out" {
 	local newest before weeks_end n
+	echo "SEED=$SEED"
 	mkdir "$T/view" "$T/shadow"
 	mount -t tmpfs shadow "$T/shadow"
 	SHADOW=$T/shadow

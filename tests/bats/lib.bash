@@ -61,6 +61,7 @@
 #
 # Contents
 #	random_file FILE MIB	incompressible; tree_sum FOLDER: checksum of names and contents
+#	read_again FOLDER	what is mounted there comes from its device again; the caches of other tests stay as they are
 #	patience SECONDS	so many times as long as the load is above the number of processors. Where work can be counted (reads,
 #			bytes, CPU time), count that
 #	soon SECONDS COMMAND...	it takes less, in one of five times: what holds it does so each time, a busy machine does not
@@ -838,6 +839,12 @@ encrypt() { # MOUNT FOLDER
 
 tree_sum() {
 	(cd "$1" && find . -path ./lost+found -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0r cksum) | cksum | tr ' ' -
+}
+
+read_again() {
+	sync -f "$1" && find "$1" -xdev -type f -exec python3 -c 'import os, sys
+for path in sys.argv[1:]:
+    os.posix_fadvise(os.open(path, os.O_RDONLY | os.O_NOATIME), 0, 0, os.POSIX_FADV_DONTNEED)' {} + && blockdev --flushbufs "$(findmnt -no SOURCE "$1")"
 }
 
 diff_of() {

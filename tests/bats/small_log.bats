@@ -192,7 +192,7 @@ sync_of_more() { # FS
 	cp "$T/new" "$MNT/new"
 	sync -f "$MNT"
 	[ "$(status_of '.pressure.commits > 2')" = true ]
-	echo 3 >/proc/sys/vm/drop_caches
+	read_again "$MNT"
 	cmp "$T/new" "$MNT/new"
 	umount_volume
 	cow commit

@@ -68,13 +68,14 @@ all_are() {
 # Not to new blocks: the trimmed ones are among the first that it would take.
 in_place() { dd if=/dev/urandom of="$1" bs=4096 count=1 conv=notrunc status=none; }
 
+has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
 trimmed() { cow trim --json | jq -e .trimmed_bytes; }
 
 # The live volume and, after a power cut, the card have what was there before.
 intact() {
 	local sum
 	sum=$(tree_sum "$MNT")
-	echo 3 >/proc/sys/vm/drop_caches
+	read_again "$MNT"
 	[ "$(tree_sum "$MNT")" = "$sum" ]
 	[ "$sum" = "$1" ]
 	power_cut
@@ -153,7 +154,7 @@ noise_test() {
 		head -c 200000 /dev/zero >"$MNT/zeros$i"
 		sync -f "$MNT"
 		[ "$(trimmed)" -gt 1000000 ]
-		echo 3 >/proc/sys/vm/drop_caches
+		read_again "$MNT"
 	done
 	cow commit
 	trimmed
@@ -270,8 +271,7 @@ noise_test() {
 	done
 	cow commit --checkpoint
 	background cow trim --json >"$T/trim"
-	trims() { [ "$(status_of .progress.job)" = trim ]; }
-	wait_for 10 trims
+	wait_for 10 job_is trim
 	[ "$(status_of .progress.phase)" = trim ]
 	commit_word x
 	kill -0 "$BG"
@@ -281,10 +281,9 @@ noise_test() {
 	# whoever goes away ends it
 	eio trim 300
 	background "$COWFS_BUILD/cowctl" trim
-	wait_for 10 trims
+	wait_for 10 job_is trim
 	kill "$BG"
-	idles() { [ "$(status_of .progress.job)" = null ]; }
-	wait_for 10 idles
+	wait_for 10 job_is null
 	eio off
 	intact "$(tree_sum "$MNT")"
 }
@@ -293,7 +292,6 @@ noise_test() {
 	local after
 	export COWFS_QUIET_AFTER=300ms # instead of 10 min
 	card ext4
-	has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
 	sleep 2
 	run ! has_trimmed
 	random_file "$MNT/a" 5
@@ -406,7 +404,7 @@ noise_test() {
 	dd if="$T/late" of="$MNT/late" bs=1M oflag=direct status=none
 	cow commit --checkpoint
 	fails 1 'not trimmed: it is not known which blocks of this ext4 are free' trim
-	echo 3 >/proc/sys/vm/drop_caches
+	read_again "$MNT"
 	cmp "$T/late" "$MNT/late"
 	wait_for 10 timeout 300 umount "$MNT"
 	loop_down "$above"
@@ -469,8 +467,7 @@ noise_test() {
 	eio trim 300
 	background cow trim --json >"$T/trim1"
 	a=$BG
-	trims() { [ "$(status_of .progress.job)" = trim ]; }
-	wait_for 10 trims
+	wait_for 10 job_is trim
 	echo x >"$MNT/x"
 	cow commit --no-wait
 	background cow trim --json >"$T/trim2"
@@ -510,7 +507,6 @@ noise_test() {
 	fails 1 'not trimmed: there is a view' trim
 	[ "$(status_of .trim.refused)" = "" ]
 	timeout 300 umount "$T/view"
-	has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
 	wait_for 15 has_trimmed
 	detach
 	card_prepared ext4 100 150 -b 4096

@@ -346,7 +346,7 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 		kill -9 "$pid"
 		wait_for 20 taken_over "$pid"
 		[ "$(status_of .held.undo_pending)" = true ]
-		echo 3 >/proc/sys/vm/drop_caches
+		read_again "$MNT"
 		[ "$(tree_sum "$MNT")" = "$NOW" ]
 		cow commit
 	done
@@ -465,8 +465,7 @@ sees_held() { # FS [FS_MIB CARD_MIB]
 		upgrade $i
 		cow commit --checkpoint
 	done
-	echo 3 >/proc/sys/vm/drop_caches
-	blockdev --flushbufs "$(findmnt -no SOURCE "$T/view")"
+	read_again "$T/view"
 	[ "$(tree_sum "$T/view")" = "$SUM" ]
 	umount "$T/view"
 	fails 1 "no generation is held: the card has generation" diff --generation held

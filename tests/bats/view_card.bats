@@ -347,7 +347,6 @@ server() { daemons; }
 		cow view "$CARD" "$V"
 		disk=$(findmnt -no SOURCE "$V")
 		kill -9 "$(server)"
-		echo 3 >/proc/sys/vm/drop_caches
 		run ! timeout 10 dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
 		timeout 300 umount "$V"
 		wait_for 5 loop_free "$disk"
