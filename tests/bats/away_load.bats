@@ -142,12 +142,12 @@ AWAY_LIMIT=60s
 	protected
 	echo ram | dd of="$MNT/ram" conv=fsync status=none
 	forget
-	for i in $(seq 0 39); do
-		dd if="$DEV" bs=64k skip=$((20 * i)) count=1 iflag=direct status=none >"$T/right.$i"
+	for i in $(seq 0 39); do # not where the file system writes its descriptors meanwhile
+		dd if="$DEV" bs=64k skip=$((20 * i + 10)) count=1 iflag=direct status=none >"$T/right.$i"
 	done
 	pull_away
 	for i in $(seq 0 39); do
-		background dd if="$DEV" of="$T/read.$i" bs=64k skip=$((20 * i)) count=1 iflag=direct status=none
+		background dd if="$DEV" of="$T/read.$i" bs=64k skip=$((20 * i + 10)) count=1 iflag=direct status=none
 		pids+=("$BG")
 	done
 	background cat "$MNT/base" >"$T/base"

@@ -42,6 +42,7 @@ hours_until_refused() {
 		run cow commit --timer
 		[ "$status" = 0 ] || return 0
 		read -r room low < <(status_of '"\(.log_room_blocks) \(.held.log_low)"')
+		[[ $output != *"nothing to commit"* ]] || continue # RAM pressure has committed all of this hour
 		if [ -z "$warned" ] && [ $((room * 4)) -lt "$CAPACITY" ]; then
 			warned=$N
 			figure "$(tail -1 <<<"$output")"

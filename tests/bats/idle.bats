@@ -32,6 +32,7 @@ change() {
 
 live() { status_of .log_live_blocks; }
 is_empty() { [ "$(live)" = 0 ]; }
+writes_nothing() { local before=$(card_written); sleep 2; [ "$(card_written)" = "$before" ]; }
 home_blocks() { status_of .lifetime.checkpoint_blocks; }
 # uncached, of the base
 read_card() { dd if="$DEV" of=/dev/null bs=4096 skip=$((RANDOM % 20000)) count=1 iflag=direct status=none; }
@@ -61,9 +62,7 @@ card_has_it() {
 	wait_for 5 grep -qx "vol checkpoint" "$T/events"
 	[ "$(blockdev --getro "$CARD")" = 1 ]
 	# and once only
-	before=$(card_written)
-	sleep 2
-	[ "$(card_written)" = "$before" ]
+	writes_nothing
 	card_has_it
 }
 
@@ -74,9 +73,7 @@ card_has_it() {
 	power_cut
 	# what an earlier session left stays until this one commits
 	shim_mounted --checkpoint idle
-	before=$(card_written)
-	sleep 2
-	[ "$(card_written)" = "$before" ]
+	writes_nothing
 	mkdir "$T/view"
 	cow view "$NAME" "$T/view"
 	change 1
@@ -157,9 +154,7 @@ card_has_it() {
 	[ "$(live)" -gt 1000 ]
 	[ "$(status_of .alarm)" = "" ]
 	eio off
-	before=$(card_written)
-	sleep 2
-	[ "$(card_written)" = "$before" ]
+	writes_nothing
 	[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
 	change 1
 	wait_for 10 is_empty
