@@ -357,9 +357,9 @@ bool compose_is_begun_on(int volume_fd, const char *id)
 
 static int check_work(int volume_fd)
 {
-	int e = make_dir_at(volume_fd, "work", 0755), fd = e < 0 ? e : open_dir(volume_fd, "work");
+	int e = make_dir_at(volume_fd, "work", 0755);
+	_cleanup_close_ int fd = e < 0 ? e : open_dir(volume_fd, "work");
 
-	cleanup_closep(&fd);
 	return fd < 0 ? fd : 0;
 }
 

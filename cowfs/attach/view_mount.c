@@ -390,7 +390,6 @@ void view_mount_close(struct view_mount *m)
 {
 	cleanup_closep(&m->dir_fd);
 	cleanup_closep(&m->disk_fd);
-	m->dir_fd = m->disk_fd = -1;
 }
 
 void view_mount_scattered(const struct view_mount *m)

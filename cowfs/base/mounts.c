@@ -229,8 +229,7 @@ static bool in_one_btrfs(int root_dirfd, dev_t a, dev_t b)
 	struct dirent *d;
 
 	if (!list) {
-		if (list_fd >= 0)
-			close(list_fd);
+		cleanup_closep(&list_fd);
 		return false;
 	}
 	if (name_of(sys_path_fd, a, name_a, sizeof(name_a)) &&

@@ -455,8 +455,7 @@ int path_create_file(const char *path, unsigned mode, char *why, size_t n)
 		unlinkat(f.dirfd, f.temp, 0);
 		close(fd);
 	}
-	if (f.dirfd >= 0)
-		close(f.dirfd);
+	cleanup_closep(&f.dirfd);
 	return e < 0 ? e : fd;
 }
 

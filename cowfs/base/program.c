@@ -27,8 +27,7 @@ void program_begin(void)
 		if (fd < 0)
 			fd = open("/", O_PATH);
 	} while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd >= 0)
-		close(fd);
+	cleanup_closep(&fd);
 	signal(SIGPIPE, no_signal);
 }
 

@@ -154,8 +154,7 @@ int sandbox_enter_mounts(int fd)
 {
 	int r = fd < 0 ? fd : setns(fd, CLONE_NEWNS) < 0 ? -errno : 0;
 
-	if (fd >= 0)
-		close(fd);
+	cleanup_closep(&fd);
 	return r;
 }
 

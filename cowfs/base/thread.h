@@ -32,4 +32,14 @@ void thread_cond_init(pthread_cond_t *c);
  */
 void thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, uint64_t at_ns);
 
+static inline void thread_unlockp(pthread_mutex_t **lock)
+{
+	pthread_mutex_unlock(*lock);
+}
+
+/* Takes the lock until the end of the block, which may return a value that is read under it. */
+#define LOCKED(mutex)                                                                              \
+	__attribute__((cleanup(thread_unlockp))) pthread_mutex_t *locked = (mutex);                \
+	pthread_mutex_lock(mutex)
+
 #endif

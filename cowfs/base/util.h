@@ -84,10 +84,12 @@ static inline void cleanup_freep(void *p)
 	free(*(void **)p);
 }
 
+/* It is -1 then, as it may be before. */
 static inline void cleanup_closep(int *fd)
 {
 	if (*fd >= 0)
 		close(*fd);
+	*fd = -1;
 }
 
 #define _cleanup_free_ __attribute__((cleanup(cleanup_freep)))

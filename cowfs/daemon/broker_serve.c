@@ -162,12 +162,11 @@ static int note_fact(enum fact which, const char *path, dev_t rdev, uint64_t byt
 	const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
 	int r = -ESHUTDOWN;
 
-	pthread_mutex_lock(&own.run_lock);
+	LOCKED(&own.run_lock);
 	facts_set(&own.f.root->facts, which, path, rdev, bytes);
 	if (!own.released)
 		r = facts_write(&d, &own.f.root->facts);
 	own.stale = r < 0;
-	pthread_mutex_unlock(&own.run_lock);
 	return r;
 }
 
@@ -180,12 +179,6 @@ static int note_loop(const char *path, dev_t rdev)
 static int note_disk(void)
 {
 	return note_loop(device() ? own.disk.loop.path : NULL, device());
-}
-
-static void close_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(steal_fd(fd));
 }
 
 static bool release_run(void)
@@ -211,12 +204,12 @@ static int release(struct broker_message *m, int ret_fd[BROKER_FDS])
 	(void)m, (void)ret_fd;
 	if (!release_run())
 		return -EALREADY;
-	close_fd(&own.f.card_fd[0]);
-	close_fd(&own.f.card_fd[1]);
-	close_fd(&own.f.stat_fd[0]);
-	close_fd(&own.f.stat_fd[1]);
-	close_fd(&own.f.store_fd);
-	close_fd(&own.f.side_fd);
+	cleanup_closep(&own.f.card_fd[0]);
+	cleanup_closep(&own.f.card_fd[1]);
+	cleanup_closep(&own.f.stat_fd[0]);
+	cleanup_closep(&own.f.stat_fd[1]);
+	cleanup_closep(&own.f.store_fd);
+	cleanup_closep(&own.f.side_fd);
 	pthread_mutex_lock(&own.disk_lock);
 	disk_serve_close(&own.disk);
 	note_device();
@@ -388,7 +381,7 @@ static void end_offer(struct offer *o)
 	if (o->fd[0] >= 0)
 		(void)!blockdev_fd_set_writable(o->fd[0], !o->found.readonly);
 	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
-		close_fd(&o->fd[i]);
+		cleanup_closep(&o->fd[i]);
 	o->found.number = 0;
 }
 
@@ -440,8 +433,8 @@ static int end_search(struct broker_message *m, int ret_fd[BROKER_FDS])
 		return m->n[1] == FOUND_CARD ? -EBUSY : 0;
 	}
 	own.f.root->card[card].before = own.f.root->facts.device[which].rdev;
-	close_fd(&own.f.card_fd[card]);
-	close_fd(&own.f.stat_fd[card]);
+	cleanup_closep(&own.f.card_fd[card]);
+	cleanup_closep(&own.f.stat_fd[card]);
 	own.f.card_fd[card] = steal_fd(&o->fd[0]);
 	own.f.stat_fd[card] = steal_fd(&o->fd[2]);
 	snprintf(path, sizeof(path), "/dev/%s", o->found.name);
@@ -530,11 +523,11 @@ static void serve(enum broker_lane lane)
 			ret_fd[i] = -1;
 		m.result = c && c->run ? c->run(&m, ret_fd) : -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
-			close_fd(&fd[i]);
+			cleanup_closep(&fd[i]);
 		if (broker_send(sock_fd, &m, ret_fd) < 0)
 			break;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
-			close_fd(&ret_fd[i]);
+			cleanup_closep(&ret_fd[i]);
 		limit(&allowance, sock_fd, used_ns + 2 * (cpu_now_ns() - cpu_ns));
 	}
 }
@@ -641,7 +634,7 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	if (own.disk.have_loop) { /* the broker has its own */
 		close(own.disk.loop.fd);
 		close(own.disk.loop.dev_dirfd);
-		close_fd(&own.disk.loop.queue_dirfd);
+		cleanup_closep(&own.disk.loop.queue_dirfd);
 	}
 	return r;
 }

@@ -354,8 +354,7 @@ static int stay_foreground(struct daemon *d)
 		d->notify_fd = fds[1];
 		return EXIT_OK;
 	}
-	if (d->ready_fd >= 0)
-		close(d->ready_fd); /* otherwise the reader would not see the end of the pipe */
+	cleanup_closep(&d->ready_fd); /* otherwise the reader would not see the end of the pipe */
 	(void)!harden_process(HARDEN_OOM | HARDEN_SIGNALS | HARDEN_DIR, d->argv0);
 	(void)!harden_confine(HARDEN_CAPABILITIES | HARDEN_CALLS, CONFINE_PARENT);
 	if (notify_fd >= 0) {
@@ -715,8 +714,7 @@ static void close_folders(struct daemon *d)
 			     &d->dir.fd,     &d->mount_fd,  &d->dir.parent_fd };
 
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
-		if (*fds[i] >= 0)
-			close(steal_fd(fds[i]));
+		cleanup_closep(fds[i]);
 }
 
 /* From here on it has no privileges. Then, and only then, it reads the card, and what a worker that
@@ -913,8 +911,7 @@ static void say_ready(struct daemon *d, unsigned *missing)
 	report(d, &r);
 	for (int fd = 0; fd < 3 && d->null_fd >= 0 && !stays_on_terminal(d); fd++)
 		dup2(d->null_fd, fd);
-	if (d->ready_fd >= 0)
-		close(steal_fd(&d->ready_fd));
+	cleanup_closep(&d->ready_fd);
 }
 
 /* Undoes what was started, in reverse order. The rest of a volume that is in use stays in place. */

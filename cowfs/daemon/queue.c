@@ -130,12 +130,10 @@ static bool trim_stops(void *ctx)
 	const struct asker *a = ctx;
 	bool waits = false;
 
-	pthread_mutex_lock(&a->s->lock);
+	LOCKED(&a->s->lock);
 	for (const struct session *c = a->s->clients; c < a->s->clients + CLIENTS; c++)
 		waits |= c->work == WORK_QUEUED && c->rq.command != COMMAND_TRIM;
-	waits |= a->c->fd < 0 || a->s->stop;
-	pthread_mutex_unlock(&a->s->lock);
-	return waits;
+	return waits || a->c->fd < 0 || a->s->stop;
 }
 
 static int run_trim(struct server *s, struct session *c, struct volume_result *ret)
@@ -210,58 +208,48 @@ void *server_job_thread(void *arg)
 
 enum work server_work_of(struct server *s, const struct session *c)
 {
-	enum work w;
+	LOCKED(&s->lock);
 
-	pthread_mutex_lock(&s->lock);
-	w = c->work;
-	pthread_mutex_unlock(&s->lock);
-	return w;
+	return c->work;
 }
 
 bool server_any_work(struct server *s, bool with_trims)
 {
 	bool any = false;
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	for (const struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		any |= c->work != WORK_NONE && (with_trims || c->rq.command != COMMAND_TRIM);
-	any &= !s->detached;
-	pthread_mutex_unlock(&s->lock);
-	return any;
+	return any && !s->detached;
 }
 
 unsigned server_jobs(struct server *s)
 {
 	unsigned n = 0;
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	for (const struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		n += c->work != WORK_NONE;
-	pthread_mutex_unlock(&s->lock);
 	return n;
 }
 
 void server_queue_job(struct server *s, struct session *c, const struct request *rq)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	c->rq = *rq;
 	c->ticket = ++s->tickets;
 	c->until_ns = rq->deadline_ms ? now_ns() + rq->deadline_ms * 1000000 : 0;
 	c->work = WORK_QUEUED;
 	pthread_cond_signal(&s->wake);
-	pthread_mutex_unlock(&s->lock);
 }
 
 bool server_take_result(struct server *s, struct session *c, struct volume_result *ret)
 {
-	bool done;
+	LOCKED(&s->lock);
 
-	pthread_mutex_lock(&s->lock);
-	done = c->work == WORK_DONE;
-	if (done) {
-		*ret = c->result;
-		c->work = WORK_NONE;
-	}
-	pthread_mutex_unlock(&s->lock);
-	return done;
+	if (c->work != WORK_DONE)
+		return false;
+	*ret = c->result;
+	c->work = WORK_NONE;
+	return true;
 }

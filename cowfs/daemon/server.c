@@ -107,12 +107,9 @@ static short wanted(struct server *s, const struct session *c)
 
 static bool stopping(struct server *s)
 {
-	bool stop;
+	LOCKED(&s->lock);
 
-	pthread_mutex_lock(&s->lock);
-	stop = s->stop;
-	pthread_mutex_unlock(&s->lock);
-	return stop;
+	return s->stop;
 }
 
 /* A request that never ends: without a sign of life the parent process acts. */
@@ -186,6 +183,14 @@ int server_listen(const struct rundir *dir, const char *name)
 	return steal_fd(&fd);
 }
 
+static void stop_jobs(struct server *s)
+{
+	LOCKED(&s->lock);
+
+	s->stop = true;
+	pthread_cond_signal(&s->wake);
+}
+
 static int start_threads(struct server *s)
 {
 	int r = thread_start(&s->jobs, "cowfs-jobs", STACK_BYTES, server_job_thread, s);
@@ -197,10 +202,7 @@ static int start_threads(struct server *s)
 	r = thread_start(&s->control, "cowfs-control", STACK_BYTES, control_thread, s);
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), 0);
 	if (r < 0) {
-		pthread_mutex_lock(&s->lock);
-		s->stop = true;
-		pthread_cond_signal(&s->wake);
-		pthread_mutex_unlock(&s->lock);
+		stop_jobs(s);
 		pthread_join(s->jobs, NULL);
 	}
 	return r;
@@ -211,10 +213,8 @@ static void server_free(struct server *s)
 	views_free(s->views);
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		server_drop(s, c);
-	if (s->listen_fd >= 0)
-		close(s->listen_fd);
-	if (s->event_fd >= 0)
-		close(s->event_fd);
+	cleanup_closep(&s->listen_fd);
+	cleanup_closep(&s->event_fd);
 	pthread_cond_destroy(&s->wake);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -268,10 +268,7 @@ int server_listen_fd(const struct server *s)
 
 void server_stop(struct server *s)
 {
-	pthread_mutex_lock(&s->lock);
-	s->stop = true;
-	pthread_cond_signal(&s->wake);
-	pthread_mutex_unlock(&s->lock);
+	stop_jobs(s);
 	server_kick(s);
 	pthread_join(s->jobs, NULL);
 	pthread_join(s->control, NULL);

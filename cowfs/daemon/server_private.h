@@ -3,8 +3,7 @@
 #ifndef COWFS_DAEMON_SERVER_PRIVATE_H
 #define COWFS_DAEMON_SERVER_PRIVATE_H
 
-#include <pthread.h>
-
+#include "base/thread.h"
 #include "wire/linebuf.h"
 #include "wire/proto.h"
 #include "daemon/server.h"

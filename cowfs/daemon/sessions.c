@@ -32,14 +32,11 @@ void server_drop(struct server *s, struct session *c)
 {
 	linebuf_free(&c->in);
 	linebuf_free(&c->out);
-	pthread_mutex_lock(&s->lock);
-	if (c->fd >= 0)
-		close(steal_fd(&c->fd));
+	LOCKED(&s->lock);
+	cleanup_closep(&c->fd);
 	if (c->work == WORK_QUEUED)
 		c->work = WORK_NONE;
-	if (c->passed_fd >= 0)
-		close(steal_fd(&c->passed_fd));
-	pthread_mutex_unlock(&s->lock);
+	cleanup_closep(&c->passed_fd);
 }
 
 void server_send(struct server *s, struct session *c, struct jsonw *w)

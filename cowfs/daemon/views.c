@@ -2,13 +2,13 @@
 #include "daemon/views.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/thread.h"
 #include "export/fuse.h"
 
 #define FUSE_MAJOR 10u
@@ -122,14 +122,12 @@ static void lost_mount(void *ctx)
 /* A view that has lost its mount may still have its place for a moment. */
 static struct one *free_place(struct views *vs)
 {
-	struct one *found = NULL;
+	LOCKED(&vs->lock);
 
-	pthread_mutex_lock(&vs->lock);
-	for (struct one *o = vs->one; o < vs->one + VOLUME_VIEWS && !found; o++)
+	for (struct one *o = vs->one; o < vs->one + VOLUME_VIEWS; o++)
 		if (!o->snapshot && !o->scratch)
-			found = o;
-	pthread_mutex_unlock(&vs->lock);
-	return found;
+			return o;
+	return NULL;
 }
 
 static bool is_fuse(int fd)

@@ -124,15 +124,10 @@ void bdi_limit_close(struct bdi_limit *b)
 {
 	if (b->strict_fd >= 0 && b->max_ratio_fd >= 0 && b->min_bytes_fd >= 0)
 		lift(b);
-	if (b->max_bytes_fd >= 0)
-		close(b->max_bytes_fd);
-	if (b->min_bytes_fd >= 0)
-		close(b->min_bytes_fd);
-	if (b->strict_fd >= 0)
-		close(b->strict_fd);
-	if (b->max_ratio_fd >= 0)
-		close(b->max_ratio_fd);
-	*b = BDI_LIMIT_CLOSED;
+	cleanup_closep(&b->max_bytes_fd);
+	cleanup_closep(&b->min_bytes_fd);
+	cleanup_closep(&b->strict_fd);
+	cleanup_closep(&b->max_ratio_fd);
 }
 
 uint64_t global_dirty_bytes(void)

@@ -83,10 +83,8 @@ static int attach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 
 static void close_fuse(struct disk_serve *d)
 {
-	if (d->mount_fd >= 0)
-		close(steal_fd(&d->mount_fd));
-	if (d->file_fd >= 0)
-		close(steal_fd(&d->file_fd));
+	cleanup_closep(&d->mount_fd);
+	cleanup_closep(&d->file_fd);
 }
 
 static int detach(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])

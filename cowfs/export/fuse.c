@@ -567,8 +567,7 @@ static void pass_answer(struct fuse_export *e)
 	(void)!(n > 0 && write(e->fuse_fd, &answer, (size_t)n) > 0);
 	if (dup3(e->fuse_fd, e->session_fd, O_CLOEXEC) < 0)
 		msg(MSG_ERR, "cannot answer FUSE requests: %m");
-	close(e->answer_fd);
-	e->answer_fd = -1;
+	cleanup_closep(&e->answer_fd);
 }
 
 static void handle(void *ctx, void *buf, size_t len_bytes)
@@ -705,12 +704,9 @@ static void free_export(struct fuse_export *e)
 		fuse_session_destroy(e->session); /* and session_fd */
 	if (e->fuse_fd >= 0 && e->fuse_fd != e->session_fd)
 		close(e->fuse_fd);
-	if (e->answer_fd >= 0)
-		close(e->answer_fd);
-	if (e->abort_fd >= 0)
-		close(e->abort_fd);
-	if (e->stop_fd >= 0)
-		close(e->stop_fd);
+	cleanup_closep(&e->answer_fd);
+	cleanup_closep(&e->abort_fd);
+	cleanup_closep(&e->stop_fd);
 	slots_free(e->slots);
 	free(e->alone_buf);
 	sem_destroy(&e->init_done);
@@ -865,8 +861,7 @@ void transport_make_room(int kernel_fd)
 {
 	int fd = fcntl(kernel_fd, F_DUPFD_CLOEXEC, LAST_FD);
 
-	if (fd >= 0)
-		close(fd);
+	cleanup_closep(&fd);
 }
 
 int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd)
@@ -931,8 +926,7 @@ int fuse_export_start(struct fuse_export **ret, struct view *v, int fuse_fd, int
 	if (!r)
 		r = file_fd = open_file(e, mount_fd, name);
 	if (r < 0) {
-		if (mount_fd >= 0)
-			close(steal_fd(&mount_fd)); /* the last close: wakes the threads */
+		cleanup_closep(&mount_fd); /* the last close: wakes the threads */
 		if (broker_on())
 			(void)!broker_call(BROKER_MAIN, BROKER_DETACH, 0, 0);
 		fuse_export_stop(e);

@@ -155,18 +155,16 @@ void parked_add(struct parked *p, void *req, enum parked_kind kind, uint64_t off
 	r->len_bytes = len_bytes;
 	if (data)
 		memcpy(r->data, data, data_bytes);
-	pthread_mutex_lock(&p->lock);
+	LOCKED(&p->lock);
 	put(p, r);
 	pthread_cond_signal(&p->changed);
-	pthread_mutex_unlock(&p->lock);
 }
 
 void parked_refuse(struct parked *p, bool on)
 {
-	pthread_mutex_lock(&p->lock);
+	LOCKED(&p->lock);
 	p->refused = on;
 	pthread_cond_signal(&p->changed);
-	pthread_mutex_unlock(&p->lock);
 }
 
 void parked_free(struct parked *p)

@@ -74,10 +74,9 @@ void serve_hand_over(struct serve *s)
 {
 	if (!s)
 		return;
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	if (s->leader == self)
 		lead_next(s);
-	pthread_mutex_unlock(&s->lock);
 }
 
 bool serve_waited(void)
@@ -176,10 +175,9 @@ static struct sight look(struct serve *s)
 
 static void replace(struct serve *s, struct server *stuck)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	if (s->leader == stuck)
 		lead_next(s);
-	pthread_mutex_unlock(&s->lock);
 }
 
 static void *watch_thread(void *arg)

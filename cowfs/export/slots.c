@@ -2,10 +2,10 @@
 #include "export/slots.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/io.h"
+#include "base/thread.h"
 
 struct slots {
 	pthread_mutex_t lock; /* held for moments; protects all fields below */
@@ -55,13 +55,12 @@ struct slot *slot_get(struct slots *s, size_t len_bytes)
 {
 	struct slot **list = len_bytes <= SLOT_SMALL_BYTES ? &s->small : &s->large, *slot;
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	slot = *list;
 	if (slot) {
 		*list = slot->next;
 		s->used++;
 	}
-	pthread_mutex_unlock(&s->lock);
 	return slot;
 }
 
@@ -70,12 +69,11 @@ void slot_put(struct slot *slot)
 	struct slots *s = slot->slots;
 	struct slot **list = slot->large ? &s->large : &s->small;
 
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	slot->next = *list;
 	*list = slot;
 	if (--s->used == 0)
 		pthread_cond_signal(&s->all_free);
-	pthread_mutex_unlock(&s->lock);
 }
 
 unsigned slots_used(const struct slots *s)
@@ -85,8 +83,7 @@ unsigned slots_used(const struct slots *s)
 
 void slots_wait(struct slots *s)
 {
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	while (s->used)
 		pthread_cond_wait(&s->all_free, &s->lock);
-	pthread_mutex_unlock(&s->lock);
 }

@@ -12,11 +12,11 @@
 #include "export/snapshot.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "base/io.h"
+#include "base/thread.h"
 #include "export/pin.h"
 
 #define PIECE_BLKS 64u
@@ -140,12 +140,11 @@ static void release_if_idle(struct snapshot *s)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!s->ended)
 		return;
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	if (s->l && pins_none(&s->pins)) {
 		layers_free(s->l);
 		s->l = NULL;
 	}
-	pthread_mutex_unlock(&s->lock);
 }
 
 static struct pin enter(struct snapshot *s)

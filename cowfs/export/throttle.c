@@ -189,22 +189,18 @@ int throttle_admit(struct throttle *g, size_t bytes)
 
 bool throttle_hold(struct throttle *g, void *req, size_t bytes)
 {
-	bool held = false;
-
 	if (!atomic_load_explicit(&g->holding, memory_order_relaxed) && !is_stopped(g))
 		return false;
-	pthread_mutex_lock(&g->lock);
-	if ((g->rate != THROTTLE_OPEN || is_stopped(g)) && !g->stop && g->started &&
-	    g->n < HELD_MAX) {
-		g->held[(g->first + g->n) % HELD_MAX] =
-			(struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
-		g->held_now = ++g->n;
-		g->paced++;
-		held = true;
-		pthread_cond_signal(&g->changed);
-	}
-	pthread_mutex_unlock(&g->lock);
-	return held;
+	LOCKED(&g->lock);
+	if ((g->rate == THROTTLE_OPEN && !is_stopped(g)) || g->stop || !g->started ||
+	    g->n == HELD_MAX)
+		return false;
+	g->held[(g->first + g->n) % HELD_MAX] =
+		(struct held){ .req = req, .bytes = bytes, .since_ns = now_ns() };
+	g->held_now = ++g->n;
+	g->paced++;
+	pthread_cond_signal(&g->changed);
+	return true;
 }
 
 void throttle_store_full(struct throttle *g)
@@ -227,14 +223,13 @@ void throttle_set_budget(struct throttle *g, uint64_t bytes)
 
 void throttle_set_rate(struct throttle *g, uint64_t bytes_per_s, bool shut)
 {
-	pthread_mutex_lock(&g->lock);
+	LOCKED(&g->lock);
 	if (g->rate != bytes_per_s || g->shut != shut) {
 		g->rate = bytes_per_s;
 		g->shut = shut;
 		g->holding = bytes_per_s != THROTTLE_OPEN;
 		pthread_cond_signal(&g->changed);
 	}
-	pthread_mutex_unlock(&g->lock);
 }
 
 void throttle_set_tags(struct throttle *g, unsigned tags)
@@ -249,10 +244,9 @@ uint64_t throttle_admitted(const struct throttle *g)
 
 void throttle_set_stop(struct throttle *g, uint64_t admitted_bytes)
 {
-	pthread_mutex_lock(&g->lock);
+	LOCKED(&g->lock);
 	g->stop_bytes = admitted_bytes;
 	pthread_cond_signal(&g->changed);
-	pthread_mutex_unlock(&g->lock);
 }
 
 void throttle_refuse(struct throttle *g, int error)

@@ -153,8 +153,7 @@ static int ask_detach(struct loop_dev *l)
 	int fd[BROKER_FDS], e;
 
 	memcpy(m.data, l->found, sizeof(l->found));
-	if (l->fd >= 0)
-		close(steal_fd(&l->fd));
+	cleanup_closep(&l->fd);
 	e = broker_ask(BROKER_MAIN, &m, fd);
 	if (e < 0 && e != -EPIPE)
 		l->fd = fd[0];

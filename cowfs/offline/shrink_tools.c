@@ -213,8 +213,7 @@ static void free_session(struct session *s)
 	if (s->view)
 		view_free(s->view);
 	ram_store_close(s->store);
-	if (s->said_fd >= 0)
-		close(s->said_fd);
+	cleanup_closep(&s->said_fd);
 }
 
 /* ---- the commit ---- */

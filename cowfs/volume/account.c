@@ -157,10 +157,9 @@ void account_copy_wear(struct volume *v)
 
 void volume_copy_devices(struct volume *v, char device[128], char log_device[128])
 {
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	memcpy(device, v->device, sizeof(v->device));
 	memcpy(log_device, v->log_device, sizeof(v->log_device));
-	pthread_mutex_unlock(&v->lock);
 }
 
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
@@ -184,7 +183,7 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 	ret->foreign_since_s = s.foreign_since_s;
 	ret->foreign_noticed_s = s.foreign_noticed_s;
 	ret->agreed_s = s.agreed_s;
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	ret->ledger = v->of_log.totals;
 	ret->last_s = v->of_log.newest_s;
 	ret->stamp = v->wear_stamp;
@@ -193,5 +192,4 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 		ret->geo = v->wear->geo;
 		wear_take_part(v->wear, first, &ret->part);
 	}
-	pthread_mutex_unlock(&v->lock);
 }

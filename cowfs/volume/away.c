@@ -69,9 +69,8 @@ void away_look(struct volume *v)
 
 	if ((!base && !log) || v->away.known)
 		return;
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	pthread_cond_signal(&v->work);
-	pthread_mutex_unlock(&v->lock);
 }
 
 /* A contact that flaps is one line a minute of each kind. */
@@ -142,8 +141,7 @@ void away_interrupts(struct volume *v, const struct volume_request *rq, struct v
 static void close_device(struct device *d)
 {
 	for (unsigned i = 0; i < BLOCKDEV_FDS; i++)
-		if (d->fd[i] >= 0)
-			close(steal_fd(&d->fd[i]));
+		cleanup_closep(&d->fd[i]);
 }
 
 void away_know(const struct volume *v)
@@ -230,7 +228,7 @@ static void note_counters(struct volume *v, unsigned n)
 	struct card_counters now;
 	bool have = card_counters(card_of(v, n), &now) == 0;
 
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	v->kernel.before[n] = (struct card_counters){ .write_ios = a->write_calls,
 						      .written_bytes = a->written_bytes,
 						      .discarded_bytes = a->discarded_bytes,
@@ -238,18 +236,16 @@ static void note_counters(struct volume *v, unsigned n)
 	v->kernel.have[n] = have;
 	if (have)
 		v->kernel.at_open[n] = now;
-	pthread_mutex_unlock(&v->lock);
 }
 
 static void take_name(struct volume *v, unsigned n, const char *name)
 {
 	char *to = n ? v->log_device : v->device;
 
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	snprintf(to, sizeof(v->device), name[0] == '/' ? "%s" : "/dev/%s", name);
 	snprintf(card_of(v, n)->geo.path, sizeof(v->base->geo.path), "%s", to);
 	v->away.other[0] = '\0';
-	pthread_mutex_unlock(&v->lock);
 }
 
 static void say_back(const struct volume *v, unsigned n)
@@ -414,7 +410,6 @@ void away_status(struct volume *v, struct volume_away *ret)
 		.times = v->away.times,
 		.commit_waits = v->away.commit_waits,
 	};
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	memcpy(ret->other, v->away.other, sizeof(ret->other));
-	pthread_mutex_unlock(&v->lock);
 }

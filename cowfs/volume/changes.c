@@ -32,7 +32,6 @@ void volume_get_changes(struct volume *v, uint64_t first_blk, struct volume_chan
 		blk += blks;
 	}
 	/* behind the runs: a commit publishes its generation before it releases any (commit_thread.c) */
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	ret->generation = v->of_log.generation;
-	pthread_mutex_unlock(&v->lock);
 }

@@ -707,10 +707,9 @@ void monitor_result(struct monitor *m, int error)
 
 void monitor_set_room(struct monitor *m, uint64_t room_blks)
 {
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	m->p.room_blks = room_blks;
 	m->room_limits = plan_commit(m, &m->p.plan, room_blks);
-	pthread_mutex_unlock(&m->lock);
 }
 
 void monitor_set_stops(struct monitor *m, bool stops)
@@ -724,13 +723,10 @@ void monitor_set_stops(struct monitor *m, bool stops)
 bool monitor_stopped(struct monitor *m)
 {
 	struct pressure_use u;
-	bool stopped;
 
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	look_at_use(m, &u);
-	stopped = stop_at(m, &u) <= m->admitted_bytes;
-	pthread_mutex_unlock(&m->lock);
-	return stopped;
+	return stop_at(m, &u) <= m->admitted_bytes;
 }
 
 bool monitor_gave_up(const struct monitor *m)
@@ -752,51 +748,37 @@ static uint64_t commit_ns(struct monitor *m)
 
 uint64_t monitor_commit_ns(struct monitor *m)
 {
-	uint64_t ns;
+	LOCKED(&m->lock);
 
-	pthread_mutex_lock(&m->lock);
-	ns = commit_ns(m);
-	pthread_mutex_unlock(&m->lock);
-	return ns;
+	return commit_ns(m);
 }
 
 uint64_t monitor_write_ns(struct monitor *m, uint64_t bytes, enum time_by *ret_by)
 {
-	uint64_t ns;
+	LOCKED(&m->lock);
 
-	pthread_mutex_lock(&m->lock);
-	ns = commit_time_ns(m->p.times, bytes);
 	*ret_by = m->p.times->rates + m->p.times->fixed ? TIME_BY_COMMITS : TIME_BY_GUESS;
-	pthread_mutex_unlock(&m->lock);
-	return ns;
+	return commit_time_ns(m->p.times, bytes);
 }
 
 void monitor_remember(struct monitor *m, const struct wear_table *t)
 {
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	commit_time_remember(m->p.times, t);
-	pthread_mutex_unlock(&m->lock);
 }
 
 uint64_t monitor_time_blks(struct monitor *m)
 {
-	uint64_t blks = UINT64_MAX;
+	LOCKED(&m->lock);
 
-	pthread_mutex_lock(&m->lock);
-	if (m->p.max_commit_ns)
-		blks = time_blks(m);
-	pthread_mutex_unlock(&m->lock);
-	return blks;
+	return m->p.max_commit_ns ? time_blks(m) : UINT64_MAX;
 }
 
 bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks)
 {
-	bool may;
+	LOCKED(&m->lock);
 
-	pthread_mutex_lock(&m->lock);
-	may = m->p.max_commit_ns && room_blks >= m->p.log_blks / TIME_LOG_SHARE;
-	pthread_mutex_unlock(&m->lock);
-	return may;
+	return m->p.max_commit_ns && room_blks >= m->p.log_blks / TIME_LOG_SHARE;
 }
 
 /* ---- inhibited timer commits ---- */
@@ -882,10 +864,8 @@ void monitor_free(struct monitor *m)
 		return;
 	throttle_free(m->throttle);
 	free_space_free(m->free_space);
-	if (m->event_fd >= 0)
-		close(m->event_fd);
-	if (m->meminfo_fd >= 0)
-		close(m->meminfo_fd);
+	cleanup_closep(&m->event_fd);
+	cleanup_closep(&m->meminfo_fd);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
 }
@@ -898,16 +878,13 @@ struct throttle *monitor_throttle(struct monitor *m)
 bool monitor_bears_now(struct monitor *m)
 {
 	struct pressure_use u;
-	bool bears;
 
-	pthread_mutex_lock(&m->lock);
+	LOCKED(&m->lock);
 	look_at_use(m, &u);
 	u.used_bytes += u.used_bytes - u.held_bytes;
 	u.dirty_blks *= 2;
 	u.memory_low = false;
-	bears = m->too_large || !never_commits(m) || pressure_level(&m->p.plan, &u) < LEVEL_COMMIT;
-	pthread_mutex_unlock(&m->lock);
-	return bears;
+	return m->too_large || !never_commits(m) || pressure_level(&m->p.plan, &u) < LEVEL_COMMIT;
 }
 
 void monitor_status(struct monitor *m, struct monitor_status *ret)

@@ -3,9 +3,9 @@
 #ifndef COWFS_VOLUME_PRIVATE_H
 #define COWFS_VOLUME_PRIVATE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/thread.h"
 #include "fs/extents.h"
 #include "fs/replay.h"
 #include "volume/away.h"

@@ -8,9 +8,9 @@
 #include "volume/scratch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "export/pin.h"
 
 struct scratch {
@@ -68,12 +68,11 @@ static void leave(struct scratch *s, struct pin pin)
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!s->ended)
 		return;
-	pthread_mutex_lock(&s->lock);
+	LOCKED(&s->lock);
 	if (s->view && pins_none(&s->pins)) {
 		view_free(s->view);
 		s->view = NULL;
 	}
-	pthread_mutex_unlock(&s->lock);
 }
 
 /* The result of a request that began before this call. One that failed leaves a hole. */

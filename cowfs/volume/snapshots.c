@@ -2,11 +2,11 @@
 #include "volume/snapshots.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/msg.h"
+#include "base/thread.h"
 
 struct snapshots {
 	const char *volume_name;
@@ -56,21 +56,19 @@ static unsigned take_all(struct snapshots *set, struct snapshot *ret[VOLUME_VIEW
 
 	if (!set || !set->n)
 		return 0;
-	pthread_mutex_lock(&set->lock);
+	LOCKED(&set->lock);
 	for (const struct entry *e = set->entry; e < set->entry + VOLUME_VIEWS; e++)
 		if (e->s)
 			ret[n++] = snapshot_ref(e->s);
-	pthread_mutex_unlock(&set->lock);
 	return n;
 }
 
 int snapshots_add(struct snapshots *set, struct snapshot *s, bool now, uint64_t generation,
 		  uint64_t time_s)
 {
-	int r = -EMFILE;
+	LOCKED(&set->lock);
 
-	pthread_mutex_lock(&set->lock);
-	for (struct entry *e = set->entry; r < 0 && e < set->entry + VOLUME_VIEWS; e++) {
+	for (struct entry *e = set->entry; e < set->entry + VOLUME_VIEWS; e++) {
 		if (e->s)
 			continue;
 		*e = (struct entry){
@@ -78,10 +76,9 @@ int snapshots_add(struct snapshots *set, struct snapshot *s, bool now, uint64_t 
 			.status = { .now = now, .generation = generation, .time_s = time_s }
 		};
 		set->n++;
-		r = 0;
+		return 0;
 	}
-	pthread_mutex_unlock(&set->lock);
-	return r;
+	return -EMFILE;
 }
 
 void snapshots_remove(struct snapshots *set, struct snapshot *s)
@@ -116,9 +113,8 @@ static void end(struct snapshots *set, struct snapshot *s, const char *why)
 		return;
 	snapshot_end(s);
 	msg(MSG_WARN, "%s: a view was ended: %s", set->volume_name, why);
-	pthread_mutex_lock(&set->lock);
+	LOCKED(&set->lock);
 	snprintf(set->last_end, sizeof(set->last_end), "%s", why);
-	pthread_mutex_unlock(&set->lock);
 }
 
 /* ---- ahead of a write ---- */

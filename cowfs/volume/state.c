@@ -24,12 +24,9 @@ bool volume_works(const struct volume *v)
 
 bool volume_job_waits(struct volume *v)
 {
-	bool waits;
+	LOCKED(&v->lock);
 
-	pthread_mutex_lock(&v->lock);
-	waits = v->queue;
-	pthread_mutex_unlock(&v->lock);
-	return waits;
+	return v->queue;
 }
 
 /* Lock held. */
@@ -47,26 +44,22 @@ static void put_own(struct volume *v, struct own_job *o, enum volume_job job,
 
 bool volume_ask_commit(struct volume *v, enum commit_cause cause)
 {
-	bool free;
+	LOCKED(&v->lock);
 
-	pthread_mutex_lock(&v->lock);
-	free = v->life < VOLUME_STOPPING && !volume_works(v);
-	if (free)
-		put_own(v, &v->own, JOB_COMMIT, cause);
-	pthread_mutex_unlock(&v->lock);
-	return free;
+	if (v->life >= VOLUME_STOPPING || volume_works(v))
+		return false;
+	put_own(v, &v->own, JOB_COMMIT, cause);
+	return true;
 }
 
 static bool ask_idle(struct volume *v, enum volume_job job)
 {
-	bool free;
+	LOCKED(&v->lock);
 
-	pthread_mutex_lock(&v->lock);
-	free = v->life < VOLUME_STOPPING && !v->busy && !v->queue;
-	if (free)
-		put_own(v, &v->idle, job, CAUSE_TIMER);
-	pthread_mutex_unlock(&v->lock);
-	return free;
+	if (v->life >= VOLUME_STOPPING || v->busy || v->queue)
+		return false;
+	put_own(v, &v->idle, job, CAUSE_TIMER);
+	return true;
 }
 
 bool volume_ask_checkpoint(struct volume *v)
@@ -89,10 +82,9 @@ void volume_alarm(struct volume *v, const char *fmt, ...)
 	va_end(ap);
 	if (text[0])
 		msg(MSG_ERR, "%s: %s", v->name, text);
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	memcpy(v->alarm, text, sizeof(text));
 	volume_keep_state(v);
-	pthread_mutex_unlock(&v->lock);
 }
 
 void volume_get_progress(const struct volume *v, struct volume_progress *ret)

@@ -52,9 +52,8 @@ bool trim_is_due(struct volume *v)
 {
 	uint64_t now_s = (uint64_t)time(NULL), last_s;
 
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	last_s = v->of_log.totals.trimmed_s;
-	pthread_mutex_unlock(&v->lock);
 	return v->trim.weekly && v->base->geo.discard_bytes && !is_refused(v) &&
 	       (now_s < last_s || now_s - last_s >= WEEK_S);
 }
@@ -64,10 +63,9 @@ void trim_status(struct volume *v, struct volume_trim_status *ret)
 	*ret = (struct volume_trim_status){ .announced = v->base->geo.discard_bytes,
 					    .weekly = v->trim.weekly,
 					    .bytes = v->base->account.discarded_bytes };
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	if (is_refused(v))
 		memcpy(ret->refused, v->trim.refused_why, sizeof(ret->refused));
-	pthread_mutex_unlock(&v->lock);
 }
 
 static bool must_stop(void *ctx)
@@ -241,11 +239,10 @@ static int trim_all(struct trim *t, const struct extents *x)
 /* The timer waits for the next commit, or for the next attach. */
 static void note_refusal(struct volume *v, const char *why, uint64_t since_ns)
 {
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	snprintf(v->trim.refused_why, sizeof(v->trim.refused_why), "%.*s",
 		 (int)sizeof(v->trim.refused_why) - 1, why);
 	v->trim.refused_ns = since_ns;
-	pthread_mutex_unlock(&v->lock);
 }
 
 int trim_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)

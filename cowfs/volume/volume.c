@@ -18,12 +18,9 @@
 
 struct scratch *volume_scratch(struct volume *v)
 {
-	struct scratch *s;
+	LOCKED(&v->scratch_lock);
 
-	pthread_mutex_lock(&v->scratch_lock);
-	s = v->scratch ? scratch_ref(v->scratch) : NULL;
-	pthread_mutex_unlock(&v->scratch_lock);
-	return s;
+	return v->scratch ? scratch_ref(v->scratch) : NULL;
 }
 
 static void set_life(struct volume *v, enum volume_life to)
@@ -170,9 +167,8 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 void volume_inhibit(struct volume *v, uint64_t ns)
 {
 	monitor_inhibit(v->monitor, ns);
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	volume_keep_state(v);
-	pthread_mutex_unlock(&v->lock);
 }
 
 void volume_arm_discard(struct volume *v, bool armed)

@@ -70,14 +70,13 @@ static void pressure_status(struct volume *v, struct volume_status *s)
 /* What jobs leave for other threads. */
 static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_status *ret)
 {
-	pthread_mutex_lock(&v->lock);
+	LOCKED(&v->lock);
 	ret->log = v->of_log;
 	ret->replaced_by = v->kept->replaced_by <= ret->log.generation ? v->kept->replaced_by : 0;
 	ret->last = v->last;
 	/* also while the commit is retried */
 	ret->failed_blks = v->failed_below ? below_blks : 0;
 	memcpy(ret->alarm, v->alarm, sizeof(ret->alarm));
-	pthread_mutex_unlock(&v->lock);
 }
 
 /* What is worse replaces the alarm of the last job, or shows if there is none. */
