@@ -4,7 +4,6 @@
 #include "daemon/server_private.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,16 +13,6 @@ void server_kick(struct server *s)
 
 	if (write(s->event_fd, &one, sizeof(one)) < 0)
 		return; /* the counter is full: the thread wakes up anyway */
-}
-
-static PRINTF(3, 4) int refuse(struct volume_result *ret, int error, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(ret->why, sizeof(ret->why), fmt, ap);
-	va_end(ap);
-	return ret->error = error;
 }
 
 static int run_commit(struct server *s, const struct session *c, struct volume_result *ret)
@@ -73,15 +62,15 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	ret->job = JOB_DETACH;
 	volume_get_status(s->p.volume, &st);
 	if (e < 0)
-		return refuse(ret, e, "%s: cannot find out whether it is in use: %s", loop,
-			      strerrordesc_np(-e));
+		return volume_why(ret, e, "%s: cannot find out whether it is in use: %s", loop,
+				  strerrordesc_np(-e));
 	if (e && st.mountpoint[0])
-		return refuse(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
-			      st.mountpoint);
+		return volume_why(ret, -EBUSY, "%s is mounted on %s: unmount it first", loop,
+				  st.mountpoint);
 	if (e) {
 		(void)!holder_find(s->p.proc_dirfd, transport_disk(s->p.transport)->rdev, holder,
 				   sizeof(holder));
-		return refuse(ret, -EBUSY, "%s is in use by %s: stop that first", loop, holder);
+		return volume_why(ret, -EBUSY, "%s is in use by %s: stop that first", loop, holder);
 	}
 	if (rq->discard)
 		volume_arm_discard(s->p.volume, true);
@@ -93,9 +82,9 @@ static int run_detach(struct server *s, const struct request *rq, struct volume_
 	e = s->p.let_go(s->p.ctx);
 	if (e < 0) { /* another user was faster: the changes are still in RAM */
 		volume_arm_discard(s->p.volume, st.discard_armed);
-		return refuse(ret, e,
-			      "%s: cannot detach the loop device (%s): the volume stays attached",
-			      loop, strerrordesc_np(-e));
+		return volume_why(
+			ret, e, "%s: cannot detach the loop device (%s): the volume stays attached",
+			loop, strerrordesc_np(-e));
 	}
 	if (!ret->why[0] && (rq->discard || st.discard_armed))
 		snprintf(ret->why, sizeof(ret->why), "uncommitted changes were discarded");

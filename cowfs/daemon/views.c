@@ -177,23 +177,19 @@ int views_open(struct views *vs, int fuse_fd, struct volume_image *im, struct vo
 	const struct volume_request rq = { .job = JOB_VIEW, .image = im, .cause = CAUSE_MANUAL };
 	int r;
 
-	if (!is_fuse(fuse_fd)) {
-		snprintf(res->why, sizeof(res->why), "a view needs a descriptor of /dev/fuse");
-		return res->error = -EBADF;
-	}
+	if (!is_fuse(fuse_fd))
+		return volume_why(res, -EBADF, "a view needs a descriptor of /dev/fuse");
 	r = volume_run(vs->volume, &rq, res);
 	if (r < 0)
 		return r;
 	r = serve(vs, fuse_fd, im);
-	if (r < 0) {
-		if (im->scratch)
-			volume_end_scratch(vs->volume, im->scratch);
-		else
-			volume_end_view(vs->volume, im->snapshot);
-		snprintf(res->why, sizeof(res->why), "cannot serve the view through FUSE: %s",
-			 strerrordesc_np(-r));
-	}
-	return res->error = r;
+	if (r == 0)
+		return 0;
+	if (im->scratch)
+		volume_end_scratch(vs->volume, im->scratch);
+	else
+		volume_end_view(vs->volume, im->snapshot);
+	return volume_why(res, r, "cannot serve the view through FUSE: %s", strerrordesc_np(-r));
 }
 
 void views_reap(struct views *vs)

@@ -9,15 +9,15 @@
 #include "base/msg.h"
 #include "volume/private.h"
 
-static void add_account(struct volume_status *s, struct card *c)
+static void add_account(struct volume_account *a, struct card *c)
 {
-	s->our_write_calls += c->account.write_calls;
-	s->our_written_bytes += c->account.written_bytes;
-	s->our_flushes += c->account.flushes;
-	s->our_writable_ns += c->account.writable_ns;
+	a->write_calls += c->account.write_calls;
+	a->written_bytes += c->account.written_bytes;
+	a->flushes += c->account.flushes;
+	a->writable_ns += c->account.writable_ns;
 }
 
-static bool add_kernel(struct volume_status *s, struct card *c, const struct card_counters *then,
+static bool add_kernel(struct volume_account *a, struct card *c, const struct card_counters *then,
 		       const struct card_counters *before)
 {
 	struct card_counters now;
@@ -25,12 +25,11 @@ static bool add_kernel(struct volume_status *s, struct card *c, const struct car
 	/* 32-bit counters wrap at 2 TiB; then nothing is known */
 	if (card_counters(c, &now) < 0 || now.written_bytes < then->written_bytes)
 		return false;
-	s->kernel.write_ios += before->write_ios + now.write_ios - then->write_ios;
-	s->kernel.written_bytes += before->written_bytes + now.written_bytes - then->written_bytes;
-	s->kernel.discard_ios += now.discard_ios - then->discard_ios;
-	s->kernel.discarded_bytes += before->discarded_bytes + now.discarded_bytes -
+	a->kernel.write_ios += before->write_ios + now.write_ios - then->write_ios;
+	a->kernel.written_bytes += before->written_bytes + now.written_bytes - then->written_bytes;
+	a->kernel.discarded_bytes += before->discarded_bytes + now.discarded_bytes -
 				     then->discarded_bytes;
-	s->kernel.flushes += before->flushes + now.flushes - then->flushes;
+	a->kernel.flushes += before->flushes + now.flushes - then->flushes;
 	return true;
 }
 
@@ -59,27 +58,25 @@ static void say_foreign(const struct volume *v, uint64_t bytes)
 	    (unsigned long long)bytes);
 }
 
-static bool compare(const struct volume *v, const struct volume_kernel *k, struct volume_status *s)
+static bool compare(const struct volume *v, const struct volume_kernel *k, struct volume_account *a)
 {
 	bool two = v->log_card != v->base;
 
-	add_account(s, v->base);
+	add_account(a, v->base);
 	if (two)
-		add_account(s, v->log_card);
-	s->have_kernel_counters =
-		k->have[0] && k->have[1] && add_kernel(s, v->base, &k->at_open[0], &k->before[0]) &&
-		(!two || add_kernel(s, v->log_card, &k->at_open[1], &k->before[1]));
-	return s->have_kernel_counters;
+		add_account(a, v->log_card);
+	a->have_kernel = k->have[0] && k->have[1] &&
+			 add_kernel(a, v->base, &k->at_open[0], &k->before[0]) &&
+			 (!two || add_kernel(a, v->log_card, &k->at_open[1], &k->before[1]));
+	return a->have_kernel;
 }
 
-static uint64_t difference(const struct volume_status *s)
+static uint64_t difference(const struct volume_account *a)
 {
-	return s->kernel.written_bytes > s->our_written_bytes
-		       ? s->kernel.written_bytes - s->our_written_bytes
-		       : 0;
+	return a->kernel.written_bytes - min_u64(a->kernel.written_bytes, a->written_bytes);
 }
 
-void account_card_status(struct volume *v, struct volume_status *s)
+void account_get(struct volume *v, struct volume_account *ret)
 {
 	struct volume_kernel k;
 	bool steady, news = false;
@@ -90,34 +87,31 @@ void account_card_status(struct volume *v, struct volume_status *s)
 	steady = !v->busy;
 	memcpy(&k, &v->kernel, sizeof(k));
 	pthread_mutex_unlock(&v->lock);
-	steady = compare(v, &k, s) && steady;
+	steady = compare(v, &k, ret) && steady;
 	pthread_mutex_lock(&v->lock);
 	if (steady && !v->busy && !memcmp(&k, &v->kernel, sizeof(k)))
-		news = note_foreign(v, difference(s));
-	s->foreign_bytes = v->foreign.bytes;
-	s->foreign_since_s = v->foreign.since_s;
-	s->foreign_noticed_s = v->foreign.noticed_s;
-	s->agreed_s = v->foreign.agreed_s;
+		news = note_foreign(v, difference(ret));
+	ret->foreign = v->foreign;
 	pthread_mutex_unlock(&v->lock);
 	if (news)
-		say_foreign(v, s->foreign_bytes);
+		say_foreign(v, ret->foreign.bytes);
 }
 
-void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes)
+void account_foreign_text(const struct volume_foreign *f, char *buf, size_t size_bytes)
 {
 	char since[32] = "the attach";
-	time_t t = (time_t)s->foreign_since_s;
+	time_t t = (time_t)f->since_s;
 	struct tm tm;
 
 	if (gmtime_r(&t, &tm))
 		strftime(since, sizeof(since), "%Y-%m-%d %H:%M:%S UTC", &tm);
 	snprintf(buf, size_bytes, "foreign writes to the card: %llu bytes since %s",
-		 (unsigned long long)s->foreign_bytes, since);
+		 (unsigned long long)f->bytes, since);
 }
 
 void account_check(struct volume *v)
 {
-	struct volume_status s = { 0 };
+	struct volume_account a = { 0 };
 	struct wear_ledger *l = log_ledger(v->log);
 	uint64_t bytes, retried = v->base->account.retried;
 	bool news;
@@ -126,10 +120,10 @@ void account_check(struct volume *v)
 		retried += v->log_card->account.retried;
 	l->retried_ios += retried - v->retried_counted;
 	v->retried_counted = retried;
-	if (!compare(v, &v->kernel, &s)) /* this thread alone changes it */
+	if (!compare(v, &v->kernel, &a)) /* this thread alone changes it */
 		return;
 	pthread_mutex_lock(&v->lock);
-	news = note_foreign(v, difference(&s));
+	news = note_foreign(v, difference(&a));
 	bytes = v->foreign.bytes;
 	pthread_mutex_unlock(&v->lock);
 	if (bytes > v->foreign_counted) {
@@ -164,10 +158,8 @@ void volume_copy_devices(struct volume *v, char device[128], char log_device[128
 
 void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 {
-	struct volume_status s = { 0 };
-
 	memset(ret, 0, sizeof(*ret));
-	account_card_status(v, &s);
+	account_get(v, &ret->account);
 	memcpy(ret->name, v->name, sizeof(ret->name));
 	volume_copy_devices(v, ret->device, ret->log_device);
 	memcpy(ret->identity, v->base->geo.identity, sizeof(ret->identity));
@@ -176,13 +168,6 @@ void volume_get_wear(struct volume *v, uint32_t first, struct volume_wear *ret)
 	ret->eb_source = log_super(v->log)->eb_source;
 	ret->log_state = v->opened.state;
 	ret->clone = v->opened.clone;
-	ret->have_kernel_counters = s.have_kernel_counters;
-	ret->our_written_bytes = s.our_written_bytes;
-	ret->kernel_written_bytes = s.kernel.written_bytes;
-	ret->foreign_bytes = s.foreign_bytes;
-	ret->foreign_since_s = s.foreign_since_s;
-	ret->foreign_noticed_s = s.foreign_noticed_s;
-	ret->agreed_s = s.agreed_s;
 	LOCKED(&v->lock);
 	ret->ledger = v->of_log.totals;
 	ret->last_s = v->of_log.newest_s;

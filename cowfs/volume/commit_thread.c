@@ -191,27 +191,21 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 {
 	int r = 0;
 
-	if (v->opened.state == LOG_FOREIGN) {
-		snprintf(res->why, sizeof(res->why),
-			 "the log is set aside because of foreign changes to the file system: "
-			 "nothing can be committed");
-		return -ESTALE;
-	}
+	if (v->opened.state == LOG_FOREIGN)
+		return volume_why(res, -ESTALE, LOG_SET_ASIDE);
 	if (invariant_broken())
 		return -ENOTRECOVERABLE;
-	if (v->halted && (rq->cause == CAUSE_TIMER || rq->cause == CAUSE_PRESSURE)) {
-		snprintf(res->why, sizeof(res->why),
-			 "not committed: the daemon has died several times, so only a commit by "
-			 "hand is made");
-		return 1;
-	}
-	if (single_replaced(v) && !rq->replaces_s) {
-		snprintf(res->why, sizeof(res->why),
-			 "not committed: the next start has generation %llu, which was imported, "
-			 "and what is mounted now is lost",
-			 (unsigned long long)v->kept->replaced_by);
-		return rq->cause == CAUSE_MANUAL ? -ESTALE : 1;
-	}
+	if (v->halted && (rq->cause == CAUSE_TIMER || rq->cause == CAUSE_PRESSURE))
+		return volume_why(
+			res, 1,
+			"not committed: the daemon has died several times, so only a commit by "
+			"hand is made");
+	if (single_replaced(v) && !rq->replaces_s)
+		return volume_why(
+			res, rq->cause == CAUSE_MANUAL ? -ESTALE : 1,
+			"not committed: the next start has generation %llu, which was imported, "
+			"and what is mounted now is lost",
+			(unsigned long long)v->kept->replaced_by);
 	if (rq->cause == CAUSE_PRESSURE && v->discard_armed)
 		return 1; /* discard was armed after the commit was requested */
 	if (rq->cause != CAUSE_PRESSURE)
@@ -219,8 +213,7 @@ int volume_refuses(struct volume *v, const struct volume_request *rq, struct vol
 	if (rq->cause == CAUSE_SHUTDOWN && held_drops(v, res->why, sizeof(res->why)))
 		return 1;
 	if ((rq->cause == CAUSE_TIMER || rq->cause == CAUSE_SHUTDOWN) && v->discard_armed) {
-		snprintf(res->why, sizeof(res->why),
-			 "not committed: the changes are to be discarded");
+		volume_why(res, 1, "not committed: the changes are to be discarded");
 		if (rq->cause == CAUSE_SHUTDOWN && failed_may_return(v))
 			r = home_write(v, rq->cause, 0, false, NULL, res);
 		if (r < 0)
@@ -236,7 +229,7 @@ static int end_unchanged(struct volume *v, const struct volume_request *rq,
 			 struct volume_result *res)
 {
 	if (rq->cause == CAUSE_TIMER)
-		snprintf(res->why, sizeof(res->why), "not committed: nothing has changed");
+		volume_why(res, 0, "not committed: nothing has changed");
 	return rq->checkpoint ? home_write(v, rq->cause, 0, false, NULL, res) : 0;
 }
 
@@ -407,11 +400,10 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	/* the changes in RAM were to be discarded anyway, and the committed ones are in the log: a
 	 * missing card must not block the detach */
 	if (r < 0 && v->discard_armed) {
-		snprintf(res->why, sizeof(res->why),
-			 "earlier commits may exist in the log only (%s): see cowctl check",
-			 strerror(-r));
+		r = volume_why(res, 0,
+			       "earlier commits may exist in the log only (%s): see cowctl check",
+			       strerror(-r));
 		msg(MSG_WARN, "%s: %s", v->name, res->why);
-		r = 0;
 	}
 	if (r == 0)
 		explain_waiting(v, res);
@@ -434,11 +426,10 @@ static bool is_too_late(struct volume *v, const struct volume_request *rq,
 
 	if (!rq->until_ns || now + need_ns <= rq->until_ns)
 		return false;
-	snprintf(
-		res->why, sizeof(res->why),
+	return volume_why(
+		res, true,
 		"not begun: it would take about %.1f s, and %.1f s are left; everything stays in RAM",
 		(double)need_ns / 1e9, now < rq->until_ns ? (double)(rq->until_ns - now) / 1e9 : 0);
-	return true;
 }
 
 static void note_room_now(struct volume *v)
@@ -585,9 +576,8 @@ static int need_card(struct volume *v, const struct volume_request *rq, struct v
 	away_interrupts(v, rq, res);
 	if (rq->cause != CAUSE_TIMER)
 		return -ENOMEDIUM;
-	snprintf(res->why, sizeof(res->why),
-		 "not committed: the card is away; it is done when the card is back");
-	return 1;
+	return volume_why(res, 1,
+			  "not committed: the card is away; it is done when the card is back");
 }
 
 void volume_do(struct volume *v, const struct volume_request *rq, struct volume_result *res)

@@ -10,15 +10,11 @@
 #include "fs/fs_ops.h"
 #include "volume/private.h"
 
-static const char UNSYNCABLE[] =
-	"the file system has seen I/O errors and can no longer be synced: unmount it, then "
-	"commit; what RAM holds stays there";
-
 /* What helps while writes do not fail: a deletion, and a commit of files, need RAM. */
 static const char *commit_less(const struct volume *v, const struct commit_report *rep)
 {
 	bool files = fs_ops(v->fs.kind)->single_files;
-	struct monitor_status m;
+	struct volume_pressure m;
 
 	monitor_status(v->monitor, &m);
 	if (m.refuses)
@@ -58,7 +54,7 @@ static void explain_stale(const struct quiesce_report *q, char *w, size_t n)
 /* Writes that failed because RAM was full, and that no result has reported. */
 uint64_t volume_lost_writes(const struct volume *v)
 {
-	struct monitor_status m;
+	struct volume_pressure m;
 
 	monitor_status(v->monitor, &m);
 	return m.throttle.refused + m.throttle.full_errors - v->lost_known;
@@ -159,7 +155,10 @@ void explain_result(const struct volume *v, struct volume_result *res, int error
 	if (!error || res->why[0])
 		return;
 	if (q->failed && !q->unsynced)
-		snprintf(res->why, sizeof(res->why), "%s", UNSYNCABLE);
+		volume_why(
+			res, error,
+			"the file system has seen I/O errors and can no longer be synced: unmount it, then "
+			"commit; what RAM holds stays there");
 	else
 		explain_error(v, res);
 }
@@ -184,7 +183,7 @@ void explain_remarks(struct volume_result *res)
 		text = "committed, but the metadata was not checked (" FSINFO_DIED
 		       "): check the file system (e2fsck)";
 	if (text)
-		snprintf(res->why, sizeof(res->why), "%s", text);
+		volume_why(res, 0, "%s", text);
 }
 
 /* With blocks only in the log, the file system at the home locations is a mixture. */

@@ -56,13 +56,11 @@ int held_begin(struct volume *v, struct volume_result *res)
 	commit_bill(&res->report, v->log, &before);
 	if (ix)
 		volume_on_publish(v, ix);
-	if (r == -ENOSPC || r == -EBUSY)
-		snprintf(res->why, sizeof(res->why), "committed, but not held: %s",
-			 r == -ENOSPC ? "the log has no room for that"
-				      : "the log cannot be emptied before");
-	else if (r < 0)
-		snprintf(res->why, sizeof(res->why), "committed, but not held: %s", strerror(-r));
-	return r;
+	return r < 0 ? volume_why(res, r, "committed, but not held: %s",
+				  r == -ENOSPC	? "the log has no room for that"
+				  : r == -EBUSY ? "the log cannot be emptied before"
+						: strerror(-r))
+		     : 0;
 }
 
 /* Both copies of the superblock of the log, the superblock with the guard on the base and in the log, a
@@ -107,10 +105,9 @@ int held_end(struct volume *v, struct volume_result *res)
 {
 	int r = commit_release(v->log, v->base);
 
-	if (r < 0)
-		snprintf(res->why, sizeof(res->why), "the generation is still held: %s",
-			 r == -ENOSPC ? "the log has no room for a record" : strerror(-r));
-	return r;
+	return r < 0 ? volume_why(res, r, "the generation is still held: %s",
+				  r == -ENOSPC ? "the log has no room for a record" : strerror(-r))
+		     : 0;
 }
 
 /* A hold that an undo waits for stays; without changes there will be no commit, and the hold stays, too. */
@@ -168,10 +165,9 @@ int held_try(struct volume *v, const struct volume_request *rq, struct volume_re
 		r = commit_try(v->log, v->base, rq->trial);
 	if (r == 0 && h.back)
 		snprintf(why, n, "the undo that was pending is taken back");
-	if (r < 0)
-		snprintf(res->why, sizeof(res->why),
-			 "not committed: the generation before cannot be held: %s", strerror(-r));
-	return r;
+	return r < 0 ? volume_why(res, r, "not committed: the generation before cannot be held: %s",
+				  strerror(-r))
+		     : 0;
 }
 
 bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n)
@@ -196,13 +192,13 @@ int held_undo(struct volume *v, bool cancel, struct volume_result *res)
 			: commit_go_back(v->log, v->base, !cancel);
 
 	if (r == -EBADMSG)
-		snprintf(res->why, sizeof(res->why),
-			 "the held generation is damaged: nothing was written");
-	else if (r < 0)
-		snprintf(res->why, sizeof(res->why), "nothing has changed: %s",
-			 r == -ENOSPC ? "the log has no room for a record; cowctl accept makes room"
-				      : strerror(-r));
-	return r;
+		return volume_why(res, r, "the held generation is damaged: nothing was written");
+	return r < 0 ? volume_why(
+			       res, r, "nothing has changed: %s",
+			       r == -ENOSPC
+				       ? "the log has no room for a record; cowctl accept makes room"
+				       : strerror(-r))
+		     : 0;
 }
 
 bool held_drops(struct volume *v, char *why, size_t n)

@@ -121,18 +121,13 @@ static int open_maps(struct images *im, struct volume_result *res)
 		fsmap_assume_empty_journal(im->sealed);
 	a = fsmap_alarms(im->sealed);
 	b = fsmap_alarms(im->committed);
-	if (!im->force && (a & FSMAP_ERROR_FLAG) && !(b & FSMAP_ERROR_FLAG)) {
-		snprintf(res->why, sizeof(res->why),
-			 "the file system has recorded errors: not committed (commit --force "
-			 "overrides)");
+	if (!im->force && (a & FSMAP_ERROR_FLAG) && !(b & FSMAP_ERROR_FLAG))
+		return volume_why(
+			res, -EUCLEAN,
+			"the file system has recorded errors: not committed (commit --force "
+			"overrides)");
+	if (!im->force && !im->raw && (a & FSMAP_BAD_CHECKSUM))
 		return -EUCLEAN;
-	}
-	if (!im->force && !im->raw && (a & FSMAP_BAD_CHECKSUM)) {
-		snprintf(res->why, sizeof(res->why),
-			 "a checksum of the file system is wrong: not committed (commit --force "
-			 "overrides)");
-		return -EUCLEAN;
-	}
 	return 0;
 }
 

@@ -887,13 +887,13 @@ bool monitor_bears_now(struct monitor *m)
 	return m->too_large || !never_commits(m) || pressure_level(&m->p.plan, &u) < LEVEL_COMMIT;
 }
 
-void monitor_status(struct monitor *m, struct monitor_status *ret)
+void monitor_status(struct monitor *m, struct volume_pressure *ret)
 {
 	pthread_mutex_lock(&m->lock);
-	*ret = (struct monitor_status){
+	*ret = (struct volume_pressure){
 		.level = (enum pressure_level)m->level,
 		.plan = m->p.plan,
-		.fail = m->p.fail,
+		.fails = m->p.fail,
 		.rate_bytes_per_s = m->rate,
 		.commits = m->commits,
 		.gave_up = m->gave_up,

@@ -14,6 +14,7 @@
 #include "volume/pressure.h"
 
 struct volume;
+struct volume_pressure;
 struct monitor;
 
 /*
@@ -53,22 +54,6 @@ struct monitor_params {
 	struct commit_times *times; /* what commits took; outlives the monitor, and this process */
 };
 
-struct monitor_status {
-	enum pressure_level level;
-	struct pressure_plan plan;
-	bool fail;
-	uint64_t rate_bytes_per_s; /* THROTTLE_OPEN: no limit */
-	struct throttle_stats throttle;
-	uint64_t commits; /* commits that pressure asked for */
-	bool gave_up;
-	bool refuses;	/* writes fail */
-	bool too_large; /* the last commit was: what is dirty can only be saved from a view */
-	uint64_t inhibit_left_ns;
-	uint64_t commit_ns, max_commit_ns; /* that a commit would take now, and may; 0: no limit */
-	uint64_t commit_bytes_per_s;
-	bool too_slow; /* the card cannot keep max_commit_ns */
-};
-
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
 /* Bounds the dirty pages of the loop device and starts the thread. kept: NULL, or the open files of
  * that bound, which are the monitor's then. */
@@ -80,7 +65,7 @@ struct throttle *monitor_throttle(struct monitor *m);
 /* Blocks below a snapshot of now take RAM twice once they are written again, until the next commit. Is
  * there one under pressure, or is there room for that? */
 bool monitor_bears_now(struct monitor *m);
-void monitor_status(struct monitor *m, struct monitor_status *ret);
+void monitor_status(struct monitor *m, struct volume_pressure *ret);
 void monitor_wake(struct monitor *m); /* something has changed: look at once */
 
 void monitor_inhibit(struct monitor *m, uint64_t ns); /* 0: no longer */

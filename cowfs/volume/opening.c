@@ -154,7 +154,7 @@ static void before_write(void *ctx, struct card *c, uint64_t off_bytes, size_t l
 int volume_open_snapshots(struct volume *v, char *why, size_t n)
 {
 	struct card *cards[] = { v->base, v->log_card };
-	struct monitor_status m;
+	struct volume_pressure m;
 	int r;
 
 	monitor_status(v->monitor, &m);

@@ -139,10 +139,7 @@ struct volume {
 	struct volume_log of_log;  /* volume_publish_log */
 	struct wear_table *wear;   /* copy for other threads; NULL: none yet */
 	uint64_t wear_stamp;
-	struct {
-		uint64_t bytes; /* maximum seen */
-		uint64_t since_s, noticed_s, agreed_s;
-	} foreign;
+	struct volume_foreign foreign;
 	char alarm[560];
 
 	_Atomic bool discard_armed;
@@ -311,8 +308,8 @@ void replayed_end(struct volume *v);
 void volume_publish_log(struct volume *v);
 
 /* account.c: what cowfs wrote to the card, compared with the kernel's counters */
-void account_card_status(struct volume *v, struct volume_status *s);
-void account_foreign_text(const struct volume_status *s, char *buf, size_t size_bytes);
+void account_get(struct volume *v, struct volume_account *ret);
+void account_foreign_text(const struct volume_foreign *f, char *buf, size_t size_bytes);
 /* Commit thread, while it writes nothing: compares the counters, and enters foreign changes into
  * the ledger. */
 void account_check(struct volume *v);
@@ -360,6 +357,9 @@ bool idle_must_stop(void *v);
 /* Is there a view, or the image of a commit of single files? */
 bool volume_has_views(struct volume *v);
 
+#define LOG_SET_ASIDE                                                                              \
+	"the log is set aside because of foreign changes to the file system: nothing can be "      \
+	"committed"
 #define CARD_CHANGED "the card was swapped, or has foreign changes"
 
 /* ---- trim.c: the card learns what is free ---- */

@@ -35,7 +35,7 @@ void single_note_room(struct volume *v, uint64_t room_blks)
  * no block that the base used: the live file system may still use it although the scratch image
  * has freed it. *ret_dirty_blks: how many may be dirty; 0: any number, also while all of it is to
  * be discarded, or if it is too much already: single files can still be saved then. */
-static int plan_next(struct volume *v, struct images *im, struct monitor_status *m,
+static int plan_next(struct volume *v, struct images *im, struct volume_pressure *m,
 		     uint64_t *ret_dirty_blks)
 {
 	struct generation_stats active, below;
@@ -50,7 +50,7 @@ static int plan_next(struct volume *v, struct images *im, struct monitor_status 
 		im->room_blks += log_capacity_blks(v->log);
 		pressure_plan_room(&m->plan, bounded_room_blks(v, im->room_blks));
 	}
-	*ret_dirty_blks = v->discard_armed || m->fail || too_much ? 0 : m->plan.ring_blks.full;
+	*ret_dirty_blks = v->discard_armed || m->fails || too_much ? 0 : m->plan.ring_blks.full;
 	return r;
 }
 
@@ -60,23 +60,21 @@ int single_keep_live(struct volume *v, struct images *im, struct volume_result *
 {
 	const char *instead = v->kept->replaced_by ? "unmount it" : "commit everything";
 	const uint8_t *uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL;
-	struct monitor_status m;
+	struct volume_pressure m;
 	uint64_t dirty_blks = 0;
 	int r = 0;
 
-	if (!images_tells_truth(im->sealed) || !images_tells_truth(im->committed)) {
-		snprintf(res->why, sizeof(res->why),
-			 "the free blocks of the file system are not known, so nothing can be "
-			 "committed beside what is in use: %s",
-			 instead);
-		return -EUCLEAN;
-	}
-	if (v->diverged_lost) {
-		snprintf(res->why, sizeof(res->why),
-			 "the daemon was replaced after single files were committed: commit "
-			 "everything first");
-		return -EUCLEAN;
-	}
+	if (!images_tells_truth(im->sealed) || !images_tells_truth(im->committed))
+		return volume_why(
+			res, -EUCLEAN,
+			"the free blocks of the file system are not known, so nothing can be "
+			"committed beside what is in use: %s",
+			instead);
+	if (v->diverged_lost)
+		return volume_why(
+			res, -EUCLEAN,
+			"the daemon was replaced after single files were committed: commit "
+			"everything first");
 	if (!v->diverged)
 		r = diverged_new(&v->diverged, v->store, v->volume_blks, im->committed, uuid);
 	v->kept->diverged = v->diverged;
@@ -87,14 +85,14 @@ int single_keep_live(struct volume *v, struct images *im, struct volume_result *
 		r = diverged_keep(v->diverged, v->view, v->committing, v->store,
 				  m.plan.ram_bytes.full, dirty_blks);
 	if (r == -EFBIG)
-		snprintf(res->why, sizeof(res->why),
-			 "the log is too small to commit single files now and all other changes "
-			 "later: commit everything");
+		volume_why(res, r,
+			   "the log is too small to commit single files now and all other changes "
+			   "later: commit everything");
 	if (r == -ENOSPC || r == -ENOMEM)
-		snprintf(res->why, sizeof(res->why),
-			 "not enough RAM to keep what the running system reads of the old files "
-			 "(ram=): %s",
-			 instead);
+		volume_why(res, r,
+			   "not enough RAM to keep what the running system reads of the old files "
+			   "(ram=): %s",
+			   instead);
 	return r;
 }
 
@@ -147,12 +145,12 @@ static int may_import(struct volume *v, const struct volume_request *rq, struct 
 		return 0;
 	if (!h.trial && !h.back && (!rq->trial || v->hold_previous))
 		return 0;
-	snprintf(res->why, sizeof(res->why), "%s: cowctl %s, then import",
-		 h.back	   ? "an undo is pending"
-		 : h.trial ? "what runs now is on trial itself"
-			   : "another generation is held, and a trial needs the one before it",
-		 h.back ? "undo --cancel" : "accept");
-	return -EBUSY;
+	return volume_why(
+		res, -EBUSY, "%s: cowctl %s, then import",
+		h.back	  ? "an undo is pending"
+		: h.trial ? "what runs now is on trial itself"
+			  : "another generation is held, and a trial needs the one before it",
+		h.back ? "undo --cancel" : "accept");
 }
 
 /* The generation before the import: on trial, and with hold = previous, which moves a hold of its own. */

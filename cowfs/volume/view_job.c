@@ -36,11 +36,11 @@ static int take_now(struct volume *v, struct volume_result *res, struct layers *
 	if (r == 0 && (*ret)->n > SHARED_MAX) {
 		layers_free(*ret);
 		*ret = NULL;
-		snprintf(res->why, sizeof(res->why),
-			 "views of now since the last commit hold %u states of the volume: commit "
-			 "first, or end them with umount",
-			 SHARED_MAX);
-		r = -EBUSY;
+		r = volume_why(
+			res, -EBUSY,
+			"views of now since the last commit hold %u states of the volume: commit "
+			"first, or end them with umount",
+			SHARED_MAX);
 	}
 	return r;
 }
@@ -89,10 +89,8 @@ static int take_held(struct volume *v, struct volume_image *im, struct volume_re
 	struct log_hold h;
 	int r;
 
-	if (!ix || !log_holds(v->log, &h)) {
-		snprintf(res->why, sizeof(res->why), "no generation is held");
-		return -ENOENT;
-	}
+	if (!ix || !log_holds(v->log, &h))
+		return volume_why(res, -ENOENT, "no generation is held");
 	r = view_copy_layers(v->view, true, SNAPSHOT_ROOM, ret);
 	if (r < 0) {
 		log_index_unref(ix);
@@ -129,8 +127,7 @@ static const char *scratch_refusal(struct volume *v, const struct volume_image *
 		return "single files can be committed on ext3, ext4 and xfs only: commit "
 		       "everything";
 	if (v->opened.state == LOG_FOREIGN)
-		return "the log is set aside because of foreign changes to the file system: "
-		       "nothing can be committed";
+		return LOG_SET_ASIDE;
 	if (v->kept->loose)
 		return "the newest generation was sealed while programs wrote: commit everything first";
 	return NULL;
@@ -140,17 +137,16 @@ static int do_scratch(struct volume *v, struct volume_image *im, struct volume_r
 {
 	const char *refusal = scratch_refusal(v, im);
 	struct scratch *old = volume_scratch(v), *s;
-	struct monitor_status m;
+	struct volume_pressure m;
 	struct log_index *ix;
 	int r = old && !scratch_ended(old) ? -EBUSY : refusal ? -EOPNOTSUPP : 0;
 
 	scratch_unref(old);
-	if (r < 0) {
-		snprintf(res->why, sizeof(res->why), "%s",
-			 r == -EBUSY ? "another commit of single files, or an import, is under way"
-				     : refusal);
-		return r;
-	}
+	if (r < 0)
+		return volume_why(
+			res, r, "%s",
+			r == -EBUSY ? "another commit of single files, or an import, is under way"
+				    : refusal);
 	monitor_status(v->monitor, &m);
 	ix = log_index_of(v->log);
 	r = scratch_new(&s, v->store, v->base, v->volume_blks, ix, m.plan.ram_bytes.full);
@@ -174,26 +170,23 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 {
 	struct layers *l = NULL;
 	struct snapshot *s;
-	struct monitor_status m;
+	struct volume_pressure m;
 	struct fsinfo fs;
 	struct blk_reader reader = { .read = read_image, .volume_blks = v->volume_blks };
 	int r;
 
 	if (im->writable)
 		return do_scratch(v, im, res);
-	if (snapshots_full(v->snapshots)) {
-		snprintf(res->why, sizeof(res->why),
-			 "the volume has %u views: end one with umount first", VOLUME_VIEWS);
-		return -EMFILE;
-	}
-	if (im->now && !monitor_bears_now(v->monitor)) {
-		snprintf(
-			res->why, sizeof(res->why),
+	if (snapshots_full(v->snapshots))
+		return volume_why(res, -EMFILE,
+				  "the volume has %u views: end one with umount first",
+				  VOLUME_VIEWS);
+	if (im->now && !monitor_bears_now(v->monitor))
+		return volume_why(
+			res, -ENOSPC,
 			"changes take RAM twice once they are written again after a view of now, and "
 			"this volume does not commit when RAM is full: commit first, or view "
 			"--committed");
-		return -ENOSPC;
-	}
 	im->generation = log_ledger(v->log)->commits;
 	r = take_image(v, im, res, &l);
 	if (r < 0)

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include "base/msg.h"
 #include "card/blockdev.h"
 #include "commit/commit.h"
 #include "export/bdi.h"
@@ -194,6 +195,9 @@ struct volume_result {
 	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */
 };
 
+/* msg_why: returns error. */
+#define volume_why(res, error, ...) msg_why((res)->why, sizeof((res)->why), error, __VA_ARGS__)
+
 struct volume_progress {
 	enum volume_job job; /* JOB_NONE: idle */
 	enum commit_phase phase;
@@ -235,9 +239,11 @@ struct volume_views {
 /* volume/pressure.h */
 struct volume_pressure {
 	enum pressure_level level;
-	bool fails;   /* pressure=fail */
-	bool gave_up; /* commits fail, and so do writes while RAM is full */
-	uint64_t hard_bytes, journal_bytes, dirty_bytes, slack_bytes;
+	struct pressure_plan plan;
+	bool fails;	/* pressure=fail */
+	bool gave_up;	/* commits fail, and so do writes while RAM is full */
+	bool refuses;	/* writes fail */
+	bool too_large; /* the last commit was: what is dirty can only be saved from a view */
 	uint64_t rate_bytes_per_s; /* for writes now; THROTTLE_OPEN: not paced */
 	struct throttle_stats throttle;
 	uint64_t commits; /* caused by pressure */
@@ -285,6 +291,21 @@ struct volume_log {
 	struct wear_ledger totals;	/* committed and since */
 };
 
+/* What was written to the card since the attach: by cowfs, and by the kernel's counters. */
+struct volume_account {
+	uint64_t write_calls, written_bytes, flushes, writable_ns;
+	bool have_kernel;
+	struct card_counters kernel;
+	struct volume_foreign {
+		uint64_t
+			bytes; /* kernel minus cowfs, the maximum seen; a value other than 0 is an alarm */
+		/* last agreement of kernel and account before the first foreign change, and when that was
+		 * noticed; 0: never */
+		uint64_t since_s, noticed_s;
+		uint64_t agreed_s; /* last comparison that agreed */
+	} foreign;
+};
+
 struct volume_status {
 	char name[64], device[128], log_device[128], loop[32], fs_type[16], identity[64];
 	char mountpoint[128]; /* "" if not mounted */
@@ -293,7 +314,7 @@ struct volume_status {
 	bool always_checkpoint;
 	bool discard_armed, readonly; /* readonly: broken log, nothing will be committed */
 	bool halted;		      /* see struct volume_params */
-	uint64_t ram_limit_bytes, ram_used_bytes;
+	uint64_t ram_used_bytes;
 	struct volume_pressure pressure;
 	struct volume_views views;
 	struct volume_trim_status trim;
@@ -317,15 +338,7 @@ struct volume_status {
 	bool profile_plans;	 /* false: it is only used to estimate a dry run */
 	uint64_t attached_s;
 	struct view_counters counters;
-	/* of the card since attach: I/O issued by cowfs, and the kernel's counters */
-	uint64_t our_write_calls, our_written_bytes, our_flushes, our_writable_ns;
-	bool have_kernel_counters;
-	struct card_counters kernel;
-	uint64_t foreign_bytes; /* kernel minus ours; a value other than 0 is an alarm */
-	/* last agreement of kernel and account before the first foreign change, and when that was
-	 * noticed; 0: never */
-	uint64_t foreign_since_s, foreign_noticed_s;
-	uint64_t agreed_s;	   /* last comparison that agreed */
+	struct volume_account account;
 	struct volume_result last; /* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
 	char alarm[560];     /* newest alarm, "" if none */
@@ -345,9 +358,7 @@ struct volume_wear {
 	uint64_t stamp;	 /* changes with the table; parts with the same stamp belong together */
 	struct wear_geometry geo;
 	struct wear_part part;
-	bool have_kernel_counters;
-	uint64_t our_written_bytes, kernel_written_bytes; /* since attach */
-	uint64_t foreign_bytes, foreign_since_s, foreign_noticed_s, agreed_s;
+	struct volume_account account;
 };
 
 /* first: the item at which the returned part of the table begins. Does not block on a commit. */

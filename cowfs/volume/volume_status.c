@@ -42,31 +42,6 @@ void volume_publish_log(struct volume *v)
 	log_index_unref(ix);
 }
 
-static void pressure_status(struct volume *v, struct volume_status *s)
-{
-	struct monitor_status m;
-
-	monitor_status(v->monitor, &m);
-	s->ram_limit_bytes = m.plan.limit_bytes;
-	s->pressure = (struct volume_pressure){
-		.level = m.level,
-		.fails = m.fail,
-		.gave_up = m.gave_up,
-		.hard_bytes = pressure_hard_bytes(&m.plan),
-		.journal_bytes = m.plan.journal_bytes,
-		.dirty_bytes = m.plan.dirty_bytes,
-		.slack_bytes = m.plan.slack_bytes,
-		.rate_bytes_per_s = m.rate_bytes_per_s,
-		.throttle = m.throttle,
-		.commits = m.commits,
-		.inhibit_left_ns = m.inhibit_left_ns,
-		.commit_ns = m.commit_ns,
-		.commit_bytes_per_s = m.commit_bytes_per_s,
-		.max_commit_ns = m.max_commit_ns,
-		.too_slow = m.too_slow,
-	};
-}
-
 /* What jobs leave for other threads. */
 static void copy_locked(struct volume *v, uint64_t below_blks, struct volume_status *ret)
 {
@@ -105,8 +80,8 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 			"%llu write%s failed because RAM was full: the data is lost. cowctl accept ends this "
 			"alarm",
 			lost, plural(lost));
-	if (ret->foreign_bytes && !ret->alarm[0])
-		account_foreign_text(ret, ret->alarm, sizeof(ret->alarm));
+	if (ret->account.foreign.bytes && !ret->alarm[0])
+		account_foreign_text(&ret->account.foreign, ret->alarm, sizeof(ret->alarm));
 }
 
 static bool only_superblock(struct volume *v, uint64_t dirty_blks)
@@ -141,7 +116,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->back_s = v->opened.back_s;
 	ret->trial_over = v->opened.trial_over;
 	ret->halted = v->halted;
-	pressure_status(v, ret);
+	monitor_status(v->monitor, &ret->pressure);
 	ret->ram_used_bytes = ram_store_used_bytes(v->store);
 	view_dirty(v->view, &active, &below);
 	ret->dirty_blks = active.data_blks + below.data_blks;
@@ -159,7 +134,7 @@ void volume_get_status(struct volume *v, struct volume_status *ret)
 	ret->attached_s = v->attached_s;
 	view_counters(v->view, &ret->counters);
 	ret->counters.write_errors += ret->pressure.throttle.refused;
-	account_card_status(v, ret);
+	account_get(v, &ret->account);
 	snapshots_status(v->snapshots, &ret->views);
 	trim_status(v, &ret->trim);
 	away_status(v, &ret->away);

@@ -165,15 +165,15 @@ static void render_history(struct jsonw *w, const struct wear_part *p)
 	jsonw_end(w);
 }
 
-static void render_truth(struct jsonw *w, const struct volume_wear *v)
+static void render_truth(struct jsonw *w, const struct volume_account *a)
 {
-	jsonw_bool(w, "have_kernel_counters", v->have_kernel_counters);
-	jsonw_u64(w, "cowfs_written_bytes", v->our_written_bytes);
-	jsonw_u64(w, "kernel_written_bytes", v->kernel_written_bytes);
-	jsonw_u64(w, "foreign_bytes", v->foreign_bytes);
-	jsonw_u64(w, "foreign_since_unix_seconds", v->foreign_since_s);
-	jsonw_u64(w, "foreign_noticed_unix_seconds", v->foreign_noticed_s);
-	jsonw_u64(w, "agreed_unix_seconds", v->agreed_s);
+	jsonw_bool(w, "have_kernel_counters", a->have_kernel);
+	jsonw_u64(w, "cowfs_written_bytes", a->written_bytes);
+	jsonw_u64(w, "kernel_written_bytes", a->kernel.written_bytes);
+	jsonw_u64(w, "foreign_bytes", a->foreign.bytes);
+	jsonw_u64(w, "foreign_since_unix_seconds", a->foreign.since_s);
+	jsonw_u64(w, "foreign_noticed_unix_seconds", a->foreign.noticed_s);
+	jsonw_u64(w, "agreed_unix_seconds", a->foreign.agreed_s);
 }
 
 void render_wear(struct jsonw *w, const struct volume_wear *v)
@@ -201,7 +201,7 @@ void render_wear(struct jsonw *w, const struct volume_wear *v)
 	render_history(w, &v->part);
 	jsonw_end(w);
 	jsonw_object(w, "truth");
-	render_truth(w, v);
+	render_truth(w, &v->account);
 	jsonw_end(w);
 }
 
@@ -298,8 +298,8 @@ void render_progress(struct jsonw *w, const struct volume_progress *p)
 static bool status_degraded(const struct volume_status *s)
 {
 	return s->alarm[0] || s->readonly || s->pressure.gave_up || s->failed_blks ||
-	       s->foreign_bytes || (s->log.super_trouble & SUPER_COPIES_BAD) || s->away.base ||
-	       s->away.log;
+	       s->account.foreign.bytes || (s->log.super_trouble & SUPER_COPIES_BAD) ||
+	       s->away.base || s->away.log;
 }
 
 static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
@@ -309,10 +309,10 @@ static void render_pressure(struct jsonw *w, const struct volume_pressure *p)
 	jsonw_str(w, "level", pressure_level_name(p->level));
 	jsonw_str(w, "policy", p->fails ? "fail" : "commit");
 	jsonw_bool(w, "gave_up", p->gave_up);
-	jsonw_u64(w, "hard_bytes", p->hard_bytes);
-	jsonw_u64(w, "reserve_journal_bytes", p->journal_bytes);
-	jsonw_u64(w, "reserve_dirty_bytes", p->dirty_bytes);
-	jsonw_u64(w, "reserve_slack_bytes", p->slack_bytes);
+	jsonw_u64(w, "hard_bytes", pressure_hard_bytes(&p->plan));
+	jsonw_u64(w, "reserve_journal_bytes", p->plan.journal_bytes);
+	jsonw_u64(w, "reserve_dirty_bytes", p->plan.dirty_bytes);
+	jsonw_u64(w, "reserve_slack_bytes", p->plan.slack_bytes);
 	jsonw_bool(w, "pacing", paced);
 	jsonw_u64(w, "rate_bytes_per_second", paced ? p->rate_bytes_per_s : 0);
 	jsonw_u64(w, "parked_writes", paced && !p->rate_bytes_per_s ? p->throttle.held : 0);
@@ -368,20 +368,20 @@ static void render_away(struct jsonw *w, const struct volume_away *a)
 	jsonw_str(w, "refused", a->other);
 }
 
-static void render_card(struct jsonw *w, const struct volume_status *s)
+static void render_card(struct jsonw *w, const struct volume_account *a)
 {
-	jsonw_u64(w, "write_calls", s->our_write_calls);
-	jsonw_u64(w, "written_bytes", s->our_written_bytes);
-	jsonw_u64(w, "flushes", s->our_flushes);
-	jsonw_seconds(w, "writable_seconds", s->our_writable_ns);
-	jsonw_bool(w, "have_kernel_counters", s->have_kernel_counters);
-	jsonw_u64(w, "kernel_write_ios", s->kernel.write_ios);
-	jsonw_u64(w, "kernel_written_bytes", s->kernel.written_bytes);
-	jsonw_u64(w, "kernel_discarded_bytes", s->kernel.discarded_bytes);
-	jsonw_u64(w, "kernel_flushes", s->kernel.flushes);
-	jsonw_u64(w, "foreign_bytes", s->foreign_bytes);
-	jsonw_u64(w, "foreign_since_unix_seconds", s->foreign_since_s);
-	jsonw_u64(w, "foreign_noticed_unix_seconds", s->foreign_noticed_s);
+	jsonw_u64(w, "write_calls", a->write_calls);
+	jsonw_u64(w, "written_bytes", a->written_bytes);
+	jsonw_u64(w, "flushes", a->flushes);
+	jsonw_seconds(w, "writable_seconds", a->writable_ns);
+	jsonw_bool(w, "have_kernel_counters", a->have_kernel);
+	jsonw_u64(w, "kernel_write_ios", a->kernel.write_ios);
+	jsonw_u64(w, "kernel_written_bytes", a->kernel.written_bytes);
+	jsonw_u64(w, "kernel_discarded_bytes", a->kernel.discarded_bytes);
+	jsonw_u64(w, "kernel_flushes", a->kernel.flushes);
+	jsonw_u64(w, "foreign_bytes", a->foreign.bytes);
+	jsonw_u64(w, "foreign_since_unix_seconds", a->foreign.since_s);
+	jsonw_u64(w, "foreign_noticed_unix_seconds", a->foreign.noticed_s);
 }
 
 static void render_last(struct jsonw *w, const struct volume_result *last)
@@ -463,7 +463,7 @@ static void render_parts(struct jsonw *w, const struct volume_status *s)
 	render_trim(w, s);
 	jsonw_end(w);
 	jsonw_object(w, "card");
-	render_card(w, s);
+	render_card(w, &s->account);
 	jsonw_end(w);
 	jsonw_object(w, "lifetime");
 	render_ledger(w, &s->log.totals);
@@ -500,7 +500,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_bool(w, "readonly", s->readonly);
 	jsonw_bool(w, "discard_armed", s->discard_armed);
 	jsonw_bool(w, "checkpoint_always", s->always_checkpoint);
-	jsonw_u64(w, "ram_limit_bytes", s->ram_limit_bytes);
+	jsonw_u64(w, "ram_limit_bytes", s->pressure.plan.limit_bytes);
 	jsonw_u64(w, "ram_used_bytes", s->ram_used_bytes);
 	jsonw_u64(w, "dirty_blocks", s->dirty_blks);
 	jsonw_bool(w, "superblock_only", s->superblock_only);
