@@ -73,17 +73,16 @@ static int img_run_committed(void *ctx, uint64_t blk, uint64_t max_blks, enum bl
 	return fsmap_run(((struct images *)ctx)->committed, blk, max_blks, ret, ret_blks);
 }
 
-static int img_read_older(void *ctx, uint64_t blk, uint64_t blks, void *buf)
-{
-	struct images *im = ctx;
-
-	return log_index_read_volume(im->older_index, im->v->base, blk, blks, buf);
-}
-
 static int img_run_older(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 			 uint64_t *ret_blks)
 {
-	return fsmap_run(((struct images *)ctx)->older, blk, max_blks, ret, ret_blks);
+	return fsmap_run(((struct images *)ctx)->older.map, blk, max_blks, ret, ret_blks);
+}
+
+static int img_run_held(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			uint64_t *ret_blks)
+{
+	return fsmap_run(((struct images *)ctx)->held.map, blk, max_blks, ret, ret_blks);
 }
 
 static int open_map(struct fsmap **ret, const struct blk_reader *r, bool unread)
@@ -98,9 +97,7 @@ static int open_maps(struct images *im, struct volume_result *res)
 	struct blk_reader sealed = { .read = im->dry ? images_read_live : img_read_sealed,
 				     .ctx = im,
 				     .volume_blks = im->v->volume_blks };
-	struct blk_reader committed = { .read = img_read_committed,
-					.ctx = im,
-					.volume_blks = im->v->volume_blks };
+	struct blk_reader committed = volume_committed(im->v);
 	unsigned a, b;
 	int r;
 
@@ -151,37 +148,21 @@ static bool gave_up(const struct images *im, const struct volume_result *res)
 	       res->quiesce.readonly;
 }
 
-static int open_older(struct images *im)
+static int read_past(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	struct blk_reader older = { .read = img_read_older,
-				    .ctx = im,
-				    .volume_blks = im->v->volume_blks };
+	const struct past_image *p = ctx;
 
-	im->older_index = log_older_index(im->v->log);
-	return im->older_index ? open_map(&im->older, &older, im->unread >= UNREAD_ALL) : 0;
+	return log_index_read_volume(p->index, p->base, blk, blks, buf);
 }
 
-static int img_read_held(void *ctx, uint64_t blk, uint64_t blks, void *buf)
+/* index NULL: there is no such image. */
+static int open_past(struct images *im, struct past_image *p, struct log_index *index)
 {
-	struct images *im = ctx;
+	struct blk_reader r = { .read = read_past, .ctx = p, .volume_blks = im->v->volume_blks };
 
-	return log_index_read_volume(im->held_index, im->v->base, blk, blks, buf);
-}
-
-static int img_run_held(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
-			uint64_t *ret_blks)
-{
-	return fsmap_run(((struct images *)ctx)->held, blk, max_blks, ret, ret_blks);
-}
-
-static int open_held(struct images *im)
-{
-	struct blk_reader held = { .read = img_read_held,
-				   .ctx = im,
-				   .volume_blks = im->v->volume_blks };
-
-	im->held_index = log_hold_index(im->v->log);
-	return im->held_index ? open_map(&im->held, &held, im->unread >= UNREAD_ALL) : 0;
+	p->base = im->v->base;
+	p->index = index;
+	return index ? open_map(&p->map, &r, im->unread >= UNREAD_ALL) : 0;
 }
 
 int images_open(struct images *im, struct volume_result *res)
@@ -189,9 +170,9 @@ int images_open(struct images *im, struct volume_result *res)
 	int r = open_maps(im, res);
 
 	if (r == 0)
-		r = open_older(im);
+		r = open_past(im, &im->older, log_older_index(im->v->log));
 	if (r == 0)
-		r = open_held(im);
+		r = open_past(im, &im->held, log_hold_index(im->v->log));
 	return r;
 }
 
@@ -199,10 +180,10 @@ void images_close(struct images *im)
 {
 	fsmap_close(im->sealed);
 	fsmap_close(im->committed);
-	fsmap_close(im->older);
-	fsmap_close(im->held);
-	log_index_unref(im->older_index);
-	log_index_unref(im->held_index);
+	fsmap_close(im->older.map);
+	fsmap_close(im->held.map);
+	log_index_unref(im->older.index);
+	log_index_unref(im->held.index);
 }
 
 void images_source(struct images *im, const struct volume_result *res, struct commit_source *ret)
@@ -218,8 +199,8 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		.run_sealed = believed && images_tells_truth(im->sealed) ? img_run_sealed : NULL,
 		/* blocks that are free in the committed image may be written in place, whatever the sealed image is */
 		.run_committed = tells_after_cut(im->committed) ? img_run_committed : NULL,
-		.run_older = tells_after_cut(im->older) ? img_run_older : NULL,
-		.run_held = tells_after_cut(im->held) ? img_run_held : NULL,
+		.run_older = tells_after_cut(im->older.map) ? img_run_older : NULL,
+		.run_held = tells_after_cut(im->held.map) ? img_run_held : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
 		.loose = im->clean && im->v->unsynced,
 		.read_loose = im->clean && im->v->unsynced && im->shut_out ? img_read_loose : NULL,
@@ -241,7 +222,8 @@ bool images_open_free(struct images *im, bool sealed, struct commit_source *ret)
 				       .run_older = img_run_older };
 	return !im->v->diverged && !im->v->diverged_lost && !im->v->kept->loose &&
 	       fsmap_open(&im->committed, &r) == 0 && images_tells_truth(im->committed) &&
-	       open_older(im) == 0 && (!im->older || images_tells_truth(im->older));
+	       open_past(im, &im->older, log_older_index(im->v->log)) == 0 &&
+	       (!im->older.map || images_tells_truth(im->older.map));
 }
 
 static int run_when_asked(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
@@ -281,14 +263,14 @@ int volume_free_everywhere(struct volume *v, struct extents *ret, bool (*stop)(v
 
 		r = stop(ctx) ? -EINTR
 			      : img_run_committed(&im, blk, v->volume_blks - blk, &use, &n);
-		if (r == 0 && use == USE_FREE && im.older)
+		if (r == 0 && use == USE_FREE && im.older.map)
 			r = img_run_older(&im, blk, n, &use, &n);
 		if (r == 0 && use == USE_FREE)
 			n = log_held_run(v->log, blk, n, &held);
 		if (r == 0 && use == USE_FREE && !held)
 			r = extents_add(ret, blk, n);
 	}
-	if (r == 0 && (fsmap_alarms(im.committed) || (im.older && fsmap_alarms(im.older))))
+	if (r == 0 && (fsmap_alarms(im.committed) || (im.older.map && fsmap_alarms(im.older.map))))
 		r = -EUCLEAN;
 	images_close(&im);
 	return r;

@@ -11,17 +11,20 @@
 /* Images that are no longer read, because reading them kills the reader process. */
 enum unread { UNREAD_NOTHING, UNREAD_SEALED, UNREAD_ALL };
 
+/* Another image that recovery may choose besides the committed one; map NULL: there is none. */
+struct past_image {
+	struct card *base;
+	struct log_index *index;
+	struct fsmap *map;
+};
+
 struct images {
 	struct volume *v;
 	bool clean;	   /* of the sealed image: as v->replay leaves it */
 	struct view *from; /* of the sealed image: the volume's, or that of the scratch */
 	struct fsmap *sealed, *committed;
-	/* with lag: another image that recovery may choose besides the committed one; NULL: none */
-	struct fsmap *older;
-	struct log_index *older_index;
-	struct fsmap *held; /* the generation that is held; NULL: none */
-	struct log_index *held_index;
-	struct fsinfo fs; /* of the sealed image */
+	struct past_image older, held; /* with lag; the generation that is held */
+	struct fsinfo fs;	       /* of the sealed image */
 	bool force, dry;
 	bool shut_out; /* writers wait for the RAM of this commit */
 	enum unread unread;

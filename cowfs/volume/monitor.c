@@ -48,7 +48,7 @@
 #define NEWS_BLKS 256u		     /* a commit is due again before NEWS_NS */
 #define NEWS_NS SECOND_NS
 #define RETRY_PAUSE_NS SECOND_NS
-#define NAP_NS 50000000ull
+#define NAP_US 50000
 #define FREE_AGAIN_NS (SECOND_NS / 10)
 #define FREE_LITTLE_AGAIN_NS (SECOND_NS / 100)
 #define FREE_LOOK_BYTES (64 * KIB)
@@ -674,11 +674,8 @@ bool monitor_retry(struct monitor *m, int error)
 	}
 	end_ns = min_u64(end_ns, m->failing_since_ns + m->p.retry_ns);
 	pthread_mutex_unlock(&m->lock);
-	while (now_ns() < end_ns && m->v->life == VOLUME_RUNNING) {
-		const struct timespec nap = { .tv_nsec = (long)NAP_NS };
-
-		nanosleep(&nap, NULL);
-	}
+	while (now_ns() < end_ns && m->v->life == VOLUME_RUNNING)
+		usleep(NAP_US);
 	return m->v->life == VOLUME_RUNNING && now_ns() < m->failing_since_ns + m->p.retry_ns;
 }
 
