@@ -78,31 +78,28 @@ static void note_device(void)
 	own.device = disk_serve_rdev(&own.disk);
 }
 
-static int flush(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int flush(struct broker_message *m)
 {
-	(void)ret_fd;
 	return device() ? disk_sync(own.f.proc_dirfd, device(), disk_serve_fd(&own.disk),
 				    m->n[0] ? SYNC_FSYNC : SYNC_FLUSH)
 			: -ENODEV;
 }
 
-static int look_for_claim(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int look_for_claim(struct broker_message *m)
 {
 	bool mounted = false,
 	     claimed = device() && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd, device(),
 						disk_serve_fd(&own.disk), &mounted);
 
-	(void)ret_fd;
 	m->n[0] = mounted;
 	return claimed;
 }
 
-static int tell_mount(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int tell_mount(struct broker_message *m)
 {
 	bool readonly = false;
 	int r;
 
-	(void)ret_fd;
 	m->data[0] = '\0';
 	r = device() ? find_mount(own.f.proc_dirfd, device(), m->data, PATH_MAX, &readonly) : 0;
 	m->n[0] = readonly;
@@ -110,11 +107,10 @@ static int tell_mount(struct broker_message *m, int ret_fd[BROKER_FDS])
 	return r;
 }
 
-static int find_holder(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int find_holder(struct broker_message *m)
 {
 	bool found;
 
-	(void)ret_fd;
 	m->data[0] = '\0';
 	found = device() && holder_find(own.f.proc_dirfd, device(), m->data, 64);
 	m->bytes = (uint32_t)strlen(m->data);
@@ -132,20 +128,18 @@ static int start_session(struct broker_message *m, int ret_fd[BROKER_FDS])
 	return ret_fd[0] < 0 ? ret_fd[0] : 0;
 }
 
-static int end_session(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int end_session(struct broker_message *m)
 {
-	(void)ret_fd;
 	return m->n[0] <= INT_MAX ? fsproc_reap((pid_t)m->n[0]) : -EPERM;
 }
 
 /* ---- /run ---- */
 
-static int publish(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int publish(struct broker_message *m)
 {
 	const struct rundir d = { own.f.run_parent_fd, own.f.run_fd, -1, "" };
 	int r = -ESHUTDOWN;
 
-	(void)ret_fd;
 	pthread_mutex_lock(&own.run_lock);
 	if (!own.released && own.stale)
 		own.stale = facts_write(&d, &own.f.root->facts) < 0;
@@ -199,9 +193,9 @@ static bool release_run(void)
 }
 
 /* Everything that keeps the card or the disk in use. */
-static int release(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int release(struct broker_message *m)
 {
-	(void)m, (void)ret_fd;
+	(void)m;
 	if (!release_run())
 		return -EALREADY;
 	cleanup_closep(&own.f.card_fd[0]);
@@ -245,26 +239,23 @@ static int serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
 	return m->result;
 }
 
-static int free_bytes(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int free_bytes(struct broker_message *m)
 {
-	(void)ret_fd;
 	m->n[0] = device() ? free_space_now(own.f.proc_dirfd, device()) : UINT64_MAX;
 	return 0;
 }
 
-static int set_writable(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int set_writable(struct broker_message *m)
 {
 	uint64_t card = m->n[0];
 
-	(void)ret_fd;
 	return card < 2 && own.f.card_fd[card] >= 0
 		       ? blockdev_fd_set_writable(own.f.card_fd[card], m->n[1])
 		       : -EBADF;
 }
 
-static int resize(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int resize(struct broker_message *m)
 {
-	(void)ret_fd;
 	return own.f.store_fd < 0	  ? -EBADF
 	       : m->n[0] > own.most_bytes ? -EINVAL
 					  : ram_store_resize_mount(own.f.store_fd, m->n[0]);
@@ -344,13 +335,12 @@ static int is_card(const struct find *f, int fd)
 }
 
 /* At the attach. What the worker says is the place only. */
-static int know(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int know(struct broker_message *m)
 {
 	unsigned card = m->n[0] != 0;
 	struct broker_card *c = &own.f.root->card[card];
 	bool of_log = holds_log(card);
 
-	(void)ret_fd;
 	if (c->known || own.f.card_fd[card] < 0)
 		return -EALREADY;
 	for (unsigned i = 0; i < 2; i++)
@@ -414,14 +404,13 @@ static int search(struct broker_message *m, int ret_fd[BROKER_FDS])
 	return r;
 }
 
-static int end_search(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int end_search(struct broker_message *m)
 {
 	uint64_t card = m->n[0];
 	const enum fact which = card ? FACT_LOG_DEVICE : FACT_DEVICE;
 	char path[sizeof("/dev/") + sizeof(own.offer->found.name)];
 	struct offer *o = own.offer;
 
-	(void)ret_fd;
 	while (o < own.offer + OFFERS && (!m->n[2] || o->found.number != m->n[2]))
 		o++;
 	if (card >= 2 || own.f.card_fd[card] < 0 || o == own.offer + OFFERS)
@@ -445,11 +434,11 @@ static int end_search(struct broker_message *m, int ret_fd[BROKER_FDS])
 }
 
 /* A client that finds the socket also finds the status, and with it the disk. */
-static int listen_anew(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int listen_anew(struct broker_message *m)
 {
 	int r;
 
-	(void)m, (void)ret_fd;
+	(void)m;
 	pthread_mutex_lock(&own.disk_lock);
 	r = note_disk();
 	pthread_mutex_unlock(&own.disk_lock);
@@ -458,9 +447,8 @@ static int listen_anew(struct broker_message *m, int ret_fd[BROKER_FDS])
 	return r;
 }
 
-static int tell_limits(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int tell_limits(struct broker_message *m)
 {
-	(void)ret_fd;
 	m->n[0] = bdi_can_limit();
 	m->n[1] = global_dirty_bytes();
 	return 0;
@@ -468,33 +456,35 @@ static int tell_limits(struct broker_message *m, int ret_fd[BROKER_FDS])
 
 /*
  * On which lane does a call come? One that may wait must not make the quick ones wait. What does it cost beside the
- * processor time that it takes? Its function returns the result; ret_fd is closed after the answer.
+ * processor time that it takes? Its function returns the result; ret_fd of one that opens files is closed after the
+ * answer.
  */
 static const struct call {
 	enum broker_lane lane;
 	unsigned cost_us;
-	int (*run)(struct broker_message *m, int ret_fd[BROKER_FDS]);
+	int (*run)(struct broker_message *m);
+	int (*open)(struct broker_message *m, int ret_fd[BROKER_FDS]);
 } calls[BROKER_OPS] = {
 	[BROKER_WRITABLE] = { BROKER_MAIN, 1000, set_writable },
 	[BROKER_BDI_CAN] = { BROKER_MAIN, 1000, tell_limits },
-	[BROKER_BDI_OPEN] = { BROKER_MAIN, 1000, open_limit },
+	[BROKER_BDI_OPEN] = { BROKER_MAIN, 1000, .open = open_limit },
 	[BROKER_RESIZE] = { BROKER_MAIN, 1000, resize },
-	[BROKER_FILE] = { BROKER_MAIN, 20000, serve_disk },
-	[BROKER_ATTACH] = { BROKER_MAIN, 20000, serve_disk },
-	[BROKER_DETACH] = { BROKER_MAIN, 20000, serve_disk },
-	[BROKER_IN_USE] = { BROKER_LOOK, 1000, serve_disk },
+	[BROKER_FILE] = { BROKER_MAIN, 20000, .open = serve_disk },
+	[BROKER_ATTACH] = { BROKER_MAIN, 20000, .open = serve_disk },
+	[BROKER_DETACH] = { BROKER_MAIN, 20000, .open = serve_disk },
+	[BROKER_IN_USE] = { BROKER_LOOK, 1000, .open = serve_disk },
 	[BROKER_FLUSH] = { BROKER_SYNC, 20000, flush },
 	[BROKER_CLAIMED] = { BROKER_LOOK, 1000, look_for_claim },
 	[BROKER_FIND_MOUNT] = { BROKER_LOOK, 1000, tell_mount },
 	[BROKER_HOLDER] = { BROKER_LOOK, 1000, find_holder },
 	[BROKER_FREE_BYTES] = { BROKER_SPACE, 1000, free_bytes },
-	[BROKER_SESSION] = { BROKER_READ, 4000, start_session },
+	[BROKER_SESSION] = { BROKER_READ, 4000, .open = start_session },
 	[BROKER_END] = { BROKER_READ, 0, end_session },
 	[BROKER_PUBLISH] = { BROKER_LOOK, 1000, publish },
 	[BROKER_LISTEN] = { BROKER_MAIN, 1000, listen_anew },
 	[BROKER_RELEASE] = { BROKER_MAIN, 1000, release },
 	[BROKER_KNOW] = { BROKER_MAIN, 1000, know },
-	[BROKER_SEARCH] = { BROKER_MAIN, 1000, search },
+	[BROKER_SEARCH] = { BROKER_MAIN, 1000, .open = search },
 	[BROKER_FOUND] = { BROKER_MAIN, 1000, end_search },
 };
 
@@ -521,7 +511,7 @@ static void serve(enum broker_lane lane)
 
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			ret_fd[i] = -1;
-		m.result = c && c->run ? c->run(&m, ret_fd) : -EPROTO;
+		m.result = c && c->open ? c->open(&m, ret_fd) : c && c->run ? c->run(&m) : -EPROTO;
 		for (unsigned i = 0; i < BROKER_FDS; i++)
 			cleanup_closep(&fd[i]);
 		if (broker_send(sock_fd, &m, ret_fd) < 0)

@@ -41,61 +41,47 @@ static void frugal_malloc(void)
  * disk that it serves. The second makes later mappings (sparse presence maps, stacks) locked on
  * first touch instead of allocated in full.
  */
-static bool lock_memory(char *argv0)
+static bool lock_memory(void)
 {
 	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY };
 
-	(void)argv0;
 	frugal_malloc();
 	/* for a worker that gives up CAP_IPC_LOCK; confine.c looks at the result */
 	(void)!setrlimit(RLIMIT_MEMLOCK, &all);
 	return mlockall(MCL_CURRENT) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0;
 }
 
-static bool set_io_flusher(char *argv0)
+static bool set_io_flusher(void)
 {
-	(void)argv0;
 	return prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;
 }
 
-static bool set_oom(char *argv0)
+static bool set_oom(void)
 {
-	(void)argv0;
 	return io_write_text(AT_FDCWD, "/proc/self/oom_score_adj", "-1000") == 0;
 }
 
-static bool set_mark(char *argv0)
-{
-	if (!argv0 || !*argv0)
-		return false;
-	*argv0 = '@';
-	return true;
-}
-
-static bool ignore_signals(char *argv0)
+static bool ignore_signals(void)
 {
 	static const int ignored[] = { SIGTERM, SIGHUP, SIGINT, SIGPIPE };
 	bool ok = true;
 
-	(void)argv0;
 	for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
 		ok &= signal(ignored[i], SIG_IGN) != SIG_ERR;
 	return ok;
 }
 
-static bool leave_dir(char *argv0)
+static bool leave_dir(void)
 {
-	(void)argv0;
 	umask(077);
 	return chdir("/") == 0;
 }
 
-static bool raise_nofile(char *argv0)
+static bool raise_nofile(void)
 {
 	const struct rlimit all = { RLIM_INFINITY, RLIM_INFINITY }, nice = { NICE_MIN, NICE_MIN };
 	struct rlimit lim;
 
-	(void)argv0;
 	if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
 		return false;
 	lim.rlim_cur = lim.rlim_max = max_u64(lim.rlim_max, NOFILE_MIN);
@@ -110,27 +96,32 @@ static bool raise_nofile(char *argv0)
  * be read from it, and the parent would wait for that. A limit of 1 also prevents a dump to a
  * program; 0 prevents only a dump to a file.
  */
-static bool no_core(char *argv0)
+static bool no_core(void)
 {
 	const struct rlimit one = { 1, 1 }, none = { 0, 0 };
 
-	(void)argv0;
 	return setrlimit(RLIMIT_CORE, &one) == 0 || setrlimit(RLIMIT_CORE, &none) == 0;
 }
 
 static const struct {
 	unsigned bit;
 	const char *name;
-	bool (*apply)(char *argv0);
+	bool (*apply)(void); /* NULL: it is applied elsewhere */
 } steps[] = {
 	{ HARDEN_IO_FLUSHER, "I/O flusher", set_io_flusher },
 	{ HARDEN_MEMLOCK, "memory lock", lock_memory },
 	{ HARDEN_OOM, "oom_score_adj", set_oom },
-	{ HARDEN_MARK, "'@' mark", set_mark },
+	{ HARDEN_MARK, "'@' mark", NULL },
 	{ HARDEN_SIGNALS, "signals", ignore_signals },
 	{ HARDEN_DIR, "directory", leave_dir },
 	{ HARDEN_NOFILE, "open files", raise_nofile },
 	{ HARDEN_NO_CORE, "core limit", no_core },
+	{ HARDEN_CAPABILITIES, "dropping capabilities", NULL },
+	{ HARDEN_CALLS, "filter of system calls", NULL },
+	{ HARDEN_USER, "a user of its own", NULL },
+	{ HARDEN_FILES, "an empty root directory", NULL },
+	{ HARDEN_MOUNTS, "empty mount namespace", NULL },
+	{ HARDEN_LANDLOCK, "Landlock", NULL },
 };
 
 unsigned harden_process(unsigned flags, char *argv0)
@@ -138,8 +129,12 @@ unsigned harden_process(unsigned flags, char *argv0)
 	unsigned failed = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		if ((flags & steps[i].bit) && !steps[i].apply(argv0))
+		if ((flags & steps[i].bit) && steps[i].apply && !steps[i].apply())
 			failed |= steps[i].bit;
+	if ((flags & HARDEN_MARK) && argv0 && *argv0)
+		*argv0 = '@';
+	else
+		failed |= flags & HARDEN_MARK;
 	return failed;
 }
 
@@ -156,18 +151,6 @@ unsigned harden_confine(unsigned what, enum confine_role role)
 
 const char *harden_name(unsigned bit)
 {
-	if (bit == HARDEN_CAPABILITIES)
-		return "dropping capabilities";
-	if (bit == HARDEN_CALLS)
-		return "filter of system calls";
-	if (bit == HARDEN_USER)
-		return "a user of its own";
-	if (bit == HARDEN_FILES)
-		return "an empty root directory";
-	if (bit == HARDEN_MOUNTS)
-		return "empty mount namespace";
-	if (bit == HARDEN_LANDLOCK)
-		return "Landlock";
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		if (steps[i].bit == bit)
 			return steps[i].name;
