@@ -32,6 +32,7 @@
 #include <linux/magic.h>
 
 #include "base/io.h"
+#include "base/mounts.h"
 #include "base/path.h"
 #include "base/program.h"
 #include "export/loop.h"
@@ -63,18 +64,12 @@ struct lower {
 
 /* ---- places in the run directory ---- */
 
-static const char *place(const char *name, char buf[PATH_MAX])
-{
-	snprintf(buf, PATH_MAX, "%s/%s", rundir_path(), name);
-	return buf;
-}
-
 static int make_dir_at(int dirfd, const char *name, mode_t mode)
 {
 	return mkdirat(dirfd, name, mode) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-#define LOWER_DIR(buf) place(COMPOSE_LOWER_DIR, buf)
+#define LOWER_DIR(buf) rundir_file(buf, COMPOSE_LOWER_DIR)
 
 /* ---- the lower ---- */
 
@@ -108,17 +103,15 @@ static int mount_quietly(const char *device)
 	int fd = -1, why = -EINVAL;
 
 	for (size_t i = 0; i < ARRAY_SIZE(types) && fd < 0; i++) {
-		_cleanup_close_ int fs_fd = fsopen(types[i].type, FSOPEN_CLOEXEC);
+		const char *const options[][2] = { { "source", device },
+						   { "ro", NULL },
+						   { types[i].option, types[i].value },
+						   { NULL, NULL } };
 
-		if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", device, 0) < 0 ||
-		    fsconfig(fs_fd, FSCONFIG_SET_FLAG, "ro", NULL, 0) < 0 ||
-		    (types[i].option &&
-		     fsconfig(fs_fd, types[i].value ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG,
-			      types[i].option, types[i].value, 0) < 0) ||
-		    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0 ||
-		    (fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY)) < 0)
-			/* EINVAL: of another type; ENODEV: no driver */
-			why = errno == EINVAL || errno == ENODEV ? why : -errno;
+		fd = mounts_new(types[i].type, options, MOUNT_ATTR_RDONLY);
+		/* EINVAL: of another type; ENODEV: no driver */
+		if (fd < 0 && fd != -EINVAL && fd != -ENODEV)
+			why = fd;
 	}
 	return fd < 0 ? why : fd;
 }
@@ -182,8 +175,8 @@ static int mount_lower(const struct compose *c, struct lower *l, struct failure 
 	snprintf(l->device, sizeof(l->device), "%.*s", (int)len, c->lower);
 	device = find_device(l->device);
 	if (!device)
-		return failure_set(err, EXIT_FAILED, -ENODEV, "lower = %s: there is no device %s",
-				   c->lower, l->device);
+		return failure(err, -ENODEV, "lower = %s: there is no device %s", c->lower,
+			       l->device);
 	snprintf(l->device, sizeof(l->device), "%s", device);
 	if (file)
 		e = loop_of_file(l, file + 2, &loop_fd);
@@ -196,10 +189,9 @@ static int mount_lower(const struct compose *c, struct lower *l, struct failure 
 	    mount(l->device, dir, l->type->name, MS_RDONLY | MS_NODEV | MS_NOSUID, NULL) < 0)
 		e = -errno;
 	if (e == -EMEDIUMTYPE)
-		return failure_set(err, EXIT_FAILED, e,
-				   "lower = %s: neither a squashfs nor an erofs", c->lower);
-	return e < 0 ? failure_set(err, EXIT_FAILED, e, "lower = %s cannot be mounted: %s",
-				   c->lower, strerrordesc_np(-e))
+		return failure(err, e, "lower = %s: neither a squashfs nor an erofs", c->lower);
+	return e < 0 ? failure(err, e, "lower = %s cannot be mounted: %s", c->lower,
+			       strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -374,17 +366,16 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 	*ret_fresh = upper_fd == -ENOENT || path_exists(volume_fd, COMPOSE_RESET) ||
 		     (other && !strcmp(c->new_lower, "fresh"));
 	if (c->readonly && (*ret_fresh || upper_fd < 0))
-		return failure_set(err, EXIT_FAILED, -EROFS,
-				   "the volume has no changes of this image, and is read-only");
+		return failure(err, -EROFS,
+			       "the volume has no changes of this image, and is read-only");
 	if (upper_fd < 0 && !*ret_fresh)
-		return failure_set(err, EXIT_FAILED, upper_fd,
-				   "upper on the volume is not a directory");
+		return failure(err, upper_fd, "upper on the volume is not a directory");
 	if (other && !*ret_fresh && strcmp(c->new_lower, "keep") != 0)
-		return failure_set(err, EXIT_FAILED, -ESTALE,
-				   "lower = %s is another image than the one that the changes on "
-				   "the volume belong to: boot with cowfs=new-lower:fresh to drop "
-				   "them, with cowfs=new-lower:keep to keep them",
-				   c->lower);
+		return failure(err, -ESTALE,
+			       "lower = %s is another image than the one that the changes on "
+			       "the volume belong to: boot with cowfs=new-lower:fresh to drop "
+			       "them, with cowfs=new-lower:keep to keep them",
+			       c->lower);
 	if (c->readonly)
 		return 0;
 	if (*ret_fresh)
@@ -395,8 +386,7 @@ static int prepare_upper(const struct compose *c, int volume_fd, const struct lo
 		e = check_work(volume_fd);
 	if (e == 0)
 		compose_remove_old(volume_fd);
-	return e < 0 ? failure_set(err, EXIT_FAILED, e, "the volume cannot be prepared: %s",
-				   strerrordesc_np(-e))
+	return e < 0 ? failure(err, e, "the volume cannot be prepared: %s", strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -422,7 +412,8 @@ static int save_state(const struct compose *c, const char *dir, const struct low
 		return -errno;
 	snprintf(text, sizeof(text), "%u:%u %s\n%s\n", major(st.st_dev), minor(st.st_dev), c->lower,
 		 l->id);
-	return path_replace_file(place(RUNDIR_COMPOSE, path), text, strlen(text), why, sizeof(why));
+	return path_replace_file(rundir_file(path, RUNDIR_COMPOSE), text, strlen(text), why,
+				 sizeof(why));
 }
 
 /* ---- the root ---- */
@@ -441,11 +432,11 @@ static int mount_overlay(const struct compose *c, const char *dir, struct failur
 			 "lowerdir=%s,upperdir=%s/upper,workdir=%s/work," OVERLAY_OPTIONS, lower,
 			 dir, dir);
 	if (mount("overlay", dir, "overlay", c->readonly ? MS_RDONLY : MS_NOATIME, options) < 0)
-		return failure_set(err, EXIT_FAILED, -errno, "overlayfs cannot be mounted: %s",
-				   strerrordesc_np(errno));
+		return failure(err, -errno, "overlayfs cannot be mounted: %s",
+			       strerrordesc_np(errno));
 	if (!c->readonly && statvfs(dir, &st) == 0 && (st.f_flag & ST_RDONLY))
-		return failure_set(err, EXIT_FAILED, -EROFS,
-				   "overlayfs has made the root read-only: see the kernel log");
+		return failure(err, -EROFS,
+			       "overlayfs has made the root read-only: see the kernel log");
 	return 0;
 }
 
@@ -457,18 +448,17 @@ static int compose_upper(const struct compose *c, const char *dir, const struct 
 	int e;
 
 	if (volume_fd < 0 || fstatfs(volume_fd, &st) < 0)
-		return failure_set(err, EXIT_FAILED, -errno, "%s: %s", dir, strerrordesc_np(errno));
+		return failure(err, -errno, "%s: %s", dir, strerrordesc_np(errno));
 	if (st.f_type != EXT4_SUPER_MAGIC)
-		return failure_set(err, EXIT_FAILED, -EMEDIUMTYPE, "the volume is not an ext4");
+		return failure(err, -EMEDIUMTYPE, "the volume is not an ext4");
 	if (!c->readonly && mount(NULL, dir, NULL, MS_REMOUNT | MS_NOATIME, VOLUME_OPTIONS) < 0)
-		return failure_set(err, EXIT_FAILED, -errno, "the volume cannot be written: %s",
-				   strerrordesc_np(errno));
+		return failure(err, -errno, "the volume cannot be written: %s",
+			       strerrordesc_np(errno));
 	e = prepare_upper(c, volume_fd, l, ret_fresh, err);
 	if (e == 0)
 		e = mount_overlay(c, dir, err);
 	if (e == 0 && (e = save_state(c, dir, l)) < 0)
-		failure_set(err, EXIT_FAILED, e, "%s/%s: %s", rundir_path(), RUNDIR_COMPOSE,
-			    strerrordesc_np(-e));
+		failure(err, e, "%s/%s: %s", rundir_path(), RUNDIR_COMPOSE, strerrordesc_np(-e));
 	return e;
 }
 

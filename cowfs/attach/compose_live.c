@@ -23,19 +23,13 @@
 #define VIEW_DIR ".compose"
 #define STACK_BYTES (256 * KIB)
 
-static const char *place(const char *name, char buf[PATH_MAX])
-{
-	snprintf(buf, PATH_MAX, "%s/%s", rundir_path(), name);
-	return buf;
-}
-
 bool compose_load(struct compose_state *ret)
 {
 	char text[PATH_MAX + COMPOSE_ID_BYTES + 32], path[PATH_MAX], *id;
 	unsigned dev_major, dev_minor;
 	int n = 0;
 
-	if (io_read_text(AT_FDCWD, place(RUNDIR_COMPOSE, path), text, sizeof(text)) < 0 ||
+	if (io_read_text(AT_FDCWD, rundir_file(path, RUNDIR_COMPOSE), text, sizeof(text)) < 0 ||
 	    sscanf(text, "%u:%u %n", &dev_major, &dev_minor, &n) < 2 || !n)
 		return false;
 	id = strchr(text, '\n');
@@ -77,8 +71,8 @@ static int load_id(struct compose_state *s, struct failure *err)
 {
 	return compose_load(s) && *s->id
 		       ? 0
-		       : failure_set(err, EXIT_FAILED, -ESTALE,
-				     "the initramfs has an older cowfs: rebuild it, then restart");
+		       : failure(err, -ESTALE,
+				 "the initramfs has an older cowfs: rebuild it, then restart");
 }
 
 int compose_check(int volume_fd, struct failure *err)
@@ -87,10 +81,9 @@ int compose_check(int volume_fd, struct failure *err)
 	int e = load_id(&s, err);
 
 	if (e == 0 && path_exists(volume_fd, COMPOSE_RESET))
-		e = failure_set(err, EXIT_FAILED, -ESTALE, "a factory reset is committed");
+		e = failure(err, -ESTALE, "a factory reset is committed");
 	else if (e == 0 && path_exists(volume_fd, "upper") && !compose_is_begun_on(volume_fd, s.id))
-		e = failure_set(err, EXIT_FAILED, -ESTALE,
-				"what is committed belongs to another image");
+		e = failure(err, -ESTALE, "what is committed belongs to another image");
 	return e;
 }
 
@@ -114,8 +107,7 @@ int compose_adopt(int volume_fd, int now_fd, struct failure *err)
 	if (e < 0)
 		return e;
 	if (path_exists(now_fd, COMPOSE_RESET))
-		return failure_set(err, EXIT_FAILED, -ESTALE,
-				   "a factory reset is committed: restart first");
+		return failure(err, -ESTALE, "a factory reset is committed: restart first");
 	mine = compose_is_begun_on(volume_fd, s.id);
 	if (!path_exists(volume_fd, "upper") || path_exists(volume_fd, COMPOSE_RESET) ||
 	    (!mine && !is_same_upper(volume_fd, now_fd))) {
@@ -127,8 +119,7 @@ int compose_adopt(int volume_fd, int now_fd, struct failure *err)
 	}
 	if (e == 0 && mkdirat(volume_fd, "work", 0755) < 0 && errno != EEXIST)
 		e = -errno;
-	return e < 0 ? failure_set(err, EXIT_FAILED, e, "the volume cannot be prepared: %s",
-				   strerrordesc_np(-e))
+	return e < 0 ? failure(err, e, "the volume cannot be prepared: %s", strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -243,12 +234,11 @@ static int compose_here(const struct composition *c)
 
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return -errno;
-	lower_fd = open_folder(place(COMPOSE_LOWER_DIR, lower));
+	lower_fd = open_folder(rundir_file(lower, COMPOSE_LOWER_DIR));
 	if (lower_fd < 0 || fstat(lower_fd, &st) < 0 || stat(rundir_path(), &run) < 0 ||
 	    st.st_dev == run.st_dev)
-		return failure_set(c->err, EXIT_FAILED, -ENODEV, "the image is not mounted on %s",
-				   lower);
-	if (mkdir(place(VIEW_DIR, dir), 0700) < 0 && errno != EEXIST)
+		return failure(c->err, -ENODEV, "the image is not mounted on %s", lower);
+	if (mkdir(rundir_file(dir, VIEW_DIR), 0700) < 0 && errno != EEXIST)
 		return -errno;
 	empty_fd = open_folder(dir);
 	if (empty_fd < 0)
@@ -280,30 +270,27 @@ int compose_open(int volume_fd, bool writable, struct failure *err)
 		e = c.fd;
 	}
 	if (e < 0 && !err->why[0])
-		failure_set(err, EXIT_FAILED, e, "%s cannot be composed with the image: %s",
-			    ROOT_NAME, strerrordesc_np(-e));
+		failure(err, e, "%s cannot be composed with the image: %s", ROOT_NAME,
+			strerrordesc_np(-e));
 	return e;
 }
 
 int compose_mark_reset(const char *loop, struct failure *err)
 {
-	_cleanup_close_ int fs_fd = fsopen("ext4", FSOPEN_CLOEXEC), mount_fd = -1, fd = -1;
-	int e = 0;
-
+	const char *const options[][2] = { { "source", loop }, { NULL, NULL } };
 	/* another mount of the file system that is mounted already: the same state */
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", loop, 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		e = -errno;
+	_cleanup_close_ int mount_fd = mounts_new("ext4", options,
+						  MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID),
+			    fd = -1;
+	int e = mount_fd < 0 ? mount_fd : 0;
+
 	if (e == 0) {
-		mount_fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
-		fd = mount_fd < 0 ? -1
-				  : openat(mount_fd, COMPOSE_RESET,
-					   O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-					   0644);
+		fd = openat(mount_fd, COMPOSE_RESET,
+			    O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
 		if (fd < 0 || fsync(fd) < 0)
 			e = -errno;
 	}
-	return e < 0 ? failure_set(err, EXIT_FAILED, e, "%s: the volume cannot be written: %s",
-				   loop, strerrordesc_np(-e))
+	return e < 0 ? failure(err, e, "%s: the volume cannot be written: %s", loop,
+			       strerrordesc_np(-e))
 		     : 0;
 }

@@ -26,9 +26,8 @@ static enum exit_code ask(const char *name, const struct request *rq, struct pro
 	if (ok)
 		client_wait_gone(&c);
 	else if (answer)
-		failure_set(err, EXIT_FAILED,
-			    strcmp(json_text(answer, "code"), "EBUSY") ? -EIO : -EBUSY, "%s",
-			    json_text(answer, "error"));
+		failure(err, strcmp(json_text(answer, "code"), "EBUSY") ? -EIO : -EBUSY, "%s",
+			json_text(answer, "error"));
 	json_object_put(answer);
 	client_close(&c);
 	return ok ? EXIT_OK : err->exit;

@@ -14,16 +14,12 @@
 #include "wire/client.h"
 #include "wire/json.h"
 
-static const char *path_of(const char *volume, char buf[PATH_MAX])
-{
-	snprintf(buf, PATH_MAX, "%s/.%s.kept", rundir_path(), volume);
-	return buf;
-}
+#define KEPT_FILE ".%s.kept" /* of a volume */
 
 void keep_read(const char *volume, struct keep_state *ret)
 {
 	char path[PATH_MAX], text[PATH_MAX + 512], *where, *error;
-	_cleanup_close_ int fd = open(path_of(volume, path), O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = open(rundir_file(path, KEPT_FILE, volume), O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
 
 	*ret = (struct keep_state){ 0 };
@@ -46,15 +42,12 @@ void keep_read(const char *volume, struct keep_state *ret)
 
 void keep_write(const char *volume, const struct keep_state *s)
 {
-	char path[PATH_MAX], temp[PATH_MAX + 8], text[PATH_MAX + 512];
-	_cleanup_close_ int fd = -1;
+	char file[RUNDIR_NAME_BYTES + 8], text[PATH_MAX + 512];
 
-	snprintf(temp, sizeof(temp), "%s.new", path_of(volume, path));
+	snprintf(file, sizeof(file), KEPT_FILE, volume);
 	snprintf(text, sizeof(text), "%llu\n%s\n%s\n", (unsigned long long)s->last_s,
 		 strchr(s->mountpoint, '\n') ? "" : s->mountpoint, s->error);
-	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0 || io_write_full(fd, text, strlen(text)) < 0 || rename(temp, path) < 0)
-		return; /* only the status lacks it */
+	(void)!rundir_write(file, text); /* only the status lacks it */
 }
 
 static bool is_configured(const char *volume)

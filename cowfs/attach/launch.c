@@ -179,11 +179,9 @@ static void start_child(const struct arguments *a, struct ready *ret)
 
 /* ---- a service ---- */
 
-/* /run/cowfs/.NAME.args is written for the unit, .NAME.error by it */
-static void unit_file(const struct arguments *a, const char *what, char buf[PATH_MAX])
-{
-	snprintf(buf, PATH_MAX, "%s/.%s.%s", rundir_path(), a->name, what);
-}
+/* ARGS_FILE is written for the unit, ERROR_FILE by it */
+#define ARGS_FILE ".%s.args"
+#define ERROR_FILE ".%s.error"
 
 /* True under systemd, unless this is a test. */
 static bool service_possible(const struct arguments *a)
@@ -205,10 +203,8 @@ static int write_arguments(const struct arguments *a)
 
 	if (mkdir(rundir_path(), 0755) < 0 && errno != EEXIST)
 		return -errno;
-	unit_file(a, "error", path);
-	unlink(path);
-	unit_file(a, "args", path);
-	f = fopen(path, "we");
+	unlink(rundir_file(path, ERROR_FILE, a->name));
+	f = fopen(rundir_file(path, ARGS_FILE, a->name), "we");
 	if (!f)
 		return -errno;
 	fputs("COWFS_ARGS=", f);
@@ -251,9 +247,7 @@ static void read_error(const struct arguments *a, char *buf, size_t buf_bytes)
 	char path[PATH_MAX];
 	char *start;
 
-	unit_file(a, "error", path);
-	buf[0] = '\0';
-	if (io_read_text(AT_FDCWD, path, buf, buf_bytes) <= 0)
+	if (io_read_text(AT_FDCWD, rundir_file(path, ERROR_FILE, a->name), buf, buf_bytes) <= 0)
 		buf[0] = '\0';
 	start = strncmp(buf, prefix, strlen(prefix)) ? buf : buf + strlen(prefix);
 	memmove(buf, start, strlen(start) + 1);
@@ -276,10 +270,8 @@ static bool start_service(const struct arguments *a, struct ready *ret)
 	}
 	exit = systemctl_start(a->name);
 	read_error(a, why, sizeof(why));
-	unit_file(a, "args", path);
-	unlink(path);
-	unit_file(a, "error", path);
-	unlink(path);
+	unlink(rundir_file(path, ARGS_FILE, a->name));
+	unlink(rundir_file(path, ERROR_FILE, a->name));
 	client_find_device(a->device, attached);
 	if (exit == 0 && !strcmp(attached, a->name) && ready_found(a->name, ret))
 		return true;

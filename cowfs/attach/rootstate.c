@@ -13,6 +13,8 @@
 #include "config/conf.h"
 #include "wire/rundir.h"
 
+#define ROOT_FILE "root.%s"
+
 static const char *const words[] = { "", "on", "off", "failed", "bypassed", "unconfigured" };
 
 const char *rootstate_word(enum root_state s)
@@ -20,27 +22,12 @@ const char *rootstate_word(enum root_state s)
 	return words[s];
 }
 
-static const char *path_of(const char *what, char buf[PATH_MAX])
-{
-	snprintf(buf, PATH_MAX, "%s/root.%s", rundir_path(), what);
-	return buf;
-}
-
-/* Replaces a file atomically: readers see the old or the new content. */
 static int write_file(const char *what, const char *text)
 {
-	char path[PATH_MAX], temp[PATH_MAX + 8];
-	_cleanup_close_ int fd = -1;
-	int e;
+	char file[64];
 
-	snprintf(temp, sizeof(temp), "%s.new", path_of(what, path));
-	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0 || fchmod(fd, 0644) < 0)
-		return -errno;
-	e = io_write_full(fd, text, strlen(text));
-	if (e == 0 && rename(temp, path) < 0)
-		e = -errno;
-	return e;
+	snprintf(file, sizeof(file), ROOT_FILE, what);
+	return rundir_write(file, text);
 }
 
 static bool has_reason(enum root_state s)
@@ -59,7 +46,8 @@ int rootstate_write(enum root_state s, const char *device, const char *mount_opt
 	else if (errno != EEXIST)
 		return -errno;
 	for (enum root_state old = ROOT_FAILED; old <= ROOT_BYPASSED; old++)
-		if (old != s && unlink(path_of(words[old], path)) < 0 && errno != ENOENT)
+		if (old != s && unlink(rundir_file(path, ROOT_FILE, words[old])) < 0 &&
+		    errno != ENOENT)
 			return -errno;
 	if (has_reason(s)) {
 		/*
@@ -84,11 +72,8 @@ static bool should_be_on(void)
 	struct conf *c;
 	bool should;
 
-	snprintf(run, sizeof(run), "%s/" ROOT_NAME "/control", rundir_path());
-	if (access(run, F_OK) == 0)
-		return false;
-	snprintf(run, sizeof(run), "%s/.enabled", rundir_path());
-	if (access(run, F_OK) == 0 || conf_load(&c, why, sizeof(why)) < 0)
+	if (access(rundir_file(run, ROOT_NAME "/control"), F_OK) == 0 ||
+	    access(rundir_file(run, ".enabled"), F_OK) == 0 || conf_load(&c, why, sizeof(why)) < 0)
 		return false;
 	should = conf_has_root(c) && !strcmp(conf_root_text(c, ROOTOPT_ENABLED), "yes");
 	conf_free(c);
@@ -101,7 +86,7 @@ enum root_state rootstate_read(char *why, size_t why_bytes)
 	enum root_state s = ROOT_UNCONFIGURED;
 
 	*why = '\0';
-	if (io_read_text(AT_FDCWD, path_of("state", path), text, sizeof(text)) < 0)
+	if (io_read_text(AT_FDCWD, rundir_file(path, ROOT_FILE, "state"), text, sizeof(text)) < 0)
 		*text = '\0';
 	while (s > ROOT_UNKNOWN && strcmp(text, words[s]))
 		s--;
@@ -112,7 +97,7 @@ enum root_state rootstate_read(char *why, size_t why_bytes)
 		return ROOT_BYPASSED;
 	}
 	if (has_reason(s) &&
-	    io_read_text(AT_FDCWD, path_of(words[s], path), text, sizeof(text)) > 0)
+	    io_read_text(AT_FDCWD, rundir_file(path, ROOT_FILE, words[s]), text, sizeof(text)) > 0)
 		snprintf(why, why_bytes, "%.*s", (int)strcspn(text, "\n"), text);
 	clean_text(why);
 	return s;
@@ -145,5 +130,5 @@ bool rootstate_noted(const char *what)
 {
 	char path[PATH_MAX];
 
-	return access(path_of(what, path), F_OK) == 0;
+	return access(rundir_file(path, ROOT_FILE, what), F_OK) == 0;
 }

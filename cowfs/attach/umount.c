@@ -221,7 +221,7 @@ static int detach(const struct helper *h)
 	    EXIT_OK)
 		return EXIT_OK;
 	if (mount_kernel_user_find(h->dir, user))
-		failure_set(&err, EXIT_FAILED, -EBUSY, "it is used by %s", user);
+		failure(&err, -EBUSY, "it is used by %s", user);
 	return helper_fail(
 		EXIT_FAILED,
 		"%s is unmounted, but volume %s stays attached with its changes in RAM: %s. To "

@@ -96,21 +96,21 @@ static void forget_btrfs(const char *disk)
 
 static int unreadable(const char *name, int error, struct failure *err)
 {
-	return failure_set(err, EXIT_FAILED, error,
-			   "%s: cannot be read. Is its card there? See cowctl status", name);
+	return failure(err, error, "%s: cannot be read. Is its card there? See cowctl status",
+		       name);
 }
 
 static int explain_mount(int error, const char *type, const char *reason, struct failure *err)
 {
 	if (error == -EEXIST && !strcmp(type, "btrfs"))
-		return failure_set(err, EXIT_FAILED, -EOPNOTSUPP,
-				   "this kernel cannot mount a second btrfs with the same UUID: a "
-				   "view of btrfs needs Linux 6.7%s",
-				   reason);
+		return failure(err, -EOPNOTSUPP,
+			       "this kernel cannot mount a second btrfs with the same UUID: a "
+			       "view of btrfs needs Linux 6.7%s",
+			       reason);
 	if (error == -ENODEV)
-		return failure_set(err, EXIT_FAILED, error, "the kernel does not support %s", type);
-	return failure_set(err, EXIT_FAILED, error, "cannot mount the view (%s): %s%s", type,
-			   strerrordesc_np(-error), reason);
+		return failure(err, error, "the kernel does not support %s", type);
+	return failure(err, error, "cannot mount the view (%s): %s%s", type,
+		       strerrordesc_np(-error), reason);
 }
 
 /* Mounts the disk, attached to no tree; VIEW_DISK: read-only, without a replay. */
@@ -172,7 +172,7 @@ static int open_connection(struct connection *k, struct failure *err)
 	*k = (struct connection){ -1, -1, -1 };
 	r = transport_check(why, sizeof(why));
 	if (r < 0)
-		return failure_set(err, EXIT_FAILED, r, "%s", why);
+		return failure(err, r, "%s", why);
 	r = k->fuse_fd = transport_open();
 	if (r >= 0)
 		r = fuse_mount_create(k->fuse_fd, &k->mount_fd);
@@ -181,8 +181,7 @@ static int open_connection(struct connection *k, struct failure *err)
 	if (r >= 0)
 		return 0;
 	close_connection(k);
-	return failure_set(err, EXIT_FAILED, r, "cannot mount through FUSE: %s",
-			   strerrordesc_np(-r));
+	return failure(err, r, "cannot mount through FUSE: %s", strerrordesc_np(-r));
 }
 
 /* An answer has the name of the error. */
@@ -249,8 +248,7 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 	if (r >= 0)
 		r = loop_attach(&loop, file_fd, NULL, label, true, NULL);
 	if (r < 0 && r != -EIO)
-		return failure_set(err, EXIT_FAILED, r, "no loop device for the view: %s",
-				   strerrordesc_np(-r));
+		return failure(err, r, "no loop device for the view: %s", strerrordesc_np(-r));
 	if (r < 0)
 		return r;
 	close(loop.dev_dirfd);
@@ -267,7 +265,7 @@ static int mount_image(const char *name, enum view_use use, struct connection *k
 	int r = fuse_guard_start(&guard, k->abort_fd, GUARD_S);
 
 	if (r < 0)
-		return failure_set(err, EXIT_FAILED, r, "no thread: %s", strerrordesc_np(-r));
+		return failure(err, r, "no thread: %s", strerrordesc_np(-r));
 	r = make_disk(name, k, m, err);
 	if (r == 0 && fs_ops_named(m->fs_type)->owners == OWNERS_BTRFS)
 		r = btrfs_mark_read(&m->btrfs, m->disk_fd);
@@ -282,9 +280,9 @@ static int mount_image(const char *name, enum view_use use, struct connection *k
 	if (r == -EIO)
 		unreadable(name, r, err);
 	if (fuse_guard_stop(&guard) && r < 0)
-		r = failure_set(err, EXIT_FAILED, -ETIMEDOUT,
-				"%s: nothing has answered reads of the view for %u seconds", name,
-				GUARD_S);
+		r = failure(err, -ETIMEDOUT,
+			    "%s: nothing has answered reads of the view for %u seconds", name,
+			    GUARD_S);
 	return r;
 }
 
@@ -407,13 +405,12 @@ int view_mount_sync(struct view_mount *m, struct failure *err)
 	int r = fd < 0 || syncfs(fd) < 0 ? -errno : 0;
 
 	if (r == -EIO || r == -ENOSPC) /* the disk of the image has no other error for full RAM */
-		return failure_set(
-			err, EXIT_FAILED, r,
+		return failure(
+			err, r,
 			"the files need more RAM than is free (ram=), or the card cannot be read. "
 			"'cowctl commit' without a path commits what is in RAM");
 	if (r < 0)
-		return failure_set(err, EXIT_FAILED, r, "cannot write the files: %s",
-				   strerrordesc_np(-r));
+		return failure(err, r, "cannot write the files: %s", strerrordesc_np(-r));
 	return 0;
 }
 
@@ -429,8 +426,8 @@ int view_mount_unmount(struct view_mount *m, struct failure *err)
 	/* the file system claims its device */
 	while ((fd = open(m->disk, O_RDONLY | O_EXCL | O_CLOEXEC)) < 0) {
 		if (errno != EBUSY || now_ns() > end_ns)
-			return failure_set(err, EXIT_FAILED, -errno, "%s: is still mounted: %s",
-					   m->disk, strerrordesc_np(errno));
+			return failure(err, -errno, "%s: is still mounted: %s", m->disk,
+				       strerrordesc_np(errno));
 		usleep(10000);
 	}
 	close(fd);

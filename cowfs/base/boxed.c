@@ -278,14 +278,13 @@ static void note_death(const struct listener *x, int e, int status)
 /* The status of a child that ends by itself within a second, or is ended. */
 static int bury(pid_t pid, bool at_once)
 {
-	const struct timespec pause = { .tv_nsec = 1000000 };
 	int status = 0;
 	pid_t r = 0;
 
 	for (int i = 0; i < 1000 && !at_once && r == 0; i++) {
 		r = waitpid(pid, &status, WNOHANG);
 		if (r == 0)
-			nanosleep(&pause, NULL);
+			usleep(1000);
 	}
 	if (r == 0)
 		kill(pid, SIGKILL);

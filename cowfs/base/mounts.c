@@ -202,12 +202,13 @@ static dev_t device_at(int root_dirfd, const char *path)
 	return fd >= 0 && fstat(fd, &st) == 0 && S_ISBLK(st.st_mode) ? st.st_rdev : 0;
 }
 
-static bool name_of(int sys_dirfd, dev_t dev, char *ret, size_t size_bytes)
+/* top: in front of a path in sysfs. */
+static bool name_of(int sys_dirfd, const char *top, dev_t dev, char *ret, size_t size_bytes)
 {
 	char name[48], target[PATH_MAX], *slash;
 	ssize_t n;
 
-	snprintf(name, sizeof(name), "dev/block/%u:%u", major(dev), minor(dev));
+	snprintf(name, sizeof(name), "%sdev/block/%u:%u", top, major(dev), minor(dev));
 	n = readlinkat(sys_dirfd, name, target, sizeof(target) - 1);
 	if (n <= 0)
 		return false;
@@ -216,32 +217,36 @@ static bool name_of(int sys_dirfd, dev_t dev, char *ret, size_t size_bytes)
 	return snprintf(ret, size_bytes, "%s", slash ? slash + 1 : target) < (int)size_bytes;
 }
 
-/* Do both devices belong to one mounted btrfs? */
-static bool in_one_btrfs(int root_dirfd, dev_t a, dev_t b)
+static bool in_btrfs(DIR *list, const char *fs, const char *disk)
 {
-	_cleanup_close_ int sys_path_fd = open_in_root(root_dirfd, "/sys", 0);
-	int list_fd = sys_path_fd < 0
-			      ? -1
-			      : openat(sys_path_fd, "fs/btrfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
-	char name_a[NAME_MAX], name_b[NAME_MAX], path[3 * NAME_MAX];
+	char path[3 * NAME_MAX];
+
+	snprintf(path, sizeof(path), "%s/devices/%s", fs, disk);
+	return faccessat(dirfd(list), path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Are both disks of one btrfs that is mounted? */
+static bool in_one_btrfs(int sys_dirfd, const char *folder, const char *a, const char *b)
+{
+	DIR *list = proclist_open(sys_dirfd, folder);
 	bool one = false;
 	struct dirent *d;
 
-	if (!list) {
-		cleanup_closep(&list_fd);
-		return false;
-	}
-	if (name_of(sys_path_fd, a, name_a, sizeof(name_a)) &&
-	    name_of(sys_path_fd, b, name_b, sizeof(name_b)))
-		while (!one && (d = readdir(list))) {
-			snprintf(path, sizeof(path), "%s/devices/%s", d->d_name, name_a);
-			one = faccessat(list_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-			snprintf(path, sizeof(path), "%s/devices/%s", d->d_name, name_b);
-			one = one && faccessat(list_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-		}
-	closedir(list);
+	while (list && !one && (d = readdir(list)))
+		one = in_btrfs(list, d->d_name, a) && in_btrfs(list, d->d_name, b);
+	if (list)
+		closedir(list);
 	return one;
+}
+
+static bool shares_btrfs(int root_dirfd, dev_t a, dev_t b)
+{
+	_cleanup_close_ int sys_fd = open_in_root(root_dirfd, "/sys", 0);
+	char name_a[NAME_MAX], name_b[NAME_MAX];
+
+	return sys_fd >= 0 && name_of(sys_fd, "", a, name_a, sizeof(name_a)) &&
+	       name_of(sys_fd, "", b, name_b, sizeof(name_b)) &&
+	       in_one_btrfs(sys_fd, "fs/btrfs", name_a, name_b);
 }
 
 bool mounts_shows(int root_dirfd, const struct mount_entry *m, dev_t dev)
@@ -255,7 +260,7 @@ bool mounts_shows(int root_dirfd, const struct mount_entry *m, dev_t dev)
 		return false;
 	mounts_unescape(m->source);
 	first = device_at(root_dirfd, m->source);
-	return first && (first == dev || in_one_btrfs(root_dirfd, first, dev));
+	return first && (first == dev || shares_btrfs(root_dirfd, first, dev));
 }
 
 struct wanted {
@@ -320,52 +325,36 @@ bool mounts_device_on(const char *dir, char ret_device[PATH_MAX])
 	return true;
 }
 
-int mounts_open_fusectl(void)
+int mounts_new(const char *type, const char *const options[][2], unsigned attributes)
 {
-	_cleanup_close_ int fs_fd = fsopen("fusectl", FSOPEN_CLOEXEC);
+	_cleanup_close_ int fs_fd = fsopen(type, FSOPEN_CLOEXEC);
 	int fd;
 
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+	if (fs_fd < 0)
 		return -errno;
-	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, 0);
+	for (size_t i = 0; options && options[i][0]; i++)
+		if (fsconfig(fs_fd, options[i][1] ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG,
+			     options[i][0], options[i][1], 0) < 0)
+			return -errno;
+	if (fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+		return -errno;
+	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, attributes);
 	return fd < 0 ? -errno : fd;
-}
-
-static bool is_btrfs(int sys_dirfd, const char *top, const char *disk)
-{
-	char path[PATH_MAX];
-	struct dirent *e;
-	bool found = false;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "%sfs/btrfs", top);
-	dir = proclist_open(sys_dirfd, path);
-	while (dir && !found && (e = readdir(dir))) {
-		snprintf(path, sizeof(path), "%s/devices/%s", e->d_name, disk);
-		found = faccessat(dirfd(dir), path, F_OK, 0) == 0;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
 }
 
 bool mounts_in_kernel(int sys_dirfd, dev_t dev)
 {
 	static const char *const drivers[] = { "ext4", "xfs", "f2fs", "nilfs2" };
-	const char *top = sys_dirfd < 0 ? "/sys/" : "", *disk;
-	char path[PATH_MAX], link[PATH_MAX];
-	ssize_t n;
+	const char *top = sys_dirfd < 0 ? "/sys/" : "";
+	char path[PATH_MAX], disk[NAME_MAX];
 
-	snprintf(path, sizeof(path), "%sdev/block/%u:%u", top, major(dev), minor(dev));
-	n = readlinkat(sys_dirfd, path, link, sizeof(link) - 1);
-	link[n < 0 ? 0 : n] = '\0';
-	disk = strrchr(link, '/');
-	if (!disk)
+	if (!name_of(sys_dirfd, top, dev, disk, sizeof(disk)))
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(drivers); i++) {
-		snprintf(path, sizeof(path), "%sfs/%s/%.200s", top, drivers[i], disk + 1);
+		snprintf(path, sizeof(path), "%sfs/%s/%s", top, drivers[i], disk);
 		if (faccessat(sys_dirfd, path, F_OK, 0) == 0)
 			return true;
 	}
-	return is_btrfs(sys_dirfd, top, disk + 1);
+	snprintf(path, sizeof(path), "%sfs/btrfs", top);
+	return in_one_btrfs(sys_dirfd, path, disk, disk);
 }

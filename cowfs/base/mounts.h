@@ -66,11 +66,10 @@ bool mounts_device_on(const char *dir, char ret_device[PATH_MAX]);
 bool mounts_in_kernel(int sys_dirfd, dev_t dev);
 
 /*
- * Opens the root of fusectl, in a mount that is not attached to any tree: it has a folder for each
- * FUSE connection of this machine, named after the minor number of its device. Returns the
- * descriptor or -errno.
+ * A new mount of this type, attached to no tree: a descriptor or -errno. options: keys and values up to a key that is
+ * NULL; a value NULL: a flag. NULL: none. attributes: MOUNT_ATTR_*
  */
-int mounts_open_fusectl(void);
+int mounts_new(const char *type, const char *const options[][2], unsigned attributes) MUST_CHECK;
 
 /* Replaces "\040" and other octal escapes by their characters, in place. */
 void mounts_unescape(char *s);

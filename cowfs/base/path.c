@@ -484,7 +484,6 @@ int path_replace_file(const char *path, const void *data, size_t len_bytes, char
 
 int path_reopen(int path_fd, int flags)
 {
-	const struct timespec nap = { .tv_nsec = LEASE_LOOK_NS };
 	static uint64_t waited_ns;
 	char link[32];
 	int fd;
@@ -493,7 +492,7 @@ int path_reopen(int path_fd, int flags)
 	/* O_NONBLOCK changes nothing else of files and folders */
 	while ((fd = open(link, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) < 0 &&
 	       errno == EWOULDBLOCK && waited_ns < LEASE_WAIT_NS) {
-		nanosleep(&nap, NULL);
+		usleep(LEASE_LOOK_NS / 1000);
 		waited_ns += LEASE_LOOK_NS;
 	}
 	if (fd < 0)

@@ -42,6 +42,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/mounts.h"
 #include "base/sandbox.h"
 #include "fs/flush.h"
 
@@ -117,16 +118,16 @@ int confine_user(uid_t uid, gid_t gid)
 
 int confine_files(void)
 {
-	_cleanup_close_ int fs_fd = fsopen("tmpfs", FSOPEN_CLOEXEC), fd = -1;
+	static const char *const options[][2] = {
+		{ "size", "4k" }, { "nr_inodes", "1" }, { "mode", "0555" }, { NULL, NULL }
+	};
+	_cleanup_close_ int fd = mounts_new("tmpfs", options,
+					    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID |
+						    MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 
-	if (fs_fd < 0 || fsconfig(fs_fd, FSCONFIG_SET_STRING, "size", "4k", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "nr_inodes", "1", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "mode", "0555", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return -errno;
-	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
-		     MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-	return fd < 0 || fchdir(fd) < 0 || chroot(".") < 0 ? -errno : 0;
+	if (fd < 0)
+		return fd;
+	return fchdir(fd) < 0 || chroot(".") < 0 ? -errno : 0;
 }
 
 /*

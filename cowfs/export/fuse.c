@@ -442,8 +442,8 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, of
 	if ((serves_image(req_export(req)) && !req_export(req)->image.punch) ||
 	    (mode != (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && what != FALLOC_FL_ZERO_RANGE))
 		r = -EOPNOTSUPP;
-	else if (ino == VOLUME_INO && off >= 0 && len > 0 && (uint64_t)off <= end_bytes &&
-		 (uint64_t)len <= end_bytes - (uint64_t)off) {
+	else if (ino == VOLUME_INO && off >= 0 && len > 0 &&
+		 range_fits((uint64_t)off, (uint64_t)len, end_bytes)) {
 		serve_hand_over(req_export(req)->serve);
 		r = punch(req_export(req), (uint64_t)off, (uint64_t)len);
 		if (park(req, r, PARKED_PUNCH, (uint64_t)off, (uint64_t)len, NULL))

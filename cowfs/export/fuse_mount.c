@@ -16,36 +16,27 @@
 
 int fuse_mount_create(int fuse_fd, int *ret_mount_fd)
 {
-	_cleanup_close_ int fs_fd = fsopen("fuse", FSOPEN_CLOEXEC);
 	char fd_text[16], max_read[16];
+	const char *const options[][2] = { { "source", "cowfs" },   { "fd", fd_text },
+					   { "rootmode", "40000" }, { "user_id", "0" },
+					   { "group_id", "0" },	    { "max_read", max_read },
+					   { NULL, NULL } };
 	int fd;
 
-	if (fs_fd < 0)
-		return -errno;
 	snprintf(fd_text, sizeof(fd_text), "%d", fuse_fd);
 	/* reads have no other limit than max_pages */
 	snprintf(max_read, sizeof(max_read), "%u", LOOP_REQUEST_KB * 1024u);
-	if (fsconfig(fs_fd, FSCONFIG_SET_STRING, "source", "cowfs", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "fd", fd_text, 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "rootmode", "40000", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "user_id", "0", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "group_id", "0", 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_SET_STRING, "max_read", max_read, 0) < 0 ||
-	    fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-		return -errno;
-	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC,
-		     MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	fd = mounts_new("fuse", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	*ret_mount_fd = fd;
 	return 0;
 }
 
-/* The switch is a file in a file system of its own (fusectl), named after the device number of the
- * connection. */
+/* The switch is a file in a file system of its own (fusectl), named after the minor number of the connection's device. */
 int fuse_mount_open_abort(int mount_fd)
 {
-	_cleanup_close_ int ctl_fd = mounts_open_fusectl();
+	_cleanup_close_ int ctl_fd = mounts_new("fusectl", NULL, 0);
 	struct statx st;
 	char path[32];
 	int fd;

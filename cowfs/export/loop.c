@@ -32,9 +32,8 @@
 #define ATTACH_TRIES 64
 #define DISCARD_MAX_BYTES (64 * MIB)
 #define DETACH_WAIT_NS (5 * 1000000000ull)
-#define DETACH_POLL_NS 2000000
 #define LIMIT_WAIT_NS (1 * 1000000000ull)
-#define LIMIT_POLL_NS 2000000
+#define POLL_US 2000
 
 static int open_again(const struct loop_dev *d, int flags)
 {
@@ -82,7 +81,6 @@ static const char *const limit_name[LOOP_LIMITS] = {
  * lock. */
 static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 {
-	const struct timespec nap = { .tv_nsec = LIMIT_POLL_NS };
 	uint64_t until_ns = now_ns() + LIMIT_WAIT_NS, now;
 	char text[24];
 	int r;
@@ -92,7 +90,7 @@ static int set_limit(const struct loop_dev *d, unsigned which, uint64_t value)
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
 	while ((r = io_write_text(d->queue_dirfd, limit_name[which], text)) == -EBUSY &&
 	       now_ns() < until_ns)
-		nanosleep(&nap, NULL);
+		usleep(POLL_US);
 	return r;
 }
 
@@ -285,7 +283,6 @@ static int still_attached(const struct loop_dev *d, const struct loop_info64 *in
 
 int loop_detach(struct loop_dev *d)
 {
-	const struct timespec nap = { .tv_nsec = DETACH_POLL_NS };
 	uint64_t until_ns = now_ns() + DETACH_WAIT_NS;
 	struct loop_info64 info;
 	int fd = open_again(d, O_RDONLY | O_EXCL), r;
@@ -312,7 +309,7 @@ int loop_detach(struct loop_dev *d)
 			(void)ioctl(d->fd, LOOP_SET_STATUS64, &info);
 			return -EBUSY;
 		}
-		nanosleep(&nap, NULL);
+		usleep(POLL_US);
 	}
 	restore_queue(d);
 	close(steal_fd(&d->dev_dirfd));

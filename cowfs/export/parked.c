@@ -143,12 +143,11 @@ static struct parked_request *try_take(struct parked *p, size_t data_bytes)
 void parked_add(struct parked *p, void *req, enum parked_kind kind, uint64_t off_bytes,
 		uint64_t len_bytes, const void *data)
 {
-	const struct timespec nap = { .tv_nsec = PAUSE_NS };
 	size_t data_bytes = data ? len_bytes : 0;
 	struct parked_request *r;
 
 	while (!(r = try_take(p, data_bytes)))
-		nanosleep(&nap, NULL);
+		usleep(PAUSE_NS / 1000);
 	r->req = req;
 	r->kind = kind;
 	r->off_bytes = off_bytes;

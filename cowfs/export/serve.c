@@ -182,7 +182,6 @@ static void replace(struct serve *s, struct server *stuck)
 
 static void *watch_thread(void *arg)
 {
-	const struct timespec pause = { .tv_nsec = SERVE_STUCK_MS / 2 * 1000000L };
 	struct serve *s = arg;
 	struct sight before = { NULL, 0 };
 	unsigned stuck_for = 0;
@@ -209,7 +208,7 @@ static void *watch_thread(void *arg)
 		}
 		before = now;
 		if (!s->ended)
-			nanosleep(&pause, NULL);
+			usleep(SERVE_STUCK_MS / 2 * 1000);
 	}
 	return NULL;
 }

@@ -255,9 +255,7 @@ static int change_range(struct view *v, uint64_t off_bytes, const uint8_t *from,
 
 static bool in_volume(const struct view *v, uint64_t off_bytes, uint64_t len_bytes)
 {
-	uint64_t size_bytes = blk_to_bytes(v->volume_blks);
-
-	return off_bytes <= size_bytes && len_bytes <= size_bytes - off_bytes;
+	return range_fits(off_bytes, len_bytes, blk_to_bytes(v->volume_blks));
 }
 
 static int count_read(struct view *v, size_t len_bytes, int r)

@@ -200,6 +200,12 @@ static struct layers *publish_spare(struct view *v)
 	return old;
 }
 
+static void drop_stack(struct layers *next, struct layers *spare)
+{
+	free(next);
+	free(spare);
+}
+
 /* A copy of the present stack with g as layer `at`, and room to make the next one. -ENOMEM. */
 static int stack_with(const struct view *v, struct generation *g, unsigned at,
 		      struct layers **ret_next, struct layers **ret_spare)
@@ -208,8 +214,7 @@ static int stack_with(const struct view *v, struct generation *g, unsigned at,
 	struct layers *next = layers_alloc(now->n + 1), *spare = layers_alloc(now->n + 1);
 
 	if (!next || !spare) {
-		free(next);
-		free(spare);
+		drop_stack(next, spare);
 		return -ENOMEM;
 	}
 	next->base = now->base;
@@ -236,12 +241,6 @@ static void publish_stack(struct view *v, struct layers *next, struct layers *sp
 	v->retired = now;
 	free(v->spare);
 	v->spare = spare;
-}
-
-static void drop_stack(struct layers *next, struct layers *spare)
-{
-	free(next);
-	free(spare);
 }
 
 /* Seal lock held: g becomes the active generation. On an error nothing has changed. */
@@ -707,8 +706,7 @@ static int read_image(struct view *v, enum image image, uint64_t blk, uint64_t b
 	const struct layers *l;
 	int r;
 
-	if (blk > v->volume_blks || blks > v->volume_blks - blk ||
-	    (image == IMAGE_SEALED && !v->sealed))
+	if (!range_fits(blk, blks, v->volume_blks) || (image == IMAGE_SEALED && !v->sealed))
 		return -EINVAL;
 	pin = pins_enter(&v->pins);
 	l = view_layers(v);
@@ -748,7 +746,7 @@ static int peek_image(struct view *v, enum image image, uint64_t blk, uint64_t b
 	struct pin pin;
 	int r;
 
-	if (blk > v->volume_blks || blks > v->volume_blks - blk)
+	if (!range_fits(blk, blks, v->volume_blks))
 		return -EINVAL;
 	pin = pins_enter(&v->pins);
 	r = layers_peek(view_layers(v), image, blk, blks, buf);

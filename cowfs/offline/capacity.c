@@ -43,15 +43,15 @@ int clone_check_size(struct card *to, char *buf, struct failure *fail)
 		nonce[1] = spot[i];
 		r = card_read(to, blk_to_bytes(spot[i]), buf, COW_BLK_BYTES);
 		if (r == 0 && memcmp(buf, nonce, sizeof(nonce)))
-			return failure_set(
-				fail, EXIT_FAILED, -EIO,
+			return failure(
+				fail, -EIO,
 				"%s: says that it has %s, but a block at %s does not keep what is written "
 				"there. Nothing was copied",
 				to->geo.path, FORMAT_SIZE(to->geo.size_bytes),
 				FORMAT_SIZE(blk_to_bytes(spot[i])));
 	}
-	return r < 0 ? failure_set(fail, EXIT_FAILED, r,
-				   "%s: %s. It is incomplete; the same command goes on with it",
-				   to->geo.path, strerrordesc_np(-r))
+	return r < 0 ? failure(fail, r,
+			       "%s: %s. It is incomplete; the same command goes on with it",
+			       to->geo.path, strerrordesc_np(-r))
 		     : 0;
 }

@@ -33,19 +33,16 @@ static bool explain_busy(struct failure *fail, const char *path)
 
 	client_find_device(path, name);
 	if (*name)
-		failure_set(fail, EXIT_FAILED, -EBUSY,
-			    "%s is attached as volume %s: detach it first", path, name);
+		failure(fail, -EBUSY, "%s is attached as volume %s: detach it first", path, name);
 	else if (mounts_device_is_on(NULL, path, where))
-		failure_set(fail, EXIT_FAILED, -EBUSY, "%s is mounted on %s: unmount it first",
-			    path, clean_text(where));
+		failure(fail, -EBUSY, "%s is mounted on %s: unmount it first", path,
+			clean_text(where));
 	else if (what == why)
-		failure_set(fail, EXIT_FAILED, -EBUSY, "%s: %s", path, why);
+		failure(fail, -EBUSY, "%s: %s", path, why);
 	else if (disk_holder(path, where, sizeof(where)))
-		failure_set(fail, EXIT_FAILED, -EBUSY, "%s is in use by %s (LVM, LUKS or RAID)",
-			    path, where);
+		failure(fail, -EBUSY, "%s is in use by %s (LVM, LUKS or RAID)", path, where);
 	else {
-		failure_set(
-			fail, EXIT_FAILED, -EBUSY,
+		failure(fail, -EBUSY,
 			"%s is in use by something else (a view, swap, LVM, RAID, another program)",
 			path);
 		return false;
@@ -74,13 +71,12 @@ static int check_loops(const char *path, struct failure *fail)
 			continue;
 		snprintf(device, sizeof(device), "/dev/%.*s", (int)strcspn(loop, "/"), loop);
 		client_find_device(device, volume);
-		e = *volume ? failure_set(fail, EXIT_FAILED, -EBUSY,
-					  "%s is attached as volume %s: detach it first", path,
-					  volume)
-			    : failure_set(fail, EXIT_FAILED, -EBUSY,
-					  "%s is in use by %s: name that device, or remove it with "
-					  "losetup -d %s",
-					  path, device, device);
+		e = *volume ? failure(fail, -EBUSY, "%s is attached as volume %s: detach it first",
+				      path, volume)
+			    : failure(fail, -EBUSY,
+				      "%s is in use by %s: name that device, or remove it with "
+				      "losetup -d %s",
+				      path, device, device);
 	}
 	globfree(&g);
 	return e;
@@ -106,21 +102,20 @@ static int open_card(struct card **ret, const char *path, unsigned flags,
 	case -EBUSY:
 		return e;
 	case -ENOTBLK:
-		return failure_set(fail, EXIT_FAILED, e, "%s is %s", path,
-				   flags & BLOCKDEV_ALLOW_FILE
-					   ? "neither a block device nor an image file"
-					   : "not a block device");
+		return failure(fail, e, "%s is %s", path,
+			       flags & BLOCKDEV_ALLOW_FILE
+				       ? "neither a block device nor an image file"
+				       : "not a block device");
 	case -EROFS:
-		return failure_set(fail, EXIT_FAILED, e, CARD_LOCKED, path);
+		return failure(fail, e, CARD_LOCKED, path);
 	case -ENXIO:
-		return failure_set(fail, EXIT_FAILED, e,
-				   stat(path, &st) == 0 && S_ISREG(st.st_mode)
-					   ? "%s: too small to be the image of a card"
-					   : "%s: no card in the reader",
-				   path);
+		return failure(fail, e,
+			       stat(path, &st) == 0 && S_ISREG(st.st_mode)
+				       ? "%s: too small to be the image of a card"
+				       : "%s: no card in the reader",
+			       path);
 	default:
-		return failure_set(fail, EXIT_FAILED, e, "%s: %s", path,
-				   path_strerror(path, e, why, sizeof(why)));
+		return failure(fail, e, "%s: %s", path, path_strerror(path, e, why, sizeof(why)));
 	}
 }
 
@@ -172,9 +167,7 @@ int offline_open(struct offline *f, const char *device, const char *log_device, 
 	}
 	r = super_reader(f->base);
 	e = fsinfo_probe(&r, &f->fs);
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", device,
-				   strerrordesc_np(-e))
-		     : 0;
+	return e < 0 ? failure(fail, e, "%s cannot be read: %s", device, strerrordesc_np(-e)) : 0;
 }
 
 int offline_check_use(const struct offline *f, struct failure *fail)
@@ -182,8 +175,7 @@ int offline_check_use(const struct offline *f, struct failure *fail)
 	_cleanup_close_ int fd = -1;
 
 	if (*f->attached)
-		return failure_set(fail, EXIT_FAILED, -EBUSY, "%s is attached as volume %s",
-				   f->device, f->attached);
+		return failure(fail, -EBUSY, "%s is attached as volume %s", f->device, f->attached);
 	if (check_loops(f->device, fail) < 0)
 		return -EBUSY;
 	if (mounts_device_is_on(NULL, f->device, NULL))
@@ -192,13 +184,18 @@ int offline_check_use(const struct offline *f, struct failure *fail)
 	return fd < 0 && errno == EBUSY ? explain_busy(fail, f->device) : 0;
 }
 
+int offline_cannot_read(const char *name, int error, struct failure *fail)
+{
+	return failure(fail, error, "%s: cannot be read: %s", name, boxed_error(error));
+}
+
 int offline_explain_small(const struct offline *f, struct failure *fail)
 {
 	const char *path = f->log_card->geo.path;
 
-	return failure_set(fail, EXIT_FAILED, -ERANGE, SUPER_TOO_SMALL, path,
-			   (unsigned long long)super_least_bytes(&f->super), path,
-			   (unsigned long long)f->super.copy_off_bytes[0] / COW_BLK_BYTES);
+	return failure(fail, -ERANGE, SUPER_TOO_SMALL, path,
+		       (unsigned long long)super_least_bytes(&f->super), path,
+		       (unsigned long long)f->super.copy_off_bytes[0] / COW_BLK_BYTES);
 }
 
 static int explain_super(const struct offline *f, int e, struct failure *fail)
@@ -207,44 +204,42 @@ static int explain_super(const struct offline *f, int e, struct failure *fail)
 
 	switch (e) {
 	case -ESTALE:
-		return failure_set(
-			fail, EXIT_FAILED, e,
+		return failure(
+			fail, e,
 			"%s: the file system was enlarged without cowfs (%s, was %s) and has "
 			"overwritten its log. For a new log: cowctl prepare --shrink %s",
 			path, FORMAT_MIB(f->fs.size_bytes), FORMAT_MIB(f->super.fs_bytes), path);
 	case -ENOENT:
 		if (f->trouble & SUPER_CUT_OFF)
-			return failure_set(
-				fail, EXIT_FAILED, e,
+			return failure(
+				fail, e,
 				"%s: no cowfs log. If you started a shrink, it was interrupted "
 				"before its commit and changed nothing: run cowctl prepare "
 				"--shrink %s again",
 				path, path);
-		return failure_set(
-			fail, EXIT_FAILED, e, "%s: no cowfs log%s%s", path,
-			!f->log_device && super_log_missing(f->base) ? ", and " SUPER_LOG_MISSING
-								     : "",
-			f->log_device ? "" : " (if it is on another device: --log DEVICE)");
+		return failure(fail, e, "%s: no cowfs log%s%s", path,
+			       !f->log_device && super_log_missing(f->base)
+				       ? ", and " SUPER_LOG_MISSING
+				       : "",
+			       f->log_device ? "" : " (if it is on another device: --log DEVICE)");
 	case -EBADMSG:
-		return failure_set(
-			fail, EXIT_FAILED, e,
+		return failure(
+			fail, e,
 			"%s: both superblocks of the log are damaged, so its place is unknown; "
 			"nothing was changed",
 			path);
 	case -EPROTONOSUPPORT:
-		return failure_set(
-			fail, EXIT_FAILED, e,
-			"%s: the log has format %u or features that this version does not "
-			"support: use the cowfs that made it",
-			path, f->super.version);
+		return failure(fail, e,
+			       "%s: the log has format %u or features that this version does not "
+			       "support: use the cowfs that made it",
+			       path, f->super.version);
 	case -EXDEV:
-		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
+		return failure(fail, e, SUPER_MEMBER, f->device);
 	case -ERANGE:
 		return offline_explain_small(f, fail);
 	default:
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: cannot read the superblock of the log: %s", path,
-				   boxed_error(e));
+		return failure(fail, e, "%s: cannot read the superblock of the log: %s", path,
+			       boxed_error(e));
 	}
 }
 
@@ -266,17 +261,17 @@ int offline_find_log(struct offline *f, struct failure *fail)
 				   "%s: its log belongs to its own file system",
 				   f->log_card->geo.path);
 	if (f->super.fs_bytes > f->base->geo.size_bytes)
-		return failure_set(fail, EXIT_FAILED, -ERANGE, SUPER_BASE_TOO_SMALL, f->device,
-				   (unsigned long long)f->super.base_bytes);
+		return failure(fail, -ERANGE, SUPER_BASE_TOO_SMALL, f->device,
+			       (unsigned long long)f->super.base_bytes);
 	return 0;
 }
 
 int offline_explain_another(const struct offline *f, struct failure *fail)
 {
-	return failure_set(fail, EXIT_FAILED, -ESTALE,
-			   "%s: this log belongs to another file system than the one on %s. To use "
-			   "it for this one: cowctl prepare --force %s --log %s",
-			   f->log_card->geo.path, f->device, f->device, f->log_card->geo.path);
+	return failure(fail, -ESTALE,
+		       "%s: this log belongs to another file system than the one on %s. To use "
+		       "it for this one: cowctl prepare --force %s --log %s",
+		       f->log_card->geo.path, f->device, f->device, f->log_card->geo.path);
 }
 
 int offline_open_log(struct offline *f, struct failure *fail)
@@ -287,9 +282,9 @@ int offline_open_log(struct offline *f, struct failure *fail)
 		return e;
 	e = log_open(&f->log, f->base, f->log_card, &f->super, f->log_flags, NULL, &f->report);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e,
-				   e == -EIO ? LOG_CANNOT_BE_READ : "%s: cannot read the log: %s",
-				   f->log_card->geo.path, strerrordesc_np(-e));
+		return failure(fail, e,
+			       e == -EIO ? LOG_CANNOT_BE_READ : "%s: cannot read the log: %s",
+			       f->log_card->geo.path, strerrordesc_np(-e));
 	if (log_of_another(f->log, &f->report, &f->fs))
 		return offline_explain_another(f, fail);
 	log_mend_super(f->log, f->trouble);

@@ -58,8 +58,8 @@ static int check(struct offline *f, struct check_report *ret, struct failure *fa
 		e = log_verify(f->log, keep, ret, &ret->bad_blks);
 	note_lost(ret);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot read the log: %s",
-				   f->log_card->geo.path, strerrordesc_np(-e));
+		return failure(fail, e, "%s: cannot read the log: %s", f->log_card->geo.path,
+			       strerrordesc_np(-e));
 	ret->verdict = judge(ret);
 	return 0;
 }

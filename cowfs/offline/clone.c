@@ -71,15 +71,14 @@ static void show(struct clone *c, const char *phase, uint64_t bytes)
 
 static int target_failed(struct clone *c, int e, struct failure *fail)
 {
-	return failure_set(fail, EXIT_FAILED, e,
-			   "%s: %s. It is incomplete; the same command goes on with it",
-			   c->opt->target, strerrordesc_np(-e));
+	return failure(fail, e, "%s: %s. It is incomplete; the same command goes on with it",
+		       c->opt->target, strerrordesc_np(-e));
 }
 
 static int source_failed(struct clone *c, int e, struct failure *fail)
 {
-	return failure_set(
-		fail, EXIT_FAILED, e,
+	return failure(
+		fail, e,
 		e == -ENODEV
 			? "%s: can no longer be read: it was detached, its card is gone, or RAM did "
 			  "not suffice for both (cowctl status). %s is incomplete; the same command "
@@ -233,8 +232,8 @@ static int do_unit(struct clone *c, enum pass pass, uint64_t blk, const struct e
 	if (pass == PASS_COPY)
 		c->crc[unit_of(c, blk)] = crc;
 	else if (c->crc[unit_of(c, blk)] != crc)
-		return failure_set(
-			fail, EXIT_FAILED, -EIO,
+		return failure(
+			fail, -EIO,
 			"%s: at %s it does not have what was written there: it is damaged, or has less "
 			"room than it says. It is left incomplete",
 			c->opt->target, FORMAT_MIB(blk_to_bytes(blk)));
@@ -251,8 +250,8 @@ static int do_pass(struct clone *c, enum pass pass, struct failure *fail)
 		end = unit_end(c, blk);
 		r = runs_of(c, blk, end, &runs);
 		if (r < 0 && pass == PASS_COUNT)
-			r = failure_set(fail, EXIT_FAILED, r, "%s: its metadata cannot be read: %s",
-					c->opt->name, boxed_error(r));
+			r = failure(fail, r, "%s: its metadata cannot be read: %s", c->opt->name,
+				    boxed_error(r));
 		else if (r < 0)
 			r = source_failed(c, is_source_there(c) ? r : -ENODEV, fail);
 		else
@@ -363,11 +362,10 @@ static int check_source(struct clone *c, struct failure *fail)
 	c->blks = round_up_u64(fs->size_bytes, COW_BLK_BYTES) / COW_BLK_BYTES;
 	if (fs->kind == FS_UNKNOWN || fs->size_bytes < blk_to_bytes(HEAD_BLKS) ||
 	    blk_to_bytes(c->blks) > c->from.base->geo.size_bytes)
-		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
-				   "%s: no file system that cowfs knows", c->opt->name);
+		return failure(fail, -EMEDIUMTYPE, "%s: no file system that cowfs knows",
+			       c->opt->name);
 	if (fsinfo_refusal(fs))
-		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", c->opt->name,
-				   fsinfo_refusal(fs));
+		return failure(fail, -EOPNOTSUPP, "%s: %s", c->opt->name, fsinfo_refusal(fs));
 	return 0;
 }
 
@@ -381,12 +379,11 @@ int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_
 			   &short_bytes);
 
 	if (e == -ENOSPC)
-		return failure_set(
-			fail, EXIT_FAILED, e,
-			"%s: too small (%s): the file system takes %s, and %s are missing "
-			"for it and its log",
-			to->device, FORMAT_SIZE(geo->size_bytes), FORMAT_SIZE(fs_bytes),
-			FORMAT_SIZE(short_bytes));
+		return failure(fail, e,
+			       "%s: too small (%s): the file system takes %s, and %s are missing "
+			       "for it and its log",
+			       to->device, FORMAT_SIZE(geo->size_bytes), FORMAT_SIZE(fs_bytes),
+			       FORMAT_SIZE(short_bytes));
 	return e < 0 ? failure_set(
 			       fail, EXIT_USAGE, e,
 			       "%s: a log of this size is too small or too large for erase blocks "
@@ -404,14 +401,13 @@ static int ask(struct clone *c, const struct fsinfo *found, struct failure *fail
 	snprintf(t.holds, sizeof(t.holds), "an incomplete copy of this volume");
 	e = c->resumes ? 0 : content_name(&c->to, found, t.holds, sizeof(t.holds));
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", opt->target,
-				   boxed_error(e));
+		return offline_cannot_read(opt->target, e, fail);
 	blockdev_model(opt->target, t.model, sizeof(t.model));
 	blockdev_identity(opt->target, t.identity, sizeof(t.identity));
 	return opt->confirm(opt->ctx, &t)
 		       ? 0
-		       : failure_set(fail, EXIT_FAILED, -ECANCELED,
-				     "%s: not confirmed; nothing was written", opt->target);
+		       : failure(fail, -ECANCELED, "%s: not confirmed; nothing was written",
+				 opt->target);
 }
 
 /* Does file system and log fit? */
@@ -487,8 +483,7 @@ static int finish(struct clone *c, struct failure *fail)
 	off = card_set_writable(to, false);
 	if (r == 0)
 		r = off;
-	return r < 0 ? failure_set(
-			       fail, EXIT_FAILED, r,
+	return r < 0 ? failure(fail, r,
 			       "%s: the copy is complete, but its log could not be written (%s): cowctl "
 			       "prepare %s makes it",
 			       c->opt->target, strerrordesc_np(-r), c->opt->target)
@@ -546,7 +541,7 @@ static int run(struct clone *c, struct failure *fail)
 		r = open_target(c, fail);
 	/* a process that is killed while it asks must not leave it read-only */
 	if (r == 0 && card_set_writable(c->to.base, true) < 0)
-		r = failure_set(fail, EXIT_FAILED, -EROFS, "%s is write-protected", c->opt->target);
+		r = failure(fail, -EROFS, "%s is write-protected", c->opt->target);
 	if (r < 0)
 		return r;
 	reader = super_reader(c->from.base);
@@ -557,12 +552,10 @@ static int run(struct clone *c, struct failure *fail)
 	if (r == 0)
 		r = read_source(c, 0, HEAD_BLKS, c->head);
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", c->opt->name,
-				   boxed_error(r));
+		return offline_cannot_read(c->opt->name, r, fail);
 	if (extents_blks(&c->ret->lost))
-		return failure_set(fail, EXIT_FAILED, -EIO,
-				   "%s: the superblocks of its file system cannot be read",
-				   c->opt->name);
+		return failure(fail, -EIO, "%s: the superblocks of its file system cannot be read",
+			       c->opt->name);
 	r = do_pass(c, PASS_COUNT, fail);
 	if (r == 0)
 		r = check_target(c, fail);

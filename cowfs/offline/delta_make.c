@@ -164,11 +164,6 @@ static int write_ends(struct maker *k)
 
 /* ---- */
 
-static int cannot_read(const char *name, int r, struct failure *fail)
-{
-	return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", name, boxed_error(r));
-}
-
 static int open_image(struct image *x, const char *disk, const char *name, struct failure *fail)
 {
 	struct blk_reader reader;
@@ -177,21 +172,19 @@ static int open_image(struct image *x, const char *disk, const char *name, struc
 	if (r < 0)
 		return r;
 	if (x->f.fs.kind == FS_UNKNOWN || fsinfo_refusal(&x->f.fs))
-		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
-				   "%s: no file system that cowfs knows", name);
+		return failure(fail, -EMEDIUMTYPE, "%s: no file system that cowfs knows", name);
 	reader = super_reader(x->f.base);
 	r = fsmap_open(&x->map, &reader);
 	if (r == 0 && !fsmap_knows(x->map))
-		return failure_set(fail, EXIT_FAILED, -EUCLEAN,
-				   "%s: which blocks it uses is not known: is it damaged?", name);
+		return failure(fail, -EUCLEAN,
+			       "%s: which blocks it uses is not known: is it damaged?", name);
 	if (r == 0 && fsmap_alarms(x->map))
-		return failure_set(fail, EXIT_FAILED, -EUCLEAN,
-				   "%s: its file system has errors, or needs a replay: check it",
-				   name);
+		return failure(fail, -EUCLEAN,
+			       "%s: its file system has errors, or needs a replay: check it", name);
 	x->buf = io_alloc(blk_to_bytes(SECTION_RUN_BLKS));
 	if (r == 0 && !x->buf)
 		r = -ENOMEM;
-	return r < 0 ? cannot_read(name, r, fail) : 0;
+	return r < 0 ? offline_cannot_read(name, r, fail) : 0;
 }
 
 static void close_image(struct image *x)
@@ -212,8 +205,8 @@ static int open_both(struct maker *k, struct failure *fail)
 	if (r < 0 || !m->base_disk)
 		return r;
 	if (a->kind != b->kind || memcmp(a->uuid, b->uuid, sizeof(a->uuid)))
-		return failure_set(fail, EXIT_FAILED, -EXDEV,
-				   "%s and %s are not of one file system", m->base_name, m->name);
+		return failure(fail, -EXDEV, "%s and %s are not of one file system", m->base_name,
+			       m->name);
 	return 0;
 }
 
@@ -249,15 +242,13 @@ static int make(struct maker *k, struct failure *fail)
 		return r;
 	set_head(k);
 	if (k->m->head.volume_blks > UINT32_MAX)
-		return failure_set(fail, EXIT_FAILED, -EFBIG, "%s: larger than 16 TiB", k->m->name);
+		return failure(fail, -EFBIG, "%s: larger than 16 TiB", k->m->name);
 	r = allocate(k);
 	if (r == 0)
 		r = do_all(k);
 	if (r == 0)
 		r = write_ends(k);
-	return r < 0 ? failure_set(fail, EXIT_FAILED, r, "%s: not exported: %s", k->m->name,
-				   boxed_error(r))
-		     : 0;
+	return r < 0 ? failure(fail, r, "%s: not exported: %s", k->m->name, boxed_error(r)) : 0;
 }
 
 int delta_make(struct delta_make *m, struct failure *fail)
@@ -266,7 +257,7 @@ int delta_make(struct delta_make *m, struct failure *fail)
 	int r;
 
 	if (!k)
-		return failure_set(fail, EXIT_FAILED, -ENOMEM, "out of memory");
+		return failure(fail, -ENOMEM, "out of memory");
 	k->m = m;
 	r = make(k, fail);
 	close_image(&k->of);

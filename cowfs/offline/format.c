@@ -31,16 +31,15 @@ static int check_alone(const struct format_options *opt, const struct offline *f
 		return 0;
 	e = signatures_find(device, &f->fs, &s);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
-				   boxed_error(e));
+		return offline_cannot_read(device, e, fail);
 	if (!s.n)
 		return 0;
 	if (f->fs.kind == FS_UNKNOWN)
-		return failure_set(fail, EXIT_FAILED, -EMEDIUMTYPE,
-				   "%s: holds %s, and not a file system that cowfs protects%s%s",
-				   device, s.text, *s.advice ? ": " : "", s.advice);
-	return failure_set(
-		fail, EXIT_FAILED, -EEXIST,
+		return failure(fail, -EMEDIUMTYPE,
+			       "%s: holds %s, and not a file system that cowfs protects%s%s",
+			       device, s.text, *s.advice ? ": " : "", s.advice);
+	return failure(
+		fail, -EEXIST,
 		"%s: holds %s and a file system (%s). One of them is a leftover, or the file system is a part of "
 		"something larger: 'wipefs %s' shows both, --force takes the file system",
 		device, s.text, f->fs.type, device);
@@ -56,16 +55,15 @@ static int check_fs(const struct format_options *opt, const struct offline *f, s
 	if (e < 0)
 		return e;
 	if (f->fs.kind == FS_UNKNOWN || (!f->fs.size_bytes && !external))
-		return failure_set(
-			fail, EXIT_FAILED, -EMEDIUMTYPE,
+		return failure(
+			fail, -EMEDIUMTYPE,
 			room ? "%s: no known file system. Make one of at most %s first: the log needs "
 			       "the rest of the device's %s"
 			     : "%s: no known file system, and %s are too small for a log",
 			device, FORMAT_SIZE(room ? room : f->base->geo.size_bytes),
 			FORMAT_SIZE(f->base->geo.size_bytes));
 	if (fsinfo_refusal(&f->fs))
-		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP, "%s: %s", device,
-				   fsinfo_refusal(&f->fs));
+		return failure(fail, -EOPNOTSUPP, "%s: %s", device, fsinfo_refusal(&f->fs));
 	return 0;
 }
 
@@ -81,13 +79,12 @@ static int check_log_device(const struct format_options *opt, const struct offli
 		return 0;
 	e = signatures_find(f->log_card->geo.path, &none, &s);
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s",
-				   f->log_card->geo.path, boxed_error(e));
+		return offline_cannot_read(f->log_card->geo.path, e, fail);
 	if (!s.n)
 		return 0;
-	return failure_set(fail, EXIT_FAILED, -EEXIST,
-			   "%s: holds %s, which the log would overwrite: --force overwrites it",
-			   f->log_card->geo.path, s.text);
+	return failure(fail, -EEXIST,
+		       "%s: holds %s, which the log would overwrite: --force overwrites it",
+		       f->log_card->geo.path, s.text);
 }
 
 static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t short_bytes,
@@ -97,29 +94,27 @@ static int explain_no_room(const struct offline *f, uint64_t log_bytes, uint64_t
 	uint64_t room = offline_room_for_fs(f, log_bytes);
 
 	if (f->log_card != f->base)
-		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s: too small for the log: %s are missing",
-				   f->log_card->geo.path, FORMAT_SIZE(short_bytes));
+		return failure(fail, -ENOSPC, "%s: too small for the log: %s are missing",
+			       f->log_card->geo.path, FORMAT_SIZE(short_bytes));
 	if (!room)
-		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s: too small (%s) for a log of this size", device,
-				   FORMAT_SIZE(f->base->geo.size_bytes));
+		return failure(fail, -ENOSPC, "%s: too small (%s) for a log of this size", device,
+			       FORMAT_SIZE(f->base->geo.size_bytes));
 	if (fs_ops(f->fs.kind)->can_shrink)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOSPC,
+		return failure(
+			fail, -ENOSPC,
 			"%s: no space for the log: the file system takes %s of %s, %s are "
 			"missing. Shrink it while it is not mounted: cowctl prepare --shrink %s "
 			"(safe against power cuts), or e2fsck -f %s && resize2fs %s %lluM",
 			device, FORMAT_SIZE(f->fs.size_bytes), FORMAT_SIZE(f->base->geo.size_bytes),
 			FORMAT_SIZE(short_bytes), device, device, device,
 			(unsigned long long)(room / MIB));
-	return failure_set(fail, EXIT_FAILED, -ENOSPC,
-			   "%s: no space for the log: the file system (%s) takes %s of %s, %s "
-			   "are missing. Make a new one of at most %llu MiB, or put the log on "
-			   "another device with --log",
-			   device, f->fs.type, FORMAT_SIZE(f->fs.size_bytes),
-			   FORMAT_SIZE(f->base->geo.size_bytes), FORMAT_SIZE(short_bytes),
-			   (unsigned long long)(room / MIB));
+	return failure(fail, -ENOSPC,
+		       "%s: no space for the log: the file system (%s) takes %s of %s, %s "
+		       "are missing. Make a new one of at most %llu MiB, or put the log on "
+		       "another device with --log",
+		       device, f->fs.type, FORMAT_SIZE(f->fs.size_bytes),
+		       FORMAT_SIZE(f->base->geo.size_bytes), FORMAT_SIZE(short_bytes),
+		       (unsigned long long)(room / MIB));
 }
 
 uint64_t offline_live_blks(struct offline *f)
@@ -139,17 +134,16 @@ static int check_live(struct offline *f, struct failure *fail)
 	uint64_t blocks = offline_live_blks(f);
 
 	if (f->report.needs_older)
-		return failure_set(fail, EXIT_FAILED, -EUCLEAN,
-				   "%s: %s (--force does not discard it)", f->log_card->geo.path,
-				   f->report.why);
+		return failure(fail, -EUCLEAN, "%s: %s (--force does not discard it)",
+			       f->log_card->geo.path, f->report.why);
 	if (!blocks) /* or log of another device, or unreadable: --force was given */
 		return 0;
-	return failure_set(fail, EXIT_FAILED, -ENOTEMPTY,
-			   "%s: the log holds %s committed blocks that are not checkpointed: run "
-			   "'cowctl release %s%s%s' first (--force does not discard them)",
-			   f->log_card->geo.path, with_commas(blocks), f->device,
-			   f->log_card == f->base ? "" : " --log ",
-			   f->log_card == f->base ? "" : f->log_card->geo.path);
+	return failure(fail, -ENOTEMPTY,
+		       "%s: the log holds %s committed blocks that are not checkpointed: run "
+		       "'cowctl release %s%s%s' first (--force does not discard them)",
+		       f->log_card->geo.path, with_commas(blocks), f->device,
+		       f->log_card == f->base ? "" : " --log ",
+		       f->log_card == f->base ? "" : f->log_card->geo.path);
 }
 
 /* Completes an interrupted shrink. */
@@ -162,10 +156,10 @@ static int finish_shrink(const struct format_options *opt, struct offline *f,
 	int e = shrink_finish(f->base, &f->super, 0, &co, &ret->shrink);
 
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: a shrink was interrupted after its commit and cannot be "
-				   "finished (%s): see cowctl check",
-				   f->device, ret->shrink.why);
+		return failure(fail, e,
+			       "%s: a shrink was interrupted after its commit and cannot be "
+			       "finished (%s): see cowctl check",
+			       f->device, ret->shrink.why);
 	ret->shrunk = true;
 	return 0;
 }
@@ -180,10 +174,9 @@ static int check_guard(const struct format_options *opt, const struct offline *f
 	if (opt->over == FORMAT_OVER_ALL || (e == 0 && !guarded))
 		return 0;
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", f->device,
-				   strerrordesc_np(-e));
-	return failure_set(
-		fail, EXIT_FAILED, -ENOTEMPTY,
+		return failure(fail, e, "%s cannot be read: %s", f->device, strerrordesc_np(-e));
+	return failure(
+		fail, -ENOTEMPTY,
 		"%s: " SUPER_LOG_MISSING
 		": 'cowctl release %s --log DEVICE' writes them home. If that log is lost: --force "
 		"takes the file system as it is, for %s",
@@ -202,31 +195,31 @@ static int explain_old_log(const struct format_options *opt, struct offline *f,
 	    !f->report.newest.seq)
 		return check_guard(opt, f, fail);
 	if (f->super.external != (f->log_card != f->base))
-		return failure_set(
-			fail, EXIT_FAILED, -EEXIST,
+		return failure(
+			fail, -EEXIST,
 			f->super.external
 				? "%s: already has a cowfs log, made %s, of another device: name that "
 				  "device, and this one with --log"
 				: "%s: already has a cowfs log, made %s, of its own file system",
 			path, format_time(f->super.created_s));
 	if (f->report.needs_older)
-		return failure_set(fail, EXIT_FAILED, -EEXIST, "%s: already has a cowfs log: %s",
-				   path, f->report.why);
+		return failure(fail, -EEXIST, "%s: already has a cowfs log: %s", path,
+			       f->report.why);
 	if (f->report.state >= LOG_BROKEN)
-		return failure_set(
-			fail, EXIT_FAILED, -EEXIST,
+		return failure(
+			fail, -EEXIST,
 			"%s: already has a cowfs log, made %s, that is %s: see cowctl check %s",
 			path, format_time(f->super.created_s),
 			f->report.state == LOG_BROKEN ? "damaged" : "set aside", f->device);
 	ret->has_log = true;
 	if (blocks)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOTEMPTY,
+		return failure(
+			fail, -ENOTEMPTY,
 			"%s: already has a cowfs log, made %s: %s committed blocks exist only in it",
 			path, format_time(f->super.created_s), with_commas(blocks));
-	return failure_set(fail, EXIT_FAILED, -EEXIST,
-			   "%s: already has a cowfs log, made %s: --force makes a new one", path,
-			   format_time(f->super.created_s));
+	return failure(fail, -EEXIST,
+		       "%s: already has a cowfs log, made %s: --force makes a new one", path,
+		       format_time(f->super.created_s));
 }
 
 static int check_old_log(const struct format_options *opt, struct offline *f,
@@ -239,10 +232,10 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 	if (e == -ENOENT || e == -ESTALE)
 		return check_guard(opt, f, fail);
 	if (e == 0 && f->super.state == SUPER_PENDING && opt->dry_run)
-		return failure_set(fail, EXIT_FAILED, -EINPROGRESS,
-				   "%s: a shrink was interrupted after its commit: run cowctl "
-				   "prepare --shrink %s again",
-				   f->device, f->device);
+		return failure(fail, -EINPROGRESS,
+			       "%s: a shrink was interrupted after its commit: run cowctl "
+			       "prepare --shrink %s again",
+			       f->device, f->device);
 	if (e == 0 && f->super.state == SUPER_PENDING)
 		return finish_shrink(opt, f, ret, fail);
 	if (e == 0 && opt->over)
@@ -250,18 +243,16 @@ static int check_old_log(const struct format_options *opt, struct offline *f,
 	if (e == 0)
 		return explain_old_log(opt, f, ret, fail);
 	if (e == -EXDEV)
-		return failure_set(fail, EXIT_FAILED, e, SUPER_MEMBER, f->device);
+		return failure(fail, e, SUPER_MEMBER, f->device);
 	if (e == -ERANGE) /* what it has committed cannot be looked at */
 		return offline_explain_small(f, fail);
 	if (e != -EBADMSG && e != -EPROTONOSUPPORT)
-		return failure_set(fail, EXIT_FAILED, e, "%s cannot be read: %s", path,
-				   strerrordesc_np(-e));
+		return failure(fail, e, "%s cannot be read: %s", path, strerrordesc_np(-e));
 	if (opt->over)
 		return 0;
-	return failure_set(
-		fail, EXIT_FAILED, e,
-		"%s: has a cowfs log %s: --force makes a new one and discards its content", path,
-		e == -EBADMSG ? "whose superblock is damaged" : "of a newer format");
+	return failure(fail, e,
+		       "%s: has a cowfs log %s: --force makes a new one and discards its content",
+		       path, e == -EBADMSG ? "whose superblock is damaged" : "of a newer format");
 }
 
 /*
@@ -307,8 +298,7 @@ static int plan(const struct format_options *opt, const struct offline *f, struc
 			opt->log_bytes ? FORMAT_SIZE(opt->log_bytes) : "the default size",
 			FORMAT_SIZE(f->log_card->geo.erase_block_bytes));
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "cannot lay out the log: %s",
-				   strerrordesc_np(-e));
+		return failure(fail, e, "cannot lay out the log: %s", strerrordesc_np(-e));
 	memcpy(ret->fs_uuid, f->fs.uuid, sizeof(ret->fs_uuid));
 	ret->lag = opt->lag;
 	return 0;
@@ -331,8 +321,8 @@ static int write_log(struct offline *f, struct log_super *s, struct failure *fai
 	if (e == 0)
 		e = off;
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s cannot be written: %s",
-				   f->log_card->geo.path, strerrordesc_np(-e));
+		return failure(fail, e, "%s cannot be written: %s", f->log_card->geo.path,
+			       strerrordesc_np(-e));
 	return 0;
 }
 

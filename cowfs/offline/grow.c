@@ -20,8 +20,8 @@ static int write_supers(struct offline *f, struct failure *fail)
 		e = super_grow(f->log_card, &f->super, f->base->geo.size_bytes);
 	off = card_set_writable(f->log_card, false);
 	e = e < 0 ? e : off;
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: cannot be written: %s. Run it again",
-				   f->log_card->geo.path, strerrordesc_np(-e))
+	return e < 0 ? failure(fail, e, "%s: cannot be written: %s. Run it again",
+			       f->log_card->geo.path, strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -30,8 +30,8 @@ static int grow(struct offline *f, struct grow_report *ret, struct failure *fail
 	int e;
 
 	if (f->super.state == SUPER_PENDING)
-		return failure_set(
-			fail, EXIT_FAILED, -EBUSY,
+		return failure(
+			fail, -EBUSY,
 			"%s: a shrink was interrupted: run cowctl prepare --shrink %s again first",
 			f->device, f->device);
 	e = offline_refuse_held(f, fail);

@@ -105,7 +105,7 @@ int measured_open(struct measured_card **ret, const char *device, bool in_log,
 	unsigned flags = BLOCKDEV_EXCL | BLOCKDEV_ALLOW_FILE | (in_log ? 0 : BLOCKDEV_RDONLY);
 	struct measured_card *m = calloc(1, sizeof(*m));
 	int e = m ? offline_open(&m->f, device, NULL, flags, 0, fail)
-		  : failure_set(fail, EXIT_FAILED, -ENOMEM, "%s: no memory", device);
+		  : failure(fail, -ENOMEM, "%s: no memory", device);
 
 	*ret = m;
 	if (e == 0)
@@ -136,25 +136,24 @@ int measured_check_log(struct measured_card *m, struct failure *fail)
 	int e = offline_open_log(&m->f, fail);
 
 	if (e < 0 && m->f.super.external)
-		return failure_set(fail, EXIT_FAILED, e, "%s: holds the log of another device",
-				   device);
+		return failure(fail, e, "%s: holds the log of another device", device);
 	if (e == -ENOENT)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: has no log of cowfs whose room could be used. Writes are "
-				   "measured, too: name the part that may be overwritten, "
-				   "--write-area START+LENGTH, or all for a scratch partition",
-				   device);
+		return failure(fail, e,
+			       "%s: has no log of cowfs whose room could be used. Writes are "
+			       "measured, too: name the part that may be overwritten, "
+			       "--write-area START+LENGTH, or all for a scratch partition",
+			       device);
 	if (e < 0)
 		return e;
 	if (rep->state >= LOG_FELL_BACK && rep->state != LOG_RETIRED)
-		return failure_set(fail, EXIT_FAILED, -EUCLEAN,
-				   "%s: its log is not in order (%s): see 'cowctl check %s'",
-				   device, rep->why, device);
+		return failure(fail, -EUCLEAN,
+			       "%s: its log is not in order (%s): see 'cowctl check %s'", device,
+			       rep->why, device);
 	if (rep->base_changed)
-		return failure_set(fail, EXIT_FAILED, -ESTALE,
-				   "%s: %s. Attach it once, or run 'cowctl "
-				   "release %s'",
-				   device, rep->why, device);
+		return failure(fail, -ESTALE,
+			       "%s: %s. Attach it once, or run 'cowctl "
+			       "release %s'",
+			       device, rep->why, device);
 	return 0;
 }
 
@@ -176,21 +175,19 @@ static int check_log(struct measured_card *m, uint64_t start, uint64_t end, stru
 	if (e == -ENOENT && !(m->f.trouble & SUPER_CUT_OFF))
 		return 0;
 	if (e < 0)
-		return failure_set(
-			fail, EXIT_FAILED, e,
-			"%s: holds a cowfs log that cannot be read: run 'cowctl check %s'", device,
-			device);
+		return failure(fail, e,
+			       "%s: holds a cowfs log that cannot be read: run 'cowctl check %s'",
+			       device, device);
 	if (overlaps(start, end, s->copy_off_bytes[0], copy_bytes) ||
 	    overlaps(start, end, s->copy_off_bytes[1], copy_bytes) ||
 	    overlaps(start, end, s->ring_off_bytes, ring_bytes))
-		return failure_set(
-			fail, EXIT_FAILED, -EEXIST,
-			"%s: the area overlaps the log of cowfs, which lies from %llu to "
-			"%llu, with superblocks at %llu and %llu: choose another area",
-			device, (unsigned long long)s->ring_off_bytes,
-			(unsigned long long)(s->ring_off_bytes + ring_bytes),
-			(unsigned long long)s->copy_off_bytes[0],
-			(unsigned long long)s->copy_off_bytes[1]);
+		return failure(fail, -EEXIST,
+			       "%s: the area overlaps the log of cowfs, which lies from %llu to "
+			       "%llu, with superblocks at %llu and %llu: choose another area",
+			       device, (unsigned long long)s->ring_off_bytes,
+			       (unsigned long long)(s->ring_off_bytes + ring_bytes),
+			       (unsigned long long)s->copy_off_bytes[0],
+			       (unsigned long long)s->copy_off_bytes[1]);
 	return 0;
 }
 
@@ -204,24 +201,22 @@ int measured_check_area(struct measured_card *m, int fd, uint64_t start_bytes, u
 	int e = find_signatures(fd, fs, &s);
 
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
-				   boxed_error(e));
+		return offline_cannot_read(device, e, fail);
 	if (*end_bytes == UINT64_MAX)
 		*end_bytes = size;
 	if (s.n)
-		return failure_set(fail, EXIT_FAILED, -EEXIST,
-				   "%s: holds %s. Name a partition without content, or remove it "
-				   "with wipefs",
-				   device, s.text);
+		return failure(fail, -EEXIST,
+			       "%s: holds %s. Name a partition without content, or remove it "
+			       "with wipefs",
+			       device, s.text);
 	if (*end_bytes > size)
-		return failure_set(fail, EXIT_FAILED, -ERANGE,
-				   "%s: the area ends behind the device (%s)", device,
-				   FORMAT_SIZE(size));
+		return failure(fail, -ERANGE, "%s: the area ends behind the device (%s)", device,
+			       FORMAT_SIZE(size));
 	if (fs->kind != FS_UNKNOWN && (!fs->size_bytes || start_bytes < fs->size_bytes))
-		return failure_set(fail, EXIT_FAILED, -EEXIST,
-				   "%s: holds a file system (%s) of %llu bytes: the area must lie "
-				   "behind it",
-				   device, fs->type, (unsigned long long)fs->size_bytes);
+		return failure(fail, -EEXIST,
+			       "%s: holds a file system (%s) of %llu bytes: the area must lie "
+			       "behind it",
+			       device, fs->type, (unsigned long long)fs->size_bytes);
 	return check_log(m, start_bytes, *end_bytes, fail);
 }
 
@@ -252,18 +247,18 @@ int measured_begin(struct measured_card *m, uint64_t enough_bytes, uint64_t leas
 	if (e == 0)
 		e = log_scratch_begin(m->f.log, enough_bytes, &m->scratch);
 	if (e == -EBUSY)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: committed blocks are only in its log: 'cowctl release %s' "
-				   "writes them home",
-				   device, device);
+		return failure(fail, e,
+			       "%s: committed blocks are only in its log: 'cowctl release %s' "
+			       "writes them home",
+			       device, device);
 	if (e < 0 && e != -ENOSPC)
-		return failure_set(fail, EXIT_FAILED, e, "%s: %s", device, strerrordesc_np(-e));
+		return failure(fail, e, "%s: %s", device, strerrordesc_np(-e));
 	if (e == -ENOSPC || m->scratch.bytes < least_bytes)
-		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s: its log has only %s of room, and %s is the least. Name "
-				   "another part of the card with --write-area",
-				   device, FORMAT_MIB(e < 0 ? 0 : m->scratch.bytes),
-				   FORMAT_MIB(least_bytes));
+		return failure(fail, -ENOSPC,
+			       "%s: its log has only %s of room, and %s is the least. Name "
+			       "another part of the card with --write-area",
+			       device, FORMAT_MIB(e < 0 ? 0 : m->scratch.bytes),
+			       FORMAT_MIB(least_bytes));
 	*ret_start_bytes = m->scratch.off_bytes;
 	*ret_end_bytes = m->scratch.off_bytes + m->scratch.bytes;
 	return 0;

@@ -44,6 +44,8 @@ int offline_open_log(struct offline *f, struct failure *fail) MUST_CHECK;
  * it (now; nothing written: that), and what to do.
  */
 int offline_end(struct offline *f, int r, const char *now, struct failure *fail) MUST_CHECK;
+/* Of a boxed child (base/boxed.h). */
+int offline_cannot_read(const char *name, int error, struct failure *fail);
 /* After -ERANGE of super_find. */
 int offline_explain_small(const struct offline *f, struct failure *fail);
 /* After log_of_another. */

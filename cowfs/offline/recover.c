@@ -10,24 +10,24 @@
 static int explain_broken(const struct offline *f, struct failure *fail)
 {
 	if (f->report.needs_older)
-		return failure_set(fail, EXIT_FAILED, -EUCLEAN, "%s: %s; nothing was written",
-				   f->log_card->geo.path, f->report.why);
-	return failure_set(
-		fail, EXIT_FAILED, -EUCLEAN,
-		"%s: the log is damaged (%s) and holds no complete generation; nothing was "
-		"written. Check the file system with its own checker, then '" COWCTL " release "
-		"--accept base' takes it as it is",
-		f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
+		return failure(fail, -EUCLEAN, "%s: %s; nothing was written", f->log_card->geo.path,
+			       f->report.why);
+	return failure(fail, -EUCLEAN,
+		       "%s: the log is damaged (%s) and holds no complete generation; nothing was "
+		       "written. Check the file system with its own checker, then '" COWCTL
+		       " release "
+		       "--accept base' takes it as it is",
+		       f->log_card->geo.path, f->report.why[0] ? f->report.why : "no record");
 }
 
 static int explain_foreign(const struct offline *f, struct failure *fail)
 {
-	return failure_set(fail, EXIT_FAILED, -ESTALE,
-			   "%s: %s, and its log holds blocks that are not checkpointed; nothing "
-			   "was written. Decide: --accept base discards these blocks and keeps "
-			   "the file system as it is, --accept log writes them over the foreign "
-			   "changes",
-			   f->base->geo.path, f->report.why);
+	return failure(fail, -ESTALE,
+		       "%s: %s, and its log holds blocks that are not checkpointed; nothing "
+		       "was written. Decide: --accept base discards these blocks and keeps "
+		       "the file system as it is, --accept log writes them over the foreign "
+		       "changes",
+		       f->base->geo.path, f->report.why);
 }
 
 static struct commit_options commit_options(const struct recover_options *opt)
@@ -51,16 +51,15 @@ static int explain_home(const struct offline *f, int e, struct failure *fail)
 	uint64_t blk;
 
 	if (log_lost(f->log, &blk))
-		return failure_set(
-			fail, EXIT_FAILED, e,
+		return failure(
+			fail, e,
 			"%s: the copy of block %llu in the log cannot be read. '" COWCTL
 			" scrub' names its file. "
 			"--accept lost writes zeroes in its place; an attach serves all other blocks",
 			f->log_card->geo.path, (unsigned long long)blk);
-	return failure_set(
-		fail, EXIT_FAILED, e,
-		"%s: %s. The log still holds everything: run it again once the card works",
-		f->base->geo.path, strerrordesc_np(-e));
+	return failure(fail, e,
+		       "%s: %s. The log still holds everything: run it again once the card works",
+		       f->base->geo.path, strerrordesc_np(-e));
 }
 
 static int bring_home(struct offline *f, const struct recover_options *opt,
@@ -82,8 +81,8 @@ static int forget_shrink(struct offline *f, struct failure *fail)
 {
 	int e = shrink_forget(f->base, &f->super);
 
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s cannot be written: %s",
-				   f->base->geo.path, strerrordesc_np(-e))
+	return e < 0 ? failure(fail, e, "%s cannot be written: %s", f->base->geo.path,
+			       strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -96,8 +95,8 @@ static int finish_shrink(struct offline *f, const struct recover_options *opt,
 	int e = shrink_finish(f->base, &f->super, f->log_flags, &co, &shrink);
 
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",
-				   f->base->geo.path, shrink.why);
+		return failure(fail, e, "%s: %s. Run it again once the card works",
+			       f->base->geo.path, shrink.why);
 	rep->home_blks = shrink.home_blks;
 	rep->shrink_finished = true;
 	return 0;
@@ -123,8 +122,8 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 		return finish_shrink(f, opt, rep, fail);
 	/* the base already holds older generations: only the newest one was requested */
 	if (opt->accept == RECOVER_ACCEPT_LOG && state == LOG_FELL_BACK)
-		return failure_set(
-			fail, EXIT_FAILED, -ESTALE,
+		return failure(
+			fail, -ESTALE,
 			"%s: the newest generation cannot be restored (%s): foreign changes have "
 			"overwritten blocks of it. Nothing was written; only --accept base is "
 			"left",
@@ -133,8 +132,7 @@ static int recover(struct offline *f, const struct recover_options *opt, struct 
 		int e = commit_release(f->log, f->base);
 
 		if (e < 0)
-			return failure_set(fail, EXIT_FAILED, e, "%s: %s", f->base->geo.path,
-					   strerrordesc_np(-e));
+			return failure(fail, e, "%s: %s", f->base->geo.path, strerrordesc_np(-e));
 	}
 	if (offline_refuse_held(f, fail) < 0)
 		return -EBUSY;

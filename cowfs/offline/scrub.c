@@ -60,9 +60,7 @@ static int find_used(struct scrub *s, struct failure *fail)
 	}
 	fsmap_close(map);
 	offline_close(&view);
-	return r < 0 ? failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", s->opt->device,
-				   boxed_error(r))
-		     : 0;
+	return r < 0 ? offline_cannot_read(s->opt->device, r, fail) : 0;
 }
 
 /* ---- the log ---- */
@@ -115,14 +113,6 @@ static int scrub_log(struct scrub *s)
 
 /* ---- home blocks ---- */
 
-static void nap(uint64_t ns)
-{
-	const struct timespec t = { .tv_sec = (time_t)(ns / 1000000000u),
-				    .tv_nsec = (long)(ns % 1000000000u) };
-
-	nanosleep(&t, NULL);
-}
-
 /* Until nothing else has read or written during a rest. */
 static void give_way(struct card *c, uint64_t took_ns)
 {
@@ -133,7 +123,7 @@ static void give_way(struct card *c, uint64_t took_ns)
 		bool known = card_counters(c, &then) == 0;
 
 		window_ns = rested_ns ? max_u64(window_ns, BUSY_WINDOW_NS) : window_ns;
-		nap(window_ns);
+		usleep((useconds_t)(window_ns / 1000));
 		if (!known || card_counters(c, &now) < 0 ||
 		    (now.read_ios == then.read_ios && now.write_ios == then.write_ios))
 			return;
@@ -208,15 +198,15 @@ static int scrub_home(struct scrub *s, uint64_t from_blk, struct failure *fail)
 	int r = read_used(s, from_blk);
 
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r,
-				   "%s: can no longer be read (%s). Is the card there? The same "
-				   "command goes on with it",
-				   s->opt->device, strerrordesc_np(-r));
+		return failure(fail, r,
+			       "%s: can no longer be read (%s). Is the card there? The same "
+			       "command goes on with it",
+			       s->opt->device, strerrordesc_np(-r));
 	r = extents_without(&x, &s->bad, &s->ret->bad);
 	if (r == 0)
 		r = extents_merge(&s->ret->bad, &x);
 	extents_clear(&x);
-	return r < 0 ? failure_set(fail, EXIT_FAILED, r, "no memory") : 0;
+	return r < 0 ? failure(fail, r, "no memory") : 0;
 }
 
 static int run(struct scrub *s, struct failure *fail)
@@ -247,7 +237,7 @@ int offline_scrub(const struct scrub_options *opt, struct scrub_report *ret, str
 	int r;
 
 	*ret = (struct scrub_report){ 0 };
-	r = s.buf ? run(&s, fail) : failure_set(fail, EXIT_FAILED, -ENOMEM, "no memory");
+	r = s.buf ? run(&s, fail) : failure(fail, -ENOMEM, "no memory");
 	r = offline_end(&s.f, r, "Nothing was written", fail);
 	extents_clear(&s.used);
 	extents_clear(&s.bad);

@@ -46,8 +46,7 @@ static bool is_stopped(const struct session *s)
 
 static int explain_stopped(const struct session *s)
 {
-	return failure_set(s->fail, EXIT_FAILED, -ECANCELED,
-			   "%s: stopped; nothing was written to it", s->f->device);
+	return failure(s->fail, -ECANCELED, "%s: stopped; nothing was written to it", s->f->device);
 }
 
 /* Returns the exit code of the program, or -errno. */
@@ -101,14 +100,11 @@ static int tool(struct session *s, const char *what, const char *name, const cha
 	if (e == 0)
 		return 0;
 	if (e == -ENOENT)
-		return failure_set(s->fail, EXIT_FAILED, e, "%s is missing: install e2fsprogs",
-				   name);
+		return failure(s->fail, e, "%s is missing: install e2fsprogs", name);
 	if (e < 0)
-		return failure_set(s->fail, EXIT_FAILED, e, "%s failed: %s", name,
-				   strerrordesc_np(-e));
-	e = failure_set(s->fail, EXIT_FAILED, -EUCLEAN,
-			"%s; nothing was written to %s (%s ended with %d)", what, s->f->device,
-			name, e);
+		return failure(s->fail, e, "%s failed: %s", name, strerrordesc_np(-e));
+	e = failure(s->fail, -EUCLEAN, "%s; nothing was written to %s (%s ended with %d)", what,
+		    s->f->device, name, e);
 	program_output(s->said_fd, transport_disk(s->transport)->path, s->f->device, s->fail->said,
 		       sizeof(s->fail->said));
 	return e;
@@ -155,8 +151,8 @@ static int start_session(struct session *s)
 
 	if (kernel_fd < 0) {
 		log_index_unref(ix);
-		return failure_set(s->fail, EXIT_FAILED, kernel_fd, "no FUSE (/dev/fuse): %s",
-				   strerrordesc_np(-kernel_fd));
+		return failure(s->fail, kernel_fd, "no FUSE (/dev/fuse): %s",
+			       strerrordesc_np(-kernel_fd));
 	}
 	s->said_fd = memfd_create("output", MFD_CLOEXEC);
 	/* the programs' writes must never wait for memory that only more writes would free */
@@ -179,7 +175,7 @@ static int start_session(struct session *s)
 		e = transport_start(&s->transport, &p, why, sizeof(why));
 	}
 	if (e < 0)
-		return failure_set(s->fail, EXIT_FAILED, e, "%s: %s", s->f->device, why);
+		return failure(s->fail, e, "%s: %s", s->f->device, why);
 	return 0;
 }
 
@@ -192,16 +188,14 @@ static int stop_session(struct session *s, struct failure *fail)
 		e = fsync(transport_disk(s->transport)->fd) < 0 ? -errno : 0;
 		s->held = transport_detach(s->transport) < 0;
 		if (s->held)
-			return failure_set(
-				fail, EXIT_FAILED, -EBUSY,
-				"%s is held by another program; nothing was written to %s",
-				transport_disk(s->transport)->path, s->f->device);
+			return failure(fail, -EBUSY,
+				       "%s is held by another program; nothing was written to %s",
+				       transport_disk(s->transport)->path, s->f->device);
 	}
 	transport_stop(s->transport);
 	s->transport = NULL;
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "the changes did not fit in RAM: %s",
-				   strerrordesc_np(-e));
+		return failure(fail, e, "the changes did not fit in RAM: %s", strerrordesc_np(-e));
 	return 0;
 }
 
@@ -232,12 +226,11 @@ static int read_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 static int explain(const struct session *s, int e, const struct shrink_report *rep)
 {
 	if (rep->committed)
-		return failure_set(s->fail, EXIT_FAILED, e,
-				   "%s: %s. The shrink is committed: run it again, or 'cowctl "
-				   "release', to finish it",
-				   s->f->device, rep->why);
-	return failure_set(s->fail, EXIT_FAILED, e, "%s: %s. The file system is unchanged",
-			   s->f->device, rep->why);
+		return failure(s->fail, e,
+			       "%s: %s. The shrink is committed: run it again, or 'cowctl "
+			       "release', to finish it",
+			       s->f->device, rep->why);
+	return failure(s->fail, e, "%s: %s. The file system is unchanged", s->f->device, rep->why);
 }
 
 static int commit(struct session *s, struct shrink_report *rep)
@@ -259,8 +252,8 @@ static int commit(struct session *s, struct shrink_report *rep)
 	if (e == 0)
 		e = fsinfo_probe(&r, &fs);
 	if (e < 0)
-		return failure_set(s->fail, EXIT_FAILED, e, "%s cannot be read: %s", s->f->device,
-				   strerrordesc_np(-e));
+		return failure(s->fail, e, "%s cannot be read: %s", s->f->device,
+			       strerrordesc_np(-e));
 	img.fs_bytes = fs.size_bytes;
 	img.lag = s->opt->lag;
 	e = shrink_commit(s->f->base, &img, &co, rep);
@@ -272,19 +265,17 @@ static int check_fs(const struct offline *f, uint64_t fs_bytes, struct failure *
 	const char *device = f->device;
 
 	if (!fs_ops(f->fs.kind)->can_shrink)
-		return failure_set(fail, EXIT_FAILED, -EOPNOTSUPP,
-				   "%s: only ext2, ext3 and ext4 can be shrunk, this is %s", device,
-				   f->fs.type);
+		return failure(fail, -EOPNOTSUPP,
+			       "%s: only ext2, ext3 and ext4 can be shrunk, this is %s", device,
+			       f->fs.type);
 	if (!fs_bytes)
-		return failure_set(fail, EXIT_FAILED, -ENOSPC,
-				   "%s: too small (%s) for a log of this size", device,
-				   FORMAT_SIZE(f->base->geo.size_bytes));
+		return failure(fail, -ENOSPC, "%s: too small (%s) for a log of this size", device,
+			       FORMAT_SIZE(f->base->geo.size_bytes));
 	if (f->fs.size_bytes > f->base->geo.size_bytes)
-		return failure_set(fail, EXIT_FAILED, -ERANGE, "%s is smaller than its file system",
-				   device);
+		return failure(fail, -ERANGE, "%s is smaller than its file system", device);
 	if (f->fs.needs_recovery || !f->fs.clean || f->fs.error_flag)
-		return failure_set(
-			fail, EXIT_FAILED, -EUCLEAN,
+		return failure(
+			fail, -EUCLEAN,
 			"%s: the file system was not unmounted cleanly or has errors: run e2fsck "
 			"-f %s first",
 			device, device);

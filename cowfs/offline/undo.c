@@ -10,9 +10,9 @@ static const char done_or_not[] = "Its log is whole, and this is done or not";
 
 static int refuse_state(const struct offline *f, struct failure *fail)
 {
-	return failure_set(fail, EXIT_FAILED, -EUCLEAN,
-			   "%s: %s: nothing was written. See cowctl check", f->base->geo.path,
-			   f->report.why[0] ? f->report.why : "the log cannot be used");
+	return failure(fail, -EUCLEAN, "%s: %s: nothing was written. See cowctl check",
+		       f->base->geo.path,
+		       f->report.why[0] ? f->report.why : "the log cannot be used");
 }
 
 static int write_end(struct offline *f, enum held_what what)
@@ -26,18 +26,16 @@ static int end(struct offline *f, enum held_what what, struct failure *fail)
 	int e = write_end(f, what);
 
 	if (e == -EBADMSG)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: the held generation is damaged; nothing was written",
-				   f->base->geo.path);
+		return failure(fail, e, "%s: the held generation is damaged; nothing was written",
+			       f->base->geo.path);
 	if (e == -ENOSPC)
-		return failure_set(fail, EXIT_FAILED, e,
-				   "%s: the log has no room for the record that %s",
-				   f->base->geo.path,
-				   what == HELD_BACK   ? "goes back: cowctl accept, then release"
-				   : what == HELD_STAY ? "takes the undo back"
-						       : "ends the hold");
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s. Run it again once the card works",
-				   f->base->geo.path, strerrordesc_np(-e))
+		return failure(fail, e, "%s: the log has no room for the record that %s",
+			       f->base->geo.path,
+			       what == HELD_BACK   ? "goes back: cowctl accept, then release"
+			       : what == HELD_STAY ? "takes the undo back"
+						   : "ends the hold");
+	return e < 0 ? failure(fail, e, "%s: %s. Run it again once the card works",
+			       f->base->geo.path, strerrordesc_np(-e))
 		     : 0;
 }
 
@@ -68,10 +66,9 @@ static int run(struct offline *f, enum held_what what, struct held_report *ret,
 	if (f->report.state >= LOG_BROKEN)
 		return refuse_state(f, fail);
 	if (!ret->held || (what == HELD_STAY && !ret->hold.back))
-		return failure_set(fail, EXIT_FAILED, -ENOENT,
-				   ret->held ? "%s: no undo is pending"
-					     : "%s: no generation is held",
-				   f->base->geo.path);
+		return failure(fail, -ENOENT,
+			       ret->held ? "%s: no undo is pending" : "%s: no generation is held",
+			       f->base->geo.path);
 	e = what == HELD_BACK && ret->hold.back ? 0 : end(f, what, fail);
 	if (e == 0 && what == HELD_BACK)
 		e = look_again(f, fail);
@@ -111,9 +108,7 @@ static int count_boot(struct offline *f, enum trial_boot *ret_what, struct held_
 	else
 		e = commit_go_back(f->log, f->base, true);
 	ret->written_bytes = offline_written_bytes(f);
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s", f->base->geo.path,
-				   strerrordesc_np(-e))
-		     : 0;
+	return e < 0 ? failure(fail, e, "%s: %s", f->base->geo.path, strerrordesc_np(-e)) : 0;
 }
 
 int offline_count_boot(const char *device, const char *log_device, enum trial_boot *ret_what,
@@ -143,9 +138,7 @@ static int count_image(struct offline *f, const struct trial_image *im, struct f
 	if (e < 0)
 		return e;
 	e = commit_set_image(f->log, f->base, im->image, (uint8_t)(im->boots + 1));
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s", f->base->geo.path,
-				   strerrordesc_np(-e))
-		     : 0;
+	return e < 0 ? failure(fail, e, "%s: %s", f->base->geo.path, strerrordesc_np(-e)) : 0;
 }
 
 int offline_count_image(const char *device, const char *log_device, struct trial_image *im,
@@ -173,10 +166,10 @@ int offline_refuse_held(const struct offline *f, struct failure *fail)
 	struct log_hold h;
 
 	return log_holds(f->log, &h)
-		       ? failure_set(fail, EXIT_FAILED, -EBUSY,
-				     "%s: generation %llu is held: first run cowctl accept %s, or "
-				     "cowctl undo %s",
-				     f->base->geo.path, (unsigned long long)h.generation, f->device,
-				     f->device)
+		       ? failure(fail, -EBUSY,
+				 "%s: generation %llu is held: first run cowctl accept %s, or "
+				 "cowctl undo %s",
+				 f->base->geo.path, (unsigned long long)h.generation, f->device,
+				 f->device)
 		       : 0;
 }

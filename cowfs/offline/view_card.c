@@ -242,16 +242,16 @@ static int explain_state(const struct server *s, struct failure *fail)
 		   *option = s->f.log_device ? " --log " : "";
 
 	if (log->needs_older)
-		return failure_set(fail, EXIT_FAILED, -EUCLEAN, "%s: %s", device, log->why);
+		return failure(fail, -EUCLEAN, "%s: %s", device, log->why);
 	if (log->state == LOG_FOREIGN)
-		return failure_set(
-			fail, EXIT_FAILED, -ESTALE,
+		return failure(
+			fail, -ESTALE,
 			"%s: %s, and its log holds blocks that are not checkpointed: there is no "
 			"whole generation to show. Decide with " COWCTL " release --accept base or "
 			"--accept log %s%s%s",
 			device, log->why, device, option, of_log);
-	return failure_set(
-		fail, EXIT_FAILED, -EUCLEAN,
+	return failure(
+		fail, -EUCLEAN,
 		"%s: the log is damaged (%s): there is no whole generation to show. See " COWCTL
 		" check %s%s%s",
 		device, log->why, device, option, of_log);
@@ -271,11 +271,10 @@ static int explain(const struct server *s, int r, struct failure *fail)
 	if (r == 0 && !s->heard)
 		r = -EOWNERDEAD;
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "%s: cannot be read: %s", s->f.device,
-				   boxed_error(r));
+		return offline_cannot_read(s->f.device, r, fail);
 	if (x->fs.kind == FS_UNKNOWN)
-		return failure_set(fail, EXIT_FAILED, -ENODEV,
-				   "%s: holds no file system that cowfs knows", s->f.device);
+		return failure(fail, -ENODEV, "%s: holds no file system that cowfs knows",
+			       s->f.device);
 	return 0;
 }
 
@@ -285,8 +284,7 @@ static int serve(struct server *s, int fuse_fd, struct offline_view *ret, struct
 
 	r = fuse_image_open(&s->fuse, fuse_fd, &fd);
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "cannot serve through FUSE: %s",
-				   strerrordesc_np(-r));
+		return failure(fail, r, "cannot serve through FUSE: %s", strerrordesc_np(-r));
 	r = explain(s, run(s, fd), fail);
 	fuse_image_close(s->fuse);
 	if (r < 0)
@@ -307,7 +305,7 @@ int offline_view(const char *device, const char *log_device, enum offline_image 
 	int r;
 
 	if (!s)
-		return failure_set(fail, EXIT_FAILED, -ENOMEM, "no memory");
+		return failure(fail, -ENOMEM, "no memory");
 	s->which = which;
 	r = offline_open(&s->f, device, log_device, flags, 0, fail);
 	if (r == 0)

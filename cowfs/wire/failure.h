@@ -25,6 +25,8 @@ struct failure {
 /* Fills all of *f; said is "". Returns error. */
 int failure_set(struct failure *f, enum exit_code exit, int error, const char *fmt, ...)
 	PRINTF(4, 5);
+/* The same with EXIT_FAILED. */
+#define failure(f, error, ...) failure_set(f, EXIT_FAILED, error, __VA_ARGS__)
 int failure_vset(struct failure *f, enum exit_code exit, int error, const char *fmt, va_list ap)
 	PRINTF(4, 0);
 /* For people on stderr, as "cowctl: WHY" and what a program said; or in JSON on stdout. Returns

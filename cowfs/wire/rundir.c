@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -18,6 +19,18 @@ const char *rundir_path(void)
 	const char *dir = secure_getenv("COWFS_RUNDIR");
 
 	return dir && *dir ? dir : "/run/cowfs";
+}
+
+const char *rundir_file(char buf[PATH_MAX], const char *fmt, ...)
+{
+	char name[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(name, sizeof(name), fmt, ap);
+	va_end(ap);
+	snprintf(buf, PATH_MAX, "%s/%s", rundir_path(), name);
+	return buf;
 }
 
 bool rundir_name_valid(const char *name)
@@ -94,20 +107,32 @@ int rundir_claim(struct rundir *ret, const char *name)
 	return 0;
 }
 
-int rundir_publish(const struct rundir *d, const char *file, const char *text, size_t len_bytes)
+static int replace(int dirfd, const char *temp, const char *file, const char *text,
+		   size_t len_bytes)
 {
-	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int fd =
+		openat(dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
 	int e;
 
-	fd = openat(d->fd, TEMP, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return -errno;
-	if (fchmod(fd, 0644) < 0)
+	if (fd < 0 || fchmod(fd, 0644) < 0)
 		return -errno;
 	e = io_write_full(fd, text, len_bytes);
 	if (e < 0)
 		return e;
-	return renameat(d->fd, TEMP, d->fd, file) < 0 ? -errno : 0;
+	return renameat(dirfd, temp, dirfd, file) < 0 ? -errno : 0;
+}
+
+int rundir_write(const char *file, const char *text)
+{
+	char path[PATH_MAX], temp[PATH_MAX];
+
+	return replace(AT_FDCWD, rundir_file(temp, "%s" TEMP, file), rundir_file(path, "%s", file),
+		       text, strlen(text));
+}
+
+int rundir_publish(const struct rundir *d, const char *file, const char *text, size_t len_bytes)
+{
+	return replace(d->fd, TEMP, file, text, len_bytes);
 }
 
 int rundir_publish_pid(const struct rundir *d, pid_t pid)

@@ -8,6 +8,7 @@
 #ifndef COWFS_WIRE_RUNDIR_H
 #define COWFS_WIRE_RUNDIR_H
 
+#include <limits.h>
 #include <sys/types.h>
 
 #include "base/util.h"
@@ -25,6 +26,10 @@
 
 /* /run/cowfs, or COWFS_RUNDIR of the environment in tests (not when set-uid) */
 const char *rundir_path(void);
+/* The path of a file in it. Returns buf. */
+const char *rundir_file(char buf[PATH_MAX], const char *fmt, ...) PRINTF(2, 3);
+/* Replaces a file in it atomically: readers see the old or the new content. */
+int rundir_write(const char *file, const char *text) MUST_CHECK;
 /* [A-Za-z0-9._-]+, no leading dot, at most 63 */
 bool rundir_name_valid(const char *name);
 #define RUNDIR_NO_NAME                                                                             \
