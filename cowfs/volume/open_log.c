@@ -25,7 +25,8 @@ static bool is_file(const char *path)
 	return fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-int volume_open_device(struct card **ret, const char *path, uint32_t eb_bytes, char *why, size_t n)
+int volume_open_device(struct card **ret, unsigned card, const char *path, uint32_t eb_bytes,
+		       char *why, size_t n)
 {
 	struct card_options opt = { .erase_block_bytes = eb_bytes };
 	int r = blockdev_open(ret, path, BLOCKDEV_EXCL, &opt);
@@ -45,6 +46,7 @@ int volume_open_device(struct card **ret, const char *path, uint32_t eb_bytes, c
 	if (r < 0)
 		return msg_why(why, n, r, "%s: %s", path,
 			       path_strerror(path, r, link, sizeof(link)));
+	blockdev_through_broker(*ret, card);
 	layer = blockdev_layer(path);
 	if (layer)
 		msg(MSG_NOTICE, CARD_LAYER, path, layer);

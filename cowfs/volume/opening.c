@@ -186,22 +186,16 @@ int volume_prepare(struct volume_prepared *ret, const struct volume_params *p, c
 	if (ram < PRESSURE_MIN_BYTES)
 		return msg_why(why, n, -EINVAL, "the RAM limit of %s is too small: at least %s",
 			       FORMAT_SIZE(ram), FORMAT_SIZE(PRESSURE_MIN_BYTES));
-	r = volume_open_device(&ret->base, p->device, p->erase_block_bytes, why, n);
-	if (r == 0)
-		blockdev_through_broker(ret->base, 0);
-	if (r == 0 && p->log_device) {
-		r = volume_open_device(&ret->log, p->log_device, p->erase_block_bytes, why, n);
-		if (r == 0)
-			blockdev_through_broker(ret->log, 1);
+	r = volume_open_device(&ret->base, 0, p->device, p->erase_block_bytes, why, n);
+	if (r == 0 && p->log_device)
+		r = volume_open_device(&ret->log, 1, p->log_device, p->erase_block_bytes, why, n);
+	if (r == 0) {
+		r = ram_store_open(&ret->store, ram);
+		if (r < 0)
+			msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
 	}
 	if (r < 0)
-		goto fail;
-	r = ram_store_open(&ret->store, ram);
-	if (r == 0)
-		return 0;
-	r = msg_why(why, n, r, "cannot create the RAM store: %s", strerror(-r));
-fail:
-	volume_unprepare(ret);
+		volume_unprepare(ret);
 	return r;
 }
 

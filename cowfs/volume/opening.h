@@ -7,8 +7,9 @@
 
 /* ---- open_log.c ---- */
 
-int volume_open_device(struct card **ret, const char *path, uint32_t eb_bytes, char *why,
-		       size_t n) MUST_CHECK;
+/* card: 0 the base, 1 the log; for the broker. */
+int volume_open_device(struct card **ret, unsigned card, const char *path, uint32_t eb_bytes,
+		       char *why, size_t n) MUST_CHECK;
 /* Finds and opens the log of v->base on v->log_card, and finishes a shrink. flags: of log_open. */
 int volume_open_log(struct volume *v, unsigned flags, char *why, size_t n) MUST_CHECK;
 /* Fills v->fs from the newest generation. -EOPNOTSUPP: such a volume cannot be committed. */

@@ -78,9 +78,36 @@ static bool must_stop(void *ctx)
 	       (t->rq->stop && t->rq->stop(t->rq->stop_ctx));
 }
 
+/* What nothing is trimmed beside; NULL: nothing stands against it. */
+static const char *obstacle(struct volume *v)
+{
+	if (volume_has_views(v))
+		return "there is a view, which may need blocks that are free now: end it with umount first";
+	if (single_replaced(v))
+		return "what was imported comes first";
+	if (v->diverged || v->diverged_lost)
+		return "the newest generation has only some files of now: commit everything first";
+	if (log_doubt(v->log) || v->failed_below)
+		return "it is not certain which commit is the newest: commit first";
+	if (v->kept->loose)
+		return "the newest generation was sealed while programs wrote: commit first";
+	if (log_newest(v->log)->flags & RECORD_UNREAD)
+		return "the metadata of the newest generation was not checked: commit first";
+	if (log_holds(v->log, NULL))
+		return "a generation is held, which may need blocks that are free now: cowctl accept first";
+	if (log_spilled(v->log))
+		return "free blocks hold a part of the newest generation: cowctl commit --checkpoint first";
+	if (log_older_unknown(v->log))
+		return "with lag 1, the free blocks are known after the first commit of the session: "
+		       "commit first";
+	return NULL;
+}
+
 /* Why nothing may be trimmed now; 0: it may. */
 static int refuse(struct volume *v, char *why, size_t n)
 {
+	const char *what;
+
 	if (!v->base->geo.discard_bytes)
 		return msg_why(why, n, -EOPNOTSUPP,
 			       "%s: the card announces no discards, or is known to lose data by "
@@ -89,44 +116,8 @@ static int refuse(struct volume *v, char *why, size_t n)
 	if (v->opened.state == LOG_FOREIGN || v->halted || invariant_broken())
 		return msg_why(why, n, -EUCLEAN, "%s: nothing is written to this card any more",
 			       v->device);
-	if (volume_has_views(v))
-		return msg_why(why, n, -EBUSY,
-			       "not trimmed: there is a view, which may need blocks that are free "
-			       "now: end it with umount first");
-	if (single_replaced(v))
-		return msg_why(why, n, -EBUSY, "not trimmed: what was imported comes first");
-	if (v->diverged || v->diverged_lost)
-		return msg_why(why, n, -EBUSY,
-			       "not trimmed: the newest generation has only some files of now: "
-			       "commit everything first");
-	if (log_doubt(v->log) || v->failed_below)
-		return msg_why(why, n, -EBUSY,
-			       "not trimmed: it is not certain which commit is the newest: commit "
-			       "first");
-	if (v->kept->loose)
-		return msg_why(
-			why, n, -EBUSY,
-			"not trimmed: the newest generation was sealed while programs wrote: "
-			"commit first");
-	if (log_newest(v->log)->flags & RECORD_UNREAD)
-		return msg_why(
-			why, n, -EBUSY,
-			"not trimmed: the metadata of the newest generation was not checked: "
-			"commit first");
-	if (log_holds(v->log, NULL))
-		return msg_why(
-			why, n, -EBUSY,
-			"not trimmed: a generation is held, which may need blocks that are free "
-			"now: cowctl accept first");
-	if (log_spilled(v->log))
-		return msg_why(why, n, -EBUSY,
-			       "not trimmed: free blocks hold a part of the newest generation: "
-			       "cowctl commit --checkpoint first");
-	if (log_older_unknown(v->log))
-		return msg_why(why, n, -EBUSY,
-			       "not trimmed: with lag 1, the free blocks are known after the first "
-			       "commit of the session: commit first");
-	return 0;
+	what = obstacle(v);
+	return what ? msg_why(why, n, -EBUSY, "not trimmed: %s", what) : 0;
 }
 
 static int gather(struct trim *t, struct extents *ret, char *why, size_t n)
