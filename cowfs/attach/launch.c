@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/clean.h"
 #include "base/io.h"
 #include "base/kernel.h"
 #include "base/path.h"
+#include "base/program.h"
 #include "wire/client.h"
 #include "config/conf.h"
 #include "attach/leftover.h"
@@ -173,8 +173,7 @@ static void start_child(const struct arguments *a, struct ready *ret)
 	if (pid > 0 && ret->exit != EXIT_OK)
 		wait_end(fds[0]);
 	close(fds[0]);
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
+	(void)program_wait(pid);
 }
 
 /* ---- a service ---- */
@@ -221,7 +220,7 @@ static int write_arguments(const struct arguments *a)
 static int systemctl_start(const char *name)
 {
 	char unit[RUNDIR_NAME_BYTES + 32];
-	int status = -1, null_fd;
+	int null_fd;
 	pid_t pid;
 
 	snprintf(unit, sizeof(unit), "cowfs@%s.service", name);
@@ -235,9 +234,7 @@ static int systemctl_start(const char *name)
 		execlp("systemctl", "systemctl", "--no-ask-password", "start", unit, (char *)NULL);
 		_exit(127);
 	}
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	return program_wait(pid);
 }
 
 /* Reads what the daemon wrote on its standard error: "cowfs: why". */

@@ -30,38 +30,9 @@ static uint64_t mount_id(int dirfd, const char *path)
 	return st.stx_mnt_id;
 }
 
-static bool process_uses(int proc_dirfd, int pid, uint64_t id)
+static bool is_on(void *id, int dirfd, const char *path)
 {
-	static const char *const places[] = { "cwd", "root", "exe" };
-	char name[48];
-	bool uses = false;
-	DIR *fds;
-	int fd;
-
-	for (size_t i = 0; i < ARRAY_SIZE(places) && !uses; i++) {
-		snprintf(name, sizeof(name), "%d/%s", pid, places[i]);
-		uses = mount_id(proc_dirfd, name) == id;
-	}
-	snprintf(name, sizeof(name), "%d/fd", pid);
-	fds = uses ? NULL : proclist_open(proc_dirfd, name);
-	if (!fds)
-		return uses;
-	while (!uses && (fd = proclist_next(fds)) >= 0) {
-		snprintf(name, sizeof(name), "%d", fd);
-		uses = mount_id(dirfd(fds), name) == id;
-	}
-	closedir(fds);
-	return uses;
-}
-
-static void note_process(int proc_dirfd, int pid, char ret[MOUNT_USER_BYTES])
-{
-	char name[32], comm[32];
-
-	snprintf(name, sizeof(name), "%d/comm", pid);
-	if (io_read_text(proc_dirfd, name, comm, sizeof(comm)) < 0)
-		return; /* the process has ended */
-	snprintf(ret, MOUNT_USER_BYTES, "%s[%d]", clean_text(comm), pid);
+	return mount_id(dirfd, path) == *(const uint64_t *)id;
 }
 
 struct below {
@@ -156,8 +127,8 @@ bool mount_user_find(const char *dir, char ret[MOUNT_USER_BYTES])
 	if (!list)
 		return false;
 	while (!*ret && (pid = proclist_next(list)) >= 0)
-		if (pid != getpid() && process_uses(proc_dirfd, pid, id))
-			note_process(proc_dirfd, pid, ret);
+		if (pid != getpid() && proclist_any_file(proc_dirfd, pid, is_on, &id))
+			(void)proclist_name(proc_dirfd, pid, ret, MOUNT_USER_BYTES);
 	closedir(list);
 	if (!*ret) /* a mount that cannot be examined is not below */
 		(void)!mounts_each(proc_dirfd, "self", is_below, &(struct below){ dir, id, ret });

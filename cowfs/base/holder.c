@@ -10,8 +10,6 @@
 
 #include "base/allowance.h"
 #include "base/broker.h"
-#include "base/clean.h"
-#include "base/io.h"
 #include "base/mounts.h"
 #include "base/proclist.h"
 
@@ -31,8 +29,9 @@ static int match_dev(void *ctx, int root_dirfd, struct mount_entry *m)
 	return m->dev == ((struct search *)ctx)->dev;
 }
 
-static bool is_of_it(const struct search *s, int dirfd, const char *path)
+static bool is_of_it(void *ctx, int dirfd, const char *path)
 {
+	const struct search *s = ctx;
 	struct statx st;
 
 	if (statx(dirfd, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) < 0)
@@ -57,29 +56,6 @@ static bool namespace_has(struct search *s, int pid)
 	return mounts_each(s->proc_dirfd, name, match_dev, s) == 1;
 }
 
-static bool process_holds(struct search *s, int pid)
-{
-	static const char *const places[] = { "cwd", "root", "exe" };
-	bool holds = namespace_has(s, pid);
-	char name[48];
-	DIR *fds;
-	int fd;
-
-	for (size_t i = 0; i < ARRAY_SIZE(places) && !holds; i++) {
-		snprintf(name, sizeof(name), "%d/%s", pid, places[i]);
-		holds = is_of_it(s, s->proc_dirfd, name);
-	}
-	snprintf(name, sizeof(name), "%d/fd", pid);
-	fds = holds ? NULL : proclist_open(s->proc_dirfd, name);
-	while (fds && !holds && (fd = proclist_next(fds)) >= 0) {
-		snprintf(name, sizeof(name), "%d", fd);
-		holds = is_of_it(s, dirfd(fds), name);
-	}
-	if (fds)
-		closedir(fds);
-	return holds;
-}
-
 static int own_pid;
 
 void holder_ignore(int pid)
@@ -101,7 +77,6 @@ bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
 {
 	struct search s = { .proc_dirfd = proc_dirfd, .dev = dev };
 	uint64_t end_ns = cpu_now_ns() + LIMIT_NS;
-	char path[32], comm[32];
 	bool found = false;
 	DIR *list;
 	int pid;
@@ -109,15 +84,11 @@ bool holder_find(int proc_dirfd, dev_t dev, char *name, size_t size_bytes)
 	if (broker_on())
 		return ask_there(name, size_bytes);
 	list = proclist_open(proc_dirfd, ".");
-	while (list && !found && cpu_now_ns() < end_ns && (pid = proclist_next(list)) >= 0) {
-		if (pid == getpid() || pid == getppid() || pid == own_pid ||
-		    !process_holds(&s, pid))
-			continue;
-		snprintf(path, sizeof(path), "%d/comm", pid);
-		found = io_read_text(proc_dirfd, path, comm, sizeof(comm)) >= 0;
-		if (found)
-			snprintf(name, size_bytes, "%s[%d]", clean_text(comm), pid);
-	}
+	while (list && !found && cpu_now_ns() < end_ns && (pid = proclist_next(list)) >= 0)
+		if (pid != getpid() && pid != getppid() && pid != own_pid)
+			found = (namespace_has(&s, pid) ||
+				 proclist_any_file(proc_dirfd, pid, is_of_it, &s)) &&
+				proclist_name(proc_dirfd, pid, name, size_bytes);
 	if (list)
 		closedir(list);
 	return found;

@@ -3,7 +3,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "base/clean.h"
+#include "base/io.h"
 
 DIR *proclist_open(int dirfd, const char *name)
 {
@@ -27,6 +31,41 @@ int proclist_next(DIR *dir)
 			return (int)n;
 	}
 	return -1;
+}
+
+bool proclist_any_file(int proc_dirfd, int pid,
+		       bool (*test)(void *ctx, int dirfd, const char *name), void *ctx)
+{
+	static const char *const places[] = { "cwd", "root", "exe" };
+	char name[48];
+	bool any = false;
+	DIR *fds;
+	int fd;
+
+	for (size_t i = 0; i < ARRAY_SIZE(places) && !any; i++) {
+		snprintf(name, sizeof(name), "%d/%s", pid, places[i]);
+		any = test(ctx, proc_dirfd, name);
+	}
+	snprintf(name, sizeof(name), "%d/fd", pid);
+	fds = any ? NULL : proclist_open(proc_dirfd, name);
+	while (fds && !any && (fd = proclist_next(fds)) >= 0) {
+		snprintf(name, sizeof(name), "%d", fd);
+		any = test(ctx, dirfd(fds), name);
+	}
+	if (fds)
+		closedir(fds);
+	return any;
+}
+
+bool proclist_name(int proc_dirfd, int pid, char *ret, size_t size_bytes)
+{
+	char name[32], comm[32];
+
+	snprintf(name, sizeof(name), "%d/comm", pid);
+	if (io_read_text(proc_dirfd, name, comm, sizeof(comm)) < 0)
+		return false;
+	snprintf(ret, size_bytes, "%s[%d]", clean_text(comm), pid);
+	return true;
 }
 
 #define STATUS_BYTES 4096

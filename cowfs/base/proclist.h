@@ -15,6 +15,12 @@ DIR *proclist_open(int dirfd, const char *name);
 /* The next number, or -1 at the end. */
 int proclist_next(DIR *dir);
 
+/* Is test true of the working directory, the root, the program or a descriptor of a process? It gets their names. */
+bool proclist_any_file(int proc_dirfd, int pid,
+		       bool (*test)(void *ctx, int dirfd, const char *name), void *ctx);
+/* "name[pid]", clean. False: the process has ended. */
+bool proclist_name(int proc_dirfd, int pid, char *ret, size_t size_bytes);
+
 /*
  * status_fd: of /proc/PID/status. Was the process killed, or has its first thread ended? A thread
  * in an uninterruptible sleep keeps such a process and its descriptors.

@@ -31,10 +31,20 @@ void program_begin(void)
 	signal(SIGPIPE, no_signal);
 }
 
+int program_wait(pid_t pid)
+{
+	int status = 0;
+
+	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (pid < 0)
+		return 127;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 int program_run(const char *const argv[], int in_fd, int out_fd)
 {
 	pid_t pid = fork();
-	int status = 0;
 
 	if (pid == 0) {
 		if (in_fd >= 0 && dup2(in_fd, STDIN_FILENO) < 0)
@@ -46,11 +56,7 @@ int program_run(const char *const argv[], int in_fd, int out_fd)
 		fprintf(stderr, "%s cannot be run: %s\n", argv[0], strerror(errno));
 		_exit(127);
 	}
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (pid < 0)
-		return 127;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return program_wait(pid);
 }
 
 static bool readable_within(int fd, int ms)

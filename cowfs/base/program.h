@@ -3,6 +3,8 @@
 #ifndef COWFS_BASE_PROGRAM_H
 #define COWFS_BASE_PROGRAM_H
 
+#include <sys/types.h>
+
 #include "base/util.h"
 
 /*
@@ -12,6 +14,8 @@
  */
 void program_begin(void);
 
+/* Waits for the end of a child, and returns as program_run; pid negative: there is none. */
+int program_wait(pid_t pid);
 /*
  * Runs a program and waits for its end. in_fd is its input, out_fd gets its output and its errors; -1: those of this
  * process. Returns the exit status; 127: the program cannot be run; 128

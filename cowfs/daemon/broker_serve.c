@@ -75,12 +75,12 @@ static dev_t device(void)
 
 static void note_device(void)
 {
-	own.device = disk_serve_rdev(&own.disk);
+	own.device = own.disk.have_loop ? own.disk.loop.rdev : 0;
 }
 
 static int flush(struct broker_message *m)
 {
-	return device() ? disk_sync(own.f.proc_dirfd, device(), disk_serve_fd(&own.disk),
+	return device() ? disk_sync(own.f.proc_dirfd, device(), own.disk.loop.fd,
 				    m->n[0] ? SYNC_FSYNC : SYNC_FLUSH)
 			: -ENODEV;
 }
@@ -89,7 +89,7 @@ static int look_for_claim(struct broker_message *m)
 {
 	bool mounted = false,
 	     claimed = device() && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd, device(),
-						disk_serve_fd(&own.disk), &mounted);
+						own.disk.loop.fd, &mounted);
 
 	m->n[0] = mounted;
 	return claimed;

@@ -24,7 +24,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/broker.h"
 #include "base/clean.h"
@@ -338,7 +337,7 @@ static void notify_when_ready(const struct daemon *d, int pipe_fd, int notify_fd
  */
 static int stay_foreground(struct daemon *d)
 {
-	int notify_fd = ready_notify_open(), fds[2] = { -1, -1 }, status = 0;
+	int notify_fd = ready_notify_open(), fds[2] = { -1, -1 };
 	pid_t pid;
 
 	if (notify_fd >= 0 && pipe2(fds, O_CLOEXEC) < 0)
@@ -361,9 +360,7 @@ static int stay_foreground(struct daemon *d)
 		close(fds[1]);
 		notify_when_ready(d, fds[0], notify_fd);
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	_exit(program_wait(pid));
 }
 
 static int start_supervisor(struct daemon *d)
@@ -564,7 +561,6 @@ static int open_dir(const char *path)
  * in a process of its own, because the store belongs to the user before the worker is that. */
 static bool try_user(const struct daemon *d)
 {
-	int status = 1;
 	pid_t pid;
 
 	/* systemd ends processes of other users when it leaves an initramfs */
@@ -573,9 +569,7 @@ static bool try_user(const struct daemon *d)
 	pid = fork();
 	if (pid == 0)
 		_exit(confine_user(d->uid, d->gid) < 0);
-	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return pid > 0 && status == 0;
+	return program_wait(pid) == 0;
 }
 
 static void open_files(struct daemon *d)

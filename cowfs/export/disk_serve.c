@@ -32,16 +32,6 @@ int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_di
 	return d->have_loop ? 0 : -errno;
 }
 
-dev_t disk_serve_rdev(const struct disk_serve *d)
-{
-	return d->have_loop ? d->loop.rdev : 0;
-}
-
-int disk_serve_fd(const struct disk_serve *d)
-{
-	return d->have_loop ? d->loop.fd : -1;
-}
-
 static int open_file(struct disk_serve *d)
 {
 	if (d->mount_fd < 0 || d->file_fd >= 0)

@@ -22,9 +22,6 @@ struct disk_serve {
  * -ESTALE: it is another device. The descriptors stay the caller's.
  */
 int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd) MUST_CHECK;
-/* Of the disk that the kernel has; 0 and -1: none. The descriptor stays the disk's. */
-dev_t disk_serve_rdev(const struct disk_serve *d);
-int disk_serve_fd(const struct disk_serve *d);
 /* BROKER_FILE, _ATTACH, _DETACH, _IN_USE. Makes *m the answer. ret_fd: descriptors for it, which the
  * caller closes afterwards; those that are not needed are left alone. */
 void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS]);

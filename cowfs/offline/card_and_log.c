@@ -137,6 +137,13 @@ uint64_t offline_room_for_fs(const struct offline *f, uint64_t log_bytes)
 	return 0;
 }
 
+int offline_lock(struct card *c, int e)
+{
+	int off = card_set_writable(c, false);
+
+	return e < 0 ? e : off;
+}
+
 uint64_t offline_written_bytes(const struct offline *f)
 {
 	return f->base->account.written_bytes +

@@ -471,7 +471,7 @@ static int begin(struct clone *c, struct failure *fail)
 static int finish(struct clone *c, struct failure *fail)
 {
 	struct card *to = c->to.base;
-	int r = write_head(c), off;
+	int r = write_head(c);
 
 	if (r < 0)
 		return target_failed(c, r, fail);
@@ -480,9 +480,7 @@ static int finish(struct clone *c, struct failure *fail)
 		r = super_put_past(to, &c->ret->super, c->opt->past);
 	if (r == -ENOSPC) /* no block is free for it */
 		r = 0;
-	off = card_set_writable(to, false);
-	if (r == 0)
-		r = off;
+	r = offline_lock(to, r);
 	return r < 0 ? failure(fail, r,
 			       "%s: the copy is complete, but its log could not be written (%s): cowctl "
 			       "prepare %s makes it",

@@ -306,20 +306,16 @@ static int plan(const struct format_options *opt, const struct offline *f, struc
 
 static int write_log(struct offline *f, struct log_super *s, struct failure *fail)
 {
-	int e = card_set_writable(f->log_card, true), off;
+	int e = card_set_writable(f->log_card, true);
 
 	if (e == 0)
 		e = super_write(f->log_card, s);
-	off = card_set_writable(f->log_card, false);
-	if (e == 0)
-		e = off;
+	e = offline_lock(f->log_card, e);
 	if (e == 0)
 		e = card_set_writable(f->base, true);
 	if (e == 0)
 		e = super_unguard(f->base);
-	off = card_set_writable(f->base, false);
-	if (e == 0)
-		e = off;
+	e = offline_lock(f->base, e);
 	if (e < 0)
 		return failure(fail, e, "%s cannot be written: %s", f->log_card->geo.path,
 			       strerrordesc_np(-e));

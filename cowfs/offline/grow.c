@@ -14,12 +14,11 @@ static bool is_grown(const struct offline *f)
 
 static int write_supers(struct offline *f, struct failure *fail)
 {
-	int e = card_set_writable(f->log_card, true), off;
+	int e = card_set_writable(f->log_card, true);
 
 	if (e == 0)
 		e = super_grow(f->log_card, &f->super, f->base->geo.size_bytes);
-	off = card_set_writable(f->log_card, false);
-	e = e < 0 ? e : off;
+	e = offline_lock(f->log_card, e);
 	return e < 0 ? failure(fail, e, "%s: cannot be written: %s. Run it again",
 			       f->log_card->geo.path, strerrordesc_np(-e))
 		     : 0;

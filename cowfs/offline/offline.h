@@ -51,6 +51,8 @@ int offline_explain_small(const struct offline *f, struct failure *fail);
 /* After log_of_another. */
 int offline_explain_another(const struct offline *f, struct failure *fail);
 void offline_close(struct offline *f);
+/* After writes that returned e: the card is read-only again. Returns the first error. */
+int offline_lock(struct card *c, int e) MUST_CHECK;
 /* Bytes written to both cards since they were opened. */
 uint64_t offline_written_bytes(const struct offline *f);
 /* Largest file system that leaves room for the log on the device, 0 if there is none. */
