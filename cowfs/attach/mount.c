@@ -264,11 +264,10 @@ static int look(void *ctx, struct boxed *b)
 	return 0;
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
 	struct found *f = &((struct listener *)ctx)->f;
 
-	(void)reply, (void)reply_bytes;
 	if (bytes != sizeof(*f))
 		return -EPROTO;
 	memcpy(f, message, bytes);

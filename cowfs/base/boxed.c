@@ -23,13 +23,12 @@
 unsigned boxed_patience_s = 3600;
 uint64_t boxed_heard_bytes = 1024 * MIB;
 
-enum { SAY, ASK, END };
+enum { SAY, END };
 
 struct head {
 	uint32_t what;
-	int32_t end;	      /* END: the result of the work */
-	uint32_t bytes;	      /* of the message that follows */
-	uint32_t reply_bytes; /* ASK */
+	int32_t end;	/* END: the result of the work */
+	uint32_t bytes; /* of the message that follows */
 };
 
 struct boxed {
@@ -74,20 +73,10 @@ void boxed_say(struct boxed *b, const void *message, size_t bytes)
 	put(b, &(struct head){ .what = SAY, .bytes = (uint32_t)bytes }, message);
 }
 
-void boxed_ask(struct boxed *b, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+void boxed_say_now(struct boxed *b, const void *message, size_t bytes)
 {
-	put(b,
-	    &(struct head){
-		    .what = ASK, .bytes = (uint32_t)bytes, .reply_bytes = (uint32_t)reply_bytes },
-	    message);
+	boxed_say(b, message, bytes);
 	flush(b);
-	for (size_t done = 0; done < reply_bytes;) {
-		ssize_t n = read(b->fd, (uint8_t *)reply + done, reply_bytes - done);
-
-		if (n <= 0)
-			_exit(1);
-		done += (size_t)n;
-	}
 }
 
 struct child {
@@ -205,23 +194,21 @@ struct listener {
 	int fd;
 	uint64_t end_ns, left_bytes;
 	bool too_long;
-	_Alignas(8) uint8_t message[BOXED_MESSAGE_BYTES], reply[BOXED_MESSAGE_BYTES];
+	_Alignas(8) uint8_t message[BOXED_MESSAGE_BYTES];
 };
 
-/* Passes all bytes in or out; else -EOWNERDEAD. */
-static int pass(struct listener *x, bool in, void *data, size_t bytes)
+/* All bytes; else -EOWNERDEAD. */
+static int receive(struct listener *x, void *data, size_t bytes)
 {
 	for (size_t done = 0; done < bytes;) {
-		struct pollfd p = { .fd = x->fd, .events = in ? POLLIN : POLLOUT };
+		struct pollfd p = { .fd = x->fd, .events = POLLIN };
 		uint64_t now = now_ns();
 		ssize_t n;
 
 		x->too_long = now >= x->end_ns;
 		if (x->too_long)
 			return -EOWNERDEAD;
-		n = in ? recv(x->fd, (uint8_t *)data + done, bytes - done, MSG_DONTWAIT)
-		       : send(x->fd, (uint8_t *)data + done, bytes - done,
-			      MSG_NOSIGNAL | MSG_DONTWAIT);
+		n = recv(x->fd, (uint8_t *)data + done, bytes - done, MSG_DONTWAIT);
 		if (n > 0)
 			done += (size_t)n;
 		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
@@ -236,12 +223,11 @@ static int pass(struct listener *x, bool in, void *data, size_t bytes)
 static int hear_one(struct listener *x, int *ret)
 {
 	struct head h;
-	int e = pass(x, true, &h, sizeof(h));
+	int e = receive(x, &h, sizeof(h));
 
 	if (e < 0)
 		return e;
-	if (h.what > END || h.bytes > BOXED_MESSAGE_BYTES || h.reply_bytes > BOXED_MESSAGE_BYTES ||
-	    h.bytes > x->left_bytes ||
+	if (h.what > END || h.bytes > BOXED_MESSAGE_BYTES || h.bytes > x->left_bytes ||
 	    (h.what == END && (h.end > 0 || h.end < -4095 || h.end == -EOWNERDEAD)))
 		return -EPROTO;
 	if (h.what == END) {
@@ -249,13 +235,8 @@ static int hear_one(struct listener *x, int *ret)
 		return 1;
 	}
 	x->left_bytes -= h.bytes;
-	e = pass(x, true, x->message, (size_t)round_up_u64(h.bytes, 8));
-	if (e == 0 && h.what == ASK)
-		memset(x->reply, 0, h.reply_bytes);
-	if (e == 0)
-		e = x->job->hear(x->job->ctx, x->message, h.bytes, h.what == ASK ? x->reply : NULL,
-				 h.what == ASK ? h.reply_bytes : 0);
-	return e == 0 && h.what == ASK ? pass(x, false, x->reply, h.reply_bytes) : e;
+	e = receive(x, x->message, (size_t)round_up_u64(h.bytes, 8));
+	return e < 0 ? e : x->job->hear(x->job->ctx, x->message, h.bytes);
 }
 
 static void note_death(const struct listener *x, int e, int status)

@@ -23,11 +23,8 @@ struct boxed; /* the child's end of the socket */
 struct boxed_job {
 	/* in the child. 0 or -errno, which boxed_run returns */
 	int (*work)(void *ctx, struct boxed *b);
-	/*
-	 * In this process: a message of boxed_say, or of boxed_ask with room for the reply, which is
-	 * zeroed and aligned. Messages are aligned to 8 bytes. 0; -ENOMEM; -EPROTO: it makes no sense
-	 */
-	int (*hear)(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes);
+	/* In this process: a message, aligned to 8 bytes. 0; -ENOMEM; -EPROTO: it makes no sense */
+	int (*hear)(void *ctx, const void *message, size_t bytes);
 	void *ctx;
 	int fd[BOXED_FDS]; /* of the image */
 	size_t fds;
@@ -52,7 +49,8 @@ const char *boxed_error(int error);
 
 /* For the child. Messages are buffered; there is no error, because a child without parent ends. */
 void boxed_say(struct boxed *b, const void *message, size_t bytes);
-void boxed_ask(struct boxed *b, const void *message, size_t bytes, void *reply, size_t reply_bytes);
+/* The message arrives at once, and all before it. */
+void boxed_say_now(struct boxed *b, const void *message, size_t bytes);
 
 /* A part of a message: how far a phase of the work is. */
 typedef void boxed_show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes);

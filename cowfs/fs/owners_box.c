@@ -33,7 +33,7 @@ static void show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t tot
 	struct message m = { .what = PROGRESS,
 			     .progress = boxed_progress(phase, done_bytes, total_bytes) };
 
-	boxed_ask(((struct box *)ctx)->b, &m, sizeof(m), NULL, 0);
+	boxed_say_now(((struct box *)ctx)->b, &m, sizeof(m));
 }
 
 static void say_owner(struct boxed *b, const struct owner *o)
@@ -88,13 +88,12 @@ static int hear_owner(struct box *x, const struct message *m, const char *path, 
 	return e;
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
 	const struct message *m = message;
 	struct box *x = ctx;
 
-	(void)reply;
-	if (bytes < sizeof(*m) || reply_bytes)
+	if (bytes < sizeof(*m))
 		return -EPROTO;
 	switch (m->what) {
 	case PROGRESS:

@@ -174,9 +174,8 @@ static int look(void *ctx, struct boxed *b)
 	return 0;
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
-	(void)reply, (void)reply_bytes;
 	((struct search *)ctx)->found = bytes && *(const uint8_t *)message;
 	return 0;
 }

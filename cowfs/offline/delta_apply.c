@@ -211,13 +211,10 @@ static int hear_put(struct parent *x, const struct put *p, size_t bytes)
 	return x->error ? -EPROTO : 0;
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
 	struct parent *x = ctx;
 
-	(void)reply;
-	if (reply_bytes)
-		return -EPROTO;
 	if (bytes == sizeof(struct boxed_progress))
 		return boxed_hear_progress(message, x->a->progress, x->a->ctx);
 	if (bytes == sizeof(struct other)) {

@@ -151,11 +151,10 @@ static int work(void *ctx, struct boxed *b)
 	return r < 0 ? -EIO : 0;
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
 	struct search *x = ctx;
 
-	(void)reply, (void)reply_bytes;
 	if (bytes != sizeof(x->s))
 		return -EPROTO;
 	memcpy(&x->s, message, bytes);

@@ -205,12 +205,11 @@ static bool makes_sense(const struct found *x)
 	       (x->fs.kind == FS_UNKNOWN || (ops->probe && fs_has_name(ops, x->fs.type)));
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
 	struct server *s = ctx;
 
-	(void)reply_bytes;
-	if (reply || bytes != sizeof(s->found) || s->heard)
+	if (bytes != sizeof(s->found) || s->heard)
 		return -EPROTO;
 	memcpy(&s->found, message, sizeof(s->found));
 	s->heard = true;

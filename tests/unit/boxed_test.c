@@ -73,13 +73,13 @@ static int hostile(void *ctx, struct boxed *b)
 	return 0;
 }
 
-static int hear(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hear(void *ctx, const void *message, size_t bytes)
 {
 	const struct attempt *a = message;
 	struct trial *t = ctx;
 
 	t->bytes += bytes;
-	if ((bytes != sizeof(*a) && bytes != BOXED_MESSAGE_BYTES) || reply_bytes)
+	if (bytes != sizeof(*a) && bytes != BOXED_MESSAGE_BYTES)
 		return -EPROTO;
 	t->heard++;
 	if (a->r >= 0) {
@@ -265,42 +265,33 @@ TEST(test_ends)
 	boxed_patience_s = patience;
 }
 
-static int asks(void *ctx, struct boxed *b)
+static int says_now(void *ctx, struct boxed *b)
 {
-	uint32_t sum = 0;
-
-	for (uint32_t i = 0; i < 1000; i++) {
-		uint32_t n[2] = { i, 0 };
-
-		boxed_say(b, &i, sizeof(i));
-		boxed_ask(b, &i, sizeof(i), n, sizeof(n));
-		sum += n[1];
-	}
-	return sum == 2 * 999 * 1000 / 2 ? 0 : -EIO;
+	boxed_say(b, "one", 4);
+	boxed_say_now(b, "two", 4);
+	return spins(ctx, b);
 }
 
-static int answers(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int stops(void *ctx, const void *message, size_t bytes)
 {
-	++*(unsigned *)ctx;
-	if (reply_bytes)
-		((uint32_t *)reply)[1] = 2 * *(const uint32_t *)message;
-	return 0;
+	return strcmp(message, "two") ? 0 : -ENOMEM;
 }
 
-TEST(test_questions)
+TEST(test_said_now)
 {
-	unsigned n = 0;
-	const struct boxed_job job = { .work = asks, .hear = answers, .ctx = &n };
+	const struct boxed_job job = { .work = says_now, .hear = stops };
+	unsigned patience = boxed_patience_s;
 
-	assert_int_equal(boxed_run(&job), 0);
-	assert_int_equal(n, 2000);
+	boxed_patience_s = 2;
+	assert_int_equal(boxed_run(&job), -ENOMEM);
+	boxed_patience_s = patience;
 }
 
 /* Whoever waits for the child is killed: the child, which is in a loop, ends as well. */
 TEST(test_parent_dies)
 {
 	int pair[2];
-	struct boxed_job job = { .work = spins, .hear = answers, .fds = 1 };
+	struct boxed_job job = { .work = spins, .hear = stops, .fds = 1 };
 	struct pollfd p;
 	char byte = 0;
 	pid_t pid;
@@ -339,9 +330,9 @@ static int fails(void *ctx, struct boxed *b)
 	return -EUCLEAN;
 }
 
-static int hears_seen(void *ctx, const void *message, size_t bytes, void *reply, size_t reply_bytes)
+static int hears_seen(void *ctx, const void *message, size_t bytes)
 {
-	return bytes == 4 && !reply_bytes && !memcmp(message, "seen", 4) ? 0 : -EPROTO;
+	return bytes == 4 && !memcmp(message, "seen", 4) ? 0 : -EPROTO;
 }
 
 #define REFUSED(...) (syscall(__VA_ARGS__) == -1 && errno == EPERM)
