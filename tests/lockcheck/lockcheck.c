@@ -16,22 +16,21 @@
 #define LOG_BYTES (256 * 1024u)
 
 /* docs/design/serving.md, "Lock order", outer first. Locks of one rank: by ascending address. A
- * lock that is not here is a leaf: only what stands behind LEAF may be taken under it. */
-enum rank { BROKER = 1, WATCH, SEAL, STRIPES, VOLUME, MONITOR, GATE, SERVER, LEAF, ALARM };
+ * lock that is not here is a leaf: nothing may be taken under it. */
+enum rank { BROKER = 1, SEAL, STRIPES, VOLUME, MONITOR, GATE, SERVER, LEAF };
 
 static const struct {
 	enum rank rank;
 	const char *file, *what;
 } table[] = {
-	{ BROKER, "broker.c", "&own.lock[lane]" }, { WATCH, "view.c", "&v->watch_lock" },
-	{ SEAL, "view.c", "&v->seal_lock" },	   { SEAL, "view_commit.c", "&v->seal_lock" },
-	{ STRIPES, "view.c", "&v->stripe[i]" },	   { VOLUME, "account.c", "&v->lock" },
-	{ VOLUME, "changes.c", "&v->lock" },	   { VOLUME, "idle.c", "&v->lock" },
-	{ VOLUME, "state.c", "&v->lock" },	   { VOLUME, "trim.c", "&v->lock" },
-	{ VOLUME, "volume.c", "&v->lock" },	   { VOLUME, "volume_status.c", "&v->lock" },
-	{ MONITOR, "monitor.c", "&m->lock" },	   { GATE, "throttle.c", "&g->lock" },
-	{ SERVER, "server.c", "&s->lock" },	   { SERVER, "sessions.c", "&s->lock" },
-	{ SERVER, "queue.c", "&s->lock" },	   { ALARM, "msg.c", "&alarm_lock" },
+	{ BROKER, "broker.c", "&own.lock[lane]" },  { SEAL, "view.c", "&v->seal_lock" },
+	{ SEAL, "view_commit.c", "&v->seal_lock" }, { STRIPES, "view.c", "&v->stripe[i]" },
+	{ VOLUME, "account.c", "&v->lock" },	    { VOLUME, "changes.c", "&v->lock" },
+	{ VOLUME, "idle.c", "&v->lock" },	    { VOLUME, "state.c", "&v->lock" },
+	{ VOLUME, "trim.c", "&v->lock" },	    { VOLUME, "volume.c", "&v->lock" },
+	{ VOLUME, "volume_status.c", "&v->lock" },  { MONITOR, "monitor.c", "&m->lock" },
+	{ GATE, "throttle.c", "&g->lock" },	    { SERVER, "server.c", "&s->lock" },
+	{ SERVER, "sessions.c", "&s->lock" },	    { SERVER, "queue.c", "&s->lock" },
 };
 
 static _Thread_local struct {
