@@ -315,11 +315,11 @@ all_refuse() {
 
 @test "a volume of xfs that becomes LUKS: writes go on until RAM is full, then they fail" {
 	export COWFS_FULL_TIMEOUT=3s
-	volume_attached xfs 320 400 -- -- --ram 128M
+	volume_attached xfs 320 400 -- --log-size 16M --erase-block 1M -- --ram 64M
 	plant luks "$DEV"
 	blockdev --flushbufs "$DEV"
 	# more than the log holds, and then more than RAM
-	background dd if=/dev/urandom of="$DEV" bs=1M seek=1 count=80 oflag=direct status=none
+	background dd if=/dev/urandom of="$DEV" bs=1M seek=1 count=40 oflag=direct status=none
 	wait_for 300 ended "$BG" || { cow detach --discard; false; }
 	wait "$BG"
 	background dd if=/dev/urandom of="$DEV" bs=1M seek=90 count=200 oflag=direct
