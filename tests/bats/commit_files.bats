@@ -282,7 +282,7 @@ view_warns() { # COMMAND...
 		kill -"$([ $((i % 2)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
 		wait $! || true
 	done
-	wait_for 5 no_new_views
+	views_gone 5
 	commit_path f1
 	rsync -aHAX --modify-window=-1 --delete "$LIVE/f1" "$CARD_TREE/"
 	committed_is_right

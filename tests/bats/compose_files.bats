@@ -390,7 +390,7 @@ start_other() {
 		kill -"$([ $((RANDOM % 3)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
 		wait $! || true
 	done
-	wait_for 10 no_new_views
+	views_gone 10
 	rm -rf "$MNT/f"/.cowfs-*
 	remember
 	cow commit "$MNT/f" >/dev/null
@@ -418,7 +418,7 @@ start_other() {
 	dd if=/dev/urandom of="$MNT/f/large" bs=1M count=12 status=none
 	generation=$(status_of .generation)
 	fails 1 "No space left on device.*nothing was committed" commit "$MNT/f"
-	wait_for 5 no_new_views
+	views_gone 5
 	[ "$(status_of .generation)" = "$generation" ]
 	cow commit "$MNT/full" >/dev/null
 	cow commit "$MNT/f" >/dev/null

@@ -205,9 +205,9 @@ sim_end() {
 
 setup() { cow_setup; }
 
-# Loop devices of views that were not there when the test began
+# Loop devices of views. views_gone SECONDS: those that are new by now go; others of other tests may come meanwhile
 view_disks() { losetup -n -l -O NAME,BACK-MAJ:MIN,BACK-FILE | grep -F /cowfs-view | sort; }
-no_new_views() { [ -z "$(comm -13 "$T/view-disks" <(view_disks))" ]; }
+views_gone() { local new=$(comm -13 "$T/view-disks" <(view_disks)); wait_for "$1" eval '[ -z "$(comm -12 - <(view_disks) <<<"$new")" ]'; }
 
 teardown() { cow_teardown; }
 
