@@ -223,17 +223,18 @@ clones() { # LABEL MIB
 }
 
 @test "clone disk: killed at any moment, nothing can be found on it, and the next one goes on" {
-	local s
+	local mib before
 	disk_make
 	new_disk 300
 	eio write 2 1000
 	run -1 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes
 	no_table
 	eio slow 20
-	for s in 0.5 1 1.7 2.5 4; do
+	for mib in 0 1 2 4 6; do
+		before=$(card_written "$NEW")
 		# exec: $! is the command, not a shell that waits for it
 		with_shim exec "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes >"$T/said" 2>&1 &
-		sleep "$s"
+		wait_for 10 eval '[ "$(card_written "$NEW")" -ge $((before + (mib << 20))) ] || ended $!'
 		kill -9 $! || break
 		wait $! || true
 		no_table
