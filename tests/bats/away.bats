@@ -260,7 +260,7 @@ load away
 	fails 5 'the card is away' detach "$NAME"
 	[ "$(status_of .generation)" = "$generation" ]
 	# and with it
-	background bash -c "sleep 2; losetup -f --show '$IMG'"
+	background bash -c "until pgrep -fx '.*cowctl detach $NAME --away-wait 30s'; do sleep 0.1; done; sleep 2; losetup -f --show '$IMG'"
 	run -0 --separate-stderr cow detach "$NAME" --away-wait 30s
 	[[ $stderr == *"THE CARD IS AWAY"*"the card is back"* ]]
 	[[ $output == *"everything is on the card as generation"* ]]
