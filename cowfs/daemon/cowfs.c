@@ -505,7 +505,8 @@ static int open_volume(struct daemon *d)
 	if (e == 0)
 		e = volume_share(d->volume, "daemon", sizeof(*d->shared), (void **)&d->shared);
 	if (e < 0)
-		return fail(d, EXIT_FAILED, e, "%s", *why ? why : strerrordesc_np(-e));
+		return fail(d, e == -ENOMEDIUM ? EXIT_AWAY : EXIT_FAILED, e, "%s",
+			    *why ? why : strerrordesc_np(-e));
 	if (d->link.replaces) {
 		d->shared->replaced++;
 		return EXIT_OK;
@@ -964,7 +965,7 @@ static int worker(struct daemon *d)
 	if (exit == EXIT_OK)
 		exit = serve_clients(d);
 	if (exit != EXIT_OK && d->link.replaces)
-		_exit(exit); /* the parent ends the volume */
+		_exit(exit); /* the parent tries again, or ends the volume */
 	if (exit != EXIT_OK) {
 		undo(d);
 		server_farewell(d->server, 0, NULL);

@@ -86,7 +86,7 @@ struct message {
 /* Never waits: only a worker that an attacker has taken over lets messages pile up, and it may not
  * stop the parent. fd: SUPERVISOR_KEPT_MAX of them, -1: none; may be NULL. */
 int link_send(int sock_fd, struct message m, const int *fd) MUST_CHECK;
-/* 1 a message; 0 end of file, or no message in time; -errno. */
+/* Waits. 1 a message; 0 end of file; -errno. */
 int link_receive(int sock_fd, struct message *ret, int ret_fd[SUPERVISOR_KEPT_MAX]) MUST_CHECK;
 void link_close(int fd[SUPERVISOR_KEPT_MAX]);
 

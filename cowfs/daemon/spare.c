@@ -21,8 +21,7 @@
 #include "base/io.h"
 #include "base/passfd.h"
 
-#define ANSWER_MS 10000
-#define LINK_WAIT_S 1
+#define AGAIN_MS 250
 
 static bool is_kept(int fd, const int *keep, unsigned n)
 {
@@ -44,12 +43,7 @@ static void keep_only(const int *keep, unsigned n)
 
 int spare_link(int pair[2])
 {
-	const struct timeval wait = { .tv_sec = LINK_WAIT_S };
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return -errno;
-	setsockopt(pair[1], SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
-	return 0;
+	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
 }
 
 /* Returns the link in the new worker, and -1 in the spare. */
@@ -100,11 +94,11 @@ static int serve(int sock_fd)
 
 int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *ctx, int *ret_fd)
 {
-	int pair[2], fds[PASSFD_MAX];
+	int pair[2], fds[PASSFD_MAX], r = spare_link(pair);
 	pid_t parent = getpid(), pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return -errno;
+	if (r < 0)
+		return r;
 	pid = fork();
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -130,37 +124,22 @@ int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *c
 
 int spare_ask(int spare_fd)
 {
-	struct pollfd p = { .fd = spare_fd, .events = POLLIN };
-	uint64_t until_ns = now_ns() + ANSWER_MS * 1000000ull, now;
-	int r = passfd_send(spare_fd, "", 1, NULL, 0, MSG_DONTWAIT), link_fd = -1;
-	char byte;
-	unsigned n;
+	int r, link_fd;
 	ssize_t got;
+	unsigned n;
+	char byte;
 
-	if (r < 0)
-		return r;
-	while ((now = now_ns()) < until_ns) {
-		r = poll(&p, 1, (int)((until_ns - now) / 1000000) + 1);
-		if (r < 0 && errno != EINTR)
-			return -errno;
-		if (r <= 0)
-			continue;
-		got = passfd_receive(spare_fd, &byte, 1, &link_fd, 1, &n);
+	for (;;) {
+		r = passfd_send(spare_fd, "", 1, NULL, 0, 0);
+		if (r < 0)
+			return r;
+		do
+			got = passfd_receive(spare_fd, &byte, 1, &link_fd, 1, &n);
+		while (got == -EINTR);
 		if (got <= 0)
 			return got < 0 ? (int)got : -EPIPE;
-		return n ? link_fd : -EAGAIN;
+		if (n)
+			return link_fd;
+		poll(NULL, 0, AGAIN_MS);
 	}
-	return -ETIMEDOUT;
-}
-
-bool spare_lives(int spare_fd)
-{
-	int link_fd;
-	unsigned n = 0;
-	char byte;
-	ssize_t got = passfd_receive(spare_fd, &byte, 1, &link_fd, 1, &n);
-
-	if (got > 0 && n)
-		close(link_fd);
-	return got > 0;
 }

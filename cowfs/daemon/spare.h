@@ -9,7 +9,7 @@
 
 #include "base/util.h"
 
-/* A link between the parent, pair[0], and a worker, whose end waits at most 1 s for an answer. */
+/* A link between the parent, pair[0], and a worker. */
 int spare_link(int pair[2]) MUST_CHECK;
 /*
  * Forks the spare, which calls prepare, keeps only the n descriptors in keep, and waits. Returns 0 in
@@ -18,9 +18,10 @@ int spare_link(int pair[2]) MUST_CHECK;
  */
 int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *ctx,
 		int *ret_fd) MUST_CHECK;
-/* Returns this process's end of the link to a new worker. -EPIPE: the spare is dead; -ETIMEDOUT. */
+/*
+ * Returns this process's end of the link to a new worker. Waits as long as the spare takes, or the machine has no
+ * memory for a process. -EPIPE: the spare is dead. Then, and only then, can its socket be read without a question.
+ */
 int spare_ask(int spare_fd) MUST_CHECK;
-/* When its socket can be read, although nothing was asked: drops a late answer. False: it is dead. */
-bool spare_lives(int spare_fd);
 
 #endif

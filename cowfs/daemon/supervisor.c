@@ -37,21 +37,22 @@
 #include "daemon/cgroup.h"
 #include "daemon/spare.h"
 #include "export/transport.h"
+#include "wire/proto.h"
 
 #define SLICE_NS 250000000ull
 #define SLICE_MS 250
-#define LOOK_MS 2000   /* interval of looks at the worker while all is quiet */
-#define DYING_SLICES 4 /* time that a death may take by itself */
-#define ENDED_SLICES 1 /* the same if only threads without descriptors are left */
-#define REPLACE_SLICES                                                                             \
-	240 /* time that a death may take if the worker is replaced: its I/O on the card */
+#define LOOK_MS 2000	/* interval of looks at the worker while all is quiet */
+#define DYING_SLICES 4	/* time that a death may take by itself */
+#define ENDED_SLICES 1	/* the same if only threads without descriptors are left */
+#define SLOW_SLICES 240 /* a death that takes longer is reported */
 #define DEATHS_MAX 16
 #define HALT_AFTER 3 /* deaths within HALT_NS */
 #define HALT_NS (60 * 1000000000ull)
 #define LEFT_MAX 16
 #define STUCK_NS (60 * 1000000000ull)  /* without a sign of life */
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
-#define HELLO_MS 10000
+#define STARTS_MAX 10		       /* that fail in a row */
+#define START_PAUSE_MS 1000
 #define MESSAGE_COST_NS 1000000ull /* allowance.h */
 
 struct parent {
@@ -68,6 +69,8 @@ struct parent {
 	bool serving;	/* a worker has served */
 	bool starting;	/* the present worker replaces another one and does not serve yet */
 	bool halted, ending, ended;
+	unsigned failed;	      /* starts in a row */
+	uint64_t start_ns;	      /* time for the next one */
 	unsigned dying;		      /* slices */
 	uint64_t died_ns[DEATHS_MAX]; /* a ring */
 	unsigned deaths, halt_after;
@@ -128,6 +131,7 @@ static int heed(struct parent *p, const struct message *m, int fd[SUPERVISOR_KEP
 			keep(p, fd, false);
 		p->serving = true;
 		p->starting = p->ending = false;
+		p->failed = 0;
 		/* the start may have taken longer than a worker that serves may */
 		p->silent_ns = 0;
 		return 0;
@@ -237,9 +241,7 @@ static bool is_dead(const struct parent *p)
 static bool may_replace(const struct parent *p)
 {
 	return p->spare_fd >= 0 && p->serving && !p->ending && !p->halted && !p->ended &&
-	       p->kept[SUPERVISOR_KERNEL] >= 0 &&
-	       /* a start that failed would fail again */
-	       !(p->starting && p->reaped && WIFEXITED(p->status));
+	       p->kept[SUPERVISOR_KERNEL] >= 0;
 }
 
 /* Too many deaths in a short time: the next worker is halted, or there is none (false). */
@@ -261,15 +263,29 @@ static bool count_death(struct parent *p)
 	return p->halted;
 }
 
+/* A start that failed is made again: memory may come, or a card may be read again. */
+static bool may_start_again(struct parent *p)
+{
+	if (WEXITSTATUS(p->status) == EXIT_AWAY || ++p->failed == STARTS_MAX)
+		return false;
+	poll(NULL, 0, START_PAUSE_MS);
+	return true;
+}
+
+/* False: the one that died was the last. */
+static bool use_up(struct parent *p)
+{
+	return p->starting && p->reaped && WIFEXITED(p->status) ? may_start_again(p)
+								: count_death(p);
+}
+
 static int take_hello(struct parent *p, int link_fd)
 {
-	struct pollfd pfd = { .fd = link_fd, .events = POLLIN };
 	int fd[SUPERVISOR_KEPT_MAX], r;
 	struct message m;
 
-	while ((r = poll(&pfd, 1, HELLO_MS)) < 0 && errno == EINTR)
+	while ((r = link_receive(link_fd, &m, fd)) == -EINTR)
 		;
-	r = r == 1 ? link_receive(link_fd, &m, fd) : -ETIMEDOUT;
 	if (r != 1)
 		return r < 0 ? r : -EPIPE;
 	if (m.what != LINK_HELLO || fd[0] < 0 || fd[1] < 0) {
@@ -337,7 +353,7 @@ static bool next_worker(struct parent *p)
 static bool replace(struct parent *p)
 {
 	reap(p);
-	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !count_death(p))
+	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !use_up(p))
 		return false;
 	if (p->reaped && WIFSIGNALED(p->status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,
@@ -351,14 +367,20 @@ static bool replace(struct parent *p)
 
 static void look(struct parent *p)
 {
-	unsigned limit = may_replace(p) ? REPLACE_SLICES : DYING_SLICES;
-
 	if (!p->serving || !proclist_is_dying(p->worker_status_fd)) {
 		p->dying = 0;
 		return;
 	}
-	if (++p->dying != limit)
+	if (++p->dying < DYING_SLICES || p->ended)
 		return;
+	/* its I/O on the card may take long, and RAM outlasts that */
+	if (may_replace(p)) {
+		if (p->dying == SLOW_SLICES)
+			msg(MSG_ERR,
+			    "worker %d waits for the card, and cannot end: another one takes over when it has",
+			    p->worker);
+		return;
+	}
 	msg(MSG_ERR, "worker %d cannot end, it waits for its own device: %s", p->worker,
 	    what_next(p));
 	reboot_if_root(p);
@@ -371,9 +393,9 @@ static void look(struct parent *p)
  */
 static void watchdog(struct parent *p, uint64_t passed_ns)
 {
-	uint64_t limit_ns = p->starting ? max_u64(START_NS, p->stuck_ns) : p->stuck_ns;
+	uint64_t limit_ns = p->starting ? max_u64(p->start_ns, p->stuck_ns) : p->stuck_ns;
 
-	if (!may_replace(p) || !p->signs)
+	if (!may_replace(p) || !p->signs || p->dying)
 		return;
 	if (p->signs->alive != p->seen || proclist_is_stopped(p->worker_status_fd)) {
 		p->seen = p->signs->alive;
@@ -384,6 +406,7 @@ static void watchdog(struct parent *p, uint64_t passed_ns)
 	if (p->silent_ns < limit_ns)
 		return;
 	p->silent_ns = 0;
+	p->start_ns *= p->starting ? 2 : 1; /* a slow start ends at last */
 	msg(MSG_ERR, "worker %d has given no sign of life for %llu s: it is killed", p->worker,
 	    (unsigned long long)(limit_ns / 1000000000));
 	(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
@@ -412,7 +435,7 @@ static void watch(struct parent *p)
 		reap(p);
 		if (n == 0)
 			look(p);
-		if (n > 0 && fds[2].revents && !spare_lives(p->spare_fd)) {
+		if (n > 0 && fds[2].revents) {
 			msg(MSG_WARN, "the spare process died: a worker that dies is not replaced");
 			close(steal_fd(&p->spare_fd));
 			if (p->signs)
@@ -555,7 +578,7 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 {
 	void *signs = MAP_FAILED;
 
-	*p = (struct parent){ .opts = *o, .spare_fd = -1, .mark = from_ram };
+	*p = (struct parent){ .opts = *o, .spare_fd = -1, .mark = from_ram, .start_ns = START_NS };
 	p->halt_after = halt_after();
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		p->kept[i] = -1;

@@ -12,8 +12,7 @@
 #include "card/blockdev.h"
 #include "fs/fs_ops.h"
 
-#define TAKE_OVER_TRIES 10
-#define AWAY_TAKE_OVER_NS 240000000000ull
+#define AWAY_LEAST_NS 240000000000ull
 
 static void keep_card(struct volume *v, unsigned i, struct card *c)
 {
@@ -160,14 +159,14 @@ static int examine(struct volume *v)
 	return r;
 }
 
-/* The parent waits for a worker that takes over, but not for ever. */
+/* Nothing is served meanwhile. */
 static void wait_for_card(struct volume *v)
 {
 	const struct timespec pause = { .tv_nsec = (long)AWAY_LOOK_NS };
-	uint64_t until_ns = now_ns() + AWAY_TAKE_OVER_NS;
+	uint64_t most_ns = max_u64(AWAY_LEAST_NS, v->away.limit_ns), begin_ns = now_ns();
 
 	v->examine = examine;
-	while (away_any(v) && now_ns() < until_ns) {
+	while (away_any(v) && now_ns() - begin_ns < most_ns) {
 		away_search(v);
 		if (away_any(v))
 			nanosleep(&pause, NULL);
@@ -175,24 +174,18 @@ static void wait_for_card(struct volume *v)
 	v->examine = NULL;
 }
 
-/* A read error may pass: the volume ends only if it does not. It also makes a commit seem missing. */
 static int open_log_of_same_card(struct volume *v, char *why, size_t n)
 {
-	const struct timespec pause = { .tv_sec = 1 };
 	int r;
 
-	for (unsigned i = 0; i < TAKE_OVER_TRIES; i++) {
-		if (i && !away_any(v))
-			nanosleep(&pause, NULL);
+	do {
 		wait_for_card(v);
 		if (away_any(v))
 			return msg_why(why, n, -ENOMEDIUM, "%s: it is still away", v->device);
 		r = open_same_log(v, why, n);
-		if (r == 0 || r == -ESTALE)
-			break;
-		close_log(v);
-		msg(MSG_WARN, "taking over: %s", CLEAN(why));
-	}
+		if (r < 0)
+			close_log(v);
+	} while (r < 0 && away_any(v));
 	return r;
 }
 

@@ -206,22 +206,29 @@ connects_at_once() { # SOCKET
 	python3 -c 'import socket, sys; s = socket.socket(socket.AF_UNIX); s.setblocking(False); s.connect(sys.argv[1])' "$1"
 }
 
-@test "takeover: who lists volumes meanwhile leaves the queue of the socket to others" {
-	local spare list
-	card_prepared ext4 64 128
-	DEATHS=0
-	attach --on-crash replace
-	spare=$(pgrep -x -P "$(awk '/^PPid/ { print $2 }' "/proc/$(worker_pid)/status")" cowfs-spare)
+# A stopped process is the slowest one.
+@test "takeover: the spare is slow, and then the parent: nothing is lost, and who lists volumes leaves the socket to others" {
+	local parent spare list
+	sim_card 2 24
+	attach_replaced
+	fill "$DEV" a 1
+	parent=$(awk '/^PPid/ { print $2 }' "/proc/$(worker_pid)/status")
+	spare=$(pgrep -x -P "$parent" cowfs-spare)
 	kill -STOP "$spare"
 	kill -9 "$(worker_pid)"
 	DEATHS=1
 	background "$COWFS_BUILD/cowctl" status
 	list=$BG
-	sleep 4
+	sleep 12
 	connects_at_once "$COWFS_RUNDIR/$NAME/control"
+	kill -STOP "$parent"
 	kill -CONT "$spare"
+	sleep 3
+	kill -CONT "$parent"
 	wait "$list"
 	wait_for 20 replaced
+	cow commit "$NAME"
+	[ "$(numbers "$DEV")" = 1,0 ]
 	detach
 }
 

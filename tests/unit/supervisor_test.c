@@ -362,7 +362,7 @@ TEST(test_death_in_sync, setup_bare, teardown)
 static struct replaced {
 	_Atomic pid_t worker; /* that serves; 0: none */
 	atomic_uint started;
-	atomic_uint dies_at_start; /* the worker with this number */
+	atomic_uint dies_at_start; /* the worker with this number; the next one fails */
 	atomic_bool halted, wrong;
 } * rep; /* shared with all workers */
 
@@ -389,6 +389,8 @@ static void worker_of_many(struct supervisor_link *l, int go_fd)
 	}
 	if (rep->started == rep->dies_at_start)
 		raise(SIGKILL);
+	if (rep->dies_at_start && rep->started == rep->dies_at_start + 1)
+		_exit(EXIT_FAILURE);
 	/* each one finds what the one before left */
 	rep->wrong |= read(kept[SUPERVISOR_KEPT], &byte, 1) != 1 || byte != 'k' ||
 		      write(kept[SUPERVISOR_KEPT + 3], "k", 1) != 1 ||
@@ -466,7 +468,7 @@ TEST(test_not_halted, setup, teardown)
 	munmap(rep, sizeof(*rep));
 }
 
-/* The next worker dies before it serves. */
+/* The next worker dies before it serves, and the one after it fails. */
 TEST(test_replace_many, setup, teardown)
 {
 	struct supervisor k;
@@ -476,7 +478,7 @@ TEST(test_replace_many, setup, teardown)
 	unsetenv("COWFS_DEATHS");
 	assert_true(wait_worker());
 	assert_true(kill_worker());
-	assert_int_equal(rep->started, 3);
+	assert_int_equal(rep->started, 4);
 	for (unsigned i = 0; i < 20; i++)
 		assert_true(kill_worker());
 	assert_false(rep->halted);
