@@ -97,9 +97,9 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
 void view_dirty(struct view *v, struct generation_stats *ret_active,
 		struct generation_stats *ret_below);
 
-/* The active generation becomes the sealed one, and a new empty generation becomes active. An older
- * failed layer stays below the sealed one and belongs to it from now on. -EBUSY: already sealed.
- * -ENOMEM: nothing changed. */
+/* The active generation becomes the sealed one, and a new empty generation becomes active. Older
+ * failed layers, merged as in view_fail, stay below the sealed one and belong to it from now on.
+ * -EBUSY: already sealed. -ENOMEM: nothing changed. */
 int view_seal(struct view *v) MUST_CHECK;
 /* After a seal: does RAM match its counters? -ENOTRECOVERABLE: a rule is broken (base/invariant.h),
  * and the generation must not be committed. */

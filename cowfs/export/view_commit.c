@@ -261,24 +261,6 @@ static int seal_with(struct view *v, struct generation *g)
 	return 0;
 }
 
-int view_seal(struct view *v)
-{
-	struct generation *g;
-	int r;
-
-	if (v->sealed)
-		return -EBUSY;
-	r = generation_new(&g, v->store, v->volume_blks);
-	if (r < 0)
-		return r;
-	pthread_rwlock_wrlock(&v->seal_lock);
-	r = seal_with(v, g);
-	pthread_rwlock_unlock(&v->seal_lock);
-	if (r < 0)
-		generation_free(g);
-	return r;
-}
-
 int view_check_sealed(const struct view *v)
 {
 	const struct layers *l = view_layers(v);
@@ -505,6 +487,25 @@ static int merge_below(struct view *v)
 		(void)!record(v, view_layers(v), false);
 		generation_free(empty);
 	}
+	return r;
+}
+
+int view_seal(struct view *v)
+{
+	struct generation *g;
+	int r;
+
+	if (v->sealed)
+		return -EBUSY;
+	(void)!merge_below(v); /* each death in a commit leaves a layer */
+	r = generation_new(&g, v->store, v->volume_blks);
+	if (r < 0)
+		return r;
+	pthread_rwlock_wrlock(&v->seal_lock);
+	r = seal_with(v, g);
+	pthread_rwlock_unlock(&v->seal_lock);
+	if (r < 0)
+		generation_free(g);
 	return r;
 }
 

@@ -280,5 +280,6 @@ int volume_take_over(struct volume *v, const struct volume_params *p, char *why,
 		return r;
 	take_state(v);
 	memcpy(&v->bdi, p->kept + VOLUME_FD_BDI, sizeof(v->bdi));
+	monitor_stage(v->monitor, STAGE_IDLE); /* sets the throttle before a write comes */
 	return 0;
 }

@@ -202,6 +202,28 @@ power_gone() { # FATE
 	[ "$(numbers "$CARD")" = 1,1 ]
 }
 
+commits_now() { jq -e '.progress.phase' "$COWFS_RUNDIR/$NAME/status.json"; }
+
+# Each one takes the writes again that the one before had not answered, and lets no other ones in.
+@test "takeover: workers die in commits under pressure: what is dirty still fits in the log" {
+	card_prepared btrfs 300 400 -- --log-size 32M --erase-block 1M
+	COWFS_DEATHS=100 with_shim attach --on-crash replace
+	mount_volume
+	eio slow 100
+	background dd if=/dev/urandom of="$MNT/file" bs=64k count=1000 status=none
+	for DEATHS in {1..15}; do
+		wait_for 60 commits_now
+		sleep 0.3
+		kill -9 "$(worker_pid)"
+		wait_for 30 replaced
+	done
+	[ "$(status_of .dirty_blocks)" -lt $(($(status_of .log_capacity_blocks) * 5 / 4)) ] # what is taken again counts twice
+	eio off
+	wait "$BG"
+	cow commit "$NAME"
+	detach_whole btrfs
+}
+
 connects_at_once() { # SOCKET
 	python3 -c 'import socket, sys; s = socket.socket(socket.AF_UNIX); s.setblocking(False); s.connect(sys.argv[1])' "$1"
 }
