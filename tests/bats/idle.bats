@@ -67,7 +67,6 @@ card_has_it() {
 }
 
 @test "checkpoint = idle: not before a commit of the session, nor with a view, nor inhibited; and not by default" {
-	local before
 	volume
 	change
 	power_cut
