@@ -99,40 +99,36 @@ static void json_device(const struct offline *f, struct jsonw *w)
 
 int card_facts(const struct options *o)
 {
-	static char text[64 * KIB];
 	const char *device = o->operand[0];
 	struct fsinfo fs;
 	struct failure fail;
 	struct offline f;
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 	char holds[1200];
 	bool is_volume = false;
 	int e = offline_open(&f, device, NULL, BLOCKDEV_RDONLY | BLOCKDEV_ALLOW_FILE, 0, &fail);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
 	if (e == 0) {
 		fs = f.fs;
-		json_device(&f, &w);
-		e = find_volume(&f, &w, &is_volume, &fail);
+		json_device(&f, w);
+		e = find_volume(&f, w, &is_volume, &fail);
 	}
 	if (e == 0 && is_volume)
-		jsonw_str(&w, "content", "volume");
+		jsonw_str(w, "content", "volume");
 	else if (e == 0)
-		e = name_content(device, &fs, &w, &fail);
+		e = name_content(device, &fs, w, &fail);
 	if (e == 0) {
 		e = content_name(&f, &fs, holds, sizeof(holds));
 		if (e < 0)
 			failure_set(&fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
 				    boxed_error(e));
-		jsonw_str(&w, "holds", holds);
+		jsonw_str(w, "holds", holds);
 	}
 	offline_close(&f);
 	if (e < 0)
 		return cmd_failed(o, &fail);
-	json_use(device, &w);
-	json_partitions(device, &w);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	json_use(device, w);
+	json_partitions(device, w);
+	json_end(w);
 	return EXIT_OK;
 }

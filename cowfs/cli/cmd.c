@@ -86,17 +86,14 @@ struct json_object *cmd_composed(struct json_object *status)
 
 static void report_written(const struct options *o, const char *path, size_t len)
 {
-	char text[4096 + 256];
-	struct jsonw w;
+	struct jsonw *w;
 
 	if (!has_option(o, OPT_JSON))
 		return;
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "output", path);
-	jsonw_u64(&w, "output_bytes", len);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	w = json_begin(true);
+	jsonw_str(w, "output", path);
+	jsonw_u64(w, "output_bytes", len);
+	json_end(w);
 }
 
 int cmd_write_file(const struct options *o, const char *option, const char *path, const char *text,

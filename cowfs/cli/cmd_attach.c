@@ -9,20 +9,17 @@
 
 static void report(const struct options *o, const struct ready *r)
 {
-	char text[1024];
-	struct jsonw w;
+	struct jsonw *w;
 
 	if (!has_option(o, OPT_JSON)) {
 		puts(r->loop);
 		return;
 	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "name", r->name);
-	jsonw_str(&w, "device", o->operand[0]);
-	jsonw_str(&w, "loop", r->loop);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	w = json_begin(true);
+	jsonw_str(w, "name", r->name);
+	jsonw_str(w, "device", o->operand[0]);
+	jsonw_str(w, "loop", r->loop);
+	json_end(w);
 }
 
 static const char *explain_interrupt(unsigned nth, bool *ret_end)

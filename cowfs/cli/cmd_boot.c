@@ -64,22 +64,19 @@ static void write_state(const struct boot *b, enum root_state state, const char 
 static enum boot_exit tell(const struct boot *b, enum root_state state, const char *mount,
 			   const char *reason, enum boot_exit exit)
 {
-	char text[PATH_MAX + 1024];
-	struct jsonw w;
+	struct jsonw *w;
 
 	write_state(b, state, reason);
 	if (!b->json) {
 		puts(mount);
 		return exit;
 	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "state", rootstate_word(state));
-	jsonw_str(&w, "mount", mount);
-	jsonw_str(&w, "mount_options", b->mount_options ? b->mount_options : "");
-	jsonw_str(&w, "reason", reason ? reason : "");
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	w = json_begin(true);
+	jsonw_str(w, "state", rootstate_word(state));
+	jsonw_str(w, "mount", mount);
+	jsonw_str(w, "mount_options", b->mount_options ? b->mount_options : "");
+	jsonw_str(w, "reason", reason ? reason : "");
+	json_end(w);
 	return exit;
 }
 

@@ -62,56 +62,50 @@ static const char *const verdict_names[] = { "good", "repairable", "broken" };
 
 static void print_json(const struct check_report *c)
 {
-	static char text[16 * KIB];
 	const struct log_open_report *r = &c->log;
-	struct jsonw w;
+	struct jsonw *w = json_begin(c->verdict == CHECK_GOOD);
 
-	jsonw_init(&w, text, sizeof(text));
-	jsonw_object(&w, NULL);
-	jsonw_bool(&w, "ok", c->verdict == CHECK_GOOD);
-	jsonw_u64(&w, "schema", JSON_SCHEMA);
-	jsonw_str(&w, "verdict", verdict_names[c->verdict]);
-	jsonw_str(&w, "device", c->device);
-	jsonw_str(&w, "log_device", c->log_device);
-	jsonw_str(&w, "attached_as", c->attached);
-	jsonw_str(&w, "fs_type", c->fs.type);
-	jsonw_u64(&w, "volume_bytes", c->super.fs_bytes);
-	jsonw_u64(&w, "format_version", c->super.version);
-	jsonw_uuid(&w, "ring_uuid", c->super.ring_uuid);
-	jsonw_u64(&w, "log_offset_bytes", c->super.ring_off_bytes);
-	jsonw_u64(&w, "log_bytes", (uint64_t)c->super.seg_bytes * c->super.seg_count);
-	jsonw_u64(&w, "lag", c->super.lag);
-	jsonw_bool(&w, "super_copy_a_bad", c->trouble & SUPER_COPY_A_BAD);
-	jsonw_bool(&w, "super_copy_b_bad", c->trouble & SUPER_COPY_B_BAD);
-	jsonw_bool(&w, "device_grown", c->trouble & SUPER_GROWN);
-	jsonw_str(&w, "shrink", c->shrink_committed ? "committed" : "");
-	jsonw_bool(&w, "guarded", c->guarded);
-	jsonw_str(&w, "log_state", log_state_name(r->state));
-	jsonw_u64(&w, "generation", r->newest.ledger.commits);
+	jsonw_str(w, "verdict", verdict_names[c->verdict]);
+	jsonw_str(w, "device", c->device);
+	jsonw_str(w, "log_device", c->log_device);
+	jsonw_str(w, "attached_as", c->attached);
+	jsonw_str(w, "fs_type", c->fs.type);
+	jsonw_u64(w, "volume_bytes", c->super.fs_bytes);
+	jsonw_u64(w, "format_version", c->super.version);
+	jsonw_uuid(w, "ring_uuid", c->super.ring_uuid);
+	jsonw_u64(w, "log_offset_bytes", c->super.ring_off_bytes);
+	jsonw_u64(w, "log_bytes", (uint64_t)c->super.seg_bytes * c->super.seg_count);
+	jsonw_u64(w, "lag", c->super.lag);
+	jsonw_bool(w, "super_copy_a_bad", c->trouble & SUPER_COPY_A_BAD);
+	jsonw_bool(w, "super_copy_b_bad", c->trouble & SUPER_COPY_B_BAD);
+	jsonw_bool(w, "device_grown", c->trouble & SUPER_GROWN);
+	jsonw_str(w, "shrink", c->shrink_committed ? "committed" : "");
+	jsonw_bool(w, "guarded", c->guarded);
+	jsonw_str(w, "log_state", log_state_name(r->state));
+	jsonw_u64(w, "generation", r->newest.ledger.commits);
 	if (r->back_seq)
-		jsonw_u64(&w, "undo_generation", r->back_generation);
-	jsonw_u64(&w, "record", r->newest.seq);
-	jsonw_u64(&w, "highest_record_seen", r->highest_seq);
-	jsonw_u64(&w, "time_unix_seconds", r->newest.time_s);
-	jsonw_str(&w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
-	jsonw_bool(&w, "unread", r->newest.flags & RECORD_UNREAD);
-	jsonw_u64(&w, "log_live_blocks", r->live_blks);
-	jsonw_u64(&w, "log_zero_blocks", r->zero_blks);
-	jsonw_bool(&w, "base_changed", r->base_changed);
-	jsonw_bool(&w, "clone", r->clone);
-	jsonw_u64(&w, "rejected_records", r->rejected);
-	jsonw_str(&w, "rejected_why", r->why);
-	jsonw_u64(&w, "bad_blocks", c->bad_blks);
-	jsonw_u64(&w, "unreadable_log_blocks", r->unreadable_blks);
-	jsonw_array(&w, "findings");
+		jsonw_u64(w, "undo_generation", r->back_generation);
+	jsonw_u64(w, "record", r->newest.seq);
+	jsonw_u64(w, "highest_record_seen", r->highest_seq);
+	jsonw_u64(w, "time_unix_seconds", r->newest.time_s);
+	jsonw_str(w, "cause", r->newest.seq ? cause_name(r->newest.cause) : "");
+	jsonw_bool(w, "unread", r->newest.flags & RECORD_UNREAD);
+	jsonw_u64(w, "log_live_blocks", r->live_blks);
+	jsonw_u64(w, "log_zero_blocks", r->zero_blks);
+	jsonw_bool(w, "base_changed", r->base_changed);
+	jsonw_bool(w, "clone", r->clone);
+	jsonw_u64(w, "rejected_records", r->rejected);
+	jsonw_str(w, "rejected_why", r->why);
+	jsonw_u64(w, "bad_blocks", c->bad_blks);
+	jsonw_u64(w, "unreadable_log_blocks", r->unreadable_blks);
+	jsonw_array(w, "findings");
 	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
-		jsonw_str(&w, NULL, c->finding[i]);
-	jsonw_end(&w);
-	jsonw_object(&w, "lifetime");
-	render_ledger(&w, &r->ledger);
-	jsonw_end(&w);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+		jsonw_str(w, NULL, c->finding[i]);
+	jsonw_end(w);
+	jsonw_object(w, "lifetime");
+	render_ledger(w, &r->ledger);
+	jsonw_end(w);
+	json_end(w);
 }
 
 static void print_super(const struct check_report *c)

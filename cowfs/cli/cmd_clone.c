@@ -114,15 +114,11 @@ static void json_volume(struct jsonw *w, const struct view_mount *m, const struc
 static void print_json(const struct clone_options *opt, const struct view_mount *m,
 		       const struct clone_report *r)
 {
-	static char text[256 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "device", opt->target);
-	json_volume(&w, m, r);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	jsonw_str(w, "device", opt->target);
+	json_volume(w, m, r);
+	json_end(w);
 }
 
 static void print_text(const struct clone_options *opt, const struct view_mount *m,

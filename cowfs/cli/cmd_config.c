@@ -44,20 +44,16 @@ static void print_all(const struct conf *c, const char *volume)
 
 static void print_json(const struct conf *c, const char *volume)
 {
-	char text[8192];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "volume", volume);
-	jsonw_bool(&w, "configured", conf_has_volume(c, volume));
+	jsonw_str(w, "volume", volume);
+	jsonw_bool(w, "configured", conf_has_volume(c, volume));
 	for (enum volopt id = 0; id < VOLOPTS; id++)
 		if (conf_option(c, volume, id))
-			jsonw_str(&w, volopt_name(id), conf_option(c, volume, id));
+			jsonw_str(w, volopt_name(id), conf_option(c, volume, id));
 	for (enum rootopt id = 0; id < ROOTOPTS; id++)
-		jsonw_str(&w, rootopt_name(id), conf_text(c, volume, id));
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+		jsonw_str(w, rootopt_name(id), conf_text(c, volume, id));
+	json_end(w);
 }
 
 /* --key: a key, or with --list several keys separated by commas. */
@@ -128,19 +124,16 @@ static void print_list_json(struct keys *k)
 static void print_key(const struct keys *k, const char *volume, bool json)
 {
 	const char *value = value_of(k->c, volume, k->key[0]);
-	char text[1024];
-	struct jsonw w;
+	struct jsonw *w;
 
 	if (!json) {
 		puts(value);
 		return;
 	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "volume", volume);
-	jsonw_str(&w, k->key[0], value);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	w = json_begin(true);
+	jsonw_str(w, "volume", volume);
+	jsonw_str(w, k->key[0], value);
+	json_end(w);
 }
 
 static void print_list(struct keys *k)

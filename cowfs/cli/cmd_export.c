@@ -83,24 +83,20 @@ static int make(struct job *j, struct failure *fail)
 static void print_json(const struct job *j)
 {
 	const struct delta_head *h = &j->make.head;
-	char text[4 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "file", j->file);
-	jsonw_u64(&w, "file_bytes", h->file_bytes);
-	jsonw_bool(&w, "whole", h->whole);
-	jsonw_bool(&w, "signed", has_option(j->o, OPT_SIGN));
-	jsonw_u64(&w, "generation", h->generation);
-	jsonw_u64(&w, "time_unix_seconds", h->time_s);
-	jsonw_u64(&w, "base_generation", h->base_generation);
-	jsonw_u64(&w, "base_unix_seconds", h->base_s);
-	jsonw_u64(&w, "data_bytes", blk_to_bytes(h->data_blks));
-	jsonw_u64(&w, "kept_bytes", blk_to_bytes(h->kept_blks));
-	jsonw_str(&w, "fs_type", h->fs_type);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	jsonw_str(w, "file", j->file);
+	jsonw_u64(w, "file_bytes", h->file_bytes);
+	jsonw_bool(w, "whole", h->whole);
+	jsonw_bool(w, "signed", has_option(j->o, OPT_SIGN));
+	jsonw_u64(w, "generation", h->generation);
+	jsonw_u64(w, "time_unix_seconds", h->time_s);
+	jsonw_u64(w, "base_generation", h->base_generation);
+	jsonw_u64(w, "base_unix_seconds", h->base_s);
+	jsonw_u64(w, "data_bytes", blk_to_bytes(h->data_blks));
+	jsonw_u64(w, "kept_bytes", blk_to_bytes(h->kept_blks));
+	jsonw_str(w, "fs_type", h->fs_type);
+	json_end(w);
 }
 
 static void print_text(const struct job *j)

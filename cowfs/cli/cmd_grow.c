@@ -13,18 +13,14 @@
 
 static void print_json(const char *device, const struct grow_report *rep)
 {
-	char text[8 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "device", device);
-	jsonw_bool(&w, "nothing_to_do", rep->nothing_to_do);
-	jsonw_u64(&w, "device_bytes", rep->bytes);
-	jsonw_u64(&w, "device_bytes_before", rep->old_bytes);
-	jsonw_u64(&w, "volume_bytes", rep->super.fs_bytes);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	jsonw_str(w, "device", device);
+	jsonw_bool(w, "nothing_to_do", rep->nothing_to_do);
+	jsonw_u64(w, "device_bytes", rep->bytes);
+	jsonw_u64(w, "device_bytes_before", rep->old_bytes);
+	jsonw_u64(w, "volume_bytes", rep->super.fs_bytes);
+	json_end(w);
 }
 
 static void print_text(const char *device, const char *log_device, const struct grow_report *rep)

@@ -157,23 +157,19 @@ static void json_generation(struct jsonw *w, uint64_t number, uint64_t time_s,
 
 static void json_generations(const char *name, const struct held_report *r)
 {
-	char text[4 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "name", name);
-	jsonw_bool(&w, "undo_pending", r->hold.back);
-	jsonw_bool(&w, "trial", r->hold.trial);
-	jsonw_u64(&w, "boots_left", r->hold.boots);
-	jsonw_u64(&w, "log_live_blocks", r->live_blks);
-	jsonw_array(&w, "generations");
-	json_generation(&w, r->newest.ledger.commits, r->newest.time_s, r->newest.cause, false);
+	jsonw_str(w, "name", name);
+	jsonw_bool(w, "undo_pending", r->hold.back);
+	jsonw_bool(w, "trial", r->hold.trial);
+	jsonw_u64(w, "boots_left", r->hold.boots);
+	jsonw_u64(w, "log_live_blocks", r->live_blks);
+	jsonw_array(w, "generations");
+	json_generation(w, r->newest.ledger.commits, r->newest.time_s, r->newest.cause, false);
 	if (r->held)
-		json_generation(&w, r->hold.generation, r->hold.time_s, r->hold.cause, true);
-	jsonw_end(&w);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+		json_generation(w, r->hold.generation, r->hold.time_s, r->hold.cause, true);
+	jsonw_end(w);
+	json_end(w);
 }
 
 int cmd_generations(const struct options *o)
@@ -244,21 +240,18 @@ static void print_accept(const struct outcome *out, const struct held_report *r)
 static void print_end(const struct options *o, const struct outcome *out, enum held_what what,
 		      const struct held_report *r)
 {
-	char text[2 * KIB];
-	struct jsonw w;
+	struct jsonw *w;
 
 	if (has_option(o, OPT_JSON)) {
-		jsonw_init(&w, text, sizeof(text));
-		answer_ok(&w);
-		jsonw_str(&w, "name", out->name);
-		jsonw_u64(&w, "held_generation", r->hold.generation);
-		jsonw_u64(&w, "newest_generation", r->newest.ledger.commits);
-		jsonw_u64(&w, "log_live_blocks", r->live_blks);
-		jsonw_bool(&w, "dry_run", out->dry);
-		jsonw_bool(&w, "undo_pending", what == HELD_BACK && !out->dry);
-		jsonw_u64(&w, "written_bytes", r->written_bytes);
-		if (jsonw_finish(&w))
-			fputs(text, stdout);
+		w = json_begin(true);
+		jsonw_str(w, "name", out->name);
+		jsonw_u64(w, "held_generation", r->hold.generation);
+		jsonw_u64(w, "newest_generation", r->newest.ledger.commits);
+		jsonw_u64(w, "log_live_blocks", r->live_blks);
+		jsonw_bool(w, "dry_run", out->dry);
+		jsonw_bool(w, "undo_pending", what == HELD_BACK && !out->dry);
+		jsonw_u64(w, "written_bytes", r->written_bytes);
+		json_end(w);
 		return;
 	}
 	printf("%s: ", CLEAN(out->name));

@@ -250,23 +250,19 @@ static bool detach(struct job *j)
 static void print_json(const struct job *j, struct json_object *answer, bool detached)
 {
 	struct json_object *report = json_object_object_get(answer, "report");
-	char text[4 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "name", j->c.name);
-	jsonw_bool(&w, "imported", answer);
-	jsonw_bool(&w, "signature_verified", j->verified);
-	jsonw_u64(&w, "generation", answer ? json_u64(answer, "generation") : j->generation);
-	jsonw_u64(&w, "time_unix_seconds", j->head.time_s);
-	jsonw_u64(&w, "trial_boots", j->trial);
-	jsonw_u64(&w, "changed_bytes", blk_to_bytes(j->apply.written_blks));
-	jsonw_u64(&w, "written_bytes", json_u64(report, "written_bytes"));
-	jsonw_u64(&w, "erase_blocks", json_u64(report, "erase_blocks"));
-	jsonw_bool(&w, "detached", detached);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	jsonw_str(w, "name", j->c.name);
+	jsonw_bool(w, "imported", answer);
+	jsonw_bool(w, "signature_verified", j->verified);
+	jsonw_u64(w, "generation", answer ? json_u64(answer, "generation") : j->generation);
+	jsonw_u64(w, "time_unix_seconds", j->head.time_s);
+	jsonw_u64(w, "trial_boots", j->trial);
+	jsonw_u64(w, "changed_bytes", blk_to_bytes(j->apply.written_blks));
+	jsonw_u64(w, "written_bytes", json_u64(report, "written_bytes"));
+	jsonw_u64(w, "erase_blocks", json_u64(report, "erase_blocks"));
+	jsonw_bool(w, "detached", detached);
+	json_end(w);
 }
 
 static void print_text(const struct job *j, struct json_object *answer, bool detached)

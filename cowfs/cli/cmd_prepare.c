@@ -235,35 +235,31 @@ static void print_json(const struct format_options *opt, const struct format_rep
 {
 	const struct commit_report *c = &r->shrink.commit;
 	const struct log_super *s = &r->super;
-	char text[16 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "device", opt->device);
-	jsonw_str(&w, "log_device", log_device(opt));
-	jsonw_str(&w, "fs_type", r->fs.type);
-	jsonw_u64(&w, "volume_bytes", s->fs_bytes);
-	jsonw_u64(&w, "log_offset_bytes", s->ring_off_bytes);
-	jsonw_u64(&w, "log_bytes", (uint64_t)s->seg_bytes * s->seg_count);
-	jsonw_u64(&w, "segment_bytes", s->seg_bytes);
-	jsonw_u64(&w, "erase_block_bytes", s->erase_block_bytes);
-	jsonw_u64(&w, "lag", s->lag);
-	jsonw_bool(&w, "inline_data", r->fs.inline_data);
+	jsonw_str(w, "device", opt->device);
+	jsonw_str(w, "log_device", log_device(opt));
+	jsonw_str(w, "fs_type", r->fs.type);
+	jsonw_u64(w, "volume_bytes", s->fs_bytes);
+	jsonw_u64(w, "log_offset_bytes", s->ring_off_bytes);
+	jsonw_u64(w, "log_bytes", (uint64_t)s->seg_bytes * s->seg_count);
+	jsonw_u64(w, "segment_bytes", s->seg_bytes);
+	jsonw_u64(w, "erase_block_bytes", s->erase_block_bytes);
+	jsonw_u64(w, "lag", s->lag);
+	jsonw_bool(w, "inline_data", r->fs.inline_data);
 	if (r->shrunk) {
-		jsonw_u64(&w, "shrunk_from_bytes", r->fs.size_bytes);
-		jsonw_u64(&w, "direct_blocks", c->direct);
-		jsonw_u64(&w, "logged_blocks", c->logged);
-		jsonw_u64(&w, "zero_blocks", c->zero);
-		jsonw_u64(&w, "home_blocks", r->shrink.home_blks);
-		jsonw_u64(&w, "written_bytes", r->written_bytes);
+		jsonw_u64(w, "shrunk_from_bytes", r->fs.size_bytes);
+		jsonw_u64(w, "direct_blocks", c->direct);
+		jsonw_u64(w, "logged_blocks", c->logged);
+		jsonw_u64(w, "zero_blocks", c->zero);
+		jsonw_u64(w, "home_blocks", r->shrink.home_blks);
+		jsonw_u64(w, "written_bytes", r->written_bytes);
 	}
 	if (steps)
-		jsonw_array(&w, "next");
+		jsonw_array(w, "next");
 	for (size_t i = 0, n = steps ? json_object_array_length(steps) : 0; i < n; i++)
-		jsonw_str(&w, NULL, json_object_get_string(json_object_array_get_idx(steps, i)));
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+		jsonw_str(w, NULL, json_object_get_string(json_object_array_get_idx(steps, i)));
+	json_end(w);
 }
 
 static struct format_stop stop;

@@ -15,22 +15,18 @@
 
 static void print_json(const char *device, const struct recover_report *rep, const char *command)
 {
-	char text[8 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "device", device);
-	jsonw_str(&w, "log_state_before", log_state_name(rep->log.state));
-	jsonw_u64(&w, "generation", rep->log.newest.ledger.commits);
-	jsonw_u64(&w, "record", rep->log.newest.seq);
-	jsonw_bool(&w, "nothing_to_do", rep->nothing_to_do);
-	jsonw_u64(&w, "home_blocks", rep->home_blks);
-	jsonw_bool(&w, "lost", rep->lost);
-	jsonw_u64(&w, "written_bytes", rep->written_bytes);
-	jsonw_str(&w, "check_with", command);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	jsonw_str(w, "device", device);
+	jsonw_str(w, "log_state_before", log_state_name(rep->log.state));
+	jsonw_u64(w, "generation", rep->log.newest.ledger.commits);
+	jsonw_u64(w, "record", rep->log.newest.seq);
+	jsonw_bool(w, "nothing_to_do", rep->nothing_to_do);
+	jsonw_u64(w, "home_blocks", rep->home_blks);
+	jsonw_bool(w, "lost", rep->lost);
+	jsonw_u64(w, "written_bytes", rep->written_bytes);
+	jsonw_str(w, "check_with", command);
+	json_end(w);
 }
 
 static void print_text(const char *device, const struct recover_report *rep, const char *command)

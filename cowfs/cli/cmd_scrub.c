@@ -168,30 +168,26 @@ static void offer(struct job *j)
 
 static void print_json(const struct job *j)
 {
-	static char text[512 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "device", j->device);
-	jsonw_bool(&w, "skipped", j->skipped);
-	jsonw_u64(&w, "used_bytes", j->report.used_bytes);
-	jsonw_u64(&w, "read_bytes", j->report.read_bytes);
-	jsonw_bool(&w, "resumed", j->resumed);
-	jsonw_bool(&w, "log_verified", !j->report.log_error && !j->skipped);
-	jsonw_u64(&w, "lost_blocks", j->lost.blks);
-	jsonw_array(&w, "lost_files");
+	jsonw_str(w, "device", j->device);
+	jsonw_bool(w, "skipped", j->skipped);
+	jsonw_u64(w, "used_bytes", j->report.used_bytes);
+	jsonw_u64(w, "read_bytes", j->report.read_bytes);
+	jsonw_bool(w, "resumed", j->resumed);
+	jsonw_bool(w, "log_verified", !j->report.log_error && !j->skipped);
+	jsonw_u64(w, "lost_blocks", j->lost.blks);
+	jsonw_array(w, "lost_files");
 	if (j->lost.blks)
-		name_files(&j->view, &j->lost, &w);
-	jsonw_end(&w);
-	jsonw_u64(&w, "weak_blocks", j->weak.blks);
-	jsonw_array(&w, "weak_files");
+		name_files(&j->view, &j->lost, w);
+	jsonw_end(w);
+	jsonw_u64(w, "weak_blocks", j->weak.blks);
+	jsonw_array(w, "weak_files");
 	if (j->weak.blks)
-		name_files(&j->view, &j->weak, &w);
-	jsonw_end(&w);
-	jsonw_u64(&w, "renewed_blocks", j->renewed_blks);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+		name_files(&j->view, &j->weak, w);
+	jsonw_end(w);
+	jsonw_u64(w, "renewed_blocks", j->renewed_blks);
+	json_end(w);
 }
 
 static void print_text(const struct job *j)

@@ -23,23 +23,19 @@
 static void print_json(const char *name, const char *kind, const char *log_state, const char *dir,
 		       const struct view_mount *m)
 {
-	char text[8 * KIB];
-	struct jsonw w;
+	struct jsonw *w = json_begin(true);
 
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "name", name);
-	jsonw_str(&w, "kind", kind);
-	jsonw_bool(&w, "attached", !log_state);
+	jsonw_str(w, "name", name);
+	jsonw_str(w, "kind", kind);
+	jsonw_bool(w, "attached", !log_state);
 	if (log_state)
-		jsonw_str(&w, "log_state", log_state);
-	jsonw_u64(&w, "generation", m->generation);
-	jsonw_u64(&w, "time_unix_seconds", m->time_s);
-	jsonw_str(&w, "fs_type", m->fs_type);
-	jsonw_str(&w, "disk", m->disk);
-	jsonw_str(&w, "dir", dir);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+		jsonw_str(w, "log_state", log_state);
+	jsonw_u64(w, "generation", m->generation);
+	jsonw_u64(w, "time_unix_seconds", m->time_s);
+	jsonw_str(w, "fs_type", m->fs_type);
+	jsonw_str(w, "disk", m->disk);
+	jsonw_str(w, "dir", dir);
+	json_end(w);
 }
 
 static void print(const struct options *o, const char *name, const char *dir, bool now,

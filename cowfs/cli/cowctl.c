@@ -487,20 +487,17 @@ static int unknown_command(const struct options *o, const char *name)
 
 static int print_version(const struct options *o)
 {
-	char text[256];
-	struct jsonw w;
+	struct jsonw *w;
 
 	if (!has_option(o, OPT_JSON)) {
 		puts("cowfs " COWFS_VERSION);
 		return EXIT_OK;
 	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "version", COWFS_VERSION);
-	jsonw_u64(&w, "protocol", PROTO_VERSION);
-	jsonw_u64(&w, "log_format", LOG_FORMAT_VERSION);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	w = json_begin(true);
+	jsonw_str(w, "version", COWFS_VERSION);
+	jsonw_u64(w, "protocol", PROTO_VERSION);
+	jsonw_u64(w, "log_format", LOG_FORMAT_VERSION);
+	json_end(w);
 	return EXIT_OK;
 }
 

@@ -38,20 +38,17 @@ static bool as_json;
 /* NAME EVENT DETAIL */
 static void event(const struct seen *s, const char *what, const char *detail)
 {
-	char text[4096];
-	struct jsonw w;
+	struct jsonw *w;
 
 	if (!as_json) {
 		printf("%s %s%s%s\n", CLEAN(s->name), what, *detail ? " " : "", CLEAN(detail));
 		return;
 	}
-	jsonw_init(&w, text, sizeof(text));
-	answer_ok(&w);
-	jsonw_str(&w, "name", s->name);
-	jsonw_str(&w, "event", what);
-	jsonw_str(&w, "detail", detail);
-	if (jsonw_finish(&w))
-		fputs(text, stdout);
+	w = json_begin(true);
+	jsonw_str(w, "name", s->name);
+	jsonw_str(w, "event", what);
+	jsonw_str(w, "detail", detail);
+	json_end(w);
 }
 
 static void look_at_undo(struct watch *w, struct seen *s, struct json_object *status)

@@ -6,8 +6,9 @@
 
 #include "base/clean.h"
 #include "base/numbers.h"
-#include "wire/jsonw.h"
 #include "wire/proto.h"
+
+#define ANSWER_BYTES (512 * KIB)
 
 uint64_t json_u64(struct json_object *o, const char *key)
 {
@@ -98,4 +99,24 @@ struct json_object *json_answer(bool ok)
 	json_object_object_add(o, "ok", json_object_new_boolean(ok));
 	json_object_object_add(o, "schema", json_object_new_uint64(JSON_SCHEMA));
 	return o;
+}
+
+struct jsonw *json_begin(bool ok)
+{
+	static struct jsonw w;
+	char *text = malloc(ANSWER_BYTES);
+
+	jsonw_init(&w, text, text ? ANSWER_BYTES : 0);
+	jsonw_object(&w, NULL);
+	jsonw_bool(&w, "ok", ok);
+	jsonw_u64(&w, "schema", JSON_SCHEMA);
+	return &w;
+}
+
+void json_end(struct jsonw *w)
+{
+	if (jsonw_finish(w))
+		fputs(w->p, stdout);
+	free(w->p);
+	w->p = NULL;
 }

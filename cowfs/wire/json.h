@@ -6,6 +6,7 @@
 #include <json-c/json.h>
 
 #include "wire/facts.h"
+#include "wire/jsonw.h"
 
 uint64_t json_u64(struct json_object *o, const char *key);
 double json_number(struct json_object *o, const char *key);
@@ -20,6 +21,12 @@ const char *json_fact(struct json_object *o, enum fact which);
 const char *json_text(struct json_object *o, const char *key);
 /* Opens an answer as answer_ok does: {"ok":...,"schema":...}. The caller puts it. */
 struct json_object *json_answer(bool ok);
+/*
+ * The same, written member by member: json_end prints it on stdout. One at a time. What has no room in 512 KiB, or
+ * finds no memory, is not printed.
+ */
+struct jsonw *json_begin(bool ok);
+void json_end(struct jsonw *w);
 /* Prints a line of JSON on stdout, with invisible characters escaped. */
 void json_print(struct json_object *o);
 
