@@ -78,5 +78,5 @@ int await_time(const struct options *o, uint64_t *ret_ns)
 
 	if (!text || parse_duration_ns(text, ret_ns) == 0)
 		return EXIT_OK;
-	return cmd_fail(o, EXIT_USAGE, -EINVAL, "--away-wait %s is not a time such as 60s", text);
+	return cmd_usage(o, "--away-wait %s is not a time such as 60s", text);
 }

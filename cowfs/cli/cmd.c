@@ -34,15 +34,30 @@ int cmd_excludes(const struct options *o, const char *what, ...)
 	va_list ap;
 
 	va_start(ap, what);
-	while (exit == EXIT_OK && (id = va_arg(ap, int)) != OPT_END) {
-		const char *word = va_arg(ap, const char *);
-
+	while (exit == EXIT_OK && (id = va_arg(ap, int)) != OPT_END)
 		if (o->value[id])
-			exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "%s and %s are mutually exclusive",
-					what, word);
-	}
+			exit = cmd_usage(o, "%s and --%s are mutually exclusive", what,
+					 options_spec(o, (unsigned)id)->name);
 	va_end(ap);
 	return exit;
+}
+
+unsigned cmd_pass_on(const struct options *o, const enum cmd_option *ids, size_t n,
+		     const char **argv)
+{
+	unsigned words = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct option_spec *spec = options_spec(o, ids[i]);
+		char *word;
+
+		if (!has_option(o, ids[i]) || asprintf(&word, "--%s", spec->name) < 0)
+			continue;
+		argv[words++] = word; /* lives as long as this program */
+		if (spec->arg)
+			argv[words++] = o->value[ids[i]];
+	}
+	return words;
 }
 
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
@@ -96,8 +111,8 @@ static void report_written(const struct options *o, const char *path, size_t len
 	json_end(w);
 }
 
-int cmd_write_file(const struct options *o, const char *option, const char *path, const char *text,
-		   size_t len)
+int cmd_write_file(const struct options *o, enum cmd_option option, const char *path,
+		   const char *text, size_t len)
 {
 	char why[2 * PATH_MAX];
 	int e;
@@ -108,7 +123,8 @@ int cmd_write_file(const struct options *o, const char *option, const char *path
 	}
 	e = path_replace_file(path, text, len, why, sizeof(why));
 	if (e == -ENAMETOOLONG)
-		return cmd_fail(o, EXIT_USAGE, e, "%s %s is too long", option, path);
+		return cmd_fail(o, EXIT_USAGE, e, "--%s %s is too long",
+				options_spec(o, option)->name, path);
 	if (e < 0)
 		return cmd_fail(o, EXIT_FAILED, e, "%s cannot be written: %s", path,
 				*why	       ? why

@@ -148,13 +148,20 @@ static inline bool has_option(const struct options *o, enum cmd_option id)
  */
 int cmd_fail(const struct options *o, enum exit_code exit, int error, const char *fmt, ...)
 	PRINTF(4, 5);
+#define cmd_usage(o, ...) cmd_fail(o, EXIT_USAGE, -EINVAL, __VA_ARGS__)
 /* The same for a failed operation; without --json it includes the output of a failed program. */
 int cmd_failed(const struct options *o, const struct failure *f);
 /*
- * what excludes other options: pairs of an id and its word, the last id is OPT_END. EXIT_OK, or the return value of
- * cmd_fail for the first that is given.
+ * what excludes other options, the last id is OPT_END. EXIT_OK, or the return value of cmd_fail for the first that is
+ * given.
  */
 int cmd_excludes(const struct options *o, const char *what, ...) MUST_CHECK;
+/*
+ * Puts those of n options that were given on the command line of another program, as --NAME and their values. Returns
+ * the number of words.
+ */
+unsigned cmd_pass_on(const struct options *o, const enum cmd_option *ids, size_t n,
+		     const char **argv);
 /* A commit_progress; ctx is a struct progress. */
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks);
 /* Can the user be asked on a terminal, or is that not needed (--yes)? */
@@ -172,8 +179,8 @@ struct json_object *cmd_composed(struct json_object *status);
  * Replaces the file that an option names, atomically: concurrent readers see the old or the new text. The file is
  * readable for all. "-": standard output. EXIT_OK, or the return value of cmd_fail.
  */
-int cmd_write_file(const struct options *o, const char *option, const char *path, const char *text,
-		   size_t len) MUST_CHECK;
+int cmd_write_file(const struct options *o, enum cmd_option option, const char *path,
+		   const char *text, size_t len) MUST_CHECK;
 
 /* ---- lib_path.c ---- */
 
@@ -417,9 +424,8 @@ void past_add(struct json_object *wear);
 /* ---- wear_print.c, wear_tools.c: forms of it; those return the exit code ---- */
 
 void print_wear(struct json_object *wear);
-/* form: OPT_HTML, OPT_OUTLOOK or OPT_PROMETHEUS, option: its word. */
-int wear_tool(const struct options *o, enum cmd_option form, const char *option,
-	      struct json_object *doc);
+/* form: OPT_HTML, OPT_OUTLOOK or OPT_PROMETHEUS */
+int wear_tool(const struct options *o, enum cmd_option form, struct json_object *doc);
 int wear_prometheus(const struct options *o);
 
 #endif

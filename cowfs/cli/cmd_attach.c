@@ -37,7 +37,7 @@ int cmd_attach(const struct options *o)
 	char why[256];
 
 	if (volopts_of_command(o, &opt, why, sizeof(why)) < 0)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s", why);
+		return cmd_usage(o, "%s", why);
 	interrupt_begin(explain_interrupt);
 	launch_volume(o->operand[0], &opt, 0, &r);
 	interrupt_end();

@@ -513,8 +513,7 @@ static int take_arguments(struct boot *b, const struct options *o)
 	if (!device && has_option(o, OPT_COMPOSE))
 		device = ""; /* not needed: the root may be another than a device */
 	if (!device)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"no root= on the kernel command line, and no --device");
+		return cmd_usage(o, "no root= on the kernel command line, and no --device");
 	if (!realpath(device, b->device))
 		snprintf(b->device, sizeof(b->device), "%s", device);
 	if (cmdline_parse(b->text, &b->cmdline, why, sizeof(why)) < 0)

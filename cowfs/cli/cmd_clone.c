@@ -184,23 +184,11 @@ static int make_clone(struct job *j, struct clone_options *opt)
 
 static int clone_disk(const struct options *o, const char *disk)
 {
-	static const struct {
-		enum cmd_option id;
-		const char *name;
-	} passed[] = { { OPT_LOG_SIZE, "--log-size" }, { OPT_ERASE_BLOCK, "--erase-block" },
-		       { OPT_LAG, "--lag" },	       { OPT_NO_VERIFY, "--no-verify" },
-		       { OPT_YES, "--yes" },	       { OPT_JSON, "--json" } };
+	static const enum cmd_option passed[] = { OPT_LOG_SIZE,	 OPT_ERASE_BLOCK, OPT_LAG,
+						  OPT_NO_VERIFY, OPT_YES,	  OPT_JSON };
 	const char *argv[2 + 2 * ARRAY_SIZE(passed) + 4] = { COWCTL, "clone-disk" };
-	int n = 2;
+	unsigned n = 2 + cmd_pass_on(o, passed, ARRAY_SIZE(passed), argv + 2);
 
-	for (size_t i = 0; i < ARRAY_SIZE(passed); i++) {
-		const char *value = o->value[passed[i].id];
-
-		if (value)
-			argv[n++] = passed[i].name;
-		if (value && *value)
-			argv[n++] = value;
-	}
 	argv[n++] = "--";
 	argv[n++] = disk;
 	argv[n] = o->operand[o->operands - 1];
@@ -338,7 +326,7 @@ int cmd_clone(const struct options *o)
 	if (has_option(o, OPT_WINDOW))
 		return clone_window(&j, &opt);
 	if (!cmd_can_ask(o))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "clone: nobody can be asked: add --yes");
+		return cmd_usage(o, "clone: nobody can be asked: add --yes");
 	if (from && is_for_disk(o, from, j.target)) {
 		e = disk_of(from, disk, sizeof(disk));
 		if (e < 0)
@@ -346,8 +334,7 @@ int cmd_clone(const struct options *o)
 					strerrordesc_np(-e));
 	}
 	if (has_option(o, OPT_LOG) && (attached || *disk))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--log is for a card that is not attached, alone: omit it");
+		return cmd_usage(o, "--log is for a card that is not attached, alone: omit it");
 	exit = refuse_below(o, j.volume, *disk ? disk : NULL, j.target);
 	if (exit != EXIT_OK)
 		return exit;

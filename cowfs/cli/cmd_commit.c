@@ -15,14 +15,13 @@ static int commit_paths(const struct options *o, const struct places *p)
 	struct failure err;
 	int exit;
 
-	exit = cmd_excludes(o, "a PATH", OPT_DRY_RUN, "--dry-run", OPT_HOLD, "--hold", OPT_FORCE,
-			    "--force", OPT_TIMER, "--timer", OPT_DEADLINE, "--deadline", OPT_END);
+	exit = cmd_excludes(o, "a PATH", OPT_DRY_RUN, OPT_HOLD, OPT_FORCE, OPT_TIMER, OPT_DEADLINE,
+			    OPT_END);
 	if (exit != EXIT_OK)
 		return exit;
 	if (!commit_files)
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
-			"commit PATH: not in an initramfs, only in the cowctl of the system");
+		return cmd_usage(
+			o, "commit PATH: not in an initramfs, only in the cowctl of the system");
 	if (commit_files(o, p, &answer, name, &err) < 0)
 		return cmd_failed(o, &err);
 	show_answer(name, o, answer, print_commit);
@@ -41,23 +40,22 @@ int cmd_commit(const struct options *o)
 	int exit;
 
 	if (has_option(o, OPT_TRIAL) && !is_root(o))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--trial is for the root alone: cowctl commit root --trial BOOTS");
+		return cmd_usage(o,
+				 "--trial is for the root alone: cowctl commit root --trial BOOTS");
 	exit = has_option(o, OPT_TRIAL)
-		       ? cmd_excludes(o, "--trial", OPT_HOLD, "--hold", OPT_ALL, "--all", OPT_TIMER,
-				      "--timer", OPT_KEPT, "--kept", OPT_CHECKPOINT, "--checkpoint",
-				      OPT_DRY_RUN, "--dry-run", OPT_END)
-	       : has_option(o, OPT_HOLD) ? cmd_excludes(o, "--hold", OPT_ALL, "--all", OPT_TIMER,
-							"--timer", OPT_KEPT, "--kept", OPT_END)
-					 : EXIT_OK;
+		       ? cmd_excludes(o, "--trial", OPT_HOLD, OPT_ALL, OPT_TIMER, OPT_KEPT,
+				      OPT_CHECKPOINT, OPT_DRY_RUN, OPT_END)
+	       : has_option(o, OPT_HOLD)
+		       ? cmd_excludes(o, "--hold", OPT_ALL, OPT_TIMER, OPT_KEPT, OPT_END)
+		       : EXIT_OK;
 	if (exit == EXIT_OK && has_option(o, OPT_TRIAL) && !has_option(o, OPT_FORCE) &&
 	    commit_trial_check)
 		exit = commit_trial_check(o);
 	if (exit != EXIT_OK)
 		return exit;
 	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
+		return cmd_usage(
+			o,
 			"commit --all and --kept: not in an initramfs, only in the cowctl of the system");
 	if (has_option(o, OPT_KEPT))
 		return commit_kept(o);

@@ -82,15 +82,14 @@ static int print_list(struct json_object *list, int exit)
 
 int commit_all(const struct options *o)
 {
-	int exit = cmd_excludes(o, "--all", OPT_DEADLINE, "--deadline", OPT_TIMER, "--timer",
-				OPT_END);
+	int exit = cmd_excludes(o, "--all", OPT_DEADLINE, OPT_TIMER, OPT_END);
 	char dead[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	struct all a = { .o = o };
 	struct turns t;
 	size_t n;
 
 	if (o->operands)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--all takes no volume and no path");
+		return cmd_usage(o, "--all takes no volume and no path");
 	if (exit == EXIT_OK)
 		exit = commit_request(o, &a.rq);
 	if (exit != EXIT_OK)

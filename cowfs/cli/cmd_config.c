@@ -71,14 +71,13 @@ static int take_keys(const struct options *o, struct keys *k)
 	char *rest = k->text, *key;
 
 	if (strlen(text) >= sizeof(k->text))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s is too long", text);
+		return cmd_usage(o, "--key %s is too long", text);
 	strcpy(k->text, text);
 	while ((key = strsep(&rest, has_option(o, OPT_LIST) ? "," : ""))) {
 		if (!is_key(key))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL,
-					"--key %s is not a key of cowfs.conf", key);
+			return cmd_usage(o, "--key %s is not a key of cowfs.conf", key);
 		if (k->n == ARRAY_SIZE(k->key))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "--key %s: too many keys", text);
+			return cmd_usage(o, "--key %s: too many keys", text);
 		k->key[k->n++] = key;
 	}
 	return EXIT_OK;
@@ -196,7 +195,7 @@ int cmd_config(const struct options *o)
 	conf_each_volume(c, check_keep, &check);
 	if (*check.why) {
 		conf_free(c);
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s", check.why);
+		return cmd_usage(o, "%s", check.why);
 	}
 	if (has_option(o, OPT_LIST) && json)
 		print_list_json(&keys);

@@ -515,7 +515,7 @@ int cmd_diff(const struct options *o)
 	int exit;
 
 	if (has_option(o, OPT_NULL) && (has_option(o, OPT_JSON) || has_option(o, OPT_STAT)))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--null excludes --json and --stat");
+		return cmd_usage(o, "--null excludes --json and --stat");
 	exit = run(&x);
 	diff_clear(&x.diff);
 	close_views(&x);

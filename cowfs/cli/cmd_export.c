@@ -23,11 +23,6 @@ struct job {
 	struct progress progress;
 };
 
-static void show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
-{
-	progress_show(&((struct job *)ctx)->progress, phase, done_bytes, total_bytes);
-}
-
 static int open_base(struct job *j, struct failure *fail)
 {
 	const char *base = j->o->value[OPT_BASE];
@@ -159,10 +154,9 @@ int cmd_export(const struct options *o)
 			 .file = o->operand[o->operands - 1],
 			 .of = { .dir_fd = -1, .disk_fd = -1 },
 			 .base = { .dir_fd = -1, .disk_fd = -1 },
-			 .make = { .progress = show } };
+			 .make = { .progress = progress_show, .ctx = &j.progress } };
 
-	j.make.ctx = &j;
-	if (has_option(o, OPT_ALL) && has_option(o, OPT_BASE))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--all and --base are mutually exclusive");
-	return run(&j);
+	int exit = has_option(o, OPT_ALL) ? cmd_excludes(o, "--all", OPT_BASE, OPT_END) : EXIT_OK;
+
+	return exit == EXIT_OK ? run(&j) : exit;
 }

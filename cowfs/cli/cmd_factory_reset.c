@@ -46,12 +46,11 @@ int cmd_factory_reset(const struct options *o)
 	int exit;
 
 	if (!is_composed())
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
+		return cmd_usage(
+			o,
 			"the root is not composed of an image and its changes: no factory reset");
 	if (!cmd_can_ask(o))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"factory-reset: nobody can be asked: add --yes");
+		return cmd_usage(o, "factory-reset: nobody can be asked: add --yes");
 	if (!cmd_confirm(o, "Drop all changes of the image at the next boot?"))
 		return cmd_fail(o, EXIT_FAILED, -ECANCELED, "nothing was changed");
 	exit = mark(o);

@@ -93,8 +93,7 @@ int choose_generation(const struct options *o, struct client *c, const char *dev
 	uint64_t n = 0;
 
 	if (strcmp(text, "held") && parse_u64(text, &n) < 0)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--generation %s is neither a number nor held", text);
+		return cmd_usage(o, "--generation %s is neither a number nor held", text);
 	if (c ? !(status = client_call(c, &rq, NULL, NULL, &err))
 	      : offline_held(device, o->value[OPT_LOG], HELD_LOOK, &r, &err) < 0)
 		return cmd_failed(o, &err);

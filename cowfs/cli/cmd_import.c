@@ -150,11 +150,6 @@ static int check_same_fs(struct job *j)
 
 /* ---- the blocks ---- */
 
-static void show(void *ctx, const char *phase, uint64_t done_bytes, uint64_t total_bytes)
-{
-	progress_show(&((struct job *)ctx)->progress, phase, done_bytes, total_bytes);
-}
-
 static int explain_apply(struct job *j, int r)
 {
 	char of[64], here[64];
@@ -190,9 +185,11 @@ static int apply(struct job *j)
 	_cleanup_close_ int disk_fd = open(j->scratch.disk, O_RDWR | O_DIRECT | O_CLOEXEC);
 	int r = disk_fd < 0 ? -errno : 0;
 
-	j->apply = (struct delta_apply){
-		.head = &j->head, .fd = j->fd, .disk_fd = disk_fd, .progress = show, .ctx = j
-	};
+	j->apply = (struct delta_apply){ .head = &j->head,
+					 .fd = j->fd,
+					 .disk_fd = disk_fd,
+					 .progress = progress_show,
+					 .ctx = &j->progress };
 	progress_start(&j->progress);
 	if (r == 0)
 		r = delta_apply(&j->apply);
@@ -335,7 +332,7 @@ int cmd_import(const struct options *o)
 	if (e < 0)
 		return cmd_failed(o, &fail);
 	if (has_option(o, OPT_TRIAL) && strcmp(j.c.name, ROOT_NAME))
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial is for the root alone");
+		exit = cmd_usage(o, "--trial is for the root alone");
 	else
 		exit = trial_boots(o, &j.trial);
 	e = exit == EXIT_OK ? import(&j) : 0;

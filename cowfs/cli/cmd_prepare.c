@@ -23,11 +23,10 @@ static int parse_journal_size(const struct options *o, uint64_t *ret)
 	const char *text = o->value[OPT_JOURNAL_SIZE];
 
 	if (text && !has_option(o, OPT_SHRINK))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--journal-size needs --shrink");
+		return cmd_usage(o, "--journal-size needs --shrink");
 	if (text && (parse_size(text, ret) < 0 || *ret < 4 * MIB || *ret > GIB || *ret % MIB))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--journal-size %s is not a whole number of MiB, at least 4M",
-				text);
+		return cmd_usage(o, "--journal-size %s is not a whole number of MiB, at least 4M",
+				 text);
 	return EXIT_OK;
 }
 
@@ -38,16 +37,13 @@ int cmd_parse_log(const struct options *o, struct format_options *ret)
 	uint64_t eb_bytes = 0;
 
 	if (log_size && (parse_size(log_size, &ret->log_bytes) < 0 || !ret->log_bytes))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--log-size %s is not a size such as 32M",
-				log_size);
+		return cmd_usage(o, "--log-size %s is not a size such as 32M", log_size);
 	if (eb && (parse_size(eb, &eb_bytes) < 0 || !eb_bytes))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--erase-block %s is not a size such as 4M",
-				eb);
+		return cmd_usage(o, "--erase-block %s is not a size such as 4M", eb);
 	if (eb_bytes % COW_BLK_BYTES || eb_bytes > GIB)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--erase-block must be a multiple of 4 KiB, at most 1 GiB");
+		return cmd_usage(o, "--erase-block must be a multiple of 4 KiB, at most 1 GiB");
 	if (lag && strcmp(lag, "0") && strcmp(lag, "1"))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--lag must be 0 or 1");
+		return cmd_usage(o, "--lag must be 0 or 1");
 	ret->erase_block_bytes = (uint32_t)eb_bytes;
 	ret->lag = lag && lag[0] == '1';
 	return EXIT_OK;
@@ -175,22 +171,17 @@ static PRINTF(2, 3) void add_step(struct json_object *steps, const char *fmt, ..
 /* The options of this command line that the next one needs as well. */
 static void same_options(const struct options *o, char *ret, size_t size_bytes)
 {
-	static const struct {
-		enum cmd_option id;
-		const char *name;
-	} all[] = { { OPT_LOG, "log" },
-		    { OPT_LOG_SIZE, "log-size" },
-		    { OPT_ERASE_BLOCK, "erase-block" },
-		    { OPT_LAG, "lag" },
-		    { OPT_FORCE, "force" } };
+	static const enum cmd_option all[] = { OPT_LOG, OPT_LOG_SIZE, OPT_ERASE_BLOCK, OPT_LAG,
+					       OPT_FORCE };
 	char word[SHELL_WORD_BYTES];
 	size_t len = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(all) && len < size_bytes; i++)
-		if (o->value[all[i].id])
+		if (has_option(o, all[i]))
 			len += (size_t)snprintf(ret + len, size_bytes - len, " --%s%s%s",
-						all[i].name, *o->value[all[i].id] ? " " : "",
-						shell_word(o->value[all[i].id], word));
+						options_spec(o, all[i])->name,
+						*o->value[all[i]] ? " " : "",
+						shell_word(o->value[all[i]], word));
 }
 
 struct json_object *prepare_steps(const struct options *o, const struct format_options *opt, int e,
@@ -340,7 +331,7 @@ static int prepare_card(const struct options *o, bool informs)
 	int e, exit = cmd_parse_log(o, &opt);
 
 	if (exit == EXIT_OK && opt.dry_run)
-		exit = cmd_excludes(o, "--dry-run", OPT_SHRINK, "--shrink", OPT_END);
+		exit = cmd_excludes(o, "--dry-run", OPT_SHRINK, OPT_END);
 	if (exit == EXIT_OK)
 		exit = parse_journal_size(o, &opt.journal_bytes);
 	if (exit != EXIT_OK)

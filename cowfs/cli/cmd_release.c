@@ -94,8 +94,7 @@ int cmd_release(const struct options *o)
 	int e;
 
 	if (accept && choice < 0)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--accept is base, log or lost, not %s",
-				accept);
+		return cmd_usage(o, "--accept is base, log or lost, not %s", accept);
 	if (accept)
 		opt.accept = RECOVER_ACCEPT_BASE + (unsigned)choice;
 	progress_start(&progress);

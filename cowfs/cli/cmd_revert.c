@@ -516,8 +516,7 @@ static int run(struct job *j)
 	if (exit != EXIT_OK)
 		return exit;
 	if (!j->places.n)
-		return cmd_fail(j->o, EXIT_USAGE, -EINVAL,
-				"revert: name the files or folders to bring back");
+		return cmd_usage(j->o, "revert: name the files or folders to bring back");
 	if (client_open(&j->client, places_volume(&j->places), &err) < 0)
 		return cmd_failed(j->o, &err);
 	catch_signals();
@@ -545,8 +544,8 @@ int cmd_revert(const struct options *o)
 	int exit;
 
 	if (!has_option(o, OPT_DRY_RUN) && !cmd_can_ask(o))
-		exit = cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
+		exit = cmd_usage(
+			o,
 			"revert: nobody can be asked: add --yes, or --dry-run to see what would be done");
 	else
 		exit = run(&j);

@@ -71,9 +71,8 @@ static int check_command(const struct options *o)
 
 	for (size_t i = 0, n = client_volumes(names); i < n; i++)
 		if (!strcmp(names[i], command))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL,
-					"%s is a volume: " COWCTL " run --volume %s -- COMMAND",
-					command, command);
+			return cmd_usage(o, "%s is a volume: " COWCTL " run --volume %s -- COMMAND",
+					 command, command);
 	if (is_program(command))
 		return EXIT_OK;
 	(void)cmd_fail(o, EXIT_FAILED, -ENOENT, "%s: no such program; nothing was held", command);
@@ -284,7 +283,7 @@ int cmd_run(const struct options *o)
 	if (exit != EXIT_OK)
 		return exit;
 	if (trial && has_option(o, OPT_VOLUME) && strcmp(o->value[OPT_VOLUME], ROOT_NAME))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial is for the root alone");
+		return cmd_usage(o, "--trial is for the root alone");
 	exit = check_command(o);
 	if (exit != EXIT_OK)
 		return exit;

@@ -16,15 +16,6 @@
 
 #define SCRIPT "setup"
 
-static unsigned pass_value(const struct options *o, int id, char *name, char **argv)
-{
-	if (!has_option(o, id))
-		return 0;
-	argv[0] = name;
-	argv[1] = (char *)(uintptr_t)o->value[id];
-	return 2;
-}
-
 /*
  * The script finds the tree as its working directory: its programs will run as root, so no user may
  * choose or exchange it.
@@ -46,37 +37,20 @@ static int enter_image(const struct options *o)
 	return EXIT_OK;
 }
 
-static int run(const struct options *o, char *what)
+static int run(const struct options *o, const char *what)
 {
-	static char dry_run[] = "--dry-run", yes[] = "--yes", json[] = "--json",
-		    swap_off[] = "--swap-off", force[] = "--force", no_trial[] = "--no-trial",
-		    root[] = "--root", image[] = "--image", lower[] = "--lower";
-	char path[PATH_MAX], *argv[16];
-	unsigned n = 0;
+	static const enum cmd_option passed[] = { OPT_DRY_RUN,	OPT_YES,   OPT_JSON,
+						  OPT_SWAP_OFF, OPT_FORCE, OPT_NO_TRIAL,
+						  OPT_ROOT,	OPT_IMAGE, OPT_LOWER };
+	char path[PATH_MAX];
+	const char *argv[2 + 2 * ARRAY_SIZE(passed) + 1] = { path, what };
 	int e = cmd_lib_path(path, SCRIPT);
 
-	argv[n++] = path;
-	argv[n++] = what;
-	if (has_option(o, OPT_DRY_RUN))
-		argv[n++] = dry_run;
-	if (has_option(o, OPT_YES))
-		argv[n++] = yes;
-	if (has_option(o, OPT_JSON))
-		argv[n++] = json;
-	if (has_option(o, OPT_SWAP_OFF))
-		argv[n++] = swap_off;
-	if (has_option(o, OPT_FORCE))
-		argv[n++] = force;
-	if (has_option(o, OPT_NO_TRIAL))
-		argv[n++] = no_trial;
-	n += pass_value(o, OPT_ROOT, root, argv + n);
-	n += pass_value(o, OPT_IMAGE, image, argv + n);
-	n += pass_value(o, OPT_LOWER, lower, argv + n);
-	argv[n] = NULL;
+	cmd_pass_on(o, passed, ARRAY_SIZE(passed), argv + 2);
 	if (enter_image(o) != EXIT_OK)
 		return EXIT_FAILED;
 	if (e == 0) {
-		execv(path, argv);
+		execv(path, (char **)(uintptr_t)argv);
 		e = -errno;
 	}
 	return cmd_fail(o, EXIT_FAILED, e, "%s: %s", path, strerrordesc_np(-e));
@@ -84,14 +58,10 @@ static int run(const struct options *o, char *what)
 
 int cmd_setup(const struct options *o)
 {
-	static char what[] = "setup";
-
-	return run(o, what);
+	return run(o, "setup");
 }
 
 int cmd_disable(const struct options *o)
 {
-	static char what[] = "disable";
-
-	return run(o, what);
+	return run(o, "disable");
 }

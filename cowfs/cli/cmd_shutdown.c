@@ -325,11 +325,10 @@ int cmd_shutdown(const struct options *o)
 	int exit;
 
 	if (!take_time(o, OPT_WITHIN, &t.within_ns))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--within %s is not a time such as 80s",
-				o->value[OPT_WITHIN]);
+		return cmd_usage(o, "--within %s is not a time such as 80s", o->value[OPT_WITHIN]);
 	if (!take_time(o, OPT_IF_LONGER, &t.if_longer_ns))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--if-longer %s is not a time such as 10s",
-				o->value[OPT_IF_LONGER]);
+		return cmd_usage(o, "--if-longer %s is not a time such as 10s",
+				 o->value[OPT_IF_LONGER]);
 	t.away_ns = t.within_ns && t.within_ns / 2 < AWAY_WAIT_NS ? t.within_ns / 2 : AWAY_WAIT_NS;
 	exit = await_time(o, &t.away_ns);
 	if (exit != EXIT_OK)

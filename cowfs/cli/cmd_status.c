@@ -107,12 +107,11 @@ static bool root_is_bare(const struct options *o, char *why, size_t why_bytes)
 static int follow(const struct options *o)
 {
 	if (!status_follow)
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
+		return cmd_usage(
+			o,
 			"status --follow: not in an initramfs, only in the cowctl of the system");
 	if (o->operands)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--follow shows all volumes and takes none");
+		return cmd_usage(o, "--follow shows all volumes and takes none");
 	return status_follow(o);
 }
 
@@ -128,13 +127,13 @@ int cmd_status(const struct options *o)
 	int exit;
 
 	if (has_option(o, OPT_ONCE) && !has_option(o, OPT_FOLLOW))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--once needs --follow");
+		return cmd_usage(o, "--once needs --follow");
 	if (has_option(o, OPT_FOLLOW)) {
-		exit = cmd_excludes(o, "--follow", OPT_BRIEF, "--brief", OPT_END);
+		exit = cmd_excludes(o, "--follow", OPT_BRIEF, OPT_END);
 		return exit == EXIT_OK ? follow(o) : exit;
 	}
 	if (has_option(o, OPT_BRIEF)) {
-		exit = cmd_excludes(o, "--brief", OPT_JSON, "--json", OPT_END);
+		exit = cmd_excludes(o, "--brief", OPT_JSON, OPT_END);
 		return exit == EXIT_OK ? status_brief() : exit;
 	}
 	if (bare && client_open(&c, which_volume(o), &err) < 0)

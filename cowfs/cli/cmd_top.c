@@ -240,19 +240,16 @@ static int take_options(const struct options *o, struct top_options *t)
 
 	*t = (struct top_options){ .rows = ROWS_DEFAULT, .by_directory = !strcmp(by, "directory") };
 	if (!t->by_directory && strcmp(by, "file"))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--by %s is neither file nor directory",
-				by);
+		return cmd_usage(o, "--by %s is neither file nor directory", by);
 	if (has_option(o, OPT_ROWS) && parse_u64(o->value[OPT_ROWS], &t->rows) < 0)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "-n %s is not a number of rows",
-				o->value[OPT_ROWS]);
+		return cmd_usage(o, "-n %s is not a number of rows", o->value[OPT_ROWS]);
 	if (has_option(o, OPT_INTERVAL) &&
 	    (parse_duration_ns(o->value[OPT_INTERVAL], &t->interval_ns) < 0 ||
 	     t->interval_ns < INTERVAL_MIN_NS || t->interval_ns > INTERVAL_MAX_NS))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--interval %s is not a time from 100ms to 24h, such as 5s",
-				o->value[OPT_INTERVAL]);
+		return cmd_usage(o, "--interval %s is not a time from 100ms to 24h, such as 5s",
+				 o->value[OPT_INTERVAL]);
 	if (has_option(o, OPT_ONCE) && !t->interval_ns)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--once needs --interval");
+		return cmd_usage(o, "--once needs --interval");
 	return EXIT_OK;
 }
 

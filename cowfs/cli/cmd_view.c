@@ -232,8 +232,7 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 	struct statx st;
 
 	if (fd == -ENOTDIR && o->operands == 1 && is_card(dir))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"name the directory, too: " COWCTL " view %s DIR", dir);
+		return cmd_usage(o, "name the directory, too: " COWCTL " view %s DIR", dir);
 	if (fd < 0)
 		return cmd_fail(o, EXIT_FAILED, fd, "%s: %s", dir,
 				fd == -ENOTDIR ? "is not a directory"
@@ -304,10 +303,9 @@ int cmd_view(const struct options *o)
 	int exit;
 
 	if (!dir)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "name the directory for the view");
+		return cmd_usage(o, "name the directory for the view");
 	if (has_option(o, OPT_GENERATION) && has_option(o, OPT_NOW))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--generation and --now are mutually exclusive");
+		return cmd_usage(o, "--generation and --now are mutually exclusive");
 	exit = open_dir(o, dir, &at_fd);
 	if (exit != EXIT_OK)
 		return exit;

@@ -68,12 +68,10 @@ int cmd_inhibit(const struct options *o)
 	struct request rq = { .command = COMMAND_INHIBIT };
 
 	if (text && (parse_duration_ns(text, &ns) < 0 || !ns))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--for %s is not a time such as 10m or 2h",
-				text);
+		return cmd_usage(o, "--for %s is not a time such as 10m or 2h", text);
 	if (ns > INHIBIT_MAX_S * 1000000000ull)
-		return cmd_fail(
-			o, EXIT_USAGE, -EINVAL,
-			"--for %s is too long: timer commits are inhibited for at most 24 hours",
+		return cmd_usage(
+			o, "--for %s is too long: timer commits are inhibited for at most 24 hours",
 			text);
 	rq.seconds = (ns + 999999999u) / 1000000000u;
 	return ask_and_print(o, &rq, print_inhibit);

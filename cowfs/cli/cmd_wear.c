@@ -31,74 +31,60 @@ static int read_document(const struct options *o, const char *path, struct json_
 }
 
 /* The file of --html or --prometheus. */
-static int check_file(const struct options *o, const char *word, const char *path)
+static int check_file(const struct options *o, enum cmd_option form)
 {
+	const char *name = options_spec(o, form)->name, *path = o->value[form];
+
 	if (!*path)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: the name of the file is empty", word);
+		return cmd_usage(o, "--%s: the name of the file is empty", name);
 	if (!strcmp(path, "-") && has_option(o, OPT_JSON))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--json with %s needs a file; wear --json has the figures", word);
+		return cmd_usage(o, "--json with --%s needs a file; wear --json has the figures",
+				 name);
 	if (!strcmp(path, "-") && has_option(o, OPT_HTML) && isatty(STDOUT_FILENO))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"a page of HTML is not for a terminal: name a file");
+		return cmd_usage(o, "a page of HTML is not for a terminal: name a file");
 	return EXIT_OK;
 }
 
 /* Do the options fit each other? form: what a tool is to make; OPT_END: nothing. */
-static int check_options(const struct options *o, enum cmd_option form, const char *word)
+static int check_options(const struct options *o, enum cmd_option form)
 {
 	int exit = EXIT_OK;
 
 	if (has_option(o, OPT_FROM))
-		exit = cmd_excludes(o, "--from", OPT_LOG, "--log", OPT_CMD56, "--cmd56",
-				    OPT_PROMETHEUS, "--prometheus", OPT_END);
+		exit = cmd_excludes(o, "--from", OPT_LOG, OPT_CMD56, OPT_PROMETHEUS, OPT_END);
 	if (exit == EXIT_OK && has_option(o, OPT_FROM) && o->operands)
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL, "--from takes no volume");
-	if (exit == EXIT_OK && form != OPT_PROMETHEUS)
-		exit = cmd_excludes(o, word, OPT_PROMETHEUS, "--prometheus", OPT_END);
+		exit = cmd_usage(o, "--from takes no volume");
 	if (exit == EXIT_OK && form == OPT_HTML)
-		exit = cmd_excludes(o, word, OPT_OUTLOOK, "--outlook", OPT_END);
+		exit = cmd_excludes(o, "--html", OPT_PROMETHEUS, OPT_OUTLOOK, OPT_END);
+	if (exit == EXIT_OK && form == OPT_OUTLOOK)
+		exit = cmd_excludes(o, "--outlook", OPT_PROMETHEUS, OPT_END);
 	if (exit == EXIT_OK && form == OPT_PROMETHEUS)
-		exit = cmd_excludes(o, word, OPT_CMD56, "--cmd56", OPT_LOG, "--log", OPT_END);
+		exit = cmd_excludes(o, "--prometheus", OPT_CMD56, OPT_LOG, OPT_END);
 	if (exit == EXIT_OK && form == OPT_END &&
 	    (has_option(o, OPT_FLASH) || has_option(o, OPT_CMD56)))
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"%s needs --outlook, --html or --prometheus",
-				has_option(o, OPT_FLASH) ? "--flash" : "--cmd56");
+		exit = cmd_usage(o, "%s needs --outlook, --html or --prometheus",
+				 has_option(o, OPT_FLASH) ? "--flash" : "--cmd56");
 	if (exit == EXIT_OK && has_option(o, OPT_FLASH) && !flash_kind_of(o->value[OPT_FLASH]))
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--flash %s is not one of slc, mlc, tlc, qlc, unknown",
-				o->value[OPT_FLASH]);
-	return exit != EXIT_OK || form == OPT_END || form == OPT_OUTLOOK
-		       ? exit
-		       : check_file(o, word, o->value[form]);
+		exit = cmd_usage(o, "--flash %s is not one of slc, mlc, tlc, qlc, unknown",
+				 o->value[OPT_FLASH]);
+	return exit != EXIT_OK || form == OPT_END || form == OPT_OUTLOOK ? exit
+									 : check_file(o, form);
 }
 
-/* The form that a tool makes. */
-static enum cmd_option find_form(const struct options *o, const char **ret_word)
+/* The form that a tool makes; OPT_END: none. */
+static enum cmd_option find_form(const struct options *o)
 {
-	static const struct {
-		enum cmd_option form;
-		const char *word;
-	} forms[] = { { OPT_HTML, "--html" },
-		      { OPT_OUTLOOK, "--outlook" },
-		      { OPT_PROMETHEUS, "--prometheus" } };
-
-	for (size_t i = 0; i < ARRAY_SIZE(forms); i++)
-		if (has_option(o, forms[i].form)) {
-			*ret_word = forms[i].word;
-			return forms[i].form;
-		}
-	*ret_word = "";
-	return OPT_END;
+	return has_option(o, OPT_HTML)	       ? OPT_HTML
+	       : has_option(o, OPT_OUTLOOK)    ? OPT_OUTLOOK
+	       : has_option(o, OPT_PROMETHEUS) ? OPT_PROMETHEUS
+					       : OPT_END;
 }
 
 int cmd_wear(const struct options *o)
 {
-	const char *word;
-	enum cmd_option form = find_form(o, &word);
+	enum cmd_option form = find_form(o);
 	struct json_object *wear;
-	int exit = check_options(o, form, word);
+	int exit = check_options(o, form);
 
 	if (exit != EXIT_OK)
 		return exit;
@@ -111,7 +97,7 @@ int cmd_wear(const struct options *o)
 	if (!has_option(o, OPT_FROM))
 		past_add(wear);
 	if (form != OPT_END)
-		exit = wear_tool(o, form, word, wear);
+		exit = wear_tool(o, form, wear);
 	else if (has_option(o, OPT_JSON))
 		json_print(wear);
 	else

@@ -214,13 +214,11 @@ int commit_kept(const struct options *o)
 {
 	struct keep k = { .o = o };
 	_cleanup_free_ char *text = NULL;
-	int exit = cmd_excludes(o, "--kept", OPT_ALL, "--all", OPT_DRY_RUN, "--dry-run", OPT_FORCE,
-				"--force", OPT_DEADLINE, "--deadline", OPT_CHECKPOINT,
-				"--checkpoint", OPT_NO_WAIT, "--no-wait", OPT_END);
+	int exit = cmd_excludes(o, "--kept", OPT_ALL, OPT_DRY_RUN, OPT_FORCE, OPT_DEADLINE,
+				OPT_CHECKPOINT, OPT_NO_WAIT, OPT_END);
 
 	if (exit == EXIT_OK && o->operands > 1)
-		exit = cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--kept takes no path: cowfs.conf names them");
+		exit = cmd_usage(o, "--kept takes no path: cowfs.conf names them");
 	if (exit == EXIT_OK)
 		exit = find(&k, &text);
 	if (exit != EXIT_OK)

@@ -122,11 +122,10 @@ static int take_deadline(const struct options *o, uint64_t *ret_ms)
 	if (!text)
 		return EXIT_OK;
 	if (parse_duration_ns(text, &ns) < 0 || ns < 1000000 || ns / 1000000 > UINT32_MAX)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--deadline %s is not a time such as 5s",
-				text);
+		return cmd_usage(o, "--deadline %s is not a time such as 5s", text);
 	if (has_option(o, OPT_DRY_RUN) || has_option(o, OPT_CHECKPOINT))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"--deadline is for a commit without --checkpoint and --dry-run");
+		return cmd_usage(o,
+				 "--deadline is for a commit without --checkpoint and --dry-run");
 	*ret_ms = ns / 1000000;
 	return EXIT_OK;
 }
@@ -137,8 +136,8 @@ int trial_boots(const struct options *o, uint64_t *ret)
 	if (!has_option(o, OPT_TRIAL))
 		return EXIT_OK;
 	if (parse_u64(o->value[OPT_TRIAL], ret) < 0 || !*ret || *ret > RECORD_BOOTS_MAX)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--trial %s is not a number from 1 to %u",
-				o->value[OPT_TRIAL], RECORD_BOOTS_MAX);
+		return cmd_usage(o, "--trial %s is not a number from 1 to %u", o->value[OPT_TRIAL],
+				 RECORD_BOOTS_MAX);
 	if (!rootstate_noted(ROOT_COUNTS))
 		return cmd_fail(
 			o, EXIT_FAILED, -EOPNOTSUPP,
@@ -163,10 +162,10 @@ int commit_request(const struct options *o, struct request *ret)
 	if (exit != EXIT_OK)
 		return exit;
 	if (has_option(o, OPT_FLASH) && (!ret->dry_run || !flash_kind_of(o->value[OPT_FLASH])))
-		return cmd_fail(o, EXIT_USAGE, -EINVAL, "--flash %s %s", o->value[OPT_FLASH],
-				flash_kind_of(o->value[OPT_FLASH])
-					? "needs --dry-run"
-					: "is not one of slc, mlc, tlc, qlc, unknown");
+		return cmd_usage(o, "--flash %s %s", o->value[OPT_FLASH],
+				 flash_kind_of(o->value[OPT_FLASH])
+					 ? "needs --dry-run"
+					 : "is not one of slc, mlc, tlc, qlc, unknown");
 	return take_deadline(o, &ret->deadline_ms);
 }
 

@@ -477,12 +477,10 @@ static int unknown_command(const struct options *o, const char *name)
 
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!is_here(&commands[i]) && !strcmp(commands[i].name, name))
-			return cmd_fail(o, EXIT_USAGE, -EINVAL, "%s: " ABSENT, name);
+			return cmd_usage(o, "%s: " ABSENT, name);
 	if (meant)
-		return cmd_fail(o, EXIT_USAGE, -EINVAL,
-				"unknown command %s: is " COWCTL " %s meant?", name, meant);
-	return cmd_fail(o, EXIT_USAGE, -EINVAL, "unknown command %s (try '" COWCTL " --help')",
-			name);
+		return cmd_usage(o, "unknown command %s: is " COWCTL " %s meant?", name, meant);
+	return cmd_usage(o, "unknown command %s (try '" COWCTL " --help')", name);
 }
 
 static int print_version(const struct options *o)
@@ -557,16 +555,15 @@ static int run(const struct command *c, int argc, char **argv)
 
 	if (options_parse(argc, argv, c->options, &o, why, sizeof(why)) < 0) {
 		take_json(argc, argv, &o);
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s: %s (try '" COWCTL " %s --help')",
-				c->name, why, c->name);
+		return cmd_usage(&o, "%s: %s (try '" COWCTL " %s --help')", c->name, why, c->name);
 	}
 	if (has_option(&o, OPT_HELP)) {
 		command_help(c);
 		return EXIT_OK;
 	}
 	if (!operands_fit(c, &o))
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "usage: " COWCTL " %s [OPTION]...%s%s",
-				c->name, c->operand ? " " : "", c->operand ? c->operand : "");
+		return cmd_usage(&o, "usage: " COWCTL " %s [OPTION]...%s%s", c->name,
+				 c->operand ? " " : "", c->operand ? c->operand : "");
 	/* further operands are paths */
 	if (o.operands) {
 		const char *tag = o.operand[0];
@@ -596,14 +593,14 @@ static int without_command(int argc, char **argv)
 
 	if (options_parse(argc, argv, general_options, &o, why, sizeof(why)) < 0) {
 		take_json(argc, argv, &o);
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "%s (try '" COWCTL " --help')", why);
+		return cmd_usage(&o, "%s (try '" COWCTL " --help')", why);
 	}
 	if (o.operands)
 		return unknown_command(&o, o.operand[0]);
 	if (has_option(&o, OPT_VERSION))
 		return print_version(&o);
 	if (!has_option(&o, OPT_HELP))
-		return cmd_fail(&o, EXIT_USAGE, -EINVAL, "no command (try '" COWCTL " --help')");
+		return cmd_usage(&o, "no command (try '" COWCTL " --help')");
 	usage(stdout);
 	return EXIT_OK;
 }

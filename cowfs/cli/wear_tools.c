@@ -8,38 +8,24 @@
 
 #include "attach/rootstate.h"
 
-/* What is said on to each of them. */
-static void say_on(const struct options *o, const char *argv[8])
+int wear_tool(const struct options *o, enum cmd_option form, struct json_object *doc)
 {
-	size_t n = 1;
-
-	if (!has_option(o, OPT_FROM))
-		argv[n++] = "--here";
-	if (has_option(o, OPT_CMD56))
-		argv[n++] = "--cmd56";
-	if (has_option(o, OPT_FLASH)) {
-		argv[n++] = "--flash";
-		argv[n++] = o->value[OPT_FLASH];
-	}
-	if (has_option(o, OPT_OUTLOOK) && !has_option(o, OPT_JSON))
-		argv[n++] = "--text";
-}
-
-int wear_tool(const struct options *o, enum cmd_option form, const char *option,
-	      struct json_object *doc)
-{
-	const char *argv[8] = { NULL };
-	_cleanup_free_ char *text = NULL;
+	static const enum cmd_option passed[] = { OPT_CMD56, OPT_FLASH };
 	char tool[32];
+	const char *argv[8] = { tool };
+	unsigned n = 1 + cmd_pass_on(o, passed, ARRAY_SIZE(passed), argv + 1);
+	_cleanup_free_ char *text = NULL;
 	size_t bytes;
 	int exit;
 
-	snprintf(tool, sizeof(tool), "wear-%s", option + strlen("--"));
-	argv[0] = tool;
-	say_on(o, argv);
+	snprintf(tool, sizeof(tool), "wear-%s", options_spec(o, form)->name);
+	if (!has_option(o, OPT_FROM))
+		argv[n++] = "--here";
+	if (has_option(o, OPT_OUTLOOK) && !has_option(o, OPT_JSON))
+		argv[n++] = "--text";
 	exit = cmd_filter(o, argv, doc, &text, &bytes);
 	if (exit == EXIT_OK)
-		exit = cmd_write_file(o, option, form == OPT_OUTLOOK ? "-" : o->value[form], text,
+		exit = cmd_write_file(o, form, form == OPT_OUTLOOK ? "-" : o->value[form], text,
 				      bytes);
 	return exit;
 }
@@ -93,7 +79,7 @@ int wear_prometheus(const struct options *o)
 		exit = exit ? exit : e;
 	}
 	if (!exit || !o->operands) {
-		e = wear_tool(o, OPT_PROMETHEUS, "--prometheus", doc);
+		e = wear_tool(o, OPT_PROMETHEUS, doc);
 		exit = exit ? exit : e;
 	}
 	json_object_put(doc);

@@ -58,7 +58,7 @@ static int take_option(int argc, char *const *argv, const struct option_spec *sp
 int options_parse(int argc, char *const *argv, const struct option_spec *specs, struct options *ret,
 		  char *why, size_t why_bytes)
 {
-	struct options o = { 0 };
+	struct options o = { .specs = specs };
 	bool only_operands = false;
 
 	while (argc > 0) {
@@ -81,6 +81,16 @@ int options_parse(int argc, char *const *argv, const struct option_spec *specs, 
 	}
 	*ret = o;
 	return 0;
+}
+
+const struct option_spec *options_spec(const struct options *o, unsigned id)
+{
+	const struct option_spec *found = NULL;
+
+	for (const struct option_spec *s = o->specs; s && s->name; s++)
+		if (s->id == id)
+			found = s;
+	return found;
 }
 
 bool options_name_given(int argc, char *const *argv, const char *name)

@@ -21,7 +21,8 @@ struct option_spec {
 };
 
 struct options {
-	const char *value[OPTIONS_MAX]; /* NULL: not given; "": given, and takes no argument */
+	const struct option_spec *specs; /* of options_parse */
+	const char *value[OPTIONS_MAX];	 /* NULL: not given; "": given, and takes no argument */
 	const char *operand[OPERANDS_MAX + 1]; /* ends with NULL */
 	unsigned operands;
 };
@@ -29,6 +30,8 @@ struct options {
 /* argv without the name of the program (and of the command). -EINVAL with a sentence in why. */
 int options_parse(int argc, char *const *argv, const struct option_spec *specs, struct options *ret,
 		  char *why, size_t why_bytes) MUST_CHECK;
+/* Of an option in that table: by its long name, if it has one. NULL: it is not there. */
+const struct option_spec *options_spec(const struct options *o, unsigned id);
 /* Is --NAME among the words? For an error before the options are known: it counts anywhere. */
 bool options_name_given(int argc, char *const *argv, const char *name);
 void options_help(FILE *f, const struct option_spec *specs);
