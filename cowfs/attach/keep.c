@@ -82,7 +82,6 @@ static bool run_keep(const char *volume)
 
 bool keep_before_discard(const char *volume)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	struct json_object *status;
 	struct failure err;
 	struct client c;
@@ -90,7 +89,7 @@ bool keep_before_discard(const char *volume)
 
 	if (!is_configured(volume) || client_open(&c, volume, &err) < 0)
 		return true; /* whatever is wrong with the daemon shows in the next request */
-	status = client_call(&c, &rq, NULL, NULL, &err);
+	status = client_ask(&c, COMMAND_STATUS, &err);
 	client_close(&c);
 	if (json_true(status, "discard_armed") &&
 	    (*json_fact(status, FACT_MOUNTPOINT) || json_u64(status, "dirty_blocks") ||

@@ -31,9 +31,8 @@ static const char *explain_interrupt(unsigned nth, bool *ret_end)
 
 bool detach_volume(struct client *c)
 {
-	const struct request rq = { .command = COMMAND_DETACH };
 	struct failure err;
-	struct json_object *answer = client_call(c, &rq, NULL, NULL, &err);
+	struct json_object *answer = client_ask(c, COMMAND_DETACH, &err);
 	bool ok = json_true(answer, "ok");
 
 	json_object_put(answer);

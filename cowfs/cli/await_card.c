@@ -49,7 +49,6 @@ static void say_what(const struct wait *w, struct json_object *s, const char *aw
 
 bool await_card(struct client *c, uint64_t limit_ns, bool kmsg)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	_cleanup_close_ int kmsg_fd = kmsg ? open("/dev/kmsg", O_WRONLY | O_NOCTTY | O_CLOEXEC)
 					   : -1;
 	const struct wait w = { c->name, kmsg_fd };
@@ -58,7 +57,7 @@ bool await_card(struct client *c, uint64_t limit_ns, bool kmsg)
 
 	do {
 		struct failure err;
-		struct json_object *status = client_call(c, &rq, NULL, NULL, &err);
+		struct json_object *status = client_ask(c, COMMAND_STATUS, &err);
 		char text[512];
 
 		away = status && away_text(status, text, sizeof(text));

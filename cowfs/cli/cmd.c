@@ -60,6 +60,17 @@ unsigned cmd_pass_on(const struct options *o, const enum cmd_option *ids, size_t
 	return words;
 }
 
+void cmd_row(const char *label, const char *fmt, ...)
+{
+	char text[5 * KIB];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	printf("  %-14s %s\n", label, clean_text(text));
+}
+
 void cmd_progress(void *ctx, enum commit_phase phase, uint64_t done_blks, uint64_t total_blks)
 {
 	progress_show(ctx, phase_name(phase), blk_to_bytes(done_blks), blk_to_bytes(total_blks));

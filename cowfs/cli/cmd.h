@@ -4,9 +4,11 @@
 #define COWFS_CLI_CMD_H
 
 #include <limits.h>
+#include <signal.h>
 
 #include <json-c/json.h>
 
+#include "attach/view_mount.h"
 #include "base/numbers.h"
 #include "commit/commit.h"
 #include "wire/client.h"
@@ -156,6 +158,8 @@ int cmd_failed(const struct options *o, const struct failure *f);
  * given.
  */
 int cmd_excludes(const struct options *o, const char *what, ...) MUST_CHECK;
+/* A line of a table: the label, or "" below the one before, and a cleaned text. */
+void cmd_row(const char *label, const char *fmt, ...) PRINTF(2, 3);
 /*
  * Puts those of n options that were given on the command line of another program, as --NAME and their values. Returns
  * the number of words.
@@ -212,27 +216,21 @@ int cmd_parse_log(const struct options *o, struct format_options *ret) MUST_CHEC
 /* After a dry run that returned e: the commands that protect the device, in their order. The caller puts it. */
 struct json_object *prepare_steps(const struct options *o, const struct format_options *opt, int e,
 				  const struct format_report *r);
-/* cmd_prepare with --dry-run, for which a device that has a log, or needs room for one, is no failure. */
-int prepare_inform(const struct options *o);
+/* cmd_prepare. informs: with --dry-run, and a device that has a log, or needs room for one, is no failure. */
+int prepare_card(const struct options *o, bool informs);
 /* card_facts.c: card --facts DEVICE */
 int card_facts(const struct options *o);
 
 /* ---- cmd_view.c ---- */
 
-struct view_mount;
-/* A view of a volume as it is now, or of the newest generation of a device that is not attached. which NULL: the only
- * volume. As view_mount_open. */
-int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
-		 struct failure *err) MUST_CHECK;
-
-/* The same, not mounted: block for block. */
-int cmd_view_now_disk(const struct options *o, const char *which, struct view_mount *ret,
-		      struct failure *err) MUST_CHECK;
+/*
+ * A view of a volume, or of a device that is not attached: VIEW_HELD of the generation that is held there, else of the
+ * newest one. which NULL: the only volume. As view_mount_open, or (VIEW_DISK) view_mount_disk.
+ */
+int cmd_view_open(const struct options *o, const char *which, enum view_kind kind,
+		  enum view_use use, struct view_mount *ret, struct failure *err) MUST_CHECK;
 /* Warns if the view of this volume lacks what was written last. */
 void cmd_view_warn(const struct view_mount *m, const char *name);
-/* Of the newest generation, or the one that is held. */
-int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
-		  struct failure *err) MUST_CHECK;
 /* ---- name_files.c ---- */
 
 struct extents;
@@ -248,6 +246,9 @@ void name_files(const struct view_mount *m, const struct extents *blks, struct j
 typedef const char *interrupt_fn(unsigned nth, bool *ret_end);
 void interrupt_begin(interrupt_fn *fn);
 void interrupt_end(void);
+/* From now on SIGINT, SIGTERM and SIGHUP only set interrupt_stop. */
+void interrupt_catch(void);
+extern volatile sig_atomic_t interrupt_stop;
 
 /* ---- await_card.c ---- */
 
@@ -285,10 +286,11 @@ int commit_files(const struct options *o, const struct places *p, struct json_ob
 
 /* ---- commit_trial.c ---- */
 
-/* Can both generations of a trial be booted? EXIT_OK, or the return value of cmd_fail. */
-int commit_trial_check(const struct options *o) NOT_IN_INITRAMFS;
-/* The same for a root that is in this folder instead of running. */
-int commit_trial_check_in(const struct options *o, int new_root_fd) NOT_IN_INITRAMFS;
+/*
+ * Can both generations of a trial be booted? The root on trial is in this folder; -1: it runs. EXIT_OK, or the return
+ * value of cmd_fail.
+ */
+int commit_trial_check(const struct options *o, int new_root_fd) NOT_IN_INITRAMFS;
 
 /* ---- cmd_held.c ---- */
 

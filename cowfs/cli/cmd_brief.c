@@ -27,50 +27,49 @@ static bool brief_volume(struct json_object *s)
 	struct json_object *held = json_object_object_get(s, "held"),
 			   *undone = json_object_object_get(s, "undone"),
 			   *pressure = json_object_object_get(s, "pressure");
-	const char *alarm = json_text(s, "alarm");
+	const char *alarm = json_text(s, "alarm"), *name = json_text(s, "name");
 	bool failed = json_true(undone, "trial_failed"), is_away;
 	char away[512], other[160], who[RUNDIR_NAME_BYTES + 16];
 
 	is_away = away_text(s, away, sizeof(away));
 	if (is_away)
 		printf("cowfs: %s: THE CARD IS AWAY %s; nothing is lost, and it goes on when the card is back\n",
-		       json_text(s, "name"), away);
+		       name, away);
 	if (json_true(s, "degraded") && (*alarm || !is_away))
-		printf("cowfs: %s: NEEDS ATTENTION: %s\n", json_text(s, "name"),
+		printf("cowfs: %s: NEEDS ATTENTION: %s\n", name,
 		       *alarm ? alarm : "see cowctl status");
 	if (!strcmp(json_text(pressure, "level"), "full"))
-		printf("cowfs: %s: RAM IS FULL: writes %s\n", json_text(s, "name"),
+		printf("cowfs: %s: RAM IS FULL: writes %s\n", name,
 		       json_true(pressure, "gave_up") ||
 				       !strcmp(json_text(pressure, "policy"), "fail")
 			       ? "fail"
 			       : "wait for a commit");
-	snprintf(who, sizeof(who), "cowfs: %s", json_text(s, "name"));
+	snprintf(who, sizeof(who), "cowfs: %s", name);
 	risk_print(stdout, who, s, false);
 	if (json_true(held, "log_low"))
 		printf("cowfs: %s: LOG NEARLY FULL: %s are left for commits while generation %s is held: cowctl "
 		       "accept, or cowctl undo\n",
-		       json_text(s, "name"),
-		       FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
+		       name, FORMAT_SIZE(blk_to_bytes(json_u64(s, "log_room_blocks"))),
 		       with_commas(json_u64(held, "generation")));
 	if (held && !json_true(held, "undo_pending"))
 		printf("cowfs: %s: generation %s is held: cowctl undo goes back to it, cowctl accept ends that\n",
-		       json_text(s, "name"), with_commas(json_u64(held, "generation")));
+		       name, with_commas(json_u64(held, "generation")));
 	if (json_true(held, "trial"))
 		printf("cowfs: %s: ON TRIAL: after %llu more boot%s without cowctl accept it goes back\n",
-		       json_text(s, "name"), (unsigned long long)json_u64(held, "boots_left"),
+		       name, (unsigned long long)json_u64(held, "boots_left"),
 		       plural(json_u64(held, "boots_left")));
 	if (undone)
-		printf("cowfs: %s: %sback at generation %s of %s (%s)\n", json_text(s, "name"),
+		printf("cowfs: %s: %sback at generation %s of %s (%s)\n", name,
 		       failed ? "THE TRIAL HAS FAILED: " : "",
 		       with_commas(json_u64(undone, "generation")),
 		       format_time(json_u64(undone, "time_unix_seconds")),
 		       failed ? "no boot was accepted" : "cowctl undo");
 	if (version_text(s, other, sizeof(other)))
-		printf("cowfs: %s: version %s\n", json_text(s, "name"), other);
+		printf("cowfs: %s: version %s\n", name, other);
 	if (all_on_card(s))
-		printf("cowfs: %s: all files are on the card", json_text(s, "name"));
+		printf("cowfs: %s: all files are on the card", name);
 	else
-		printf("cowfs: %s: %s not on the card yet", json_text(s, "name"),
+		printf("cowfs: %s: %s not on the card yet", name,
 		       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))));
 	printf(", last commit %s", format_time(json_u64(s, "generation_unix_seconds")));
 	printf("%s\n", next_text(s));
@@ -117,43 +116,41 @@ int status_brief(void)
 	return bad ? EXIT_DEGRADED : EXIT_OK;
 }
 
-static void print_next(const char *command, const char *what)
+/* which: " NAME" behind the command, or "" */
+static void print_next(const char *command, const char *which, const char *what)
 {
-	printf("  %-32s %s\n", command, what);
+	char text[SHELL_WORD_BYTES + 32];
+
+	snprintf(text, sizeof(text), "%s%s", command, which);
+	printf("  %-32s %s\n", text, what);
 }
 
-/* The commands that are useful for this volume now. which: " NAME", or "" if it is the only one. */
+/* The commands that are useful for this volume now. which: "" if it is the only one. */
 static void next_for(struct json_object *s, const char *which)
 {
 	char text[512];
 
 	if (away_text(s, text, sizeof(text))) { /* each of the others would wait for it, or fail */
-		print_next("plug the card in again",
+		print_next("plug the card in again", "",
 			   "it goes on by itself; another reader will do");
 		return;
 	}
-	if (json_true(s, "degraded")) {
-		snprintf(text, sizeof(text), "cowctl status%s", which);
-		print_next(text, "what needs attention");
-	}
+	if (json_true(s, "degraded"))
+		print_next("cowctl status", which, "what needs attention");
 	if (json_true(json_object_object_get(s, "held"),
 		      "undo_pending")) { /* a commit would be lost, too */
-		snprintf(text, sizeof(text), "cowctl undo --cancel%s", which);
-		print_next(text, "keep what is mounted now");
+		print_next("cowctl undo --cancel", which, "keep what is mounted now");
 		return;
 	}
-	if (json_true(s, "discard_armed")) {
-		snprintf(text, sizeof(text), "cowctl discard --cancel%s", which);
-		print_next(text, "keep it at the next detach or shutdown");
-	}
+	if (json_true(s, "discard_armed"))
+		print_next("cowctl discard --cancel", which,
+			   "keep it at the next detach or shutdown");
 	if (!all_on_card(s)) {
-		snprintf(text, sizeof(text), "cowctl commit%s", which);
-		print_next(text, "write it to the card");
-		snprintf(text, sizeof(text), "cowctl top%s", which);
-		print_next(text, "which files it is");
+		print_next("cowctl commit", which, "write it to the card");
+		print_next("cowctl top", which, "which files it is");
 	} else {
-		snprintf(text, sizeof(text), "cowctl wear%s", which);
-		print_next(text, "what was written to the card, and how long it may last");
+		print_next("cowctl wear", which,
+			   "what was written to the card, and how long it may last");
 	}
 }
 
@@ -220,17 +217,14 @@ struct json_object *status_for_people(struct json_object *s)
 
 static void next_for_dead(const struct leftover_volume *v)
 {
-	char text[SHELL_WORD_BYTES + 32], dir[PATH_MAX], word[SHELL_WORD_BYTES];
+	char dir[PATH_MAX], word[SHELL_WORD_BYTES];
 	struct facts f;
 
 	client_facts(v->name, true, &f);
-	if (mounts_device_is_on(NULL, v->loop, dir)) {
-		snprintf(text, sizeof(text), "umount %s", shell_word(clean_text(dir), word));
-		print_next(text, "it returns errors");
-	}
-	snprintf(text, sizeof(text), "cowctl attach %s",
-		 shell_word(clean_text(f.device[FACT_DEVICE].path), word));
-	print_next(text, "the last commit is on the card");
+	if (mounts_device_is_on(NULL, v->loop, dir))
+		print_next("umount ", shell_word(clean_text(dir), word), "it returns errors");
+	print_next("cowctl attach ", shell_word(clean_text(f.device[FACT_DEVICE].path), word),
+		   "the last commit is on the card");
 }
 
 int overview(void)
@@ -258,9 +252,10 @@ int overview(void)
 		json_object_put(status[i]);
 	}
 	if (!n && !died) {
-		print_next("cowctl setup --dry-run", "can the root of this system be protected?");
-		print_next("cowctl card", "the devices, and what protects each of them");
+		print_next("cowctl setup --dry-run", "",
+			   "can the root of this system be protected?");
+		print_next("cowctl card", "", "the devices, and what protects each of them");
 	}
-	print_next("cowctl --help", "all commands");
+	print_next("cowctl --help", "", "all commands");
 	return bad ? EXIT_DEGRADED : EXIT_OK;
 }

@@ -176,7 +176,7 @@ static void ask_all(const struct options *o, struct question *q, size_t n)
 	}
 }
 
-static void print_row(struct json_object *row)
+static void print_device(struct json_object *row)
 {
 	const char *where = json_text(row, "mountpoint");
 
@@ -213,7 +213,7 @@ static int list(const struct options *o)
 	if (has_option(o, OPT_JSON))
 		json_print(answer);
 	for (size_t i = 0; !has_option(o, OPT_JSON) && i < json_object_array_length(rows); i++)
-		print_row(json_object_array_get_idx(rows, i));
+		print_device(json_object_array_get_idx(rows, i));
 	json_object_put(answer);
 	return EXIT_OK;
 }
@@ -237,5 +237,5 @@ int cmd_card(const struct options *o)
 					o->operand[0]);
 		one.operand[0] = device;
 	}
-	return prepare_inform(&one);
+	return prepare_card(&one, true);
 }

@@ -114,14 +114,14 @@ static void print_super(const struct check_report *c)
 			     : c->trouble & SUPER_COPY_B_BAD ? "copy B is DAMAGED, copy A is good"
 							     : "both copies good";
 
-	printf("  %-14s %s%s\n", "superblock", copies,
-	       c->trouble & SUPER_GROWN ? "; the device has grown since the log was made" : "");
-	printf("  %-14s %s at %s of %s, %u segments of %s, made %s\n", "log",
-	       FORMAT_SIZE((uint64_t)c->super.seg_bytes * c->super.seg_count),
-	       FORMAT_SIZE(c->super.ring_off_bytes), CLEAN(c->log_device), c->super.seg_count,
-	       FORMAT_SIZE(c->super.seg_bytes), format_time(c->super.created_s));
+	cmd_row("superblock", "%s%s", copies,
+		c->trouble & SUPER_GROWN ? "; the device has grown since the log was made" : "");
+	cmd_row("log", "%s at %s of %s, %u segments of %s, made %s",
+		FORMAT_SIZE((uint64_t)c->super.seg_bytes * c->super.seg_count),
+		FORMAT_SIZE(c->super.ring_off_bytes), c->log_device, c->super.seg_count,
+		FORMAT_SIZE(c->super.seg_bytes), format_time(c->super.created_s));
 	if (c->super.lag)
-		printf("  %-14s %u: the previous commit is kept\n", "lag", c->super.lag);
+		cmd_row("lag", "%u: the previous commit is kept", c->super.lag);
 }
 
 static const char *verdict_words(const struct check_report *c)
@@ -150,12 +150,11 @@ static void print_warning(const struct check_report *c)
 {
 	bool external = strcmp(c->device, c->log_device);
 
-	printf("  %-14s do not mount it without cowfs before: it is a mixture of generations\n",
-	       "warning");
+	cmd_row("warning", "do not mount it without cowfs before: it is a mixture of generations");
 	if (c->verdict != CHECK_BROKEN)
-		printf("  %-14s to look at it: " COWCTL " view %s%s%s DIR; it writes nothing\n", "",
-		       CLEAN(c->device), external ? " --log " : "",
-		       external ? CLEAN(c->log_device) : "");
+		cmd_row("", "to look at it: " COWCTL " view %s%s%s DIR; it writes nothing",
+			CLEAN(c->device), external ? " --log " : "",
+			external ? CLEAN(c->log_device) : "");
 }
 
 /* The log is empty: a cut came, or the card was pulled, before the last write of a checkpoint. An
@@ -167,13 +166,13 @@ static void print_guard(const struct check_report *c)
 	if (!c->guarded || *c->attached || state >= LOG_BROKEN)
 		return;
 	if (state == LOG_EMPTY || state == LOG_RETIRED)
-		printf("  %-14s the superblock is guarded, and not by this log: it is a copy of a "
-		       "file system whose log is not here, and may be a mixture of generations\n",
-		       "warning");
+		cmd_row("warning",
+			"the superblock is guarded, and not by this log: it is a copy of a "
+			"file system whose log is not here, and may be a mixture of generations");
 	else
-		printf("  %-14s the superblock is still guarded: kernels mount it read-only and "
-		       "e2fsck refuses it, until '" COWCTL " release', or an attach and a detach\n",
-		       "note");
+		cmd_row("note",
+			"the superblock is still guarded: kernels mount it read-only and "
+			"e2fsck refuses it, until '" COWCTL " release', or an attach and a detach");
 }
 
 static void print_text(const struct check_report *c)
@@ -184,53 +183,51 @@ static void print_text(const struct check_report *c)
 	printf("%s: %s of %s with a cowfs log of format %u\n", CLEAN(c->device), c->fs.type,
 	       FORMAT_SIZE(c->super.fs_bytes), c->super.version);
 	if (*c->attached)
-		printf("  %-14s attached as volume %s: the log may change while it is read\n",
-		       "note", c->attached);
+		cmd_row("note", "attached as volume %s: the log may change while it is read",
+			c->attached);
 	print_super(c);
 	if (c->shrink_committed)
-		printf("  %-14s a shrink was interrupted after its commit and is valid: attach "
-		       "or '" COWCTL " release' finishes it\n",
-		       "state");
+		cmd_row("state", "a shrink was interrupted after its commit and is valid: attach "
+				 "or '" COWCTL " release' finishes it");
 	else
-		printf("  %-14s %s\n", "state", state_words(r->state, r->needs_older));
+		cmd_row("state", "%s", state_words(r->state, r->needs_older));
 	if (r->state >= LOG_BROKEN)
-		printf("  %-14s %s\n", "", CLEAN(r->why));
+		cmd_row("", "%s", r->why);
 	if (r->back_seq)
-		printf("  %-14s goes back to generation %s of %s, because of an undo\n", "",
-		       with_commas(r->back_generation), format_time(r->back_s));
+		cmd_row("", "goes back to generation %s of %s, because of an undo",
+			with_commas(r->back_generation), format_time(r->back_s));
 	if (r->rejected)
-		printf("  %-14s %u newer record%s not chosen: %s\n", "", r->rejected,
-		       plural(r->rejected), CLEAN(r->why));
+		cmd_row("", "%u newer record%s not chosen: %s", r->rejected, plural(r->rejected),
+			r->why);
 	if (r->unreadable_blks)
-		printf("  %-14s %s block%s of the log cannot be read; a commit that was in one of them is not there\n",
-		       "note", with_commas(r->unreadable_blks), plural(r->unreadable_blks));
+		cmd_row("note",
+			"%s block%s of the log cannot be read; a commit that was in one of them is not there",
+			with_commas(r->unreadable_blks), plural(r->unreadable_blks));
 	if (r->base_changed && r->state < LOG_BROKEN)
-		printf("  %-14s the file system was changed without cowfs since; the log was "
-		       "empty, so this is harmless\n",
-		       "note");
+		cmd_row("note", "the file system was changed without cowfs since; the log was "
+				"empty, so this is harmless");
 	if (r->clone)
-		printf("  %-14s the log was written on another card\n", "note");
+		cmd_row("note", "the log was written on another card");
 	if (r->newest.seq)
-		printf("  %-14s generation %s, %s, %s (%s)\n", "newest record",
-		       with_commas(r->newest.ledger.commits), record_words(r->newest.type),
-		       format_time(r->newest.time_s), cause_name(r->newest.cause));
+		cmd_row("newest record", "generation %s, %s, %s (%s)",
+			with_commas(r->newest.ledger.commits), record_words(r->newest.type),
+			format_time(r->newest.time_s), cause_name(r->newest.cause));
 	if (r->newest.flags & RECORD_UNREAD)
-		printf("  %-14s its metadata was not checked: %s\n", "", FSINFO_DIED);
+		cmd_row("", "its metadata was not checked: %s", FSINFO_DIED);
 	if (r->newest.seq)
-		printf("  %-14s %s block%s%s\n", "not checkpointed", with_commas(blocks),
-		       plural(blocks),
-		       blocks ? " exist in the log only: an attach serves them, '" COWCTL
-				" release' "
-				"checkpoints them"
-			      : "");
+		cmd_row("not checkpointed", "%s block%s%s", with_commas(blocks), plural(blocks),
+			blocks ? " exist in the log only: an attach serves them, '" COWCTL
+				 " release' "
+				 "checkpoints them"
+			       : "");
 	if (blocks)
 		print_warning(c);
 	else
 		print_guard(c);
 	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
-		printf("  %-14s %s\n", "finding", c->finding[i]);
+		cmd_row("finding", "%s", c->finding[i]);
 	if (c->findings > CHECK_FINDINGS)
-		printf("  %-14s and %u more\n", "", c->findings - CHECK_FINDINGS);
+		cmd_row("", "and %u more", c->findings - CHECK_FINDINGS);
 	printf("verdict: %s\n", verdict_words(c));
 }
 

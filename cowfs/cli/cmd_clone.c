@@ -127,10 +127,10 @@ static void print_text(const struct clone_options *opt, const struct view_mount 
 	printf("%s: has the %s as it was %s, and an empty log of %s\n", CLEAN(opt->target),
 	       r->fs.type, m->time_s ? format_time(m->time_s) : "before the first commit",
 	       FORMAT_SIZE((uint64_t)r->super.seg_bytes * r->super.seg_count));
-	printf("  %-14s %s of %s%s%s%s%s\n", "copied", FORMAT_SIZE(r->used_bytes),
-	       FORMAT_SIZE(r->super.fs_bytes), opt->no_verify ? "" : ", read back and compared",
-	       r->there_bytes ? "; " : "", r->there_bytes ? FORMAT_SIZE(r->there_bytes) : "",
-	       r->there_bytes ? " were there from an earlier run" : "");
+	cmd_row("copied", "%s of %s%s%s%s%s", FORMAT_SIZE(r->used_bytes),
+		FORMAT_SIZE(r->super.fs_bytes), opt->no_verify ? "" : ", read back and compared",
+		r->there_bytes ? "; " : "", r->there_bytes ? FORMAT_SIZE(r->there_bytes) : "",
+		r->there_bytes ? " were there from an earlier run" : "");
 	if (extents_blks(&r->lost)) {
 		printf("  %s block%s of it cannot be read, and are zeroes in the copy:\n",
 		       with_commas(extents_blks(&r->lost)), plural(extents_blks(&r->lost)));
@@ -144,9 +144,10 @@ static void print_text(const struct clone_options *opt, const struct view_mount 
 static int view_now(const struct options *o, const char *which, struct view_mount *ret,
 		    struct failure *err)
 {
-	int e = cmd_view_now(o, which, ret, err);
+	int e = cmd_view_open(o, which, VIEW_NOW, VIEW_READ, ret, err);
 
-	return e == -EIO || e == -ENOSPC ? cmd_view_now_disk(o, which, ret, err) : e;
+	return e == -EIO || e == -ENOSPC ? cmd_view_open(o, which, VIEW_NOW, VIEW_DISK, ret, err)
+					 : e;
 }
 
 static int make_clone(struct job *j, struct clone_options *opt)

@@ -50,7 +50,7 @@ int cmd_commit(const struct options *o)
 		       : EXIT_OK;
 	if (exit == EXIT_OK && has_option(o, OPT_TRIAL) && !has_option(o, OPT_FORCE) &&
 	    commit_trial_check)
-		exit = commit_trial_check(o);
+		exit = commit_trial_check(o, -1);
 	if (exit != EXIT_OK)
 		return exit;
 	if ((has_option(o, OPT_ALL) && !commit_all) || (has_option(o, OPT_KEPT) && !commit_kept))

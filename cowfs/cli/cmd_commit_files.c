@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,8 +21,6 @@
 #define WAIT_NS 60000000000ull
 #define WAIT_STEP_US 50000
 
-static volatile sig_atomic_t stop;
-
 struct job {
 	const struct options *o;
 	const struct places *places;
@@ -38,12 +35,6 @@ struct job {
 	bool again; /* the image has ended: nothing was committed */
 	bool same;  /* the card has these files already */
 };
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	stop = 1;
-}
 
 static int interrupted(struct job *j)
 {
@@ -98,8 +89,7 @@ static int plan(struct job *j, struct copy *c, int from_fd)
 /* The scratch image ends when RAM runs short: that is said before. */
 static int check_ram(struct job *j, uint64_t need_bytes)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
-	struct json_object *status = client_call(&j->client, &rq, NULL, NULL, j->err);
+	struct json_object *status = client_ask(&j->client, COMMAND_STATUS, j->err);
 	uint64_t full, used;
 
 	if (!status)
@@ -123,7 +113,7 @@ static int copy_all(struct job *j)
 					  .overlay = overlay,
 					  .upper_fd = j->from_upper_fd,
 					  .touched = j->found ? &j->touched : NULL,
-					  .stop = &stop,
+					  .stop = &interrupt_stop,
 					  .problem = on_problem,
 					  .ctx = j };
 	int from_fd = overlay ? j->from_root_fd : j->now.dir_fd;
@@ -198,7 +188,7 @@ static int fill(struct job *j)
 
 	/* another one may be under way, or just ending */
 	while ((e = view_mount_open(&j->client, VIEW_SCRATCH, &j->scratch, j->err)) == -EBUSY &&
-	       !stop && !has_option(j->o, OPT_NO_WAIT) && now_ns() < end_ns)
+	       !interrupt_stop && !has_option(j->o, OPT_NO_WAIT) && now_ns() < end_ns)
 		usleep(WAIT_STEP_US);
 	if (e == 0)
 		e = view_mount_open(&j->client, VIEW_NOW, &j->now, j->err);
@@ -277,7 +267,7 @@ static int try_once(struct job *j, struct json_object **ret)
 	if (e == 0 && j->same && !has_option(j->o, OPT_CHECKPOINT))
 		*ret = nothing_committed(j);
 	else if (e == 0)
-		e = stop ? interrupted(j) : commit(j, ret);
+		e = interrupt_stop ? interrupted(j) : commit(j, ret);
 	view_mount_close(&j->now);
 	view_mount_close(&j->scratch);
 	client_close(&j->client);
@@ -289,7 +279,6 @@ static int try_once(struct job *j, struct json_object **ret)
 int commit_files(const struct options *o, const struct places *p, struct json_object **ret,
 		 char name[RUNDIR_NAME_BYTES], struct failure *err)
 {
-	const struct sigaction sa = { .sa_handler = on_signal };
 	struct job j = { .o = o,
 			 .places = p,
 			 .err = err,
@@ -298,12 +287,10 @@ int commit_files(const struct options *o, const struct places *p, struct json_ob
 			 .from_upper_fd = -1 };
 	int e = -EAGAIN;
 
-	if (stop)
+	if (interrupt_stop)
 		return interrupted(&j);
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
-	for (unsigned i = 0; i < TRIES && e < 0 && (i == 0 || j.again) && !stop; i++)
+	interrupt_catch();
+	for (unsigned i = 0; i < TRIES && e < 0 && (i == 0 || j.again) && !interrupt_stop; i++)
 		e = try_once(&j, ret);
 	snprintf(name, RUNDIR_NAME_BYTES, "%s", j.client.name);
 	return e;

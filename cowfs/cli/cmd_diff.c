@@ -69,7 +69,7 @@ static int take_once(struct comparison *x, bool *ret_again)
 				 &x->new_view, &err) < 0)
 		return cmd_failed(x->o, &err);
 	/* after the snapshot: the list has all that was changed before it */
-	exit = top_ask_runs(x->o, &x->c, &x->sample, ret_again);
+	exit = top_runs(&x->c, &x->sample, ret_again, &err) < 0 ? cmd_failed(x->o, &err) : EXIT_OK;
 	/* the list is not used then */
 	if (x->held)
 		*ret_again = false;
@@ -81,14 +81,13 @@ static int take_once(struct comparison *x, bool *ret_again)
 
 static int take_states(struct comparison *x)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	bool again = true;
 	struct failure err;
 	int exit = EXIT_OK;
 
 	if (client_open(&x->c, places_volume(&x->places), &err) < 0)
 		return cmd_failed(x->o, &err);
-	x->sample.status = cmd_composed(client_call(&x->c, &rq, NULL, NULL, &err));
+	x->sample.status = cmd_composed(client_ask(&x->c, COMMAND_STATUS, &err));
 	if (!x->sample.status)
 		return cmd_failed(x->o, &err);
 	if (has_option(x->o, OPT_GENERATION))

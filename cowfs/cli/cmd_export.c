@@ -30,7 +30,8 @@ static int open_base(struct job *j, struct failure *fail)
 
 	if (has_option(j->o, OPT_ALL))
 		return 0;
-	r = cmd_view_disk(j->o, base ? base : j->which, !base, &j->base, fail);
+	r = cmd_view_open(j->o, base ? base : j->which, base ? VIEW_COMMITTED : VIEW_HELD,
+			  VIEW_DISK, &j->base, fail);
 	if (r == -ENOENT && !base)
 		return failure_set(
 			fail, EXIT_FAILED, -ENOENT,
@@ -51,7 +52,7 @@ static int make(struct job *j, struct failure *fail)
 	uint8_t head[DELTA_HEAD_BYTES];
 	char signature[DELTA_SIGNATURE_BYTES];
 	const char *key = j->o->value[OPT_SIGN];
-	int r = cmd_view_disk(j->o, j->which, false, &j->of, fail);
+	int r = cmd_view_open(j->o, j->which, VIEW_COMMITTED, VIEW_DISK, &j->of, fail);
 
 	if (r == 0)
 		r = open_base(j, fail);

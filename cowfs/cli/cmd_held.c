@@ -85,7 +85,6 @@ static int look_at_volume(const struct options *o, struct running *ret_volume,
 
 int choose_generation(const struct options *o, struct client *c, const char *device, bool *ret_held)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	const char *text = o->value[OPT_GENERATION];
 	struct json_object *status = NULL;
 	struct held_report r;
@@ -94,7 +93,7 @@ int choose_generation(const struct options *o, struct client *c, const char *dev
 
 	if (strcmp(text, "held") && parse_u64(text, &n) < 0)
 		return cmd_usage(o, "--generation %s is neither a number nor held", text);
-	if (c ? !(status = client_call(c, &rq, NULL, NULL, &err))
+	if (c ? !(status = client_ask(c, COMMAND_STATUS, &err))
 	      : offline_held(device, o->value[OPT_LOG], HELD_LOOK, &r, &err) < 0)
 		return cmd_failed(o, &err);
 	if (c)

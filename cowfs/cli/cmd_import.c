@@ -102,8 +102,7 @@ static int check_signature(struct job *j)
 
 static int look_at_volume(struct job *j)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
-	struct json_object *status = client_call(&j->c, &rq, NULL, NULL, j->fail);
+	struct json_object *status = client_ask(&j->c, COMMAND_STATUS, j->fail);
 
 	if (!status)
 		return j->fail->error;
@@ -207,7 +206,7 @@ static int check_kernel(struct job *j)
 			? view_mount_look(&j->scratch, &dir_fd, j->fail)
 			: 0;
 
-	if (r == 0 && dir_fd >= 0 && commit_trial_check_in(j->o, dir_fd) != EXIT_OK) {
+	if (r == 0 && dir_fd >= 0 && commit_trial_check(j->o, dir_fd) != EXIT_OK) {
 		j->fail->why[0] = '\0'; /* it is printed */
 		r = -EBUSY;
 	}

@@ -73,9 +73,10 @@ static void print_whole(const struct format_report *r)
 		       r->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_fits(capacity))));
 		return;
 	}
-	printf("  %-14s all changes of %s may have to pass through the log: it commits on its "
-	       "own from %s on\n",
-	       "commits", r->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
+	cmd_row("commits",
+		"all changes of %s may have to pass through the log: it commits on its "
+		"own from %s on",
+		r->fs.type, FORMAT_SIZE(blk_to_bytes(pressure_ring_commits(capacity))));
 	if (!pressure_ring_suffices(capacity))
 		printf("warning: the log is so small that a burst of writes can make a commit "
 		       "impossible: use at least 16 MiB\n");
@@ -104,26 +105,27 @@ static void print_log(const struct format_options *opt, const struct format_repo
 	char attach[5 * PATH_MAX];
 
 	printf("%s: an empty log %s written\n", log_device(opt), opt->dry_run ? "would be" : "was");
-	printf("  %-14s %s of %s%s\n", "file system", r->fs.type, FORMAT_SIZE(s->fs_bytes),
-	       s->external || r->fs.size_bytes <= s->fs_bytes ? ", untouched" : "");
-	printf("  %-14s %s at %s, %u segments of %s\n", "log",
-	       FORMAT_SIZE((uint64_t)s->seg_bytes * s->seg_count), FORMAT_SIZE(s->ring_off_bytes),
-	       s->seg_count, FORMAT_SIZE(s->seg_bytes));
-	printf("  %-14s %s%s\n", "erase block", FORMAT_SIZE(s->erase_block_bytes),
-	       s->eb_source == CARD_EB_GUESSED	  ? " (assumed; set --erase-block if you know it)"
-	       : s->eb_source == CARD_EB_REPORTED ? " (reported by the card)"
-						  : "");
+	cmd_row("file system", "%s of %s%s", r->fs.type, FORMAT_SIZE(s->fs_bytes),
+		s->external || r->fs.size_bytes <= s->fs_bytes ? ", untouched" : "");
+	cmd_row("log", "%s at %s, %u segments of %s",
+		FORMAT_SIZE((uint64_t)s->seg_bytes * s->seg_count), FORMAT_SIZE(s->ring_off_bytes),
+		s->seg_count, FORMAT_SIZE(s->seg_bytes));
+	cmd_row("erase block", "%s%s", FORMAT_SIZE(s->erase_block_bytes),
+		s->eb_source == CARD_EB_GUESSED	   ? " (assumed; set --erase-block if you know it)"
+		: s->eb_source == CARD_EB_REPORTED ? " (reported by the card)"
+						   : "");
 	for (unsigned i = 0; i < 2; i++) {
 		const char *path = i ? opt->log_device : opt->device,
 			   *layer = path ? blockdev_layer(path) : NULL;
 
 		if (layer)
-			printf("  %-14s " CARD_LAYER "\n", "note", path, layer);
+			cmd_row("note", CARD_LAYER, path, layer);
 	}
 	if (s->lag)
-		printf("  %-14s %u: the previous commit is kept in case the card loses the "
-		       "newest one\n",
-		       "lag", s->lag);
+		cmd_row("lag",
+			"%u: the previous commit is kept in case the card loses the "
+			"newest one",
+			s->lag);
 	print_whole(r);
 	if (is_committed_unmounted(&r->fs))
 		printf("warning: this %s is committed only while it is not mounted, or read-only%s\n",
@@ -150,7 +152,7 @@ static void print_text(const struct format_options *opt, const struct format_rep
 	if (r->shrunk) {
 		printf("%s: the file system was shrunk to %s, was %s\n", opt->device,
 		       FORMAT_MIB(r->super.fs_bytes), FORMAT_MIB(r->fs.size_bytes));
-		printf("  %-14s %s, in one commit\n", "written", FORMAT_SIZE(r->written_bytes));
+		cmd_row("written", "%s, in one commit", FORMAT_SIZE(r->written_bytes));
 	}
 	print_log(opt, r);
 }
@@ -313,7 +315,7 @@ static int show(const struct options *o, const struct format_options *opt,
 	return exit;
 }
 
-static int prepare_card(const struct options *o, bool informs)
+int prepare_card(const struct options *o, bool informs)
 {
 	struct progress progress;
 	struct format_options opt = {
@@ -348,9 +350,4 @@ static int prepare_card(const struct options *o, bool informs)
 int cmd_prepare(const struct options *o)
 {
 	return prepare_card(o, false);
-}
-
-int prepare_inform(const struct options *o)
-{
-	return prepare_card(o, true);
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,8 +21,6 @@
 #include "files/copy.h"
 
 #define LINES_MAX 40 /* of changes that are listed before the question */
-
-static volatile sig_atomic_t stop;
 
 struct job {
 	const struct options *o;
@@ -45,12 +42,6 @@ struct job {
 	size_t n_touched, cap_touched;
 	bool no_memory;
 };
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	stop = 1;
-}
 
 /* ---- what it says ---- */
 
@@ -481,7 +472,7 @@ static int with_view(struct job *j)
 	const struct copy_options opt = { .overlay = j->places.composed,
 					  .upper_fd = j->upper_fd,
 					  .touched = found ? &j->differs : NULL,
-					  .stop = &stop,
+					  .stop = &interrupt_stop,
 					  .problem = on_problem,
 					  .ctx = j };
 
@@ -499,15 +490,6 @@ static int with_view(struct job *j)
 	return exit;
 }
 
-static void catch_signals(void)
-{
-	const struct sigaction sa = { .sa_handler = on_signal };
-
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
-}
-
 static int run(struct job *j)
 {
 	struct failure err;
@@ -519,7 +501,7 @@ static int run(struct job *j)
 		return cmd_usage(j->o, "revert: name the files or folders to bring back");
 	if (client_open(&j->client, places_volume(&j->places), &err) < 0)
 		return cmd_failed(j->o, &err);
-	catch_signals();
+	interrupt_catch();
 	if (view_mount_open(&j->client, VIEW_COMMITTED, &j->view, &err) < 0) {
 		client_close(&j->client);
 		return cmd_failed(j->o, &err);

@@ -257,7 +257,7 @@ static int end_with_commit(const struct options *o, const struct options *volume
 			     accept = { .command = COMMAND_ACCEPT },
 			     on_trial = { .command = COMMAND_COMMIT, .trial = trial };
 	struct json_object *answer = NULL;
-	int exit = trial ? commit_trial_check(o) : EXIT_OK;
+	int exit = trial ? commit_trial_check(o, -1) : EXIT_OK;
 
 	if (exit == EXIT_OK) {
 		commit_metadata_home(volume, false);

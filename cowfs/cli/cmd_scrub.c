@@ -241,7 +241,7 @@ static int find_card(struct job *j, struct failure *err)
 		 j->attached		     ? f.device[FACT_LOG_DEVICE].path
 		 : has_option(j->o, OPT_LOG) ? j->o->value[OPT_LOG]
 					     : "");
-	return cmd_view_now(j->o, j->which, &j->view, err);
+	return cmd_view_open(j->o, j->which, VIEW_NOW, VIEW_READ, &j->view, err);
 }
 
 static int scrub(struct job *j, struct failure *err)
@@ -261,7 +261,7 @@ static int scrub(struct job *j, struct failure *err)
 	if (r < 0 || j->skipped)
 		return r;
 	if (j->report.bad.n) {
-		r = cmd_view_now(j->o, j->which, &j->view, err);
+		r = cmd_view_open(j->o, j->which, VIEW_NOW, VIEW_READ, &j->view, err);
 		if (r == 0)
 			r = judge(j, err);
 	}

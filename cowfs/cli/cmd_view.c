@@ -251,8 +251,8 @@ static int open_dir(const struct options *o, const char *dir, int *ret_fd)
 }
 
 #ifndef COWFS_RECOVER
-static int open_view(const struct options *o, const char *which, enum view_kind kind,
-		     enum view_use use, struct view_mount *ret, struct failure *err)
+int cmd_view_open(const struct options *o, const char *which, enum view_kind kind,
+		  enum view_use use, struct view_mount *ret, struct failure *err)
 {
 	struct card_view x = { .device = which,
 			       .log_device = o->value[OPT_LOG],
@@ -272,24 +272,6 @@ static int open_view(const struct options *o, const char *which, enum view_kind 
 		cmd_view_warn(ret, c.name);
 	client_close(&c);
 	return r;
-}
-
-int cmd_view_now(const struct options *o, const char *which, struct view_mount *ret,
-		 struct failure *err)
-{
-	return open_view(o, which, VIEW_NOW, VIEW_READ, ret, err);
-}
-
-int cmd_view_now_disk(const struct options *o, const char *which, struct view_mount *ret,
-		      struct failure *err)
-{
-	return open_view(o, which, VIEW_NOW, VIEW_DISK, ret, err);
-}
-
-int cmd_view_disk(const struct options *o, const char *which, bool held, struct view_mount *ret,
-		  struct failure *err)
-{
-	return open_view(o, which, held ? VIEW_HELD : VIEW_COMMITTED, VIEW_DISK, ret, err);
 }
 #endif
 

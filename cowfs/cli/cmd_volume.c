@@ -113,7 +113,6 @@ static void print_detach(const char *name, const struct options *o, struct json_
  */
 static int before_detach(const struct options *o, bool discard, uint64_t away_ns)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	char who[RUNDIR_NAME_BYTES + 16];
 	struct json_object *status;
 	struct failure err;
@@ -121,11 +120,11 @@ static int before_detach(const struct options *o, bool discard, uint64_t away_ns
 
 	if (client_open(&c, which_volume(o), &err) < 0)
 		return EXIT_OK;
-	status = client_call(&c, &rq, NULL, NULL, &err);
+	status = client_ask(&c, COMMAND_STATUS, &err);
 	if (status && away_ns && !discard) {
 		json_object_put(status);
 		(void)await_card(&c, away_ns, true);
-		status = client_call(&c, &rq, NULL, NULL, &err);
+		status = client_ask(&c, COMMAND_STATUS, &err);
 	}
 	client_close(&c);
 	if (!status)

@@ -133,14 +133,8 @@ static int compare_views(const struct options *o, struct client *c, enum view_ki
 	return exit;
 }
 
-int commit_trial_check(const struct options *o)
+int commit_trial_check(const struct options *o, int new_root_fd)
 {
-	return commit_trial_check_in(o, -1);
-}
-
-int commit_trial_check_in(const struct options *o, int new_root_fd)
-{
-	const struct request rq = { .command = COMMAND_STATUS };
 	_cleanup_close_ int root_fd = open_root();
 	struct roots roots = { .running_fd = root_fd,
 			       .new_fd = new_root_fd < 0 ? root_fd : new_root_fd };
@@ -153,7 +147,7 @@ int commit_trial_check_in(const struct options *o, int new_root_fd)
 
 	if (root_fd < 0 || client_open(&c, ROOT_NAME, &err) < 0)
 		return EXIT_OK; /* the commit tells */
-	status = client_call(&c, &rq, NULL, NULL, &err);
+	status = client_ask(&c, COMMAND_STATUS, &err);
 	kind = json_object_object_get(status, "held") ? VIEW_HELD : VIEW_COMMITTED;
 	/* then the modules are in the image, or in both */
 	composed = *json_fact(status, FACT_LOWER);

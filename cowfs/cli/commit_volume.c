@@ -40,7 +40,6 @@ void commit_add_life(struct client *c, const struct options *opt, struct json_ob
 {
 	const struct flash_kind *flash =
 		flash_kind_of(has_option(opt, OPT_FLASH) ? opt->value[OPT_FLASH] : "unknown");
-	const struct request rq = { .command = COMMAND_WEAR };
 	struct json_object *r = json_object_object_get(answer, "report"), *o, *wear;
 	double low, high, capacity, eb_bytes;
 	struct failure err;
@@ -49,7 +48,7 @@ void commit_add_life(struct client *c, const struct options *opt, struct json_ob
 	if (!has_option(opt, OPT_DRY_RUN) || wrote_nothing(answer, true))
 		return;
 	o = json_object_new_object();
-	wear = client_call(c, &rq, NULL, NULL, &err);
+	wear = client_ask(c, COMMAND_WEAR, &err);
 	capacity = wear ? (double)card_life_bytes(json_fact(wear, FACT_DEVICE)) : 0;
 	if (wear && capacity <= 0)
 		capacity = (double)json_u64(wear, "device_bytes");
@@ -223,8 +222,7 @@ static int mount_that_hides(const struct options *o, bool asked)
 	s.dev = f.device[FACT_LOOP].rdev;
 	hides = s.dev && find_mount_search(&s) == 1 && fs_ops_named(s.type)->log_hides;
 	if (hides && !asked)
-		status = client_call(&c, &(struct request){ .command = COMMAND_STATUS }, NULL, NULL,
-				     &err);
+		status = client_ask(&c, COMMAND_STATUS, &err);
 	client_close(&c);
 	hides = hides && (asked || json_true(status, "checkpoint_always"));
 	json_object_put(status);

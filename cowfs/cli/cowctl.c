@@ -27,34 +27,27 @@
 #define ABSENT "not in an initramfs, only in the cowctl of the system"
 #endif
 
+#define SPEC(...)                                                                                  \
+	{                                                                                          \
+		__VA_ARGS__                                                                        \
+	}
 #define COMMON                                                                                     \
-	{ OPT_JSON, "json", NULL, "print the result as JSON" },                                    \
-		{ OPT_HELP, "help", NULL, "show this help" },                                      \
-	{                                                                                          \
-		0, NULL, NULL, NULL                                                                \
-	}
+	SPEC(OPT_JSON, "json", NULL, "print the result as JSON"),                                  \
+		SPEC(OPT_HELP, "help", NULL, "show this help"), SPEC(0)
 #define LOG_OPTION                                                                                 \
-	{                                                                                          \
-		OPT_LOG, "log", "DEVICE", "the device that holds the log, if not DEVICE itself"    \
-	}
-
+	SPEC(OPT_LOG, "log", "DEVICE", "the device that holds the log, if not DEVICE itself")
 #define FLASH_OPTION                                                                               \
-	{                                                                                          \
-		OPT_FLASH, "flash", "slc|mlc|tlc|qlc|unknown",                                     \
-			"kind of flash, for the assumed number of erase cycles (default: unknown)" \
-	}
+	SPEC(OPT_FLASH, "flash", "slc|mlc|tlc|qlc|unknown",                                        \
+	     "kind of flash, for the assumed number of erase cycles (default: unknown)")
 /* of a log that is made */
-#define NEW_LOG_OPTIONS                                                                                                 \
-	{ OPT_LOG_SIZE, "log-size", "SIZE",                                                                             \
-	  "size of the log (default: 32M, 64M on 1 GiB and more, or 8 erase blocks if more; other than ext: a 16th of " \
-	  "the file system, at most 160M)" },                                                                           \
-		{ OPT_ERASE_BLOCK, "erase-block", "SIZE",                                                               \
-		  "erase block of the card (default: as the card reports, or 4M)" },                                    \
-	{                                                                                                               \
-		OPT_LAG, "lag", "N",                                                                                    \
-			"1: also keep the previous commit, for a card that may lose acknowledged writes "               \
-			"(default: 0)"                                                                                  \
-	}
+#define NEW_LOG_OPTIONS                                                                                                    \
+	SPEC(OPT_LOG_SIZE, "log-size", "SIZE",                                                                             \
+	     "size of the log (default: 32M, 64M on 1 GiB and more, or 8 erase blocks if more; other than ext: a 16th of " \
+	     "the file system, at most 160M)"),                                                                            \
+		SPEC(OPT_ERASE_BLOCK, "erase-block", "SIZE",                                                               \
+		     "erase block of the card (default: as the card reports, or 4M)"),                                     \
+		SPEC(OPT_LAG, "lag", "N",                                                                                  \
+		     "1: also keep the previous commit, for a card that may lose acknowledged writes (default: 0)")
 static const struct option_spec prepare_options[] = {
 	NEW_LOG_OPTIONS,
 	LOG_OPTION,
@@ -103,10 +96,8 @@ static const struct option_spec scrub_options[] = {
 };
 static const struct option_spec attach_options[] = { VOLOPT_SPECS COMMON };
 #define VERBOSE_OPTION                                                                             \
-	{ OPT_VERBOSE, "v", NULL, "short for --verbose" },                                         \
-	{                                                                                          \
-		OPT_VERBOSE, "verbose", NULL, "print an account of what was written"               \
-	}
+	SPEC(OPT_VERBOSE, "v", NULL, "short for --verbose"),                                       \
+		SPEC(OPT_VERBOSE, "verbose", NULL, "print an account of what was written")
 static const struct option_spec detach_options[] = {
 	{ OPT_DISCARD, "discard", NULL, "discard uncommitted changes" },
 	{ OPT_AWAY_WAIT, "away-wait", "TIME", "wait so long for a card that is away (default: 0)" },
@@ -226,13 +217,11 @@ static const struct option_spec shutdown_options[] = {
 	  "wait so long for a card that is away (default: 60s, half of --within at most)" },
 	COMMON
 };
+/* root, for tests: examine the system below DIR; implies --dry-run */
 #define SETUP_OPTIONS                                                                              \
-	{ OPT_DRY_RUN, "dry-run", NULL, "only check, and print what would be done" },              \
-		{ OPT_YES, "yes", NULL, "do not ask, even on a terminal" },                        \
-	{                                                                                          \
-		OPT_ROOT, "root", "DIR",                                                           \
-			NULL /* for tests: examine the system below DIR; implies --dry-run */      \
-	}
+	SPEC(OPT_DRY_RUN, "dry-run", NULL, "only check, and print what would be done"),            \
+		SPEC(OPT_YES, "yes", NULL, "do not ask, even on a terminal"),                      \
+		SPEC(OPT_ROOT, "root", "DIR", NULL)
 static const struct option_spec setup_options[] = {
 	SETUP_OPTIONS,
 	{ OPT_SWAP_OFF, "swap-off", NULL, "switch off swap files on the root" },

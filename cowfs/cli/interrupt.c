@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "cli/cmd.h"
 
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
+volatile sig_atomic_t interrupt_stop;
 static interrupt_fn *explain;
 static volatile sig_atomic_t times;
 static bool on_terminal;
@@ -48,4 +48,19 @@ void interrupt_end(void)
 	if (explain)
 		signal(SIGINT, SIG_DFL);
 	explain = NULL;
+}
+
+static void on_stop(int sig)
+{
+	(void)sig;
+	interrupt_stop = 1;
+}
+
+void interrupt_catch(void)
+{
+	const struct sigaction sa = { .sa_handler = on_stop };
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
 }

@@ -54,12 +54,9 @@ const char *top_mount_prefix(const struct sample *s);
 /* Begins a JSON answer with what names the volume. */
 void top_render_head(struct jsonw *w, const struct sample *s);
 /*
- * Asks for all parts of the list of uncommitted blocks: s->runs, s->generation_seq. ret_again: a
- * commit came in between. EXIT_OK, or the exit code of a failure that it has reported.
+ * Asks for all parts of the list of uncommitted blocks: s->runs, s->generation_seq. ret_again: a commit came in between.
+ * 0 or -errno with *err.
  */
-int top_ask_runs(const struct options *o, struct client *c, struct sample *s,
-		 bool *ret_again) MUST_CHECK;
-/* The same, and reports nothing. 0 or -errno with *err. */
 int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure *err) MUST_CHECK;
 
 /*

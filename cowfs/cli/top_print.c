@@ -79,7 +79,7 @@ static void print_kind(const struct picture *p, const struct owner *o, size_t co
 	puts(text);
 }
 
-static void print_row(const struct picture *p, const struct row *r)
+static void print_owner(const struct picture *p, const struct row *r)
 {
 	char more[48] = "";
 	int used = printf("%11s %10s", FORMAT_SIZE(r->bytes),
@@ -134,7 +134,7 @@ void top_print_text(const struct picture *p)
 
 	print_head(p);
 	for (size_t i = 0; i < t->shown; i++) {
-		print_row(p, &t->row[i]);
+		print_owner(p, &t->row[i]);
 		bytes += t->row[i].bytes;
 	}
 	if (t->shown < t->n)

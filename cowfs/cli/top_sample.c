@@ -87,16 +87,8 @@ int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure
 	}
 }
 
-int top_ask_runs(const struct options *o, struct client *c, struct sample *s, bool *ret_again)
-{
-	struct failure err;
-
-	return top_runs(c, s, ret_again, &err) < 0 ? cmd_failed(o, &err) : EXIT_OK;
-}
-
 int top_sample_take(const struct options *o, struct sample *ret)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	struct sample s = { 0 };
 	struct failure err;
 	struct client c;
@@ -105,13 +97,13 @@ int top_sample_take(const struct options *o, struct sample *ret)
 
 	if (client_open(&c, o->operands ? o->operand[0] : NULL, &err) < 0)
 		return cmd_failed(o, &err);
-	s.status = cmd_composed(client_call(&c, &rq, NULL, NULL, &err));
+	s.status = cmd_composed(client_ask(&c, COMMAND_STATUS, &err));
 	if (!s.status)
 		exit = cmd_failed(o, &err);
 	s.time_ns = now_ns();
 	/* repeat if a commit comes in between; the last try is used as it is */
 	for (int i = 0; i < TRIES && again && exit == EXIT_OK; i++)
-		exit = top_ask_runs(o, &c, &s, &again);
+		exit = top_runs(&c, &s, &again, &err) < 0 ? cmd_failed(o, &err) : EXIT_OK;
 	client_close(&c);
 	s.written_bytes = json_u64(s.status, "absorbed_bytes");
 	if (exit == EXIT_OK)

@@ -9,17 +9,6 @@
 #include "base/clean.h"
 #include "base/parse.h"
 
-static PRINTF(2, 3) void row(const char *label, const char *fmt, ...)
-{
-	char text[5 * KIB];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	printf("  %-14s %s\n", label, clean_text(text));
-}
-
 /* Wraps at word boundaries, at most 80 columns. */
 static PRINTF(1, 2) void say(const char *fmt, ...)
 {
@@ -120,29 +109,30 @@ static void print_totals(struct json_object *w)
 			   *by = json_object_object_get(t, "commits_by_cause"),
 			   *used = json_at(w, "ratios.cowfs_amplification");
 
-	row("not written", "%s free, %s journal, %s as on the card",
-	    FORMAT_SIZE(blk_bytes(t, "skipped_free_blocks")),
-	    FORMAT_SIZE(blk_bytes(t, "skipped_journal_blocks")),
-	    FORMAT_SIZE(blk_bytes(t, "skipped_same_blocks")));
-	row("written", "%s in place, %s to the log,", FORMAT_SIZE(blk_bytes(t, "direct_blocks")),
-	    FORMAT_SIZE(blk_bytes(t, "logged_blocks")));
-	row("", "%s checkpointed, %s padding, %s of the log itself",
-	    FORMAT_SIZE(blk_bytes(t, "checkpoint_blocks")),
-	    FORMAT_SIZE(blk_bytes(t, "padded_blocks")),
-	    FORMAT_SIZE(blk_bytes(t, "log_metadata_blocks") + blk_bytes(t, "super_blocks")));
+	cmd_row("not written", "%s free, %s journal, %s as on the card",
+		FORMAT_SIZE(blk_bytes(t, "skipped_free_blocks")),
+		FORMAT_SIZE(blk_bytes(t, "skipped_journal_blocks")),
+		FORMAT_SIZE(blk_bytes(t, "skipped_same_blocks")));
+	cmd_row("written", "%s in place, %s to the log,",
+		FORMAT_SIZE(blk_bytes(t, "direct_blocks")),
+		FORMAT_SIZE(blk_bytes(t, "logged_blocks")));
+	cmd_row("", "%s checkpointed, %s padding, %s of the log itself",
+		FORMAT_SIZE(blk_bytes(t, "checkpoint_blocks")),
+		FORMAT_SIZE(blk_bytes(t, "padded_blocks")),
+		FORMAT_SIZE(blk_bytes(t, "log_metadata_blocks") + blk_bytes(t, "super_blocks")));
 	if (used)
-		row("amplification", "%.2f bytes on the card per byte of changes",
-		    json_object_get_double(used));
-	row("calls", "%s writes, %s flushes", with_commas(json_u64(t, "write_calls")),
-	    with_commas(json_u64(t, "flushes")));
-	row("commits", "%s: manual %s, timer %s, pressure %s,", with_commas(json_u64(t, "commits")),
-	    with_commas(json_u64(by, "manual")), with_commas(json_u64(by, "timer")),
-	    with_commas(json_u64(by, "pressure")));
-	row("", "shutdown %s, detach %s, release %s; %s failed",
-	    with_commas(json_u64(by, "shutdown")), with_commas(json_u64(by, "detach")),
-	    with_commas(json_u64(by, "recover")), with_commas(json_u64(t, "commits_failed")));
-	row("first record", "%s", format_time(json_u64(t, "first_unix_seconds")));
-	row("last record", "%s", format_time(json_u64(w, "last_unix_seconds")));
+		cmd_row("amplification", "%.2f bytes on the card per byte of changes",
+			json_object_get_double(used));
+	cmd_row("calls", "%s writes, %s flushes", with_commas(json_u64(t, "write_calls")),
+		with_commas(json_u64(t, "flushes")));
+	cmd_row("commits", "%s: manual %s, timer %s, pressure %s,",
+		with_commas(json_u64(t, "commits")), with_commas(json_u64(by, "manual")),
+		with_commas(json_u64(by, "timer")), with_commas(json_u64(by, "pressure")));
+	cmd_row("", "shutdown %s, detach %s, release %s; %s failed",
+		with_commas(json_u64(by, "shutdown")), with_commas(json_u64(by, "detach")),
+		with_commas(json_u64(by, "recover")), with_commas(json_u64(t, "commits_failed")));
+	cmd_row("first record", "%s", format_time(json_u64(t, "first_unix_seconds")));
+	cmd_row("last record", "%s", format_time(json_u64(w, "last_unix_seconds")));
 }
 
 static void print_units(struct json_object *w)
@@ -151,23 +141,24 @@ static void print_units(struct json_object *w)
 	size_t n;
 
 	if (!json_true(w, "have_table")) {
-		row("erase blocks", "unknown: the table has not been read yet, or memory ran out");
+		cmd_row("erase blocks",
+			"unknown: the table has not been read yet, or memory ran out");
 		return;
 	}
-	row("erase blocks", "%s (%s), %s of %s %swritten to, %s visits",
-	    FORMAT_SIZE(json_u64(eb, "erase_block_bytes")), json_text(eb, "erase_block_source"),
-	    with_commas(json_u64(eb, "touched_units")),
-	    with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")),
-	    json_u64(eb, "unit_bytes") != json_u64(eb, "erase_block_bytes") ? "units " : "",
-	    with_commas(json_u64(json_object_object_get(w, "totals"), "erase_block_visits")));
+	cmd_row("erase blocks", "%s (%s), %s of %s %swritten to, %s visits",
+		FORMAT_SIZE(json_u64(eb, "erase_block_bytes")), json_text(eb, "erase_block_source"),
+		with_commas(json_u64(eb, "touched_units")),
+		with_commas(json_u64(eb, "units") + json_u64(eb, "log_device_units")),
+		json_u64(eb, "unit_bytes") != json_u64(eb, "erase_block_bytes") ? "units " : "",
+		with_commas(json_u64(json_object_object_get(w, "totals"), "erase_block_visits")));
 	hot = json_array(eb, "hottest", &n);
 	if (!n)
 		return;
 	h = json_object_array_get_idx(hot, 0);
-	row("most visited", "at %s%s: %s visits, written %s",
-	    FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
-	    json_true(h, "log_device") ? " of the log device" : "",
-	    with_commas(json_u64(h, "visits")), FORMAT_SIZE(json_u64(h, "written_bytes")));
+	cmd_row("most visited", "at %s%s: %s visits, written %s",
+		FORMAT_SIZE(json_u64(h, "disk_offset_bytes")),
+		json_true(h, "log_device") ? " of the log device" : "",
+		with_commas(json_u64(h, "visits")), FORMAT_SIZE(json_u64(h, "written_bytes")));
 }
 
 static void print_disk(struct json_object *w)
@@ -176,12 +167,13 @@ static void print_disk(struct json_object *w)
 	uint64_t used = json_u64(disk, "life_used_percent");
 
 	if (*json_text(disk, "model"))
-		row("card", "%s, %s", json_text(disk, "model"),
-		    FORMAT_SIZE(json_u64(disk, "bytes")));
+		cmd_row("card", "%s, %s", json_text(disk, "model"),
+			FORMAT_SIZE(json_u64(disk, "bytes")));
 	if (used > 100)
-		row("its rated life", "USED UP, as it reports itself");
+		cmd_row("its rated life", "USED UP, as it reports itself");
 	else if (used)
-		row("its rated life", "up to %s %% used, as it reports itself", with_commas(used));
+		cmd_row("its rated life", "up to %s %% used, as it reports itself",
+			with_commas(used));
 }
 
 static void print_last_commit(struct json_object *w)
@@ -193,10 +185,10 @@ static void print_last_commit(struct json_object *w)
 	if (!n)
 		return;
 	c = json_object_array_get_idx(a, n - 1);
-	row("last commit", "%s, %s: %s absorbed,", format_time(json_u64(c, "unix_seconds")),
-	    json_text(c, "cause"), FORMAT_SIZE(json_u64(c, "absorbed_bytes")));
-	row("", "%s written, %.2f s writable", FORMAT_SIZE(json_u64(c, "written_bytes")),
-	    json_number(c, "writable_seconds"));
+	cmd_row("last commit", "%s, %s: %s absorbed,", format_time(json_u64(c, "unix_seconds")),
+		json_text(c, "cause"), FORMAT_SIZE(json_u64(c, "absorbed_bytes")));
+	cmd_row("", "%s written, %.2f s writable", FORMAT_SIZE(json_u64(c, "written_bytes")),
+		json_number(c, "writable_seconds"));
 }
 
 void print_wear(struct json_object *w)

@@ -33,7 +33,6 @@ int wear_tool(const struct options *o, enum cmd_option form, struct json_object 
 /* Adds {"name":...,"status":...,"wear":...}. */
 static int add_volume(struct json_object *volumes, const struct options *o, const char *which)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	struct json_object *v = json_object_new_object(), *part;
 	struct failure err;
 	struct client c;
@@ -44,7 +43,7 @@ static int add_volume(struct json_object *volumes, const struct options *o, cons
 		return cmd_failed(o, &err);
 	}
 	json_object_object_add(v, "name", json_object_new_string(c.name));
-	part = client_call(&c, &rq, NULL, NULL, &err);
+	part = client_ask(&c, COMMAND_STATUS, &err);
 	client_close(&c);
 	if (part) {
 		json_object_object_add(v, "status", part);

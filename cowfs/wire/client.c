@@ -741,6 +741,11 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 	return NULL;
 }
 
+struct json_object *client_ask(struct client *c, enum proto_command command, struct failure *err)
+{
+	return client_call(c, &(struct request){ .command = command }, NULL, NULL, err);
+}
+
 void client_wait_gone(struct client *c)
 {
 	uint64_t until_ns = now_ns() + SILENCES * silence_ns();
@@ -796,13 +801,12 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 
 struct json_object *client_status(const char *which, struct failure *err)
 {
-	const struct request rq = { .command = COMMAND_STATUS };
 	struct json_object *s;
 	struct client c;
 
 	if (client_open(&c, which, err) < 0)
 		return client_status_file(which, err);
-	s = client_call(&c, &rq, NULL, NULL, err);
+	s = client_ask(&c, COMMAND_STATUS, err);
 	client_close(&c);
 	return s;
 }

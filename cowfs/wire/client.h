@@ -49,6 +49,8 @@ typedef bool client_event(void *ctx, struct json_object *event);
  */
 struct json_object *client_call(struct client *c, const struct request *rq, client_event *event,
 				void *ctx, struct failure *err);
+/* The same of a request that is one word. */
+struct json_object *client_ask(struct client *c, enum proto_command command, struct failure *err);
 /* Waits until the daemon has closed the connection: it has ended, and has released its devices. */
 void client_wait_gone(struct client *c);
 
