@@ -16,6 +16,24 @@
 #define ARRAY_ADD(items, n, cap, ...)                                                              \
 	(ARRAY_ROOM(items, cap, (n) + 1) < 0 ? -ENOMEM : ((items)[(n)++] = __VA_ARGS__, 0))
 
+/*
+ * The first index i of n, an identifier, for which the expression `holds`, as it does for all behind it. n: for none.
+ */
+#define ARRAY_FIRST(i, n, holds)                                                                   \
+	({                                                                                         \
+		size_t low_ = 0, high_ = (n);                                                      \
+                                                                                                   \
+		while (low_ < high_) {                                                             \
+			const size_t i = low_ + (high_ - low_) / 2;                                \
+                                                                                                   \
+			if (holds)                                                                 \
+				high_ = i;                                                         \
+			else                                                                       \
+				low_ = i + 1;                                                      \
+		}                                                                                  \
+		low_;                                                                              \
+	})
+
 /* items: address of the pointer */
 int array_room(void *items, size_t *cap, size_t need, size_t item_bytes) MUST_CHECK;
 

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bytes.h"
 #include "base/io.h"
 #include "base/thread.h"
@@ -332,19 +333,11 @@ static int keep_from(struct save *v, enum layers_place where, uint64_t blk, uint
 /* The first place on this card that ends after off_bytes. */
 static size_t first_place(const struct snapshot *s, const struct card *c, uint64_t off_bytes)
 {
-	size_t lo = 0, hi = s->places;
+	const struct log_place *p = s->place;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct log_place *p = &s->place[mid];
-
-		if (p->card < c ||
-		    (p->card == c && p->off_bytes + blk_to_bytes(p->blks) <= off_bytes))
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return ARRAY_FIRST(i, s->places,
+			   p[i].card > c || (p[i].card == c &&
+					     p[i].off_bytes + blk_to_bytes(p[i].blks) > off_bytes));
 }
 
 static int keep_places(struct save *v, const struct card *c, uint64_t off_bytes, uint64_t end_bytes)

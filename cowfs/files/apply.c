@@ -43,20 +43,12 @@ static bool is_its(const struct copy *c, const struct change *x, const struct no
 /* A folder that the target has, or that was made. NULL: it has changed meanwhile. */
 static struct change *find_folder(const struct copy *c, const char *path, struct node *ret)
 {
-	size_t low = 0, high = c->n;
+	size_t at = ARRAY_FIRST(i, c->n, path_order(c->list[i].path, path) >= 0);
 	struct change *x = NULL;
 
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (path_order(c->list[middle].path, path) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	for (; low < c->n && !strcmp(c->list[low].path, path); low++)
-		if (c->list[low].made.ino || (S_ISDIR(c->list[low].to.type) && !x))
-			x = &c->list[low];
+	for (; at < c->n && !strcmp(c->list[at].path, path); at++)
+		if (c->list[at].made.ino || (S_ISDIR(c->list[at].to.type) && !x))
+			x = &c->list[at];
 	if (x && (copy_open_to(c, ret, path) < 0 || !is_its(c, x, ret)))
 		x = NULL;
 	return x;

@@ -144,17 +144,7 @@ void touched_clear(struct touched *t)
 /* The index of the first path from path on. */
 static size_t touched_at(const struct touched *t, const char *path)
 {
-	size_t low = 0, high = t->w.n;
-
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (path_order(t->w.o[middle].path, path) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return ARRAY_FIRST(i, t->w.n, path_order(t->w.o[i].path, path) >= 0);
 }
 
 /* Is path on the list, or something below it? */
@@ -177,17 +167,10 @@ static unsigned touched_path(const struct touched *t, const char *path)
 
 const struct owner *touched_ino(const struct touched *t, uint64_t ino)
 {
-	size_t low = 0, high = t && t->by_ino ? t->w.n : 0, n = high;
+	size_t n = t && t->by_ino ? t->w.n : 0,
+	       at = ARRAY_FIRST(i, n, t->w.o[t->by_ino[i]].ino >= ino);
 
-	while (low < high) {
-		size_t middle = (low + high) / 2;
-
-		if (t->w.o[t->by_ino[middle]].ino < ino)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < n && t->w.o[t->by_ino[low]].ino == ino ? &t->w.o[t->by_ino[low]] : NULL;
+	return at < n && t->w.o[t->by_ino[at]].ino == ino ? &t->w.o[t->by_ino[at]] : NULL;
 }
 
 /* ---- listings ---- */

@@ -139,18 +139,11 @@ void btrfs_chunks_clear(struct btrfs_chunks *x)
 void btrfs_map(const struct btrfs_chunks *x, uint64_t logical, uint64_t len_bytes,
 	       void (*take)(void *ctx, uint64_t start_bytes, uint64_t end_bytes), void *ctx)
 {
-	size_t low = 0, n = x->n;
+	size_t at = ARRAY_FIRST(i, x->n, x->c[i].logical > logical);
 
-	while (low < n) { /* find the chunk after the last one that begins at or before logical */
-		size_t mid = low + (n - low) / 2;
-
-		if (x->c[mid].logical <= logical)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	for (low -= low > 0; low < x->n && len_bytes; low++) {
-		const struct btrfs_chunk_place *c = &x->c[low];
+	/* from the last chunk on that begins at or before logical */
+	for (at -= at > 0; at < x->n && len_bytes; at++) {
+		const struct btrfs_chunk_place *c = &x->c[at];
 		uint64_t gap = c->logical > logical ? min_u64(len_bytes, c->logical - logical) : 0,
 			 in, here;
 

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 
@@ -150,20 +151,11 @@ struct item {
 	uint32_t bytes;
 };
 
-static inline uint64_t le(const uint8_t *p, size_t off, size_t width)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < width; i++)
-		v |= (uint64_t)p[off + i] << (8 * i);
-	return v;
-}
-
-#define GET(p, type, field) le(p, offsetof(type, field), sizeof(((type *)0)->field))
+#define GET(p, type, field) le_at(p, offsetof(type, field), sizeof(((type *)0)->field))
 
 static struct key key_at(const uint8_t *p)
 {
-	return (struct key){ le(p, 0, 8), p[8], le(p, 9, 8) };
+	return (struct key){ le_at(p, 0, 8), p[8], le_at(p, 9, 8) };
 }
 
 static int key_compare(const struct key *a, const struct key *b)
@@ -177,7 +169,7 @@ static int key_compare(const struct key *a, const struct key *b)
 
 static bool checksum_ok(const uint8_t *p, size_t bytes)
 {
-	return le(p, 0, 4) == crc32c(0, p + CSUM_BYTES, bytes - CSUM_BYTES);
+	return le_at(p, 0, 4) == crc32c(0, p + CSUM_BYTES, bytes - CSUM_BYTES);
 }
 
 /* ---- tree blocks ---- */
@@ -203,7 +195,7 @@ static unsigned level_of(const uint8_t *p)
 
 static uint32_t count_of(const uint8_t *p)
 {
-	return (uint32_t)le(p, NODE_N, 4);
+	return (uint32_t)le_at(p, NODE_N, 4);
 }
 
 static const uint8_t *entry_at(const uint8_t *p, uint32_t slot)
@@ -231,8 +223,8 @@ static bool node_ok(const struct btrfs_space *x, const uint8_t *p)
 		if (i && key_compare(&last, &key) >= 0)
 			return false;
 		if (!level_of(p)) {
-			uint64_t off = le(entry_at(p, i), KEY_BYTES, 4),
-				 bytes = le(entry_at(p, i), KEY_BYTES + 4, 4);
+			uint64_t off = le_at(entry_at(p, i), KEY_BYTES, 4),
+				 bytes = le_at(entry_at(p, i), KEY_BYTES + 4, 4);
 
 			if (off < (uint64_t)n * ITEM_BYTES || off > room || bytes > room - off)
 				return false;
@@ -258,7 +250,7 @@ static int node_read(struct btrfs_space *x, struct node *node, uint64_t bytenr)
 	r = x->r.read(x->r.ctx, place / COW_BLK_BYTES, blks, node->p);
 	if (r)
 		return r;
-	if (le(node->p, NODE_BYTENR, 8) != bytenr || !node_ok(x, node->p))
+	if (le_at(node->p, NODE_BYTENR, 8) != bytenr || !node_ok(x, node->p))
 		return -EUCLEAN;
 	node->bytenr = bytenr;
 	return 0;
@@ -272,8 +264,8 @@ static int node_get(struct btrfs_space *x, const struct pointer *at, const uint8
 
 	if (r)
 		return r;
-	if (level_of(node->p) != at->level || le(node->p, NODE_OWNER, 8) != at->owner ||
-	    le(node->p, NODE_GENERATION, 8) != at->generation)
+	if (level_of(node->p) != at->level || le_at(node->p, NODE_OWNER, 8) != at->owner ||
+	    le_at(node->p, NODE_GENERATION, 8) != at->generation)
 		return -EUCLEAN;
 	if (at->has_first) {
 		if (!count_of(node->p))
@@ -289,28 +281,20 @@ static int node_get(struct btrfs_space *x, const struct pointer *at, const uint8
 /* The first slot whose key is not below this key. */
 static uint32_t lower_bound(const uint8_t *p, const struct key *key)
 {
-	uint32_t low = 0, n = count_of(p);
+	struct key k;
 
-	while (low < n) {
-		uint32_t mid = low + (n - low) / 2;
-		struct key k = entry_key(p, mid);
-
-		if (key_compare(&k, key) < 0)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	return low;
+	return (uint32_t)ARRAY_FIRST(i, count_of(p),
+				     (k = entry_key(p, (uint32_t)i), key_compare(&k, key) >= 0));
 }
 
 static int step_down(const uint8_t *p, uint32_t slot, struct pointer *at)
 {
 	const uint8_t *entry = entry_at(p, slot);
-	uint64_t generation = le(entry, KEY_BYTES + 8, 8);
+	uint64_t generation = le_at(entry, KEY_BYTES + 8, 8);
 
 	if (generation > at->generation)
 		return -EUCLEAN;
-	at->bytenr = le(entry, KEY_BYTES, 8);
+	at->bytenr = le_at(entry, KEY_BYTES, 8);
 	at->generation = generation;
 	at->first = key_at(entry);
 	at->has_first = true;
@@ -357,8 +341,8 @@ static void item_get(const struct leaf *l, uint32_t slot, struct item *ret)
 	const uint8_t *entry = entry_at(l->p, slot);
 
 	ret->key = key_at(entry);
-	ret->p = l->p + NODE_HEADER + le(entry, KEY_BYTES, 4);
-	ret->bytes = (uint32_t)le(entry, KEY_BYTES + 4, 4);
+	ret->p = l->p + NODE_HEADER + le_at(entry, KEY_BYTES, 4);
+	ret->bytes = (uint32_t)le_at(entry, KEY_BYTES + 4, 4);
 }
 
 /* Sets the key where a search continues after this leaf. */
@@ -415,14 +399,15 @@ static int add_chunk(const struct btrfs_space *x, struct pieces *all, uint64_t l
 /* The chunks of the chunk tree itself. */
 static int read_array(struct btrfs_space *x, const uint8_t *super)
 {
-	size_t left = le(super, SUPER_ARRAY_BYTES, 4), used = 0;
+	size_t left = le_at(super, SUPER_ARRAY_BYTES, 4), used = 0;
 	const uint8_t *p = super + SUPER_ARRAY;
 	int r = left <= SUPER_ARRAY_MAX ? 0 : -EUCLEAN;
 
 	for (; left && !r; left -= used, p += used) {
 		if (left < KEY_BYTES || p[8] != BTRFS_CHUNK_ITEM_KEY)
 			return -EUCLEAN;
-		r = add_chunk(x, &x->pieces, le(p, 9, 8), p + KEY_BYTES, left - KEY_BYTES, &used);
+		r = add_chunk(x, &x->pieces, le_at(p, 9, 8), p + KEY_BYTES, left - KEY_BYTES,
+			      &used);
 		used += KEY_BYTES;
 	}
 	return r;
@@ -598,7 +583,7 @@ static int log_walk(struct btrfs_space *x, const struct pointer *at,
 
 static int read_log(struct btrfs_space *x, const uint8_t *s)
 {
-	const struct pointer trees = { .bytenr = le(s, SUPER_LOG_ROOT, 8),
+	const struct pointer trees = { .bytenr = le_at(s, SUPER_LOG_ROOT, 8),
 				       .generation = x->generation + 1,
 				       .owner = BTRFS_TREE_LOG_OBJECTID,
 				       .level = s[SUPER_LOG_LEVEL] };
@@ -631,36 +616,37 @@ static int find_extents(struct btrfs_space *x, const struct pointer *roots)
 static bool super_known(const uint8_t *s, const struct blk_reader *r)
 {
 	const uint8_t *dev = s + SUPER_DEV_ITEM;
-	uint64_t incompat = le(s, SUPER_INCOMPAT, 8), node = le(s, SUPER_NODESIZE, 4);
+	uint64_t incompat = le_at(s, SUPER_INCOMPAT, 8), node = le_at(s, SUPER_NODESIZE, 4);
 
-	return !memcmp(s + SUPER_MAGIC, "_BHRfS_M", 8) && !le(s, SUPER_CSUM_TYPE, 2) &&
-	       checksum_ok(s, COW_BLK_BYTES) && le(s, SUPER_BYTENR, 8) == blk_to_bytes(SUPER_BLK) &&
-	       !(le(s, SUPER_FLAGS, 8) & ~(uint64_t)KNOWN_SUPER_FLAGS) &&
-	       s[SUPER_LOG_LEVEL] < LEVELS && le(s, SUPER_NUM_DEVICES, 8) == 1 &&
+	return !memcmp(s + SUPER_MAGIC, "_BHRfS_M", 8) && !le_at(s, SUPER_CSUM_TYPE, 2) &&
+	       checksum_ok(s, COW_BLK_BYTES) &&
+	       le_at(s, SUPER_BYTENR, 8) == blk_to_bytes(SUPER_BLK) &&
+	       !(le_at(s, SUPER_FLAGS, 8) & ~(uint64_t)KNOWN_SUPER_FLAGS) &&
+	       s[SUPER_LOG_LEVEL] < LEVELS && le_at(s, SUPER_NUM_DEVICES, 8) == 1 &&
 	       !(incompat & ~(uint64_t)KNOWN_INCOMPAT) &&
-	       !(le(s, SUPER_COMPAT_RO, 8) & ~(uint64_t)KNOWN_COMPAT_RO) &&
-	       le(s, SUPER_SECTORSIZE, 4) == COW_BLK_BYTES && node >= COW_BLK_BYTES &&
+	       !(le_at(s, SUPER_COMPAT_RO, 8) & ~(uint64_t)KNOWN_COMPAT_RO) &&
+	       le_at(s, SUPER_SECTORSIZE, 4) == COW_BLK_BYTES && node >= COW_BLK_BYTES &&
 	       node <= 64 * KIB && !(node & (node - 1)) && s[SUPER_ROOT_LEVEL] < LEVELS &&
 	       s[SUPER_CHUNK_LEVEL] < LEVELS &&
-	       le(s, SUPER_CHUNK_GENERATION, 8) <= le(s, SUPER_GENERATION, 8) &&
+	       le_at(s, SUPER_CHUNK_GENERATION, 8) <= le_at(s, SUPER_GENERATION, 8) &&
 	       GET(dev, struct btrfs_dev_item, total_bytes) <= blk_to_bytes(r->volume_blks);
 }
 
 static int read_super(struct btrfs_space *x, const uint8_t *s)
 {
 	const uint8_t *dev = s + SUPER_DEV_ITEM;
-	bool other_uuid = le(s, SUPER_INCOMPAT, 8) & BTRFS_FEATURE_INCOMPAT_METADATA_UUID;
-	const struct pointer chunks = { .bytenr = le(s, SUPER_CHUNK_ROOT, 8),
-					.generation = le(s, SUPER_CHUNK_GENERATION, 8),
+	bool other_uuid = le_at(s, SUPER_INCOMPAT, 8) & BTRFS_FEATURE_INCOMPAT_METADATA_UUID;
+	const struct pointer chunks = { .bytenr = le_at(s, SUPER_CHUNK_ROOT, 8),
+					.generation = le_at(s, SUPER_CHUNK_GENERATION, 8),
 					.owner = BTRFS_CHUNK_TREE_OBJECTID,
 					.level = s[SUPER_CHUNK_LEVEL] };
-	const struct pointer roots = { .bytenr = le(s, SUPER_ROOT, 8),
-				       .generation = le(s, SUPER_GENERATION, 8),
+	const struct pointer roots = { .bytenr = le_at(s, SUPER_ROOT, 8),
+				       .generation = le_at(s, SUPER_GENERATION, 8),
 				       .owner = BTRFS_ROOT_TREE_OBJECTID,
 				       .level = s[SUPER_ROOT_LEVEL] };
 	int r;
 
-	x->node_bytes = (uint32_t)le(s, SUPER_NODESIZE, 4);
+	x->node_bytes = (uint32_t)le_at(s, SUPER_NODESIZE, 4);
 	x->generation = roots.generation;
 	x->devid = GET(dev, struct btrfs_dev_item, devid);
 	x->device_bytes = GET(dev, struct btrfs_dev_item, total_bytes);

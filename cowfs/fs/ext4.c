@@ -27,22 +27,6 @@
 #define GDT_CRC_BYTES 65536
 #define MIN_GROUP_BLOCKS 256 /* of mke2fs; smaller groups only make a card slow */
 
-/* the jbd2 superblock: big-endian, 1 KiB; its header is not installed */
-#define JSB_BYTES 1024
-#define JSB_MAGIC 0x00
-#define JSB_TYPE 0x04
-#define JSB_BLOCKSIZE 0x0c
-#define JSB_MAXLEN 0x10
-#define JSB_SEQUENCE 0x18
-#define JSB_START 0x1c
-#define JSB_ERRNO 0x20
-#define JSB_INCOMPAT 0x28
-#define JSB_CHECKSUM 0xfc
-#define JBD2_MAGIC 0xc03b3998u
-#define JBD2_TYPE_V1 3
-#define JBD2_TYPE_V2 4
-#define JBD2_CSUM_V2_OR_V3 0x18u
-
 /* ---- io manager ---- */
 
 /* the library passes only a name to its open function */
@@ -371,19 +355,11 @@ int ext4_gdt_crc(struct ext4_image *e, uint32_t *ret, void (*each)(void *ctx, ui
 
 /* ---- journal ---- */
 
-static uint32_t jsb_get(const uint8_t *jsb, size_t off)
-{
-	uint32_t v;
-
-	memcpy(&v, jsb + off, sizeof(v));
-	return be32toh(v);
-}
-
 static bool jsb_csum_ok(uint8_t *jsb)
 {
-	uint32_t want = jsb_get(jsb, JSB_CHECKSUM);
+	uint32_t want = (uint32_t)be_at(jsb, JSB_CHECKSUM, 4);
 
-	if (!(jsb_get(jsb, JSB_INCOMPAT) & JBD2_CSUM_V2_OR_V3))
+	if (!(be_at(jsb, JSB_INCOMPAT, 4) & JSB_CSUM_V2_OR_V3))
 		return true;
 	memset(jsb + JSB_CHECKSUM, 0, sizeof(want));
 	return ~crc32c(0, jsb, JSB_BYTES) == want;
@@ -391,18 +367,17 @@ static bool jsb_csum_ok(uint8_t *jsb)
 
 static int jsb_parse(struct ext4_image *e, uint8_t *jsb, struct fsimage_journal *j)
 {
-	uint32_t type = jsb_get(jsb, JSB_TYPE);
+	uint32_t type = (uint32_t)be_at(jsb, JSB_TYPE, 4);
 
-	if (jsb_get(jsb, JSB_MAGIC) != JBD2_MAGIC ||
-	    (type != JBD2_TYPE_V1 && type != JBD2_TYPE_V2) ||
-	    jsb_get(jsb, JSB_BLOCKSIZE) != e->fs->blocksize)
+	if (be_at(jsb, JSB_MAGIC, 4) != JBD2_MAGIC || (type != JSB_V1 && type != JSB_V2) ||
+	    be_at(jsb, JSB_BLOCKSIZE, 4) != e->fs->blocksize)
 		return -EUCLEAN;
-	if (type == JBD2_TYPE_V2 && !jsb_csum_ok(jsb))
+	if (type == JSB_V2 && !jsb_csum_ok(jsb))
 		return -EUCLEAN;
-	j->log_blocks = jsb_get(jsb, JSB_MAXLEN);
-	j->sequence = jsb_get(jsb, JSB_SEQUENCE);
-	j->start = jsb_get(jsb, JSB_START);
-	j->error = jsb_get(jsb, JSB_ERRNO);
+	j->log_blocks = (uint32_t)be_at(jsb, JSB_MAXLEN, 4);
+	j->sequence = (uint32_t)be_at(jsb, JSB_SEQUENCE, 4);
+	j->start = (uint32_t)be_at(jsb, JSB_START, 4);
+	j->error = (uint32_t)be_at(jsb, JSB_ERRNO, 4);
 	if (j->log_blocks < 2 || j->log_blocks > j->size_bytes / e->fs->blocksize ||
 	    j->log_blocks > ext2fs_blocks_count(e->fs->super))
 		return -EUCLEAN;

@@ -24,6 +24,27 @@
 	le_set(sb, offsetof(struct ext2_super_block, field),                                       \
 	       sizeof(((struct ext2_super_block *)0)->field), value)
 
+/* the superblock of a journal, of jbd2: big-endian, 1 KiB; its header is not installed */
+enum {
+	JSB_MAGIC = 0,
+	JSB_TYPE = 4,
+	JSB_BLOCKSIZE = 12,
+	JSB_MAXLEN = 16,
+	JSB_FIRST = 20,
+	JSB_SEQUENCE = 24,
+	JSB_START = 28,
+	JSB_ERRNO = 32,
+	JSB_COMPAT = 36,
+	JSB_INCOMPAT = 40,
+	JSB_RO_COMPAT = 44,
+	JSB_UUID = 48,
+	JSB_CSUM_TYPE = 80,
+	JSB_CHECKSUM = 252,
+	JSB_BYTES = 1024
+};
+enum { JSB_V1 = 3, JSB_V2 = 4, JSB_CSUM_V2_OR_V3 = 24 };
+#define JBD2_MAGIC 0xc03b3998u
+
 struct replay;
 
 struct ext4_image {

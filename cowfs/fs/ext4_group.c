@@ -118,20 +118,12 @@ static int range_compare(const void *a, const void *b)
 static bool ranges_meet(const struct fsimage_range *ranges, size_t n,
 			const struct fsimage_range *other)
 {
-	size_t low = 0, high = n;
+	size_t at = ARRAY_FIRST(i, n, ranges[i].first + ranges[i].count > other->first);
 	uint64_t end;
 
 	if (__builtin_add_overflow(other->first, other->count, &end))
 		end = UINT64_MAX;
-	while (low < high) { /* find the first one that ends after the start of the other */
-		size_t mid = low + (high - low) / 2;
-
-		if (ranges[mid].first + ranges[mid].count > other->first)
-			high = mid;
-		else
-			low = mid + 1;
-	}
-	return low < n && ranges[low].first < end;
+	return at < n && ranges[at].first < end;
 }
 
 /*

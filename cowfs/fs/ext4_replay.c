@@ -22,18 +22,16 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-#define JBD2_MAGIC 0xc03b3998u
 #define REVOKES_MAX (8u << 20)	    /* 128 MiB of memory */
 #define READ_BYTES_MAX (1024 * MIB) /* reader.c allows a session as much */
 #define WINDOW_BYTES 131072
 
-enum { DESCRIPTOR = 1, COMMIT = 2, SUPER_V2 = 4, REVOKE = 5 };
+enum { DESCRIPTOR = 1, COMMIT = 2, REVOKE = 5 };
 enum { INCOMPAT_REVOKE = 1, INCOMPAT_64BIT = 2, INCOMPAT_CSUM2 = 8, INCOMPAT_CSUM3 = 16 };
 enum { TAG_ESCAPE = 1, TAG_SAME_UUID = 2, TAG_LAST = 8 };
 
-/* of the superblock of the journal, of a commit block, of a revoke block */
-enum { SUPER_FIRST = 0x14, SUPER_COMPAT = 0x24, SUPER_INCOMPAT = 0x28, SUPER_RO_COMPAT = 0x2c };
-enum { SUPER_UUID = 0x30, SUPER_CSUM_TYPE = 0x50, CSUM_CRC32 = 1, CSUM_CRC32C = 4 };
+/* of a commit block, of a revoke block */
+enum { CSUM_CRC32 = 1, CSUM_CRC32C = 4 };
 enum { COMMIT_CSUM_TYPE = 12, COMMIT_CSUM_BYTES = 13, COMMIT_CSUM = 16, COMMIT_SEC = 48 };
 enum { HEADER_BYTES = 12, REVOKE_COUNT = 12, REVOKE_HEADER_BYTES = 16, UUID_BYTES = 16 };
 
@@ -380,25 +378,25 @@ static int super_take(struct log *l, const struct fsimage_journal *j)
 
 	if (err)
 		return err;
-	l->first = be32_at(s, SUPER_FIRST);
+	l->first = be32_at(s, JSB_FIRST);
 	if (!l->first)
 		return -EUCLEAN;
-	if (be32_at(s, 4) != SUPER_V2)
+	if (be32_at(s, 4) != JSB_V2)
 		return 0;
-	compat = be32_at(s, SUPER_COMPAT);
-	incompat = be32_at(s, SUPER_INCOMPAT);
+	compat = be32_at(s, JSB_COMPAT);
+	incompat = be32_at(s, JSB_INCOMPAT);
 	if (incompat & ~(uint32_t)(INCOMPAT_REVOKE | INCOMPAT_64BIT | INCOMPAT_CSUM2 |
 				   INCOMPAT_CSUM3) ||
-	    be32_at(s, SUPER_RO_COMPAT))
+	    be32_at(s, JSB_RO_COMPAT))
 		return -EOPNOTSUPP;
 	l->is64 = incompat & INCOMPAT_64BIT;
 	l->csum1 = compat & 1;
 	l->csum2 = incompat & INCOMPAT_CSUM2;
 	l->csum3 = incompat & INCOMPAT_CSUM3;
 	if (l->csum1 + l->csum2 + l->csum3 > 1 ||
-	    ((l->csum2 || l->csum3) && s[SUPER_CSUM_TYPE] != CSUM_CRC32C))
+	    ((l->csum2 || l->csum3) && s[JSB_CSUM_TYPE] != CSUM_CRC32C))
 		return -EUCLEAN;
-	l->seed = jbd2_crc(~0u, s + SUPER_UUID, UUID_BYTES);
+	l->seed = jbd2_crc(~0u, s + JSB_UUID, UUID_BYTES);
 	return 0;
 }
 

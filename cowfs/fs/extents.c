@@ -32,17 +32,7 @@ bool extents_next_chunk(const struct extents *x, struct extents_chunk *c, uint64
 
 size_t extents_at(const struct extents *x, uint64_t start_bytes)
 {
-	size_t low = 0, n = x->n;
-
-	while (low < n) {
-		size_t mid = low + (n - low) / 2;
-
-		if (blk_to_bytes(x->e[mid].blk + x->e[mid].blks) > start_bytes)
-			n = mid;
-		else
-			low = mid + 1;
-	}
-	return low;
+	return ARRAY_FIRST(i, x->n, blk_to_bytes(x->e[i].blk + x->e[i].blks) > start_bytes);
 }
 
 uint64_t extents_covered_bytes(const struct extents *x, uint64_t start_bytes, uint64_t end_bytes)

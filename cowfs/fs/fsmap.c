@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "fs/fs_ops.h"
 #include "fs/reader.h"
 #include "fs/replay.h"
@@ -54,19 +55,11 @@ struct fsmap {
 static const struct fsimage_range *range_find(const struct fsimage_range *ranges, size_t n,
 					      uint64_t block)
 {
-	size_t low = 0;
+	size_t behind = ARRAY_FIRST(i, n, ranges[i].first > block);
 
-	while (low < n) { /* find the first one that starts after block */
-		size_t mid = low + (n - low) / 2;
-
-		if (ranges[mid].first > block)
-			n = mid;
-		else
-			low = mid + 1;
-	}
-	if (!low || block - ranges[low - 1].first >= ranges[low - 1].count)
+	if (!behind || block - ranges[behind - 1].first >= ranges[behind - 1].count)
 		return NULL;
-	return &ranges[low - 1];
+	return &ranges[behind - 1];
 }
 
 static uint64_t group_first(const struct fsmap *m, uint32_t nr)
@@ -182,20 +175,11 @@ static uint64_t bits_alike(const uint8_t *bits, uint64_t bit, uint64_t end)
 /* The first place after block where the journal begins or ends. */
 static uint64_t log_edge(const struct fsmap *m, uint64_t block)
 {
-	size_t low = 0, n = m->log_ranges;
+	size_t at = ARRAY_FIRST(i, m->log_ranges, m->log[i].first + m->log[i].count > block);
 
-	while (low < n) { /* find the first one that ends after block */
-		size_t mid = low + (n - low) / 2;
-
-		if (m->log[mid].first + m->log[mid].count > block)
-			n = mid;
-		else
-			low = mid + 1;
-	}
-	if (low == m->log_ranges)
+	if (at == m->log_ranges)
 		return UINT64_MAX;
-	return m->log[low].first > block ? m->log[low].first
-					 : m->log[low].first + m->log[low].count;
+	return m->log[at].first > block ? m->log[at].first : m->log[at].first + m->log[at].count;
 }
 
 /* The number of blocks, from this one of the last group on, that have the same use for certain. */

@@ -130,17 +130,9 @@ static int names_add(struct names *x, ext2_ino_t ino)
 
 static struct name *names_find(const struct names *x, ext2_ino_t ino)
 {
-	size_t low = 0, n = x->count;
+	size_t at = ARRAY_FIRST(i, x->count, x->n[i].ino >= ino);
 
-	while (low < n) {
-		size_t mid = low + (n - low) / 2;
-
-		if (x->n[mid].ino < ino)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	return low < x->count && x->n[low].ino == ino ? &x->n[low] : NULL;
+	return at < x->count && x->n[at].ino == ino ? &x->n[at] : NULL;
 }
 
 /* ---- blocks of an inode ---- */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "fs/ext4.h"
@@ -11,11 +12,6 @@
 #include "fs/reader.h"
 
 #define JBD2_MAGIC_BYTES "\xc0\x3b\x39\x98"
-/* the superblock of the journal: big-endian, 1 KiB */
-#define JSB_BYTES 1024
-
-enum { JSB_TYPE = 4, JSB_SEQUENCE = 24, JSB_START = 28, JSB_INCOMPAT = 40, JSB_CHECKSUM = 252 };
-enum { JSB_V2 = 4, JSB_CSUM_V2_OR_V3 = 24 };
 
 struct replay {
 	struct blk_reader r;
@@ -173,17 +169,7 @@ uint64_t replay_journal_blk(const struct replay *y)
 /* The first entry from this block on. */
 static size_t list_from(const struct fsimage_move *list, size_t n, uint64_t block)
 {
-	size_t low = 0;
-
-	while (low < n) {
-		size_t mid = low + (n - low) / 2;
-
-		if (list[mid].block < block)
-			low = mid + 1;
-		else
-			n = mid;
-	}
-	return low;
+	return ARRAY_FIRST(i, n, list[i].block >= block);
 }
 
 static uint64_t next_unit(const struct replay *y, const struct fsimage_move *list, size_t n,

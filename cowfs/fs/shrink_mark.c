@@ -8,7 +8,6 @@
 
 #include <blkid.h>
 #include <errno.h>
-#include <ext2fs/ext2fs.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -16,9 +15,9 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
+#include "fs/ext4.h"
 #include "fs/fsproc.h"
 
-#define EXT_SB 1024u
 #define SECTOR_BYTES 512u
 #define SB_TAGS (offsetof(struct ext2_super_block, s_checksum) - sizeof(struct shrink_marks))
 #define LOOK_BYTES MIB /* at either end of the device */
@@ -27,16 +26,9 @@ _Static_assert(offsetof(struct ext2_super_block, s_checksum) == 0x3fc, "the supe
 _Static_assert(SB_TAGS >= offsetof(struct ext2_super_block, s_reserved) + SECTOR_BYTES / 2,
 	       "room for kernels to come");
 
-static uint64_t sb_get(const uint8_t *sb, size_t off, size_t width)
-{
-	struct bytes_reader r = { .p = sb + off, .size_bytes = width };
-
-	return get_uint(&r, width);
-}
-
 static bool is_ext(const uint8_t *sb)
 {
-	return sb_get(sb, offsetof(struct ext2_super_block, s_magic), 2) == EXT2_SUPER_MAGIC;
+	return SB_GET(sb, s_magic) == EXT2_SUPER_MAGIC;
 }
 
 bool shrink_mark_is_ext(const uint8_t blk0[COW_BLK_BYTES])
@@ -66,14 +58,11 @@ struct shrink_marks shrink_mark_get(const uint8_t blk0[COW_BLK_BYTES])
 void shrink_mark_put(uint8_t blk0[COW_BLK_BYTES], const struct shrink_marks *t)
 {
 	uint8_t *sb = blk0 + EXT_SB;
-	struct bytes_writer w = { .p = sb,
-				  .size_bytes = EXT_SB,
-				  .pos = offsetof(struct ext2_super_block, s_checksum) };
 
 	memcpy(sb + SB_TAGS, t, sizeof(*t));
-	if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_ro_compat), 4) &
-	    EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
-		put_u32(&w, ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
+	if (SB_GET(sb, s_feature_ro_compat) & EXT4_FEATURE_RO_COMPAT_METADATA_CSUM)
+		SB_SET(sb, s_checksum,
+		       ~crc32c(0, sb, offsetof(struct ext2_super_block, s_checksum)));
 }
 
 enum shrink_mark shrink_mark_look(const uint8_t blk0[COW_BLK_BYTES], const uint8_t ring_uuid[16])
@@ -111,16 +100,12 @@ int shrink_mark_backup_end(const struct blk_reader *r, uint64_t *ret_bytes)
 		e = r->read(r->ctx, off / COW_BLK_BYTES, 1, blk);
 		if (e < 0)
 			return e;
-		if (!is_ext(sb) ||
-		    sb_get(sb, offsetof(struct ext2_super_block, s_log_block_size), 4) != log ||
-		    sb_get(sb, offsetof(struct ext2_super_block, s_block_group_nr), 2) != 1)
+		if (!is_ext(sb) || SB_GET(sb, s_log_block_size) != log ||
+		    SB_GET(sb, s_block_group_nr) != 1)
 			continue;
-		blocks = sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count), 4);
-		if (sb_get(sb, offsetof(struct ext2_super_block, s_feature_incompat), 4) &
-		    EXT4_FEATURE_INCOMPAT_64BIT)
-			blocks |=
-				sb_get(sb, offsetof(struct ext2_super_block, s_blocks_count_hi), 4)
-				<< 32;
+		blocks = SB_GET(sb, s_blocks_count);
+		if (SB_GET(sb, s_feature_incompat) & EXT4_FEATURE_INCOMPAT_64BIT)
+			blocks |= SB_GET(sb, s_blocks_count_hi) << 32;
 		if (!__builtin_mul_overflow(blocks, block_bytes, &end) && end &&
 		    (!*ret_bytes || end < *ret_bytes))
 			*ret_bytes = end;

@@ -25,6 +25,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 #define MAX_OPEN 64u /* transactions at a time; Linux has a few */
 #define MAX_MEMORY_BYTES (64 * MIB)
 #define MIN_ROOM 4096u
@@ -486,17 +488,7 @@ static void lsn_set(uint8_t *p, const struct logged *b)
 /* The first buffer at this address; n: there is none. */
 static uint32_t first_at(const struct xfs_replay *y, uint64_t daddr)
 {
-	uint32_t low = 0, high = y->n;
-
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (y->logged[mid].daddr < daddr)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return (uint32_t)ARRAY_FIRST(i, y->n, y->logged[i].daddr >= daddr);
 }
 
 bool xfs_replay_apply(const struct xfs_replay *y, uint64_t daddr, uint32_t bbs, uint8_t *buf)

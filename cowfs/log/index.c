@@ -85,17 +85,7 @@ static bool has_crc(enum index_kind kind)
 /* first extent that ends after blk */
 static size_t lookup(const struct log_index *ix, uint64_t blk)
 {
-	size_t lo = 0, hi = ix->n;
-
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-
-		if (ix->ext[mid].blk + ix->ext[mid].blks <= blk)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return ARRAY_FIRST(i, ix->n, ix->ext[i].blk + ix->ext[i].blks > blk);
 }
 
 uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_blks,
