@@ -342,7 +342,7 @@ static void fill_record(const struct log *l, struct log_record *rec)
 	const struct attempt *a = &l->at;
 
 	rec->start_lblk = a->start_lblk ? a->start_lblk : a->head_lblk;
-	rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	rec->prev = record_ptr_of(&l->newest);
 	rec->tail_seq = lag_tail_seq(l);
 	rec->tail_seq = rec->tail_seq ? rec->tail_seq : rec->seq;
 	rec->desc_epoch = l->epoch;

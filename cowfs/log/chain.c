@@ -102,15 +102,13 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 				 (unsigned long long)head->seq);
 			return -EBADMSG;
 		}
-		e = ring_read_record(s->l, r.prev.lblk, s->buf, &prev);
-		if (e < 0 && e != -EBADMSG)
-			return e;
-		if (e < 0 || prev.seq != r.prev.seq || prev.epoch != r.prev.epoch) {
+		e = ring_read_same(s->l, r.prev, s->buf, &prev);
+		if (e == -EBADMSG)
 			snprintf(s->why, sizeof(s->why),
 				 "record %llu, which record %llu builds on, is gone",
 				 (unsigned long long)r.prev.seq, (unsigned long long)r.seq);
-			return -EBADMSG;
-		}
+		if (e < 0)
+			return e;
 		r = prev;
 	}
 	if (r.seq != head->tail_seq) {
@@ -129,7 +127,7 @@ static int match_retired(struct scan *s, const struct log_record *rec, const str
 	struct fs_fingerprint now;
 	int r;
 
-	if (log_index_data_blks(ix) || log_index_zero_blks(ix)) {
+	if (log_index_blks(ix)) {
 		snprintf(s->why, sizeof(s->why),
 			 "record %llu is retired, but blocks wait for their checkpoint",
 			 (unsigned long long)rec->seq);
@@ -171,7 +169,7 @@ static int note_foreign(struct scan *s, const struct log_record *rec, const stru
 	if (r < 0)
 		return r;
 	s->foreign = *rec;
-	s->foreign_blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	s->foreign_blks = log_index_blks(ix);
 	s->gone |= is_complete_fat(s, rec);
 	r = ring_explain_foreign(s->l, rec, s->why, sizeof(s->why));
 	strcpy(s->foreign_why, s->why);
@@ -219,13 +217,11 @@ static int note_candidates(struct scan *s, const struct chain *ch)
 	     i++)
 		same++;
 	if (lag_on(s->l) && ch->head.floor_seq != ch->head.seq && ch->head.prev.seq)
-		r = ring_read_record(s->l, ch->head.prev.lblk, s->buf, &prev);
+		r = ring_read_same(s->l, ch->head.prev, s->buf, &prev);
 	else
 		r = -EBADMSG;
-	if (r == 0 && prev.seq == ch->head.prev.seq && prev.epoch == ch->head.prev.epoch)
+	if (r == 0)
 		r = load_chain(s, &prev, &older);
-	else if (r == 0)
-		r = -EBADMSG;
 	if (r == 0)
 		older_lblk = older.rec[older.n - 1].start_lblk;
 	free(older.rec);
@@ -390,10 +386,9 @@ void chain_sort(struct scan *s)
 static int try_place(struct scan *s, const struct candidate *c)
 {
 	struct log_record rec;
-	int r = ring_read_record(s->l, c->lblk, s->buf, &rec);
+	int r = ring_read_same(s->l, (struct record_ptr){ c->seq, c->epoch, c->lblk }, s->buf,
+			       &rec);
 
-	if (r == 0 && (rec.seq != c->seq || rec.epoch != c->epoch))
-		r = -EBADMSG;
 	return r < 0 ? r : try_candidate(s, &rec);
 }
 

@@ -265,9 +265,7 @@ static int read_next(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 /* Its superblock, and where that is. */
 static int find_next(struct home *h, uint64_t *ret_blk, uint8_t *buf)
 {
-	struct blk_reader next = { .read = read_next,
-				   .ctx = h,
-				   .volume_blks = h->l->base->geo.size_bytes / COW_BLK_BYTES };
+	struct blk_reader next = ring_base_reader(h->l, read_next, h);
 	int r = guard_find(&next, ret_blk);
 
 	return r < 0 ? r : read_next(h, *ret_blk, 1, buf);
@@ -404,7 +402,7 @@ static int write_all_home(struct home *h)
 
 	h->old = h->buf + STAGE_BLKS * COW_BLK_BYTES;
 	h->last_part_blk = find_last_part(h, todo);
-	h->total = log_index_data_blks(todo) + log_index_zero_blks(todo) - (h->skip_blk != NO_BLK);
+	h->total = log_index_blks(todo) - (h->skip_blk != NO_BLK);
 	for (int part = 0; part < 2; part++)
 		for (size_t i = 0; r == 0 && !h->stopped && log_index_extent(todo, i, &e); i++)
 			if (clip_to_part(h, part, &e))

@@ -43,3 +43,8 @@ bool escape_get(uint8_t blk[COW_BLK_BYTES], uint32_t crc)
 	memcpy(blk, LOG_MAGIC_PREFIX, LOG_MAGIC_PREFIX_BYTES);
 	return true;
 }
+
+bool escape_content_ok(bool in_ring, uint8_t blk[COW_BLK_BYTES], uint32_t crc)
+{
+	return in_ring ? escape_get(blk, crc) : crc32c_back(blk, COW_BLK_BYTES) == crc;
+}

@@ -22,6 +22,8 @@ void escape_put(uint8_t blk[COW_BLK_BYTES]);
 /* Turns a block read from the ring into its content, whose content CRC is `crc`. false: the
  * block is not that content and is unchanged. */
 bool escape_get(uint8_t blk[COW_BLK_BYTES], uint32_t crc) MUST_CHECK;
+/* The same for a block that is in the ring or, not escaped, outside of it. */
+bool escape_content_ok(bool in_ring, uint8_t blk[COW_BLK_BYTES], uint32_t crc) MUST_CHECK;
 /* The difference (xor) between the content CRC of an escaped block and that of its content. Not
  * zero. */
 uint32_t escape_delta(void);

@@ -97,17 +97,20 @@ static int read_vouched(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return r == -ENODATA ? 0 : r;
 }
 
-/* The whole base: until a shrink is written home, its file system is larger than the volume. */
-static uint64_t base_blks(const struct log *l)
+struct blk_reader ring_base_reader(const struct log *l,
+				   int (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf),
+				   void *ctx)
 {
-	return l->base->geo.size_bytes / COW_BLK_BYTES;
+	return (struct blk_reader){ .read = read,
+				    .ctx = ctx,
+				    .volume_blks = l->base->geo.size_bytes / COW_BLK_BYTES };
 }
 
 int ring_look_home(struct log *l)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 	struct images im = { .l = l };
-	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
+	struct blk_reader home = ring_base_reader(l, read_home, &im);
 	struct fsinfo fs;
 	int r = blk ? card_read(l->base, 0, blk, COW_BLK_BYTES) : -ENOMEM;
 
@@ -154,9 +157,7 @@ static bool was_cut(const struct log_record *rec, const uint8_t *bare, const uin
 static int match_copy(struct images *im, const struct log_record *rec, uint8_t *bare, bool *ret)
 {
 	struct images plain = { .l = im->l, .compares = true };
-	struct blk_reader home = { .read = read_home,
-				   .ctx = &plain,
-				   .volume_blks = base_blks(im->l) };
+	struct blk_reader home = ring_base_reader(im->l, read_home, &plain);
 	struct fsinfo fs;
 	uint64_t off_bytes = blk_to_bytes(guard_blk(im->copy));
 	int r = *ret ? card_read_bare(im->l->base, off_bytes, bare, COW_BLK_BYTES) : 0;
@@ -173,10 +174,8 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct images im = { .l = l, .ix = ix, .compares = true };
-	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
-	struct blk_reader logged = { .read = read_logged,
-				     .ctx = &im,
-				     .volume_blks = home.volume_blks };
+	struct blk_reader home = ring_base_reader(l, read_home, &im);
+	struct blk_reader logged = ring_base_reader(l, read_logged, &im);
 	int r;
 
 	if (l->home == HOME_STRANGE) {
@@ -185,7 +184,7 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 	}
 	if (l->home == HOME_VOUCHES)
 		home.read = read_vouched;
-	if (rec->copy_bytes && !log_index_data_blks(ix) && !log_index_zero_blks(ix)) {
+	if (rec->copy_bytes && !log_index_blks(ix)) {
 		buf = io_alloc(2 * COW_BLK_BYTES);
 		r = buf ? guarded_copy_of(l, rec, buf) : -ENOMEM;
 		if (r < 0)
@@ -208,10 +207,8 @@ int ring_base_matches(struct log *l, const struct log_record *rec, const struct 
 int ring_base_unchanged(struct log *l, bool *ret)
 {
 	struct images im = { .l = l, .ix = l->index };
-	struct blk_reader home = { .read = read_home, .ctx = &im, .volume_blks = base_blks(l) };
-	struct blk_reader logged = { .read = read_logged,
-				     .ctx = &im,
-				     .volume_blks = home.volume_blks };
+	struct blk_reader home = ring_base_reader(l, read_home, &im);
+	struct blk_reader logged = ring_base_reader(l, read_logged, &im);
 
 	*ret = true;
 	return l->base_known ? fsinfo_fingerprint_match(&l->base_then, &home, &logged, false, ret)
@@ -309,9 +306,8 @@ int ring_used_elsewhere(struct log *l, bool *ret)
 int ring_base_fingerprint(struct log *l, struct fs_fingerprint *ret)
 {
 	struct images im = { .l = l, .ix = l->index };
-	struct blk_reader home = { .read = l->home == HOME_VOUCHES ? read_vouched : read_home,
-				   .ctx = &im,
-				   .volume_blks = base_blks(l) };
+	struct blk_reader home =
+		ring_base_reader(l, l->home == HOME_VOUCHES ? read_vouched : read_home, &im);
 	bool known = !l->opening && l->newest.seq && l->home == HOME_PLAIN;
 	int r = fsinfo_fingerprint_since(&home, known ? &l->newest.fingerprint : NULL, ret);
 

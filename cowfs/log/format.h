@@ -207,6 +207,11 @@ struct log_record {
 	struct wear_ref wear;
 };
 
+static inline struct record_ptr record_ptr_of(const struct log_record *rec)
+{
+	return (struct record_ptr){ rec->seq, rec->epoch, rec->lblk };
+}
+
 struct log_head {
 	uint8_t ring_uuid[16];
 	uint64_t epoch;

@@ -21,19 +21,6 @@
 #include "fs/guard.h"
 #include "log/rules.h"
 
-static bool is_empty(const struct log_index *ix)
-{
-	return !log_index_data_blks(ix) && !log_index_zero_blks(ix);
-}
-
-static bool is_logged(const struct log *l, uint64_t blk)
-{
-	enum log_where where;
-
-	log_index_run(l->index, blk, 1, &where);
-	return where != LOG_HOME;
-}
-
 uint32_t guarded_owner(const struct log *l)
 {
 	return crc32c(0, l->super.ring_uuid, sizeof(l->super.ring_uuid)) & ~(uint32_t)GUARD_ODD;
@@ -92,13 +79,13 @@ int guarded_copy_of(struct log *l, const struct log_record *rec, uint8_t *copy)
 {
 	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
 	struct log_record now;
-	int r = blk ? ring_read_record(l, rec->lblk, blk, &now) : -ENOMEM;
+	int r = blk ? ring_read_same(l, record_ptr_of(rec), blk, &now) : -ENOMEM;
 
 	if (r == -EBADMSG)
 		return 0;
 	if (r < 0)
 		return r;
-	return now.seq == rec->seq && now.epoch == rec->epoch && now.copy_bytes &&
+	return now.copy_bytes &&
 	       guard_unpack(blk + COW_BLK_BYTES - now.copy_bytes, now.copy_bytes, copy) &&
 	       guard_fits(copy);
 }
@@ -125,9 +112,7 @@ static int read_bare(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static int find_home(struct log *l, uint8_t *bare)
 {
-	struct blk_reader home = { .read = read_bare,
-				   .ctx = l->base,
-				   .volume_blks = l->base->geo.size_bytes / COW_BLK_BYTES };
+	struct blk_reader home = ring_base_reader(l, read_bare, l->base);
 	uint64_t blk;
 	int r = guard_find(&home, &blk);
 
@@ -156,7 +141,7 @@ int guarded_opened(struct log *l, bool changed)
 	_cleanup_free_ uint8_t *bare = io_alloc(COW_BLK_BYTES);
 	struct guarded *g = &l->guarded;
 	int r = bare ? 0 : -ENOMEM, copied = 0;
-	bool counts = !changed && l->state != EPOCH_BROKEN && is_empty(l->index);
+	bool counts = !changed && l->state != EPOCH_BROKEN && !log_index_blks(l->index);
 	uint32_t owner;
 
 	if (r == 0 && !g->truth)
@@ -201,7 +186,7 @@ void guarded_close(struct log *l)
 uint32_t guarded_copy_bytes(const struct log *l, enum record_type type)
 {
 	/* behind a retired record the base may change */
-	return (type == RECORD_OPEN || type == RECORD_TAIL) && is_empty(l->index)
+	return (type == RECORD_OPEN || type == RECORD_TAIL) && !log_index_blks(l->index)
 		       ? (uint32_t)l->guarded.packed_bytes
 		       : 0;
 }
@@ -229,13 +214,13 @@ void guarded_accept(struct log *l, const struct log_record *rec)
 bool guarded_is_covered(const struct log *l)
 {
 	return l->guarded.copied ||
-	       (is_logged(l, l->guarded.blk) && l->newest.type != RECORD_COMMIT);
+	       (log_index_has(l->index, l->guarded.blk) && l->newest.type != RECORD_COMMIT);
 }
 
 bool guarded_wants_copy(const struct log *l)
 {
 	return l->guarded.packed_bytes && l->guarded.state != GUARD_ON && !guarded_is_covered(l) &&
-	       is_empty(l->index);
+	       !log_index_blks(l->index);
 }
 
 static int write_first(struct log *l, const uint8_t *blk, enum guard_state to)
@@ -333,7 +318,7 @@ int guarded_log_first(struct log *l)
 {
 	uint64_t blk = l->guarded.blk;
 
-	if (!l->guarded.packed_bytes || is_logged(l, blk))
+	if (!l->guarded.packed_bytes || log_index_has(l->index, blk))
 		return 0;
 	for (size_t i = 0; i < l->at.list.n; i++)
 		if (blk - l->at.list.e[i].blk < l->at.list.e[i].blks)
@@ -343,7 +328,7 @@ int guarded_log_first(struct log *l)
 
 uint64_t guarded_extra_blks(const struct log *l)
 {
-	return l->guarded.packed_bytes && !is_logged(l, l->guarded.blk);
+	return l->guarded.packed_bytes && !log_index_has(l->index, l->guarded.blk);
 }
 
 /* ---- the guard goes ---- */
@@ -352,14 +337,15 @@ bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next)
 {
 	uint8_t packed[RECORD_COPY_MAX];
 
-	return is_logged(l, blk) && guard_fits(next) && guard_pack(next, packed, sizeof(packed));
+	return log_index_has(l->index, blk) && guard_fits(next) &&
+	       guard_pack(next, packed, sizeof(packed));
 }
 
 int guarded_home(struct log *l, uint64_t blk, const uint8_t *next)
 {
 	struct guarded *g = &l->guarded;
 
-	if (!is_logged(l, blk) && !is_logged(l, g->blk))
+	if (!log_index_has(l->index, blk) && !log_index_has(l->index, g->blk))
 		return 0;
 	if (!guarded_fits(l, blk, next))
 		g->state = GUARD_OFF;
@@ -373,7 +359,7 @@ int guarded_home(struct log *l, uint64_t blk, const uint8_t *next)
 
 bool log_guarded(const struct log *l)
 {
-	return l->guarded.state != GUARD_OFF && l->guarded.copied && is_empty(l->index);
+	return l->guarded.state != GUARD_OFF && l->guarded.copied && !log_index_blks(l->index);
 }
 
 int guarded_take_off(struct log *l)

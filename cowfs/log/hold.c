@@ -20,20 +20,15 @@
 #include "base/io.h"
 #include "log/rules.h"
 
-static void forget(struct log *l)
+void hold_forget(struct log *l)
 {
 	log_index_unref(l->hold.index);
 	l->hold = (struct hold){ 0 };
 }
 
-void hold_close(struct log *l)
-{
-	forget(l);
-}
-
 int hold_set(struct log *l, const struct log_record *h, struct log_index *index)
 {
-	forget(l);
+	hold_forget(l);
 	l->hold = (struct hold){ .at = { h->seq, h->epoch, h->lblk },
 				 .tail_seq = h->tail_seq,
 				 .flags = h->flags,
@@ -128,26 +123,24 @@ int log_hold(struct log *l, struct log_index **ret_index)
 
 int log_release(struct log *l)
 {
-	struct log_record rec = { .type = RECORD_OPEN };
 	int r;
 
 	if (!log_holds(l, NULL))
 		return -ENOENT;
 	r = log_prepare(l);
 	if (r == 0 && !l->hold.ending) {
-		rec.tail_seq = lag_tail_seq(l);
 		l->hold.ending = true;
-		r = record_put_empty(l, &rec, false);
+		r = record_put_open(l, false);
 		l->hold.ending = r == 0;
 	}
 	if (r == 0)
 		r = lag_pad(l, 2);
 	if (r < 0)
 		return r;
-	forget(l);
+	hold_forget(l);
 	l->super.imported_s = max_u64(l->super.imported_s, l->super.offered_s);
 	l->super.offered_s = 0;
-	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index);
+	l->home_done = !log_index_blks(l->index);
 	return hold_set_feature(l, false);
 }
 
@@ -172,7 +165,6 @@ static bool holds_firmly(const struct log *l)
 /* A record with what memory says about the hold. With lag the card may lose it: two more make it durable. */
 static int put_order(struct log *l, bool back, unsigned boots)
 {
-	struct log_record rec = { .type = RECORD_OPEN };
 	const struct hold was = l->hold;
 	int r = log_prepare(l);
 
@@ -183,8 +175,7 @@ static int put_order(struct log *l, bool back, unsigned boots)
 		return r;
 	l->hold.back = back;
 	l->hold.boots = boots;
-	rec.tail_seq = lag_tail_seq(l);
-	r = record_put_empty(l, &rec, false);
+	r = record_put_open(l, false);
 	if (r == 0)
 		r = lag_pad(l, 2);
 	if (r < 0) { /* it may be on the card: the next record has what memory has */
@@ -228,5 +219,5 @@ void hold_open_record(struct log *l, struct log_record *rec)
 void hold_went_back(struct log *l, bool durable)
 {
 	if (l->hold.going && durable)
-		forget(l);
+		hold_forget(l);
 }

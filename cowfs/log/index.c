@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/crc32c.h"
 #include "base/invariant.h"
 #include "log/escape.h"
 #include "log/index_build.h"
@@ -72,6 +71,11 @@ uint64_t log_index_zero_blks(const struct log_index *ix)
 	return ix->zero_blks;
 }
 
+uint64_t log_index_blks(const struct log_index *ix)
+{
+	return ix->data_blks + ix->zero_blks;
+}
+
 uint64_t log_index_spilled_blks(const struct log_index *ix)
 {
 	return ix->spilled_blks;
@@ -106,10 +110,12 @@ uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_bl
 	return min_u64(max_blks, e->blk + e->blks - blk);
 }
 
-static bool content_ok(const struct extent *e, uint8_t *blk, uint32_t crc)
+bool log_index_has(const struct log_index *ix, uint64_t blk)
 {
-	return e->kind == INDEX_DATA ? escape_get(blk, crc)
-				     : crc32c_back(blk, COW_BLK_BYTES) == crc;
+	enum log_where where;
+
+	log_index_run(ix, blk, 1, &where);
+	return where != LOG_HOME;
 }
 
 static struct card *place_of(const struct log_index *ix, const struct extent *e, uint64_t skip_blks,
@@ -159,8 +165,8 @@ int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void
 	if (r < 0)
 		return r;
 	for (uint64_t k = 0; k < blks; k++)
-		if (!content_ok(e, (uint8_t *)buf + blk_to_bytes(k),
-				ix->crcs[e->crc_pos + (blk - e->blk) + k]))
+		if (!escape_content_ok(e->kind == INDEX_DATA, (uint8_t *)buf + blk_to_bytes(k),
+				       ix->crcs[e->crc_pos + (blk - e->blk) + k]))
 			return -EBADMSG;
 	return 0;
 }
@@ -208,28 +214,85 @@ static int by_blk(const void *a, const void *b)
 	return x->blk < y->blk ? -1 : x->blk > y->blk;
 }
 
-static void append(struct log_index *ix, const struct index_entry *e, uint64_t skip_blks,
-		   uint64_t blks)
+static uint64_t end_of(const struct index_entry *e)
 {
+	return e->blk + e->blks;
+}
+
+int index_sort(struct index_entry *e, size_t n)
+{
+	if (n)
+		qsort(e, n, sizeof(*e), by_blk);
+	for (size_t i = 1; i < n; i++)
+		if (end_of(&e[i - 1]) > e[i].blk)
+			return -EINVAL;
+	return 0;
+}
+
+static void put_part(const struct index_entry *e, uint64_t blk, uint64_t end,
+		     void (*put)(void *to, const struct index_entry *e), void *to)
+{
+	struct index_entry part = *e;
+
+	if (blk >= end)
+		return;
+	part.blk = blk;
+	part.blks = end - blk;
+	part.lblk += blk - e->blk;
+	part.crc = e->crc ? e->crc + (blk - e->blk) : NULL;
+	put(to, &part);
+}
+
+void index_overlay(bool (*older)(const void *ctx, size_t i, struct index_entry *ret),
+		   const void *ctx, const struct index_entry *newer, size_t n,
+		   void (*put)(void *to, const struct index_entry *e), void *to)
+{
+	struct index_entry o;
+	size_t j = 0;
+
+	for (size_t i = 0; older(ctx, i, &o); i++) {
+		uint64_t pos = o.blk;
+
+		for (; j < n && newer[j].blk < end_of(&o); j++) {
+			put_part(&o, pos, newer[j].blk, put, to);
+			pos = max_u64(pos, end_of(&newer[j]));
+			if (end_of(&newer[j]) > end_of(&o))
+				break; /* it also covers a part of the next one */
+			put(to, &newer[j]);
+		}
+		put_part(&o, pos, end_of(&o), put, to);
+	}
+	for (; j < n; j++)
+		put(to, &newer[j]);
+}
+
+static bool extent_at(const void *ctx, size_t i, struct index_entry *ret)
+{
+	return log_index_extent(ctx, i, ret);
+}
+
+static void append(void *to, const struct index_entry *e)
+{
+	struct log_index *ix = to;
 	struct extent *x;
 
-	if (!blks || e->kind == INDEX_HOME)
+	if (e->kind == INDEX_HOME)
 		return;
 	x = &ix->ext[ix->n++];
-	*x = (struct extent){ .blk = e->blk + skip_blks,
-			      .blks = blks,
-			      .lblk = e->lblk + skip_blks,
+	*x = (struct extent){ .blk = e->blk,
+			      .blks = e->blks,
+			      .lblk = e->lblk,
 			      .kind = (uint8_t)e->kind,
 			      .crc_pos = NO_CRC };
 	if (e->kind == INDEX_ZERO) {
-		ix->zero_blks += blks;
+		ix->zero_blks += e->blks;
 		return;
 	}
 	x->crc_pos = ix->n_crc;
-	memcpy(ix->crcs + ix->n_crc, e->crc + skip_blks, blks * sizeof(uint32_t));
-	ix->n_crc += blks;
-	ix->data_blks += blks;
-	ix->spilled_blks += x->kind != INDEX_DATA ? blks : 0;
+	memcpy(ix->crcs + ix->n_crc, e->crc, e->blks * sizeof(uint32_t));
+	ix->n_crc += e->blks;
+	ix->data_blks += e->blks;
+	ix->spilled_blks += x->kind != INDEX_DATA ? e->blks : 0;
 }
 
 int log_index_overlay(struct log_index **ret, const struct log_index *old,
@@ -237,57 +300,24 @@ int log_index_overlay(struct log_index **ret, const struct log_index *old,
 		      uint64_t ring_off_bytes)
 {
 	struct log_index *ix = log_index_empty();
-	size_t crcs = old->n_crc, j = 0;
+	size_t crcs = old->n_crc;
+	int r = ix ? index_sort(entries, n) : -ENOMEM;
 
-	if (!ix)
-		return -ENOMEM;
-	if (n)
-		qsort(entries, n, sizeof(*entries), by_blk);
-	for (size_t i = 0; i < n; i++) {
-		if (i && entries[i - 1].blk + entries[i - 1].blks > entries[i].blk) {
-			log_index_unref(ix);
-			return -EINVAL;
-		}
-		if (has_crc(entries[i].kind))
-			crcs += entries[i].blks;
+	for (size_t i = 0; i < n && r == 0; i++)
+		crcs += has_crc(entries[i].kind) ? entries[i].blks : 0;
+	if (r == 0) {
+		ix->base = base;
+		ix->card = card;
+		ix->ring_off_bytes = ring_off_bytes;
+		ix->ext = calloc(old->n + 2 * n + 1, sizeof(*ix->ext));
+		ix->crcs = calloc(crcs + 1, sizeof(*ix->crcs));
+		r = ix->ext && ix->crcs ? 0 : -ENOMEM;
 	}
-	ix->base = base;
-	ix->card = card;
-	ix->ring_off_bytes = ring_off_bytes;
-	/* an entry inside an old extent splits it: at most one more piece for each entry */
-	ix->ext = calloc(old->n + 2 * n + 1, sizeof(*ix->ext));
-	ix->crcs = calloc(crcs + 1, sizeof(*ix->crcs));
-	if (!ix->ext || !ix->crcs) {
+	if (r < 0) {
 		log_index_unref(ix);
-		return -ENOMEM;
+		return r;
 	}
-	for (size_t i = 0; i < old->n; i++) {
-		struct index_entry e;
-		uint64_t pos = 0;
-
-		log_index_extent(old, i, &e);
-		while (j < n && entries[j].blk + entries[j].blks <= e.blk) {
-			append(ix, &entries[j], 0, entries[j].blks);
-			j++;
-		}
-		/* for the entries that overlap this extent: keep the parts before, between and
-		 * after them */
-		for (size_t k = j; k < n && entries[k].blk < e.blk + e.blks; k++) {
-			if (entries[k].blk > e.blk + pos) {
-				append(ix, &e, pos, entries[k].blk - (e.blk + pos));
-				pos = entries[k].blk - e.blk;
-			}
-			pos = min_u64(e.blks,
-				      max_u64(pos, entries[k].blk + entries[k].blks - e.blk));
-			if (entries[k].blk + entries[k].blks <= e.blk + e.blks) {
-				append(ix, &entries[k], 0, entries[k].blks);
-				j = k + 1;
-			}
-		}
-		append(ix, &e, pos, e.blks - pos);
-	}
-	for (; j < n; j++)
-		append(ix, &entries[j], 0, entries[j].blks);
+	index_overlay(extent_at, old, entries, n, append, ix);
 	*ret = ix;
 	return 0;
 }

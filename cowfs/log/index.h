@@ -28,6 +28,7 @@ void log_index_unref(struct log_index *ix); /* NULL allowed */
  * same place; for LOG_DATA they are contiguous on the card as well. Any thread, never blocks. */
 uint64_t log_index_run(const struct log_index *ix, uint64_t blk, uint64_t max_blks,
 		       enum log_where *ret_where);
+bool log_index_has(const struct log_index *ix, uint64_t blk);
 /* Reads blocks of one LOG_DATA run from the ring and checks the CRC of each: -EBADMSG if one is
  * wrong. buf is aligned to COW_BLK_BYTES. Any thread; blocks on the card. */
 int log_index_read(const struct log_index *ix, uint64_t blk, uint64_t blks, void *buf) MUST_CHECK;
@@ -46,6 +47,7 @@ bool log_index_place(const struct log_index *ix, size_t i, struct log_place *ret
 
 uint64_t log_index_data_blks(const struct log_index *ix);
 uint64_t log_index_zero_blks(const struct log_index *ix);
+uint64_t log_index_blks(const struct log_index *ix); /* both; 0: it is empty */
 /* part of data_blks: blocks outside the ring */
 uint64_t log_index_spilled_blks(const struct log_index *ix);
 

@@ -19,6 +19,15 @@ struct index_entry {
 	size_t crc_pos;
 };
 
+/* Orders entries by blk. -EINVAL: they overlap each other. */
+int index_sort(struct index_entry *e, size_t n) MUST_CHECK;
+/*
+ * Lays sorted entries over those that `older` returns as the i-th (false: past the last one), and passes
+ * what that makes to `put`, in order. Each newer entry makes at most one more of an older one.
+ */
+void index_overlay(bool (*older)(const void *ctx, size_t i, struct index_entry *ret),
+		   const void *ctx, const struct index_entry *newer, size_t n,
+		   void (*put)(void *to, const struct index_entry *e), void *to);
 /*
  * A new index: `old` with the entries laid over it (INDEX_HOME removes blocks). This call sorts
  * the entries by blk. They must not overlap each other (-EINVAL). Spilled payload lies on base,

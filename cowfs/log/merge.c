@@ -6,57 +6,31 @@
 
 #include "base/array.h"
 
-static int by_blk(const void *a, const void *b)
+static bool entry_at(const void *ctx, size_t i, struct index_entry *ret)
 {
-	const struct index_entry *x = a, *y = b;
+	const struct merge_list *l = ctx;
 
-	return x->blk < y->blk ? -1 : x->blk > y->blk;
+	if (i >= l->n)
+		return false;
+	*ret = l->e[i];
+	return true;
 }
 
-static uint64_t end_of(const struct index_entry *e)
+static void put(void *to, const struct index_entry *e)
 {
-	return e->blk + e->blks;
-}
+	struct merge_list *l = to;
 
-/* Adds the part of e from blk up to end. */
-static void put(struct merge_list *to, const struct index_entry *e, uint64_t blk, uint64_t end)
-{
-	struct index_entry *p;
-
-	if (blk >= end)
-		return;
-	p = &to->e[to->n++];
-	*p = *e;
-	p->blk = blk;
-	p->blks = end - blk;
-	p->lblk += blk - e->blk;
-	p->crc = e->crc ? e->crc + (blk - e->blk) : NULL;
+	l->e[l->n++] = *e;
 }
 
 /* Merges `newer` over `older` into *ret and frees both. */
 static int overlay(struct merge_list *older, struct merge_list *newer, struct merge_list *ret)
 {
-	/* an entry of the newer list splits at most one of the older list */
 	struct merge_list to = { .e = malloc((older->n + 2 * newer->n + 1) * sizeof(*to.e)) };
-	size_t j = 0;
 
 	if (!to.e)
 		return -ENOMEM;
-	for (size_t i = 0; i < older->n; i++) {
-		const struct index_entry *o = &older->e[i];
-		uint64_t pos = o->blk;
-
-		for (; j < newer->n && newer->e[j].blk < end_of(o); j++) {
-			put(&to, o, pos, newer->e[j].blk);
-			pos = max_u64(pos, end_of(&newer->e[j]));
-			if (end_of(&newer->e[j]) > end_of(o))
-				break; /* it also covers a part of the next one */
-			to.e[to.n++] = newer->e[j];
-		}
-		put(&to, o, pos, end_of(o));
-	}
-	for (; j < newer->n; j++)
-		to.e[to.n++] = newer->e[j];
+	index_overlay(entry_at, older, newer->e, newer->n, put, &to);
 	free(older->e);
 	free(newer->e);
 	*ret = to;
@@ -89,11 +63,8 @@ int merge_add(struct merge *m, struct index_list *l)
 	m->bytes += l->n * sizeof(*l->e) + l->n_crcs * sizeof(*l->crcs);
 	if (r == 0)
 		r = keep_crcs(m, l);
-	if (r == 0) {
-		qsort(l->e, l->n, sizeof(*l->e), by_blk);
-		for (size_t i = 1; i < l->n && r == 0; i++)
-			r = end_of(&l->e[i - 1]) > l->e[i].blk ? -EINVAL : 0;
-	}
+	if (r == 0)
+		r = index_sort(l->e, l->n);
 	if (r == 0) {
 		m->list[m->n++] = (struct merge_list){ .e = l->e, .n = l->n };
 		l->e = NULL;

@@ -159,8 +159,7 @@ static void go_on(struct log *l, const struct log_open_report *rep)
 		epoch_set(l, EPOCH_OPEN);
 	l->doubt = rep->rejected;
 	l->spilled = l->lag.spilled = log_index_spilled_blks(l->index);
-	l->home_done = !log_index_data_blks(l->index) && !log_index_zero_blks(l->index) &&
-		       !l->hold.at.seq;
+	l->home_done = !log_index_blks(l->index) && !l->hold.at.seq;
 }
 
 /* A base that cannot be read now is not compared later. */
@@ -289,7 +288,7 @@ void log_close(struct log *l)
 	checkpoint_forget(l);
 	log_index_unref(l->index);
 	lag_close(l);
-	hold_close(l);
+	hold_forget(l);
 	index_list_clear(&l->at.list);
 	free(l->at.desc);
 	free(l->stage);

@@ -158,7 +158,7 @@ int record_put_empty(struct log *l, struct log_record *rec, bool fresh)
 		return r;
 	}
 	if (rec->type != RECORD_CHECKPOINT && !back)
-		rec->prev = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+		rec->prev = record_ptr_of(&l->newest);
 	if (!rec->tail_seq)
 		rec->tail_seq = rec->seq;
 	r = record_write(l, rec, lblk);
@@ -183,11 +183,11 @@ bool record_has_room(const struct log *l, uint64_t spare)
 	return here + ring_free_segments(l, l->cursor) * (l->seg_blks - 1) > spare;
 }
 
-static int put_empty(struct log *l)
+int record_put_open(struct log *l, bool fresh)
 {
 	struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
 
-	return record_put_empty(l, &rec, false);
+	return record_put_empty(l, &rec, fresh);
 }
 
 int log_note(struct log *l)
@@ -197,7 +197,7 @@ int log_note(struct log *l)
 	if (r == 0 && !record_has_room(l, 3))
 		return -ENOSPC;
 	if (r == 0)
-		r = put_empty(l);
+		r = record_put_open(l, false);
 	return r < 0 ? r : lag_pad(l, 1);
 }
 
@@ -210,7 +210,7 @@ int lag_pad(struct log *l, unsigned n)
 			l->lag.alone = true;
 			break;
 		}
-		r = put_empty(l);
+		r = record_put_open(l, false);
 	}
 	return r;
 }
@@ -220,7 +220,7 @@ int lag_settle(struct log *l)
 	int r = 0;
 
 	while (lag_on(l) && l->lag.cold && l->lag.same < SETTLED && record_has_room(l, 3) && r == 0)
-		r = put_empty(l);
+		r = record_put_open(l, false);
 	if (r == 0)
 		l->lag.cold = false;
 	return r;
@@ -250,6 +250,19 @@ static int repeat_tail(struct log *l)
 
 /* ---- first write of a life ---- */
 
+int record_void_head(struct log *l, uint32_t seg, uint8_t *blk)
+{
+	struct log_head h = { .seg = seg };
+	int r;
+
+	memcpy(h.ring_uuid, l->super.ring_uuid, 16);
+	memset(blk, 0, COW_BLK_BYTES);
+	codec_put_head(blk, &h);
+	r = card_write(l->card, ring_off_bytes(l, seg * l->seg_blks), blk, COW_BLK_BYTES);
+	l->ledger.meta_blks += r == 0;
+	return r;
+}
+
 /* A new ring uuid invalidates every older block of the ring. Void heads say that the ring is
  * empty. */
 static int void_ring(struct log *l)
@@ -262,15 +275,9 @@ static int void_ring(struct log *l)
 	if (getrandom(l->super.ring_uuid, 16, 0) != 16)
 		return -EIO;
 	for (uint32_t i = 0; i < l->super.seg_count; i++) {
-		struct log_head h = { .seg = i };
-
-		memcpy(h.ring_uuid, l->super.ring_uuid, 16);
-		memset(blk, 0, COW_BLK_BYTES);
-		codec_put_head(blk, &h);
-		r = card_write(l->card, ring_off_bytes(l, i * l->seg_blks), blk, COW_BLK_BYTES);
+		r = record_void_head(l, i, blk);
 		if (r < 0)
 			return r;
-		l->ledger.meta_blks++;
 	}
 	return card_flush(l->card);
 }
@@ -536,10 +543,8 @@ int log_recheck(struct log *l)
 			r = ring_base_unchanged(l, &match);
 		return r < 0 || match ? r : -ESTALE;
 	}
-	r = ring_read_record(l, l->newest.lblk, blk, &rec);
+	r = ring_read_same(l, record_ptr_of(&l->newest), blk, &rec);
 	if (r == -EBADMSG)
-		return -ESTALE;
-	if (r == 0 && (rec.seq != l->newest.seq || rec.epoch != l->newest.epoch))
 		return -ESTALE;
 	if (r == 0)
 		r = ring_used_elsewhere(l, &elsewhere);

@@ -186,7 +186,7 @@ int ring_enter(struct log *l, uint64_t *lblk)
 	memcpy(h.ring_uuid, l->super.ring_uuid, 16);
 	l->entered_lblk = 0;
 	h.serial = ++l->max_serial;
-	h.last = (struct record_ptr){ l->newest.seq, l->newest.epoch, l->newest.lblk };
+	h.last = record_ptr_of(&l->newest);
 	h.fallback_seq = lag_oldest_seq(l);
 	codec_put_head(blk, &h);
 	r = ring_stage_put(l, *lblk, blk, 1);

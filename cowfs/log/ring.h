@@ -293,6 +293,10 @@ int record_write(struct log *l, struct log_record *rec, uint64_t lblk) MUST_CHEC
 void record_accept(struct log *l, const struct log_record *rec);
 /* Writes an empty record at the cursor, or in a fresh segment. */
 int record_put_empty(struct log *l, struct log_record *rec, bool fresh) MUST_CHECK;
+int record_put_open(struct log *l,
+		    bool fresh) MUST_CHECK; /* the same, one that only moves the tail */
+/* Writes the head of a segment without records. blk: a buffer for it. */
+int record_void_head(struct log *l, uint32_t seg, uint8_t *blk) MUST_CHECK;
 
 /* Is there room for one more record and `spare` blocks? */
 bool record_has_room(const struct log *l, uint64_t spare);
@@ -300,7 +304,7 @@ bool record_has_room(const struct log *l, uint64_t spare);
 int record_write_super(struct log *l) MUST_CHECK;
 
 /* hold.c */
-void hold_close(struct log *l);
+void hold_forget(struct log *l);
 /* This record is held. Takes the index of its generation; NULL: -ENOMEM. */
 int hold_set(struct log *l, const struct log_record *h, struct log_index *index) MUST_CHECK;
 int hold_set_feature(struct log *l, bool on) MUST_CHECK; /* writes the superblock */
@@ -416,6 +420,11 @@ bool ring_base_guarded(struct log *l);
 int ring_explain_foreign(struct log *l, const struct log_record *rec, char *why,
 			 size_t n) MUST_CHECK;
 
+/* The whole base: until a shrink is written home, its file system is larger than the volume. */
+struct blk_reader ring_base_reader(const struct log *l,
+				   int (*read)(void *ctx, uint64_t blk, uint64_t blks, void *buf),
+				   void *ctx);
+
 enum ring_place { IN_RING, IN_BASE };
 /* ring.c: call before blks blocks are read. Returns 0; while the log is opened also -EINTR
  * (log_cancel_open), or -E2BIG if the ring needs more reads than any ring of cowfs. */
@@ -426,5 +435,8 @@ int ring_spend(struct log *l, enum ring_place where, uint64_t blks) MUST_CHECK;
 int ring_read_tolerant(struct log *l, uint64_t lblk, uint64_t blks, uint8_t *buf,
 		       uint64_t *unreadable_blks) MUST_CHECK;
 int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_record *ret) MUST_CHECK;
+/* -EBADMSG as well if another record is there. */
+int ring_read_same(struct log *l, struct record_ptr at, uint8_t *blk,
+		   struct log_record *ret) MUST_CHECK;
 
 #endif

@@ -50,12 +50,10 @@ static int go_to_the_end(struct log *l, uint64_t enough_bytes)
 	int r = 0;
 
 	for (uint32_t i = 0; i < ebs && ebs <= MOVES_MAX && r == 0; i++) {
-		struct log_record rec = { .type = RECORD_OPEN, .tail_seq = lag_tail_seq(l) };
-
 		free_part(l, true, &first, &free_ebs);
 		if (free_ebs * eb_bytes(l) >= enough_bytes || free_ebs + 1 >= ebs)
 			break;
-		r = record_put_empty(l, &rec, true);
+		r = record_put_open(l, true);
 	}
 	return r;
 }
@@ -78,8 +76,8 @@ int log_scratch_begin(struct log *l, uint64_t enough_bytes, struct log_scratch *
 	uint32_t first = 0, ebs = 0;
 	int r;
 
-	if (log_index_data_blks(l->index) || log_index_zero_blks(l->index) || l->lag.index ||
-	    l->hold.at.seq || l->spilled || l->super.state == SUPER_PENDING)
+	if (log_index_blks(l->index) || l->lag.index || l->hold.at.seq || l->spilled ||
+	    l->super.state == SUPER_PENDING)
 		return -EBUSY;
 	r = log_prepare(l);
 	l->home_done = true; /* of a virgin log, too */
@@ -107,16 +105,9 @@ int log_scratch_end(struct log *l, const struct log_scratch *s, enum record_type
 	int r = blk ? 0 : -ENOMEM;
 
 	for (uint32_t i = s->first_seg; i < s->first_seg + s->segs && r == 0; i++) {
-		struct log_head h = { .seg = i };
-
-		memcpy(h.ring_uuid, l->super.ring_uuid, 16);
-		memset(blk, 0, COW_BLK_BYTES);
-		codec_put_head(blk, &h);
 		r = rules_ring_write(l, i * l->seg_blks, 1);
 		if (r == 0)
-			r = card_write(l->card, ring_off_bytes(l, i * l->seg_blks), blk,
-				       COW_BLK_BYTES);
-		l->ledger.meta_blks++;
+			r = record_void_head(l, i, blk);
 	}
 	if (r == 0)
 		r = record_flush(l);

@@ -43,7 +43,7 @@ void rules_ring_written(struct log *l, uint64_t lblk, uint64_t blks)
 int rules_void_ring(const struct log *l)
 {
 	RULE("new life", !l->newest.seq);
-	RULE("new life", !log_index_data_blks(l->index) && !log_index_zero_blks(l->index));
+	RULE("new life", !log_index_blks(l->index));
 	return 0;
 }
 
@@ -162,8 +162,7 @@ int rules_guard_write(const struct log *l, bool off)
 {
 	RULE("order record", newest_is_durable(l));
 	RULE("G2 copy", guarded_is_covered(l));
-	RULE("G3 home", !off || (l->guarded.copied && !log_index_data_blks(l->index) &&
-				 !log_index_zero_blks(l->index)));
+	RULE("G3 home", !off || (l->guarded.copied && !log_index_blks(l->index)));
 	RULE("G3 home", !off || card_is_durable(l->base, l->order.home_mark));
 	return 0;
 }

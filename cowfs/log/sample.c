@@ -22,14 +22,6 @@
 #define READS_MAX 16u /* to find a sample */
 #define SAMPLES_BYTES (LOG_SAMPLES * sizeof(struct log_sample))
 
-static bool is_logged(const struct log_index *ix, uint64_t blk)
-{
-	enum log_where where;
-
-	log_index_run(ix, blk, 1, &where);
-	return where != LOG_HOME;
-}
-
 static bool is_left_open(const struct log *l, uint64_t blk, uint64_t *ret_blks)
 {
 	uint64_t first;
@@ -117,7 +109,7 @@ void sample_forget_logged(struct log *l)
 
 	memcpy(next, l->newest.sample, sizeof(next));
 	for (size_t i = 0; i < LOG_SAMPLES; i++)
-		if (is_logged(l->index, next[i].blk))
+		if (log_index_has(l->index, next[i].blk))
 			next[i] = (struct log_sample){ 0 };
 	sample_accept(l, next);
 	memcpy(l->newest.sample, next, sizeof(next));
@@ -181,14 +173,14 @@ int sample_home(struct log *l, const struct log_content *c)
 static bool says_nothing(struct log *l, const struct log_record *rec, const struct log_index *ix,
 			 uint64_t blk)
 {
-	return is_logged(ix, blk) && (rec->type != RECORD_COMMIT || lag_on(l));
+	return log_index_has(ix, blk) && (rec->type != RECORD_COMMIT || lag_on(l));
 }
 
 static bool is_as_logged(const struct log_index *ix, uint64_t blk, const uint8_t *content)
 {
 	uint32_t crc;
 
-	return is_logged(ix, blk) &&
+	return log_index_has(ix, blk) &&
 	       (log_index_crc(ix, blk, &crc) ? crc32c_back(content, COW_BLK_BYTES) == crc
 					     : bytes_all_zero(content, COW_BLK_BYTES));
 }

@@ -74,8 +74,8 @@ struct chain {
 	size_t n, cap;
 };
 
-/* verify.c: ring_each_extent for one record of a chain */
-int chain_each_extent(struct log *l, const struct chain_rec *c,
+/* verify.c: what the descriptors of a record name, in their order */
+int chain_each_extent(struct log *l, const struct chain_rec *rec,
 		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx) MUST_CHECK;
 
 /* scan.c: scans everything that recovery may choose from, newest segments first. 1 chosen;

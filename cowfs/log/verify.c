@@ -63,6 +63,13 @@ int ring_read_record(struct log *l, uint64_t lblk, uint8_t *blk, struct log_reco
 	return r == 0 && verify_record_place(l, ret, lblk) ? 0 : -EBADMSG;
 }
 
+int ring_read_same(struct log *l, struct record_ptr at, uint8_t *blk, struct log_record *ret)
+{
+	int r = ring_read_record(l, at.lblk, blk, ret);
+
+	return r == 0 && (ret->seq != at.seq || ret->epoch != at.epoch) ? -EBADMSG : r;
+}
+
 /* Payload must not leave its segment; nothing must leave the volume. */
 static bool extent_sane(const struct log *l, const struct desc_extent *e)
 {
@@ -81,7 +88,7 @@ enum { DESC_CHUNK_BLKS = 64 };
 
 /* Reads the next descriptor blocks of a record, at most a chunk of them, from the i-th on. Moves
  * *lblk past them. */
-static int read_descs(struct log *l, const struct log_record *rec, uint32_t i, uint64_t *lblk,
+static int read_descs(struct log *l, const struct chain_rec *rec, uint32_t i, uint64_t *lblk,
 		      uint8_t *buf, uint32_t *ret_n)
 {
 	uint32_t n = (uint32_t)min_u64(DESC_CHUNK_BLKS, rec->desc_blks - i);
@@ -94,7 +101,7 @@ static int read_descs(struct log *l, const struct log_record *rec, uint32_t i, u
 	return r;
 }
 
-static int check_descs(struct log *l, const struct log_record *rec, uint8_t *buf)
+static int check_descs(struct log *l, const struct chain_rec *rec, uint8_t *buf)
 {
 	uint64_t lblk = rec->desc_lblk;
 	uint32_t crc = 0, n;
@@ -109,9 +116,8 @@ static int check_descs(struct log *l, const struct log_record *rec, uint8_t *buf
 	return crc == rec->desc_crc ? 0 : -EBADMSG;
 }
 
-static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i,
-			 const uint8_t *blk, int (*each)(void *ctx, const struct desc_extent *e),
-			 void *ctx)
+static int each_of_block(struct log *l, const struct chain_rec *rec, uint32_t i, const uint8_t *blk,
+			 int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
 {
 	struct desc_cursor c;
 	struct desc_extent e;
@@ -124,8 +130,8 @@ static int each_of_block(struct log *l, const struct log_record *rec, uint32_t i
 
 /* A record may claim that its descriptors fill the ring, so they are read twice, a chunk at a
  * time. A single chunk is read once. */
-static int ring_each_extent(struct log *l, const struct log_record *rec,
-			    int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
+int chain_each_extent(struct log *l, const struct chain_rec *rec,
+		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	uint64_t lblk = rec->desc_lblk;
@@ -146,12 +152,6 @@ static int ring_each_extent(struct log *l, const struct log_record *rec,
 					  ctx);
 	}
 	return r;
-}
-
-static bool content_ok(const struct desc_extent *e, uint8_t *blk, uint32_t crc)
-{
-	return e->type == DESC_LOGGED ? escape_get(blk, crc)
-				      : crc32c_back(blk, COW_BLK_BYTES) == crc;
 }
 
 /* Has a boot loader changed this block since the commit wrote it in place? With lag a card may have lost what
@@ -194,7 +194,7 @@ static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t 
 	for (uint64_t k = 0; k < n && r == 0; k++) {
 		uint8_t *blk = v->buf + blk_to_bytes(k);
 
-		if (content_ok(e, blk, e->crc[i + k]))
+		if (escape_content_ok(e->type == DESC_LOGGED, blk, e->crc[i + k]))
 			continue;
 		if (!is_of_loader(l, e, blk))
 			r = reject(v->s, e, i + k, "does not match its checksum");
@@ -274,18 +274,6 @@ static int verify_extent(void *ctx, const struct desc_extent *e)
 			return r;
 	}
 	return index_list_add(&v->own, INDEX_ZERO, e->blk, e->blks, 0, NULL);
-}
-
-int chain_each_extent(struct log *l, const struct chain_rec *c,
-		      int (*each)(void *ctx, const struct desc_extent *e), void *ctx)
-{
-	const struct log_record rec = { .desc_lblk = c->desc_lblk,
-					.desc_blks = c->desc_blks,
-					.desc_crc = c->desc_crc,
-					.desc_epoch = c->desc_epoch,
-					.desc_seq = c->desc_seq };
-
-	return ring_each_extent(l, &rec, each, ctx);
 }
 
 /*

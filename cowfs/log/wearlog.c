@@ -159,7 +159,7 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
  * way was missing, and it may have had a later copy of an item. */
 static bool walk(struct log *l, struct wear *w, const struct log_record *rec, uint8_t *buf)
 {
-	struct record_ptr at = { rec->seq, rec->epoch, rec->lblk };
+	struct record_ptr at = record_ptr_of(rec);
 	uint8_t *blk = buf + COW_BLK_BYTES;
 	bool whole = true;
 
@@ -287,8 +287,7 @@ void log_wear_load(struct log *l)
 		count_unguarded(l, w);
 	l->wear.lblk = l->newest.lblk;
 	if (leads)
-		l->wear.last = (struct record_ptr){ l->newest.seq, l->newest.epoch,
-						    l->newest.lblk };
+		l->wear.last = record_ptr_of(&l->newest);
 	l->wear.table = w;
 	l->base->wrote = l->card->wrote = count;
 	l->base->wrote_ctx = l->card->wrote_ctx = l;
@@ -395,7 +394,7 @@ void wearlog_settled(struct log *l, const struct log_record *rec)
 		return;
 	l->wear.planned = false;
 	if (rec)
-		l->wear.last = (struct record_ptr){ rec->seq, rec->epoch, rec->lblk };
+		l->wear.last = record_ptr_of(rec);
 	else
 		wear_make_due(l->wear.table);
 }

@@ -11,7 +11,7 @@
 uint64_t home_waiting_blks(const struct volume *v)
 {
 	struct log_index *ix = log_index_of(v->log);
-	uint64_t blks = log_index_data_blks(ix) + log_index_zero_blks(ix);
+	uint64_t blks = log_index_blks(ix);
 
 	log_index_unref(ix);
 	return blks;

@@ -21,7 +21,7 @@ void volume_publish_log(struct volume *v)
 		.newest_cause = newest->cause,
 		.hold_low = held_low(v),
 		.guarded = log_guarded(v->log),
-		.live_blks = log_index_data_blks(ix) + log_index_zero_blks(ix),
+		.live_blks = log_index_blks(ix),
 		.room_blks = log_room_blks(v->log),
 		.capacity_blks = log_capacity_blks(v->log),
 		.super_trouble = log_super_trouble(v->log),

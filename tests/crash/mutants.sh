@@ -35,8 +35,10 @@ mutant() {
 
 # R1 a chain that is not complete
 mutant R1-chain chain,reuse-early,wrap,w cowfs/log/chain.c '(unsigned long long)r.prev.seq, (unsigned long long)r.seq);
-			return -EBADMSG;' '(unsigned long long)r.prev.seq, (unsigned long long)r.seq);
-			return 0;'
+		if (e < 0)
+			return e;' '(unsigned long long)r.prev.seq, (unsigned long long)r.seq);
+		if (e < 0)
+			return e == -EBADMSG ? 0 : e;'
 # R2 a sequence number is used once, failed and rejected attempts included
 mutant R2-failed sequence cowfs/log/append.c '	l->ledger.commits_failed++;' '	l->ledger.commits_failed++;
 	l->highest_seq = l->newest.seq;'
@@ -53,7 +55,7 @@ mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
 # a commit that returned is newer than a record of the attempt before it
 mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run);' 'true;'
 # R4 every CRC
-mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (content_ok(e, blk, e->crc[i + k]))' 'if (1)'
+mutant R4-payload rejected,rotten,every-byte cowfs/log/verify.c 'if (escape_content_ok(e->type == DESC_LOGGED, blk, e->crc[i + k]))' 'if (1)'
 mutant R4-record every-byte cowfs/log/codec.c 'if (get_u32(r) != checksum(blk))' 'if (get_u32(r) == checksum(blk) + 1)'
 mutant R4-in-place rotten,every-byte cowfs/log/verify.c '		if (where != LOG_HOME)
 			continue;' '		if (where != LOG_HOME || e->type == DESC_DIRECT)
@@ -104,7 +106,7 @@ mutant order-begin begin,half-checkpoint cowfs/log/checkpoint.c '	int r = put_ch
 mutant G1-on chain,w cowfs/log/append.c '	r = guarded_begin(l);
 	if (r < 0)
 		return r;' ''
-mutant G2-copy chain,w cowfs/log/guarded.c 'return (type == RECORD_OPEN || type == RECORD_TAIL) && is_empty(l->index)' 'return false'
+mutant G2-copy chain,w cowfs/log/guarded.c 'return (type == RECORD_OPEN || type == RECORD_TAIL) && !log_index_blks(l->index)' 'return false'
 mutant G2-logged w cowfs/log/append.c 'r = guarded_log_first(l);' 'r = 0;'
 mutant G2-retired recover,w cowfs/log/guarded.c 'return l->guarded.packed_bytes && l->guarded.state != GUARD_ON && !guarded_is_covered(l) &&' \
 	'return false &&'
@@ -181,10 +183,10 @@ mutant H4-place hold cowfs/log/record.c '	hold_open_record(l, &rec);' '	if (l->h
 mutant H4-flag hold cowfs/log/hold.c 'l->hold.back ? (uint32_t)RECORD_BACK : 0' 'l->hold.back && l->newest.type == RECORD_COMMIT ? (uint32_t)RECORD_BACK : 0'
 mutant H4-base hold cowfs/log/chain.c 'check_chain(s, back ? &held : &ch, rec, &ix)' 'check_chain(s, &ch, rec, &ix)'
 mutant H4-boots hold cowfs/log/hold.c '(uint32_t)l->hold.boots << RECORD_BOOTS_SHIFT' '(l->newest.type == RECORD_COMMIT ? (uint32_t)l->hold.boots << RECORD_BOOTS_SHIFT : 0)'
-mutant H4-pad hold cowfs/log/hold.c '	r = record_put_empty(l, &rec, false);
+mutant H4-pad hold cowfs/log/hold.c '	r = record_put_open(l, false);
 	if (r == 0)
 		r = lag_pad(l, 2);
-	if (r < 0) { /* it' '	r = record_put_empty(l, &rec, false);
+	if (r < 0) { /* it' '	r = record_put_open(l, false);
 	if (r < 0) { /* it'
 mutant H5-room hold-full cowfs/commit/decide.c 'if (j->held) {' 'if (0) {'
 mutant H6-feature hold cowfs/log/hold.c 'l->super.incompat |= on ? LOG_INCOMPAT_HELD : 0;' ''
