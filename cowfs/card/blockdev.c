@@ -514,14 +514,6 @@ void blockdev_identity(const char *path, char *ret, size_t size_bytes)
 		snprintf(ret, size_bytes, "%s", geo.identity);
 }
 
-void blockdev_reread_table(struct card *c)
-{
-	const struct blockdev *b = blockdev_of(c);
-
-	if (b->claim >= 0)
-		(void)ioctl(b->claim, BLKRRPART);
-}
-
 int blockdev_set_readonly(const char *path)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);

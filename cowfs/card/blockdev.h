@@ -68,8 +68,6 @@ int blockdev_part(struct card **ret, struct card *disk, uint64_t off_bytes,
 		  uint64_t size_bytes) MUST_CHECK;
 /* Its folder in sysfs; negative: path is not a block device, or sysfs does not know it. */
 int blockdev_open_sysfs(const char *path) MUST_CHECK;
-/* Of blockdev_open with BLOCKDEV_EXCL, a whole disk: the kernel reads its partition table again, if it can. */
-void blockdev_reread_table(struct card *c);
 
 /* From now on the kernel refuses writes to it, including those of a mount, until the setting is
  * reverted. */

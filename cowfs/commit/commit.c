@@ -526,49 +526,36 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 
 int commit_hold(struct log *log, struct card *base, struct log_index **ret_index)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_hold(log, ret_index) : r);
+	return end_write(log, base, begin_write(log, base) ?: log_hold(log, ret_index));
 }
 
 int commit_release(struct log *log, struct card *base)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_release(log) : r);
+	return end_write(log, base, begin_write(log, base) ?: log_release(log));
 }
 
 int commit_go_back(struct log *log, struct card *base, bool on)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_go_back(log, on) : r);
+	return end_write(log, base, begin_write(log, base) ?: log_go_back(log, on));
 }
 
 int commit_try(struct log *log, struct card *base, unsigned boots)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_try(log, boots) : r);
+	return end_write(log, base, begin_write(log, base) ?: log_try(log, boots));
 }
 
 int commit_set_image(struct log *log, struct card *base, uint32_t image, uint8_t boots)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_set_image(log, image, boots) : r);
+	return end_write(log, base, begin_write(log, base) ?: log_set_image(log, image, boots));
 }
 
 int commit_set_imported(struct log *log, struct card *base, uint64_t time_s, bool on_trial)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_set_imported(log, time_s, on_trial) : r);
+	return end_write(log, base,
+			 begin_write(log, base) ?: log_set_imported(log, time_s, on_trial));
 }
 
 int commit_note(struct log *log, struct card *base)
 {
-	int r = begin_write(log, base);
-
-	return end_write(log, base, r == 0 ? log_note(log) : r);
+	return end_write(log, base, begin_write(log, base) ?: log_note(log));
 }

@@ -349,7 +349,6 @@ static int run(struct shrink *s, const struct commit_options *opt, struct shrink
 	memcpy(final.fs_uuid, fs.uuid, sizeof(final.fs_uuid));
 	final.lag = s->img->lag;
 	pending = pending_super(s, &final);
-	rep->ring_bytes = (uint64_t)pending.seg_bytes * pending.seg_count;
 	r = log_open(&log, s->base, s->base, &pending, LOG_FRESH, NULL, &opened);
 	if (r < 0)
 		return r;

@@ -24,7 +24,6 @@ struct shrink_image {
 struct shrink_report {
 	struct commit_report commit;
 	uint64_t home_blks;
-	uint64_t ring_bytes;	/* of the log that this one commit used */
 	struct log_super super; /* of the log that exists now */
 	/* with an error: the smaller file system is valid nevertheless, and shrink_finish completes
 	 * it */

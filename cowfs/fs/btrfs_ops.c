@@ -27,13 +27,6 @@ static bool probe_btrfs(const struct supers *s, struct fsinfo *f)
 	return true;
 }
 
-static size_t units_btrfs(const struct supers *s, uint64_t units[FS_UNITS])
-{
-	(void)s;
-	units[0] = BTRFS_UNIT;
-	return 1;
-}
-
 static const char *refusal_btrfs(const struct fsinfo *f)
 {
 	return f->devices == 1
@@ -89,7 +82,7 @@ static const struct fsimage_ops image = {
 const struct fs_ops btrfs_ops = {
 	.names = { "btrfs" },
 	.probe = probe_btrfs,
-	.units = units_btrfs,
+	.first_unit = BTRFS_UNIT,
 	.refusal = refusal_btrfs,
 	.image = &image,
 	.several_devices = true,

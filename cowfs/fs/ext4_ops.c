@@ -62,13 +62,6 @@ static bool probe_ext(const struct supers *s, struct fsinfo *f)
 	return true;
 }
 
-static size_t units_ext(const struct supers *s, uint64_t units[FS_UNITS])
-{
-	(void)s;
-	units[0] = 0;
-	return 1;
-}
-
 static void fields_ext(const struct supers *s, struct fs_fingerprint *fp)
 {
 	const uint8_t *sb = s->head + EXT_SB;
@@ -257,7 +250,6 @@ static const struct fsimage_ops image = {
 const struct fs_ops ext_ops = {
 	.names = { "ext4", "ext3", "ext2", "ext4dev" },
 	.probe = probe_ext,
-	.units = units_ext,
 	.fields = fields_ext,
 	.facts = facts_ext,
 	.refusal = refusal_ext,

@@ -42,8 +42,9 @@ struct fs_ops {
 	bool (*probe)(const struct supers *s, struct fsinfo *f);
 	/*
 	 * The number of units that each read-write mount changes, and which ones; for a volume that
-	 * probe recognised. Their CRC32C is sb_crc.
+	 * probe recognised. NULL: first_unit alone. Their CRC32C is sb_crc.
 	 */
+	uint64_t first_unit;
 	size_t (*units)(const struct supers *s, uint64_t units[FS_UNITS]);
 	/*
 	 * fills the fields that show people what changed: all of *fp except kind, CRCs of units and

@@ -392,8 +392,8 @@ static int fingerprint_units(const struct blk_reader *r, const struct supers *s,
 {
 	_cleanup_free_ void *buf = io_alloc(COW_BLK_BYTES);
 	const struct fs_ops *ops = fs_ops((enum fs_kind)fp->kind);
-	uint64_t units[FS_UNITS];
-	size_t n = ops->units ? ops->units(s, units) : 0;
+	uint64_t units[FS_UNITS] = { ops->first_unit };
+	size_t n = fp->kind == FS_UNKNOWN ? 0 : ops->units ? ops->units(s, units) : 1;
 
 	if (!buf)
 		return -ENOMEM;

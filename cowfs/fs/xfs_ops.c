@@ -24,13 +24,6 @@ static bool probe_xfs(const struct supers *s, struct fsinfo *f)
 	return true;
 }
 
-static size_t units_xfs(const struct supers *s, uint64_t units[FS_UNITS])
-{
-	(void)s;
-	units[0] = 0;
-	return 1;
-}
-
 /* the free space, inodes and free list of the first group */
 static bool looks_written_xfs(const uint8_t *sector, unsigned k)
 {
@@ -86,7 +79,6 @@ static const struct fsimage_ops image = {
 const struct fs_ops xfs_ops = {
 	.names = { "xfs" },
 	.probe = probe_xfs,
-	.units = units_xfs,
 	.looks_written = looks_written_xfs,
 	.refusal = refusal_xfs,
 	.image = &image,

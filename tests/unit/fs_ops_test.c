@@ -33,7 +33,6 @@ TEST(test_complete)
 		for (size_t k = 0; k < ARRAY_SIZE(o->names) && o->names[k]; k++)
 			assert_ptr_equal(fs_ops_named(o->names[k]), o);
 		assert_non_null(o->probe);
-		assert_non_null(o->units);
 		assert_non_null(o->readonly_options);
 		assert_memory_equal(o->readonly_options, "ro", 2);
 	}

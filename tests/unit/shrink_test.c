@@ -285,11 +285,10 @@ static void every_cut(struct scene *s)
 				break;
 		}
 	print_message(
-		"%llu operations, %llu cuts, %llu guarded: %llu old, %llu new; done again %llu; ring %llu KiB, %llu direct, %llu logged, "
+		"%llu operations, %llu cuts, %llu guarded: %llu old, %llu new; done again %llu; %llu direct, %llu logged, "
 		"%llu spilled, %llu zero\n",
 		(unsigned long long)ops, (unsigned long long)t.cuts, (unsigned long long)t.guarded,
 		(unsigned long long)t.olds, (unsigned long long)t.news, (unsigned long long)t.again,
-		(unsigned long long)(whole.ring_bytes / KIB),
 		(unsigned long long)whole.commit.direct, (unsigned long long)whole.commit.logged,
 		(unsigned long long)whole.commit.spilled, (unsigned long long)whole.commit.zero);
 	assert_true(t.olds > 20 && t.news > 20);
