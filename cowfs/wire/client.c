@@ -358,26 +358,27 @@ void client_find_device(const char *path, char name[RUNDIR_NAME_BYTES])
 struct name_list {
 	char (*names)[RUNDIR_NAME_BYTES];
 	size_t n;
+	bool (*wants)(int run_fd, const char *name);
 };
 
-static size_t list_names(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES],
-			 bool (*list)(void *ctx, int run_fd, const char *name))
-{
-	_cleanup_close_ int run_fd = open_run();
-	struct name_list l = { names, 0 };
-
-	if (run_fd >= 0)
-		each_volume(run_fd, list, &l);
-	return l.n;
-}
-
-static bool list_volume(void *ctx, int run_fd, const char *name)
+static bool list_name(void *ctx, int run_fd, const char *name)
 {
 	struct name_list *l = ctx;
 
-	if (alive(run_fd, name))
+	if (l->wants(run_fd, name))
 		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
 	return l->n == CLIENT_VOLUMES;
+}
+
+static size_t list_names(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES],
+			 bool (*wants)(int run_fd, const char *name))
+{
+	_cleanup_close_ int run_fd = open_run();
+	struct name_list l = { .names = names, .wants = wants };
+
+	if (run_fd >= 0)
+		each_volume(run_fd, list_name, &l);
+	return l.n;
 }
 
 static int root_last(const void *a, const void *b)
@@ -389,7 +390,7 @@ static int root_last(const void *a, const void *b)
 
 size_t client_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
-	size_t n = list_names(names, list_volume);
+	size_t n = list_names(names, alive);
 
 	qsort(names, n, RUNDIR_NAME_BYTES, root_last);
 	return n;
@@ -403,32 +404,24 @@ static bool has_file(int run_fd, const char *name, const char *file)
 	return faccessat(run_fd, path, F_OK, 0) == 0;
 }
 
-static bool list_dead(void *ctx, int run_fd, const char *name)
+static bool has_died(int run_fd, const char *name)
 {
-	struct name_list *l = ctx;
-
-	if (has_file(run_fd, name, RUNDIR_STATUS) && !alive(run_fd, name))
-		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
-	return l->n == CLIENT_VOLUMES;
+	return has_file(run_fd, name, RUNDIR_STATUS) && !alive(run_fd, name);
 }
 
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
-	return list_names(names, list_dead);
+	return list_names(names, has_died);
 }
 
-static bool list_without_status(void *ctx, int run_fd, const char *name)
+static bool is_without_status(int run_fd, const char *name)
 {
-	struct name_list *l = ctx;
-
-	if (has_file(run_fd, name, RUNDIR_FACTS) && !has_file(run_fd, name, RUNDIR_STATUS))
-		snprintf(l->names[l->n++], RUNDIR_NAME_BYTES, "%s", name);
-	return l->n == CLIENT_VOLUMES;
+	return has_file(run_fd, name, RUNDIR_FACTS) && !has_file(run_fd, name, RUNDIR_STATUS);
 }
 
 size_t client_volumes_without_status(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 {
-	return list_names(names, list_without_status);
+	return list_names(names, is_without_status);
 }
 
 void client_facts(const char *name, bool left, struct facts *ret)

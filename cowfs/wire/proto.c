@@ -212,10 +212,20 @@ static const struct {
 	{ "renew", COMMAND_RENEW },
 };
 
-static const struct {
+struct field {
 	const char *name;
 	size_t offset;
-} flags[] = {
+};
+
+static const struct field numbers[] = {
+	{ "first", offsetof(struct request, first) },
+	{ "trial", offsetof(struct request, trial) },
+	{ "replaces", offsetof(struct request, replaces) },
+	{ "deadline_ms", offsetof(struct request, deadline_ms) },
+	{ "seconds", offsetof(struct request, seconds) },
+};
+
+static const struct field flags[] = {
 	{ "dry_run", offsetof(struct request, dry_run) },
 	{ "checkpoint", offsetof(struct request, checkpoint) },
 	{ "force", offsetof(struct request, force) },
@@ -263,7 +273,7 @@ static int take_command(struct parse *ps, const struct value *v)
 	return 0;
 }
 
-static int take_number(struct parse *ps, const char *name, const struct value *v, uint64_t *ret)
+static int take_number(struct parse *ps, const struct field *to, const struct value *v)
 {
 	uint64_t n = 0;
 
@@ -272,11 +282,11 @@ static int take_number(struct parse *ps, const char *name, const struct value *v
 			break;
 		n = n * 10 + (uint64_t)(v->text[i] - '0');
 		if (i + 1 == v->len && n <= UINT32_MAX) {
-			*ret = n;
+			*(uint64_t *)((char *)&ps->rq + to->offset) = n;
 			return 0;
 		}
 	}
-	snprintf(ps->why, ps->why_bytes, "the field '%s' must be a whole number", name);
+	snprintf(ps->why, ps->why_bytes, "the field '%s' must be a whole number", to->name);
 	return -EINVAL;
 }
 
@@ -286,16 +296,6 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 
 	if (is(name, "command"))
 		return take_command(ps, v);
-	if (is(name, "seconds"))
-		return take_number(ps, "seconds", v, &ps->rq.seconds);
-	if (is(name, "deadline_ms"))
-		return take_number(ps, "deadline_ms", v, &ps->rq.deadline_ms);
-	if (is(name, "trial"))
-		return take_number(ps, "trial", v, &ps->rq.trial);
-	if (is(name, "replaces"))
-		return take_number(ps, "replaces", v, &ps->rq.replaces);
-	if (is(name, "first"))
-		return take_number(ps, "first", v, &ps->rq.first);
 	if (is(name, "version")) {
 		ps->have_version = true;
 		if (v->kind == VALUE_NUMBER && is(v, "1"))
@@ -304,6 +304,9 @@ static int take_field(void *ctx, const struct value *name, const struct value *v
 			 "this daemon speaks version %u of the protocol only", PROTO_VERSION);
 		return -EPROTONOSUPPORT;
 	}
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		if (is(name, numbers[i].name))
+			return take_number(ps, &numbers[i], v);
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
 		if (!is(name, flags[i].name))
 			continue;
@@ -363,16 +366,12 @@ size_t request_render(const struct request *rq, char *buf, size_t size_bytes)
 	for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
 		if (*(const bool *)((const char *)rq + flags[i].offset))
 			jsonw_bool(&w, flags[i].name, true);
-	if (rq->first)
-		jsonw_u64(&w, "first", rq->first);
-	if (rq->trial)
-		jsonw_u64(&w, "trial", rq->trial);
-	if (rq->replaces)
-		jsonw_u64(&w, "replaces", rq->replaces);
-	if (rq->deadline_ms)
-		jsonw_u64(&w, "deadline_ms", rq->deadline_ms);
-	if (rq->seconds)
-		jsonw_u64(&w, "seconds", rq->seconds);
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		uint64_t n = *(const uint64_t *)((const char *)rq + numbers[i].offset);
+
+		if (n)
+			jsonw_u64(&w, numbers[i].name, n);
+	}
 	return jsonw_finish(&w);
 }
 
