@@ -12,8 +12,8 @@ data_part() {
 
 step_1() {
 	mkdir /data
-	# nofail: what is wrong can be told only if the boot goes on
-	echo "/dev/disk/by-id/virtio-data /data cowfs ram=200M,noatime,nofail 0 0" >>/etc/fstab
+	# nofail: what is wrong can be told only if the boot goes on. systemd waits 90 s for a device, and an emulated machine may need more
+	echo "/dev/disk/by-id/virtio-data /data cowfs ram=200M,noatime,nofail,x-systemd.device-timeout=15min 0 0" >>/etc/fstab
 }
 
 # Both daemons, that of the root and that of the service: their workers and parents, under what systemd gives them.
