@@ -342,6 +342,16 @@ int mounts_new(const char *type, const char *const options[][2], unsigned attrib
 	return fd < 0 ? -errno : fd;
 }
 
+bool mounts_in_btrfs(int sys_dirfd, dev_t dev)
+{
+	const char *top = sys_dirfd < 0 ? "/sys/" : "";
+	char path[32], disk[NAME_MAX];
+
+	snprintf(path, sizeof(path), "%sfs/btrfs", top);
+	return name_of(sys_dirfd, top, dev, disk, sizeof(disk)) &&
+	       in_one_btrfs(sys_dirfd, path, disk, disk);
+}
+
 bool mounts_in_kernel(int sys_dirfd, dev_t dev)
 {
 	static const char *const drivers[] = { "ext4", "xfs", "f2fs", "nilfs2" };
@@ -355,6 +365,5 @@ bool mounts_in_kernel(int sys_dirfd, dev_t dev)
 		if (faccessat(sys_dirfd, path, F_OK, 0) == 0)
 			return true;
 	}
-	snprintf(path, sizeof(path), "%sfs/btrfs", top);
-	return in_one_btrfs(sys_dirfd, path, disk, disk);
+	return mounts_in_btrfs(sys_dirfd, dev);
 }

@@ -64,6 +64,8 @@ bool mounts_device_on(const char *dir, char ret_device[PATH_MAX]);
  * sysfs. sys_dirfd: of /sys; -1: by its path.
  */
 bool mounts_in_kernel(int sys_dirfd, dev_t dev);
+/* The same of a btrfs alone. */
+bool mounts_in_btrfs(int sys_dirfd, dev_t dev);
 
 /*
  * A new mount of this type, attached to no tree: a descriptor or -errno. options: keys and values up to a key that is

@@ -80,7 +80,7 @@ static void note_device(void)
 
 static int flush(struct broker_message *m)
 {
-	return device() ? disk_sync(own.f.proc_dirfd, device(), own.disk.loop.fd,
+	return device() ? disk_sync(own.f.proc_dirfd, own.f.sys_dirfd, device(), own.disk.loop.fd,
 				    m->n[0] ? SYNC_FSYNC : SYNC_FLUSH)
 			: -ENODEV;
 }

@@ -18,14 +18,12 @@
 #include "fs/fs_ops.h"
 #include "fs/quiesce.h"
 
-/* Before Linux 6.17 the kernel does not find a btrfs by its disk. */
-static int sync_mount(int proc_dirfd, dev_t dev, bool *ret_done)
+/* Before Linux 6.17 the kernel does not find a btrfs by its disk: only its mount can be synced. *ret_done is false for other kinds. */
+static int sync_btrfs(int proc_dirfd, int sys_dirfd, dev_t dev, bool *ret_done)
 {
-	struct mount_search s = { .proc_dirfd = proc_dirfd, .dev = dev };
 	int fd, r;
 
-	*ret_done = !kernel_is(6, 17) && find_mount_search(&s) == 1 &&
-		    fs_ops_named(s.type)->several_devices;
+	*ret_done = !kernel_is(6, 17) && mounts_in_btrfs(sys_dirfd, dev);
 	if (!*ret_done)
 		return 0;
 	fd = find_mount_open(proc_dirfd, dev);
@@ -36,10 +34,10 @@ static int sync_mount(int proc_dirfd, dev_t dev, bool *ret_done)
 	return r;
 }
 
-int disk_sync(int proc_dirfd, dev_t dev, int loop_fd, enum disk_sync how)
+int disk_sync(int proc_dirfd, int sys_dirfd, dev_t dev, int loop_fd, enum disk_sync how)
 {
 	bool done = false;
-	int r = how == SYNC_FLUSH ? sync_mount(proc_dirfd, dev, &done) : 0;
+	int r = how == SYNC_FLUSH ? sync_btrfs(proc_dirfd, sys_dirfd, dev, &done) : 0;
 
 	return done ? r
 		    : thread_call_alone("cowfs-sync", loop_fd,

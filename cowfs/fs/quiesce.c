@@ -55,7 +55,7 @@ static void *syncing_main(void *arg)
 {
 	struct syncing *s = arg;
 	int r = broker_on() ? broker_call(BROKER_SYNC, BROKER_FLUSH, s->how, 0)
-			    : disk_sync(s->proc_dirfd, s->dev, s->loop_fd, s->how);
+			    : disk_sync(s->proc_dirfd, -1, s->dev, s->loop_fd, s->how);
 	bool left;
 
 	pthread_mutex_lock(&s->lock);

@@ -60,9 +60,10 @@ int quiesce_run(const struct quiesce_target *t, int (*seal)(void *ctx), void *se
  * What needs privileges: the broker's side, and this process's if there is no broker.
  */
 enum disk_sync { SYNC_FLUSH, SYNC_FSYNC };
-int disk_sync(int proc_dirfd, dev_t dev, int loop_fd, enum disk_sync how) MUST_CHECK;
+/* Of what is mounted from the disk, wherever. -ENOENT: a btrfs whose mount cannot be seen, before Linux 6.17. sys_dirfd as for mounts_in_kernel. */
+int disk_sync(int proc_dirfd, int sys_dirfd, dev_t dev, int loop_fd, enum disk_sync how) MUST_CHECK;
 /* Does anything hold the device exclusively? *ret_mounted: does the kernel say that a file system is mounted
- * from it, wherever? Otherwise it may be a checker. sys_dirfd as for mounts_in_kernel. */
+ * from it, wherever? Otherwise it may be a checker. */
 bool disk_claimed(int proc_dirfd, int sys_dirfd, dev_t dev, int loop_fd, bool *ret_mounted);
 
 #endif
