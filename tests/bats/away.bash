@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2153
 # A card that is pulled out, and comes back as another device: helpers for the tests of it.
 
 # A daemon looks at each device that has the size of its card: also at those of another test that runs now.

@@ -207,7 +207,7 @@ setup() { cow_setup; }
 
 # Loop devices of views. views_gone SECONDS: those that are new by now go; others of other tests may come meanwhile
 view_disks() { losetup -n -l -O NAME,BACK-MAJ:MIN,BACK-FILE | grep -F /cowfs-view | sort; }
-views_gone() { local new=$(comm -13 "$T/view-disks" <(view_disks)); wait_for "$1" eval '[ -z "$(comm -12 - <(view_disks) <<<"$new")" ]'; }
+views_gone() { local new; new=$(comm -13 "$T/view-disks" <(view_disks)); wait_for "$1" eval '[ -z "$(comm -12 - <(view_disks) <<<"$new")" ]'; }
 
 teardown() { cow_teardown; }
 
