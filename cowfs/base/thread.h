@@ -39,7 +39,7 @@ static inline void thread_unlockp(pthread_mutex_t **lock)
 
 /* Takes the lock until the end of the block, which may return a value that is read under it. */
 #define LOCKED(mutex)                                                                              \
-	__attribute__((cleanup(thread_unlockp))) pthread_mutex_t *locked = (mutex);                \
+	__attribute__((cleanup(thread_unlockp), unused)) pthread_mutex_t *locked = (mutex);        \
 	pthread_mutex_lock(mutex)
 
 #endif

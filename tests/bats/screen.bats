@@ -19,15 +19,15 @@ dead() { cow commit && kill -9 "$(worker_pid)" && wait_for 20 no_daemons; }
 
 # without what differs from run to run
 plain() {
-	sed -E "s|$CARD\\b|/dev/sdb2|g; s|$DEV\\b|/dev/loop0|g; s|$MNT\\b|/data|g; s/20[0-9]{2}-[0-9-]{5} [0-9:]{8}/TIME/g
+	sed -E "s/\\b$OWN_NAME\\b/vol/g; s|$CARD\\b|/dev/sdb2|g; s|$DEV\\b|/dev/loop0|g; s|$MNT\\b|/data|g; s/20[0-9]{2}-[0-9-]{5} [0-9:]{8}/TIME/g
 		s/[0-9][0-9,.]* ([KMG]iB|B)\b/SIZE/g; s/\([0-9]+ %\)/(N %)/; s/[0-9][0-9,.]* (writes|s\b)/N \1/; s/ {2,}/  /g; s/ +$//; s/generation [0-9]+/generation N/g"
 }
 
 @test "the first screen of each state is the one that is expected" {
 	local state
 	: >"$T/screens"
-	printf '#!/bin/sh\n[ "$1 $2 $3" = "list-timers --output=json cowfs-commit@vol.timer" ] && echo %s\n' \
-		"'[{\"next\":1900000000000000,\"unit\":\"$NAME\"}]'" >"$T/systemctl"
+	printf '#!/bin/sh\n[ "$1 $2 $3" = "list-timers --output=json cowfs-commit@%s.timer" ] && echo %s\n' \
+		"$OWN_NAME" "'[{\"next\":1900000000000000,\"unit\":\"$NAME\"}]'" >"$T/systemctl"
 	chmod +x "$T/systemctl"
 	PATH=$T:$PATH
 	for state in fresh changed held undo discard full failing away dead; do
@@ -45,7 +45,7 @@ plain() {
 			printf '\n== %s\n$ cowctl\n' "$state"
 			cow 2>&1 || echo "exit code $?"
 			printf '$ cowctl status\n'
-			cow status vol 2>&1 || echo "exit code $?"
+			cow status "$NAME" 2>&1 || echo "exit code $?"
 		} | plain >>"$T/screens"
 		eio off
 		stays
