@@ -12,7 +12,7 @@
 
 /*
  * Is Linux of this release ("6.1.0-37-amd64"; NULL: the running one) new enough? 0, or -ENOSYS with
- * a sentence in why. A release that is not a version passes.
+ * a sentence in why. A release that is not a version passes. Of the running one also whether a filter refuses its calls.
  */
 int kernel_check(const char *release, char *why, size_t n) MUST_CHECK;
 

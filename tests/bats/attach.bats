@@ -61,7 +61,7 @@ load lib
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 }
 
-@test "attach: an old kernel, or one without FUSE or loop devices, is refused with one sentence before anything starts" {
+@test "attach: an old kernel, one without FUSE, loop devices or openat2, is refused with one sentence before anything starts" {
 	local before missing why=' is too old: cowfs needs 5\.9 or newer \(close_range, LOOP_CONFIGURE\)$'
 	card_prepared ext4 64 128
 	before=$(image_sum)
@@ -71,6 +71,10 @@ load lib
 	[[ $output =~ ^cowctl:\ Linux\ 2\.6\.[^\ ]*$why ]]
 	run -1 setarch --uname-2.6 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT"
 	[[ $output =~ ^mount\.cowfs:\ Linux\ 2\.6\.[^\ ]*$why ]]
+	# as RestrictSUIDSGID= of systemd does
+	run -1 python3 -c 'import ctypes, os, sys; l = ctypes.CDLL("libseccomp.so.2"); l.seccomp_init.restype = ctypes.c_void_p
+f = ctypes.c_void_p(l.seccomp_init(0x7fff0000)); l.seccomp_rule_add(f, 0x50026, l.seccomp_syscall_resolve_name(b"openat2"), 0); l.seccomp_load(f); os.execv(sys.argv[1], sys.argv[1:])' "$COWFS_BUILD/cowfs" "$CARD"
+	[[ $output == "cowfs: openat2, with which mounts are found, is refused here: "* ]]
 	for missing in fuse loop-control; do
 		rm -rf "${T:?}/dev"
 		mkdir "$T/dev"

@@ -69,4 +69,3 @@ stop() { # [detach option]
 restart() { stop --discard; start "$@"; }
 
 is_overlay() { [ "$status" = 0 ] && [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }
-

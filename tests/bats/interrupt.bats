@@ -23,7 +23,6 @@ interrupt() { # WHAT IT SAYS
 	wait_for 10 grep -q "$1" "$T/said"
 }
 
-
 @test "interrupt: a commit goes on in the daemon; the second one ends the wait" {
 	protect
 	random_file "$MNT/a" 30

@@ -30,7 +30,6 @@ new_root() {
 
 
 
-
 fails_thrice() {
 	local n before
 	old_root "$@"
