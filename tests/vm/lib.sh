@@ -148,7 +148,7 @@ data_card() {
 
 # nofail: nothing that is up has waited for it
 mounted() {
-	wait_for 60 grep -q "^/dev/loop[0-9]* $1 ext4" /proc/mounts ||
+	wait_for 200 grep -q "^/dev/loop[0-9]* $1 ext4" /proc/mounts ||
 		fail "$1 is not mounted: $(journalctl -b -o cat -u "$(systemd-escape -p --suffix=mount "$1")" -u 'cowfs@*' | tail -n 12)"
 }
 
