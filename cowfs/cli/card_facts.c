@@ -36,8 +36,7 @@ static int name_content(const char *device, const struct fsinfo *fs, struct json
 	int e = signatures_find(device, fs, &s);
 
 	if (e < 0)
-		return failure_set(fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
-				   boxed_error(e));
+		return failure(fail, e, "%s: cannot be read: %s", device, boxed_error(e));
 	jsonw_str(w, "content",
 		  fs->kind != FS_UNKNOWN	   ? fs->type
 		  : !strcmp(s.text, "a swap area") ? "swap"
@@ -120,8 +119,7 @@ int card_facts(const struct options *o)
 	if (e == 0) {
 		e = content_name(&f, &fs, holds, sizeof(holds));
 		if (e < 0)
-			failure_set(&fail, EXIT_FAILED, e, "%s: cannot be read: %s", device,
-				    boxed_error(e));
+			failure(&fail, e, "%s: cannot be read: %s", device, boxed_error(e));
 		jsonw_str(w, "holds", holds);
 	}
 	offline_close(&f);

@@ -216,8 +216,7 @@ static int open_window(struct job *j, struct offline *disk, struct clone_options
 	e = blockdev_part(&opt->window, disk->base, start, bytes);
 	opt->target = j->part;
 	opt->resumes = *resumes;
-	return e < 0 ? failure_set(fail, EXIT_FAILED, e, "%s: %s", j->part, strerrordesc_np(-e))
-		     : 0;
+	return e < 0 ? failure(fail, e, "%s: %s", j->part, strerrordesc_np(-e)) : 0;
 }
 
 /* Is there room? */

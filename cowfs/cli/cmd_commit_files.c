@@ -38,7 +38,7 @@ struct job {
 
 static int interrupted(struct job *j)
 {
-	return failure_set(j->err, EXIT_FAILED, -EINTR, "interrupted; nothing was committed");
+	return failure(j->err, -EINTR, "interrupted; nothing was committed");
 }
 
 static void on_problem(void *ctx, const char *path, int error, const char *what)
@@ -46,8 +46,8 @@ static void on_problem(void *ctx, const char *path, int error, const char *what)
 	struct job *j = ctx;
 
 	if (!j->err->why[0])
-		failure_set(j->err, EXIT_FAILED, error, "%s: %s (%s); nothing was committed", path,
-			    what, place_copy_error(error));
+		failure(j->err, error, "%s: %s (%s); nothing was committed", path, what,
+			place_copy_error(error));
 }
 
 static int look_for(int root_fd, const char *path)
@@ -70,18 +70,16 @@ static int plan(struct job *j, struct copy *c, int from_fd)
 		if (e == 0)
 			e = copy_plan(c, p->path);
 		if (e == -ENOENT && j->places->must_exist)
-			failure_set(j->err, EXIT_FAILED, e, "%s: %s", p->operand,
-				    strerrordesc_np(ENOENT));
+			failure(j->err, e, "%s: %s", p->operand, strerrordesc_np(ENOENT));
 		else if (e == -ELOOP && path_link_below(from_fd, p->path, why, sizeof(why)))
-			failure_set(j->err, EXIT_FAILED, e, "%s: %s; nothing was committed",
-				    p->operand, why);
+			failure(j->err, e, "%s: %s; nothing was committed", p->operand, why);
 		else if (e == -ENOENT)
 			failure_set(j->err, EXIT_USAGE, e,
 				    "%s: exists neither now nor in generation %s", p->operand,
 				    with_commas(j->scratch.generation));
 		else if (e < 0 && e != -EINTR && !j->err->why[0])
-			failure_set(j->err, EXIT_FAILED, e, "%s: %s; nothing was committed",
-				    p->operand, strerrordesc_np(-e));
+			failure(j->err, e, "%s: %s; nothing was committed", p->operand,
+				strerrordesc_np(-e));
 	}
 	return e;
 }
@@ -99,8 +97,8 @@ static int check_ram(struct job *j, uint64_t need_bytes)
 	json_object_put(status);
 	if (used + need_bytes <= full)
 		return 0;
-	return failure_set(
-		j->err, EXIT_FAILED, -ENOSPC,
+	return failure(
+		j->err, -ENOSPC,
 		"these files need %s of RAM, of which %s (of %s) are free: commit everything, or attach with more --ram; nothing was committed",
 		FORMAT_SIZE(need_bytes), FORMAT_SIZE(full > used ? full - used : 0),
 		FORMAT_SIZE(full));
@@ -122,7 +120,7 @@ static int copy_all(struct job *j)
 	int e = copy_new(&c, from_fd, overlay ? j->to_root_fd : j->scratch.dir_fd, &opt);
 
 	if (e < 0)
-		return failure_set(j->err, EXIT_FAILED, e, "out of memory");
+		return failure(j->err, e, "out of memory");
 	e = plan(j, c, from_fd);
 	if (e == 0)
 		e = copy_planned(c, &rep);
@@ -138,8 +136,7 @@ static int copy_all(struct job *j)
 	/* a scratch image that has ended answers with I/O errors */
 	j->again = e == -EIO || e == -EROFS;
 	if (e < 0 && !j->err->why[0])
-		failure_set(j->err, EXIT_FAILED, e, "%s; nothing was committed",
-			    strerrordesc_np(-e));
+		failure(j->err, e, "%s; nothing was committed", strerrordesc_np(-e));
 	j->same = !(rep.created + rep.replaced + rep.updated + rep.removed);
 	copy_free(c);
 	return e;
@@ -156,8 +153,7 @@ static int compose_both(struct job *j)
 	if (e < 0)
 		return e;
 	j->from_upper_fd = openat(j->now.dir_fd, "upper", O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	return j->from_upper_fd < 0 ? failure_set(j->err, EXIT_FAILED, -errno, "upper: %s",
-						  strerrordesc_np(errno))
+	return j->from_upper_fd < 0 ? failure(j->err, -errno, "upper: %s", strerrordesc_np(errno))
 				    : 0;
 }
 
@@ -175,8 +171,8 @@ static int check_now(struct job *j)
 	if (!j->now.stopped)
 		return 0;
 	j->again = true;
-	return failure_set(
-		j->err, EXIT_FAILED, -EAGAIN,
+	return failure(
+		j->err, -EAGAIN,
 		"the log is full and the file system still writes: commit everything first; nothing was committed");
 }
 
@@ -233,7 +229,7 @@ static int commit(struct job *j, struct json_object **ret)
 		return 0;
 	}
 	j->again = !strcmp(json_text(answer, "code"), "EAGAIN");
-	failure_set(j->err, EXIT_FAILED, -EIO, "%s", json_text(answer, "error"));
+	failure(j->err, -EIO, "%s", json_text(answer, "error"));
 	json_object_put(answer);
 	return -EIO;
 }

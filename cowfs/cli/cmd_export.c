@@ -33,8 +33,8 @@ static int open_base(struct job *j, struct failure *fail)
 	r = cmd_view_open(j->o, base ? base : j->which, base ? VIEW_COMMITTED : VIEW_HELD,
 			  VIEW_DISK, &j->base, fail);
 	if (r == -ENOENT && !base)
-		return failure_set(
-			fail, EXIT_FAILED, -ENOENT,
+		return failure(
+			fail, -ENOENT,
 			"%s: no generation is held, so name the base: --base DEVICE, or --all",
 			j->which ? j->which : "the volume");
 	/* an image of before it got a log */
@@ -71,9 +71,8 @@ static int make(struct job *j, struct failure *fail)
 		r = io_pwrite_full(j->make.fd, signature, sizeof(signature), DELTA_HEAD_BYTES);
 	if (r == 0 && (fchmod(j->make.fd, 0644) < 0 || fsync(j->make.fd) < 0))
 		r = -errno;
-	return r < 0 && !fail->why[0]
-		       ? failure_set(fail, EXIT_FAILED, r, "%s: %s", j->file, strerrordesc_np(-r))
-		       : r;
+	return r < 0 && !fail->why[0] ? failure(fail, r, "%s: %s", j->file, strerrordesc_np(-r))
+				      : r;
 }
 
 static void print_json(const struct job *j)
@@ -130,8 +129,7 @@ static int run(struct job *j)
 		return cmd_fail(j->o, EXIT_FAILED, -EEXIST, "%s: exists already", j->file);
 	j->make.fd = e = path_begin_file(&f, j->file, why, sizeof(why));
 	if (e < 0)
-		failure_set(&fail, EXIT_FAILED, e, "%s: %s", j->file,
-			    path_strerror(j->file, e, why, sizeof(why)));
+		failure(&fail, e, "%s: %s", j->file, path_strerror(j->file, e, why, sizeof(why)));
 	progress_start(&j->progress);
 	if (e >= 0)
 		e = make(j, &fail);
@@ -141,7 +139,7 @@ static int run(struct job *j)
 	cleanup_closep(&j->make.fd);
 	end = path_end_file(&f, e == 0);
 	if (e == 0 && end < 0)
-		e = failure_set(&fail, EXIT_FAILED, end, "%s: %s", j->file, strerrordesc_np(-end));
+		e = failure(&fail, end, "%s: %s", j->file, strerrordesc_np(-end));
 	if (e < 0)
 		return cmd_failed(j->o, &fail);
 	(has_option(j->o, OPT_JSON) ? print_json : print_text)(j);

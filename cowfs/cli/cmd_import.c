@@ -42,7 +42,7 @@ struct job {
 
 static int refuse(struct job *j, int error, const char *why)
 {
-	return failure_set(j->fail, EXIT_FAILED, error, "%s: %s", j->path, why);
+	return failure(j->fail, error, "%s: %s", j->path, why);
 }
 
 /* ---- the file ---- */
@@ -75,10 +75,9 @@ static int read_ends(struct job *j)
 				      : "is damaged: fetch it again; nothing was written");
 	if ((uint64_t)st.st_size == j->head.file_bytes)
 		return 0;
-	return failure_set(
-		j->fail, EXIT_FAILED, -EBADMSG,
-		"%s: has %s bytes, and should have %s: fetch the rest; nothing was written",
-		j->path, with_commas((uint64_t)st.st_size), with_commas(j->head.file_bytes));
+	return failure(j->fail, -EBADMSG,
+		       "%s: has %s bytes, and should have %s: fetch the rest; nothing was written",
+		       j->path, with_commas((uint64_t)st.st_size), with_commas(j->head.file_bytes));
 }
 
 static int check_signature(struct job *j)
@@ -89,7 +88,7 @@ static int check_signature(struct job *j)
 	int r = conf_load(&conf, why, sizeof(why));
 
 	if (r < 0)
-		return failure_set(j->fail, EXIT_FAILED, r, "%s", why);
+		return failure(j->fail, r, "%s", why);
 	keys = conf_text(conf, j->c.name, ROOTOPT_IMPORT_KEYS);
 	j->verified = *keys;
 	if (*keys)
@@ -121,9 +120,9 @@ static int check_time(struct job *j)
 	bool xfs = !strcmp(j->head.fs_type, "xfs"), older = j->head.time_s < j->imported_s;
 
 	if (older && !has_option(j->o, OPT_OLDER))
-		return failure_set(j->fail, EXIT_FAILED, -ERANGE,
-				   "%s: is of %s, and older than what was imported last: --older",
-				   j->path, format_time(j->head.time_s));
+		return failure(j->fail, -ERANGE,
+			       "%s: is of %s, and older than what was imported last: --older",
+			       j->path, format_time(j->head.time_s));
 	if (xfs && (older || j->head.whole))
 		return refuse(j, -EOPNOTSUPP,
 			      "an xfs can only go on, from its base: neither back nor as a whole");
@@ -140,11 +139,10 @@ static int check_same_fs(struct job *j)
 	offline_close(&f);
 	if (r < 0 || same)
 		return r;
-	return failure_set(
-		j->fail, EXIT_FAILED, -EXDEV,
-		"%s: is of another file system than that of %s: a clone of it, or of one "
-		"image, is needed",
-		j->path, j->c.name);
+	return failure(j->fail, -EXDEV,
+		       "%s: is of another file system than that of %s: a clone of it, or of one "
+		       "image, is needed",
+		       j->path, j->c.name);
 }
 
 /* ---- the blocks ---- */
@@ -158,8 +156,8 @@ static int explain_apply(struct job *j, int r)
 		return refuse(j, r, "is damaged: fetch it again; nothing was written");
 	case ENOSPC:
 	case EIO:
-		return failure_set(
-			j->fail, EXIT_FAILED, -ENOSPC,
+		return failure(
+			j->fail, -ENOSPC,
 			"%s: nothing was imported: it needs up to %s of the RAM of %s (ram=), or the "
 			"file or the card cannot be read",
 			j->path, FORMAT_SIZE(blk_to_bytes(j->head.data_blks)), j->c.name);
@@ -167,16 +165,15 @@ static int explain_apply(struct job *j, int r)
 		snprintf(of, sizeof(of), "%s", format_time(j->head.base_s));
 		snprintf(here, sizeof(here), "generation %llu of %s",
 			 (unsigned long long)j->generation, format_time(j->time_s));
-		return failure_set(
-			j->fail, EXIT_FAILED, r,
+		return failure(
+			j->fail, r,
 			"%s: is for generation %llu of %s. %s has %s, which is another one from block %llu on; nothing was "
 			"written",
 			j->path, (unsigned long long)j->head.base_generation, of, j->c.name,
 			j->generation ? here : "no commit, but what it was made with",
 			(unsigned long long)j->apply.other_blk);
 	}
-	return failure_set(j->fail, EXIT_FAILED, r, "%s: %s; nothing was written", j->path,
-			   boxed_error(r));
+	return failure(j->fail, r, "%s: %s; nothing was written", j->path, boxed_error(r));
 }
 
 static int apply(struct job *j)
@@ -229,9 +226,8 @@ static int commit(struct job *j, struct json_object **ret)
 	if (!answer)
 		return j->fail->error;
 	*ret = answer;
-	return json_true(answer, "ok")
-		       ? 0
-		       : failure_set(j->fail, EXIT_FAILED, -EIO, "%s", json_text(answer, "error"));
+	return json_true(answer, "ok") ? 0
+				       : failure(j->fail, -EIO, "%s", json_text(answer, "error"));
 }
 
 /* Nothing is mounted: it need not stay with what it has. */

@@ -123,8 +123,7 @@ static int judge(struct job *j, struct failure *err)
 		r = extents_add(e < 0 ? &j->lost : &j->weak, c.blk, 1);
 	}
 	card_close(image);
-	return r < 0 ? failure_set(err, EXIT_FAILED, r, "%s: cannot be read: %s", j->view.disk,
-				   strerrordesc_np(-r))
+	return r < 0 ? failure(err, r, "%s: cannot be read: %s", j->view.disk, strerrordesc_np(-r))
 		     : 0;
 }
 
@@ -141,7 +140,7 @@ static bool renew(struct job *j, struct failure *err)
 		if (!answer)
 			r = -EIO;
 		else if (!json_true(answer, "ok"))
-			r = failure_set(err, EXIT_FAILED, -EIO, "%s", json_text(answer, "error"));
+			r = failure(err, -EIO, "%s", json_text(answer, "error"));
 		else
 			j->renewed_blks++;
 		json_object_put(answer);

@@ -57,8 +57,8 @@ static int show(int dir_fd, int at_fd, const char *dir, struct failure *err)
 {
 	return move_mount(dir_fd, "", at_fd, "",
 			  MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0
-		       ? failure_set(err, EXIT_FAILED, -errno, "%s: cannot mount here: %s", dir,
-				     strerrordesc_np(errno))
+		       ? failure(err, -errno, "%s: cannot mount here: %s", dir,
+				 strerrordesc_np(errno))
 		       : 0;
 }
 
@@ -261,8 +261,7 @@ int cmd_view_open(const struct options *o, const char *which, enum view_kind kin
 	int r = client_open(&c, which, err);
 
 	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which) && geteuid() != 0)
-		return failure_set(err, EXIT_FAILED, -EPERM, "%s: only root may mount a view",
-				   which);
+		return failure(err, -EPERM, "%s: only root may mount a view", which);
 	if (r < 0 && which && err->exit == EXIT_NOT_RUNNING && is_card(which))
 		return mount_card(&x, use, ret, err);
 	if (r < 0)

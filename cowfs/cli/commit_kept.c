@@ -105,7 +105,7 @@ static bool is_there(struct keep *k, const char *path)
 		close(fd);
 		return true;
 	}
-	failure_set(&err, EXIT_FAILED, fd, "%s", *why ? why : strerrordesc_np(-fd));
+	failure(&err, fd, "%s", *why ? why : strerrordesc_np(-fd));
 	add_problem(k, path, &err);
 	return false;
 }

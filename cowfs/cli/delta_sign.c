@@ -62,12 +62,12 @@ int delta_sign(const uint8_t head[DELTA_HEAD_BYTES], const char *key,
 	cleanup_closep(&in.fd);
 	cleanup_closep(&out.fd);
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "not signed: %s", strerrordesc_np(-r));
+		return failure(fail, r, "not signed: %s", strerrordesc_np(-r));
 	from = strstr(text, begin);
 	to = from ? strstr(from, end) : NULL;
 	if (exit || !to || to + sizeof(end) - from > (ssize_t)DELTA_SIGNATURE_BYTES)
-		return failure_set(fail, EXIT_FAILED, -EKEYREJECTED,
-				   "not signed: ssh-keygen -Y sign -f %s: %.300s", key, text);
+		return failure(fail, -EKEYREJECTED, "not signed: ssh-keygen -Y sign -f %s: %.300s",
+			       key, text);
 	memset(ret, 0, DELTA_SIGNATURE_BYTES);
 	memcpy(ret, from, (size_t)(to - from) + sizeof(end) - 1);
 	return 0;
@@ -146,20 +146,20 @@ int delta_verify(const uint8_t head[DELTA_HEAD_BYTES], const char signature[DELT
 	int r;
 
 	if (!*signature)
-		return failure_set(fail, EXIT_FAILED, -EKEYREJECTED,
-				   "%s: is not signed, and import-keys of cowfs.conf asks for that",
-				   name);
+		return failure(fail, -EKEYREJECTED,
+			       "%s: is not signed, and import-keys of cowfs.conf asks for that",
+			       name);
 	r = verify(head, signature, keys, memory);
 	if (r > 0)
 		read_output(&memory[3], text, sizeof(text));
 	for (size_t i = 0; i < ARRAY_SIZE(memory); i++)
 		cleanup_closep(&memory[i].fd);
 	if (r < 0)
-		return failure_set(fail, EXIT_FAILED, r, "import-keys: %s: %s", keys,
-				   r == -EPERM ? "other users can change it"
-					       : path_strerror(keys, r, why, sizeof(why)));
+		return failure(fail, r, "import-keys: %s: %s", keys,
+			       r == -EPERM ? "other users can change it"
+					   : path_strerror(keys, r, why, sizeof(why)));
 	if (r)
-		return failure_set(fail, EXIT_FAILED, -EKEYREJECTED,
-				   "%s: its signature is of no key of %s: %s", name, keys, text);
+		return failure(fail, -EKEYREJECTED, "%s: its signature is of no key of %s: %s",
+			       name, keys, text);
 	return 0;
 }

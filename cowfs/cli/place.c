@@ -294,8 +294,8 @@ static int refuse(const struct places *p, const char *operand, const struct spot
 		return failure_set(err, EXIT_USAGE, e,
 				   "%s: has .. behind a folder that does not exist", operand);
 	case -ENOKEY:
-		return failure_set(
-			err, EXIT_FAILED, e,
+		return failure(
+			err, e,
 			"%s: encrypted (fscrypt): its files cannot be compared, committed or reverted one by one: commit "
 			"everything",
 			operand);
@@ -303,16 +303,14 @@ static int refuse(const struct places *p, const char *operand, const struct spot
 		return failure_set(err, EXIT_USAGE, e, "%s: something else is mounted there",
 				   operand);
 	case -ESTALE:
-		return failure_set(
-			err, EXIT_FAILED, e,
-			"%s: a folder of this path was renamed just now, or something was "
-			"mounted there: try again",
-			operand);
+		return failure(err, e,
+			       "%s: a folder of this path was renamed just now, or something was "
+			       "mounted there: try again",
+			       operand);
 	case -ENAMETOOLONG:
 		return failure_set(err, EXIT_USAGE, e, "%.60s...: the path is too long", operand);
 	default:
-		return failure_set(err, EXIT_FAILED, e, "%s: %s", operand,
-				   *s->why ? s->why : strerrordesc_np(-e));
+		return failure(err, e, "%s: %s", operand, *s->why ? s->why : strerrordesc_np(-e));
 	}
 }
 
@@ -323,7 +321,7 @@ static int add_place(struct places *p, const char *operand, const char *path, st
 	if (x.path && ARRAY_ADD(p->p, p->n, p->room, x) == 0)
 		return 0;
 	free(x.path);
-	return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
+	return failure(err, -ENOMEM, "out of memory");
 }
 
 static int take_operand(struct places *p, const char *operand, bool first, struct failure *err)
@@ -333,7 +331,7 @@ static int take_operand(struct places *p, const char *operand, bool first, struc
 	int e;
 
 	if (!s || !path)
-		return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
+		return failure(err, -ENOMEM, "out of memory");
 	if (!*operand)
 		return failure_set(err, EXIT_USAGE, -EINVAL,
 				   "an operand is empty: it names no file");
@@ -395,7 +393,7 @@ int places_add_below(struct places *p, const char *mountpoint, const char *path,
 				   mountpoint, p->name);
 	inside = strdup(path + n);
 	if (!inside)
-		return failure_set(err, EXIT_FAILED, -ENOMEM, "out of memory");
+		return failure(err, -ENOMEM, "out of memory");
 	if (!rest_is_plain(inside))
 		return failure_set(err, EXIT_USAGE, -EINVAL, "%s: has . or .. in it", path);
 	return add_place(p, path, inside, err);

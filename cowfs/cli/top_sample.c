@@ -70,12 +70,11 @@ int top_runs(struct client *c, struct sample *s, bool *ret_again, struct failure
 			return err->error;
 		e = json_true(part, "ok") ? add_runs(&s->runs, part) : 0;
 		if (!json_true(part, "ok"))
-			e = failure_set(err, EXIT_FAILED, -EOPNOTSUPP, "%s",
-					json_text(part, "error"));
+			e = failure(err, -EOPNOTSUPP, "%s", json_text(part, "error"));
 		else if (e < 0 || (next && next <= rq.first))
-			e = failure_set(err, EXIT_FAILED, e < 0 ? e : -EPROTO,
-					"the list of blocks cannot be read: %s",
-					strerrordesc_np(e < 0 ? -e : EPROTO));
+			e = failure(err, e < 0 ? e : -EPROTO,
+				    "the list of blocks cannot be read: %s",
+				    strerrordesc_np(e < 0 ? -e : EPROTO));
 		json_object_put(part);
 		if (e < 0)
 			return e;

@@ -163,8 +163,8 @@ bool turn_committed(struct json_object *answer)
 
 int turn_left_out(struct failure *err, const char *name)
 {
-	return failure_set(
-		err, EXIT_FAILED, -ECANCELED,
+	return failure(
+		err, -ECANCELED,
 		"not committed: the next start does not have the root as it is now, and a kernel in /boot may need modules "
 		"that are there. First commit the root; or only this: cowctl commit %s",
 		name);

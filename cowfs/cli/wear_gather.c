@@ -162,7 +162,7 @@ static int read_card(const struct options *o, struct json_object **ret)
 		if (*ret)
 			json_object_object_add(*ret, "attached", json_object_new_boolean(false));
 		else
-			e = failure_set(&fail, EXIT_FAILED, -ENOMEM, "no memory");
+			e = failure(&fail, -ENOMEM, "no memory");
 	}
 	e = offline_end(&f, e, "Nothing was written", &fail);
 	return e < 0 ? cmd_failed(o, &fail) : EXIT_OK;

@@ -533,8 +533,7 @@ static int check_peer(int fd, const char *name, struct failure *err)
 	socklen_t len = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
-		return failure_set(err, EXIT_FAILED, -errno,
-				   "cannot identify the daemon of volume %s", name);
+		return failure(err, -errno, "cannot identify the daemon of volume %s", name);
 	if (peer.uid != 0 && peer.uid != geteuid())
 		return failure_set(
 			err, EXIT_FAILED, -EPERM,
@@ -554,8 +553,7 @@ int client_open(struct client *ret, const char *which, struct failure *err)
 		return failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached%s%s",
 				   which ? " as " : "", which ? which : "");
 	if (run_fd < 0)
-		return failure_set(err, EXIT_FAILED, run_fd, "%s: %s", rundir_path(),
-				   strerrordesc_np(-run_fd));
+		return failure(err, run_fd, "%s: %s", rundir_path(), strerrordesc_np(-run_fd));
 	e = resolve(run_fd, which, c.name, err);
 	if (e < 0)
 		return e;
@@ -563,15 +561,13 @@ int client_open(struct client *ret, const char *which, struct failure *err)
 	if (is_dead(fd))
 		return not_running(run_fd, c.name, err);
 	if (fd == -EACCES || fd == -EPERM)
-		return failure_set(err, EXIT_FAILED, fd,
-				   "permission denied: only root may control volume %s", c.name);
+		return failure(err, fd, "permission denied: only root may control volume %s",
+			       c.name);
 	if (fd == -EAGAIN)
-		return failure_set(err, EXIT_FAILED, fd,
-				   "the daemon of volume %s does not answer%s", c.name,
-				   why_silent(c.name, silent));
+		return failure(err, fd, "the daemon of volume %s does not answer%s", c.name,
+			       why_silent(c.name, silent));
 	if (fd < 0)
-		return failure_set(err, EXIT_FAILED, fd, "volume %s: %s", c.name,
-				   strerrordesc_np(-fd));
+		return failure(err, fd, "volume %s: %s", c.name, strerrordesc_np(-fd));
 	e = check_peer(fd, c.name, err);
 	if (e < 0)
 		return e;
@@ -724,13 +720,13 @@ struct json_object *client_call(struct client *c, const struct request *rq, clie
 			break;
 	}
 	if (e == -ETIMEDOUT)
-		failure_set(err, EXIT_FAILED, e, "the daemon of volume %s does not answer%s",
-			    c->name, why_silent(c->name, silent));
+		failure(err, e, "the daemon of volume %s does not answer%s", c->name,
+			why_silent(c->name, silent));
 	else if (e == -EPIPE)
 		failure_set(err, EXIT_NOT_RUNNING, e,
 			    "the daemon of volume %s ended before it answered", c->name);
 	else
-		failure_set(err, EXIT_FAILED, e, "volume %s: %s", c->name, strerrordesc_np(-e));
+		failure(err, e, "volume %s: %s", c->name, strerrordesc_np(-e));
 	return NULL;
 }
 
