@@ -42,16 +42,18 @@ int kernel_check(const char *release, char *why, size_t n)
 	if (runs && uname(&u) < 0)
 		return -errno;
 	release = runs ? u.release : release;
-	if (is_at_least(release, KERNEL_MIN_MAJOR, KERNEL_MIN_MINOR)) {
-		if (!runs || !refuses_openat2())
-			return 0;
+	if (!is_at_least(release, KERNEL_MIN_MAJOR, KERNEL_MIN_MINOR)) {
+		snprintf(why, n,
+			 "Linux %s is too old: cowfs needs %d.%d or newer (close_range, "
+			 "LOOP_CONFIGURE)",
+			 release, KERNEL_MIN_MAJOR, KERNEL_MIN_MINOR);
+		return -ENOSYS;
+	}
+	if (runs && refuses_openat2()) {
 		snprintf(why, n,
 			 "openat2, with which mounts are found, is refused here: by a unit with "
 			 "RestrictSUIDSGID=, or by a container");
 		return -ENOSYS;
 	}
-	snprintf(why, n,
-		 "Linux %s is too old: cowfs needs %d.%d or newer (close_range, LOOP_CONFIGURE)",
-		 release, KERNEL_MIN_MAJOR, KERNEL_MIN_MINOR);
-	return -ENOSYS;
+	return 0;
 }
