@@ -169,6 +169,11 @@ TEST(test_layouts)
 	}
 }
 
+/* Copies i to FILE while it has a log tree: a sync(2) of another program ends each. */
+#define COPY_LOGGED(file)                                                                          \
+	"until cp --sparse=always i " file "; [ $(od -An -tu8 -j65632 -N8 " file ") != 0 ]; do "   \
+	"date >m/d/7; sync m/d/7; done; "
+
 /* What was synced file by file: in place, preallocated, shared, of a subvolume, in many small extents. */
 static const char synced[] =
 	"btrfs -q subvolume create m/s; mkdir m/d; head -c 3M /dev/urandom >m/old; fallocate -l 2M m/reserved; sync -f m; "
@@ -194,8 +199,8 @@ TEST(test_log_tree)
 
 	for (size_t i = 0; i < ARRAY_SIZE(logs); i++) {
 		make_sure(
-			"rm -f i j k; truncate -s 400M i; mkfs.btrfs -q -f %s i; mount -o loop,commit=300,%s i m; %s; cp --sparse=always i j; "
-			"(cd m && find . -type f -exec sha256sum {} +) >sums; umount m; cp --sparse=always j k",
+			"rm -f i j k; truncate -s 400M i; mkfs.btrfs -q -f %s i; mount -o loop,commit=300,%s i m; %s; " COPY_LOGGED(
+				"j") "(cd m && find . -type f -exec sha256sum {} +) >sums; umount m; cp --sparse=always j k",
 			logs[i].mkfs, logs[i].mount, synced);
 		image_open(&im, "j");
 		assert_true(im.p[SUPER + 96 + 2]); /* log_root */
@@ -245,7 +250,8 @@ static void make_small(void)
 		"[ ! -e small ] || exit 0; truncate -s 200M i; mkfs.btrfs -q -f -n 4096 i; mount -o loop i m; mkdir m/d; "
 		"for i in $(seq 800); do head -c $((i * 7)) /dev/urandom >m/d/$i; done; sync -f m; rm m/d/*3; umount m; cp i small; "
 		"mount -o loop,commit=300,max_inline=0 i m; btrfs -q subvolume create m/s; sync -f m; for i in $(seq 120); do head -c 6000 "
-		"/dev/urandom >m/d/x$i; sync m/d/x$i; done; fallocate -l 1M m/s/b; sync m/s/b; cp --sparse=always i logged; umount m");
+		"/dev/urandom >m/d/x$i; sync m/d/x$i; done; fallocate -l 1M m/s/b; sync m/s/b; " COPY_LOGGED(
+			"logged") "umount m");
 }
 
 TEST(test_superblock)
