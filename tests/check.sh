@@ -164,6 +164,9 @@ loops_left() {
 end_beside() {
 	[ -n "$beside" ] || return 0
 	[ -z "${1-}" ] || kill -s "$1" -- "-$beside" 2>/dev/null
+	# nothing is left that it would be in the way of
+	# shellcheck disable=SC2046 # process ids
+	renice -n "$(nice)" $(ps -o pid= -s "$beside") >/dev/null 2>&1
 	wait "$beside" || bad=1
 	cat "$dir/beside"
 	beside=''
