@@ -101,6 +101,8 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
  * failed layers, merged as in view_fail, stay below the sealed one and belong to it from now on.
  * -EBUSY: already sealed. -ENOMEM: nothing changed. */
 int view_seal(struct view *v) MUST_CHECK;
+/* After view_adopt, whose process died between a seal and its release. */
+void view_seal_again(struct view *v);
 /* After a seal: does RAM match its counters? -ENOTRECOVERABLE: a rule is broken (base/invariant.h),
  * and the generation must not be committed. */
 int view_check_sealed(const struct view *v) MUST_CHECK;

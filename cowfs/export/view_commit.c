@@ -509,6 +509,12 @@ int view_seal(struct view *v)
 	return r;
 }
 
+void view_seal_again(struct view *v)
+{
+	v->sealed = true;
+	(void)!record(v, view_layers(v), true); /* it did not get longer */
+}
+
 int view_fail(struct view *v)
 {
 	if (!v->sealed)

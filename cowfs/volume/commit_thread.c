@@ -317,10 +317,15 @@ static int do_commit_once(struct volume *v, const struct volume_request *rq,
 		return end_unchanged(v, rq, res);
 	if (!v->sealed)
 		return r;
+	v->kept->sealed = res->quiesce;
+	v->kept->sealed_kind = v->live_kind;
+	v->kept->resumes = r == 0;
 	r = write_sealed(v, rq, r, res, &ix);
 	if (r == 0)
-		return go_home(v, rq, ix, res);
-	keep_sealed(v);
+		r = go_home(v, rq, ix, res);
+	else
+		keep_sealed(v);
+	v->kept->resumes = false;
 	return r;
 }
 

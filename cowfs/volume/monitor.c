@@ -358,7 +358,8 @@ static bool is_shut(const struct monitor *m, const struct pressure_use *u, uint6
 static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	enum pressure_level level = pressure_level(plan_now(m), u);
-	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL, sealed = m->stage >= STAGE_SEALED;
+	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL,
+	     sealed = m->stage >= STAGE_SEALED || m->v->kept->resumes;
 	bool ram_full = pressure_level(&m->p.plan,
 				       &(struct pressure_use){ .used_bytes = u->used_bytes,
 							       .held_bytes = u->held_bytes }) ==

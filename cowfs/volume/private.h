@@ -60,6 +60,11 @@ struct volume_kept {
 	_Atomic bool
 		stays; /* what lies below the active generation is what a commit has left in RAM */
 
+	_Atomic bool
+		resumes; /* what is sealed waits for its commit: of this kind, and how it was sealed */
+	enum fs_kind sealed_kind;
+	struct quiesce_report sealed;
+
 	_Atomic uint64_t room_blks; /* volume_room_blks of the newest generation */
 	/* as in struct volume; volume_keep_state copies it */
 	bool discard_armed;

@@ -97,14 +97,9 @@ static bool may_stop(struct volume *v, const struct fsinfo *fs)
 
 /* A sync waits for a parked request (export/parked.h), which waits for the card, which the caller of the sync looks for: it must
  * not wait for the sync. The seal refuses then. */
-static bool is_away(void *ctx)
-{
-	return away_any(ctx);
-}
-
 static bool is_stopped(void *ctx)
 {
-	return is_away(ctx) || monitor_stopped(((struct volume *)ctx)->monitor);
+	return away_any(ctx) || monitor_stopped(((struct volume *)ctx)->monitor);
 }
 
 void volume_unseal(struct volume *v)
@@ -143,7 +138,7 @@ static struct quiesce_target target_for(struct volume *v, const struct fsinfo *f
 					.unsynced = fs && bears_power_cut(fs) &&
 						    use != SEAL_NOTHING,
 					.needed = may_end ? something_changed : NULL,
-					.stopped = stops ? is_stopped : is_away,
+					.stopped = is_stopped,
 					.unseen = stops };
 }
 
@@ -168,9 +163,31 @@ static int note_seal(struct volume *v, const struct quiesce_target *t, bool seal
 	return r;
 }
 
+/* Under pressure, what a worker had sealed when it died is committed as it is: RAM may have no reserve for what another
+ * sync lets in. */
+static bool seal_again(struct volume *v, enum commit_cause cause, struct volume_result *res)
+{
+	struct volume_kept *k = v->kept;
+
+	k->resumes &= cause == CAUSE_PRESSURE;
+	if (!k->resumes)
+		return false;
+	k->mark.seq = 0;
+	k->durable = false;
+	view_seal_again(v->view);
+	v->sealed = v->past_seal = true;
+	v->live_kind = k->sealed_kind;
+	res->quiesce = k->sealed;
+	monitor_stage(v->monitor, STAGE_QUIESCE);
+	return true;
+}
+
 int volume_quiesce(struct volume *v, enum seal_use use, enum commit_cause cause,
 		   struct volume_result *res)
 {
+	if (seal_again(v, cause, res))
+		return 0;
+
 	struct fsinfo fs;
 	bool known = probe_live(v, &fs);
 	struct quiesce_target t = target_for(v, known ? &fs : NULL, use, cause);

@@ -243,6 +243,7 @@ int single_commit(struct volume *v, const struct volume_request *rq, struct volu
 		r = may_import(v, rq, res);
 	if (r == 0)
 		r = s ? scratch_seal(s, &v->committing) : -EAGAIN;
+	v->kept->resumes = false; /* it is older */
 	if (r == -EAGAIN)
 		snprintf(res->why, sizeof(res->why),
 			 "%s: another commit came first, or RAM ran short",

@@ -96,6 +96,7 @@ static void take_state(struct volume *v)
 	if (v->kept->stays)
 		view_keep_below(v->view);
 	v->failed_below = view_layers_below(v->view) > 0 && !v->kept->stays;
+	v->kept->resumes &= v->failed_below;
 	log_ledger(v->log)->attaches--; /* it is the same attach */
 	if (k->inhibit_until_ns > now)
 		monitor_inhibit(v->monitor, k->inhibit_until_ns - now);

@@ -30,8 +30,7 @@ load lib
 	detach
 	cow check "$CARD" | grep -Eq 'state +clean'
 	fsck ext4
-	mount -o ro "$CARD" "$MNT"
-	diff "$T/sum" <(tree_sum "$MNT")
+	diff "$T/sum" <(bare_sum)
 }
 
 @test "release of a log with lag writes once" {

@@ -265,19 +265,11 @@ stops() { # HOW: ends after a client has waited for its answer three times, and 
 	run cow status
 }
 
-@test "the unit of a volume stops although its worker reports progress for ever" {
-	[ -z "${COWFS_TURN-}" ] || skip "in the second circle"
-	COWFS_LIE=progress COWFS_SILENCE=300ms LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
-	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
-	stops progress
-	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
-	run cow status
-}
-
-@test "a worker that reports progress for ever: a command that is no job ends" {
+@test "a worker that reports progress for ever: a command that is no job ends, and the unit of the volume stops" {
 	COWFS_LIE=progress COWFS_SILENCE=300ms LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
 	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"
 	COW_LIMIT=300 COWFS_SILENCE=300ms fails 1 'does not answer' status vol
+	stops progress
 	kill -9 "$(cat "$COWFS_RUNDIR/vol/pid")"
 	run cow status
 }

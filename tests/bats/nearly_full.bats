@@ -21,11 +21,8 @@ full_card() { # MIB [ATTACH_OPTION]...
 	# pressure has committed most of it
 	[ "$(status_of '.pressure.commits > 0')" = true ]
 	cow commit
-	cow status
 	power_cut
-	recover_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	recovers_to ext4 "$sum"
 }
 
 @test "nearly full: the same while a program syncs each block" {
@@ -34,9 +31,8 @@ full_card() { # MIB [ATTACH_OPTION]...
 	dd if=/dev/urandom of="$MNT/big" bs=64K count=400 oflag=dsync conv=notrunc status=none
 	sum=$(tree_sum "$MNT")
 	cow commit
-	detach_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	detach
+	whole_with ext4 "$sum"
 }
 
 @test "nearly full: the budget follows what a commit makes free" {
@@ -78,7 +74,5 @@ full_card() { # MIB [ATTACH_OPTION]...
 	cow commit
 	[ "$(status_of .write_errors)" = 0 ]
 	power_cut
-	recover_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$sum" ]
+	recovers_to ext4 "$sum"
 }

@@ -244,8 +244,7 @@ card_holds() {
 	wait_for 60 grep -q 'reads the file system.s metadata died.*retrying' "$COWFS_RUNDIR/vol/status.json"
 	wait "$BG"
 	[ -e "$T/done" ]
-	[ "$(status_of .pressure.full_errors)" = 0 ]
-	[ "$(status_of .write_errors)" = 0 ]
+	[ "$(status_of '.pressure.full_errors + .write_errors')" = 0 ]
 	[ "$(status_of .last.unread)" = true ]
 	card_holds ext4 "$sum"
 }

@@ -19,7 +19,7 @@ setup() {
 	[ $((major * 1000 + minor)) -ge 6009 ] || skip "a kernel before 6.9"
 	C=$T/sim
 	mkdir "$C"
-	RANDOM=$SEED
+	RANDOM=$SEED DEATHS=0
 }
 
 teardown() { sim_teardown; }
@@ -55,6 +55,12 @@ attach_replaced() {
 
 replaced() { [ "$(status_of .replaced)" = "$DEATHS" ]; }
 
+worker_dies() { # [PID...]: and these
+	kill -9 "$@" "$(worker_pid)"
+	DEATHS=$((DEATHS + 1))
+	wait_for 30 replaced
+}
+
 random_us() { # UP_TO
 	local us=$(((RANDOM * 32768 + RANDOM) % $1))
 	printf '%d.%06d' $((us / 1000000)) $((us % 1000000))
@@ -68,9 +74,7 @@ killed_in() { # MICROSECONDS COMMAND...
 	background "$@" >"$T/out" 2>&1
 	COMMAND=$BG
 	sleep "$(random_us "$us")"
-	kill -9 "$(worker_pid)"
-	DEATHS=$((DEATHS + 1))
-	wait_for 30 replaced
+	worker_dies
 }
 
 took_us() { # COMMAND...
@@ -145,9 +149,7 @@ power_gone() { # FATE
 	eio seal 3000
 	background "$COWFS_BUILD/cowctl" view --now "$NAME" "$T/view" >"$T/out" 2>&1
 	sleep 1
-	kill -9 "$(worker_pid)"
-	DEATHS=1
-	wait_for 30 replaced
+	worker_dies
 	eio off
 	blockdev --flushbufs "$DEV"
 	debugfs -R "cat two" "$DEV" | cmp - "$T/file"
@@ -204,24 +206,33 @@ power_gone() { # FATE
 
 commits_now() { jq -e '.progress.phase' "$COWFS_RUNDIR/$NAME/status.json"; }
 
-# Each one takes the writes again that the one before had not answered, and lets no other ones in.
-@test "takeover: workers die in commits under pressure: what is dirty still fits in the log" {
-	card_prepared btrfs 300 400 -- --log-size 32M --erase-block 1M
-	COWFS_DEATHS=100 with_shim attach --on-crash replace
+# Each one takes the writes again that the one before had not answered, commits what that had sealed, and lets no other ones in.
+die_in_commits() { # FS MIB FIELD [ATTACH_OPTION...]: so much is written, and what FIELD says can be dirty
+	COWFS_DEATHS=100 with_shim attach --on-crash replace "${@:4}"
 	mount_volume
 	eio slow 100
-	background dd if=/dev/urandom of="$MNT/file" bs=64k count=1000 status=none
-	for DEATHS in {1..15}; do
+	background dd if=/dev/urandom of="$MNT/file" bs=64k count=$(($2 * 16)) status=none
+	while [ $DEATHS -lt 15 ]; do
 		wait_for 60 commits_now
 		sleep 0.3
-		kill -9 "$(worker_pid)"
-		wait_for 30 replaced
+		worker_dies
 	done
-	[ "$(status_of .dirty_blocks)" -lt $(($(status_of .log_capacity_blocks) * 5 / 4)) ] # what is taken again counts twice
+	[ "$(status_of .dirty_blocks)" -lt $(($(status_of "$3") * 5 / 4)) ] # what is taken again counts twice
 	eio off
 	wait "$BG"
+	[ -z "$(status_of .alarm)" ]
 	cow commit "$NAME"
-	detach_whole btrfs
+	detach_whole "$1"
+}
+
+@test "takeover: workers die in commits under pressure: what is dirty still fits in the log" {
+	card_prepared btrfs 300 400 -- --log-size 32M --erase-block 1M
+	die_in_commits btrfs 64 .log_capacity_blocks
+}
+
+@test "takeover: workers die in commits under pressure: what is dirty still fits in RAM" {
+	card_prepared ext4 400 520 -- --log-size 8M --erase-block 1M
+	die_in_commits ext4 200 '.ram_limit_bytes / 4096' --ram 64M
 }
 
 connects_at_once() { # SOCKET
@@ -261,11 +272,8 @@ connects_at_once() { # SOCKET
 	attach_replaced
 	head -c 1M /dev/zero >"$COWFS_RUNDIR/full" || true
 	fill "$DEV" a 1
-	for _ in 1 2; do
-		kill -9 "$(worker_pid)"
-		DEATHS=$((DEATHS + 1))
-		wait_for 30 replaced
-	done
+	worker_dies
+	worker_dies
 	[ "$(number "$DEV" a)" = 1 ]
 	fill "$DEV" b 1
 	cow commit "$NAME"
@@ -302,14 +310,12 @@ connects_at_once() { # SOCKET
 	[ "$status" = 1 ]
 	[[ $output == *"at most $((most - 1)) files can be open, and it needs $most"* ]]
 	COWFS_DEATHS=100 attached $most >"$T/dev"
-	DEV=$(grep ^/dev/ "$T/dev") DEATHS=0
+	DEV=$(grep ^/dev/ "$T/dev")
 	is_volume
 	[ "$(awk '/open files/ { print $4 }' "/proc/$(worker_pid)/limits")" = $most ]
 	fill "$DEV" a 1
 	for _ in 1 2; do
-		kill -9 "$(worker_pid)"
-		DEATHS=$((DEATHS + 1))
-		wait_for 30 replaced
+		worker_dies
 		fill "$DEV" b $((DEATHS + 1))
 		cow commit "$NAME"
 	done
@@ -339,9 +345,7 @@ connects_at_once() { # SOCKET
 	[ "$(sed -n 's/.*descriptors \([0-9]*\)$/\1/p' "$T/hostile" | tr -d '\0')" -gt 4000 ]
 	kill -9 "$other"
 	wait_for 30 eval '[ "$(NAME=zother status_of .replaced)" = 1 ]'
-	kill -9 "$(worker_pid)"
-	DEATHS=1
-	wait_for 30 replaced
+	worker_dies
 	fill "$DEV" b 2
 	cow commit "$NAME"
 	cow commit zother

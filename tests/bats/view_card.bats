@@ -49,8 +49,7 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	# the log of a frozen xfs has counters that are to be replayed
 	[ "$1" = xfs ] || fsck "$1"
 	views "$SUM" "$CARD"
-	mount -o ro "$CARD" "$MNT"
-	[ "$(tree_sum "$MNT")" = "$SUM" ]
+	[ "$(bare_sum)" = "$SUM" ]
 }
 
 @test "view of a card: the newest generation, no byte is written, nothing stays: ext4" { shows_generation ext4 60 100; }
