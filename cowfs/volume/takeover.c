@@ -232,7 +232,7 @@ static bool is_committed(struct volume *v)
 
 static int take_monitor(struct volume *v, const struct volume_params *p, char *why, size_t n)
 {
-	const struct volume_kept *k = v->kept;
+	struct volume_kept *k = v->kept;
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .halted = p->halted,
 				     .retry_ns = p->full_ns,
@@ -242,9 +242,15 @@ static int take_monitor(struct volume *v, const struct volume_params *p, char *w
 				     .bound_dirty = k->bound_dirty,
 				     .stops = fs_ops(v->fs.kind)->crash_safe,
 				     .log_blks = log_capacity_blks(v->log) };
+	struct blk_reader committed = volume_committed(v);
+	struct fsinfo fs;
 
-	if (fs_ops(v->fs.kind)->counts_on_free)
+	if (fs_ops(v->fs.kind)->counts_on_free) {
+		/* the process may have died before it noted the room beside its last record */
+		if (fsinfo_probe_super(&committed, &fs) == 0)
+			k->room_blks = min_u64(k->room_blks, volume_room_blks(v, &fs));
 		pressure_plan_room(&mp.plan, mp.room_blks = k->room_blks);
+	}
 	return volume_open_monitor(v, &mp, why, n);
 }
 

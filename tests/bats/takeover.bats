@@ -235,6 +235,22 @@ die_in_commits() { # FS MIB FIELD [ATTACH_OPTION...]: so much is written, and wh
 	die_in_commits ext4 200 '.ram_limit_bytes / 4096' --ram 64M
 }
 
+@test "takeover: a worker dies behind its record: no more is dirty than fits beside the free blocks of that" {
+	card_prepared ext4 100 140 -b 4096 -- --log-size 8M --erase-block 1M
+	COWFS_DEATHS=100 with_shim attach --on-crash replace
+	mount_volume
+	fallocate -l 80M "$MNT/file"
+	eio shut 5000
+	background "$COWFS_BUILD/cowctl" commit "$NAME"
+	wait_for 60 eval 'logedit records | grep -q "^1 "'
+	worker_dies "$BG" # which would commit again
+	eio off
+	rm "$MNT/file"
+	dd if=/dev/urandom of="$MNT/new" bs=64k count=1000 oflag=direct status=none
+	cow commit "$NAME"
+	detach_whole ext4
+}
+
 connects_at_once() { # SOCKET
 	python3 -c 'import socket, sys; s = socket.socket(socket.AF_UNIX); s.setblocking(False); s.connect(sys.argv[1])' "$1"
 }

@@ -9,6 +9,7 @@
  *
  * 	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
  * 	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
+ * 	shut MS				each of them takes MS milliseconds longer
  * 	slow MS				each write takes MS milliseconds longer
  * 	late SKIP MS			after SKIP writes, the next one takes MS milliseconds longer
  * 	discard SKIP COUNT		after SKIP discards, the next COUNT fail with EIO
@@ -173,7 +174,8 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 		nap(b);
 	if (!strcmp(what, "slow") && !strcmp(kind, "write"))
 		nap(a);
-	if (!strcmp(what, "trim") && !strcmp(kind, "discard"))
+	if ((!strcmp(what, "trim") && !strcmp(kind, "discard")) ||
+	    (!strcmp(what, "shut") && !strcmp(kind, "lock")))
 		nap(a);
 	if (!strcmp(what, "card") && len_bytes)
 		card_turn(a, b, len_bytes);
