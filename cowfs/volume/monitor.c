@@ -336,12 +336,17 @@ static bool may_act(const struct monitor *m, uint64_t now)
 /* Total of admitted bytes from which on the log could no longer hold the dirty blocks. */
 static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 {
-	uint64_t stop_blks = m->p.plan.stop_blks;
+	uint64_t stop_blks = m->p.plan.stop_blks, bytes = UINT64_MAX,
+		 full_bytes = pressure_hard_bytes(&m->p.plan) - m->p.plan.slack_bytes;
 
-	if (!m->stops || !stop_blks || m->gave_up || never_commits(m))
+	if (m->gave_up || never_commits(m))
 		return UINT64_MAX;
-	return m->admitted_bytes +
-	       blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
+	if (m->stops && stop_blks)
+		bytes = blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
+	/* the slack is for what is in flight then */
+	if (m->v->kept->needs_no_sync && m->stage < STAGE_SEALED && !away_any(m->v))
+		bytes = min_u64(bytes, full_bytes - min_u64(full_bytes, u->used_bytes));
+	return bytes == UINT64_MAX ? bytes : m->admitted_bytes + bytes;
 }
 
 /* Replies leave now and then whatever the rate, so that reads find tags. But not if what they let in would take

@@ -34,17 +34,15 @@ static bool dirty_can_be_bounded(const struct volume *v)
 	return !fs_ops(v->fs.kind)->own_dirty_limits && bdi_can_limit();
 }
 
-/* At attach. With max_commit_time those in flight must be few, because they are written even if the room of
- * a commit is used up. */
-static struct pressure_requests plan_requests(const struct volume *v)
+/* At attach. Those in flight are written even if RAM, or the room of a commit, is used up: about a quarter of this fits into
+ * the slack, and they are few with max_commit_time. */
+static struct pressure_requests plan_requests(const struct volume *v, const struct pressure_plan *p)
 {
-	uint64_t blks = monitor_time_blks(v->monitor);
+	uint64_t blks = min_u64(monitor_time_blks(v->monitor), 3 * p->slack_bytes / COW_BLK_BYTES);
 
 	if (!fs_ops(v->fs.kind)->counts_on_free)
 		blks = min_u64(blks, log_capacity_blks(v->log));
-	return blks == UINT64_MAX ? (struct pressure_requests){ .kb = PRESSURE_REQUEST_KB,
-								.tags = PRESSURE_TAGS }
-				  : pressure_requests(blks);
+	return pressure_requests(blks);
 }
 
 struct pressure_requests volume_requests(const struct volume *v)
@@ -118,7 +116,7 @@ int volume_open_monitor(struct volume *v, const struct monitor_params *mp, char 
 	int r = monitor_new(&v->monitor, v, mp);
 
 	if (r == 0 && !v->kept->requests.tags)
-		v->kept->requests = plan_requests(v);
+		v->kept->requests = plan_requests(v, &mp->plan);
 	if (r == 0)
 		throttle_set_tags(monitor_throttle(v->monitor), v->kept->requests.tags);
 	return r < 0 ? msg_why(why, n, r, "the monitor: %s", strerror(-r)) : 0;

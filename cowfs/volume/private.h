@@ -56,7 +56,8 @@ struct volume_kept {
 	_Atomic bool durable;
 	/* free blocks of what is sealed may be in use by the live file system: RAM is not released */
 	_Atomic bool keeps;
-	_Atomic bool loose; /* replayed.c, I2 */
+	_Atomic bool needs_no_sync; /* the next seal, if need be */
+	_Atomic bool loose;	    /* replayed.c, I2 */
 	_Atomic bool
 		stays; /* what lies below the active generation is what a commit has left in RAM */
 

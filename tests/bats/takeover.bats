@@ -220,8 +220,8 @@ die_in_commits() { # FS MIB FIELD [ATTACH_OPTION...]: so much is written, and wh
 	[ "$(status_of .dirty_blocks)" -lt $(($(status_of "$3") * 5 / 4)) ] # what is taken again counts twice
 	eio off
 	wait "$BG"
-	[ -z "$(status_of .alarm)" ]
 	cow commit "$NAME"
+	[ -z "$(status_of .alarm)" ]
 	detach_whole "$1"
 }
 
