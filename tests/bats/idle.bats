@@ -8,7 +8,7 @@ load lib
 
 setup() {
 	cow_setup
-	export COWFS_QUIET_AFTER=300ms # instead of 10 min
+	looks_soon
 }
 
 # An old file of 8 MiB, committed and home. Units of the card are 64 KiB.
@@ -19,12 +19,13 @@ volume() {
 	cow commit --checkpoint
 }
 
-# Every second unit of the file is changed, and in the log.
+# Every second unit of the file is changed, and in the log, which nothing empties before cow uninhibit.
 change() {
-	local i
-	for ((i = ${1:-0}; i < 128; i += 2)); do
-		dd if=/dev/urandom of="$MNT/file" bs=64K seek=$i count=1 conv=notrunc status=none
-	done
+	cow inhibit >/dev/null
+	python3 -c 'import os, sys
+f = os.open(sys.argv[1], os.O_WRONLY)
+for i in range(int(sys.argv[2]), 128, 2):
+    os.pwrite(f, os.urandom(65536), i << 16)' "$MNT/file" "${1:-0}"
 	cow commit
 	SUM=$(sha256sum <"$MNT/file")
 	[ "$(live)" -gt 1000 ]
@@ -32,7 +33,7 @@ change() {
 
 live() { status_of .log_live_blocks; }
 is_empty() { [ "$(live)" = 0 ]; }
-writes_nothing() { local before=$(card_written); sleep 2; [ "$(card_written)" = "$before" ]; }
+writes_nothing() { local before=$(card_written); stays_idle && [ "$(card_written)" = "$before" ]; }
 home_blocks() { status_of .lifetime.checkpoint_blocks; }
 # uncached, of the base
 read_card() { dd if="$DEV" of=/dev/null bs=4096 skip=$((RANDOM % 20000)) count=1 iflag=direct status=none; }
@@ -52,7 +53,7 @@ card_has_it() {
 	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
 	change
 	before=$(home_blocks) generation=$(status_of .generation) last=$(status_of .last.report)
-	[ "$(live)" -gt 1000 ]
+	cow uninhibit
 	wait_for 10 is_empty
 	job_is null
 	[ "$(home_blocks)" -gt $((before + 1000)) ]
@@ -76,18 +77,20 @@ card_has_it() {
 	mkdir "$T/view"
 	cow view "$NAME" "$T/view"
 	change 1
-	sleep 2
+	cow uninhibit
+	stays_idle
 	[ "$(live)" -gt 1000 ]
 	cow inhibit
 	umount "$T/view"
-	sleep 2
+	stays_idle
 	[ "$(live)" -gt 1000 ]
 	cow uninhibit
 	wait_for 10 is_empty
 	detach
-	attach_mounted
+	shim_mounted
 	change
-	sleep 2
+	cow uninhibit
+	stays_idle
 	[ "$(live)" -gt 1000 ]
 }
 
@@ -98,12 +101,15 @@ card_has_it() {
 	eio slow 60
 	change
 	left=$(live)
+	cow uninhibit
 	wait_for 10 job_is checkpoint
 	read_card
 	wait_for 2 job_is null
+	cow inhibit
 	[ "$(live)" = "$left" ] # as a power cut would find it
 	[ "$(home_blocks)" -gt "$before" ]
 	[ "$(home_blocks)" -lt $((before + left)) ]
+	cow uninhibit
 	wait_for 10 job_is checkpoint
 	# a commit does not wait for the end
 	dd if=/dev/urandom of="$MNT/file" bs=64K seek=2 count=1 conv=notrunc status=none
@@ -125,6 +131,7 @@ card_has_it() {
 	for i in 1 2; do
 		eio slow 20
 		change
+		cow uninhibit
 		wait_for 10 job_is checkpoint
 		sleep 0.$((RANDOM % 7))
 		power_cut
@@ -134,6 +141,7 @@ card_has_it() {
 	done
 	eio slow 20
 	change
+	cow uninhibit
 	wait_for 10 job_is checkpoint
 	detach
 	blockdev --setrw "$CARD"
@@ -149,6 +157,7 @@ card_has_it() {
 	change
 	eio write 5 1000
 	before=$(home_blocks)
+	cow uninhibit
 	wait_for 10 eval '[ "$(home_blocks)" -gt "$before" ] && job_is null'
 	[ "$(live)" -gt 1000 ]
 	[ "$(status_of .alarm)" = "" ]
@@ -156,6 +165,7 @@ card_has_it() {
 	writes_nothing
 	[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
 	change 1
+	cow uninhibit
 	wait_for 10 is_empty
 	card_has_it
 }

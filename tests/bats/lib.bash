@@ -56,6 +56,8 @@
 #	logedit ARGUMENT...	logedit.py on IMG: shows and damages super copies and records
 #	golden NAME FILE	a card of tests/golden as a file
 #	with_shim COMMAND...	what it starts obeys eio, see tests/tools/eioshim.c; shim_mounted [OPTION]...	attach does, then mount_volume
+#	stays_idle		by itself the volume does nothing, also after COWFS_QUIET_AFTER, which looks_soon makes 1 s: it has looked
+#			10 times, as often as in 10 s (tests/tools/clock.c)
 #	cut_at N COMMAND...	the power goes at its N-th write or flush; CARD is writable then, T/cut says where it was
 #	eio KIND SKIP COUNT	reads, writes or flushes of the card fail from now on; eio slow MS; eio off
 #
@@ -585,6 +587,15 @@ mount_volume() {
 mount_has() { mount_volume && [ "$(tree_sum "$MNT")" = "$1" ]; }
 attach_has() { attach "${@:2}" && mount_has "$1"; }
 
+looks_soon() {
+	export COWFS_QUIET_AFTER=1s COWFS_CLOCK=$T/clock # instead of 10 min
+	truncate -s 16 "$COWFS_CLOCK"
+}
+
+looks() { od -An -td8 -j8 "$COWFS_CLOCK"; }
+looked() { [ "$(looks)" -ge "$1" ]; }
+stays_idle() { sleep 1.1 && wait_for 10 looked $(($(looks) + 10)) && job_is null; }
+
 job_is() { [ "$(status_of .progress.job)" = "$1" ]; } # JOB, or null
 
 commit_word() { echo "$1" >"$MNT/$1" && cow commit; }
@@ -793,7 +804,7 @@ logedit() {
 
 with_shim() {
 	ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" COWFS_EIO_FILE=$T/eio \
-		LD_PRELOAD=$COWFS_BUILD/tests/eioshim.so "$@"
+		LD_PRELOAD="$COWFS_BUILD/tests/eioshim.so $COWFS_BUILD/tests/clock.so" "$@"
 }
 
 # [ATTACH_OPTION...]
