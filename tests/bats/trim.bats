@@ -290,9 +290,9 @@ noise_test() {
 
 @test "trim = weekly: once the card is idle after a commit, and not again; off and by default" {
 	local after
-	export COWFS_QUIET_AFTER=300ms # instead of 10 min
+	looks_soon
 	card ext4
-	sleep 2
+	stays_idle
 	run ! has_trimmed
 	random_file "$MNT/a" 5
 	cow commit
@@ -301,28 +301,28 @@ noise_test() {
 	[ "$after" -gt 10000000 ]
 	rm "$MNT/a"
 	cow commit
-	sleep 2
+	stays_idle
 	[ "$(status_of .trim.bytes)" = "$after" ]
 	# nor in the next session
 	power_cut
 	volume
 	echo 1 >"$MNT/b"
 	cow commit
-	sleep 2
+	stays_idle
 	[ "$(status_of .trim.bytes)" = 0 ]
 	intact "$(tree_sum "$MNT")"
 	card_prepared ext4 100 150
 	volume --trim off
 	echo 1 >"$MNT/b"
 	cow commit
-	sleep 2
+	stays_idle
 	[ "$(status_of '.trim | "\(.mode) \(.bytes)"')" = "off 0" ]
 	cow trim
 	detach
 }
 
 @test "a card that fails a discard: trim = weekly waits for the next attach" {
-	export COWFS_QUIET_AFTER=300ms
+	looks_soon
 	card ext4
 	eio discard 0 1000
 	echo 1 >"$MNT/b"
@@ -335,7 +335,7 @@ noise_test() {
 	eio off
 	echo 2 >"$MNT/b"
 	cow commit
-	sleep 2
+	stays_idle
 	is_refused
 	[ "$(status_of .trim.last_unix_seconds)" = 0 ]
 	cow trim
@@ -460,7 +460,7 @@ noise_test() {
 }
 
 @test "two trims come one after the other, and commit --no-wait does not wait for them" {
-	local a b
+	local a b n
 	card ext4
 	random_file "$MNT/a" 5
 	cow commit --checkpoint
@@ -470,9 +470,11 @@ noise_test() {
 	wait_for 10 job_is trim
 	echo x >"$MNT/x"
 	cow commit --no-wait
+	sockets() { find "/proc/$(worker_pid)/fd" -lname 'socket:*' | wc -l; }
+	n=$(sockets)
 	background cow trim --json >"$T/trim2"
 	b=$BG
-	sleep 1
+	wait_for 10 eval '[ "$(sockets)" -gt "$n" ]'
 	echo y >"$MNT/y"
 	cow commit --no-wait
 	kill -0 "$a"
@@ -498,7 +500,7 @@ noise_test() {
 }
 
 @test "trim = weekly: status shows a refusal; one by hand changes nothing" {
-	export COWFS_QUIET_AFTER=300ms
+	looks_soon
 	card ext4
 	mkdir "$T/view"
 	random_file "$MNT/a" 1
