@@ -89,7 +89,7 @@ load away
 	say "gone at each of $((n - 1)) writes and flushes of a commit, and each was made"
 	[ $n -gt 5 ]
 	# the last of them was followed by nothing
-	if [ "$(tail -c 1 "$T/gone" | tr '\1' x)" = x ]; then
+	if is_gone; then
 		wait_for 5 is_away
 		back_again
 		CARD=$LOOP

@@ -32,8 +32,6 @@ pulled() {
 	[ "$GONE" != wrong ]
 }
 
-is_gone() { tail -c 1 "$T/gone" | grep -q "$(printf '\1')"; }
-
 # everywhere CLEAR REGEX COMMAND...: pulled at all moments, CARD behind it; CLEAR comes before each, and the command again after each
 everywhere() {
 	local clear=$1 n

@@ -25,7 +25,7 @@ end_all() {
 @test "away: the disk of the volume has the size of the card, and is not looked at" {
 	two_cards
 	pull_away
-	sleep 1.5
+	searched 3
 	[ "$(blockdev --getro "$DEV")" = 0 ]
 	[ "$(status_of .away.refused)" = "" ]
 	back_again
@@ -95,7 +95,7 @@ end_all() {
 	run -5 --separate-stderr cow commit "$NAME" --hold
 	[[ $stderr != *"is made when"* ]]
 	back_again
-	sleep 1
+	for _ in 1 2; do cow commit "$NAME" --dry-run; done # behind what waited for the card
 	[ "$(status_of .generation)" = "$generation" ]
 	[ "$(status_of .dirty_blocks)" -gt 0 ]
 	detach

@@ -10,8 +10,8 @@
  *
  * the number of the device, the inode number of its stat file in sysfs, its name there, and how many writes and flushes (reads:
  * or reads) a process does until it is gone (0: now). Byte 128 becomes 1 then, for all processes. From that on reads, writes, flushes and
- * discards of the device fail with EIO, its stat file with ENODEV, and a listing of class/block lacks it. Another device of
- * the same file is not touched.
+ * discards of the device fail with EIO, its stat file with ENODEV, and a listing of class/block lacks it, which the 4 bytes from 132
+ * on count. Another device of the same file is not touched.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -32,9 +32,10 @@
 #include <unistd.h>
 
 #define LINE_BYTES 128
+#define FILE_BYTES (LINE_BYTES + 8)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static volatile char *control; /* mapped: the line, and the flag behind it */
+static volatile char *control; /* mapped: the line, the flag, the count */
 static char order[LINE_BYTES];
 static unsigned major_no, minor_no;
 static unsigned long long stat_ino;
@@ -74,9 +75,9 @@ __attribute__((constructor)) static void goneshim_init(void)
 	real_ioctl = (int (*)(int, unsigned long, ...))real("ioctl");
 	if (!file)
 		return;
-	if (fd < 0 || ftruncate(fd, LINE_BYTES + 1) < 0)
+	if (fd < 0 || ftruncate(fd, FILE_BYTES) < 0)
 		abort();
-	p = mmap(NULL, LINE_BYTES + 1, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	p = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		abort();
 	close(fd);
@@ -200,6 +201,8 @@ struct dirent64 *readdir64(DIR *dir)
 		e = real_readdir(dir);
 		pthread_mutex_lock(&lock);
 		hidden = e && is_gone() && !strcmp(e->d_name, name);
+		if (hidden)
+			++*(volatile unsigned *)(control + LINE_BYTES + 4);
 		pthread_mutex_unlock(&lock);
 	} while (hidden);
 	return e;
