@@ -169,7 +169,7 @@ refuses() {
 	protect_mounted on-detach=discard
 	ns touch "$MNT/two"
 	ns umount -i "$MNT"
-	sleep 6
+	wait_for 20 eval '[[ $(status_of .last.remark) == "not committed: the changes are to be discarded"* ]]'
 	[ "$(status_of .generation)" = 0 ]
 	cow detach vol
 }
