@@ -246,13 +246,13 @@ clones() { # LABEL MIB
 }
 
 @test "clone disk: a write that fails anywhere, and the next one goes on" {
-	local n=1
+	local n=1 step=$((36 / $(rounds 4)))
 	disk_make
 	new_disk 300
 	while eio write "$n" 1000; ! run -0 with_shim "$COWFS_BUILD/cowctl" clone vol "$NEW" --yes; do
 		[[ $output == *"incomplete; the same command goes on with it"* || $output == *"the copy is complete, but its log"* ]]
 		no_table
-		n=$((n + 9))
+		n=$((n + 1 + RANDOM % (2 * step)))
 		[ "$n" -lt 1000 ]
 	done
 	[ "$n" -gt 20 ]
