@@ -318,7 +318,8 @@ check-demo: all
 # The daemon under ThreadSanitizer and with its lock order checked: a build of its own, of what is needed.
 check-tsan:
 	@echo "check-tsan: the daemon under ThreadSanitizer (as root)"
-	$(Q)$(MAKE) --no-print-directory SAN=thread O=1 build-thread/cowfs build-thread/cowctl build-thread/tests/eioshim.so build-thread/tests/goneshim.so
+	$(Q)$(MAKE) --no-print-directory SAN=thread O=1 build-thread/cowfs build-thread/cowctl build-thread/tests/eioshim.so build-thread/tests/goneshim.so build-thread/tests/clock.so \
+		build-thread/tests/jsonat
 	$(Q)COWFS_BUILD=$(CURDIR)/build-thread tests/tsan.sh
 
 # Virtual machines. The short form is one life of each kind of guest; the guests are kept in build/vm.

@@ -561,7 +561,12 @@ status_of() {
 	local text code=0
 	text=$(cow status --json ${NAME:+"$NAME"}) || code=$?
 	[ $code = 0 ] || [ $code = 3 ] || return $code
-	jq -r "$1" <<<"$text"
+	json_of "$1" <<<"$text"
+}
+
+# FILTER <JSON: as jq -r, which takes long to begin
+json_of() {
+	if [[ $1 =~ ^(\.[a-z_0-9]+)+$ ]]; then "$COWFS_BUILD/tests/jsonat" "$1"; else jq -r "$1"; fi
 }
 
 # ---- volumes ----
@@ -898,12 +903,20 @@ as_nobody() {
 # ---- systems that are only files ----
 
 put() {
-	mkdir -p "$(dirname "$R/$1")"
-	printf '%s\n' "${@:2}" >"$R/$1"
+	local path=$R/$1
+	[ -d "${path%/*}" ] || mkdir -p "${path%/*}"
+	printf '%s\n' "${@:2}" >"$path"
 }
 
 tells() {
-	[[ $(tr -s ' \n' ' ' <<<"$output") == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
+	unfold
+	[[ $UNFOLDED == *"$1"* ]] || { echo "not there: $1"; echo "$output"; return 1; }
+}
+
+# UNFOLDED: $output as one line
+unfold() {
+	UNFOLDED=${output//$'\n'/ }
+	while [[ $UNFOLDED == *'  '* ]]; do UNFOLDED=${UNFOLDED//  / }; done
 }
 
 # FREEZE_SHIM notes each freeze and thaw of a program in $T/freezes. With FREEZE_KILLS the process that has frozen, or the one that

@@ -84,7 +84,7 @@ same_files() {
 }
 
 wear_of() {
-	cow wear "$CARD" --json | jq -r "$1"
+	cow wear "$CARD" --json | json_of "$1"
 }
 
 @test "measure: in the room of the log, and the ledger has every byte" {

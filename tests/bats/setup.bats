@@ -75,8 +75,8 @@ setup_it() { # COMMAND OPTION...
 stops() {
 	run -1 setup_it setup
 	echo "$output"
-	# the text is folded
-	[[ $(xargs -0 <<<"$output" | tr -s ' \n' ' ') == *"STOP "*"$1"*"nothing was done"* ]]
+	unfold
+	[[ $UNFOLDED == *"STOP "*"$1"*"nothing was done"* ]]
 }
 
 @test "setup --dry-run: an ordinary Debian" {

@@ -28,12 +28,12 @@ change() { # FILE MIB, twice: the first is absorbed
 }
 
 wear_of() { # FILTER [N]
-	cow wear "${2:-vol}" --json | jq -r "$1"
+	cow wear "${2:-vol}" --json | json_of "$1"
 }
 
 # With what a tool makes of it: health and projection.
 outlook_of() { # FILTER [N]
-	cow wear "${2:-vol}" --outlook --json | jq -r "$1"
+	cow wear "${2:-vol}" --outlook --json | json_of "$1"
 }
 
 # What the device has counted since the attach, and the sum over the erase blocks.

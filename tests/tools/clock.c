@@ -30,14 +30,13 @@ static __attribute__((constructor)) void map(void)
 {
 	const char *path = getenv("COWFS_CLOCK");
 	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-	void *at;
 
 	if (fd < 0)
 		return;
-	at = mmap(NULL, sizeof(*clock_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	clock_file = mmap(NULL, sizeof(*clock_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
-	if (at != MAP_FAILED)
-		clock_file = at;
+	if (clock_file == MAP_FAILED)
+		abort();
 }
 
 time_t time(time_t *ret)
