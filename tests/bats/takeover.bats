@@ -255,6 +255,10 @@ connects_at_once() { # SOCKET
 	python3 -c 'import socket, sys; s = socket.socket(socket.AF_UNIX); s.setblocking(False); s.connect(sys.argv[1])' "$1"
 }
 
+# a process, or a worker, waits for a message
+listens() { grep -q skb_wait "/proc/$1/wchan"; }
+worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/comm" && listens "$p" && return; done; return 1; }
+
 # A stopped process is the slowest one.
 @test "takeover: the spare is slow, and then the parent: nothing is lost, and who lists volumes leaves the socket to others" {
 	local parent spare list
@@ -268,10 +272,12 @@ connects_at_once() { # SOCKET
 	DEATHS=1
 	background "$COWFS_BUILD/cowctl" status
 	list=$BG
+	wait_for 10 listens "$parent"
 	sleep 12
 	connects_at_once "$COWFS_RUNDIR/$NAME/control"
 	kill -STOP "$parent"
 	kill -CONT "$spare"
+	wait_for 10 worker_listens
 	sleep 3
 	kill -CONT "$parent"
 	wait "$list"
