@@ -595,9 +595,7 @@ next_does_it_all() { # NUMBERS KIND [COUNT]: of those that fail
 		wait_for 20 no_daemons
 		eio off
 		recover_whole ext4
-		mount -o ro "$CARD" "$MNT"
-		[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
-		umount "$MNT"
+		on_bare '[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]'
 		loop_down "$CARD"
 	done
 	protect
@@ -624,9 +622,7 @@ next_does_it_all() { # NUMBERS KIND [COUNT]: of those that fail
 	mount_volume
 	[ "$(cat "$MNT/file")" = precious ]
 	detach_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ "$(cat "$MNT/file")" = precious ]
-	umount "$MNT"
+	on_bare '[ "$(cat "$MNT/file")" = precious ]'
 	loop_down "$CARD"
 	card_make ext4 100 150
 	SUM=$(image_sum)

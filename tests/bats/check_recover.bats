@@ -71,9 +71,7 @@ checks() {
 	power_cut
 	checks 0 'state +live' live good
 	recover_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ -e "$MNT/one" ] && [ -e "$MNT/four" ] && [ ! -e "$MNT/two" ]
-	umount "$MNT"
+	on_bare '[ -e "$MNT/one" ] && [ -e "$MNT/four" ] && [ ! -e "$MNT/two" ]'
 	# the same by release alone
 	loop_down "$CARD"
 	IMG=$T/copy

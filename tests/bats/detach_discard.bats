@@ -186,9 +186,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	fails 1 mounted detach
 	[ "$(status_of .discard_armed)" = true ]
 	detach_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]
-	umount "$MNT"
+	on_bare '[ -e "$MNT/one" ] && [ ! -e "$MNT/two" ]'
 	# undone
 	attach_mounted
 	echo three >"$MNT/three"

@@ -189,9 +189,7 @@ touch_elsewhere() {
 		cow prepare --shrink "$CARD"
 		fsck ext4
 		goes_on
-		mount -o ro "$CARD" "$MNT"
-		cmp "$T/random" "$MNT/new"
-		umount "$MNT"
+		on_bare 'cmp "$T/random" "$MNT/new"'
 		loop_down "$CARD"
 	done
 }
@@ -294,9 +292,7 @@ golden_card() {
 	power_cut
 	[ "$(state_of)" = live ]
 	recover_whole ext4
-	mount -o ro "$CARD" "$MNT"
-	[ -e "$MNT/foreign" ] && [ -e "$MNT/two" ]
-	umount "$MNT"
+	on_bare '[ -e "$MNT/foreign" ] && [ -e "$MNT/two" ]'
 	# after a farewell the card is anybody's
 	blockdev --setrw "$CARD"
 	mount "$CARD" "$MNT"
@@ -496,9 +492,7 @@ detach_one() { cow detach "$NAME"; }
 		detach --discard
 		[ "$(image_sum)" = "$sum" ]
 		recover_whole ext4
-		mount -o ro "$CARD" "$MNT"
-		[ "$(cat "$MNT/other")" = other ] && [ ! -e "$MNT/two" ]
-		umount "$MNT"
+		on_bare '[ "$(cat "$MNT/other")" = other ] && [ ! -e "$MNT/two" ]'
 		loop_down "$CARD"
 	done
 }

@@ -168,7 +168,6 @@ all_ignore() {
 }
 
 # The worker of the daemon that starts; it has no pid file yet.
-starting() { daemons | tail -n 1; }
 daemon_starts() { [ "$(daemons | wc -l)" -ge 2 ]; }
 no_process() { ! [ -e "/proc/$1" ]; }
 

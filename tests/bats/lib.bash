@@ -676,6 +676,8 @@ kill_worker() { kill -9 "$(worker_pid)" && wait_for 20 no_daemons; }
 whole_with() { fsck "$1" && [ "$(bare_sum)" = "$2" ]; }
 recovers_to() { cow release "$CARD" && whole_with "$@"; }
 
+on_bare() { mount -o ro "$CARD" "$MNT" && eval "$1" && umount "$MNT"; } # SHELL, true of the card without cowfs
+
 detach_whole() {
 	detach && fsck "$1"
 }

@@ -26,7 +26,6 @@ volume() { # FS FS_MIB CARD_MIB
 # The first byte of a block of /hurt on CARD
 hurt_at() { filefrag -b4096 -v "$MNT/hurt" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 * 4096 + 16384 }'; }
 
-drop_pages() { blockdev --flushbufs "$CARD"; }
 
 scrub() { with_shim "$COWFS_BUILD/cowctl" scrub "$@"; }
 
