@@ -96,6 +96,7 @@ struct monitor {
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
 	bool stops;
+	bool few_free; /* too few blocks are free to count on: the plan has the log alone */
 	/* the plan without any free blocks, while the query for them runs */
 	struct pressure_plan asking;
 	uint64_t free_admitted_bytes; /* admitted_bytes at that query */
@@ -219,6 +220,14 @@ static bool plan_commit(const struct monitor *m, struct pressure_plan *p, uint64
 	return room_limits;
 }
 
+/* Fewer free blocks than the log holds are not counted on: a sync can use them up, and then nothing but the log is left.
+ * Without them, writes can be withheld before a seal, as no seal needs them (stop_at). */
+static void plan_room(struct monitor *m, uint64_t room_blks)
+{
+	m->few_free = room_blks && room_blks < 2 * m->p.log_blks;
+	m->room_limits = plan_commit(m, &m->p.plan, m->few_free ? m->p.log_blks : room_blks);
+}
+
 /* Are free blocks a part of the budget, and is the budget smaller than RAM? */
 static bool is_room_limit(const struct monitor *m)
 {
@@ -266,8 +275,7 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 	}
 	free_blks = is_made_anew(m) ? 0
 				    : volume_free_blks(&m->v->fs, free_space_bytes(m->free_space));
-	m->room_limits = plan_commit(m, &m->p.plan,
-				     min_u64(m->p.room_blks, m->p.log_blks + free_blks));
+	plan_room(m, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	m->asking = m->p.plan;
 	plan_commit(m, &m->asking, m->p.log_blks);
 	if (!is_room_limit(m) || !u->dirty_blks || free_space_asking(m->free_space) ||
@@ -341,12 +349,28 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 
 	if (m->gave_up || never_commits(m))
 		return UINT64_MAX;
-	if (m->stops && stop_blks)
+	/* a commit after a seal without a sync uses no free blocks */
+	if (m->stops && stop_blks &&
+	    (!m->p.room_blks || (m->few_free && u->dirty_blks < m->p.plan.ring_blks.ruin)))
 		bytes = blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
 	/* the slack is for what is in flight then */
 	if (m->v->kept->needs_no_sync && m->stage < STAGE_SEALED && !away_any(m->v))
 		bytes = min_u64(bytes, full_bytes - min_u64(full_bytes, u->used_bytes));
 	return bytes == UINT64_MAX ? bytes : m->admitted_bytes + bytes;
+}
+
+/* Total of admitted bytes at which all replies are held until the next look. However late that is, no more is dirty by then
+ * than the log holds without any free block, or than the plan allows before a look. */
+static uint64_t look_at_latest(const struct monitor *m, const struct pressure_use *u,
+			       uint64_t look_bytes)
+{
+	uint64_t blks = m->asking.ring_blks.full;
+
+	if (!is_room_limit(m) || m->gave_up || never_commits(m))
+		return UINT64_MAX;
+	blks -= min_u64(blks, u->dirty_blks);
+	return m->admitted_bytes +
+	       max_u64(blk_to_bytes(blks), max_u64(look_bytes, FREE_LOOK_BYTES));
 }
 
 /* Replies leave now and then whatever the rate, so that reads find tags. But not if what they let in would take
@@ -389,10 +413,10 @@ static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64
 	throttle_refuse(m->throttle,
 			m->refuses && (m->p.halted || m->stage != STAGE_QUIESCE) ? -EIO : 0);
 	look_bytes = pressure_look_bytes(plan_now(m), u);
+	throttle_set_stop(m->throttle, min_u64(stop_at(m, u), look_at_latest(m, u, look_bytes)));
 	if (is_little_free(m) || (is_room_limit(m) && now >= free_stale_ns(m)))
 		look_bytes = FREE_LOOK_BYTES; /* the free blocks may be taken meanwhile */
 	throttle_set_budget(m->throttle, look_bytes);
-	throttle_set_stop(m->throttle, stop_at(m, u));
 	throttle_set_rate(m->throttle, rate, is_shut(m, u, now));
 	m->rate = rate;
 }
@@ -712,7 +736,7 @@ void monitor_set_room(struct monitor *m, uint64_t room_blks)
 {
 	LOCKED(&m->lock);
 	m->p.room_blks = room_blks;
-	m->room_limits = plan_commit(m, &m->p.plan, room_blks);
+	plan_room(m, room_blks);
 }
 
 void monitor_set_stops(struct monitor *m, bool stops)
@@ -721,6 +745,12 @@ void monitor_set_stops(struct monitor *m, bool stops)
 	m->stops = stops;
 	pthread_mutex_unlock(&m->lock);
 	monitor_wake(m);
+}
+
+bool monitor_counts_on_free(struct monitor *m)
+{
+	LOCKED(&m->lock);
+	return m->p.room_blks && !m->few_free;
 }
 
 bool monitor_stopped(struct monitor *m)

@@ -101,5 +101,7 @@ void monitor_set_stops(struct monitor *m, bool stops);
 /* Are all replies withheld at stop_blks? Then a sync cannot succeed, because its writes are
  * withheld, too. Any thread. */
 bool monitor_stopped(struct monitor *m);
+/* Does the budget contain free blocks, which a seal without a sync does not know? Any thread. */
+bool monitor_counts_on_free(struct monitor *m);
 
 #endif

@@ -87,12 +87,10 @@ static bool bears_power_cut(const struct fsinfo *fs)
 	       fs_ops(fs->kind)->crash_safe;
 }
 
-/* May all writes be withheld before the seal? Not for an ext with free blocks: its commits begin later than at
- * the end of the log. */
-static bool may_stop(struct volume *v, const struct fsinfo *fs)
+/* May all writes be withheld before the seal? Of an ext only while monitor_counts_on_free does not hold. */
+static bool may_stop(const struct fsinfo *fs)
 {
-	return fs_ops(fs->kind)->crash_safe || (fs->has_journal && !fs->external_journal &&
-						v->kept->room_blks <= log_capacity_blks(v->log));
+	return fs_ops(fs->kind)->crash_safe || (fs->has_journal && !fs->external_journal);
 }
 
 /* A sync waits for a parked request (export/parked.h), which waits for the card, which the caller of the sync looks for: it must
@@ -127,7 +125,7 @@ static int quiesce_again(struct volume *v, const struct quiesce_target *t,
 static struct quiesce_target target_for(struct volume *v, const struct fsinfo *fs,
 					enum seal_use use, enum commit_cause cause)
 {
-	bool stops = fs && may_stop(v, fs);
+	bool stops = fs && may_stop(fs) && !monitor_counts_on_free(v->monitor);
 	/* a view is taken without changes, too */
 	bool may_end = use != SEAL_VIEW && may_be_needless(v, cause);
 
@@ -195,7 +193,7 @@ int volume_quiesce(struct volume *v, enum seal_use use, enum commit_cause cause,
 
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
 	v->kept->needs_no_sync = t.unsynced && r == 0;
-	monitor_set_stops(v->monitor, t.unseen && r == 0);
+	monitor_set_stops(v->monitor, known && may_stop(&fs) && r == 0);
 	if (r < 0)
 		return r;
 	monitor_stage(v->monitor, STAGE_QUIESCE);
