@@ -11,9 +11,9 @@ log/ring.c:ring_at. Rooms take turns, and the order is always the same.
 
 One build of a copy of the source (build/mutants/tree) has all of them: a < b is (mutant(17) ? (a <= b) : (a < b)) there, and
 COWFS_MUTANT=17 switches it on. What does not compile, or gives the same object, is skipped (build/mutants/skipped). First each test
-runs once without a mutant and marks those that it reaches (build/mutants/tests.json; remove it to measure again). A mutant meets the
+runs once without a mutant and marks those that it reaches (build/mutants/tests.*; remove it to measure again). A mutant meets the
 tests that reach it, the quick ones first: of programs (unit tests, crash driver, corpora) as many as take --unit seconds (60), of bats
-files --bats seconds (60). Seconds are those of CPU, because other work on the machine does not change them. Without --matrix the first
+tests --bats seconds (60), each by itself. Seconds are those of CPU, because other work on the machine does not change them. Without --matrix the first
 test that notices it is the last one; it must notice it twice. Interrupted, it goes on next time.
 """
 import argparse
@@ -23,7 +23,6 @@ import concurrent.futures
 import fcntl
 import glob
 import hashlib
-import json
 import os
 import re
 import select
@@ -55,7 +54,8 @@ Row = collections.namedtuple('Row', 'id text mode unit bats seconds by')
 # so do loop devices on those files and on volumes of its daemons. A line more stops it. The answer: its code, and hundredths of a
 # second of CPU.
 BOX = r'''
-mount -t tmpfs -o size=8g,mode=1777 mutants /tmp && mount --bind /tmp /dev/shm || exit 125
+echo 1000 >/proc/self/oom_score_adj
+mount -t tmpfs -o size=3g,mode=1777 mutants /tmp && mount --bind /tmp /dev/shm || exit 125
 fuse() { awk '/ - fuse\.?[^c.]/ { print $3 }' "$@" 2>/dev/null | sort -u; }
 before=$(fuse /proc/self/mountinfo)
 tmp=$(mountpoint -d /tmp)
@@ -237,6 +237,16 @@ def write_table(rows, cost):
 
 # ---- one build with all mutants, and tests in it ----
 
+def bats_tests():
+    """{FILE:SUM: name} of each test of bats"""
+    of = {f: re.findall(r'^@test "(.*)" \{', open(f'{TOP}/tests/bats/{f}').read(), re.M) for f in sorted(glob.glob('*.bats', root_dir=f'{TOP}/tests/bats'))}
+    return {f'{f}:{zlib.crc32(name.encode()):08x}': name for f, names in of.items() for name in names}
+
+
+def is_bats(test):
+    return '.bats:' in test
+
+
 def waits_for_machine(pid):
     """Does the process or one below it compute, or wait for a CPU or a disk? Time in which none does is the only one that can be too long."""
     try:
@@ -324,30 +334,32 @@ class Build:
                 tests[f] = [f'build/tests/{f}']
             elif re.fullmatch(r'fuzz_\w+', f):
                 tests[f] = [f'build/tests/{f}', f'tests/fuzz/corpus/{f[5:]}', '100']
-        bats = sorted(f for f in os.listdir(f'{self.dir}/tests/bats') if f.endswith('.bats'))
-        return {**tests, **{f: ['bats', '--tap', f'tests/bats/{f}'] for f in bats}}
+        # the filter is a word for BOX: it has no spaces, quotes or patterns
+        return {**tests, **{t: ['bats', '--tap', '--filter', '^' + re.sub(r'\W', '.', name) + '$', f'tests/bats/{t.split(":")[0]}']
+                            for t, name in bats_tests().items()}}
 
     def measure(self, o):
         """Runs what was not measured yet: {test: (seconds of CPU, of rest, marks)}; no seconds if it fails or takes longer than these."""
-        path, commands = f'{CACHE}/tests.json', self.commands()
-        known = json.load(open(path)) if os.path.exists(path) else {}
-        known = known if known.get('key') == self.key else {'key': self.key}
+        path, commands, known = f'{CACHE}/tests.{self.key}', self.commands(), {}
+        for line in open(path) if os.path.exists(path) else ():
+            test, *known[test] = line.split()
 
         def one(test):
             with tempfile.NamedTemporaryFile(dir=CACHE) as marks, Box(self.dir) as box:
                 marks.truncate(self.size)
                 os.chmod(marks.name, 0o666)
-                limit = o.bats if test.endswith('.bats') else o.unit
+                limit = o.bats if is_bats(test) else o.unit
                 why, cpu, rested = ('stopped', 0, 0) if over.is_set() else box.run([f'COWFS_MUTANT_MARKS={marks.name}', *commands[test]], limit + 1, 200)
                 return test, why, cpu, rested, open(marks.name, 'rb').read()
 
-        with concurrent.futures.ThreadPoolExecutor(o.j) as pool:
-            for test, why, cpu, rested, seen in pool.map(one, [t for t in commands if t not in known and re.match(o.tests, t) and (o.bats or not t.endswith('.bats'))]):
+        missing = [t for t in commands if t not in known and re.match(o.tests, t) and (o.bats or not is_bats(t))]
+        with concurrent.futures.ThreadPoolExecutor(o.j) as pool, open(path, 'a') as out:
+            for test, why, cpu, rested, seen in pool.map(one, missing):
                 if why != 'stopped':
-                    known[test] = [None if why else cpu, rested, base64.b64encode(zlib.compress(seen)).decode()]
+                    known[test] = 'None' if why else cpu, rested, base64.b64encode(zlib.compress(seen)).decode()
                     print(f'measured: {test}: {why or "ok"}, {cpu} s of CPU, {rested} s of rest, {sum(seen)} mutants', flush=True)
-                    json.dump(known, open(path, 'w'))
-        return {t: (k[0], k[1], zlib.decompress(base64.b64decode(k[2]))) for t, k in known.items() if t != 'key'}
+                    print(test, *known[test], file=out, flush=True)
+        return {t: (None if k[0] == 'None' else float(k[0]), float(k[1]), zlib.decompress(base64.b64decode(k[2]))) for t, k in known.items() if t in commands}
 
 
 class Box:
@@ -424,7 +436,7 @@ def candidates(n, known, o, old, luck):
     again, chosen = not old or (o.matrix and old.mode == 'first'), []
     for bats, left, had in ((False, o.unit, old and old.unit), (True, o.bats, old and old.bats)):
         for test, (took, _, marks) in sorted(known.items(), key=lambda x: ((x[1][0] or 0) + 0.02) / (1 + 20 * luck[x[0]])) if again or had < left else ():
-            if test.endswith('.bats') == bats and took is not None and marks[n] and took <= left:
+            if is_bats(test) == bats and took is not None and marks[n] and took <= left:
                 chosen.append(test)
                 left -= took
     return chosen
@@ -445,11 +457,12 @@ def work(o):
     known = {t: k for t, k in build.measure(o).items() if re.match(o.tests, t)}
     if over.is_set():
         return
-    rows, _ = read_table()
+    rows, cost = read_table()
     texts = {m.id: m.text for m in build.all}
     rows = {i: r for i, r in rows.items() if texts.get(i) == r.text}
     chosen = [m for m in build.all if not o.places or m.id.startswith(tuple(o.places))]
     todo = iter([m for m in chosen if not build.is_skipped(m) and not (m.id in rows and is_done(rows[m.id], o))])
+    cost.update({t: k[0] for t, k in known.items() if k[0] is not None})
     luck = collections.defaultdict(collections.Counter)
     for i, r in rows.items():
         luck[i.split(':')[0]].update(r.by[:1])
@@ -479,7 +492,7 @@ def work(o):
                 if old and not (o.matrix and old.mode == 'first'):
                     by, seconds = [*old.by, *by], old.seconds if old.by else old.seconds + seconds
                 rows[m.id] = Row(m.id, m.text, 'all' if o.matrix else 'first', o.unit, o.bats, seconds, by)
-                write_table(rows, {t: k[0] for t, k in known.items() if k[0] is not None})
+                write_table(rows, cost)
                 made += 1
                 print(f'{made:4} {len(by):3} of {len(tests):3} {seconds:6.1f} s {m.id}: {m.what}: {" ".join(by) or "NOT NOTICED"}', flush=True)
         return True
@@ -502,7 +515,7 @@ def score(rows, possible):
 
 def cover(rows, cost):
     rows = [r for r in rows.values() if r.mode == 'all' and r.by]
-    left, tests = set(range(len(rows))), {t for r in rows for t in r.by}
+    left, tests, names = set(range(len(rows))), {t for r in rows for t in r.by}, bats_tests()
     by = {t: {i for i, r in enumerate(rows) if t in r.by} for t in tests}
     print(f'quick set for {len(rows)} mutants that met all their tests:')
     quick, spent = [], 0
@@ -510,9 +523,9 @@ def cover(rows, cost):
         best = max(sorted(tests), key=lambda t: len(by[t] & left) / (cost[t] + 0.1))
         left, spent = left - by[best], spent + cost[best]
         quick.append(best)
-        print(f'{spent:7.1f} s {100 - 100 * len(left) / len(rows):5.1f} %  {best}')
+        print(f'{spent:7.1f} s {100 - 100 * len(left) / len(rows):5.1f} %  {best} {names.get(best, "")}')
     print('alone notice a mutant:', ', '.join(f'{t} {n}' for t, n in collections.Counter(r.by[0] for r in rows if len(r.by) == 1).most_common()))
-    print('no mutant needs:', ' '.join(sorted(set(cost) - set(quick))))
+    print('no mutant needs:', *(f'{t} {names.get(t, "")}' for t in sorted(set(cost) - set(quick))), sep='\n')
 
 
 def main():
