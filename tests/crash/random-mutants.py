@@ -168,6 +168,8 @@ def mutants_of(top, file):
         elif first is not None and here and not re.search(r'RULE\(|INVARIANT\(|assert|"|ARRAY_SIZE', line):
             for what, a, b, new, whole in [*source.operators(here), *source.lines(plain, at, here[0])]:
                 number += 1
+                if 'LOCKED(' in line:
+                    continue  # a lock that ends with its block cannot be in one of its own
                 yield Mutant(f'{file}:{name}:{number}', what, text, file, a, b, new, whole)
         at += len(line)
 
@@ -273,7 +275,7 @@ class Build:
         return f'{m.id} {m.text}' in self.skipped
 
     def make(self, *targets):
-        return subprocess.run(['make', '-s', 'SMALL=', f'CFLAGS=-O1 -w -fdiagnostics-column-unit=byte -include {CACHE}/mutant.h', f'LDFLAGS={CACHE}/mutant.o', *targets],
+        return subprocess.run(['make', '-s', f'-j{os.cpu_count()}', 'SMALL=', f'CFLAGS=-O1 -w -fdiagnostics-column-unit=byte -include {CACHE}/mutant.h', f'LDFLAGS={CACHE}/mutant.o', *targets],
                               cwd=self.dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                               env=dict(os.environ, PATH='/usr/lib/ccache:' + os.environ['PATH']), start_new_session=True)
 
@@ -394,7 +396,8 @@ class Box:
         if self.left <= 0:
             self.begin()
         self.left = 0 if 'bats' in command else self.left - 1
-        why, rested, last = None, 0, time.monotonic()
+        why, rested, begun = None, 0, time.monotonic()
+        last = begun
         self.out.truncate(0)
         self.p.stdin.write(f'{cpu} {" ".join(command)}\n'.encode())
         self.p.stdin.flush()
@@ -402,8 +405,8 @@ class Box:
             now, size = time.monotonic(), os.fstat(self.out.fileno()).st_size
             rested, last = rested + (0 if waits_for_machine(self.p.pid) else now - last), now
             said = os.pread(self.out.fileno(), 4000, max(0, size - 4000)).decode(errors='replace')
-            if not why and (re.search(r'^not ok|^\[  FAILED  \]', said, re.M) or rested > rest or over.is_set()):
-                why = 'stopped' if over.is_set() else 'too long' if rested > rest else 'failed'
+            if not why and (re.search(r'^not ok|^\[  FAILED  \]', said, re.M) or rested > rest or now - begun > 900 or over.is_set()):
+                why = 'stopped' if over.is_set() else 'too long' if rested > rest or now - begun > 900 else 'failed'
                 self.p.stdin.write(b'stop\n')
                 self.p.stdin.flush()
         code, ticks = self.p.stdout.readline().decode().split() or ('dead', 0)
