@@ -21,6 +21,7 @@ import base64
 import collections
 import concurrent.futures
 import fcntl
+import functools
 import glob
 import hashlib
 import os
@@ -212,27 +213,27 @@ def schema(raw, mutants):
 # ---- the table ----
 
 def read_table():
-    """Rows, and what a run of each test takes. A line has the mutants of a file: NAME:NUMBER TEXT MODE UNIT BATS SECONDS TESTS."""
+    """Rows, and what a run of each test takes. A line has the mutants of a room: FILE:NAME:NUMBER TEXT MODE UNIT BATS SECONDS TESTS."""
     rows, cost = {}, {}
-    for file, *its in (line.split('\t') for line in (open(TABLE).read().splitlines() if os.path.exists(TABLE) else ())):
-        if file == '# seconds':
+    for room, *its in (line.split('\t') for line in (open(TABLE).read().splitlines() if os.path.exists(TABLE) else ())):
+        if room == '# seconds':
             cost = {t: float(s) for t, s in (x.split('=') for x in its)}
-        elif file[0] != '#':
+        elif room[0] != '#':
             for i, text, mode, unit, bats, seconds, by in (x.split(' ') for x in its):
-                rows[f'{file}:{i}'] = Row(f'{file}:{i}', text, mode, int(unit), int(bats), float(seconds), by.split(',') if by else [])
+                rows[f'{room}/{i}'] = Row(f'{room}/{i}', text, mode, int(unit), int(bats), float(seconds), by.split(',') if by else [])
     return rows, cost
 
 
 def write_table(rows, cost):
     with open(TABLE + '.new', 'w') as f:
-        f.write('# random-mutants.py: FILE and mutants (FUNCTION:NUMBER TEXT MODE UNIT BATS SECONDS TESTS)\n# seconds')
+        f.write('# random-mutants.py: a room and its mutants (FILE:FUNCTION:NUMBER TEXT MODE UNIT BATS SECONDS TESTS)\n# seconds')
         f.writelines(f'\t{t}={s:.2f}' for t, s in sorted(cost.items()))
         of = ''
         for i, r in sorted(rows.items()):
-            file, name = i.split(':', 1)
-            f.write('\t' if file == of else f'\n{file}\t')
+            room, name = i.split('/', 1)
+            f.write('\t' if room == of else f'\n{room}\t')
             f.write(' '.join([name, *map(str, r[1:5]), f'{r.seconds:.2f}', ','.join(r.by)]))
-            of = file
+            of = room
         f.write('\n')
     os.rename(TABLE + '.new', TABLE)
 
@@ -423,7 +424,7 @@ def judge(build, box, m, tests, known, all):
             spent += 0 if again else took
             if over.is_set():
                 return None
-            if not why or by or why == 'too long' or took >= limits[0]:
+            if not why or by or why == 'too long' and not is_bats(test) or took >= limits[0]:
                 break
         if why:
             first = first or spent
@@ -433,12 +434,12 @@ def judge(build, box, m, tests, known, all):
     return by, first or spent
 
 
-def candidates(n, known, o, old, luck):
-    """Tests that reach mutant n and that the table does not know of, within each of the two limits: the quick ones first, or those
-    that noticed most of its file in a second."""
+def candidates(n, known, o, old, luck, focus):
+    """Tests that reach mutant n and that the table does not know of, within each of the two limits: those first that noticed most of its
+    file in a second, are quick, or reach little else."""
     again, chosen = not old or (o.matrix and old.mode == 'first'), []
     for bats, left, had in ((False, o.unit, old and old.unit), (True, o.bats, old and old.bats)):
-        for test, (took, _, marks) in sorted(known.items(), key=lambda x: ((x[1][0] or 0) + 0.02) / (1 + 20 * luck[x[0]])) if again or had < left else ():
+        for test, (took, _, marks) in sorted(known.items(), key=lambda x: ((x[1][0] or 0) + 0.02) / (1 + 20 * luck[x[0]]) / (0.01 + focus[x[0]])) if again or had < left else ():
             if is_bats(test) == bats and took is not None and marks[n] and took <= left:
                 chosen.append(test)
                 left -= took
@@ -469,7 +470,14 @@ def work(o):
     luck = collections.defaultdict(collections.Counter)
     for i, r in rows.items():
         luck[i.split(':')[0]].update(r.by[:1])
+    reached = {t: sum(k[2]) + 1 for t, k in known.items()}
     print(f'mutants: {len(chosen)} possible here, {len(rows)} in the table', flush=True)
+
+    @functools.cache
+    def focus(file):
+        """{test: the part of what it reaches that is in the file}"""
+        its = [n for n, m in enumerate(build.all, 1) if m.file == file]
+        return {t: sum(k[2][n] for n in its) / reached[t] for t, k in known.items()}
 
     def loop():
         with Box(build.dir) as box:
@@ -483,7 +491,7 @@ def work(o):
             if not m or over.is_set():
                 return False
             old = rows.get(m.id)
-            tests = candidates(build.number[m.id], known, o, old, luck[m.file])
+            tests = candidates(build.number[m.id], known, o, old, luck[m.file], focus(m.file))
         verdict = tests and judge(build, box, m, tests, known, o.matrix)
         equal = verdict and not verdict[0] and not old and build.is_equal(m)
         with lock:
