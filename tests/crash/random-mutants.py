@@ -12,9 +12,10 @@ log/ring.c:ring_at. Rooms take turns, and the order is always the same.
 One build of a copy of the source (build/mutants/tree) has all of them: a < b is (mutant(17) ? (a <= b) : (a < b)) there, and
 COWFS_MUTANT=17 switches it on. What does not compile, or gives the same object, is skipped (build/mutants/skipped). First each test
 runs once without a mutant and marks those that it reaches (build/mutants/tests.*; remove it to measure again). A mutant meets the
-tests that reach it, the quick ones first: of programs (unit tests, crash driver, corpora) as many as take --unit seconds (60), of bats
-tests --bats seconds (60), each by itself. Seconds are those of CPU, because other work on the machine does not change them. Without --matrix the first
-test that notices it is the last one; it must notice it twice. Interrupted, it goes on next time.
+tests that reach it, first those that are quick and reach little else: of programs (unit tests, crash driver, corpora) as many as take
+--unit seconds (60), of bats, each test by itself, --bats seconds (60). Seconds are those of CPU, because other work on the machine does
+not change them. Without --matrix the first test that notices it is the last one; it must notice it twice. Interrupted, it goes on next
+time.
 """
 import argparse
 import base64
