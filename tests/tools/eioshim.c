@@ -184,19 +184,34 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 }
 
 /* the seal is the one exclusive lock of its kind (export/view_commit.c) */
+static __thread bool seals;
+
 int pthread_rwlock_wrlock(pthread_rwlock_t *l)
 {
 	static int (*real_wrlock)(pthread_rwlock_t *);
-	unsigned long ms = 0;
 
 	if (!real_wrlock)
 		real_wrlock = real("pthread_rwlock_wrlock");
-	pthread_mutex_lock(&lock);
-	look();
-	(void)!sscanf(order, "seal %lu", &ms);
-	pthread_mutex_unlock(&lock);
-	nap(ms);
+	seals = true;
 	return real_wrlock(l);
+}
+
+int pthread_rwlock_unlock(pthread_rwlock_t *l)
+{
+	static int (*real_unlock)(pthread_rwlock_t *);
+	unsigned long ms = 0;
+
+	if (!real_unlock)
+		real_unlock = real("pthread_rwlock_unlock");
+	if (seals) {
+		pthread_mutex_lock(&lock);
+		look();
+		(void)!sscanf(order, "seal %lu", &ms);
+		pthread_mutex_unlock(&lock);
+		nap(ms);
+		seals = false;
+	}
+	return real_unlock(l);
 }
 
 int clock_gettime(clockid_t clock, struct timespec *ts)
