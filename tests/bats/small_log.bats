@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # File systems whose changes go through the log, and more of them at once than the log holds: it commits in between.
 load lib
+OWN_NAME=small$$ # mkfs.btrfs takes a volume for a mounted one of the same name
 
 # FS FS_MIB [FORMAT_OPTION]...: with a file of 1 MiB, committed
 volume() {
@@ -154,7 +155,7 @@ stamps() {
 	volume btrfs 300 --log-size 32M --erase-block 4M
 	random_file "$MNT/new" 100
 	background umount "$MNT"
-	wait_for 60 jq -e '.pressure.commits > 2' "$COWFS_RUNDIR/vol/status.json"
+	wait_for 60 jq -e '.pressure.commits > 2' "$COWFS_RUNDIR/$NAME/status.json"
 	card_has btrfs
 }
 
