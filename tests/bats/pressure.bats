@@ -79,15 +79,6 @@ card_holds() {
 	card_holds ext4 "$sum"
 }
 
-@test "ext4: as many large requests as there can be, past the page cache: no write fails" {
-	volume 320
-	eio slow 20
-	fio --directory="$MNT" --name=new --rw=randwrite --bs=256k --size=160m --ioengine=libaio --iodepth=128 --direct=1 >/dev/null
-	eio off
-	no_errors
-	detach_whole ext4
-}
-
 @test "ext4: four times the limit, in place" {
 	local t0 speed sum got
 	volume 320
