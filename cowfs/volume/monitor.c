@@ -341,7 +341,7 @@ static bool may_act(const struct monitor *m, uint64_t now)
 	return m->gave_up && now < m->act_until_ns;
 }
 
-/* Total of admitted bytes from which on the log could no longer hold the dirty blocks. */
+/* Total of admitted bytes from which on the log, or RAM, could no longer hold the dirty blocks. */
 static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 {
 	uint64_t stop_blks = m->p.plan.stop_blks, bytes = UINT64_MAX,

@@ -41,6 +41,14 @@ static bool something_changed(void *ctx)
 }
 
 /* A process that takes over must not take what is sealed for committed. */
+/* They are of an earlier commit, and say nothing about what is sealed now. */
+static void forget_commit(struct volume_kept *k)
+{
+	k->mark.seq = 0;
+	k->durable = false;
+	k->stays = false;
+}
+
 static int seal(void *ctx)
 {
 	struct volume *v = ctx;
@@ -48,10 +56,7 @@ static int seal(void *ctx)
 
 	if (away_any(v) || v->seals_nothing)
 		return away_any(v) ? -ENOMEDIUM : 0;
-	/* both are of an earlier commit, and say nothing about what is sealed now */
-	v->kept->mark.seq = 0;
-	v->kept->durable = false;
-	v->kept->stays = false;
+	forget_commit(v->kept);
 	/* a transaction may be under way that has written to blocks which the image calls free */
 	v->kept->keeps = fs_ops(v->live_kind)->image;
 	r = view_seal(v->view);
@@ -170,8 +175,7 @@ static bool seal_again(struct volume *v, enum commit_cause cause, struct volume_
 	k->resumes &= cause == CAUSE_PRESSURE;
 	if (!k->resumes)
 		return false;
-	k->mark.seq = 0;
-	k->durable = false;
+	forget_commit(k);
 	view_seal_again(v->view);
 	v->sealed = v->past_seal = true;
 	v->live_kind = k->sealed_kind;
