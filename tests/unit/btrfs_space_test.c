@@ -34,7 +34,8 @@ static void make_sure(const char *fmt, ...)
 
 /* ---- the oracle ---- */
 
-/* Reads "FIRST COUNT" of units. mawk has no integers of 64 bits, but 53 bits of them. The log trees come last. */
+/* Reads "FIRST COUNT" of units. mawk has no integers of 64 bits, but 53 bits of them. The log trees come last. What a tree block
+ * begins with ("tree block key") may be an extent that is gone. */
 static const char oracle[] =
 	"btrfs inspect-internal dump-tree %s | awk -v n=%u '"
 	"function use(a, b,  i, done) {"
@@ -44,7 +45,7 @@ static const char oracle[] =
 	"$3 == \"key\" && $5 == \"CHUNK_ITEM\" { at = $6 + 0 }"
 	"$1 == \"length\" { bytes = $2 }"
 	"$1 == \"stripe\" { c++; from[c] = at; size[c] = bytes; to[c] = $6 }"
-	"$3 == \"key\" && ($5 == \"EXTENT_ITEM\" || $5 == \"METADATA_ITEM\") {"
+	"$1 == \"item\" && ($5 == \"EXTENT_ITEM\" || $5 == \"METADATA_ITEM\") {"
 	"	use(substr($4, 2) + 0, $5 == \"EXTENT_ITEM\" ? $6 + 0 : n) }"
 	"/^(leaf|node).* owner / { logged = $NF == \"TREE_LOG\"; if (logged) use($2 + 0, n) }"
 	"logged && / data disk byte / { sub(/.*disk/, \"disk\"); if ($3 + 0) use($3 + 0, $5 + 0) }"
