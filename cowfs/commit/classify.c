@@ -49,10 +49,13 @@ static int classify_candidates(struct job *j, uint64_t blk, uint64_t max_blks, e
 int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		 uint64_t *ret_blks)
 {
+	const struct commit_source *s = j->src;
 	int r = classify_candidates(j, blk, max_blks, ret, ret_blks);
 
+	if (r == 0 && *ret == USE_FREE && s->loose)
+		r = use_run(s, s->run_loose, blk, *ret_blks, ret, ret_blks);
 	return r == 0 && *ret == USE_FREE && j->sealed
-		       ? use_run(j->src, j->src->run_sealed, blk, *ret_blks, ret, ret_blks)
+		       ? use_run(s, s->run_sealed, blk, *ret_blks, ret, ret_blks)
 		       : r;
 }
 
@@ -71,12 +74,9 @@ int classify_in_no_candidate(struct job *j, uint64_t blk, uint64_t blks, bool *r
 int classify_is_free(void *job, uint64_t blk, uint64_t blks, bool *ret)
 {
 	enum blk_use use = USE_FREE;
-	const struct job *j = job;
 	uint64_t n;
 	int r = 0;
 
-	if (j->src->loose)
-		use = USE_USED;
 	for (uint64_t i = 0; i < blks && r == 0 && use == USE_FREE; i += n)
 		r = classify_all(job, blk + i, blks - i, &use, &n);
 	*ret = use == USE_FREE;
@@ -124,7 +124,8 @@ static int classify_loose(struct job *j, uint64_t blk, uint64_t max_blks, uint64
 	log_index_unref(ix);
 	if (r < 0)
 		return r;
-	if (old != USE_FREE || where != LOG_HOME) {
+	if (old != USE_FREE || where != LOG_HOME ||
+	    j->src->note_loose(j->src->ctx, blk, *ret_blks) < 0) {
 		j->rep.skipped_free += *ret_blks;
 		return 0;
 	}

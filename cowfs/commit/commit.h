@@ -38,12 +38,16 @@ struct commit_source {
 	/* NULL, or the bytes that mark metadata blocks (fsinfo.h). Such a block is never written to
 	 * blocks that a candidate leaves free, nor spilled */
 	const uint8_t *metadata_uuid;
-	/* The live file system may have content in blocks that the sealed image leaves free, in RAM or
-	 * on the card: nothing else is written there. */
+	/* The live file system may have content on the card in blocks that the sealed image leaves free. run_loose says in
+	 * which, as fsmap_run; NULL: in all. Nothing else is written there. */
 	bool loose;
+	int (*run_loose)(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			 uint64_t *ret_blks);
 	/* NULL, or: such blocks that no generation uses are written in place, without an entry in the log
-	 * (with lag: with one), as the live file system has them. wrote_loose: RAM need not keep these. */
+	 * (with lag: with one), as the live file system has them. note_loose: they will be, unless it fails.
+	 * wrote_loose: RAM need not keep these. */
 	int (*read_loose)(void *ctx, uint64_t blk, uint64_t blks, void *buf);
+	int (*note_loose)(void *ctx, uint64_t blk, uint64_t blks);
 	void (*wrote_loose)(void *ctx, uint64_t blk, uint64_t blks);
 };
 

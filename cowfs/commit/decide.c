@@ -148,8 +148,7 @@ static int find_spill(struct job *j, uint64_t max_blks)
 	struct extents rest = { 0 };
 	int r = 0;
 
-	if (j->spill_known || j->opt->only_changed || s->loose || !s->run_sealed ||
-	    !s->run_committed)
+	if (j->spill_known || j->opt->only_changed || !s->run_sealed || !s->run_committed)
 		return 0;
 	j->spill_known = true;
 	for (size_t i = 0; i < j->logged.n && r == 0; i++)

@@ -283,7 +283,6 @@ static int go_home(struct volume *v, const struct volume_request *rq, struct log
 	int r = 0;
 
 	res->generation = log_ledger(v->log)->commits;
-	v->kept->loose &= v->unsynced;
 	replayed_committed(v);
 	if (all || commit_checkpoint_due(v->log, &due)) {
 		monitor_stage(v->monitor, STAGE_DURABLE);

@@ -20,6 +20,23 @@ static int img_read_loose(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return view_read_sealed(((struct images *)ctx)->from, blk, blks, buf);
 }
 
+static int img_run_loose(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+			 uint64_t *ret_blks)
+{
+	enum blk_state state;
+
+	*ret_blks = generation_run(((struct images *)ctx)->v->loose, blk, max_blks, &state);
+	*ret = state == BLK_ABSENT ? USE_FREE : USE_USED;
+	return 0;
+}
+
+static int img_note_loose(void *ctx, uint64_t blk, uint64_t blks)
+{
+	struct volume *v = ((struct images *)ctx)->v;
+
+	return v->loose ? generation_mark(v->loose, blk, blks, BLK_HOLE) : 0;
+}
+
 static void img_wrote_loose(void *ctx, uint64_t blk, uint64_t blks)
 {
 	overlap_forget(((struct images *)ctx)->v, blk, blks);
@@ -203,7 +220,9 @@ void images_source(struct images *im, const struct volume_result *res, struct co
 		.run_held = tells_after_cut(im->held.map) ? img_run_held : NULL,
 		.metadata_uuid = im->fs.has_metadata_uuid ? im->fs.metadata_uuid : NULL,
 		.loose = im->clean && im->v->unsynced,
+		.run_loose = im->v->loose ? img_run_loose : NULL,
 		.read_loose = im->clean && im->v->unsynced && im->shut_out ? img_read_loose : NULL,
+		.note_loose = img_note_loose,
 		.wrote_loose = img_wrote_loose,
 	};
 }

@@ -341,20 +341,27 @@ static bool may_act(const struct monitor *m, uint64_t now)
 	return m->gave_up && now < m->act_until_ns;
 }
 
-/* Total of admitted bytes from which on the log, or RAM, could no longer hold the dirty blocks. */
+static bool is_sealed(const struct monitor *m)
+{
+	return m->stage >= STAGE_SEALED || m->v->kept->resumes;
+}
+
+/* Total of admitted bytes from which on the log, or RAM, could no longer hold the dirty blocks, however late the next look is. */
 static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 {
+	bool sealed = is_sealed(m);
 	uint64_t stop_blks = m->p.plan.stop_blks, bytes = UINT64_MAX,
-		 full_bytes = pressure_hard_bytes(&m->p.plan) - m->p.plan.slack_bytes;
+		 full_bytes = pressure_hard_bytes(&m->p.plan) -
+			      (sealed ? SHUT_BYTES : m->p.plan.slack_bytes);
 
 	if (m->gave_up || never_commits(m))
 		return UINT64_MAX;
-	/* a commit after a seal without a sync uses no free blocks */
+	/* a commit after a seal without a sync may have no free blocks to use */
 	if (m->stops && stop_blks &&
 	    (!m->p.room_blks || (m->few_free && u->dirty_blks < m->p.plan.ring_blks.ruin)))
 		bytes = blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
-	/* the slack is for what is in flight then */
-	if (m->v->kept->needs_no_sync && m->stage < STAGE_SEALED && !away_any(m->v))
+	/* before the seal, the slack is for what is in flight then */
+	if ((sealed || !m->v->kept->needs_sync) && !away_any(m->v))
 		bytes = min_u64(bytes, full_bytes - min_u64(full_bytes, u->used_bytes));
 	return bytes == UINT64_MAX ? bytes : m->admitted_bytes + bytes;
 }
@@ -387,8 +394,7 @@ static bool is_shut(const struct monitor *m, const struct pressure_use *u, uint6
 static void set_throttle(struct monitor *m, const struct pressure_use *u, uint64_t now)
 {
 	enum pressure_level level = pressure_level(plan_now(m), u);
-	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL,
-	     sealed = m->stage >= STAGE_SEALED || m->v->kept->resumes;
+	bool full = pressure_level(&m->p.plan, u) == LEVEL_FULL, sealed = is_sealed(m);
 	bool ram_full = pressure_level(&m->p.plan,
 				       &(struct pressure_use){ .used_bytes = u->used_bytes,
 							       .held_bytes = u->held_bytes }) ==

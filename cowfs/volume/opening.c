@@ -368,6 +368,7 @@ void volume_close(struct volume *v)
 	snapshots_free(v->snapshots);
 	diverged_free(v->diverged);
 	scratch_unref(v->scratch);
+	generation_free(v->loose);
 	if (v->view)
 		view_free(v->view);
 	if (v->kept)

@@ -56,8 +56,8 @@ struct volume_kept {
 	_Atomic bool durable;
 	/* free blocks of what is sealed may be in use by the live file system: RAM is not released */
 	_Atomic bool keeps;
-	_Atomic bool needs_no_sync; /* the next seal, if need be */
-	_Atomic bool loose;	    /* replayed.c, I2 */
+	_Atomic bool needs_sync; /* the next seal, or there can be none */
+	_Atomic bool loose;	 /* replayed.c, I2 */
 	_Atomic bool
 		stays; /* what lies below the active generation is what a commit has left in RAM */
 
@@ -186,7 +186,9 @@ struct volume {
 	enum fs_kind
 		live_kind; /* of the live file system at the last seal: mkfs may have made another one */
 	struct generation *overlap; /* its holes stay; NULL: the commit under way releases all */
-	struct replay *replay;	    /* the commit under way writes `clean`; NULL: what is sealed */
+	/* replayed.c, I2: its holes are those blocks. NULL: there are none, or with kept->loose any free block may be one */
+	struct generation *loose;
+	struct replay *replay; /* the commit under way writes `clean`; NULL: what is sealed */
 	struct blk_reader clean;
 	/* how far the journal was replayed for the newest generation that is of the live file system; others are below it */
 	struct replay_mark replayed;

@@ -12,8 +12,10 @@
  *
  * I1  Nothing that RAM keeps goes before a sync has ended: the seal after this one may be at any moment, too.
  *     So each such commit keeps it again, of all layers.
- * I2  `loose`: until the next commit that is not at any moment, the live file system may read from the card
- *     blocks that the newest generation leaves free. So nothing is trimmed, spilled or padded over there.
+ * I2  `loose`: until the next commit that a sync comes before, the live file system may read from the card
+ *     blocks that the newest generation leaves free: those that were written in place since the last one. So nothing is
+ *     spilled or padded over there, and nothing is trimmed at all. A worker that takes over does not know
+ *     which they are: for it they are all that are free.
  */
 #include <errno.h>
 #include <string.h>
@@ -80,6 +82,8 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 		v->kept->keeps = true;
 		r = keep_supers(v);
 	}
+	if (v->unsynced && !v->kept->loose)
+		(void)!generation_new(&v->loose, v->store, v->volume_blks);
 	v->kept->loose |= v->unsynced;
 	return r;
 }
@@ -137,6 +141,11 @@ bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t 
 
 void replayed_committed(struct volume *v)
 {
+	v->kept->loose &= v->unsynced;
+	if (!v->kept->loose) {
+		generation_free(v->loose);
+		v->loose = NULL;
+	}
 	if (!v->replay || replay_mark(v->replay, &v->replayed) < 0)
 		v->replayed = (struct replay_mark){ 0 };
 }

@@ -79,6 +79,17 @@ card_holds() {
 	card_holds ext4 "$sum"
 }
 
+@test "ext4: as many large requests as there can be, past the page cache: no write fails" {
+	volume 320
+	eio slow 20
+	# one that grows and one that is preallocated: content on the card that only the live file system knows, and spilled blocks
+	fio --directory="$MNT" --rw=randwrite --bs=256k --ioengine=libaio --iodepth=128 --direct=1 --verify=crc32c --verify_state_save=0 \
+		--name=whole --size=120m --name=grows --size=80m --fallocate=none >/dev/null
+	eio off
+	no_errors
+	detach_whole ext4
+}
+
 @test "ext4: four times the limit, in place" {
 	local t0 speed sum got
 	volume 320

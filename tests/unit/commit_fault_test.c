@@ -465,22 +465,55 @@ TEST(test_rot_below)
 
 /* ---- without a classifier ---- */
 
-/* A missing one makes all blocks used: nothing in place, no room to spill to. */
+static bool noted[TOY_BLKS];
+
+static int note_loose(void *ctx, uint64_t blk, uint64_t blks)
+{
+	memset(noted + blk, true, blks);
+	return 0;
+}
+
+static int run_loose(void *ctx, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
+		     uint64_t *ret_blks)
+{
+	*ret = noted[blk] ? USE_USED : USE_FREE;
+	*ret_blks = 1;
+	return 0;
+}
+
+static void assert_home(struct toy *t, unsigned blk, uint16_t content)
+{
+	static _Alignas(COW_BLK_BYTES) uint8_t want[COW_BLK_BYTES], got[COW_BLK_BYTES];
+
+	toy_content(content, want);
+	assert_int_equal(card_read(t->base, blk_to_bytes(blk), got, sizeof(got)), 0);
+	assert_memory_equal(got, want, sizeof(want));
+}
+
+/* A missing one makes all blocks used: nothing in place, no room to spill to. Nor is there any where the live file system has
+ * content of its own. */
 TEST(test_classifier_missing)
 {
 	struct commit_report bill;
 	struct commit_source src;
+	unsigned at;
 	uint64_t before;
 	struct toy t;
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		toy_new(&t, false);
 		plain = toy_source(&t);
 		many_changes(&t);
+		plain.loose = i == 3;
 		src = plain;
-		if (i != 1)
+		plain.run_loose = run_loose;
+		for (at = 4; t.n.use[at] != USE_FREE || t.live.use[at] != USE_FREE;)
+			at++;
+		memset(noted, 0, sizeof(noted));
+		noted[at] = true;
+		if (i == 0 || i == 2)
 			src.run_sealed = NULL;
-		if (i != 0)
+		if (i == 1 || i == 2)
 			src.run_committed = NULL;
 		before = sim_ops(t.card);
 		assert_int_equal(commit_from(&t, &src, false, &bill), -EFBIG);
@@ -488,6 +521,8 @@ TEST(test_classifier_missing)
 		assert_true(bill.need_blks > bill.room_blks && bill.room_blks > 0 && !bill.spilled);
 		assert_int_equal(commit_from(&t, &plain, false, &bill), 0);
 		assert_true(bill.spilled > 0);
+		if (i == 3)
+			assert_home(&t, at, (uint16_t)(at + 1));
 		toy_free(&t);
 	}
 }
@@ -554,15 +589,6 @@ static void write_free(struct toy *t, unsigned blk)
 	t->live.use[blk] = USE_FREE;
 }
 
-static void assert_home(struct toy *t, unsigned blk, uint16_t content)
-{
-	static _Alignas(COW_BLK_BYTES) uint8_t want[COW_BLK_BYTES], got[COW_BLK_BYTES];
-
-	toy_content(content, want);
-	assert_int_equal(card_read(t->base, blk_to_bytes(blk), got, sizeof(got)), 0);
-	assert_memory_equal(got, want, sizeof(want));
-}
-
 static enum sim_fate done(void *arg, size_t i)
 {
 	return SIM_DONE;
@@ -620,6 +646,7 @@ TEST(test_loose)
 		toy_src = toy_source(&t);
 		toy_src.loose = true;
 		toy_src.read_loose = round ? toy_src.read_sealed : NULL;
+		toy_src.note_loose = note_loose;
 		toy_src.wrote_loose = wrote_loose;
 		memset(wrote, 0, sizeof(wrote));
 		write_free(&t, 7);
@@ -685,6 +712,7 @@ TEST(test_loose_lag)
 	toy_src.run_older = toy_src.run_committed;
 	toy_src.loose = true;
 	toy_src.read_loose = toy_src.read_sealed;
+	toy_src.note_loose = note_loose;
 	toy_src.wrote_loose = wrote_loose;
 	memset(wrote, 0, sizeof(wrote));
 	toy_write(&t, 8, 1910);
