@@ -32,25 +32,22 @@
  * Counting begins anew when the line changes. A failing write writes nothing. While the line speaks
  * of reads (read, card, dead), io_submit says EAGAIN, which makes cowfs read by pread.
  */
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <libaio.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "shim.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *control; /* mapped */
@@ -62,32 +59,6 @@ static int (*real_io_submit)(io_context_t, long, struct iocb **);
 static ssize_t (*real_pwrite)(int, const void *, size_t, off64_t);
 static int (*real_fsync)(int), (*real_fdatasync)(int);
 
-static void *real(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	if (!f)
-		/* a shim that cannot do its work must not look like a card without errors */
-		abort();
-	return f;
-}
-
-static void map_control(const char *file)
-{
-	int fd = file ? open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-	void *p;
-
-	if (!file)
-		return;
-	if (fd < 0 || ftruncate(fd, sizeof(order)) < 0)
-		abort();
-	p = mmap(NULL, sizeof(order), PROT_READ, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED)
-		abort();
-	close(fd);
-	control = p;
-}
-
 __attribute__((constructor)) static void eioshim_init(void)
 {
 	real_pread = real("pread64");
@@ -95,7 +66,7 @@ __attribute__((constructor)) static void eioshim_init(void)
 	real_io_submit = dlsym(RTLD_NEXT, "io_submit"); /* programs without libaio have none */
 	real_fsync = real("fsync");
 	real_fdatasync = real("fdatasync");
-	map_control(getenv("COWFS_EIO_FILE"));
+	control = control_map("COWFS_EIO_FILE", sizeof(order));
 }
 
 static bool is_card(int fd)

@@ -14,22 +14,19 @@
  * on count. Another device of the same file is not touched.
  */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <libaio.h>
 #include <linux/fs.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
+
+#include "shim.h"
 
 #define LINE_BYTES 128
 #define FILE_BYTES (LINE_BYTES + 8)
@@ -50,22 +47,8 @@ static int (*real_fsync)(int), (*real_fdatasync)(int);
 static int (*real_ioctl)(int, unsigned long, ...);
 static struct dirent64 *(*real_readdir)(DIR *);
 
-static void *real(const char *symbol)
-{
-	void *f = dlsym(RTLD_NEXT, symbol);
-
-	if (!f)
-		/* a shim that cannot do its work must not look like a card that stays */
-		abort();
-	return f;
-}
-
 __attribute__((constructor)) static void goneshim_init(void)
 {
-	const char *file = getenv("COWFS_GONE_FILE");
-	int fd = file ? open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-	void *p;
-
 	real_pread = real("pread64");
 	real_pwrite = real("pwrite64");
 	real_io_submit = dlsym(RTLD_NEXT, "io_submit"); /* programs without libaio have none */
@@ -73,15 +56,7 @@ __attribute__((constructor)) static void goneshim_init(void)
 	real_fdatasync = real("fdatasync");
 	real_readdir = real("readdir64");
 	real_ioctl = (int (*)(int, unsigned long, ...))real("ioctl");
-	if (!file)
-		return;
-	if (fd < 0 || ftruncate(fd, FILE_BYTES) < 0)
-		abort();
-	p = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (p == MAP_FAILED)
-		abort();
-	close(fd);
-	control = p;
+	control = control_map("COWFS_GONE_FILE", FILE_BYTES);
 }
 
 /* Under the lock: reads the line if it is another one. False: nothing is to happen. */

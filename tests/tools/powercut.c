@@ -24,20 +24,17 @@
  *	COWFS_CUT_LOG=PATH	one line that says what was done (default: in COWFS_CUT_FILE,
  *				from byte 64 on, or stderr)
  */
-#include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <unistd.h>
+
+#include "shim.h"
 
 #define SECTOR_BYTES 512u
 #define ALIGN_BYTES 4096u
@@ -73,15 +70,6 @@ static ssize_t (*real_pwritev2)(int, const struct iovec *, int, off64_t, int);
 static ssize_t (*real_write)(int, const void *, size_t);
 static int (*real_fsync)(int), (*real_fdatasync)(int);
 
-static void *real(const char *name)
-{
-	void *f = dlsym(RTLD_NEXT, name);
-
-	if (!f)
-		abort();
-	return f;
-}
-
 static void arm(const char *text)
 {
 	char *end = (char *)text;
@@ -93,20 +81,6 @@ static void arm(const char *text)
 	when.armed = when.syncs || when.ops;
 }
 
-static void map_control(const char *path)
-{
-	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-
-	if (!path)
-		return;
-	if (fd < 0 || ftruncate(fd, CONTROL_BYTES) < 0)
-		abort();
-	control = mmap(NULL, CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (control == MAP_FAILED)
-		abort();
-	close(fd);
-}
-
 __attribute__((constructor)) static void powercut_init(void)
 {
 	const char *after = getenv("COWFS_CUT_AFTER"), *seed = getenv("COWFS_CUT_SEED");
@@ -116,7 +90,7 @@ __attribute__((constructor)) static void powercut_init(void)
 	real_write = real("write");
 	real_fsync = real("fsync");
 	real_fdatasync = real("fdatasync");
-	map_control(getenv("COWFS_CUT_FILE"));
+	control = control_map("COWFS_CUT_FILE", CONTROL_BYTES);
 	cut_log = getenv("COWFS_CUT_LOG");
 	if (after)
 		arm(after);
