@@ -18,13 +18,15 @@
 static struct scratch s;
 static int proc_dirfd = -1;
 
-struct probe {
+static struct probe {
 	unsigned calls;
 	int result;	     /* result of the seal */
 	bool needs_recovery; /* as the device shows it */
 	int *fd;	     /* for what the test opens in the seal */
 	atomic_bool stopped; /* writes are withheld until the seal */
-};
+} p;
+static struct quiesce_target t;
+static struct quiesce_report rep;
 
 static inline int open_proc(void **state)
 {
@@ -34,11 +36,11 @@ static inline int open_proc(void **state)
 
 static inline int seal(void *ctx)
 {
-	struct probe *p = ctx;
+	struct probe *seen = ctx;
 
-	p->calls++;
-	p->needs_recovery = scratch_needs_recovery(&s);
-	return p->result;
+	seen->calls++;
+	seen->needs_recovery = scratch_needs_recovery(&s);
+	return seen->result;
 }
 
 static inline bool stopped(void *ctx)
@@ -46,16 +48,15 @@ static inline bool stopped(void *ctx)
 	return ((struct probe *)ctx)->stopped;
 }
 
-static inline struct quiesce_target target(void)
-{
-	return (struct quiesce_target){
-		.proc_dirfd = proc_dirfd, .dev = s.loop.rdev, .loop_fd = s.loop.fd, .any = true
-	};
-}
-
 static inline int setup_ext4(void **state)
 {
-	return scratch_new(&s, EXT4, EXT4_BYTES) && scratch_mount(&s, "ext4", 0) == 0 ? 0 : -1;
+	if (!scratch_new(&s, EXT4, EXT4_BYTES) || scratch_mount(&s, "ext4", 0) < 0)
+		return -1;
+	p = (struct probe){ 0 };
+	t = (struct quiesce_target){
+		.proc_dirfd = proc_dirfd, .dev = s.loop.rdev, .loop_fd = s.loop.fd, .any = true
+	};
+	return 0;
 }
 
 static inline int teardown(void **state)
@@ -73,8 +74,8 @@ static inline void fake_put(int dirfd, const char *path, const char *text)
 	char part[128];
 	int fd;
 
-	for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
-		snprintf(part, sizeof(part), "%.*s", (int)(p - path), path);
+	for (const char *end = strchr(path, '/'); end; end = strchr(end + 1, '/')) {
+		snprintf(part, sizeof(part), "%.*s", (int)(end - path), path);
 		assert_true(mkdirat(dirfd, part, 0700) == 0 || errno == EEXIST);
 	}
 	fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

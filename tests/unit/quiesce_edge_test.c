@@ -20,9 +20,6 @@
  * is the right one. */
 TEST(test_strange_mountinfo, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	char path[160], where[256];
 	static char info[24000];
 	bool readonly = true;
@@ -103,10 +100,6 @@ static bool always(void *ctx)
 /* The callback comes after the sync, and returns yes. */
 TEST(test_needed, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
-
 	t.needed = always;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(p.calls == 11 && rep.instant);
@@ -118,10 +111,6 @@ TEST(test_needed, setup_ext4, teardown)
 /* The callback comes after the sync, and returns no. */
 TEST(test_not_needed, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
-
 	t.needed = never;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -ENODATA);
 	assert_true(p.calls == 100 && !rep.instant);

@@ -46,9 +46,6 @@ static int seal_synced(void *ctx)
 /* The sync comes first; an error of the seal is returned. */
 TEST(test_any_moment, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	char path[160];
 	FILE *f;
 
@@ -67,10 +64,6 @@ TEST(test_any_moment, setup_ext4, teardown)
 /* It does not bear a power cut: not while it is mounted read-write. */
 TEST(test_not_while_mounted, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
-
 	t.any = false;
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), -EOPNOTSUPP);
 	assert_int_equal(p.calls, 0);
@@ -103,9 +96,6 @@ static int seal_and_claim(void *ctx)
 /* What was found before the seal must hold behind it. */
 TEST(test_other_user, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	int fd = -1;
 
 	assert_int_equal(mount(NULL, s.mnt, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
@@ -135,9 +125,6 @@ TEST(test_find_mount, setup_ext4, teardown)
 
 TEST(test_not_mounted, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	int fd;
 
 	assert_int_equal(umount(s.mnt), 0);
@@ -154,9 +141,6 @@ TEST(test_not_mounted, setup_ext4, teardown)
  * for it. */
 TEST(test_claimed_and_stopped, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	_cleanup_close_ int fd = -1;
 
 	t.stopped = stopped;
@@ -185,9 +169,6 @@ TEST(test_claimed_and_stopped, setup_ext4, teardown)
 TEST(test_mount_out_of_reach, setup_ext4, teardown)
 {
 	_cleanup_close_ int fd = open(s.mnt, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 
 	assert_true(fd >= 0); /* holds it after the lazy unmount */
 	assert_int_equal(mount("none", s.mnt, "tmpfs", 0, NULL), 0);
@@ -208,9 +189,6 @@ TEST(test_mount_out_of_reach, setup_ext4, teardown)
  * never be opened. */
 TEST(test_file_mount, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	char from[160], to[160];
 
 	for (int fifo = 0; fifo < 2; fifo++) {
@@ -235,31 +213,20 @@ TEST(test_file_mount, setup_ext4, teardown)
 /* Mounts that only pid 1 sees: a /proc made by the test. */
 TEST(test_mount_of_init, setup_ext4, teardown)
 {
-	struct probe p = { 0 };
-	struct quiesce_target t = target();
-	struct quiesce_report rep;
 	char path[160], info[16384];
 	int r;
 
-	snprintf(path, sizeof(path), "%s/proc", s.dir);
-	assert_int_equal(mkdir(path, 0700), 0);
-	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
-	t.proc_dirfd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_int_equal(mkdirat(t.proc_dirfd, "self", 0700), 0);
-	assert_int_equal(mkdirat(t.proc_dirfd, "1", 0700), 0);
-	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
-	assert_int_equal(symlinkat("/", t.proc_dirfd, "1/root"), 0);
-	close(openat(t.proc_dirfd, "self/mountinfo", O_CREAT | O_WRONLY, 0600));
-	close(openat(t.proc_dirfd, "1/mountinfo", O_CREAT | O_WRONLY, 0600));
+	t.proc_dirfd = fake_proc(path);
 	r = io_read_text(proc_dirfd, "self/mountinfo", info, sizeof(info) - 1);
 	assert_true(r > 0);
 	strcat(info, "\n");
-	assert_int_equal(io_write_text(t.proc_dirfd, "1/mountinfo", info), 0);
+	fake_put(t.proc_dirfd, "self/mountinfo", "");
+	fake_put(t.proc_dirfd, "1/mountinfo", info);
+	assert_int_equal(symlinkat("/", t.proc_dirfd, "self/root"), 0);
+	assert_int_equal(symlinkat("/", t.proc_dirfd, "1/root"), 0);
 	assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 	assert_true(rep.instant);
-	close(t.proc_dirfd);
-	assert_int_equal(umount(path), 0);
-	rmdir(path);
+	fake_end(path, t.proc_dirfd);
 }
 
 static bool slow(void *ctx)
@@ -269,14 +236,9 @@ static bool slow(void *ctx)
 }
 
 /* A sync that does not end: after its time, or because writes are withheld, the seal comes without it. */
-TEST(test_no_sync)
+TEST(test_no_sync, setup_ext4, teardown)
 {
-	struct probe p = { .stopped = true };
-	struct quiesce_target t;
-	struct quiesce_report rep;
-
-	assert_true(scratch_new(&s, EXT4, EXT4_BYTES) && scratch_mount(&s, "ext4", 0) == 0);
-	t = target();
+	p.stopped = true;
 	t.stopped = slow;
 	t.sync_ns = 1; /* it has ended by then, or is left behind */
 	for (unsigned i = 0; i < 20; i++)
@@ -288,7 +250,6 @@ TEST(test_no_sync)
 		assert_int_equal(quiesce_run(&t, seal, &p, &rep), 0);
 		assert_true(rep.instant != rep.unsynced && !rep.stopped);
 	}
-	scratch_free(&s);
 }
 
 TEST_GROUP_OF_ROOT(open_proc, NULL)
