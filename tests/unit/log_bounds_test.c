@@ -176,29 +176,37 @@ TEST(test_linked)
 	open_bounded(c, "linked records", LOG_BROKEN);
 }
 
-/* All records share one long chain, and the base matches none of them. */
-TEST(test_wrong_for_each)
+/* Commits up to this number, or to the end of the ring: each builds on the one before. wrong: the base matches none. */
+static void put_chain(struct card *c, uint64_t max_seq, bool wrong)
 {
-	struct card *c = ring_new();
 	uint64_t seq = 1, last = 0;
 
 	put_heads(c);
-	for (uint64_t lblk = 1; lblk + 1 < ring_blks(); lblk++) {
+	for (uint64_t lblk = 1; lblk + 1 < ring_blks() && seq <= max_seq; lblk++) {
 		struct log_record rec = record_of(seq, lblk + 1);
 
 		if (lblk % seg_blks() == 0 || (lblk + 1) % seg_blks() == 0)
 			continue;
 		rec.prev = (struct record_ptr){ last ? seq - 1 : 0, rec.epoch, last };
-		rec.tail_seq = rec.floor_seq = 1;
+		rec.tail_seq = 1;
+		rec.floor_seq = wrong ? 1 : seq;
 		rec.start_lblk = rec.desc_lblk = lblk;
 		rec.desc_blks = 1;
 		rec.desc_epoch = rec.epoch;
 		rec.desc_seq = seq;
-		rec.desc_crc = put_desc(c, lblk, seq, 0, seq % 3000, true, 0);
+		rec.desc_crc = put_desc(c, lblk, seq, 0, seq % 3000, wrong, 0);
 		put_record(c, &rec);
 		last = ++lblk;
 		seq++;
 	}
+}
+
+/* All records share one long chain, and the base matches none of them. */
+TEST(test_wrong_for_each)
+{
+	struct card *c = ring_new();
+
+	put_chain(c, UINT64_MAX, true);
 	open_bounded(c, "wrong for each", LOG_BROKEN);
 }
 
@@ -233,25 +241,8 @@ TEST(test_giant)
 TEST(test_long_chain)
 {
 	struct card *c = ring_new();
-	uint64_t seq = 1, last = 0;
 
-	put_heads(c);
-	for (uint64_t lblk = 1; seq <= 1000; lblk++) {
-		struct log_record rec = record_of(seq, lblk + 1);
-
-		if (lblk % seg_blks() == 0 || (lblk + 1) % seg_blks() == 0)
-			continue;
-		rec.prev = (struct record_ptr){ last ? seq - 1 : 0, rec.epoch, last };
-		rec.tail_seq = 1;
-		rec.start_lblk = rec.desc_lblk = lblk;
-		rec.desc_blks = 1;
-		rec.desc_epoch = rec.epoch;
-		rec.desc_seq = seq;
-		rec.desc_crc = put_desc(c, lblk, seq, 0, seq, false, 0);
-		put_record(c, &rec);
-		last = ++lblk;
-		seq++;
-	}
+	put_chain(c, 1000, false);
 	open_bounded(c, "a long chain", LOG_LIVE);
 }
 

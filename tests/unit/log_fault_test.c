@@ -394,12 +394,10 @@ static bool dies(uint64_t n, uint64_t m, uint64_t seed, unsigned *failed_found, 
 	bool done;
 	int r;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_begin(&t);
 	log_set_mark(t.log, &mark);
 	sim_seed(t.card, seed); /* decides what a failed flush loses */
-	toy_write(&t, 4, 100);
-	assert_int_equal(toy_commit(&t), 0);
+	toy_commit_one(&t, 4, 100);
 	assert_true(log_reached(t.log, &mark));
 	assert_int_equal(mark.newest, log_newest(t.log)->seq);
 	toy_write(&t, 5, 101);
@@ -455,14 +453,11 @@ static void rot(struct toy *t, struct log_mark *mark)
 	struct index_entry e;
 	uint64_t off;
 
-	toy_format(t, false);
-	assert_int_equal(toy_open(t, 0), 0);
+	toy_begin(t);
 	log_set_mark(t->log, mark);
 	assert_int_equal(mark->sound_seq, log_newest(t->log)->seq);
-	toy_write(t, 4, 99);
-	assert_int_equal(toy_commit(t), 0);
-	toy_write(t, 5, 100);
-	assert_int_equal(toy_commit(t), 0);
+	toy_commit_one(t, 4, 99);
+	toy_commit_one(t, 5, 100);
 	assert_int_equal(mark->sound_seq, log_newest(t->log)->seq);
 	assert_int_equal(mark->sound_epoch, log_newest(t->log)->epoch);
 	assert_true(log_index_extent(t->index, 1, &e));
@@ -525,8 +520,7 @@ TEST(test_out_of_order)
 	uint64_t before;
 	struct toy t;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_begin(&t);
 	assert_int_equal(card_set_writable(t.card, true), 0);
 	before = sim_ops(t.card);
 	/* no epoch is open */
@@ -548,8 +542,7 @@ TEST(test_out_of_order)
 	log_abort(t.log);
 	assert_int_equal(card_set_writable(t.card, false), 0);
 	/* blocks wait: no tail may pass them */
-	toy_write(&t, 4, 1234);
-	assert_int_equal(toy_commit(&t), 0);
+	toy_commit_one(&t, 4, 1234);
 	before = sim_ops(t.card);
 	assert_breaks("tail begin", log_put_tail(t.log, RECORD_TAIL, 0, CAUSE_MANUAL));
 	assert_int_equal(sim_ops(t.card), before);
@@ -588,10 +581,8 @@ TEST(test_broken_rule_stops_writes)
 	int status;
 	pid_t pid;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
-	toy_write(&t, 4, 1234);
-	assert_int_equal(toy_commit(&t), 0);
+	toy_begin(&t);
+	toy_commit_one(&t, 4, 1234);
 	pid = fork();
 	if (!pid)
 		_exit(after_broken_rule(&t));
@@ -612,8 +603,7 @@ TEST(test_set_aside)
 	toy_close(&t);
 	toy_content(TOY_SUPER + 99, blk); /* a foreign mount */
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
-	assert_int_equal(toy_open(&t, 0), 0);
-	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	toy_open_is(&t, LOG_FOREIGN);
 	assert_true(t.rep.base_changed);
 	assert_non_null(strstr(t.rep.why, "changed without cowfs"));
 	before = sim_ops(t.card);
@@ -633,8 +623,7 @@ TEST(test_set_aside)
 	toy_close(&t);
 	memset(blk, 0, sizeof(blk));
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
-	assert_int_equal(toy_open(&t, 0), 0);
-	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	toy_open_is(&t, LOG_FOREIGN);
 	assert_non_null(strstr(t.rep.why, "no known file system"));
 	toy_free(&t);
 }
@@ -647,8 +636,7 @@ TEST(test_index_bounds)
 	_cleanup_free_ uint8_t *buf = io_alloc(8 * COW_BLK_BYTES);
 	struct toy t;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_begin(&t);
 	toy_write(&t, 4, 0);
 	toy_write(&t, 10, 1000);
 	toy_write(&t, 11, 1001);

@@ -73,8 +73,7 @@ static void unmarked(struct toy *t, bool made_here)
 	t->n.content[0] = t->n.content[1] = t->n.content[2] = t->n.content[3] = 0;
 	t->live = t->n;
 	assert_int_equal(toy_open(t, 0), 0);
-	toy_write(t, 10, 1234);
-	assert_int_equal(toy_commit(t), 0);
+	toy_commit_one(t, 10, 1234);
 	assert_int_equal(log_newest(t->log)->fingerprint.n_marks, 0);
 	if (!made_here)
 		return;
@@ -95,9 +94,7 @@ TEST(test_no_marks)
 	toy_content(TOY_SUPER, blk);
 	assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
 	assert_int_equal(log_recheck(t.log), -ESTALE);
-	toy_close(&t);
-	assert_int_equal(toy_open(&t, 0), 0);
-	assert_int_equal(t.rep.state, LOG_FOREIGN);
+	toy_reopen(&t, LOG_FOREIGN);
 	toy_free(&t);
 	for (unsigned done = 0; done <= 4; done++) {
 		unmarked(&t, true);
@@ -252,8 +249,7 @@ TEST(test_torn_marks_foreign)
 			/* checksum_offset of a checkpoint pack */
 			memcpy(blk + 164, "\xfc\x0f\0\0", 4);
 		assert_int_equal(sim_poke(t.base, blk_to_bytes(b), blk, sizeof(blk)), 0);
-		assert_int_equal(toy_open(&t, 0), 0);
-		assert_int_equal(t.rep.state, LOG_FOREIGN);
+		toy_open_is(&t, LOG_FOREIGN);
 		assert_true(t.rep.base_changed);
 		toy_free(&t);
 	}
@@ -294,8 +290,7 @@ TEST(test_recheck_virgin)
 							       damage };
 	struct toy t;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_begin(&t);
 	for (size_t i = 0; i < ARRAY_SIZE(changes); i++) {
 		poke_super(&t, 2, changes[i]);
 		assert_int_equal(log_recheck(t.log), -ESTALE);
@@ -347,10 +342,8 @@ TEST(test_recheck)
 	uint8_t blk[COW_BLK_BYTES];
 	struct toy t;
 
-	toy_format(&t, false);
-	assert_int_equal(toy_open(&t, 0), 0);
-	toy_write(&t, 4, 1234);
-	assert_int_equal(toy_commit(&t), 0);
+	toy_begin(&t);
+	toy_commit_one(&t, 4, 1234);
 	assert_int_equal(log_recheck(t.log), 0);
 	poke_record(&t, 1, 0);
 	assert_int_equal(log_recheck(t.log), -ESTALE);
@@ -401,8 +394,7 @@ TEST(test_used_elsewhere)
 
 		toy_tell(&t, stories[i / 20], NULL, NULL);
 		for (unsigned k = 0; k < before % 4; k++) { /* wherever the segment ends */
-			toy_write(&t, 5, (uint16_t)(2000 + k));
-			assert_int_equal(toy_commit(&t), 0);
+			toy_commit_one(&t, 5, (uint16_t)(2000 + k));
 		}
 		if (before == 3)
 			assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, RECORD_CLEAN), 0);
@@ -456,8 +448,7 @@ TEST(test_used_elsewhere_in_doubt)
 			}
 			failed++;
 			open_beside(&other, &t);
-			toy_write(&other, 4, 3000);
-			assert_int_equal(toy_commit(&other), 0);
+			toy_commit_one(&other, 4, 3000);
 			writes_no_more(&t);
 			toy_close(&other);
 			toy_free(&t);
@@ -474,9 +465,7 @@ TEST(test_base_without_record)
 		struct toy t;
 
 		toy_tell(&t, i ? TOY_RETIRED : TOY_VIRGIN, NULL, NULL);
-		toy_close(&t);
-		assert_int_equal(toy_open(&t, 0), 0);
-		assert_int_equal(t.rep.state, i ? LOG_RETIRED : LOG_EMPTY);
+		toy_reopen(&t, i ? LOG_RETIRED : LOG_EMPTY);
 		assert_int_equal(log_recheck(t.log), 0);
 		toy_content(TOY_SUPER + 99, blk);
 		assert_int_equal(sim_poke(t.base, 0, blk, sizeof(blk)), 0);
@@ -508,27 +497,22 @@ static bool is_held(struct toy *t, unsigned blk)
 /* Block 20 was written home by a checkpoint, 30 in place by the commit behind it, and 21 waits. */
 static void tell_samples(struct toy *t)
 {
-	toy_format(t, false);
-	assert_int_equal(toy_open(t, 0), 0);
-	toy_write(t, 20, 201);
-	assert_int_equal(toy_commit(t), 0);
+	toy_begin(t);
+	toy_commit_one(t, 20, 201);
 	toy_write(t, 20, 202);
 	toy_write(t, 21, 211);
 	assert_int_equal(toy_commit(t), 0);
 	assert_int_equal(toy_checkpoint(t, RECORD_TAIL, 0), 0);
 	assert_true(is_held(t, 20));
 	assert_false(is_held(t, 30));
-	toy_write(t, 30, 301);
-	assert_int_equal(toy_commit(t), 0);
+	toy_commit_one(t, 30, 301);
 	assert_true(t->direct[30]);
-	toy_write(t, 21, 212);
-	assert_int_equal(toy_commit(t), 0);
+	toy_commit_one(t, 21, 212);
 	assert_true(is_held(t, 30));
 	/* free, and yet not written in place */
 	toy_drop(t, 30);
 	assert_int_equal(toy_commit(t), 0);
-	toy_write(t, 30, 302);
-	assert_int_equal(toy_commit(t), 0);
+	toy_commit_one(t, 30, 302);
 	assert_int_equal(log_newest(t->log)->direct_blks, 0);
 }
 
@@ -550,8 +534,7 @@ TEST(test_older_base)
 		tell_samples(&t);
 		toy_close(&t);
 		poke(&t, all[i].blk, all[i].content);
-		assert_int_equal(toy_open(&t, 0), 0);
-		assert_int_equal(t.rep.state, all[i].state);
+		toy_open_is(&t, all[i].state);
 		toy_free(&t);
 	}
 }
@@ -575,15 +558,11 @@ TEST(test_older_base_cut)
 		assert_int_equal(cut.type, RECORD_CHECKPOINT);
 		toy_close(&t);
 		poke(&t, all[i].blk, 7);
-		assert_int_equal(toy_open(&t, 0), 0);
-		assert_int_equal(t.rep.state, all[i].state);
+		toy_open_is(&t, all[i].state);
 		if (all[i].state ==
 		    LOG_LIVE) { /* a commit comes before the rest of the checkpoint */
-			toy_write(&t, 33, 331);
-			assert_int_equal(toy_commit(&t), 0);
-			toy_close(&t);
-			assert_int_equal(toy_open(&t, 0), 0);
-			assert_int_equal(t.rep.state, LOG_LIVE);
+			toy_commit_one(&t, 33, 331);
+			toy_reopen(&t, LOG_LIVE);
 		}
 		toy_free(&t);
 	}
@@ -600,8 +579,7 @@ TEST(test_older_base_in_place)
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		struct toy t;
 
-		toy_format(&t, false);
-		assert_int_equal(toy_open(&t, 0), 0);
+		toy_begin(&t);
 		for (size_t k = 0; k < ARRAY_SIZE(all); k++)
 			toy_drop(&t, all[k].blk);
 		assert_int_equal(toy_commit(&t), 0);
@@ -615,8 +593,7 @@ TEST(test_older_base_in_place)
 		for (size_t k = 0; k < ARRAY_SIZE(all); k++)
 			assert_true(is_held(&t, all[k].blk));
 		assert_int_equal(toy_checkpoint(&t, RECORD_TAIL, 0), 0);
-		toy_write(&t, 23, 600);
-		assert_int_equal(toy_commit(&t), 0);
+		toy_commit_one(&t, 23, 600);
 		toy_close(&t);
 		poke(&t, all[i].blk, 7);
 		assert_int_equal(toy_open(&t, 0), 0);
@@ -642,12 +619,9 @@ TEST(test_older_base_accepted)
 	t.n.content[20] = 201;
 	t.n.content[21] = t.n.content[30] = 7;
 	t.live = t.n;
-	toy_write(&t, 22, 221);
-	assert_int_equal(toy_commit(&t), 0);
-	toy_close(&t);
-	assert_int_equal(toy_open(&t, 0), 0);
+	toy_commit_one(&t, 22, 221);
+	toy_reopen(&t, LOG_LIVE);
 	assert_false(t.rep.base_changed);
-	assert_int_equal(t.rep.state, LOG_LIVE);
 	toy_free(&t);
 }
 
@@ -688,8 +662,7 @@ static int checkpoint(struct toy *t, const struct commit_options *opt)
 /* One commit of three blocks; opt stops a checkpoint. */
 static void commit_three(struct toy *t, struct commit_options *opt, struct commit_source *src)
 {
-	toy_format(t, false);
-	assert_int_equal(toy_open(t, 0), 0);
+	toy_begin(t);
 	*src = toy_source(t);
 	*opt = (struct commit_options){ .cause = CAUSE_TIMER, .stop = always, .uses = src };
 	toy_write(t, 20, 201);
@@ -708,18 +681,15 @@ TEST(test_sample_becomes_env)
 
 		commit_three(&t, &opt, &src);
 		assert_int_equal(checkpoint(&t, &opt), -EINTR);
-		toy_write(&t, 20, env ? TOY_ENV : 202);
-		assert_int_equal(toy_commit(&t), 0);
+		toy_commit_one(&t, 20, env ? TOY_ENV : 202);
 		opt.stop = NULL;
 		assert_int_equal(checkpoint(&t, &opt), 0);
 		assert_int_equal(is_held(&t, 20), !env);
-		toy_write(&t, 41, 411);
-		assert_int_equal(toy_commit(&t), 0);
+		toy_commit_one(&t, 41, 411);
 		toy_close(&t);
 		if (env)
 			poke(&t, 20, TOY_ENV + 1);
-		assert_int_equal(toy_open(&t, 0), 0);
-		assert_int_equal(t.rep.state, LOG_LIVE);
+		toy_open_is(&t, LOG_LIVE);
 		toy_free(&t);
 	}
 }
@@ -729,19 +699,16 @@ TEST(test_env_in_place)
 	for (uint16_t now = TOY_ENV; now < TOY_ENV + 2; now++) {
 		struct toy t;
 
-		toy_format(&t, false);
-		assert_int_equal(toy_open(&t, 0), 0);
+		toy_begin(&t);
 		toy_drop(&t, 33);
 		assert_int_equal(toy_commit(&t), 0);
-		toy_write(&t, 33, TOY_ENV);
-		assert_int_equal(toy_commit(&t), 0);
+		toy_commit_one(&t, 33, TOY_ENV);
 		assert_true(t.direct[33]);
 		toy_close(&t);
 		poke(&t, 33, now);
 		t.n.content[33] = now;
 		t.live = t.n;
-		assert_int_equal(toy_open(&t, 0), 0);
-		assert_int_equal(t.rep.state, LOG_LIVE);
+		toy_open_is(&t, LOG_LIVE);
 		assert_int_equal(t.rep.loader_wrote, now != TOY_ENV);
 		toy_free(&t);
 	}
@@ -762,10 +729,7 @@ TEST(test_sample_is_trimmed)
 	poke(&t, 20, 999);
 	opt.stop = NULL;
 	assert_int_equal(checkpoint(&t, &opt), 0);
-	toy_write(&t, 41, 411);
-	assert_int_equal(toy_commit(&t), 0);
-	toy_close(&t);
-	assert_int_equal(toy_open(&t, 0), 0);
-	assert_int_equal(t.rep.state, LOG_LIVE);
+	toy_commit_one(&t, 41, 411);
+	toy_reopen(&t, LOG_LIVE);
 	toy_free(&t);
 }
