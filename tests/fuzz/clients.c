@@ -7,7 +7,6 @@
  * Input: steps. A step: what u8 (low three bits: see enum step, the others: which client), then
  * what the step takes.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -253,19 +252,6 @@ static void take_step(struct fuzz_input *in)
 	}
 }
 
-static unsigned open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	if (!d)
-		abort();
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 static void status_is_answered(void)
 {
 	static const char rq[] = "{\"version\":1,\"command\":\"status\"}\n";
@@ -291,13 +277,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 	if (!server)
 		start();
-	before = open_fds();
+	before = fuzz_fds();
 	for (unsigned n = 0; in.left && n < MAX_STEPS; n++)
 		take_step(&in);
 	for (unsigned i = 0; i < PEERS; i++)
 		leave(i);
 	status_is_answered();
-	for (uint64_t until_ns = now_ns() + WAIT_MS * 1000000ull; open_fds() > before;) {
+	for (uint64_t until_ns = now_ns() + WAIT_MS * 1000000ull; fuzz_fds() > before;) {
 		FUZZ_PROMISE(now_ns() < until_ns);
 		usleep(200);
 	}

@@ -6,6 +6,7 @@
 #ifndef COWFS_TESTS_FUZZ_H
 #define COWFS_TESTS_FUZZ_H
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,20 @@ static inline char *fuzz_text(const uint8_t *data, size_t len)
 	memcpy(s, data, len);
 	s[len] = '\0';
 	return s;
+}
+
+/* How many descriptors are open, and one or two more. */
+static inline unsigned fuzz_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	if (!d)
+		abort();
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
 }
 
 #endif

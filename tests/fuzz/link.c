@@ -7,7 +7,6 @@
  */
 #include "daemon/supervisor.c"
 
-#include <dirent.h>
 #include <sys/eventfd.h>
 
 #include "fuzz.h"
@@ -164,18 +163,6 @@ static void take_step(struct fuzz_input *in)
 	}
 }
 
-static unsigned open_fds(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	must(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct fuzz_input in = { data, len };
@@ -185,7 +172,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		msg_to_kmsg(open("/dev/null", O_WRONLY | O_CLOEXEC));
 		begin();
 		end();
-		before = open_fds();
+		before = fuzz_fds();
 	}
 	begin();
 	for (unsigned n = 0; in.left && n < MAX_STEPS; n++)
@@ -194,6 +181,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		if (!serve_link(&parent))
 			break;
 	end();
-	FUZZ_PROMISE(open_fds() <= before);
+	FUZZ_PROMISE(fuzz_fds() <= before);
 	return 0;
 }

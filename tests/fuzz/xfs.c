@@ -29,14 +29,6 @@ static struct image {
 	struct node node[MAX_NODES]; /* superblock, AGF and the tree's root of each group */
 } images[IMAGES];
 
-static void put(uint8_t *p, uint64_t v, size_t width)
-{
-	while (width--) {
-		p[width] = (uint8_t)v;
-		v >>= 8;
-	}
-}
-
 static void image_load(struct image *im, unsigned nr)
 {
 	const uint8_t *sb;
@@ -93,28 +85,28 @@ static unsigned make_tree(const struct image *im, struct fuzz_input *in, struct 
 					 im->block_bytes, BTREE_CRC };
 		p = im->d.now + leaf[i].at;
 		memcpy(p, root, BTREE_HEAD);
-		put(p + 4, recs, 4); /* level 0 and the number */
-		put(p + 8, i ? first + i - 1 : UINT32_MAX, 4);
-		put(p + 12, i + 1 < leaves ? first + i + 1 : UINT32_MAX, 4);
-		put(p + 16, leaf[i].at / BB, 8);
+		be_set(p, 4, 4, recs); /* level 0 and the number */
+		be_set(p, 8, 4, i ? first + i - 1 : UINT32_MAX);
+		be_set(p, 12, 4, i + 1 < leaves ? first + i + 1 : UINT32_MAX);
+		be_set(p, 16, 8, leaf[i].at / BB);
 		for (size_t k = 0; k < recs; k++) {
 			uint64_t len;
 
 			at += 1 + fuzz_uint(in, 1);
 			len = 1 + fuzz_uint(in, 1);
-			put(p + BTREE_HEAD + k * 8, at, 4);
-			put(p + BTREE_HEAD + k * 8 + 4, len, 4);
+			be_set(p, BTREE_HEAD + k * 8, 4, at);
+			be_set(p, BTREE_HEAD + k * 8 + 4, 4, len);
 			at += len;
 		}
 		seal(im, &leaf[i]);
 	}
-	put(root + 4, 1 << 16 | leaves, 4);
+	be_set(root, 4, 4, 1 << 16 | leaves);
 	for (unsigned i = 0; i < leaves; i++) {
 		memcpy(root + BTREE_HEAD + (size_t)i * 8, im->d.now + leaf[i].at + BTREE_HEAD, 8);
-		put(root + ptrs + (size_t)i * 4, first + i, 4);
+		be_set(root, ptrs + (size_t)i * 4, 4, first + i);
 	}
 	seal(im, root_node);
-	put(im->d.now + im->node[g * 3 + 1].at + 28, 2, 4);
+	be_set(im->d.now + im->node[g * 3 + 1].at + 28, 0, 4, 2);
 	seal(im, &im->node[g * 3 + 1]);
 	return leaves;
 }
@@ -131,7 +123,7 @@ static size_t make_op(const struct image *im, struct fuzz_input *in, uint8_t *op
 	size_t len = 0;
 
 	memset(op, 0, 12 + 24);
-	put(op, fuzz_uint(in, 1) % 4, 4);
+	be_set(op, 0, 4, fuzz_uint(in, 1) % 4);
 	op[8] = 0x69;
 	switch (kind) {
 	case OP_START:
@@ -172,7 +164,7 @@ static size_t make_op(const struct image *im, struct fuzz_input *in, uint8_t *op
 			p[i] = (uint8_t)fuzz_uint(in, 1);
 		break;
 	}
-	put(op + 4, len, 4);
+	be_set(op, 4, 4, len);
 	return 12 + len;
 }
 
@@ -191,20 +183,20 @@ static size_t make_log(const struct image *im, struct fuzz_input *in)
 		memset(h, 0, BB);
 		for (unsigned k = 0; k < ops; k++)
 			len += make_op(im, in, data + len);
-		put(h, 0xfeedbabe, 4);
-		put(h + 4, 1, 4);
-		put(h + 8, 2, 4);
-		put(h + 12, len, 4);
-		put(h + 16, UINT64_C(1) << 32 | at, 8);
-		put(h + 24, UINT64_C(1) << 32 | (tail & 1 ? 2 : at + tail / 2), 8);
-		put(h + 40, ops, 4);
-		put(h + 300, 1, 4);
+		be_set(h, 0, 4, 0xfeedbabe);
+		be_set(h, 4, 4, 1);
+		be_set(h, 8, 4, 2);
+		be_set(h, 12, 4, len);
+		be_set(h, 16, 8, UINT64_C(1) << 32 | at);
+		be_set(h, 24, 8, UINT64_C(1) << 32 | (tail & 1 ? 2 : at + tail / 2));
+		be_set(h, 40, 4, ops);
+		be_set(h, 300, 4, 1);
 		memcpy(h + 304, im->d.now + 32, 16);
-		put(h + 320, MAX_RECORD, 4);
+		be_set(h, 320, 4, MAX_RECORD);
 		bbs = (len + BB - 1) / BB;
 		for (size_t k = 0; k < bbs; k++) {
 			memcpy(h + 44 + k * 4, data + k * BB, 4);
-			put(data + k * BB, 1, 4);
+			be_set(data, k * BB, 4, 1);
 		}
 		crc = crc32c(crc32c(0, h, RECORD_HEAD), data, len);
 		fuzz_put(h + 32, crc, 4);
@@ -229,7 +221,7 @@ static const struct node *edit_one(const struct image *im, const struct node lea
 	p = im->d.now + n->at + off;
 	if (what & 16)
 		v += be_at(p, 0, width);
-	put(p, v, width);
+	be_set(p, 0, width, v);
 	return n;
 }
 

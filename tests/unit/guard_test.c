@@ -21,24 +21,33 @@ static void make_super(uint8_t *blk)
 	blk[SB + 0x67] &= 0xbf;
 }
 
+/* at: where the superblock is */
+static void on_and_off(uint8_t *blk, uint32_t owner, size_t at)
+{
+	static uint8_t was[COW_BLK_BYTES];
+	uint32_t is;
+
+	memcpy(was, blk, sizeof(was));
+	assert_true(guard_fits(blk));
+	assert_false(guard_is(blk, NULL));
+	guard_take(blk);
+	assert_memory_equal(blk, was, sizeof(was));
+	guard_put(blk, owner);
+	assert_true(guard_is(blk, &is));
+	assert_int_equal(is, owner);
+	assert_false(guard_fits(blk));
+	assert_memory_equal(blk, was, at);
+	assert_memory_equal(blk + at + 512, was + at + 512, sizeof(was) - at - 512);
+}
+
 TEST(test_on_and_off)
 {
 	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
-	uint32_t owner;
 
 	for (unsigned n = 0; n < 1000; n++) {
 		make_super(blk);
 		memcpy(was, blk, sizeof(was));
-		assert_true(guard_fits(blk));
-		assert_false(guard_is(blk, NULL));
-		guard_take(blk);
-		assert_memory_equal(blk, was, sizeof(was));
-		guard_put(blk, n);
-		assert_true(guard_is(blk, &owner));
-		assert_int_equal(owner, n);
-		assert_false(guard_fits(blk));
-		assert_memory_equal(blk, was, SB);
-		assert_memory_equal(blk + SB + 512, was + SB + 512, sizeof(was) - SB - 512);
+		on_and_off(blk, n, SB);
 		assert_int_equal(crc32c(0, blk + SB, SUMMED), crc32c(0, was + SB, SUMMED));
 		/* no journal, no recovery, no orphans */
 		assert_int_equal(blk[SB + 0x5c] & 4, 0);
@@ -100,23 +109,6 @@ static void make_btrfs(uint8_t *blk)
 	le_set(blk, 0, 4, crc32c(0, blk + 32, COW_BLK_BYTES - 32));
 }
 
-static void on_and_off(uint8_t *blk, uint32_t owner)
-{
-	static uint8_t was[COW_BLK_BYTES];
-	uint32_t is;
-
-	memcpy(was, blk, sizeof(was));
-	assert_true(guard_fits(blk));
-	assert_false(guard_is(blk, NULL));
-	guard_take(blk);
-	assert_memory_equal(blk, was, sizeof(was));
-	guard_put(blk, owner);
-	assert_true(guard_is(blk, &is));
-	assert_int_equal(is, owner);
-	assert_false(guard_fits(blk));
-	assert_memory_equal(blk + 512, was + 512, sizeof(was) - 512);
-}
-
 TEST(test_xfs)
 {
 	static uint8_t blk[COW_BLK_BYTES], was[COW_BLK_BYTES];
@@ -129,7 +121,7 @@ TEST(test_xfs)
 		make_xfs(blk, sector);
 		memcpy(was, blk, sizeof(was));
 		assert_int_equal(guard_blk(blk), 0);
-		on_and_off(blk, n);
+		on_and_off(blk, n, 0);
 		assert_int_equal(blk[212], was[212] | 0x40);
 		assert_int_equal(blk[220], was[220] | 0x40);
 		sum = (uint32_t)le_at(blk, 224, 4);
@@ -171,7 +163,7 @@ TEST(test_btrfs)
 		make_btrfs(blk);
 		memcpy(was, blk, sizeof(was));
 		assert_int_equal(guard_blk(blk), 16);
-		on_and_off(blk, n);
+		on_and_off(blk, n, 0);
 		assert_int_equal(blk[187], was[187] | 0x40);
 		assert_int_equal(le_at(blk, 96, 8), 0); /* no log tree */
 		assert_int_equal(le_at(blk, 0, 4), crc32c(0, blk + 32, COW_BLK_BYTES - 32));

@@ -146,13 +146,4 @@ static inline bool scratch_needs_recovery(const struct scratch *s)
 	return buf[1024 + 0x60] & 4; /* s_feature_incompat */
 }
 
-static inline unsigned count_fds(void)
-{
-	unsigned n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 #endif

@@ -61,4 +61,13 @@ int tests_run_as_root(CMFixtureFunction setup, CMFixtureFunction teardown);
 		return tests_run_as_root(setup, teardown);                                         \
 	}
 
+static inline unsigned count_fds(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
 #endif

@@ -448,14 +448,6 @@ TEST(test_wraps, NULL, teardown)
 
 /* ---- transactions made by hand ---- */
 
-static void put(uint8_t *p, uint64_t v, size_t width)
-{
-	while (width--) {
-		p[width] = (uint8_t)v;
-		v >>= 8;
-	}
-}
-
 enum { CANCEL = 2, BTREE = 4 << 11 };
 
 static void op(struct xfs_replay *y, uint64_t lsn, unsigned flags, const uint8_t *p, uint32_t len)
@@ -505,7 +497,7 @@ static int replayed(const char *flow, uint64_t home_lsn)
 	bool changed;
 
 	assert_non_null(y);
-	put(block + 24, home_lsn, 8);
+	be_set(block, 24, 8, home_lsn);
 	/* each transaction is a letter, its LSN 10, 20 ...; an upper one has that of the previous */
 	for (uint64_t lsn = 0, k = 0; flow[k]; k++) {
 		lsn += flow[k] >= 'A' && flow[k] <= 'Z' ? 0 : 10;
@@ -601,7 +593,7 @@ static void bad_open(struct bad *b)
 	 * the file system was synced often meanwhile */
 	for (tail = behind(b, b->log); next - tail > MOST_REPLAYED_BYTES;)
 		tail = behind(b, tail);
-	put(b->im.p + b->last + 24, 1ull << 32 | (tail - b->log) / 512, 8);
+	be_set(b->im.p + b->last + 24, 0, 8, 1ull << 32 | (tail - b->log) / 512);
 	seal_record(b->im.p + b->last);
 	assert_int_equal(answer(&b->im, WINDOW, b->right), 0);
 }
@@ -672,7 +664,8 @@ static void check_forged(struct bad *b)
 
 			if (!off || (off % b->ag_bytes == 0 && rnd_of(&seed, 2)))
 				at = off ? 512 + at % 200 : at;
-			put(p + at, rnd_of(&seed, 3) ? v : be_at(p, at, width) + v % 3 - 1, width);
+			be_set(p, at, width,
+			       rnd_of(&seed, 3) ? v : be_at(p, at, width) + v % 3 - 1);
 		}
 		if (in_log)
 			seal_record(p);
@@ -773,7 +766,7 @@ static void check_fields(struct bad *b)
 		int err;
 
 		memcpy(was, p, sizeof(was));
-		put(p + cases[i].off, cases[i].v, (size_t)cases[i].width);
+		be_set(p, cases[i].off, (size_t)cases[i].width, cases[i].v);
 		if (cases[i].where == SUPER)
 			seal(p, 512, 224);
 		else if (cases[i].where == AGF)
