@@ -10,7 +10,9 @@ nothing differs, live or on the card.
 
 usage: held.py [--seconds S] [--seed N] [--ram SIZE] [--commits] [LAYOUT...]     as root; S for each layout
 """
-import argparse, json, os, random, signal, struct, subprocess, sys, tempfile, threading, time
+import argparse, json, os, random, signal, struct, subprocess, tempfile, threading, time
+
+from mounts import loop, run, unmount, with_own_mounts
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get('COWFS_BUILD', HERE + '/../../build'))
@@ -27,28 +29,8 @@ MOUNTED = {'btrfs': ([], ['btrfs', 'check', '--check-data-csum']), 'xfs': (['-o'
 CUT_S = 4
 
 
-def run(*a, ok=(0,)):
-    r = subprocess.run(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
-    if ok is not None and r.returncode not in ok:
-        raise SystemExit('%s: %d\n%s' % (' '.join(a), r.returncode, r.stdout[-2000:]))
-    return r
-
-
 def cow(*a, ok=(0,)):
     return run(BUILD + '/cowctl', *a, ok=ok).stdout
-
-
-def unmount(d):
-    for _ in range(300):
-        if not os.path.ismount(d) or run('umount', d, ok=None).returncode == 0:
-            return
-        time.sleep(.1)
-
-
-def loop(path):
-    dev = run('losetup', '-f', '--show', path).stdout.strip()
-    run('blockdev', '--setrw', dev)  # the last user of its number may have left it read-only
-    return dev
 
 
 class Counter(threading.Thread):
@@ -204,7 +186,4 @@ def main():
             run('rm', '-rf', w, ok=None)
 
 
-if os.environ.get('COWFS_OWN_MOUNTS') != str(os.getpid()):  # or namespaces of other tests keep copies
-    os.environ['COWFS_OWN_MOUNTS'] = str(os.getpid())
-    os.execvp('unshare', ['unshare', '--mount', '--propagation', 'private', sys.executable] + sys.argv)
-main()
+with_own_mounts(main)

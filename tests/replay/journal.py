@@ -8,7 +8,9 @@ other; if there are orphans it frees them in both. They must be equal, but for t
 
 usage: journal.py [--seconds S] [--seed N] [LAYOUT...]     as root; S for each layout
 """
-import argparse, os, random, re, struct, subprocess, sys, tempfile, threading, time
+import argparse, os, random, re, struct, tempfile, threading, time
+
+from mounts import loop, run, unmount, with_own_mounts
 
 BUILD = os.environ.get('COWFS_BUILD', 'build')
 # name: size in MiB, options of mke2fs, options of mount
@@ -35,28 +37,6 @@ LAYOUTS = {
 }
 os.environ['E2FSCK_TIME'] = '1700000000'  # of the inodes that it frees
 SHORT = ['ext3-1k', 'ext4-4k', 'orphan-file']
-
-
-def run(*a, ok=(0,)):
-    r = subprocess.run(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
-    if ok is not None and r.returncode not in ok:
-        raise SystemExit('%s: %d\n%s' % (' '.join(a), r.returncode, r.stdout[-2000:]))
-    return r
-
-
-def unmount(d):
-    for _ in range(300):
-        if not os.path.ismount(d) or run('umount', d, ok=None).returncode == 0:
-            return
-        time.sleep(.1)
-    raise SystemExit('%s stays mounted' % d)
-
-
-def loop(path, *options):
-    """A loop device that may be written: the last user of its number may have left it read-only, and mount(8) then succeeds, too."""
-    dev = run('losetup', '-f', '--show', *options, path).stdout.strip()
-    run('blockdev', '--setrw', dev)
-    return dev
 
 
 def load(d, stop, seed):
@@ -221,7 +201,4 @@ def main():
             run('rm', '-rf', w)
 
 
-if os.environ.get('COWFS_OWN_MOUNTS') != str(os.getpid()):  # or namespaces of other tests keep copies
-    os.environ['COWFS_OWN_MOUNTS'] = str(os.getpid())
-    os.execvp('unshare', ['unshare', '--mount', '--propagation', 'private', sys.executable] + sys.argv)
-main()
+with_own_mounts(main)
