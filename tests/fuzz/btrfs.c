@@ -7,6 +7,7 @@
  * block; bits 2 and 3 the width, bit 4 adds, bit 5 puts the address of a tree block there, bit 6
  * takes the offset from the head of the block.
  */
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "disk.h"
 
@@ -30,7 +31,7 @@ static struct image {
 
 static void seal(uint8_t *p, size_t bytes)
 {
-	fuzz_put(p, crc32c(0, p + 32, bytes - 32), 4);
+	le_set(p, 0, 4, crc32c(0, p + 32, bytes - 32));
 }
 
 static void find_nodes(struct image *im)
@@ -47,9 +48,9 @@ static void find_nodes(struct image *im)
 
 static void as_log(uint8_t *p, uint64_t bytenr, uint64_t generation)
 {
-	fuzz_put(p + 48, bytenr, 8);
-	fuzz_put(p + 80, generation, 8);
-	fuzz_put(p + 88, (uint64_t)LOG_OWNER, 8);
+	le_set(p, 48, 8, bytenr);
+	le_set(p, 80, 8, generation);
+	le_set(p, 88, 8, (uint64_t)LOG_OWNER);
 	seal(p, 4096);
 }
 
@@ -57,18 +58,18 @@ static void as_log(uint8_t *p, uint64_t bytenr, uint64_t generation)
 static void add_log(uint8_t *image, const struct image *im)
 {
 	static const uint8_t none[8192];
-	uint64_t generation = fuzz_get(image + SUPER + 72, 8) + 1, bytenr = 0;
+	uint64_t generation = le_at(image, SUPER + 72, 8) + 1, bytenr = 0;
 	uint8_t *root = NULL, *item;
 	const uint8_t *leaf = NULL;
 
 	for (unsigned i = 0; i < im->n_nodes; i++) {
 		uint8_t *p = image + (size_t)im->node[i] * 4096;
 
-		if (fuzz_get(p + 88, 8) == FS_TREE && !p[100] && fuzz_get(p + 96, 4) > 20)
+		if (le_at(p, 88, 8) == FS_TREE && !p[100] && le_at(p, 96, 4) > 20)
 			leaf = p;
 		if (!memcmp(p + 4096, none, sizeof(none))) {
 			root = p + 4096;
-			bytenr = fuzz_get(p + 48, 8) + 4096;
+			bytenr = le_at(p, 48, 8) + 4096;
 		}
 	}
 	if (!root || !leaf)
@@ -76,17 +77,17 @@ static void add_log(uint8_t *image, const struct image *im)
 	memcpy(root + 4096, leaf, 4096);
 	as_log(root + 4096, bytenr + 4096, generation);
 	memcpy(root, leaf, 101);
-	fuzz_put(root + 96, 1, 4);
-	fuzz_put(root + 101, (uint64_t)LOG_OWNER, 8);
+	le_set(root, 96, 4, 1);
+	le_set(root, 101, 8, (uint64_t)LOG_OWNER);
 	root[109] = ROOT_ITEM;
-	fuzz_put(root + 110, FS_TREE, 8);
-	fuzz_put(root + 118, 4096 - 101 - 439, 4);
-	fuzz_put(root + 122, 439, 4);
+	le_set(root, 110, 8, FS_TREE);
+	le_set(root, 118, 4, 4096 - 101 - 439);
+	le_set(root, 122, 4, 439);
 	item = root + 4096 - 439;
-	fuzz_put(item + 160, generation, 8);
-	fuzz_put(item + 176, bytenr + 4096, 8);
+	le_set(item, 160, 8, generation);
+	le_set(item, 176, 8, bytenr + 4096);
 	as_log(root, bytenr, generation);
-	fuzz_put(image + SUPER + 96, bytenr, 8);
+	le_set(image, SUPER + 96, 8, bytenr);
 	seal(image + SUPER, SUPER_BYTES);
 }
 
@@ -96,7 +97,7 @@ static void image_load(struct image *im, unsigned nr)
 
 	snprintf(name, sizeof(name), "btrfs-%u", nr == LOGGED ? 1 : nr);
 	disk_load(&im->d, name);
-	im->node_bytes = (size_t)fuzz_get(im->d.was + SUPER + 148, 4);
+	im->node_bytes = (size_t)le_at(im->d.was, SUPER + 148, 4);
 	find_nodes(im);
 	if (nr == LOGGED) {
 		struct disk other;
@@ -122,10 +123,10 @@ static void edit_one(const struct image *im, struct fuzz_input *in, bool sealed,
 
 	off = min_u64(off % (what & 64 ? 512 : bytes), bytes - width);
 	if (what & 32)
-		v = fuzz_get(im->d.was + (size_t)im->node[v % im->n_nodes] * 4096 + 48, 8);
+		v = le_at(im->d.was + (size_t)im->node[v % im->n_nodes] * 4096 + 48, 0, 8);
 	if (what & 16)
-		v += fuzz_get(im->d.now + base + off, width);
-	fuzz_put(im->d.now + base + off, v, width);
+		v += le_at(im->d.now, base + off, width);
+	le_set(im->d.now, base + off, width, v);
 	if (sealed)
 		seal(im->d.now + base, bytes);
 	*ret = base;

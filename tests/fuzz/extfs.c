@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/io.h"
 #include "disk.h"
@@ -127,18 +128,18 @@ static uint16_t crc16(uint16_t v, const uint8_t *p, size_t n)
 
 static void seal_inode(const struct image *im, uint32_t seed, uint32_t ino, uint8_t *p)
 {
-	bool large = im->inode_bytes > 128 && fuzz_get(p + 128, 2) >= 4;
+	bool large = im->inode_bytes > 128 && le_at(p, 128, 2) >= 4;
 	uint8_t le[4];
 	uint32_t v;
 
-	fuzz_put(le, ino, 4);
-	fuzz_put(p + 124, 0, 2);
+	le_set(le, 0, 4, ino);
+	le_set(p, 124, 2, 0);
 	if (large)
-		fuzz_put(p + 130, 0, 2);
+		le_set(p, 130, 2, 0);
 	v = crc(crc(crc(seed, le, 4), p + 100, 4), p, im->inode_bytes);
-	fuzz_put(p + 124, v, 2);
+	le_set(p, 124, 2, v);
 	if (large)
-		fuzz_put(p + 130, v >> 16, 2);
+		le_set(p, 130, 2, v >> 16);
 }
 
 /* Blocks of trees belong to the journal: no code checks the checksums of others. */
@@ -151,10 +152,10 @@ static void seal_trees(const struct image *im, uint32_t seed)
 			memcpy(head + 4, now + im->inode[i].off + 100, 4);
 	for (unsigned i = 0; i < im->n_meta; i++) {
 		uint8_t *p = now + (size_t)im->meta[i] * im->block_bytes;
-		size_t at = 12 + 12 * (size_t)fuzz_get(p + 4, 2);
+		size_t at = 12 + 12 * (size_t)le_at(p, 4, 2);
 
-		if (fuzz_get(p, 2) == EXT3_EXT_MAGIC && at + 4 <= im->block_bytes)
-			fuzz_put(p + at, crc(crc(seed, head, 8), p, at), 4);
+		if (le_at(p, 0, 2) == EXT3_EXT_MAGIC && at + 4 <= im->block_bytes)
+			le_set(p, at, 4, crc(crc(seed, head, 8), p, at));
 	}
 }
 
@@ -165,41 +166,41 @@ static void seal_journal(const struct image *im)
 
 		if (memcmp(p, "\xc0\x3b\x39\x98\0\0\0\4", 8) || !(p[0x2b] & 0x18))
 			continue;
-		fuzz_put(p + 0xfc, 0, 4);
-		fuzz_put(p + 0xfc, __builtin_bswap32(~crc32c(0, p, 1024)), 4);
+		le_set(p, 0xfc, 4, 0);
+		le_set(p, 0xfc, 4, __builtin_bswap32(~crc32c(0, p, 1024)));
 	}
 }
 
 static void seal_desc(const struct image *im, uint32_t seed, uint32_t group, bool crc32)
 {
 	uint8_t *p = now + im->descs_off + (size_t)group * im->desc_bytes, le[4];
-	uint64_t bitmap = fuzz_get(p, 4) * im->block_bytes;
+	uint64_t bitmap = le_at(p, 0, 4) * im->block_bytes;
 	uint32_t v;
 
-	fuzz_put(le, group, 4);
-	fuzz_put(p + 30, 0, 2);
+	le_set(le, 0, 4, group);
+	le_set(p, 30, 2, 0);
 	if (!crc32) {
 		v = crc16(crc16(crc16((uint16_t)~0u, now + 1024 + 104, 16), le, 4), p, 30);
 		if (im->desc_bytes > 32)
 			v = crc16((uint16_t)v, p + 32, im->desc_bytes - 32);
-		fuzz_put(p + 30, v, 2);
+		le_set(p, 30, 2, v);
 		return;
 	}
 	if (bitmap + im->block_bytes <= im->d.bytes) {
 		v = crc(seed, now + bitmap, im->per_group_bytes);
-		fuzz_put(p + 0x18, v, 2);
+		le_set(p, 0x18, 2, v);
 		if (im->desc_bytes >= 64)
-			fuzz_put(p + 0x38, v >> 16, 2);
+			le_set(p, 0x38, 2, v >> 16);
 	}
-	fuzz_put(p + 30, crc(crc(seed, le, 4), p, im->desc_bytes), 2);
+	le_set(p, 30, 2, crc(crc(seed, le, 4), p, im->desc_bytes));
 }
 
 static void seal(const struct image *im)
 {
 	uint8_t *sb = now + 1024;
-	bool crc32 = fuzz_get(sb + 100, 4) & 0x400;
-	uint32_t seed = fuzz_get(sb + 96, 4) & 0x2000 ? (uint32_t)fuzz_get(sb + 624, 4)
-						      : crc(~0u, sb + 104, 16);
+	bool crc32 = le_at(sb, 100, 4) & 0x400;
+	uint32_t seed = le_at(sb, 96, 4) & 0x2000 ? (uint32_t)le_at(sb, 624, 4)
+						  : crc(~0u, sb + 104, 16);
 
 	seal_journal(im);
 	if (crc32) {
@@ -210,7 +211,7 @@ static void seal(const struct image *im)
 	for (uint32_t g = 0; g < im->groups && g < im->block_bytes / im->desc_bytes; g++)
 		seal_desc(im, seed, g, crc32);
 	if (crc32)
-		fuzz_put(sb + 1020, crc(~0u, sb, 1020), 4);
+		le_set(sb, 1020, 4, crc(~0u, sb, 1020));
 }
 
 /* ---- edits ---- */
@@ -243,8 +244,8 @@ static void edit_one(const struct image *im, struct fuzz_input *in)
 	if (what & 32)
 		v = im->meta[v % im->n_meta];
 	if (what & 16)
-		v += fuzz_get(now + base + off, width);
-	fuzz_put(now + base + off, v, width);
+		v += le_at(now, base + off, width);
+	le_set(now, base + off, width, v);
 }
 
 /* ---- the code under test ---- */

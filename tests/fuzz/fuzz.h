@@ -24,22 +24,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 		}                                                                                  \
 	} while (0)
 
-/* Little-endian numbers of an image. */
-static inline uint64_t fuzz_get(const uint8_t *p, size_t width)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < width; i++)
-		v |= (uint64_t)p[i] << 8 * i;
-	return v;
-}
-
-static inline void fuzz_put(uint8_t *p, uint64_t v, size_t width)
-{
-	for (size_t i = 0; i < width; i++)
-		p[i] = (uint8_t)(v >> 8 * i);
-}
-
 /* Splits the input from front to back; after its end every value is zero. */
 struct fuzz_input {
 	const uint8_t *p;

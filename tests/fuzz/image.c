@@ -2,6 +2,7 @@
 /* The offsets here are those of docs/FORMAT.md, intentionally not taken from the codec. */
 #include "image.h"
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 
 enum {
@@ -76,8 +77,8 @@ const struct image *image_get(unsigned n)
 
 static void fix_block(struct toy *t, uint64_t b, uint8_t *blk)
 {
-	fuzz_put(blk + OFF_CRC, 0, 4);
-	fuzz_put(blk + OFF_CRC, crc32c(0, blk, COW_BLK_BYTES), 4);
+	le_set(blk, OFF_CRC, 4, 0);
+	le_set(blk, OFF_CRC, 4, crc32c(0, blk, COW_BLK_BYTES));
 	poke(t, b, blk);
 }
 
@@ -108,26 +109,25 @@ static void fix_payload(const struct image *im, const struct toy *t, uint8_t *de
 {
 	size_t pos = DESC_BODY;
 
-	for (uint64_t n = fuzz_get(desc + DESC_EXTENTS, 4); n && pos + 24 <= COW_BLK_BYTES; n--) {
+	for (uint64_t n = le_at(desc, DESC_EXTENTS, 4); n && pos + 24 <= COW_BLK_BYTES; n--) {
 		uint8_t type = desc[pos];
-		uint64_t blks = fuzz_get(desc + pos + 4, 4), blk = fuzz_get(desc + pos + 8, 8),
-			 at = fuzz_get(desc + pos + 16, 8);
+		uint64_t blks = le_at(desc, pos + 4, 4), blk = le_at(desc, pos + 8, 8),
+			 at = le_at(desc, pos + 16, 8);
 
 		pos += 24;
 		for (uint64_t i = 0; type != 2 && i < blks && pos + 4 <= COW_BLK_BYTES;
 		     i++, pos += 4) {
 			if (type == 1)
-				fuzz_put(desc + pos, crc_at(t->card, ring_blk(im, at + i)), 4);
+				le_set(desc, pos, 4, crc_at(t->card, ring_blk(im, at + i)));
 			else
-				fuzz_put(desc + pos, crc_at(t->base, (type == 4 ? at : blk) + i),
-					 4);
+				le_set(desc, pos, 4, crc_at(t->base, (type == 4 ? at : blk) + i));
 		}
 	}
 }
 
 static void fix_group(const struct image *im, const struct toy *t, uint8_t *rec)
 {
-	uint64_t lblk = fuzz_get(rec + REC_DESC_LBLK, 8), n = fuzz_get(rec + REC_DESC_BLKS, 4);
+	uint64_t lblk = le_at(rec, REC_DESC_LBLK, 8), n = le_at(rec, REC_DESC_BLKS, 4);
 	uint8_t blk[COW_BLK_BYTES];
 	uint32_t crc = 0;
 
@@ -138,7 +138,7 @@ static void fix_group(const struct image *im, const struct toy *t, uint8_t *rec)
 		if (lblk % TOY_SEG_BLKS == 0)
 			lblk = lblk % (TOY_SEG_BLKS * TOY_SEGS) + 1;
 	}
-	fuzz_put(rec + REC_DESC_CRC, crc, 4);
+	le_set(rec, REC_DESC_CRC, 4, crc);
 }
 
 static void fix_all(const struct image *im, struct toy *t, unsigned fix)
@@ -188,7 +188,7 @@ static void edit_one(const struct image *im, struct toy *t, struct fuzz_input *i
 		break;
 	case 1:
 		v = fuzz_uint(in, min_u64(len, 8));
-		fuzz_put(blk + off, fuzz_get(blk + off, width) + v, width);
+		le_set(blk, off, width, le_at(blk, off, width) + v);
 		break;
 	case 2:
 		peek(t, pick(im, what, fuzz_uint(in, 2)), blk);

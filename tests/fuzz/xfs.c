@@ -61,7 +61,7 @@ static void seal(const struct image *im, const struct node *n)
 	uint8_t *p = im->d.now + n->at;
 
 	memset(p + n->crc, 0, 4);
-	fuzz_put(p + n->crc, crc32c(0, p, n->bytes), 4);
+	le_set(p + n->crc, 0, 4, crc32c(0, p, n->bytes));
 }
 
 /* ---- a tree of two levels ---- */
@@ -130,19 +130,19 @@ static size_t make_op(const struct image *im, struct fuzz_input *in, uint8_t *op
 		op[9] = 1;
 		break;
 	case OP_HEADER:
-		fuzz_put(p, 0x5452414e, 4);
-		fuzz_put(p + 12, fuzz_uint(in, 1), 4);
+		le_set(p, 0, 4, 0x5452414e);
+		le_set(p, 12, 4, fuzz_uint(in, 1));
 		len = 16;
 		break;
 	case OP_BUFFER:
-		fuzz_put(p, 0x123c, 2);
-		fuzz_put(p + 2, 1 + fuzz_uint(in, 1) % 4, 2);
-		fuzz_put(p + 4, fuzz_uint(in, 2), 2);
-		fuzz_put(p + 6, 1, 2);
-		fuzz_put(p + 8, im->node[fuzz_uint(in, 1) % im->n_nodes].at / BB, 8);
+		le_set(p, 0, 2, 0x123c);
+		le_set(p, 2, 2, 1 + fuzz_uint(in, 1) % 4);
+		le_set(p, 4, 2, fuzz_uint(in, 2));
+		le_set(p, 6, 2, 1);
+		le_set(p, 8, 8, im->node[fuzz_uint(in, 1) % im->n_nodes].at / BB);
 		/* its first chunk changed, if there is a second region */
-		fuzz_put(p + 16, 1, 4);
-		fuzz_put(p + 20, p[2] > 1, 4);
+		le_set(p, 16, 4, 1);
+		le_set(p, 20, 4, p[2] > 1);
 		len = 24;
 		break;
 	case OP_COMMIT:
@@ -151,7 +151,7 @@ static size_t make_op(const struct image *im, struct fuzz_input *in, uint8_t *op
 	case OP_UNMOUNT:
 		op[8] = 0xaa;
 		op[9] = 0x20;
-		fuzz_put(p, 0x556e, 2);
+		le_set(p, 0, 2, 0x556e);
 		len = 8;
 		break;
 	case OP_ANY:
@@ -199,7 +199,7 @@ static size_t make_log(const struct image *im, struct fuzz_input *in)
 			be_set(data, k * BB, 4, 1);
 		}
 		crc = crc32c(crc32c(0, h, RECORD_HEAD), data, len);
-		fuzz_put(h + 32, crc, 4);
+		le_set(h, 32, 4, crc);
 		at += 1 + bbs;
 	}
 	return at * BB;

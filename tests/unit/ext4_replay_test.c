@@ -456,11 +456,11 @@ TEST(test_damage)
 		assert_int_equal(three_open(&m, &all), 0);
 		assert_int_equal(all, 2 + 4);
 		if (!strncmp(cases[i].what, "old", 3)) {
-			be_put(commit[2] + 48, 1600000000, 8);
+			be_set(commit[2] + 48, 0, 8, 1600000000);
 			if (m.csum == 3) { /* right again, but for the damage */
-				be_put(commit[2] + 16, 0, 4);
-				be_put(commit[2] + 16, ext2fs_crc32c_le(m.seed, commit[2], m.bs),
-				       4);
+				be_set(commit[2] + 16, 0, 4, 0);
+				be_set(commit[2] + 16, 0, 4,
+				       ext2fs_crc32c_le(m.seed, commit[2], m.bs));
 			}
 		}
 		journal_block(&m, cases[i].block)[cases[i].off] ^= (uint8_t)cases[i].bits;
@@ -543,7 +543,7 @@ TEST(test_no_replay)
 	sb->s_feature_incompat &= ~EXT3_FEATURE_INCOMPAT_RECOVER;
 	maker_seal_super(&m);
 	assert_int_equal(three_open(&m, &units), -EUCLEAN); /* a mount throws it away */
-	be_put(maker_jsb(&m) + 28, 0, 4);
+	be_set(maker_jsb(&m) + 28, 0, 4, 0);
 	maker_seal_jsb(&m);
 	assert_int_equal(three_open(&m, &units), -ENOENT);
 	sb->s_feature_incompat |= EXT3_FEATURE_INCOMPAT_RECOVER; /* an empty one */

@@ -8,6 +8,7 @@
 
 #include <ext2fs/ext2fs.h>
 
+#include "base/bytes.h"
 #include "image.h"
 
 #define MAKER_MAGIC 0xc03b3998u
@@ -26,12 +27,6 @@ struct maker {
 	uint8_t *p;		   /* the block that is being made */
 };
 
-static inline void be_put(uint8_t *p, uint64_t v, size_t width)
-{
-	for (size_t i = 0; i < width; i++)
-		p[i] = (uint8_t)(v >> 8 * (width - 1 - i));
-}
-
 static inline uint8_t *maker_jsb(struct maker *m)
 {
 	return m->im.p + m->where[0] * m->bs;
@@ -42,9 +37,9 @@ static inline void maker_seal_jsb(struct maker *m)
 {
 	uint8_t *s = maker_jsb(m);
 
-	be_put(s + 252, 0, 4);
+	be_set(s, 252, 4, 0);
 	if (m->csum >= 2)
-		be_put(s + 252, ext2fs_crc32c_le(~0u, s, 1024), 4);
+		be_set(s, 252, 4, ext2fs_crc32c_le(~0u, s, 1024));
 }
 
 /* Renews that of the file system's. */
@@ -104,11 +99,11 @@ static inline void maker_open(struct maker *m, const char *name, unsigned csum, 
 	m->crc1 = ~0u;
 	m->commit_s = 1700000000;
 	s = maker_jsb(m);
-	be_put(s + 4, 4, 4);
-	be_put(s + 24, seq, 4);
-	be_put(s + 28, start, 4);
-	be_put(s + 36, csum == 1, 4);
-	be_put(s + 40, 1u | (is64 ? 2 : 0) | (csum == 2 ? 8 : 0) | (csum == 3 ? 16 : 0), 4);
+	be_set(s, 4, 4, 4);
+	be_set(s, 24, 4, seq);
+	be_set(s, 28, 4, start);
+	be_set(s, 36, 4, csum == 1);
+	be_set(s, 40, 4, 1u | (is64 ? 2 : 0) | (csum == 2 ? 8 : 0) | (csum == 3 ? 16 : 0));
 	rnd_fill(s + 48, 16);
 	s[80] = csum >= 2 ? 4 : 0;
 	m->seed = ext2fs_crc32c_le(~0u, s + 48, 16);
@@ -139,15 +134,15 @@ static inline uint8_t *maker_put(struct maker *m, const uint8_t *block)
 static inline void maker_header(struct maker *m, unsigned kind)
 {
 	memset(m->p, 0, m->bs);
-	be_put(m->p, MAKER_MAGIC, 4);
-	be_put(m->p + 4, kind, 4);
-	be_put(m->p + 8, m->seq, 4);
+	be_set(m->p, 0, 4, MAKER_MAGIC);
+	be_set(m->p, 4, 4, kind);
+	be_set(m->p, 8, 4, m->seq);
 }
 
 static inline void maker_tail(struct maker *m, size_t at)
 {
 	if (m->csum >= 2)
-		be_put(m->p + at, ext2fs_crc32c_le(m->seed, m->p, m->bs), 4);
+		be_set(m->p, at, 4, ext2fs_crc32c_le(m->seed, m->p, m->bs));
 }
 
 static inline void maker_revoke(struct maker *m, const uint64_t *block, size_t n)
@@ -156,8 +151,8 @@ static inline void maker_revoke(struct maker *m, const uint64_t *block, size_t n
 
 	maker_header(m, MAKER_REVOKE);
 	for (size_t i = 0; i < n; i++)
-		be_put(m->p + 16 + i * width, block[i], width);
-	be_put(m->p + 12, 16 + n * width, 4);
+		be_set(m->p, 16 + i * width, width, block[i]);
+	be_set(m->p, 12, 4, 16 + n * width);
 	maker_tail(m, m->bs - 4);
 	maker_put(m, m->p);
 }
@@ -179,18 +174,18 @@ static inline void maker_tag(struct maker *m, uint8_t *tag, uint64_t block, unsi
 	uint8_t seq[4];
 	uint32_t crc;
 
-	be_put(seq, m->seq, 4);
+	be_set(seq, 0, 4, m->seq);
 	crc = ext2fs_crc32c_le(ext2fs_crc32c_le(m->seed, seq, 4), data, m->bs);
-	be_put(tag, block & 0xffffffff, 4);
-	be_put(tag + 4, flags, m->csum == 3 ? 4 : 2);
+	be_set(tag, 0, 4, block & 0xffffffff);
+	be_set(tag, 4, m->csum == 3 ? 4 : 2, flags);
 	if (m->csum != 3) {
-		be_put(tag + 4, m->csum == 2 ? crc & 0xffff : 0, 2);
-		be_put(tag + 6, flags, 2);
+		be_set(tag, 4, 2, m->csum == 2 ? crc & 0xffff : 0);
+		be_set(tag, 6, 2, flags);
 	}
 	if (m->csum == 3 || m->is64)
-		be_put(tag + 8, block >> 32, 4);
+		be_set(tag, 8, 4, block >> 32);
 	if (m->csum == 3)
-		be_put(tag + 12, crc, 4);
+		be_set(tag, 12, 4, crc);
 }
 
 /* One descriptor and its blocks, whose content data has one behind the other. */
@@ -227,11 +222,11 @@ static inline uint8_t *maker_commit(struct maker *m)
 	uint8_t *at;
 
 	maker_header(m, MAKER_COMMIT);
-	be_put(m->p + 48, m->commit_s++, 8);
+	be_set(m->p, 48, 8, m->commit_s++);
 	if (m->csum == 1) {
 		m->p[12] = 1;
 		m->p[13] = 4;
-		be_put(m->p + 16, m->crc1, 4);
+		be_set(m->p, 16, 4, m->crc1);
 	}
 	maker_tail(m, 16);
 	at = maker_put(m, m->p);
