@@ -29,10 +29,10 @@ TEST(test_fingerprint_fat)
 		assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
 		assert_int_not_equal(a.sb_crc, b.sb_crc);
 		if (kind == 1) {
-			put(im.p + 80, UINT32_MAX, 4);
+			le_set(im.p, 80, 4, UINT32_MAX);
 			assert_int_equal(fsinfo_fingerprint(&im.r, &b), 0);
 			assert_int_equal(b.n_marks, 1);
-			put(im.p + 72, UINT64_MAX, 8); /* an overflowing length is ignored */
+			le_set(im.p, 72, 8, UINT64_MAX); /* an overflowing length is ignored */
 			assert_int_equal(fsinfo_probe(&im.r, &(struct fsinfo){ .kind = 0 }), 0);
 		}
 		image_close(&im);
@@ -40,7 +40,7 @@ TEST(test_fingerprint_fat)
 	/* f2fs: an impossible segment size is left out */
 	blank(&im, 8 * MIB);
 	f2fs_put(im.p + 1024);
-	put(im.p + 1024 + 20, 32, 4);
+	le_set(im.p, 1024 + 20, 4, 32);
 	assert_int_equal(fsinfo_fingerprint(&im.r, &a), 0);
 	assert_int_equal(a.n_marks, 3);
 	image_close(&im);
@@ -207,10 +207,10 @@ static void make_here(enum fs_kind kind, uint8_t life)
 		write_at(fd, 0, blk, sizeof(blk));
 		write_at(fd, 4096, blk, sizeof(blk));
 		memset(blk, 0, sizeof(blk));
-		put(blk + 164, 4092, 4); /* checksum_offset */
+		le_set(blk, 164, 4, 4092); /* checksum_offset */
 		for (unsigned pack = 1; pack <= 2; pack++) {
-			put(blk, life * 1000u + pack, 8);
-			put(blk + 4092, life * 0x9e3779b9u * pack, 4);
+			le_set(blk, 0, 8, life * 1000u + pack);
+			le_set(blk, 4092, 4, life * 0x9e3779b9u * pack);
 			write_at(fd, pack * 512 * 4096, blk, sizeof(blk));
 		}
 	} else {
@@ -218,9 +218,9 @@ static void make_here(enum fs_kind kind, uint8_t life)
 		blk[100] = life;
 		write_at(fd, 0, blk, sizeof(blk));
 		memset(blk, 0, sizeof(blk));
-		put(blk, 0xFFFFFFF8, 4);
-		put(blk + 4, 0xFFFFFFFF, 4);
-		put(blk + 8, 0x03000000u + life, 4);
+		le_set(blk, 0, 4, 0xFFFFFFF8);
+		le_set(blk, 4, 4, 0xFFFFFFFF);
+		le_set(blk, 8, 4, 0x03000000u + life);
 		write_at(fd, 2048 * 512, blk, sizeof(blk));
 	}
 	close(fd);
@@ -365,8 +365,8 @@ TEST(test_tear_old_superblock)
 	blank(&new, 8 * MIB);
 	memcpy(im.p, "XFSB\0\0\x10\0\0\0\0\0\0\0\x08\0", 16);
 	memcpy(im.p + 65536 + 0x40, "_BHRfS_M", 8);
-	put(im.p + 65536 + 0x30, 65536, 8);
-	put(im.p + 65536 + 0x90, 4096, 4);
+	le_set(im.p, 65536 + 0x30, 8, 65536);
+	le_set(im.p, 65536 + 0x90, 4, 4096);
 	assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
 	assert_int_equal(fp.kind, FS_XFS);
 	log_all = &new;

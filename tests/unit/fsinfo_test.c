@@ -148,7 +148,7 @@ TEST(test_unknown)
 	}
 	blank(&im, 20 * 4096);
 	memcpy(im.p, "\xEB\x63\x90", 3);
-	put(im.p + 510, 0xAA55, 2);
+	le_set(im.p, 510, 2, 0xAA55);
 	im.p[446] = 0x80;
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.kind, FS_UNKNOWN);
@@ -158,7 +158,7 @@ TEST(test_unknown)
 			im.p[i * 13 % 2048] = (uint8_t)(seed >> 56);
 			im.p[65536 + i] = (uint8_t)(seed >> 48);
 		}
-		put(im.p + 510, 0xAA55, 2);
+		le_set(im.p, 510, 2, 0xAA55);
 		if (round % 5 == 0)
 			memcpy(im.p, "XFSB", 4);
 		if (round % 5 == 1)
@@ -166,7 +166,7 @@ TEST(test_unknown)
 		if (round % 5 == 2)
 			memcpy(im.p + 3, "EXFAT   ", 8);
 		if (round % 5 == 3)
-			put(im.p + 1024, 0xF2F52010, 4);
+			le_set(im.p, 1024, 4, 0xF2F52010);
 		memcpy(im.p + 65536 + 64, "_BHRfS_M", 8);
 		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 		assert_int_equal(fsinfo_fingerprint(&im.r, &fp), 0);
@@ -314,12 +314,12 @@ TEST(test_one_field_wrong)
 			break;
 		default:
 			memcpy(im.p + 65536 + 0x40, "_BHRfS_M", 8);
-			put(im.p + 65536 + 0x30, 65536, 8);
-			put(im.p + 65536 + 0x90, 4096, 4);
+			le_set(im.p, 65536 + 0x30, 8, 65536);
+			le_set(im.p, 65536 + 0x90, 4, 4096);
 		}
 		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 		assert_int_equal(f.kind, cases[i].kind);
-		put(im.p + cases[i].off, cases[i].value, cases[i].width);
+		le_set(im.p, cases[i].off, cases[i].width, cases[i].value);
 		assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 		assert_int_equal(f.kind, FS_UNKNOWN);
 		assert_int_equal(f.size_bytes, 0);
@@ -397,10 +397,10 @@ TEST(test_file_as_btrfs)
 	blank(&im, MIB);
 	fat_put(im.p, false);
 	nilfs2_put(im.p + 1024, MIB);
-	put(im.p + 14, 1, 2);
+	le_set(im.p, 14, 2, 1);
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.kind, FS_VFAT);
-	put(im.p + 14, 4, 2);
+	le_set(im.p, 14, 2, 4);
 	assert_int_equal(fsinfo_probe(&im.r, &f), 0);
 	assert_int_equal(f.kind, FS_NILFS2);
 	image_close(&im);

@@ -4,6 +4,7 @@
 #ifndef COWFS_TESTS_FSMADE_H
 #define COWFS_TESTS_FSMADE_H
 
+#include "base/bytes.h"
 #include "image.h"
 
 /* the first line that the command prints, in dir; "" if none */
@@ -28,12 +29,6 @@ static const char *line_of(const char *fmt, ...)
 	return line;
 }
 
-static __attribute__((unused)) void put(uint8_t *p, uint64_t v, size_t width)
-{
-	for (size_t i = 0; i < width; i++)
-		p[i] = (uint8_t)(v >> 8 * i);
-}
-
 static __attribute__((unused)) void blank(struct image *im, uint64_t size_bytes)
 {
 	memset(im, 0, sizeof(*im));
@@ -45,23 +40,23 @@ static __attribute__((unused)) void blank(struct image *im, uint64_t size_bytes)
 
 static __attribute__((unused)) void f2fs_put(uint8_t *sb)
 {
-	put(sb, 0xF2F52010, 4);
-	put(sb + 8, 9, 4);
-	put(sb + 12, 3, 4);
-	put(sb + 16, 12, 4); /* log_blocksize */
-	put(sb + 20, 9, 4);  /* log_blocks_per_seg */
-	put(sb + 36, 25000, 8);
-	put(sb + 76, 512, 4); /* cp_blkaddr */
+	le_set(sb, 0, 4, 0xF2F52010);
+	le_set(sb, 8, 4, 9);
+	le_set(sb, 12, 4, 3);
+	le_set(sb, 16, 4, 12); /* log_blocksize */
+	le_set(sb, 20, 4, 9);  /* log_blocks_per_seg */
+	le_set(sb, 36, 8, 25000);
+	le_set(sb, 76, 4, 512); /* cp_blkaddr */
 	memset(sb + 108, 0xA5, 16);
 }
 
 static __attribute__((unused)) void btrfs_put(uint8_t *sb, uint64_t size_bytes)
 {
 	memcpy(sb + 0x40, "_BHRfS_M", 8);
-	put(sb + 0x30, 65536, 8);
-	put(sb + 0x88, 1, 8);
-	put(sb + 0x90, 4096, 4);
-	put(sb + 0xd1, size_bytes, 8);
+	le_set(sb, 0x30, 8, 65536);
+	le_set(sb, 0x88, 8, 1);
+	le_set(sb, 0x90, 4, 4096);
+	le_set(sb, 0xd1, 8, size_bytes);
 }
 
 static __attribute__((unused)) void exfat_put(uint8_t *sb)
@@ -70,38 +65,38 @@ static __attribute__((unused)) void exfat_put(uint8_t *sb)
 	       "\xEB\x76\x90"
 	       "EXFAT   ",
 	       11);
-	put(sb + 72, 204800, 8); /* VolumeLength */
-	put(sb + 80, 2048, 4);	 /* FatOffset */
-	put(sb + 100, 0x12345678, 4);
+	le_set(sb, 72, 8, 204800); /* VolumeLength */
+	le_set(sb, 80, 4, 2048);   /* FatOffset */
+	le_set(sb, 100, 4, 0x12345678);
 	sb[108] = 9;
 	sb[109] = 3;
-	put(sb + 510, 0xAA55, 2);
+	le_set(sb, 510, 2, 0xAA55);
 }
 
 static __attribute__((unused)) void fat_put(uint8_t *sb, bool fat32)
 {
 	memcpy(sb, "\xEB\x3C\x90", 3);
-	put(sb + 11, 512, 2);		   /* bytes of a sector */
-	put(sb + 13, 4, 1);		   /* sectors of a cluster */
-	put(sb + 14, 8, 2);		   /* reserved */
-	put(sb + 16, 2, 1);		   /* FATs */
-	put(sb + 19, fat32 ? 0 : 4000, 2); /* sectors */
-	put(sb + 21, 0xF8, 1);		   /* media */
-	put(sb + 22, fat32 ? 0 : 16, 2);   /* sectors of a FAT */
-	put(sb + 32, fat32 ? 8000 : 0, 4);
-	put(sb + 36, fat32 ? 64 : 0, 4);
-	put(sb + 48, 1, 2); /* FSInfo */
-	put(sb + 510, 0xAA55, 2);
+	le_set(sb, 11, 2, 512);		     /* bytes of a sector */
+	le_set(sb, 13, 1, 4);		     /* sectors of a cluster */
+	le_set(sb, 14, 2, 8);		     /* reserved */
+	le_set(sb, 16, 1, 2);		     /* FATs */
+	le_set(sb, 19, 2, fat32 ? 0 : 4000); /* sectors */
+	le_set(sb, 21, 1, 0xF8);	     /* media */
+	le_set(sb, 22, 2, fat32 ? 0 : 16);   /* sectors of a FAT */
+	le_set(sb, 32, 4, fat32 ? 8000 : 0);
+	le_set(sb, 36, 4, fat32 ? 64 : 0);
+	le_set(sb, 48, 2, 1); /* FSInfo */
+	le_set(sb, 510, 2, 0xAA55);
 }
 
 static __attribute__((unused)) void nilfs2_put(uint8_t *sb, uint64_t size_bytes)
 {
-	put(sb, 2, 4);		/* s_rev_level */
-	put(sb + 6, 0x3434, 2); /* s_magic */
-	put(sb + 8, 280, 2);	/* s_bytes */
-	put(sb + 0x14, 2, 4);	/* s_log_block_size */
-	put(sb + 0x20, size_bytes, 8);
-	put(sb + 0x30, 2048, 4); /* s_blocks_per_segment */
+	le_set(sb, 0, 4, 2);	  /* s_rev_level */
+	le_set(sb, 6, 2, 0x3434); /* s_magic */
+	le_set(sb, 8, 2, 280);	  /* s_bytes */
+	le_set(sb, 0x14, 4, 2);	  /* s_log_block_size */
+	le_set(sb, 0x20, 8, size_bytes);
+	le_set(sb, 0x30, 4, 2048); /* s_blocks_per_segment */
 }
 
 static __attribute__((unused)) int setup(void **state)
