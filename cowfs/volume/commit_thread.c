@@ -66,7 +66,8 @@ static struct commit_options options_for(struct volume *v, const struct volume_r
 	};
 }
 
-/* Nothing can be read of the image: it is committed as it is, and all of it counts as used. */
+/* Nothing can be read of the image: it is committed as it is, and all of it counts as used. RAM keeps nothing of what it
+ * leaves free. */
 static bool give_up_replay(struct volume *v, struct volume_result *res)
 {
 	if (!v->replay)
@@ -74,6 +75,7 @@ static bool give_up_replay(struct volume *v, struct volume_result *res)
 	replayed_end(v);
 	overlap_end(v);
 	v->kept->keeps = false;
+	v->unsynced = v->kept->loose = true;
 	return res->quiesce.raw = true;
 }
 

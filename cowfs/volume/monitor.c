@@ -332,7 +332,7 @@ static uint64_t rate_now(struct monitor *m, const struct pressure_use *u, uint64
 
 static bool never_commits(const struct monitor *m)
 {
-	return m->p.fail || m->p.halted || commits_nothing(m);
+	return m->p.fail || m->p.halted || invariant_broken() || commits_nothing(m);
 }
 
 /* Who holds a generation has time to end that, while writers share what is left of RAM. */

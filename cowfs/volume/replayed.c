@@ -14,8 +14,8 @@
  *     So each such commit keeps it again, of all layers.
  * I2  `loose`: until the next commit that a sync comes before, the live file system may read from the card
  *     blocks that the newest generation leaves free: those that were written in place since the last one. So nothing is
- *     spilled or padded over there, and nothing is trimmed at all. A worker that takes over does not know
- *     which they are: for it they are all that are free.
+ *     spilled or padded over there, and nothing is trimmed at all. Which they are is not known after a commit of the image
+ *     as it is, with its journal, and by a worker that takes over: then they are all that are free.
  */
 #include <errno.h>
 #include <string.h>
@@ -82,7 +82,7 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 		v->kept->keeps = true;
 		r = keep_supers(v);
 	}
-	if (v->unsynced && !v->kept->loose)
+	if (v->unsynced && v->replay && !v->kept->loose)
 		(void)!generation_new(&v->loose, v->store, v->volume_blks);
 	v->kept->loose |= v->unsynced;
 	return r;
@@ -142,7 +142,7 @@ bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t 
 void replayed_committed(struct volume *v)
 {
 	v->kept->loose &= v->unsynced;
-	if (!v->kept->loose) {
+	if (!v->kept->loose || !v->replay) {
 		generation_free(v->loose);
 		v->loose = NULL;
 	}
