@@ -45,7 +45,7 @@ left_in() {
 		[ -z "$devices" ] || { blockdev --setrw $devices && losetup -d $devices; }
 		rm -rf "$t"
 	done
-	wait_until 10 none_of "$1" && return
+	wait_until 60 none_of "$1" && return # one that looks at a device of others waits for it
 	for p in $(processes_of "$1"); do
 		echo "not ok 0 left behind: process $p, $(tr '\0' ' ' <"/proc/$p/cmdline")"
 	done

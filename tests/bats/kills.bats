@@ -140,11 +140,15 @@ kill_everything_and_look() {
 
 @test "kills: all processes, in commits" { kill_in_commits kill_everything_and_look; }
 
+dirties() {
+	dd if=/dev/urandom of="$DEV" bs=1M count=24 status=none
+	[ "$(awk '$1 == "Dirty:" { print $2 }' /proc/meminfo)" -gt 1000 ]
+}
+
 @test "kills: everything, nothing mounted, dirty pages of the loop device" {
 	card_prepared ext4 200 300
 	attach_in_group
-	dd if=/dev/urandom of="$DEV" bs=1M count=24 status=none
-	[ "$(awk '$1 == "Dirty:" { print $2 }' /proc/meminfo)" -gt 1000 ]
+	wait_for 60 dirties # beside a sync(2) of others
 	kill_everything
 	ends dd if="$DEV" of=/dev/null bs=4096 count=1 iflag=direct
 	wait_for 10 no_daemons
