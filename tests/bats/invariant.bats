@@ -13,7 +13,7 @@ teardown() { cow_teardown; }
 
 attach_broken() {
 	export LD_PRELOAD=$COWFS_BUILD/tests/nopages.so
-	attach
+	attach --ram 48M
 	unset LD_PRELOAD
 	mount_volume
 }
@@ -41,7 +41,8 @@ event_told() {
 	# again, and with a checkpoint
 	fails 1 'rule M4 store' commit --checkpoint
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
-	random_file "$MNT/newer" 1 # writes go on
+	random_file "$MNT/newer" 1 # writes go on, and fail when RAM is full
+	run -1 timeout 60 dd if=/dev/zero of="$MNT/more" bs=1M count=90 oflag=direct
 	umount_volume
 	fails 1 'rule M4 store' detach
 	[ "$(blockdev --getro "$CARD")" = 1 ]
