@@ -223,7 +223,7 @@ down() {
 		cow commit --all
 		new 2
 		random_file "$T/root/f" 4
-		slow root 2000 # a busy machine looks once a second
+		slow root 60000
 		# shellcheck disable=SC2086 # several words
 		cow commit $how >"$T/out" 2>&1 3>&- &
 		BG=$!

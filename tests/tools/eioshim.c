@@ -10,7 +10,7 @@
  * 	read|write|flush SKIP COUNT	after SKIP such operations, the next COUNT fail with EIO
  * 	lock SKIP COUNT			after SKIP attempts to set it read-only, the next COUNT fail with EIO
  * 	shut MS				each of them takes MS milliseconds longer
- * 	slow MS				each write takes MS milliseconds longer
+ * 	slow MS				each write takes MS milliseconds longer, or until the line changes
  * 	late SKIP MS			after SKIP writes, the next one takes MS milliseconds longer
  * 	discard SKIP COUNT		after SKIP discards, the next COUNT fail with EIO
  * 	trim MS				each discard takes MS milliseconds longer
@@ -53,6 +53,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *control; /* mapped */
 static char order[64];
 static unsigned long seen;
+static unsigned lines;
 
 static ssize_t (*real_pread)(int, void *, size_t, off64_t);
 static int (*real_io_submit)(io_context_t, long, struct iocb **);
@@ -87,6 +88,7 @@ static void look(void)
 	if (strcmp(text, order)) {
 		memcpy(order, text, sizeof(order));
 		seen = 0;
+		lines++;
 	}
 }
 
@@ -96,6 +98,17 @@ static void nap(unsigned long ms)
 				    .tv_nsec = (long)(ms % 1000) * 1000000 };
 
 	nanosleep(&t, NULL);
+}
+
+static bool is_line(unsigned n)
+{
+	bool same;
+
+	pthread_mutex_lock(&lock);
+	look();
+	same = n == lines;
+	pthread_mutex_unlock(&lock);
+	return same;
 }
 
 /* One request after another: waits until those before it and its own time are over. */
@@ -123,6 +136,7 @@ static void card_turn(unsigned long ms, unsigned long mb_per_s, size_t len_bytes
 static bool fails(int fd, const char *kind, size_t len_bytes)
 {
 	unsigned long a = 0, b = 0;
+	unsigned line;
 	bool fail = false, late;
 	char what[16];
 	int saved = errno;
@@ -133,6 +147,7 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 	}
 	pthread_mutex_lock(&lock);
 	look();
+	line = lines;
 	if (sscanf(order, "%15s %lu %lu", what, &a, &b) < 2)
 		what[0] = '\0';
 	if (!strcmp(what, kind)) {
@@ -144,7 +159,8 @@ static bool fails(int fd, const char *kind, size_t len_bytes)
 	if (late)
 		nap(b);
 	if (!strcmp(what, "slow") && !strcmp(kind, "write"))
-		nap(a);
+		for (; a && is_line(line); a -= a < 20 ? a : 20)
+			nap(a < 20 ? a : 20);
 	if ((!strcmp(what, "trim") && !strcmp(kind, "discard")) ||
 	    (!strcmp(what, "shut") && !strcmp(kind, "lock")))
 		nap(a);
