@@ -75,7 +75,8 @@ static bool give_up_replay(struct volume *v, struct volume_result *res)
 	replayed_end(v);
 	overlap_end(v);
 	v->kept->keeps = false;
-	v->unsynced = v->kept->loose = true;
+	v->unsynced = true;
+	v->kept->loose = true;
 	return res->quiesce.raw = true;
 }
 
