@@ -26,7 +26,7 @@ interrupt() { # WHAT IT SAYS
 @test "interrupt: a commit goes on in the daemon; the second one ends the wait" {
 	protect
 	random_file "$MNT/a" 30
-	eio slow 60
+	eio slow 60000
 	start "$COWFS_BUILD/cowctl" commit
 	wait_for 10 job_is commit
 	interrupt 'the daemon goes on with it, and the card is safe'
@@ -41,7 +41,7 @@ interrupt() { # WHAT IT SAYS
 	[ "$(status_of '[.last.ok, .generation] | @csv')" = true,1 ]
 	# one is no reason to end
 	random_file "$MNT/a" 30
-	eio slow 60
+	eio slow 60000
 	start "$COWFS_BUILD/cowctl" commit
 	wait_for 10 job_is commit
 	interrupt 'the daemon goes on with it, and the card is safe'
