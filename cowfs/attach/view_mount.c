@@ -228,7 +228,7 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 		m->time_s = json_u64(answer, "time_unix_seconds");
 		m->fs_type = fs_type_named(json_text(answer, "fs_type"));
 		m->replays = json_true(answer, "replays");
-		m->stopped = json_true(answer, "stopped");
+		m->unsynced = json_true(answer, "unsynced");
 	}
 	json_object_put(answer);
 	return r;

@@ -40,7 +40,7 @@ struct view_mount {
 	const char *fs_type;	 /* of fs_ops: what goes to fsopen(2) */
 	/* the mount has replayed a journal, so it differs in more than the uncommitted blocks */
 	bool replays;
-	bool stopped; /* VIEW_NOW: and what no sync has written is not in it */
+	bool unsynced; /* VIEW_NOW: what no sync has written is not in it */
 };
 
 /*

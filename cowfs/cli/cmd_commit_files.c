@@ -168,12 +168,12 @@ static void close_composed(struct job *j)
 /* Files that were written before may be missing there: none of them is committed, nor called the same. */
 static int check_now(struct job *j)
 {
-	if (!j->now.stopped)
+	if (!j->now.unsynced)
 		return 0;
 	j->again = true;
 	return failure(
 		j->err, -EAGAIN,
-		"the log is full and the file system still writes: commit everything first; nothing was committed");
+		"the file system could not be synced: commit everything first; nothing was committed");
 }
 
 static int fill(struct job *j)

@@ -459,7 +459,7 @@ static bool find_differing(struct job *j)
 
 	if (j->places.composed || view_mount_open(&j->client, VIEW_NOW, &now, &err) < 0)
 		return false;
-	found = !now.stopped &&
+	found = !now.unsynced &&
 		touched_between(&j->client, &j->view, &now, &j->sample, &j->differs);
 	view_mount_close(&now);
 	return found;

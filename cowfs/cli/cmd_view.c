@@ -75,10 +75,10 @@ static int show_composed(struct view_mount *m, int at_fd, const char *dir, struc
 
 void cmd_view_warn(const struct view_mount *m, const char *name)
 {
-	if (m->stopped)
+	if (m->unsynced)
 		fprintf(stderr,
-			"cowctl: volume %s: the log is full and the file system still writes: files that were written last are old "
-			"in this view, or missing. Commit first\n",
+			"cowctl: volume %s: the file system could not be synced: files that were written last are old in this view, or "
+			"missing. Commit first\n",
 			name);
 }
 

@@ -113,7 +113,7 @@ static int take_image(struct volume *v, struct volume_image *im, struct volume_r
 
 		im->time_s = (uint64_t)time(NULL);
 		r = take_now(v, res, ret);
-		im->stopped = res->quiesce.stopped;
+		im->unsynced = res->quiesce.unsynced;
 		return r;
 	}
 	im->time_s = committed_s(v->log, im->generation);

@@ -146,8 +146,8 @@ struct volume_image {
 	struct scratch *scratch;     /* writable. volume_end_scratch */
 	uint64_t generation, time_s; /* as struct volume_view_status */
 	char fs_type[16];
-	/* replays: an ext whose journal the mount will replay; stopped: of now, what no sync has written is not in it */
-	bool replays, stopped;
+	/* replays: an ext whose journal the mount will replay; unsynced: of now, without what no sync has written */
+	bool replays, unsynced;
 };
 
 struct volume_request {

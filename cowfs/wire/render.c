@@ -282,7 +282,7 @@ void render_image(struct jsonw *w, const struct volume_image *im)
 	jsonw_u64(w, "time_unix_seconds", im->time_s);
 	jsonw_str(w, "fs_type", im->fs_type);
 	jsonw_bool(w, "replays", im->replays);
-	jsonw_bool(w, "stopped", im->stopped);
+	jsonw_bool(w, "unsynced", im->unsynced);
 }
 
 void render_progress(struct jsonw *w, const struct volume_progress *p)
