@@ -40,8 +40,8 @@ static bool something_changed(void *ctx)
 	return false;
 }
 
-/* A process that takes over must not take what is sealed for committed. */
-/* They are of an earlier commit, and say nothing about what is sealed now. */
+/* They are of an earlier commit, and say nothing about what is sealed now: a process that takes over must not take that for
+ * committed. */
 static void forget_commit(struct volume_kept *k)
 {
 	k->mark.seq = 0;
