@@ -218,8 +218,6 @@ random() {
 	fsck ext4
 }
 
-is_viewing() { [ "$(status_of .progress.job)" = view ]; }
-
 # The sync of the view of this command does not end, or with FULL=1 the log is full before.
 view_lacks() { # COMMAND...
 	local one
@@ -230,7 +228,7 @@ view_lacks() { # COMMAND...
 	touch "$T/hang"
 	background "$COWFS_BUILD/cowctl" "$@" >"$T/out" 2>&1
 	one=$BG
-	wait_for 20 is_viewing
+	wait_for 20 job_is view
 	background dd if=/dev/zero of="$MNT/big" bs=1M count=${FULL:+9}0 oflag=direct status=none
 	code=0
 	wait "$one" || code=$?

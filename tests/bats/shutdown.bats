@@ -123,7 +123,7 @@ with_dirty() {
 	# a commit is under way: what it writes does not count as dirty
 	eio slow 100
 	background cow commit
-	wait_for 10 eval '[ "$(status_of .progress.job)" = commit ]'
+	wait_for 10 job_is commit
 	run -0 cow shutdown --if-longer 24h
 	[[ $output == *"vol: everything is on the card"* ]]
 	# the commit before it has failed

@@ -271,7 +271,7 @@ noise_test() {
 	done
 	cow commit --checkpoint
 	background cow trim --json >"$T/trim"
-	wait_for 10 eval '[ "$(status_of .progress.phase)" = trim ]'
+	wait_for 10 phase_is trim
 	commit_word x
 	kill -0 "$BG"
 	eio off

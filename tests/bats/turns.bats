@@ -227,8 +227,7 @@ down() {
 		# shellcheck disable=SC2086 # several words
 		cow commit $how >"$T/out" 2>&1 3>&- &
 		BG=$!
-		writes() { [ "$(NAME=root status_of .progress.phase)" = direct ]; }
-		wait_for 20 writes
+		NAME=root wait_for 20 phase_is direct
 		echo 3 | tee "$T/root/n" >/boot/n
 		works root
 		wait "$BG"
