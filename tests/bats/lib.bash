@@ -116,6 +116,7 @@ cow_setup() {
 	export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}"
 	unset LD_PRELOAD
 	JOBS_BEFORE=$(jobs -p | xargs)
+	read -r BEGAN _ </proc/uptime
 	its_turn
 }
 
@@ -168,10 +169,16 @@ its_turn() {
 	[ "${kinds[n]}" = "$line" ] || skip "not its turn"
 }
 
+# What the daemons told the kernel log since the test began: a failed test shows it. Those of other tests are among them.
+daemons_said() {
+	dmesg | awk -F'[][]' -v began="$BEGAN" '$2 >= began + 0 && /cowfs: /' | tail -n 30
+}
+
 cow_teardown() {
 	local bad=0
 
 	[ -n "${T-}" ] && [ -d "$T" ] || return 0
+	[ -n "${BATS_TEST_COMPLETED-1}" ] || daemons_said
 	cd /
 	unset LD_PRELOAD
 	clear_jobs
