@@ -70,11 +70,10 @@ static void detach_later(const char *loop, const char *label)
 /* For a loop device that is no longer in use: its limit would slow down the next user. */
 static void forget_bound(const char *loop)
 {
-	struct bdi_limit b;
 	struct stat st;
 
-	if (stat(loop, &st) == 0 && S_ISBLK(st.st_mode) && bdi_limit_open(&b, st.st_rdev) == 0)
-		bdi_limit_close(&b);
+	if (stat(loop, &st) == 0 && S_ISBLK(st.st_mode))
+		bdi_limit_forget(st.st_rdev);
 }
 
 static void add(struct leftover_volume *d, const char *fmt, ...) PRINTF(2, 3);

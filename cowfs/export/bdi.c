@@ -61,14 +61,12 @@ static int ask_limit(struct bdi_limit *ret)
 	return r;
 }
 
-int bdi_limit_open(struct bdi_limit *ret, dev_t rdev)
+static int open_limit(struct bdi_limit *ret, dev_t rdev)
 {
 	struct bdi_limit b = BDI_LIMIT_CLOSED;
 	_cleanup_close_ int dirfd = -1;
 	char path[64];
 
-	if (broker_on())
-		return ask_limit(ret);
 	snprintf(path, sizeof(path), BDI_DIR "/%u:%u", major(rdev), minor(rdev));
 	dirfd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dirfd < 0)
@@ -83,6 +81,11 @@ int bdi_limit_open(struct bdi_limit *ret, dev_t rdev)
 	}
 	*ret = b;
 	return 0;
+}
+
+int bdi_limit_open(struct bdi_limit *ret, dev_t rdev)
+{
+	return broker_on() ? ask_limit(ret) : open_limit(ret, rdev);
 }
 
 static int write_number(int fd, uint64_t n)
@@ -128,6 +131,14 @@ void bdi_limit_close(struct bdi_limit *b)
 	cleanup_closep(&b->min_bytes_fd);
 	cleanup_closep(&b->strict_fd);
 	cleanup_closep(&b->max_ratio_fd);
+}
+
+void bdi_limit_forget(dev_t rdev)
+{
+	struct bdi_limit b;
+
+	if (open_limit(&b, rdev) == 0)
+		bdi_limit_close(&b);
 }
 
 uint64_t global_dirty_bytes(void)

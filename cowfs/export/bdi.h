@@ -29,6 +29,8 @@ int bdi_limit_open(struct bdi_limit *ret, dev_t rdev) MUST_CHECK;
 int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes) MUST_CHECK;
 /* Restores the defaults, because its number outlives the volume. */
 void bdi_limit_close(struct bdi_limit *b);
+/* Restores the defaults of a device whose limit a killed process has left. Not for the worker: it opens a path. */
+void bdi_limit_forget(dev_t rdev);
 
 /* Dirty limit of the whole system now; UINT64_MAX if unknown. */
 uint64_t global_dirty_bytes(void);

@@ -8,8 +8,9 @@
  *   between), then requests, closes, and polls until the device no longer uses our file.
  * - max_sectors_kb: FUSE would cut a request above its max_write into two. discard_max_bytes: the
  *   default of 4 GiB is one fallocate under the inode's lock.
- * - The limits of the queue outlive LOOP_CLR_FD. Limits left by a killed daemon must not apply to
- *   this one, and ours must not slow the next user of the device number.
+ * - The limits of the queue, and of dirty pages, outlive LOOP_CLR_FD. Limits left by a killed daemon must not
+ *   apply to this one, and ours must not slow the next user of the device number. Where a file system stops
+ *   writing, a program waits for ever below a limit of dirty pages.
  * - Linux freezes the queue for each change of a limit, and of flags, and waits for a grace period of RCU: some
  *   15 ms. So a limit that has its value is left alone, and no device is AUTOCLEAR first, and then not.
  */
@@ -28,6 +29,7 @@
 
 #include "base/io.h"
 #include "base/thread.h"
+#include "export/bdi.h"
 
 #define ATTACH_TRIES 64
 #define DISCARD_MAX_BYTES (64 * MIB)
@@ -183,6 +185,7 @@ static int configure(struct loop_dev *ret, int file_fd, const char *label, uint3
 		r = take_free(&d, ctl_fd, &config, note);
 	if (r < 0)
 		return r;
+	bdi_limit_forget(d.rdev);
 	steal_fd(&dev_dirfd);
 	*ret = d;
 	return 0;

@@ -5,6 +5,7 @@
 
 #include <sys/sysmacros.h>
 
+#include "export/bdi.h"
 #include "scratch.h"
 
 #define IMAGE_BYTES (8 * MIB)
@@ -22,15 +23,27 @@ static int teardown(void **state)
 	return 0;
 }
 
-static uint64_t queue_value(const char *name)
+static uint64_t value(const char *folder, const char *name)
 {
 	char path[128];
 	uint64_t v = UINT64_MAX;
 
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/%s", major(s.loop.rdev),
-		 minor(s.loop.rdev), name);
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%s/%s", major(s.loop.rdev),
+		 minor(s.loop.rdev), folder, name);
 	assert_int_equal(io_read_u64(AT_FDCWD, path, &v), 0);
 	return v;
+}
+
+static uint64_t queue_value(const char *name)
+{
+	return value("queue", name);
+}
+
+static void bound_dirty(struct bdi_limit *b, uint64_t bytes)
+{
+	assert_int_equal(bdi_limit_open(b, s.loop.rdev), 0);
+	assert_int_equal(bdi_limit_set(b, bytes), 0);
+	assert_int_equal(value("bdi", "strict_limit"), 1);
 }
 
 static bool attached_at(const char *path)
@@ -80,6 +93,7 @@ TEST(test_limits_of_another, setup, teardown)
 {
 	const struct loop_limits small = { 64, 28, 16 };
 	int fd = open(s.image, O_RDWR | O_DIRECT | O_CLOEXEC);
+	struct bdi_limit b;
 	unsigned number;
 
 	assert_true(fd >= 0);
@@ -89,6 +103,8 @@ TEST(test_limits_of_another, setup, teardown)
 		assert_int_equal(queue_value("max_sectors_kb"), 28);
 		assert_int_equal(queue_value("nr_requests"), 16);
 		number = s.loop.number;
+		if (bdi_can_limit())
+			bound_dirty(&b, MIB);
 		assert_int_equal(ioctl(s.loop.fd, LOOP_CLR_FD), 0);
 		close(s.loop.fd);
 		close(s.loop.dev_dirfd);
@@ -98,6 +114,11 @@ TEST(test_limits_of_another, setup, teardown)
 	assert_int_equal(queue_value("max_sectors_kb"), 256);
 	assert_int_equal(queue_value("nr_requests"), 128);
 	assert_int_equal(queue_value("read_ahead_kb"), 128);
+	if (bdi_can_limit()) {
+		assert_int_equal(value("bdi", "strict_limit"), 0);
+		assert_int_equal(value("bdi", "max_ratio"), 100);
+		bdi_limit_close(&b);
+	}
 	s.loop.found[0] = 64;
 	assert_int_equal(loop_detach(&s.loop), 0);
 	assert_int_equal(queue_value("max_sectors_kb"), 64);
