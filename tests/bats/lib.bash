@@ -609,7 +609,7 @@ looked() { [ "$(looks)" -ge "$1" ]; }
 stays_idle() { sleep 1.1 && wait_for 10 looked $(($(looks) + 10)) && job_is null; }
 
 job_is() { [ "$(status_of .progress.job)" = "$1" ]; } # JOB, or null
-phase_is() { [ "$(status_of .progress.phase)" = "$1" ]; }
+phase_is() { [[ $(status_of .progress.phase) =~ ^($1)$ ]]; } # a regular expression
 
 commit_word() { echo "$1" >"$MNT/$1" && cow commit; }
 

@@ -227,7 +227,7 @@ down() {
 		# shellcheck disable=SC2086 # several words
 		cow commit $how >"$T/out" 2>&1 3>&- &
 		BG=$!
-		NAME=root wait_for 20 phase_is direct
+		NAME=root wait_for 20 phase_is "direct|log"
 		echo 3 | tee "$T/root/n" >/boot/n
 		works root
 		wait "$BG"
