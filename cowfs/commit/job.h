@@ -47,9 +47,8 @@ int classify_use(struct job *j) MUST_CHECK;
 /* Compares the content of blocks that are used in both images, and finds zeros. */
 int classify_content(struct job *j) MUST_CHECK;
 /* Are these blocks free in every generation that recovery may choose before this commit is durable, and
- * in the sealed image? If the newest of those generations was not frozen, the live file system may have
- * content there. USE_USED if one uses them. *ret_blks: number of blocks from blk on with this answer, at
- * most max_blks. */
+ * in the sealed image? USE_USED if one uses them, or the live file system may (loose of
+ * commit_source). *ret_blks: number of blocks from blk on with this answer, at most max_blks. */
 int classify_all(struct job *j, uint64_t blk, uint64_t max_blks, enum blk_use *ret,
 		 uint64_t *ret_blks) MUST_CHECK;
 /* May something else be written over these blocks? As classify_all for all of a range; job is a struct job. */

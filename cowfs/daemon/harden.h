@@ -23,7 +23,7 @@ enum {
 	/* done by harden_confine; listed here for harden_name */
 	HARDEN_CAPABILITIES = 1 << 8,
 	HARDEN_CALLS = 1 << 9,
-	/* done by worker_drop of cowfs.c */
+	/* done by drop of cowfs.c */
 	HARDEN_USER = 1 << 10,
 	HARDEN_FILES = 1 << 11,
 	HARDEN_LANDLOCK = 1 << 12,

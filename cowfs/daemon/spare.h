@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The spare process: a copy of the daemon from before it opened anything, which becomes the next
+ * The spare process: a copy of the daemon from before it opened anything, which forks the next
  * worker when the present one dies. The parent cannot make one itself: it has neither the system
  * calls nor the capabilities. It ends with its parent.
  */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The loop device on top of the FUSE file. Only this file and card/ issue ioctls on block
- * devices. */
+/* The loop device on top of the FUSE file. */
 #ifndef COWFS_EXPORT_LOOP_H
 #define COWFS_EXPORT_LOOP_H
 

@@ -52,7 +52,7 @@ void throttle_store_full(struct throttle *g); /* a write got -ENOSPC */
 void throttle_look(
 	struct throttle *g); /* the data just written may change the policy: calls look */
 
-/* ---- policy, one thread */
+/* ---- policy, under a lock */
 /* look is called once this number of further bytes was admitted. */
 void throttle_set_budget(struct throttle *g, uint64_t bytes);
 /* bytes/s. 0: no reply leaves until the rate changes. THROTTLE_OPEN: no reply is held. shut: I3 does

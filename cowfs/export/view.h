@@ -3,7 +3,7 @@
  * The merged view. For each 4 KiB block it shows the newest of
  * 	1 active generation	RAM
  * 	2 sealed generation	RAM, while a commit is under way
- * 	3 failed generation	RAM, left by a failed commit, or shared with a snapshot; may be several
+ * 	3 older generation	RAM, left by a commit, or shared with a snapshot; may be several
  * 	4 log			card, through the log index
  * 	5 base			card, at the home location
  *

@@ -7,7 +7,7 @@
  * there is nothing to undo. Others are sealed while they are mounted read-only or not at all.
  *
  * Nothing here makes an unmount fail: no mount is opened. The sync names the device (BLKFLSBUF); an
- * unmount waits for it. btrfs before Linux 6.17 is synced through its mount.
+ * unmount waits for it. Only the mount of a btrfs before Linux 6.17 is opened, for its sync.
  */
 #ifndef COWFS_FS_QUIESCE_H
 #define COWFS_FS_QUIESCE_H

@@ -3,9 +3,8 @@
  * How long a commit would take, from what the last ones took. Pure functions.
  *
  * A commit that finds d bytes of dirty data takes fixed + (d + late) / rate. Late is what arrives until the
- * file system is frozen: a write(2) under way ends first, however large it is. All three come from the
- * last SAMPLES commits, and the worst of them counts: cards pause now and then to collect garbage, and
- * a promise of time must hold then, too.
+ * seal, mostly by its sync. All three come from the last SAMPLES commits, and the worst of them
+ * counts: cards pause now and then to collect garbage, and a promise of time must hold then, too.
  */
 #ifndef COWFS_VOLUME_COMMIT_TIME_H
 #define COWFS_VOLUME_COMMIT_TIME_H

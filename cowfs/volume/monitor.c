@@ -5,9 +5,9 @@
  *   flushes dirty pages through the throttle. Writes are then never withheld, only slowed,
  *   to a rate at which the sync is done soon. The reserve of the store takes them. There is one
  *   exception: where a seal needs no sync (monitor_set_stops), writes that no log could hold are
- *   withheld. The seal then comes first and releases them. From the seal on, replies are held so
- *   that the room lasts until the commit is done. Dirty throttling of the kernel then slows the
- *   writers.
+ *   withheld. The seal then comes first, and its record releases them. From the seal on, replies
+ *   are held so that the room lasts until the commit is done. Dirty throttling of the kernel then
+ *   slows the writers.
  * - `lock` makes "look at the stage, set the throttle" one step. monitor_stage waits for it for
  *   moments.
  * - A commit that fails after its seal keeps the sealed generation and is tried again with it.

@@ -2,7 +2,7 @@
 /*
  * The monitor thread: watches RAM and ring, asks for commits, and sets the throttle. Private
  * to volume/. It wakes up when a write uses up the throttle's budget, when the commit thread wakes
- * it, and once a second.
+ * it, and once a second, or ten times under pressure.
  */
 #ifndef COWFS_VOLUME_MONITOR_H
 #define COWFS_VOLUME_MONITOR_H
@@ -19,11 +19,11 @@ struct monitor;
 
 /*
  * Stage of the commit thread: the state of its job. Only monitor_stage changes it. Replies may be
- * withheld from the seal on, never before.
+ * withheld from the seal on, and before by monitor_set_stops.
  *
  * 	IDLE		-> QUIESCE
  * 	QUIESCE		-> SEALED
- * 			-> IDLE		not frozen, or a dry run
+ * 			-> IDLE		not sealed, or a dry run
  * 			-> QUIESCE	there was nothing to do
  * 	SEALED		-> DURABLE	committed, and a checkpoint follows
  * 			-> RELEASED	committed, without a checkpoint
@@ -98,8 +98,8 @@ bool monitor_may_stop_checkpoint(struct monitor *m, uint64_t room_blks);
 /* The next commit may seal without a sync if necessary. So all replies may be withheld before the
  * seal, at stop_blks. */
 void monitor_set_stops(struct monitor *m, bool stops);
-/* Are all replies withheld at stop_blks? Then a sync cannot succeed, because its writes are
- * withheld, too. Any thread. */
+/* Are all replies withheld, at stop_blks or because RAM is nearly full? Then a sync cannot succeed,
+ * because its writes are withheld, too. Any thread. */
 bool monitor_stopped(struct monitor *m);
 /* Does the budget contain free blocks, which a seal without a sync does not know? Any thread. */
 bool monitor_counts_on_free(struct monitor *m);

@@ -7,8 +7,8 @@
  * 	                             paced once sealed     parked once sealed
  *
  * The reserve between limit and hard size holds the data that a sync flushes through us before
- * the seal, when no reply may be withheld. This data is the journal, the dirty page cache, and the
- * writes that programs make in the meantime.
+ * the seal, when a withheld reply would stop it. This data is the journal, the dirty page cache,
+ * and the writes that programs make in the meantime.
  */
 #ifndef COWFS_VOLUME_PRESSURE_H
 #define COWFS_VOLUME_PRESSURE_H
@@ -36,8 +36,8 @@ struct pressure_plan {
 		uint64_t warn, commit, full;
 		uint64_t ruin; /* writes fail, or no commit can hold the dirty data any more */
 	} ram_bytes, ring_blks;
-	/* From here on all replies are withheld until the seal. The requests in flight still fit.
-	 * 0: no such limit. Only for file systems that may be sealed without a sync, because a
+	/* From here on all replies are withheld until the record. The requests in flight still fit.
+	 * 0: no such limit. Used only for file systems that may be sealed without a sync, because a
 	 * sync could not complete. */
 	uint64_t stop_blks;
 };
@@ -73,7 +73,7 @@ void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
  * reserve stays. */
 void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks);
 /* After one of these two: a commit must also be done in a time, in which the card takes so many blocks. late_blks
- * of them become dirty while the file system is frozen for it. */
+ * of them become dirty between the decision and the seal. */
 void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks, uint64_t late_blks);
 uint64_t pressure_hard_bytes(const struct pressure_plan *p);
 
