@@ -54,7 +54,7 @@ static const struct option_spec prepare_options[] = {
 	{ OPT_SHRINK, "shrink", NULL, "make space first: shrink the ext2/3/4, atomically" },
 	{ OPT_JOURNAL_SIZE, "journal-size", "SIZE",
 	  "with --shrink: largest size of the journal (default: 16M)" },
-	{ OPT_FORCE, "force", NULL, "overwrite an old log that holds nothing uncommitted" },
+	{ OPT_FORCE, "force", NULL, "overwrite an old log, if no block is only in it" },
 	{ OPT_DRY_RUN, "dry-run", NULL,
 	  "write nothing: print what would be written, or why not, and the next commands" },
 	COMMON
@@ -138,7 +138,7 @@ static const struct option_spec accept_options[] = {
 	COMMON
 };
 static const struct option_spec run_options[] = {
-	{ OPT_VOLUME, "volume", "N", "the volume (default: the only one)" },
+	{ OPT_VOLUME, "volume", "N", "the volume (default: the root)" },
 	{ OPT_TRIAL, "trial", "BOOTS", "of the root: what is kept is on trial, as commit --trial" },
 	COMMON
 };

@@ -988,7 +988,7 @@ static void help(void)
 	     "DEVICE must have been prepared with 'cowctl prepare'; 'cowctl' controls it "
 	     "afterwards.\n");
 	options_help(stdout, specs);
-	puts("\nExit codes: 0 ok, 1 failed, 2 usage.");
+	puts("\nExit codes: 0 ok, 1 failed, 2 usage, 5 the card was pulled out.");
 }
 
 int cowfs_main(int argc, char **argv)

@@ -59,7 +59,7 @@ static void help(void)
 	     "  --no-discard        it knows no DISCARD\n"
 	     "  --wear MODE         none, dynamic, zone or global (default: the profile's)\n"
 	     "  --erase-limit N     program/erase cycles that units bear\n"
-	     "  --trace FILE        records all writes, flushes and discards: cowfs/sim/trace.h\n"
+	     "  --trace FILE        records all writes, flushes and discards: lab/sim/trace.h\n"
 	     "  --trace-contents    and what was written, beside it in NAME.data\n"
 	     "  --real-time         requests take the time that they would\n"
 	     "  --seed N            of what is random at power cuts (default: 1)\n"
