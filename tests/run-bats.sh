@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Runs bats files, the longest first, each in a mount namespace and a TMPDIR of its own and for COWFS_BATS_SECONDS (1200) at most:
 # run-bats.sh FILE... They wait more than they compute: the next one begins when the processors are idle for a fifth of
-# the time, and COWFS_BATS_JOBS (five for each processor) run at most. A file with a line "# alone: REASON" runs after the others, by
+# the time, or fewer than three for each processor run, and COWFS_BATS_JOBS (five for each) run at most. A file with a line "# alone: REASON" runs after the others, by
 # itself. How long a file takes is what it took last (build/bats.times), else its line "# seconds: NUMBER", else two seconds a test.
 # With COWFS_TURN, a commit, a third of the files with a line "# turn: 3" runs, another third with another commit. Those that the commit
 # changes, and those that COWFS_ALSO names ("clone delta"), run in any case.
@@ -126,7 +126,7 @@ places() {
 	shift
 	children=()
 	for f; do
-		while [ ${#children[@]} -ge "$jobs" ] || { [ ${#children[@]} -ge $((($(nproc) * 3 + 1) / 2)) ] && ! is_idle 20; }; do
+		while [ ${#children[@]} -ge "$jobs" ] || { [ ${#children[@]} -ge $(($(nproc) * 3)) ] && ! is_idle 20; }; do
 			sleep 1
 			left=()
 			for p in "${children[@]}"; do
