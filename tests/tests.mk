@@ -88,7 +88,8 @@ $(PROMETHEUS):
 # Three circles. COWFS_TURN: of tests that are made for several file systems, one is made for each commit; of long loops a quarter.
 # Behind --: what runs beside them; what serves volumes of its own comes last there.
 CHECKS := all check-unit check-bats check-demo
-CHECKS_BESIDE := lint-gcc check-crash-short check-fuzz check-journal-short check-vm-life check-walk
+CHECKS_BESIDE := check-fuzz lint-gcc check-walk
+CHECKS_BESIDE_TOO := check-crash-short check-journal-short check-vm-life
 NIGHT := all check-unit check-bats check-kills check-layouts check-bench-commit
 NIGHT_BESIDE := lint check-model-short check-vm-short check-replay-short check-journal check-held check-crash check-mutants
 NIGHT_BESIDE_TOO := check-fuzz-san check-tsan check-soak check-packaging walk
@@ -97,7 +98,7 @@ RELEASE := check-unit-san check-model check-replay kills power check-report chec
 
 check: ready
 	$(Q)COWFS_TURN=$${COWFS_TURN-$(if $(filter all,$(COWFS_FS)),,$(shell $(GIT) rev-parse HEAD 2>/dev/null || echo tarball))} \
-		exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE)
+		exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 check-night: ready
 	$(Q)COWFS_CHECK_SECONDS=$${COWFS_CHECK_SECONDS:-28800} \
@@ -417,7 +418,7 @@ check-docs: programs
 		grep -q "^min_kernel=$$kernel " systemd/setup-checks || \
 		{ echo "systemd/setup-checks: min_kernel is not $$kernel, the oldest that cowfs/base/kernel.h names" >&2; exit 1; }
 	$(Q)for f in docs/*.md; do grep -qF "\"$$f\"" docs/site/build.py || { echo "docs/site/build.py: $$f is on no page" >&2; exit 1; }; done
-	$(Q)for t in $(filter-out all,$(CHECKS) $(CHECKS_BESIDE) $(NIGHT) $(NIGHT_BESIDE) $(NIGHT_BESIDE_TOO) $(RELEASE)); do grep -q "\`$$t\`" docs/TESTING.md || \
+	$(Q)for t in $(filter-out all,$(CHECKS) $(CHECKS_BESIDE) $(CHECKS_BESIDE_TOO) $(NIGHT) $(NIGHT_BESIDE) $(NIGHT_BESIDE_TOO) $(RELEASE)); do grep -q "\`$$t\`" docs/TESTING.md || \
 		{ echo "docs/TESTING.md: the table of circles lacks $$t" >&2; exit 1; }; done
 
 # what it runs, and nothing else; exec, so that a signal for make reaches it
