@@ -338,8 +338,8 @@ void commit_add_life(struct client *c, const struct options *o, struct json_obje
  * code. */
 int commit_volume(const struct options *o);
 /* Ahead of a commit and its checkpoint, for what reads the bare card and replays no log: the driver writes its metadata home.
- * asked: by --checkpoint; else only of a volume with checkpoint = always. */
-void commit_metadata_home(const struct options *o, bool asked);
+ * Without --checkpoint only of a volume with checkpoint = always. A remark to stderr if it cannot. */
+void commit_metadata_home(const char *which, const struct request *rq);
 void print_commit(const char *name, const struct options *o, struct json_object *answer);
 /* A commit of free blocks alone writes nothing, not even a record. */
 bool wrote_nothing(struct json_object *answer, bool dry_run);

@@ -19,6 +19,7 @@ static struct json_object *ask_for_commit(const struct all *a, const char *name,
 	struct json_object *answer;
 	struct client c;
 
+	commit_metadata_home(name, &a->rq);
 	if (client_open(&c, name, err) < 0)
 		return NULL;
 	answer = ask_client(&c, &a->rq, err);

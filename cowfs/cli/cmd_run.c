@@ -260,7 +260,7 @@ static int end_with_commit(const struct options *o, const struct options *volume
 	int exit = trial ? commit_trial_check(o, -1) : EXIT_OK;
 
 	if (exit == EXIT_OK) {
-		commit_metadata_home(volume, false);
+		commit_metadata_home(which_volume(volume), &commit);
 		exit = step(volume, &commit, &answer);
 	}
 	if (exit == EXIT_OK)

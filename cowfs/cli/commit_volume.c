@@ -178,7 +178,7 @@ static __attribute__((noreturn)) void freeze_and_thaw(volatile bool *begun)
 	if (r == 0)
 		r = ioctl(0, FITHAW, 0);
 	*begun = false;
-	_exit(r < 0);
+	_exit(r < 0 ? errno : 0);
 }
 
 /*
@@ -189,24 +189,29 @@ static __attribute__((noreturn)) void freeze_watched(int mount_fd)
 {
 	bool *begun = mmap(NULL, sizeof(*begun), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			   -1, 0);
+	int status = 0;
 	pid_t pid;
 
 	setsid();
 	if (begun == MAP_FAILED || dup2(mount_fd, 0) < 0 || close_range(1, ~0U, 0) < 0)
-		_exit(1);
+		_exit(errno);
 	pid = fork();
 	if (pid == 0)
 		freeze_and_thaw(begun);
-	while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+	if (pid < 0)
+		_exit(errno);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	_exit(*(volatile bool *)begun ? ioctl(0, FITHAW, 0) < 0 : 0);
+	if (*(volatile bool *)begun)
+		_exit(ioctl(0, FITHAW, 0) < 0 ? errno : 0);
+	_exit(WEXITSTATUS(status));
 }
 
 /*
  * An open descriptor of the mount. Only for such a kind: it keeps an unmount waiting. Root knows the disk and the kernel
  * the kind, so the worker is asked of no other.
  */
-static int mount_that_hides(const struct options *o, bool asked)
+static int mount_that_hides(const char *which, bool asked)
 {
 	_cleanup_close_ int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct mount_search s = { .proc_dirfd = proc_fd, .mount_fd = -1 };
@@ -216,7 +221,7 @@ static int mount_that_hides(const struct options *o, bool asked)
 	struct client c;
 	struct facts f;
 
-	if (proc_fd < 0 || client_open(&c, which_volume(o), &err) < 0)
+	if (proc_fd < 0 || client_open(&c, which, &err) < 0)
 		return -1;
 	client_facts(c.name, false, &f);
 	s.dev = f.device[FACT_LOOP].rdev;
@@ -230,19 +235,31 @@ static int mount_that_hides(const struct options *o, bool asked)
 }
 
 /* A program can keep a freeze waiting: after some time the commit goes on. */
-void commit_metadata_home(const struct options *o, bool asked)
+void commit_metadata_home(const char *which, const struct request *rq)
 {
-	_cleanup_close_ int mount_fd = mount_that_hides(o, asked), pidfd = -1;
+	_cleanup_close_ int mount_fd = rq->dry_run ? -1 : mount_that_hides(which, rq->checkpoint),
+			    pidfd = -1;
 	pid_t pid = mount_fd < 0 ? -1 : fork();
+	int status, error = 0;
 	struct pollfd p;
 
+	if (mount_fd < 0)
+		return;
 	if (pid == 0)
 		freeze_watched(mount_fd);
 	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
 	p = (struct pollfd){ .fd = pidfd, .events = POLLIN };
-	if (pidfd >= 0 && poll(&p, 1, FREEZE_MS) == 0)
+	if (pidfd < 0)
+		error = errno;
+	else if (poll(&p, 1, FREEZE_MS) == 0)
+		error = ETIMEDOUT;
+	else if (waitpid(pid, &status, WNOHANG) == pid)
+		error = WEXITSTATUS(status);
+	if (error)
 		fprintf(stderr,
-			"cowctl: a program keeps a write to the file system from ending: a boot loader may not find what is new\n");
+			"cowctl: the file system could not be frozen for a moment (%s): a boot loader may not find what is new\n",
+			error == ETIMEDOUT ? "a program keeps a write to it from ending"
+					   : strerrordesc_np(error));
 }
 
 static int commit_one(const struct options *o, bool *ret_committed)
@@ -252,10 +269,10 @@ static int commit_one(const struct options *o, bool *ret_committed)
 	struct client c;
 	int exit = commit_request(o, &rq);
 
-	if (exit == EXIT_OK && !rq.dry_run)
-		commit_metadata_home(o, rq.checkpoint);
-	if (exit == EXIT_OK)
-		exit = ask_volume(&c, o, &rq, &answer);
+	if (exit != EXIT_OK)
+		return exit;
+	commit_metadata_home(which_volume(o), &rq);
+	exit = ask_volume(&c, o, &rq, &answer);
 	if (exit != EXIT_OK)
 		return exit;
 	commit_add_life(&c, o, answer);

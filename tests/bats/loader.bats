@@ -356,7 +356,7 @@ due_card() {
 
 # Whatever is killed in between. Not tested by a write, which would hang.
 @test "an xfs does not stay frozen if what froze it for a checkpoint is killed" {
-	local victim
+	local victim how
 	freeze_shim
 	volume_mounted xfs 310 400
 	for victim in nobody freezer watcher; do
@@ -369,10 +369,20 @@ due_card() {
 	done
 	umount_volume
 	cow detach --discard vol
-	attach_mounted --checkpoint always # a run commits as well
+	attach_mounted --checkpoint always # all of these freeze as well
+	for how in "run --volume vol -- touch $MNT/by-run" 'commit --all' 'commit --all --checkpoint'; do
+		: >"$T/freezes"
+		LD_PRELOAD=$FREEZE_SHIM cow $how
+		[ "$(cat "$T/freezes")" = $'frozen\nthawed' ]
+	done
 	: >"$T/freezes"
-	LD_PRELOAD=$FREEZE_SHIM cow run --volume vol -- touch "$MNT/by-run"
-	[ "$(cat "$T/freezes")" = $'frozen\nthawed' ]
+	LD_PRELOAD=$FREEZE_SHIM cow commit --all --dry-run
+	[ ! -s "$T/freezes" ]
+	# in a unit without the capability, and with what the generator gives it
+	run -0 timeout 60 setpriv --bounding-set=-all "$COWFS_BUILD/cowctl" commit vol --timer
+	[[ $output == *"could not be frozen for a moment (Operation not permitted): a boot loader may not find what is new"* ]]
+	run -0 timeout 60 setpriv --bounding-set=-all,+sys_admin "$COWFS_BUILD/cowctl" commit vol --timer
+	[[ $output != *frozen* ]]
 	detach_whole xfs
 }
 

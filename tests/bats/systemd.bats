@@ -128,11 +128,14 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 }
 
 @test "generator: commit-interval of each volume" {
-	conf '[default]' 'commit-interval = 0' '[data]' 'commit-interval = 10m' '[/dev/x]' 'name = kiosk'
+	conf '[default]' 'commit-interval = 0' '[data]' 'commit-interval = 10m' 'checkpoint = always' '[/dev/x]' 'name = kiosk'
 	generate
 	[[ $(drop_in cowfs-commit@.timer) == *ConditionPathExists=\!* ]]
 	# the template's holds for it
 	[ ! -e "$T/out/n/cowfs-commit@kiosk.timer.d" ]
+	# only this one may freeze its file system
+	[[ $(drop_in cowfs-commit@data.service) == *CAP_SYS_ADMIN ]]
+	[ "$(echo "$T"/out/n/cowfs-commit@*.service.d)" = "$T/out/n/cowfs-commit@data.service.d" ]
 	[[ $(drop_in cowfs-commit@data.timer) == *$'OnActiveSec=\nOnUnitActiveSec=\nOnActiveSec=10m\nOnUnitActiveSec=10m' ]]
 	[ ! -e "$T/out/n/sysinit.target.d" ]
 	# systemd's own reader takes it
@@ -195,7 +198,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	[ ! -e "$T/out/n/cowfs-commit@root.service.d" ]
 	mkdir -p "$T/boot/grub"
 	generate
-	[[ $(drop_in cowfs-commit@root.service) == *"commit root --timer --checkpoint" ]]
+	[[ $(drop_in cowfs-commit@root.service) == *CAP_SYS_ADMIN*"commit root --timer --checkpoint" ]]
 	rm -r "$T/out"
 	echo 'UUID=x /boot ext4 defaults 0 2' >"$T/etc/fstab"
 	generate
