@@ -130,6 +130,10 @@ stops() {
 	stops "MiB free; the log and some reserve need"
 	image 400 -O mmp
 	stops "multiple-mount protection"
+	image 400 -O ^has_journal
+	stops "has no journal, so it could not be committed while it is mounted: run tune2fs -j /dev/fakecard2 from a rescue system"
+	image 400 -O fast_commit
+	stops "fast commits"
 	image 400
 	debugfs -w -R 'ssv state 3' "$T/image" 2>/dev/null
 	stops "has errors"
