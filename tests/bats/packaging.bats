@@ -36,6 +36,11 @@ has() { # PATH...
 	part busybox
 	has /usr/share/cowfs/busybox/{init,rcS,rcK,mkinitramfs} /usr/lib/cowfs/{system.sh,commit-timer}
 	run ! grep -E '^/etc' "$T/files"
+	# rpmbuild fails at a file that the spec does not name
+	part "$(sed -n "s/.*PARTS='\([^']*\)'.*/\1/p" "$TOP/packaging/fedora/cowfs.spec")"
+	sed -n '/^%files/,${s/%{lib_all}/\/usr\/lib/;s/%{_\([a-z]*\)dir}/\/usr\/\1/;s/\*$//;/^\/usr/p}' "$TOP/packaging/fedora/cowfs.spec" >"$T/named"
+	has /usr/bin/cowfs-cardsim
+	run ! grep -vFf "$T/named" "$T/files"
 }
 
 # The functions of mkinitcpio that the build hook calls, as far as their effect goes. HOOKS...
