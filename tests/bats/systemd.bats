@@ -606,8 +606,10 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	# identity: newer than the last commit, then not
 	mkdir "$T/etc"
 	echo id >"$T/etc/machine-id"
+	cow discard root # without it, each boot would be another machine
 	COWFS_ETC=$T/etc run -0 "$SRC/identity"
 	[[ $output == *"machine-id is newer"*": committed "*" as generation "* ]]
+	cow discard root --cancel
 	touch -d '1 hour ago' "$T/etc/machine-id"
 	COWFS_ETC=$T/etc run -0 "$SRC/identity"
 	[ -z "$output" ]
