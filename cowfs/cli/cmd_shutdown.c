@@ -88,7 +88,7 @@ static void set_alarm(uint64_t ns)
 
 /*
  * How long a commit and its checkpoint would take, which read and write once more what is in the log and in RAM. cache: what
- * the page cache adds when the file system is frozen or unmounted.
+ * the page cache adds when the file system is synced or unmounted.
  */
 static double estimate_seconds(struct json_object *status, uint64_t cache_bytes)
 {

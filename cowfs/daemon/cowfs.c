@@ -3,7 +3,7 @@
  * The daemon: arguments, start in order, end in order. These processes take part in a start:
  *	starter     the process that was called; waits for the line of ready.h, shows it, and exits
  *	supervisor  child of the starter: the small parent of daemon/supervisor.h
- *	spare	    child of the supervisor: becomes the next worker if this one dies
+ *	spare	    child of the supervisor: forks the next worker if this one dies
  *	worker      child of the supervisor: everything else
  *
  * With --foreground the starter waits for the supervisor and ends with its status, because the

@@ -29,7 +29,7 @@ enum {
 struct signs {
 	_Atomic uint32_t
 		alive; /* a worker that serves changes it at least each minute, or it is killed */
-	_Atomic bool no_spare; /* the process that would become the next worker is dead */
+	_Atomic bool no_spare; /* the process that would fork the next worker is dead */
 };
 
 /* Given to the worker, which owns all descriptors. */

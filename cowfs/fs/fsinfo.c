@@ -19,8 +19,6 @@
 #include "fs/reader.h"
 #include "fs/replay.h"
 
-/* of ext3 and ext4: no folder has an entry for this inode */
-
 #define KIND(kind, number, ops) kind,
 
 static void supers_probe(const struct supers *s, struct fsinfo *ret)

@@ -52,7 +52,6 @@ static int build_index(struct log *l, const struct chain *ch, struct log_index *
 	int r = 0;
 
 	for (size_t i = ch->n; i-- > 0 && r == 0;) {
-		/* tail_seq == seq: everything up to and including this record is checkpointed */
 		g.first = i == 0 && ch->rec[i].type == RECORD_COMMIT;
 		r = chain_each_extent(l, &ch->rec[i], gather_extent, &g);
 		if (r == 0)
@@ -93,6 +92,7 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 
 		if (e < 0)
 			return e;
+		/* its own seq: everything up to and including it is checkpointed */
 		if (r.seq <= head->tail_seq)
 			break;
 		/* such a chain may be a cycle */

@@ -6,7 +6,7 @@
  *
  * The ring may be crafted to take all memory or endless reads. Therefore the limits are:
  *
- * - memory: at most 2 * SCAN_KEPT candidates of 32 bytes, 56 bytes for each record of the
+ * - memory: at most 2 * SCAN_KEPT candidates of 32 bytes, 72 bytes for each record of the
  *   current chain (CHAIN_MAX), and for its descriptors SCAN_INDEX_BYTES and 1/16 of the ring, a
  *   few times (lists, their merge, the index). That is 64 MiB with a ring of 32 MiB, for any
  *   content. Descriptors are read in pieces of 256 KiB.

@@ -2,8 +2,8 @@
 /*
  * The superblock of the log: it says where the ring lies. There are two copies. A lies right
  * behind the file system, so that a grown partition still finds it. B is the last block of the
- * device, so that a new file system over the old one does not hide that there was a log. Only
- * prepare, the first attach and grow write it.
+ * device, so that a new file system over the old one does not hide that there was a log. It is
+ * seldom written: docs/FORMAT.md ("Superblock") says when.
  *
  * No copy counts where a file of the file system on the base could lie, because a user controls
  * that content (super_find).
