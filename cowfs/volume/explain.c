@@ -166,9 +166,10 @@ void explain_result(const struct volume *v, struct volume_result *res, int error
 void explain_remarks(struct volume_result *res)
 {
 	const struct quiesce_report *q = &res->quiesce;
+	size_t n = strlen(res->why);
 	const char *text = NULL;
 
-	if (res->error || res->why[0])
+	if (res->error)
 		return;
 	if (q->stopped && q->raw)
 		text = "sealed without a sync, as a power cut would leave it: the log is full "
@@ -176,14 +177,16 @@ void explain_remarks(struct volume_result *res)
 	else if (q->failed)
 		text = "sealed as a power cut would leave it: the file system has seen I/O errors: unmount "
 		       "it and mount it again (if it is the root: reboot)";
+	else if (q->unsynced && !q->stopped)
+		text = "the file system could not be synced within 10 s: files that were written last may be "
+		       "old on the card, or missing. Commit again";
 	else if (q->raw)
-		text = "sealed without a sync, or with a journal that cannot be replayed: as a power cut "
-		       "would leave it";
+		text = "sealed with a journal that cannot be replayed: as a power cut would leave it";
 	else if (res->unread)
 		text = "committed, but the metadata was not checked (" FSINFO_DIED
 		       "): check the file system (e2fsck)";
 	if (text)
-		volume_why(res, 0, "%s", text);
+		snprintf(res->why + n, sizeof(res->why) - n, "%s%s", n ? ". And " : "", text);
 }
 
 /* With blocks only in the log, the file system at the home locations is a mixture. */

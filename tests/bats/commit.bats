@@ -271,10 +271,15 @@ dry_and_wet() {
 
 @test "commit, then a power cut: what was committed is there, what was not is not" {
 	local before
-	protect
-	echo one >"$MNT/one"
+	COWFS_SYNC_HANGS=$T/hang protect with_shim
 	random_file "$MNT/big" 30
-	cow commit
+	touch "$T/hang"
+	echo one >"$MNT/one"
+	run -0 cow commit --json # lacks it
+	rm "$T/hang"
+	jq -e '.quiesce.unsynced and (.remark | test("^the file system could not be synced .* missing. Commit again$"))' <<<"$output"
+	run -0 cow commit
+	[[ $output != *synced* ]]
 	tree_sum "$MNT" >"$T/sum"
 	echo two >"$MNT/two"
 	echo changed >"$MNT/one"
