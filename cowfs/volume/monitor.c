@@ -96,7 +96,6 @@ struct monitor {
 	uint64_t not_before_ns;	 /* earliest time of the next request for a commit */
 	uint64_t admitted_bytes; /* total of the throttle at the last look */
 	bool stops;
-	bool few_free; /* too few blocks are free to count on: the plan has the log alone */
 	/* the plan without any free blocks, while the query for them runs */
 	struct pressure_plan asking;
 	uint64_t free_admitted_bytes; /* admitted_bytes at that query */
@@ -210,7 +209,7 @@ static bool plan_commit(const struct monitor *m, struct pressure_plan *p, uint64
 	bool room_limits;
 
 	if (room_blks)
-		pressure_plan_room(p, room_blks);
+		pressure_plan_room(p, m->p.log_blks, room_blks);
 	else
 		pressure_plan_ring(p, m->p.log_blks);
 	room_limits = p->ring_blks.full;
@@ -218,14 +217,6 @@ static bool plan_commit(const struct monitor *m, struct pressure_plan *p, uint64
 		pressure_plan_time(p, time_blks(m),
 				   commit_time_late_bytes(m->p.times) / COW_BLK_BYTES);
 	return room_limits;
-}
-
-/* Fewer free blocks than the log holds are not counted on: a sync can use them up, and then nothing but the log is left.
- * Without them, writes can be withheld before a seal, as no seal needs them (stop_at). */
-static void plan_room(struct monitor *m, uint64_t room_blks)
-{
-	m->few_free = room_blks && room_blks < 2 * m->p.log_blks;
-	m->room_limits = plan_commit(m, &m->p.plan, m->few_free ? m->p.log_blks : room_blks);
 }
 
 /* Are free blocks a part of the budget, and is the budget smaller than RAM? */
@@ -275,9 +266,10 @@ static void look_at_free(struct monitor *m, const struct pressure_use *u, uint64
 	}
 	free_blks = is_made_anew(m) ? 0
 				    : volume_free_blks(&m->v->fs, free_space_bytes(m->free_space));
-	plan_room(m, min_u64(m->p.room_blks, m->p.log_blks + free_blks));
+	m->room_limits = plan_commit(m, &m->p.plan,
+				     min_u64(m->p.room_blks, m->p.log_blks + free_blks));
 	m->asking = m->p.plan;
-	plan_commit(m, &m->asking, m->p.log_blks);
+	plan_commit(m, &m->asking, min_u64(m->p.room_blks, m->p.log_blks));
 	if (!is_room_limit(m) || !u->dirty_blks || free_space_asking(m->free_space) ||
 	    m->admitted_bytes == m->free_admitted_bytes || now < free_stale_ns(m))
 		return;
@@ -357,8 +349,8 @@ static uint64_t stop_at(const struct monitor *m, const struct pressure_use *u)
 	if (m->gave_up || never_commits(m))
 		return UINT64_MAX;
 	/* a commit after a seal without a sync may have no free blocks to use */
-	if (m->stops && stop_blks &&
-	    (!m->p.room_blks || (m->few_free && u->dirty_blks < m->p.plan.ring_blks.ruin)))
+	if (m->stops && stop_blks && !m->p.plan.counts_on_free &&
+	    (!m->p.room_blks || u->dirty_blks < m->p.plan.ring_blks.ruin))
 		bytes = blk_to_bytes(u->dirty_blks < stop_blks ? stop_blks - u->dirty_blks : 0);
 	/* before the seal, the slack is for what is in flight then */
 	if ((sealed || !m->v->kept->needs_sync) && !away_any(m->v))
@@ -742,7 +734,7 @@ void monitor_set_room(struct monitor *m, uint64_t room_blks)
 {
 	LOCKED(&m->lock);
 	m->p.room_blks = room_blks;
-	plan_room(m, room_blks);
+	m->room_limits = plan_commit(m, &m->p.plan, room_blks);
 }
 
 void monitor_set_stops(struct monitor *m, bool stops)
@@ -756,7 +748,7 @@ void monitor_set_stops(struct monitor *m, bool stops)
 bool monitor_counts_on_free(struct monitor *m)
 {
 	LOCKED(&m->lock);
-	return m->p.room_blks && !m->few_free;
+	return m->p.plan.counts_on_free;
 }
 
 bool monitor_stopped(struct monitor *m)

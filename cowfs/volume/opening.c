@@ -105,7 +105,7 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 	if (!fs_ops(v->fs.kind)->counts_on_free)
 		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
 	else
-		pressure_plan_room(&mp.plan, mp.room_blks = v->kept->room_blks);
+		pressure_plan_room(&mp.plan, mp.log_blks, mp.room_blks = v->kept->room_blks);
 	*ret = mp;
 	r = ram_store_resize(v->store, pressure_hard_bytes(&mp.plan));
 	return r < 0 ? msg_why(why, n, r, "the RAM store: %s", strerror(-r)) : 0;

@@ -141,10 +141,13 @@ static uint64_t near_ruin(const struct pressure_steps *s)
 	return s->full + (s->ruin - s->full) / 4;
 }
 
-void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks)
+void pressure_plan_room(struct pressure_plan *p, uint64_t log_blks, uint64_t room_blks)
 {
 	struct pressure_steps s;
 
+	p->counts_on_free = room_blks >= 2 * max_u64(log_blks, 1);
+	if (!p->counts_on_free)
+		room_blks = min_u64(room_blks, log_blks);
 	room_blks = max_u64(room_blks, 16); /* 0 would mean no room limit */
 	s = steps_of_room(p, room_blks);
 	p->ring_blks = (struct pressure_steps){ 0 };

@@ -40,6 +40,7 @@ struct pressure_plan {
 	 * 0: no such limit. Used only for file systems that may be sealed without a sync, because a
 	 * sync could not complete. */
 	uint64_t stop_blks;
+	bool counts_on_free; /* the second budget has free blocks, which a sync can use up */
 };
 
 /* The part of the reserve for the loop device's dirty page cache under this limit, where the kernel
@@ -69,9 +70,10 @@ struct pressure_requests pressure_requests(uint64_t capacity_blks);
 /* All dirty data must fit into a log of this capacity. Dirty pages are bounded further, where
  * possible. */
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks);
-/* The same for a volume whose commits have this room for now, in the log and in free blocks. The
- * reserve stays. */
-void pressure_plan_room(struct pressure_plan *p, uint64_t room_blks);
+/* The same for a volume whose commits have this room for now, in the log and in free blocks, or, beside a generation that is held,
+ * in what is left of the log. Fewer free blocks than the log holds are not counted on: a sync can use them up, and then nothing but
+ * the log is left. Without them, writes can be withheld before a seal. The reserve stays. */
+void pressure_plan_room(struct pressure_plan *p, uint64_t log_blks, uint64_t room_blks);
 /* After one of these two: a commit must also be done in a time, in which the card takes so many blocks. late_blks
  * of them become dirty between the decision and the seal. */
 void pressure_plan_time(struct pressure_plan *p, uint64_t time_blks, uint64_t late_blks);

@@ -196,7 +196,7 @@ int volume_quiesce(struct volume *v, enum seal_use use, enum commit_cause cause,
 	int r = known ? volume_check_fs(v, &fs, res->why, sizeof(res->why)) : 0;
 
 	/* no seal would release writes that are withheld: they go on, until RAM is full */
-	v->kept->needs_sync = !t.unsynced || r < 0;
+	v->kept->needs_sync = !known || !bears_power_cut(&fs) || r < 0;
 	monitor_set_stops(v->monitor, known && may_stop(&fs) && r == 0);
 	if (r < 0)
 		return r;

@@ -49,7 +49,8 @@ static int plan_next(struct volume *v, struct images *im, struct volume_pressure
 		r = diverged_count_free(v->diverged, im->sealed, &im->room_blks);
 		im->room_blks += log_capacity_blks(v->log);
 		v->kept->room_blks = min_u64(v->kept->room_blks, im->room_blks);
-		pressure_plan_room(&m->plan, bounded_room_blks(v, im->room_blks));
+		pressure_plan_room(&m->plan, log_capacity_blks(v->log),
+				   bounded_room_blks(v, im->room_blks));
 	}
 	*ret_dirty_blks = v->discard_armed || m->fails || too_much ? 0 : m->plan.ring_blks.full;
 	return r;

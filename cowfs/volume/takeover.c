@@ -249,7 +249,7 @@ static int take_monitor(struct volume *v, const struct volume_params *p, char *w
 		/* the process may have died before it noted the room beside its last record */
 		if (fsinfo_probe_super(&committed, &fs) == 0)
 			k->room_blks = min_u64(k->room_blks, volume_room_blks(v, &fs));
-		pressure_plan_room(&mp.plan, mp.room_blks = k->room_blks);
+		pressure_plan_room(&mp.plan, mp.log_blks, mp.room_blks = k->room_blks);
 	}
 	return volume_open_monitor(v, &mp, why, n);
 }

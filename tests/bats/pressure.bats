@@ -205,6 +205,34 @@ card_holds() {
 	card_holds ext4 "$sum"
 }
 
+# No commit begins meanwhile, so writes wait at the end of RAM, until one can.
+@test "a hold that moves on a slow card, and a dry run whose sync does not end: RAM gets full, no write fails" {
+	COWFS_SYNC_HANGS=$T/hang volume 320 --hold previous
+	stream 1 12 >"$MNT/old"
+	cow commit
+	stream 2 12 | dd of="$MNT/old" iflag=fullblock bs=1M conv=notrunc,fsync status=none
+	cow commit --timer
+	echo more >"$MNT/more"
+	eio slow 60000
+	background cow commit
+	wait_for 30 phase_is checkpoint
+	background writes_new 80
+	wait_for 60 jq -e '.pressure.level == "full"' "$COWFS_RUNDIR/vol/status.json"
+	sleep 2
+	eio off
+	wait "$BG"
+	no_errors
+	cow commit
+	touch "$T/hang"
+	background cow commit --dry-run
+	wait_for 10 job_is dry-run
+	writes_new 80
+	rm "$T/hang"
+	no_errors
+	cow accept
+	detach_whole ext4
+}
+
 @test "a card that errs for good: writes fail after a time, the card is as committed" {
 	local bdi sum
 	export COWFS_FULL_TIMEOUT=4s

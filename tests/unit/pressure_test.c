@@ -108,29 +108,37 @@ TEST(test_levels)
 }
 
 /* Room in the log and in free blocks: a small room is divided like a ring; of a large one almost
- * everything may be used. */
+ * everything may be used. Few free blocks do not count, but a room below the log does. */
 TEST(test_room)
 {
 	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), ring = p;
 
 	pressure_plan_ring(&ring, 2000);
-	pressure_plan_room(&p, 2000);
-	assert_in_range(p.ring_blks.full, ring.ring_blks.full, ring.ring_blks.full + 200);
-	assert_true(p.ring_blks.commit < p.ring_blks.full && p.ring_blks.full < p.ring_blks.ruin &&
-		    p.ring_blks.ruin < 2000);
-	assert_int_equal(p.bound_bytes, ring.bound_bytes);
-	pressure_plan_room(&p, 200000);
+	for (uint64_t room = 2000; room < 4000; room += 333) {
+		pressure_plan_room(&p, 2000, room);
+		assert_in_range(p.ring_blks.full, ring.ring_blks.full, ring.ring_blks.full + 200);
+		assert_true(p.ring_blks.commit < p.ring_blks.full &&
+			    p.ring_blks.full < p.ring_blks.ruin && p.ring_blks.ruin < 2000);
+		assert_int_equal(p.bound_bytes, ring.bound_bytes);
+		assert_false(p.counts_on_free);
+	}
+	pressure_plan_room(&p, 2000, 4000);
+	assert_true(p.counts_on_free && p.ring_blks.full > 2000);
+	pressure_plan_room(&p, 2000, 200000);
 	assert_in_range(p.ring_blks.commit, 110000, 200000);
 	assert_true(p.ring_blks.ruin - p.ring_blks.full >=
 		    (p.journal_bytes + p.dirty_bytes + PRESSURE_MIN_BYTES) / COW_BLK_BYTES);
 	/* more than RAM can hold: no budget, and no trace of the previous one */
-	pressure_plan_room(&p, 1000000);
+	pressure_plan_room(&p, 2000, 1000000);
 	assert_int_equal(p.ring_blks.full, 0);
 	assert_int_equal(p.bound_bytes, p.dirty_bytes);
 	assert_int_equal(at(&p, 0, 999999, false), LEVEL_OK);
-	/* very little room is not the same as none */
-	pressure_plan_room(&p, 0);
-	assert_true(p.ring_blks.full > 0);
+	/* beside a generation that is held, down to very little, which is not the same as none */
+	for (uint64_t room = 0; room < 2000; room += 50) {
+		pressure_plan_room(&p, room ? 2000 : 0, room);
+		assert_true(p.ring_blks.full > 0 && p.ring_blks.ruin <= max_u64(room, 16));
+		assert_false(p.counts_on_free);
+	}
 }
 
 /* Requests in flight while all replies are withheld fit into the log, with descriptors for extents
@@ -166,7 +174,7 @@ TEST(test_time)
 {
 	struct pressure_plan p = plan_of(1024 * MIB, 8 * MIB), room;
 
-	pressure_plan_room(&p, 20000);
+	pressure_plan_room(&p, 2000, 20000);
 	room = p;
 	for (uint64_t blks = 512; blks < 20000; blks += 97) {
 		struct pressure_requests rq = pressure_requests(blks);
