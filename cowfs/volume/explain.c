@@ -178,7 +178,7 @@ void explain_remarks(struct volume_result *res)
 		text = "sealed as a power cut would leave it: the file system has seen I/O errors: unmount "
 		       "it and mount it again (if it is the root: reboot)";
 	else if (q->unsynced && !q->stopped)
-		text = "the file system could not be synced within 10 s: files that were written last may be "
+		text = "the file system could not be synced: files that were written last may be "
 		       "old on the card, or missing. Commit again";
 	else if (q->raw)
 		text = "sealed with a journal that cannot be replayed: as a power cut would leave it";

@@ -277,7 +277,7 @@ dry_and_wet() {
 	echo one >"$MNT/one"
 	run -0 cow commit --json # lacks it
 	rm "$T/hang"
-	jq -e '.quiesce.unsynced and (.remark | test("^the file system could not be synced .* missing. Commit again$"))' <<<"$output"
+	jq -e '.quiesce.unsynced and (.remark | test("^the file system could not be synced: .* missing. Commit again$"))' <<<"$output"
 	run -0 cow commit
 	[[ $output != *synced* ]]
 	tree_sum "$MNT" >"$T/sum"
