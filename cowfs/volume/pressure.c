@@ -221,6 +221,7 @@ struct pressure_requests pressure_requests(uint64_t capacity_blks)
 
 void pressure_plan_ring(struct pressure_plan *p, uint64_t capacity_blks)
 {
+	p->counts_on_free = false;
 	p->stop_blks = percent_of(capacity_blks, RING_STOP_PERCENT);
 	p->ring_blks =
 		(struct pressure_steps){ .warn = percent_of(capacity_blks, RING_WARN_PERCENT),

@@ -124,6 +124,9 @@ TEST(test_room)
 	}
 	pressure_plan_room(&p, 2000, 4000);
 	assert_true(p.counts_on_free && p.ring_blks.full > 2000);
+	ring = p;
+	pressure_plan_ring(&ring, 2000);
+	assert_false(ring.counts_on_free);
 	pressure_plan_room(&p, 2000, 200000);
 	assert_in_range(p.ring_blks.commit, 110000, 200000);
 	assert_true(p.ring_blks.ruin - p.ring_blks.full >=
