@@ -239,12 +239,13 @@ void commit_metadata_home(const char *which, const struct request *rq)
 {
 	_cleanup_close_ int mount_fd = rq->dry_run ? -1 : mount_that_hides(which, rq->checkpoint),
 			    pidfd = -1;
-	pid_t pid = mount_fd < 0 ? -1 : fork();
 	int status, error = 0;
 	struct pollfd p;
+	pid_t pid;
 
 	if (mount_fd < 0)
 		return;
+	pid = fork();
 	if (pid == 0)
 		freeze_watched(mount_fd);
 	pidfd = pid < 0 ? -1 : pidfd_open(pid, 0);
