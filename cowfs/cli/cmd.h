@@ -373,7 +373,9 @@ void turns_add(struct turns *t, const char *name, bool on_boot);
  * again: of the root once more if these were written meanwhile. Returns the first exit code that is not 0.
  */
 int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx);
-/* *ret_committed of an answer to a commit. */
+/* Of an answer to a commit: has it all that was written before? */
+bool commit_synced(struct json_object *answer);
+/* *ret_committed of that. */
 bool turn_committed(struct json_object *answer);
 /* Why it was left out. Returns err->error. */
 int turn_left_out(struct failure *err, const char *name);

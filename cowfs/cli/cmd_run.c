@@ -263,6 +263,12 @@ static int end_with_commit(const struct options *o, const struct options *volume
 		commit_metadata_home(which_volume(volume), &commit);
 		exit = step(volume, &commit, &answer);
 	}
+	if (exit == EXIT_OK && !commit_synced(answer))
+		exit = cmd_fail(
+			o, EXIT_FAILED, -EAGAIN,
+			"the file system could not be synced: the card may lack a part of what %.100s has written. First "
+			"commit again",
+			CLEAN(o->operand[0]));
 	if (exit == EXIT_OK)
 		exit = step(volume, trial ? &on_trial : &accept, NULL);
 	if (exit == EXIT_OK)

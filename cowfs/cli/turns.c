@@ -156,9 +156,14 @@ int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx)
 	return exit;
 }
 
+bool commit_synced(struct json_object *answer)
+{
+	return !json_true(json_object_object_get(answer, "quiesce"), "unsynced");
+}
+
 bool turn_committed(struct json_object *answer)
 {
-	return json_true(answer, "ok") && !json_true(answer, "withheld");
+	return json_true(answer, "ok") && !json_true(answer, "withheld") && commit_synced(answer);
 }
 
 int turn_left_out(struct failure *err, const char *name)

@@ -456,6 +456,11 @@ static int do_hold(struct volume *v, const struct volume_request *rq, struct vol
 
 	commit.checkpoint = true;
 	r = do_commit(v, &commit, res);
+	if (r == 0 && res->quiesce.unsynced)
+		r = volume_why(
+			res, -EAGAIN,
+			"nothing is held: the file system could not be synced, so the commit may "
+			"lack what was written last. Try again");
 	if (r == 0)
 		r = held_begin(v, res);
 	note_room_now(v);

@@ -72,6 +72,19 @@ fails_and_goes_back() {
 @test "run: a command that fails is not kept: ext4" { fails_and_goes_back ext4; }
 @test "run: a command that fails is not kept: btrfs" { fails_and_goes_back btrfs 150 250; }
 
+@test "run: what cannot be synced is neither held nor kept" {
+	COWFS_SYNC_HANGS=$T/hang with_shim volume
+	touch "$T/hang"
+	fails 1 'nothing is held: the file system could not be synced' commit --hold
+	rm "$T/hang"
+	run -1 --separate-stderr cow run --volume vol -- sh -c "touch $T/hang; echo new >$MNT/new"
+	[[ $stderr == *"could not be synced: "*" of what sh has written. First commit again"*"comes back at the next attach"* ]]
+	rm "$T/hang"
+	cow commit
+	cow accept
+	[ "$(status_of .held)" = null ]
+}
+
 @test "run: after a failure accept keeps what is there" {
 	volume
 	installer 'exit 1'

@@ -146,7 +146,7 @@ down() {
 
 @test "commit --timer of /boot: first the root" {
 	local generation
-	volumes boot root
+	COWFS_SYNC_HANGS=$T/hang volumes boot root
 	new 1
 	run -0 cow commit boot --timer
 	[[ $output == "root: committed "*"boot: committed "* ]]
@@ -182,6 +182,12 @@ down() {
 	cow accept root
 	run -0 cow commit boot --timer
 	[[ $output == "root: "*"boot: committed "* ]]
+	# nor with a root that could not be synced
+	new 4
+	touch "$T/hang"
+	run -1 --separate-stderr cow commit --all
+	rm "$T/hang"
+	[[ $output == "root: committed "* && $stderr == "cowctl: boot: not committed: "* ]]
 	down
 }
 
