@@ -41,7 +41,7 @@ static struct pressure_requests plan_requests(const struct volume *v, const stru
 	uint64_t blks = min_u64(monitor_time_blks(v->monitor), 3 * p->slack_bytes / COW_BLK_BYTES);
 
 	if (!fs_ops(v->fs.kind)->counts_on_free)
-		blks = min_u64(blks, log_capacity_blks(v->log));
+		blks = min_u64(blks, super_capacity_blks(log_super(v->log)));
 	return pressure_requests(blks);
 }
 
@@ -69,7 +69,7 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 	struct monitor_params mp = { .fail = p->pressure_fails,
 				     .bound_dirty = dirty_can_be_bounded(v),
 				     .stops = fs_ops(v->fs.kind)->crash_safe,
-				     .log_blks = log_capacity_blks(v->log),
+				     .log_blks = super_capacity_blks(log_super(v->log)),
 				     .retry_ns = p->full_ns,
 				     .max_commit_ns = p->max_commit_ns,
 				     .times = &v->kept->times };
@@ -103,7 +103,7 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->kept->room_blks = volume_room_blks(v, &v->fs);
 	if (!fs_ops(v->fs.kind)->counts_on_free)
-		pressure_plan_ring(&mp.plan, log_capacity_blks(v->log));
+		pressure_plan_ring(&mp.plan, super_capacity_blks(log_super(v->log)));
 	else
 		pressure_plan_room(&mp.plan, mp.log_blks, mp.room_blks = v->kept->room_blks);
 	*ret = mp;

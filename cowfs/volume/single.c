@@ -46,7 +46,8 @@ static int plan_next(struct volume *v, struct images *im, struct volume_pressure
 	too_much = m->plan.ring_blks.full &&
 		   active.data_blks + below.data_blks > m->plan.ring_blks.full;
 	if (fs_ops(im->fs.kind)->counts_on_free) {
-		r = diverged_count_free(v->diverged, im->sealed, &im->room_blks);
+		if (!log_holds(v->log, NULL)) /* else nothing is spilled */
+			r = diverged_count_free(v->diverged, im->sealed, &im->room_blks);
 		im->room_blks += log_capacity_blks(v->log);
 		v->kept->room_blks = min_u64(v->kept->room_blks, im->room_blks);
 		pressure_plan_room(&m->plan, log_capacity_blks(v->log),

@@ -108,7 +108,8 @@ uint64_t volume_room_blks(const struct volume *v, const struct fsinfo *fs)
 {
 	/* the bitmaps of an image with a non-empty journal are not trusted, so nothing is
 	 * spilled */
-	return log_capacity_blks(v->log) + (fs->needs_recovery || log_holds(v->log, NULL)
-						    ? 0
-						    : volume_free_blks(fs, fs->free_bytes));
+	bool spills = !fs->needs_recovery && !log_holds(v->log, NULL);
+	uint64_t free_blks = spills ? volume_free_blks(fs, fs->free_bytes) : 0;
+
+	return max_u64(log_capacity_blks(v->log) + free_blks, 1); /* 0: no such budget */
 }

@@ -241,7 +241,7 @@ static int take_monitor(struct volume *v, const struct volume_params *p, char *w
 				     .times = &v->kept->times,
 				     .bound_dirty = k->bound_dirty,
 				     .stops = fs_ops(v->fs.kind)->crash_safe,
-				     .log_blks = log_capacity_blks(v->log) };
+				     .log_blks = super_capacity_blks(log_super(v->log)) };
 	struct blk_reader committed = volume_committed(v);
 	struct fsinfo fs;
 

@@ -65,8 +65,8 @@ new_files_go_in_place() {
 	cow discard
 	cp "$T/new" "$MNT/new"
 	sync -f "$MNT"
-	cow discard --cancel
 	cow commit
+	cow discard --cancel
 	[ "$(status_of .alarm)" = "" ]
 	[ "$(status_of .write_errors)" = 0 ]
 	[ $(($(status_of .lifetime.direct_blocks) - direct)) -ge 10240 ]
@@ -176,6 +176,18 @@ stamps() {
 	cow commit
 	[ "$(status_of .write_errors)" = 0 ]
 	card_has xfs
+}
+
+over() { dd if=/dev/urandom of="$MNT/a" bs=1M count="$1" conv=notrunc,fsync status=none; } # MIB
+
+@test "a volume that is attached beside a held generation has the whole log again behind accept" {
+	volume_mounted xfs 320 420 -- --log-size 16M --erase-block 1M --
+	random_file "$MNT/a" 3 && cow commit --hold
+	while [ "$(status_of .log_room_blocks)" -gt 600 ]; do over 1 && cow commit; done
+	power_cut
+	attach && mount_volume && cow accept
+	over 3
+	[ "$(status_of .pressure.commits)" = 0 ]
 }
 
 # As before Linux 6.2: all of it is dirty when the sync begins, and several commits come before that ends.
