@@ -97,7 +97,7 @@ static void end_tree(pid_t pid, int sig)
 
 struct held_volume {
 	char name[RUNDIR_NAME_BYTES];
-	uint64_t generation;
+	uint64_t generation, write_errors;
 };
 
 /* Has a commit found no room in the log? why: what it said. Before that the user is told once that it gets full. */
@@ -194,6 +194,18 @@ static int step(const struct options *volume, const struct request *rq, struct j
 	return EXIT_OK;
 }
 
+/* Most writes fail after the call that made them, so the command may not know. */
+static int count_write_errors(const struct options *volume, uint64_t *ret)
+{
+	const struct request status = { .command = COMMAND_STATUS };
+	struct json_object *answer = NULL;
+	int exit = step(volume, &status, &answer);
+
+	*ret = json_u64(answer, "write_errors");
+	json_object_put(answer);
+	return exit;
+}
+
 static int begin(const struct options *volume, struct held_volume *ret)
 {
 	const struct request hold = { .command = COMMAND_COMMIT, .hold = true },
@@ -207,7 +219,9 @@ static int begin(const struct options *volume, struct held_volume *ret)
 	ret->generation = json_u64(answer, "generation");
 	snprintf(ret->name, sizeof(ret->name), "%s", json_text(answer, "name"));
 	json_object_put(answer);
-	exit = step(volume, &back, NULL);
+	exit = count_write_errors(volume, &ret->write_errors);
+	if (exit == EXIT_OK)
+		exit = step(volume, &back, NULL);
 	if (exit != EXIT_OK)
 		(void)step(volume, &accept, NULL);
 	return exit;
@@ -257,18 +271,23 @@ static int end_with_commit(const struct options *o, const struct options *volume
 			     accept = { .command = COMMAND_ACCEPT },
 			     on_trial = { .command = COMMAND_COMMIT, .trial = trial };
 	struct json_object *answer = NULL;
+	uint64_t errors = 0;
 	int exit = trial ? commit_trial_check(o, -1) : EXIT_OK;
 
 	if (exit == EXIT_OK) {
 		commit_metadata_home(which_volume(volume), &commit);
 		exit = step(volume, &commit, &answer);
 	}
-	if (exit == EXIT_OK && !commit_synced(answer))
+	if (exit == EXIT_OK)
+		exit = count_write_errors(volume, &errors);
+	if (exit == EXIT_OK && (errors != v->write_errors || !commit_synced(answer)))
 		exit = cmd_fail(
-			o, EXIT_FAILED, -EAGAIN,
-			"the file system could not be synced: the card may lack a part of what %.100s has written. First "
-			"commit again",
-			CLEAN(o->operand[0]));
+			o, EXIT_FAILED, -EIO,
+			"the card may lack a part of what %.100s has written: %s",
+			CLEAN(o->operand[0]),
+			errors != v->write_errors
+				? "writes have failed"
+				: "the file system could not be synced. First commit again");
 	if (exit == EXIT_OK)
 		exit = step(volume, trial ? &on_trial : &accept, NULL);
 	if (exit == EXIT_OK)

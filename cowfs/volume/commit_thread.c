@@ -114,7 +114,9 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		(void)!overlap_note(v, 0, v->volume_blks); /* needs no memory */
 	if (r == 0 && !dry &&
 	    (fs_ops(v->fs.kind)->counts_on_free || fs_ops(im.fs.kind)->counts_on_free))
-		single_note_room(v, single ? im.room_blks : volume_room_blks(v, &im.fs));
+		single_note_room(v, single && !log_holds(v->log, NULL)
+					    ? im.room_blks
+					    : volume_room_blks(v, &im.fs));
 	r = log_read_error(v->log, r);
 	if (r == -ESTALE) /* not that a checksum is wrong */
 		res->why[0] = '\0';
@@ -240,6 +242,8 @@ static int end_unchanged(struct volume *v, const struct volume_request *rq,
 static int write_sealed(struct volume *v, const struct volume_request *rq, int r,
 			struct volume_result *res, struct log_index **ret_index)
 {
+	bool loose = v->kept->loose;
+
 	count_absorbed(v);
 	monitor_stage(v->monitor, STAGE_SEALED);
 	if (r == 0)
@@ -250,6 +254,8 @@ static int write_sealed(struct volume *v, const struct volume_request *rq, int r
 		r = overlap_begin(v);
 	if (r == 0)
 		r = run_with_retries(v, rq, res, ret_index);
+	if (r == -EFBIG && !loose) /* nothing was written */
+		replayed_forget(v);
 	v->kept->durable = r == 0;
 	if (r == 0)
 		v->kept->diverged = v->sealed = false;
@@ -340,16 +346,35 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	return r;
 }
 
-/* More was dirty than one commit can hold. It is committed in several rounds. All but the last are
- * in the state that a power cut leaves. */
+static void add_bill(struct commit_report *to, const struct commit_report *of)
+{
+	to->written_bytes += of->written_bytes;
+	to->write_calls += of->write_calls;
+	to->flushes += of->flushes;
+	to->writable_ns += of->writable_ns;
+	to->meta += of->meta;
+	to->visits += of->visits;
+}
+
+/* Is it to be made again? All rounds but the last are in the state that a power cut leaves: more was dirty than one commit can
+ * hold, or a sync did not end in its time, and the next one waits for the same. */
+static bool is_a_round(const struct volume_request *rq, const struct quiesce_report *q, unsigned n)
+{
+	if (rq->cause == CAUSE_PRESSURE)
+		return false;
+	return q->stopped ? n < ROUNDS_MAX : q->unsynced && !q->failed && !q->hidden && n == 0;
+}
+
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	int r = commit_once(v, rq, res);
 
-	for (unsigned i = 0;
-	     r == 0 && res->quiesce.stopped && rq->cause != CAUSE_PRESSURE && i < ROUNDS_MAX; i++) {
+	for (unsigned n = 0; r == 0 && is_a_round(rq, &res->quiesce, n); n++) {
+		struct commit_report before = res->report;
+
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
+		add_bill(&res->report, &before);
 		if (r == 0)
 			res->why[0] = '\0'; /* for example, that there was nothing left to commit */
 	}
@@ -456,25 +481,13 @@ static int do_hold(struct volume *v, const struct volume_request *rq, struct vol
 
 	commit.checkpoint = true;
 	r = do_commit(v, &commit, res);
-	if (r == 0 && res->quiesce.unsynced)
-		r = volume_why(
-			res, -EAGAIN,
-			"nothing is held: the file system could not be synced, so the commit may "
-			"lack what was written last. Try again");
-	if (r == 0)
-		r = held_begin(v, res);
+	if (r == 0) {
+		r = res->quiesce.unsynced ? volume_why(res, -EAGAIN, "nothing is held")
+					  : held_begin(v, res);
+		res->not_held = r < 0;
+	}
 	note_room_now(v);
 	return r;
-}
-
-static void add_bill(struct commit_report *to, const struct commit_report *of)
-{
-	to->written_bytes += of->written_bytes;
-	to->write_calls += of->write_calls;
-	to->flushes += of->flushes;
-	to->writable_ns += of->writable_ns;
-	to->meta += of->meta;
-	to->visits += of->visits;
 }
 
 /* hold = previous: a commit that has no room beside the held generation is worth more than that. */
@@ -567,11 +580,12 @@ static void report(struct volume *v, const struct volume_request *rq, struct vol
 {
 	bool odd = (res->quiesce.raw && !res->quiesce.stopped) || res->quiesce.failed ||
 		   res->unread;
+	int error = res->not_held ? 0 : res->error;
 
-	monitor_result(v->monitor, rq->job == JOB_COMMIT || res->error == -EFBIG ? res->error : 0);
-	if (res->error == -ENOMEDIUM)
+	monitor_result(v->monitor, rq->job == JOB_COMMIT || error == -EFBIG ? error : 0);
+	if (error == -ENOMEDIUM)
 		return;
-	if (res->error < 0)
+	if (error < 0)
 		volume_alarm(v, "commit failed: %s%s", res->why,
 			     monitor_gave_up(v->monitor) ? "; writes fail while RAM is full" : "");
 	else

@@ -169,7 +169,7 @@ void explain_remarks(struct volume_result *res)
 	size_t n = strlen(res->why);
 	const char *text = NULL;
 
-	if (res->error)
+	if (res->error && !res->not_held)
 		return;
 	if (q->stopped && q->raw)
 		text = "sealed without a sync, as a power cut would leave it: the log is full "

@@ -121,6 +121,8 @@ static bool moves(struct volume *v, const struct volume_request *rq)
 		return false;
 	if (rq->checkpoint)
 		return log_holds(v->log, NULL);
+	if (v->kept->loose) /* half of what was written is nothing to go back to */
+		return false;
 	return !(log_holds(v->log, &h) && h.back) &&
 	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0;
 }

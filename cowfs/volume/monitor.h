@@ -30,7 +30,7 @@ struct monitor;
  * 			-> QUIESCE	failed, the sealed data stays; next attempt with a sync
  * 			-> IDLE		failed, the sealed data stays
  * 	DURABLE		-> RELEASED
- * 	RELEASED	-> QUIESCE	more was dirty than one commit takes
+ * 	RELEASED	-> QUIESCE	more was dirty than one commit takes, or it had no sync
  * 			-> IDLE
  */
 enum commit_stage {

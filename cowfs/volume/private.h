@@ -310,6 +310,8 @@ int replayed_in_view(struct volume *v, struct snapshot *s) MUST_CHECK;
 bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t *ret_blks,
 		   enum blk_state *state);
 void replayed_committed(struct volume *v);
+/* Neither on the card nor in RAM is anything of a seal without a sync. */
+void replayed_forget(struct volume *v);
 void replayed_end(struct volume *v);
 
 /* Copies the state of the log that the status shows. */

@@ -139,13 +139,20 @@ bool replayed_next(struct volume *v, uint64_t *blk, uint64_t max_blks, uint64_t 
 	return true;
 }
 
+void replayed_forget(struct volume *v)
+{
+	v->kept->loose = false;
+	generation_free(v->loose);
+	v->loose = NULL;
+}
+
 void replayed_committed(struct volume *v)
 {
-	v->kept->loose &= v->unsynced;
-	if (!v->kept->loose || !v->replay) {
-		generation_free(v->loose);
-		v->loose = NULL;
-	}
+	bool loose = v->kept->loose && v->unsynced;
+
+	if (!loose || !v->replay)
+		replayed_forget(v);
+	v->kept->loose = loose;
 	if (!v->replay || replay_mark(v->replay, &v->replayed) < 0)
 		v->replayed = (struct replay_mark){ 0 };
 }

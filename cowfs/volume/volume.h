@@ -192,6 +192,7 @@ struct volume_result {
 	bool not_begun; /* refused, or there was not enough time for it */
 	bool again;	/* the card is away: it is made when that is back */
 	bool withheld; /* the next start does not have what was to be committed, by an order: why names it */
+	bool not_held; /* an error, but only of the hold: everything is committed */
 	bool unread; /* the metadata reader died: nothing was checked, free blocks were not known */
 };
 

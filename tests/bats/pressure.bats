@@ -110,8 +110,8 @@ card_holds() {
 	say "in place: $speed KiB/s, longest stall of a read: $WORST ms," \
 		"longest delay of a write: $(status_of .pressure.longest_delay_seconds) s, read from the card: $got MiB"
 	no_errors
-	# what is logged goes home from RAM, and of what was there a sample is compared: all of it would be 384
-	[ "$got" -le 160 ]
+	# of what was there a sample is compared, and at most all that is logged is read to go home, if RAM no longer has it
+	[ "$got" -le 240 ]
 	[ "$WORST" -le "$(patience "$STALL_MS")" ]
 	card_holds ext4 "$sum"
 }
@@ -207,6 +207,7 @@ card_holds() {
 
 # No commit begins meanwhile, so writes wait at the end of RAM, until one can.
 @test "a hold that moves on a slow card, and a dry run whose sync does not end: RAM gets full, no write fails" {
+	local before
 	COWFS_SYNC_HANGS=$T/hang volume 320 --hold previous
 	stream 1 12 >"$MNT/old"
 	cow commit
@@ -229,6 +230,10 @@ card_holds() {
 	writes_new 80
 	rm "$T/hang"
 	no_errors
+	# the half of what was written is nothing to go back to
+	before=$(status_of .held.generation)
+	touch "$T/hang" && echo half >"$MNT/half" && cow commit && rm "$T/hang" && cow commit
+	[ "$(status_of .held.generation)" = "$before" ]
 	cow accept
 	detach_whole ext4
 }

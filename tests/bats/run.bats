@@ -75,14 +75,20 @@ fails_and_goes_back() {
 @test "run: what cannot be synced is neither held nor kept" {
 	COWFS_SYNC_HANGS=$T/hang with_shim volume
 	touch "$T/hang"
-	fails 1 'nothing is held: the file system could not be synced' commit --hold
+	fails 1 'nothing is held. And the file system could not be synced' commit --hold
 	rm "$T/hang"
 	run -1 --separate-stderr cow run --volume vol -- sh -c "touch $T/hang; echo new >$MNT/new"
-	[[ $stderr == *"could not be synced: "*" of what sh has written. First commit again"*"comes back at the next attach"* ]]
+	[[ $stderr == *"could not be synced. First commit again"*"comes back at the next attach"* ]]
 	rm "$T/hang"
 	cow commit
 	cow accept
 	[ "$(status_of .held)" = null ]
+}
+
+@test "run: a command whose writes fail is not kept" {
+	volume_mounted ext4 100 150 -J size=4 -- -- --ram 32M --pressure fail
+	run -1 --separate-stderr cow run --volume vol -- sh -c "head -c 60M /dev/urandom >$MNT/new; true"
+	[[ $stderr == *"the card may lack a part of what sh has written: writes have failed"*"comes back at the next attach"* ]]
 }
 
 @test "run: after a failure accept keeps what is there" {
