@@ -176,7 +176,7 @@ end_all() {
 	trap '' HUP INT TERM
 	[ -z "$current" ] || kill -s INT "$current" 2>/dev/null
 	end_beside TERM
-	[ -z "$current" ] || { wait_until 40 ended "$current" && tidy "$target"; row "$target" "$from" interrupted; }
+	[ -z "$current" ] || { wait_until 120 ended "$current" && tidy "$target"; row "$target" "$from" interrupted; }
 	loops_left
 	print_table
 	exit 1

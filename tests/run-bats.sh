@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Runs bats files, the longest first, each in a mount namespace and a TMPDIR of its own and for COWFS_BATS_SECONDS (1200) at most:
+# Runs bats files, the longest first, each in a mount namespace and a TMPDIR of its own and for COWFS_BATS_SECONDS (3000) at most:
 # run-bats.sh FILE... They wait more than they compute: the next one begins when the processors are idle for a fifth of
 # the time, or fewer than three for each processor run, and COWFS_BATS_JOBS (five for each) run at most. A file with a line "# alone: REASON" runs after the others, by
 # itself. How long a file takes is what it took last (build/bats.times), else its line "# seconds: NUMBER", else two seconds a test.
@@ -60,7 +60,7 @@ one() {
 	out=$dir/$name.out
 	mkdir -m 755 "$dir/$1"
 	trap 'interrupted INT' HUP INT TERM
-	TMPDIR=$dir/$1 env --default-signal timeout -k 20 "${COWFS_BATS_SECONDS:-1200}" unshare --mount --propagation private \
+	TMPDIR=$dir/$1 env --default-signal timeout -k 20 "${COWFS_BATS_SECONDS:-3000}" unshare --mount --propagation private \
 		bats --tap --timing --print-output-on-failure "$2" >"$out" 2>&1 </dev/null &
 	children=($!)
 	wait "${children[0]}" || code=$?

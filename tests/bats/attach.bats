@@ -24,7 +24,7 @@ load lib
 	detach
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	[ ! -e "$COWFS_RUNDIR/$NAME" ]
-	volume_gone "$DEV"
+	wait_for 20 volume_gone "$DEV"
 	say "attach and detach without a change: $(($(card_written) - before)) bytes written"
 }
 

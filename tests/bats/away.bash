@@ -67,7 +67,6 @@ is_gone() { [ "$(od -An -td1 -j128 -N1 "$T/gone")" -eq 1 ]; }
 # searched N: all devices were looked at for the card that is gone, N times more
 searches() { od -An -td4 -j132 -N4 "$(gone_file)"; }
 searched() { local n=$(($(searches) + $1)); wait_for 10 eval '[ "$(searches)" -ge $n ]'; }
-
 is_away() { [ "$(status_of .away.base)" = true ]; }
 pull_away() { pull && wait_for 5 is_away; }
 another() { [ "$(worker_pid)" != "$before" ] && is_here; }

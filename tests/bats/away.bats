@@ -137,7 +137,7 @@ load away
 	pull_away
 	cp --sparse=always "$IMG" "$T/pc.img"
 	mkdir "$T/pc"
-	mount -o loop "$T/pc.img" "$T/pc"
+	mount -o loop,sizelimit=$((100 << 20)) "$T/pc.img" "$T/pc" # another size: it is not taken before it is changed
 	echo pc >"$T/pc/pc"
 	umount "$T/pc"
 	back "$T/pc.img"

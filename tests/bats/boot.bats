@@ -237,7 +237,6 @@ build_hook() {
 }
 
 state() { cat "$COWFS_RUNDIR/root.state"; }
-
 readonly_card() { [ "$(blockdev --getro "$CARD")" = 1 ]; }
 
 formatted() {
@@ -614,12 +613,12 @@ card_flashed() {
 # Not all kernels look for partitions on a loop device.
 disk_up() {
 	loop_up "$IMG"
-	partx --add "$LOOP"
+	partx --update "$LOOP"
 	DISK=$LOOP CARD=${LOOP}p1
 }
 
 disk_down() {
-	partx --delete "$DISK"
+	wait_for 5 partx --delete "$DISK"
 	loop_down "$DISK"
 }
 

@@ -48,8 +48,7 @@ next_of() { # DEVICE
 	jq -e --arg d "$CARD" '.ok and .schema == 1 and .device == $d and .fs_type == "ext4" and .log_bytes == 33554432 and
 		.next == ["cowctl prepare \($d)", "cowctl attach \($d)"]' <<<"$output"
 	[ "$(next_of "$CARD")" = "cowctl prepare $CARD" ]
-	run -0 cow card
-	grep -Eq "^$CARD +150.0 MiB +ext4 +cowctl prepare $CARD$" <<<"$output"
+	wait_for 3 eval 'cow card | grep -Eq "^$CARD +150.0 MiB +ext4 +cowctl prepare $CARD$"' # a busy device does not answer in time
 	[ "$(card_written)" = "$before" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	run -0 cow prepare --dry-run --log-size 40M --lag 1 "$CARD"
@@ -191,10 +190,8 @@ next_of() { # DEVICE
 	mke2fs -q -t ext4 "${CARD}p2"
 	run -1 cow card "$CARD"
 	[[ $output == *"a DOS partition table with 2 partitions"*"name a partition instead"* ]]
-	run -0 cow card
-	grep -Eq "^${CARD}p1 +20.0 MiB +unknown +cowctl card ${CARD}p1$" <<<"$output"
-	grep -Eq "^${CARD}p2 +20.0 MiB +ext4 " <<<"$output"
-	run ! grep -q "^$CARD " <<<"$output"
+	wait_for 3 eval 'cow card >"$T/cards" && grep -Eq "^${CARD}p1 +20.0 MiB +unknown +cowctl card ${CARD}p1$" "$T/cards" &&
+		grep -Eq "^${CARD}p2 +20.0 MiB +ext4 " "$T/cards" && ! grep -q "^$CARD " "$T/cards"'
 	fails 1 'No such file' card /dev/nosuch
 	fails 1 'no device is mounted there' card "$T" --json
 	fails 1 'neither a block device' card /dev/null

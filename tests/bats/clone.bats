@@ -46,9 +46,7 @@ new_is_whole() { # FS
 
 # as most readers are
 no_discard() { export COWFS_NO_DISCARD=1; } # for with_shim
-
 nothing_there() { ! blkid -p "$NEW" && ! mount -o ro "$NEW" "$T/look" && fails 1 'no cowfs log' check "$NEW"; }
-
 no_views() { [ "$(status_of '.views.list | length')" = 0 ]; }
 
 setup() {
@@ -59,13 +57,13 @@ setup() {
 clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	local before
 	volume_and_new "$@"
-	before=$(card_written)
+	cow discard && wait_for 30 job_is null && before=$(card_written) # no commit begins by itself
 	run -0 cow clone vol "$NEW" --yes
 	[[ $output == *"$NEW: has the $1 as it was "*", and an empty log of "* ]]
 	[[ $output == *"read back and compared"* ]]
 	[ "$(card_written)" = "$before" ]
 	# the volume goes on, and the copy is of that moment
-	touch "$MNT/later"
+	cow discard --cancel && touch "$MNT/later"
 	cow commit >/dev/null
 	detach >/dev/null
 	new_is_whole "$1"
@@ -301,7 +299,7 @@ slow_clone() {
 	# exec: $! is the command, not a shell that waits for it
 	local before=$(card_written "$NEW")
 	with_shim exec "$COWFS_BUILD/cowctl" clone "$1" "$NEW" --yes >"$T/said" 2>&1 &
-	wait_for 10 eval '[ "$(card_written "$NEW")" -gt $((before + (6 << 20))) ]' # data
+	wait_for 10 eval '[ "$(card_written "$NEW")" -gt $((before + (6 << 20))) ]' && eio slow 60000 # data
 }
 
 ends_incomplete() {
@@ -318,8 +316,8 @@ ends_incomplete() {
 	umount_volume
 	slow_clone vol
 	detach >/dev/null
-	ends_incomplete
 	eio off
+	ends_incomplete
 	run -0 cow clone "$CARD" "$NEW" --yes
 	[[ $output == *"were there from an earlier run"* ]]
 	new_is_whole ext4
@@ -341,9 +339,9 @@ ends_incomplete() {
 	volume_and_new ext4 60 100 150
 	mkfifo "$T/input"
 	exec 5<>"$T/input"
-	run timeout -s KILL 3 script -qfec "$COWFS_BUILD/cowctl clone vol $NEW" "$T/typescript" <&5
-	exec 5>&-
-	grep -q 'Overwrite all of it' "$T/typescript"
+	script -qfec "$COWFS_BUILD/cowctl clone vol $NEW" "$T/typescript" <&5 >/dev/null 2>&1 3>&- &
+	wait_for 20 grep -qs 'Overwrite all of it' "$T/typescript"
+	kill -9 $! && exec 5>&-
 	wait_for 10 no_views
 	[ "$(blockdev --getro "$NEW")" = 0 ]
 	fsck ext2 "$NEW"

@@ -49,7 +49,7 @@ protect() {
 	run -0 cow commit --json
 	jq -e --arg holder "sleep[$BG]" '.quiesce | .mounted and .instant and .hidden and .holder == $holder' <<<"$output"
 	kill "$BG"
-	wait "$BG" || true
+	wait "$BG" || wait_for 20 python3 -c "import os; os.open('$DEV', os.O_EXCL)" # its mount goes later
 	run -0 cow commit --json
 	jq -e '.quiesce | (.mounted or .hidden) | not' <<<"$output"
 	mount_volume
@@ -325,7 +325,7 @@ dry_and_wet() {
 @test "two commits at once: the second waits, with --no-wait it is refused" {
 	protect with_shim
 	random_file "$MNT/a" 30
-	eio slow 100
+	eio slow 60000
 	background cow commit --json >"$T/first"
 	wait_for 10 job_is commit
 	fails 1 'another commit is under way' commit --no-wait
@@ -333,11 +333,11 @@ dry_and_wet() {
 	random_file "$MNT/b" 3
 	tree_sum "$MNT" >"$T/sum"
 	kill -0 "$BG"
+	{ sleep 1 && eio off; } 3>&- & # the second one waits
 	cow commit --json >"$T/second"
-	wait "$BG"
+	wait "$BG" "$!"
 	jq -e .ok "$T/first"
 	jq -e --argjson n "$(jq .generation "$T/first")" '.ok and .generation > $n' "$T/second"
-	eio off
 	power_cut
 	attach_has "$(cat "$T/sum")"
 }

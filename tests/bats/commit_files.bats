@@ -280,7 +280,7 @@ view_warns() { # COMMAND...
 		kill -"$([ $((i % 2)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
 		wait $! || true
 	done
-	views_gone 5
+	views_gone 60
 	commit_path f1
 	rsync -aHAX --modify-window=-1 --delete "$LIVE/f1" "$CARD_TREE/"
 	committed_is_right
@@ -381,7 +381,7 @@ what_changed() { # BLOCK_BYTES
 	local before
 	volume_mounted ext4 180 260 -- --log-size 64M --
 	mkdir "$MNT/d"
-	sync
+	sync -f "$MNT"
 	cow commit vol
 	fallocate -l 60M "$MNT/d/db"
 	echo head | dd of="$MNT/d/db" conv=notrunc status=none
@@ -400,7 +400,7 @@ what_changed() { # BLOCK_BYTES
 	cow commit vol
 	rm "$MNT/d/db"
 	cow revert --yes "$MNT/d"
-	sync
+	sync -f "$MNT"
 	[ "$(stat -c %b "$MNT/d/db")" -ge $((60 << 11)) ]
 	[ "$(status_of .dirty_blocks)" -lt 1000 ]
 	detach_whole ext4
@@ -413,12 +413,12 @@ what_changed() { # BLOCK_BYTES
 	for i in 1 2 3 4 5; do random_file "$MNT/d/m$i" 7; done
 	cow commit vol
 	rm "$MNT"/d/m*
-	sync
+	sync -f "$MNT"
 	for i in 1 2 3 4 5; do random_file "$MNT/d/z$i" 7; done
 	cow revert --yes "$MNT/d"
 	[ "$(ls "$MNT/d" | xargs)" = "m1 m2 m3 m4 m5" ]
 	rm "$MNT"/d/m*
-	sync
+	sync -f "$MNT"
 	for i in 1 2 3 4 5; do random_file "$MNT/d/b$i" 7; done
 	cow commit "$MNT/d"
 	cow view vol "$V"

@@ -67,5 +67,4 @@ stop() { # [detach option]
 
 # Another boot, without what was not committed
 restart() { stop --discard; start "$@"; }
-
 is_overlay() { [ "$status" = 0 ] && [ "$(stat -f -c %T "$MNT")" = overlayfs ]; }

@@ -18,7 +18,6 @@ setup() {
 }
 
 teardown() { compose_teardown; }
-
 state() { cat "$COWFS_RUNDIR/root.state"; }
 
 @test "compose: boot, changes, commit; what was not committed is gone" {
@@ -77,6 +76,13 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	done
 }
 
+other_image() {
+	echo 5 >"$T/tree/etc/five"
+	image squashfs "$T/image2"
+	loop_up "$T/image2" -r
+	configure "$LOOP"
+}
+
 @test "compose: setuid programs of the image work in the root, and not where the image is mounted" {
 	local as_nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
 	cp "$(command -v id)" "$T/tree/id"
@@ -88,10 +94,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	[ "$($as_nobody "$COWFS_RUNDIR/lower/id" -u)" = 65534 ]
 	stop
 	# an image that is refused is the root as well
-	echo 5 >"$T/tree/etc/five"
-	image squashfs "$T/image2"
-	loop_up "$T/image2" -r
-	configure "$LOOP"
+	other_image
 	start
 	[ "$(state)" = failed ]
 	[ "$($as_nobody "$MNT/id" -u)" = 0 ]
@@ -104,10 +107,7 @@ state() { cat "$COWFS_RUNDIR/root.state"; }
 	begin
 	echo new >"$MNT/etc/new"
 	stop
-	echo 5 >"$T/tree/etc/five"
-	image squashfs "$T/image2"
-	loop_up "$T/image2" -r
-	configure "$LOOP"
+	other_image
 	written=$(card_written)
 	start
 	[ "$status" = 0 ]

@@ -390,7 +390,7 @@ start_other() {
 		kill -"$([ $((RANDOM % 3)) = 0 ] && echo INT || echo KILL)" $! 2>/dev/null || true
 		wait $! || true
 	done
-	views_gone 10
+	views_gone 60
 	rm -rf "$MNT/f"/.cowfs-*
 	remember
 	cow commit "$MNT/f" >/dev/null
@@ -418,7 +418,7 @@ start_other() {
 	dd if=/dev/urandom of="$MNT/f/large" bs=1M count=12 status=none
 	generation=$(status_of .generation)
 	fails 1 "No space left on device.*nothing was committed" commit "$MNT/f"
-	views_gone 5
+	views_gone 60
 	[ "$(status_of .generation)" = "$generation" ]
 	cow commit "$MNT/full" >/dev/null
 	cow commit "$MNT/f" >/dev/null

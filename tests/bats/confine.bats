@@ -7,7 +7,6 @@ load lib
 
 # one field of /proc/PID/status
 field() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"; }
-
 parent_pid() { field "$(worker_pid)" PPid; }
 
 # The numbers of capabilities as a mask of 16 digits
@@ -69,14 +68,14 @@ setup() {
 	[ -n "$(field self Seccomp_filters)" ] || skip "no Seccomp_filters in /proc/PID/status"
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
 	volume_attached ext4 100 150 -- -- --ram 32M
-	both_confined
+	wait_for 1 both_confined # a thread may be just ending
 	mount_volume
 	random_file "$MNT/a" 8
 	cow commit "$NAME"
-	both_confined
+	wait_for 1 both_confined
 	random_file "$MNT/b" 60 # more than the limit
 	cow commit "$NAME" --checkpoint
-	both_confined
+	wait_for 1 both_confined
 	detach_whole ext4
 }
 

@@ -293,7 +293,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 		code=0
 		cow import "$T/delta" >/dev/null 2>&1 || code=$?
 		if [ $code = 0 ]; then
-			no_daemons || detach --discard
+			wait_for 10 no_daemons || detach --discard
 		else
 			clear_after_cut
 		fi
@@ -315,7 +315,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 		timeout -s KILL "0.0$((n * 13))" "$COWFS_BUILD/cowctl" import "$T/delta" >/dev/null 2>&1 && break
 	done
 	# the daemon may be about to end, behind an import whose command was killed
-	no_daemons || cow import "$T/delta" || wait_for 10 no_daemons
+	wait_for 10 eval 'no_daemons || cow import "$T/delta"'
 	card_has_sum ext4
 }
 

@@ -6,7 +6,6 @@
 load lib
 
 unguard() { "$COWFS_BUILD/tests/unguard" "$CARD"; }
-
 state_of() { cow check --json "$CARD" | jq -r .log_state; }
 
 # Somebody mounts the bare card and changes a file; the guard does not hold him back (guard.bats).
@@ -616,7 +615,6 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 
 # Writes a byte of the bare card.
 poke() { printf '%b' "\\x$2" | dd of="$CARD" bs=1 seek="$1" conv=notrunc,fsync status=none; }
-
 peek() { od -An -tx1 -j "$1" -N 1 "$CARD" | tr -d ' '; }
 
 # The kernel may have no nilfs2: what its mount would change is written here.

@@ -392,8 +392,8 @@ while libc.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2) 
 	exchange=$BG
 	touch "$T/out"
 	looks() {
-		timeout 0.4 "$COWFS_BUILD/cowctl" measure --write-area all "$T/his/empty" >>"$T/out" 2>&1 || true
-		[ $((++n)) -ge 60 ] && grep -q 'was replaced by another file' "$T/out" && grep -q 'holds a swap area' "$T/out"
+		timeout 1 "$COWFS_BUILD/cowctl" measure --write-area all "$T/his/empty" >>"$T/out" 2>&1 || true
+		[ $((++n)) -ge 30 ] && grep -q 'was replaced by another file' "$T/out" && grep -q 'holds a swap area' "$T/out"
 	}
 	n=0
 	wait_for 120 looks

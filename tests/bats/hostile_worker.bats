@@ -35,7 +35,6 @@ setup() {
 }
 
 teardown() { cow_teardown; }
-
 field() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"; }
 
 # NUMBER: until the attack is over, or its process is

@@ -12,7 +12,7 @@ protect() {
 # A command in the background that does not ignore SIGINT, as a shell's job would. Its messages: $T/said
 start() {
 	: >"$T/said"
-	background env --default-signal=INT timeout -k 5 60 env --default-signal=INT "$@" >"$T/out" 2>"$T/said"
+	background env --default-signal=INT timeout -k 5 300 env --default-signal=INT "$@" >"$T/out" 2>"$T/said"
 	# the child of timeout gets the signal
 	wait_for 10 pgrep -P "$BG" >/dev/null
 	CHILD=$(pgrep -P "$BG")
@@ -23,13 +23,17 @@ interrupt() { # WHAT IT SAYS
 	wait_for 10 grep -q "$1" "$T/said"
 }
 
-@test "interrupt: a commit goes on in the daemon; the second one ends the wait" {
-	protect
+commit_interrupted() {
 	random_file "$MNT/a" 30
 	eio slow 60000
 	start "$COWFS_BUILD/cowctl" commit
 	wait_for 10 job_is commit
 	interrupt 'the daemon goes on with it, and the card is safe'
+}
+
+@test "interrupt: a commit goes on in the daemon; the second one ends the wait" {
+	protect
+	commit_interrupted
 	kill -0 "$CHILD"
 	interrupt 'not waiting any longer'
 	status=0
@@ -40,11 +44,7 @@ interrupt() { # WHAT IT SAYS
 	wait_for 20 job_is null
 	[ "$(status_of '[.last.ok, .generation] | @csv')" = true,1 ]
 	# one is no reason to end
-	random_file "$MNT/a" 30
-	eio slow 60000
-	start "$COWFS_BUILD/cowctl" commit
-	wait_for 10 job_is commit
-	interrupt 'the daemon goes on with it, and the card is safe'
+	commit_interrupted
 	eio off
 	wait "$BG"
 	grep -q 'as generation 2 in' "$T/out"

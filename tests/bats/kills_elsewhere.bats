@@ -111,7 +111,6 @@ settle() {
 }
 
 no_loop() { ! losetup -nl -O BACK-FILE | grep -qx "/cowfs:$VOLUME"; }
-
 group_is_empty() { grep -q 'populated 0' "$GROUP/cgroup.events"; }
 
 # False: not yet. After a status, and a detach if it lives.

@@ -217,7 +217,6 @@ setup() { cow_setup; }
 # Loop devices of views. views_gone SECONDS: those that are new by now go; others of other tests may come meanwhile
 view_disks() { losetup -n -l -O NAME,BACK-MAJ:MIN,BACK-FILE | grep -F /cowfs-view | sort; }
 views_gone() { local new; new=$(comm -13 "$T/view-disks" <(view_disks)); wait_for "$1" eval '[ -z "$(comm -12 - <(view_disks) <<<"$new")" ]'; }
-
 teardown() { cow_teardown; }
 
 # Not all of `jobs -p`: the clock of the test's time limit, which began before the test, is a job as well.
@@ -237,7 +236,7 @@ mounts_here() {
 
 clear_mounts() {
 	local m tries
-	for tries in 1 2 3; do
+	for tries in {1..30}; do
 		for m in $(mounts_here); do
 			timeout 30 umount "$m" 2>/dev/null
 		done
@@ -607,10 +606,8 @@ looks_soon() {
 looks() { od -An -td8 -j8 "$COWFS_CLOCK"; }
 looked() { [ "$(looks)" -ge "$1" ]; }
 stays_idle() { sleep 1.1 && wait_for 10 looked $(($(looks) + 10)) && job_is null; }
-
 job_is() { [ "$(status_of .progress.job)" = "$1" ]; } # JOB, or null
 phase_is() { [[ $(status_of .progress.phase) =~ ^($1)$ ]]; } # a regular expression
-
 commit_word() { echo "$1" >"$MNT/$1" && cow commit; }
 
 volume_attached() {
@@ -680,10 +677,8 @@ worker_pid() {
 }
 
 kill_worker() { kill -9 "$(worker_pid)" && wait_for 20 no_daemons; }
-
 whole_with() { fsck "$1" && [ "$(bare_sum)" = "$2" ]; }
 recovers_to() { cow release "$CARD" && whole_with "$@"; }
-
 on_bare() { mount -o ro "$CARD" "$MNT" && eval "$1" && umount "$MNT"; } # SHELL, true of the card without cowfs
 
 detach_whole() {

@@ -379,9 +379,9 @@ due_card() {
 	LD_PRELOAD=$FREEZE_SHIM cow commit --all --dry-run
 	[ ! -s "$T/freezes" ]
 	# in a unit without the capability, and with what the generator gives it
-	run -0 timeout 60 setpriv --bounding-set=-all "$COWFS_BUILD/cowctl" commit vol --timer
+	run -0 timeout 300 setpriv --bounding-set=-all "$COWFS_BUILD/cowctl" commit vol --timer
 	[[ $output == *"could not be frozen for a moment (Operation not permitted): a boot loader may not find what is new"* ]]
-	run -0 timeout 60 setpriv --bounding-set=-all,+sys_admin "$COWFS_BUILD/cowctl" commit vol --timer
+	run -0 timeout 300 setpriv --bounding-set=-all,+sys_admin "$COWFS_BUILD/cowctl" commit vol --timer
 	[[ $output != *frozen* ]]
 	detach_whole xfs
 }

@@ -43,6 +43,14 @@ lost_in_log() {
 	eio dead "$AT" $((AT + 4096))
 }
 
+whole_again() {
+	run -0 cow commit --checkpoint
+	detach
+	run -0 lost check "$CARD"
+	eio off
+	fsck ext4
+}
+
 @test "lost block: of what the newest commit wrote in place: attached, served but for that block, and named" {
 	local at
 	volume
@@ -101,11 +109,7 @@ lost_in_log() {
 	run -3 lost scrub vol
 	[[ $output == *"4.0 KiB of /hurt"* ]]
 	rm "$MNT/hurt"
-	run -0 cow commit --checkpoint
-	detach
-	run -0 lost check "$CARD"
-	eio off
-	fsck ext4
+	whole_again
 }
 
 @test "lost block: in the log, and written again" {
@@ -113,11 +117,7 @@ lost_in_log() {
 	shim_mounted
 	dd if="$T/block" of="$MNT/hurt" bs=4096 seek=3 conv=notrunc oflag=direct status=none
 	[ "$(sha256sum <"$MNT/hurt")" = "$HURT" ]
-	run -0 cow commit --checkpoint
-	detach
-	run -0 lost check "$CARD"
-	eio off
-	fsck ext4
+	whole_again
 }
 
 @test "lost block: in the log: release writes zeroes only if told to" {

@@ -248,7 +248,7 @@ shared_after() {
 	mkfifo "$T/raw"
 	background timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --raw "$T/raw" "$T/image"
 	exec 7<"$T/raw"
-	read -r -t 50 -u 7 line # it waits until the rest is read
+	read -r -t 300 -u 7 line # it waits until the rest is read
 	fails 1 'is in use' measure --write-area all "$T/image"
 	cat <&7 >/dev/null
 	exec 7<&-
@@ -302,7 +302,7 @@ shared_after() {
 
 @test "measure: Ctrl-C, and a card that dies" {
 	fast_card 128M
-	run timeout --preserve-status -s INT 2 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out.conf" "$C/card"
+	run timeout --preserve-status -s INT 4 "$COWFS_BUILD/cowctl" measure --write-area all --output "$T/out.conf" "$C/card"
 	[ "$status" = 1 ]
 	[[ $output == *"only the area was written"* ]]
 	[ ! -e "$T/out.conf" ]

@@ -34,7 +34,7 @@ teardown() {
 holder_ready() { [ "$(cat "/proc/$HOLDER/comm")" = sleep ]; }
 
 ns() {
-	timeout -k 5 60 nsenter --mount="/proc/$HOLDER/ns/mnt" -- "$@"
+	timeout -k 5 300 nsenter --mount="/proc/$HOLDER/ns/mnt" -- "$@"
 }
 
 ns_mounts() {
@@ -310,7 +310,7 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'exec 5>"$0/held"; touch "$1"; exec sleep 1000' \
 		"$MNT" "$T/held"
 	pid=$BG
-	wait_for 20 test -e "$T/held"
+	wait_for 20 grep -qsx sleep "/proc/$pid/comm"
 	run -32 --separate-stderr ns umount "$MNT"
 	[[ $stderr == *"$MNT: target is busy"* && $stderr == *"$MNT is used by sleep[$pid]" ]]
 	mounted
@@ -364,7 +364,7 @@ commit_again_and_again() {
 	background nsenter --mount="/proc/$HOLDER/ns/mnt" -- bash -c 'cd "$0" && touch "$1" && exec sleep 1000' \
 		"$MNT" "$T/inside"
 	pid=$BG
-	wait_for 20 test -e "$T/inside"
+	wait_for 20 grep -qsx sleep "/proc/$pid/comm"
 	background commit_again_and_again
 	for round in {1..5}; do
 		soon 4 run -32 --separate-stderr ns umount "$MNT" # less than it waits for a commit that freezes

@@ -13,7 +13,7 @@ abort_later() { # DISK
 	exec {fd}>"$T/ctl/$(loop_backing "$1" | cut -d: -f2)/abort"
 	umount -l "$T/ctl"
 	# shellcheck disable=SC2016
-	setsid bash -c 'read -rt 15 <> <(:); echo 1; : >"$0"' "$T/aborted" 3>&- >&"$fd" 2>/dev/null &
+	setsid bash -c 'read -rt 60 <> <(:); echo 1; : >"$0"' "$T/aborted" 3>&- >&"$fd" 2>/dev/null &
 	exec {fd}>&-
 }
 

@@ -26,7 +26,7 @@ teardown() {
 	cow_teardown
 }
 
-rec() { timeout -k 5 60 chroot "$R" /cowfs-recover "$@"; }
+rec() { timeout -k 5 300 chroot "$R" /cowfs-recover "$@"; }
 
 # It is a plain file system with the newest generation.
 is_whole() {
@@ -72,11 +72,11 @@ is_whole() {
 	while [ "$code" = 137 ] || [ $middle = 0 ]; do
 		[ $((++times)) -le 200 ]
 		[ "$code" = 137 ] || ms=0
-		ms=$((ms + 2)) code=0
+		ms=$((ms + 2 + ms / 8)) code=0
 		dd if="$T/cut" of="$CARD" bs=1M conv=fsync status=none
 		chroot "$R" /cowfs-recover release "$CARD" >/dev/null 2>&1 &
 		pid=$!
-		sleep "$(printf '0.%03d' "$ms")"
+		sleep "$((ms / 1000)).$(printf '%03d' $((ms % 1000)))"
 		kill -9 "$pid" 2>/dev/null || :
 		wait "$pid" || code=$?
 		[ "$code" = 0 ] || [ "$code" = 137 ]

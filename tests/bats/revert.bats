@@ -271,7 +271,7 @@ write_timeless() {
 	ln "$MNT/d/big" "$MNT/elsewhere"
 	echo x >>"$MNT/d/big"
 	echo y >"$MNT/d/e/new"
-	background tail -f "$MNT/d/e/new"
+	background tail -f "$MNT/d/e/new" && wait_for 10 test "$MNT/d/e/new" -ef "/proc/$BG/fd/3"
 	run -0 cow revert --dry-run "$MNT/d"
 	[[ $output == *"open        $MNT/d/e/new by tail[$BG]"* ]]
 	[[ $output == *"hard link   $MNT/d/big has 1 more name, which keeps"* ]]
@@ -322,7 +322,7 @@ write_timeless() {
 	for i in {1..9}; do echo "$i" >"$MNT/u/e/$i"; done
 	chown -R 1000 "$MNT/u"
 	cow commit vol
-	background setpriv --reuid 1000 --clear-groups timeout 60 sh -c 'cd "$1" && while :; do
+	background setpriv --reuid 1000 --clear-groups timeout 900 sh -c 'cd "$1" && while :; do
 			mv -T e o; ln -s ../secret e; rm -f e; mkdir e; for i in 1 2 3 4 5 x; do ln -sf ../../secret/x e/$i; done
 			for s in .cowfs-*; do mv -T "$s" away; ln -s ../secret "$s"; rmdir away; rm -f "$s"; done
 			rm -rf e; mv -T o e; echo y >e/5; done 2>/dev/null' sh "$MNT/u"

@@ -334,7 +334,7 @@ nothing_left() {
 	# it becomes read-only meanwhile: no copy outlives the run, so none is named
 	rm "$R/etc/zero"
 	: >"$R/boot/lacks"
-	echo 2 >"$R/boot/wait"
+	echo 6 >"$R/boot/wait"
 	make_it >"$T/out" &
 	wait_for 20 test -e "$R/boot/waiting"
 	mount -o remount,ro "$R/etc"

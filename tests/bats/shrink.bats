@@ -22,7 +22,6 @@ fill() {
 
 fs_mib() { dumpe2fs -h "$CARD" 2>/dev/null | awk '/^Block count:/ { n = $3 } /^Block size:/ { s = $3 } END { print int(n * s / 1048576) }'; }
 journal_mib() { dumpe2fs -h "$CARD" 2>/dev/null | awk '/^Total journal size:/ { print toupper($4) }' | numfmt --from=iec --to-unit=Mi; }
-
 no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 
 @test "shrink: a full-size ext4, 40 % full: clean, the same tree, a small journal; attach and commit work" {

@@ -77,7 +77,7 @@ protect() {
 	card_prepared ext4 100 150
 	shim_mounted
 	random_file "$MNT/a" 2
-	sync
+	sync -f "$MNT"
 	eio write 0 1000
 	run -1 cow shutdown
 	echo "$output"
@@ -121,7 +121,7 @@ with_dirty() {
 	random_file "$MNT/a" 8
 	sync -f "$MNT"
 	# a commit is under way: what it writes does not count as dirty
-	eio slow 100
+	eio slow 300
 	background cow commit
 	wait_for 10 job_is commit
 	run -0 cow shutdown --if-longer 24h

@@ -11,7 +11,7 @@ COMBINATIONS='0 1 2 01 02 12 012'
 # $1 descriptors to close, then a command
 without() {
 	# shellcheck disable=SC2016
-	timeout -k 5 30 bash -c 'for d in $(fold -w1 <<<"$1"); do eval "exec $d>&-"; done; shift; exec "$@"' sh "$@"
+	timeout -k 5 300 bash -c 'for d in $(fold -w1 <<<"$1"); do eval "exec $d>&-"; done; shift; exec "$@"' sh "$@"
 }
 
 # Each process of the volume, and the card does not stand at a number that is printed to

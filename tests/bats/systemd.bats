@@ -586,7 +586,7 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 @test "banner, udev's question, events and grub-probe, with a volume" {
 	volume_mounted ext4 100 150 -- -- --name root
 	echo x >"$MNT/file"
-	sync
+	sync -f "$MNT"
 	export COWFS_CTL=$COWFS_BUILD/cowctl
 	wait_for 5 jq -e '.dirty_blocks > 1' "$COWFS_RUNDIR/root/status.json" # a second behind
 	run -0 "$SRC/90-cowfs.motd"

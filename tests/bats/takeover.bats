@@ -210,7 +210,7 @@ commits_now() { jq -e '.progress.phase' "$COWFS_RUNDIR/$NAME/status.json"; }
 die_in_commits() { # FS MIB FIELD [ATTACH_OPTION...]: so much is written, and what FIELD says can be dirty
 	COWFS_DEATHS=100 with_shim attach --on-crash replace "${@:4}"
 	mount_volume
-	eio slow 100
+	eio slow 500
 	background dd if=/dev/urandom of="$MNT/file" bs=64k count=$(($2 * 16)) status=none
 	while [ $DEATHS -lt 15 ]; do
 		wait_for 60 commits_now

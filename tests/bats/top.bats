@@ -122,8 +122,8 @@ write_files() {
 	write_files
 	background "$COWFS_BUILD/cowctl" top --interval 3s --json -n 0 >"$T/lines"
 	wait_for 10 eval '[ "$(wc -l <"$T/lines")" -ge 1 ]'
-	dd if=/dev/urandom of="$MNT/c/later" bs=4096 count=50 status=none
-	sync -f "$MNT"
+	kill -STOP "$BG" && dd if=/dev/urandom of="$MNT/c/later" bs=4096 count=50 status=none
+	sync -f "$MNT" && kill -CONT "$BG"
 	wait_for 10 eval '[ "$(wc -l <"$T/lines")" -ge 2 ]'
 	kill "$BG"
 	sed -n 2p "$T/lines" >"$T/top.json"
@@ -141,14 +141,18 @@ write_files() {
 	[[ $stderr == *"volume"* ]]
 }
 
-@test "top: xfs by its mounted tree, and not at all when it is not mounted" {
-	protect xfs
+sees_files() {
 	write_files
 	[ "$(blocks_of /a/b/new)" = 768 ]
 	adds_up
 	[ "$(blocks_of /a/b/old)" = 8 ]
 	[ "$(top_of '[.rows[] | select(.path | strings | test("/c/(two-names|other)$")) | [.uncommitted_blocks, .links]] | @json')" = '[[256,2]]' ]
 	[ "$(top_of .complete)" = true ]
+}
+
+@test "top: xfs by its mounted tree, and not at all when it is not mounted" {
+	protect xfs
+	sees_files
 	umount_volume
 	[ "$(top_of '[.complete, .no_files_because, (.rows | length)] | @csv')" = \
 		'false,"the volume is not mounted where this command can see it",1' ]
@@ -160,12 +164,7 @@ write_files() {
 @test "top: btrfs, through its chunks" {
 	local kind
 	protect btrfs
-	write_files
-	[ "$(blocks_of /a/b/new)" = 768 ]
-	adds_up
-	[ "$(blocks_of /a/b/old)" = 8 ]
-	[ "$(top_of '[.rows[] | select(.path | strings | test("/c/(two-names|other)$")) | [.uncommitted_blocks, .links]] | @json')" = '[[256,2]]' ]
-	[ "$(top_of .complete)" = true ]
+	sees_files
 	for kind in metadata superblocks; do
 		[ "$(top_of '.rows[] | select(.kind == "'$kind'") | .uncommitted_blocks > 0')" = true ]
 	done
@@ -181,7 +180,7 @@ write_files() {
 	umount_volume
 	mount_volume -o noatime,compress-force=zstd
 	# 1 MiB in 8 extents of 128 KiB, each of which takes one block
-	head -c 1M /dev/zero | tr '\0' x >"$MNT/c/packed"
+	head -c 1M /dev/zero | tr '\0' x | dd of="$MNT/c/packed" bs=1M iflag=fullblock status=none
 	btrfs -q subvolume create "$MNT/sub" 2>/dev/null || btrfs subvolume create "$MNT/sub" >/dev/null
 	random_file "$MNT/sub/far" 1
 	sync -f "$MNT"

@@ -67,7 +67,6 @@ all_are() {
 
 # Not to new blocks: the trimmed ones are among the first that it would take.
 in_place() { dd if=/dev/urandom of="$1" bs=4096 count=1 conv=notrunc status=none; }
-
 has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
 trimmed() { cow trim --json | jq -e .trimmed_bytes; }
 
@@ -117,7 +116,7 @@ intact() {
 	[ "$(status_of .trim.bytes)" = $((bytes + 2 * after)) ]
 	[ "$(status_of .lifetime.trimmed_bytes)" = $((bytes + 2 * after)) ]
 	[ "$(status_of .card.kernel_discarded_bytes)" = $((bytes + 2 * after)) ]
-	[ "$(status_of .trim.last_unix_seconds)" -ge $(($(date +%s) - 20)) ]
+	[ "$(status_of .trim.last_unix_seconds)" -ge $(($(date +%s) - 300)) ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 	[ "$(status_of .alarm)" = "" ]
 	cow trim | grep -qx "vol: trimmed [0-9.]* MiB ([0-9,]* bytes)"

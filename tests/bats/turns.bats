@@ -301,7 +301,7 @@ down() {
 	for i in a boot root; do
 		random_file "$(where "$i")/f" 3
 	done
-	run -0 --separate-stderr cow shutdown --within 60s
+	run -0 --separate-stderr cow shutdown --within 300s
 	[[ $stderr == "cowfs: a: everything is on the card"*"cowfs: root: every"*"cowfs: boot: every"* ]]
 	for i in a boot root; do
 		[ "$(NAME=$i status_of .log_live_blocks)" = 0 ]
@@ -350,7 +350,7 @@ down() {
 	cow commit --all
 	new 2
 	slow a 20000
-	run cow shutdown --within 18s
+	run cow shutdown --within 36s
 	echo "$output"
 	[[ $output == *"cowfs: a: takes long, so the other volumes come first"*"cowfs: b: everything"*"cowfs: root: everything"*"out of time"* ]]
 	works a

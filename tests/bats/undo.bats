@@ -29,7 +29,7 @@ upgrade() {
 	mkdir -p "$MNT/new$1"
 	for i in 1 2 3 4 5; do head -c 70000 /dev/urandom >"$MNT/new$1/g$i"; done
 	dd if=/dev/urandom of="$MNT/big" bs=1M seek=1 count=1 conv=notrunc status=none
-	rm -f "$MNT/gone" && cp "$MNT/big" "$MNT/gone" && sync -f "$MNT" && rm "$MNT/gone"
+	rm -f "$MNT/gone" && head -c 512K "$MNT/big" >"$MNT/gone" && sync -f "$MNT" && rm "$MNT/gone"
 	sync -f "$MNT"
 }
 
@@ -240,10 +240,10 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	three_commits
 	fails 1 "no undo is pending" undo --cancel
 	run -0 cow undo --dry-run
-	[[ $output == "vol: would go back to generation $HELD of "*" when it is attached again: unmount it, then detach it; 3 commits since would be lost" ]]
+	[[ $output == "vol: would go back to generation $HELD of "*" when it is attached again: unmount it, then detach it; $((NEWEST - HELD)) commits since would be lost" ]]
 	[ "$(status_of .held.undo_pending)" = false ]
 	run -0 cow undo
-	[[ $output == "vol: goes back to generation $HELD of "*"; 3 commits since are lost, and so is what follows. cowctl undo --cancel takes that back" ]]
+	[[ $output == "vol: goes back to generation $HELD of "*"; $((NEWEST - HELD)) commits since are lost, and so is what follows. cowctl undo --cancel takes that back" ]]
 	[ "$(status_of .held.undo_pending)" = true ]
 	wait_for 10 tells "vol undo pending generation $HELD" # its file is written a moment later
 	run -0 cow status --brief

@@ -19,9 +19,7 @@ setup() {
 }
 
 teardown() { cow_teardown; }
-
 attach_before() { COWFS_BUILD=$T/before attach "$@"; }
-
 replaced() { [ "$(status_of .replaced)" = 1 ]; }
 
 @test "version: status, cowctl alone and a login tell of a daemon from before an upgrade" {

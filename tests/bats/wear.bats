@@ -448,9 +448,9 @@ offline_card() {
 			([.erase_blocks.visits[]] | add) == .totals.erase_block_visits and
 			([.history.commits[].number] | . == sort) and ((.history.commits[-1].number // 0) == .totals.commits)' "$T/w" >/dev/null || { echo "answer $i"; return 1; }
 	done
+	wait_for 30 eval '[ "$(wear_of .totals.commits)" -gt 5 ]'
 	: >"$T/stop"
 	wait "$BG"
-	[ "$(wear_of .totals.commits)" -gt 5 ]
 	is_exact
 }
 
