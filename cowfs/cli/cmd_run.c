@@ -97,7 +97,7 @@ static void end_tree(pid_t pid, int sig)
 
 struct held_volume {
 	char name[RUNDIR_NAME_BYTES];
-	uint64_t generation, write_errors;
+	uint64_t generation, lost_writes;
 };
 
 /* Has a commit found no room in the log? why: what it said. Before that the user is told once that it gets full. */
@@ -195,13 +195,13 @@ static int step(const struct options *volume, const struct request *rq, struct j
 }
 
 /* Most writes fail after the call that made them, so the command may not know. */
-static int count_write_errors(const struct options *volume, uint64_t *ret)
+static int count_lost_writes(const struct options *volume, uint64_t *ret)
 {
 	const struct request status = { .command = COMMAND_STATUS };
 	struct json_object *answer = NULL;
 	int exit = step(volume, &status, &answer);
 
-	*ret = json_u64(answer, "write_errors");
+	*ret = json_u64(answer, "lost_writes");
 	json_object_put(answer);
 	return exit;
 }
@@ -219,7 +219,7 @@ static int begin(const struct options *volume, struct held_volume *ret)
 	ret->generation = json_u64(answer, "generation");
 	snprintf(ret->name, sizeof(ret->name), "%s", json_text(answer, "name"));
 	json_object_put(answer);
-	exit = count_write_errors(volume, &ret->write_errors);
+	exit = count_lost_writes(volume, &ret->lost_writes);
 	if (exit == EXIT_OK)
 		exit = step(volume, &back, NULL);
 	if (exit != EXIT_OK)
@@ -271,7 +271,7 @@ static int end_with_commit(const struct options *o, const struct options *volume
 			     accept = { .command = COMMAND_ACCEPT },
 			     on_trial = { .command = COMMAND_COMMIT, .trial = trial };
 	struct json_object *answer = NULL;
-	uint64_t errors = 0;
+	uint64_t lost = 0;
 	int exit = trial ? commit_trial_check(o, -1) : EXIT_OK;
 
 	if (exit == EXIT_OK) {
@@ -279,13 +279,13 @@ static int end_with_commit(const struct options *o, const struct options *volume
 		exit = step(volume, &commit, &answer);
 	}
 	if (exit == EXIT_OK)
-		exit = count_write_errors(volume, &errors);
-	if (exit == EXIT_OK && (errors != v->write_errors || !commit_synced(answer)))
+		exit = count_lost_writes(volume, &lost);
+	if (exit == EXIT_OK && (lost != v->lost_writes || !commit_synced(answer)))
 		exit = cmd_fail(
 			o, EXIT_FAILED, -EIO,
 			"the card may lack a part of what %.100s has written: %s",
 			CLEAN(o->operand[0]),
-			errors != v->write_errors
+			lost != v->lost_writes
 				? "writes have failed"
 				: "the file system could not be synced. First commit again");
 	if (exit == EXIT_OK)

@@ -356,27 +356,38 @@ static void add_bill(struct commit_report *to, const struct commit_report *of)
 	to->visits += of->visits;
 }
 
-/* Is it to be made again? All rounds but the last are in the state that a power cut leaves: more was dirty than one commit can
- * hold, or a sync did not end in its time, and the next one waits for the same. */
-static bool is_a_round(const struct volume_request *rq, const struct quiesce_report *q, unsigned n)
+/* By hand a commit whose sync did not end in its time is made once more, which waits for the same sync. */
+static bool lacks_sync(const struct volume_request *rq, const struct quiesce_report *q)
 {
-	if (rq->cause == CAUSE_PRESSURE)
-		return false;
-	return q->stopped ? n < ROUNDS_MAX : q->unsynced && !q->failed && !q->hidden && n == 0;
+	return rq->cause == CAUSE_MANUAL && !rq->until_ns && q->unsynced && !q->failed &&
+	       !q->hidden;
 }
 
+/* More was dirty than one commit can hold, or there was no sync. It is committed in several rounds. All but the last are in the
+ * state that a power cut leaves. */
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	int r = commit_once(v, rq, res);
+	bool stopped = true;
 
-	for (unsigned n = 0; r == 0 && is_a_round(rq, &res->quiesce, n); n++) {
-		struct commit_report before = res->report;
+	for (unsigned i = 0; r == 0 && i < ROUNDS_MAX && stopped; i++) {
+		struct volume_result before = *res;
 
+		stopped = res->quiesce.stopped && rq->cause != CAUSE_PRESSURE;
+		if (!stopped && !lacks_sync(rq, &res->quiesce))
+			break;
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
-		add_bill(&res->report, &before);
 		if (r == 0)
 			res->why[0] = '\0'; /* for example, that there was nothing left to commit */
+		/* what was committed stands, and says that it had no sync */
+		if (r < 0 && !stopped) {
+			r = 0;
+			add_bill(&before.report, &res->report);
+			*res = before;
+		} else {
+			add_bill(&res->report, &before.report);
+		}
 	}
 	return r;
 }

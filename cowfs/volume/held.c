@@ -111,7 +111,7 @@ int held_end(struct volume *v, struct volume_result *res)
 }
 
 /* A hold that an undo waits for stays; without changes there will be no commit, and the hold stays, too. */
-static bool moves(struct volume *v, const struct volume_request *rq)
+static bool moves(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
 	struct volume_result unused = { 0 };
 	struct log_hold h = { 0 };
@@ -121,8 +121,12 @@ static bool moves(struct volume *v, const struct volume_request *rq)
 		return false;
 	if (rq->checkpoint)
 		return log_holds(v->log, NULL);
-	if (v->kept->loose) /* half of what was written is nothing to go back to */
+	if (v->kept->loose) {
+		snprintf(
+			why, n,
+			"the generation before is not held: it had no sync, so it may be the half of what was written");
 		return false;
+	}
 	return !(log_holds(v->log, &h) && h.back) &&
 	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0;
 }
@@ -134,7 +138,7 @@ void held_previous(struct volume *v, const struct volume_request *rq, struct com
 	struct wear_ledger before;
 	int r = 0;
 
-	if (!moves(v, rq))
+	if (!moves(v, rq, why, n))
 		return;
 	log_totals(v->log, &before);
 	if (log_holds(v->log, NULL))

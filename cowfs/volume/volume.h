@@ -342,8 +342,9 @@ struct volume_status {
 	struct volume_account account;
 	struct volume_result last; /* last commit; job JOB_NONE if none yet */
 	struct volume_progress progress;
-	char alarm[560];     /* newest alarm, "" if none */
-	uint64_t log_full_s; /* held_full_s */
+	uint64_t lost_writes; /* that failed since the last accept, also in an earlier process */
+	char alarm[560];      /* newest alarm, "" if none */
+	uint64_t log_full_s;  /* held_full_s */
 };
 
 /* Wear of the card during its life with cowfs, as of the last job. */

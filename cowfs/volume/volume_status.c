@@ -59,6 +59,7 @@ static void choose_alarm(const struct volume *v, struct volume_status *ret)
 {
 	unsigned long long lost = volume_lost_writes(v) + v->kept->lost_said;
 
+	ret->lost_writes = lost;
 	if (invariant_broken())
 		snprintf(ret->alarm, sizeof(ret->alarm),
 			 "internal error: rule %s violated; no more writes to the card, and "

@@ -512,6 +512,7 @@ void render_status(struct jsonw *w, const struct volume_status *s)
 	jsonw_u64(w, "absorbed_writes", s->counters.write_calls);
 	jsonw_u64(w, "absorbed_bytes", s->counters.written_bytes);
 	jsonw_u64(w, "write_errors", s->counters.write_errors);
+	jsonw_u64(w, "lost_writes", s->lost_writes);
 	jsonw_u64(w, "punched_bytes", s->counters.punched_bytes);
 	jsonw_seconds(w, "inhibit_left_seconds", s->pressure.inhibit_left_ns);
 	render_parts(w, s);
