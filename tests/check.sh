@@ -5,7 +5,7 @@
 # output follows at the end. The others need the first
 # one: nothing else runs if it fails. After any other failure it goes on. The last thing that it prints is a summary: what failed or did
 # not run, with the command that runs it again, what passed, and what took longest. Ends with 1 if a target failed, or if
-# COWFS_CHECK_SECONDS (3600) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
+# COWFS_CHECK_SECONDS (4800) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
 #
 # It always ends, within its time and a minute, and whoever reads its output sees the end: a target writes to a file, so that nobody but
 # this script holds the output. A target must leave nothing behind. A process of it that is still there (they know each other by
@@ -23,7 +23,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# = 0 ] || shift
 beside='' current='' start=$SECONDS bad=0
-until=${COWFS_CHECK_UNTIL:-$(($(date +%s) + ${COWFS_CHECK_SECONDS:-3600}))}
+until=${COWFS_CHECK_UNTIL:-$(($(date +%s) + ${COWFS_CHECK_SECONDS:-4800}))}
 export COWFS_CHECK_UNTIL="$until" # those beside end with the others
 case " ${MAKEFLAGS-} " in
 *" -j"* | *" --jobserver"*) jobs=() ;;

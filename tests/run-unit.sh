@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Runs each unit test program once, COWFS_UNIT_JOBS (three for two CPUs) at a time, for COWFS_UNIT_SECONDS (600) each at most: run-unit.sh
+# Runs each unit test program once, COWFS_UNIT_JOBS (three for two CPUs) at a time, for COWFS_UNIT_SECONDS (1800) each at most: run-unit.sh
 # PROGRAM... Those of LONGEST come first, so that none is left at the end. Prints what each took and counts what was skipped; at the end
 # the whole output of each that failed, and in the last line the first failure (COWFS_CHECK_FIRST: also in this file).
 set -u
@@ -10,7 +10,7 @@ export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants
 one() {
 	name=$(basename "$1") out=$2/$(basename "$1") start=$(date +%s%N)
 	# shellcheck disable=SC2086 # words
-	env --default-signal timeout "${COWFS_UNIT_SECONDS:-600}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
+	env --default-signal timeout "${COWFS_UNIT_SECONDS:-1800}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
 	code=$?
 	took=$((($(date +%s%N) - start) / 100000000))
 	took=$((took / 10)).$((took % 10))

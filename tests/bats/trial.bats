@@ -28,8 +28,6 @@ new_root() {
 	NEW=$(tree_sum "$MNT")
 }
 
-
-
 fails_thrice() {
 	local n before
 	old_root "$@"

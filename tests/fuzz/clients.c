@@ -97,7 +97,7 @@ const struct loop_dev *transport_disk(const struct transport *t)
 
 /* ---- the server ---- */
 
-static char run_path[] = "/tmp/cowfs-fuzz-XXXXXX";
+static char run_path[] = "/dev/shm/cowfs-fuzz-XXXXXX";
 
 static void stop(void)
 {

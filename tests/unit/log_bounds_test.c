@@ -9,7 +9,7 @@
 #include "logcard.h"
 
 /* of CPU time, because other programs run as well; of the ring, how often it may be read */
-enum { MAX_SECONDS = 60, MAX_MIB = 64, MAX_RINGS = 20 };
+enum { MAX_SECONDS = 240, MAX_MIB = 64, MAX_RINGS = 20 };
 
 static struct log_super super;
 static uint64_t card_bytes = 64 * MIB;
@@ -135,7 +135,7 @@ static void open_bounded(struct card *c, const char *what, int want_state)
 	assert_int_equal(pipe(fds), 0);
 	pid = fork();
 	if (pid == 0) {
-		alarm(4 * MAX_SECONDS);
+		alarm(2 * MAX_SECONDS);
 		child(c, fds[1]);
 	}
 	close(fds[1]);
@@ -143,7 +143,7 @@ static void open_bounded(struct card *c, const char *what, int want_state)
 	close(fds[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (sscanf(line, "%d %d %llu %ld %llu %199[^\n]", &r, &state, &ms, &mib, &blks, why) < 5)
-		fail_msg("%s: no answer in %d seconds", what, 4 * MAX_SECONDS);
+		fail_msg("%s: no answer in %d seconds", what, 2 * MAX_SECONDS);
 	print_message(
 		"%s: %llu ms of CPU, %ld MiB, %llu blocks read of a ring of %llu; state %d %s\n",
 		what, ms, mib, blks, (unsigned long long)ring_blks(), state, why);

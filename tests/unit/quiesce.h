@@ -53,9 +53,11 @@ static inline int setup_ext4(void **state)
 	if (!scratch_new(&s, EXT4, EXT4_BYTES) || scratch_mount(&s, "ext4", 0) < 0)
 		return -1;
 	p = (struct probe){ 0 };
-	t = (struct quiesce_target){
-		.proc_dirfd = proc_dirfd, .dev = s.loop.rdev, .loop_fd = s.loop.fd, .any = true
-	};
+	t = (struct quiesce_target){ .proc_dirfd = proc_dirfd,
+				     .dev = s.loop.rdev,
+				     .loop_fd = s.loop.fd,
+				     .any = true,
+				     .sync_ns = 60000000000ull };
 	return 0;
 }
 

@@ -95,7 +95,7 @@ static inline bool scratch_new(struct scratch *s, const char *mkfs, uint64_t ima
 	int fd;
 
 	*s = (struct scratch){ .loop.fd = -1, .dir = "/tmp/cowfs-test-XXXXXX" };
-	alarm(120);
+	alarm(550);
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    !mkdtemp(s->dir))
 		abort();

@@ -105,7 +105,7 @@ const struct loop_dev *transport_disk(const struct transport *t)
 
 /* ---- fixture ---- */
 
-static char run_path[] = "/tmp/cowfs-server-test-XXXXXX";
+static char run_path[] = "/dev/shm/cowfs-server-test-XXXXXX";
 static struct rundir dir = { -1, -1, -1, "" };
 static struct server *server;
 static atomic_int ended, let_go_result;
@@ -217,7 +217,7 @@ TEST(test_status, setup, teardown)
 	json_object_put(o);
 	assert_int_equal(code_of(call(COMMAND_DISCARD, (struct request){ 0 }, NULL, NULL)), 0);
 	assert_int_equal(armed, 1);
-	usleep(1300000);
+	usleep(3000000);
 	o = client_status_file(NULL, &err); /* the change is in the file */
 	assert_non_null(o);
 	assert_true(json_object_get_boolean(json_object_object_get(o, "discard_armed")));
@@ -422,14 +422,14 @@ TEST(test_gone_before_its_turn, setup, teardown)
 	static const char rq[] = "{\"version\":1,\"command\":\"commit\"}\n";
 	int first = raw_connect(), second = raw_connect();
 
-	job_ms = 400;
+	job_ms = 1000;
 	assert_int_equal(write(first, rq, sizeof(rq) - 1), sizeof(rq) - 1);
 	usleep(100000);
 	assert_int_equal(write(second, rq, sizeof(rq) - 1), sizeof(rq) - 1);
 	usleep(100000);
 	close(second); /* waiting: not started */
 	close(first);  /* running: continues */
-	usleep(900000);
+	usleep(1500000);
 	assert_int_equal(runs, 1);
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
 }

@@ -44,7 +44,7 @@ class Walk:
     # ---- programs ----
 
     def sh(self, *argv, ok=True):
-        p = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        p = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
         if ok is not None:
             self.log.append(f"{' '.join(os.path.basename(a) for a in argv[:6])} -> {p.returncode} {p.stdout.strip()[-300:]}")
         if ok and p.returncode:
@@ -98,7 +98,7 @@ class Walk:
         self.pressed = 0
 
     def umount(self):
-        for _ in range(50):  # a commit by pressure holds it for a moment
+        for _ in range(300):  # a commit by pressure holds it for a moment
             if self.sh("umount", self.mnt, ok=False)[0] == 0:
                 return
             time.sleep(0.1)
@@ -446,7 +446,7 @@ class Walk:
         return found
 
     def wait_gone(self):
-        for _ in range(200):
+        for _ in range(2000):
             if not self.processes():
                 return
             time.sleep(0.05)
