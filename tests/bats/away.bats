@@ -57,7 +57,7 @@ load away
 	grep -Eq '^away +1 time since attach, not now$' <<<"$output"
 	tree_sum "$MNT" >"$T/sum"
 	detach
-	released "$LOOP"
+	wait_for 5 released "$LOOP"
 	loop_down "$FIRST"
 	CARD=$LOOP
 	whole_with ext4 "$(cat "$T/sum")"

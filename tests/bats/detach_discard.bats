@@ -27,7 +27,7 @@ bare() {
 	run -0 --separate-stderr cow detach
 	[[ $output == *"vol: detached, everything is on the card as generation"* ]]
 	wait_for 20 no_daemons
-	volume_gone "$DEV"
+	wait_for 20 volume_gone "$DEV"
 	[ ! -e "$COWFS_RUNDIR/vol" ]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
 	run -0 cow check "$CARD"

@@ -55,7 +55,7 @@ card_has_it() {
 	before=$(home_blocks) generation=$(status_of .generation) last=$(status_of .last.report)
 	cow uninhibit
 	wait_for 10 is_empty
-	job_is null
+	wait_for 5 job_is null
 	[ "$(home_blocks)" -gt $((before + 1000)) ]
 	[ "$(status_of .generation)" = "$generation" ]
 	[ "$(status_of .last.report)" = "$last" ]
@@ -98,7 +98,7 @@ card_has_it() {
 	local before left
 	volume
 	before=$(home_blocks)
-	eio slow 60
+	eio slow 200
 	change
 	left=$(live)
 	cow uninhibit

@@ -43,7 +43,7 @@ committed_copy() { # FILE [OPTION-INSTEAD-OF---checkpoint]
 		run -0 --separate-stderr cow commit ${2:---checkpoint} --json
 		kill -STOP "${JOBS[@]}" # a busy machine copies slowly
 		before=$(card_written)
-		jq -e '.ok and .quiesce.instant' <<<"$output"
+		jq -e '.ok and (.quiesce.instant or .report.dirty_blocks == 0)' <<<"$output"
 		generation=$(jq .generation <<<"$output")
 		cp --sparse=always "$IMG" "$1"
 		kill -CONT "${JOBS[@]}"

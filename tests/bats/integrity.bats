@@ -81,7 +81,7 @@ fio_under_commits() {
 	commits_start 1
 	verified_fio first --filename="$file" --rw=randwrite --randseed=1 "$@"
 	verified_fio second --filename="$file" --rw=randwrite --randseed=2 --verify_backlog=512 "$@"
-	commits_stop 4
+	commits_stop 2
 }
 
 # ---- fio ----

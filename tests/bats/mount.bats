@@ -98,7 +98,7 @@ refuses() {
 	run -0 --separate-stderr ns umount "$MNT"
 	[ -z "$output$stderr" ]
 	all_gone
-	volume_gone "$DEV"
+	wait_for 20 volume_gone "$DEV"
 	fsck ext4
 	on_card one
 	on_card two
@@ -347,7 +347,7 @@ commit_again_and_again() {
 		random_file "$T/file" 24
 		ns touch "$MNT/$round"
 		ns cp "$T/file" "$MNT/file"
-		background commit_again_and_again
+		rm -f "$T/committed" && background commit_again_and_again
 		pid=$BG
 		wait_for 10 test -e "$T/committed"
 		sleep "0.0$round"

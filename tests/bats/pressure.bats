@@ -216,7 +216,7 @@ card_holds() {
 	echo more >"$MNT/more"
 	eio slow 60000
 	background cow commit
-	wait_for 30 phase_is checkpoint
+	wait_for 30 eval '[ "$(blockdev --getro "$CARD")" = 0 ]'
 	background writes_new 80
 	wait_for 60 jq -e '.pressure.level == "full"' "$COWFS_RUNDIR/vol/status.json"
 	sleep 2
