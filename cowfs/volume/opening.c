@@ -103,7 +103,7 @@ static int plan_pressure(struct volume *v, const struct volume_params *p, uint64
 		    v->name, FORMAT_SIZE(mp.plan.dirty_bytes), FORMAT_SIZE(ram_bytes));
 	v->kept->room_blks = volume_room_blks(v, &v->fs);
 	if (!fs_ops(v->fs.kind)->counts_on_free)
-		pressure_plan_ring(&mp.plan, super_capacity_blks(log_super(v->log)));
+		pressure_plan_ring(&mp.plan, mp.log_blks);
 	else
 		pressure_plan_room(&mp.plan, mp.log_blks, mp.room_blks = v->kept->room_blks);
 	*ret = mp;
