@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/msg.h"
+#include "base/parse.h"
 #include "fs/fs_ops.h"
 #include "volume/images.h"
 #include "volume/scratch.h"
@@ -229,6 +230,12 @@ static int import_image(struct volume *v, const struct volume_request *rq,
 	r = before_import(v, rq, res);
 	if (r == 0)
 		r = commit_image(v, rq, res);
+	if (r == -EFBIG && !k->held_before) /* what a hold of its own takes goes with it */
+		volume_why(
+			res, r,
+			"nothing was imported: the log is too small for it: %s needed, %s available",
+			FORMAT_SIZE(blk_to_bytes(res->report.need_blks)),
+			FORMAT_SIZE(blk_to_bytes(res->report.room_blks)));
 	if (r < 0)
 		take_import_back(v);
 	k->importing = false;
