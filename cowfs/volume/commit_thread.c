@@ -346,14 +346,37 @@ static int commit_once(struct volume *v, const struct volume_request *rq, struct
 	return r;
 }
 
+/* What it did to the card, whatever became of it. */
 static void add_bill(struct commit_report *to, const struct commit_report *of)
 {
+	to->checkpoint += of->checkpoint;
 	to->written_bytes += of->written_bytes;
 	to->write_calls += of->write_calls;
 	to->flushes += of->flushes;
 	to->writable_ns += of->writable_ns;
 	to->meta += of->meta;
 	to->visits += of->visits;
+}
+
+/* And what it committed. Erase blocks and the time in the profile are those of the last round: their sum says nothing. */
+static void add_round(struct commit_report *to, const struct commit_report *of)
+{
+	add_bill(to, of);
+	to->dirty += of->dirty;
+	to->holes += of->holes;
+	to->skipped_holes += of->skipped_holes;
+	to->skipped_free += of->skipped_free;
+	to->skipped_journal += of->skipped_journal;
+	to->skipped_same += of->skipped_same;
+	to->direct += of->direct;
+	to->logged += of->logged;
+	to->zero += of->zero;
+	to->spilled += of->spilled;
+	to->moved += of->moved;
+	to->padded += of->padded;
+	to->loose += of->loose;
+	to->direct_extents += of->direct_extents;
+	to->logged_extents += of->logged_extents;
 }
 
 /* By hand a commit whose sync did not end in its time is made once more, which waits for the same sync. */
@@ -368,14 +391,15 @@ static bool lacks_sync(const struct volume_request *rq, const struct quiesce_rep
 static int do_commit(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	int r = commit_once(v, rq, res);
-	bool stopped = true;
+	bool once_more = true; /* for the lack of a sync alone */
 
-	for (unsigned i = 0; r == 0 && i < ROUNDS_MAX && stopped; i++) {
+	for (unsigned i = 0; r == 0 && i < ROUNDS_MAX; i++) {
+		bool stopped = res->quiesce.stopped && rq->cause != CAUSE_PRESSURE;
 		struct volume_result before = *res;
 
-		stopped = res->quiesce.stopped && rq->cause != CAUSE_PRESSURE;
-		if (!stopped && !lacks_sync(rq, &res->quiesce))
+		if (!stopped && (!once_more || !lacks_sync(rq, &res->quiesce)))
 			break;
+		once_more &= stopped;
 		*res = (struct volume_result){ .job = res->job };
 		r = commit_once(v, rq, res);
 		if (r == 0)
@@ -386,7 +410,7 @@ static int do_commit(struct volume *v, const struct volume_request *rq, struct v
 			add_bill(&before.report, &res->report);
 			*res = before;
 		} else {
-			add_bill(&res->report, &before.report);
+			add_round(&res->report, &before.report);
 		}
 	}
 	return r;
