@@ -69,7 +69,6 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 	bool any = q->instant && !q->readonly && fs_ops(v->live_kind)->settle;
 	int r = 0;
 
-	v->unsynced = q->unsynced;
 	if (any || q->unsynced) {
 		r = open_sealed(v);
 		q->raw = !v->replay && (q->unsynced || r == 0);
@@ -78,10 +77,14 @@ int replayed_begin(struct volume *v, struct quiesce_report *q)
 	}
 	if (r == 0 && v->replay) {
 		v->clean = replay_reader(v->replay);
-		v->unsynced |= replay_aborted(v->replay);
+		if (replay_aborted(v->replay)) {
+			q->failed = q->unsynced = true;
+			q->instant = false;
+		}
 		v->kept->keeps = true;
 		r = keep_supers(v);
 	}
+	v->unsynced = q->unsynced;
 	if (v->unsynced && v->replay && !v->kept->loose)
 		(void)!generation_new(&v->loose, v->store, v->volume_blks);
 	v->kept->loose |= v->unsynced;
