@@ -7,6 +7,7 @@
 load lib
 
 SRC=$(cd "$BATS_TEST_DIRNAME/../../systemd" && pwd)
+export COWFS_DPKG_HOOK=$SRC/dpkg-hook
 
 # $1: a file of /run/cowfs, then its lines
 run_file() {
