@@ -179,6 +179,9 @@ f = ctypes.c_void_p(l.seccomp_init(0x7fff0000)); l.seccomp_rule_add(f, 0x50026, 
 		[ "$(cow status --json "$which" | jq -r .name)" = one ] || { echo "$which"; return 1; }
 	done
 	(cd "$MNT" && [ "$(cow status --json . | jq -r .name)" = one ])
+	mount -t tmpfs none "$MNT" # over it
+	fails 4 'no volume is attached as .*mnt' status "$MNT"
+	umount "$MNT"
 	umount "$MNT"
 	fails 4 'no volume is attached as .*mnt' status "$MNT"
 	fails 1 'no device has UUID=0000' status UUID=0000

@@ -29,7 +29,7 @@ with_gone() {
 # A test that hangs holds up every sync(2) and every look for a UUID on the machine until AWAY_LIMIT, if it is set, is over.
 # protected_card CARD_MIB BLOCK_BYTES FILE_MIB [OPTION]...: CARD with a commit of a file that only the card has, attached and mounted
 protected_card() {
-	card_make ext4 100 "$1" -b "$2"
+	card_make ext4 100 "$1" -b "$2" -U "00$(cut -c 3- /proc/sys/kernel/random/uuid)" # which begins like none
 	truncate -s "+${ODD_KIB}K" "$IMG"
 	losetup -c "$CARD"
 	cow prepare "$CARD" >/dev/null

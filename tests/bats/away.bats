@@ -111,7 +111,7 @@ load away
 	losetup -f --show "$T/other.img" >"$T/name"
 	other=$(cat "$T/name")
 	cow prepare --force "$other" >/dev/null
-	losetup -d "$other"
+	loop_down "$other"
 	pull_away
 	sum=$(image_sum "$T/other.img")
 	back "$T/other.img"

@@ -103,7 +103,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	sum=$(image_sum)
 	fails 1 "is in use by ${upper#/dev/}" measure --write-area all --tables mix "$CARD"
 	cow measure "$CARD" --tables iozone --json | jq -e .ok
-	losetup -d "$upper"
+	loop_down "$upper"
 	rm "$T/upper"
 	log=$CARD IMG=
 	card_prepared ext4 60 60 -- --log "$log"

@@ -345,6 +345,8 @@ start_other() {
 	touch "$MNT/mnt/x"
 	fails 2 "does not lie on volume root" commit root "$MNT/mnt/x"
 	umount "$MNT/mnt"
+	umount -l "$COWFS_RUNDIR/lower"
+	fails 1 "the image is not mounted on $COWFS_RUNDIR/lower" commit "$MNT/one"
 }
 
 @test "compose: an operand below a bind mount of the root" {
@@ -637,7 +639,7 @@ for i in range(40):
 	NAME=compose
 	card_prepared ext4 10 50 -- --log-size 32M
 	cow attach --name compose "$CARD" >/dev/null
-	[ "$(cow status --json compose | jq -r .name)" = compose ]
+	[ "$(cow status --json compose | jq -r '"\(.name) \(.lower)"')" = "compose null" ]
 	# no upper is committed yet: an empty layer stands for it
 	cow view root "$V" >/dev/null
 	[ "$(ls -A "$V")" = d ]

@@ -4,7 +4,7 @@
 
 # Two cards of one image: MASTER is changed and committed, CARD is as the image was. IMAGE: the file of that.
 two_cards() { # FS FS_MIB CARD_MIB
-	volume_mounted "$1" "$2" "$3" -- ${LAG:+--lag 1}
+	volume_mounted "$1" "$2" "$3" -- ${LAG:+--lag 1} ${LOG:+--log-size $LOG --erase-block 512K}
 	for i in $(seq 1 20); do
 		mkdir -p "$MNT/lib/$((i % 7))"
 		head -c $((i * 3000)) /dev/urandom >"$MNT/lib/$((i % 7))/f$i"

@@ -124,7 +124,8 @@ answered() {
 	local fd
 	umount_volume
 	cow detach vol
-	background "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err"
+	# which leaves it a descriptor and a group, that of disks
+	background setpriv --groups 6 "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" 2>"$T/err" 9>"$T/nine"
 	wait_for 20 test -s "$T/out"
 	DEV=$(cat "$T/out") pid=$(worker_pid)
 	is_volume
@@ -137,6 +138,7 @@ answered() {
 	run ! grep -E "^$T/.*[12]\$" "$T/open"
 	run ! grep -E "^/run/.*[12]\$" "$T/open"
 	[ "$(wc -l <"$T/open")" -gt 20 ]
+	[ -z "$(field "$pid" Groups)" ]
 	umount "$T/other"
 	cow detach other
 	cow detach vol

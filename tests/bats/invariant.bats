@@ -40,6 +40,7 @@ event_told() {
 	wait_for 10 event_told '^vol alarm internal error: rule M4 store' # status.json is a second behind
 	# again, and with a checkpoint
 	fails 1 'rule M4 store' commit --checkpoint
+	fails 1 'nothing is written to this card any more' trim
 	[ "$(tree_sum "$MNT")" = "$(cat "$T/sum")" ]
 	random_file "$MNT/newer" 1 # writes go on, and fail when RAM is full
 	run -1 timeout 60 dd if=/dev/zero of="$MNT/more" bs=1M count=90 oflag=direct

@@ -48,7 +48,7 @@ fast_card() {
 	umount "$MNT"
 	upper=$(losetup -f --show -o 104M "$CARD")
 	fails 1 "is in use by $upper" measure --write-area 104M+40M "$CARD" || { losetup -d "$upper" && false; }
-	losetup -d "$upper"
+	loop_down "$upper" # whoever looks at all loop devices keeps it for a moment
 	[ "$(image_sum)" = "$before" ]
 	attach
 	fails 1 'is attached as volume vol' measure --write-area 104M+40M "$CARD"

@@ -330,6 +330,11 @@ ram_below() { [ "$(status_of ".ram_used_bytes < $1")" = true ]; }
 	fstab_mount
 	ns umount -l "$MNT"
 	all_gone
+	# a namespace that has the mount for a moment, as of a service that starts, is waited for
+	fstab_mount
+	background ns unshare -m --propagation private sh -c 'touch "$0"; exec sleep 1' "$T/copied"
+	wait_for 20 test -e "$T/copied"
+	ns_umount
 }
 
 # Until the volume is gone; each commit holds the mount for a moment.
@@ -518,6 +523,7 @@ commit_again_and_again() {
 		"$T/written" >"$T/bin/mount"
 	chmod 755 "$T/bin/mount"
 	refuses 32 "mount on $MNT failed" ns env PATH="$T/bin:$PATH" "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	[[ $stderr != *"stays attached"* ]]
 	[ -e "$T/written" ]
 	[ "$(image_sum)" = "$sum" ]
 }

@@ -138,7 +138,7 @@ card_holds() {
 	run dd if=/dev/zero of="$MNT/a" bs=1M count=80 conv=fsync status=none
 	[ "$status" -ne 0 ]
 	[[ $output == *"Input/output error"* || $output == *"Read-only"* ]]
-	[ "$(status_of '.pressure | "\(.level) \(.policy) \(.commits)"')" = "full fail 0" ]
+	[ "$(status_of '"\(.pressure.level) \(.pressure.policy) \(.pressure.commits) \(.write_errors > 0)"')" = "full fail 0 true" ]
 	[ "$(status_of .ram_used_bytes)" -lt $((56 << 20)) ]
 	[ "$(card_written)" -eq "$before" ]
 	detach --discard

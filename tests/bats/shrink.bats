@@ -61,9 +61,10 @@ no_loop_left() { ! losetup -l -n -O BACK-FILE | grep -q cowfs:shrink; }
 	fill 20
 	loop_down "$CARD"
 	CARD=$IMG
-	cow prepare --shrink "$IMG"
+	cow prepare --shrink --lag 1 "$IMG"
 	card_loop
 	whole_with ext4 "$(cat "$T/sum")"
+	[ "$(cow check --json "$CARD" | jq .lag)" = 1 ]
 	attach
 	detach
 }

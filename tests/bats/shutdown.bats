@@ -73,9 +73,9 @@ protect() {
 	[ -z "$output" ]
 }
 
-@test "shutdown: a card that fails, and works again" {
+@test "shutdown: a card that fails, and works again; a sync that ends late" {
 	card_prepared ext4 100 150
-	shim_mounted
+	COWFS_SYNC_HANGS=$T/hang shim_mounted
 	random_file "$MNT/a" 2
 	sync -f "$MNT"
 	eio write 0 1000
@@ -84,6 +84,12 @@ protect() {
 	[[ $output == *"vol: NOT COMMITTED: "*" The card holds generation "* ]]
 	eio off
 	run -0 cow shutdown
+	# the commit is made once more
+	echo new >"$MNT/new"
+	touch "$T/hang"
+	{ sleep 13 && rm "$T/hang"; } 3>&- &
+	run -0 cow shutdown
+	[[ $output == *"vol: everything is on the card"* ]]
 	detach
 }
 
@@ -162,6 +168,7 @@ with_dirty() {
 	random_file "$MNT/a" 4
 	cow commit
 	wait_for 5 grep -q '^vol commit ' "$T/events"
+	run ! grep view-ended "$T/events"
 	umount_volume
 	cow detach
 	wait_for 10 grep -q '^vol gone' "$T/events"

@@ -336,14 +336,29 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	is_volume
 	[ "$(awk '/open files/ { print $4 }' "/proc/$(worker_pid)/limits")" = $most ]
 	fill "$DEV" a 1
+	cow inhibit >/dev/null
 	for _ in 1 2; do
 		worker_dies
 		fill "$DEV" b $((DEATHS + 1))
 		cow commit "$NAME"
 	done
 	[ "$(numbers "$DEV")" = 1,3 ]
+	# it has what root has said, and the name, until it ends
+	fails 1 inhibited commit --timer
+	run -1 flock -n "$COWFS_RUNDIR/$NAME/lock" true
 	detach
+	[ ! -e "$COWFS_RUNDIR/$NAME" ]
 	[ "$(numbers "$CARD")" = 1,3 ]
+}
+
+@test "takeover: that writes have failed is not forgotten with the worker" {
+	card_prepared ext2 200 250 -b 4096
+	COWFS_DEATHS=100 attach --on-crash replace --ram 32M --pressure fail
+	run ! dd if=/dev/zero of="$DEV" bs=1M count=60 seek=20 oflag=direct status=none # nothing is left for the next worker
+	sleep 3 # RAM is looked at once a second
+	worker_dies
+	[[ $(status_of .alarm) == *" failed because RAM was full: the data is lost"* ]]
+	detach --discard
 }
 
 # Its messages are not read, so what is in flight stays there until it dies.

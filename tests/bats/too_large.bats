@@ -90,10 +90,12 @@ clone_is_whole() { # FS
 	held_back rewrite_all
 	SUM=$(tree_sum "$MNT")
 	fails 1 'cowctl commit PATH' commit
+	wait_for 30 jq -e .pressure.gave_up "$COWFS_RUNDIR/vol/status.json"
 	for i in {1..10}; do
 		cow commit "$MNT/$i"
 	done
 	cow commit
+	[ "$(status_of .pressure.gave_up)" = false ] # writers wait again when RAM is full
 	power_cut
 	cow release "$CARD"
 	card_is ext4 "$SUM"

@@ -115,6 +115,7 @@ accepts() {
 	SUM=$(tree_sum "$MNT")
 	fails 1 "generation $HELD is held, and nothing is checkpointed" commit --checkpoint
 	cow accept
+	[ "$(blockdev --getro "$CARD")" = 1 ] # as behind any job
 	[ "$(status_of .held)" = null ]
 	fails 1 "no generation is held" accept
 	cow commit --checkpoint
@@ -143,19 +144,23 @@ accepts() {
 	ends_as_sum ext4
 }
 
-@test "undo: the log gets full: a commit is refused, nothing is lost, and both ways lead on" {
+until_refused() { # [OPTION]: commits, until the log beside the held generation is full
 	local n
+	for n in $(seq 1 60); do
+		# used blocks get other content: all of it goes to the log
+		dd if=/dev/urandom of="$MNT/big" bs=256K seek=$((n % 8)) count=2 conv=notrunc,fsync status=none
+		run cow commit "$@"
+		[ "$status" = 0 ] || break
+	done
+	[ "$status" = 1 ]
+}
+
+@test "undo: the log gets full: a commit is refused, nothing is lost, and both ways lead on" {
 	volume_mounted ext4 100 150 -- --log-size 8M --erase-block 512K
 	fill_tree 2
 	cow commit --hold
 	SUM=$(tree_sum "$MNT")
-	for n in $(seq 1 60); do
-		# used blocks get other content: all of it goes to the log
-		dd if=/dev/urandom of="$MNT/big" bs=256K seek=$((n % 8)) count=2 conv=notrunc,fsync status=none
-		run cow commit
-		[ "$status" = 0 ] || break
-	done
-	[ "$status" = 1 ]
+	until_refused
 	[[ $output == *"the log has no room for this commit while generation"*"everything stays in RAM. cowctl accept ends the hold, and cowctl undo goes back"* ]]
 	NOW=$(tree_sum "$MNT")
 	cow accept
@@ -296,6 +301,8 @@ tells() { [ "$(cow status --follow --once)" = "$1" ]; }
 	cow undo --cancel "$CARD"
 	attach_has "$NEWEST_SUM"
 	cow undo
+	run -0 cow accept --dry-run
+	[[ $output == "vol: generation $HELD would no longer be held, and nothing goes back to it: "*" of the log can be checkpointed then" ]]
 	run -0 cow accept
 	[[ $output == "vol: generation $HELD is no longer held, and nothing goes back to it" ]]
 	SUM=$NEWEST_SUM
@@ -429,6 +436,10 @@ taken_over() { # PID
 	upgrade 4
 	cow commit
 	[ "$(status_of .held)" != null ]
+	# not if an undo waits for it
+	cow undo
+	until_refused --timer
+	[ "$(status_of .held.undo_pending)" = true ]
 	cow accept
 	SUM=$(tree_sum "$MNT")
 	ends_as_sum ext4

@@ -97,10 +97,13 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_on b
 	sum=$(tree_sum "$MNT")
 	[ "$(tree_sum "$T/a")" = "$sum" ]
+	background "$COWFS_BUILD/cowctl" status --follow >"$T/events"
+	wait_for 5 grep -q poll "/proc/$BG/wchan" # it has looked
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=30 conv=notrunc,fsync status=none
 	cow commit --checkpoint "$NAME"
 	[ "$(status_of '[.views.list[].ended] | any')" = true ]
 	status_of .views.last_end | grep -q RAM
+	wait_for 5 grep -q "^$NAME view-ended .*RAM" "$T/events"
 	cow status "$NAME" | grep -q 'ENDED'
 	reads_fail "$T/a/big" || reads_fail "$T/b/big"
 	sum=$(tree_sum "$MNT")

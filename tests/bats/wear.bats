@@ -142,7 +142,8 @@ jsonschema_is_kept() {
 	run -0 --separate-stderr cow wear --json
 	jq -e '.ok and .schema == 1 and .attached and .name == "vol" and .have_table and .erase_blocks.units == 85 and
 		(.erase_blocks.written_blocks | length) == 85 and (.erase_blocks.visits | length) == 85 and
-		.erase_blocks.erase_block_source == "guessed" and (.erase_blocks.hottest | length) > 0 and
+		.erase_blocks.erase_block_source == "guessed" and
+		(.erase_blocks | .hottest[0].visits == (.visits | max) and (.hottest | map(.visits) | . == (sort | reverse))) and
 		(.history.commits | length) == 1 and .history.commits[0].cause == "manual" and
 		(.history.days | length) == 1 and .ratios.absorption > 1.5 and .ratios.cowfs_amplification > 1 and
 		.truth.have_kernel_counters and .truth.foreign_bytes == 0 and
@@ -157,7 +158,7 @@ jsonschema_is_kept() {
 	run -0 --separate-stderr cow wear
 	[ "$(wc -L <<<"$output")" -le 80 ]
 	[ "$(wc -l <<<"$output")" -le 24 ]
-	[[ $output == *"Programs wrote"*"times less"*"No foreign writes were seen"* ]]
+	[[ $output == *"Programs wrote"*"times less"*"No foreign writes were seen"* && $output == *amplification* ]]
 	run -0 --separate-stderr cow wear --outlook
 	[ "$(wc -L <<<"$output")" -le 80 ]
 	[[ $output == *"Projected life: not enough data: 0 whole days"*"life left"* ]]
@@ -170,7 +171,7 @@ jsonschema_is_kept() {
 	COWFS_LIBEXEC=$T/none fails 1 'cowfs-tools' wear --html "$T/page.html"
 	[ ! -e "$T/page.html" ]
 	COWFS_LIBEXEC=$T/none fails 1 'cowfs-tools' wear --prometheus -
-	COWFS_LIBEXEC=$T/none fails 1 'measure: No such file or directory: it is in the package cowfs-tools' measure "$CARD"
+	COWFS_LIBEXEC=$T/none fails 1 'measure: No such file or directory: it is in the package cowfs-tools' measure "$CARD" --json
 	truncate -s 100M "$T/new"
 	COWFS_LIBEXEC=$T/none fails 1 'clone-disk: No such file or directory: it is in the package cowfs-tools' clone "$CARD" "$T/new" --disk --yes
 	mkdir "$T/no-python"

@@ -71,6 +71,7 @@ clean() {
 shopt -s dotglob nullglob
 exec 3<&0
 while read -r cpu command <&3; do
+	[ "$cpu" != stop ] || continue # of one that had ended by itself
 	read -r -a begun </proc/1/stat
 	(ulimit -Sc 0 -t "$cpu"; exec env --default-signal $command) </dev/null >&2 3<&- & test=$!
 	read -r _ <&3 & wait -n -p ended; code=$?

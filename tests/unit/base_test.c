@@ -203,30 +203,6 @@ TEST(test_format_size)
 	assert_string_equal(format_size(12 * MIB, small, sizeof(small)), "12.");
 }
 
-TEST(test_bytes_round_trip)
-{
-	uint8_t buf[20], text[5];
-	struct bytes_writer w = { .p = buf, .size_bytes = sizeof(buf) };
-	struct bytes_reader r = { .p = buf, .size_bytes = sizeof(buf) };
-
-	put_u8(&w, 0x01);
-	put_u16(&w, 0x0302);
-	put_u32(&w, 0x07060504);
-	put_u64(&w, 0x0f0e0d0c0b0a0908);
-	put_bytes(&w, "hello", 5);
-	assert_false(w.bad);
-	assert_int_equal(w.pos, sizeof(buf));
-	for (unsigned i = 0; i < 15; i++)
-		assert_int_equal(buf[i], i + 1); /* little-endian */
-	assert_int_equal(get_u8(&r), 0x01);
-	assert_int_equal(get_u16(&r), 0x0302);
-	assert_int_equal(get_u32(&r), 0x07060504);
-	assert_int_equal(get_u64(&r), 0x0f0e0d0c0b0a0908);
-	get_bytes(&r, text, 5);
-	assert_memory_equal(text, "hello", 5);
-	assert_false(r.bad);
-}
-
 /* one byte too many: nothing is changed, and the cursor stays bad although later fields would
  * fit */
 TEST(test_bytes_bounds)

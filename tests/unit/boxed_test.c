@@ -69,8 +69,20 @@ static int hostile(void *ctx, struct boxed *b)
 	TRY("map image", SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, t->image, 0);
 	made(b, "another descriptor", fstat(t->other, &st));
 	made(b, "standard error", fstat(2, &st));
-	made(b, "user", geteuid() == 0 ? 0 : -1);
 	return 0;
+}
+
+/* Its own geteuid() is no call that it may make. In a user namespace its user may be missing. */
+static bool child_is_root(void)
+{
+	char path[64], text[8192];
+
+	if (io_read_text(AT_FDCWD, "/proc/self/uid_map", text, sizeof(text)) <= 0 ||
+	    !strstr(text, " 4294967295") ||
+	    io_read_text(AT_FDCWD, "/proc/thread-self/children", text, sizeof(text)) <= 0)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d/status", atoi(text));
+	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && strstr(text, "\nUid:\t0\t");
 }
 
 static int hear(void *ctx, const void *message, size_t bytes)
@@ -81,7 +93,8 @@ static int hear(void *ctx, const void *message, size_t bytes)
 	t->bytes += bytes;
 	if (bytes != sizeof(*a) && bytes != BOXED_MESSAGE_BYTES)
 		return -EPROTO;
-	t->heard++;
+	if (!t->heard++ && child_is_root())
+		t->succeeded++;
 	if (a->r >= 0) {
 		fprintf(stderr, "%s: got through\n", a->name);
 		t->succeeded++;
@@ -131,7 +144,7 @@ TEST(test_hostile)
 	if (SANDBOX_SANITIZED)
 		skip();
 	assert_int_equal(run(&t, hostile), 0);
-	assert_int_equal(t.heard, 27);
+	assert_int_equal(t.heard, 26);
 	assert_int_equal(t.succeeded, 0);
 	teardown(&t);
 }

@@ -48,6 +48,9 @@ TEST(test_away_and_given_up)
 	assert_false(card_look(c));
 	assert_int_equal(card_set_writable(c, true), 0);
 	assert_int_equal(put(c, 0, 1), 0);
+	sim_unplug(c); /* once more: it is waited for as the first time */
+	assert_true(card_look(c));
+	all_fail(c, -ENOMEDIUM);
 	card_close(c);
 }
 
@@ -135,10 +138,12 @@ TEST(test_soon_gone)
 	ops.answers = answers;
 	c->ops = &ops;
 	c->retries = true;
+	well = true, asked = 0, gone_at = 99;
+	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), 0);
+	assert_int_equal(asked, 0); /* what works costs no other read */
 	sim_fail_at(c, SIM_READ, 1, -EIO, true);
 
 	/* a bad block */
-	well = true, asked = 0, gone_at = 99;
 	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
 	assert_int_equal(asked, 1);
 	/* it stays: once in ten seconds that is worth a wait */

@@ -14,7 +14,6 @@ static _Alignas(COW_BLK_BYTES) uint8_t view[TOY_BLKS * COW_BLK_BYTES];
 static struct commit_source plain; /* the callbacks behind it */
 static uint64_t asked, fail_at;
 static bool by_runs;
-static uint64_t compared; /* blocks read of the committed image */
 
 static int tick(void)
 {
@@ -28,7 +27,6 @@ static int tick_sealed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 
 static int tick_committed(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
-	compared += blks;
 	return tick() < 0 ? -ENXIO : plain.read_committed(ctx, blk, blks, buf);
 }
 
@@ -280,7 +278,10 @@ static void assert_price(struct toy *t)
 	assert_true(dry.written_bytes + 8 * COW_BLK_BYTES >= bill.written_bytes);
 	assert_true(dry.written_bytes <= bill.written_bytes * 2 + 8 * COW_BLK_BYTES);
 	assert_true(dry.checkpoint >= bill.checkpoint || bill.checkpoint < 8);
-	assert_true(dry.spilled >= bill.spilled);
+	assert_true(!dry.checkpoint || bill.checkpoint || commit_checkpoint_due(t->log, NULL));
+	assert_true(dry.spilled >= bill.spilled && dry.spilled <= dry.logged);
+	assert_true(dry.erase_blocks <= dry.direct + dry.logged + dry.meta);
+	assert_true(dry.write_calls <= bill.write_calls + TOY_BLKS);
 	assert_shows_n(t);
 }
 
@@ -338,6 +339,7 @@ TEST(test_dry_run_checkpoint)
 	assert_int_equal(toy_commit(&t), 0);
 	assert_int_equal(commit_run(t.log, t.base, &src, &opt, toy_publish, &t, &dry, &ix), 0);
 	assert_true(dry.estimate && dry.checkpoint > 0);
+	assert_in_range(dry.home_erase_blocks, 3, dry.checkpoint + 2);
 	assert_int_equal(
 		commit_checkpoint(t.log, t.base, &opt, toy_publish, &t, RECORD_TAIL, &blks), 0);
 	assert_int_equal(dry.checkpoint, blks);
@@ -431,12 +433,63 @@ TEST(test_old_unreadable)
 	toy_free(&t);
 }
 
+static void rot(struct toy *t, uint64_t lblk)
+{
+	uint64_t at = log_super(t->log)->ring_off_bytes + blk_to_bytes(lblk) + 77;
+
+	assert_int_equal(sim_poke(t->card, at, "rot", 3), 0);
+}
+
+static void note_blk(void *ctx, uint64_t blk, const char *line)
+{
+	*(uint64_t *)ctx = blk;
+}
+
+TEST(test_rot_is_named)
+{
+	uint64_t blk = 0, bad;
+	struct index_entry e;
+	struct toy t;
+
+	toy_new(&t, false);
+	toy_write(&t, 4, 900);
+	toy_write(&t, 5, 901);
+	assert_int_equal(toy_commit(&t), 0);
+	assert_true(log_index_extent(t.index, 0, &e) && e.blk == 4 && e.blks == 2);
+	rot(&t, e.lblk + 1);
+	assert_int_equal(log_verify(t.log, note_blk, &blk, &bad), 0);
+	assert_true(bad == 1 && blk == 5);
+	toy_free(&t);
+}
+
+/* A generation that the card has lost a part of is none to go back to. */
+TEST(test_rot_of_held)
+{
+	struct log_index *held;
+	struct index_entry e;
+	struct log_hold hold;
+	struct toy t;
+	size_t i = 0;
+
+	toy_tell(&t, TOY_HELD, NULL, NULL);
+	held = log_hold_index(t.log);
+	while (log_index_extent(held, i, &e) && e.kind != INDEX_DATA)
+		i++;
+	assert_true(log_index_extent(held, i, &e));
+	rot(&t, e.lblk);
+	assert_int_equal(commit_go_back(t.log, t.base, true), -EBADMSG);
+	assert_locked(&t);
+	assert_true(log_holds(t.log, &hold) && !hold.back);
+	log_index_unref(held);
+	toy_free(&t);
+}
+
 /* The committed content of a block that is to be compared is damaged: it is written, if the card is still this one. */
 TEST(test_rot_below)
 {
 	const struct log_super *s;
 	struct index_entry e;
-	uint64_t before, at;
+	uint64_t before;
 	struct toy t;
 
 	toy_new(&t, false);
@@ -444,15 +497,13 @@ TEST(test_rot_below)
 	assert_int_equal(toy_commit(&t), 0);
 	s = log_super(t.log);
 	assert_true(log_index_extent(t.index, 0, &e) && e.kind == INDEX_DATA && e.blk == 4);
-	at = s->ring_off_bytes + blk_to_bytes(e.lblk) + 77;
-	assert_int_equal(sim_poke(t.card, at, "rot", 3), 0);
+	rot(&t, e.lblk);
 	toy_write(&t, 4, 901);
 	assert_int_equal(toy_commit(&t), 0);
 	assert_shows_n(&t);
 	/* the card in the slot is a different one: that explains it */
 	assert_true(log_index_extent(t.index, 0, &e) && e.blk == 4);
-	at = s->ring_off_bytes + blk_to_bytes(e.lblk) + 77;
-	assert_int_equal(sim_poke(t.card, at, "rot", 3), 0);
+	rot(&t, e.lblk);
 	toy_write(&t, 4, 902);
 	before = sim_ops(t.card);
 	assert_int_equal(sim_poke(t.card, s->ring_off_bytes + blk_to_bytes(log_newest(t.log)->lblk),
@@ -680,6 +731,7 @@ TEST(test_loose)
 		assert_int_equal(toy_differs(&t.n, view), -1);
 		toy_free(&again);
 	}
+	assert_int_equal(log_ledger(t.log)->padded_blks, 2 + 3);
 	toy_free(&t);
 }
 

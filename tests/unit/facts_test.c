@@ -195,7 +195,7 @@ TEST(test_other_forms_go)
 {
 	char text[4096] =
 		"{\"report\":[1],\"history\":{\"commits\":7,\"days\":{\"a\":1},\"x\":[1]},\"views\":\"many\","
-		"\"views\":{\"list\":[{\"name\":\"a\",\"b\":{},\"c\":[]},[[1],[{}]],null,7]},\"ram\":{\"a\":1},"
+		"\"views\":{\"list\":[{\"name\":\"a\",\"b\":{},\"c\":[]},[[1],[{}]],null,{\"b\":{}}]},\"ram\":{\"a\":1},"
 		"\"held\":{\"held\":{\"a\":1},\"generation\":{\"a\":2}},\"away\":null,\"away card\":{\"a\":1},\" \":[],\"\":[],\"";
 	struct json_object *o;
 	size_t n = strlen(text);
@@ -219,6 +219,8 @@ TEST(test_other_forms_go)
 	assert_int_equal(json_u64(json_at(o, "held"), "generation"), 0);
 	assert_true(json_object_is_type(json_at(o, "views.list"), json_type_array));
 	assert_null(json_object_object_get(json_object_array_get_idx(json_at(o, "views.list"), 0),
+					   "b"));
+	assert_null(json_object_object_get(json_object_array_get_idx(json_at(o, "views.list"), 3),
 					   "b"));
 	assert_string_equal(
 		json_text(json_object_array_get_idx(json_at(o, "views.list"), 0), "name"), "a");

@@ -34,9 +34,12 @@ pid_t fork(void)
 	return -1;
 }
 
-static void no_work(void *ctx)
+static void tell_fds(void *ctx)
 {
+	unsigned fds = count_fds();
+
 	(void)ctx;
+	(void)!write(0, &fds, sizeof(fds));
 }
 
 static void work_for_ever(void *ctx)
@@ -55,14 +58,20 @@ TEST(test_apart)
 {
 	const struct itimerval often = { { 0, 10000 }, { 0, 10000 } }, never = { 0 };
 	const struct sigaction act = { .sa_handler = ignore }; /* poll is interrupted */
+	int fd = memfd_create("fds", MFD_CLOEXEC);
+	unsigned fds = 0;
 
-	assert_true(program_apart(0, no_work, NULL, 50000));
+	/* it may stay for ever, and nobody waits for the end of a pipe that it has */
+	assert_true(program_apart(fd, tell_fds, NULL, 50000));
+	assert_int_equal(pread(fd, &fds, sizeof(fds), 0), sizeof(fds));
+	assert_int_equal(fds, 1);
+	close(fd);
 	assert_int_equal(sigaction(SIGALRM, &act, NULL), 0);
 	assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
 	assert_false(program_apart(0, work_for_ever, NULL, 200));
 	assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
 	no_processes = true;
-	assert_false(program_apart(0, no_work, NULL, 50000));
+	assert_false(program_apart(0, work_for_ever, NULL, 50000));
 	no_processes = false;
 }
 

@@ -6,7 +6,6 @@
 #include <json-c/json.h>
 
 #include "wire/linebuf.h"
-#include "config/options.h"
 #include "wire/proto.h"
 
 static struct request rq;
@@ -220,6 +219,7 @@ TEST(test_writer)
 	jsonw_str(&w, "s", "a\"b\\c\n\x7f\xc3\xa4\xff\xed\xa0\x80");
 	jsonw_u64(&w, "u", UINT64_MAX);
 	jsonw_seconds(&w, "t", 1250000999);
+	jsonw_uuid(&w, "i", (const uint8_t *)"0123456789abcdef");
 	jsonw_array(&w, "a");
 	jsonw_bool(&w, NULL, true);
 	jsonw_object(&w, NULL);
@@ -232,6 +232,8 @@ TEST(test_writer)
 		"a\"b\\c\n\x7f\xc3\xa4\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
 	assert_true(json_object_get_uint64(json_object_object_get(o, "u")) == UINT64_MAX);
 	assert_string_equal(json_object_to_json_string(json_object_object_get(o, "t")), "1.250000");
+	assert_string_equal(json_object_get_string(json_object_object_get(o, "i")),
+			    "30313233-3435-3637-3839-616263646566");
 	assert_int_equal(json_object_array_length(json_object_object_get(o, "a")), 2);
 	json_object_put(o);
 	for (size_t size = 0; size < 64; size++) { /* never beyond its buffer, and reports it */
@@ -295,39 +297,4 @@ TEST(test_linebuf)
 		;
 	linebuf_free(&b);
 	close(fds[0]);
-}
-
-static int parse_words(int n, const char *const *words, const struct option_spec *specs,
-		       struct options *ret)
-{
-	return options_parse(n, (char *const *)(uintptr_t)words, specs, ret, why, sizeof(why));
-}
-
-TEST(test_options)
-{
-	static const struct option_spec specs[] = {
-		{ 0, "help", NULL, "" },
-		{ 1, "name", "NAME", "" },
-		{ 2, "no", NULL, "" },
-		{ 0, NULL, NULL, NULL },
-	};
-	static const char *const good[] = { "dev", "--name", "x", "--no", "-", "--", "--name" };
-	static const char *const eq[] = { "--name=a=b" };
-	static const char *const bad[][3] = {
-		{ "--name" },	    { "--nam", "x" }, { "--no=1" }, { "-x" },
-		{ "--names", "x" }, { "--=" },	      { "-name" },
-	};
-	struct options o = { 0 };
-
-	assert_int_equal(parse_words(7, good, specs, &o), 0);
-	assert_string_equal(o.value[1], "x");
-	assert_non_null(o.value[2]);
-	assert_null(o.value[0]);
-	assert_int_equal(o.operands, 3);
-	assert_string_equal(o.operand[1], "-");
-	assert_string_equal(o.operand[2], "--name");
-	assert_int_equal(parse_words(1, eq, specs, &o), 0);
-	assert_string_equal(o.value[1], "a=b");
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-		assert_int_equal(parse_words(bad[i][1] ? 2 : 1, bad[i], specs, &o), -EINVAL);
 }

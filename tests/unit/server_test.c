@@ -121,21 +121,16 @@ static void on_ended(void *ctx)
 	ended = 1;
 }
 
-static struct server_params params(const struct rundir *dir_of)
-{
-	return (struct server_params){ .dir = dir_of,
-				       .listen_fd = -1,
-				       .on_crash = "stop",
-				       .on_crash_why = "",
-				       .signs = &signs,
-				       .stuck_ns = 7,
-				       .let_go = let_go,
-				       .ended = on_ended };
-}
-
 static int setup(void **state)
 {
-	const struct server_params p = params(&dir);
+	const struct server_params p = { .dir = &dir,
+					 .listen_fd = -1,
+					 .on_crash = "stop",
+					 .on_crash_why = "",
+					 .signs = &signs,
+					 .stuck_ns = 7,
+					 .let_go = let_go,
+					 .ended = on_ended };
 
 	in_use = armed = job_result = ended = let_go_result = 0;
 	job_ms = runs = most_at_once = 0;
@@ -202,6 +197,29 @@ static int raw_connect(void)
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s/vol/control", run_path);
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	return fd;
+}
+
+/* A client that says all that it has to say; then all that it hears. */
+static int says(const char *text)
+{
+	int fd = raw_connect();
+
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	shutdown(fd, SHUT_WR);
+	return fd;
+}
+
+static const char *hears(int fd)
+{
+	static char answer[16384];
+	size_t len = 0;
+	ssize_t n;
+
+	while ((n = read(fd, answer + len, sizeof(answer) - 1 - len)) > 0)
+		len += (size_t)n;
+	answer[len] = '\0';
+	close(fd);
+	return answer;
 }
 
 /* ---- tests ---- */
@@ -343,6 +361,7 @@ TEST(test_commit_error, setup, teardown)
 
 TEST(test_silent_clients, setup, teardown)
 {
+	uint64_t begin_ns = now_ns();
 	int fds[200];
 	char c;
 
@@ -350,6 +369,7 @@ TEST(test_silent_clients, setup, teardown)
 		fds[i] = raw_connect();
 		usleep(200); /* the backlog is limited */
 	}
+	assert_true(now_ns() - begin_ns > 300 * MS); /* each of 32 has its place for 100 ms */
 	assert_true(status_ns() < 500 * MS);
 	assert_int_equal(recv(fds[0], &c, 1, MSG_DONTWAIT), 0); /* the oldest was dropped */
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
@@ -401,20 +421,29 @@ TEST(test_half_closed, setup, teardown)
 {
 	static const char rq[] =
 		"{\"version\":1,\"command\":\"commit\"}\n{\"version\":1,\"command\":\"status\"}\n";
-	int fd = raw_connect();
-	char answer[16384];
-	size_t len = 0;
-	ssize_t n;
+	const char *answer;
 
 	job_ms = 300;
-	assert_int_equal(write(fd, rq, sizeof(rq) - 1), sizeof(rq) - 1);
-	shutdown(fd, SHUT_WR);
-	while ((n = read(fd, answer + len, sizeof(answer) - 1 - len)) > 0)
-		len += (size_t)n;
-	answer[len] = '\0';
+	answer = hears(says(rq));
 	assert_non_null(strstr(answer, "\"generation\":1,"));
 	assert_non_null(strstr(answer, "\"ram_limit_bytes\"")); /* the second one was also served */
-	close(fd);
+}
+
+/* They are served as they came. Who has asked for nothing hears nothing. */
+TEST(test_many, setup, teardown)
+{
+	int fd[12], idle = raw_connect();
+	char expected[32];
+
+	job_ms = 100;
+	for (unsigned i = 0; i < ARRAY_SIZE(fd); i++)
+		fd[i] = says("{\"version\":1,\"command\":\"commit\"}\n");
+	for (unsigned i = 0; i < ARRAY_SIZE(fd); i++) {
+		snprintf(expected, sizeof(expected), "\"generation\":%u,", i + 1);
+		assert_non_null(strstr(hears(fd[i]), expected));
+	}
+	assert_int_equal(recv(idle, expected, 1, MSG_DONTWAIT), -1);
+	close(idle);
 }
 
 TEST(test_gone_before_its_turn, setup, teardown)
@@ -502,28 +531,6 @@ TEST(test_names, setup, teardown)
 	assert_int_equal(client_open(&c, "dead", &err), -ESRCH);
 	assert_non_null(strstr(err.why, "died"));
 	rundir_release(&other);
-}
-
-TEST(test_several, setup, teardown)
-{
-	const struct server_params p = params(NULL);
-	struct server_params q = p;
-	struct rundir other = { -1, -1, -1, "" };
-	struct failure err;
-	struct server *second;
-	struct client c;
-
-	assert_int_equal(rundir_claim(&other, "other"), 0);
-	q.dir = &other;
-	assert_int_equal(server_start(&second, &q), 0);
-	assert_int_equal(client_open(&c, NULL, &err), -EINVAL);
-	assert_int_equal(err.exit, EXIT_USAGE);
-	assert_true(strstr(err.why, "other") && strstr(err.why, "vol"));
-	server_stop(second);
-	server_farewell(second, 0, NULL);
-	rundir_release(&other);
-	assert_int_equal(client_open(&c, NULL, &err), 0);
-	client_close(&c);
 }
 
 TEST(test_detach_refused, setup, teardown)

@@ -54,19 +54,6 @@ TEST(test_cut_at_every_operation)
 		}
 }
 
-TEST(test_cut_disarmed)
-{
-	struct card *c = new_card();
-
-	sim_cut_at(c, 6);
-	assert_int_equal(scenario(c), 5);
-	sim_cut_at(c, 0);
-	assert_int_equal(scenario(c), 5);
-	sim_cut_at(c, 2); /* counted from now */
-	assert_int_equal(scenario(c), 1);
-	card_close(c);
-}
-
 struct schedule {
 	struct card *c;
 	size_t asked;

@@ -81,27 +81,6 @@ TEST(test_writable)
 	card_close(c);
 }
 
-TEST(test_cache_and_flush)
-{
-	struct card *c = new_card();
-
-	assert_int_equal(seen(c, 3), 0);
-	assert_int_equal(put(c, 3, 1), 0);
-	assert_int_equal(put(c, 3, 2), 0);
-	assert_int_equal(put(c, 5, 9), 0);
-	assert_int_equal(seen(c, 3), 2);
-	assert_int_equal(durable(c, 3), 0);
-	assert_int_equal(sim_pending(c), 3);
-	assert_int_equal(sim_pending_blk(c, 0), 3);
-	assert_int_equal(sim_pending_blk(c, 2), 5);
-	assert_int_equal(card_flush(c), 0);
-	assert_int_equal(sim_pending(c), 0);
-	assert_int_equal(durable(c, 3), 2);
-	assert_int_equal(durable(c, 5), 9);
-	assert_int_equal(seen(c, 4), 0);
-	card_close(c);
-}
-
 TEST(test_account_and_counters)
 {
 	struct card *c = new_card();

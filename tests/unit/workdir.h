@@ -22,7 +22,7 @@ static inline int workdir_remove(void **state)
 {
 	char cmd[128];
 
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
 	return system(cmd);
 }
 
