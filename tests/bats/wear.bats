@@ -158,7 +158,7 @@ jsonschema_is_kept() {
 	run -0 --separate-stderr cow wear
 	[ "$(wc -L <<<"$output")" -le 80 ]
 	[ "$(wc -l <<<"$output")" -le 24 ]
-	[[ $output == *"Programs wrote"*"times less"*"No foreign writes were seen"* && $output == *amplification* ]]
+	[[ $output == *"Programs wrote"*"times less"*"No foreign writes were seen"* && $output == *"bytes on the card per byte of changes"* ]]
 	run -0 --separate-stderr cow wear --outlook
 	[ "$(wc -L <<<"$output")" -le 80 ]
 	[[ $output == *"Projected life: not enough data: 0 whole days"*"life left"* ]]
