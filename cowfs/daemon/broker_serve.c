@@ -78,18 +78,27 @@ static void note_device(void)
 	own.device = own.disk.have_loop ? own.disk.loop.rdev : 0;
 }
 
+/* A descriptor for the caller: a detach closes that of the loop device at any moment. */
+static int open_disk(void)
+{
+	LOCKED(&own.disk_lock);
+	return device() ? fcntl(own.disk.loop.fd, F_DUPFD_CLOEXEC, 3) : -1;
+}
+
 static int flush(struct broker_message *m)
 {
-	return device() ? disk_sync(own.f.proc_dirfd, own.f.sys_dirfd, device(), own.disk.loop.fd,
-				    m->n[0] ? SYNC_FSYNC : SYNC_FLUSH)
-			: -ENODEV;
+	_cleanup_close_ int fd = open_disk();
+
+	return fd < 0 ? -ENODEV
+		      : disk_sync(own.f.proc_dirfd, own.f.sys_dirfd, device(), fd,
+				  m->n[0] ? SYNC_FSYNC : SYNC_FLUSH);
 }
 
 static int look_for_claim(struct broker_message *m)
 {
-	bool mounted = false,
-	     claimed = device() && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd, device(),
-						own.disk.loop.fd, &mounted);
+	_cleanup_close_ int fd = open_disk();
+	bool mounted = false, claimed = fd >= 0 && disk_claimed(own.f.proc_dirfd, own.f.sys_dirfd,
+								device(), fd, &mounted);
 
 	m->n[0] = mounted;
 	return claimed;
