@@ -150,6 +150,9 @@ no_new_loops() { [ -z "$(new_loops)" ]; }
 
 # Of all targets: which of them has left it is not known.
 loops_left() {
+	local volumes
+	volumes=$(volumes_left "$TMPDIR"/{,*/,*/*/}cowfs-bats.*/run)
+	[ -z "$volumes" ] || { printf 'check: volumes are left behind:\n%s\n' "$volumes" >&2 && row check $SECONDS 'volumes left'; }
 	[ -z "${COWFS_CHECK_TABLE-}" ] || return 0
 	wait_until 10 no_new_loops && return
 	printf 'check: these loop devices are left behind:\n%s\n' "$(new_loops)" >&2

@@ -27,7 +27,6 @@ finish() {
 
 bye() {
 	local dev file
-	set +e
 	cow_teardown
 	# cards lie elsewhere
 	losetup -n -O NAME,BACK-FILE | while read -r dev file; do
@@ -113,7 +112,7 @@ make:3 | judge:2) ;;
 *) sed -n '/^#$/,/^# shellcheck/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 cow_setup
-trap bye EXIT
+at_end bye
 mkdir "$T/view"
 case $what in
 make) make "$count" ;;

@@ -27,3 +27,12 @@ kill_with_mounts() {
 		exec {fd}<&-
 	done
 }
+
+# The volumes of the run folders that tests have left whose daemons have died: detaches them, and names them.
+volumes_left() {
+	local run
+	for run; do
+		[ ! -d "$run" ] || COWFS_RUNDIR=$run timeout 60 "${COWFS_BUILD:-build}/cowctl" status 2>&1 |
+			sed -n 's/.*\(volume [^:]*\): .*; \(.*\) is detached now.*/\2 of \1/p'
+	done
+}

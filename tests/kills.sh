@@ -45,7 +45,6 @@ abort_fuse() {
 }
 
 bye() {
-	set +e
 	[ -n "$passed" ] || [ -z "$DEV" ] || abort_fuse
 	touch "$T/stop"
 	cow_teardown
@@ -104,7 +103,7 @@ stalls() {
 
 cow_setup
 NAME=vol passed=''
-trap bye EXIT
+at_end bye
 if [ "$fs" = btrfs ]; then card_make btrfs 500 640; else card_make "$fs" 400 512 -J size=16; fi
 mount "$CARD" "$MNT"
 mkdir "$MNT/fixed"

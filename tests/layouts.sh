@@ -101,11 +101,6 @@ finish() {
 	exit 1
 }
 
-bye() {
-	set +e
-	cow_teardown
-}
-
 # ---- content ----
 
 write_a() {
@@ -166,6 +161,12 @@ abort_connection() {
 	umount "$T/fusectl"
 }
 
+# Descriptor 8 is of the file system. Killed between freeze and thaw: an unmount alone leaves a frozen one, and its device, for good.
+thaw() {
+	timeout 10 python3 -c 'import fcntl; fcntl.ioctl(8, 0xc0045878, 0)' 2>/dev/null || true # FITHAW
+	exec 8<&-
+}
+
 # killed ROUND: $T/returned is there if the commit had returned
 killed() {
 	local start pids connection hung=0
@@ -183,9 +184,7 @@ killed() {
 	kill -9 "${pids[@]}" 2>/dev/null || true # one may have been a process of a moment
 	wait "$BG" || true
 	wait_for 20 no_daemons || hung=1
-	# killed between freeze and thaw: an unmount alone leaves a frozen file system, and its device, for good
-	timeout 10 python3 -c 'import fcntl; fcntl.ioctl(8, 0xc0045878, 0)' 2>/dev/null || true # FITHAW
-	exec 8<&-
+	thaw
 	[ $hung = 1 ] || wait_for 20 timeout 10 umount "$MNT" 2>/dev/null || hung=1
 	if [ $hung = 1 ]; then
 		echo "I/O hangs after the daemon was killed"
@@ -266,7 +265,7 @@ layout() {
 }
 
 cow_setup
-trap bye EXIT
+at_end 'thaw; cow_teardown'
 while read -r name options; do
 	[[ $name =~ $only ]] || continue
 	[ -z "$short" ] || [[ $name == \** ]] || continue

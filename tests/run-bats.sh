@@ -22,6 +22,8 @@ interrupted() {
 	trap '' HUP INT TERM
 	[ ${#children[@]} = 0 ] || kill -s "$1" "${children[@]}" 2>/dev/null
 	wait
+	# bats ends at once, its test when it has tidied up, if it can
+	[ -z "${2-}" ] || { wait_until 6 none_of "$2"; left_in "$2" >/dev/null; }
 	exit 130
 }
 trap 'interrupted TERM' HUP INT TERM
@@ -41,6 +43,7 @@ left_in() {
 		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}${devices:+, $devices}"
 		# shellcheck disable=SC2086 # words
 		[ -z "$p" ] || kill_with_mounts $p
+		volumes_left "$t/run"
 		# shellcheck disable=SC2086
 		[ -z "$devices" ] || { blockdev --setrw $devices && losetup -d $devices; }
 		rm -rf "$t"
@@ -59,8 +62,9 @@ one() {
 	name=$(basename "$2" .bats)
 	out=$dir/$name.out
 	mkdir -m 755 "$dir/$1"
-	trap 'interrupted INT' HUP INT TERM
-	TMPDIR=$dir/$1 env --default-signal timeout -k 20 "${COWFS_BATS_SECONDS:-3000}" unshare --mount --propagation private \
+	# shellcheck disable=SC2064 # now
+	trap "interrupted INT '$dir/$1'" HUP INT TERM
+	TMPDIR=$dir/$1 env --default-signal timeout -k 8 "${COWFS_BATS_SECONDS:-3000}" unshare --mount --propagation private \
 		bats --tap --timing --print-output-on-failure "$2" >"$out" 2>&1 </dev/null &
 	children=($!)
 	wait "${children[0]}" || code=$?

@@ -218,7 +218,6 @@ finish() {
 }
 
 bye() {
-	set +e
 	touch "$T/stop"
 	[ ! -e "$COWFS_RUNDIR/vol/pid" ] || kill -CONT "$(worker_pid)" 2>/dev/null
 	cow_teardown
@@ -237,7 +236,7 @@ kernel_said() {
 command -v stress-ng >/dev/null || { echo "soak: no stress-ng here: make deps"; exit 1; }
 cow_setup
 NAME=vol
-trap bye EXIT
+at_end bye
 cgroup_make || finish "no cgroup with a memory and a CPU controller can be made here"
 inside=''
 if may_flush || [ -n "${COWFS_SOAK_INSIDE-}" ]; then

@@ -27,7 +27,7 @@ exec 3>&1
 . "$here/bats/away.bash"
 
 cow_setup
-trap 'set +e; cow_teardown' EXIT
+at_end cow_teardown
 logs=$T/logs
 mkdir "$logs"
 export TSAN_OPTIONS="second_deadlock_stack=1 history_size=3 ${TSAN_OPTIONS-}"

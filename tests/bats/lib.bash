@@ -174,6 +174,14 @@ daemons_said() {
 	dmesg | awk -F'[][]' -v began="$BEGAN" '$2 >= began + 0 && /cowfs: /' | tail -n 30
 }
 
+# COMMAND is what a script does at its end, undisturbed. Without a trap of its own, bash goes on if the command that it waits for ends
+# by itself at a SIGINT.
+at_end() {
+	# shellcheck disable=SC2064 # now
+	trap "trap '' HUP INT TERM; set +e; $1" EXIT
+	trap 'exit 130' HUP INT TERM
+}
+
 cow_teardown() {
 	local bad=0
 
@@ -306,6 +314,10 @@ clear_volumes() {
 
 clear_loops() {
 	local dev bad=0
+	# of daemons that were killed, also while they began
+	if [ -n "$(ls "$COWFS_RUNDIR" 2>/dev/null)" ] && cow status 2>&1 | grep 'is detached now' >&2; then
+		bad=1
+	fi
 	# cards: also those of a test that died half way
 	for dev in $(cards_here); do
 		loop_end "$dev"

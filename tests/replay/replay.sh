@@ -242,7 +242,6 @@ finish() {
 }
 
 bye() {
-	set +e
 	churn_stop
 	[ -z "$replayer" ] || { kill "$replayer" 2>/dev/null; wait "$replayer"; }
 	clear_jobs
@@ -262,9 +261,7 @@ bye() {
 command -v qemu-storage-daemon >/dev/null || { echo "replay: no qemu-storage-daemon here: make deps"; exit 1; }
 RANDOM=$((seed % 32768))
 cow_setup
-trap bye EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+at_end bye
 churn='' replayer='' killed='' failed=''
 rec=$T/rec
 mkdir "$rec" "$T/cuts"
