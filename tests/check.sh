@@ -143,7 +143,7 @@ tidy() {
 
 # loop devices on files where these targets put theirs, which may be deleted by now
 loops() {
-	losetup -n -l -O NAME,BACK-FILE 2>/dev/null | awk -v a="$TMPDIR/" -v b="$PWD/" 'index($2, a) == 1 || index($2, b) == 1' | sort
+	losetup -n -l -O NAME,BACK-FILE 2>/dev/null | awk -v a="$TMPDIR/" -v b="$PWD/build/demo/" 'index($2, a) == 1 || index($2, b) == 1' | sort
 }
 new_loops() { comm -13 "$dir/loops" <(loops); }
 no_new_loops() { [ -z "$(new_loops)" ]; }
@@ -218,10 +218,10 @@ for target in "${targets[@]}"; do
 	124 | 137) result='out of time' ;;
 	*) result=FAILED ;;
 	esac
-	current=''
 	wait $shown
 	[ "$result" = ok ] || first_failure >>"$table.first"
 	tidy "$target" || result="${result/ok/FAILED}, not tidy"
+	current=''
 	row "$target" $from "$result"
 	# beside others, no target needs the first one
 	[ "$target" = "${targets[0]}" ] || continue

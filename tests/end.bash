@@ -28,11 +28,11 @@ kill_with_mounts() {
 	done
 }
 
-# The volumes of the run folders that tests have left whose daemons have died: detaches them, and names them.
+# The volumes of the run folders that tests have left whose daemons have died: detaches them where nothing uses them, and names them.
 volumes_left() {
 	local run
 	for run; do
 		[ ! -d "$run" ] || COWFS_RUNDIR=$run timeout 60 "${COWFS_BUILD:-build}/cowctl" status 2>&1 |
-			sed -n 's/.*\(volume [^:]*\): .*; \(.*\) is detached now.*/\2 of \1/p'
+			sed -nE '/is detached now|returns I\/O errors|may hang|waits for it/s/.*(volume [^:]*: its daemon died)/\1/p'
 	done
 }

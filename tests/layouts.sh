@@ -265,7 +265,7 @@ layout() {
 }
 
 cow_setup
-at_end 'thaw; cow_teardown'
+at_end 'eio off; thaw; cow_teardown'
 while read -r name options; do
 	[[ $name =~ $only ]] || continue
 	[ -z "$short" ] || [[ $name == \** ]] || continue

@@ -23,7 +23,8 @@ interrupted() {
 	[ ${#children[@]} = 0 ] || kill -s "$1" "${children[@]}" 2>/dev/null
 	wait
 	# bats ends at once, its test when it has tidied up, if it can
-	[ -z "${2-}" ] || { wait_until 6 none_of "$2"; left_in "$2" >/dev/null; }
+	# shellcheck disable=SC2046 # process ids
+	[ -z "${2-}" ] || { wait_until 6 none_of "$2" || kill_with_mounts $(processes_of "$2"); left_in "$2" >/dev/null; }
 	exit 130
 }
 trap 'interrupted TERM' HUP INT TERM
@@ -36,14 +37,16 @@ none_of() { [ -z "$(processes_of "$1")" ]; }
 # What tests have left in folder $1: says whose it is, and ends it.
 left_in() {
 	local t p devices
+	disks() { losetup -nlO NAME,BACK-FILE | awk -v t="$1/" 'index($2, t) == 1 { print $1 }' | xargs; }
 	for t in "$1"/cowfs-bats.*; do
 		[ -d "$t" ] || continue
-		p=$(grep -slzF "COWFS_RUNDIR=$t/" /proc/[0-9]*/environ | cut -d/ -f3 | xargs)
-		devices=$(losetup -nlO NAME,BACK-FILE | awk -v t="$t/" 'index($2, t) == 1 { print $1 }' | xargs)
+		p=$({ grep -slzE "^[A-Z_]+=$t(/|\$)" /proc/[0-9]*/environ | cut -d/ -f3; processes_of "$1"; } | sort -u | xargs)
+		devices=$(disks "$t")
 		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}${devices:+, $devices}"
 		# shellcheck disable=SC2086 # words
 		[ -z "$p" ] || kill_with_mounts $p
 		volumes_left "$t/run"
+		devices=$(disks "$t") # a number may be another's by now
 		# shellcheck disable=SC2086
 		[ -z "$devices" ] || { blockdev --setrw $devices && losetup -d $devices; }
 		rm -rf "$t"

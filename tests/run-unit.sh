@@ -10,7 +10,9 @@ export COWFS_ON_CRASH="${COWFS_ON_CRASH:-stop}" # what kills a daemon here wants
 one() {
 	name=$(basename "$1") out=$2/$(basename "$1") start=$(date +%s%N)
 	# shellcheck disable=SC2086 # words
-	env --default-signal timeout "${COWFS_UNIT_SECONDS:-1800}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1
+	env --default-signal timeout "${COWFS_UNIT_SECONDS:-1800}" ${COWFS_UNIT_ALONE-} ${COWFS_EMULATOR-} "$1" >"$out.out" 2>&1 &
+	trap 'kill -INT $!; wait $!; exit 130' HUP INT TERM # timeout has a group of its own
+	wait $!
 	code=$?
 	took=$((($(date +%s%N) - start) / 100000000))
 	took=$((took / 10)).$((took % 10))

@@ -219,7 +219,8 @@ finish() {
 
 bye() {
 	touch "$T/stop"
-	[ ! -e "$COWFS_RUNDIR/vol/pid" ] || kill -CONT "$(worker_pid)" 2>/dev/null
+	# shellcheck disable=SC2046 # process ids
+	kill -CONT $(daemons) 2>/dev/null
 	cow_teardown
 	cgroup_remove
 }

@@ -37,6 +37,14 @@ a_check() {
 	END
 }
 
+teardown() {
+	local left
+	. "$BATS_TEST_DIRNAME/../end.bash"
+	mapfile -t left < <(grep -slzxF "TEST_MARK=$T" /proc/[0-9]*/environ | cut -d/ -f3)
+	[ ${#left[@]} = 0 ] || kill_with_mounts "${left[@]}"
+	cow_teardown
+}
+
 # make in place of this shell, without what bats and a make around it have set
 outside() {
 	mkdir -p "$T/tmp"

@@ -177,8 +177,9 @@ daemons_said() {
 # COMMAND is what a script does at its end, undisturbed. Without a trap of its own, bash goes on if the command that it waits for ends
 # by itself at a SIGINT.
 at_end() {
+	LEFT=0
 	# shellcheck disable=SC2064 # now
-	trap "trap '' HUP INT TERM; set +e; $1" EXIT
+	trap "code=\$?; trap '' HUP INT TERM; set +e; $1; exit \$((code ? code : LEFT))" EXIT
 	trap 'exit 130' HUP INT TERM
 }
 
@@ -194,6 +195,7 @@ cow_teardown() {
 	clear_volumes || bad=1
 	clear_loops || bad=1
 	rm -rf "$T"
+	LEFT=$bad
 	return $bad
 }
 
@@ -314,10 +316,10 @@ clear_volumes() {
 
 clear_loops() {
 	local dev bad=0
-	# of daemons that were killed, also while they began
-	if [ -n "$(ls "$COWFS_RUNDIR" 2>/dev/null)" ] && cow status 2>&1 | grep 'is detached now' >&2; then
-		bad=1
-	fi
+	# of daemons that were killed, also while they began; a number may be that of another test's volume by now
+	for dev in $(awk '$1 == "loop" { print $4 }' "$COWFS_RUNDIR"/*/facts 2>/dev/null | xargs); do
+		volume_gone "$dev" || { cow status 2>&1 | grep -F "$dev" >&2 && bad=1; }
+	done
 	# cards: also those of a test that died half way
 	for dev in $(cards_here); do
 		loop_end "$dev"

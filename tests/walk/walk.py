@@ -109,7 +109,10 @@ class Walk:
             subprocess.run(["umount", "-lq", d], stderr=subprocess.DEVNULL)
         subprocess.run([BUILD + "/cowctl", "detach", "--discard", self.volume], env=self.env, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, timeout=60)
+        # of a daemon that died
+        subprocess.run([BUILD + "/cowctl", "status"], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
         if self.card:
+            subprocess.run(["blockdev", "--setrw", self.card], stderr=subprocess.DEVNULL)
             subprocess.run(["losetup", "-d", self.card], stderr=subprocess.DEVNULL)
         shutil.rmtree(self.dir, ignore_errors=True)
 
