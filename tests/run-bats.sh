@@ -41,8 +41,7 @@ left_in() {
 	for t in "$1"/cowfs-bats.*; do
 		[ -d "$t" ] || continue
 		p=$({ grep -slzE "^[A-Z_]+=$t(/|\$)" /proc/[0-9]*/environ | cut -d/ -f3; processes_of "$1"; } | sort -u | xargs)
-		devices=$(disks "$t")
-		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}${devices:+, $devices}"
+		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}, $(disks "$t")"
 		# shellcheck disable=SC2086 # words
 		[ -z "$p" ] || kill_with_mounts $p
 		volumes_left "$t/run"

@@ -219,8 +219,7 @@ finish() {
 
 bye() {
 	touch "$T/stop"
-	# shellcheck disable=SC2046 # process ids
-	kill -CONT $(daemons) 2>/dev/null
+	daemons | xargs -r kill -CONT
 	cow_teardown
 	cgroup_remove
 }

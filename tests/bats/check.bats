@@ -38,7 +38,6 @@ a_check() {
 }
 
 teardown() {
-	local left
 	. "$BATS_TEST_DIRNAME/../end.bash"
 	mapfile -t left < <(grep -slzxF "TEST_MARK=$T" /proc/[0-9]*/environ | cut -d/ -f3)
 	[ ${#left[@]} = 0 ] || kill_with_mounts "${left[@]}"

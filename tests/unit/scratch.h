@@ -79,8 +79,13 @@ static inline void scratch_janitor(struct scratch *s)
 		close(s->loop.fd);
 		close(s->loop.dev_dirfd);
 		setsid(); /* timeout(1) kills the whole group */
-		if (read(pair[0], &c, 1) == 0)
-			scratch_tidy(s);
+		if (read(pair[0], &c, 1) != 0)
+			_exit(0);
+		scratch_tidy(s);
+		for (int n = 0; n < 256; n++) { /* what had the label as well */
+			snprintf(s->loop.path, sizeof(s->loop.path), "/dev/loop%d", n);
+			scratch_clear_loop(s);
+		}
 		_exit(0);
 	}
 	close(pair[0]);
