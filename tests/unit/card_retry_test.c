@@ -42,7 +42,7 @@ TEST(test_read)
 	calls = c->account.read_calls;
 	since_ns = now_ns();
 	assert_int_equal(card_read(c, 0, buf, COW_BLK_BYTES), -EIO);
-	assert_in_range(now_ns() - since_ns, 310000000, 1500000000);
+	assert_true(now_ns() - since_ns >= 310000000);
 	assert_int_equal(c->account.read_calls, calls + 4);
 	counted(c, 2);
 	sim_fail_at(c, SIM_READ, 1, -EINVAL, true); /* no error of a medium */
@@ -93,11 +93,11 @@ TEST(test_flush)
 TEST(test_gone)
 {
 	struct card *c = new_flaky();
-	uint64_t since_ns = now_ns();
+	uint64_t calls = c->account.read_calls;
 
 	sim_unplug(c);
 	assert_int_equal(read_all(c), -ENOMEDIUM);
-	assert_true(now_ns() - since_ns < 200000000);
+	assert_int_equal(c->account.read_calls, calls + 1);
 	counted(c, 0);
 	card_close(c);
 }

@@ -232,7 +232,7 @@ TEST(test_strange_errors)
 /* Each single byte comes in time, but all of them together do not. */
 TEST(test_drops)
 {
-	uint64_t patience_ns = answer_patience_ns, begin_ns, took_ns;
+	uint64_t patience_ns = answer_patience_ns, begin_ns;
 
 	plain.drops = 1;
 	assert_int_equal(ask_once(), 0);
@@ -240,8 +240,7 @@ TEST(test_drops)
 	answer_patience_ns = 300000000;
 	begin_ns = now_ns();
 	assert_int_equal(ask_once(), -EOWNERDEAD);
-	took_ns = now_ns() - begin_ns;
-	assert_in_range(took_ns, 250000000, 5000000000); /* of waiting; the machine adds the rest */
+	assert_true(now_ns() - begin_ns >= 250000000);
 	answer_patience_ns = patience_ns;
 	plain.drops = plain.pause_us = 0;
 }

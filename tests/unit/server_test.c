@@ -13,7 +13,7 @@
 /* ---- the simulated volume ---- */
 
 static atomic_int in_use, armed, running, job_result;
-static atomic_bool looping;
+static atomic_bool looping, held;
 static atomic_uint job_ms, runs, most_at_once;
 static struct volume_request last_request;
 
@@ -24,7 +24,9 @@ int volume_run(struct volume *v, const struct volume_request *rq, struct volume_
 	if (now > most_at_once)
 		most_at_once = now;
 	last_request = *rq;
-	usleep(job_ms * 1000);
+	do
+		usleep(job_ms * 1000 + 1000);
+	while (held);
 	*ret = (struct volume_result){ .job = rq->job, .error = job_result, .generation = ++runs };
 	ret->report.need_blks = 77;
 	if (job_result)
@@ -141,6 +143,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
+	held = false;
 	server_stop(server);
 	rundir_release(&dir);
 	server_farewell(server, 0, NULL);
@@ -187,6 +190,12 @@ static uint64_t status_ns(void)
 
 	assert_int_equal(code_of(call(COMMAND_STATUS, (struct request){ 0 }, NULL, NULL)), 0);
 	return now_ns() - start;
+}
+
+/* One that waits for others waits each time; a busy machine does not. */
+static bool status_soon(void)
+{
+	return status_ns() < 500 * MS || status_ns() < 500 * MS || status_ns() < 500 * MS;
 }
 
 static int raw_connect(void)
@@ -250,7 +259,7 @@ TEST(test_status, setup, teardown)
 
 static bool count_events(void *ctx, struct json_object *event)
 {
-	++*(int *)ctx;
+	held = ++*(int *)ctx < 2;
 	return true;
 }
 
@@ -288,20 +297,18 @@ TEST(test_status_during_commit, setup, teardown)
 {
 	pthread_t first, second;
 	atomic_int one = 5, two = 5;
-	int slow = 0;
 
-	job_ms = 700;
+	held = true;
 	pthread_create(&first, NULL, commit_thread, &one);
 	pthread_create(&second, NULL, commit_thread, &two);
-	usleep(100000);
-	for (int i = 0; i < 20; i++) {
-		slow += status_ns() > 50 * MS;
-		usleep(20000);
-	}
-	assert_in_range(slow, 0, 2); /* the machine may be busy, the lock is free */
+	while (!running)
+		usleep(1000);
+	for (int i = 0; i < 20; i++)
+		(void)status_ns();
 	assert_int_equal(
 		code_of(call(COMMAND_COMMIT, (struct request){ .no_wait = true }, NULL, NULL)),
 		-EBUSY);
+	held = false;
 	pthread_join(first, NULL);
 	pthread_join(second, NULL);
 	assert_int_equal(one, 1);
@@ -314,12 +321,12 @@ TEST(test_progress, setup, teardown)
 {
 	int events = 0;
 
-	job_ms = 1100;
+	held = true;
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ .checkpoint = true },
 				      count_events, &events)),
 			 0);
 	assert_true(last_request.checkpoint && last_request.job == JOB_COMMIT);
-	assert_in_range(events, 2, 7);
+	assert_true(events >= 2);
 }
 
 /* The client leaves, and the daemon goes on. */
@@ -330,16 +337,16 @@ TEST(test_wait_ends, setup, teardown)
 	struct client c;
 	int events = 0;
 
-	job_ms = 1100;
+	held = true;
 	assert_int_equal(client_open(&c, "vol", &err), 0);
 	assert_null(client_call(&c, &rq, wait_no_longer, &events, &err));
 	assert_int_equal(err.error, -ETIMEDOUT);
 	assert_int_equal(events, 2);
 	client_close(&c);
-	job_ms = 0;
 	assert_int_equal(
 		code_of(call(COMMAND_COMMIT, (struct request){ .no_wait = true }, NULL, NULL)),
 		-EBUSY);
+	held = false;
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
 	assert_int_equal(runs, 2);
 }
@@ -370,11 +377,11 @@ TEST(test_silent_clients, setup, teardown)
 		usleep(200); /* the backlog is limited */
 	}
 	assert_true(now_ns() - begin_ns > 300 * MS); /* each of 32 has its place for 100 ms */
-	assert_true(status_ns() < 500 * MS);
+	assert_true(status_soon());
 	assert_int_equal(recv(fds[0], &c, 1, MSG_DONTWAIT), 0); /* the oldest was dropped */
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		close(fds[i]);
-	assert_true(status_ns() < 500 * MS);
+	assert_true(status_soon());
 }
 
 TEST(test_client_that_never_reads, setup, teardown)
@@ -391,7 +398,7 @@ TEST(test_client_that_never_reads, setup, teardown)
 		if (n < 0)
 			usleep(1000);
 		if (++sent % 1000 == 0)
-			assert_true(status_ns() < 500 * MS);
+			assert_true(status_soon());
 	}
 	assert_int_equal(send(fd, rq, sizeof(rq) - 1, MSG_NOSIGNAL), -1);
 	assert_int_equal(errno, EPIPE); /* dropped */
@@ -451,16 +458,17 @@ TEST(test_gone_before_its_turn, setup, teardown)
 	static const char rq[] = "{\"version\":1,\"command\":\"commit\"}\n";
 	int first = raw_connect(), second = raw_connect();
 
-	job_ms = 1000;
+	held = true;
 	assert_int_equal(write(first, rq, sizeof(rq) - 1), sizeof(rq) - 1);
-	usleep(100000);
+	while (!running)
+		usleep(1000);
 	assert_int_equal(write(second, rq, sizeof(rq) - 1), sizeof(rq) - 1);
 	usleep(100000);
 	close(second); /* waiting: not started */
 	close(first);  /* running: continues */
-	usleep(1500000);
-	assert_int_equal(runs, 1);
+	held = false;
 	assert_int_equal(code_of(call(COMMAND_COMMIT, (struct request){ 0 }, NULL, NULL)), 0);
+	assert_int_equal(runs, 2);
 }
 
 TEST(test_other_user, setup, teardown)
@@ -554,7 +562,7 @@ TEST(test_detach_refused, setup, teardown)
 		-EBUSY);
 	assert_int_equal(armed, 0);
 	assert_int_equal(ended, 0);
-	assert_true(status_ns() < 500 * MS);
+	assert_true(status_soon());
 }
 
 static void *detach_thread(void *arg)
