@@ -44,7 +44,7 @@ static int open_again(const struct loop_dev *d, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* One attempt. -EBUSY: another process configured the same free device first. */
+/* One attempt. -EBUSY: another process configured the same free device first, or still detaches it. */
 static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *config,
 		     loop_note *note)
 {
@@ -57,7 +57,7 @@ static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *c
 	snprintf(d->path, sizeof(d->path), "/dev/loop%d", n);
 	fd = open_again(d, O_RDWR);
 	if (fd < 0)
-		return fd;
+		return fd == -ENXIO ? -EBUSY : fd;
 	r = fstat(fd, &st) < 0 ? -errno : note ? note(d->path, st.st_rdev) : 0;
 	if (r == 0 && ioctl(fd, LOOP_CONFIGURE, config) < 0)
 		r = -errno;
