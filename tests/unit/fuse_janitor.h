@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Client and server of FUSE in one process: if it is killed in between, or takes 55 s, it waits
+ * Client and server of FUSE in one process: if it is killed in between, or takes 550 s, it waits
  * for itself. The janitor ends that.
  */
 #ifndef COWFS_TESTS_FUSE_JANITOR_H
@@ -9,7 +9,7 @@
 #include "test.h"
 #include <poll.h>
 
-#define JANITOR_MS 55000
+#define JANITOR_MS 550000
 
 static int janitor_fd = -1;
 static pid_t janitor;

@@ -169,7 +169,7 @@ static int start(void)
 
 static int setup(void **state)
 {
-	alarm(60);
+	alarm(600);
 	fds_before = count_fds();
 	if (start() < 0)
 		return -1;
@@ -437,7 +437,7 @@ TEST(test_refused_replies)
 	struct fuse_export *e = NULL;
 	int dev_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC), fd = -7;
 
-	alarm(60);
+	alarm(600);
 	refuse_replies = true;
 	assert_int_equal(fuse_export_start(&e, &view, dev_fd, -1, "cowfs:test", NULL, &fd),
 			 -ETIMEDOUT);

@@ -100,7 +100,7 @@ static inline bool scratch_new(struct scratch *s, const char *mkfs, uint64_t ima
 	int fd;
 
 	*s = (struct scratch){ .loop.fd = -1, .dir = "/tmp/cowfs-test-XXXXXX" };
-	alarm(550);
+	alarm(1700);
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    !mkdtemp(s->dir))
 		abort();

@@ -287,7 +287,7 @@ TEST(new_pins_do_not_delay_the_wait)
 	assert_int_equal(pthread_create(&t, NULL, hand_over, &r), 0);
 	while (!r.running)
 		usleep(100);
-	alarm(60);
+	alarm(600);
 	for (unsigned i = 0; i < 200; i++)
 		pins_synchronize(pins);
 	alarm(0);
