@@ -141,10 +141,8 @@ tidy() {
 	return $r
 }
 
-# loop devices on files where these targets put theirs, which may be deleted by now
-loops() {
-	losetup -n -l -O NAME,BACK-FILE 2>/dev/null | awk -v a="$TMPDIR/" -v b="$PWD/build/demo/" 'index($2, a) == 1 || index($2, b) == 1' | sort
-}
+# where these targets put their files
+loops() { { loops_in "$TMPDIR" && loops_in "$PWD/build/demo"; } | sort; }
 new_loops() { comm -13 "$dir/loops" <(loops); }
 no_new_loops() { [ -z "$(new_loops)" ]; }
 

@@ -36,3 +36,6 @@ volumes_left() {
 			sed -nE '/is detached now|returns I\/O errors|may hang|waits for it/s/.*(volume [^:]*: its daemon died)/\1/p'
 	done
 }
+
+# Loop devices on files in folder $1, and which these are, also if they are deleted by now
+loops_in() { losetup -nlO NAME,BACK-FILE 2>/dev/null | awk -v folder="$1/" 'index($2, folder) == 1'; }

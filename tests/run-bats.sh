@@ -37,15 +37,15 @@ none_of() { [ -z "$(processes_of "$1")" ]; }
 # What tests have left in folder $1: says whose it is, and ends it.
 left_in() {
 	local t p devices
-	disks() { losetup -nlO NAME,BACK-FILE | awk -v t="$1/" 'index($2, t) == 1 { print $1 }' | xargs; }
 	for t in "$1"/cowfs-bats.*; do
 		[ -d "$t" ] || continue
 		p=$({ grep -slzE "^[A-Z_]+=$t(/|\$)" /proc/[0-9]*/environ | cut -d/ -f3; processes_of "$1"; } | sort -u | xargs)
-		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}, $(disks "$t")"
+		echo "not ok 0 left behind by $(cat "$t/test" 2>/dev/null): $t${p:+, processes $p}"
+		loops_in "$t"
 		# shellcheck disable=SC2086 # words
 		[ -z "$p" ] || kill_with_mounts $p
 		volumes_left "$t/run"
-		devices=$(disks "$t") # a number may be another's by now
+		devices=$(loops_in "$t" | cut -d' ' -f1 | xargs) # a number may be another's by now
 		# shellcheck disable=SC2086
 		[ -z "$devices" ] || { blockdev --setrw $devices && losetup -d $devices; }
 		rm -rf "$t"

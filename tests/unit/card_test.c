@@ -632,8 +632,8 @@ TEST(test_loop_partition)
 	card_close(c);
 	set_readonly(l.path, 0);
 	arg.op = BLKPG_DEL_PARTITION;
-	while (ioctl(l.fd, BLKPG, &arg) < 0 && errno == EBUSY)
-		usleep(10000);
+	for (; ioctl(l.fd, BLKPG, &arg) < 0; usleep(10000))
+		assert_int_equal(errno, EBUSY);
 	loop_end(&l);
 }
 

@@ -244,8 +244,8 @@ TEST(test_no_direct_io, setup, teardown)
 	assert_int_equal(count_fds(), fds);
 	close(fd);
 	/* the file is free again: the device was released */
-	while (umount(s.mnt) < 0)
-		usleep(1000);
+	for (; umount(s.mnt) < 0; usleep(1000))
+		assert_int_equal(errno, EBUSY);
 }
 
 struct racer {

@@ -339,6 +339,7 @@ TEST(test_death_of_serving_worker, setup_bare, teardown)
 
 	assert_int_equal(finish(&k), 128 + SIGKILL);
 	assert_non_null(strstr(k.log, "killed by signal 9"));
+	assert_null(strstr(k.log, "cannot end")); /* nor is it waited for */
 	end_serving();
 }
 

@@ -393,8 +393,7 @@ TEST(everybody_at_once)
 	const struct sim_params params = { .size_bytes = BLKS * COW_BLK_BYTES };
 	void *(*const start[])(
 		void *) = { writer, writer, writer, writer, reader, reader, committer };
-	const uint64_t run_ms = from_env("COWFS_STRESS_MS", 3000);
-	uint64_t end_ns;
+	const uint64_t end_ns = now_ns() + from_env("COWFS_STRESS_MS", 3000) * 1000000;
 	struct worker *w = calloc(ARRAY_SIZE(start), sizeof(*w));
 	struct stress *s = calloc(1, sizeof(*s));
 	struct log_index *ix = log_index_empty();
@@ -417,7 +416,6 @@ TEST(everybody_at_once)
 		w[i].buf = io_alloc(WIDE_UNITS * UNIT_BYTES);
 		assert_int_equal(pthread_create(&w[i].thread, NULL, start[i], &w[i]), 0);
 	}
-	end_ns = now_ns() + run_ms * 1000000;
 	while ((now_ns() < end_ns || !s->releases || !s->fails || !s->kept) && !s->race.stop)
 		usleep(10000);
 	s->race.stop = true;
