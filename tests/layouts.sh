@@ -265,7 +265,7 @@ layout() {
 }
 
 cow_setup
-at_end 'eio off; thaw; cow_teardown'
+at_end 'eio off; thaw; clear_mounts; cow status >&2; cow_teardown' # the daemon may be one that was killed
 while read -r name options; do
 	[[ $name =~ $only ]] || continue
 	[ -z "$short" ] || [[ $name == \** ]] || continue

@@ -311,15 +311,12 @@ clear_volumes() {
 		kill -9 "$p"
 	done
 	wait_for 20 no_daemons
+	cow status >&2 # which detaches their devices
 	return 1
 }
 
 clear_loops() {
 	local dev bad=0
-	# of daemons that were killed, also while they began; a number may be that of another test's volume by now
-	for dev in $(awk '$1 == "loop" { print $4 }' "$COWFS_RUNDIR"/*/facts 2>/dev/null | xargs); do
-		volume_gone "$dev" || { cow status 2>&1 | grep -F "$dev" >&2 && bad=1; }
-	done
 	# cards: also those of a test that died half way
 	for dev in $(cards_here); do
 		loop_end "$dev"
@@ -789,7 +786,7 @@ cut_in_commit() { # N
 	give_up_early
 	cow commit --checkpoint >/dev/null 2>&1 || code=$?
 	if [ $code = 0 ]; then
-		detach --discard
+		detach --discard || clear_after_cut # the cut may come only then
 	else
 		clear_after_cut
 	fi
