@@ -271,7 +271,9 @@ cut_in_head() {
 	new_card 150
 	run -0 cow clone "$CARD" "$NEW" --yes
 	[[ $output == *"as it was before the first commit, and an empty log"* ]]
-	cmp -n $((40961 * 1024)) "$CARD" "$NEW"
+	# not all of it: a few blocks may be free after ENOSPC, and have what the size was tried with
+	cmp -i $((40960 * 1024)) -n 1024 "$CARD" "$NEW"
+	cmp <(debugfs -R 'cat all' "$CARD") <(debugfs -R 'cat all' "$NEW")
 }
 
 @test "clone: what a file system with errors calls free is copied" {
