@@ -45,8 +45,8 @@
 #	cut_card COMMITS FS [FS_MIB CARD_MIB [MKFS_OPTION]...]	a CARD with 1 or 2 commits that are not home, and a power
 #			cut; 100 and 150 MiB by default. SUM and T/sum: tree of the newest one, T/sum1: of the first.
 #			LOGDEV: more options of prepare and attach
-#	cut_in_commit N		the power goes at the N-th write or flush of a commit with a checkpoint. SUM: tree before, NEW: of
-#			the commit. Fails (as the commit) if it was cut
+#	cut_in_commit WHEN	the power goes in a commit with a checkpoint: at its N-th write or flush, or sN, sN+K, as in
+#			tests/tools/powercut.c. SUM: tree before, NEW: of the commit. Fails (as the commit) if it was cut
 #	bare_sum		tree_sum of CARD, mounted read-only without cowfs
 #	power_cut [rw]		the daemon dies with SIGKILL, what is left of it is cleared away; CARD stays as it is, or is writable;
 #			cut_boots	then the root boots
@@ -224,8 +224,9 @@ sim_end() {
 
 setup() { cow_setup; }
 
-# Loop devices of views. views_gone SECONDS: those that are new by now go; others of other tests may come meanwhile
-view_disks() { losetup -n -l -O NAME,BACK-MAJ:MIN,BACK-FILE | grep -F /cowfs-view | sort; }
+# Loop devices of views, by diskseq: a view of another test may get the number. views_gone SECONDS: those that are new by now go
+view_disks() { grep -lF /cowfs-view /sys/block/loop*/loop/backing_file | sed 's,loop/backing_file,diskseq,' | xargs -r cat | sort; }
+view_ended() { ! view_disks | grep -qx "$1"; }
 views_gone() { local new; new=$(comm -13 "$T/view-disks" <(view_disks)); wait_for "$1" eval '[ -z "$(comm -12 - <(view_disks) <<<"$new")" ]'; }
 teardown() { cow_teardown; }
 
@@ -772,15 +773,15 @@ bare_sum() {
 }
 
 # The n-th write or flush of a commit with a checkpoint is the last one.
-cut_in_commit() { # N
-	local code=0
+cut_in_commit() { # WHEN
+	local code=0 n=${1//[!0-9]/}
 	truncate -s 4096 "$T/arm"
-	LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$1 attach
+	LD_PRELOAD=$COWFS_BUILD/tests/powercut.so COWFS_CUT_FILE=$T/arm COWFS_CUT_SEED=$n attach
 	mount_volume
 	SUM=$(tree_sum "$MNT")
-	echo "$1" >"$MNT/two"
-	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + $1)) conv=notrunc status=none
-	random_file "$MNT/new$1" 1
+	echo "$n" >"$MNT/two"
+	dd if=/dev/urandom of="$MNT/big" bs=4096 count=60 seek=$((100 + n)) conv=notrunc status=none
+	random_file "$MNT/new$n" 1
 	NEW=$(tree_sum "$MNT")
 	printf %s "$1" | dd of="$T/arm" conv=notrunc status=none
 	give_up_early
