@@ -97,7 +97,7 @@ daemon_alive() {
 }
 
 wait_daemon_gone() {
-	for _ in {1..100}; do
+	for _ in {1..1000}; do
 		daemon_alive || return 0
 		sleep 0.1
 	done

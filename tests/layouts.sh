@@ -185,7 +185,7 @@ killed() {
 	wait "$BG" || true
 	wait_for 20 no_daemons || hung=1
 	thaw
-	[ $hung = 1 ] || wait_for 20 timeout 10 umount "$MNT" 2>/dev/null || hung=1
+	[ $hung = 1 ] || wait_for 20 timeout 60 umount "$MNT" 2>/dev/null || hung=1
 	if [ $hung = 1 ]; then
 		echo "I/O hangs after the daemon was killed"
 		abort_connection "${connection#*:}"

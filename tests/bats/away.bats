@@ -255,12 +255,12 @@ load away
 	[[ $stderr == *"plug in the card, ext4 on 100.0 MiB, which was $CARD"* ]]
 	grep -Eq 'without it [0-9.]+ KiB are lost: what came after the commit of 20' <<<"$stderr"
 	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"*"NOT COMMITTED: the card is away"*"The card holds generation $generation."* ]]
-	run -5 --separate-stderr cow shutdown --within 4s
-	[[ $stderr == *"it is waited for, 2 s at most"*"ends WITHOUT the card"* ]]
+	run -5 --separate-stderr cow shutdown --within 8s
+	[[ $stderr == *"it is waited for, 4 s at most"*"ends WITHOUT the card"* ]]
 	fails 5 'the card is away' detach "$NAME"
 	[ "$(status_of .generation)" = "$generation" ]
 	# and with it
-	background bash -c "until pgrep -fx '.*cowctl detach $NAME --away-wait 30s'; do sleep 0.1; done; sleep 2; losetup -f --show '$IMG'"
+	background bash -c "until pgrep -fx '.*cowctl detach $NAME --away-wait 30s'; do sleep 0.1; done; sleep 5; losetup -f --show '$IMG'"
 	run -0 --separate-stderr cow detach "$NAME" --away-wait 30s
 	[[ $stderr == *"THE CARD IS AWAY"*"the card is back"* ]]
 	[[ $output == *"everything is on the card as generation"* ]]

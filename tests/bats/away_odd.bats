@@ -131,8 +131,8 @@ end_all() {
 @test "away: little RAM, writes of parts of blocks, and readers behind them" {
 	local i pids=()
 	one_kib --ram 16M
-	pull_away
 	random_file "$T/much" 30
+	pull_away
 	background dd if="$T/much" of="$MNT/much" bs=1k oflag=direct status=none
 	pids+=("$BG")
 	background dd if="$T/much" of="$MNT/much2" bs=1M conv=fsync status=none

@@ -619,7 +619,7 @@ disk_up() {
 
 disk_down() {
 	wait_for 5 partx --delete "$DISK"
-	loop_down "$DISK"
+	loop_down "$DISK" && DISK=''
 }
 
 uuid_of() { blkid -p -s UUID -o value "$1"; }

@@ -103,7 +103,7 @@ interrupted() {
 	run ! outside make -C "$T" leaves
 	grep -qE "^/dev/loop[0-9]+ +$T/tmp/ck\.[^/]+/disk \(deleted\)$" <<<"$output"
 	grep -qE '^check: FAILED: 2 of 3 parts passed' <<<"$output"
-	nothing_left
+	wait_for 10 nothing_left
 }
 
 # The read of a request that its server has taken and never answers ends by no signal.

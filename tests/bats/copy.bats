@@ -124,7 +124,7 @@ everything() {
 	chown 1000 "$TO" "$TO/d"
 	chown -R 1000 "$FROM/d/e" "$TO/d/e"
 	rm -f "$FROM/d/e/a3"
-	background setpriv --reuid 1000 --clear-groups timeout 20 sh -c 'cd "$1" && while :; do
+	background setpriv --reuid 1000 --clear-groups timeout 900 sh -c 'cd "$1" && while :; do
 			mv -T e e.old; ln -s ../../secret e; rm -f e; mkdir -p e/f; ln -sf ../../../secret/x e/inherits
 			for s in .cowfs-*; do mv -T "$s" away; ln -s ../../secret "$s"; rmdir away; rm -f "$s"; done
 			rm -rf e; mv -T e.old e; done 2>/dev/null' sh "$TO/d"

@@ -56,8 +56,8 @@ protect() { # FS [MKFS_OPTION]...
 	chmod 1777 "$MNT"
 }
 
-# root writes to the volume, within a second at rest
-can_write() { timeout "$(patience 1)" sh -c "echo $RANDOM >'$MNT/root-$RANDOM'"; }
+# root writes to the volume: what holds a writer holds it until let_go
+can_write() { timeout "$(patience 10)" sh -c "echo $RANDOM >'$MNT/root-$RANDOM'"; }
 
 # nobody holds a lease on each of these files and does not hear that it is to be given back; programs of nobody wait for them in
 # open(O_TRUNC) and truncate(), all the time

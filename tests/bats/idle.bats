@@ -103,8 +103,7 @@ card_has_it() {
 	left=$(live)
 	cow uninhibit
 	wait_for 10 job_is checkpoint
-	read_card
-	wait_for 2 job_is null
+	wait_for 2 eval 'read_card; job_is null'
 	cow inhibit
 	[ "$(live)" = "$left" ] # as a power cut would find it
 	[ "$(home_blocks)" -gt "$before" ]
@@ -129,7 +128,7 @@ card_has_it() {
 	local i
 	volume
 	for i in 1 2; do
-		eio slow 20
+		eio slow 60
 		change
 		cow uninhibit
 		wait_for 10 job_is checkpoint
@@ -139,7 +138,7 @@ card_has_it() {
 		shim_mounted --checkpoint idle
 		[ "$(sha256sum <"$MNT/file")" = "$SUM" ]
 	done
-	eio slow 20
+	eio slow 60
 	change
 	cow uninhibit
 	wait_for 10 job_is checkpoint

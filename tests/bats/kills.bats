@@ -287,7 +287,7 @@ hold_fuse() {
 	kill_everything
 	wait_for 10 no_daemons
 	wait_for 10 losetup -d "$DEV"
-	wait_for 10 losetup "$DEV" "$T/other.img"
+	wait_for 60 losetup "$DEV" "$T/other.img"
 	mount "$DEV" "$MNT"
 	run -4 --separate-stderr cow status
 	[[ $stderr == *"volume $NAME: its daemon died: uncommitted changes are lost"* ]]

@@ -226,7 +226,7 @@ ends() {
 		ends "$COWFS_BUILD/cowctl" detach vol
 		lies_at_random 0
 		umount -iq "$MNT" || true
-		[ -z "$(daemons)" ] || cow detach --discard vol
+		[ -z "$(daemons)" ] || cow detach --discard vol || true # it may be about to end
 		wait_for 20 no_daemons
 	done
 }

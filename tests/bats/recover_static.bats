@@ -72,7 +72,7 @@ is_whole() {
 	while [ "$code" = 137 ] || [ $middle = 0 ]; do
 		[ $((++times)) -le 200 ]
 		[ "$code" = 137 ] || ms=0
-		ms=$((ms + 2 + ms / 8)) code=0
+		ms=$((ms + 2 + ms / 4)) code=0
 		dd if="$T/cut" of="$CARD" bs=1M conv=fsync status=none
 		chroot "$R" /cowfs-recover release "$CARD" >/dev/null 2>&1 &
 		pid=$!

@@ -117,7 +117,7 @@ runs() {
 	done
 	[ "$(status_of .held.undo_pending)" = true ]
 }
-WAITS='echo $$ >pid; cd /; exec sleep 30'
+WAITS='echo $$ >pid; cd /; exec sleep 1000'
 
 ends_with() { # CODE
 	local code=0
@@ -142,7 +142,7 @@ ends_with() { # CODE
 }
 
 @test "run: SIGTERM and SIGHUP go to the command" {
-	runs 'trap "exit 3" TERM; trap "touch hup" HUP; echo $$ >pid; for i in $(seq 300); do sleep 0.1; done'
+	runs 'trap "exit 3" TERM; trap "touch hup" HUP; echo $$ >pid; for i in $(seq 9000); do sleep 0.1; done'
 	kill -HUP "$BG"
 	wait_for 20 test -e "$MNT/hup"
 	kill -TERM "$BG"

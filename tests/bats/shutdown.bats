@@ -127,7 +127,7 @@ with_dirty() {
 	random_file "$MNT/a" 8
 	sync -f "$MNT"
 	# a commit is under way: what it writes does not count as dirty
-	eio slow 300
+	eio slow 1000
 	background cow commit
 	wait_for 10 job_is commit
 	run -0 cow shutdown --if-longer 24h

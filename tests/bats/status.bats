@@ -126,7 +126,7 @@ is_status() {
 		def connect():
 		    s = socket.socket(socket.AF_UNIX)
 		    s.connect(sys.argv[1]) # blocking: waits for room in the backlog
-		    s.settimeout(10)
+		    s.settimeout(300)
 		    return s
 		def ask(s, line):
 		    s.sendall(line)

@@ -45,7 +45,7 @@ card_says() {
 attaches_without() { # COWCTL CLOSED
 	without "$2" "$1" attach --name vol "$CARD"
 	DEV=$(status_of .loop)
-	echo "$DEV" >>"$T/volumes"
+	is_volume
 	daemon_has_stdio
 	mountpoint -q "$MNT" || mount_volume
 	echo "$2 $1" >"$MNT/data"

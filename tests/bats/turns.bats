@@ -205,7 +205,7 @@ down() {
 	umount "$T/first"
 	cow commit --all
 	new 2
-	export COWFS_SILENCE=2s
+	export COWFS_SILENCE=5s
 	kill -STOP "$(NAME=boot worker_pid)"
 	run --separate-stderr cow commit --all --json
 	kill -CONT "$(NAME=boot worker_pid)"

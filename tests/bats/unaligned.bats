@@ -42,7 +42,7 @@ partition() {
 		cow check "$CARD"
 		fsck ext4
 		delpart "$DISK" 1
-		loop_down "$DISK"
+		loop_down "$DISK" && DISK=''
 	done
 }
 

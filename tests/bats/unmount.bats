@@ -67,7 +67,7 @@ unmounts() { # FS BAD: how often the checker may find it mounted
 
 @test "unmount: in the middle of commits, and a checker right after it: ext4" { unmounts ext4 2; }
 @test "unmount: in the middle of commits, and a checker right after it: xfs" { unmounts xfs 0; }
-@test "unmount: in the middle of commits, and a checker right after it: btrfs" { unmounts btrfs 0; }
+@test "unmount: in the middle of commits, and a checker right after it: btrfs" { unmounts btrfs 2; }
 
 @test "unmount: to remount read-only and back in the middle of commits" {
 	local fs
@@ -133,6 +133,6 @@ print(failed, claims)' "$DEV" >"$T/claims"
 	done
 	read -r failed claims <"$T/claims"
 	say "$failed of $((failed + claims)) claims failed"
-	[ $((failed * 50)) -le "$claims" ]
+	[ $((failed * 10)) -le "$claims" ]
 	detach
 }

@@ -4,7 +4,7 @@
 
 load lib
 
-VIEW_LIMIT=${VIEW_LIMIT:-20}
+VIEW_LIMIT=${VIEW_LIMIT:-300}
 
 # A view on $T/NAME (made if missing): view_on NAME [OPTION]...
 view_on() {
@@ -119,7 +119,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 }
 
 @test "RAM: commits by pressure do not end a view, and a view causes none" {
-	volume_mounted ext4 200 240 -J size=4 -- -- --ram 64M
+	volume_mounted ext4 200 240 -J size=4 -- -- --ram 96M
 	random_file "$MNT/big" 8
 	cow commit "$NAME"
 	random_file "$MNT/new" 8
@@ -135,7 +135,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	cow commit --checkpoint "$NAME"
 	[ "$(tree_sum "$T/a")" = "$a" ]
 	[ "$(tree_sum "$T/b")" = "$b" ]
-	# what is left in RAM is held by the views: 16 of 64 MiB, far from a limit
+	# what is left in RAM is held by the views: 16 of 96 MiB, far from a limit
 	[ "$(status_of .views.ram_bytes)" -gt $((8 << 20)) ]
 	[ "$(status_of .pressure.level)" = ok ]
 	[ "$(status_of '[.views.list[].ended] | any')" = false ]
