@@ -301,7 +301,7 @@ check-fleet-tools: deps
 
 # File systems of many mkfs options, killed in a commit.
 check-layouts: all
-	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh $(LAYOUTS)
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/layouts.sh $(if $(LAYOUTS),'$(LAYOUTS)')
 
 # Test suites of other projects: each script clones and builds its own, unless it is told where it is.
 check-xfstests check-pjdfstest: DEPS += git automake autoconf
