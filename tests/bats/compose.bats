@@ -354,11 +354,11 @@ listing() {
 	done) | LC_ALL=C sort
 }
 
-# Changes some file or folder.
+# Changes some file or folder. A RANDOM in $(...) would begin anew
 change_at_random() {
-	local file dir
-	file=$(cd "$MNT" && find . -type f | LC_ALL=C sort | sed -n "$((RANDOM % 40 + 1))p")
-	dir=$(cd "$MNT" && find . -mindepth 1 -type d | LC_ALL=C sort | sed -n "$((RANDOM % 20 + 1))p")
+	local file=$((RANDOM % 40 + 1)) dir=$((RANDOM % 20 + 1))
+	file=$(cd "$MNT" && find . -type f | LC_ALL=C sort | sed -n "${file}p")
+	dir=$(cd "$MNT" && find . -mindepth 1 -type d | LC_ALL=C sort | sed -n "${dir}p")
 	case $((RANDOM % 9)) in
 	0 | 1) [ -z "$file" ] || rm "$MNT/$file" ;;
 	2) [ -z "$file" ] || echo more >>"$MNT/$file" ;;
