@@ -62,10 +62,11 @@ killed() { # alone|everything COMMAND...
 	if [ "$how" = alone ]; then
 		kill -9 "$pid" 2>/dev/null || :
 	else
-		# before it was in the cgroup, and those that have left it
-		for _ in 1 2 3 4; do
-			echo 1 >"$GROUP/cgroup.kill"
-			kill -9 "$pid" $(daemons) 2>/dev/null || :
+		echo 1 >"$GROUP/cgroup.kill"
+		kill -9 "$pid" 2>/dev/null || : # it may not have been in the cgroup yet
+		# those that have left it
+		for _ in 1 2; do
+			kill -9 $(daemons) 2>/dev/null || :
 		done
 	fi
 	wait_for 10 ended "$pid" || { echo "cannot be killed:"; cat "/proc/$pid/stack"; return 1; }
