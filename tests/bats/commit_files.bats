@@ -552,6 +552,8 @@ image_has() { # FILE
 	background "$COWFS_BUILD/cowctl" commit "$MNT/a" "$MNT/b" "$MNT/c"
 	until image_has a || [ ! -e "/proc/$BG/exe" ]; do :; done
 	while image_has a; do :; done
-	! kill -STOP "$BG" || { sleep 8 && kill -CONT "$BG"; } # a transaction lasts 5
+	kill -STOP "$BG"
+	sleep 8 # a transaction lasts 5
+	kill -CONT "$BG"
 	wait "$BG"
 }

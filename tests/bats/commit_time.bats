@@ -248,7 +248,7 @@ PY
 	random_file "$MNT/a" 30
 	sync -f "$MNT"
 	before=$(card_written)
-	fails 1 'not begun: it would take about [0-9.]+ s, and [0-9.]+ s are left; everything stays in RAM' commit --deadline 2s
+	fails 1 'not begun: it would take about [0-9.]+ s, and (2.0|[01].[0-9]) s are left; everything stays in RAM' commit --deadline 2s
 	[ "$(card_written)" = "$before" ]
 	[ "$(status_of .alarm)" = "" ]
 	[ "$(status_of .last)" = null ]

@@ -772,7 +772,6 @@ bare_sum() {
 	umount "$MNT"
 }
 
-# The n-th write or flush of a commit with a checkpoint is the last one.
 cut_in_commit() { # WHEN
 	local code=0 n=${1//[!0-9]/}
 	truncate -s 4096 "$T/arm"

@@ -42,7 +42,8 @@ partition() {
 		cow check "$CARD"
 		fsck ext4
 		delpart "$DISK" 1
-		loop_down "$DISK" && DISK=''
+		loop_down "$DISK"
+		DISK=''
 	done
 }
 

@@ -133,6 +133,6 @@ print(failed, claims)' "$DEV" >"$T/claims"
 	done
 	read -r failed claims <"$T/claims"
 	say "$failed of $((failed + claims)) claims failed"
-	[ $((failed * 10)) -le "$claims" ]
+	[ $((failed * 50)) -le "$claims" ]
 	detach
 }

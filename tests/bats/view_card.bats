@@ -12,11 +12,9 @@ setup() {
 	mkdir "$V"
 }
 
-diskseq() { cat "/sys/block/$(findmnt -no SOURCE "$V" | cut -c6-)/diskseq"; }
-
 unview() {
 	local disk
-	disk=$(diskseq)
+	disk=$(loop_use "$(findmnt -no SOURCE "$V")")
 	timeout 300 umount "$V" || return
 	wait_for 10 no_daemons && wait_for 5 view_ended "$disk"
 }
@@ -344,7 +342,7 @@ server() { daemons; }
 	cut_card 2 ext4 60 100
 	for i in 1 2; do
 		cow view "$CARD" "$V"
-		disk=$(findmnt -no SOURCE "$V") seq=$(diskseq)
+		disk=$(findmnt -no SOURCE "$V") seq=$(loop_use "$disk")
 		kill -9 "$(server)"
 		run ! timeout 10 dd if="$disk" of=/dev/null bs=4096 count=1 iflag=direct
 		timeout 300 umount "$V"
