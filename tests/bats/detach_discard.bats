@@ -70,7 +70,7 @@ protect() {
 	random_file "$MNT/a" 32
 	sync -f "$MNT"
 	# no time for a checkpoint of so much
-	run -0 cow shutdown --within 20s
+	run -0 cow shutdown --within 30s
 	[[ $output == *"vol: part of it exists in the log only: run 'cowctl release' before you mount the card without cowfs"* ]]
 	run -0 cow status
 	[[ $output == *"do not mount the card without cowfs: 'cowctl commit --checkpoint' or a detach empties the log"* ]]
@@ -195,9 +195,10 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); open(sys.argv[2], "w"); time.s
 	random_file "$MNT/a" 20
 	tree_sum "$MNT" >"$T/sum"
 	umount_volume
-	eio slow 60
+	eio slow 60000
 	background cow commit --json >"$T/commit"
 	wait_for 10 job_is commit
+	{ sleep 1 && eio off; } 3>&- &
 	cow detach
 	wait "$BG"
 	jq -e .ok "$T/commit"

@@ -18,7 +18,7 @@ setup() {
 	GROUP=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/self/mounts)/cowfs-elsewhere.$$
 	mkdir "$GROUP" 2>/dev/null || skip "no cgroup of version 2 can be made here"
 	[ -e "$GROUP/cgroup.kill" ] || skip "no cgroup.kill: a kernel before 5.14"
-	RANDOM=$SEED DONE=0 CUT=0 VOLUME=vol
+	RANDOM=$SEED DONE=0 CUT=0 OWN_NAME=killed$BASHPID # a dead volume is told by it, and by the number of its loop device
 }
 
 teardown() {
@@ -63,7 +63,8 @@ killed() { # alone|everything COMMAND...
 		kill -9 "$pid" 2>/dev/null || :
 	else
 		echo 1 >"$GROUP/cgroup.kill"
-		kill -9 "$pid" 2>/dev/null || : # it may not have been in the cgroup yet
+		kill -9 "$pid" 2>/dev/null || : # it may not have been in the cgroup yet, and have a child
+		echo 1 >"$GROUP/cgroup.kill"
 		# those that have left it
 		for _ in 1 2; do
 			kill -9 $(daemons) 2>/dev/null || :
@@ -105,13 +106,12 @@ settle() {
 	[ -z "$left" ] || { echo "left over: $left ($WHERE)"; return 1; }
 	wait_for 10 no_daemons || { echo "left over: $(daemons) ($WHERE)"; return 1; }
 	[ -z "$DEV" ] || wait_for 20 volume_gone "$DEV" || { echo "left over: $DEV ($WHERE)"; return 1; }
-	# nobody knows its number
-	[ "$VOLUME" = vol ] || wait_for 10 no_loop || { echo "left over: loop devices of $VOLUME ($WHERE)"; return 1; }
+	wait_for 10 no_loop || { echo "left over: loop devices of $OWN_NAME ($WHERE)"; return 1; }
 	rm -f "$T/volumes"
 	DEV=''
 }
 
-no_loop() { ! losetup -nl -O BACK-FILE | grep -qx "/cowfs:$VOLUME"; }
+no_loop() { ! losetup -nl -O BACK-FILE | grep -qx "/cowfs:$OWN_NAME"; }
 group_is_empty() { grep -q 'populated 0' "$GROUP/cgroup.events"; }
 
 # False: not yet. After a status, and a detach if it lives.
@@ -124,8 +124,8 @@ no_volume() {
 	fi
 	[ $code = 0 ] || [ $code = 3 ] || return 1
 	[ "$1" = alone ] || return 1
-	DEV=$(jq -r .loop "$COWFS_RUNDIR/$VOLUME/status.json" 2>/dev/null || :)
-	ends "$COWFS_BUILD/cowctl" detach "$VOLUME" "${DETACH[@]}"
+	DEV=$(jq -r .loop "$COWFS_RUNDIR/$OWN_NAME/status.json" 2>/dev/null || :)
+	ends "$COWFS_BUILD/cowctl" detach "$OWN_NAME" "${DETACH[@]}"
 }
 
 # SUM...: one of these is what the file system has.
@@ -167,12 +167,11 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 
 @test "kills elsewhere: attach" {
 	local i how
-	VOLUME=killed$BASHPID # loop devices of other tests have the same name otherwise
 	card 100
 	format
 	attach
 	detach
-	measure cow attach "$CARD" --name vol
+	measure cow attach "$CARD" --name "$OWN_NAME"
 	detach
 	for ((i = 0; i < COUNT; i++)); do
 		for how in alone everything; do
@@ -182,7 +181,7 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 			cow commit
 			power_cut
 			DEV=''
-			killed $how "$COWFS_BUILD/cowctl" attach "$CARD" --name "$VOLUME"
+			killed $how "$COWFS_BUILD/cowctl" attach "$CARD" --name "$OWN_NAME"
 			settle $how
 			recovers
 			card_has_one_of "$NEW"
@@ -198,14 +197,14 @@ tell() { say "$DONE kills, $CUT of them before the command had ended (it takes $
 	attach_mounted
 	change
 	umount_volume
-	measure cow detach vol
+	measure cow detach "$OWN_NAME"
 	SUM=$NEW
 	for ((i = 0; i < COUNT; i++)); do
 		for how in alone everything; do
 			attach_mounted
 			change
 			umount_volume
-			killed $how "$COWFS_BUILD/cowctl" detach vol
+			killed $how "$COWFS_BUILD/cowctl" detach "$OWN_NAME"
 			settle $how
 			recovers
 			if [ $how = alone ]; then card_has_one_of "$NEW"; else card_has_one_of "$SUM" "$NEW"; fi
@@ -325,14 +324,14 @@ spoil() {
 		held=$NEW
 		change
 		cow commit
-		who=vol
+		who=$OWN_NAME
 		case $((i % 4)) in
 		0) ;; # of a mounted volume
 		1) umount_volume ;; # of one that is not mounted: at once
 		*) detach && DEV='' && who=$CARD ;; # of a card, and the attach that goes back
 		esac
 		set -- "$COWFS_BUILD/cowctl" undo "$who"
-		[ $((i % 4)) != 3 ] || { cow undo "$CARD" && set -- "$COWFS_BUILD/cowctl" attach "$CARD" --name vol; }
+		[ $((i % 4)) != 3 ] || { cow undo "$CARD" && set -- "$COWFS_BUILD/cowctl" attach "$CARD" --name "$OWN_NAME"; }
 		if [ $i -lt 4 ]; then
 			measure "$@"
 			takes+=("$TAKES")
