@@ -271,10 +271,10 @@ daemons() {
 	done
 }
 
-# Those that have given back their memory, and with it whose they are, may still have files open.
+# Those that have given back their memory, and with it whose they are, may still have files open; so may the threads of a zombie.
 exiting() {
 	local p
-	grep -slE '^[0-9]+ \(cowfs[^)]*\) [^ZX]' /proc/[0-9]*/stat | while read -r p; do
+	grep -slE '^[0-9]+ \(cow[^)]*\) ([^ZX]|Z( [-0-9]+){16} ([2-9]|[1-9][0-9]))' /proc/[0-9]*/stat | while read -r p; do
 		[ -e "${p%stat}exe" ] || echo "$p"
 	done
 }
