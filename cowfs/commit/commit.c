@@ -420,9 +420,9 @@ static int run(struct job *j, void (*publish)(void *ctx, struct log_index *index
 	 * committed state is still the newest one */
 	nothing = !j->rep.direct && !j->rep.logged && !j->rep.zero && !j->rep.loose &&
 		  (!log_doubt(j->log) || j->opt->dry_run);
-	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {
+	if (!nothing && j->rep.need_blks > job_capacity_blks(j)) {
 		/* report this before anything is written; planned again when the room is known */
-		j->rep.room_blks = log_capacity_blks(j->log);
+		j->rep.room_blks = job_capacity_blks(j);
 		r = decide_spill(j);
 		if (r < 0)
 			return r;
@@ -463,17 +463,18 @@ static bool has_older(const struct log *log)
 	return older;
 }
 
-int commit_run(struct log *log, struct card *base, const struct commit_source *src,
-	       const struct commit_options *opt,
-	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
-	       struct commit_report *ret_report, struct log_index **ret_index)
+/* alone: as if the hold had ended; that also writes records, so that there is no older candidate. */
+static int run_job(struct log *log, struct card *base, const struct commit_source *src,
+		   const struct commit_options *opt, bool alone,
+		   void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+		   struct commit_report *ret_report, struct log_index **ret_index)
 {
 	struct job j = { .log = log,
 			 .base = base,
 			 .src = src,
 			 .opt = opt,
-			 .older = has_older(log),
-			 .held = log_holds(log, NULL),
+			 .older = !alone && has_older(log),
+			 .held = !alone && log_holds(log, NULL),
 			 .sealed = true };
 	int r;
 
@@ -493,6 +494,32 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	extents_clear(&j.spill);
 	extents_clear(&j.stays);
 	extents_clear(&j.runs);
+	return r;
+}
+
+int commit_run(struct log *log, struct card *base, const struct commit_source *src,
+	       const struct commit_options *opt,
+	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
+	       struct commit_report *ret_report, struct log_index **ret_index)
+{
+	struct commit_options dry = *opt;
+	struct commit_report alone;
+	uint64_t differed;
+	int r = run_job(log, base, src, opt, false, publish, publish_ctx, ret_report, ret_index), e;
+
+	if (r != -EFBIG || !log_holds(log, NULL))
+		return r;
+	/* nobody is to end the hold for a commit that has no room without it either */
+	dry.dry_run = true;
+	dry.progress = NULL;
+	if (opt->differed) {
+		differed = *opt->differed;
+		dry.differed = &differed;
+	}
+	e = run_job(log, base, src, &dry, true, NULL, NULL, &alone, NULL);
+	if (e == -EFBIG)
+		*ret_report = alone;
+	ret_report->held = e != -EFBIG;
 	return r;
 }
 

@@ -131,7 +131,7 @@ struct commit_report {
 	uint64_t duration_ns, writable_ns;	      /* with checkpoints */
 	uint64_t need_blks, room_blks; /* log blocks needed and available; set with -EFBIG */
 	bool estimate;
-	/* with -EFBIG: it would have fitted if no generation were held */
+	/* with -EFBIG: a generation is held, and nothing says that it would not have fitted otherwise */
 	bool held;
 	/* with -EFBIG: what is free in the sealed image is not known, and would have been written, too */
 	bool free_unknown;

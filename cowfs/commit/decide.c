@@ -35,10 +35,9 @@ static bool goes_home_anyway(void *ctx, uint64_t blk, uint64_t blks)
  */
 static uint64_t log_room(struct job *j, bool *ret_home_follows)
 {
-	uint64_t capacity = log_capacity_blks(j->log), room = log_room_blks(j->log),
+	uint64_t capacity = job_capacity_blks(j), room = log_room_blks(j->log),
 		 need = j->rep.need_blks, data;
-	bool held = log_holds(j->log, NULL);
-	uint64_t due = held ? capacity / 2 : price_due_blks(j->log, j->opt), limit;
+	uint64_t due = j->held ? capacity / 2 : price_due_blks(j->log, j->opt), limit;
 	struct log_index *ix = log_index_of(j->log);
 
 	data = log_index_data_blks(ix);
@@ -49,10 +48,10 @@ static uint64_t log_room(struct job *j, bool *ret_home_follows)
 		room = capacity;
 		data = 0;
 	}
-	*ret_home_follows = j->home_asked || (!held && data + j->rep.logged > due);
+	*ret_home_follows = j->home_asked || (!j->held && data + j->rep.logged > due);
 	if (*ret_home_follows)
 		limit = capacity;
-	else if (held || j->opt->cause == CAUSE_SHUTDOWN)
+	else if (j->held || j->opt->cause == CAUSE_SHUTDOWN)
 		limit = due > data + need ? due - data - need : 0;
 	else
 		limit = capacity / 16;
@@ -183,10 +182,8 @@ int decide_spill(struct job *j)
 	uint64_t stays;
 	int r;
 
-	if (j->held) { /* H5: what lies elsewhere must be written home at once */
-		rep->held = true;
+	if (j->held) /* H5: what lies elsewhere must be written home at once */
 		return -EFBIG;
-	}
 	r = find_spill(j, rep->logged);
 	if (r < 0)
 		return r;

@@ -28,6 +28,13 @@ struct job {
 	uint8_t *buf, *old;	    /* CHUNK_BLKS blocks each */
 };
 
+/* What the ring can hold, also for a plan as if nothing were held. */
+static inline uint64_t job_capacity_blks(const struct job *j)
+{
+	return !j->held && log_holds(j->log, NULL) ? super_capacity_blks(log_super(j->log))
+						   : log_capacity_blks(j->log);
+}
+
 /* The last one of a session? */
 static inline bool job_is_last(const struct job *j)
 {

@@ -230,7 +230,8 @@ static int import_image(struct volume *v, const struct volume_request *rq,
 	r = before_import(v, rq, res);
 	if (r == 0)
 		r = commit_image(v, rq, res);
-	if (r == -EFBIG && !k->held_before) /* what a hold of its own takes goes with it */
+	/* what a hold of its own takes goes with it */
+	if (r == -EFBIG && (!k->held_before || !res->report.held))
 		volume_why(
 			res, r,
 			"nothing was imported: the log is too small for it: %s needed, %s available",

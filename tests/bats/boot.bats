@@ -11,11 +11,6 @@ setup() {
 	CONF=$T/cowfs.conf
 }
 
-teardown() {
-	[ -z "${DISK-}" ] || delpart "$DISK" 1 2>/dev/null || true
-	cow_teardown
-}
-
 # $1 exit status, $2 what it prints, then arguments
 boots() {
 	local code=$1 mount=$2

@@ -193,6 +193,7 @@ cow_teardown() {
 	clear_jobs
 	clear_mounts || bad=1
 	clear_volumes || bad=1
+	[ -z "${DISK-}" ] || delpart "$DISK" 1 2>/dev/null || true # it would outlive the loop device
 	clear_loops || bad=1
 	rm -rf "$T"
 	LEFT=$bad

@@ -5,7 +5,7 @@
 
 load lib
 
-ATTACH=()
+ATTACH=() HOLD=''
 
 # No commit begins by itself, however much is dirty.
 held_back() { # COMMAND...
@@ -22,10 +22,10 @@ rewrite() { # MIB
 # A volume with hardly a free block, or one of which nothing is known, and more rewritten in place than the ring of 8 MiB holds.
 # SUM: its tree. OLD: that of the newest commit.
 stuck_volume() { # FS FS_MIB CARD_MIB FILE_MIB REWRITTEN_MIB [MKFS_OPTION]...
-	volume_mounted "$1" "$2" "$3" "${@:6}" -- --log-size 8M --erase-block 1M
+	volume_mounted "$1" "$2" "$3" "${@:6}" -- --log-size 8M --erase-block 1M -- ${HOLD:+--hold previous}
 	random_file "$MNT/big" "$4"
 	echo old >"$MNT/small"
-	cow commit --checkpoint || { umount_volume && cow commit --checkpoint && mount_volume; } # vfat
+	cow commit "${HOLD:---checkpoint}" || { umount_volume && cow commit --checkpoint && mount_volume; } # vfat
 	OLD=$(tree_sum "$MNT")
 	held_back rewrite "$5"
 	echo new >"$MNT/small"
@@ -59,7 +59,7 @@ clone_is_whole() { # FS
 	NAME=vol
 }
 
-@test "too large: the message says what is missing, and what to do" {
+says_ways() {
 	local ways='Commit less: cowctl commit PATH, or delete changed files, then commit\. Or save all of it: cowctl clone vol DEVICE, or a copy from cowctl view --now vol DIR$'
 	ext4_stuck
 	fails 1 "the log is too small for this commit: [0-9.]+ MiB needed, [0-9.]+ MiB available .*; everything stays in RAM\\. $ways" commit
@@ -72,8 +72,12 @@ clone_is_whole() { # FS
 	fails 1 "$ways" detach
 	# the card has the newest commit
 	power_cut
+	[ -z "$HOLD" ] || { cow accept "$CARD" && cow release "$CARD"; }
 	card_is ext4 "$OLD"
 }
+
+@test "too large: the message says what is missing, and what to do" { says_ways; }
+@test "too large: it says so beside a generation that is held, which stays" { HOLD=--hold && says_ways; }
 
 @test "too large: files are committed one after another until the rest fits" {
 	local i

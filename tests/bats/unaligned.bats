@@ -4,12 +4,6 @@
 # turn: 3
 load lib
 
-# A partition would outlive the loop device.
-teardown() {
-	[ -z "${DISK-}" ] || delpart "$DISK" 1 2>/dev/null || true
-	cow_teardown
-}
-
 # A partition from sector $1 on, of $2 sectors: sets CARD.
 partition() {
 	IMG=$T/disk.img

@@ -373,9 +373,10 @@ void attack_hold_full(void)
 	struct world w;
 
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
-		const struct shape s = {
-			.blks = 24, .full = true, .lag = seed / 4 % 2, .segs = seed / 4 % 2 ? 14 : 9
-		};
+		const struct shape s = { .blks = 24,
+					 .full = seed / 2 % 2,
+					 .lag = seed / 4 % 2,
+					 .segs = seed / 4 % 2 ? 14 : 9 };
 		int r = 0;
 
 		attack_start(&w, &s, seed);
@@ -385,6 +386,7 @@ void attack_hold_full(void)
 			at.step++;
 			attack_write_run(&w, 1 + (unsigned)rnd_below(&w, 10), 8);
 			r = world_commit(&w);
+			attack_expect(!w.bill.spilled, "spilled beside a hold");
 			if (r == 0 && i % 7 == 3)
 				world_crash(&w);
 			if (w.hold != HOLD_YES)

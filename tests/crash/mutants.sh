@@ -163,7 +163,7 @@ mutant eio-flush eio,chain cowfs/log/record.c '	if (r == 0)
 mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state == SUPER_PENDING)
 		return 0;' '	if (1)
 		return 0;'
-mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > log_capacity_blks(j->log)) {' '	if (0) {'
+mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > job_capacity_blks(j)) {' '	if (0) {'
 # a card that comes back
 mutant away-super away cowfs/log/record.c 'unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;' 'unsigned first = 0;'
 mutant away-guard away cowfs/log/open.c '		if (l->guarded.copied)
@@ -188,7 +188,7 @@ mutant H4-pad hold cowfs/log/hold.c '	r = record_put_open(l, false);
 		r = lag_pad(l, 2);
 	if (r < 0) { /* it' '	r = record_put_open(l, false);
 	if (r < 0) { /* it'
-mutant H5-room hold-full cowfs/commit/decide.c 'if (j->held) {' 'if (0) {'
+mutant H5-room hold-full cowfs/commit/decide.c 'if (j->held) /*' 'if (0) /*'
 mutant H6-feature hold cowfs/log/hold.c 'l->super.incompat |= on ? LOG_INCOMPAT_HELD : 0;' ''
 # lag
 mutant L1-floor lag cowfs/log/lag.c '		rec->floor_seq = l->newest.seq;' '		rec->floor_seq = rec->seq;'

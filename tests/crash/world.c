@@ -575,7 +575,8 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 	check_outcome(w, "commit", r);
 	world_disarm(w);
 	total.checkpoints += w->bill.checkpoint > 0;
-	if (r == -EFBIG && w->bill.held && !w->shape.lag && !opens && world_ops(w) != ops)
+	if (r == -EFBIG && log_holds(w->log, NULL) && !w->shape.lag && !opens &&
+	    world_ops(w) != ops)
 		fail("a commit that was refused has written");
 	if (r < 0) {
 		paths_committed(w, r);

@@ -13,6 +13,7 @@ import argparse, json, os, random, shutil, signal, subprocess, sys, tempfile, ti
 
 BUILD = os.environ.get("COWFS_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
 PENDING = "UNDO PENDING"
+TOO_LARGE = "the log is too small for this commit"
 
 
 class Wrong(Exception):
@@ -173,7 +174,7 @@ class Walk:
             return
         if rc == 0:
             self.committed(text)
-        elif not (self.held is not None and "held" in text):
+        elif not (self.held is not None and ("held" in text or TOO_LARGE in text)):
             raise Wrong("a commit failed")
 
     def checkpoint(self):
@@ -400,7 +401,7 @@ class Walk:
         else:
             self.umount()
             rc, text = self.cow("detach", self.volume, ok=False)
-        if rc and self.held is not None and "the log has no room for this commit while generation" in text:
+        if rc and self.held is not None and ("no room for this commit while generation" in text or TOO_LARGE in text):
             self.sh("mount", self.loop, self.mnt)  # everything stays in RAM
             return False
         if rc:
