@@ -352,6 +352,7 @@ digest() {
 # ---- cowfs ----
 
 attach() {
+	DAEMON_PID='' # of one that is gone, tidy would look for no other
 	say "\$ cowctl attach $PART --name $NAME"
 	setsid env "$@" cowctl attach "$PART" --name "$NAME" --json >"$DEMO/attached" 2>"$DEMO/out" &
 	job 0 || fail "cowctl attach: $(cat "$DEMO/attached" "$DEMO/out")"

@@ -35,8 +35,9 @@ interrupted() {
 
 @test "demo: interrupted at any moment it leaves nothing behind" {
 	RANDOM=${EPOCHREALTIME#*.}
-	# while it attaches, and anywhere
+	# while it attaches, also for the second time, and anywhere
 	interrupted INT - 3 "0.0$((RANDOM % 10))"
+	interrupted INT - 11 "0.0$((RANDOM % 10))"
 	interrupted TERM '' 3 "0.0$((RANDOM % 10))"
 	interrupted TERM - $((RANDOM % 10 + 1)) "0.$((RANDOM % 10))"
 	interrupted HUP '' $((RANDOM % 10 + 1)) "0.$((RANDOM % 10))"
