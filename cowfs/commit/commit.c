@@ -463,38 +463,49 @@ static bool has_older(const struct log *log)
 	return older;
 }
 
-/* alone: as if the hold had ended; that also writes records, so that there is no older candidate. */
-static int run_job(struct log *log, struct card *base, const struct commit_source *src,
-		   const struct commit_options *opt, bool alone,
-		   void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
-		   struct commit_report *ret_report, struct log_index **ret_index)
+static int run_job(struct job *j, void (*publish)(void *ctx, struct log_index *index),
+		   void *publish_ctx, struct log_index **ret_index)
 {
-	struct job j = { .log = log,
-			 .base = base,
-			 .src = src,
-			 .opt = opt,
-			 .older = !alone && has_older(log),
-			 .held = !alone && log_holds(log, NULL),
-			 .sealed = true };
 	int r;
 
-	j.home_asked = opt->checkpoint_asked && !j.held;
-	j.buf = io_alloc_raw(CHUNK_BLKS * COW_BLK_BYTES);
-	j.old = io_alloc_raw(CHUNK_BLKS * COW_BLK_BYTES);
-	r = j.buf && j.old ? run(&j, publish, publish_ctx, ret_index) : -ENOMEM;
-	*ret_report = j.rep;
-	free(j.buf);
-	free(j.old);
-	extents_clear(&j.direct);
-	extents_clear(&j.in_use);
-	extents_clear(&j.logged);
-	extents_clear(&j.zero);
-	extents_clear(&j.punched);
-	extents_clear(&j.loose);
-	extents_clear(&j.spill);
-	extents_clear(&j.stays);
-	extents_clear(&j.runs);
+	j->buf = io_alloc_raw(CHUNK_BLKS * COW_BLK_BYTES);
+	j->old = io_alloc_raw(CHUNK_BLKS * COW_BLK_BYTES);
+	r = j->buf && j->old ? run(j, publish, publish_ctx, ret_index) : -ENOMEM;
+	free(j->buf);
+	free(j->old);
+	extents_clear(&j->direct);
+	extents_clear(&j->in_use);
+	extents_clear(&j->logged);
+	extents_clear(&j->zero);
+	extents_clear(&j->punched);
+	extents_clear(&j->loose);
+	extents_clear(&j->spill);
+	extents_clear(&j->stays);
+	extents_clear(&j->runs);
 	return r;
+}
+
+/* After a commit that has no room beside a hold: nobody is to end that for one that has none without it either. */
+static void try_without_hold(struct job *j)
+{
+	struct commit_options dry = *j->opt;
+	/* the end of a hold also writes records, so there is no older candidate */
+	struct job alone = { .log = j->log,
+			     .base = j->base,
+			     .src = j->src,
+			     .opt = &dry,
+			     .home_asked = dry.checkpoint_asked,
+			     .sealed = true };
+	uint64_t differed = dry.differed ? *dry.differed : 0;
+	int r;
+
+	dry.dry_run = true;
+	dry.progress = NULL;
+	dry.differed = dry.differed ? &differed : NULL;
+	r = run_job(&alone, NULL, NULL, NULL);
+	if (r == -EFBIG)
+		j->rep = alone.rep;
+	j->rep.held = r != -EFBIG;
 }
 
 int commit_run(struct log *log, struct card *base, const struct commit_source *src,
@@ -502,24 +513,20 @@ int commit_run(struct log *log, struct card *base, const struct commit_source *s
 	       void (*publish)(void *ctx, struct log_index *index), void *publish_ctx,
 	       struct commit_report *ret_report, struct log_index **ret_index)
 {
-	struct commit_options dry = *opt;
-	struct commit_report alone;
-	uint64_t differed;
-	int r = run_job(log, base, src, opt, false, publish, publish_ctx, ret_report, ret_index), e;
+	struct job j = { .log = log,
+			 .base = base,
+			 .src = src,
+			 .opt = opt,
+			 .older = has_older(log),
+			 .held = log_holds(log, NULL),
+			 .sealed = true };
+	int r;
 
-	if (r != -EFBIG || !log_holds(log, NULL))
-		return r;
-	/* nobody is to end the hold for a commit that has no room without it either */
-	dry.dry_run = true;
-	dry.progress = NULL;
-	if (opt->differed) {
-		differed = *opt->differed;
-		dry.differed = &differed;
-	}
-	e = run_job(log, base, src, &dry, true, NULL, NULL, &alone, NULL);
-	if (e == -EFBIG)
-		*ret_report = alone;
-	ret_report->held = e != -EFBIG;
+	j.home_asked = opt->checkpoint_asked && !j.held;
+	r = run_job(&j, publish, publish_ctx, ret_index);
+	if (r == -EFBIG && j.held)
+		try_without_hold(&j);
+	*ret_report = j.rep;
 	return r;
 }
 

@@ -372,7 +372,7 @@ void attack_hold_full(void)
 {
 	struct world w;
 
-	for (uint64_t seed = 0; seed < SEEDS; seed++) {
+	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
 		const struct shape s = { .blks = 24,
 					 .full = seed / 2 % 2,
 					 .lag = seed / 4 % 2,
