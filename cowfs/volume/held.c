@@ -110,7 +110,24 @@ int held_end(struct volume *v, struct volume_result *res)
 		     : 0;
 }
 
-/* A hold that an undo waits for stays; without changes there will be no commit, and the hold stays, too. */
+/* A commit that is refused whatever is held. One that fits only now, because something was deleted, has the remark. */
+static bool is_too_large(struct volume *v, const struct volume_request *rq, char *why, size_t n)
+{
+	const struct volume_request dry = { .job = JOB_DRY_RUN,
+					    .cause = rq->cause,
+					    .force = rq->force };
+	struct volume_result res = { 0 };
+	struct log_index *ix = NULL;
+	int r = volume_write_sealed(v, &dry, rq->force, &res, &ix);
+
+	log_index_unref(ix);
+	if (r != -EFBIG || res.report.held)
+		return false;
+	snprintf(why, n, "the generation before is not held: the commit was too large at first");
+	return true;
+}
+
+/* A hold that an undo waits for stays. Without changes, or room for them, there will be no commit, and the hold stays, too. */
 static bool moves(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
 	struct volume_result unused = { 0 };
@@ -128,7 +145,8 @@ static bool moves(struct volume *v, const struct volume_request *rq, char *why, 
 		return false;
 	}
 	return !(log_holds(v->log, &h) && h.back) &&
-	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0;
+	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0 &&
+	       !is_too_large(v, rq, why, n);
 }
 
 void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,
