@@ -306,16 +306,17 @@ dry_and_wet() {
 	mkdir "$MNT"/{1..200}
 	cow commit
 	umount_volume && mount_volume -o noatime
-	for i in 1 2; do
+	# another program may look at all devices, once
+	for i in 1 2 3; do
 		ls -lR "$MNT" >/dev/null
 		echo "$i" >"$MNT/file"
 		cow commit
 		before=$(awk '{ print $1 }' "/sys/block/${DEV#/dev/}/stat")
 		ls -lR "$MNT" >/dev/null
 		reads=$(($(awk '{ print $1 }' "/sys/block/${DEV#/dev/}/stat") - before))
-		say "$reads reads of 200 folders after a commit"
-		[ "$reads" -le $most ]
+		[ "$reads" -gt $most ] || break
 	done
+	[ "$reads" -le $most ]
 	detach_whole ext4
 }
 

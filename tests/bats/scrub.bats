@@ -37,7 +37,7 @@ all_read() { # FS FS_MIB CARD_MIB MOST_MIB
 	[ "$(jq '.used_bytes > 31*1024*1024 and .used_bytes < '"$4"'*1024*1024' <<<"$output")" = true ]
 	[ "$(jq -c '[.log_verified, .resumed, .skipped, .lost_blocks, .weak_blocks, .lost_files]' <<<"$output")" = '[true,false,false,0,0,[]]' ]
 	[ "$(card_written)" = "$before" ]
-	[ "$(status_of '.views.list | length')" = 0 ]
+	wait_for 5 eval '[ "$(status_of ".views.list | length")" = 0 ]'
 }
 
 @test "scrub: all used blocks are read and nothing else, nothing is written, ext4" { all_read ext4 200 240 55; }
@@ -274,9 +274,9 @@ timed_scrub() { # WORDS
 	volume ext4 100 150
 	timed_scrub alone
 	alone=$MS
-	timeout 8 sh -c "while :; do dd if=$CARD of=/dev/null bs=64k iflag=direct status=none; done" 3>&- &
+	timeout 12 sh -c "while :; do dd if=$CARD of=/dev/null bs=64k iflag=direct status=none; done" 3>&- &
 	reader=$!
-	timed_scrub "beside a reader of 8 s"
+	timed_scrub "beside a reader of 12 s"
 	wait "$reader" || true
 	[ "$MS" -gt $((alone + 3000)) ]
 }
