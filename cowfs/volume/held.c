@@ -110,24 +110,32 @@ int held_end(struct volume *v, struct volume_result *res)
 		     : 0;
 }
 
-/* A commit that is refused whatever is held. One that fits only now, because something was deleted, has the remark. */
-static bool is_too_large(struct volume *v, const struct volume_request *rq, char *why, size_t n)
+/* A commit that is refused whatever is held. One that fits after all, because something was deleted, has the remark. */
+static bool is_too_large(struct volume *v, const struct volume_request *rq,
+			 struct volume_result *res, char *why, size_t n)
 {
 	const struct volume_request dry = { .job = JOB_DRY_RUN,
 					    .cause = rq->cause,
 					    .force = rq->force };
-	struct volume_result res = { 0 };
+	struct generation_stats a, b;
 	struct log_index *ix = NULL;
-	int r = volume_write_sealed(v, &dry, rq->force, &res, &ix);
+	int r;
 
-	log_index_unref(ix);
-	if (r != -EFBIG || res.report.held)
+	/* what fits in any case is not planned twice */
+	view_dirty(v->view, &a, &b);
+	if (a.data_blks + a.hole_blks + b.data_blks + b.hole_blks <
+	    super_capacity_blks(log_super(v->log)) / 4)
 		return false;
-	snprintf(why, n, "the generation before is not held: the commit was too large at first");
+	r = volume_write_sealed(v, &dry, rq->force, res, &ix);
+	log_index_unref(ix);
+	if (r != -EFBIG || res->report.held)
+		return false;
+	snprintf(why, n, "the hold has not moved, because this commit seemed too large at first");
 	return true;
 }
 
-/* A hold that an undo waits for stays. Without changes, or room for them, there will be no commit, and the hold stays, too. */
+/* A hold that an undo waits for stays. Without changes, or room for them, there will be no commit, and the hold
+ * stays, too. */
 static bool moves(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
 	struct volume_result unused = { 0 };
@@ -146,7 +154,7 @@ static bool moves(struct volume *v, const struct volume_request *rq, char *why, 
 	}
 	return !(log_holds(v->log, &h) && h.back) &&
 	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0 &&
-	       !is_too_large(v, rq, why, n);
+	       !is_too_large(v, rq, &unused, why, n);
 }
 
 void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,

@@ -306,8 +306,7 @@ dry_and_wet() {
 	mkdir "$MNT"/{1..200}
 	cow commit
 	umount_volume && mount_volume -o noatime
-	# another program may look at all devices, once
-	for i in 1 2 3; do
+	for i in 1 2 3; do # another program may look at all devices, once
 		ls -lR "$MNT" >/dev/null
 		echo "$i" >"$MNT/file"
 		cow commit

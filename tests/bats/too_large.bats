@@ -60,14 +60,15 @@ clone_is_whole() { # FS
 }
 
 says_ways() {
-	local ways='Commit less: cowctl commit PATH, or delete changed files, then commit\. Or save all of it: cowctl clone vol DEVICE, or a copy from cowctl view --now vol DIR$'
-	ext4_stuck && HELD=$(status_of .held.generation)
+	local held ways='Commit less: cowctl commit PATH, or delete changed files, then commit\. Or save all of it: cowctl clone vol DEVICE, or a copy from cowctl view --now vol DIR$'
+	ext4_stuck
+	held=$(status_of .held.generation)
 	fails 1 "the log is too small for this commit: [0-9.]+ MiB needed, [0-9.]+ MiB available .*; everything stays in RAM\\. $ways" commit
 	fails 1 "$ways" commit --dry-run
 	run -1 cow commit --json
 	jq -e '.code == "EFBIG" and .report.log_need_blocks > .report.log_room_blocks' <<<"$output"
 	[[ $(status_of .alarm) == "commit failed: the log is too small for this commit"*"view --now vol DIR"* ]]
-	[ "$(tree_sum "$MNT") $(status_of .held.generation)" = "$SUM $HELD" ]
+	[ "$(tree_sum "$MNT") $(status_of .held.generation)" = "$SUM $held" ]
 	umount_volume
 	fails 1 "$ways" detach
 	# the card has the newest commit
