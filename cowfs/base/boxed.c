@@ -169,8 +169,8 @@ static __attribute__((noreturn)) void box_main(const struct boxed_job *job, int 
 	/* best effort: it serves what is mounted */
 	if (job->stay)
 		(void)!sandbox_enter_mounts(sandbox_no_mounts());
-	if (sandbox_enter(false, MEMORY_BYTES, job->stay ? UINT_MAX : boxed_patience_s, box_calls,
-			  &c) < 0)
+	if (sandbox_enter(false, MEMORY_BYTES, job->stay ? UINT_MAX : boxed_patience_s + 1,
+			  box_calls, &c) < 0)
 		_exit(1);
 	/* after the change of the user, which would undo it. In a loop of its own the child would not
 	 * notice that nobody listens */
