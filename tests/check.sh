@@ -7,7 +7,7 @@
 # not run, with the command that runs it again, what passed, and what took longest. Ends with 1 if a target failed, or if
 # COWFS_CHECK_SECONDS (4800) are over: then it ends what runs. A signal ends it as well: what runs gets SIGINT and tidies up.
 #
-# It always ends, within its time and a minute, and whoever reads its output sees the end: a target writes to a file, so that nobody but
+# It always ends, within its time and two minutes, and whoever reads its output sees the end: a target writes to a file, so that nobody but
 # this script holds the output. A target must leave nothing behind. A process of it that is still there (they know each other by
 # COWFS_CHECK_TARGET in the environment), or a file system that makes sync(2) wait for ever, fails it, is named, and is ended here. So is a
 # loop device, at the end. A process that cannot be killed is named with what it waits for in the kernel, and nothing waits for it.
@@ -128,7 +128,7 @@ tidy() {
 		r=1
 	fi
 	left=$(rest)
-	if ! syncs $((left < 15 ? 15 : left < 120 ? left : 120)); then
+	if ! syncs $((left < 15 ? 15 : left < 600 ? left : 600)); then
 		echo "check: sync(2) hangs after $1. Threads that sleep for ever, and where:" >&2
 		stuck /proc/[0-9]*/task/[0-9]* >&2
 		# not under somebody else's daemons, which may be why
@@ -206,7 +206,7 @@ for target in "${targets[@]}"; do
 	: >"$COWFS_CHECK_FIRST"
 	# in the background, where a trap need not wait for it; with the signals that a terminal would give it
 	COWFS_CHECK_TARGET=$$.$target env --default-signal \
-		timeout -s INT -k 25 "$left" "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
+		timeout -s INT -k 100 "$left" "$make" --no-print-directory "${jobs[@]}" "$target" >"$dir/output" 2>&1 </dev/null &
 	current=$!
 	tail -n +1 -s 0.2 -f --pid=$current "$dir/output" &
 	shown=$!

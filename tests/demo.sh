@@ -136,10 +136,10 @@ tidy() {
 	set +e
 	trap - ERR
 	trap '' INT TERM HUP PIPE
-	if [ "$JOB" ]; then
-		kill -s "$JOB_END" "$JOB"
-		wait "$JOB"
-	fi 2>/dev/null
+	{
+		[ ! "$JOB" ] || kill -s "$JOB_END" "$JOB"
+		wait # for one as well that has only just begun, which JOB does not name
+	} 2>/dev/null
 	unmount "$MNT"
 	unmount "$BARE"
 	[ "$DAEMON_PID" ] || DAEMON_PID=$(cat "$RUNDIR/pid" 2>/dev/null) # interrupted while it started

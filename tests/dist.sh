@@ -14,7 +14,7 @@ CACHE=${COWFS_CACHE:-$BUILD/cache}
 tarball=$1
 shift
 mkdir -p "$CACHE"
-export COWFS_UNIT_SECONDS="${COWFS_UNIT_SECONDS:-300}"
+export COWFS_UNIT_SECONDS="${COWFS_UNIT_SECONDS:-3600}"
 
 # DIR COMMAND...: with all devices and control groups; what it mounts ends with it. No chroot: the kernel makes no user namespace in one, and
 # nsenter leaves it. The first process is a shell with that root: cowfs looks for its program below the root of process 1, and no

@@ -22,7 +22,7 @@ kill_with_mounts() {
 		{ exec {fd}<"/proc/$p/ns/mnt"; } 2>/dev/null && all+=("$fd")
 	done
 	kill -KILL "$@" 2>/dev/null
-	wait_until 3 all_ended "$@"
+	wait_until 30 all_ended "$@"
 	for fd in ${all[@]+"${all[@]}"}; do
 		exec {fd}<&-
 	done

@@ -40,7 +40,7 @@ alone='unshare --mount --propagation private'
 $alone true 2>/dev/null || alone=
 export COWFS_UNIT_ALONE="$alone"
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+trap 'rm -rf "$dir"' EXIT && trap 'exit 130' HUP INT TERM
 LONGEST='measure_test btrfs_space_test xfs_space_test supervisor_test ext4_test ext4_journal_test shrink_test reader_test'
 for program; do
 	case " $LONGEST " in

@@ -80,7 +80,7 @@
 
 bats_require_minimum_version 1.5.0
 # What setup() changes comes too late for bats, so it is set when the file is read.
-export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-900}
+export BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-1800}
 COW_LIMIT=${COW_LIMIT:-300}
 
 # ---- once per test ----
@@ -248,7 +248,7 @@ mounts_here() {
 
 clear_mounts() {
 	local m tries
-	for tries in {1..30}; do
+	for tries in {1..300}; do
 		for m in $(mounts_here); do
 			timeout 30 umount "$m" 2>/dev/null
 		done

@@ -9,10 +9,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include "base/passfd.h"
@@ -114,9 +114,9 @@ static void start(void)
 	};
 
 	if (!mkdtemp(run_path) || setenv("COWFS_RUNDIR", run_path, 1) < 0 ||
-	    rundir_claim(&dir, "vol") < 0 || server_start(&server, &p) < 0)
+	    rundir_claim(&dir, "vol") < 0 || server_start(&server, &p) < 0 || atexit(stop) != 0 ||
+	    signal(SIGINT, exit) == SIG_ERR || signal(SIGTERM, exit) == SIG_ERR)
 		abort();
-	atexit(stop);
 	for (unsigned i = 0; i < PEERS; i++)
 		peer[i] = -1;
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Commands, mounts and loop devices of the tests of this folder."""
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 
 
 def run(*a, ok=(0,)):
@@ -30,4 +30,5 @@ def with_own_mounts(main):
     if os.environ.get('COWFS_OWN_MOUNTS') != str(os.getpid()):
         os.environ['COWFS_OWN_MOUNTS'] = str(os.getpid())
         os.execvp('unshare', ['unshare', '--mount', '--propagation', 'private', sys.executable] + sys.argv)
+    signal.signal(signal.SIGTERM, lambda s, _: signal.signal(s, signal.SIG_IGN) and sys.exit(143))
     main()

@@ -389,7 +389,7 @@ TEST(test_image)
 	sim_unplug(card);
 	for (unsigned i = 0; i < 4; i++)
 		start(&q[i], READ, blk_to_bytes(600 + i), COW_BLK_BYTES);
-	wait_ms(WAIT_MS);
+	wait_ms(5 * WAIT_MS); /* what is not parked by now would wait for ever */
 	for (unsigned i = 0; i < 4; i++)
 		assert_false(q[i].done);
 	fuse_export_end(export);

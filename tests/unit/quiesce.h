@@ -57,7 +57,7 @@ static inline int setup_ext4(void **state)
 				     .dev = s.loop.rdev,
 				     .loop_fd = s.loop.fd,
 				     .any = true,
-				     .sync_ns = 60000000000ull };
+				     .sync_ns = 600000000000ull };
 	return 0;
 }
 

@@ -13,7 +13,7 @@ import argparse, json, os, random, shutil, signal, subprocess, sys, tempfile, ti
 
 BUILD = os.environ.get("COWFS_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
 PENDING = "UNDO PENDING"
-TOO_LARGE = "the log is too small for this commit"
+TOO_LARGE, UNSYNCED = "the log is too small for this commit", "could not be synced"
 
 
 class Wrong(Exception):
@@ -99,7 +99,7 @@ class Walk:
         self.pressed = 0
 
     def umount(self):
-        for _ in range(300):  # a commit by pressure holds it for a moment
+        for _ in range(3000):  # a commit by pressure holds it for a moment
             if self.sh("umount", self.mnt, ok=False)[0] == 0:
                 return
             time.sleep(0.1)
@@ -108,10 +108,10 @@ class Walk:
     def end(self):
         for d in (self.view, self.mnt):
             subprocess.run(["umount", "-lq", d], stderr=subprocess.DEVNULL)
-        subprocess.run([BUILD + "/cowctl", "detach", "--discard", self.volume], env=self.env, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, timeout=60)
-        # of a daemon that died
-        subprocess.run([BUILD + "/cowctl", "status"], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        quiet = dict(env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        any(subprocess.run([BUILD + "/cowctl", "detach", "--discard", self.volume], **quiet).returncode == 0 or not self.processes()
+            or time.sleep(0.1) for _ in range(300))  # it may only begin
+        subprocess.run([BUILD + "/cowctl", "status"], **quiet)  # of a daemon that died
         if self.card:
             subprocess.run(["blockdev", "--setrw", self.card], stderr=subprocess.DEVNULL)
             subprocess.run(["losetup", "-d", self.card], stderr=subprocess.DEVNULL)
@@ -161,8 +161,7 @@ class Walk:
             del self.live[name]
 
     def committed(self, text):
-        self.newest, self.vague = dict(self.live), False
-        self.undone = False
+        self.newest, self.vague, self.undone = dict(self.live), UNSYNCED in text, False
         if self.pending:
             self.says(text, PENDING)
 
@@ -189,10 +188,11 @@ class Walk:
         rc, text = self.cow("commit", "--hold", self.volume, ok=False)
         if rc == 0 and self.held is not None:
             raise Wrong("two generations are held")
+        self.vague |= UNSYNCED in text
         if rc == 0:
             self.committed(text)
             self.held = dict(self.live)
-        elif self.held is None:
+        elif self.held is None and UNSYNCED not in text:
             raise Wrong("nothing could be held")
 
     def undo(self):
@@ -268,7 +268,7 @@ class Walk:
         self.armed = False
 
     def look(self, model, what, *argv):
-        rc, _ = self.cow("view", *argv, self.volume, self.view, ok=False)
+        rc, text = self.cow("view", *argv, self.volume, self.view, ok=False)
         if rc:
             return  # not enough RAM, for example
         try:
@@ -276,7 +276,7 @@ class Walk:
         finally:
             self.sh("umount", self.view)
         self.look_at_pressure()
-        if not (self.vague and what == "view"):
+        if not (self.vague and what == "view") and UNSYNCED not in text:
             self.expect(found, model, what)
 
     def view_newest(self):
@@ -478,9 +478,9 @@ class Walk:
             except ProcessLookupError:
                 pass
         self.wait_gone()
-        self.sh("umount", self.mnt, ok=False)
-        if self.root:  # a boot does not find what one before it has left: the machine has lost it
+        if self.root:  # a boot does not find what one before it has left: the machine loses it with its last mount
             self.sh("losetup", "-d", self.loop, ok=False)
+        self.sh("umount", self.mnt, ok=False)
         if self.pending:
             self.again(self.held, False)
         else:
@@ -523,7 +523,7 @@ def main():
     p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     o = p.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as after SIGINT, nothing is left
+    signal.signal(signal.SIGTERM, lambda s, _: signal.signal(s, signal.SIG_IGN) and sys.exit(1))  # make sends another one
     until, seed, n = time.monotonic() + o.seconds, o.seed, 0
     print(f"walk: seed {seed}", flush=True)
     while n == 0 or time.monotonic() < until:
