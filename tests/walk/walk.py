@@ -242,8 +242,7 @@ class Walk:
                 self.held, self.boots = before, int(trial[1])
         else:
             self.says(text, "comes back at the next")
-            self.newest, self.held, self.pending, self.undone = before, dict(before), True, False
-            self.vague = False
+            self.newest, self.held, self.pending, self.undone, self.vague = before, dict(before), True, False, False
 
     def run_well(self):
         self.run(0)
@@ -294,9 +293,10 @@ class Walk:
         if self.vague or (name not in self.live and name not in self.newest):
             return
         if self.cow("revert", "--yes", os.path.join(self.mnt, name), ok=False)[0] == 0:
+            self.look_at_pressure()
+            model = self.read(self.mnt) if self.vague else self.newest
             self.live.pop(name, None)
-            if name in self.newest:
-                self.live[name] = self.newest[name]
+            self.live.update({name: model[name]} if name in model else {})
 
     def commit_path(self):
         name = self.name()
@@ -320,7 +320,8 @@ class Walk:
         if os.path.exists(self.dir + "/delta"):
             os.unlink(self.dir + "/delta")
         rc, _ = self.cow("export", *(("--all",) if whole else ()), self.volume, self.dir + "/delta", ok=False)
-        self.delta = dict(self.newest) if rc == 0 else None
+        self.look_at_pressure()
+        self.delta = dict(self.newest) if rc == 0 and not self.vague else None
 
     def import_(self):
         if self.delta is None or self.armed:
@@ -380,10 +381,9 @@ class Walk:
                     raise Wrong(f"{name} has a content that it never had")
         else:
             self.expect(found, model, "after the attach")
-        self.live = {n: d for n, d in found.items()}
+        self.live, self.newest = dict(found), dict(found)
         for name, data in found.items():
             self.ever.setdefault(name, {})[data] = True
-        self.newest = dict(self.live)
         self.undone = self.pending
         if self.pending or self.goes_back():
             self.held, self.pending, self.boots = None, False, None
