@@ -181,7 +181,8 @@ written_is_in() { # DIRECTORY
 # More than the log holds is dirty, and RAM is full: what a program writes after that fails. Then COMMAND, and all that was accepted
 # is seen in a view, and saved on another card.
 clone_when_full() { # MOUNT_OPTIONS COMMAND...
-	local at
+	local at less='(Commit less.*)?' # it merges the layers of two commits that failed, which frees what both have
+	[ -z "${ATTACH[*]}" ] || less=''
 	volume_attached ext4 160 220 -b 4096 -J size=4 -- --log-size 8M --erase-block 1M -- --ram 64M "${ATTACH[@]}"
 	mount_volume -o "noatime,$1"
 	shift
@@ -201,7 +202,7 @@ clone_when_full() { # MOUNT_OPTIONS COMMAND...
 	"$@" || :
 	# reads go on, of what is in RAM and of what is on the card
 	cmp -n $((60 << 20)) "$T/big" "$MNT/big"
-	fails 1 "stays in RAM\\. Save all of it: cowctl clone vol DEVICE" commit
+	fails 1 "stays in RAM\\. $less[Ss]ave all of it: cowctl clone vol DEVICE" commit
 	mkdir "$T/view"
 	cow view --now vol "$T/view"
 	written_is_in "$T/view"
@@ -213,7 +214,6 @@ clone_when_full() { # MOUNT_OPTIONS COMMAND...
 	fsck ext4
 	mount -o ro "$CARD" "$MNT"
 	written_is_in "$MNT"
-	umount "$MNT"
 }
 
 @test "too large: writers went on until RAM was full; all that was accepted is cloned" { clone_when_full errors=continue true; }
