@@ -299,8 +299,7 @@ static void worker_syncs_stalled(struct supervisor_link *l, int go_fd)
 	snprintf(path, sizeof(path), "%s/dirty", s.mnt);
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	served->stalled = true;
-	served->serves =
-		true; /* the write may wait as well: for a commit that a sync(2) of others began */
+	served->serves = true; /* the write may wait, too, if another's sync(2) began a commit */
 	(void)!write(fd, path, sizeof(path));
 	(void)!(alone ? thread_call_alone("sync", fd, sync_all) : sync_all(fd));
 }
