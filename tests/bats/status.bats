@@ -208,7 +208,7 @@ killed_and_free() {
 	mount_volume
 	random_file "$MNT/a" 5
 	# what the kernel has not written yet is not on the card either
-	wait_for 5 eval '[[ $(cow) == "cowfs: vol: 5."*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]'
+	wait_for 5 eval 'run -0 cow && [[ $output == "cowfs: vol: 5."*" MiB not on the card yet"*"next:"*"cowctl commit "*"cowctl top "* ]]'
 	cow commit
 	echo b >"$MNT/b"
 	run -0 cow status
