@@ -96,6 +96,7 @@ bool view_write_waits(struct view *v, uint64_t off_bytes, size_t len_bytes);
  * view_release_keeping has kept. */
 void view_dirty(struct view *v, struct generation_stats *ret_active,
 		struct generation_stats *ret_below);
+uint64_t view_changed_blks(struct view *v); /* data and holes of all of these */
 
 /* The active generation becomes the sealed one, and a new empty generation becomes active. Older
  * failed layers, merged as in view_fail, stay below the sealed one and belong to it from now on.

@@ -693,6 +693,14 @@ void view_dirty(struct view *v, struct generation_stats *ret_active,
 	pins_leave(pin);
 }
 
+uint64_t view_changed_blks(struct view *v)
+{
+	struct generation_stats active, below;
+
+	view_dirty(v, &active, &below);
+	return active.data_blks + active.hole_blks + below.data_blks + below.hole_blks;
+}
+
 uint64_t view_kept_blks(struct view *v)
 {
 	struct pin pin = pins_enter(&v->pins);

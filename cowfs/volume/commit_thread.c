@@ -451,7 +451,6 @@ static bool leaves_no_trace(const struct volume *v)
  * writes the clean record. */
 static int do_detach(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
-	struct generation_stats active, below;
 	/* its plan knows that everything goes home, and the checkpoint reads from RAM */
 	struct volume_request commit = {
 		.job = JOB_COMMIT, .force = rq->force, .cause = rq->cause, .checkpoint = true
@@ -459,8 +458,7 @@ static int do_detach(struct volume *v, const struct volume_request *rq, struct v
 	bool drops = held_drops(v, res->why, sizeof(res->why)) || v->discard_armed;
 	int r = 0;
 
-	view_dirty(v->view, &active, &below);
-	if (!drops && active.data_blks + active.hole_blks + below.data_blks + below.hole_blks)
+	if (!drops && view_changed_blks(v->view))
 		r = do_commit(v, &commit, res);
 	if (r == 0 && v->opened.state != LOG_FOREIGN && !leaves_no_trace(v))
 		r = home_write(v, rq->cause, RECORD_CLEAN, false, NULL, res);

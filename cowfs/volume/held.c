@@ -117,14 +117,11 @@ static bool is_too_large(struct volume *v, const struct volume_request *rq,
 	const struct volume_request dry = { .job = JOB_DRY_RUN,
 					    .cause = rq->cause,
 					    .force = rq->force };
-	struct generation_stats a, b;
 	struct log_index *ix = NULL;
 	int r;
 
 	/* what fits in any case is not planned twice */
-	view_dirty(v->view, &a, &b);
-	if (a.data_blks + a.hole_blks + b.data_blks + b.hole_blks <
-	    super_capacity_blks(log_super(v->log)) / 4)
+	if (view_changed_blks(v->view) < super_capacity_blks(log_super(v->log)) / 4)
 		return false;
 	r = volume_write_sealed(v, &dry, rq->force, res, &ix);
 	log_index_unref(ix);

@@ -56,11 +56,7 @@ static bool may_begin(struct volume *v)
 
 static void look_at_mounts(struct volume *v, uint64_t now)
 {
-	struct generation_stats active, below;
-
-	view_dirty(v->view, &active, &below);
-	if (!v->kept->when_unmounted || v->life != VOLUME_RUNNING ||
-	    !(active.data_blks + active.hole_blks + below.data_blks + below.hole_blks) ||
+	if (!v->kept->when_unmounted || v->life != VOLUME_RUNNING || !view_changed_blks(v->view) ||
 	    find_mount(v->proc_dirfd, v->loop_rdev, NULL, 0, NULL) != 0) {
 		v->unmounted_ns = 0;
 		return;
