@@ -239,7 +239,7 @@ static int ask(void *ctx, int fuse_fd, struct view_mount *m, struct failure *err
 static int make_disk(const char *name, struct connection *k, struct view_mount *m,
 		     struct failure *err)
 {
-	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME, O_RDWR);
+	_cleanup_close_ int file_fd = fuse_mount_open_file(k->mount_fd, FUSE_IMAGE_NAME);
 	struct loop_dev loop;
 	char label[64];
 	int r = file_fd;

@@ -339,6 +339,8 @@ int mounts_new(const char *type, const char *const options[][2], unsigned attrib
 	if (fsconfig(fs_fd, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
 		return -errno;
 	fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, attributes);
+	if (fd < 0 && errno == EINVAL) /* Linux before 5.14 */
+		fd = fsmount(fs_fd, FSMOUNT_CLOEXEC, attributes & ~MOUNT_ATTR_NOSYMFOLLOW);
 	return fd < 0 ? -errno : fd;
 }
 

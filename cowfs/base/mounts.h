@@ -69,7 +69,8 @@ bool mounts_in_btrfs(int sys_dirfd, dev_t dev);
 
 /*
  * A new mount of this type, attached to no tree: a descriptor or -errno. options: keys and values up to a key that is
- * NULL; a value NULL: a flag. NULL: none. attributes: MOUNT_ATTR_*
+ * NULL; a value NULL: a flag. NULL: none. attributes: MOUNT_ATTR_*; Linux before 5.14
+ * follows links all the same.
  */
 int mounts_new(const char *type, const char *const options[][2], unsigned attributes) MUST_CHECK;
 

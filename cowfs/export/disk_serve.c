@@ -36,7 +36,7 @@ static int open_file(struct disk_serve *d)
 {
 	if (d->mount_fd < 0 || d->file_fd >= 0)
 		return -EALREADY;
-	d->file_fd = fuse_mount_open_file(d->mount_fd, d->label, O_RDWR);
+	d->file_fd = fuse_mount_open_file(d->mount_fd, d->label);
 	close(steal_fd(&d->mount_fd));
 	return d->file_fd < 0 ? d->file_fd : 0;
 }

@@ -693,7 +693,7 @@ static int open_file(struct fuse_export *e, int mount_fd, const char *name)
 	if (r < 0)
 		return r;
 	r = mount_fd < 0 ? broker_call(BROKER_MAIN, BROKER_FILE, 0, 0)
-			 : fuse_mount_open_file(mount_fd, name, O_RDWR);
+			 : fuse_mount_open_file(mount_fd, name);
 	return e->abort_fd >= 0 && fuse_guard_stop(&guard) && r < 0 ? -ETIMEDOUT : r;
 }
 

@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/openat2.h>
 
 #include "base/mounts.h"
 #include "base/msg.h"
@@ -26,7 +30,9 @@ int fuse_mount_create(int fuse_fd, int *ret_mount_fd)
 	snprintf(fd_text, sizeof(fd_text), "%d", fuse_fd);
 	/* reads have no other limit than max_pages */
 	snprintf(max_read, sizeof(max_read), "%u", LOOP_REQUEST_KB * 1024u);
-	fd = mounts_new("fuse", options, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+	fd = mounts_new("fuse", options,
+			MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC |
+				MOUNT_ATTR_NOSYMFOLLOW);
 	if (fd < 0)
 		return fd;
 	*ret_mount_fd = fd;
@@ -51,11 +57,22 @@ int fuse_mount_open_abort(int mount_fd)
 	return fd < 0 ? -errno : fd;
 }
 
-int fuse_mount_open_file(int mount_fd, const char *name, int flags)
+int fuse_mount_open_file(int mount_fd, const char *name)
 {
-	int fd = openat(mount_fd, name, flags | O_DIRECT | O_CLOEXEC);
+	const struct open_how how = { .flags = O_RDWR | O_DIRECT | O_CLOEXEC,
+				      .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+						 RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV };
+	_cleanup_close_ int fd = (int)syscall(SYS_openat2, mount_fd, name, &how, sizeof(how));
+	const unsigned quiet = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
+	struct statx file, root;
 
-	return fd < 0 ? -errno : fd;
+	if (fd < 0 || statx(fd, "", quiet, STATX_TYPE, &file) < 0 ||
+	    statx(mount_fd, "", quiet, 0, &root) < 0)
+		return -errno;
+	if (!S_ISREG(file.stx_mode) || file.stx_dev_major != root.stx_dev_major ||
+	    file.stx_dev_minor != root.stx_dev_minor)
+		return -ESTALE;
+	return steal_fd(&fd);
 }
 
 static void *guard_thread(void *arg)

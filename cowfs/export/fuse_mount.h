@@ -12,8 +12,12 @@
 /* fuse_fd: an open /dev/fuse. The file system lives as long as the returned descriptor, or as long
  * as a descriptor of a file in it. */
 int fuse_mount_create(int fuse_fd, int *ret_mount_fd) MUST_CHECK;
-/* Opens the file `name` in the root of a mount with direct I/O. */
-int fuse_mount_open_file(int mount_fd, const char *name, int flags) MUST_CHECK;
+/*
+ * Opens the file `name` in the root of a mount for reading and writing, with direct I/O. Who serves the mount may have been taken
+ * over: no link of his is followed. -ELOOP: it is one; -ESTALE: it is no regular file of this mount. Nothing else opens what is
+ * below such a mount.
+ */
+int fuse_mount_open_file(int mount_fd, const char *name) MUST_CHECK;
 /* Returns a descriptor of the abort switch of the mount's connection, or -errno. Sends no request.
  * Writing "1" to the descriptor aborts the connection. */
 int fuse_mount_open_abort(int mount_fd) MUST_CHECK;

@@ -367,7 +367,7 @@ static void make_image(void)
 	close(abort_fd);
 	image.ctx = view;
 	assert_int_equal(fuse_export_image(&export, &image, fuse_fd), 0);
-	file_fd = fuse_mount_open_file(mount_fd, "image", O_RDWR);
+	file_fd = fuse_mount_open_file(mount_fd, "image");
 	assert_true(file_fd >= 0);
 	close(mount_fd);
 }
