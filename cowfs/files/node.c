@@ -509,11 +509,12 @@ static int read_part(const struct part *p, uint8_t *buf, size_t len, uint64_t po
 	return 0;
 }
 
-/* A hole where there is data. -EOPNOTSUPP: write zeros. */
+/* A hole where there is data, to the byte: a block may be small, and hold data behind it. -EOPNOTSUPP: write zeros. */
 static int make_hole(const struct pair *p, uint64_t pos, uint64_t n)
 {
 	/* the last block of the file, too */
-	n = round_up_u64(pos + n, COW_BLK_BYTES) - pos;
+	if (pos + n == p->a.size)
+		n = round_up_u64(pos + n, COW_BLK_BYTES) - pos;
 	return fallocate(p->b.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)pos,
 			 (off_t)n) < 0
 		       ? -errno
@@ -585,6 +586,9 @@ static int pair_walk(struct pair *p)
 		n = min_u64(p->a.end, p->b.end) - pos;
 		if (p->a.data || p->b.data)
 			e = take_data(p, pos, n, &n);
+		/* what was said before a change speaks for nothing behind it */
+		if (p->write)
+			p->b.end = 0;
 		if (e == 0 && p->write && p->a.room && !p->b.room &&
 		    fallocate(p->b.fd, 0, (off_t)pos, (off_t)n) < 0 && errno != EOPNOTSUPP)
 			e = -errno;

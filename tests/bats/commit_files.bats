@@ -109,7 +109,9 @@ random() {
 
 @test "random trees, ext4" { random ext4 0; }
 @test "random trees, ext4 with blocks of 1 KiB and lag 1" { random ext4 1 -b 1024; }
+@test "random trees, ext4 with blocks of 2 KiB" { random ext4 0 -b 2048; }
 @test "random trees, xfs" { random xfs 0; }
+@test "random trees, xfs with blocks of 1 KiB" { random xfs 0 -b size=1024; }
 @test "random trees, ext3" { random ext3 0; }
 
 # With a profile, gaps between blocks are written over: only where nothing reads them.
@@ -405,6 +407,26 @@ what_changed() { # BLOCK_BYTES
 	[ "$(status_of .dirty_blocks)" -lt 1000 ]
 	detach_whole ext4
 }
+
+one_block_reshaped() { # BLOCK_BYTES FS [MKFS_OPTION]...
+	local block=$1 how
+	volume "$2" 0 "${@:3}"
+	for how in p z c i; do
+		head -c 16384 /dev/zero | tr '\0' x >"$MNT/$how"
+		cow commit vol
+		fallocate "-$how" -o 4096 -l "$block" "$MNT/$how"
+		cow commit "$MNT/$how"
+		cow view vol "$V"
+		cmp "$MNT/$how" "$V/$how" || return
+		umount "$V"
+	done
+	detach_whole "$2"
+}
+
+@test "a hole of one block, with data behind it: blocks of 1 KiB" { one_block_reshaped 1024 ext4 -b 1024; }
+@test "a hole of one block, with data behind it: blocks of 2 KiB" { one_block_reshaped 2048 ext4 -b 2048; }
+@test "a hole of one block, with data behind it: blocks of 4 KiB" { one_block_reshaped 4096 ext4 -b 4096; }
+@test "a hole of one block, with data behind it: an xfs with blocks of 1 KiB" { one_block_reshaped 1024 xfs -b size=1024; }
 
 @test "files that are exchanged for as many bytes of others: what goes makes room, commit PATH and revert" {
 	local i

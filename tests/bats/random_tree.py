@@ -7,6 +7,7 @@ folders f0 ... f4, so that each of these is complete in itself. Content, names a
 import os
 import random
 import shutil
+import subprocess
 import sys
 
 seed, changes, tops = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
@@ -23,6 +24,21 @@ def files_below(folder):
 
 def folders_below(folder):
     return sorted(w for w, _, _ in os.walk(folder))
+
+
+def reshape(path, how, off, length):
+    """What fallocate(1) does with a part, by writing where the file system or the size of its blocks does not allow it."""
+    with open(path, "rb") as f:
+        old = f.read()
+    off, length = off % max(len(old), 512) // 512 * 512, length * 512
+    part, end = old[off : off + length], old[off + length :]
+    if not part:
+        return
+    keep = {"n": part, "p": bytes(len(part)), "z": bytes(len(part)), "c": b"", "i": bytes(length) + part}[how]
+    if subprocess.run(["fallocate", f"-{how}n" if how in "nz" else f"-{how}", "-o", str(off), "-l", str(length), path], stderr=subprocess.DEVNULL).returncode:
+        with open(path, "r+b") as f:
+            f.write(old[:off] + keep + end)
+            f.truncate()
 
 
 def one(top, what, pick, at, size, data):
@@ -61,10 +77,12 @@ def one(top, what, pick, at, size, data):
     elif what == 18:
         os.chmod(some, 0o600 + at % 64)
         os.setxattr(some, "user.x", data[: size % 300])
+    elif what > 22:
+        reshape(some, "npzci"[what - 23], at, 1 + size % 17)
 
 
 for _ in range(changes):
-    what, pick, at = rnd.randrange(23), rnd.randrange(5), rnd.randrange(1 << 20)
+    what, pick, at = rnd.randrange(28), rnd.randrange(5), rnd.randrange(1 << 20)
     size, data = rnd.choice([0, 5000, 70000, 250000, 600000]), rnd.randbytes(4096 + rnd.randrange(9000))
     for t in tops:
         one(t, what, pick, at, size, data)

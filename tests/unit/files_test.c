@@ -460,13 +460,20 @@ static void truncate_some(const char *path, char *other)
 		(void)!truncate(path, (off_t)rnd((uint64_t)st.st_size * 2 + 100));
 }
 
-static void punch(const char *path)
+/* Holes, unwritten parts and shifts of what follows, where and how small a block may be. */
+static void reshape(const char *path)
 {
+	static const int how[] = { 0,
+				   FALLOC_FL_KEEP_SIZE,
+				   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				   FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE,
+				   FALLOC_FL_ZERO_RANGE,
+				   FALLOC_FL_COLLAPSE_RANGE,
+				   FALLOC_FL_INSERT_RANGE };
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	uint64_t off = 4096 * rnd(8), len = 4096 * (1 + rnd(8));
+	uint64_t unit = 512u << rnd(4), off = unit * rnd(32768 / unit), len = unit * (1 + rnd(8));
 
-	if (fd >= 0 && fallocate(fd, rnd(3) ? FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE : 0,
-				 (off_t)off, (off_t)len) < 0)
+	if (fd >= 0 && fallocate(fd, how[rnd(ARRAY_SIZE(how))], (off_t)off, (off_t)len) < 0)
 		errno = 0;
 	if (fd >= 0)
 		close(fd);
@@ -481,7 +488,7 @@ static void operate(void)
 	times[1].tv_sec = (time_t)rnd(2000000000);
 	some_path(a);
 	some_path(b);
-	switch (rnd(24)) {
+	switch (rnd(27)) {
 	case 0:
 	case 1:
 	case 2:
@@ -534,7 +541,7 @@ static void operate(void)
 		break;
 	case 19:
 		if (is_regular(a))
-			rnd(2) ? punch(a) : change_flags(a);
+			change_flags(a);
 		break;
 	case 20:
 		rnd(3) == 0 ? (void)!mknod(a, S_IFCHR | 0600,
@@ -567,6 +574,9 @@ static void operate(void)
 		else
 			mmap_write(a);
 		break;
+	default:
+		if (is_regular(a))
+			reshape(a);
 	}
 }
 
@@ -687,6 +697,58 @@ static void check_touched(struct listing *old_list, struct listing *new_list)
 	diff_clear(d);
 }
 
+/* Each file gets the content of its new state, of which nothing is read that lies on blocks that did not change. */
+static void check_content(struct listing *old_list, struct listing *new_list, const char *options)
+{
+	struct extents changed = { 0 };
+	const struct node_content how = { .changed = &changed };
+	struct image a, b;
+	char path[256];
+	int old_fd, new_fd;
+	struct listing *now;
+	unsigned n = 0;
+
+	image_open(&a, "old.img");
+	image_open(&b, "new.img");
+	compare_images(&a, &b, &changed);
+	image_close(&a);
+	image_close(&b);
+	unmount("old");
+	mount_image("old.img", "old", options);
+	old_fd = open_dir("old");
+	new_fd = open_dir("new");
+	for (size_t i = 0; i < new_list->n; i++) {
+		struct sig *s = &new_list->s[i], *o = find_sig(old_list, s->path);
+		struct node from;
+		int fd;
+
+		s->used = o && S_ISREG(s->st.st_mode) && S_ISREG(o->st.st_mode) &&
+			  s->st.st_nlink == 1 && o->st.st_nlink == 1;
+		if (!s->used)
+			continue;
+		assert_int_equal(node_open(&from, new_fd, s->path), 0);
+		fd = openat(old_fd, s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+		assert_true(fd >= 0);
+		assert_int_equal(node_write_content(&from, fd, &how), 0);
+		close(fd);
+		node_close(&from);
+		n++;
+	}
+	close(old_fd);
+	close(new_fd);
+	extents_clear(&changed);
+	snprintf(path, sizeof(path), "%s/old", dir);
+	now = list_state(path);
+	for (size_t i = 0; i < new_list->n; i++)
+		if (new_list->s[i].used &&
+		    find_sig(now, new_list->s[i].path)->content != new_list->s[i].content)
+			fail_msg("%s: %s: not the content of its source", context,
+				 new_list->s[i].path);
+	if (!n)
+		fail_msg("%s: no file in both states", context);
+	free(now);
+}
+
 static void run_seed(const struct layout *l, unsigned seed)
 {
 	const char *ro = l->ext			  ? strcmp(l->name, "ext2") ? "ro,noload" : "ro"
@@ -717,6 +779,7 @@ static void run_seed(const struct layout *l, unsigned seed)
 		check_touched(old_list, new_list);
 		check_inodes(old_list, new_list);
 	}
+	check_content(old_list, new_list, strstr(l->name, "xfs") ? "nouuid" : "noatime");
 	unmount("old");
 	unmount("new");
 	free(old_list);
@@ -895,8 +958,9 @@ TEST(test_inline, NULL, unmount_all)
 }
 
 static const struct layout layouts[] = {
-	{ "ext4", "mkfs.ext4 -q", "noatime", 64, true, false },
+	{ "ext4", "mkfs.ext4 -q -b 4096", "noatime", 64, true, false },
 	{ "ext4 1k", "mkfs.ext4 -q -b 1024", "noatime", 32, true, false },
+	{ "ext4 2k", "mkfs.ext4 -q -b 2048", "noatime", 32, true, false },
 	{ "ext4 small inodes", "mkfs.ext4 -q -I 128 -O ^metadata_csum,^dir_index", "noatime", 32,
 	  true, false },
 	{ "ext2", "mkfs.ext2 -q", "noatime", 32, true, false },
@@ -906,6 +970,7 @@ static const struct layout layouts[] = {
 	{ "ext4 lazytime", "mkfs.ext4 -q -O ^metadata_csum,^64bit,ea_inode,^extent", "lazytime", 64,
 	  true, false },
 	{ "xfs", "mkfs.xfs -q", "noatime", 320, false, false },
+	{ "xfs 1k", "mkfs.xfs -q -b size=1024", "noatime", 320, false, false },
 	{ "btrfs", "mkfs.btrfs -q", "noatime", 128, false, false },
 };
 
