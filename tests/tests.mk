@@ -459,6 +459,7 @@ lint-form:
 	$(Q)if [ -e .git ]; then $(GIT) ls-files -z; else find . -name 'build*' -prune -o -type f -printf '%P\0'; fi | \
 		grep -zvE '^(tests/fuzz/corpus|tests/golden|tools/wear/wear/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
 	$(Q)tests/paths.py
+	$(Q)tests/asserts.py $(wildcard tests/bats/*.bats tests/bats/*.bash tests/fleet/*.bats)
 	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply
 	$(Q)tests/crash/invariants.sh --apply

@@ -357,7 +357,8 @@ f = ctypes.c_void_p(l.seccomp_init(0x7fff0000)); l.seccomp_rule_add(f, 0x50026, 
 	[ -e $dir/max_request_timeout ] || skip "needs Linux 6.15"
 	card_prepared ext4 100 150
 	# as the daemon reads it, not as the kernel has it
-	echo 0 >"$T/default" && echo 200 >"$T/max"
+	echo 0 >"$T/default"
+	echo 200 >"$T/max"
 	mount --bind "$T/default" $dir/default_request_timeout
 	mount --bind "$T/max" $dir/max_request_timeout
 	run -0 --separate-stderr cow attach "$CARD" --name vol

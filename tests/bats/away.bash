@@ -72,7 +72,7 @@ pull_away() { pull && wait_for 5 is_away; }
 another() { [ "$(worker_pid)" != "$before" ] && is_here; }
 is_here() { [ "$(status_of .away.base)" = false ]; }
 here_again() { wait_for 15 is_here || { cow status "$NAME"; return 1; }; }
-refuses() { status_of .away.refused | grep -Eq -- "$1"; }
+refuses() { answer=$(status_of .away.refused) && grep -Eq -- "$1" <<<"$answer"; }
 
 # back [FILE]: a device that is not CARD has its content, or that of FILE. Sets LOOP
 back() {

@@ -63,6 +63,7 @@ load away
 	whole_with ext4 "$(cat "$T/sum")"
 }
 
+# bats test_tags=blunt
 @test "away: pulled in the middle of a commit, at every write and flush of it" {
 	local n=1 generation made
 	protected
@@ -148,6 +149,7 @@ load away
 	wait_for 20 no_daemons
 }
 
+# bats test_tags=blunt
 @test "away: of two that have the state none is taken, until one is removed" {
 	local one two
 	protected
@@ -156,8 +158,10 @@ load away
 	pull_away
 	cp --sparse=always "$IMG" "$T/copy.img"
 	# both at once
-	back && one=$LOOP
-	back "$T/copy.img" && two=$LOOP
+	back
+	one=$LOOP
+	back "$T/copy.img"
+	two=$LOOP
 	twice() { refuses 'a second device has the same state' || is_here; }
 	wait_for 10 twice
 	if is_here; then

@@ -59,6 +59,7 @@ again() {
 	cow "$@" >"$T/out" 2>"$T/err" </dev/null || { cat "$T/err"; GONE=wrong; return 1; }
 }
 
+# bats test_tags=blunt
 @test "away: pulled during prepare" {
 	local n
 	new() { [ -z "$CARD" ] || loop_down "$CARD"; IMG='' card_make ext4 100 150; e2fsck -fn "$CARD" >"$T/fsck" 2>&1; }
@@ -67,7 +68,7 @@ again() {
 		fsck ext4
 		# both superblocks were written
 		cow "$@" >"$T/out" 2>"$T/err" || grep -q 'already has a cowfs log, made' "$T/err" || { cat "$T/err"; GONE=wrong; }
-		cow check "$CARD" | grep -q '^verdict: good$' || GONE=wrong
+		{ answer=$(cow check "$CARD") && grep -q '^verdict: good$' <<<"$answer"; } || GONE=wrong
 	}
 	GONE=0
 	for n in 0 1 2 3 4 "1 reads" "3 reads" "9 reads"; do
@@ -85,7 +86,8 @@ again() {
 	run -5 with_gone cow prepare "$CARD"
 	stays
 	cow prepare "$CARD"
-	cow check "$CARD" | grep -q 'both copies good'
+	answer=$(cow check "$CARD")
+	grep -q 'both copies good' <<<"$answer"
 	attach_mounted
 	echo 1 >"$MNT/1"
 	detach
@@ -93,6 +95,7 @@ again() {
 	fails 1 'already has a cowfs log' prepare "$CARD"
 }
 
+# bats test_tags=blunt
 @test "away: pulled during prepare --shrink" {
 	new() {
 		[ -z "$CARD" ] || loop_down "$CARD"
@@ -113,6 +116,7 @@ again() {
 		prepare --shrink
 }
 
+# bats test_tags=blunt
 @test "away: pulled during release" {
 	cut_card 2 ext4
 	cp --sparse=always "$IMG" "$T/cut.img"
@@ -124,6 +128,7 @@ again() {
 	whole_with ext4 "$SUM"
 }
 
+# bats test_tags=blunt
 @test "away: pulled during check, wear and scrub of a card that is not attached" {
 	local what n
 	cut_card 2 ext4
@@ -144,8 +149,9 @@ recovered() {
 	recovers_to ext4 "$SUM"
 }
 
+# bats test_tags=blunt
 @test "away: pulled during scrub and clone of a volume: they end when away-limit is over" {
-	local n code target began
+	local n code target gone=0
 	protected --away-limit 3s
 	IMG=$T/target.img
 	truncate -s 160M "$IMG"
@@ -158,6 +164,7 @@ recovered() {
 			pull $n
 			code=0
 			with_gone cow $what >"$T/out" 2>"$T/err" || code=$?
+			! is_gone || gone=$((gone + 1))
 			[ $code = 5 ] || [ $code = 0 ] || grep -q "$NAME: cannot be read. Is its card there? See cowctl status" "$T/err" ||
 				{ echo "$what, $n: $code"; cat "$T/err"; false; }
 			stays
@@ -165,6 +172,7 @@ recovered() {
 			[ $code = 0 ] || cow $what >/dev/null
 		done
 	done
+	[ $gone -gt 6 ]
 	detach
 	CARD=$target
 	fsck ext4
@@ -206,6 +214,7 @@ bare_cksum() {
 	recovered
 }
 
+# bats test_tags=blunt
 @test "away: pulled during measure" {
 	local n
 	card_make ext4 100 200
@@ -227,7 +236,8 @@ bare_cksum() {
 	}
 	for n in 0 1 3 6 10 100 500 "1 reads" "100 reads" "500 reads"; do
 		pulled_in "$n" 'Its file system and its log are whole'
-		cow check "$CARD" | grep -q '^verdict: good$'
+		answer=$(cow check "$CARD")
+		grep -q '^verdict: good$' <<<"$answer"
 	done
 	whole_with ext4 "$SUM"
 	attach
@@ -238,6 +248,7 @@ bare_cksum() {
 	done
 }
 
+# bats test_tags=blunt
 @test "away: pulled during attach" {
 	local n
 	cut_card 2 ext4
@@ -254,6 +265,7 @@ bare_cksum() {
 	detach
 }
 
+# bats test_tags=blunt
 @test "away: pulled during detach: the volume stays, and the same detach ends it" {
 	local n code gone=0
 	protected

@@ -57,6 +57,7 @@ AWAY_LIMIT=60s
 	detach_whole ext4
 }
 
+# bats test_tags=blunt
 @test "away: the worker is killed meanwhile, and the next one waits for the card" {
 	local before
 	protected --on-crash replace
@@ -124,6 +125,7 @@ AWAY_LIMIT=60s
 2" ]
 }
 
+# bats test_tags=blunt
 @test "away: a reader whose device stays while the card is out" {
 	protected
 	pull_away

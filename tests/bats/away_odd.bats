@@ -50,6 +50,7 @@ end_all() {
 	detach
 }
 
+# bats test_tags=blunt
 @test "away: pulled in the middle of a commit, and back as the same device: it is read-only" {
 	local n
 	protected

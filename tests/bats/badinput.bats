@@ -401,7 +401,8 @@ all_refuse() {
 	cow status
 	power_cut
 	attach_mounted
-	[ "$(cat "$MNT/small")" = new ] && [ ! -e "$MNT/big" ]
+	[ "$(cat "$MNT/small")" = new ]
+	[ ! -e "$MNT/big" ]
 	detach_whole ext4
 }
 
@@ -448,6 +449,7 @@ all_refuse() {
 
 # ---- errors of the card ----
 
+# bats test_tags=blunt
 @test "EIO on read: at attach, below programs, in check" {
 	local n
 	card_prepared ext4 100 150 -J size=8
@@ -508,6 +510,7 @@ commit_fails() {
 }
 
 # The volume is not mounted: if the test fails, nothing is left that sync(2) would wait for.
+# bats test_tags=blunt
 @test "EIO while another worker takes over: it tries again" {
 	local worker
 	[ "$(printf '%s\n' 6.9 "$(uname -r)" | sort -V | head -n 1)" = 6.9 ] || skip "no worker is replaced"
@@ -548,6 +551,7 @@ next_does_it_all() { # NUMBERS KIND [COUNT]: of those that fail
 @test "EIO on write: the commit fails, RAM is kept, the next commit does it all" { next_does_it_all "0 1 2 3 5 6 7 8 9 10 13" write 4; }
 @test "EIO on flush: the commit fails, and is not taken for good the second time" { next_does_it_all "0 1 2 3 4 5 6" flush; }
 
+# bats test_tags=blunt
 @test "EIO on a write that follows a FLUSH: it is made again, and counted" {
 	protect with_shim
 	commit_word one
@@ -610,6 +614,7 @@ next_does_it_all() { # NUMBERS KIND [COUNT]: of those that fail
 	unchanged
 }
 
+# bats test_tags=blunt
 @test "EIO at detach and at prepare: refused, nothing lost" {
 	protect with_shim
 	echo precious >"$MNT/file"

@@ -102,7 +102,8 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	echo "$upper" >"$T/upper"
 	sum=$(image_sum)
 	fails 1 "is in use by ${upper#/dev/}" measure --write-area all --tables mix "$CARD"
-	cow measure "$CARD" --tables iozone --json | jq -e .ok
+	answer=$(cow measure "$CARD" --tables iozone --json)
+	jq -e .ok <<<"$answer"
 	loop_down "$upper"
 	rm "$T/upper"
 	log=$CARD IMG=
@@ -116,7 +117,8 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 	device 4
 	cow measure "$CARD" --tables iozone --json >"$T/a.json"
 	cow measure "$CARD" --tables iozone --json --compare "$T/a.json" >"$T/b.json"
-	cow measure "$CARD" --tables iozone --json --compare "$T/b.json" | jq -e '.before | .ok and .before == null'
+	answer=$(cow measure "$CARD" --tables iozone --json --compare "$T/b.json")
+	jq -e '.before | .ok and .before == null' <<<"$answer"
 	fails 1 'is not what' measure --tables all --compare /dev/zero "$CARD"
 }
 
@@ -177,7 +179,8 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 @test "bench: a directory of a volume is refused, its card is read" {
 	volume_mounted ext4 60 100
 	fails 1 'lies on volume vol, where writes stay in RAM' measure --tables all "$MNT" --size 1M
-	cow measure "$CARD" --tables iozone --json | jq -e '.iozone.random_read.requests > 0'
+	answer=$(cow measure "$CARD" --tables iozone --json)
+	jq -e '.iozone.random_read.requests > 0' <<<"$answer"
 	fails 1 'is in use' measure --tables all --write-area all --force --yes "$CARD"
 	umount_volume
 	fails 1 'belongs to volume vol' measure --tables all --write-area all --force --yes "$DEV"
@@ -204,7 +207,7 @@ fio_gone() { [ ! -e "/proc/$FIO" ]; }
 		wait_for 3 fio_gone
 		code=0
 		wait "$PID" || code=$?
-		[ "$sig" = KILL ] || { [ $code = 143 ] && grep -q interrupted "$T/out"; }
+		[ "$sig" = KILL ] || { [ $code = 143 ]; grep -q interrupted "$T/out"; }
 	done
 }
 

@@ -28,7 +28,8 @@ boots() {
 }
 
 @test "the cowctl of an initramfs: what it has, and what only that of the system has" {
-	cow --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort >"$T/all"
+	cow --help >"$T/help"
+	sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' "$T/help" | sort >"$T/all"
 	"$T/sbin/cowctl" --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort >"$T/boot"
 	[ "$(comm -23 "$T/all" "$T/boot" | xargs)" = "accept card clone diff disable export factory-reset generations import measure revert run scrub setup top undo view wear" ]
 	[ "$(xargs <"$T/boot")" = "attach check commit config detach discard grow inhibit prepare release status trim uninhibit" ]
@@ -167,7 +168,8 @@ build_hook() {
 	[ "$status" = 1 ]
 	[ "$(cat "$T/calls")" = "fsck /dev/loop77" ]
 	# sysroot.mount leaves the partition alone
-	[ -e "$T/run/root.mount" ] && [ ! -e "$T/run/initramfs/fsck-root" ]
+	[ -e "$T/run/root.mount" ]
+	[ ! -e "$T/run/initramfs/fsck-root" ]
 	# from the emergency shell, after a repair
 	initrd_root 0 32
 	[ "$status" = 32 ]
@@ -182,13 +184,16 @@ build_hook() {
 	initrd_root 0 0 1
 	[ ! -e "$T/systemd/system.conf.d" ]
 	initrd_root 0 0 1
-	[ "$status" = 0 ] && [ ! -s "$T/calls" ] && [ ! -e "$T/run/root.mount" ]
+	[ "$status" = 0 ]
+	[ ! -s "$T/calls" ]
+	[ ! -e "$T/run/root.mount" ]
 	# failed: no check, now or later
 	rm -r "$T/run"
 	mkdir "$T/run"
 	echo mount_options=ro,noload >"$T/run/root.failed"
 	initrd_root 0 0 3
-	[ "$status" = 0 ] && [[ $(cat "$T/calls") == 'mount -t ext4 -o ro,noload /dev/loop77 '*sysroot ]]
+	[ "$status" = 0 ]
+	[[ $(cat "$T/calls") == 'mount -t ext4 -o ro,noload /dev/loop77 '*sysroot ]]
 	[ -e "$T/run/initramfs/fsck-root" ]
 }
 
@@ -203,7 +208,8 @@ build_hook() {
 		initrd_root 0 0
 	}
 	generated "$CARD"
-	[ ! -e "$T/asked" ] && [[ $(cat "$T/calls") == 'mount -o ro,z /dev/loop77 '*sysroot ]]
+	[ ! -e "$T/asked" ]
+	[[ $(cat "$T/calls") == 'mount -o ro,z /dev/loop77 '*sysroot ]]
 	for file in Requires Wants; do
 		generated "$CARD" "$file=x.service systemd-fsck-root.service" Type=ext4
 		[ ! -e "$T/asked" ]
@@ -218,7 +224,8 @@ build_hook() {
 		"$T/etc-systemd/system/sysroot.mount" "$T/systemd/generator.early/sysroot.mount"; do
 		: >"$file"
 		generated "$CARD"
-		[ -e "$T/asked" ] && [[ $(cat "$T/calls") == *'-o ro,x=y '* ]]
+		[ -e "$T/asked" ]
+		[[ $(cat "$T/calls") == *'-o ro,x=y '* ]]
 		rm "$file"
 	done
 	ln -s /dev/null "$T/systemd/generator.early/systemd-fsck-root.service"
@@ -227,7 +234,8 @@ build_hook() {
 	rm "$T/systemd/generator.early/systemd-fsck-root.service"
 	for file in '/dev/50%%' '/dev/a\x20b' "/dev/a\\"; do
 		generated "$file"
-		[ -e "$T/asked" ] && [[ $(cat "$T/calls") == *'-o ro,x=y '* ]]
+		[ -e "$T/asked" ]
+		[[ $(cat "$T/calls") == *'-o ro,x=y '* ]]
 	done
 }
 
@@ -328,7 +336,8 @@ on_card() {
 	boots 1 card
 	[ "$(on_card)" = two ]
 	fsck ext4
-	cow check "$CARD" | grep -q retired
+	answer=$(cow check "$CARD")
+	grep -q retired <<<"$answer"
 }
 
 @test "boot: failed" {
@@ -538,7 +547,7 @@ on_card() {
 	umount "$MNT"
 	boots 1 card
 	[ "$(state)" = unconfigured ]
-	! readonly_card
+	run ! readonly_card
 	: >"$CONF"
 	boots 1 card
 	[ "$(state)" = unconfigured ]
@@ -558,6 +567,7 @@ cut_boot() {
 	cut_at "$1" "$COWFS_BUILD/cowctl" boot --device "$CARD" --conf "$CONF" --cmdline ro >/dev/null
 }
 
+# bats test_tags=blunt
 @test "boot: the power is cut while space is made: the next boot continues, protected or bypassed" {
 	local n sum cuts=0
 	card_make ext4 128 128 -J size=8
@@ -790,7 +800,8 @@ uuid_of() { blkid -p -s UUID -o value "$1"; }
 		[[ $output == "cowfs: THE ROOT IS NOT PROTECTED: cowfs.conf enables it"* ]]
 		run -3 cow
 		[[ $output == "cowfs: THE ROOT IS NOT PROTECTED: "* ]]
-		cow wear --prometheus - | grep -qx 'cowfs_root_unprotected 1'
+		answer=$(cow wear --prometheus -)
+		grep -qx 'cowfs_root_unprotected 1' <<<"$answer"
 	done
 	# setup has just run
 	touch "$COWFS_RUNDIR/.enabled"

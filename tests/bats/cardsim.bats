@@ -21,7 +21,7 @@ teardown() {
 }
 
 # $1 field of stat --json
-field() { SIM stat --json "$C" | jq -er ".$1"; }
+field() { answer=$(SIM stat --json "$C") && jq -er ".$1" <<<"$answer"; }
 
 # a block of 4 KiB of the letter $2 at block $1
 put() { head -c 4096 /dev/zero | tr '\0' "$2" | dd of="$C/card" bs=4096 seek="$1" conv="notrunc${3:+,$3}" status=none; }
@@ -76,7 +76,8 @@ letter() { dd if="$C/card" bs=4096 skip="$1" count=1 status=none | tr -d '\0' | 
 		*) fast=$t ;;
 		esac
 		mount "$dev" "$MNT"
-		cp -r /etc/default "$MNT/" && sync -f "$MNT"
+		cp -r /etc/default "$MNT/"
+		sync -f "$MNT"
 		run -1 SIM stop "$C"
 		grep -q 'is in use' <<<"$output"
 		umount "$MNT"
@@ -99,12 +100,14 @@ letter() { dd if="$C/card" bs=4096 skip="$1" count=1 status=none | tr -d '\0' | 
 		run ! put 7 y fsync
 		[ "$(SIM stat --json "$C" | jq .powered)" = false ]
 		run ! dd if="$C/card" of=/dev/null bs=4096 skip=5 count=1 status=none
-		SIM stat "$C" | grep -q 'the power is off'
+		answer=$(SIM stat "$C")
+		grep -q 'the power is off' <<<"$answer"
 		SIM power "$C" $fate
-		SIM stat "$C" | grep -q 'works'
+		answer=$(SIM stat "$C")
+		grep -q 'works' <<<"$answer"
 		case $fate in
 		kept) [ "$(letter 5)" = b ] ;;
-		undone) [ "$(letter 5)" = a ] && [ -z "$(letter 6)" ] ;;
+		undone) [ "$(letter 5)" = a ]; [ -z "$(letter 6)" ] ;;
 		torn) [ "$(dd if="$C/card" bs=4096 skip=5 count=1 status=none | fold -w1 | sort -u | tr -d '\n')" = ab ] ;;
 		garbage) [[ $(letter 5 | tr -d '\0') != [ab] || $(letter 6) != x ]] ;;
 		esac
@@ -216,7 +219,8 @@ END
 	done
 	[ "$i" -lt 200 ]
 	[ "$(field read_only)" = true ]
-	SIM stat "$C" | grep -q 'worn out'
+	answer=$(SIM stat "$C")
+	grep -q 'worn out' <<<"$answer"
 	[ "$(letter 7)" = w ]
 	SIM stop "$C"
 }
@@ -239,7 +243,8 @@ END
 	END
 	run -0 SIM show --profiles "$T/p.json" mine
 	grep -q 'assumed: a test' <<<"$output"
-	SIM list --profiles "$T/p.json" | grep -q '^mine '
+	answer=$(SIM list --profiles "$T/p.json")
+	grep -q '^mine ' <<<"$answer"
 	background "$COWFS_BUILD/cowfs-cardsim" --foreground --profiles "$T/p.json" --image "$T/i" mine 8M "$C"
 	wait_for 10 test -e "$C/card"
 	put 1 q fsync

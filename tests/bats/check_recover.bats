@@ -19,10 +19,12 @@ checks() {
 	[ "$(image_sum)" = "$sum" ] # check reads only
 }
 
+# bats test_tags=sharp
 @test "check: a fresh log" {
 	card_prepared ext4 100 150
 	checks 0 'state +empty: no commit yet' empty good
-	cow check "$CARD" | grep -Eq 'superblock +both copies good'
+	answer=$(cow check "$CARD")
+	grep -Eq 'superblock +both copies good' <<<"$answer"
 }
 
 @test "check: clean after a detach; it works on the image file too" {
@@ -30,8 +32,10 @@ checks() {
 	attach
 	detach
 	checks 0 'state +clean: everything is checkpointed, detached in order' clean good
-	cow check "$CARD" | grep -Eq 'newest record +generation [0-9]+, .*\(detach\)'
-	cow check "$CARD" | grep -Eq 'not checkpointed +0 blocks'
+	answer=$(cow check "$CARD")
+	grep -Eq 'newest record +generation [0-9]+, .*\(detach\)' <<<"$answer"
+	answer=$(cow check "$CARD")
+	grep -Eq 'not checkpointed +0 blocks' <<<"$answer"
 	loop_down "$CARD"
 	CARD=$IMG
 	checks 0 'state +clean' clean good
@@ -40,11 +44,15 @@ checks() {
 @test "check: live, with the blocks that are only in the log" {
 	cut_card 2 ext4
 	checks 0 'state +live: the newest generation is complete' live good
-	cow check "$CARD" | grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)"
-	cow check "$CARD" | grep -Eq "not checkpointed +[1-9][0-9]* blocks exist in the log only: .*'cowctl release'"
-	cow check "$CARD" --json | jq -e '.log_live_blocks > 0 and .cause == "manual" and .time_unix_seconds > 1600000000'
+	answer=$(cow check "$CARD")
+	grep -Eq "newest record +generation [0-9]+, commit, .*\(manual\)" <<<"$answer"
+	answer=$(cow check "$CARD")
+	grep -Eq "not checkpointed +[1-9][0-9]* blocks exist in the log only: .*'cowctl release'" <<<"$answer"
+	answer=$(cow check "$CARD" --json)
+	jq -e '.log_live_blocks > 0 and .cause == "manual" and .time_unix_seconds > 1600000000' <<<"$answer"
 }
 
+# bats test_tags=sharp
 @test "check: beside a running daemon, without disturbing it" {
 	volume_mounted ext4 100 150
 	commit_word one
@@ -65,7 +73,8 @@ checks() {
 	cp "$IMG" "$T/copy"
 	attach_has "$(cat "$T/sum1")"
 	[ "$(status_of .log_state_at_attach)" = fell-back ]
-	cow status | grep -q 'the previous generation was used'
+	answer=$(cow status)
+	grep -q 'the previous generation was used' <<<"$answer"
 	# the next commit goes on from there
 	commit_word four
 	power_cut
@@ -163,6 +172,7 @@ refused() {
 	fsck ext4
 }
 
+# bats test_tags=blunt
 @test "release: killed half way, the next one finishes it" {
 	local n
 	cut_card 2 ext4
@@ -195,13 +205,15 @@ refused() {
 		cow status
 		[ "$(status_of .degraded)" = false ]
 		power_cut
-		cow check "$CARD" | grep -Eq 'superblock +both copies good'
+		answer=$(cow check "$CARD")
+		grep -Eq 'superblock +both copies good' <<<"$answer"
 		recover_whole ext4
 		# also on a card that rests: but for that nothing is left to do
 		logedit break $copy
 		run -3 cow check "$CARD"
 		cow release "$CARD"
-		cow check "$CARD" | grep -Eq 'superblock +both copies good'
+		answer=$(cow check "$CARD")
+		grep -Eq 'superblock +both copies good' <<<"$answer"
 		[[ $(cow release "$CARD") == *"nothing was written"* ]]
 		loop_down "$CARD"
 	done

@@ -57,13 +57,16 @@ setup() {
 clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	local before
 	volume_and_new "$@"
-	cow discard && wait_for 30 job_is null && before=$(card_written) # no commit begins by itself
+	cow discard
+	wait_for 30 job_is null
+	before=$(card_written) # no commit begins by itself
 	run -0 cow clone vol "$NEW" --yes
 	[[ $output == *"$NEW: has the $1 as it was "*", and an empty log of "* ]]
 	[[ $output == *"read back and compared"* ]]
 	[ "$(card_written)" = "$before" ]
 	# the volume goes on, and the copy is of that moment
-	cow discard --cancel && touch "$MNT/later"
+	cow discard --cancel
+	touch "$MNT/later"
 	cow commit >/dev/null
 	detach >/dev/null
 	new_is_whole "$1"
@@ -114,7 +117,7 @@ clones() { # FS FS_MIB CARD_MIB NEW_MIB
 	umount "$T/look"
 	fails 1 'No such file' clone vol "$T/absent" --yes
 	fails 1 'neither a block device nor an image file' clone vol "$T/look" --yes
-	fails 4 '' clone other "$NEW" --yes
+	fails 4 'no volume is attached as other' clone other "$NEW" --yes
 	fails 2 'usage: cowctl clone' clone --yes
 	fails 2 'lag must be' clone vol "$NEW" --yes --lag 3
 	fails 2 'too small or too large for erase blocks of 4.0 MiB: use at least 8' clone vol "$NEW" --yes --log-size 1M
@@ -182,6 +185,7 @@ fails_at() { # N; of FROM
 	[[ $output == *"holds a cowfs log whose newest generation only cowfs 0.1.0 completes"*"Overwrite all of it?"* ]]
 }
 
+# bats test_tags=blunt
 @test "clone: over a card with commits in its log: asks so, and nothing of that log is left" {
 	local old
 	cut_card 2 ext4 60 150
@@ -326,6 +330,7 @@ ends_incomplete() {
 	new_is_whole ext4
 }
 
+# bats test_tags=blunt
 @test "clone: the old card is pulled meanwhile" {
 	volume_and_new ext4 60 100 150
 	detach >/dev/null
@@ -344,7 +349,8 @@ ends_incomplete() {
 	exec 5<>"$T/input"
 	script -qfec "$COWFS_BUILD/cowctl clone vol $NEW" "$T/typescript" <&5 >/dev/null 2>&1 3>&- &
 	wait_for 20 grep -qs 'Overwrite all of it' "$T/typescript"
-	kill -9 $! && exec 5>&-
+	kill -9 $!
+	exec 5>&-
 	wait_for 10 no_views
 	[ "$(blockdev --getro "$NEW")" = 0 ]
 	fsck ext2 "$NEW"
@@ -365,6 +371,7 @@ ends_incomplete() {
 	new_is_whole ext4
 }
 
+# bats test_tags=blunt
 @test "clone: blocks of the old card that cannot be read are named, and the rest is there" {
 	local at
 	volume_mounted ext4 60 100
@@ -386,6 +393,7 @@ ends_incomplete() {
 	[ "$(cmp -l "$MNT/hurt" "$T/look/hurt" | wc -l)" -gt 8000 ]
 }
 
+# bats test_tags=blunt
 @test "clone: a card that has less than it says is found before anything is copied" {
 	local mib
 	volume_and_new ext4 60 100 150
@@ -397,6 +405,7 @@ ends_incomplete() {
 	done
 }
 
+# bats test_tags=blunt
 @test "clone: a card that has less than it says is found by reading all of it" {
 	volume_and_new ext4 120 160 200
 	random_file "$MNT/much" 80
@@ -409,6 +418,7 @@ ends_incomplete() {
 	eio off
 }
 
+# bats test_tags=blunt
 @test "clone: on a card that has less than it says, the log does not overwrite the copy" {
 	card_prepared ext4 60 100 -m 0
 	mount -o nodelalloc "$CARD" "$T/look"

@@ -168,7 +168,8 @@ power_ends() {
 	cow commit
 	eio off
 	[ "$(status_of .pressure.card_too_slow)" = true ]
-	cow status | grep -q 'commit time.*at most 1 s: THE CARD IS TOO SLOW'
+	answer=$(cow status)
+	grep -q 'commit time.*at most 1 s: THE CARD IS TOO SLOW' <<<"$answer"
 	detach
 }
 
@@ -255,7 +256,8 @@ PY
 	cow commit --deadline 60s
 	# it has shown its speed
 	random_file "$MNT/b" 1
-	cow commit --deadline 2s --json | jq -e .ok
+	answer=$(cow commit --deadline 2s --json)
+	jq -e .ok <<<"$answer"
 	for t in 0 x -1s; do
 		fails 2 'is not a time' commit "--deadline=$t"
 	done

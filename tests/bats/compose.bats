@@ -334,7 +334,8 @@ D /etc/two
 D /usr/lib/deep/
 D /usr/lib/four" ]
 	fails 1 "neither in generation" diff "$MNT/none"
-	cow top root -n 0 --json | jq -r '.rows[].path // empty' | sort >"$T/top"
+	cow top root -n 0 --json >"$T/json"
+	jq -r '.rows[].path // empty' "$T/json" | sort >"$T/top"
 	grep -qx "$MNT/etc/new" "$T/top"
 	run ! grep -q upper "$T/top"
 	[ "$(status_of .mountpoint)" = "$MNT" ]
@@ -391,7 +392,8 @@ change_at_random() {
 			LC_ALL=C comm -23 <(cut -d' ' -f1,2 "$T/before") <(cut -d' ' -f1,2 "$T/after") | sed 's/^/D /'
 			LC_ALL=C join <(grep ' f ' "$T/before") <(grep ' f ' "$T/after") | awk '$3 != $6 { print "M", $1, "f" }'
 		} | cut -d' ' -f1,2 | LC_ALL=C sort >"$T/wanted"
-		cow diff root | sed "s|$MNT/||g" | awk '$1 == "R" { print "D", $(NF - 2); print "A", $NF; next }
+		cow diff root >"$T/diff"
+		sed "s|$MNT/||g" "$T/diff" | awk '$1 == "R" { print "D", $(NF - 2); print "A", $NF; next }
 			$1 == "M" && $2 !~ /c/ { next } $1 == "m" { next } { print $1, $NF }' |
 			# one file was renamed and another one took its name: it is deleted and added
 			awk -v same=<(LC_ALL=C comm -12 "$T/before" "$T/after" | cut -d' ' -f1) '

@@ -66,7 +66,8 @@ for f in sys.argv[3:]:
 		rm "$MNT/etc/two"
 		rm -r "$MNT/etc/conf"
 		written=$(card_written)
-		cow commit "$MNT/usr" | grep -q 'nothing'
+		answer=$(cow commit "$MNT/usr")
+		grep -q 'nothing' <<<"$answer"
 		[ "$(card_written)" = "$written" ]
 		cow commit "$MNT/only/in/image/new" "$MNT/etc/two" >/dev/null
 		[ "$(status_of .generation)" -ge 1 ]

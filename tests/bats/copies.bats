@@ -75,7 +75,7 @@ copies() { # FS FS_MIB CARD_MIB
 	copied refused partclone_device
 	cow release "$SOURCE"
 	# partclone replays no log
-	[ "$FS" != xfs ] || { mount "$SOURCE" "$MNT" && umount "$MNT"; }
+	[ "$FS" != xfs ] || { mount "$SOURCE" "$MNT"; umount "$MNT"; }
 	GUARDED=false
 	copied card dd_all
 	copied card partclone_dd

@@ -27,7 +27,7 @@ change_master() {
 	mount "$VOL" "$T/m"
 	for f in "$T"/m/lib/*/f*; do
 		case $((RANDOM % 4)) in
-		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new" && mv "$f.new" "$f" ;;
+		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new"; mv "$f.new" "$f" ;;
 		1) rm "$f" ;;
 		2) dd if=/dev/urandom of="$f" bs=4096 count=1 conv=notrunc status=none ;;
 		esac

@@ -143,7 +143,8 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	[ "$(jq -c '[.ok, .imported, .signature_verified, .detached]' "$T/json")" = '[true,true,false,true]' ]
 	attach
 	mount_volume # an import follows on one that waits
-	cow import "$T/delta2" --json | jq -e '.detached == false'
+	answer=$(cow import "$T/delta2" --json)
+	jq -e '.detached == false' <<<"$answer"
 	detach
 	card_has_sum ext4
 }
@@ -245,7 +246,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	head -c 4096 "$T/by-hand" | ssh-keygen -Y sign -n cowfs -f "$T/key" |
 		dd of="$T/by-hand" bs=4096 seek=1 conv=notrunc status=none
 	export COWFS_CONF=$T/conf
-	{ echo '# of the builders' && cat "$T/key.pub"; } >"$T/keys"
+	{ echo '# of the builders'; cat "$T/key.pub"; } >"$T/keys"
 	printf '[vol]\nimport-keys = %s\n' "$T/keys" >"$COWFS_CONF"
 	attach
 	unchanged fails 1 'is not signed, and import-keys of cowfs.conf asks for that' import "$T/unsigned"
@@ -266,7 +267,8 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	printf '[vol]\nimport-keys = %s\n' "$T/missing" >"$COWFS_CONF"
 	unchanged fails 1 'missing: No such file' import "$T/delta"
 	printf '[default]\nimport-keys = %s\n' "$T/keys" >"$COWFS_CONF"
-	cow import "$T/by-hand" --json | jq -e .signature_verified
+	answer=$(cow import "$T/by-hand" --json)
+	jq -e .signature_verified <<<"$answer"
 	attach
 	run -0 cow import "$T/delta"
 	[[ $output == *"has this already"* ]]
@@ -275,6 +277,7 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 	card_has_sum ext4
 }
 
+# bats test_tags=blunt
 @test "an import that is killed, or cut at any write, is all there or not at all" {
 	local n code old got
 	two_cards ext4 60 110
@@ -302,11 +305,12 @@ beside_what_runs() { # FS FS_MIB CARD_MIB
 		attach_mounted
 		got=$(tree_sum "$MNT")
 		echo "cut $n: exit $code, $([ "$got" = "$SUM" ] && echo new || echo old)"
-		[ "$got" = "$SUM" ] || { [ "$got" = "$old" ] && [ $code != 0 ]; }
+		[ "$got" = "$SUM" ] || { [ "$got" = "$old" ]; [ $code != 0 ]; }
 		detach --discard
 		[ $code != 0 ] || break
 	done
-	[ "$n" -ge 5 ] && [ "$n" -lt 40 ] # every write was cut once
+	[ "$n" -ge 5 ]
+	[ "$n" -lt 40 ] # every write was cut once
 	# the command itself is killed: nothing is left of it
 	blockdev --setrw "$CARD"
 	dd if="$IMAGE" of="$CARD" bs=1M conv=fsync status=none
@@ -388,7 +392,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 			fails 1 'was imported' commit
 			# a second one that is killed does not end the refusal
 			kill_in 5
-			fails 4 '' import "$T/foreign"
+			fails 4 'ended before it answered' import "$T/foreign"
 			was_killed
 			wait_for 20 status_of .generation
 			fails 1 'was imported' commit
@@ -430,7 +434,8 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 			break
 		fi
 	done
-	[ "$n" -gt 9 ] && [ "$n" -lt 80 ]
+	[ "$n" -gt 9 ]
+	[ "$n" -lt 80 ]
 	cow detach root
 }
 
@@ -467,7 +472,8 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	[ "$(status_of '"\(.held.generation) \(.replaced_by)"')" = "$held null" ]
 	cow accept
 	over 6
-	umount_volume && detach
+	umount_volume
+	detach
 	attach_mounted --hold previous
 	fails 1 'nothing was imported: the log is too small for it: .* needed, .* available' import "$T/delta"
 	[ "$(status_of '"\(.held) \(.replaced_by)"')" = "null null" ]
@@ -528,7 +534,7 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	echo mine >"$T/mine"
 	fails 1 'mine: exists already' export --all "$MASTER" "$T/mine"
 	[ "$(cat "$T/mine")" = mine ]
-	fails 4 '' export --all nosuch "$T/x"
+	fails 4 'no volume is attached as nosuch' export --all nosuch "$T/x"
 	mke2fs -q -F "$T/plain" 20M
 	fails 1 'plain and /dev/.* are not of one file system' export --base "$T/plain" "$MASTER" "$T/x"
 	fails 4 'no volume is attached as .*none' export --base "$T/none" "$MASTER" "$T/x"

@@ -233,7 +233,7 @@ ask_status() { cow status --json >"$T/status" || [ $? = 3 ] || { cat "$T/status"
 		cow commit
 	done
 	# an ordinary user cannot connect at all
-	! python3 -c 'import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)
-socket.socket(socket.AF_UNIX).connect(sys.argv[1])' "$COWFS_RUNDIR/vol/control" 2>"$T/why"
-	grep PermissionError "$T/why"
+	run ! python3 -c 'import os, socket, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])' "$COWFS_RUNDIR/vol/control"
+	grep PermissionError <<<"$output"
 }

@@ -6,7 +6,7 @@
 load lib
 
 unguard() { "$COWFS_BUILD/tests/unguard" "$CARD"; }
-state_of() { cow check --json "$CARD" | jq -r .log_state; }
+state_of() { { answer=$(cow check --json "$CARD") || [ $? = 3 ]; } && jq -r .log_state <<<"$answer"; }
 
 # Somebody mounts the bare card and changes a file; the guard does not hold him back (guard.bats).
 edit_elsewhere() {
@@ -286,7 +286,8 @@ golden_card() {
 	[[ $output == *"changed without cowfs; the log was empty, so the change was accepted"* ]]
 	[ "$(status_of .base_changed)" = true ]
 	mount_volume
-	[ -e "$MNT/foreign" ] && [ -e "$MNT/one" ]
+	[ -e "$MNT/foreign" ]
+	[ -e "$MNT/one" ]
 	commit_word two
 	power_cut
 	[ "$(state_of)" = live ]
@@ -330,7 +331,8 @@ golden_card() {
 	sum=$(image_sum) before=$(card_written)
 	run -0 cow grow --json "$CARD"
 	jq -e '.ok and .nothing_to_do and .device_bytes == 209715200' <<<"$output"
-	[ "$(card_written)" -eq "$before" ] && [ "$(image_sum)" = "$sum" ]
+	[ "$(card_written)" -eq "$before" ]
+	[ "$(image_sum)" = "$sum" ]
 	# what it told to do for a larger file system
 	cow release "$CARD"
 	mount "$CARD" "$MNT"
@@ -347,22 +349,27 @@ golden_card() {
 	detach
 }
 
+# bats test_tags=blunt
 @test "grow: cut at each write, one good superblock is always found" {
-	local n done=0
+	local n done=0 cuts=0
 	cut_card 1 ext4
 	truncate -s 200M "$IMG"
 	losetup -c "$CARD"
 	cp --sparse=always "$IMG" "$T/copy"
 	for n in 1 2 3 4 5; do
 		run cut_at $n "$COWFS_BUILD/cowctl" grow "$CARD"
-		[ "$status" = 0 ] && done=1
+		[ "$status" != 0 ] || done=1
+		[ "$status" -le 128 ] || cuts=$((cuts + 1))
 		[ "$(state_of)" = live ]
 		cow grow "$CARD"
-		cow check "$CARD" | grep -q 'both copies good'
-		cow check --json "$CARD" | jq -e '.device_grown == false'
+		answer=$(cow check "$CARD")
+		grep -q 'both copies good' <<<"$answer"
+		answer=$(cow check --json "$CARD")
+		jq -e '.device_grown == false' <<<"$answer"
 		image_from "$T/copy"
 	done
 	[ $done = 1 ] # the last one came to its end
+	[ $cuts = 4 ]
 }
 
 @test "grow: a log device and its volume" {
@@ -563,6 +570,7 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 	is_set_aside
 }
 
+# bats test_tags=blunt
 @test "a checkpoint of our own, cut at each write: recognised as ours" {
 	local n code
 	cut_card 1 ext4
@@ -577,10 +585,12 @@ replaced_once() { [ "$(status_of .replaced)" = 1 ]; }
 		recovers_to ext4 "$(cat "$T/sum")"
 		image_from "$T/copy"
 	done
-	[ "$n" -gt 8 ] && [ "$n" -lt 40 ]
+	[ "$n" -gt 8 ]
+	[ "$n" -lt 40 ]
 	say "$n cuts"
 }
 
+# bats test_tags=blunt
 @test "xfs, btrfs: garbage of a cut checkpoint in the superblock is ours, a new file system is not" {
 	local fs at
 	for fs in xfs btrfs; do

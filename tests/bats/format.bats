@@ -369,7 +369,8 @@ loop_clear() {
 @test "prepare: inline_data is warned of" {
 	# never mounted here: some kernels deadlock
 	card_make ext4 100 150 -O inline_data
-	cow prepare --json "$CARD" | jq -e .inline_data
+	answer=$(cow prepare --json "$CARD")
+	jq -e .inline_data <<<"$answer"
 	run -0 cow prepare --force "$CARD"
 	[[ $output == *"warning: the ext4 has the feature inline_data"*"-O ^inline_data"* ]]
 	card_make ext4 100 150

@@ -18,11 +18,13 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 	run cow check "$CARD"
 	[[ $output != *foreign* ]]
 	attach_has "$SUM"
-	cow status --json | jq -e '.base_changed == false'
+	answer=$(cow status --json)
+	jq -e '.base_changed == false' <<<"$answer"
 	umount "$MNT"
 	detach
 	blockdev --setrw "$CARD"
-	cow check --json "$CARD" | jq -e '.guarded == false'
+	answer=$(cow check --json "$CARD")
+	jq -e '.guarded == false' <<<"$answer"
 	"${@:4}" "$CARD"
 	# all of that is of the guard
 	run ! "$BATS_TEST_DIRNAME/../foreign.sh" "$CARD" "$MNT"
@@ -55,14 +57,16 @@ left_alone() { # FS FS_MIB CARD_MIB CHECKER...
 		umount_volume
 		cow commit
 		power_cut rw
-		cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
+		answer=$(cow check --json "$CARD")
+		jq -e '.guarded and .base_changed == false' <<<"$answer"
 		blkid -p -o value -s TYPE "$CARD" | grep -qx "$kind"
 		attach_mounted
 		[ "$(cat "$MNT/kind" "$MNT/again")" = "$kind
 again" ]
 		detach
 		blockdev --setrw "$CARD"
-		cow check --json "$CARD" | jq -e '.guarded == false'
+		answer=$(cow check --json "$CARD")
+		jq -e '.guarded == false' <<<"$answer"
 	done
 }
 
@@ -77,8 +81,10 @@ again" ]
 	mount "$CARD" "$MNT"
 	findmnt -no OPTIONS "$MNT" | grep -qw ro
 	umount "$MNT"
-	cow check --json "$CARD" | jq -e '.verdict == "good" and .log_state == "clean" and .guarded'
-	cow check "$CARD" | grep 'still guarded'
+	answer=$(cow check --json "$CARD")
+	jq -e '.verdict == "good" and .log_state == "clean" and .guarded' <<<"$answer"
+	answer=$(cow check "$CARD")
+	grep 'still guarded' <<<"$answer"
 	attach
 	detach
 	blockdev --setrw "$CARD"
@@ -107,7 +113,8 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	fails 1 'guarded by a log that is not here' card "$base"
 	[ "$(image_sum)" = "$sum" ]
 	cow release "$base" --log "$LOOP"
-	cow check --json "$base" --log "$LOOP" | jq -e '.guarded == false'
+	answer=$(cow check --json "$base" --log "$LOOP")
+	jq -e '.guarded == false' <<<"$answer"
 	mount -o ro "$base" "$MNT" # what the old superblock refers to stays
 	[ "$(cat "$MNT/one")" = one ]
 	umount "$MNT"
@@ -132,7 +139,8 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	dd if=/dev/urandom of="$DEV" bs=1M seek=100 count=1 status=none
 	cow commit
 	power_cut rw
-	cow check --json "$CARD" | jq -e '.guarded == false and .log_state == "live"'
+	answer=$(cow check --json "$CARD")
+	jq -e '.guarded == false and .log_state == "live"' <<<"$answer"
 	attach
 	detach
 }
@@ -144,7 +152,8 @@ format_keeps_guard() { # KIND MIB BLOCK-OF-SUPERBLOCK
 	run -0 cow check "$CARD"
 	[[ $output != *guarded* ]]
 	image_from "$T/copy"
-	cow check "$CARD" | grep 'guarded, and not by this log'
+	answer=$(cow check "$CARD")
+	grep 'guarded, and not by this log' <<<"$answer"
 }
 
 # Cuts COMMAND at each of its writes and flushes on the card of T/copy; after each it must end when it is repeated.
@@ -163,10 +172,12 @@ cut_each() { # COMMAND...
 		[ -z "$GUARDED" ]
 	done
 	say "$*: $n operations, guarded after $guarded cuts"
-	[ "$n" -gt 4 ] && [ "$n" -lt 60 ]
+	[ "$n" -gt 4 ]
+	[ "$n" -lt 60 ]
 	CUTS_GUARDED=$guarded
 }
 
+# bats test_tags=blunt
 @test "release is cut anywhere: the card is whole or guarded, in the end whole" {
 	cut_card 1 ext4
 	cp --sparse=always "$IMG" "$T/copy"
@@ -175,6 +186,7 @@ cut_each() { # COMMAND...
 }
 
 # The commit was not checkpointed, so what is on the base is whole.
+# bats test_tags=blunt
 @test "a changed base: release --accept base is cut anywhere" {
 	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
@@ -188,6 +200,7 @@ cut_each() { # COMMAND...
 	[ "$CUTS_GUARDED" = 0 ]
 }
 
+# bats test_tags=blunt
 @test "a base that was only mounted: release --accept log is cut anywhere" {
 	cut_card 1 ext4
 	"$COWFS_BUILD/tests/unguard" "$CARD"
@@ -200,6 +213,7 @@ cut_each() { # COMMAND...
 	[ "$CUTS_GUARDED" -gt 4 ]
 }
 
+# bats test_tags=blunt
 @test "grow is cut anywhere, and a commit waits" {
 	cut_card 1 ext4
 	truncate -s 170M "$IMG"
@@ -228,7 +242,8 @@ cut_each() { # COMMAND...
 	mcopy -i "$DEV" "$T/text" ::text
 	cow commit
 	power_cut rw
-	cow check --json "$CARD" | jq -e '.verdict == "good" and .guarded == false'
+	answer=$(cow check --json "$CARD")
+	jq -e '.verdict == "good" and .guarded == false' <<<"$answer"
 	run -0 cow check "$CARD"
 	[[ $output != *"do not mount it"* ]]
 	fsck vfat
@@ -278,13 +293,17 @@ cut_in_fat() { # FS
 		[[ $(get_label "$CARD") =~ ^($before|L$n)$ ]]
 	done
 	say "$FS: $n writes and flushes of a commit, $between of them with blocks that only the log has"
-	[ $n -gt 6 ] && [ $n -lt 40 ] && [ $between -gt 0 ]
+	[ $n -gt 6 ]
+	[ $n -lt 40 ]
+	[ $between -gt 0 ]
 	power_cut
 	blockdev --flushbufs "$CARD"
 	[ "$(get_label "$CARD")" = "L$n" ]
 }
 
+# bats test_tags=blunt
 @test "a cut in the commit of a FAT" { cut_in_fat vfat; }
+# bats test_tags=blunt
 @test "a cut in the commit of an exFAT" { cut_in_fat exfat; }
 
 # The kernel may have no nilfs2: what Linux 6.1 makes of the guard is in the case kinds of tests/vm.
@@ -297,12 +316,14 @@ cut_in_fat() { # FS
 	printf x | dd of="$DEV" bs=1 seek=$((32 << 20)) conv=notrunc status=none
 	cow commit
 	power_cut rw
-	cow check --json "$CARD" | jq -e '.guarded and .base_changed == false'
+	answer=$(cow check --json "$CARD")
+	jq -e '.guarded and .base_changed == false' <<<"$answer"
 	[ "$(dd if="$IMG" bs=1 skip=1504 count=4 status=none)" = CgRD ]
 	nilfs-tune -l "$CARD" | grep -q 'Filesystem magic number'
 	run nilfs-tune -L name "$CARD"
 	echo "nilfs-tune: $status $output"
 	cow release "$CARD"
 	[ "$(head -c 4096 "$IMG" | cksum)" = "$before" ]
-	cow check --json "$CARD" | jq -e '.guarded == false'
+	answer=$(cow check --json "$CARD")
+	jq -e '.guarded == false' <<<"$answer"
 }

@@ -26,11 +26,13 @@ comes_back() { # GUARDED FS
 	cow commit
 	true_one=$(super_of "$DEV")
 	power_cut rw
-	cow check --json "$CARD" | jq -e ".guarded == $1 and .verdict == \"good\" and .log_state == \"live\""
+	answer=$(cow check --json "$CARD")
+	jq -e ".guarded == $1 and .verdict == \"good\" and .log_state == \"live\"" <<<"$answer"
 	[ "$(super_of "$CARD")" != "$true_one" ]
 	cow release "$CARD"
 	[ "$(super_of "$CARD")" = "$true_one" ]
-	cow check --json "$CARD" | jq -e '.guarded == false'
+	answer=$(cow check --json "$CARD")
+	jq -e '.guarded == false' <<<"$answer"
 	case $2 in
 	ext*) e2fsck -fn "$CARD" ;;
 	*) fsck "$2" ;;

@@ -49,8 +49,8 @@ let_go() {
 protect() { # FS [MKFS_OPTION]...
 	case $1 in
 	# much of an xfs goes to the log, and a log that fills up makes commits of its own
-	xfs) card_make xfs 320 680 "${@:2}" && cow prepare "$CARD" --log-size 340M ;;
-	*) card_make "$1" 200 300 "${@:2}" && cow prepare "$CARD" ;;
+	xfs) card_make xfs 320 680 "${@:2}"; cow prepare "$CARD" --log-size 340M ;;
+	*) card_make "$1" 200 300 "${@:2}"; cow prepare "$CARD" ;;
 	esac
 	attach_mounted
 	chmod 1777 "$MNT"

@@ -74,7 +74,7 @@ warns_everywhere() {
 	wait_for 60 grep -q "^vol log-room low .* while generation $HELD is held" "$T/events"
 }
 
-is_in_brief() { cow status --brief | grep -q "$1"; }
+is_in_brief() { { answer=$(cow status --brief) || [ $? = 3 ]; } && grep -q "$1" <<<"$answer"; }
 
 # The card $1 alone has this tree, and is clean.
 is_alone() { # FILE TREE

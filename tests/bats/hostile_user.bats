@@ -265,7 +265,7 @@ power_cut_held() {
 	run -3 cow status
 	[[ $output == *"$CARD: cannot be set read-only after a commit"* ]]
 	[ "$(blockdev --getro "$CARD")" = 0 ]
-	alarmed() { cow status --follow --once | grep -q "^$NAME alarm $CARD: cannot be set read-only"; }
+	alarmed() { answer=$(cow status --follow --once) && grep -q "^$NAME alarm $CARD: cannot be set read-only" <<<"$answer"; }
 	wait_for 5 alarmed
 	eio off
 	commit_word two
@@ -293,7 +293,8 @@ power_cut_held() {
 	# a link at the end is replaced
 	setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../etc/page "$T/home/link"
 	cow wear --html "$T/home/link"
-	[ -f "$T/home/link" ] && [ ! -L "$T/home/link" ]
+	[ -f "$T/home/link" ]
+	[ ! -L "$T/home/link" ]
 	[ -z "$(ls "$T/etc")" ]
 	detach
 }

@@ -60,6 +60,7 @@ others_unharmed() {
 	cow status other >/dev/null
 }
 
+# bats test_tags=blunt
 @test "hostile worker: files, devices, sockets, processes and the kernel refuse it" {
 	[ "$(field "$pid" Uid | cut -f 1)" -ne 0 ]
 	[ "$(field "$pid" Uid | cut -f 1)" -ne "$(field "$other_pid" Uid | cut -f 1)" ]
@@ -78,6 +79,7 @@ others_unharmed() {
 	cow detach other
 }
 
+# bats test_tags=blunt
 @test "hostile worker: random messages to its broker and to the supervisor spoil its own volume at most" {
 	local parent
 	parent=$(field "$pid" PPid)
@@ -104,6 +106,7 @@ answered() {
 	[ "$n" -le "$2" ]
 }
 
+# bats test_tags=blunt
 @test "hostile worker: the broker and the supervisor do not answer as often as it asks" {
 	attack 3
 	# what ALLOWANCE_NS and 8 s more pay for, and one second that has begun

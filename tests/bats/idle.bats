@@ -150,6 +150,7 @@ card_has_it() {
 	fsck ext4
 }
 
+# bats test_tags=blunt
 @test "checkpoint = idle: an error of the card leaves everything in the log, and it waits for the next commit" {
 	local before
 	volume

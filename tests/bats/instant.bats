@@ -26,7 +26,7 @@ unheld() {
 nothing_holds() { # FOLDER HOW...
 	local how core=''
 	chown nobody "$1"
-	[ "$(cat /proc/sys/kernel/core_pattern)" = core ] && core=core
+	[ "$(cat /proc/sys/kernel/core_pattern)" != core ] || core=core
 	for how in write writev write32 uring sendfile setxattr removexattr overlay race threads remap getdents $core "${@:2}"; do
 		case $how in
 		setversion | getdents) hold "$1" "$how" ;;

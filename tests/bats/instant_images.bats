@@ -63,7 +63,7 @@ clean_ext() { # IMAGE
 	run debugfs -R 'show_super_stats -h' "$1"
 	[[ $output == *"First orphan"* || $output == *orphan_present* ]] || e2fsck -fn "$1"
 	e2fsck -fp "$1" >"$T/fsck" || [ $? -le 1 ]
-	! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
+	run ! grep -v 'orphaned\|Clearing\|files (\|uid=\|orphan' "$T/fsck"
 	e2fsck -fn "$1"
 }
 
@@ -109,7 +109,8 @@ clean_under_load() { # FS MOUNT_OPTIONS [MKFS_OPTION]...
 		truncate -s 200M "$T/copy"
 		btrfs check --check-data-csum "$T/copy"
 		[ "$(btrfs restore -x "$T/copy" "$T/copied" >/dev/null 2>&1; cat "$T/copied/closed")" = "$round" ]
-		rm -rf "$T/copied" && mkdir "$T/copied"
+		rm -rf "$T/copied"
+		mkdir "$T/copied"
 	done
 	noise_end
 	detach_whole btrfs

@@ -19,7 +19,8 @@ attach_broken() {
 }
 
 event_told() {
-	cow status --follow --once | grep "$1"
+	answer=$(cow status --follow --once)
+	grep "$1" <<<"$answer"
 }
 
 @test "a broken rule: the daemon lives, RAM stays, the card is not written, status and events tell" {

@@ -23,7 +23,7 @@ quiet() {
 
 # every command of the help, so that a new one is noticed
 commands() {
-	cow --help | sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' | sort
+	cow --help >"$T/help" && sed -n 's/^  \([a-z][a-z-]*\) .*/\1/p' "$T/help" | sort
 }
 
 @test "json: every command, bad use" {
@@ -128,7 +128,7 @@ commands() {
 	json 0 grow "$CARD"
 	json 0 release "$CARD"
 	truncate -s 40M "$T/file"
-	json 0 measure --write-area all "$T/file" || { [[ $output == *"became slower"* ]] && json 0 measure --write-area all "$T/file"; }
+	json 0 measure --write-area all "$T/file" || { [[ $output == *"became slower"* ]]; json 0 measure --write-area all "$T/file"; }
 	jq -e '.profile["measured-card"].from' <<<"$output"
 	# bench: bench.bats
 	covered+=" measure card prepare check attach commit top diff status view revert wear generations undo accept inhibit uninhibit trim discard detach"

@@ -101,7 +101,8 @@ kill_in_commits() { # COMMAND... that kills
 		attach_in_group || return
 		mount_volume || return
 		give_up_early
-		echo content >"$MNT/content" && sync "$MNT/content"
+		echo content >"$MNT/content"
+		sync "$MNT/content"
 		: >"$T/daemon"
 		background write_on
 		background commit_on
@@ -156,6 +157,7 @@ dirties() {
 	[[ $stderr == *"volume $NAME: its daemon died"*"$DEV is detached now"* ]]
 }
 
+# bats test_tags=blunt
 @test "kills: starter and parent, one after the other: the volume stays attached" {
 	local pid
 	card_prepared ext4 200 300 -J size=8

@@ -35,7 +35,8 @@ daemons() {
 	for p in /proc/[0-9]*; do
 		read -r comm 2>/dev/null <"$p/comm" || continue
 		[[ $comm == cow* && -e $p/exe ]] || continue
-		grep -qzxF "COWFS_RUNDIR=$COWFS_RUNDIR" "$p/environ" 2>/dev/null && echo "${p#/proc/}"
+		grep -qzxF "COWFS_RUNDIR=$COWFS_RUNDIR" "$p/environ" 2>/dev/null || continue
+		echo "${p#/proc/}"
 	done
 	return 0
 }
@@ -119,8 +120,8 @@ no_volume() {
 	local code=0
 	ends "$COWFS_BUILD/cowctl" status || code=$?
 	if [ $code = 4 ]; then # a start that forks meanwhile is not seen at once
-		no_daemons && sleep 0.5 && no_daemons
-		return
+		no_daemons && sleep 0.5 && no_daemons && return
+		return 1
 	fi
 	[ $code = 0 ] || [ $code = 3 ] || return 1
 	[ "$1" = alone ] || return 1
@@ -267,7 +268,7 @@ spoil() {
 		0) rm "$MNT/d/f$i" ;;
 		1) echo $RANDOM >"$MNT/d/f$i" ;;
 		2) chmod 600 "$MNT/d/f$i" ;;
-		3) mkdir -p "$MNT/d/n$i" && echo $RANDOM >"$MNT/d/n$i/f" ;;
+		3) mkdir -p "$MNT/d/n$i"; echo $RANDOM >"$MNT/d/n$i/f" ;;
 		esac
 	done
 }
@@ -328,10 +329,10 @@ spoil() {
 		case $((i % 4)) in
 		0) ;; # of a mounted volume
 		1) umount_volume ;; # of one that is not mounted: at once
-		*) detach && DEV='' && who=$CARD ;; # of a card, and the attach that goes back
+		*) detach; DEV=''; who=$CARD ;; # of a card, and the attach that goes back
 		esac
 		set -- "$COWFS_BUILD/cowctl" undo "$who"
-		[ $((i % 4)) != 3 ] || { cow undo "$CARD" && set -- "$COWFS_BUILD/cowctl" attach "$CARD" --name "$OWN_NAME"; }
+		[ $((i % 4)) != 3 ] || { cow undo "$CARD"; set -- "$COWFS_BUILD/cowctl" attach "$CARD" --name "$OWN_NAME"; }
 		if [ $i -lt 4 ]; then
 			measure "$@"
 			takes+=("$TAKES")
@@ -402,7 +403,8 @@ again() {
 		again
 		killed everything "$COWFS_BUILD/cowctl" grow "$CARD"
 		ends "$COWFS_BUILD/cowctl" grow "$CARD" || { cat "$T/err"; echo "$WHERE"; return 1; }
-		cow check --json "$CARD" | jq -e '.device_grown == false'
+		answer=$(cow check --json "$CARD")
+		jq -e '.device_grown == false' <<<"$answer"
 		recovers
 		card_has_one_of "$SUM"
 	done

@@ -7,28 +7,32 @@ load lib
 
 @test "prepare --lag 1: commits that free and use blocks in turns, a kill, a recovery, a clean detach" {
 	card_make ext4 100 150
-	cow prepare --lag 1 "$CARD" | grep -Eq 'lag +1: the previous commit'
+	answer=$(cow prepare --lag 1 "$CARD")
+	grep -Eq 'lag +1: the previous commit' <<<"$answer"
 	attach
 	[ "$(status_of .lag)" = 1 ]
 	mount_volume
 	for i in 1 2 3 4 5 6; do
 		random_file "$MNT/f$i" 3
 		rm -f "$MNT/f$((i - 2))"
-		cow commit --json | jq -e '.ok' >/dev/null
+		answer=$(cow commit --json)
+		jq -e '.ok' <<<"$answer" >/dev/null
 		[ "$i" != 4 ] || cow commit --checkpoint
 	done
 	tree_sum "$MNT" >"$T/sum"
 	echo lost >"$MNT/lost"
 	sync -f "$MNT"
 	power_cut
-	cow check --json "$CARD" | jq -e '.lag == 1 and .verdict == "good"' >/dev/null
+	answer=$(cow check --json "$CARD")
+	jq -e '.lag == 1 and .verdict == "good"' <<<"$answer" >/dev/null
 	attach_mounted
 	diff "$T/sum" <(tree_sum "$MNT")
 	random_file "$MNT/g" 5
 	cow commit
 	tree_sum "$MNT" >"$T/sum"
 	detach
-	cow check "$CARD" | grep -Eq 'state +clean'
+	answer=$(cow check "$CARD")
+	grep -Eq 'state +clean' <<<"$answer"
 	fsck ext4
 	diff "$T/sum" <(bare_sum)
 }
@@ -47,7 +51,8 @@ load lib
 	cow release "$CARD"
 	[ "$(image_sum)" = "$sum" ]
 	fsck ext4
-	cow check "$CARD" | grep -Eq 'state +retired'
+	answer=$(cow check "$CARD")
+	grep -Eq 'state +retired' <<<"$answer"
 }
 
 @test "--lag takes 0 or 1" {

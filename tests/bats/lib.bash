@@ -210,7 +210,7 @@ sim_teardown() {
 	local d
 	umount -q "$MNT" 2>/dev/null || true
 	for d in "$COWFS_RUNDIR"/*/control; do
-		[ -S "$d" ] && cow detach --discard "$(basename "${d%/control}")" >/dev/null
+		[ ! -S "$d" ] || cow detach --discard "$(basename "${d%/control}")" >/dev/null
 	done
 	sim_end "$C"
 	cow_teardown
@@ -552,7 +552,7 @@ fails() {
 	local code=$1 regex=$2 arg json=''
 	shift 2
 	for arg; do
-		[ "$arg" = --json ] && json=1
+		[ "$arg" != --json ] || json=1
 	done
 	run --separate-stderr cow "$@"
 	# a container may not give the daemon all that it asks for
@@ -594,7 +594,7 @@ attach() {
 	local i
 	NAME=${OWN_NAME:-vol}
 	for ((i = 1; i <= $#; i++)); do
-		[ "${!i}" = --name ] && i=$((i + 1)) && NAME=${!i}
+		[ "${!i}" != --name ] || { i=$((i + 1)); NAME=${!i}; }
 	done
 	case " $* " in
 	*" --name "*) DEV=$(cow attach "$CARD" "$@") || return ;;
@@ -881,7 +881,10 @@ for path in sys.argv[1:]:
 }
 
 diff_of() {
-	cow diff "$@" | sed "s|$MNT/|/|g; s/  */ /g" | LC_ALL=C sort
+	local found
+	found=$(cow diff "$@") || return
+	# shellcheck disable=SC2001 # of each line
+	[ -z "$found" ] || sed "s|$MNT/|/|g; s/  */ /g" <<<"$found" | LC_ALL=C sort
 }
 
 wait_for() {

@@ -97,7 +97,7 @@ grub_boots() {
 		-drive "file=$T/grub,format=raw,if=ide" -drive "file=$IMG,format=raw,if=ide" | tr -d '\r')
 	blockdev --flushbufs "$CARD"
 	echo "GRUB says: $said"
-	! grep -q error: <<<"$said"
+	run ! grep -q error: <<<"$said"
 	loader_saw=$(sed -n 's/.*entry=\[\(.*\)\].*/\1/p' <<<"$said")
 }
 
@@ -193,10 +193,12 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 @test "loader: the same with blocks of 1 KiB, on xfs, and with lag" {
 	card_with_env ext4 -b 1024
 	one_boot in_place
-	IMG='' && loop_down "$CARD"
+	IMG=''
+	loop_down "$CARD"
 	card_with_env xfs
 	one_boot editenv
-	IMG='' && loop_down "$CARD"
+	IMG=''
+	loop_down "$CARD"
 	LAG=1
 	card_with_env ext4 -b 4096
 	one_boot editenv
@@ -262,7 +264,8 @@ editenv() { grub-editenv "$MNT/$ENV" "$@"; }
 		done
 		detach
 		fsck "${fs%% *}"
-		IMG='' && loop_down "$CARD"
+		IMG=''
+		loop_down "$CARD"
 	done
 }
 
@@ -433,7 +436,8 @@ grub_finds() {
 
 # U-Boot's environment has the size that the board was built for, and one checksum over all of it.
 boot_counter() { # DEVICE [NUMBER]: reads it, or writes it as saveenv does
-	mcopy -n -o -i "$1" ::uboot.env "$T/uboot.env" && echo "$T/uboot.env 0 0x4000" >"$T/fw"
+	mcopy -n -o -i "$1" ::uboot.env "$T/uboot.env"
+	echo "$T/uboot.env 0 0x4000" >"$T/fw"
 	if [ $# = 2 ]; then
 		fw_setenv -c "$T/fw" bootcount "$2" && mcopy -o -i "$1" "$T/uboot.env" ::
 	else

@@ -51,6 +51,7 @@ whole_again() {
 	fsck ext4
 }
 
+# bats test_tags=blunt
 @test "lost block: of what the newest commit wrote in place: attached, served but for that block, and named" {
 	local at
 	volume
@@ -67,7 +68,7 @@ whole_again() {
 	[[ $(status_of .alarm) == *"cannot be read: 1, one is block $((at / 4096))"* ]]
 	mount_volume
 	[ "$(sha256sum <"$MNT/first")" = "$FIRST" ]
-	! cat "$MNT/newer" >/dev/null 2>&1
+	run ! cat "$MNT/newer"
 	run -3 lost scrub vol
 	[[ $output == *" of /newer"* ]]
 	rm "$MNT/newer"
@@ -77,6 +78,7 @@ whole_again() {
 	fsck ext4
 }
 
+# bats test_tags=blunt
 @test "lost block: with lag 1 of what the newest commit wrote in place: the commit before it counts" {
 	local at
 	volume --lag 1
@@ -95,6 +97,7 @@ whole_again() {
 	[ ! -e "$T/look/newer" ] && [ -e "$T/look/hurt" ]
 }
 
+# bats test_tags=blunt
 @test "lost block: in the log: the log is emptied once its file is deleted" {
 	lost_in_log
 	run -1 lost check "$CARD"
@@ -112,6 +115,7 @@ whole_again() {
 	whole_again
 }
 
+# bats test_tags=blunt
 @test "lost block: in the log, and written again" {
 	lost_in_log
 	shim_mounted
@@ -120,6 +124,7 @@ whole_again() {
 	whole_again
 }
 
+# bats test_tags=blunt
 @test "lost block: in the log: release writes zeroes only if told to" {
 	lost_in_log
 	for way in "" "--accept base" "--accept log"; do
@@ -142,6 +147,7 @@ whole_again() {
 }
 
 # Before it, commits read what a block was before, and failed for ever.
+# bats test_tags=blunt
 @test "lost block: of a file at home, written again in place" {
 	local at
 	volume
@@ -163,6 +169,7 @@ whole_again() {
 }
 
 # The record and what describes it lie behind each other: the last blocks of the log that were written
+# bats test_tags=blunt
 @test "lost block: of the records of the log: nothing is dropped unless somebody says so" {
 	local from at way
 	volume
@@ -186,6 +193,7 @@ print(max(i for i in range(0, len(log) - 4095, 4096) if log[i:i + 8] == b"COWFSR
 	[ ! -e "$T/look/newer" ] && [ -e "$T/look/hurt" ]
 }
 
+# bats test_tags=blunt
 @test "lost block: of the log, in which nothing is: commits go on, and check tells of it" {
 	local from at sum n
 	volume

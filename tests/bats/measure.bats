@@ -47,7 +47,7 @@ fast_card() {
 	fails 1 'is mounted on' measure --write-area 104M+40M "$CARD"
 	umount "$MNT"
 	upper=$(losetup -f --show -o 104M "$CARD")
-	fails 1 "is in use by $upper" measure --write-area 104M+40M "$CARD" || { losetup -d "$upper" && false; }
+	fails 1 "is in use by $upper" measure --write-area 104M+40M "$CARD" || { losetup -d "$upper"; false; }
 	loop_down "$upper" # whoever looks at all loop devices keeps it for a moment
 	[ "$(image_sum)" = "$before" ]
 	attach
@@ -84,7 +84,8 @@ same_files() {
 }
 
 wear_of() {
-	cow wear "$CARD" --json | json_of "$1"
+	answer=$(cow wear "$CARD" --json)
+	json_of "$1" <<<"$answer"
 }
 
 @test "measure: in the room of the log, and the ledger has every byte" {
@@ -105,7 +106,8 @@ wear_of() {
 		[ "$(wear_of .totals.table_losses)" = 0 ]
 		# the newest commit has not written this
 		[ "$(wear_of '.history.commits[-1].written_bytes')" -lt 40000000 ]
-		cow check "$CARD" | grep -q '^verdict: good'
+		answer=$(cow check "$CARD")
+		grep -q '^verdict: good' <<<"$answer"
 		same_files
 		loop_down "$CARD"
 	done
@@ -160,7 +162,7 @@ wear_of() {
 			timeout -s KILL "$i" "$COWFS_BUILD/cowctl" measure "$CARD" >/dev/null || true
 			[ "$(dd if="$CARD" bs=1M count=60 status=none | cksum)" = "$sum" ]
 			cow check "$CARD" >"$T/check"
-			grep -q '^verdict: good' "$T/check" || { cat "$T/check" && false; }
+			grep -q '^verdict: good' "$T/check" || { cat "$T/check"; false; }
 			[ "$(wear_of '"\(.totals.commits) \(.totals.table_losses)"')" = "$before 0" ]
 			[ "$(wear_of '[.erase_blocks.written_blocks[]] | add * 4096')" = "$(wear_of .totals.written_bytes)" ]
 			case $i in 0.01 | 0.1) ;; *) continue ;; esac
@@ -208,7 +210,7 @@ shared_after() {
 	truncate -s 40M "$T/serial-12345678"
 	timeout 300 "$COWFS_BUILD/cowctl" measure --write-area all --share "$T/out" "$T/serial-12345678" >"$T/said"
 	grep -q "^to share  *$T/out: " "$T/said"
-	! grep -qE "serial|12345678|identity|$T|$(uname -n)" "$T/out"
+	run ! grep -qE "serial|12345678|identity|$T|$(uname -n)" "$T/out"
 	jq -e '.["unnamed-0g"] | has("plan") and (.source | test("^cowctl measure .*, area of 40 MiB$"))' "$T/out"
 	"$COWFS_BUILD/cowfs-cardsim" show --profiles "$T/out" unnamed-0g | grep -q capacity
 	jq '{"mine-2g": .["unnamed-0g"]} | .["mine-2g"].title = "Mine 2 GB"' "$T/out" >"$T/shared"
@@ -287,7 +289,8 @@ shared_after() {
 	jq -e 'if .figures.confirmed then .profile[] | .open_random == 2 and .absorb == 1 and .copy_mb_s > 54 and .copy_mb_s < 66
 		else .figures.doubt | length > 0 end' "$T/result"
 	jq .profile "$T/result" >"$T/profile.json"
-	cow measure --convert "$T/profile.json" | cmp - "$T/out.conf"
+	answer=$(cow measure --convert "$T/profile.json")
+	cmp - "$T/out.conf" <<<"$answer"
 	[ "$(awk -F'\t' '$2 == "write" { n += $4 } END { print n }' "$T/raw")" = "$(jq .figures.written_bytes "$T/result")" ]
 	SIM stop "$C"
 
@@ -297,7 +300,8 @@ shared_after() {
 	{ grep -v '^plan' "$T/out.conf"; echo 'plan = no'; } >"$T/not.conf"
 	attach --profile "$T/not.conf"
 	[ "$(status_of '"\(.profile_guessed) \(.profile_plans)"')" = "false false" ]
-	cow status -v vol | grep -q '^profile .*: estimates only$'
+	answer=$(cow status -v vol)
+	grep -q '^profile .*: estimates only$' <<<"$answer"
 	detach
 }
 

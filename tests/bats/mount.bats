@@ -352,7 +352,8 @@ commit_again_and_again() {
 		random_file "$T/file" 24
 		ns touch "$MNT/$round"
 		ns cp "$T/file" "$MNT/file"
-		rm -f "$T/committed" && background commit_again_and_again
+		rm -f "$T/committed"
+		background commit_again_and_again
 		pid=$BG
 		wait_for 10 test -e "$T/committed"
 		sleep "0.0$round"

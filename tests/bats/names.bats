@@ -171,7 +171,8 @@ os.splice(r, out, 4096)'
 
 @test "a report made of somebody's file" {
 	card_prepared ext4 60 100
-	cow wear "$CARD" --json | jq '.card_identity = "</script><b>\u001b[2J\u202e" | .name = "\u0085x" | .device = "a\nb"' >"$T/wear"
+	answer=$(cow wear "$CARD" --json)
+	jq '.card_identity = "</script><b>\u001b[2J\u202e" | .name = "\u0085x" | .device = "a\nb"' <<<"$answer" >"$T/wear"
 	run -0 cow wear --html - --from "$T/wear"
 	clean "$output"
 	[[ $output != *'</script><b>'* ]]

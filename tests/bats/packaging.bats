@@ -67,7 +67,10 @@ mkinitcpio_build() {
 	}
 	add_symlink() { mkdir -p "$BUILDROOT${1%/*}" && ln -s "$2" "$BUILDROOT$1"; }
 	add_runscript() { echo runscript >>"$BUILDROOT/modules"; }
-	rm -rf "$BUILDROOT" && mkdir -p "$BUILDROOT/bin" && ln -s busybox "$BUILDROOT/bin/sh" && : >"$BUILDROOT/bin/busybox"
+	rm -rf "$BUILDROOT"
+	mkdir -p "$BUILDROOT/bin"
+	ln -s busybox "$BUILDROOT/bin/sh"
+	: >"$BUILDROOT/bin/busybox"
 	sed "s|/usr/sbin/cow|$COWFS_BUILD/cow|g; s|/etc/cowfs/cowfs.conf|$T/cowfs.conf|g" "$T/dest/usr/lib/initcpio/install/cowfs" \
 		>"$T/hook"
 	# shellcheck disable=SC1091
@@ -80,12 +83,18 @@ mkinitcpio_build() {
 	printf '[root]\nenabled = yes\n' >"$T/cowfs.conf"
 	mkinitcpio_build base udev cowfs
 	[ "$(cat "$T/image/modules")" = $'fuse\nloop\nrunscript' ]
-	[ "$(readlink "$T/image$COWFS_BUILD/cowctl")" = cowfs ] && [ -x "$T/image/usr/lib/cowfs/set-readonly" ] &&
-		cmp "$T/image$COWFS_BUILD/cowfs" "$T/dest/usr/lib/cowfs/cowfs-boot" && [ -e "$T/image/usr/lib/cowfs/cowfs.sh" ] && cmp "$T/image/usr/lib/cowfs/cards.conf" "$TOP/lab/sim/cards.conf"
-	[ -e "$T/image$T/cowfs.conf" ] && [ ! -e "$T/image/usr/bin/e2fsck" ]
+	[ "$(readlink "$T/image$COWFS_BUILD/cowctl")" = cowfs ]
+	[ -x "$T/image/usr/lib/cowfs/set-readonly" ]
+	cmp "$T/image$COWFS_BUILD/cowfs" "$T/dest/usr/lib/cowfs/cowfs-boot"
+	[ -e "$T/image/usr/lib/cowfs/cowfs.sh" ]
+	cmp "$T/image/usr/lib/cowfs/cards.conf" "$TOP/lab/sim/cards.conf"
+	[ -e "$T/image$T/cowfs.conf" ]
+	[ ! -e "$T/image/usr/bin/e2fsck" ]
 	printf '[root]\nprepare = shrink\n' >"$T/cowfs.conf"
 	mkinitcpio_build base systemd cowfs
-	[ -e "$T/image/usr/bin/e2fsck" ] && [ -e "$T/image/usr/bin/resize2fs" ] && [ -e "$T/image/usr/bin/tune2fs" ]
+	[ -e "$T/image/usr/bin/e2fsck" ]
+	[ -e "$T/image/usr/bin/resize2fs" ]
+	[ -e "$T/image/usr/bin/tune2fs" ]
 	[ -x "$T/image/usr/lib/cowfs/cowfs-root.sh" ]
 	[ -e "$T/image/usr/lib/systemd/system/sysroot.mount.d/50-cowfs.conf" ]
 	[ -e "$T/image/usr/lib/systemd/system/systemd-fsck-root.service.d/50-cowfs.conf" ]
@@ -93,7 +102,9 @@ mkinitcpio_build() {
 	run ! grep runscript "$T/image/modules"
 	printf '[root]\nprepare = grow\n' >"$T/cowfs.conf"
 	mkinitcpio_build base systemd cowfs
-	[ -e "$T/image/usr/bin/sfdisk" ] && [ -e "$T/image/usr/bin/resize2fs" ] && [ -x "$T/image/usr/lib/cowfs/grow-root" ]
+	[ -e "$T/image/usr/bin/sfdisk" ]
+	[ -e "$T/image/usr/bin/resize2fs" ]
+	[ -x "$T/image/usr/lib/cowfs/grow-root" ]
 	printf '[root]\nnonsense = 1\n' >"$T/cowfs.conf"
 	run -1 mkinitcpio_build base udev cowfs
 	[[ $output == *"ERROR: $T/cowfs.conf is invalid"* ]]

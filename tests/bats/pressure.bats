@@ -75,7 +75,8 @@ card_holds() {
 	[ "$(status_of '.pressure | .commits >= 3 and .delayed_writes > 0')" = true ]
 	[ "$WORST" -le "$(patience "$STALL_MS")" ]
 	# which is why it runs at about the speed of the card
-	[ "$written" -ge 192 ] && [ "$written" -le 220 ]
+	[ "$written" -ge 192 ]
+	[ "$written" -le 220 ]
 	card_holds ext4 "$sum"
 }
 
@@ -188,6 +189,7 @@ card_holds() {
 	[ "$(card_written)" -eq "$before" ]
 }
 
+# bats test_tags=blunt
 @test "a card that errs for a while: writers wait, no write fails" {
 	local sum
 	volume 320
@@ -232,12 +234,17 @@ card_holds() {
 	no_errors
 	# the half of what was written is nothing to go back to
 	before=$(status_of .held.generation)
-	touch "$T/hang" && echo half >"$MNT/half" && cow commit && rm "$T/hang" && cow commit
+	touch "$T/hang"
+	echo half >"$MNT/half"
+	cow commit
+	rm "$T/hang"
+	cow commit
 	[ "$(status_of .held.generation)" = "$before" ]
 	cow accept
 	detach_whole ext4
 }
 
+# bats test_tags=blunt
 @test "a card that errs for good: writes fail after a time, the card is as committed" {
 	local bdi sum
 	export COWFS_FULL_TIMEOUT=4s

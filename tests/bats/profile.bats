@@ -28,7 +28,8 @@ attach_and_see() {
 	shift
 	attach "$@"
 	profile_is "$want"
-	cow status -v vol | grep -q "^profile  *${want%% *}"
+	answer=$(cow status -v vol)
+	grep -q "^profile  *${want%% *}" <<<"$answer"
 	detach
 }
 
@@ -141,21 +142,26 @@ spread() {
 	small_files a
 	run -0 cow commit --dry-run
 	[[ $output == *" s at a guess: no commit was made since attach"* ]]
-	cow commit --dry-run --json | jq -e '.report | .writable_by == "guess" and .writable_seconds > 0'
+	answer=$(cow commit --dry-run --json)
+	jq -e '.report | .writable_by == "guess" and .writable_seconds > 0' <<<"$answer"
 	detach
 	attach_mounted --profile none
 	small_files b
-	cow commit --dry-run --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0 and
+	answer=$(cow commit --dry-run --json)
+	jq -e <<<"$answer" '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0 and
 		.writable_by == "guess" and .writable_seconds > 0'
 	cow commit
 	small_files b
-	cow commit --dry-run --json | jq -e '.report | .writable_by == "commits" and .writable_seconds > 0'
+	answer=$(cow commit --dry-run --json)
+	jq -e '.report | .writable_by == "commits" and .writable_seconds > 0' <<<"$answer"
 	detach
 	attach_mounted
 	small_files c
-	cow commit --dry-run --json | jq -e '.report | .profile == "guessed" and .profile_guessed and .model_seconds > 0 and
+	answer=$(cow commit --dry-run --json)
+	jq -e <<<"$answer" '.report | .profile == "guessed" and .profile_guessed and .model_seconds > 0 and
 		.profile_units > 0 and .moved_blocks == 0 and .padded_blocks == 0'
-	cow commit --json | jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0'
+	answer=$(cow commit --json)
+	jq -e '.report | (has("profile") | not) and .moved_blocks == 0 and .padded_blocks == 0' <<<"$answer"
 	detach
 	[ "$(cow wear --json "$CARD" | jq .totals.padded_blocks)" = 0 ]
 }

@@ -20,7 +20,7 @@ setup() {
 }
 
 teardown() {
-	mountpoint -q "$R/view" && timeout 300 umount "$R/view"
+	! mountpoint -q "$R/view" || timeout 300 umount "$R/view"
 	umount "$R/proc"
 	umount -R -l "$R/dev" "$R/sys"
 	cow_teardown

@@ -49,15 +49,18 @@ figures_are_right() { # FILE
 	is_page "$T/page.html"
 	figures_are_right "$T/page.html"
 	# the same but for what goes on: the clock, and what is not of a commit
-	cow wear --outlook --json | jq -S 'del(.generated_unix_seconds, .truth, .totals.absorbed_bytes, .totals.absorbed_writes, .totals.attached_seconds,
-		.ratios.absorption)' >"$T/want"
+	cow wear --outlook --json >"$T/json"
+	jq -S 'del(.generated_unix_seconds, .truth, .totals.absorbed_bytes, .totals.absorbed_writes, .totals.attached_seconds,
+		.ratios.absorption)' "$T/json" >"$T/want"
 	document <"$T/page.html" | jq -S 'del(.generated_unix_seconds, .truth, .totals.absorbed_bytes, .totals.absorbed_writes,
 		.totals.attached_seconds, .ratios.absorption)' | diff "$T/want" -
 	grep -q "<bdi>vol</bdi> on <bdi>$CARD</bdi>" "$T/page.html"
 	grep -q "not enough data: 0 whole days" "$T/page.html"
-	cow wear vol --html=- | document | jq -e '.name == "vol" and .attached'
+	cow wear vol --html=- >"$T/page"
+	document <"$T/page" | jq -e '.name == "vol" and .attached'
 	detach
-	cow wear --html - "$CARD" --flash mlc | document | jq -e '.attached == false and .projection.factors.erase_cycles.low == 1500'
+	cow wear --html - "$CARD" --flash mlc >"$T/page"
+	document <"$T/page" | jq -e '.attached == false and .projection.factors.erase_cycles.low == 1500'
 }
 
 @test "report: of a document, up to the largest that there can be" {
@@ -80,7 +83,7 @@ figures_are_right() { # FILE
 }
 
 @test "report: the headline is that of the worst alarm" {
-	headline() { sample "$@" | cow wear --html - --from - | sed -n 's|.*<section class="verdict \([a-z]*\)"><h2>\(.*\)</h2>|\1: \2|p'; }
+	headline() { sample "$@" | cow wear --html - --from - >"$T/page" && sed -n 's|.*<section class="verdict \([a-z]*\)"><h2>\(.*\)</h2>|\1: \2|p' "$T/page"; }
 	[ "$(headline)" = "good: No sign of trouble" ]
 	[ "$(headline health=good)" = "good: The card is fine" ]
 	[ "$(headline health=urgent)" = "act: This card needs attention" ]

@@ -92,14 +92,14 @@ change_some() { # random_tree.py changes the times of all
 	local f
 	while read -r f; do
 		case $((RANDOM % 8)) in
-		0) echo x | dd of="$f" conv=notrunc status=none && touch -d @7 "$f" ;;
+		0) echo x | dd of="$f" conv=notrunc status=none; touch -d @7 "$f" ;;
 		1) mv "$f" "$f.moved" ;;
 		2) ln "$f" "$(dirname "$f")/link$RANDOM" ;;
 		3) python3 -c 'import os, sys; os.setxattr(sys.argv[1], "user.y", b"y")' "$f" ;;
-		4) rm "$f" && echo new >"$f" ;;
-		5) rm "$f" && mkdir "$f" && echo new >"$f/new" ;;
+		4) rm "$f"; echo new >"$f" ;;
+		5) rm "$f"; mkdir "$f"; echo new >"$f/new" ;;
 		6) mv "$(dirname "$f")" "$MNT/b/moved$RANDOM" || true ;;
-		7) cp -a "$f" "$f.new" && mv "$f.new" "$f" ;;
+		7) cp -a "$f" "$f.new"; mv "$f.new" "$f" ;;
 		esac
 	done < <(find "$MNT/b" -type f | sort | shuf -n 8 --random-source=<(yes $RANDOM))
 }
@@ -189,7 +189,8 @@ write_timeless() {
 	was=$(stat -c %Z.%z "$MNT/d/a")
 	write_timeless "$MNT/d/a" x
 	[ "$(stat -c %Z.%z "$MNT/d/a"):$(head -c 1 "$MNT/d/a")" = "$was:x" ]
-	cow revert --yes --json "$MNT/d" | jq -e '.replaced == 1'
+	answer=$(cow revert --yes --json "$MNT/d")
+	jq -e '.replaced == 1' <<<"$answer"
 	seq 1000 | cmp - "$MNT/d/a"
 }
 
@@ -211,7 +212,8 @@ write_timeless() {
 		mount_volume
 		echo 2 >"$MNT/d/f"
 		before=$(card_read)
-		cow revert --yes --json "$MNT/d" | tee "$T/json"
+		answer=$(cow revert --yes --json "$MNT/d")
+		tee "$T/json" <<<"$answer"
 		jq -e '.replaced == 1 and .unchanged < 20' "$T/json"
 		(($(card_read) - before < 32 << 20))
 		[ "$(cat "$MNT/d/f")" = 1 ]
@@ -271,7 +273,8 @@ write_timeless() {
 	ln "$MNT/d/big" "$MNT/elsewhere"
 	echo x >>"$MNT/d/big"
 	echo y >"$MNT/d/e/new"
-	background tail -f "$MNT/d/e/new" && wait_for 10 test "$MNT/d/e/new" -ef "/proc/$BG/fd/3"
+	background tail -f "$MNT/d/e/new"
+	wait_for 10 test "$MNT/d/e/new" -ef "/proc/$BG/fd/3"
 	run -0 cow revert --dry-run "$MNT/d"
 	[[ $output == *"open        $MNT/d/e/new by tail[$BG]"* ]]
 	[[ $output == *"hard link   $MNT/d/big has 1 more name, which keeps"* ]]

@@ -218,7 +218,7 @@ fills_log() { # FS SIZE CARD
 	run -1 cow run --volume vol -- "$COWFS_BUILD/cowctl" run --volume vol -- true
 	[[ $output == *"is held already"*"comes back"* ]]
 	cow accept
-	fails 4 . run --volume other -- true
+	fails 4 'no volume is attached as other' run --volume other -- true
 	run -0 --separate-stderr cow run --volume vol --json -- true
 	[ "$(jq -c '[.ok, .name]' <<<"$output")" = '[true,"vol"]' ]
 	fails 1 'exit code 1' run --volume vol --json -- false

@@ -44,6 +44,7 @@ all_read() { # FS FS_MIB CARD_MIB MOST_MIB
 @test "scrub: xfs" { all_read xfs 310 360 110; }
 @test "scrub: btrfs" { all_read btrfs 160 200 55; }
 
+# bats test_tags=blunt
 @test "scrub: blocks that cannot be read are named" {
 	local at before
 	volume ext4 100 150
@@ -91,7 +92,7 @@ fails_once() { # N
 }
 
 # blocks that a commit writes to the log
-logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks'; }
+logged() { answer=$(cow commit --json) && jq '.report.logged_blocks + .report.zero_blocks' <<<"$answer"; }
 
 @test "scrub: a block that is read at the second attempt is written by the next commit" {
 	local sum n before
@@ -114,6 +115,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	detach_whole ext4
 }
 
+# bats test_tags=blunt
 @test "scrub: asks before it has blocks written again, and only on a terminal" {
 	local n before
 	volume ext4 100 150
@@ -157,6 +159,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 	run -0 cow scrub
 }
 
+# bats test_tags=blunt
 @test "scrub: a card that is not attached, with commits in its log" {
 	local before at
 	cut_card 2 ext4
@@ -176,6 +179,7 @@ logged() { cow commit --json | jq '.report.logged_blocks + .report.zero_blocks';
 # the place that an interrupted scrub goes on from
 place_is() { grep -qsr --exclude='*.*' "$1" "$T/state"; } # not in what is to be renamed yet
 
+# bats test_tags=blunt
 @test "scrub: goes on where it was killed, and ends if the card is pulled" {
 	local code=0 before
 	volume ext4 100 150
@@ -218,6 +222,7 @@ place_is() { grep -qsr --exclude='*.*' "$1" "$T/state"; } # not in what is to be
 	done
 }
 
+# bats test_tags=blunt
 @test "scrub: goes on in front of what it had found" {
 	local hurt
 	volume ext4 100 150
@@ -254,7 +259,7 @@ place_is() { grep -qsr --exclude='*.*' "$1" "$T/state"; } # not in what is to be
 	run -0 cow scrub --timer --json
 	[ "$(jq .skipped <<<"$output")" = false ]
 	# a place is of one log
-	cow detach --discard vol || { umount_volume && cow detach vol; }
+	cow detach --discard vol || { umount_volume; cow detach vol; }
 	cow prepare --force "$CARD" >/dev/null
 	run -0 cow scrub "$CARD" --timer --json
 	[ "$(jq .skipped <<<"$output")" = false ]
@@ -282,8 +287,8 @@ timed_scrub() { # WORDS
 }
 
 @test "scrub: what cannot be scrubbed" {
-	fails 4 '' scrub
-	fails 4 '' scrub other
+	fails 4 'no volume is attached$' scrub
+	fails 4 'no volume is attached as other' scrub other
 	card_make ext4 60 100
 	fails 1 'no cowfs log' scrub "$CARD"
 	truncate -s 1M "$T/file"

@@ -466,7 +466,8 @@ os.setxattr(sys.argv[1], "system.posix_acl_access",
 	[ "$(cat "$T/fstab")" = 'UUID=mine / ext4 defaults 0 1' ]
 	[ "$(cat "$T/cowfs/cowfs.conf")" = '[root]' ]
 	[ "$(cat "$T/there")" = x ]
-	[ ! -s "$T/initrd" ] && [ ! -e /there ]
+	[ ! -s "$T/initrd" ]
+	[ ! -e /there ]
 	for name in proc sys dev run tmp etc boot; do
 		mv "$R/$name" "$T/moved"
 		ln -s "$T/moved" "$R/$name"

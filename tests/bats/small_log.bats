@@ -182,10 +182,13 @@ over() { dd if=/dev/urandom of="$MNT/a" bs=1M count="$1" conv=notrunc,fsync stat
 
 @test "a volume that is attached beside a held generation has the whole log again behind accept" {
 	volume_mounted xfs 320 420 -- --log-size 16M --erase-block 1M --
-	random_file "$MNT/a" 3 && cow commit --hold
-	while [ "$(status_of .log_room_blocks)" -gt 600 ]; do over 1 && cow commit; done
+	random_file "$MNT/a" 3
+	cow commit --hold
+	while [ "$(status_of .log_room_blocks)" -gt 600 ]; do over 1; cow commit; done
 	power_cut
-	attach && mount_volume && cow accept
+	attach
+	mount_volume
+	cow accept
 	over 3
 	[ "$(status_of .pressure.commits)" = 0 ]
 }

@@ -32,7 +32,8 @@ load lib
 	jq -e '.log_state == "foreign"' <<<"$output"
 	attach --log "$log"
 	mount_volume -o ro
-	[ -e "$MNT/two" ] && [ ! -e "$MNT/one" ]
+	[ -e "$MNT/two" ]
+	[ ! -e "$MNT/one" ]
 	detach
 	[ "$(image_sum)" = "$sum" ]
 	fsck ext4
@@ -62,7 +63,8 @@ load lib
 	# and nothing else: without this generation the card has what its journal brings
 	blocks_at_home "$MNT/b" | cmp - "$T/b"
 	random_file "$MNT/d" 4
-	cow commit --json | jq -e '[.. | .direct_blocks? // empty] | max > 1000'
+	answer=$(cow commit --json)
+	jq -e '[.. | .direct_blocks? // empty] | max > 1000' <<<"$answer"
 	detach_whole ext4
 }
 

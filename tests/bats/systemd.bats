@@ -746,7 +746,8 @@ frozen_ones() { grep -rlx 1 "$T/cgroup" --include=cgroup.freeze | sed "s|^$T/cgr
 	echo 3 >"$T/slept"
 	export COWFS_CGROUPS=$T/cgroup COWFS_PROC=$T/proc COWFS_CTL=$COWFS_BUILD/cowctl COWFS_SLEPT=$T/slept
 	# a second of the script lasts until the test has given it
-	mkdir "$T/bin" && : >"$T/begun"
+	mkdir "$T/bin"
+	: >"$T/begun"
 	printf '#!/bin/sh\n[ "$1" = 1 ] || exec /bin/sleep "$1"\necho >>"%s/begun"\ncd "%s" || exit\n%s\n' "$T" "$T" \
 		'until [ "$(wc -l <given)" -ge "$(wc -l <begun)" ]; do /bin/sleep 0.02 && [ -e given ] || exit; done' >"$T/bin/sleep"
 	chmod +x "$T/bin/sleep"

@@ -97,6 +97,7 @@ power_gone() { # FATE
 }
 
 # Number 2i-1 is committed, and 2i in one area after it.
+# bats test_tags=blunt
 @test "takeover: the power goes right after it: the card has one generation as a whole, and each one that was reported" {
 	local i how takes committed n seen=() fates=(kept undone torn garbage random)
 	sim_card 2 24
@@ -137,6 +138,7 @@ power_gone() { # FATE
 }
 
 # The image of now is sealed like that of a commit.
+# bats test_tags=blunt
 @test "takeover: a worker dies while it takes an image of now: what is sealed does not count as committed" {
 	card_prepared ext4 100 160
 	COWFS_DEATHS=100 with_shim attach --on-crash replace
@@ -155,6 +157,7 @@ power_gone() { # FATE
 	debugfs -R "cat two" "$DEV" | cmp - "$T/file"
 }
 
+# bats test_tags=blunt
 @test "takeover: a broker that dies ends its worker: the next one has another broker, or the volume ends" {
 	local pid broker
 	card_prepared ext4 100 160
@@ -180,6 +183,7 @@ power_gone() { # FATE
 	[ "$status" = 4 ]
 }
 
+# bats test_tags=blunt
 @test "takeover: a generation that is held stays so, whoever commits over it" {
 	local number
 	sim_card 2 24
@@ -225,16 +229,19 @@ die_in_commits() { # FS MIB FIELD [ATTACH_OPTION...]: so much is written, and wh
 	detach_whole "$1"
 }
 
+# bats test_tags=blunt
 @test "takeover: workers die in commits under pressure: what is dirty still fits in the log" {
 	card_prepared btrfs 300 400 -- --log-size 32M --erase-block 1M
 	die_in_commits btrfs 64 .log_capacity_blocks
 }
 
+# bats test_tags=blunt
 @test "takeover: workers die in commits under pressure: what is dirty still fits in RAM" {
 	card_prepared ext4 400 520 -- --log-size 8M --erase-block 1M
 	die_in_commits ext4 200 '.ram_limit_bytes / 4096' --ram 64M
 }
 
+# bats test_tags=blunt
 @test "takeover: a worker dies behind its record: no more is dirty than fits beside the free blocks of that" {
 	card_prepared ext4 100 140 -b 4096 -- --log-size 8M --erase-block 1M
 	COWFS_DEATHS=100 with_shim attach --on-crash replace
@@ -260,6 +267,7 @@ listens() { grep -q skb_wait "/proc/$1/wchan"; }
 worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/comm" && listens "$p" && return; done; return 1; }
 
 # A stopped process is the slowest one.
+# bats test_tags=blunt
 @test "takeover: the spare is slow, and then the parent: nothing is lost, and who lists volumes leaves the socket to others" {
 	local parent spare list
 	sim_card 2 24
@@ -287,6 +295,7 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	detach
 }
 
+# bats test_tags=blunt
 @test "a worker is killed while /run is full: another one takes over, and the next one as well" {
 	mkdir "$COWFS_RUNDIR"
 	mount -t tmpfs -o size=64k,mode=755 run "$COWFS_RUNDIR"
@@ -322,6 +331,7 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	cow detach "$NAME"
 }
 
+# bats test_tags=blunt
 @test "a worker is killed where few descriptors may be open: the next one serves and commits" {
 	local most=64
 	NAME=$OWN_NAME
@@ -351,6 +361,7 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	[ "$(numbers "$CARD")" = 1,3 ]
 }
 
+# bats test_tags=blunt
 @test "takeover: that writes have failed is not forgotten with the worker" {
 	card_prepared ext2 200 250 -b 4096
 	COWFS_DEATHS=100 attach --on-crash replace --ram 32M --pressure fail
@@ -392,6 +403,7 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	[ "$(numbers "$CARD")" = 1,2 ]
 }
 
+# bats test_tags=blunt
 @test "all processes of a daemon are killed: who may not ask it sees that at once" {
 	card_prepared ext4 64 128
 	COWFS_DEATHS=100 attach --on-crash replace

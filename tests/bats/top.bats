@@ -112,8 +112,11 @@ write_files() {
 	[ "$(top_of ".rows[] | select(.path == \"$MNT/c/\") | .uncommitted_blocks" --by directory)" = $((256 + 1 + 1)) ]
 	[ "$(top_of "[.rows[] | select(.kind == \"file\")] | length" --by directory)" = 0 ]
 	# a directory without a file of its own that changed, but with one below
-	mkdir -p "$MNT/p/q" && cow commit >/dev/null
-	echo x >"$MNT/p/y" && random_file "$MNT/p/q/z" 1 && sync -f "$MNT"
+	mkdir -p "$MNT/p/q"
+	cow commit >/dev/null
+	echo x >"$MNT/p/y"
+	random_file "$MNT/p/q/z" 1
+	sync -f "$MNT"
 	[ "$(top_of '.rows[] | select(.path == "'"$MNT"'/p/") | .subtree_bytes - .uncommitted_bytes' --by directory)" -ge $((1 << 20)) ]
 }
 
@@ -122,8 +125,10 @@ write_files() {
 	write_files
 	background "$COWFS_BUILD/cowctl" top --interval 3s --json -n 0 >"$T/lines"
 	wait_for 10 eval '[ "$(wc -l <"$T/lines")" -ge 1 ]'
-	kill -STOP "$BG" && dd if=/dev/urandom of="$MNT/c/later" bs=4096 count=50 status=none
-	sync -f "$MNT" && kill -CONT "$BG"
+	kill -STOP "$BG"
+	dd if=/dev/urandom of="$MNT/c/later" bs=4096 count=50 status=none
+	sync -f "$MNT"
+	kill -CONT "$BG"
 	wait_for 10 eval '[ "$(wc -l <"$T/lines")" -ge 2 ]'
 	kill "$BG"
 	sed -n 2p "$T/lines" >"$T/top.json"
@@ -133,7 +138,8 @@ write_files() {
 	adds_up
 	# it goes on until it is stopped, a line of JSON each
 	timeout 300 "$COWFS_BUILD/cowctl" top --interval 500ms --json | head -n 3 >"$T/lines"
-	cow top --interval 100ms --once --json | jq -e 'has("new_bytes")'
+	answer=$(cow top --interval 100ms --once --json)
+	jq -e 'has("new_bytes")' <<<"$answer"
 	[ "$(jq -s 'length >= 3 and (.[0] | has("new_bytes") | not) and (.[1] | has("new_bytes"))' "$T/lines")" = true ]
 	# and ends when the volume does
 	background bash -c "sleep 1; umount '$MNT'; '$COWFS_BUILD/cowctl' detach --discard vol"
@@ -215,7 +221,7 @@ sees_files() {
 	sync -f "$MNT"
 	cow top -n 0 >"$T/text"
 	[ "$(LC_ALL=C.UTF-8 wc -L <"$T/text")" -le 80 ]
-	! grep -q $'\033' "$T/text"
+	run ! grep -q $'\033' "$T/text"
 	grep -q 'line?feed?\[2J?$' "$T/text"
 	jq -e . <<<"$(cow top --json -n 0)" >/dev/null
 	[ "$(top_of '[.rows[] | select(.path | strings | endswith("/quote\"\\"))] | length')" = 1 ]

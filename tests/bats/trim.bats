@@ -68,7 +68,7 @@ all_are() {
 # Not to new blocks: the trimmed ones are among the first that it would take.
 in_place() { dd if=/dev/urandom of="$1" bs=4096 count=1 conv=notrunc status=none; }
 has_trimmed() { [ "$(status_of .trim.last_unix_seconds)" != 0 ]; }
-trimmed() { cow trim --json | jq -e .trimmed_bytes; }
+trimmed() { answer=$(cow trim --json) && jq -e .trimmed_bytes <<<"$answer"; }
 
 # The live volume and, after a power cut, the card have what was there before.
 intact() {
@@ -119,8 +119,10 @@ intact() {
 	[ "$(status_of .trim.last_unix_seconds)" -ge $(($(date +%s) - 300)) ]
 	[ "$(status_of .card.foreign_bytes)" = 0 ]
 	[ "$(status_of .alarm)" = "" ]
-	cow trim | grep -qx "vol: trimmed [0-9.]* MiB ([0-9,]* bytes)"
-	cow status -v | grep -Eqx "trim +weekly, last 20.*, [0-9.]+ MiB since attach"
+	answer=$(cow trim)
+	grep -qx "vol: trimmed [0-9.]* MiB ([0-9,]* bytes)" <<<"$answer"
+	answer=$(cow status -v)
+	grep -Eqx "trim +weekly, last 20.*, [0-9.]+ MiB since attach" <<<"$answer"
 	# the ledger keeps it
 	echo 1 >"$MNT/new"
 	cow commit
@@ -319,6 +321,7 @@ noise_test() {
 	detach
 }
 
+# bats test_tags=blunt
 @test "a card that fails a discard: trim = weekly waits for the next attach" {
 	looks_soon
 	card ext4
@@ -379,7 +382,8 @@ noise_test() {
 	IMG=$T/ram/card.img
 	volume_attached ext4 24 64
 	[ "$(status_of .trim.announced)" = false ]
-	cow status -v | grep -Eqx "trim +the card announces no discards, or is known to lose data by them"
+	answer=$(cow status -v)
+	grep -Eqx "trim +the card announces no discards, or is known to lose data by them" <<<"$answer"
 	fails 1 'the card announces no discards' trim
 	detach
 	loop_down "$CARD"
@@ -419,6 +423,7 @@ noise_test() {
 	detach
 }
 
+# bats test_tags=blunt
 @test "nothing is trimmed after a failed commit, nor in a file system with errors" {
 	card ext4
 	random_file "$MNT/a" 5
@@ -483,6 +488,7 @@ noise_test() {
 	detach
 }
 
+# bats test_tags=blunt
 @test "a log that cannot be written is not a card that refuses a discard" {
 	card ext4
 	random_file "$MNT/a" 5
@@ -516,7 +522,8 @@ noise_test() {
 	cow commit "$MNT/a"
 	is_refused() { [[ $(status_of .trim.refused) == "not trimmed: the newest generation has only some files"* ]]; }
 	wait_for 15 is_refused
-	cow status -v | grep -Eq "^trim +weekly, refused: not trimmed: .*, last never"
+	answer=$(cow status -v)
+	grep -Eq "^trim +weekly, refused: not trimmed: .*, last never" <<<"$answer"
 	cow commit
 	wait_for 15 has_trimmed
 	[ "$(status_of .trim.refused)" = "" ]

@@ -21,7 +21,7 @@ upgrade() {
 	local i f
 	for f in "$MNT"/lib/*/f*; do
 		case $((RANDOM % 4)) in
-		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new" && mv "$f.new" "$f" ;;
+		0) head -c $((RANDOM * 2)) /dev/urandom >"$f.new"; mv "$f.new" "$f" ;;
 		1) rm "$f" ;;
 		2) dd if=/dev/urandom of="$f" bs=4096 count=1 conv=notrunc status=none ;;
 		esac
@@ -29,7 +29,10 @@ upgrade() {
 	mkdir -p "$MNT/new$1"
 	for i in 1 2 3 4 5; do head -c 70000 /dev/urandom >"$MNT/new$1/g$i"; done
 	dd if=/dev/urandom of="$MNT/big" bs=1M seek=1 count=1 conv=notrunc status=none
-	rm -f "$MNT/gone" && head -c 512K "$MNT/big" >"$MNT/gone" && sync -f "$MNT" && rm "$MNT/gone"
+	rm -f "$MNT/gone"
+	head -c 512K "$MNT/big" >"$MNT/gone"
+	sync -f "$MNT"
+	rm "$MNT/gone"
 	sync -f "$MNT"
 }
 
@@ -187,8 +190,8 @@ until_refused() { # [OPTION]: commits, until the log beside the held generation 
 	fails 1 "generation $HELD is held: first run cowctl accept" release "$CARD"
 	fails 1 "generation $HELD is held: first run cowctl accept" grow "$CARD"
 	fails 1 'is in use|holds|committed|log' prepare "$CARD"
-	fails 4 . undo
-	fails 1 . undo "$T/nothing"
+	fails 4 'no volume is attached' undo
+	fails 1 'nothing: No such file' undo "$T/nothing"
 	cow accept "$CARD"
 	fails 1 "no generation is held" accept "$CARD"
 	cow release "$CARD"

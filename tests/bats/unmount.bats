@@ -16,8 +16,8 @@ check_now() { # FS
 
 protect() { # FS [MKFS_OPTION]...
 	case $1 in
-	xfs) card_make xfs 320 680 "${@:2}" && cow prepare "$CARD" --log-size 340M ;;
-	*) card_make "$1" 200 300 "${@:2}" && cow prepare "$CARD" ;;
+	xfs) card_make xfs 320 680 "${@:2}"; cow prepare "$CARD" --log-size 340M ;;
+	*) card_make "$1" 200 300 "${@:2}"; cow prepare "$CARD" ;;
 	esac
 	attach
 	random_file "$T/file" 4
@@ -36,7 +36,7 @@ in_commits() { # FS TRY
 		sleep "0.0$(printf %02d $((RANDOM % 100)))"
 		"$2" "$1"
 		# a checker is a user of the device that is not known
-		wait "$pid" || { jq -e '.code == "ESTALE"' "$T/out" && REFUSED=$((REFUSED + 1)); }
+		wait "$pid" || { jq -e '.code == "ESTALE"' "$T/out"; REFUSED=$((REFUSED + 1)); }
 	done
 	say "$1: busy $BUSY, checker failed $BAD, commits refused because of the checker $REFUSED, of $ROUNDS"
 }
@@ -75,7 +75,9 @@ unmounts() { # FS BAD: how often the checker may find it mounted
 		IMG=$T/$fs.img
 		protect $fs
 		in_commits $fs remount
-		[ $BUSY = 0 ] && [ $BAD = 0 ] && [ $LATE = 0 ]
+		[ $BUSY = 0 ]
+		[ $BAD = 0 ]
+		[ $LATE = 0 ]
 		detach_whole $fs
 		loop_down "$CARD"
 	done
@@ -94,7 +96,7 @@ unmounts() { # FS BAD: how often the checker may find it mounted
 			cow commit --json >"$T/out" 2>&1 3>&- &
 			pid=$!
 			sleep "0.00$((RANDOM % 10))"
-			mount -o remount,rw "$MNT" || { late=$((late + 1)) && wait_for 10 mount -o remount,rw "$MNT"; }
+			mount -o remount,rw "$MNT" || { late=$((late + 1)); wait_for 10 mount -o remount,rw "$MNT"; }
 			# an ext2 that was remounted before the look is refused
 			wait "$pid" || [ "$(jq -r .code "$T/out")$fs" = EOPNOTSUPPext2 ]
 		done

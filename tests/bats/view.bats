@@ -33,7 +33,8 @@ no_views() { views_are 0; }
 	[ "$(cat "$T/b/file")" = second ]
 	[ "$(cat "$T/b/new")" = new ]
 	[ "$(views)" = 2 ]
-	cow status "$NAME" | grep -q 'views  *2'
+	answer=$(cow status "$NAME")
+	grep -q 'views  *2' <<<"$answer"
 	echo third >"$MNT/file"
 	cow commit --checkpoint "$NAME"
 	[ "$(cat "$T/a/file")" = first ]
@@ -102,9 +103,11 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=30 conv=notrunc,fsync status=none
 	cow commit --checkpoint "$NAME"
 	[ "$(status_of '[.views.list[].ended] | any')" = true ]
-	status_of .views.last_end | grep -q RAM
+	answer=$(status_of .views.last_end)
+	grep -q RAM <<<"$answer"
 	wait_for 5 grep -q "^$NAME view-ended .*RAM" "$T/events"
-	cow status "$NAME" | grep -q 'ENDED'
+	answer=$(cow status "$NAME")
+	grep -q 'ENDED' <<<"$answer"
 	reads_fail "$T/a/big" || reads_fail "$T/b/big"
 	sum=$(tree_sum "$MNT")
 	[ "$(status_of .pressure.level)" = ok ]
@@ -179,7 +182,8 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	view_on a
 	view_on b --now
 	umount_volume
-	cow detach "$NAME" 2>&1 | grep -q '2 views were ended'
+	answer=$(cow detach "$NAME" 2>&1)
+	grep -q '2 views were ended' <<<"$answer"
 	wait_for 20 no_daemons
 	reads_fail "$T/a/big"
 	reads_fail "$T/b/big"

@@ -36,7 +36,8 @@ views() {
 
 shows_generation() { # FS FS_MIB CARD_MIB
 	cut_card 2 "$@"
-	cow check "$CARD" | grep -qF "to look at it: cowctl view $CARD DIR; it writes nothing"
+	answer=$(cow check "$CARD")
+	grep -qF "to look at it: cowctl view $CARD DIR; it writes nothing" <<<"$answer"
 	views "$SUM" "$CARD"
 	# the device as a killed daemon leaves it
 	blockdev --setro "$CARD"
@@ -84,7 +85,8 @@ shows_generation() { # FS FS_MIB CARD_MIB
 	log=$LOOP
 	LOGDEV=(--log "$log")
 	cut_card 2 ext4 60 60
-	cow check --log "$log" "$CARD" | grep -qF "to look at it: cowctl view $CARD --log $log DIR"
+	answer=$(cow check --log "$log" "$CARD")
+	grep -qF "to look at it: cowctl view $CARD --log $log DIR" <<<"$answer"
 	sum=$(image_sum "$T/log.img")
 	fails 1 "no cowfs log, and its superblock is guarded by .* \(if it is on another device: --log DEVICE\)" view "$CARD" "$V"
 	views "$SUM" --log "$log" "$CARD"
@@ -145,8 +147,11 @@ cuts() { # FS FS_MIB CARD_MIB
 	[ $old -gt 0 ] && [ $new -gt 0 ]
 }
 
+# bats test_tags=blunt
 @test "view of a card: cut in commits and checkpoints: ext4" { cuts ext4 60 100; }
+# bats test_tags=blunt
 @test "view of a card: cut in commits and checkpoints: xfs" { cuts xfs 310 360; }
+# bats test_tags=blunt
 @test "view of a card: cut in commits and checkpoints: btrfs" { cuts btrfs 120 160; }
 
 @test "view of a card: fell back, and a shrink that was cut after its commit" {
@@ -199,7 +204,8 @@ cuts() { # FS FS_MIB CARD_MIB
 	wait_for 5 no_daemons
 	# a log without a record
 	cow prepare "$CARD"
-	cow view "$CARD" "$V" | grep -q 'as before the first commit'
+	answer=$(cow view "$CARD" "$V")
+	grep -q 'as before the first commit' <<<"$answer"
 	unview
 }
 
@@ -298,7 +304,8 @@ damage_log() {
 	fails 4 "no volume is attached as $T/nothing" view "$T/nothing" "$V"
 	run -1 --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" view "$CARD" "$V"
 	[[ $stderr == *"only root may"* ]]
-	cow view --help | grep -q 'not attached: nothing is written to it'
+	answer=$(cow view --help)
+	grep -q 'not attached: nothing is written to it' <<<"$answer"
 	# the folder of another user
 	install -d -o 65534 -g 65534 "$T/his" "$T/his/dir"
 	cow view "$CARD" "$T/his/dir"

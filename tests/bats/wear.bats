@@ -28,12 +28,14 @@ change() { # FILE MIB, twice: the first is absorbed
 }
 
 wear_of() { # FILTER [N]
-	cow wear "${2:-vol}" --json | json_of "$1"
+	answer=$(cow wear "${2:-vol}" --json)
+	json_of "$1" <<<"$answer"
 }
 
 # With what a tool makes of it: health and projection.
 outlook_of() { # FILTER [N]
-	cow wear "${2:-vol}" --outlook --json | json_of "$1"
+	answer=$(cow wear "${2:-vol}" --outlook --json)
+	json_of "$1" <<<"$answer"
 }
 
 # What the device has counted since the attach, and the sum over the erase blocks.
@@ -182,7 +184,8 @@ jsonschema_is_kept() {
 	COWFS_LIBEXEC=$T/no-python fails 1 'wear-html: it needs /none/bin/python3' wear --html "$T/page.html"
 	COWFS_LIBEXEC=$T/none cow wear | grep -q 'Programs wrote'
 	COWFS_LIBEXEC=$T/none cow --help | run ! grep 'Installed tools'
-	cow --help | grep -q '^Installed tools:.* measure.* wear-html'
+	answer=$(cow --help)
+	grep -q '^Installed tools:.* measure.* wear-html' <<<"$answer"
 	# without what they need, they name it
 	mkdir "$T/bin" "$T/no"
 	for f in sh env cat mktemp dirname readlink rm; do ln -s "$(command -v "$f")" "$T/bin/"; done
@@ -311,7 +314,8 @@ offline_card() {
 
 @test "metrics: strict text format, the figures of wear, whole files" {
 	local n
-	cow wear --prometheus - | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
+	answer=$(cow wear --prometheus -)
+	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <<<"$answer"
 	[ "$(cow wear --prometheus - | grep -c '^cowfs_volumes 0$\|^cowfs_root_unprotected 0$')" = 2 ]
 	mkdir -p "$COWFS_RUNDIR"
 	echo bypassed >"$COWFS_RUNDIR/root.state"
@@ -342,8 +346,10 @@ offline_card() {
 	echo old >"$T/out/cowfs.prom"
 	cow wear --prometheus "$T/out/cowfs.prom"
 	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <"$T/out/cowfs.prom"
-	[ "$(ls "$T/out")" = cowfs.prom ] && [ "$(stat -c %a "$T/out/cowfs.prom")" = 644 ]
-	cow wear --prometheus - vol --flash mlc | "$BATS_TEST_DIRNAME/../tools/promcheck.py"
+	[ "$(ls "$T/out")" = cowfs.prom ]
+	[ "$(stat -c %a "$T/out/cowfs.prom")" = 644 ]
+	answer=$(cow wear --prometheus - vol --flash mlc)
+	"$BATS_TEST_DIRNAME/../tools/promcheck.py" <<<"$answer"
 	run -1 cow wear --prometheus "$T/nowhere/file"
 	[[ $output == *"cannot be written"* ]]
 	run -4 cow wear --prometheus - nobody
@@ -380,7 +386,8 @@ offline_card() {
 		.card.foreign_noticed_unix_seconds >= .card.foreign_since_unix_seconds' <<<"$output"
 	run -0 cow wear
 	[[ $output == *ATTENTION*"FOREIGN WRITES"*"12.0 KiB"* ]]
-	cow wear --prometheus - | grep -qx 'cowfs_degraded{volume="vol"} 1'
+	answer=$(cow wear --prometheus -)
+	grep -qx 'cowfs_degraded{volume="vol"} 1' <<<"$answer"
 	change b 1
 	cow commit || true
 	[ "$(wear_of .totals.foreign_bytes)" = 12288 ]
