@@ -53,6 +53,7 @@
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define STARTS_MAX 10		       /* that fail in a row */
 #define START_PAUSE_MS 1000
+#define START_END_MS 5000 /* in which one that failed ends: its link does so first */
 #define MESSAGE_COST_NS 1000000ull /* allowance.h */
 
 struct parent {
@@ -63,7 +64,7 @@ struct parent {
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, mounts_fd, null_fd;
 	int status; /* of the worker, once it has ended */
-	bool reaped;
+	bool reaped, judged; /* judged: it is decided what its death leads to */
 	int kept[SUPERVISOR_KEPT_MAX];
 	bool deposited; /* kept has what the first worker gave before it read anything */
 	bool serving;	/* a worker has served */
@@ -266,7 +267,7 @@ static bool count_death(struct parent *p)
 /* A start that failed is made again: memory may come, or a card may be read again. */
 static bool may_start_again(struct parent *p)
 {
-	if (WEXITSTATUS(p->status) == EXIT_AWAY || ++p->failed == STARTS_MAX)
+	if (WEXITSTATUS(p->status) == EXIT_AWAY || ++p->failed >= STARTS_MAX)
 		return false;
 	poll(NULL, 0, START_PAUSE_MS);
 	return true;
@@ -316,7 +317,7 @@ static void forget_worker(struct parent *p)
 	if (p->worker_status_fd >= 0)
 		close(steal_fd(&p->worker_status_fd));
 	close(p->sock_fd);
-	p->reaped = false;
+	p->reaped = p->judged = false;
 	p->status = 0;
 	p->silent_ns = 0;
 	p->starting = true;
@@ -352,8 +353,18 @@ static bool next_worker(struct parent *p)
  */
 static bool replace(struct parent *p)
 {
+	struct pollfd end = { .fd = p->worker_pidfd, .events = POLLIN };
+
+	if (p->judged || !may_replace(p))
+		return false;
+	/* its status tells a start that failed from a death */
+	if (p->starting && !p->reaped)
+		poll(&end, 1, START_END_MS);
 	reap(p);
-	if (!may_replace(p) || (!p->reaped && !note_left(p)) || !use_up(p))
+	if (!p->reaped && !note_left(p))
+		return false;
+	p->judged = true;
+	if (!use_up(p))
 		return false;
 	if (p->reaped && WIFSIGNALED(p->status))
 		msg(MSG_ERR, "worker %d was killed by signal %d: another one takes over", p->worker,

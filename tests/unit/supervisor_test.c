@@ -508,6 +508,57 @@ TEST(test_replace_many, setup, teardown)
 	munmap(rep, sizeof(*rep));
 }
 
+static struct {
+	atomic_uint started;
+	int sock_fd;
+} * fails;
+
+static void *closes_the_link_first(void *unused)
+{
+	close(fails->sock_fd);
+	poll(NULL, 0, 200);
+	_exit(EXIT_FAILURE);
+	return unused;
+}
+
+/* Of the next ones the first thread and the link end some time before the process, as they may on a busy machine. */
+static void worker_serves_once(struct supervisor_link *l, int go_fd)
+{
+	int kept[SUPERVISOR_KEPT_MAX];
+	pthread_t thread;
+	bool halted;
+
+	(void)go_fd;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		kept[i] = -1;
+	kept[SUPERVISOR_KERNEL] = l->kernel_fd;
+	if (!l->replaces && supervisor_serving(l, kept) == 0)
+		raise(SIGKILL);
+	fails->started++;
+	fails->sock_fd = l->sock_fd;
+	if (supervisor_take(l, kept, &halted) < 0 ||
+	    pthread_create(&thread, NULL, closes_the_link_first, NULL))
+		_exit(EXIT_FAILURE);
+	pthread_exit(NULL);
+}
+
+/* A start that fails is no death in a row, is judged once, and the tenth is the last. */
+TEST(test_starts_fail, setup_bare, teardown)
+{
+	struct supervisor k;
+
+	fails = mmap(NULL, sizeof(*fails), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
+	assert_true(fails != MAP_FAILED);
+	replace = true;
+	k = start(worker_serves_once);
+	replace = false;
+	assert_int_equal(finish(&k), EXIT_FAILURE);
+	assert_int_equal(fails->started, 10);
+	assert_null(strstr(k.log, "workers died within"));
+	munmap(fails, sizeof(*fails));
+}
+
 static void worker_is_alone(struct supervisor_link *l, int go_fd)
 {
 	int kept[SUPERVISOR_KEPT_MAX];
