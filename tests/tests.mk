@@ -4,7 +4,7 @@
 UNIT_SRC := $(sort $(wildcard tests/unit/*_test.c))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 CRASH_SRC := $(sort $(wildcard tests/crash/*.c))
-SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c goneshim.c norandom.c nocustomio.c badimage.c nopages.c hostile.c liar.c clock.c)
+SHIM_SRC := $(addprefix tests/tools/,powercut.c eioshim.c goneshim.c norandom.c nocustomio.c badimage.c nopages.c hostile.c liar.c clock.c swapnames.c)
 SHIM     := $(SHIM_SRC:tests/tools/%.c=$(B)/tests/%.so)
 TOOL_SRC := $(filter-out $(SHIM_SRC),$(sort $(wildcard tests/tools/*.c)))
 TOOL_BIN := $(TOOL_SRC:tests/tools/%.c=$(B)/tests/%)

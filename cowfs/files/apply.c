@@ -28,16 +28,14 @@ static bool is_seen(const struct copy *c, const struct change *x, const struct n
 {
 	struct seen a = x->to, b = seen_of(c, n);
 
-	return c->opt.trusted ||
-	       (same_id(a.id, b.id) && a.size == b.size && a.uid == b.uid && a.type == b.type &&
-		(!a.born || (b.born && a.s == b.s && a.ns == b.ns)));
+	return c->opt.trusted || (same_id(a.id, b.id) && a.size == b.size && a.uid == b.uid &&
+				  a.type == b.type && (!a.gen || a.gen == b.gen));
 }
 
-/* The same, or what was made there */
+/* The same, or what was made there, which nobody else can reach yet */
 static bool is_its(const struct copy *c, const struct change *x, const struct node *n)
 {
-	return n->fd >= 0 &&
-	       (!x->made.ino ? is_seen(c, x, n) : c->opt.overlay || same_id(x->made, node_id(n)));
+	return n->fd >= 0 && (x->made.ino ? c->opt.trusted || c->fresh_fd >= 0 : is_seen(c, x, n));
 }
 
 /* A folder that the target has, or that was made. NULL: it has changed meanwhile. */
@@ -208,7 +206,8 @@ static int link_again(struct copy *c, struct change *x, int dir_fd, const char *
 	if (!first->made.ino || first == x)
 		return 0;
 	e = copy_open_to(c, &n, c->list[first->at].path);
-	if (e == 0 && (n.fd < 0 || !same_id(node_id(&n), first->made)))
+	if (e == 0 && (n.fd < 0 || !same_id(node_id(&n), first->made) ||
+		       (!c->opt.overlay && first->made_gen != node_gen(&n))))
 		e = -ESTALE; /* renamed or removed meanwhile */
 	if (e == 0 && linkat(n.fd, "", dir_fd, name, AT_EMPTY_PATH) < 0) {
 		e = -errno;
@@ -509,9 +508,15 @@ static int make_new(struct copy *c, struct change *x, struct node *from)
 		x->made = (struct file_id){ 0 };
 	if (e == 0 && !linked && !dir) {
 		c->list[x->first].made = x->made;
+		c->list[x->first].made_gen = node_gen(&made);
 		c->list[x->first].at = (size_t)(x - c->list);
-		e = node_set_flags(from, &made, true);
 	}
+	/* what its name leads to may be another folder by now */
+	x->finished = e == 0 && dir && staged;
+	if (x->finished)
+		e = node_set_times(from, &made);
+	if (e == 0 && !linked && (x->finished || !dir))
+		e = node_set_flags(from, &made, true);
 	node_close(&made);
 	return e;
 }

@@ -24,9 +24,10 @@ struct seen seen_of(const struct copy *c, const struct node *n)
 		.size = by_time ? n->st.stx_size : 0,
 		.uid = n->st.stx_uid,
 		.type = n->st.stx_mode & S_IFMT,
-		.born = by_time || n->st.stx_mask & STATX_BTIME,
-		.s = t->tv_sec,
-		.ns = t->tv_nsec,
+		.gen = !c->opt.overlay ? node_gen(n)
+		       : by_time || n->st.stx_mask & STATX_BTIME
+			       ? (uint64_t)t->tv_sec * 1000000000u + t->tv_nsec
+			       : 0,
 	};
 }
 
@@ -77,8 +78,8 @@ static int load_both(struct copy *c, struct found *f)
 	return e == 0 && node_is_sealed(&f->node[TO]) ? -EOPNOTSUPP : e;
 }
 
-/* 1: the same folder, 0: another one, -1: its file system does not say when a folder was born. An
- * overlay may have two numbers for it, of which the upper bits name a layer. */
+/* 1: the same folder, 0: another one, or nothing proves that it is the same, -1: of an overlay, which does not say when a folder
+ * was born, and may have two numbers for it, of which the upper bits name a layer. */
 static int is_born_as(const struct copy *c, const struct node *from, const struct node *to)
 {
 	const struct statx *a = &from->st, *b = &to->st;
@@ -86,23 +87,26 @@ static int is_born_as(const struct copy *c, const struct node *from, const struc
 
 	if (c->opt.overlay ? (uint32_t)differ : differ)
 		return 0;
-	if (!(a->stx_mask & b->stx_mask & STATX_BTIME))
+	if (c->opt.overlay && !(a->stx_mask & b->stx_mask & STATX_BTIME))
 		return -1;
-	/* a snapshot of a subvolume has all of these, too */
+	/* a snapshot of a subvolume has the same number and time, too */
 	return a->stx_btime.tv_sec == b->stx_btime.tv_sec &&
 	       a->stx_btime.tv_nsec == b->stx_btime.tv_nsec &&
-	       (c->opt.overlay || node_gen(from) == node_gen(to));
+	       (c->opt.overlay || (node_gen(from) && node_gen(from) == node_gen(to)));
 }
 
-/* Could only root have put anything into the folder of path? */
-static bool lies_in_roots(const struct copy *c, const char *path)
+/* Does it lie where only root could have put it? path: as it was opened. */
+static bool lies_in_roots(const struct copy *c, const char *path, const struct node *n)
 {
 	const char *slash = strrchr(path, '/');
 	_cleanup_free_ char *dir = strndup(path, slash ? (size_t)(slash - path) : 0);
-	struct node parent = NODE_NONE;
+	struct node parent = NODE_NONE, in = NODE_NONE;
 	bool its = *path && dir && node_open(&parent, c->w.root_fd[TO], dir) == 0 &&
-		   parent.fd >= 0 && !parent.st.stx_uid && !(parent.st.stx_mode & 022);
+		   parent.fd >= 0 && !parent.st.stx_uid && !(parent.st.stx_mode & 022) &&
+		   node_open(&in, parent.fd, slash ? slash + 1 : path) == 0 && in.fd >= 0 &&
+		   same_id(node_id(&in), node_id(n));
 
+	node_close(&in);
 	node_close(&parent);
 	return its;
 }
@@ -120,7 +124,7 @@ static int is_its_folder(struct copy *c, struct found *f)
 	if (c->opt.trusted || born > 0)
 		return 1;
 	/* the same number, and nobody could have made a folder that got it again */
-	if (born < 0 && lies_in_roots(c, f->path[TO]))
+	if (born < 0 && lies_in_roots(c, f->path[TO], &f->node[TO]))
 		return 1;
 	e = load_both(c, f);
 	return e < 0 ? e : !(node_differs(&f->node[FROM], &f->node[TO]) & ~(unsigned)DIFF_TIME);
@@ -334,7 +338,7 @@ static int plan_folder(struct copy *c, const char *path)
 		e = -ENOTDIR;
 	/* an overlay's root has no number of its own */
 	if (e == 0 && from->fd >= 0 && to->fd >= 0 &&
-	    !(!*path && (c->opt.overlay || is_born_as(c, from, to) < 0))) {
+	    (*path || (!c->opt.overlay && node_gen(from)))) {
 		e = is_its_folder(c, &f);
 		e = e < 0 ? e : e == 0 ? -ESTALE : 0;
 	}
@@ -481,8 +485,10 @@ static void join_names(struct copy *c, const size_t *at, size_t n, void *ctx)
 	bool moves = c->opt.overlay && c->list[at[n - 1]].act != COPY_SAME;
 
 	(void)ctx;
-	if (first->act == COPY_SAME)
+	if (first->act == COPY_SAME) {
 		first->made = first->id[TO];
+		first->made_gen = first->to.gen;
+	}
 	for (size_t i = 1; i < n; i++) {
 		struct change *x = &c->list[at[i]];
 

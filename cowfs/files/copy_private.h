@@ -23,10 +23,8 @@ struct seen {
 	struct file_id id;
 	uint64_t size;
 	uint32_t uid;
-	mode_t type; /* S_IFMT; 0: nothing is there */
-	bool born;
-	int64_t s;
-	uint32_t ns;
+	mode_t type;  /* S_IFMT; 0: nothing is there */
+	uint64_t gen; /* node_gen, or that time; 0: not known */
 };
 
 struct change {
@@ -43,6 +41,7 @@ struct change {
 	size_t first; /* of the names of one source: the one that the others become links to */
 	/* of that one: the target inode that has its content, and the name under which it was made */
 	struct file_id made;
+	uint64_t made_gen; /* node_gen */
 	size_t at;
 	/* apply */
 	bool entered;	 /* a folder: something in it was changed */

@@ -16,6 +16,7 @@ setup() {
 }
 
 teardown() {
+	exec 9<&- # a folder of the root
 	umount "$V" 2>/dev/null
 	chattr -R -f -i -a "$MNT" "$T/tree" "$T/was" 2>/dev/null
 	compose_teardown
@@ -585,6 +586,29 @@ for i in range(40):
 	[[ $output == *"has changed meanwhile"* ]]
 	[ -d "$MNT/home/x" ]
 	[ "$(ls -A "$MNT/home")" = x ]
+}
+
+@test "compose: a folder of root that takes the name of one that is brought back keeps owner and mode" {
+	local n
+	begin
+	mkdir -p "$MNT/home/his"
+	echo his >"$MNT/home/his/file"
+	chown -R nobody "$MNT/home"
+	cow commit root >/dev/null
+	mkdir -m 700 "$MNT/home/other"
+	exec 9<"$MNT/home/other"
+	for ((n = 1; n < 400; n++)); do
+		rm -rf "$MNT/home/his"
+		swapped_at $n "$MNT/home/his" "$MNT/home/other" revert --yes "$MNT/home/his" || break
+		[ "$(stat -L -c %u:%a /proc/$$/fd/9)" = 0:700 ]
+		if [ -e "$MNT/home/other/file" ]; then
+			rm -r "$MNT/home/other"
+			mv "$MNT/home/his" "$MNT/home/other"
+		fi
+	done
+	[ $n -gt 30 ]
+	[ $n -lt 400 ]
+	exec 9<&-
 }
 
 @test "compose: what is unmounted meanwhile is unmounted" {

@@ -74,6 +74,7 @@
 #	asked COMMAND ARGUMENT...	run cowctl at a terminal; once it asks, COMMAND, and the answer is y
 #	background COMMAND...	sets BG, the pid; like every job, killed at the end of the test if it still runs
 #	diff_of ARGUMENT...	cowctl diff, sorted, without the mount point
+#	swapped_at N A B ARGUMENT...	cowctl, and before its N-th look or change of a name A and B are exchanged; 1: it makes fewer
 #	say TEXT...		shown in bats' output (figures)
 #	ended PID; as_nobody COMMAND...
 #	put FILE LINE...	below the root R; tells TEXT: has the output of run this, however it is folded?
@@ -906,6 +907,12 @@ asked() {
 background() {
 	"$@" 3>&- &
 	BG=$!
+}
+
+swapped_at() {
+	COWFS_SWAP_AT=$1 COWFS_SWAP_A=$2 COWFS_SWAP_B=$3 LD_PRELOAD=$COWFS_BUILD/tests/swapnames.so \
+		ASAN_OPTIONS="verify_asan_link_order=0:${ASAN_OPTIONS-}" "$COWFS_BUILD/cowctl" "${@:4}" >"$T/swapped" 2>&1 || true
+	grep -q ^reached "$T/swapped"
 }
 
 say() {

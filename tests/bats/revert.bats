@@ -429,6 +429,22 @@ roots_is_roots() { [ "$(stat -L -c %u:%a /proc/$$/fd/9)" = 0:700 ] || { stat -L 
 	exec 9<&-
 }
 
+@test "two folders that change names between any two steps keep owner and mode" {
+	local n
+	homes
+	for ((n = 1; n < 400; n++)); do
+		as_nobody touch "$MNT/home/his/new"
+		swapped_at $n "$MNT/home/his" "$MNT/home/roots" revert --yes "$MNT/home" || break
+		roots_is_roots
+		cow revert --yes "$MNT/home" >/dev/null
+		[ "$(stat -c %U:%a "$MNT/home/roots"):$(cat "$MNT/home/roots/file")" = root:700:secret ]
+		exec 9<"$MNT/home/roots"
+	done
+	[ $n -gt 30 ]
+	[ $n -lt 400 ]
+	exec 9<&-
+}
+
 @test "leases of a user are named and not waited for" {
 	local i
 	homes

@@ -21,7 +21,7 @@ static void *real(const char *name)
 }
 
 /* The file that the variable names, made if need be; NULL without the variable. */
-static void *control_map(const char *variable, size_t len_bytes)
+static inline void *control_map(const char *variable, size_t len_bytes)
 {
 	const char *path = getenv(variable);
 	int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
