@@ -232,11 +232,15 @@ int overview(void)
 	static struct leftover_volume dead[CLIENT_VOLUMES];
 	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES], which[RUNDIR_NAME_BYTES + 1] = "";
 	struct json_object *status[CLIENT_VOLUMES];
+	struct failure err[CLIENT_VOLUMES];
 	size_t n = client_volumes(names), died = brief_dead(dead);
 	bool bad = brief_root() || died;
 
+	client_statuses(names, n, status, err);
 	for (size_t i = 0; i < n; i++) {
-		status[i] = status_for_people(fresh_status(names[i]));
+		status[i] = status_for_people(cmd_composed(status[i]));
+		if (!status[i])
+			printf("cowfs: %s: %s\n", names[i], err[i].why);
 		bad |= !status[i] || brief_volume(status[i]);
 	}
 	if (!n && !bad)

@@ -31,7 +31,7 @@ struct times {
 
 struct last_commit {
 	const char *name;
-	uint64_t next_line_ns, until_ns; /* 0: without a limit */
+	uint64_t next_line_ns;
 };
 
 /* Of several volumes. */
@@ -39,6 +39,7 @@ struct all {
 	const struct options *o;
 	const struct times *t;
 	uint64_t limit_ns; /* for each; 0: none */
+	uint64_t ask_ns;   /* for the first answer of each; 0: no limit */
 	struct turns late; /* those that come once the others are done */
 	bool root_is_late;
 };
@@ -53,8 +54,6 @@ static bool on_event(void *ctx, struct json_object *event)
 	struct last_commit *l = ctx;
 	uint64_t total = json_u64(event, "total_blocks");
 
-	if (l->until_ns && now_ns() > l->until_ns)
-		return false;
 	if (now_ns() < l->next_line_ns || !total)
 		return true;
 	l->next_line_ns = now_ns() + LINE_EVERY_NS;
@@ -155,10 +154,9 @@ static int tell_failure(const struct options *o, const char *name, const struct 
 static struct json_object *call(struct client *c, const struct request *rq, uint64_t limit_ns,
 				struct failure *err)
 {
-	struct last_commit l = { .name = c->name,
-				 .next_line_ns = now_ns() + LINE_EVERY_NS,
-				 .until_ns = limit_ns ? now_ns() + limit_ns : 0 };
+	struct last_commit l = { .name = c->name, .next_line_ns = now_ns() + LINE_EVERY_NS };
 
+	c->until_ns = limit_ns ? now_ns() + limit_ns : 0;
 	return client_call(c, rq, on_event, &l, err);
 }
 
@@ -251,9 +249,9 @@ static int commit(const struct options *o, struct client *c, struct json_object 
 	return exit;
 }
 
-/* limit_ns: COMES_LATER for a volume that takes longer, or may never answer; 0: none */
+/* limit_ns: COMES_LATER for a volume that takes longer, or may never answer; 0: none. ask_ns: one that does not answer has failed */
 static int last_commit(const struct options *o, const char *which, const struct times *t,
-		       uint64_t limit_ns, bool *ret_committed)
+		       uint64_t limit_ns, uint64_t ask_ns, bool *ret_committed)
 {
 	const struct request ask = { .command = COMMAND_STATUS };
 	struct json_object *status;
@@ -263,9 +261,13 @@ static int last_commit(const struct options *o, const char *which, const struct 
 
 	if (client_open(&c, which, &err) < 0)
 		return tell_failure(o, which, &err);
-	if (!limit_ns)
+	status = call(&c, &ask, ask_ns, &err);
+	if (status && !limit_ns && may_hang(status)) {
+		c.until_ns = 0;
 		(void)await_card(&c, t->away_ns, false);
-	status = call(&c, &ask, 0, &err);
+		json_object_put(status);
+		status = call(&c, &ask, 0, &err);
+	}
 	if (limit_ns && (!status || may_hang(status)))
 		exit = COMES_LATER;
 	else if (!status)
@@ -294,7 +296,7 @@ static int shutdown_turn(void *ctx, const char *name, bool left_out, bool *ret_c
 		return tell_failure(a->o, name, &err);
 	}
 	if (!left_out)
-		exit = last_commit(a->o, name, a->t, a->limit_ns, ret_committed);
+		exit = last_commit(a->o, name, a->t, a->limit_ns, a->ask_ns, ret_committed);
 	if (exit != COMES_LATER)
 		return exit;
 	a->root_is_late |= !strcmp(name, ROOT_NAME);
@@ -311,6 +313,9 @@ static int commit_all_volumes(const struct options *o, const struct times *t)
 	turns_of_all(&turns);
 	if (turns.n > 1)
 		a.limit_ns = t->within_ns ? t->within_ns / 2 / turns.n : ENOUGH_NS;
+	/* those that answer nobody leave half of the rest to those that take long */
+	a.ask_ns = a.limit_ns;
+	late.ask_ns = a.limit_ns / 2;
 	exit = turns_take(&turns, false, shutdown_turn, &a);
 	e = turns_take(&a.late, false, shutdown_turn, &late);
 	return exit == EXIT_OK ? e : exit;
@@ -340,6 +345,6 @@ int cmd_shutdown(const struct options *o)
 		return exit;
 	if (t.within_ns)
 		set_alarm(t.within_ns);
-	return o->operands ? last_commit(o, o->operand[0], &t, 0, &committed)
+	return o->operands ? last_commit(o, o->operand[0], &t, 0, 0, &committed)
 			   : commit_all_volumes(o, &t);
 }

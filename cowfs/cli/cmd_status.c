@@ -58,13 +58,10 @@ static void add_keep(struct json_object *status)
 	conf_free(c);
 }
 
-static int show_status(const struct options *o)
+static int show_status(const struct options *o, struct json_object *answer)
 {
-	struct json_object *answer;
-	int exit = get_status(o, &answer);
+	int exit = EXIT_OK;
 
-	if (exit != EXIT_OK)
-		return exit;
 	if (!has_option(o, OPT_JSON))
 		answer = status_for_people(answer);
 	add_keep(answer);
@@ -79,12 +76,36 @@ static int show_status(const struct options *o)
 	return exit;
 }
 
+static int show_one(const struct options *o)
+{
+	struct json_object *answer;
+	int exit = get_status(o, &answer);
+
+	return exit == EXIT_OK ? show_status(o, answer) : exit;
+}
+
+struct answers {
+	struct json_object *status[CLIENT_VOLUMES];
+	struct failure err[CLIENT_VOLUMES];
+};
+
 static int show_nth(const struct options *o, size_t nth, void *ctx)
 {
-	(void)ctx;
+	struct answers *a = ctx;
+
+	if (!a->status[nth])
+		return cmd_failed(o, &a->err[nth]);
 	if (nth && !has_option(o, OPT_JSON))
 		putchar('\n');
-	return show_status(o);
+	return show_status(o, cmd_composed(a->status[nth]));
+}
+
+static int show_all(const struct options *o, char names[][RUNDIR_NAME_BYTES], size_t n)
+{
+	struct answers a;
+
+	client_statuses(names, n, a.status, a.err);
+	return each_volume(o, names, n, show_nth, &a);
 }
 
 /*
@@ -146,6 +167,6 @@ int cmd_status(const struct options *o)
 		leftover_clear(dead);
 	else
 		leftover_clear_and_tell(false);
-	exit = n > 1 ? each_volume(o, names, n, show_nth, NULL) : show_status(o);
+	exit = n > 1 ? show_all(o, names, n) : show_one(o);
 	return exit == EXIT_OK && bare ? EXIT_DEGRADED : exit;
 }

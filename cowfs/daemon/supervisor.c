@@ -53,7 +53,7 @@
 #define START_NS (300 * 1000000000ull) /* until a worker that replaces another one serves */
 #define STARTS_MAX 10		       /* that fail in a row */
 #define START_PAUSE_MS 1000
-#define START_END_MS 5000 /* in which one that failed ends: its link does so first */
+#define START_END_MS 5000	   /* in which one that failed ends: its link does so first */
 #define MESSAGE_COST_NS 1000000ull /* allowance.h */
 
 struct parent {
@@ -63,7 +63,7 @@ struct parent {
 	bool mark;		   /* its processes set '@' */
 	pid_t worker;
 	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, mounts_fd, null_fd;
-	int status; /* of the worker, once it has ended */
+	int status;	     /* of the worker, once it has ended */
 	bool reaped, judged; /* judged: it is decided what its death leads to */
 	int kept[SUPERVISOR_KEPT_MAX];
 	bool deposited; /* kept has what the first worker gave before it read anything */

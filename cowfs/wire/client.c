@@ -34,10 +34,10 @@
 #define SILENCES 3
 #define STILL 30			   /* the same without progress */
 #define JOB_NS (24 * 3600 * 1000000000ull) /* 64 GiB at 1 MB/s are 19 hours */
-#define REPLACE_MS 30000		   /* until a worker that died is replaced */
+#define REPLACE_MS 1000 /* until a worker that died is replaced, or all of its daemon has ended */
 #define REPLACE_LOOK_MS 50
-#define STATUS_MS 3000 /* the same for who may not ask whether the daemon is dead */
-#define REPEATS 8      /* of a request whose worker died before it answered */
+#define ARRIVED_NS 100000000ull /* to read an answer that is there */
+#define REPEATS 8		/* of a request whose worker died before it answered */
 
 static uint64_t silence_ns(void)
 {
@@ -178,17 +178,6 @@ pid_t client_stopped(const char *name)
 	return run_fd < 0 ? 0 : stopped_pid(run_fd, name);
 }
 
-/* For a daemon that does not answer: " (process P is stopped)", or "". */
-static const char *why_silent(const char *name, char text[64])
-{
-	pid_t pid = client_stopped(name);
-
-	text[0] = '\0';
-	if (pid)
-		snprintf(text, 64, " (process %d is stopped: kill -CONT %d)", pid, pid);
-	return text;
-}
-
 /*
  * Returns the descriptor, or -errno; ECONNREFUSED: the daemon has died. While a worker is replaced its parent keeps the socket, so
  * the connection waits for the next one.
@@ -246,14 +235,37 @@ static pid_t worker_pid(int run_fd, const char *name)
 	return !pid || is_gone(pid) ? 0 : pid;
 }
 
+/* For a daemon that does not answer: " (process P is stopped)", or "". */
+static const char *why_silent(const char *name, char text[64])
+{
+	_cleanup_close_ int run_fd = open_run();
+	pid_t pid = client_stopped(name);
+
+	snprintf(text, 64, "%s",
+		 run_fd >= 0 && pid_of(run_fd, name) && !worker_pid(run_fd, name)
+			 ? ": its worker is being replaced"
+			 : "");
+	if (pid)
+		snprintf(text, 64, " (process %d is stopped: kill -CONT %d)", pid, pid);
+	return text;
+}
+
+/* May a program wait for the next worker of some volume? Only once: a card that does not answer keeps a worker from beginning,
+ * and other volumes from their commands. */
+static bool may_wait(void)
+{
+	static uint64_t until_ns;
+
+	until_ns = until_ns ? until_ns : now_ns() + REPLACE_MS * 1000000ull;
+	return now_ns() < until_ns;
+}
+
 /*
  * If all processes of a daemon are killed, the socket takes connections until the last of them has closed it. So while
- * there is no worker this waits for the next one, or for the end of the socket.
+ * there is no worker this waits a moment for the next one, or for the end of the socket.
  */
 static bool alive(int run_fd, const char *name)
 {
-	uint64_t until_ns = now_ns() + REPLACE_MS * 1000000ull;
-
 	for (;;) {
 		_cleanup_close_ int fd = connect_volume(run_fd, name);
 		struct pollfd end = { .fd = fd };
@@ -267,7 +279,7 @@ static bool alive(int run_fd, const char *name)
 				return true;
 			if (!is_replaced(run_fd, name))
 				return false;
-			if (fd < 0 || now_ns() > until_ns)
+			if (fd < 0 || !may_wait())
 				return true;
 		} while (poll(&end, 1, REPLACE_LOOK_MS) == 0);
 	}
@@ -591,16 +603,19 @@ static int next_line(struct client *c, uint64_t until_ns, const char **ret_line,
 	struct pollfd pfd = { .fd = c->fd, .events = POLLIN };
 	unsigned silences = 0;
 
+	until_ns = c->until_ns ? min_u64(until_ns, c->until_ns) : until_ns;
 	while (!(*ret_line = linebuf_line(&c->in, ret_len))) {
 		uint64_t now = now_ns();
-		int n = now < until_ns ? poll(&pfd, 1, (int)(silence_ns() / 1000000)) : 0;
+		uint64_t wait_ns = now < until_ns ? min_u64(silence_ns(), until_ns - now) : 0;
+		int n = wait_ns ? poll(&pfd, 1, (int)((wait_ns + 999999) / 1000000)) : 0;
 		ssize_t got;
 
-		if (now >= until_ns)
+		if (!wait_ns)
 			return -ETIMEDOUT;
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n == 0 && ++silences < SILENCES && !client_stopped(c->name))
+		if (n == 0 && (wait_ns < silence_ns() || ++silences < SILENCES) &&
+		    !client_stopped(c->name))
 			continue;
 		if (n <= 0)
 			return n ? -errno : -ETIMEDOUT;
@@ -658,10 +673,11 @@ static struct json_object *ask_once(struct client *c, const struct request *rq, 
 	_cleanup_close_ int run_fd = open_run();
 	uint64_t wait_ns = patience_ns(rq), until_ns = now_ns() + wait_ns,
 		 end_ns = now_ns() + JOB_NS, done = 0;
-	int e = send_request(c, rq);
+	int e = c->asked ? 0 : send_request(c, rq);
 	const char *line;
 	size_t len;
 
+	c->asked = false;
 	while (e == 0 && (e = next_line(c, until_ns, &line, &len)) == 0) {
 		struct json_object *o = answer_decode(line, len, run_fd, c->name);
 
@@ -700,6 +716,7 @@ static bool open_again(struct client *c)
 	if (client_open(&next, name, &none) < 0)
 		return false;
 	client_close(c);
+	next.until_ns = c->until_ns;
 	*c = next;
 	return true;
 }
@@ -767,10 +784,9 @@ uint64_t client_left_generation(const char *name)
 struct json_object *client_status_file(const char *which, struct failure *err)
 {
 	_cleanup_close_ int run_fd = open_run();
-	uint64_t until_ns = now_ns() + STATUS_MS * 1000000ull;
 	char name[RUNDIR_NAME_BYTES];
 	struct json_object *o;
-	pid_t worker;
+	bool replaced = false;
 
 	if (run_fd < 0) {
 		failure_set(err, EXIT_NOT_RUNNING, -ESRCH, "no volume is attached");
@@ -779,10 +795,9 @@ struct json_object *client_status_file(const char *which, struct failure *err)
 	if (resolve(run_fd, which, name, err) < 0)
 		return NULL;
 	/* no connection tells whether there will be another worker */
-	while (!(worker = worker_pid(run_fd, name)) && is_replaced(run_fd, name) &&
-	       now_ns() < until_ns)
+	while (!worker_pid(run_fd, name) && (replaced = is_replaced(run_fd, name)) && may_wait())
 		poll(NULL, 0, REPLACE_LOOK_MS);
-	o = worker ? read_status(run_fd, name) : NULL;
+	o = replaced || worker_pid(run_fd, name) ? read_status(run_fd, name) : NULL;
 	if (!o)
 		(void)!not_running(run_fd, name, err);
 	return o;
@@ -798,4 +813,40 @@ struct json_object *client_status(const char *which, struct failure *err)
 	s = client_ask(&c, COMMAND_STATUS, err);
 	client_close(&c);
 	return s;
+}
+
+void client_statuses(char names[][RUNDIR_NAME_BYTES], size_t n,
+		     struct json_object *ret[CLIENT_VOLUMES], struct failure err[CLIENT_VOLUMES])
+{
+	const struct request rq = { .command = COMMAND_STATUS };
+	struct client c[CLIENT_VOLUMES];
+	uint64_t begin_ns;
+
+	for (size_t i = 0; i < n; i++) {
+		bool open = client_open(&c[i], names[i], &err[i]) == 0;
+
+		ret[i] = open ? NULL : client_status_file(names[i], &err[i]);
+		if (open)
+			c[i].asked = send_request(&c[i], &rq) == 0;
+		else
+			c[i].fd = -1;
+	}
+	begin_ns = now_ns();
+	for (size_t i = 0; i < n; i++) {
+		if (c[i].fd < 0)
+			continue;
+		/* what has come meanwhile counts in any case */
+		c[i].until_ns = max_u64(now_ns() + ARRIVED_NS,
+					client_worker(names[i])
+						? begin_ns + silence_ns()
+						: begin_ns + REPLACE_MS * 1000000ull);
+		ret[i] = client_call(&c[i], &rq, NULL, NULL, &err[i]);
+		if (ret[i] && !json_true(ret[i], "ok")) {
+			(void)!failure(&err[i], -EIO, "volume %s: %s", names[i],
+				       json_text(ret[i], "error"));
+			json_object_put(ret[i]);
+			ret[i] = NULL;
+		}
+		client_close(&c[i]);
+	}
 }

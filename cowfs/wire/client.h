@@ -21,6 +21,9 @@ struct client {
 	char name[RUNDIR_NAME_BYTES];
 	struct linebuf in;
 	int pass_fd; /* sent with the next request; -1: none */
+	uint64_t
+		until_ns; /* no answer is waited for any longer; 0: while the daemon shows that it lives */
+	bool asked; /* the next request has been sent */
 };
 
 /*
@@ -62,6 +65,9 @@ struct json_object *client_status_file(const char *which, struct failure *err);
 /* The same from the daemon, if this user may ask it. The caller puts it; NULL: it does not answer. */
 struct json_object *client_status(const char *which, struct failure *err);
 #define CLIENT_VOLUMES 32
+/* The same of n volumes, which are asked at once, so that one that does not answer keeps no other: ret[i] is NULL then, with err[i]. */
+void client_statuses(char names[][RUNDIR_NAME_BYTES], size_t n,
+		     struct json_object *ret[CLIENT_VOLUMES], struct failure err[CLIENT_VOLUMES]);
 /*
  * The names of all running volumes, root last, as shutdown needs them. Returns their number, at
  * most CLIENT_VOLUMES.

@@ -272,6 +272,46 @@ stops() { # HOW: ends after a client has waited for its answer three times, and 
 	run cow status
 }
 
+# Before, each of these waited 30 s or more for it.
+@test "a volume that never answers keeps no other one waiting" {
+	local begin
+	COWFS_LIE=mute LD_PRELOAD=$LIAR attach --name avol
+	attach_other
+	begin=$SECONDS
+	run "$COWFS_BUILD/cowctl" status
+	[ "$status" -ne 0 ]
+	[[ $output == *"the daemon of volume avol does not answer"* ]]
+	[[ $output == *"zother"*"generation"* ]]
+	[ $((SECONDS - begin)) -lt 28 ]
+	run "$COWFS_BUILD/cowctl" shutdown --within 60s
+	echo "$status: $output"
+	[ "$status" = 1 ]
+	[[ $output == *"zother: everything is on the card, generation 1"* ]]
+	[[ $output == *"avol: the daemon of volume avol does not answer"* ]]
+	kill -9 "$(cat "$COWFS_RUNDIR/avol/pid")"
+	run cow status
+}
+
+@test "a volume whose next worker does not begin keeps no other one waiting" {
+	local begin worker spare
+	attach --name avol --on-crash replace
+	attach_other
+	worker=$(cat "$COWFS_RUNDIR/avol/pid")
+	spare=$(pgrep -P "$(sed -n 's/^supervisor //p' "$COWFS_RUNDIR/avol/facts")" | grep -vx "$worker")
+	kill -STOP "$spare"
+	kill -9 "$worker"
+	begin=$SECONDS
+	cow commit zother
+	cow status --brief
+	run "$COWFS_BUILD/cowctl" status
+	echo "$status: $output"
+	[[ $output == *"the daemon of volume avol does not answer: its worker is being replaced"* ]]
+	[[ $output == *"zother"*"generation"* ]]
+	[ $((SECONDS - begin)) -lt 28 ]
+	kill -CONT "$spare"
+	cow detach avol
+}
+
 @test "a worker that reports progress for ever: a command that is no job ends, and the unit of the volume stops" {
 	COWFS_LIE=progress COWFS_SILENCE=300ms LD_PRELOAD=$LIAR "$COWFS_BUILD/cowctl" attach --name vol "$CARD" >/dev/null || true
 	wait_for 10 test -S "$COWFS_RUNDIR/vol/control"

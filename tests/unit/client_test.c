@@ -14,7 +14,7 @@
 
 static struct client client;
 static int daemon_fd;
-static uint64_t clock_ns, began_ns;
+static uint64_t clock_ns, began_ns, limit_ns; /* limit_ns: of the client; 0: none */
 
 /* Which event the daemon reports every `every_ns`, whose number moves every `moves_ns`; "": a byte. The answer at `ends_ns`. */
 static struct {
@@ -88,6 +88,7 @@ static uint64_t takes_s(enum proto_command command, const char *says, uint64_t e
 	};
 	daemon_fd = pair[1];
 	began_ns = clock_ns += 1000 * S;
+	client.until_ns = limit_ns ? began_ns + limit_ns : 0;
 	daemon_is.says = says;
 	daemon_is.every_ns = every_ns;
 	daemon_is.moves_ns = moves_ns;
@@ -160,6 +161,23 @@ TEST(test_numbers_that_move)
 	/* they stop */
 	assert_int_equal(takes_s(COMMAND_DETACH, PROGRESS, S / 5, 301 * S, NEVER, &answered), 300);
 	assert_false(answered);
+}
+
+/* Of several volumes each has its time, whatever it says. */
+TEST(test_limit)
+{
+	bool answered;
+
+	limit_ns = 3 * S;
+	assert_int_equal(takes_s(COMMAND_STATUS, "", NEVER, 0, NEVER, &answered), 3);
+	assert_false(answered);
+	assert_int_equal(takes_s(COMMAND_COMMIT, PROGRESS, S / 5, S / 5, NEVER, &answered), 3);
+	assert_false(answered);
+	assert_int_equal(takes_s(COMMAND_COMMIT, "", S / 5, 0, NEVER, &answered), 3);
+	assert_false(answered);
+	assert_int_equal(takes_s(COMMAND_COMMIT, PROGRESS, S / 5, S / 5, 2 * S, &answered), 2);
+	assert_true(answered);
+	limit_ns = 0;
 }
 
 /* Bytes that never become a line, and lines that are none. */
