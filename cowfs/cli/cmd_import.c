@@ -72,6 +72,8 @@ static int read_ends(struct job *j)
 			      r == -ENOMSG ? "is not what cowctl export writes"
 			      : r == -EPROTONOSUPPORT
 				      ? "was written by a newer cowfs"
+			      : r == -EPROTO
+				      ? "was written by an older cowfs, and does not say what it replaces: export it again"
 				      : "is damaged: fetch it again; nothing was written");
 	if ((uint64_t)st.st_size == j->head.file_bytes)
 		return 0;

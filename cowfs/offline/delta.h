@@ -3,8 +3,8 @@
  * A delta: a file with the blocks that one generation of a volume has and another, its base, has not.
  * docs/FORMAT.md, "A delta", has its bytes.
  *
- * It covers the volume in ascending order, in sections. Each names the blocks that differ, with their content, and
- * those that are the same, with a checksum. So what is the base of a delta is said by content alone, and a volume that
+ * It covers the volume in ascending order, in sections. Each names the blocks that differ, with their content and checksums
+ * of what they replace, and those that are the same, with a checksum. So what is the base of a delta is said by content alone, and a volume that
  * has these blocks and gets the others has the generation, whatever it had before.
  *
  * The head has the checksum of the table of sections, and that has one of each section. So a signature of the head
@@ -35,7 +35,8 @@ struct delta_head {
 
 /* Bytes of a head. The signature is over these. */
 void delta_put_head(uint8_t buf[DELTA_HEAD_BYTES], const struct delta_head *h);
-/* -ENOMSG: no delta at all; -EPROTONOSUPPORT: of a newer version; -EBADMSG: damaged. */
+/* -ENOMSG: no delta at all; -EPROTONOSUPPORT: of a newer version; -EPROTO: of an older one, which has no checksums of what it
+ * replaces; -EBADMSG: damaged. */
 int delta_get_head(const uint8_t buf[DELTA_HEAD_BYTES], struct delta_head *ret) MUST_CHECK;
 
 typedef void delta_progress(void *ctx, const char *phase, uint64_t done_bytes,

@@ -49,10 +49,18 @@ static int read_there(struct child *c, uint64_t blk, uint64_t blks)
 	return io_pread_full(c->a->disk_fd, c->there, blk_to_bytes(blks), blk_to_bytes(blk));
 }
 
+static int other_base(struct child *c, uint64_t blk)
+{
+	const struct other other = { blk };
+
+	boxed_say(c->parent, &other, sizeof(other));
+	return -ESTALE;
+}
+
 static int check_kept(struct child *c)
 {
 	uint8_t sum[DELTA_SUM_BYTES];
-	struct other other = { 0 };
+	uint64_t first = 0;
 	int r = 0;
 
 	c->sums.n = 0;
@@ -62,7 +70,7 @@ static int check_kept(struct child *c)
 		if (!run->kept)
 			continue;
 		if (!c->sums.n)
-			other.blk = run->blk;
+			first = run->blk;
 		r = read_there(c, run->blk, run->blks);
 		if (r == 0)
 			section_add_sum(&c->sums, c->there, run->blks);
@@ -70,10 +78,18 @@ static int check_kept(struct child *c)
 	if (r < 0)
 		return r;
 	section_end_sums(&c->sums, sum);
-	if (!memcmp(sum, c->s.kept_sum, sizeof(sum)))
-		return 0;
-	boxed_say(c->parent, &other, sizeof(other));
-	return -ESTALE;
+	return memcmp(sum, c->s.kept_sum, sizeof(sum)) ? other_base(c, first) : 0;
+}
+
+/* Of a run that was read: has it what the base has there, or what the delta brings already? */
+static bool may_replace(struct child *c, const struct section_run *run, const uint8_t *data,
+			const uint8_t base_sum[DELTA_SUM_BYTES])
+{
+	uint8_t sum[DELTA_SUM_BYTES];
+
+	section_sum(c->there, blk_to_bytes(run->blks), sum);
+	return !memcmp(sum, base_sum, sizeof(sum)) ||
+	       !memcmp(c->there, data, blk_to_bytes(run->blks));
 }
 
 static void send_run(struct child *c, uint64_t blk, uint64_t blks, const uint8_t *data)
@@ -102,6 +118,7 @@ static void send_others(struct child *c, const struct section_run *run, const ui
 
 static int put_data(struct child *c, const uint8_t *data)
 {
+	uint32_t replaced = 0;
 	int r = 0;
 
 	for (uint32_t i = 0; i < c->s.runs && r == 0; i++) {
@@ -110,6 +127,9 @@ static int put_data(struct child *c, const uint8_t *data)
 		if (run->kept)
 			continue;
 		r = read_there(c, run->blk, run->blks);
+		if (r == 0 && run->replaces &&
+		    !may_replace(c, run, data, c->s.replaced_sum[replaced++]))
+			r = other_base(c, run->blk);
 		if (r == 0)
 			send_others(c, run, data);
 		data += blk_to_bytes(run->blks);

@@ -9,8 +9,10 @@
 
 #include "base/bytes.h"
 
-#define VERSION 1u
+/* 2: has a base */
+#define VERSION(head) ((head)->whole ? 1u : 2u)
 #define KEPT (1u << 31)
+#define REPLACES (1u << 30)
 
 static const char magic[16] = "cowfs delta\n";
 
@@ -31,7 +33,7 @@ void delta_put_head(uint8_t buf[DELTA_HEAD_BYTES], const struct delta_head *h)
 
 	memset(buf, 0, DELTA_HEAD_BYTES);
 	put_bytes(&w, magic, sizeof(magic));
-	put_u32(&w, VERSION);
+	put_u32(&w, VERSION(h));
 	put_u32(&w, h->whole);
 	put_bytes(&w, h->fs_type, sizeof(h->fs_type));
 	put_bytes(&w, h->fs_uuid, sizeof(h->fs_uuid));
@@ -75,9 +77,9 @@ int delta_get_head(const uint8_t buf[DELTA_HEAD_BYTES], struct delta_head *ret)
 	if (memcmp(sum, buf + HEAD_SUM_AT, sizeof(sum)))
 		return -EBADMSG;
 	version = get_u32(&r);
-	if (version != VERSION)
-		return -EPROTONOSUPPORT;
 	h.whole = get_u32(&r);
+	if (version != VERSION(&h))
+		return version == 1 ? -EPROTO : -EPROTONOSUPPORT;
 	get_bytes(&r, h.fs_type, sizeof(h.fs_type));
 	get_bytes(&r, h.fs_uuid, sizeof(h.fs_uuid));
 	h.volume_blks = get_u64(&r);
@@ -122,9 +124,10 @@ size_t section_put(uint8_t *buf, const struct section *s)
 		const struct section_run *run = &s->run[i];
 
 		put_u32(&w, (uint32_t)(run->blk - at));
-		put_u32(&w, run->blks | (run->kept ? KEPT : 0));
+		put_u32(&w, run->blks | (run->kept ? KEPT : 0) | (run->replaces ? REPLACES : 0));
 		at = run->blk + run->blks;
 	}
+	put_bytes(&w, s->replaced_sum, (size_t)s->replaced * DELTA_SUM_BYTES);
 	return w.pos;
 }
 
@@ -134,6 +137,7 @@ int section_get(const uint8_t *buf, size_t bytes, uint64_t volume_blks, uint64_t
 	struct bytes_reader r = { buf, bytes, 0, false };
 	uint64_t next = get_u64(&r), data = 0, kept = 0;
 
+	ret->replaced = 0;
 	ret->runs = get_u32(&r);
 	get_u32(&r);
 	get_bytes(&r, ret->kept_sum, sizeof(ret->kept_sum));
@@ -143,14 +147,19 @@ int section_get(const uint8_t *buf, size_t bytes, uint64_t volume_blks, uint64_t
 		struct section_run *run = &ret->run[i];
 		uint32_t gap = get_u32(&r), n = get_u32(&r);
 
-		*run = (struct section_run){ next + gap, n & ~KEPT, n & KEPT };
+		*run = (struct section_run){ next + gap, n & ~(KEPT | REPLACES), n & KEPT,
+					     n & REPLACES };
 		next = run->blk + run->blks;
-		if (r.bad || !run->blks || run->blks > SECTION_RUN_BLKS || next > volume_blks)
+		if (r.bad || !run->blks || run->blks > SECTION_RUN_BLKS || next > volume_blks ||
+		    (run->kept && run->replaces))
 			return -EBADMSG;
+		ret->replaced += run->replaces;
 		*(run->kept ? &kept : &data) += run->blks;
 	}
-	if (kept > SECTION_KEPT_BLKS || data > SECTION_DATA_BLKS ||
-	    r.size_bytes - r.pos != blk_to_bytes(data))
+	if (kept > SECTION_KEPT_BLKS || data > SECTION_DATA_BLKS)
+		return -EBADMSG;
+	get_bytes(&r, ret->replaced_sum, (size_t)ret->replaced * DELTA_SUM_BYTES);
+	if (r.bad || r.size_bytes - r.pos != blk_to_bytes(data))
 		return -EBADMSG;
 	ret->kept_blks = (uint32_t)kept;
 	ret->data_blks = (uint32_t)data;

@@ -64,12 +64,14 @@ static int end_section(struct maker *k)
 	k->m->head.sections++;
 	k->m->head.kept_blks += k->s.kept_blks;
 	k->m->head.data_blks += k->s.data_blks;
-	k->s.runs = k->s.data_blks = k->s.kept_blks = 0;
+	k->s.runs = k->s.data_blks = k->s.kept_blks = k->s.replaced = 0;
 	k->sums.n = 0;
 	return r;
 }
 
-static int add_run(struct maker *k, uint64_t blk, uint64_t blks, bool kept, const char *buf)
+/* then: what the base has there; NULL: it does not use these blocks. */
+static int add_run(struct maker *k, uint64_t blk, uint64_t blks, bool kept, const char *buf,
+		   const char *then)
 {
 	struct section *s = &k->s;
 	int r = 0;
@@ -79,13 +81,15 @@ static int add_run(struct maker *k, uint64_t blk, uint64_t blks, bool kept, cons
 		r = end_section(k);
 	if (r < 0)
 		return r;
-	s->run[s->runs++] = (struct section_run){ blk, (uint32_t)blks, kept };
+	s->run[s->runs++] = (struct section_run){ blk, (uint32_t)blks, kept, then && !kept };
 	if (kept) {
 		section_add_sum(&k->sums, buf, blks);
 		s->kept_blks += (uint32_t)blks;
 	} else {
 		memcpy(k->data + blk_to_bytes(s->data_blks), buf, blk_to_bytes(blks));
 		s->data_blks += (uint32_t)blks;
+		if (then)
+			section_sum(then, blk_to_bytes(blks), s->replaced_sum[s->replaced++]);
 	}
 	return 0;
 }
@@ -108,7 +112,7 @@ static int compare(struct maker *k, uint64_t blk, uint64_t blks, const char *now
 			if (kept != !memcmp(now + blk_to_bytes(i + n), then + blk_to_bytes(i + n),
 					    COW_BLK_BYTES))
 				break;
-		r = add_run(k, blk + i, n, kept, now + blk_to_bytes(i));
+		r = add_run(k, blk + i, n, kept, now + blk_to_bytes(i), then + blk_to_bytes(i));
 	}
 	return r;
 }
@@ -126,7 +130,7 @@ static int do_run(struct maker *k, uint64_t blk, uint64_t blks)
 			r = fsmap_run(k->base.map, blk + i, n, &use, &n);
 		if (r == 0)
 			r = use == USE_USED ? compare(k, blk + i, n, now)
-					    : add_run(k, blk + i, n, false, now);
+					    : add_run(k, blk + i, n, false, now, NULL);
 	}
 	return r;
 }

@@ -9,7 +9,8 @@
 #define SECTION_RUNS 4096u
 #define SECTION_DATA_BLKS 512u
 #define SECTION_KEPT_BLKS 65536u
-#define SECTION_META_BYTES (16u + DELTA_SUM_BYTES + 8u * SECTION_RUNS)
+#define SECTION_META_BYTES                                                                         \
+	(16u + DELTA_SUM_BYTES + 8u * SECTION_RUNS + DELTA_SUM_BYTES * SECTION_DATA_BLKS)
 #define SECTION_BYTES (SECTION_META_BYTES + SECTION_DATA_BLKS * COW_BLK_BYTES)
 #define SECTION_RUN_BLKS 256u /* of a run at most */
 
@@ -17,12 +18,15 @@ struct section_run {
 	uint64_t blk;
 	uint32_t blks;
 	bool kept;
+	bool replaces; /* data, in blocks that the base uses */
 };
 
 struct section {
 	struct section_run run[SECTION_RUNS];
-	uint32_t runs, data_blks, kept_blks;
+	uint32_t runs, data_blks, kept_blks, replaced;
 	uint8_t kept_sum[DELTA_SUM_BYTES];
+	/* what the base has in each run that replaces it, in order */
+	uint8_t replaced_sum[SECTION_DATA_BLKS][DELTA_SUM_BYTES];
 };
 
 /* An entry of the table. */

@@ -42,10 +42,12 @@ static void try_section(struct fuzz_input *in)
 		for (uint32_t i = 0; i < s.runs; i++) {
 			FUZZ_PROMISE(s.run[i].blk >= first && s.run[i].blks);
 			FUZZ_PROMISE(s.run[i].blks <= SECTION_RUN_BLKS);
+			FUZZ_PROMISE(!s.run[i].kept || !s.run[i].replaces);
 			first = s.run[i].blk + s.run[i].blks;
 			FUZZ_PROMISE(first <= blks);
 			data += s.run[i].kept ? 0 : s.run[i].blks;
 		}
+		FUZZ_PROMISE(s.replaced <= SECTION_DATA_BLKS);
 		FUZZ_PROMISE(data == s.data_blks && data <= SECTION_DATA_BLKS);
 		FUZZ_PROMISE(content + blk_to_bytes(data) == copy + in->left);
 	}

@@ -38,10 +38,22 @@ static void start(void)
 	m.at = DELTA_HEAD_BYTES + DELTA_SIGNATURE_BYTES;
 }
 
+static void forge(const struct section_run *run)
+{
+	m.s.run[m.s.runs++] = *run;
+	*(run->kept ? &m.s.kept_blks : &m.s.data_blks) += run->blks;
+}
+
 static void run(uint64_t blk, uint32_t blks, bool kept)
 {
-	m.s.run[m.s.runs++] = (struct section_run){ blk, blks, kept };
-	*(kept ? &m.s.kept_blks : &m.s.data_blks) += blks;
+	forge(&(struct section_run){ blk, blks, kept, false });
+}
+
+/* A run of data over what the base has there. */
+static void run_over(uint64_t blk, uint32_t blks)
+{
+	section_sum(m.disk[blk], blk_to_bytes(blks), m.s.replaced_sum[m.s.replaced++]);
+	forge(&(struct section_run){ blk, blks, false, true });
 }
 
 static void put_entry(const uint8_t *packed, size_t packed_bytes, size_t bytes)
@@ -168,19 +180,46 @@ TEST(test_another_base)
 	assert_int_equal(apply(NULL), -ESTALE);
 }
 
+/* What is replaced is what the base has, or there already. */
+TEST(test_another_base_below_the_data)
+{
+	for (int i = 0; i < 3; i++) {
+		uint64_t written;
+
+		start();
+		run(1, 6, true);
+		run_over(7, 2);
+		run_over(9, 3);
+		end_section();
+		end_file();
+		memcpy(m.disk[9], m.content[2], (size_t)3 * COW_BLK_BYTES);
+		if (i)
+			assert_int_equal(io_pwrite_full(m.disk_fd, m.disk, sizeof(m.disk), 0), 0);
+		memcpy(m.disk[7], m.content[0], (size_t)2 * COW_BLK_BYTES);
+		if (i == 2) {
+			m.disk[10][7] ^= 1;
+			assert_int_equal(io_pwrite_full(m.disk_fd, m.disk[10], COW_BLK_BYTES,
+							blk_to_bytes(10)),
+					 0);
+		}
+		assert_int_equal(apply(&written), i == 2 ? -ESTALE : 0);
+		assert_int_equal(written, i ? 2 : 5);
+	}
+}
+
 /* Each of these has right checksums: beyond the end, backwards, twice, too long, none, and no run at all. */
 TEST(test_forged)
 {
 	static const struct section_run bad[] = {
-		{ BLKS - 1, 2, false }, { 5, 1, false },  { 6, 1, true },
-		{ 10, 257, true },	{ 10, 0, false },
+		{ BLKS - 1, 2, false, false }, { 5, 1, false, false },	{ 6, 1, true, false },
+		{ 10, 257, true, false },      { 10, 0, false, false }, { 10, 1, true, true },
 	};
 
 	for (size_t i = 0; i <= ARRAY_SIZE(bad); i++) {
 		start();
 		run(1, 6, true);
 		if (i < ARRAY_SIZE(bad))
-			run(bad[i].blk, bad[i].blks, bad[i].kept);
+			forge(&bad[i]);
 		else
 			m.s.runs = m.s.kept_blks = 0;
 		end_section();
@@ -243,6 +282,18 @@ TEST(test_heads)
 		assert_true(delta_get_head(buf, &h) == (i < 16 ? -ENOMSG : -EBADMSG));
 		buf[i] ^= 4;
 	}
+	/* a whole one is of the first version, and one of that with a base has no sums of what it replaces */
+	for (uint32_t version = 1; version < 4; version++)
+		for (uint32_t whole = 0; whole < 2; whole++) {
+			memcpy(buf + 16, &version, sizeof(version));
+			memcpy(buf + 20, &whole, sizeof(whole));
+			section_sum(buf, sizeof(buf) - DELTA_SUM_BYTES,
+				    buf + sizeof(buf) - DELTA_SUM_BYTES);
+			assert_int_equal(delta_get_head(buf, &h),
+					 version == 2 - whole ? 0
+					 : version == 1	      ? -EPROTO
+							      : -EPROTONOSUPPORT);
+		}
 	m.head.volume_blks = 0;
 	delta_put_head(buf, &m.head);
 	assert_int_equal(delta_get_head(buf, &h), -EBADMSG);
