@@ -31,14 +31,11 @@
 
 static bool is_readonly(const char *device)
 {
+	dev_t dev = mounts_device_number(device);
 	char path[64], text[8];
-	struct stat st;
 
-	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
-		return false;
-	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(st.st_rdev),
-		 minor(st.st_rdev));
-	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/ro", major(dev), minor(dev));
+	return dev && io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 && text[0] == '1';
 }
 
 static void check_label(void *label)

@@ -297,15 +297,30 @@ static bool last_mount(struct wanted *w)
 	return mounts_each(proc_dirfd, "self", look_at_mount, w) == 0 && w->found;
 }
 
-bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
+dev_t mounts_device_number(const char *device)
 {
-	struct wanted w = { .dir = dir, .by_device = true, .ret_dir = ret_dir };
+	unsigned dev_major, dev_minor;
+	char path[64], text[32];
 	struct stat st;
 
-	if (stat(device, &st) < 0 || !S_ISBLK(st.st_mode))
-		return false;
-	w.dev = st.st_rdev;
-	return last_mount(&w);
+	if (stat(device, &st) == 0)
+		return S_ISBLK(st.st_mode) ? st.st_rdev : 0;
+	if (strncmp(device, "/dev/", 5) != 0)
+		return 0;
+	snprintf(path, sizeof(path), "/sys/class/block/%.40s/dev", device + 5);
+	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 &&
+			       sscanf(text, "%u:%u", &dev_major, &dev_minor) == 2
+		       ? makedev(dev_major, dev_minor)
+		       : 0;
+}
+
+bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
+{
+	struct wanted w = {
+		.dir = dir, .by_device = true, .dev = mounts_device_number(device), .ret_dir = ret_dir
+	};
+
+	return w.dev && last_mount(&w);
 }
 
 bool mounts_device_on(const char *dir, char ret_device[PATH_MAX])

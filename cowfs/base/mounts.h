@@ -48,6 +48,9 @@ bool mounts_shows(int root_dirfd, const struct mount_entry *m, dev_t dev);
  */
 int mounts_open(int proc_dirfd, int root_dirfd, const struct mount_entry *m) MUST_CHECK;
 
+/* 0: no block device. It is also known where this process does not see the node: in a unit with PrivateDevices=. */
+dev_t mounts_device_number(const char *device);
+
 /*
  * Does the newest mount on dir show this block device? dir NULL: is it mounted anywhere; ret_dir
  * (PATH_MAX, may be NULL) gets the mount point.

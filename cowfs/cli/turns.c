@@ -12,9 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/io.h"
 #include "base/mounts.h"
-#include "fs/flush.h"
 
 #define ROOT_AGAIN 3u
 
@@ -70,23 +68,32 @@ void turns_of_all(struct turns *ret)
 				turns_add(ret, names[i], last);
 }
 
-/* Also what is in the page cache only. */
-static bool has_changes(const char *name)
+/*
+ * What a commit would write, also of what is in the page cache only: the daemon syncs that. This process may lack the
+ * device and the right to do it: it may run in a unit.
+ */
+static struct json_object *dry_run(const char *name)
 {
 	const struct request rq = { .command = COMMAND_COMMIT, .dry_run = true };
-	struct json_object *answer, *report;
+	struct json_object *answer;
 	struct failure err;
 	struct client c;
-	bool yes;
 
 	if (client_open(&c, name, &err) < 0)
-		return true;
+		return NULL;
 	answer = client_call(&c, &rq, NULL, NULL, &err);
-	report = json_object_object_get(answer, "report");
-	yes = !json_true(answer, "ok") || json_u64(report, "dirty_blocks") ||
-	      json_u64(report, "hole_blocks");
-	json_object_put(answer);
 	client_close(&c);
+	return answer;
+}
+
+static bool has_changes(const char *name)
+{
+	struct json_object *answer = dry_run(name);
+	struct json_object *report = json_object_object_get(answer, "report");
+	bool yes = !json_true(answer, "ok") || json_u64(report, "dirty_blocks") ||
+		   json_u64(report, "hole_blocks");
+
+	json_object_put(answer);
 	return yes;
 }
 
@@ -109,27 +116,24 @@ bool turns_of_boot(struct turns *ret, const char *which)
 	return both;
 }
 
-/* How often the volume was written until now, with what was in the page cache; 0: its daemon does not answer. */
-static uint64_t writes_to(const char *name)
+/* How often the volume was written until now, with what was in the page cache. *known: false if its daemon does not say. */
+static uint64_t writes_to(const char *name, bool *known)
 {
-	struct json_object *status = fresh_status(name);
-	_cleanup_close_ int fd = status ? open(json_fact(status, FACT_LOOP), O_RDONLY | O_CLOEXEC)
-					: -1;
-	uint64_t ret;
+	struct json_object *answer = dry_run(name), *status = answer ? fresh_status(name) : NULL;
+	uint64_t ret = json_u64(status, "absorbed_writes");
 
-	json_object_put(status);
-	status = fd >= 0 && flush_disk(fd) == 0 ? fresh_status(name) : NULL;
-	ret = json_u64(status, "absorbed_writes");
+	*known &= status && json_true(answer, "ok") && commit_synced(answer);
+	json_object_put(answer);
 	json_object_put(status);
 	return ret;
 }
 
-static uint64_t writes_to_boot(const struct turns *t)
+static uint64_t writes_to_boot(const struct turns *t, bool *known)
 {
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < t->n; i++)
-		sum += t->on_boot[i] ? writes_to(t->name[i]) : 0;
+		sum += t->on_boot[i] ? writes_to(t->name[i], known) : 0;
 	return sum;
 }
 
@@ -139,18 +143,18 @@ int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx)
 	int exit = EXIT_OK;
 
 	for (size_t i = 0; i < t->n; i++) {
-		bool committed, leads = again && is_root(t->name[i]) && t->on_boot[t->n - 1];
+		bool committed, known = true, leads = again && is_root(t->name[i]) && t->on_boot[t->n - 1];
 		uint64_t before = 0, after = 0;
 		unsigned rounds = 0;
 		int e;
 
 		do {
 			committed = false;
-			before = rounds ? after : leads ? writes_to_boot(t) : 0;
+			before = rounds ? after : leads ? writes_to_boot(t, &known) : 0;
 			e = turn(ctx, t->name[i], t->on_boot[i] && root_is_old, &committed);
-			after = leads && committed ? writes_to_boot(t) : before;
+			after = leads && committed ? writes_to_boot(t, &known) : before;
 		} while (after != before && ++rounds < ROOT_AGAIN);
-		root_is_old |= is_root(t->name[i]) && (!committed || after != before);
+		root_is_old |= is_root(t->name[i]) && (!committed || after != before || !known);
 		exit = exit == EXIT_OK ? e : exit;
 	}
 	return exit;

@@ -227,6 +227,8 @@ power_cut_held() {
 	[[ $output == "$NAME died its daemon died: uncommitted changes are lost, generation "*" or a newer one is on the card; $DEV returns I/O errors and is still mounted on $MNT"* ]]
 	run -0 setpriv --reuid 65534 --regid 65534 --clear-groups "$COWFS_BUILD/cowctl" status --follow --once
 	[[ $output == "$NAME died "* ]]
+	run -0 without_devices "$COWFS_BUILD/cowctl" status --follow --once
+	[[ $output == *"$DEV returns I/O errors and is still mounted on $MNT: unmount it"*"; $CARD is still read-only: "* ]]
 	# it is in use: nothing is touched
 	run -4 --separate-stderr cow status "$NAME"
 	[[ $stderr == *"$DEV returns I/O errors and is still mounted on $MNT: unmount it"* ]]

@@ -904,6 +904,12 @@ asked() {
 		wait_for 20 grep -qs 'y/N' "$T/asked" && eval "$1" && echo y && wait_for 20 test -e "$T/answered")
 }
 
+# COMMAND...: as in a unit that takes away the devices (PrivateDevices=), and the right to sync one (CapabilityBoundingSet=)
+without_devices() {
+	timeout "${COW_LIMIT:-300}" unshare -m sh -c 'mount -t tmpfs none /dev && mknod /dev/null c 1 3 &&
+		exec setpriv --bounding-set -sys_admin "$@"' sh "$@"
+}
+
 background() {
 	"$@" 3>&- &
 	BG=$!
