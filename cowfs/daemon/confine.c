@@ -240,6 +240,8 @@ static const struct {
 	{ "ftruncate", SWB, 0 },
 	{ "ftruncate64", SWB, 0 },
 	{ "fchmod", B, 0 },
+	{ "utimensat", B, 0 },
+	{ "utimensat_time64", B, 0 },
 	{ "rename", B, 0 },
 	{ "renameat", B, 0 },
 	{ "renameat2", B, 0 },

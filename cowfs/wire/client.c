@@ -76,15 +76,24 @@ static bool each_volume(int run_fd, bool (*each)(void *ctx, int run_fd, const ch
 	return found;
 }
 
+#define OLD "/run is full: this status is an old one, and cowctl status asks for a new one"
+
 static struct json_object *read_status(int run_fd, const char *name)
 {
 	_cleanup_free_ char *text = malloc(STATUS_BYTES);
 	char path[RUNDIR_NAME_BYTES + 16];
+	struct json_object *o;
+	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/%s", name, RUNDIR_STATUS);
 	if (!text || io_read_text(run_fd, path, text, STATUS_BYTES) <= 0)
 		return NULL;
-	return answer_decode(text, strlen(text), run_fd, name);
+	o = answer_decode(text, strlen(text), run_fd, name);
+	if (o && fstatat(run_fd, path, &st, 0) == 0 && rundir_is_old(&st)) {
+		json_object_object_add(o, "degraded", json_object_new_boolean(true));
+		json_object_object_add(o, "alarm", json_object_new_string(OLD));
+	}
+	return o;
 }
 
 /* Of a volume that a daemon of 0.1.0 serves: what its status says. */

@@ -132,7 +132,17 @@ int rundir_write(const char *file, const char *text)
 
 int rundir_publish(const struct rundir *d, const char *file, const char *text, size_t len_bytes)
 {
-	return replace(d->fd, TEMP, file, text, len_bytes);
+	static const struct timespec never[2] = { { 0 }, { 0 } };
+	int e = replace(d->fd, TEMP, file, text, len_bytes);
+
+	if (e < 0)
+		(void)!utimensat(d->fd, file, never, 0);
+	return e;
+}
+
+bool rundir_is_old(const struct stat *st)
+{
+	return st->st_mtim.tv_sec == 0;
 }
 
 int rundir_publish_pid(const struct rundir *d, pid_t pid)

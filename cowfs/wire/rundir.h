@@ -9,7 +9,7 @@
 #define COWFS_WIRE_RUNDIR_H
 
 #include <limits.h>
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include "base/util.h"
 
@@ -48,9 +48,11 @@ struct rundir {
  * system.
  */
 int rundir_claim(struct rundir *ret, const char *name) MUST_CHECK;
-/* Replaces a file atomically: readers see the old or the new content. */
+/* Replaces a file atomically: readers see the old or the new content. If there is no room for that, the old one
+ * gets a time that says so. */
 int rundir_publish(const struct rundir *d, const char *file, const char *text,
 		   size_t len_bytes) MUST_CHECK;
+bool rundir_is_old(const struct stat *st);
 /* The next pid needs no room: /run may be full. */
 int rundir_publish_pid(const struct rundir *d, pid_t pid) MUST_CHECK;
 /* Closes the descriptors and leaves the files in place. */

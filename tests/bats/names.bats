@@ -123,11 +123,14 @@ os.splice(r, out, 4096)'
 	mkdir "$T/event.d"
 	printf '#!/bin/sh\nprintf "%%s\\n" "$#" "$3" >%s/args\n' "$T" >"$T/event.d/a"
 	chmod +x "$T/cowctl" "$T/event.d/a"
-	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$TOP/systemd/events"
+	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -1 "$TOP/systemd/events"
 	echo "$output"
-	[ "$output" = "<3>vol: alarm \$(touch $T/got) \`touch $T/got\` -n \\nx; * \\" ]
+	[ "${lines[0]}" = "<3>vol: alarm \$(touch $T/got) \`touch $T/got\` -n \\nx; * \\" ]
 	[ "$(cat "$T/args")" = $'3\n'"\$(touch $T/got) \`touch $T/got\` -n \\nx; * \\" ]
 	[ ! -e "$T/got" ]
+	# it never ends by itself: what ends it is a failure, after which the unit starts again
+	COWFS_CTL=/bin/true run -1 "$TOP/systemd/events"
+	[ "$output" = "<3>cowctl status --follow has ended" ]
 }
 
 @test "a mount point and files that a terminal would obey" {

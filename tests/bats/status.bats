@@ -229,3 +229,25 @@ killed_and_free() {
 	attach
 	detach
 }
+
+@test "/run is full: a status that could not be replaced is an alarm, until it can" {
+	mkdir "$COWFS_RUNDIR"
+	mount -t tmpfs -o size=64k,mode=755 run "$COWFS_RUNDIR"
+	protect
+	run -0 cow status --brief
+	head -c 1M /dev/zero >"$COWFS_RUNDIR/full" || true
+	random_file "$MNT/a" 3
+	sync -f "$MNT"
+	is_old() { cow status --brief | grep "vol: NEEDS ATTENTION: /run is full: this status is an old one"; }
+	wait_for 20 is_old
+	run -3 cow status --brief
+	run -0 cow status --follow --once
+	[[ $output == *"vol alarm /run is full"* ]]
+	# who may ask the daemon gets its answer
+	run -0 cow status
+	[[ $output != *"/run is full"* ]]
+	rm "$COWFS_RUNDIR/full"
+	wait_for 20 cow status --brief
+	detach
+	umount "$COWFS_RUNDIR"
+}
