@@ -32,6 +32,11 @@ struct quiesce_target {
 	bool unseen;
 	bool any;      /* the image of a mounted one is whole at any moment after a sync */
 	bool unsynced; /* and without one, it is that of a power cut: if a sync fails or does not end */
+	/*
+	 * Sync again until one is short: a file that is renamed over another one during a sync may lack its content behind it,
+	 * if the file system does not write that first.
+	 */
+	bool again;
 	uint64_t sync_ns; /* time limit of a sync; 0: 10 s */
 };
 
@@ -44,7 +49,7 @@ struct quiesce_report {
 	bool failed;  /* the sync: -EIO or -EROFS */
 	bool hidden;  /* mounted or claimed where this process cannot see it; claimed is -ESTALE */
 	char holder[64];  /* of a hidden one: "comm[pid]" of a process, if found */
-	uint64_t sync_ns; /* the sync before the seal */
+	uint64_t sync_ns; /* the syncs before the seal */
 };
 
 /*

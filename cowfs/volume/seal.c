@@ -140,6 +140,8 @@ static struct quiesce_target target_for(struct volume *v, const struct fsinfo *f
 					.any = fs && fsinfo_any_moment(fs),
 					.unsynced = fs && bears_power_cut(fs) &&
 						    use != SEAL_NOTHING,
+					.again = fs && fs_ops(fs->kind)->crash_safe &&
+						 use != SEAL_NOTHING && cause != CAUSE_PRESSURE,
 					.needed = may_end ? something_changed : NULL,
 					.stopped = is_stopped,
 					.unseen = stops };

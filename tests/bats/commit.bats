@@ -298,6 +298,42 @@ dry_and_wet() {
 	whole_with ext4 "$(cat "$T/sum")"
 }
 
+# Renamed during the sync, and its name is on the disk before its content.
+replaced_in_sync() { # FS FS_MIB CARD_MIB
+	local i n=0
+	card_prepared "$1" "$2" "$3"
+	COWFS_SYNC_STAYS=$T/stays with_shim attach
+	mount_volume
+	mkdir "$T/look"
+	echo old >"$MNT/f"
+	cow commit
+	until [ $n = 5 ]; do # a sync that stays too long is given up
+		touch "$T/stays"
+		background "$COWFS_BUILD/cowctl" commit --json >"$T/out"
+		wait_for 20 job_is commit
+		for i in 1 2 3; do
+			echo "new $n $i" >"$MNT/f.new"
+			mv "$MNT/f.new" "$MNT/f"
+			echo "$i" >"$MNT/other"
+			sync "$MNT/other"
+		done
+		rm "$T/stays"
+		wait "$BG"
+		cat "$T/out"
+		jq -e '.quiesce.unsynced' "$T/out" || break
+		n=$((n + 1))
+	done
+	[ $n != 5 ]
+	cow view vol "$T/look"
+	cat "$T/look/f"
+	[[ $(<"$T/look/f") =~ ^(old|new\ [0-5]\ [123])$ ]] || return
+	umount "$T/look"
+	detach_whole "$1"
+}
+
+@test "xfs: a file that is replaced through a rename during the sync of a commit is whole" { replaced_in_sync xfs 310 420; }
+@test "btrfs: a file that is replaced through a rename during the sync of a commit is whole" { replaced_in_sync btrfs 200 320; }
+
 # The sync of a commit could drop the metadata of ext that the kernel has cached. It is kept where Linux says what that is.
 @test "commit: what the kernel has cached of the volume stays" {
 	local i before reads most=10

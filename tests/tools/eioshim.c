@@ -23,7 +23,8 @@
  *					Where it is open for writing
  * 	seal MS				sealing takes MS milliseconds longer, after the store has recorded it
  *
- * While the file COWFS_SYNC_HANGS exists, a sync before a seal does not end.
+ * While the file COWFS_SYNC_HANGS exists, a sync before a seal does not end; while COWFS_SYNC_STAYS does, it has written
+ * everything, and does not return.
  * With COWFS_NO_DISCARD in the environment the card discards nothing. (A loop device whose limit of
  * discards was set to 0 keeps that for its next users, and refuses any other.)
  * With COWFS_CLOCK_BACK in the environment the wall clock is an hour behind what the kernel waits
@@ -246,12 +247,21 @@ static int write_noise(int fd, const uint64_t range[2])
 	return on ? 0 : -1;
 }
 
+/* The file that this variable names. */
+static bool exists(const char *variable)
+{
+	const char *path = getenv(variable);
+
+	return path && access(path, F_OK) == 0;
+}
+
 int ioctl(int fd, unsigned long request, ...)
 {
 	int (*real_ioctl)(int, unsigned long,
 			  ...) = (int (*)(int, unsigned long, ...))real("ioctl");
 	va_list ap;
 	void *arg;
+	int r, e;
 
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
@@ -266,10 +276,14 @@ int ioctl(int fd, unsigned long request, ...)
 	}
 	if (request == BLKDISCARD && write_noise(fd, arg) == 0)
 		return 0;
-	while (request == BLKFLSBUF && getenv("COWFS_SYNC_HANGS") &&
-	       access(getenv("COWFS_SYNC_HANGS"), F_OK) == 0)
+	while (request == BLKFLSBUF && exists("COWFS_SYNC_HANGS"))
 		usleep(10000);
-	return real_ioctl(fd, request, arg);
+	r = real_ioctl(fd, request, arg);
+	e = errno;
+	while (request == BLKFLSBUF && exists("COWFS_SYNC_STAYS"))
+		usleep(10000);
+	errno = e;
+	return r;
 }
 
 /* Where the card really has this. */
