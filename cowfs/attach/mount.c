@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -25,6 +27,14 @@
 #include "attach/launch.h"
 #include "attach/detach.h"
 #include "config/mntopts.h"
+
+/* SIGINT, SIGTERM or SIGHUP: what has begun is ended in order, or undone. */
+static volatile sig_atomic_t stopped;
+
+static void on_stop(int sig)
+{
+	stopped = sig;
+}
 
 struct helper {
 	const char *device, *dir_arg;
@@ -373,6 +383,9 @@ static int do_mount(struct helper *h)
 	exit = program_run(argv, -1, out_fd);
 	program_output(out_fd, h->loop, h->device, said, sizeof(said));
 	fputs(said, exit ? stderr : stdout);
+	/* mount(8) was ended as well, and may have come far */
+	if (exit && stopped && !h->opt.remount && mounts_device_is_on(h->dir, h->loop, NULL))
+		(void)umount2(h->dir, UMOUNT_NOFOLLOW);
 	/* a kind that this table does not have may be served by a program */
 	if (!exit && fs_type_named(h->fs_type) == fs_ops(FS_UNKNOWN)->names[0])
 		return EXIT_OK;
@@ -395,6 +408,7 @@ static int do_mount(struct helper *h)
 
 int main(int argc, char **argv)
 {
+	static const int stops[] = { SIGINT, SIGTERM, SIGHUP };
 	static struct helper h;
 	int exit;
 
@@ -409,10 +423,13 @@ int main(int argc, char **argv)
 		exit = check_options(&h);
 	if (exit != EXIT_OK || h.fake)
 		return exit;
+	for (size_t i = 0; i < ARRAY_SIZE(stops); i++)
+		if (signal(stops[i], on_stop) == SIG_IGN)
+			signal(stops[i], SIG_IGN);
 	exit = attach(&h);
 	if (exit != EXIT_OK || h.nothing_to_do)
 		return exit;
-	exit = probe(&h);
+	exit = stopped ? helper_fail(EXIT_FAILED, "interrupted") : probe(&h);
 	if (exit == EXIT_OK)
 		exit = add_options(&h);
 	if (exit == EXIT_OK)

@@ -32,6 +32,7 @@
 #define FAREWELL_MS 2000
 #define CONTROL_NICE (-5)
 
+/* len 0: none any more. */
 static int write_status(const struct server *s, const char *text, size_t len)
 {
 	struct broker_message m = { .op = BROKER_PUBLISH };
@@ -274,6 +275,8 @@ void server_stop(struct server *s)
 	pthread_join(s->control, NULL);
 	views_free(s->views);
 	s->views = NULL;
+	/* first: a status without a socket is that of a daemon that died */
+	(void)!write_status(s, "", 0);
 	close(steal_fd(&s->listen_fd));
 	for (struct session *c = s->clients; c < s->clients + CLIENTS; c++)
 		if (c != s->last)

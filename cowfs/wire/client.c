@@ -427,7 +427,10 @@ static bool has_file(int run_fd, const char *name, const char *file)
 
 static bool has_died(int run_fd, const char *name)
 {
-	return has_file(run_fd, name, RUNDIR_STATUS) && !alive(run_fd, name);
+	/* one that begins has a status ahead of its pid and its socket, and one that ends has none from the end of that on */
+	return has_file(run_fd, name, RUNDIR_STATUS) && !alive(run_fd, name) &&
+	       pid_of(run_fd, name) && !worker_pid(run_fd, name) &&
+	       has_file(run_fd, name, RUNDIR_STATUS);
 }
 
 size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
@@ -437,7 +440,8 @@ size_t client_dead_volumes(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])
 
 static bool is_without_status(int run_fd, const char *name)
 {
-	return has_file(run_fd, name, RUNDIR_FACTS) && !has_file(run_fd, name, RUNDIR_STATUS);
+	return has_file(run_fd, name, RUNDIR_FACTS) &&
+	       !(has_file(run_fd, name, RUNDIR_STATUS) && has_file(run_fd, name, RUNDIR_PID));
 }
 
 size_t client_volumes_without_status(char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES])

@@ -133,8 +133,11 @@ int rundir_write(const char *file, const char *text)
 int rundir_publish(const struct rundir *d, const char *file, const char *text, size_t len_bytes)
 {
 	static const struct timespec never[2] = { { 0 }, { 0 } };
-	int e = replace(d->fd, TEMP, file, text, len_bytes);
+	int e;
 
+	if (!len_bytes)
+		return unlinkat(d->fd, file, 0) < 0 ? -errno : 0;
+	e = replace(d->fd, TEMP, file, text, len_bytes);
 	if (e < 0)
 		(void)!utimensat(d->fd, file, never, 0);
 	return e;
@@ -167,7 +170,7 @@ void rundir_leave(struct rundir *d)
 void rundir_release(struct rundir *d)
 {
 	/* with a status there are facts (client.c) */
-	static const char *const files[] = { RUNDIR_SOCKET, RUNDIR_STATUS, RUNDIR_PID,
+	static const char *const files[] = { RUNDIR_STATUS, RUNDIR_SOCKET, RUNDIR_PID,
 					     TEMP,	    RUNDIR_FACTS,  RUNDIR_LOCK };
 
 	if (d->fd < 0)

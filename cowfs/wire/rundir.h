@@ -48,7 +48,7 @@ struct rundir {
  * system.
  */
 int rundir_claim(struct rundir *ret, const char *name) MUST_CHECK;
-/* Replaces a file atomically: readers see the old or the new content. If there is no room for that, the old one
+/* Replaces a file atomically, or removes it (no bytes): readers see the old or the new content. If there is no room for that, the old one
  * gets a time that says so. */
 int rundir_publish(const struct rundir *d, const char *file, const char *text,
 		   size_t len_bytes) MUST_CHECK;

@@ -515,6 +515,26 @@ commit_again_and_again() {
 	refuses 32 "$CARD: no file system found" ns mount -T "$FSTAB" "$MNT"
 }
 
+# Ctrl-C goes to the helper and to the mount(8) that it runs: before that has mounted, and when it has.
+interrupted() { # COMMAND...: of the mount(8) that the helper runs, before it is ended
+	mkdir -p "$T/bin"
+	printf '#!/bin/sh\n%s\nkill -INT $PPID $$\n' "$*" >"$T/bin/mount"
+	chmod 755 "$T/bin/mount"
+	run ! ns env --default-signal=INT PATH="$T/bin:$PATH" "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	wait_for 20 no_daemons
+	run ! ns mountpoint -q "$MNT"
+}
+
+@test "a mount that is interrupted: nothing stays mounted or attached" {
+	protect noatime
+	interrupted true
+	interrupted "$(command -v mount)" '"$@"'
+	# and it can be mounted
+	ns mount -T "$FSTAB" "$MNT"
+	ns umount "$MNT"
+	all_gone
+}
+
 @test "a mount that fails after it has written: the card does not see it" {
 	local sum
 	protect noatime

@@ -251,3 +251,18 @@ killed_and_free() {
 	detach
 	umount "$COWFS_RUNDIR"
 }
+
+@test "no reader takes an end for a death" {
+	local i
+	card_prepared ext4 60 100 -J size=4
+	touch "$T/goes"
+	background sh -c 'while [ -e "$1/goes" ]; do "$2" status --follow --once; "$2" status --brief; done >"$1/seen"' \
+		sh "$T" "$COWFS_BUILD/cowctl"
+	for i in 1 2 3 4 5 6 7 8 9 10; do
+		attach
+		cow detach "$NAME" >/dev/null
+	done
+	rm "$T/goes"
+	wait "$BG"
+	run ! grep died "$T/seen"
+}
