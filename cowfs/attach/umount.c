@@ -139,12 +139,15 @@ static int do_umount(const struct helper *h)
 	return exit;
 }
 
-/* Kept paths are committed while they can be read; whatever happens, the unmount goes on. */
-static void keep_files(const struct helper *h)
+/* Kept paths are committed while they can be read. */
+static int keep_files(const struct helper *h)
 {
-	if (!keep_before_discard(h->name))
-		fprintf(stderr, "umount.cowfs: volume %s: not all kept paths were committed\n",
-			h->name);
+	return keep_before_discard(h->name)
+		       ? EXIT_OK
+		       : helper_fail(EXIT_FAILED,
+				     "volume %s: not all kept paths were committed, so %s stays mounted: cowctl commit %s, "
+				     "or drop them: cowctl discard %s, umount -i, cowctl detach --discard %s",
+				     h->name, h->dir, h->name, h->name, h->name);
 }
 
 /* ---- other mount points ---- */
@@ -249,7 +252,7 @@ int main(int argc, char **argv)
 		if (dead[i].hangs && !strcmp(dead[i].loop, h.loop))
 			exit = helper_fail(EXIT_MOUNT, "volume %s: %s", dead[i].name, dead[i].text);
 	if (exit == EXIT_OK && *h.name)
-		keep_files(&h);
+		exit = keep_files(&h);
 	if (exit == EXIT_OK)
 		exit = do_umount(&h);
 	if (exit == EXIT_OK)

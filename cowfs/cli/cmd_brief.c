@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "base/program.h"
 #include "cli/cmd.h"
+#include "attach/keep.h"
 #include "attach/leftover.h"
 #include "attach/rootstate.h"
 #include "fs/flush.h"
@@ -29,6 +30,7 @@ static bool brief_volume(struct json_object *s)
 			   *pressure = json_object_object_get(s, "pressure");
 	const char *alarm = json_text(s, "alarm"), *name = json_text(s, "name");
 	bool failed = json_true(undone, "trial_failed"), is_away;
+	struct keep_state keep;
 	char away[512], other[160], who[RUNDIR_NAME_BYTES + 16];
 
 	is_away = away_text(s, away, sizeof(away));
@@ -38,6 +40,9 @@ static bool brief_volume(struct json_object *s)
 	if (json_true(s, "degraded") && (*alarm || !is_away))
 		printf("cowfs: %s: NEEDS ATTENTION: %s\n", name,
 		       *alarm ? alarm : "see cowctl status");
+	keep_read(name, &keep);
+	if (*keep.error)
+		printf("cowfs: %s: NOT KEPT: %s\n", name, keep.error);
 	if (!strcmp(json_text(pressure, "level"), "full"))
 		printf("cowfs: %s: RAM IS FULL: writes %s\n", name,
 		       json_true(pressure, "gave_up") ||
@@ -73,7 +78,7 @@ static bool brief_volume(struct json_object *s)
 		       FORMAT_SIZE(blk_to_bytes(json_u64(s, "dirty_blocks"))));
 	printf(", last commit %s", format_time(json_u64(s, "generation_unix_seconds")));
 	printf("%s\n", next_text(s));
-	return failed || json_true(s, "degraded");
+	return failed || *keep.error || json_true(s, "degraded");
 }
 
 static bool brief_root(void)

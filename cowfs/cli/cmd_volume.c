@@ -115,6 +115,7 @@ static int before_detach(const struct options *o, bool discard, uint64_t away_ns
 {
 	char who[RUNDIR_NAME_BYTES + 16];
 	struct json_object *status;
+	struct keep_state keep;
 	struct failure err;
 	struct client c;
 
@@ -133,8 +134,16 @@ static int before_detach(const struct options *o, bool discard, uint64_t away_ns
 	if (!discard && !has_option(o, OPT_JSON))
 		risk_print(stderr, who, status, true);
 	json_object_put(status);
-	if (!discard && !keep_before_discard(c.name))
-		fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
+	if (discard || keep_before_discard(c.name))
+		return EXIT_OK;
+	keep_read(c.name, &keep);
+	if (*keep.mountpoint)
+		return cmd_fail(o, EXIT_FAILED, -EIO,
+				"%s: not all kept paths were committed, so it stays attached: cowctl commit, or cowctl "
+				"detach --discard",
+				c.name);
+	/* it is not known where they are */
+	fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
 	return EXIT_OK;
 }
 

@@ -128,6 +128,36 @@ card_holds() {
 	fsck ext4
 }
 
+@test "keep: a path that cannot be kept is an alarm, and neither an umount nor a detach drops it" {
+	needs_paths
+	kiosk
+	detach
+	timeout 300 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
+	run -0 cow status --brief
+	change second
+	mv "$MNT/settings" "$MNT/moved"
+	warns "$MNT/settings: not kept: No such file" commit --kept vol
+	run -3 cow status --brief
+	[[ $output == *"cowfs: vol: NOT KEPT: $MNT/settings: No such file"* ]]
+	run -1 umount_helper
+	[[ $output == *"volume vol: not all kept paths were committed, so $MNT stays mounted"* ]]
+	[ "$(cat "$MNT/db/a")" = second ]
+	mv "$MNT/moved" "$MNT/settings"
+	wait_for 10 umount_helper
+	wait_for 20 no_daemons
+	card_holds second second first
+	# unmounted behind its back
+	attach_mounted
+	change third
+	cow commit --kept vol
+	change fourth
+	rm "$MNT/settings"
+	umount_volume
+	fails 1 'vol: not all kept paths were committed, so it stays attached: cowctl commit, or cowctl detach --discard' detach vol
+	detach --discard
+	card_holds fourth third first
+}
+
 @test "keep: a detach with a configuration that is refused says that paths may not be kept" {
 	kiosk
 	change second
