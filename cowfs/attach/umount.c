@@ -144,10 +144,11 @@ static int keep_files(const struct helper *h)
 {
 	return keep_before_discard(h->name)
 		       ? EXIT_OK
-		       : helper_fail(EXIT_FAILED,
-				     "volume %s: not all kept paths were committed, so %s stays mounted: cowctl commit %s, "
-				     "or drop them: cowctl discard %s, umount -i, cowctl detach --discard %s",
-				     h->name, h->dir, h->name, h->name, h->name);
+		       : helper_fail(
+				 EXIT_FAILED,
+				 "volume %s: not all kept paths were committed, so %s stays mounted: cowctl commit %s, "
+				 "or drop them: cowctl discard %s, umount -i, cowctl detach --discard %s",
+				 h->name, h->dir, h->name, h->name, h->name);
 }
 
 /* ---- other mount points ---- */

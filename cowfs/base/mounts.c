@@ -316,9 +316,10 @@ dev_t mounts_device_number(const char *device)
 
 bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)
 {
-	struct wanted w = {
-		.dir = dir, .by_device = true, .dev = mounts_device_number(device), .ret_dir = ret_dir
-	};
+	struct wanted w = { .dir = dir,
+			    .by_device = true,
+			    .dev = mounts_device_number(device),
+			    .ret_dir = ret_dir };
 
 	return w.dev && last_mount(&w);
 }

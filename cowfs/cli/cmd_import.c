@@ -68,13 +68,13 @@ static int read_ends(struct job *j)
 	j->signature[sizeof(j->signature) - 1] = '\0';
 	r = delta_get_head(j->raw, &j->head);
 	if (r < 0)
-		return refuse(j, r,
-			      r == -ENOMSG ? "is not what cowctl export writes"
-			      : r == -EPROTONOSUPPORT
-				      ? "was written by a newer cowfs"
-			      : r == -EPROTO
-				      ? "was written by an older cowfs, and does not say what it replaces: export it again"
-				      : "is damaged: fetch it again; nothing was written");
+		return refuse(
+			j, r,
+			r == -ENOMSG		? "is not what cowctl export writes"
+			: r == -EPROTONOSUPPORT ? "was written by a newer cowfs"
+			: r == -EPROTO
+				? "was written by an older cowfs, and does not say what it replaces: export it again"
+				: "is damaged: fetch it again; nothing was written");
 	if ((uint64_t)st.st_size == j->head.file_bytes)
 		return 0;
 	return failure(j->fail, -EBADMSG,

@@ -138,10 +138,11 @@ static int before_detach(const struct options *o, bool discard, uint64_t away_ns
 		return EXIT_OK;
 	keep_read(c.name, &keep);
 	if (*keep.mountpoint)
-		return cmd_fail(o, EXIT_FAILED, -EIO,
-				"%s: not all kept paths were committed, so it stays attached: cowctl commit, or cowctl "
-				"detach --discard",
-				c.name);
+		return cmd_fail(
+			o, EXIT_FAILED, -EIO,
+			"%s: not all kept paths were committed, so it stays attached: cowctl commit, or cowctl "
+			"detach --discard",
+			c.name);
 	/* it is not known where they are */
 	fprintf(stderr, "cowctl: %s: not all kept paths were committed\n", c.name);
 	return EXIT_OK;

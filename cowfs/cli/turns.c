@@ -143,7 +143,8 @@ int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx)
 	int exit = EXIT_OK;
 
 	for (size_t i = 0; i < t->n; i++) {
-		bool committed, known = true, leads = again && is_root(t->name[i]) && t->on_boot[t->n - 1];
+		bool committed, known = true,
+				leads = again && is_root(t->name[i]) && t->on_boot[t->n - 1];
 		uint64_t before = 0, after = 0;
 		unsigned rounds = 0;
 		int e;

@@ -209,8 +209,8 @@ static int sync_again(const struct quiesce_target *t, void *seal_ctx)
 	uint64_t begin_ns = now_ns(), from_ns = begin_ns, end_ns;
 	int r = sync_within(t, SYNC_FLUSH, seal_ctx), e = r;
 
-	for (end_ns = now_ns(); t->again && e == 0 && end_ns - from_ns > SHORT_NS &&
-				end_ns - begin_ns < AGAIN_NS;
+	for (end_ns = now_ns();
+	     t->again && e == 0 && end_ns - from_ns > SHORT_NS && end_ns - begin_ns < AGAIN_NS;
 	     end_ns = now_ns()) {
 		from_ns = end_ns;
 		e = sync_within(t, SYNC_FLUSH, seal_ctx);

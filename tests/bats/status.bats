@@ -238,7 +238,7 @@ killed_and_free() {
 	head -c 1M /dev/zero >"$COWFS_RUNDIR/full" || true
 	random_file "$MNT/a" 3
 	sync -f "$MNT"
-	is_old() { cow status --brief | grep "vol: NEEDS ATTENTION: /run is full: this status is an old one"; }
+	is_old() { [[ $(cow status --brief) == *"vol: NEEDS ATTENTION: /run is full: this status is an old one"* ]]; }
 	wait_for 20 is_old
 	run -3 cow status --brief
 	run -0 cow status --follow --once

@@ -289,10 +289,10 @@ TEST(test_heads)
 			memcpy(buf + 20, &whole, sizeof(whole));
 			section_sum(buf, sizeof(buf) - DELTA_SUM_BYTES,
 				    buf + sizeof(buf) - DELTA_SUM_BYTES);
-			assert_int_equal(delta_get_head(buf, &h),
-					 version == 2 - whole ? 0
-					 : version == 1	      ? -EPROTO
-							      : -EPROTONOSUPPORT);
+			assert_int_equal(delta_get_head(buf, &h), version == 2 - whole ? 0
+								  : version == 1
+									  ? -EPROTO
+									  : -EPROTONOSUPPORT);
 		}
 	m.head.volume_blks = 0;
 	delta_put_head(buf, &m.head);
