@@ -24,14 +24,16 @@ const char *with_commas(uint64_t v)
 
 const char *format_time(uint64_t unix_s)
 {
-	static char buf[32];
+	static char ring[4][32];
+	static unsigned next;
+	char *buf = ring[next++ % ARRAY_SIZE(ring)];
 	time_t t = (time_t)unix_s;
 	struct tm tm;
 
 	if (unix_s && unix_s < CLOCK_IS_SET_S)
 		return "(clock not set)";
 	if (!unix_s || !localtime_r(&t, &tm) ||
-	    !strftime(buf, sizeof(buf), "%Y-%m-%d %H:%M:%S", &tm))
+	    !strftime(buf, sizeof(ring[0]), "%Y-%m-%d %H:%M:%S", &tm))
 		return "never";
 	return buf;
 }

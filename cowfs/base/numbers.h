@@ -12,7 +12,7 @@ static inline const char *plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
 }
-/* Local time as 2024-01-31 12:30:00 in a static buffer; "never" for 0. */
+/* Local time as 2024-01-31 12:30:00 in one of a few static buffers; "never" for 0. */
 const char *format_time(uint64_t unix_s);
 /* "3 s", "12 min", "5.2 h", "34 days", "2.1 years" */
 const char *format_span(double s, char buf[24]);

@@ -193,6 +193,7 @@ TEST(test_format_size)
 
 	assert_string_equal(with_commas(999), "999");
 	assert_string_equal(with_commas(1234567), "1,234,567");
+	assert_string_not_equal(format_time(1700000000), format_time(1800000000));
 	assert_string_equal(FORMAT_SIZE(0), "0 B");
 	assert_string_equal(FORMAT_SIZE(1023), "1023 B");
 	assert_string_equal(FORMAT_SIZE(1024), "1.0 KiB");
