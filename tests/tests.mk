@@ -21,9 +21,13 @@ TEST_CFLAGS = $(if $(filter tests/% lab/bench/%,$<),-Itests -Wno-unused-paramete
 	$(if $(filter tests/unit/flash_profile_test.c,$<),-DCARDS='"$(CURDIR)/lab/sim/cards.conf"') \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
+# of all generators: another one with each commit
+COWFS_SEED := $(or $(COWFS_SEED),$(shell tests/seed.sh))
+export COWFS_SEED
+
 .PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
 	fuzz-all-run golden check-bats check-kills kills power check-report check-fleet-tools check-layouts check-xfstests check-pjdfstest \
-	check-packaging check-demo check-replay check-replay-short check-journal check-journal-short check-held check-tsan check-soak soak check-walk walk coverage coverage-report called check-docs check-vm check-vm-life \
+	check-packaging check-demo check-replay check-replay-short check-journal check-journal-short check-held check-tsan check-soak soak check-walk walk coverage coverage-report called check-docs check-blunt check-vm check-vm-life \
 	check-vm-short check-deb check-dist check-debs image run-image check-fleet bench-boot lint lint-gcc lint-form lint-objects format
 
 # ---- programs: the rules of the Makefile compile and link them ----
@@ -89,8 +93,8 @@ $(PROMETHEUS):
 # Behind --: what runs beside them; what serves volumes of its own comes last there.
 CHECKS := all check-unit check-bats check-demo
 CHECKS_BESIDE := check-fuzz lint-gcc check-walk
-CHECKS_BESIDE_TOO := check-crash-short check-journal-short check-vm-life
-NIGHT := all check-unit check-bats check-kills check-layouts check-bench-commit
+CHECKS_BESIDE_TOO := check-crash-short check-journal-short check-blunt check-vm-life
+NIGHT := all check-unit check-bats check-blunt check-kills check-layouts check-bench-commit
 NIGHT_BESIDE := lint check-model-short check-vm-short check-replay-short check-journal check-held check-crash check-mutants
 NIGHT_BESIDE_TOO := check-fuzz-san check-tsan check-soak check-packaging walk
 RELEASE := check-unit-san check-model check-replay kills power check-report check-site check-fleet check-fleet-tools check-deb check-dist check-debs \
@@ -112,7 +116,7 @@ check-unit-san:
 	$(Q)for san in address,undefined thread; do $(MAKE) --no-print-directory SAN=$$san check-unit || exit 1; done
 
 check-unit: $(UNIT_BIN)
-	@echo "check-unit: $(words $^) programs"
+	@echo "check-unit: $(words $^) programs, COWFS_SEED=$(COWFS_SEED)"
 	$(Q)tests/run-unit.sh $^
 
 # Another architecture, under qemu-user (make cross-deps installs it): the unit tests except those of tests/cross.txt, golden
@@ -234,8 +238,16 @@ check-oss-fuzz: deps
 		echo "  ok    $$t of OSS-Fuzz"; done
 
 check-bats: all
-	@echo "check-bats: the programs on loop devices (as root)"
+	@echo "check-bats: the programs on loop devices (as root), COWFS_SEED=$(COWFS_SEED)"
 	$(Q)exec env COWFS_BUILD=$(CURDIR)/$(B) tests/run-bats.sh $(or $(BATS),$(wildcard tests/bats/*.bats))
+
+# The tests of cuts, errors, kills, pulled cards and attacks without what cuts, fails, kills, pulls and attacks: each must fail.
+check-blunt: all $(B)/tests/blunt.so
+	@echo "check-blunt: tests without their instruments (as root)"
+	$(Q)COWFS_BUILD=$(CURDIR)/$(B) tests/blunt.sh
+$(B)/tests/blunt.so: tests/tests.mk
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -nostdlib -x c -o $@ /dev/null
 
 check-kills: all
 	@echo "check-kills: $(or $(COUNT),100) kills of all processes of a daemon in the middle of commits, twice (as root)"

@@ -164,9 +164,12 @@ dirties() {
 	attach_in_group
 	mount_volume
 	kill -9 "$MAIN"
+	wait_for 5 ended "$MAIN"
 	commit_word one
-	# of the worker's parent
-	kill -9 "$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")"
+	# of the worker
+	pid=$(awk '$1 == "PPid:" { print $2 }' "/proc/$(worker_pid)/status")
+	kill -9 "$pid"
+	wait_for 5 ended "$pid"
 	commit_word two
 	[ "$(status_of .degraded)" = false ]
 	detach
