@@ -39,8 +39,9 @@ trap 'rm -rf "$dir" & wait_until 5 ended $!' EXIT
 export TMPDIR=$dir # what is left there is of these targets, and of nobody else's tests
 # rows of the table: seconds, target, result. A script that runs beside another one adds to that one's.
 table=${COWFS_CHECK_TABLE:-$dir/table}
-# what targets add: "SECONDS FILE" of tests, "TARGET COMMAND" that runs again what failed of it, and what failed, the first one last
-export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again" COWFS_CHECK_FIRST="$dir/first"
+# what targets add: "SECONDS FILE" of tests, "TARGET COMMAND" that runs again what failed of it, what was left out, and what failed, the
+# first one last
+export COWFS_CHECK_FILES="$table.files" COWFS_CHECK_AGAIN="$table.again" COWFS_CHECK_LEFT="$table.left" COWFS_CHECK_FIRST="$dir/first"
 
 # The row of target $1 that began at second $2: result $3.
 row() {
@@ -65,6 +66,7 @@ print_table() {
 	sed -n 's/^[0-9]* \(.*\) ok$/\1/p' "$table" | sort | xargs | fold -s -w 100 | sed '1s/^/  passed:  /;2,$s/^/           /'
 	printf '  %-35s %s\n' 'parts that took longest' "$([ ! -e "$COWFS_CHECK_FILES" ] || echo 'files of tests')"
 	paste -d '|' <(longest "$table" 10) <(longest "$COWFS_CHECK_FILES" 10) | awk -F '|' '{ printf "  %-35s %s\n", $1, $2 }'
+	[ ! -s "$COWFS_CHECK_LEFT" ] || { echo && echo 'left out:' && fold -s -w 98 "$COWFS_CHECK_LEFT" | sed 's/^/  /'; }
 	[ ! -s "$table.first" ] || { echo && tac "$table.first" | sed 's/^first failure/failed/; $s/^failed/first failure/'; }
 }
 

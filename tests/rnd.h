@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 /* the next number of a sequence that starts with any state: one for each thread */
 static inline uint64_t rnd_next(uint64_t *state)
@@ -21,11 +22,22 @@ static inline uint64_t rnd_of(uint64_t *state, uint64_t below)
 	return rnd_next(state) % below;
 }
 
-/* the sequence of the main thread; a test sets it, to be independent of the tests before it */
-static uint64_t rnd_state = 1;
+/* The sequence of the main thread. A test begins one, to be independent of the tests before it; one whose figures are true of a single
+ * sequence sets it. */
+static uint64_t rnd_state;
+
+/* Sequence N of a run: COWFS_SEED, which tests/seed.sh takes from the commit, or 1. */
+static inline void rnd_begin(uint64_t n)
+{
+	const char *seed = getenv("COWFS_SEED");
+
+	rnd_state = ((seed ? strtoull(seed, NULL, 10) : 0) ?: 1) * 0xd1342543de82ef95u + n;
+}
 
 static inline uint64_t rnd(uint64_t below)
 {
+	if (!rnd_state)
+		rnd_begin(0);
 	return rnd_of(&rnd_state, below);
 }
 

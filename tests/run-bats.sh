@@ -7,7 +7,8 @@
 # With COWFS_TURN, a commit, a third of the files with a line "# turn: 3" runs, another third with another commit. Those that the commit
 # changes, and those that COWFS_ALSO names ("clone delta"), run in any case.
 # What a test leaves behind fails its file, with the name of the test, and is ended. The last line is the first failure: file, line, test.
-# COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the failures, the first one last.
+# COWFS_CHECK_FILES: a file for what each took; COWFS_CHECK_FIRST: one for the failures, the first one last; COWFS_CHECK_LEFT: one for the
+# files, kinds and tests that were left out, which are the last lines before a failure.
 # A signal interrupts the tests that run, which tidy up, and ends this.
 set -u
 . "${0%/*}/end.bash"
@@ -157,6 +158,12 @@ cat "$dir"/*.out | sed -nE 's/^ok [0-9]+ (.*) in ([0-9]+)ms$/\2 \1/p' | sort -rn
 count() { cat "$dir"/*.out | grep -c "$1"; }
 echo "bats: $(($(count '^ok') - $(count '^ok.*# skip'))) passed, $(count '^not ok') failed," \
 	"$(($(count '^ok.*# skip') - $(count '^ok.*# skip not its turn'))) skipped, $(count '^ok.*# skip not its turn') and $later files have their turn with another commit"
+# what is not judged: files, kinds, and each skip with its reason
+{
+	[ $later = 0 ] || for f in "${!other[@]}"; do basename "$f" .bats; done | sort | xargs | sed 's/^/files of bats that have their turn with another commit: /'
+	(cd "$dir" && grep -c '^ok.*# skip not its turn' /dev/null -- *.out) | sed -n '/:0$/!s/\.out:/ /p' | xargs -n 2 2>/dev/null | paste -sd, | sed '/./s/^/tests of one kind of file system that have their turn then: /; s/,/, /g'
+	sed -nE '/# skip not its turn/d; s/^ok [0-9]+ (.*) # skip ?(.*)$/skipped: \1: \2/p' "$dir"/*.out | sed -E 's/ in [0-9]+ms//'
+} 2>/dev/null | grep . | tee -a "${COWFS_CHECK_LEFT:-/dev/null}"
 [ $(($(find "$dir" -name '*.out' | wc -l) + later)) = $# ] || exit 1
 [ -e "$dir/failed" ] || exit 0
 echo "check-bats make check-bats BATS=\"$(xargs <"$dir/failed")\"" | tee -a "${COWFS_CHECK_AGAIN:-/dev/null}" | sed 's/^check-bats/bats: again:/'

@@ -25,6 +25,7 @@ one() {
 	skipped=$(($(grep -c '^\[  SKIPPED' "$out.out") / 2)) # each is named twice
 	echo "$passed $skipped" >"$out.ok"
 	why=$([ "$skipped" = 0 ] || grep -i skip "$out.out" | head -5)
+	[ -z "$why" ] || echo "$why" | sed "s/^/skipped: $name: /" >>"${COWFS_CHECK_LEFT:-/dev/null}"
 	echo "${why:+$why
 }  ok    $name ($passed tests, $took s)"
 }

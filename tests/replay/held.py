@@ -165,7 +165,7 @@ def layout(w, name, o):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument('--seconds', type=float, default=30)
-    p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--seed', type=int, default=int(os.environ.get('COWFS_SEED') or 1))
     p.add_argument('--ram', default='64M')
     p.add_argument('--commits', action='store_true')
     p.add_argument('layouts', nargs='*')

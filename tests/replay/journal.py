@@ -179,7 +179,7 @@ def layout(w, name, seconds, seed):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument('--seconds', type=float, default=10)
-    p.add_argument('--seed', type=int, default=1)
+    p.add_argument('--seed', type=int, default=int(os.environ.get('COWFS_SEED') or 1))
     p.add_argument('--short', action='store_true', help='three layouts')
     p.add_argument('layouts', nargs='*')
     o = p.parse_args()

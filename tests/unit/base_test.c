@@ -300,7 +300,7 @@ TEST(test_mul_div)
 	assert_int_equal(low, 1);
 	assert_int_equal(mul_u64(0xfedcba9876543210, 0x0123456789abcdef, &low), 0x121fa00ad77d742);
 	assert_int_equal(low, 0x2236d88fe5618cf0);
-	rnd_state = 1;
+	rnd_begin(1);
 	for (unsigned i = 0; i < 1000000; i++) {
 		uint64_t v = rnd_next(&rnd_state), by = rnd_next(&rnd_state) >> rnd(64) | 1;
 

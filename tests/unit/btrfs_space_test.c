@@ -598,6 +598,7 @@ TEST(test_map)
 
 static int make_dir(void **state)
 {
+	rnd_state = 1;
 	if (workdir_new("btrfs"))
 		return -1;
 	make_sure("mkdir m");

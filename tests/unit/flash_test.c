@@ -419,7 +419,7 @@ TEST(test_clone)
 				assert_memory_equal(&before,
 						    &(struct flash_stats[]){ stats(of) }[0],
 						    sizeof(before));
-			rnd_state = 7;
+			rnd_begin(7);
 			for (unsigned i = 0; i < 3000; i++)
 				ns[t] += flash_model_write(to, rnd(GIB / FOUR) * FOUR,
 							   FOUR * (1 + i % 5), 0);

@@ -138,7 +138,7 @@ TEST(test_same_answers)
 		{ "-t ext4 -b 4096 -O bigalloc -C 65536", "32M" },
 	};
 
-	rnd_state = 3;
+	rnd_begin(3);
 	for (size_t i = 0; i < ARRAY_SIZE(images); i++) {
 		uint8_t *was;
 

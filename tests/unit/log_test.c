@@ -171,7 +171,7 @@ TEST(test_ring_room)
 		unsigned full = 0;
 		uint64_t seed = round, missing;
 
-		rnd_state = seed + 77;
+		rnd_begin(seed + 77);
 		r.c = card_of(12 * MIB, 64 * KIB, 0);
 		assert_int_equal(
 			super_plan(r.c, r.c, 4 * MIB, (384 + 64 * round) * KIB, &r.super, &missing),

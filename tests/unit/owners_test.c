@@ -27,7 +27,7 @@ static void fill(struct extents *x, bool *bit)
 
 TEST(test_extents)
 {
-	rnd_state = 1;
+	rnd_begin(1);
 	for (int round = 0; round < 200; round++) {
 		struct extents x = { 0 }, y = { 0 }, less = { 0 };
 		bool in_x[BITS], in_y[BITS], in_less[BITS] = { 0 };
@@ -207,7 +207,7 @@ TEST(test_ext)
 					 dumpe2fs_number(&im, "Inode size"));
 		owners_clear(&w);
 
-		rnd_state = i;
+		rnd_begin(i);
 		for (uint64_t b = 0; b < im.size_bytes / COW_BLK_BYTES; b++) {
 			if (rnd(3))
 				continue;
@@ -410,7 +410,7 @@ static void note_place(void *ctx, uint64_t start, uint64_t end)
 /* Chunks with gaps between them, once or twice on the device, against a table of each byte. */
 TEST(test_btrfs_map)
 {
-	rnd_state = 5;
+	rnd_begin(5);
 	for (int round = 0; round < 2000; round++) {
 		struct btrfs_chunk_place c[8];
 		struct btrfs_chunks x = { .c = c };

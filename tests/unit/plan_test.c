@@ -458,7 +458,7 @@ TEST(test_any, fresh, cleared)
 {
 	uint64_t moved = 0, padded = 0, stayed = 0;
 
-	rnd_state = 1;
+	rnd_begin(1);
 	for (unsigned round = 0; round < 1500; round++) {
 		const struct card_costs *of = &cards[rnd(n_cards)];
 		struct plan_query q;
@@ -495,7 +495,7 @@ TEST(test_merge, fresh)
 {
 	static bool want[BLKS], got[BLKS];
 
-	rnd_state = 2;
+	rnd_begin(2);
 	for (unsigned round = 0; round < 300; round++) {
 		struct extents x = { 0 }, y = { 0 };
 		uint64_t none = rnd(10);

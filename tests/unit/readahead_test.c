@@ -81,6 +81,7 @@ TEST(random_reads_bring_nothing_along, setup, teardown)
 {
 	uint64_t x;
 
+	rnd_begin(0);
 	for (unsigned i = 0; i < 32; i++) {
 		x = rnd_next(&rnd_state);
 		check(1, i * 128 + x % 32, 1, 0);

@@ -179,6 +179,7 @@ TEST(test_against_reference)
 	struct card *c = new_card();
 	uint8_t now[BLKS] = { 0 }, flushed[BLKS] = { 0 };
 
+	rnd_begin(0);
 	for (int round = 0; round < 20000; round++) {
 		uint64_t x = rnd_next(&rnd_state), blk = x % BLKS;
 

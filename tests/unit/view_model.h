@@ -47,7 +47,7 @@ static inline void setup(struct fixture *f, uint64_t limit_bytes)
 	const struct sim_params params = { .size_bytes = RING_OFF + RING_BLKS * COW_BLK_BYTES };
 
 	*f = (struct fixture){ 0 };
-	rnd_state = 1;
+	rnd_begin(1);
 	f->live = io_alloc(BYTES);
 	f->sealed = io_alloc(BYTES);
 	f->committed = io_alloc(BYTES);

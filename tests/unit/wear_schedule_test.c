@@ -213,7 +213,8 @@ static void run_schedule(uint64_t seed)
 	struct life *l = calloc(1, sizeof(*l));
 
 	assert_non_null(l);
-	rnd_state = at_seed = seed;
+	at_seed = seed;
+	rnd_begin(seed);
 	toy_format(&l->t, rnd(4) == 0);
 	if (rnd(4) == 0)
 		make_lag(&l->t);

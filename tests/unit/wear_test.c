@@ -35,7 +35,7 @@ TEST(test_clock)
 	struct wear_ledger t;
 	struct big b;
 
-	rnd_state = 10;
+	rnd_begin(10);
 	fake_s = 12;
 	big_make(&b, GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 4, 4, 2, 3);
@@ -132,7 +132,7 @@ TEST(test_overflow)
 			  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 1 };
 	struct big b;
 
-	rnd_state = 11;
+	rnd_begin(11);
 	big_make(&b, GIB, 4 * MIB, 4 * MIB, 0);
 	big_commit(&b, 4, 4, 2, 3);
 	change_newest(&b, ledger_full);
@@ -216,7 +216,7 @@ TEST(test_rot)
 	for (unsigned seed = 1; seed <= 150; seed++) {
 		uint64_t seq, lblk;
 
-		rnd_state = seed;
+		rnd_begin(seed);
 		big_make(&b, GIB, 256 * KIB, 256 * KIB, 0);
 		for (int i = 0; i < 4; i++)
 			big_commit(&b, 1 + (unsigned)rnd(1500), 1 + (unsigned)rnd(50), 1 + rnd(900),
@@ -252,7 +252,7 @@ TEST(test_merge_noise)
 	struct wear *w;
 	uint8_t buf[300];
 
-	rnd_state = 12;
+	rnd_begin(12);
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 0, 100 * MIB, 0, 50 * MIB);
 	assert_int_equal(wear_new(&w, &g), 0);
 	for (int i = 0; i < 20000; i++) {
@@ -306,7 +306,7 @@ TEST(test_encode)
 	struct wear *w, *v;
 	uint8_t buf[700];
 
-	rnd_state = 13;
+	rnd_begin(13);
 	wear_plan(&g, 4 * MIB, WEAR_MAX_UNITS, 12 * MIB + 32 * KIB, 3 * GIB, 5 * MIB, GIB);
 	for (int round = 0; round < 200; round++) {
 		struct wear_ledger t = { 0 };
