@@ -8,12 +8,18 @@ mount namespace of its own:
     walk.py [--steps 80] [--seconds 60] [--seed N]     programs: COWFS_BUILD (default: build)
 
 A walk that fails prints its seed and its steps. The same seed makes the same walk, but for what the pressure of RAM commits.
+First each step is made on the root of an ext4, where nothing is in its way, until it has its effect. What it is refused, and how often each step
+had its effect, is told at the end.
 """
-import argparse, json, os, random, shutil, signal, subprocess, sys, tempfile, time
+import argparse, collections, json, os, random, re, shutil, signal, subprocess, sys, tempfile, time
 
 BUILD = os.environ.get("COWFS_BUILD") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
 PENDING = "UNDO PENDING"
 TOO_LARGE, UNSYNCED = "the log is too small for this commit", "could not be synced"
+
+
+# of all walks: how often a step was made, and had its effect; what was refused otherwise than its step expects
+MADE, HAD, REFUSED = collections.Counter(), collections.Counter(), collections.Counter()
 
 
 class Wrong(Exception):
@@ -21,7 +27,8 @@ class Wrong(Exception):
 
 
 class Walk:
-    def __init__(self, seed):
+    def __init__(self, seed, plain=False):
+        self.step = ""
         self.r = random.Random(seed)
         self.dir = tempfile.mkdtemp(prefix="cowfs-walk.")
         self.env = dict(os.environ, COWFS_RUNDIR=self.dir + "/run", COWFS_ON_CRASH="stop", COWFS_INVARIANT="abort",
@@ -35,9 +42,9 @@ class Walk:
         self.pressed = 0  # how often it has
         self.delta = None  # what an export wrote: the files, and for which kind of file system it can be imported
         self.replaced = False  # an import waits for the next attach, and nothing is committed until then
-        self.kind = self.r.choice(list(self.KINDS))
-        self.small = self.r.random() < 0.5
-        self.root = self.r.random() < 0.4  # the root, which boots
+        self.kind = "ext4" if plain else self.r.choice(list(self.KINDS))
+        self.small = not plain and self.r.random() < 0.5
+        self.root = plain or self.r.random() < 0.4  # the root, which boots
         self.volume = "root" if self.root else "vol"
         self.boots = None  # how often it still boots on trial
         self.pids = set()  # of its daemons
@@ -54,6 +61,15 @@ class Walk:
 
     def cow(self, *argv, ok=True):
         return self.sh(BUILD + "/cowctl", *argv, ok=ok)
+
+    def had(self, rc=0, text="", *known):
+        """The step had its effect, or was refused, for a reason that is known."""
+        if rc == 0:
+            HAD[self.step] += 1
+        elif not any(k in text for k in known):
+            line = re.sub(r"\S*/\S+|[0-9]+([.][0-9]+)?", "N", text.strip().split("\n")[-1])
+            REFUSED[f"{self.step}: {rc}: {line[:150]}"] += 1
+        return rc == 0
 
     def says(self, text, what):
         if what not in text:
@@ -153,12 +169,14 @@ class Walk:
     def write(self):
         for _ in range(self.r.randrange(1, 4)):
             self.put(self.name(), self.data())
+        self.had()
 
     def delete(self):
         if self.live:
             name = self.r.choice(sorted(self.live))
             os.unlink(os.path.join(self.mnt, name))
             del self.live[name]
+            self.had()
 
     def committed(self, text):
         self.newest, self.vague, self.undone = dict(self.live), UNSYNCED in text, False
@@ -171,6 +189,7 @@ class Walk:
             raise Wrong("a commit over what was imported")
         if self.replaced:
             return
+        self.had(rc, text, "held", TOO_LARGE)
         if rc == 0:
             self.committed(text)
         elif not (self.held is not None and ("held" in text or TOO_LARGE in text)):
@@ -183,12 +202,16 @@ class Walk:
         rc, text = self.cow("commit", "--timer", self.volume, ok=False)
         if rc == 0 and not self.armed and not self.inhibited and not self.replaced:
             self.committed(text if "nothing to commit" not in text else PENDING)
+            self.had("nothing to commit" in text, text, "nothing to commit")
+        elif rc:
+            self.had(rc, text, "held", TOO_LARGE, "inhibited", "imported")
 
     def hold(self):
         rc, text = self.cow("commit", "--hold", self.volume, ok=False)
         if rc == 0 and self.held is not None:
             raise Wrong("two generations are held")
         self.vague |= UNSYNCED in text
+        self.had(rc, text, "is held already", TOO_LARGE)
         if rc == 0:
             self.committed(text)
             self.held = dict(self.live)
@@ -199,6 +222,7 @@ class Walk:
         rc, text = self.cow("undo", self.volume, ok=False)
         if (rc == 0) != (self.held is not None):
             raise Wrong("undo")
+        self.had(rc, text, "held")
         if rc == 0:
             self.says(text, "lost")
             self.pending = True
@@ -207,12 +231,14 @@ class Walk:
         rc, text = self.cow("undo", "--cancel", self.volume, ok=False)
         if rc == 0 and not self.pending:
             raise Wrong("there was no undo to take back")
+        self.had(rc, text, "no undo")
         if rc == 0:
             self.says(text, "still held")
             self.pending = False
 
     def accept(self):
         rc, text = self.cow("accept", self.volume, ok=False)
+        self.had(rc, text, "held")
         if rc == 0:
             self.held, self.pending, self.boots = None, False, None
         elif self.held is not None:
@@ -236,6 +262,7 @@ class Walk:
         self.ever.setdefault(name, {})[data] = True
         if rc != code:
             raise Wrong("run")
+        self.had()
         if code == 0:
             self.newest, self.vague, self.undone = dict(self.live), False, False
             if trial:
@@ -257,19 +284,22 @@ class Walk:
         rc, text = self.cow("run", "--volume", self.volume, "--", "no-such-program", "-y", ok=False)
         if rc != 127:
             raise Wrong("run of no program")
+        self.had()
 
     def discard(self):
         self.cow("discard", self.volume)
         self.armed = True
+        self.had()
 
     def discard_cancel(self):
         self.cow("discard", "--cancel", self.volume)
         self.armed = False
+        self.had()
 
     def look(self, model, what, *argv):
         rc, text = self.cow("view", *argv, self.volume, self.view, ok=False)
-        if rc:
-            return  # not enough RAM, for example
+        if not self.had(rc, text, "RAM"):
+            return
         try:
             found = self.read(self.view)
         finally:
@@ -287,12 +317,13 @@ class Walk:
     def view_mounted(self):
         if self.cow("view", self.volume, self.mnt, ok=False)[0] == 0:
             raise Wrong("a view hides the volume")
+        self.had()
 
     def revert(self):
         name = self.name()
         if self.vague or (name not in self.live and name not in self.newest):
             return
-        if self.cow("revert", "--yes", os.path.join(self.mnt, name), ok=False)[0] == 0:
+        if self.had(*self.cow("revert", "--yes", os.path.join(self.mnt, name), ok=False), *self.NO_PATHS):
             self.look_at_pressure()
             model = self.read(self.mnt) if self.vague else self.newest
             self.live.pop(name, None)
@@ -303,7 +334,7 @@ class Walk:
         if self.vague or name not in self.live:
             return
         rc, text = self.cow("commit", os.path.join(self.mnt, name), ok=False)
-        if rc == 0:
+        if self.had(rc, text, *self.NO_PATHS):
             if self.pending and "nothing to commit" not in text:
                 self.says(text, PENDING)
             if self.newest.get(name) != self.live[name]:
@@ -311,7 +342,7 @@ class Walk:
             self.newest[name] = self.live[name]
 
     def trim(self):
-        self.cow("trim", self.volume, ok=False)
+        self.had(*self.cow("trim", self.volume, ok=False), "has only some files of now")
 
     def export(self):
         if self.vague:
@@ -319,7 +350,8 @@ class Walk:
         whole = self.held is None or self.r.random() < 0.5
         if os.path.exists(self.dir + "/delta"):
             os.unlink(self.dir + "/delta")
-        rc, _ = self.cow("export", *(("--all",) if whole else ()), self.volume, self.dir + "/delta", ok=False)
+        rc, text = self.cow("export", *(("--all",) if whole else ()), self.volume, self.dir + "/delta", ok=False)
+        self.had(rc, text)
         self.look_at_pressure()
         self.delta = dict(self.newest) if rc == 0 and not self.vague else None
 
@@ -328,21 +360,25 @@ class Walk:
             return
         rc, text = self.cow("import", "--older", self.volume, self.dir + "/delta", ok=False)
         if rc:
-            return  # an xfs, another base, not enough RAM
+            self.had(rc, text, "xfs", "RAM")
+            return
         if "has this already" in text:
             return
         if self.pending:
             self.says(text, PENDING)
         self.newest, self.vague, self.undone = dict(self.delta), False, False
         self.replaced = True
+        self.had()
 
     def inhibit(self):
         self.cow("inhibit", self.volume)
         self.inhibited = True
+        self.had()
 
     def uninhibit(self):
         self.cow("uninhibit", self.volume)
         self.inhibited = False
+        self.had()
 
     def look_at_pressure(self):
         pressure = json.loads(self.cow("status", "--json", self.volume, ok=None)[1])["pressure"]
@@ -353,6 +389,7 @@ class Walk:
     def remount(self):
         self.umount()
         self.sh("mount", self.loop, self.mnt)
+        self.had()
 
     def pressure(self):
         if self.armed or self.look_at_pressure()["gave_up"]:
@@ -363,6 +400,9 @@ class Walk:
             self.sh("sync", "-f", self.mnt)
         except OSError as e:
             raise Wrong(f"a write failed: {e}")
+        pressed = self.pressed
+        self.look_at_pressure()
+        self.had(self.pressed == pressed)
         self.vague = True
         for i in range(3):
             os.unlink(self.mnt + "/big%d" % i)
@@ -413,6 +453,7 @@ class Walk:
         if self.armed:
             self.says(text, "DISCARDED")
         self.wait_gone()
+        self.had()
         if self.pending:
             self.again(self.held, False)
         elif self.armed or self.replaced:
@@ -468,6 +509,7 @@ class Walk:
             except ProcessLookupError:
                 pass
         self.log.append(f"kill {len(victims)}")
+        self.had(not victims)
         for _ in range(100):  # one of several may be started again
             time.sleep(0.05)
             if not self.processes():
@@ -486,10 +528,42 @@ class Walk:
         else:
             self.again(self.newest, self.vague)
 
+    # what a path of an xfs or btrfs, of a held generation or without RAM is refused for
+    NO_PATHS = ("held", "RAM", "UNDO PENDING", "pending", "imported")
     STEPS = {write: 14, delete: 3, commit: 8, checkpoint: 2, timer: 2, hold: 3, undo: 3, cancel: 2, accept: 3, run_well: 3,
              run_badly: 2, run_nothing: 3, run_trial: 2, discard: 1, discard_cancel: 2, view_newest: 2, view_now: 2, view_mounted: 1, revert: 2,
              commit_path: 3, trim: 1, export: 3, import_: 4, inhibit: 1, uninhibit: 1, remount: 1, pressure: 1, detach: 4, kill: 3}
     REPLACED = [write, delete, commit, timer, view_now, trim, inhibit, uninhibit, remount, detach, detach, kill]
+
+    # in an order in which nothing is in the way of the next one; what has more than one outcome is made until it has its effect
+    EACH = [write, commit, write, checkpoint, write, timer, view_newest, view_now, view_mounted, write, revert, write, commit_path, delete, commit, trim,
+            export, hold, undo, cancel, accept, run_well, run_nothing, run_badly, detach, run_trial, undo, detach, inhibit, uninhibit,
+            discard, discard_cancel, remount, pressure, checkpoint, kill, write, commit, export, write, commit, import_, detach]
+
+    def make(self, step):
+        self.step = step.__name__
+        self.log.append(f"-- {self.step}{' pending' if self.pending else ''}{' held' if self.held is not None else ''}"
+                        f"{' armed' if self.armed else ''}{' vague' if self.vague else ''}"
+                        f"{' replaced' if self.replaced else ''}")
+        MADE[self.step] += 1
+        step(self)
+        self.expect(self.read(self.mnt), self.live, "live")
+        self.look_at_pressure()
+
+    def each(self):
+        self.start()
+        for step in self.EACH:
+            had = HAD[step.__name__]
+            for _ in range(30):
+                self.make(step)
+                if HAD[step.__name__] > had:
+                    break
+            else:
+                raise Wrong(f"{step.__name__} had no effect in 30 times")
+        missing = {step.__name__ for step in self.STEPS} - HAD.keys()
+        if missing:
+            raise Wrong(f"no effect, or not tried: {' '.join(sorted(missing))}")
+        self.last()
 
     def walk(self, steps):
         self.start()
@@ -497,12 +571,11 @@ class Walk:
             step = self.r.choices(list(self.STEPS), list(self.STEPS.values()))[0]
             if self.replaced:
                 step = self.r.choice(self.REPLACED)
-            self.log.append(f"-- {step.__name__}{' pending' if self.pending else ''}{' held' if self.held is not None else ''}"
-                            f"{' armed' if self.armed else ''}{' vague' if self.vague else ''}"
-                            f"{' replaced' if self.replaced else ''}")
-            step(self)
-            self.expect(self.read(self.mnt), self.live, "live")
-            self.look_at_pressure()
+            self.make(step)
+        self.last()
+
+    def last(self):
+        self.step = "end"
         if not self.detach():
             self.accept()
             self.detach()
@@ -524,20 +597,30 @@ def main():
     p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     o = p.parse_args()
     signal.signal(signal.SIGTERM, lambda s, _: signal.signal(s, signal.SIG_IGN) and sys.exit(1))  # make sends another one
-    until, seed, n = time.monotonic() + o.seconds, o.seed, 0
+    begun = time.monotonic()
+    until, seed, n = begun + o.seconds, o.seed, 0
     print(f"walk: seed {seed}", flush=True)
+    each = True
     while n == 0 or time.monotonic() < until:
-        w = Walk(seed)
+        w = Walk(seed, each)
         try:
-            w.walk(o.steps)
+            if each:
+                w.each()
+            else:
+                w.walk(o.steps)
         except (Wrong, OSError, subprocess.SubprocessError) as e:
             print(*w.log, f"{w.kind}, {'a small' if w.small else 'the usual'} log, {w.volume}", sep="\n")
             print(f"walk: {e}: walk.py --seed {seed} --steps {o.steps}")
             return 1
         finally:
             w.end()
-        n, seed = n + 1, seed + 1
-    print(f"walk: {n} walks of {o.steps} steps")
+        if not each:
+            n, seed = n + 1, seed + 1
+        each = False
+    for text, times in REFUSED.most_common():
+        print(f"walk: refused {times} times: {text}")
+    print("walk: had their effect: " + ", ".join(f"{step} {HAD[step]} of {MADE[step]}" for step in sorted(MADE)))
+    print(f"walk: {n} walks of {o.steps} steps, {sum(MADE.values())} steps in {time.monotonic() - begun:.0f} s")
     return 0
 
 
