@@ -3,7 +3,7 @@
 # Can the tests tell? Runs those of tests/bats with the tag "blunt", which stands above each that has an instrument, with all instruments
 # blunt: shims that cut the power, fail or lose a card, or attack are empty, and no signal kills. One that passes has not used its
 # instrument, or does not look at what it does. The test with the tag "sharp" has no instrument and must pass. With COWFS_TURN, a commit,
-# a quarter of them, others with another commit. COWFS_CHECK_FIRST: a file for the first failure.
+# an eighth of them, others with another commit. COWFS_CHECK_FIRST: a file for the first failure.
 set -u
 build=$(realpath "${COWFS_BUILD:-build}")
 SHIMS='powercut eioshim goneshim hostile liar badimage nopages'
@@ -38,7 +38,7 @@ mapfile -t all < <(tagged blunt)
 mapfile -t sharp < <(tagged sharp)
 tests=()
 for i in "${!all[@]}"; do
-	[ -n "${COWFS_TURN-}" ] && [ $(((i + ${turn% *}) % 4)) != 0 ] || tests+=("${all[i]}")
+	[ -n "${COWFS_TURN-}" ] && [ $(((i + ${turn% *}) % 8)) != 0 ] || tests+=("${all[i]}")
 done
 run=("${sharp[@]}" "${tests[@]}")
 for i in "${!run[@]}"; do
