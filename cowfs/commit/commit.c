@@ -542,9 +542,10 @@ int commit_checkpoint(struct log *log, struct card *base, const struct commit_op
 	*ret_blks = 0;
 	if (log_holds(log, NULL))
 		return -EBUSY;
-	if (log_super(log)->state == SUPER_VIRGIN ||
-	    (log_rests(log, tail_type, opt->record_flags) && (opt->goes_on || !log_guarded(log))))
+	if (log_super(log)->state == SUPER_VIRGIN)
 		return 0;
+	if (log_rests(log, tail_type, opt->record_flags) && (opt->goes_on || !log_guarded(log)))
+		return log_settle(log); /* what rests may do so in the cache of the card only */
 	r = begin_write(log, base);
 	if (r == 0)
 		r = log_prepare(log);

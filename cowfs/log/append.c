@@ -112,6 +112,8 @@ bool log_reached(const struct log *l, const struct log_mark *mark)
 	       l->newest.type == RECORD_COMMIT;
 }
 
+/* What was found may be in the cache of the card only: the last session ended by an error, and the power stayed on. The
+ * next heads, records and answers declare it durable. */
 int log_settle(struct log *l)
 {
 	int r = l->settled ? 0 : record_flush(l);

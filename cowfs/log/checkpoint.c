@@ -461,6 +461,8 @@ static int everything_home(struct home *h, uint8_t *next)
 		r = guarded_before_home(l);
 	if (l->guarded.state != GUARD_OFF && h->guard_blk == l->guarded.blk)
 		h->skip_blk = blk;
+	else if (r == 0)
+		r = guarded_leave(l);
 	if (r == 0) {
 		sample_forget_logged(l);
 		r = write_all_home(h);

@@ -341,6 +341,17 @@ bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next)
 	       guard_pack(next, packed, sizeof(packed));
 }
 
+int guarded_leave(struct log *l)
+{
+	struct guarded *g = &l->guarded;
+
+	if (!log_index_has(l->index, g->blk))
+		return 0;
+	g->state = GUARD_OFF;
+	g->packed_bytes = 0;
+	return guarded_show(l);
+}
+
 int guarded_home(struct log *l, uint64_t blk, const uint8_t *next)
 {
 	struct guarded *g = &l->guarded;

@@ -61,14 +61,9 @@ struct log_index *log_hold_index(const struct log *l)
 	return log_holds(l, NULL) ? log_index_ref(l->hold.index) : NULL;
 }
 
-/* An older cowfs would break the hold: it must not touch the ring. With lag the last write of a copy may not
- * be durable: two records come before the other copy is written. */
+/* An older cowfs would break the hold: it must not touch the ring. */
 int hold_set_feature(struct log *l, bool on)
 {
-	int r = lag_pad(l, 2);
-
-	if (r < 0)
-		return r;
 	l->super.incompat &= ~LOG_INCOMPAT_HELD;
 	l->super.incompat |= on ? LOG_INCOMPAT_HELD : 0;
 	l->super_due = true;

@@ -98,6 +98,7 @@ static struct log *log_new(struct card *base, struct card *logcard, const struct
 				 : (uint32_t)max_u64(1,
 						     super->erase_block_bytes / super->seg_bytes);
 	l->lag.cold = lag_on(l);
+	l->order.copy_pads = lag_on(l) ? 2 : 0;
 	l->stage = io_alloc_raw(STAGE_BLKS * COW_BLK_BYTES);
 	l->index = log_index_empty();
 	l->opened_ns = now_ns();
@@ -256,21 +257,25 @@ int log_lost_writes(struct log *l)
 
 	if (l->super.state == SUPER_PENDING || l->state == EPOCH_BROKEN)
 		return 0;
-	if (!l->settled && !l->super_due) { /* nothing was flushed since the log was opened */
+	/* nothing was flushed since the log was opened, or that says nothing */
+	if (lag_on(l) || (!l->settled && !l->super_due)) {
 		r = super_read(l->card, l->super.external ? 0 : l->super.fs_bytes, &super,
 			       &trouble);
 		if (r < 0)
 			return r;
 		l->super_trouble = trouble;
-		if (l->guarded.copied)
-			l->guarded.state = GUARD_UNSURE;
+		l->order.copy_pads = lag_on(l) ? 2 : 0;
 	}
+	if (!l->settled && !l->super_due && l->guarded.copied)
+		l->guarded.state = GUARD_UNSURE;
 	if (lag_on(l) && l->newest.seq && l->super.state != SUPER_VIRGIN) {
 		r = read_again(l);
 		if (r < 0)
 			return r;
 	}
-	if (card_is_durable(l->base, l->base->writes) && card_is_durable(l->card, l->card->writes))
+	/* with lag a FLUSH says nothing */
+	if (!lag_on(l) && card_is_durable(l->base, l->base->writes) &&
+	    card_is_durable(l->card, l->card->writes))
 		return 0;
 	guarded_failed(l);
 	l->suspect = l->lag.cold = true;

@@ -117,6 +117,7 @@ void record_accept(struct log *l, const struct log_record *rec)
 	if (l->state == EPOCH_WAIVED)
 		epoch_set(l, EPOCH_OPEN);
 	l->order.pads_due -= l->order.pads_due > 0;
+	l->order.copy_pads -= l->order.copy_pads > 0;
 	l->cursor = (rec->lblk + 1) % l->ring_blks;
 	l->entered_lblk = 0;
 }
@@ -282,6 +283,28 @@ static int void_ring(struct log *l)
 	return card_flush(l->card);
 }
 
+/* S1: no copy is in the cache of the card only, whoever wrote it, and however that ended. With lag a FLUSH does not say
+ * so, but two records do. */
+static int settle_copies(struct log *l)
+{
+	int r = log_settle(l);
+
+	if (r == 0 && !rules_copies_durable(l))
+		r = card_flush(l->card);
+	return r < 0 ? r : lag_pad(l, l->order.copy_pads);
+}
+
+static int put_copy(struct log *l, unsigned i)
+{
+	int r = rules_copy(l, i);
+
+	if (r < 0)
+		return r;
+	r = super_put_copy(l->card, &l->super, i);
+	rules_copy_written(l, i);
+	return r;
+}
+
 /* Half way it is bad. */
 static int write_copy(struct log *l, unsigned i)
 {
@@ -289,14 +312,15 @@ static int write_copy(struct log *l, unsigned i)
 	int r;
 
 	l->super_trouble |= bad;
-	r = super_write_copy(l->card, &l->super, i);
+	r = put_copy(l, i);
+	if (r == 0)
+		r = card_flush(l->card);
 	if (r == 0)
 		l->super_trouble &= ~bad;
 	return r;
 }
 
-/* A copy that is bad comes first: meanwhile the other one is whole. A card that loses its last acknowledged
- * writes must not have both in its cache. */
+/* A copy that is bad comes first: meanwhile the other one is whole. */
 static int write_copies(struct log *l)
 {
 	unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;
@@ -306,9 +330,11 @@ static int write_copies(struct log *l)
 	/* at the future place of copy A, the file system that is being shrunk has other content */
 	if (l->super.state == SUPER_PENDING)
 		return write_copy(l, 1);
-	r = write_copy(l, first);
+	r = settle_copies(l);
 	if (r == 0)
-		r = lag_pad(l, 2);
+		r = write_copy(l, first);
+	if (r == 0)
+		r = settle_copies(l);
 	return r < 0 ? r : write_copy(l, !first);
 }
 
@@ -325,7 +351,6 @@ int record_write_super(struct log *l)
 	r = write_copies(l);
 	if (r < 0) {
 		l->super.state = was;
-		l->settled = false; /* the next attempt must not have both copies in flight */
 		return r;
 	}
 	l->ledger.super_blks += was == SUPER_PENDING ? 1 : 2;
@@ -348,11 +373,15 @@ unsigned log_super_trouble(const struct log *l)
  * refuses the write stays bad and is reported. But a failed flush is an error of the caller. */
 static int mend_super(struct log *l)
 {
+	int r = l->super_trouble & SUPER_COPIES_BAD ? settle_copies(l) : 0;
+
+	/* with lag, in a ring without room for the records: another time */
+	if (r < 0 || (lag_on(l) && l->order.copy_pads))
+		return r;
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned bad = i ? SUPER_COPY_B_BAD : SUPER_COPY_A_BAD;
-		int r;
 
-		if (!(l->super_trouble & bad) || super_put_copy(l->card, &l->super, i) < 0)
+		if (!(l->super_trouble & bad) || put_copy(l, i) < 0)
 			continue;
 		l->ledger.super_blks++;
 		r = card_flush(l->card);
@@ -400,7 +429,7 @@ static int open_epoch(struct log *l, bool fresh)
 	return r;
 }
 
-int log_prepare(struct log *l)
+static int prepare(struct log *l)
 {
 	bool fresh = !l->newest.seq || ring_fresh_is_free(l);
 	int r = 0;
@@ -408,21 +437,11 @@ int log_prepare(struct log *l)
 	if (l->state == EPOCH_BROKEN)
 		return -EUCLEAN;
 	log_wear_load(l);
-	/* The chosen record may be only in the cache of the card: the flush of the last session
-	 * failed, and the power stayed on. The next heads and records declare it durable. */
-	if (!l->settled)
-		r = record_flush(l);
+	r = log_settle(l);
+	if (r == 0)
+		r = guarded_repair(l);
 	if (r < 0)
 		return r;
-	l->settled = true;
-	r = guarded_repair(l);
-	if (r < 0)
-		return r;
-	if (l->super.state == SUPER_LIVE && !l->super_due) {
-		r = mend_super(l);
-		if (r < 0)
-			return r;
-	}
 	if (l->state == EPOCH_OPEN && guarded_wants_copy(l))
 		epoch_set(l, EPOCH_DUE);
 	if (l->state != EPOCH_DUE && !l->super_due && !hold_feature_is_stale(l))
@@ -449,6 +468,13 @@ int log_prepare(struct log *l)
 	if (r == 0 && l->super_due)
 		r = record_write_super(l);
 	return r;
+}
+
+int log_prepare(struct log *l)
+{
+	int r = prepare(l);
+
+	return r == 0 && l->super.state == SUPER_LIVE && !l->super_due ? mend_super(l) : r;
 }
 
 int log_set_image(struct log *l, uint32_t image, uint8_t boots)

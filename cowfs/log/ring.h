@@ -102,6 +102,9 @@ struct order {
 	uint64_t head_mark, record_mark; /* card: the newest segment head and record */
 	uint64_t home_mark;		 /* base: the last write of a checkpoint */
 	unsigned pads_due;		 /* records that L4 requires after that */
+	uint64_t copy_mark[2];		 /* card: the last write of each copy of the superblock */
+	unsigned
+		copy_pads; /* records that S1 requires behind the last of these; of another session, too */
 };
 
 /* hold.c: a generation that stays complete */
@@ -138,8 +141,7 @@ struct log {
 	/*
 	 * Facts that are independent of the state above and of each other:
 	 */
-	/* What was read at open is durable: a FLUSH came since. An empty record needs that just
-	 * as a commit does. */
+	/* What was read at open is durable: a FLUSH came since (log_settle). */
 	bool settled;
 	/* R8: an attempt failed since the last good commit. The next good commit clears it;
 	 * suspect stays set. */
@@ -353,6 +355,9 @@ uint64_t guarded_extra_blks(const struct log *l); /* room of the ring for that *
 /* next, in blk: the superblock of the generation that is in the log. If it takes the guard, a
  * checkpoint leaves a guard where it is, and writes the block with one where there is none. */
 bool guarded_fits(const struct log *l, uint64_t blk, const uint8_t *next);
+/* Home writes will replace the superblock on the base by what takes no guard, or is none. Until guarded_home, which may be at the
+ * end of a later checkpoint, there is none that could have a guard. */
+int guarded_leave(struct log *l) MUST_CHECK;
 /* Everything else is home. */
 int guarded_home(struct log *l, uint64_t blk, const uint8_t *next) MUST_CHECK;
 

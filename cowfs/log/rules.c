@@ -127,6 +127,31 @@ int rules_super(const struct log *l)
 	return 0;
 }
 
+bool rules_copies_durable(const struct log *l)
+{
+	return card_is_durable(l->card, l->order.copy_mark[0]) &&
+	       card_is_durable(l->card, l->order.copy_mark[1]);
+}
+
+int rules_copy(const struct log *l, unsigned i)
+{
+	const unsigned other = i ? SUPER_COPY_A_BAD : SUPER_COPY_B_BAD;
+
+	if (l->super.state == SUPER_PENDING)
+		return 0;
+	RULE("settled", l->card->account.flushes);
+	RULE("S1 copies", card_is_durable(l->card, l->order.copy_mark[!i]));
+	RULE("S1 copies", !lag_on(l) || l->lag.alone || !l->order.copy_pads);
+	RULE("S1 copies", !(l->super_trouble & other));
+	return 0;
+}
+
+void rules_copy_written(struct log *l, unsigned i)
+{
+	l->order.copy_mark[i] = l->card->writes;
+	l->order.copy_pads = lag_on(l) ? 2 : 0;
+}
+
 void rules_lost(struct log *l)
 {
 	if (!card_is_durable(l->base, l->order.home_mark))

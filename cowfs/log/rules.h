@@ -29,6 +29,10 @@ void rules_record_written(struct log *l);
 int rules_record_durable(const struct log *l) MUST_CHECK; /* call before it counts */
 /* Call before the superblock gets a new life of the ring. */
 int rules_super(const struct log *l) MUST_CHECK;
+/* Call before and after a copy of it (0: A, 1: B) is written. */
+int rules_copy(const struct log *l, unsigned i) MUST_CHECK;
+void rules_copy_written(struct log *l, unsigned i);
+bool rules_copies_durable(const struct log *l); /* of this session */
 /* Call before and after a checkpoint writes blocks of the volume. (An attempt calls
  * log_may_write.) */
 int rules_home_write(const struct log *l, uint64_t blk, uint64_t blks) MUST_CHECK;

@@ -455,20 +455,19 @@ int super_write_copy(struct card *c, const struct log_super *s, unsigned i)
 
 int super_write(struct card *c, struct log_super *s)
 {
+	/* what another session wrote, and could not flush, may be the other copy */
+	int r = card_flush(c);
+
 	s->revision++;
 	/* at the future place of copy A, the file system that is being shrunk has other content */
-	if (s->state != SUPER_PENDING) {
-		int r = super_write_copy(c, s, 0);
-
-		if (r < 0)
-			return r;
-	}
-	return super_write_copy(c, s, 1);
+	if (r == 0 && s->state != SUPER_PENDING)
+		r = super_write_copy(c, s, 0);
+	return r < 0 ? r : super_write_copy(c, s, 1);
 }
 
 int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
 {
-	int r;
+	int r = card_flush(c); /* as above */
 
 	s->log_bytes = c->geo.size_bytes;
 	s->base_bytes = base_bytes;
@@ -476,7 +475,8 @@ int super_grow(struct card *c, struct log_super *s, uint64_t base_bytes)
 		s->fs_bytes = round_down_u64(base_bytes, COW_BLK_BYTES);
 	s->copy_off_bytes[1] = c->geo.size_bytes - COW_BLK_BYTES;
 	s->revision++;
-	r = super_write_copy(c, s, 1);
+	if (r == 0)
+		r = super_write_copy(c, s, 1);
 	return r < 0 ? r : super_write_copy(c, s, 0);
 }
 

@@ -25,6 +25,7 @@ void attack_rot(struct world *w, struct card *c, uint64_t off_bytes);
 void attack_half_checkpoint(void);
 void attack_unguard(void);
 void attack_stopped_checkpoint(void);
+void attack_stopped_super(void);
 void attack_stopped_full(void);
 void attack_begin(void);
 void attack_failed_checkpoint(void);
@@ -34,6 +35,9 @@ void attack_restart(void);
 void attack_swapped(void);
 void attack_eio(void);
 void attack_measured(void);
+
+/* ends.c */
+void attack_ends(void);
 
 /* loader.c */
 void attack_loader(void);

@@ -90,6 +90,42 @@ void attack_unguard(void)
 	}
 }
 
+/* A part of a checkpoint, or one that fails, writes home a first block without a file system; then it has one again. */
+void attack_stopped_super(void)
+{
+	struct world w;
+
+	for (uint64_t seed = 0; seed < 4 * SEEDS; seed++) {
+		const struct shape s = { .blks = 48,
+					 .full = true,
+					 .external = seed / 2 % 2,
+					 .lag = seed / 4 % 2,
+					 .segs = 14 };
+		int r;
+
+		attack_start(&w, &s, seed);
+		attack_write_run(&w, 0, 3);
+		attack_commit_ok(&w);
+		w.commits = 0;
+		live_write(&w, BITMAP_BLK, 0);
+		attack_write_run(&w, 40, 3);
+		attack_commit_ok(&w);
+		at.step++;
+		if (seed & 8)
+			world_fail_at(&w, SIM_FLUSH, 2, false);
+		r = world_checkpoint_units(&w, RECORD_TAIL, 0, 1);
+		attack_expect(r == (seed & 8 ? -EIO : -EINTR), "the checkpoint did not stop");
+		attack_write_run(&w, 0, 1);
+		attack_commit_ok(&w);
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, 0) == 0, "checkpoint");
+		attack_write_run(&w, 2, 3);
+		attack_commit_ok(&w);
+		world_crash(&w);
+		attack_expect(world_checkpoint(&w, RECORD_TAIL, RECORD_CLEAN) == 0, "checkpoint");
+		world_free(&w);
+	}
+}
+
 /* A checkpoint is stopped after each unit. In between commits log blocks again that are home, free
  * them, and write them in place. No block is written home twice for one commit. */
 void attack_stopped_checkpoint(void)
@@ -281,7 +317,7 @@ void attack_recover(void)
 	struct world w;
 
 	for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
-		uint64_t ops;
+		uint64_t writes;
 		unsigned runs = 0;
 
 		attack_start(&w, &PLAIN, seed);
@@ -301,9 +337,9 @@ void attack_recover(void)
 		world_cut(&w, NULL, NULL);
 		attack_expect(w.rep.state == LOG_RETIRED, "not retired after a recovery");
 		world_check_base(&w, false);
-		ops = world_ops(&w);
+		writes = world_writes(&w);
 		attack_expect(world_checkpoint(&w, RECORD_RETIRED, RECORD_CLEAN) == 0 &&
-				      world_ops(&w) == ops,
+				      world_writes(&w) == writes,
 			      "a second recovery writes");
 		world_free(&w);
 	}

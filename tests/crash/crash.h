@@ -82,6 +82,7 @@ struct world {
 	struct image older;	       /* the previous generation */
 	struct image tried[MAX_TRIED]; /* attempts since */
 	unsigned n_tried;
+	bool unconfirmed; /* n is of an attempt that failed, and no commit has ended well since it was found */
 	struct image live;
 	bool dirty[MAX_BLKS], hole[MAX_BLKS];
 	struct commit_report bill;
@@ -107,8 +108,12 @@ struct world {
 
 	/* hold.c */
 	enum { HOLD_NO, HOLD_YES, HOLD_MAYBE } hold;
-	bool hold_doubt; /* its last change failed, and no record came since: either may be found */
+	/* its last change failed, and no record came since: what was before may be found, also by a later session */
+	bool hold_doubt;
 	struct image held;
+	struct image held_before;	/* in doubt: of the hold that had ended */
+	bool has_before, back_before;	/* there is one; it had the order to go back */
+	const struct image *held_found; /* in the image that is judged */
 	/* the log is to go back when it is opened; MAYBE: it was, and its first record is due */
 	enum { BACK_NO, BACK_YES, BACK_MAYBE } back;
 	bool not_back;	   /* open it with LOG_NOT_BACK */
@@ -203,6 +208,7 @@ void check_flushed(struct world *w, const char *what, int r); /* of a job */
 /* the base alone holds n, durably; guarded: but for the superblock */
 void world_check_base(struct world *w, bool guarded);
 uint64_t world_ops(const struct world *w);
+uint64_t world_writes(const struct world *w);
 
 /* Copies the volume as index and base show it into a static buffer. NULL: a read error, where that
  * is allowed. */
@@ -239,9 +245,11 @@ void paths_committed(struct world *w, int result);
 int world_hold(struct world *w);
 int world_release(struct world *w);
 int world_back(struct world *w);
-/* The log was opened, and has this content. True: it went back, and n is what is held. */
-bool hold_opened(struct world *w, const uint8_t *volume);
+/* The log was opened, and has this content. went_back: the session before had gone back, and had no durable record.
+ * True: it went back, and n is what is held. */
+bool hold_opened(struct world *w, bool went_back, const uint8_t *volume);
 void hold_wrote(struct world *w); /* records were written */
+void hold_sure(struct world *w);  /* and are durable */
 /* Recovery chooses n; or what was left, before the first record behind it. */
 void hold_no_tried(struct world *w);
 /* Of an image: does it go back as it should? If so, opens its log without that. */

@@ -77,7 +77,7 @@ static void keep(struct world *w, struct cards *c, const struct image *im,
 	}
 	cards_close(&w->kept);
 	w->kept = *c;
-	w->kept_held = w->held;
+	w->kept_held = *w->held_found;
 	w->kept_older = im == &w->n ? w->older : w->n;
 	w->kept_n = *im;
 	w->kept_acked = *ledger;
@@ -184,6 +184,7 @@ void judge(struct world *w, struct cards *c)
 	}
 	if (r < 0)
 		fail("super_read: %s", strerror(-r));
+	w->held_found = &w->held;
 	cards_account_reset(c);
 	r = log_open(&l, c->base, c->log, &super, 0, NULL, &rep);
 	if (r < 0)

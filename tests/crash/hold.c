@@ -10,10 +10,13 @@
 /* A card that lies may lose the record that began or ended the hold: then either is right, until
  * later records are there. */
 
-bool hold_opened(struct world *w, const uint8_t *volume)
+bool hold_opened(struct world *w, bool went_back, const uint8_t *volume)
 {
 	struct log_hold h = { 0 };
 
+	/* what the session before could not flush may be in a cache only */
+	w->hold_doubt |= w->hold == HOLD_MAYBE || w->back == BACK_MAYBE;
+	w->back_before |= w->back == BACK_MAYBE && !went_back;
 	w->hold = log_holds(w->log, &h) ? HOLD_YES : HOLD_NO;
 	w->back = h.back ? BACK_YES : BACK_NO;
 	w->boots = h.boots + h.trial;
@@ -30,6 +33,22 @@ bool hold_opened(struct world *w, const uint8_t *volume)
 	w->n = w->held;
 	total.backs++;
 	return true;
+}
+
+void hold_sure(struct world *w)
+{
+	w->hold_doubt = w->has_before = w->back_before = false;
+}
+
+/* First block that differs from what is held; -1: none. In doubt it is that of the hold before. */
+static int held_differs(struct world *w, const uint8_t *volume)
+{
+	int b = image_differs(&w->held, volume, w->shape.blks);
+
+	if (b < 0 || !w->has_before || image_differs(&w->held_before, volume, w->shape.blks) >= 0)
+		return b;
+	w->held_found = &w->held_before;
+	return -1;
 }
 
 void hold_wrote(struct world *w)
@@ -70,12 +89,12 @@ void hold_back_judged(struct world *w, const struct cards *c, const struct log_s
 	if (log_holds(*l, NULL))
 		fail("a hold after going back");
 	ix = log_index_of(*l);
-	b = image_differs(&w->held, volume_read(w, c, ix), w->shape.blks);
+	b = held_differs(w, volume_read(w, c, ix));
 	if (b >= 0)
 		fail("block %d of the generation that was gone back to differs", b);
 	log_index_unref(ix);
 	/* the session behind it may have begun to write over what was left */
-	if (w->back == BACK_NO || w->rep.back_seq)
+	if ((w->back == BACK_NO && !w->back_before) || w->rep.back_seq)
 		return;
 	log_close(*l);
 	if (log_open(l, c->base, c->log, super, LOG_NOT_BACK, NULL, rep) < 0)
@@ -88,7 +107,7 @@ static void check_whole(struct world *w, const struct cards *c, const struct log
 {
 	struct log_index *ix = log_hold_index(l);
 	const uint8_t *volume = volume_read(w, c, ix);
-	int b = volume ? image_differs(&w->held, volume, w->shape.blks) : -1;
+	int b = volume ? held_differs(w, volume) : -1;
 
 	if (!volume)
 		fail("the held generation cannot be read");
@@ -113,7 +132,7 @@ static void check_back(struct world *w, struct cards *c, const struct log_super 
 	if (log_open(&l, c->base, c->log, super, 0, NULL, &rep) < 0 || rep.state >= LOG_BROKEN)
 		fail("broken after going back: %s", rep.why);
 	ix = log_index_of(l);
-	b = image_differs(&w->held, volume_read(w, c, ix), w->shape.blks);
+	b = held_differs(w, volume_read(w, c, ix));
 	if (b >= 0)
 		fail("after going back block %d differs", b);
 	if (log_holds(l, NULL) || !rep.back_seq)
@@ -152,7 +171,7 @@ static void acked(struct world *w)
 	w->acked_before = w->acked;
 	w->acked = log_newest(w->log)->ledger;
 	w->last = 0;
-	w->hold_doubt = false;
+	hold_sure(w);
 }
 
 static int outcome(struct world *w, const char *what, int r)
@@ -179,6 +198,9 @@ int world_hold(struct world *w)
 	if (w->hold != HOLD_NO || w->n_tried)
 		return -EEXIST;
 	w->ended = false;
+	if (w->hold_doubt && !w->has_before)
+		w->held_before = w->held;
+	w->has_before = w->hold_doubt;
 	w->held = w->n;
 	w->hold = HOLD_MAYBE;
 	r = outcome(w, "hold", commit_hold(w->log, w->c.base, &ix));

@@ -51,6 +51,7 @@ broken 'G3 home' 'crash --attack half-checkpoint' cowfs/log/guarded.c '	memcpy(g
 	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
+broken 'S1 copies' 'crash --attack ends' cowfs/log/record.c '	return r < 0 ? r : lag_pad(l, l->order.copy_pads);' '	return r;'
 # what is written over
 broken 'R9 ring' 'crash --attack reuse-early' cowfs/log/ring.c 'if (l->newest.seq && !ring_free_segments(l, *lblk))' 'if (0)'
 broken 'I1 in place' 'crash --attack revoke' cowfs/commit/classify.c 'return old == USE_FREE ? classify_metadata' 'return old != USE_JOURNAL ? classify_metadata'

@@ -51,7 +51,8 @@ mutant R3-open-checkpoint failed-checkpoint cowfs/log/record.c '{ /* R3: it may 
 		epoch_set(l, EPOCH_DUE);
 		l->suspect = l->lag.cold = true;' '{
 		l->suspect = true;'
-mutant R3-settled restart cowfs/log/record.c 'if (!l->settled)' 'if (0)'
+mutant R3-settled restart,ends cowfs/log/append.c 'int r = l->settled ? 0 : record_flush(l);' 'int r = 0;'
+mutant R3-rests ends,w cowfs/commit/commit.c 'return log_settle(log);' 'return 0;'
 # a commit that returned is newer than a record of the attempt before it
 mutant R3-nothing undone cowfs/commit/commit.c '(!log_doubt(j->log) || j->opt->dry_run);' 'true;'
 # R4 every CRC
@@ -116,6 +117,9 @@ mutant G3-tail half-checkpoint,w cowfs/log/guarded.c '	memcpy(g->truth, next, CO
 	return guarded_show(l);' '	memcpy(g->truth, next, COW_BLK_BYTES);
 	take_truth(l);
 	return write_first(l, next, GUARD_OFF);'
+mutant G-leave stopped-super cowfs/log/guarded.c '	g->state = GUARD_OFF;
+	g->packed_bytes = 0;
+	return guarded_show(l);' '	return 0;'
 mutant G-garbage chain,w cowfs/log/foreign.c '		im.copy = r ? buf : NULL;' ''
 mutant G-repair unguard cowfs/log/guarded.c 'return l->guarded.state == GUARD_UNSURE && guarded_is_due(l) ? set_now(l) : 0;' 'return 0;'
 mutant G4-taken unguard cowfs/log/open.c 'if (l->guarded.taken)' 'if (0)'
@@ -166,14 +170,14 @@ mutant swapped swapped cowfs/log/record.c '	if (!l->newest.seq && l->super.state
 mutant too-big too-big cowfs/commit/commit.c '	if (!nothing && j->rep.need_blks > job_capacity_blks(j)) {' '	if (0) {'
 # a card that comes back
 mutant away-super away cowfs/log/record.c 'unsigned first = l->super_trouble & SUPER_COPY_B_BAD ? 1 : 0;' 'unsigned first = 0;'
-mutant away-guard away cowfs/log/open.c '		if (l->guarded.copied)
-			l->guarded.state = GUARD_UNSURE;' ''
+mutant away-guard away cowfs/log/open.c '	if (!l->settled && !l->super_due && l->guarded.copied)
+		l->guarded.state = GUARD_UNSURE;' ''
+mutant away-copies lies cowfs/log/open.c 'if (lag_on(l) || (!l->settled' 'if ((!l->settled'
 mutant away-lag lies cowfs/log/open.c 'r = read_again(l);' 'r = 0;'
 # a generation that is held
 mutant H1-direct hold cowfs/commit/classify.c 'if (r == 0 && *ret == USE_FREE && j->held)' 'if (0)'
 mutant H1-pad hold cowfs/log/hold.c 'return r == 0 ? lag_pad(l, 2) : r;' 'return r;'
 mutant H1-run hold cowfs/log/record.c 'rec->flags |= hold_flags(l);' ''
-mutant H1-super hold,w cowfs/log/hold.c 'int r = lag_pad(l, 2);' 'int r = 0;'
 mutant H4-chain hold cowfs/log/hold.c '	rec->prev = l->hold.at;' ''
 mutant H4-place hold cowfs/log/record.c '	hold_open_record(l, &rec);' '	if (l->hold.going) {
 		fresh = false;
@@ -204,9 +208,11 @@ mutant L4-candidates lag cowfs/log/checkpoint.c '	int r = put_checkpoint_begin(l
 mutant L4-home lag cowfs/log/checkpoint.c '	return r == 0 ? lag_pad(l, 2) : r; /* L4 */' '	return r;'
 mutant L5-cold lag cowfs/log/record.c 'l->lag.cold && l->lag.same < SETTLED && record_has_room(l, 3)' 'l->lag.cold && 0'
 mutant L-fallback lag cowfs/log/lag.c 'l->lag.older_seq ? l->lag.older_seq : l->newest.seq' 'l->lag.older_seq ? l->newest.seq : l->newest.seq'
-mutant L-super lag cowfs/log/record.c '		r = lag_pad(l, 2);
-	return r < 0 ? r : write_copy' '		r = 0;
-	return r < 0 ? r : write_copy'
+# the copies of the superblock are never both in flight
+mutant S1-flush ends cowfs/log/record.c 'if (r == 0 && !rules_copies_durable(l))' 'if (0)'
+mutant S1-lag lag,ends cowfs/log/record.c 'return r < 0 ? r : lag_pad(l, l->order.copy_pads);' 'return r;'
+mutant S1-found ends cowfs/log/open.c '	l->order.copy_pads = lag_on(l) ? 2 : 0;
+	l->stage' '	l->stage'
 # commits of paths
 mutant P-kept paths cowfs/volume/diverged.c '		if (get(k->d->used, blk))
 			r = put' '		if (0)

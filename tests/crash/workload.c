@@ -179,7 +179,7 @@ static void reattach(struct world *w, bool clean)
 
 static void recover(struct world *w)
 {
-	uint64_t ops;
+	uint64_t writes;
 
 	if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0)
 		return;
@@ -193,8 +193,8 @@ static void recover(struct world *w)
 		world_close(w);
 		world_open(w);
 	}
-	ops = world_ops(w);
-	if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0 || world_ops(w) != ops)
+	writes = world_writes(w);
+	if (world_checkpoint(w, RECORD_RETIRED, RECORD_CLEAN) < 0 || world_writes(w) != writes)
 		fail("a second recovery writes");
 	live_revert(w);
 }

@@ -242,6 +242,11 @@ uint64_t world_ops(const struct world *w)
 	return sim_ops(w->c.base) + (w->c.log != w->c.base ? sim_ops(w->c.log) : 0);
 }
 
+uint64_t world_writes(const struct world *w)
+{
+	return w->c.base->writes + (w->c.log != w->c.base ? w->c.log->writes : 0);
+}
+
 /* ---- the visible volume ---- */
 
 const uint8_t *volume_read(const struct world *w, const struct cards *c, const struct log_index *ix)
@@ -317,7 +322,7 @@ void world_open(struct world *w)
 	unsigned trouble, blks = w->shape.blks, gen;
 	uint64_t ops = world_ops(w);
 	const uint8_t *v;
-	bool back;
+	bool back, went_back = w->rep.back_seq;
 	int r = super_read(w->c.log, w->shape.external ? 0 : blk_to_bytes(blks), &super, &trouble);
 
 	if (r < 0)
@@ -336,7 +341,7 @@ void world_open(struct world *w)
 	w->settled = false;
 	w->index = log_index_of(w->log);
 	v = volume_read(w, &w->c, w->index);
-	back = hold_opened(w, v);
+	back = hold_opened(w, went_back, v);
 	for (gen = 0; !back && gen <= w->n_tried; gen++)
 		if (image_differs(gen ? &w->tried[gen - 1] : &w->n, v, blks) < 0)
 			break;
@@ -349,6 +354,7 @@ void world_open(struct world *w)
 		w->n = w->tried[gen - 1];
 		w->tried[gen - 1] = old;
 		w->older = old;
+		w->unconfirmed = true;
 	}
 	if (!measure)
 		ledger_check(&w->acked, &w->rep.ledger);
@@ -382,7 +388,8 @@ static void after_cut(struct world *w)
 							       : w->rep.ledger;
 	w->n_tried = w->rep.back_seq != 0; /* what was left */
 	w->hold_age = HOLD_SETTLED;	   /* what was found is durable */
-	w->hold_doubt = false;
+	w->unconfirmed = false;
+	hold_sure(w);
 	lie_forget(w);
 	live_revert(w);
 	w->last = 0;
@@ -599,13 +606,16 @@ int world_commit_as(struct world *w, const struct commit_options *opt)
 		w->index = ix;
 	}
 	paths_committed(w, r);
-	if (wrote) {
+	if (wrote || w->unconfirmed)
 		lie_remember(w);
+	w->unconfirmed = false;
+	if (wrote) {
 		w->acked_before = w->acked;
 		w->acked = log_newest(w->log)->ledger;
 	}
 	hold_wrote(w);
-	w->hold_doubt &= !wrote;
+	if (wrote)
+		hold_sure(w);
 	w->hold_age += wrote && w->hold_age < HOLD_SETTLED;
 	if (wrote)
 		w->older = w->n;
@@ -647,6 +657,8 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 	/* a part of a checkpoint may write no record */
 	uint64_t blks, seq = log_newest(w->log)->seq, ops = world_ops(w);
 	bool held = log_holds(w->log, NULL);
+	/* a FLUSH at most, which no record counts */
+	bool rests = log_rests(w->log, type, flags) && (opt.goes_on || !log_guarded(w->log));
 	int r = commit_checkpoint(w->log, w->c.base, &opt, publish, w, type, &blks);
 	bool stopped;
 
@@ -670,9 +682,7 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 		if (stopped)
 			check_view(w, "after a part of a checkpoint");
 		else if (!measure)
-			/* a job that finds all done sends nothing, and what it has found may be in a
-			 * cache */
-			world_check_base(w, opt.goes_on || !w->settled);
+			world_check_base(w, opt.goes_on);
 		hold_wrote(w);
 		if (log_newest(w->log)->seq != seq) {
 			count_fresh(w);
@@ -680,9 +690,11 @@ int world_checkpoint_units(struct world *w, enum record_type type, uint32_t flag
 			w->acked = log_newest(w->log)->ledger;
 			w->n_tried = 0; /* its record is newer than theirs: they cannot win */
 		}
-		w->ended = r == 0 && !opt.goes_on && !w->lie && !measure &&
-			   (w->ended || world_ops(w) != ops);
-		log_totals(w->log, &w->sent);
+		if (!rests) {
+			w->ended = r == 0 && !opt.goes_on && !w->lie && !measure &&
+				   (w->ended || world_ops(w) != ops);
+			log_totals(w->log, &w->sent);
+		}
 		/* no record counts the last write of the superblock: the next attach does */
 		if (w->ended)
 			ledger_take_sent(&w->acked, &w->sent);
