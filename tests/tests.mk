@@ -105,7 +105,7 @@ check: ready
 		exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 check-night: ready
-	$(Q)COWFS_CHECK_SECONDS=$${COWFS_CHECK_SECONDS:-28800} \
+	$(Q)COWFS_CHECK_SECONDS=$${COWFS_CHECK_SECONDS:-28800} COWFS_SEED=$${COWFS_SEED:-$$(date +%Y%m%d0000)} \
 		exec tests/check.sh "$(MAKE)" $(NIGHT) -- $(NIGHT_BESIDE) -- $(NIGHT_BESIDE_TOO)
 
 # One after another, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
@@ -129,16 +129,21 @@ NATIVE ?= build
 check-cross: cross
 	$(Q)B=$(B) tests/cross.sh "$(QEMU)" $(CROSS_IMAGES) $(NATIVE)
 
+# Each commit has workloads of its own, and a run can be repeated: COWFS_SEED=N.
+CRASH_SEED = $(or $(COWFS_SEED),$(patsubst %,0x%,$(shell $(GIT) rev-parse --short=8 HEAD 2>/dev/null)),1)
+
 check-crash-short: $(B)/tests/crash
-	@echo "check-crash-short: simulated card, power cuts, named attacks"
-	$(Q)$< --images 3000
-	$(Q)$< --no-attacks --images 3000 --thin 8
+	$(Q)seed=$$(($(CRASH_SEED))) && echo "check-crash-short: simulated card, power cuts, named attacks; COWFS_SEED=$$seed" && \
+		$< --images 3000 --seed $$seed && \
+		$< --no-attacks --images 3000 --thin 8 --seed $$seed
 
 # With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
-	$(Q)$< --images 1000000 --forgeries 100000
-	$(Q)$< --no-attacks --away --images 300000
-	$(Q)for n in 2 3 5 8; do $< --images 200000 --thin $$n --seed $${n}0000 || exit 1; done
+	$(Q)seed=$$(($(CRASH_SEED))) && echo "check-crash: COWFS_SEED=$$seed" && \
+		$< --images 1000000 --forgeries 100000 --seed $$seed && \
+		for form in --away "--away --thin 5" --ext4 "--lag 1 --thin 5" "--thin 2" "--thin 3" "--thin 5" "--thin 8" "--thin 12"; do \
+			echo "check-crash: $$form" && $< --no-attacks $$form --images 200000 --seed $$seed || exit 1; \
+		done
 
 # The protocol in Promela, every interleaving of a few operations: docs/model.
 check-model:
