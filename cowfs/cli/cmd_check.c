@@ -98,6 +98,8 @@ static void print_json(const struct check_report *c)
 	jsonw_str(w, "rejected_why", r->why);
 	jsonw_u64(w, "bad_blocks", c->bad_blks);
 	jsonw_u64(w, "unreadable_log_blocks", r->unreadable_blks);
+	jsonw_u64(w, "passed_record", r->passed_seq);
+	jsonw_u64(w, "torn_record", r->torn_seq);
 	jsonw_array(w, "findings");
 	for (unsigned i = 0; i < c->findings && i < CHECK_FINDINGS; i++)
 		jsonw_str(w, NULL, c->finding[i]);
@@ -133,9 +135,12 @@ static const char *verdict_words(const struct check_report *c)
 	if (c->verdict == CHECK_REPAIRABLE)
 		return c->log.state == LOG_FELL_BACK ? "usable: an attach or '" COWCTL " release' "
 						       "continues from the generation above"
-						     : "usable: one superblock of the log is "
-						       "left; 'cowctl grow' writes the second "
-						       "one again";
+		       : c->log.passed_seq	     ? "usable: an attach or '" COWCTL
+					     " release' goes on from the generation "
+					     "above"
+					   : "usable: one superblock of the log is "
+					     "left; 'cowctl grow' writes the second "
+					     "one again";
 	if (c->bad_blks)
 		return "DAMAGED: blocks of committed data cannot be read, or differ from what was written";
 	if (c->log.needs_older)
@@ -199,6 +204,12 @@ static void print_text(const struct check_report *c)
 	if (r->rejected)
 		cmd_row("", "%u newer record%s not chosen: %s", r->rejected, plural(r->rejected),
 			r->why);
+	if (r->passed_seq)
+		cmd_row("finding", LOG_PASSED, (unsigned long long)r->passed_seq);
+	if (r->hold_lost)
+		cmd_row("", LOG_HOLD_LOST);
+	if (r->torn_seq)
+		cmd_row("note", LOG_TORN, (unsigned long long)r->torn_seq);
 	if (r->unreadable_blks)
 		cmd_row("note",
 			"%s block%s of the log cannot be read; a commit that was in one of them is not there",

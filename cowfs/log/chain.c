@@ -81,6 +81,23 @@ static int chain_add(struct chain *ch, const struct log_record *r)
 	return ARRAY_ADD(ch->rec, ch->n, ch->cap, x);
 }
 
+/* *ret: the record behind the damaged one, seq 0: the chain ends there. e: why it is needed, and the answer if there is no
+ * way past it. */
+static int pass_over(struct scan *s, struct chain *ch, const struct log_record *newer, int e,
+		     struct log_record *ret)
+{
+	bool last = newer->prev.seq <= ch->head.tail_seq;
+	struct chain_rec x;
+	int r = chain_stand_in(s, newer, last, &x, ret);
+
+	if (r < 0)
+		return r == -EBADMSG || r == -EIO ? e : r;
+	if (last)
+		ret->seq = 0;
+	ch->passed_seq = x.seq; /* the oldest one */
+	return ARRAY_ADD(ch->rec, ch->n, ch->cap, x);
+}
+
 static int load_chain(struct scan *s, const struct log_record *head, struct chain *ch)
 {
 	struct log_record r = *head;
@@ -103,12 +120,18 @@ static int load_chain(struct scan *s, const struct log_record *head, struct chai
 			return -EBADMSG;
 		}
 		e = ring_read_same(s->l, r.prev, s->buf, &prev);
+		if (e == -EBADMSG || e == -EIO)
+			e = pass_over(s, ch, &r, e, &prev);
 		if (e == -EBADMSG)
 			snprintf(s->why, sizeof(s->why),
 				 "record %llu, which record %llu builds on, is gone",
 				 (unsigned long long)r.prev.seq, (unsigned long long)r.seq);
 		if (e < 0)
 			return e;
+		if (!prev.seq) { /* the chain ends at the one that was passed over */
+			r.seq = r.prev.seq;
+			break;
+		}
 		r = prev;
 	}
 	if (r.seq != head->tail_seq) {
@@ -244,6 +267,9 @@ static int find_held(struct scan *s, const struct chain *ch, struct chain *ret)
 	}
 	if (!part.rec[0].held)
 		return 0;
+	s->rep->hold_lost = part.rec[0].stand_in;
+	if (s->rep->hold_lost)
+		return 0;
 	r = ring_read_record(s->l, part.rec[0].lblk, s->buf, &part.head);
 	if (r < 0 || part.head.tail_seq != ch->head.tail_seq)
 		return r; /* cowfs writes no such run */
@@ -335,6 +361,7 @@ static int choose(struct scan *s, const struct chain *ch, const struct chain *he
 	l->index = ix;
 	l->newest = ch->head;
 	l->chain_records = ch->n;
+	s->rep->passed_seq = ch->passed_seq ? ch->passed_seq : l->opening->copied_seq;
 	r = note_candidates(s, ch);
 	if (r == 0 && held->n)
 		r = back ? go_back(s, held) : take_held(s, held);
@@ -348,7 +375,11 @@ static int try_candidate(struct scan *s, const struct log_record *rec)
 	struct chain ch = { 0 }, held = { 0 };
 	struct log_index *ix = NULL;
 	bool back;
-	int r = load_chain(s, rec, &ch);
+	int r;
+
+	l->opening->copied_seq = 0;
+	s->rep->hold_lost = false;
+	r = load_chain(s, rec, &ch);
 
 	if (r == 0)
 		r = find_held(s, &ch, &held);

@@ -21,7 +21,7 @@ static const char MAGIC_SUPER[8] = MAGIC("SUP"), MAGIC_HEAD[8] = MAGIC("SEG"),
 		  MAGIC_DESC[8] = MAGIC("DSC"), MAGIC_RECORD[8] = MAGIC("REC"),
 		  MAGIC_WEAR[8] = MAGIC("WER"), MAGIC_PAST[8] = MAGIC("OLD");
 
-enum { OFF_CRC = 8, OFF_BODY = 32 };
+enum { OFF_CRC = 8, OFF_UUID = 16, OFF_BODY = 32 };
 
 static struct bytes_writer begin(uint8_t *blk, const char magic[8], const uint8_t uuid[16])
 {
@@ -522,6 +522,60 @@ int codec_get_wear(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uin
 		return -EUCLEAN;
 	*ret_len_bytes = len;
 	return 0;
+}
+
+enum {
+	OFF_SEQ = 48,
+	OFF_DESC_EXTENTS = 52
+}; /* of a record; the number of extents in a descriptor block */
+
+size_t codec_desc_copy_bytes(size_t desc_bytes)
+{
+	return desc_bytes - OFF_DESC_EXTENTS;
+}
+
+void codec_put_desc_copy(uint8_t rec_blk[COW_BLK_BYTES], size_t wear_bytes,
+			 const uint8_t desc[COW_BLK_BYTES], size_t desc_bytes)
+{
+	memcpy(rec_blk + RECORD_WEAR_OFF + wear_bytes, desc + OFF_DESC_EXTENTS,
+	       codec_desc_copy_bytes(desc_bytes));
+}
+
+void codec_get_desc_copy(const uint8_t rec_blk[COW_BLK_BYTES], const struct log_record *rec,
+			 uint8_t desc[COW_BLK_BYTES])
+{
+	size_t off = RECORD_WEAR_OFF + rec->wear.bytes;
+	struct desc_writer w = { .blk = desc };
+
+	memset(desc, 0, COW_BLK_BYTES);
+	memcpy(desc + OFF_DESC_EXTENTS, rec_blk + off, COW_BLK_BYTES - off);
+	w.extents = get_u32(&(struct bytes_reader){
+		.p = desc, .size_bytes = COW_BLK_BYTES, .pos = OFF_DESC_EXTENTS });
+	desc_seal(&w, rec->ring_uuid, rec->desc_epoch, rec->desc_seq, 0);
+}
+
+enum group_part codec_part_of(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
+			      uint64_t epoch, uint64_t seq, uint32_t *ret_index)
+{
+	struct bytes_reader r;
+	enum group_part part = check(&r, blk, MAGIC_DESC, uuid) == 0   ? PART_DESC
+			       : check(&r, blk, MAGIC_WEAR, uuid) == 0 ? PART_WEAR
+								       : PART_NONE;
+
+	if (part == PART_NONE || get_u64(&r) != epoch || get_u64(&r) != seq)
+		return PART_NONE;
+	*ret_index = get_u32(&r);
+	return part;
+}
+
+uint64_t codec_torn_seq(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16])
+{
+	struct bytes_reader r;
+
+	if (check(&r, blk, MAGIC_RECORD, NULL) != -EBADMSG || memcmp(blk + OFF_UUID, uuid, 16))
+		return 0;
+	r.pos = OFF_SEQ;
+	return get_u64(&r);
 }
 
 /* Does this type use lblk? */

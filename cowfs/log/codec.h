@@ -16,6 +16,19 @@ enum { RECORD_WEAR_OFF = 1704, RECORD_WEAR_ROOM = COW_BLK_BYTES - RECORD_WEAR_OF
 /* The packed copy of block 0 takes the end of that room, if there is one. The caller puts it there
  * as well. */
 enum { RECORD_COPY_MAX = 1792 };
+/* The only descriptor block of a commit, once more: behind the copies, in the room that is left. */
+size_t codec_desc_copy_bytes(size_t desc_bytes);
+void codec_put_desc_copy(uint8_t rec_blk[COW_BLK_BYTES], size_t wear_bytes,
+			 const uint8_t desc[COW_BLK_BYTES], size_t desc_bytes);
+/* What is there, as that block. A record without a copy gives something else: the caller compares the CRC. */
+void codec_get_desc_copy(const uint8_t rec_blk[COW_BLK_BYTES], const struct log_record *rec,
+			 uint8_t desc[COW_BLK_BYTES]);
+/* Of which kind is this block in front of the record, and the how many-th? */
+enum group_part { PART_NONE, PART_DESC, PART_WEAR };
+enum group_part codec_part_of(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16],
+			      uint64_t epoch, uint64_t seq, uint32_t *ret_index);
+/* The number in a record whose checksum is wrong; 0: it is none, or whole. */
+uint64_t codec_torn_seq(const uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16]);
 /* A block of such copies. */
 enum { WEAR_BLK_OFF = 64, WEAR_BLK_ROOM = COW_BLK_BYTES - WEAR_BLK_OFF };
 void codec_put_wear(uint8_t blk[COW_BLK_BYTES], const uint8_t uuid[16], uint64_t epoch,

@@ -68,11 +68,24 @@ static int read_home(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	return r;
 }
 
+/* The copy in the log is damaged. A checkpoint may have written the block home before. */
+static int read_written(struct images *im, uint64_t blk, void *buf)
+{
+	uint32_t crc;
+	int r = card_read(im->l->base, blk_to_bytes(blk), buf, COW_BLK_BYTES);
+
+	return r == 0 && (!log_index_crc(im->ix, blk, &crc) ||
+			  crc32c_back(buf, COW_BLK_BYTES) != crc)
+		       ? -ENODATA
+		       : r;
+}
+
 /* Reads one block, from the log only. */
 static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 {
 	struct images *im = ctx;
 	enum log_where where;
+	int r = 0;
 
 	log_index_run(im->ix, blk, 1, &where);
 	if (where == LOG_HOME && im->copy && blk == guard_blk(im->copy))
@@ -80,10 +93,10 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 	else if (where == LOG_HOME)
 		return -ENODATA;
 	else if (where == LOG_DATA)
-		return log_index_read(im->ix, blk, 1, buf);
+		r = log_index_read(im->ix, blk, 1, buf);
 	else
 		memset(buf, 0, blk_to_bytes(blks));
-	return 0;
+	return r == -EBADMSG || r == -EIO ? read_written(im, blk, buf) : r;
 }
 
 /* Block 0 on the base of a shrink has tags, or is garbage: the content of the log replaces it

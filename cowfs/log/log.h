@@ -143,6 +143,11 @@ struct log_open_report {
 	bool trial_over;   /* back_seq: what it left was on trial, and no boot was left */
 	uint64_t live_blks, zero_blks;
 	uint64_t unreadable_blks; /* of the ring: counted as garbage */
+	/* an older record of the newest generation, or its descriptors, is damaged, and what they said is known from others; 0: none */
+	uint64_t passed_seq;
+	bool hold_lost; /* that was the record of the held generation: nothing is held any more */
+	/* behind all others: a record whose checksum is wrong, of a commit that was cut, or damaged since; 0: none */
+	uint64_t torn_seq;
 	/* content of the newest generation that the card cannot read: written in place, or in the log. lost_blk: the last one */
 	uint64_t lost_home_blks, lost_log_blks, lost_blk;
 	struct wear_ledger ledger; /* highest totals found */
@@ -159,6 +164,14 @@ enum {
 	/* a record is rejected if the card cannot read it, or its descriptors (release --accept lost|base); otherwise that is -EIO */
 	LOG_UNREADABLE = 1 << 4,
 };
+/* What to say about passed_seq, hold_lost and torn_seq; %llu: the number. */
+#define LOG_PASSED                                                                                 \
+	"record %llu of the log, or its descriptors, is damaged; what they said is known from other blocks"
+#define LOG_HOLD_LOST                                                                              \
+	"it was that of the held generation: nothing is held any more, and there is no way back to that"
+#define LOG_TORN                                                                                                           \
+	"record %llu, behind the newest one, is incomplete: its commit was cut off by a loss of power, or it was damaged " \
+	"since; that commit is not there"
 /* What to say about -EIO; %s: the device. */
 #define LOG_CANNOT_BE_READ                                                                                                       \
 	"%s: the records of the log cannot be read. If that stays so: cowctl release --accept lost takes the newest generation " \

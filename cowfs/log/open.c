@@ -196,6 +196,7 @@ int log_open(struct log **ret, struct card *base, struct card *logcard,
 	else if (l->newest.type != RECORD_COMMIT) /* a checkpoint may have been cut */
 		sample_forget_logged(l);
 	l->highest_seq = max_u64(rep.highest_seq, s.newest_seq);
+	rep.torn_seq = s.torn_seq > l->highest_seq ? s.torn_seq : 0;
 	l->found_seq = l->highest_seq;
 	if (l->newest.seq && l->newest.identity[0] && base->geo.identity[0] &&
 	    strcmp(l->newest.identity, base->geo.identity)) {

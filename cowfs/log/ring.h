@@ -21,6 +21,8 @@
 /* budget left while a log is opened: see scan.h */
 struct opening {
 	uint64_t ring_blks, base_blks;
+	uint64_t
+		copied_seq; /* the descriptors of this record are damaged: its copy of them was read; 0: none */
 };
 
 /*
@@ -271,10 +273,12 @@ int ring_stage_flush(struct log *l) MUST_CHECK;
 int ring_enter(struct log *l, uint64_t *lblk) MUST_CHECK;
 
 /* wearlog.c: copies of the wear table. A copy that fails now is made later. */
+enum { WEARLOG_MAX_BLKS = 64 }; /* of a group: more than a whole table */
 /* Puts blocks of copies, for the group whose record will be `rec`, through the stage. *lblk is
  * the place of the next block. Fails only if the stage fails. */
 int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk) MUST_CHECK;
-/* Fills the copies that the record itself carries into its block; rec->ledger has the totals. */
+/* Fills the copies that the record itself carries into its block, that of its descriptors among them; rec->ledger has
+ * the totals. */
 void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk);
 /* counts the write of the record before it is made */
 void wearlog_plan_record(struct log *l, uint64_t lblk);

@@ -32,6 +32,12 @@ static int add_candidate(struct scan *s, const struct log_record *rec)
 	return 0;
 }
 
+/* A power cut leaves such a block as well. */
+static void note_torn(struct scan *s, const uint8_t *blk)
+{
+	s->torn_seq = max_u64(s->torn_seq, codec_torn_seq(blk, s->l->super.ring_uuid));
+}
+
 static int read_tolerant(struct scan *s, uint64_t lblk, uint64_t blks)
 {
 	int r = ring_spend(s->l, IN_RING, 0);
@@ -56,8 +62,10 @@ static int scan_segment(struct scan *s, uint32_t seg)
 
 			if (codec_get_record(s->buf + blk_to_bytes(k), l->super.ring_uuid, &rec) <
 				    0 ||
-			    !verify_record_place(l, &rec, first + i + k))
+			    !verify_record_place(l, &rec, first + i + k)) {
+				note_torn(s, s->buf + blk_to_bytes(k));
 				continue;
+			}
 			r = add_candidate(s, &rec);
 			if (r < 0)
 				return r;

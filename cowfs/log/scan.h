@@ -48,7 +48,8 @@ struct scan {
 	uint64_t fallback_floor; /* highest fallback_seq found */
 	/* known from a head: nothing older is chosen before all segments are scanned */
 	uint64_t newest_seq;
-	bool all; /* all segments are scanned */
+	bool all;	   /* all segments are scanned */
+	uint64_t torn_seq; /* highest number in a record whose checksum is wrong */
 	/* the newest record that is complete but does not match this base; seq 0: none */
 	struct log_record foreign;
 	uint64_t foreign_blks; /* blocks that wait in the log with it */
@@ -65,6 +66,7 @@ struct chain_rec {
 	uint64_t desc_lblk, desc_epoch, desc_seq;
 	uint64_t lblk;
 	bool held;
+	bool stand_in; /* the record is damaged: gap.c */
 };
 
 /* a record and the records that it builds on, back to its tail */
@@ -72,6 +74,7 @@ struct chain {
 	struct log_record head;
 	struct chain_rec *rec; /* newest first, including the head */
 	size_t n, cap;
+	uint64_t passed_seq; /* a damaged record of it; 0: none */
 };
 
 /* verify.c: what the descriptors of a record name, in their order */
@@ -87,6 +90,11 @@ int scan_find_newest(struct scan *s) MUST_CHECK;
  * log, with its index. 1 chosen, 0 none yet, -errno */
 int chain_choose(struct scan *s) MUST_CHECK;
 void chain_sort(struct scan *s); /* newest candidate first */
+
+/* gap.c: newer builds on a record that is damaged: what belongs in its place. last: the chain ends there. *ret_prev: what
+ * it builds on. -EBADMSG: that cannot be proven, or with lag. */
+int chain_stand_in(struct scan *s, const struct log_record *newer, bool last, struct chain_rec *ret,
+		   struct log_record *ret_prev) MUST_CHECK;
 
 /* verify.c */
 /* Checks the place of a record and that its group lies inside the ring. A record that lies

@@ -101,19 +101,43 @@ static int read_descs(struct log *l, const struct chain_rec *rec, uint32_t i, ui
 	return r;
 }
 
+/* The record of a commit has a copy of its only descriptor block. It lies behind that, and behind its wear blocks. */
+static int read_copy(struct log *l, const struct chain_rec *rec, uint8_t *buf)
+{
+	_cleanup_free_ uint8_t *blk = io_alloc(COW_BLK_BYTES);
+	uint64_t lblk = rec->desc_lblk;
+	struct log_record own;
+	int r = blk ? -EBADMSG : -ENOMEM;
+
+	for (unsigned n = 0; r == -EBADMSG && n <= WEARLOG_MAX_BLKS; n++) {
+		lblk = ring_next(l, lblk);
+		r = ring_read_record(l, lblk, blk, &own);
+	}
+	if (r < 0)
+		return r;
+	codec_get_desc_copy(blk, &own, buf);
+	if (crc32c(0, buf, COW_BLK_BYTES) != rec->desc_crc)
+		return -EBADMSG;
+	if (l->opening)
+		l->opening->copied_seq = rec->desc_seq;
+	return 0;
+}
+
 static int check_descs(struct log *l, const struct chain_rec *rec, uint8_t *buf)
 {
 	uint64_t lblk = rec->desc_lblk;
 	uint32_t crc = 0, n;
+	int r = 0;
 
-	for (uint32_t i = 0; i < rec->desc_blks; i += n) {
-		int r = read_descs(l, rec, i, &lblk, buf, &n);
-
-		if (r < 0)
-			return r;
-		crc = crc32c(crc, buf, (size_t)n * COW_BLK_BYTES);
+	for (uint32_t i = 0; i < rec->desc_blks && r == 0; i += n) {
+		r = read_descs(l, rec, i, &lblk, buf, &n);
+		crc = r == 0 ? crc32c(crc, buf, (size_t)n * COW_BLK_BYTES) : 0;
 	}
-	return crc == rec->desc_crc ? 0 : -EBADMSG;
+	if (r == 0 && crc != rec->desc_crc)
+		r = -EBADMSG;
+	if ((r == -EBADMSG || r == -EIO) && rec->desc_blks == 1 && read_copy(l, rec, buf) == 0)
+		r = 0;
+	return r;
 }
 
 static int each_of_block(struct log *l, const struct chain_rec *rec, uint32_t i, const uint8_t *blk,
@@ -169,6 +193,8 @@ struct verify {
 	struct index_list own;	     /* those of this record */
 	uint8_t *buf;		     /* STAGE_BLKS */
 	bool check;
+	/* a checkpoint has begun behind the commit: no older generation is left, and what does not match is damage */
+	bool is_last;
 };
 
 static int reject(struct scan *s, const struct desc_extent *e, uint64_t i, const char *why)
@@ -177,6 +203,20 @@ static int reject(struct scan *s, const struct desc_extent *e, uint64_t i, const
 		 e->type == DESC_DIRECT ? "content in place" : "payload",
 		 (unsigned long long)(e->blk + i), why);
 	return -EBADMSG;
+}
+
+static bool may_lose(const struct log_open_report *rep)
+{
+	return rep->lost_home_blks + rep->lost_log_blks < LOST_MAX_BLKS;
+}
+
+static void note_lost(struct log_open_report *rep, const struct desc_extent *e, uint64_t i)
+{
+	if (e->type == DESC_DIRECT)
+		rep->lost_home_blks++;
+	else
+		rep->lost_log_blks++;
+	rep->lost_blk = e->blk + i;
 }
 
 /* Payload or manifest blocks against their CRCs. */
@@ -196,9 +236,12 @@ static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t 
 
 		if (escape_content_ok(e->type == DESC_LOGGED, blk, e->crc[i + k]))
 			continue;
-		if (!is_of_loader(l, e, blk))
+		if (is_of_loader(l, e, blk))
+			v->s->rep->loader_wrote = true;
+		else if (v->is_last && e->type != DESC_DIRECT && may_lose(v->s->rep))
+			note_lost(v->s->rep, e, i + k);
+		else
 			r = reject(v->s, e, i + k, "does not match its checksum");
-		v->s->rep->loader_wrote |= r == 0;
 	}
 	return r;
 }
@@ -210,18 +253,13 @@ static int check_blocks(struct verify *v, const struct desc_extent *e, uint64_t 
  */
 static int check_block_alone(struct verify *v, const struct desc_extent *e, uint64_t i)
 {
-	struct log_open_report *rep = v->s->rep;
 	int r = check_blocks(v, e, i, 1);
 
-	if (r != -EIO || rep->lost_home_blks + rep->lost_log_blks == LOST_MAX_BLKS)
+	if (r != -EIO || !may_lose(v->s->rep))
 		return r;
 	if (lag_on(v->s->l))
 		return reject(v->s, e, i, "cannot be read");
-	if (e->type == DESC_DIRECT)
-		rep->lost_home_blks++;
-	else
-		rep->lost_log_blks++;
-	rep->lost_blk = e->blk + i;
+	note_lost(v->s->rep, e, i);
 	return 0;
 }
 
@@ -286,10 +324,19 @@ static bool is_sound(const struct scan *s, const struct log_record *rec)
 	       rec->epoch == s->mark->sound_epoch;
 }
 
+/* What is said of a damaged record is a conclusion. */
+static bool is_checked(const struct chain *ch, size_t i)
+{
+	return ch->rec[i].seq >= ch->head.floor_seq || ch->rec[i].stand_in;
+}
+
 int verify_chain(struct scan *s, const struct chain *ch)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct log_index *dom, *next;
+	uint64_t oldest_seq = ch->passed_seq ? min_u64(ch->passed_seq, ch->head.floor_seq)
+					     : ch->head.floor_seq;
+	unsigned checked = 0;
 	int r;
 
 	s->rep->loader_wrote = false;
@@ -303,11 +350,14 @@ int verify_chain(struct scan *s, const struct chain *ch)
 		struct verify v = { .s = s,
 				    .dom = dom,
 				    .buf = buf,
-				    .check = ch->rec[i].seq >= ch->head.floor_seq };
+				    .check = is_checked(ch, i),
+				    .is_last = ch->head.type == RECORD_CHECKPOINT &&
+					       !lag_on(s->l) };
 
-		if (!v.check)
+		if (ch->rec[i].seq < oldest_seq)
 			break;
-		if (i == CHAIN_CHECKED_MAX) {
+		checked += v.check;
+		if (checked > CHAIN_CHECKED_MAX) {
 			snprintf(s->why, sizeof(s->why), "record %llu needs too many other records",
 				 (unsigned long long)ch->head.seq);
 			r = -EBADMSG;

@@ -33,7 +33,6 @@ enum {
 	RECORD_SPARE = 256,
 	WALK_MAX = 1024,
 	READ_TRIES = 3,
-	MAX_BLKS = 64, /* more than a whole table */
 	DUE_EBS = 2,
 	SEARCH_EBS = 8,
 	/* limit of the search: this many laps are read block by block, whatever the records
@@ -142,7 +141,7 @@ static bool merge_record(struct log *l, struct wear *w, const struct log_record 
 						   l->newest.lblk);
 	bool whole = wear_merge(w, blk + RECORD_WEAR_OFF, rec->wear.bytes, age_blks);
 
-	for (uint32_t i = 0; i < min_u64(rec->wear.blks, MAX_BLKS) && ring_valid(l, lblk);
+	for (uint32_t i = 0; i < min_u64(rec->wear.blks, WEARLOG_MAX_BLKS) && ring_valid(l, lblk);
 	     i++, lblk = ring_next(l, lblk)) {
 		size_t len;
 
@@ -342,7 +341,7 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 		return 0;
 	go_to(l, *lblk);
 	blk = io_alloc(COW_BLK_BYTES);
-	for (uint32_t i = 0; blk && i < MAX_BLKS && has_room(l, *lblk) &&
+	for (uint32_t i = 0; blk && i < WEARLOG_MAX_BLKS && has_room(l, *lblk) &&
 			     wear_due_bytes(w) + RECORD_SPARE > record_room(l, rec);
 	     i++) {
 		int r = ring_enter(l, lblk);
@@ -365,7 +364,18 @@ int wearlog_put_blocks(struct log *l, struct log_record *rec, uint64_t *lblk)
 	return 0;
 }
 
-void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
+/* Of the only descriptor block, if it fits beside what is due. */
+static size_t desc_copy_bytes(const struct log *l, const struct log_record *rec)
+{
+	size_t due = l->wear.table ? wear_due_bytes(l->wear.table) : 0, bytes;
+
+	if (rec->type != RECORD_COMMIT || l->at.desc_blks != 1)
+		return 0;
+	bytes = codec_desc_copy_bytes(l->at.writer.pos);
+	return due + bytes <= record_room(l, rec) ? bytes : 0;
+}
+
+static void fill_wear(struct log *l, struct log_record *rec, uint8_t *blk)
 {
 	struct wear *w = l->wear.table;
 	const struct wear_geometry *g;
@@ -379,13 +389,22 @@ void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
 		rec->wear.lblk = rec->wear.blks = rec->wear.crc = 0;
 	wear_note(w, &rec->ledger, rec->time_s, rec->type, rec->cause);
 	go_to(l, rec->lblk);
-	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF, record_room(l, rec));
+	rec->wear.bytes = (uint32_t)wear_encode(w, blk + RECORD_WEAR_OFF,
+						record_room(l, rec) - desc_copy_bytes(l, rec));
 	g = &wear_table_of(w)->geo;
 	rec->wear.prev = l->wear.last;
 	rec->wear.eb_blks = g->eb_blks;
 	rec->wear.unit_blks = g->unit_blks;
 	memcpy(rec->wear.units, g->units, sizeof(rec->wear.units));
 	memcpy(rec->wear.first_unit, g->first_unit, sizeof(rec->wear.first_unit));
+}
+
+void wearlog_fill_record(struct log *l, struct log_record *rec, uint8_t *blk)
+{
+	fill_wear(l, rec, blk);
+	if (rec->type == RECORD_COMMIT && l->at.desc_blks == 1 &&
+	    codec_desc_copy_bytes(l->at.writer.pos) <= RECORD_WEAR_ROOM - rec->wear.bytes)
+		codec_put_desc_copy(blk, rec->wear.bytes, l->at.desc, l->at.writer.pos);
 }
 
 void wearlog_settled(struct log *l, const struct log_record *rec)

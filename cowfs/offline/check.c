@@ -22,7 +22,7 @@ static enum check_verdict judge(const struct check_report *rep)
 {
 	if (rep->bad_blks || rep->log.state >= LOG_BROKEN)
 		return CHECK_BROKEN;
-	if (rep->shrink_committed || rep->log.state == LOG_FELL_BACK ||
+	if (rep->shrink_committed || rep->log.state == LOG_FELL_BACK || rep->log.passed_seq ||
 	    (rep->trouble & SUPER_COPIES_BAD))
 		return CHECK_REPAIRABLE;
 	return CHECK_GOOD;

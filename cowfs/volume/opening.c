@@ -305,6 +305,12 @@ static void tell_opened(struct volume *v)
 			"blocks of the newest generation that cannot be read: %llu, one is block %llu; cowctl scrub names the files",
 			(unsigned long long)(v->opened.lost_home_blks + v->opened.lost_log_blks),
 			(unsigned long long)v->opened.lost_blk);
+	if (v->opened.passed_seq)
+		msg(MSG_WARN, "%s: " LOG_PASSED, v->name, (unsigned long long)v->opened.passed_seq);
+	if (v->opened.hold_lost)
+		msg(MSG_WARN, "%s: " LOG_HOLD_LOST, v->name);
+	if (v->opened.torn_seq)
+		msg(MSG_NOTICE, "%s: " LOG_TORN, v->name, (unsigned long long)v->opened.torn_seq);
 	if (v->opened.unreadable_blks)
 		msg(MSG_WARN,
 		    "%s: blocks of the log that cannot be read: %llu; a commit that was in one of them is not there",

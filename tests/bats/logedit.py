@@ -7,7 +7,7 @@ logedit.py IMAGE set OFFSET SIZE VALUE  a field of both super copies, checksum m
 logedit.py IMAGE break A|B|AB           damages super copies
 logedit.py IMAGE wipe                   zeroes both super copies: as if there never was a log
 logedit.py IMAGE records                type, seq and lblk of each valid record
-logedit.py IMAGE damage N               damages the descriptors of the N-th newest commit (1: newest)
+logedit.py IMAGE damage N               damages the descriptors of the N-th newest commit (1: newest), and their copy in its record
 logedit.py IMAGE newest                 where the newest record is
 logedit.py IMAGE flip OFFSET            damages one byte; twice: as before
 logedit.py IMAGE uuid                   the ring uuid, as status and check would print it
@@ -123,7 +123,12 @@ def main():
         elif what == "damage":
             commits = sorted((r for r in records(image) if r["type"] == 1 and r["own"]),
                              key=lambda r: -r["seq"])
-            flip(image, commits[int(args[0]) - 1]["desc"] + 200)
+            commit = commits[int(args[0]) - 1]
+            flip(image, commit["desc"] + 200)
+            record = bytearray(image[commit["at"]:commit["at"] + BLOCK])
+            copy, = struct.unpack_from("<I", record, 1696)
+            record[1704 + copy:] = bytes(BLOCK - 1704 - copy)
+            image[commit["at"]:commit["at"] + BLOCK] = seal(record)
         elif what == "newest":
             print(max(records(image), key=lambda r: r["seq"])["at"])
         elif what == "flip":

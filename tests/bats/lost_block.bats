@@ -173,7 +173,7 @@ whole_again() {
 @test "lost block: of the records of the log: nothing is dropped unless somebody says so" {
 	local from at way
 	volume
-	random_file "$MNT/newer" 2
+	random_file "$MNT/newer" 8 # more than one block describes, which the record has a copy of
 	cow commit >/dev/null
 	cut
 	from=$(cow check "$CARD" --json | jq .log_offset_bytes)

@@ -206,7 +206,8 @@ static bool noticed(struct world *w, enum spot spot, struct card *c, uint64_t of
 	} else {
 		if (r < 0 || log_open(&l, c, c, &super, 0, NULL, &rep) < 0)
 			fail("open");
-		seen = rep.state == LOG_BROKEN || rep.newest.seq < log_newest(w->log)->seq;
+		seen = rep.state == LOG_BROKEN || rep.passed_seq ||
+		       rep.newest.seq < log_newest(w->log)->seq;
 		log_close(l);
 	}
 	if (sim_poke(c, off_bytes, &b, 1) < 0)

@@ -62,7 +62,7 @@ mutant R4-in-place rotten,every-byte cowfs/log/verify.c '		if (where != LOG_HOME
 			continue;' '		if (where != LOG_HOME || e->type == DESC_DIRECT)
 			continue;'
 # R5 read back at all
-mutant R5-verify rejected cowfs/log/verify.c '.check = ch->rec[i].seq >= ch->head.floor_seq }' '.check = false }'
+mutant R5-verify rejected cowfs/log/verify.c '.check = is_checked(ch, i),' '.check = false,'
 # what a boot loader writes
 mutant L-changed loader cowfs/log/verify.c 'e->type == DESC_DIRECT && !lag_on(l) && loader_has_env(blk)' 'false'
 mutant L-sample loader cowfs/log/sample.c 'is_fit_place(l, blk) && !loader_has_env(content) &&' 'is_fit_place(l, blk) &&'
