@@ -306,8 +306,11 @@ static int plan(const struct format_options *opt, const struct offline *f, struc
 
 static int write_log(struct offline *f, struct log_super *s, struct failure *fail)
 {
-	int e = card_set_writable(f->log_card, true);
+	int e = offline_probe(f->log_card, s->external ? 0 : s->fs_bytes, fail);
 
+	if (e < 0)
+		return e;
+	e = card_set_writable(f->log_card, true);
 	if (e == 0)
 		e = super_write(f->log_card, s);
 	e = offline_lock(f->log_card, e);
@@ -319,7 +322,7 @@ static int write_log(struct offline *f, struct log_super *s, struct failure *fai
 	if (e < 0)
 		return failure(fail, e, "%s cannot be written: %s", f->log_card->geo.path,
 			       strerrordesc_np(-e));
-	return 0;
+	return offline_read_back(f->log_card, s, fail);
 }
 
 /* Is there room behind the file system at its present size? */

@@ -14,14 +14,20 @@ static bool is_grown(const struct offline *f)
 
 static int write_supers(struct offline *f, struct failure *fail)
 {
-	int e = card_set_writable(f->log_card, true);
+	uint64_t from_bytes = f->super.log_bytes;
+	int e = from_bytes < f->log_card->geo.size_bytes
+			? offline_probe(f->log_card, from_bytes, fail)
+			: 0;
 
+	if (e < 0)
+		return e;
+	e = card_set_writable(f->log_card, true);
 	if (e == 0)
 		e = super_grow(f->log_card, &f->super, f->base->geo.size_bytes);
 	e = offline_lock(f->log_card, e);
 	return e < 0 ? failure(fail, e, "%s: cannot be written: %s. Run it again",
 			       f->log_card->geo.path, strerrordesc_np(-e))
-		     : 0;
+		     : offline_read_back(f->log_card, &f->super, fail);
 }
 
 static int grow(struct offline *f, struct grow_report *ret, struct failure *fail)

@@ -166,6 +166,10 @@ int clone_plan(const struct offline *to, uint64_t fs_bytes, const struct format_
 	       struct log_super *ret, struct failure *fail) MUST_CHECK;
 /* capacity.c: writes blocks to all parts of it, and reads them. buf: a block. */
 int clone_check_size(struct card *to, char *buf, struct failure *fail) MUST_CHECK;
+/* Does the card keep what is written behind from_bytes, where nothing counts? Everything is as before then. -EIO: no. */
+int offline_probe(struct card *c, uint64_t from_bytes, struct failure *fail) MUST_CHECK;
+/* Are both copies of the superblock as they were written? */
+int offline_read_back(struct card *c, const struct log_super *s, struct failure *fail) MUST_CHECK;
 
 /* ---- recover.c: checkpoints the log, and retires it ---- */
 

@@ -71,7 +71,7 @@ again() {
 		{ answer=$(cow check "$CARD") && grep -q '^verdict: good$' <<<"$answer"; } || GONE=wrong
 	}
 	GONE=0
-	for n in 0 1 2 3 4 "1 reads" "3 reads" "9 reads"; do
+	for n in 0 2 5 9 10 "1 reads" "3 reads" "9 reads"; do
 		new
 		pulled "$n" 'Nothing was written|Its file system is whole, and it may have no complete log' prepare "$CARD"
 		again prepare "$CARD"
@@ -82,9 +82,11 @@ again() {
 @test "prepare: a log of which one superblock was written is made without --force, a used one is not" {
 	card_make ext4 100 150
 	stays
-	pull 2
+	pull 9
 	run -5 with_gone cow prepare "$CARD"
 	stays
+	run -3 cow check "$CARD"
+	[[ $output == *"copy B is DAMAGED, copy A is good"* ]]
 	cow prepare "$CARD"
 	answer=$(cow check "$CARD")
 	grep -q 'both copies good' <<<"$answer"

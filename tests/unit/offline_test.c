@@ -145,7 +145,8 @@ TEST(test_format, new_card)
 	assert_int_equal(rep.super.lag, 1);
 	assert_int_equal(rep.fs.kind, FS_EXT);
 	assert_false(rep.shrunk);
-	assert_int_equal(rep.written_bytes, 2 * COW_BLK_BYTES); /* two copies of the superblock */
+	/* two copies of the superblock; three blocks that are tried, and put back */
+	assert_int_equal(rep.written_bytes, 8 * COW_BLK_BYTES);
 	assert_int_equal(check().super.lag, 1);
 	assert_fails(offline_format(&opt, &rep, &fail), -EEXIST, EXIT_FAILED,
 		     "already has a cowfs log");
@@ -353,6 +354,70 @@ TEST(test_grow, new_card)
 }
 
 /* ---- all of them ---- */
+
+/* ---- a card that has less than it says ---- */
+
+static const struct card_ops *real_ops;
+static struct {
+	uint64_t real_bytes;
+	bool wraps; /* or it forgets what lies behind */
+} fake;
+
+static uint64_t fake_place(uint64_t off_bytes)
+{
+	return fake.wraps ? off_bytes % fake.real_bytes : off_bytes;
+}
+
+static int fake_read(struct card *c, uint64_t off_bytes, void *buf, size_t len_bytes)
+{
+	return real_ops->read(c, fake_place(off_bytes), buf, len_bytes);
+}
+
+static int fake_write(struct card *c, uint64_t off_bytes, const void *buf, size_t len_bytes)
+{
+	if (fake_place(off_bytes) >= fake.real_bytes)
+		return 0;
+	return real_ops->write(c, fake_place(off_bytes), buf, len_bytes);
+}
+
+/* What offline_probe says of it, which leaves all as it was. */
+static int probe(uint64_t real_bytes, bool wraps)
+{
+	struct card_ops ops;
+	struct card *c;
+	int r;
+
+	fake.real_bytes = real_bytes;
+	fake.wraps = wraps;
+	must("cp %s %s", card, other);
+	assert_int_equal(blockdev_open(&c, card, BLOCKDEV_ALLOW_FILE, NULL), 0);
+	real_ops = c->ops;
+	ops = *real_ops;
+	ops.read = fake_read;
+	ops.write = fake_write;
+	c->ops = &ops;
+	fail = (struct failure){ 0 };
+	r = offline_probe(c, FS_BYTES, &fail);
+	assert_false(c->writable);
+	c->ops = real_ops;
+	card_close(c);
+	must("cmp %s %s", card, other);
+	return r;
+}
+
+TEST(test_probe, new_card)
+{
+	poke(card, CARD_BYTES - 2 * COW_BLK_BYTES, "there", 6);
+	assert_int_equal(probe(CARD_BYTES, true), 0);
+	/* the room wraps into the file system, or into itself */
+	for (uint64_t real = 8 * MIB; real < CARD_BYTES; real += 7 * MIB) {
+		assert_int_equal(probe(real, true), -EIO);
+		assert_int_equal(probe(real, false), -EIO);
+		assert_non_null(strstr(fail.why, "does not keep what is written"));
+	}
+	probe(61 * MIB, true);
+	assert_non_null(strstr(fail.why, "says that it has 64.0 MiB, and has 61.0 MiB"));
+}
 
 TEST(test_silent, new_card)
 {
