@@ -67,11 +67,13 @@ $(B)/tests/powercut_test: | $(SHIM)
 
 # Preloaded into other programs: no sanitizer, no library of ours. pwrite and pwrite64, open and open64 are two symbols, and
 # both are replaced; with 64-bit offsets by default (armhf of Debian 13) the first would be a name of the second.
-$(B)/tests/hostile.so $(B)/tests/liar.so: cowfs/base/broker.h cowfs/daemon/link.h
+$(B)/tests/hostile.so $(B)/tests/liar.so: cowfs/base/broker.h cowfs/daemon/link.h cowfs/card/find.h
+$(B)/tests/hostile.so: SHIM_MORE := cowfs/base/broker.c cowfs/base/passfd.c
+$(B)/tests/hostile.so: cowfs/base/broker.c cowfs/base/passfd.c
 $(SHIM): $(B)/tests/%.so: tests/tools/%.c Makefile tests/tests.mk
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(call compile,-std=gnu17 $(WARN) -Wno-unused-parameter -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< -ldl)
+	$(call compile,-std=gnu17 $(WARN) -Wno-unused-parameter -D_GNU_SOURCE -U_FILE_OFFSET_BITS -U_TIME_BITS -Icowfs -O2 -g -fPIC -shared -pthread -o $@ $< $(SHIM_MORE) -ldl)
 
 # ---- tests: they install nothing, `make deps` does ----
 

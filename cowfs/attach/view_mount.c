@@ -246,7 +246,7 @@ static int make_disk(const char *name, struct connection *k, struct view_mount *
 
 	snprintf(label, sizeof(label), "cowfs-view:%.40s", name);
 	if (r >= 0)
-		r = loop_attach(&loop, file_fd, NULL, label, true, NULL);
+		r = loop_attach(&loop, file_fd, NULL, label, true, NULL, k->abort_fd);
 	if (r < 0 && r != -EIO)
 		return failure(err, r, "no loop device for the view: %s", strerrordesc_np(-r));
 	if (r < 0)

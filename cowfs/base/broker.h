@@ -27,12 +27,12 @@ enum broker_lane {
 enum broker_op {
 	BROKER_WRITABLE, /* n[0]: 0 base, 1 log; n[1]: writable? (card/blockdev.c) */
 	BROKER_BDI_CAN,	 /* n[0]: bdi_can_limit; n[1]: global_dirty_bytes (export/bdi.c) */
-	BROKER_BDI_OPEN, /* answered with BDI_LIMIT_FDS descriptors of the disk */
+	BROKER_LIMIT,	 /* of the disk's dirty pages. n[0]: bytes */
 	BROKER_RESIZE,	 /* n[0]: limit of the store in bytes (ram/store.c) */
 	BROKER_FILE,	 /* opens the file on the FUSE mount (export/transport.c) */
 	/* a loop device on it. n: struct loop_limits. data: struct loop_kept, and a descriptor. */
 	BROKER_ATTACH,
-	BROKER_DETACH,	   /* data: found of loop_kept. A descriptor if it fails. */
+	BROKER_DETACH,	   /* A descriptor if it fails. */
 	BROKER_IN_USE,	   /* result 1, 0 */
 	BROKER_FLUSH,	   /* n[0]: enum disk_sync (fs/quiesce.h) */
 	BROKER_CLAIMED,	   /* of the disk: result 1, 0; n[0]: is it mounted anywhere? */

@@ -6,10 +6,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 union control {
 	struct cmsghdr align;
 	char space[CMSG_SPACE(PASSFD_MAX * sizeof(int))];
 };
+
+void passfd_refuse(int sock_fd)
+{
+	const int no = 0;
+
+	(void)!setsockopt(sock_fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
+}
 
 int passfd_send(int sock_fd, const void *data, size_t bytes, const int *fd, unsigned n, int flags)
 {
@@ -30,8 +41,10 @@ int passfd_send(int sock_fd, const void *data, size_t bytes, const int *fd, unsi
 		c->cmsg_type = SCM_RIGHTS;
 		c->cmsg_len = CMSG_LEN(n * sizeof(int));
 		memcpy(CMSG_DATA(c), fd, n * sizeof(int));
+		sent = sendmsg(sock_fd, &m, flags | MSG_NOSIGNAL);
+	} else { /* the filter of a worker has no sendmsg */
+		sent = send(sock_fd, data, bytes, flags | MSG_NOSIGNAL);
 	}
-	sent = sendmsg(sock_fd, &m, flags | MSG_NOSIGNAL);
 	if (sent < 0)
 		return -errno;
 	return (size_t)sent == bytes ? 0 : -EMSGSIZE;

@@ -9,6 +9,10 @@
 
 #define PASSFD_MAX 32u
 
+/* From now on nobody passes a descriptor to this socket (Linux 6.16): its close, which may wait for whoever passed it, would be
+ * this process's. */
+void passfd_refuse(int sock_fd);
+
 /* Sends one message; the descriptors stay the caller's. flags: of sendmsg. -EMSGSIZE: only a part was
  * sent (stream sockets). */
 int passfd_send(int sock_fd, const void *data, size_t bytes, const int *fd, unsigned n,

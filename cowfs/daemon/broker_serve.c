@@ -6,9 +6,9 @@
  * - It is forked before the worker reads anything of a card. What it acts on are descriptors from then:
  *   no message names a device, a path or a process. So a worker that was taken over can ask for the
  *   same calls as before, on its own volume.
- * - A worker that takes over gives its broker what the supervisor keeps. The folders are a deposit of the
- *   first worker. Card and disk may have been exchanged by a worker that was taken over: their numbers are
- *   compared with the facts, and the disk's file with the label.
+ * - A worker that takes over gives its broker what the supervisor keeps, before it drops its privileges. That came from the first
+ *   worker while it was root, and from brokers. The numbers of card and disk are compared with the facts all the same, and the
+ *   disk's file with the label.
  * - It opens nothing by a path that begins at the root but what limits dirty pages (export/bdi.c).
  * - A worker that was taken over must not use up processors as root, or let the system see a storm of
  *   syncs and disks. So calls cost time (allowance.h).
@@ -53,7 +53,10 @@ static struct {
 	int lane_fd[BROKER_LANES];
 	struct disk_serve disk; /* disk_lock */
 	_Atomic dev_t device;	/* of the disk; 0: there is none */
-	pthread_mutex_t disk_lock, run_lock;
+	pthread_mutex_t disk_lock, run_lock, limit_lock;
+	/* limit_lock */
+	struct bdi_limit limit;
+	bool detaches;
 	bool released; /* run_lock, with the folders in /run */
 	/* devices that the worker looks at */
 	struct offer {
@@ -64,7 +67,10 @@ static struct {
 	pid_t worker;
 	/* of the store: what root allowed, thrice for journal and slack, and dirty pages */
 	uint64_t most_bytes;
-} own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER, .run_lock = PTHREAD_MUTEX_INITIALIZER };
+} own = { .disk_lock = PTHREAD_MUTEX_INITIALIZER,
+	  .run_lock = PTHREAD_MUTEX_INITIALIZER,
+	  .limit_lock = PTHREAD_MUTEX_INITIALIZER,
+	  .limit = { -1, -1, -1, -1, false } };
 
 /* ---- the file system ---- */
 
@@ -77,6 +83,29 @@ static void note_device(void)
 {
 	own.device = own.disk.have_loop ? own.disk.loop.rdev : 0;
 }
+
+/* ---- what the supervisor keeps ---- */
+
+/* Without a supervisor nothing is kept. */
+static void keep(unsigned slot, const int *fd, unsigned n)
+{
+	int all[SUPERVISOR_KEPT_MAX];
+
+	if (own.f.keep_fd < 0)
+		return;
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		all[i] = i >= slot && i < slot + n ? fd[i - slot] : -1;
+	(void)!supervisor_keep(own.f.keep_fd, all, 0);
+}
+
+/* Before this process closes them: its close, not that of the supervisor, is the one that may wait for the worker. */
+static void keep_no_more(uint32_t slots)
+{
+	if (own.f.keep_fd >= 0)
+		(void)!supervisor_keep(own.f.keep_fd, NULL, slots);
+}
+
+/* ---- */
 
 /* A descriptor for the caller: a detach closes that of the loop device at any moment. */
 static int open_disk(void)
@@ -207,6 +236,7 @@ static int release(struct broker_message *m)
 	(void)m;
 	if (!release_run())
 		return -EALREADY;
+	keep_no_more(SUPERVISOR_ALL);
 	cleanup_closep(&own.f.card_fd[0]);
 	cleanup_closep(&own.f.card_fd[1]);
 	cleanup_closep(&own.f.stat_fd[0]);
@@ -222,26 +252,40 @@ static int release(struct broker_message *m)
 
 /* ---- serving ---- */
 
-static int open_limit(struct broker_message *m, int ret_fd[BROKER_FDS])
+static int limit_dirty(struct broker_message *m)
 {
-	struct bdi_limit b = BDI_LIMIT_CLOSED;
-	int r = device() ? bdi_limit_open(&b, device()) : -ENODEV;
+	int r = 0;
 
-	(void)m;
-	if (r == 0) {
-		ret_fd[0] = b.max_bytes_fd;
-		ret_fd[1] = b.min_bytes_fd;
-		ret_fd[2] = b.strict_fd;
-		ret_fd[3] = b.max_ratio_fd;
-	}
-	return r;
+	LOCKED(&own.limit_lock);
+	if (own.detaches || !device())
+		return -ENODEV;
+	if (own.limit.max_bytes_fd < 0)
+		r = bdi_limit_open(&own.limit, device());
+	return r < 0 ? r : bdi_limit_set(&own.limit, m->n[0]);
+}
+
+/* The limit is lifted while the number is still ours. */
+static void set_detaches(bool on)
+{
+	LOCKED(&own.limit_lock);
+	own.detaches = on;
+	if (on)
+		bdi_limit_close(&own.limit);
 }
 
 static int serve_disk(struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	pthread_mutex_lock(&own.disk_lock);
+	if (m->op == BROKER_DETACH) {
+		set_detaches(true);
+		keep_no_more(UINT32_C(1) << own.f.disk_slot);
+	}
 	disk_serve(&own.disk, m, ret_fd);
 	note_device();
+	if (own.disk.have_loop && m->op != BROKER_IN_USE) {
+		keep(own.f.disk_slot, &own.disk.loop.fd, 1);
+		set_detaches(false);
+	}
 	if (m->op == BROKER_DETACH || (m->op == BROKER_ATTACH && m->result < 0))
 		(void)!note_disk();
 	pthread_mutex_unlock(&own.disk_lock);
@@ -433,6 +477,7 @@ static int end_search(struct broker_message *m)
 	own.f.root->card[card].before = own.f.root->facts.device[which].rdev;
 	cleanup_closep(&own.f.card_fd[card]);
 	cleanup_closep(&own.f.stat_fd[card]);
+	keep(own.f.card_slot[card], o->fd, BLOCKDEV_FDS);
 	own.f.card_fd[card] = steal_fd(&o->fd[0]);
 	own.f.stat_fd[card] = steal_fd(&o->fd[2]);
 	snprintf(path, sizeof(path), "/dev/%s", o->found.name);
@@ -476,7 +521,7 @@ static const struct call {
 } calls[BROKER_OPS] = {
 	[BROKER_WRITABLE] = { BROKER_MAIN, 1000, .run = set_writable },
 	[BROKER_BDI_CAN] = { BROKER_MAIN, 1000, .run = tell_limits },
-	[BROKER_BDI_OPEN] = { BROKER_MAIN, 1000, .open = open_limit },
+	[BROKER_LIMIT] = { BROKER_LOOK, 1000, .run = limit_dirty },
 	[BROKER_RESIZE] = { BROKER_MAIN, 1000, .run = resize },
 	[BROKER_FILE] = { BROKER_MAIN, 20000, .open = serve_disk },
 	[BROKER_ATTACH] = { BROKER_MAIN, 20000, .open = serve_disk },
@@ -552,6 +597,8 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 			     f->run_fd,
 			     f->run_parent_fd,
 			     own.disk.mount_fd,
+			     f->abort_fd,
+			     f->keep_fd,
 			     f->kmsg_fd,
 			     own.lane_fd[0],
 			     own.lane_fd[1],
@@ -585,6 +632,8 @@ static __attribute__((noreturn)) void broker_main(int null_fd)
 		pthread_detach(thread);
 	}
 	serve(BROKER_MAIN);
+	if (own.f.keep_fd < 0) /* otherwise the limit holds for the next worker, too */
+		set_detaches(true);
 	_exit(0);
 }
 
@@ -600,6 +649,8 @@ int broker_start(const struct broker_facts *f, int ret_lane_fd[BROKER_LANES])
 	own.worker = getpid();
 	own.disk = (struct disk_serve){ .mount_fd = f->mount_fd,
 					.file_fd = -1,
+					.abort_fd = f->abort_fd,
+					.found = f->root->found,
 					.note = note_loop,
 					.loop = { .fd = -1, .queue_dirfd = -1 } };
 	snprintf(own.disk.label, sizeof(own.disk.label), "%.63s", f->label);

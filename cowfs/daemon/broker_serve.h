@@ -9,6 +9,7 @@
 
 #include "base/broker.h"
 #include "card/find.h"
+#include "export/loop.h"
 #include "wire/facts.h"
 
 /* What root knows. It outlives a broker, and no worker has it. */
@@ -21,6 +22,7 @@ struct broker_root {
 		dev_t before; /* it was this device, which is gone, and which the supervisor may still keep */
 		uint8_t blk[COW_BLK_BYTES];
 	} card[2];
+	uint64_t found[LOOP_LIMITS]; /* limits of the disk's queue from before */
 };
 
 /* What it acts on. The descriptors stay the caller's; -1: none. */
@@ -34,7 +36,9 @@ struct broker_facts {
 	int store_fd;	/* of the RAM store; -1: it is not resized any more */
 	int side_fd;	/* the other one */
 	int run_fd, run_parent_fd;
-	int mount_fd; /* of transport_prepare */
+	int mount_fd, abort_fd; /* of transport_prepare */
+	int keep_fd; /* root's link to the supervisor (link.h), which keeps in these slots: */
+	unsigned card_slot[2], disk_slot;
 	/* instead of it: the disk that a worker before had, which may have been taken over */
 	int disk_fd;
 	int kmsg_fd;

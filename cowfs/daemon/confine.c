@@ -382,6 +382,7 @@ static const struct {
 	{ "ioctl", B, ONLY(1, LOOP_GET_STATUS64) },
 	{ "ioctl", B, ONLY(1, LOOP_SET_STATUS64) },
 	{ "ioctl", B, ONLY(1, LOOP_CTL_GET_FREE) },
+	{ "ioctl", B, ONLY(1, LOOP_CTL_ADD) },
 	{ "ioctl", B, ONLY(1, LOOP_CONFIGURE) },
 	{ "ioctl", B, ONLY(1, BLKRASET) },
 	/* tests whether it is a terminal; called on standard error in the foreground */
@@ -402,7 +403,8 @@ static const struct {
 	/* on sockets that exist: no urgent data, no queue of errors */
 	{ "send", ALL, WITHOUT(3, NOT_SENT) },
 	{ "sendto", ALL, WITHOUT(3, NOT_SENT) },
-	{ "sendmsg", ALL, WITHOUT(2, NOT_SENT) },
+	/* with descriptors: a worker passes none to anybody */
+	{ "sendmsg", P | B, WITHOUT(2, NOT_SENT) },
 	{ "recv", ALL, WITHOUT(3, NOT_RECEIVED) },
 	{ "recvfrom", ALL, WITHOUT(3, NOT_RECEIVED) },
 	{ "recvmsg", ALL, WITHOUT(2, NOT_RECEIVED) },

@@ -98,7 +98,6 @@ struct daemon {
 	/* of a worker that has died */
 	int kept[SUPERVISOR_KEPT_MAX];
 	bool halted;
-	_Atomic bool other_card; /* than the parent keeps */
 	struct daemon_kept *shared;
 };
 
@@ -112,18 +111,16 @@ struct daemon_kept {
 enum {
 	KEPT_VOLUME = SUPERVISOR_KEPT,
 	KEPT_DISK = KEPT_VOLUME + VOLUME_FDS,
-	KEPT_LOCK = KEPT_DISK + LOOP_FDS,
+	KEPT_LOCK,
 	KEPT_LISTEN,
-	KEPT_N,
-	/* the deposit */
-	KEPT_RUN_PARENT = SUPERVISOR_ABORT + 1,
+	KEPT_RUN_PARENT,
 	KEPT_RUN,
 	KEPT_DEV,
 	KEPT_SYS,
+	KEPT_N
 };
 _Static_assert(sizeof(struct broker_root) <= SUPERVISOR_ROOT_BYTES, "room for what brokers know");
 _Static_assert(KEPT_N <= SUPERVISOR_KEPT_MAX, "room for what is kept");
-_Static_assert((int)KEPT_SYS < (int)SUPERVISOR_KEPT, "room for the deposit");
 
 /* ---- reporting the start ---- */
 
@@ -435,33 +432,6 @@ static void cancel_by_signals(bool on)
 		(void)signal(signals[i], on ? on_signal : SIG_IGN);
 }
 
-static int keep(struct daemon *d)
-{
-	int kept[SUPERVISOR_KEPT_MAX];
-
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		kept[i] = -1;
-	if (d->link.replace) {
-		kept[SUPERVISOR_KERNEL] = d->link.kernel_fd;
-		volume_keep(d->volume, kept + KEPT_VOLUME);
-		transport_keep(d->transport, &d->shared->transport, kept + KEPT_DISK);
-		kept[KEPT_LOCK] = d->dir.lock_fd;
-		kept[KEPT_LISTEN] = server_listen_fd(d->server);
-	}
-	return supervisor_serving(&d->link, kept);
-}
-
-/* Commit thread. */
-static void changed(void *ctx)
-{
-	struct daemon *d = ctx;
-	int e = d->server ? keep(d) : 0;
-
-	d->other_card = true;
-	if (e < 0)
-		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
-}
-
 static struct volume_params params(struct daemon *d)
 {
 	return (struct volume_params){
@@ -484,8 +454,6 @@ static struct volume_params params(struct daemon *d)
 		.prepared = &d->prepared,
 		.proc_dirfd = d->proc_dirfd,
 		.meminfo_fd = d->meminfo_fd,
-		.changed = changed,
-		.changed_ctx = d,
 		.kept = d->link.replaces ? d->kept + KEPT_VOLUME : NULL,
 		.halted = d->halted,
 	};
@@ -585,12 +553,38 @@ static void open_files(struct daemon *d)
 	d->sys_dirfd = open_dir("/sys");
 }
 
+/* What the parent keeps from the start on. The broker adds the disk, and another device of a card. */
+static int keep(struct daemon *d)
+{
+	struct card *const card[] = { d->prepared.base, d->prepared.log };
+	int kept[SUPERVISOR_KEPT_MAX];
+	struct blockdev_kept none;
+
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		kept[i] = -1;
+	kept[SUPERVISOR_ABORT] = d->abort_fd;
+	if (d->link.replace) {
+		kept[SUPERVISOR_KERNEL] = d->link.kernel_fd;
+		ram_store_fds(d->prepared.store, kept + KEPT_VOLUME + VOLUME_FD_STORE);
+		for (unsigned i = 0; i < 2 && card[i]; i++)
+			blockdev_keep(card[i], &none,
+				      kept + KEPT_VOLUME + VOLUME_FD_BASE + i * BLOCKDEV_FDS);
+		kept[KEPT_LOCK] = d->dir.lock_fd;
+		kept[KEPT_LISTEN] = d->listen_fd;
+		kept[KEPT_RUN_PARENT] = d->dir.parent_fd;
+		kept[KEPT_RUN] = d->dir.fd;
+		kept[KEPT_DEV] = d->dev_dirfd;
+		kept[KEPT_SYS] = d->sys_dirfd;
+	}
+	return supervisor_keep(d->link.root_fd, kept, 0);
+}
+
 /* Makes what needs privileges. Reads nothing of the card. */
 static int prepare(struct daemon *d)
 {
 	const struct volume_params p = params(d);
-	int deposit[SUPERVISOR_DEPOSITS], e, exit;
 	char why[512] = "";
+	int e, exit;
 
 	if (d->other_user)
 		ram_store_owner(d->uid, d->gid);
@@ -609,12 +603,7 @@ static int prepare(struct daemon *d)
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "cannot export the volume through FUSE: %s",
 			    strerrordesc_np(-e));
-	deposit[SUPERVISOR_ABORT - SUPERVISOR_DEPOSIT] = d->abort_fd;
-	deposit[KEPT_RUN_PARENT - SUPERVISOR_DEPOSIT] = d->dir.parent_fd;
-	deposit[KEPT_RUN - SUPERVISOR_DEPOSIT] = d->dir.fd;
-	deposit[KEPT_DEV - SUPERVISOR_DEPOSIT] = d->dev_dirfd;
-	deposit[KEPT_SYS - SUPERVISOR_DEPOSIT] = d->sys_dirfd;
-	e = supervisor_deposit(&d->link, deposit);
+	e = keep(d);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "the parent process does not answer: %s",
 			    strerrordesc_np(-e));
@@ -662,22 +651,28 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	char label[RUNDIR_LABEL_BYTES];
 	int lane_fd[BROKER_LANES], card_fd[2][BLOCKDEV_FDS] = { { -1 }, { -1 } }, e;
 	struct blockdev_kept none;
-	struct broker_facts f = { .name = d->name,
-				  .label = label,
-				  .root = d->link.root,
-				  .proc_dirfd = d->proc_dirfd,
-				  .dev_dirfd = d->dev_dirfd,
-				  .sys_dirfd = d->sys_dirfd,
-				  .store_fd = d->link.replaces ? -1 : store_fd[0],
-				  .side_fd = store_fd[1],
-				  .run_fd = d->dir.fd,
-				  .run_parent_fd = d->dir.parent_fd,
-				  .mount_fd = d->mount_fd,
-				  .disk_fd = d->link.replaces ? d->kept[KEPT_DISK] : -1,
-				  .kmsg_fd = d->link.kmsg_fd,
-				  .keep_root = d->link.from_ram,
-				  .prepare = prepare_broker,
-				  .ctx = d };
+	struct broker_facts f = {
+		.name = d->name,
+		.label = label,
+		.root = d->link.root,
+		.proc_dirfd = d->proc_dirfd,
+		.dev_dirfd = d->dev_dirfd,
+		.sys_dirfd = d->sys_dirfd,
+		.store_fd = d->link.replaces ? -1 : store_fd[0],
+		.side_fd = store_fd[1],
+		.run_fd = d->dir.fd,
+		.run_parent_fd = d->dir.parent_fd,
+		.mount_fd = d->mount_fd,
+		.abort_fd = d->link.replaces ? d->kept[SUPERVISOR_ABORT] : d->abort_fd,
+		.keep_fd = d->link.replace ? d->link.root_fd : -1,
+		.card_slot = { KEPT_VOLUME + VOLUME_FD_BASE, KEPT_VOLUME + VOLUME_FD_LOG },
+		.disk_slot = KEPT_DISK,
+		.disk_fd = d->link.replaces ? d->kept[KEPT_DISK] : -1,
+		.kmsg_fd = d->link.kmsg_fd,
+		.keep_root = d->link.from_ram,
+		.prepare = prepare_broker,
+		.ctx = d
+	};
 
 	rundir_label(d->name, label);
 	if (d->link.replaces) {
@@ -702,11 +697,11 @@ static int start_broker(struct daemon *d, const int store_fd[RAM_STORE_FDS])
 	return EXIT_OK;
 }
 
-/* No folder may stay open through which a path leads out. */
+/* No folder may stay open through which a path leads out, nor root's link to the parent. */
 static void close_folders(struct daemon *d)
 {
-	int *const fds[] = { &d->proc_dirfd, &d->dev_dirfd, &d->sys_dirfd,
-			     &d->dir.fd,     &d->mount_fd,  &d->dir.parent_fd };
+	int *const fds[] = { &d->proc_dirfd, &d->dev_dirfd,	&d->sys_dirfd,	 &d->dir.fd,
+			     &d->mount_fd,   &d->dir.parent_fd, &d->link.root_fd };
 
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		cleanup_closep(fds[i]);
@@ -814,7 +809,7 @@ static int export_volume(struct daemon *d)
 
 	rundir_label(d->name, label);
 	e = d->link.replaces
-		    ? transport_take_over(&d->transport, &p, d->kept + KEPT_DISK, why, sizeof(why))
+		    ? transport_take_over(&d->transport, &p, d->kept[KEPT_DISK], why, sizeof(why))
 		    : transport_start(&d->transport, &p, why, sizeof(why));
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "%s", why);
@@ -826,6 +821,14 @@ static int export_volume(struct daemon *d)
 	return EXIT_OK;
 }
 
+static void serves(struct daemon *d)
+{
+	int e = supervisor_serving(&d->link);
+
+	if (e < 0)
+		msg(MSG_WARN, "%s: the parent process does not answer: %s", d->name, strerror(-e));
+}
+
 static int let_go(void *ctx)
 {
 	struct daemon *d = ctx;
@@ -835,7 +838,7 @@ static int let_go(void *ctx)
 	e = transport_detach(d->transport);
 	if (e < 0) {
 		volume_set_loop_fd(d->volume, transport_disk(d->transport)->fd);
-		changed(d);
+		serves(d);
 	}
 	return e;
 }
@@ -870,9 +873,10 @@ static int serve_clients(struct daemon *d)
 	};
 	int e = server_start(&d->server, &p);
 
+	if (e == 0 && d->link.replace)
+		transport_keep(d->transport, &d->shared->transport);
 	if (e == 0)
-		e = d->link.replaces && !d->other_card ? supervisor_serving(&d->link, NULL)
-						       : keep(d);
+		e = supervisor_serving(&d->link);
 	if (e < 0)
 		return fail(d, EXIT_FAILED, e, "no control socket: %s", strerrordesc_np(-e));
 	return EXIT_OK;

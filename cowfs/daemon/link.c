@@ -48,8 +48,8 @@ void link_close(int fd[SUPERVISOR_KEPT_MAX])
 
 /* Sends to the parent and waits for its answer. One thread at a time: another one would take the
  * answer. -EPIPE: there was no parent; -ECONNRESET: it died before it answered. */
-static int ask_parent(struct supervisor_link *l, struct message m, const int *fd,
-		      struct message *answer, int ret_fd[SUPERVISOR_KEPT_MAX])
+static int ask_parent(int sock_fd, struct message m, const int *fd, struct message *answer,
+		      int ret_fd[SUPERVISOR_KEPT_MAX])
 {
 	static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 	static uint32_t number;
@@ -57,9 +57,9 @@ static int ask_parent(struct supervisor_link *l, struct message m, const int *fd
 
 	pthread_mutex_lock(&asking);
 	m.number = ++number;
-	r = link_send(l->sock_fd, m, fd);
+	r = link_send(sock_fd, m, fd);
 	while (r >= 0) {
-		r = link_receive(l->sock_fd, answer, ret_fd);
+		r = link_receive(sock_fd, answer, ret_fd);
 		if (r == 1 && answer->number == m.number)
 			break;
 		if (r == 1) /* an answer that was late */
@@ -74,11 +74,11 @@ static int ask_parent(struct supervisor_link *l, struct message m, const int *fd
 }
 
 /* For an answer without descriptors; returns its error, too. */
-static int tell_parent(struct supervisor_link *l, enum link_message what, const int *fd)
+static int tell_parent(int sock_fd, struct message m, const int *fd)
 {
 	int none[SUPERVISOR_KEPT_MAX];
 	struct message answer;
-	int r = ask_parent(l, (struct message){ .what = what }, fd, &answer, none);
+	int r = ask_parent(sock_fd, m, fd, &answer, none);
 
 	if (r < 0)
 		return r;
@@ -86,30 +86,26 @@ static int tell_parent(struct supervisor_link *l, enum link_message what, const 
 	return answer.error;
 }
 
-int supervisor_deposit(struct supervisor_link *l, const int fd[SUPERVISOR_DEPOSITS])
+int supervisor_keep(int root_fd, const int fd[SUPERVISOR_KEPT_MAX], uint32_t gone)
 {
-	int all[SUPERVISOR_KEPT_MAX];
-
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		all[i] = -1;
-	memcpy(all + SUPERVISOR_DEPOSIT, fd, SUPERVISOR_DEPOSITS * sizeof(int));
-	return tell_parent(l, LINK_DEPOSIT, all);
+	return tell_parent(root_fd, (struct message){ .what = LINK_KEEP, .gone = gone }, fd);
 }
 
-int supervisor_serving(struct supervisor_link *l, const int kept[SUPERVISOR_KEPT_MAX])
+int supervisor_serving(struct supervisor_link *l)
 {
-	return tell_parent(l, LINK_SERVING, kept);
+	return tell_parent(l->sock_fd, (struct message){ .what = LINK_SERVING }, NULL);
 }
 
 void supervisor_ending(struct supervisor_link *l)
 {
-	(void)tell_parent(l, LINK_ENDING, NULL); /* without a parent nothing is kept */
+	/* without a parent nothing is kept */
+	(void)tell_parent(l->sock_fd, (struct message){ .what = LINK_ENDING }, NULL);
 }
 
 int supervisor_take(struct supervisor_link *l, int kept[SUPERVISOR_KEPT_MAX], bool *ret_halted)
 {
 	struct message answer;
-	int r = ask_parent(l, (struct message){ .what = LINK_TAKE }, NULL, &answer, kept);
+	int r = ask_parent(l->root_fd, (struct message){ .what = LINK_TAKE }, NULL, &answer, kept);
 
 	if (r < 0)
 		return r;

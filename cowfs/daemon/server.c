@@ -262,11 +262,6 @@ int server_start(struct server **ret, const struct server_params *p)
 	return 0;
 }
 
-int server_listen_fd(const struct server *s)
-{
-	return s->listen_fd;
-}
-
 void server_stop(struct server *s)
 {
 	stop_jobs(s);

@@ -40,8 +40,6 @@ struct server_params {
 /* Makes the control socket in a directory. A descriptor or -errno. */
 int server_listen(const struct rundir *dir, const char *name) MUST_CHECK;
 int server_start(struct server **ret, const struct server_params *p) MUST_CHECK;
-/* The control socket, for a process that takes over. It stays the server's. */
-int server_listen_fd(const struct server *s);
 /*
  * Waits for a running job, joins the threads, and drops all clients except the one that requested
  * the end.

@@ -41,16 +41,36 @@ static void keep_only(const int *keep, unsigned n)
 	io_keep_only(keep, n);
 }
 
-int spare_link(int pair[2])
+static int new_pair(int pair[2])
 {
 	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
 }
 
-/* Returns the link in the new worker, and -1 in the spare. */
-static int fork_worker(int sock_fd)
+static void close_both(int a, int b)
+{
+	close(a);
+	close(b);
+}
+
+int spare_link(int own[2], int root[2])
+{
+	int r = new_pair(own);
+
+	if (r < 0)
+		return r;
+	r = new_pair(root);
+	if (r < 0)
+		close_both(own[0], own[1]);
+	else
+		passfd_refuse(own[0]);
+	return r;
+}
+
+/* Is this the new worker? Then it has its ends of the links. */
+static bool fork_worker(int sock_fd, int ret_fd[2])
 {
 	const struct timespec nap = { .tv_nsec = 100000 };
-	int pair[2], status, r = spare_link(pair);
+	int own[2], root[2], status, r = spare_link(own, root);
 	pid_t middle;
 
 	if (r == 0 && (middle = fork()) == 0) {
@@ -60,41 +80,42 @@ static int fork_worker(int sock_fd)
 			nanosleep(&nap, NULL);
 		if (worker)
 			_exit(worker < 0);
-		close(pair[0]);
+		close_both(own[0], root[0]);
 		close(sock_fd);
-		return pair[1];
+		ret_fd[0] = own[1];
+		ret_fd[1] = root[1];
+		return true;
 	}
 	if (r == 0)
-		close(pair[1]);
+		close_both(own[1], root[1]);
 	if (r == 0 && (middle < 0 || waitpid(middle, &status, 0) < 0 || status)) {
-		close(pair[0]);
+		close_both(own[0], root[0]);
 		r = -EAGAIN;
 	}
-	if (passfd_send(sock_fd, "", 1, pair, r == 0, 0) < 0)
+	if (passfd_send(sock_fd, "", 1, (int[]){ own[0], root[0] }, r == 0 ? 2 : 0, 0) < 0)
 		_exit(1);
 	if (r == 0)
-		close(pair[0]);
-	return -1;
+		close_both(own[0], root[0]);
+	return false;
 }
 
-/* Returns in new workers only: the link to the parent. */
-static int serve(int sock_fd)
+/* Returns in new workers only: their ends of the links. */
+static void serve(int sock_fd, int ret_fd[2])
 {
 	for (;;) {
 		char byte;
 		ssize_t n = read(sock_fd, &byte, 1);
-		int link_fd = n == 1 ? fork_worker(sock_fd) : -1;
 
-		if (link_fd >= 0)
-			return link_fd;
+		if (n == 1 && fork_worker(sock_fd, ret_fd))
+			return;
 		if (n == 0 || (n < 0 && errno != EINTR))
 			_exit(0);
 	}
 }
 
-int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *ctx, int *ret_fd)
+int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *ctx, int ret_fd[2])
 {
-	int pair[2], fds[PASSFD_MAX], r = spare_link(pair);
+	int pair[2], fds[PASSFD_MAX], r = new_pair(pair);
 	pid_t parent = getpid(), pid;
 
 	if (r < 0)
@@ -110,7 +131,7 @@ int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *c
 		fds[n] = pair[1];
 		keep_only(fds, n + 1);
 		prepare(ctx);
-		*ret_fd = serve(pair[1]);
+		serve(pair[1], ret_fd);
 		return 1;
 	}
 	close(pair[1]);
@@ -118,13 +139,13 @@ int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *c
 		close(pair[0]);
 		return -errno;
 	}
-	*ret_fd = pair[0];
+	ret_fd[0] = pair[0];
 	return 0;
 }
 
-int spare_ask(int spare_fd)
+int spare_ask(int spare_fd, int ret_fd[2])
 {
-	int r, link_fd;
+	int r;
 	ssize_t got;
 	unsigned n;
 	char byte;
@@ -134,12 +155,12 @@ int spare_ask(int spare_fd)
 		if (r < 0)
 			return r;
 		do
-			got = passfd_receive(spare_fd, &byte, 1, &link_fd, 1, &n);
+			got = passfd_receive(spare_fd, &byte, 1, ret_fd, 2, &n);
 		while (got == -EINTR);
 		if (got <= 0)
 			return got < 0 ? (int)got : -EPIPE;
-		if (n)
-			return link_fd;
+		if (n == 2)
+			return 0;
 		poll(NULL, 0, AGAIN_MS);
 	}
 }

@@ -9,19 +9,19 @@
 
 #include "base/util.h"
 
-/* A link between the parent, pair[0], and a worker. */
-int spare_link(int pair[2]) MUST_CHECK;
+/* Links between the parent, the first of each pair, and a worker: its own, and root's (link.h). */
+int spare_link(int own[2], int root[2]) MUST_CHECK;
 /*
  * Forks the spare, which calls prepare, keeps only the n descriptors in keep, and waits. Returns 0 in
- * this process, with the socket to the spare, and 1 in each worker that spare_ask makes, with its end
- * of the link to the parent. This process must be a subreaper: it is the worker's parent.
+ * this process, with the socket to the spare, and 1 in each worker that spare_ask makes, with its ends
+ * of both links to the parent. This process must be a subreaper: it is the worker's parent.
  */
 int spare_start(const int *keep, unsigned n, void (*prepare)(void *ctx), void *ctx,
-		int *ret_fd) MUST_CHECK;
+		int ret_fd[2]) MUST_CHECK;
 /*
- * Returns this process's end of the link to a new worker. Waits as long as the spare takes, or the machine has no
+ * This process's ends of the links to a new worker. Waits as long as the spare takes, or the machine has no
  * memory for a process. -EPIPE: the spare is dead. Then, and only then, can its socket be read without a question.
  */
-int spare_ask(int spare_fd) MUST_CHECK;
+int spare_ask(int spare_fd, int ret_fd[2]) MUST_CHECK;
 
 #endif

@@ -62,13 +62,14 @@ struct parent {
 	int spare_fd;		   /* -1: none, or it is dead */
 	bool mark;		   /* its processes set '@' */
 	pid_t worker;
-	int worker_pidfd, worker_status_fd, sock_fd, kernel_fd, mounts_fd, null_fd;
-	int status;	     /* of the worker, once it has ended */
-	bool reaped, judged; /* judged: it is decided what its death leads to */
+	int worker_pidfd, worker_status_fd, kernel_fd, mounts_fd, null_fd;
+	int sock_fd, root_fd; /* links: of the worker; of root, -1: closed */
+	int status;	      /* of the worker, once it has ended */
+	bool reaped, judged;  /* judged: it is decided what its death leads to */
 	int kept[SUPERVISOR_KEPT_MAX];
-	bool deposited; /* kept has what the first worker gave before it read anything */
-	bool serving;	/* a worker has served */
-	bool starting;	/* the present worker replaces another one and does not serve yet */
+	bool taken;    /* by the present worker */
+	bool serving;  /* a worker has served */
+	bool starting; /* the present worker replaces another one and does not serve yet */
 	bool halted, ending, ended;
 	unsigned failed;	      /* starts in a row */
 	uint64_t start_ns;	      /* time for the next one */
@@ -92,16 +93,11 @@ static void detach_stdio(struct parent *p)
 			dup2(p->null_fd, fd);
 }
 
-static bool is_deposit(unsigned i)
-{
-	return i >= SUPERVISOR_DEPOSIT && i < SUPERVISOR_KEPT;
-}
-
-/* Takes the descriptors of the deposit, or those of all other slots, in place of what was kept there. */
-static void keep(struct parent *p, int fd[SUPERVISOR_KEPT_MAX], bool deposit)
+/* Takes these descriptors in place of what was kept there; closes what is in the slots of `gone`. */
+static void keep(struct parent *p, int fd[SUPERVISOR_KEPT_MAX], uint32_t gone)
 {
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++) {
-		if (is_deposit(i) != deposit)
+		if (fd[i] < 0 && !(gone >> i & 1))
 			continue;
 		if (p->kept[i] >= 0)
 			close(p->kept[i]);
@@ -109,69 +105,68 @@ static void keep(struct parent *p, int fd[SUPERVISOR_KEPT_MAX], bool deposit)
 	}
 }
 
-static void drop_kept(struct parent *p)
-{
-	int none[SUPERVISOR_KEPT_MAX];
+/* ---- messages ---- */
 
-	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
-		none[i] = -1;
-	keep(p, none, false);
-}
-
-/* ---- messages of the worker ---- */
-
-/* Acts on a message. fd: the descriptors that came along; those that are taken are -1 then. 0, or the
- * error of the answer. */
-static int heed(struct parent *p, const struct message *m, int fd[SUPERVISOR_KEPT_MAX])
+/* Of the worker. */
+static void heed(struct parent *p, const struct message *m)
 {
 	switch (m->what) {
 	case LINK_SERVING:
-		/* none: it has taken over what is kept. No message of a worker with descriptors is needed for that: those
-		 * in flight are counted for its user. */
-		if (m->slots)
-			keep(p, fd, false);
 		p->serving = true;
 		p->starting = p->ending = false;
 		p->failed = 0;
 		/* the start may have taken longer than a worker that serves may */
 		p->silent_ns = 0;
-		return 0;
-	case LINK_DEPOSIT:
-		if (p->deposited)
-			return -EALREADY;
-		keep(p, fd, true);
-		p->deposited = true;
-		return 0;
+		if (!p->opts.foreground)
+			detach_stdio(p);
+		break;
 	case LINK_ENDING:
 		p->ending = true;
-		drop_kept(p);
-		return 0;
+		break;
 	default:
-		return 0;
+		break;
 	}
+}
+
+/* Of root: of a worker that starts, or of its broker. False: nobody has the other end any more. */
+static bool serve_root(struct parent *p)
+{
+	int fd[SUPERVISOR_KEPT_MAX];
+	const int *answer = NULL;
+	struct message m;
+	int r = link_receive(p->root_fd, &m, fd);
+
+	if (r == -EINTR)
+		return true;
+	if (r != 1)
+		return false;
+	if (m.what == LINK_KEEP)
+		keep(p, fd, m.gone);
+	if (m.what == LINK_TAKE && p->starting && !p->taken) {
+		answer = p->kept;
+		p->taken = true;
+	}
+	link_close(fd);
+	m = (struct message){ .what = m.what, .number = m.number, .halted = p->halted };
+	(void)!link_send(p->root_fd, m, answer);
+	return true;
 }
 
 /* False: the worker has closed its end. */
 static bool take_message(struct parent *p)
 {
-	int fd[SUPERVISOR_KEPT_MAX], error, r;
 	struct message m;
+	ssize_t n = recv(p->sock_fd, &m, sizeof(m), 0); /* and no descriptor */
 
-	r = link_receive(p->sock_fd, &m, fd);
-	if (r == -EPROTO) /* no worker of ours sends that */
+	if (n > 0 && n != sizeof(m)) { /* no worker of ours sends that */
 		(void)!pidfd_send_signal(p->worker_pidfd, SIGKILL, NULL, 0);
-	if (r == 0 || (r < 0 && r != -EINTR && r != -EAGAIN && r != -EPROTO))
-		return false;
-	if (r < 0)
 		return true;
-	error = heed(p, &m, fd);
-	link_close(fd);
-	if (m.what == LINK_SERVING && !p->opts.foreground)
-		detach_stdio(p);
-	m = (struct message){
-		.what = m.what, .number = m.number, .error = error, .halted = p->halted
-	};
-	(void)!link_send(p->sock_fd, m, m.what == LINK_TAKE ? p->kept : NULL);
+	}
+	if (n <= 0)
+		return n < 0 && (errno == EINTR || errno == EAGAIN);
+	heed(p, &m);
+	m = (struct message){ .what = m.what, .number = m.number, .halted = p->halted };
+	(void)!link_send(p->sock_fd, m, NULL);
 	return true;
 }
 
@@ -204,7 +199,7 @@ static const char *what_next(const struct parent *p)
 
 static void let_go(struct parent *p)
 {
-	int abort_fd = p->kept[SUPERVISOR_ABORT];
+	int abort_fd = p->kept[SUPERVISOR_ABORT], none[SUPERVISOR_KEPT_MAX];
 
 	if (abort_fd >= 0 && !p->ending && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
@@ -212,7 +207,9 @@ static void let_go(struct parent *p)
 	if (p->kernel_fd >= 0)
 		close(steal_fd(&p->kernel_fd));
 	/* the FUSE descriptor comes before that of the loop device, whose close may write */
-	drop_kept(p);
+	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
+		none[i] = -1;
+	keep(p, none, SUPERVISOR_ALL);
 }
 
 static void reap(struct parent *p)
@@ -280,12 +277,12 @@ static bool use_up(struct parent *p)
 								: count_death(p);
 }
 
-static int take_hello(struct parent *p, int link_fd)
+static int take_hello(struct parent *p)
 {
 	int fd[SUPERVISOR_KEPT_MAX], r;
 	struct message m;
 
-	while ((r = link_receive(link_fd, &m, fd)) == -EINTR)
+	while ((r = link_receive(p->root_fd, &m, fd)) == -EINTR)
 		;
 	if (r != 1)
 		return r < 0 ? r : -EPIPE;
@@ -317,7 +314,8 @@ static void forget_worker(struct parent *p)
 	if (p->worker_status_fd >= 0)
 		close(steal_fd(&p->worker_status_fd));
 	close(p->sock_fd);
-	p->reaped = p->judged = false;
+	cleanup_closep(&p->root_fd);
+	p->reaped = p->judged = p->taken = false;
 	p->status = 0;
 	p->silent_ns = 0;
 	p->starting = true;
@@ -326,19 +324,22 @@ static void forget_worker(struct parent *p)
 /* A worker that dies before it says who it is counts like one that dies later. */
 static bool next_worker(struct parent *p)
 {
-	int link_fd, r;
+	int link_fd[2], r;
+	bool asked;
 
 	do {
-		r = link_fd = spare_ask(p->spare_fd);
-		if (r >= 0) {
+		r = spare_ask(p->spare_fd, link_fd);
+		asked = r >= 0;
+		if (asked) {
 			forget_worker(p);
-			p->sock_fd = link_fd;
-			r = take_hello(p, link_fd);
+			p->sock_fd = link_fd[0];
+			p->root_fd = link_fd[1];
+			r = take_hello(p);
 		}
 		if (r >= 0)
 			return true;
 		msg(MSG_ERR, "no new worker: %s", strerror(-r));
-	} while (!p->halted && link_fd >= 0 && count_death(p));
+	} while (!p->halted && asked && count_death(p));
 	if (p->worker_pidfd < 0) { /* watch returns */
 		p->status = SIGKILL;
 		p->reaped = true;
@@ -435,10 +436,11 @@ static void watch(struct parent *p)
 	bool linked = true;
 
 	for (;;) {
-		struct pollfd fds[3] = { { .fd = p->worker_pidfd, .events = POLLIN },
+		struct pollfd fds[4] = { { .fd = p->worker_pidfd, .events = POLLIN },
 					 { .fd = linked ? p->sock_fd : -1, .events = POLLIN },
-					 { .fd = p->spare_fd, .events = POLLIN } };
-		int n = poll(fds, 3, interval_ms(p));
+					 { .fd = p->spare_fd, .events = POLLIN },
+					 { .fd = p->root_fd, .events = POLLIN } };
+		int n = poll(fds, 4, interval_ms(p));
 		uint64_t now = now_ns();
 
 		watchdog(p, now - last_ns);
@@ -451,6 +453,11 @@ static void watch(struct parent *p)
 			close(steal_fd(&p->spare_fd));
 			if (p->signs)
 				p->signs->no_spare = true;
+		}
+		if (n > 0 && fds[3].revents) {
+			if (!serve_root(p))
+				cleanup_closep(&p->root_fd);
+			continue; /* what is to be kept comes before what a worker says */
 		}
 		if (n > 0 && fds[1].revents) {
 			linked = serve_link(p);
@@ -529,7 +536,7 @@ static void prepare_spare(void *ctx)
 }
 
 /* A later worker tells its parent who it is. */
-static int say_hello(int sock_fd, int proc_dirfd)
+static int say_hello(int root_fd, int proc_dirfd)
 {
 	int fd[SUPERVISOR_KEPT_MAX], r;
 
@@ -537,7 +544,7 @@ static int say_hello(int sock_fd, int proc_dirfd)
 		fd[i] = -1;
 	fd[0] = pidfd_open(getpid(), 0);
 	fd[1] = openat(proc_dirfd, "self/status", O_RDONLY | O_CLOEXEC);
-	r = link_send(sock_fd, (struct message){ .what = LINK_HELLO, .pid = getpid() }, fd);
+	r = link_send(root_fd, (struct message){ .what = LINK_HELLO, .pid = getpid() }, fd);
 	link_close(fd);
 	return r;
 }
@@ -546,18 +553,19 @@ static int say_hello(int sock_fd, int proc_dirfd)
 static int start_spare(struct parent *p, struct supervisor_link *ret)
 {
 	const int keep[] = { p->opts.proc_dirfd, p->opts.kmsg_fd, p->mounts_fd };
-	int fd, r;
+	int fd[2], r;
 
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	r = spare_start(keep, ARRAY_SIZE(keep), prepare_spare, p, &fd);
+	r = spare_start(keep, ARRAY_SIZE(keep), prepare_spare, p, fd);
 	if (r == 0)
-		p->spare_fd = fd;
+		p->spare_fd = fd[0];
 	if (r <= 0)
 		return r;
 	prctl(PR_SET_NAME, "cowfs");
-	ret->sock_fd = fd;
+	ret->sock_fd = fd[0];
+	ret->root_fd = fd[1];
 	ret->replaces = true;
-	return say_hello(fd, p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
+	return say_hello(fd[1], p->opts.proc_dirfd) < 0 ? -EPIPE : 1;
 }
 
 static unsigned halt_after(void)
@@ -597,6 +605,7 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 		p->opts.kmsg_fd = open("/dev/kmsg", O_WRONLY | O_CLOEXEC);
 	p->mounts_fd = sandbox_no_mounts();
 	*ret = (struct supervisor_link){ .sock_fd = -1,
+					 .root_fd = -1,
 					 .kernel_fd = -1,
 					 .kmsg_fd = p->opts.kmsg_fd,
 					 .mounts_fd = p->mounts_fd,
@@ -612,9 +621,10 @@ static void init_parent(struct parent *p, const struct supervisor_opts *o, bool 
 }
 
 /* In the worker: nothing of its parent stays open. */
-static void become_worker(struct parent *p, const int pair[2])
+static void become_worker(struct parent *p, int own_fd, int root_fd)
 {
-	close(pair[0]);
+	close(own_fd);
+	close(root_fd);
 	if (p->spare_fd >= 0)
 		close(p->spare_fd);
 }
@@ -639,7 +649,7 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	_cleanup_close_ int kernel_fd = -1;
 	static struct parent p;
 	bool from_ram = harden_started_from_ram();
-	int pair[2] = { -1, -1 }, r = 0;
+	int own[2] = { -1, -1 }, root[2] = { -1, -1 }, r = 0;
 
 	init_parent(&p, o, from_ram, ret);
 	if (ret->root == MAP_FAILED)
@@ -652,28 +662,32 @@ int supervisor_start(const struct supervisor_opts *o, struct supervisor_link *re
 	if (r == 0)
 		r = kernel_fd = transport_open();
 	if (r >= 0)
-		r = spare_link(pair);
+		r = spare_link(own, root);
 	if (r >= 0) {
 		p.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 		p.worker = fork();
 		r = p.worker < 0 ? -errno : 0;
 	}
 	if (r < 0) {
-		for (unsigned i = 0; i < 2; i++)
-			if (pair[i] >= 0)
-				close(pair[i]);
+		for (unsigned i = 0; i < 2; i++) {
+			cleanup_closep(&own[i]);
+			cleanup_closep(&root[i]);
+		}
 		close_start(&p, o);
 		return r;
 	}
 	if (p.worker == 0) {
 		close(p.null_fd);
-		become_worker(&p, pair);
-		ret->sock_fd = pair[1];
+		become_worker(&p, own[0], root[0]);
+		ret->sock_fd = own[1];
+		ret->root_fd = root[1];
 		ret->kernel_fd = steal_fd(&kernel_fd);
 		return 0;
 	}
-	close(pair[1]);
-	p.sock_fd = pair[0];
+	close(own[1]);
+	close(root[1]);
+	p.sock_fd = own[0];
+	p.root_fd = root[0];
 	p.kernel_fd = steal_fd(&kernel_fd);
 	become_parent(&p, o, from_ram);
 }

@@ -48,19 +48,6 @@ bool bdi_can_limit(void)
 	return can;
 }
 
-static int ask_limit(struct bdi_limit *ret)
-{
-	struct broker_message m = { .op = BROKER_BDI_OPEN };
-	int fd[BROKER_FDS], r = broker_ask(BROKER_MAIN, &m, fd);
-
-	if (r == 0)
-		*ret = (struct bdi_limit){ .max_bytes_fd = fd[0],
-					   .min_bytes_fd = fd[1],
-					   .strict_fd = fd[2],
-					   .max_ratio_fd = fd[3] };
-	return r;
-}
-
 static int open_limit(struct bdi_limit *ret, dev_t rdev)
 {
 	struct bdi_limit b = BDI_LIMIT_CLOSED;
@@ -85,7 +72,9 @@ static int open_limit(struct bdi_limit *ret, dev_t rdev)
 
 int bdi_limit_open(struct bdi_limit *ret, dev_t rdev)
 {
-	return broker_on() ? ask_limit(ret) : open_limit(ret, rdev);
+	*ret = BDI_LIMIT_CLOSED;
+	ret->asks = broker_on();
+	return ret->asks ? 0 : open_limit(ret, rdev);
 }
 
 static int write_number(int fd, uint64_t n)
@@ -107,6 +96,8 @@ int bdi_limit_set(const struct bdi_limit *b, uint64_t bytes)
 {
 	int r;
 
+	if (b->asks)
+		return broker_call(BROKER_LOOK, BROKER_LIMIT, bytes, 0);
 	if (b->max_bytes_fd < 0)
 		return -EBADF;
 	if (bytes == BDI_NO_LIMIT) {

@@ -8,15 +8,14 @@
 
 #include "base/util.h"
 
-#define BDI_LIMIT_FDS 4
-
 struct bdi_limit {
 	int max_bytes_fd, min_bytes_fd, strict_fd, max_ratio_fd; /* -1: closed */
+	bool asks; /* the broker, which has the files: of its disk only, and until its end */
 };
 
 #define BDI_NO_LIMIT ((uint64_t)INT64_MAX) /* bytes */
 
-#define BDI_LIMIT_CLOSED ((struct bdi_limit){ -1, -1, -1, -1 })
+#define BDI_LIMIT_CLOSED ((struct bdi_limit){ -1, -1, -1, -1, false })
 
 /* Does this kernel support the limit? Uses a path, so call it before start only, like
  * bdi_limit_open. */

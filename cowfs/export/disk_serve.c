@@ -12,6 +12,10 @@
 #include "base/io.h"
 #include "export/fuse_mount.h"
 
+/* How long root waits for what a worker answers */
+#define OPEN_S 10u
+#define DETACH_S 60u
+
 int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_dirfd)
 {
 	struct loop_dev *l = &d->loop;
@@ -23,6 +27,7 @@ int disk_serve_take(struct disk_serve *d, int loop_fd, int dev_dirfd, int sys_di
 	if (!S_ISBLK(st.st_mode) || !backing_is(sys_dirfd, st.st_rdev, d->label))
 		return -ESTALE;
 	*l = (struct loop_dev){ .rdev = st.st_rdev, .number = minor(st.st_rdev) };
+	memcpy(l->found, d->found, sizeof(l->found));
 	snprintf(l->path, sizeof(l->path), "/dev/loop%u", l->number);
 	l->fd = fcntl(loop_fd, F_DUPFD_CLOEXEC, 3);
 	l->dev_dirfd = fcntl(dev_dirfd, F_DUPFD_CLOEXEC, 3);
@@ -41,13 +46,12 @@ static int open_file(struct disk_serve *d)
 	return d->file_fd < 0 ? d->file_fd : 0;
 }
 
-/* The worker keeps what it needs to know; the limits that were found come back with the detach. */
+/* The worker keeps what it needs to know. */
 static void tell(const struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	struct loop_kept kept;
-	int fd[LOOP_FDS];
 
-	loop_keep(&d->loop, &kept, fd);
+	loop_keep(&d->loop, &kept);
 	m->bytes = sizeof(kept);
 	memcpy(m->data, &kept, sizeof(kept));
 	ret_fd[0] = fcntl(d->loop.fd, F_DUPFD_CLOEXEC, 3);
@@ -62,11 +66,12 @@ static int attach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 
 	if (d->file_fd < 0 || d->have_loop)
 		return -EALREADY;
-	r = loop_attach(&d->loop, d->file_fd, &limits, d->label, false, d->note);
+	r = loop_attach(&d->loop, d->file_fd, &limits, d->label, false, d->note, d->abort_fd);
 	close(steal_fd(&d->file_fd));
 	if (r < 0)
 		return r;
 	d->have_loop = true;
+	memcpy(d->found, d->loop.found, sizeof(d->loop.found));
 	tell(d, m, ret_fd);
 	return 0;
 }
@@ -81,12 +86,10 @@ static int detach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 {
 	int r;
 
+	(void)m;
 	close_fuse(d);
 	if (!d->have_loop)
 		return 0;
-	if (m->bytes == sizeof(d->loop.found))
-		memcpy(d->loop.found, m->data, sizeof(d->loop.found));
-	m->bytes = 0;
 	r = loop_detach(&d->loop);
 	d->have_loop = r < 0;
 	if (r < 0)
@@ -94,7 +97,7 @@ static int detach(struct disk_serve *d, struct broker_message *m, int ret_fd[BRO
 	return r;
 }
 
-void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
+static int act(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
 {
 	int r;
 
@@ -111,6 +114,25 @@ void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKE
 	default:
 		r = d->have_loop ? loop_in_use(&d->loop) : 0;
 		break;
+	}
+	return r;
+}
+
+void disk_serve(struct disk_serve *d, struct broker_message *m, int ret_fd[BROKER_FDS])
+{
+	/* the first read of an attach takes as long as a card */
+	const unsigned limit_s = m->op == BROKER_FILE	  ? OPEN_S
+				 : m->op == BROKER_DETACH ? DETACH_S
+							  : 0;
+	struct fuse_guard guard;
+	int r = 0;
+
+	if (limit_s && d->abort_fd >= 0)
+		r = fuse_guard_start(&guard, d->abort_fd, limit_s);
+	if (r == 0) {
+		r = act(d, m, ret_fd);
+		if (limit_s && d->abort_fd >= 0)
+			(void)fuse_guard_stop(&guard);
 	}
 	m->result = r;
 }

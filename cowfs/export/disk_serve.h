@@ -10,8 +10,11 @@
 struct disk_serve {
 	int mount_fd; /* of FUSE, until the file is open; -1 */
 	int file_fd;  /* until the loop device has it; -1 */
+	int abort_fd; /* of the FUSE connection; -1 */
 	struct loop_dev loop;
 	bool have_loop;
+	uint64_t *
+		found; /* LOOP_LIMITS limits of the queue from before, for all brokers of the volume */
 	char label[64];
 	loop_note *note;
 };

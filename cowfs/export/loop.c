@@ -30,12 +30,14 @@
 #include "base/io.h"
 #include "base/thread.h"
 #include "export/bdi.h"
+#include "export/fuse_mount.h"
 
 #define ATTACH_TRIES 64
 #define DISCARD_MAX_BYTES (64 * MIB)
 #define DETACH_WAIT_NS (5 * 1000000000ull)
 #define LIMIT_WAIT_NS (1 * 1000000000ull)
 #define POLL_US 2000
+#define CONFIGURE_S 5u
 
 static int open_again(const struct loop_dev *d, int flags)
 {
@@ -44,23 +46,59 @@ static int open_again(const struct loop_dev *d, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-/* One attempt. -EBUSY: another process configured the same free device first, or still detaches it. */
-static int take_free(struct loop_dev *d, int ctl_fd, const struct loop_config *config,
-		     loop_note *note)
+static bool is_bound(int number)
 {
-	int n = ioctl(ctl_fd, LOOP_CTL_GET_FREE), fd, r;
-	struct stat st;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/block/loop%d/loop", number);
+	return access(path, F_OK) == 0;
+}
+
+/*
+ * While a device is configured its number is still free, and whoever asks for a free one gets the lowest, and waits for us. So this
+ * takes one above that.
+ */
+static int own_number(int ctl_fd, int above)
+{
+	int n = ioctl(ctl_fd, LOOP_CTL_GET_FREE);
 
 	if (n < 0)
 		return -errno;
+	for (n += above; is_bound(n); n++)
+		;
+	return ioctl(ctl_fd, LOOP_CTL_ADD, n) < 0 && errno != EEXIST ? -errno : n;
+}
+
+/* A connection whose server does not answer is aborted. */
+static int configure_guarded(int fd, const struct loop_config *config, int abort_fd)
+{
+	struct fuse_guard guard;
+	int r = abort_fd < 0 ? 0 : fuse_guard_start(&guard, abort_fd, CONFIGURE_S);
+
+	if (r < 0)
+		return r;
+	if (ioctl(fd, LOOP_CONFIGURE, config) < 0)
+		r = -errno;
+	return abort_fd >= 0 && fuse_guard_stop(&guard) ? -ETIMEDOUT : r;
+}
+
+/* One attempt. -EBUSY: another process configured the same free device first, or still detaches it. */
+static int take_free(struct loop_dev *d, int ctl_fd, int above, const struct loop_config *config,
+		     loop_note *note, int abort_fd)
+{
+	int n = own_number(ctl_fd, above), fd, r;
+	struct stat st;
+
+	if (n < 0)
+		return n;
 	d->number = (unsigned)n;
 	snprintf(d->path, sizeof(d->path), "/dev/loop%d", n);
 	fd = open_again(d, O_RDWR);
 	if (fd < 0)
 		return fd == -ENXIO ? -EBUSY : fd;
 	r = fstat(fd, &st) < 0 ? -errno : note ? note(d->path, st.st_rdev) : 0;
-	if (r == 0 && ioctl(fd, LOOP_CONFIGURE, config) < 0)
-		r = -errno;
+	if (r == 0)
+		r = configure_guarded(fd, config, abort_fd);
 	if (r < 0) {
 		close(fd);
 		return r;
@@ -164,7 +202,7 @@ static int verify(const struct loop_dev *d)
 
 /* Takes a free device and configures it. */
 static int configure(struct loop_dev *ret, int file_fd, const char *label, uint32_t flags,
-		     loop_note *note)
+		     loop_note *note, int abort_fd)
 {
 	struct loop_config config = { .fd = (uint32_t)file_fd,
 				      .block_size = 512,
@@ -182,7 +220,7 @@ static int configure(struct loop_dev *ret, int file_fd, const char *label, uint3
 	d.dev_dirfd = dev_dirfd;
 	snprintf((char *)config.info.lo_file_name, LO_NAME_SIZE, "%s", label);
 	for (int i = 0; i < ATTACH_TRIES && r == -EBUSY; i++)
-		r = take_free(&d, ctl_fd, &config, note);
+		r = take_free(&d, ctl_fd, 1 + i, &config, note, abort_fd);
 	if (r < 0)
 		return r;
 	bdi_limit_forget(d.rdev);
@@ -200,11 +238,11 @@ static void give_back(struct loop_dev *d)
 }
 
 int loop_attach(struct loop_dev *ret, int file_fd, const struct loop_limits *limits,
-		const char *label, bool temporary, loop_note *note)
+		const char *label, bool temporary, loop_note *note, int abort_fd)
 {
 	const int writable = 0;
 	struct loop_dev d;
-	int r = configure(&d, file_fd, label, temporary ? LO_FLAGS_AUTOCLEAR : 0, note);
+	int r = configure(&d, file_fd, label, temporary ? LO_FLAGS_AUTOCLEAR : 0, note, abort_fd);
 
 	if (r < 0)
 		return r;
@@ -225,28 +263,23 @@ int loop_attach(struct loop_dev *ret, int file_fd, const struct loop_limits *lim
 
 int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label)
 {
-	return configure(ret, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR, NULL);
+	return configure(ret, file_fd, label, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR, NULL, -1);
 }
 
-void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS])
+void loop_keep(const struct loop_dev *d, struct loop_kept *ret)
 {
-	memcpy(ret->found, d->found, sizeof(ret->found));
 	ret->number = d->number;
 	ret->rdev = d->rdev;
 	memcpy(ret->path, d->path, sizeof(ret->path));
-	ret_fd[0] = d->fd;
-	ret_fd[1] = d->dev_dirfd;
-	ret_fd[2] = d->queue_dirfd;
 }
 
-void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, const int fd[LOOP_FDS])
+void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, int fd)
 {
-	*ret = (struct loop_dev){ .fd = fd[0],
-				  .dev_dirfd = fd[1],
-				  .queue_dirfd = fd[2],
+	*ret = (struct loop_dev){ .fd = fd,
+				  .dev_dirfd = -1,
+				  .queue_dirfd = -1,
 				  .number = kept->number,
 				  .rdev = kept->rdev };
-	memcpy(ret->found, kept->found, sizeof(ret->found));
 	memcpy(ret->path, kept->path, sizeof(ret->path));
 }
 

@@ -35,22 +35,22 @@ struct loop_dev {
  * temporary: the device disappears with its last user.
  * note: called with the device that will be configured next, so that it is known if this process is
  * killed. Its error ends the attach. May be NULL.
+ * abort_fd: of the file's FUSE connection (fuse_mount.h), or -1. The kernel asks the file while others may wait for the device;
+ * -ETIMEDOUT: there was no answer for some seconds, and the connection is gone.
  */
 typedef int loop_note(const char *path, dev_t rdev);
 int loop_attach(struct loop_dev *ret, int file_fd, const struct loop_limits *limits,
-		const char *label, bool temporary, loop_note *note) MUST_CHECK;
+		const char *label, bool temporary, loop_note *note, int abort_fd) MUST_CHECK;
 /* The same, read-only, for a file of any file system: with direct I/O only if that has it. */
 int loop_attach_lower(struct loop_dev *ret, int file_fd, const char *label) MUST_CHECK;
-/* What a process that takes the device over must know; ret_fd: its descriptors, which stay d's. */
-#define LOOP_FDS 3
+/* What a process that takes the device over must know, beside the descriptor. */
 struct loop_kept {
-	uint64_t found[LOOP_LIMITS];
 	unsigned number;
 	dev_t rdev;
 	char path[32];
 };
-void loop_keep(const struct loop_dev *d, struct loop_kept *ret, int ret_fd[LOOP_FDS]);
-void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, const int fd[LOOP_FDS]);
+void loop_keep(const struct loop_dev *d, struct loop_kept *ret);
+void loop_take_over(struct loop_dev *ret, const struct loop_kept *kept, int fd);
 /* -EBUSY: the device is mounted or held, and stays attached. A plain open is reported after 5 s.
  * Returns once the kernel has released the file. d is closed then. The queue has its earlier limits
  * again if this process attached the device: before the answer, because whoever takes the number next

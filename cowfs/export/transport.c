@@ -61,7 +61,6 @@ static int ask_loop(struct transport *t, const struct transport_params *p, char 
 	struct broker_message m = { .op = BROKER_ATTACH,
 				    .n = { p->limits.read_ahead_kb, p->limits.max_kb,
 					   p->limits.tags } };
-	const int none[LOOP_FDS] = { -1, -1, -1 };
 	struct loop_kept kept;
 	int fd[BROKER_FDS], e = broker_ask(BROKER_MAIN, &m, fd);
 
@@ -70,8 +69,7 @@ static int ask_loop(struct transport *t, const struct transport_params *p, char 
 	if (e < 0)
 		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
 	memcpy(&kept, m.data, sizeof(kept));
-	loop_take_over(&t->loop, &kept, none);
-	t->loop.fd = fd[0];
+	loop_take_over(&t->loop, &kept, fd[0]);
 	t->have_loop = true;
 	return 0;
 }
@@ -83,7 +81,7 @@ static int start_loop(struct transport *t, int file_fd, const struct transport_p
 
 	if (broker_on())
 		return ask_loop(t, p, why, n);
-	e = loop_attach(&t->loop, file_fd, &p->limits, p->label, true, NULL);
+	e = loop_attach(&t->loop, file_fd, &p->limits, p->label, true, NULL, p->abort_fd);
 	if (e < 0)
 		return msg_why(why, n, e, "no loop device: %s", strerrordesc_np(-e));
 	t->have_loop = true;
@@ -149,10 +147,9 @@ int transport_in_use(const struct transport *t)
 /* The broker waits until nothing has the device open, this process included. */
 static int ask_detach(struct loop_dev *l)
 {
-	struct broker_message m = { .op = BROKER_DETACH, .bytes = sizeof(l->found) };
+	struct broker_message m = { .op = BROKER_DETACH };
 	int fd[BROKER_FDS], e;
 
-	memcpy(m.data, l->found, sizeof(l->found));
 	cleanup_closep(&l->fd);
 	e = broker_ask(BROKER_MAIN, &m, fd);
 	if (e < 0 && e != -EPIPE)
@@ -187,20 +184,20 @@ void transport_stop(struct transport *t)
 	free(t);
 }
 
-void transport_keep(const struct transport *t, struct transport_kept *ret, int fd[LOOP_FDS])
+void transport_keep(const struct transport *t, struct transport_kept *ret)
 {
-	loop_keep(&t->loop, &ret->loop, fd);
+	loop_keep(&t->loop, &ret->loop);
 }
 
-int transport_take_over(struct transport **ret, const struct transport_params *p,
-			const int fd[LOOP_FDS], char *why, size_t n)
+int transport_take_over(struct transport **ret, const struct transport_params *p, int disk_fd,
+			char *why, size_t n)
 {
 	struct transport *t = calloc(1, sizeof(*t));
 	int e;
 
 	if (!t)
 		return msg_why(why, n, -ENOMEM, "no memory");
-	loop_take_over(&t->loop, &p->kept->loop, fd);
+	loop_take_over(&t->loop, &p->kept->loop, disk_fd);
 	t->have_loop = true;
 	*ret = t;
 	e = fuse_export_take_over(&t->fuse, p->view, p->kernel_fd, p->abort_fd, &p->kept->fuse,

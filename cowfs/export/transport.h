@@ -49,13 +49,12 @@ int transport_prepare(int kernel_fd, int *ret_mount_fd, int *ret_abort_fd) MUST_
  * both cases, unless *ret is NULL. */
 int transport_start(struct transport **ret, const struct transport_params *p, char *why,
 		    size_t n) MUST_CHECK;
-/* For a process that takes over: fills in p->kept of the start and the descriptors, which stay the
- * transport's. */
-void transport_keep(const struct transport *t, struct transport_kept *ret, int fd[LOOP_FDS]);
-/* Serves the disk of a process that has died; opens no block device. After a failure the process
+/* For a process that takes over: fills in p->kept of the start. */
+void transport_keep(const struct transport *t, struct transport_kept *ret);
+/* Serves the disk of a process that has died, whose descriptor this is; opens no block device. After a failure the process
  * ends. */
-int transport_take_over(struct transport **ret, const struct transport_params *p,
-			const int fd[LOOP_FDS], char *why, size_t n) MUST_CHECK;
+int transport_take_over(struct transport **ret, const struct transport_params *p, int disk_fd,
+			char *why, size_t n) MUST_CHECK;
 /* The disk to mount. Its descriptor is replaced after a failed transport_detach. */
 const struct loop_dev *transport_disk(const struct transport *t);
 /* A descriptor, owned by t, or -1 if the kernel has none. Writing "1" to it ends all I/O with

@@ -32,7 +32,7 @@ struct reader {
 	uint32_t block_bytes;
 	uint64_t blocks;
 	struct fsimage_journal journal;
-	uint8_t *buf; /* READ_UNITS */
+	uint8_t *buf; /* a block, whose end is the head of an answer, and READ_UNITS */
 	/* the last answer: bitmaps of groups_n groups, from groups_first on */
 	uint8_t *groups;
 	uint64_t groups_first, groups_n;
@@ -52,38 +52,38 @@ static bool wait_for(struct reader *x, short events)
 	return r > 0 || (r < 0 && errno == EINTR);
 }
 
-/* Passes all of iov, in or out; else -EOWNERDEAD, permanently. */
-static int exchange(struct reader *x, bool in, struct iovec *iov, size_t n)
+/* Passes all of it, in or out; else -EOWNERDEAD, permanently. The filter of a worker has no sendmsg. */
+static int exchange(struct reader *x, bool in, void *data, size_t bytes)
 {
-	while (n && !x->dead) {
-		struct msghdr m = { .msg_iov = iov, .msg_iovlen = n };
-		ssize_t done = in ? recvmsg(x->fd, &m, MSG_DONTWAIT)
-				  : sendmsg(x->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (bytes && !x->dead) {
+		ssize_t done = in ? recv(x->fd, data, bytes, MSG_DONTWAIT)
+				  : send(x->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 
-		if (done > 0)
-			answer_skip(&iov, &n, (size_t)done);
-		else
+		if (done > 0) {
+			data = (char *)data + done;
+			bytes -= (size_t)done;
+		} else {
 			x->dead = done == 0 || (errno != EAGAIN && errno != EINTR) ||
 				  !wait_for(x, in ? POLLIN : POLLOUT);
+		}
 	}
 	return x->dead ? -EOWNERDEAD : 0;
 }
 
 static int send_blocks(struct reader *x, const struct answer *want)
 {
-	int32_t err = 0;
-	struct iovec iov[2] = { { &err, sizeof(err) }, { x->buf, 0 } };
+	uint8_t *blks = x->buf + COW_BLK_BYTES, *head = blks - sizeof(int32_t);
+	int32_t err;
 
 	if (!want->blks || want->blks > READ_UNITS || want->blks > x->reads_blks ||
 	    want->blk >= x->r.volume_blks || want->blks > x->r.volume_blks - want->blk)
 		return -EOWNERDEAD;
 	x->reads_blks -= want->blks;
-	err = x->r.read(x->r.ctx, want->blk, want->blks, x->buf);
+	err = x->r.read(x->r.ctx, want->blk, want->blks, blks);
 	if (err)
 		x->read_err = err;
-	else
-		iov[1].iov_len = blk_to_bytes(want->blks);
-	return exchange(x, false, iov, err ? 1 : 2);
+	memcpy(head, &err, sizeof(err));
+	return exchange(x, false, head, sizeof(err) + (err ? 0 : blk_to_bytes(want->blks)));
 }
 
 /*
@@ -99,16 +99,13 @@ static bool may_answer(const struct reader *x, int err)
 /* Gets the last answer to a question. */
 static int ask_answer(struct reader *x, const struct question *q, struct answer *ret)
 {
-	struct iovec out = { (void *)q, sizeof(*q) };
 	uint64_t n = q->what == ASK_GROUP ? q->ask : 1;
-	int err = exchange(x, false, &out, 1);
+	int err = exchange(x, false, (void *)q, sizeof(*q));
 
 	x->patience_ns += n * (answer_patience_ns / QUESTIONS_PER_PATIENCE);
 	x->reads_blks += n * x->more_blks;
 	while (!err) {
-		struct iovec in = { ret, sizeof(*ret) };
-
-		err = exchange(x, true, &in, 1);
+		err = exchange(x, true, ret, sizeof(*ret));
 		if (err || !ret->more)
 			break;
 		err = send_blocks(x, ret);
@@ -124,15 +121,12 @@ static int ask(struct reader *x, const struct question *q, void *data, size_t ma
 	       size_t *ret_bytes, uint64_t *ret_n)
 {
 	struct answer a;
-	struct iovec in = { data, 0 };
 	int err = ask_answer(x, q, &a);
 
 	if (!err && (a.err ? !may_answer(x, a.err) : a.bytes > max))
 		err = -EOWNERDEAD;
-	if (!err && !a.err && a.bytes) {
-		in.iov_len = (size_t)a.bytes;
-		err = exchange(x, true, &in, 1);
-	}
+	if (!err && !a.err && a.bytes)
+		err = exchange(x, true, data, (size_t)a.bytes);
 	x->dead |= err == -EOWNERDEAD;
 	if (err || a.err)
 		return err ? err : a.err;
@@ -188,7 +182,7 @@ static int open_there(struct reader *x, enum fs_kind kind, unsigned asked, struc
 	x->patience_ns = answer_patience_ns;
 	x->reads_blks = READS_SESSION_BLKS + (asked & FSIMAGE_ASK_REPLAY ? READS_REPLAY_BLKS : 0);
 	x->more_blks = fs_ops(kind)->image->reads_blks;
-	x->buf = io_alloc(READ_UNITS * COW_BLK_BYTES);
+	x->buf = io_alloc((READ_UNITS + 1) * COW_BLK_BYTES);
 	if (!x->buf)
 		return -ENOMEM;
 	err = ask(x, &q, f, sizeof(*f), &bytes, NULL);

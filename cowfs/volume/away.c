@@ -371,8 +371,6 @@ static bool same_device(struct volume *v, unsigned n)
 /* The card is there: what waited for it. */
 static void resume(struct volume *v)
 {
-	if (v->away.known && v->changed)
-		v->changed(v->changed_ctx);
 	v->away.known = false;
 	if (v->away.commit_waits && volume_ask_commit(v, v->away.cause))
 		v->away.commit_waits = false;

@@ -854,17 +854,10 @@ int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_par
 	return 0;
 }
 
-const struct bdi_limit *monitor_bdi(const struct monitor *m)
+int monitor_start(struct monitor *m, dev_t loop_rdev)
 {
-	return &m->bdi;
-}
+	int r = m->p.bound_dirty ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
 
-int monitor_start(struct monitor *m, dev_t loop_rdev, const struct bdi_limit *kept)
-{
-	int r = m->p.bound_dirty && !kept ? bdi_limit_open(&m->bdi, loop_rdev) : 0;
-
-	if (kept)
-		m->bdi = *kept;
 	pthread_mutex_lock(&m->lock); /* the commit thread already runs */
 	if (r == 0 && m->p.room_blks)
 		r = free_space_new(&m->free_space, m->v->proc_dirfd, loop_rdev, m->event_fd);

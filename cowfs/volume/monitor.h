@@ -55,10 +55,8 @@ struct monitor_params {
 };
 
 int monitor_new(struct monitor **ret, struct volume *v, const struct monitor_params *p) MUST_CHECK;
-/* Bounds the dirty pages of the loop device and starts the thread. kept: NULL, or the open files of
- * that bound, which are the monitor's then. */
-int monitor_start(struct monitor *m, dev_t loop_rdev, const struct bdi_limit *kept) MUST_CHECK;
-const struct bdi_limit *monitor_bdi(const struct monitor *m);
+/* Bounds the dirty pages of the loop device and starts the thread. */
+int monitor_start(struct monitor *m, dev_t loop_rdev) MUST_CHECK;
 void monitor_stop(struct monitor *m); /* joins; the throttle stays open */
 void monitor_free(struct monitor *m); /* NULL allowed; stopped */
 struct throttle *monitor_throttle(struct monitor *m);

@@ -270,9 +270,6 @@ static void take_params(struct volume *v, const struct volume_params *p)
 	v->quiet_ns = p->quiet_ns ? p->quiet_ns : QUIET_NS;
 	v->attached_s = (uint64_t)time(NULL);
 	v->halted = p->halted;
-	v->changed = p->changed;
-	v->changed_ctx = p->changed_ctx;
-	v->bdi = BDI_LIMIT_CLOSED;
 }
 
 /* What is odd about this card, once. */

@@ -90,9 +90,6 @@ struct volume {
 	struct volume_kept *kept; /* of this volume; shared */
 	bool halted;
 	struct extents renewed; /* renew.c: what the next commit writes again; commit thread only */
-	void (*changed)(void *ctx);
-	void *changed_ctx;
-	struct bdi_limit bdi;	/* of the process before */
 	uint64_t taken_over_ns; /* when; 0: it was not */
 
 	struct card *base, *log_card; /* may be the same */

@@ -38,22 +38,6 @@ void volume_keep_attach(struct volume *v, const struct monitor_params *mp)
 	k->max_commit_ns = mp->max_commit_ns;
 }
 
-void volume_keep(struct volume *v, int ret[VOLUME_FDS])
-{
-	const struct bdi_limit *bdi = monitor_bdi(v->monitor);
-	const int of_bdi[BDI_LIMIT_FDS] = { bdi->max_bytes_fd, bdi->min_bytes_fd, bdi->strict_fd,
-					    bdi->max_ratio_fd };
-	struct blockdev_kept none;
-
-	for (unsigned i = 0; i < VOLUME_FDS; i++)
-		ret[i] = -1;
-	ram_store_fds(v->store, ret + VOLUME_FD_STORE);
-	blockdev_keep(v->base, &none, ret + VOLUME_FD_BASE);
-	if (v->log_card != v->base)
-		blockdev_keep(v->log_card, &none, ret + VOLUME_FD_LOG);
-	memcpy(ret + VOLUME_FD_BDI, of_bdi, sizeof(of_bdi));
-}
-
 int volume_share(struct volume *v, const char *name, size_t bytes, void **ret)
 {
 	return ram_store_share(v->store, name, bytes, ret);
@@ -286,7 +270,6 @@ int volume_take_over(struct volume *v, const struct volume_params *p, char *why,
 	if (r < 0)
 		return r;
 	take_state(v);
-	memcpy(&v->bdi, p->kept + VOLUME_FD_BDI, sizeof(v->bdi));
 	monitor_stage(v->monitor, STAGE_IDLE); /* sets the throttle before a write comes */
 	return 0;
 }

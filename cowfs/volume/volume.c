@@ -115,7 +115,7 @@ int volume_start(struct volume *v, int loop_fd, dev_t loop_rdev, const char *loo
 	r = -pthread_create(&v->thread, NULL, commit_thread, v);
 	if (r == 0)
 		set_life(v, VOLUME_RUNNING);
-	return r < 0 ? r : monitor_start(v->monitor, loop_rdev, v->taken_over_ns ? &v->bdi : NULL);
+	return r < 0 ? r : monitor_start(v->monitor, loop_rdev);
 }
 
 void volume_set_loop_fd(struct volume *v, int loop_fd)

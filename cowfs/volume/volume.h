@@ -54,12 +54,8 @@ struct volume_params {
 	/* With a broker (base/broker.h) these three are not used: */
 	int proc_dirfd; /* /proc */
 	int meminfo_fd; /* /proc/meminfo; stays the caller's */
-	/* Commit thread: the descriptors of volume_keep have changed, or are about to be closed. May be
-	 * NULL. */
-	void (*changed)(void *ctx);
-	void *changed_ctx;
-	/* NULL, or the descriptors that volume_keep gave to another process. Opens nothing then: the
-	 * volume goes on where the process that had it died. */
+	/* NULL, or VOLUME_FDS descriptors of the process that had it and died. Opens nothing then: the volume goes on where that
+	 * was. */
 	const int *kept;
 	/* Its processes die again and again: writes fail, and commits are made by hand only. */
 	bool halted;
@@ -83,8 +79,7 @@ enum {
 	VOLUME_FD_STORE = 0,
 	VOLUME_FD_BASE = VOLUME_FD_STORE + RAM_STORE_FDS,
 	VOLUME_FD_LOG = VOLUME_FD_BASE + BLOCKDEV_FDS,
-	VOLUME_FD_BDI = VOLUME_FD_LOG + BLOCKDEV_FDS,
-	VOLUME_FDS = VOLUME_FD_BDI + BDI_LIMIT_FDS
+	VOLUME_FDS = VOLUME_FD_LOG + BLOCKDEV_FDS
 };
 
 /*
@@ -99,8 +94,6 @@ int volume_open(struct volume **ret, const struct volume_params *p, char *why,
 /* No request in flight, commit thread stopped. Uncommitted changes are lost. */
 void volume_close(struct volume *v);
 
-/* Call it after volume_start, and from changed. */
-void volume_keep(struct volume *v, int ret[VOLUME_FDS]);
 /* Memory of the caller that lives as long as the volume's RAM: as ram_store_share. */
 int volume_share(struct volume *v, const char *name, size_t bytes, void **ret) MUST_CHECK;
 

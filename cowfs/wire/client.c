@@ -206,6 +206,7 @@ static int connect_volume(int run_fd, const char *name)
 	fd = socket(AF_UNIX, type, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
 		return -errno;
+	passfd_refuse(fd);
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/%s", dir_fd, RUNDIR_SOCKET);
 	/* clients that wait get their places in order */
 	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || fcntl(fd, F_SETFL, O_NONBLOCK) < 0)

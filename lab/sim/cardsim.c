@@ -347,7 +347,7 @@ static int attach_loop(const struct start *s)
 	r = fd < 0 ? -errno
 		   : loop_attach(&d, fd,
 				 &(struct loop_limits){ 128, LOOP_REQUEST_KB, LOOP_REQUESTS },
-				 label, false, NULL);
+				 label, false, NULL, -1);
 	if (r < 0)
 		return complain(EXIT_FAILED, "a loop device for %s: %s", path, strerror(-r));
 	puts(d.path);

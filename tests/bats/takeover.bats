@@ -372,7 +372,7 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	detach --discard
 }
 
-# Its messages are not read, so what is in flight stays there until it dies.
+# Its messages are not read, so what is in flight stays there until it dies. The filter of system calls refuses them all.
 @test "a worker sends all the descriptors that it can, and dies: the next one serves, and so does that of another volume" {
 	local other
 	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "its preload library comes first"
@@ -383,9 +383,16 @@ worker_listens() { local p; for p in $(daemons); do grep -qx cowfs "/proc/$p/com
 	OTHER=$CARD
 	COWFS_DEATHS=100 attach --name zother --on-crash replace
 	other=$(worker_pid)
-	truncate -s 65536 "$T/hostile"
 	sim_card 2 24
+	truncate -s 65536 "$T/hostile"
 	COWFS_SECCOMP='' COWFS_HOSTILE_FILE=$T/hostile LD_PRELOAD=$COWFS_BUILD/tests/hostile.so attach_replaced
+	printf 5 | dd of="$T/hostile" conv=notrunc status=none
+	wait_for 60 grep -aq ^descriptors "$T/hostile"
+	[ "$(sed -n 's/.*descriptors \([0-9]*\)$/\1/p' "$T/hostile" | tr -d '\0')" = 0 ]
+	cow detach "$NAME"
+	rm "$T/hostile"
+	truncate -s 65536 "$T/hostile"
+	COWFS_HOSTILE_OPEN=filter COWFS_SECCOMP='' COWFS_HOSTILE_FILE=$T/hostile LD_PRELOAD=$COWFS_BUILD/tests/hostile.so attach_replaced
 	fill "$DEV" a 1
 	printf 5 | dd of="$T/hostile" conv=notrunc status=none
 	wait_for 60 grep -aq ^descriptors "$T/hostile"

@@ -5,7 +5,8 @@
  * file is mapped: write it in place). 1: tries to reach what is not the worker's. 2: sends random
  * messages to all processes that it can reach, until the end. 3: asks its broker and the supervisor as
  * often as they answer, for 8 s each. 4: takes what the search for the card offers. 5: sends as many descriptors as it can, and reads
- * no answer. The rest of the file gets a line for each attempt: its name, and
+ * no answer. With COWFS_HOSTILE_OPEN a wall is taken out, so that a test sees that its attack works where nothing is in its way: filter: no
+ * process has a filter of system calls; card: to the broker each device reads as the card does. The rest of the file gets a line for each attempt: its name, and
  * "refused", "SUCCEEDED" or how often it was answered; at last "done".
  *
  * COWFS_HOSTILE_PATHS has what it shall not reach, divided by ':' (files, devices, sockets), and
@@ -39,10 +40,15 @@
 #include <unistd.h>
 
 #include "base/broker.h"
+#include "base/passfd.h"
+#include "card/find.h"
 #include "daemon/link.h"
 
 #define FILE_BYTES 65536
 #define FDS 256
+#define SOCKETS (1 + BROKER_LANES) /* of the supervisor, then as in enum broker_lane */
+#define SOCKET(lane) (1 + (lane))
+#define HEAD_BYTES offsetof(struct broker_message, data)
 #define MESSAGES 2000
 #define FLOOD_S 8
 #define UP "../../../../../../../../../.."
@@ -137,13 +143,24 @@ static int find_sockets(int sock_fd[FDS]);
 /* The broker's answer */
 static long resize(void)
 {
-	uint32_t m[8192] = { BROKER_RESIZE, 0, 0, 1u << 18 };
+	struct broker_message m = { .op = BROKER_RESIZE, .n = { UINT64_C(1) << 50 } };
+	int sock_fd[FDS], n = find_sockets(sock_fd), fd[BROKER_FDS];
+
+	return n != SOCKETS || broker_send(sock_fd[SOCKET(BROKER_MAIN)], &m, NULL) < 0 ||
+			       broker_receive(sock_fd[SOCKET(BROKER_MAIN)], &m, fd) != 1
+		       ? 0
+		       : m.result;
+}
+
+/* As on_sockets. */
+static long pass_descriptor(void)
+{
 	int sock_fd[FDS], n = find_sockets(sock_fd);
 
-	return n < 2 || send(sock_fd[1], m, 19 * sizeof(*m), MSG_NOSIGNAL) < 0 ||
-			       recv(sock_fd[1], m, sizeof(m), 0) < 8
-		       ? 0
-		       : (int32_t)m[1];
+	for (int i = 0; i < n; i++)
+		if (passfd_send(sock_fd[i], "", 1, sock_fd, 1, MSG_DONTWAIT) != -EPERM)
+			return 0;
+	return n == SOCKETS ? -1 : 0;
 }
 
 static long on_all_flags(int flag)
@@ -209,6 +226,7 @@ static void attack_kernel(void)
 	result("O_ASYNC", "its descriptors", on_all_flags(O_ASYNC));
 	result("send", "MSG_OOB", on_sockets(true, MSG_OOB));
 	result("send", "MSG_MORE", on_sockets(true, MSG_MORE));
+	result("send", "a descriptor", pass_descriptor());
 	result("receive", "MSG_OOB", on_sockets(false, MSG_OOB));
 	result("receive", "MSG_PEEK", on_sockets(false, MSG_PEEK));
 	result("receive", "MSG_ERRQUEUE", on_sockets(false, MSG_ERRQUEUE));
@@ -249,25 +267,27 @@ static uint64_t draw(void)
 /* Both forms: of the broker (a head, then data) and of the supervisor. Some have descriptors. */
 static void send_random(int sock_fd)
 {
-	uint64_t text[40];
+	static union {
+		uint64_t words[40];
+		struct broker_message to_broker;
+		struct message to_supervisor;
+	} text;
 	union {
 		struct cmsghdr align;
 		char space[CMSG_SPACE(4 * sizeof(int))];
 	} control = { 0 };
-	struct iovec iov = { .iov_base = text };
+	struct iovec iov = { .iov_base = &text };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-	static const char letters[] = "FTSEGUQKHD";
-	uint32_t *head = (uint32_t *)text;
 
-	for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++)
-		text[i] = draw() & 3 ? draw() & 0xff : draw();
+	for (size_t i = 0; i < sizeof(text.words) / sizeof(*text.words); i++)
+		text.words[i] = draw() & 3 ? draw() & 0xff : draw();
 	if (draw() & 1) {
-		head[0] = (uint32_t)(draw() % (BROKER_OPS + 1));
-		head[18] = (uint32_t)(draw() % 200);
-		iov.iov_len = 76 + head[18];
+		text.to_broker.op = (uint32_t)(draw() % (BROKER_OPS + 1));
+		text.to_broker.bytes = (uint32_t)(draw() % 200);
+		iov.iov_len = HEAD_BYTES + text.to_broker.bytes;
 	} else {
-		*(char *)text = letters[draw() % (sizeof(letters) - 1)];
-		iov.iov_len = 56;
+		text.to_supervisor.what = (uint32_t)(draw() % (LINK_HELLO + 2));
+		iov.iov_len = sizeof(text.to_supervisor);
 	}
 	if (draw() & 1) {
 		struct cmsghdr *c;
@@ -283,8 +303,9 @@ static void send_random(int sock_fd)
 		c->cmsg_len = CMSG_LEN(sizeof(fd));
 		memcpy(CMSG_DATA(c), fd, sizeof(fd));
 	}
-	(void)!sendmsg(sock_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (recv(sock_fd, text, sizeof(text), MSG_DONTWAIT) > 0)
+	if (sendmsg(sock_fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EPERM)
+		(void)!send(sock_fd, &text, iov.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (recv(sock_fd, &text, sizeof(text), MSG_DONTWAIT) > 0)
 		;
 }
 
@@ -310,47 +331,41 @@ static void send_messages(void)
 		send_random(sock_fd[i % n]);
 		nanosleep(&nap, NULL);
 	}
-	result("messages", "sockets", n < 5 ? 0 : -1); /* four lanes, the supervisor */
+	result("messages", "sockets", n != SOCKETS ? 0 : -1);
 }
 
 /* ---- the search for a card that is away ---- */
 
-/* Takes what the broker offers, has it made writable, writes to it, and says that it is the card. */
+/* Takes what the broker offers, writes to it, and says that it is the card. */
 static void search(void)
 {
-	static char answer[32768], block[4096] __attribute__((aligned(4096)));
-	int sock_fd[FDS], n = find_sockets(sock_fd), got = 0;
+	static char block[4096] __attribute__((aligned(4096)));
+	int sock_fd[FDS], n = find_sockets(sock_fd), got = 0, answers = 0, fd[BROKER_FDS],
+			  none[BROKER_FDS];
+	int lane_fd = n == SOCKETS ? sock_fd[SOCKET(BROKER_MAIN)] : -1;
+	static struct broker_message m;
+	struct find_result f;
 
-	for (uint32_t i = 0; n == 5 && i < 40; i++) {
-		union {
-			struct cmsghdr align;
-			char space[CMSG_SPACE(4 * sizeof(int))];
-		} control;
-		/* as broker.h has it: n[0] the base, n[1] */
-		uint32_t ask[19] = { BROKER_SEARCH, 0, 0, 0, i % 20 },
-			 found[19] = { BROKER_FOUND, 0, 0, 0, FOUND_AGAIN };
-		struct iovec iov = { answer, sizeof(answer) };
-		struct msghdr m = { .msg_iov = &iov,
-				    .msg_iovlen = 1,
-				    .msg_control = control.space };
-		int fd;
-
-		m.msg_controllen = sizeof(control.space);
-		if (send(sock_fd[1], ask, sizeof(ask), MSG_NOSIGNAL) < 0 ||
-		    recvmsg(sock_fd[1], &m, 0) < 76)
+	for (unsigned i = 0; i < 40; i++) {
+		m = (struct broker_message){ .op = BROKER_SEARCH, .n = { 0, i % 20 } };
+		if (broker_send(lane_fd, &m, NULL) < 0 || broker_receive(lane_fd, &m, fd) != 1)
 			break;
-		if (!m.msg_controllen)
+		answers++;
+		if (fd[0] < 0)
 			continue;
-		memcpy(&fd, CMSG_DATA(&control.align), sizeof(fd));
-		memcpy(found + 6, answer + 76 + 64, 8); /* number of struct find_result */
-		(void)!send(sock_fd[1], found, sizeof(found), MSG_NOSIGNAL);
-		(void)!recv(sock_fd[1], answer, sizeof(answer), 0);
-		got += pwrite(fd, block, sizeof(block), 0) == sizeof(block);
-		found[4] = FOUND_CARD;
-		(void)!send(sock_fd[1], found, sizeof(found), MSG_NOSIGNAL);
-		(void)!recv(sock_fd[1], answer, sizeof(answer), 0);
-		close(fd);
+		memcpy(&f, m.data, sizeof(f));
+		m = (struct broker_message){ .op = BROKER_FOUND, .n = { 0, FOUND_CARD, f.number } };
+		if (broker_send(lane_fd, &m, NULL) < 0 || broker_receive(lane_fd, &m, none) != 1)
+			break;
+		m = (struct broker_message){ .op = BROKER_WRITABLE, .n = { 0, 1 } };
+		if (broker_send(lane_fd, &m, NULL) < 0 || broker_receive(lane_fd, &m, none) != 1)
+			break;
+		got += pwrite(fd[0], block, sizeof(block), 0) == sizeof(block);
+		for (unsigned k = 0; k < BROKER_FDS; k++)
+			if (fd[k] >= 0)
+				close(fd[k]);
 	}
+	result("search", "answered", answers ? 0 : -1);
 	result("search", "another device", got ? 0 : -1);
 }
 
@@ -359,13 +374,17 @@ static void search(void)
 /* How often within FLOOD_S is a message answered? */
 static void flood_broker(const char *name, int sock_fd, uint32_t op)
 {
-	static char answer[32768];
 	time_t end = time(NULL) + FLOOD_S;
-	uint32_t m[19] = { op };
+	static struct broker_message m;
 	unsigned long n = 0;
+	int fd[BROKER_FDS];
 
-	while (time(NULL) < end && send(sock_fd, m, sizeof(m), MSG_NOSIGNAL) > 0)
-		n += recv(sock_fd, answer, sizeof(answer), 0) > 0;
+	for (;;) {
+		m = (struct broker_message){ .op = op };
+		if (time(NULL) >= end || broker_send(sock_fd, &m, NULL) < 0)
+			break;
+		n += broker_receive(sock_fd, &m, fd) == 1;
+	}
 	used += (size_t)snprintf(report + used, FILE_BYTES - used, "flood %s %lu\n", name, n);
 }
 
@@ -388,42 +407,35 @@ static void flood_supervisor(const char *name, int sock_fd)
 /* The same of processes that read metadata; their sockets stay open until the end. */
 static void flood_readers(const char *name, int sock_fd)
 {
-	static char answer[32768];
 	time_t end = time(NULL) + FLOOD_S;
-	union {
-		struct cmsghdr align;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = { answer, sizeof(answer) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space };
-	uint32_t ask[19] = { BROKER_SESSION };
-	int held[FDS];
+	static struct broker_message m;
+	int held[FDS], fd[BROKER_FDS];
 	unsigned long n = 0;
 
-	while (time(NULL) < end && send(sock_fd, ask, sizeof(ask), MSG_NOSIGNAL) > 0) {
-		m.msg_controllen = sizeof(control.space);
-		if (recvmsg(sock_fd, &m, 0) <= 0)
+	for (;;) {
+		m = (struct broker_message){ .op = BROKER_SESSION };
+		if (time(NULL) >= end || broker_send(sock_fd, &m, NULL) < 0 ||
+		    broker_receive(sock_fd, &m, fd) != 1)
 			break;
-		if (m.msg_controllen && n < FDS)
-			memcpy(held + n, CMSG_DATA(&control.align), sizeof(int));
-		n += m.msg_controllen > 0;
+		if (fd[0] >= 0 && n < FDS)
+			held[n] = fd[0];
+		n += fd[0] >= 0;
 	}
 	for (unsigned long i = 0; i < n && i < FDS; i++)
 		close(held[i]);
 	used += (size_t)snprintf(report + used, FILE_BYTES - used, "flood %s %lu\n", name, n);
 }
 
-/* As daemon/cowfs.c makes them: of the supervisor, five lanes of the broker. */
 static void flood(void)
 {
 	int sock_fd[FDS], n = find_sockets(sock_fd);
 
-	if (n != 6) {
+	if (n != SOCKETS) {
 		result("find", "sockets", 0);
 		return;
 	}
-	flood_broker("publish", sock_fd[2], BROKER_PUBLISH);
-	flood_readers("readers", sock_fd[4]);
+	flood_broker("publish", sock_fd[SOCKET(BROKER_LOOK)], BROKER_PUBLISH);
+	flood_readers("readers", sock_fd[SOCKET(BROKER_READ)]);
 	flood_supervisor("messages", sock_fd[0]);
 }
 
@@ -435,8 +447,8 @@ static void flood_descriptors(void)
 		char space[CMSG_SPACE(253 * sizeof(int))];
 	} control;
 	int sock_fd[FDS], n = find_sockets(sock_fd), most = 253;
-	uint32_t text[19] = { BROKER_OPS };
-	struct iovec iov = { text, sizeof(text) };
+	struct broker_message text = { .op = BROKER_OPS };
+	struct iovec iov = { &text, HEAD_BYTES };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space };
 	unsigned long sent = 0, before = 1;
 	struct cmsghdr *c;
@@ -458,6 +470,53 @@ static void flood_descriptors(void)
 		poll(NULL, 0, 100);
 	}
 	used += (size_t)snprintf(report + used, FILE_BYTES - used, "\ndescriptors %lu\n", sent);
+}
+
+/* ---- walls that are taken out ---- */
+
+static bool is_open(const char *wall)
+{
+	const char *text = getenv("COWFS_HOSTILE_OPEN");
+
+	return text && !strcmp(text, wall);
+}
+
+int seccomp_load(void *filter);
+int seccomp_load(void *filter)
+{
+	static int (*load)(void *);
+
+	if (!load)
+		load = (int (*)(void *))dlsym(RTLD_NEXT, "seccomp_load");
+	return is_open("filter") ? 0 : load(filter);
+}
+
+/* The broker alone reads as root: first the superblock of the log. */
+static ssize_t read_card(int fd, void *buf, size_t n, off_t at)
+{
+	static char card[4096];
+	static off_t card_at;
+	ssize_t r = syscall(SYS_pread64, fd, buf, n, at);
+
+	if (r != sizeof(card) || geteuid() || !is_open("card"))
+		return r;
+	if (!*card && !memcmp(buf, "COWFSSUP", 8)) {
+		memcpy(card, buf, sizeof(card));
+		card_at = at;
+	} else if (*card && at == card_at) {
+		memcpy(buf, card, sizeof(card));
+	}
+	return r;
+}
+
+ssize_t pread(int fd, void *buf, size_t n, off_t at)
+{
+	return read_card(fd, buf, n, at);
+}
+
+ssize_t pread64(int fd, void *buf, size_t n, off_t at)
+{
+	return read_card(fd, buf, n, at);
 }
 
 /* ---- */

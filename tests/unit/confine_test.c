@@ -142,6 +142,14 @@ static long call_receive_errors(void)
 	return recvmsg(-1, &m, MSG_ERRQUEUE | MSG_DONTWAIT);
 }
 
+/* with descriptors; on no socket: the kernel answers */
+static long call_sendmsg(void)
+{
+	struct msghdr m = { 0 };
+
+	return answered(sendmsg(-1, &m, MSG_NOSIGNAL), EBADF);
+}
+
 static long call_peek(void)
 {
 	char byte;
@@ -232,6 +240,9 @@ static const struct {
 	{ call_openat, WORKERS | BROKER },
 	{ call_syncfs, BROKER },
 	{ call_thread, ALL },
+#ifndef SYS_socketcall
+	{ call_sendmsg, PARENT | BROKER },
+#endif
 	{ call_io_uring, 0 },
 	{ call_ring_enter, 0 },
 };

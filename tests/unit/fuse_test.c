@@ -379,8 +379,8 @@ TEST(test_with_loop, setup, teardown)
 	uint64_t range[2] = { 5 * MIB, MIB };
 	struct loop_dev d;
 
-	assert_int_equal(loop_attach(&d, file_fd, &usual_limits, "cowfs-test:fuse", false, NULL),
-			 0);
+	assert_int_equal(
+		loop_attach(&d, file_fd, &usual_limits, "cowfs-test:fuse", false, NULL, -1), 0);
 	close(steal_fd(&file_fd));
 	memset(buf, 0x77, MIB);
 	assert_int_equal(io_pwrite_full(d.fd, buf, MIB, 4 * MIB), 0);
@@ -460,7 +460,7 @@ static _Noreturn void wait_for_own_answer(int tell_fd)
 			 sizeof(int));
 	refused_fd = tell_fd;
 	refuse_replies = true;
-	(void)!loop_attach(&d, file_fd, &usual_limits, "cowfs-test:fuse", true, NULL);
+	(void)!loop_attach(&d, file_fd, &usual_limits, "cowfs-test:fuse", true, NULL, -1);
 	_exit(1);
 }
 

@@ -99,7 +99,7 @@ TEST(test_limits_of_another, setup, teardown)
 	assert_true(fd >= 0);
 	do { /* another process may take the number in between */
 		assert_int_equal(loop_detach(&s.loop), 0);
-		assert_int_equal(loop_attach(&s.loop, fd, &small, s.label, false, NULL), 0);
+		assert_int_equal(loop_attach(&s.loop, fd, &small, s.label, false, NULL, -1), 0);
 		assert_int_equal(queue_value("max_sectors_kb"), 28);
 		assert_int_equal(queue_value("nr_requests"), 16);
 		number = s.loop.number;
@@ -109,7 +109,8 @@ TEST(test_limits_of_another, setup, teardown)
 		close(s.loop.fd);
 		close(s.loop.dev_dirfd);
 		close(s.loop.queue_dirfd);
-		assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
+		assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL, -1),
+				 0);
 	} while (s.loop.number != number);
 	assert_int_equal(queue_value("max_sectors_kb"), 256);
 	assert_int_equal(queue_value("nr_requests"), 128);
@@ -121,7 +122,7 @@ TEST(test_limits_of_another, setup, teardown)
 	}
 	s.loop.found[0] = 64;
 	assert_int_equal(loop_detach(&s.loop), 0);
-	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
+	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL, -1), 0);
 	if (s.loop.number == number) /* else another process has it by now */
 		assert_true(s.loop.found[0] == 64 && s.loop.found[2] == 16);
 	close(fd);
@@ -134,7 +135,7 @@ TEST(test_temporary, setup, teardown)
 
 	assert_true(fd >= 0);
 	assert_int_equal(loop_detach(&s.loop), 0);
-	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, true, NULL), 0);
+	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, true, NULL, -1), 0);
 	user_fd = open(s.loop.path, O_RDONLY | O_CLOEXEC);
 	close(s.loop.fd);
 	assert_true(attached());
@@ -143,7 +144,7 @@ TEST(test_temporary, setup, teardown)
 		usleep(1000);
 	close(s.loop.dev_dirfd);
 	close(s.loop.queue_dirfd);
-	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL), 0);
+	assert_int_equal(loop_attach(&s.loop, fd, &usual_limits, s.label, false, NULL, -1), 0);
 	close(fd);
 }
 
@@ -166,11 +167,11 @@ TEST(test_noted, setup, teardown)
 
 	assert_true(fd >= 0);
 	note_result = -ENOSPC;
-	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note), -ENOSPC);
+	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note, -1), -ENOSPC);
 	assert_false(attached_at(noted));
 	assert_int_equal(count_fds(), fds);
 	note_result = 0;
-	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note), 0);
+	assert_int_equal(loop_attach(&d, fd, &usual_limits, s.label, false, note, -1), 0);
 	assert_string_equal(noted, d.path);
 	assert_int_equal(loop_detach(&d), 0);
 	close(fd);
@@ -238,7 +239,7 @@ TEST(test_no_direct_io, setup, teardown)
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, IMAGE_BYTES), 0);
 	fds = count_fds();
-	assert_int_equal(loop_attach(&d, fd, &usual_limits, "cowfs-test:ramfs", false, NULL),
+	assert_int_equal(loop_attach(&d, fd, &usual_limits, "cowfs-test:ramfs", false, NULL, -1),
 			 -EOPNOTSUPP);
 	assert_int_equal(d.fd, -7);
 	assert_int_equal(count_fds(), fds);
@@ -263,7 +264,7 @@ static void *attach_detach(void *arg)
 	for (int i = 0; i < 20 && !racer->result; i++) {
 		struct loop_dev d;
 
-		racer->result = loop_attach(&d, fd, &usual_limits, s.label, false, NULL);
+		racer->result = loop_attach(&d, fd, &usual_limits, s.label, false, NULL, -1);
 		if (!racer->result)
 			racer->result = loop_detach(&d);
 	}

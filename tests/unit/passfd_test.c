@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors arrive in order; those that have no place are closed. */
 #include "test.h"
+#include "base/kernel.h"
 #include "base/passfd.h"
 
 static int pair[2];
@@ -54,6 +55,16 @@ TEST(test_too_many, open_pair, close_pair)
 	close(got[1]);
 	assert_int_equal(count_fds(), before);
 	assert_int_equal(passfd_send(pair[0], "x", 1, many, PASSFD_MAX + 1, 0), -EINVAL);
+}
+
+TEST(test_refuse, open_pair, close_pair)
+{
+	if (!kernel_is(6, 16))
+		skip();
+	assert_int_equal(passfd_send(pair[0], "x", 1, (int[]){ 0 }, 1, 0), 0);
+	passfd_refuse(pair[1]);
+	assert_int_equal(passfd_send(pair[0], "x", 1, (int[]){ 0 }, 1, 0), -EPERM);
+	assert_int_equal(passfd_send(pair[0], "x", 1, NULL, 0, 0), 0);
 }
 
 TEST(test_none_and_end, open_pair, close_pair)

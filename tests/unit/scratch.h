@@ -109,7 +109,7 @@ static inline bool scratch_new(struct scratch *s, const char *mkfs, uint64_t ima
 	snprintf(s->label, sizeof(s->label), "cowfs-test:%d", getpid());
 	fd = open(s->image, O_RDWR | O_CREAT | O_CLOEXEC | O_DIRECT, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)image_bytes) < 0 || mkdir(s->mnt, 0700) < 0 ||
-	    loop_attach(&s->loop, fd, &usual_limits, s->label, false, NULL) < 0)
+	    loop_attach(&s->loop, fd, &usual_limits, s->label, false, NULL, -1) < 0)
 		abort();
 	close(fd);
 	scratch_janitor(s);

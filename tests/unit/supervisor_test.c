@@ -128,13 +128,14 @@ static void wait_go(int go_fd)
 
 static int serving(struct supervisor_link *l, int abort_fd)
 {
-	int kept[SUPERVISOR_KEPT_MAX], deposit[SUPERVISOR_DEPOSITS];
+	int kept[SUPERVISOR_KEPT_MAX];
 
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
-	memcpy(deposit, kept, sizeof(deposit));
-	deposit[SUPERVISOR_ABORT - SUPERVISOR_DEPOSIT] = abort_fd;
-	return (abort_fd >= 0 && supervisor_deposit(l, deposit) < 0) || supervisor_serving(l, kept);
+	kept[SUPERVISOR_ABORT] = abort_fd;
+	if (abort_fd >= 0 && supervisor_keep(l->root_fd, kept, 0) < 0)
+		return -EPIPE;
+	return supervisor_serving(l);
 }
 
 static void worker_exits_0(struct supervisor_link *l, int go_fd)
@@ -262,7 +263,7 @@ static void serve_volume(struct supervisor_link *l)
 	served->worker = getpid();
 	served->failed =
 		fuse_export_start(&e, NULL, l->kernel_fd, -1, "cowfs:test", NULL, &file_fd) < 0 ||
-		loop_attach(&served->loop, file_fd, &usual_limits, s.label, false, NULL) < 0;
+		loop_attach(&served->loop, file_fd, &usual_limits, s.label, false, NULL, -1) < 0;
 	if (!served->failed) {
 		snprintf(command, sizeof(command), "PATH=$PATH:/sbin:/usr/sbin; mkfs.ext4 -q -F %s",
 			 served->loop.path);
@@ -374,6 +375,69 @@ TEST(test_death_beside_sync, setup_bare, teardown)
 	alone = false;
 }
 
+/* ---- what passes to and from a worker that has no rights ---- */
+
+/* The other end of the pipe whose end was passed is closed once nobody has it. */
+static bool is_kept(int pipe_fd[2])
+{
+	struct pollfd p = { .fd = pipe_fd[0] };
+
+	close(pipe_fd[1]);
+	return poll(&p, 1, 2000) == 0;
+}
+
+/* Its question, with a descriptor for the parent. */
+static bool gives(int sock_fd, uint32_t what, int fd)
+{
+	struct message m = { .what = what,
+			     .slots = UINT32_C(1) << SUPERVISOR_KEPT,
+			     .number = 4711 };
+
+	return passfd_send(sock_fd, &m, sizeof(m), &fd, 1, 0) == 0;
+}
+
+static void worker_gives(struct supervisor_link *l, int go_fd)
+{
+	static const uint32_t asks[] = { LINK_SERVING, LINK_ENDING, LINK_KEEP, LINK_HELLO };
+	int fd[SUPERVISOR_KEPT_MAX], pipe_fd[2];
+	struct message answer;
+
+	(void)go_fd;
+	/* root's link is the way */
+	if (pipe(pipe_fd) < 0 || !gives(l->root_fd, LINK_KEEP, pipe_fd[1]) ||
+	    link_receive(l->root_fd, &answer, fd) != 1 || !is_kept(pipe_fd))
+		_exit(2);
+	for (size_t i = 0; i < ARRAY_SIZE(asks); i++) {
+		if (pipe(pipe_fd) < 0)
+			_exit(3);
+		/* Linux 6.16 refuses it; before, it is closed */
+		if (gives(l->sock_fd, asks[i], pipe_fd[1]) &&
+		    link_receive(l->sock_fd, &answer, fd) != 1)
+			_exit(4);
+		if (is_kept(pipe_fd))
+			_exit(5);
+	}
+	/* and nothing comes out of it, nor of root's while no worker takes over */
+	for (unsigned i = 0; i < 2; i++) {
+		int sock_fd = i ? l->root_fd : l->sock_fd;
+
+		if (link_send(sock_fd, (struct message){ .what = LINK_TAKE }, NULL) < 0 ||
+		    link_receive(sock_fd, &answer, fd) != 1)
+			_exit(6);
+		for (unsigned k = 0; k < SUPERVISOR_KEPT_MAX; k++)
+			if (fd[k] >= 0)
+				_exit(7);
+	}
+	_exit(0);
+}
+
+TEST(test_no_descriptors, setup_bare, teardown)
+{
+	struct supervisor k = start(worker_gives);
+
+	assert_int_equal(finish(&k), 0);
+}
+
 /* ---- workers that are replaced ---- */
 
 static struct replaced {
@@ -394,8 +458,12 @@ static void worker_of_many(struct supervisor_link *l, int go_fd)
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
 	if (l->replaces) {
+		int again[SUPERVISOR_KEPT_MAX];
+
 		rep->wrong |= supervisor_take(l, kept, &halted) < 0;
 		rep->halted = halted;
+		/* what is kept is given once */
+		rep->wrong |= supervisor_take(l, again, &halted) != -EPROTO;
 	} else {
 		int fd[2];
 
@@ -412,7 +480,8 @@ static void worker_of_many(struct supervisor_link *l, int go_fd)
 	rep->wrong |= read(kept[SUPERVISOR_KEPT], &byte, 1) != 1 || byte != 'k' ||
 		      write(kept[SUPERVISOR_KEPT + 3], "k", 1) != 1 ||
 		      kept[SUPERVISOR_KEPT + 1] >= 0;
-	rep->wrong |= supervisor_serving(l, kept) < 0;
+	rep->wrong |= (!l->replaces && supervisor_keep(l->root_fd, kept, 0) < 0) ||
+		      supervisor_serving(l) < 0;
 	rep->worker = getpid();
 	for (;;)
 		pause();
@@ -567,7 +636,7 @@ static void worker_is_alone(struct supervisor_link *l, int go_fd)
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
 	kept[SUPERVISOR_KERNEL] = l->kernel_fd;
-	if (!l->replaces && supervisor_serving(l, kept) == 0)
+	if (!l->replaces && supervisor_keep(l->root_fd, kept, 0) == 0 && supervisor_serving(l) == 0)
 		raise(SIGKILL);
 	/* the parent waits for it no more */
 	_exit(supervisor_take(l, kept, &halted) == 0);
@@ -602,7 +671,7 @@ static void worker_asks_twice(struct supervisor_link *l, int go_fd)
 	if (pthread_create(&thread, NULL, asks_again_and_again, l))
 		_exit(1);
 	for (unsigned i = 0; i < 2000; i++)
-		(void)!supervisor_serving(l, NULL);
+		(void)!supervisor_serving(l);
 	pthread_join(thread, &failed);
 	_exit(failed ? 2 : 0);
 }
