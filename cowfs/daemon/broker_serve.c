@@ -319,7 +319,8 @@ static int resize(struct broker_message *m)
 /*
  * By which bytes a device is the card: those at fixed places of one block. No worker can have written them to another device. The
  * first row is the superblock of a log: uuid of the file system and time of formatting, and the uuid of the ring if it had one. The
- * others are uuids, at last serial numbers, of a base whose log is on another device.
+ * others are uuids, at last serial numbers and labels, of a base whose log is on another device. What says whose it is comes first: a card
+ * whose field is plain has no mark, and is not found again.
  */
 static const struct mark {
 	const char *magic;
@@ -333,7 +334,9 @@ static const struct mark {
 	{ "XFSB", { 0, 4 }, { { 32, 16 } } },
 	{ "\x10\x20\xf5\xf2", { 1024, 4 }, { { 1132, 16 } } },
 	{ "\x34\x34", { 1030, 2 }, { { 1176, 16 } } },
-	{ "", { 0, 0 }, { { 39, 26 }, { 66, 38 } } },
+	{ "FAT32   ", { 82, 8 }, { { 67, 4 }, { 71, 11 } } },
+	{ "FAT1", { 54, 4 }, { { 39, 4 }, { 43, 11 } } },
+	{ "NTFS    ", { 3, 8 }, { { 72, 8 } } },
 };
 
 static bool is_plain(const uint8_t *p, unsigned bytes)

@@ -39,6 +39,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -239,7 +240,6 @@ static const struct {
 	{ "readlinkat", B, 0 },
 	{ "ftruncate", SWB, 0 },
 	{ "ftruncate64", SWB, 0 },
-	{ "fchmod", B, 0 },
 	{ "utimensat", B, 0 },
 	{ "utimensat_time64", B, 0 },
 	{ "rename", B, 0 },
@@ -408,6 +408,8 @@ static const struct {
 	{ "recv", ALL, WITHOUT(3, NOT_RECEIVED) },
 	{ "recvfrom", ALL, WITHOUT(3, NOT_RECEIVED) },
 	{ "recvmsg", ALL, WITHOUT(2, NOT_RECEIVED) },
+	/* of files in /run */
+	{ "fchmod", B, WITHOUT(1, S_ISUID | S_ISGID | S_ISVTX) },
 	/* of one thread, until the devices are there */
 	{ "setpriority", SN | B, ONLY(0, PRIO_PROCESS) },
 	/* data, not code */

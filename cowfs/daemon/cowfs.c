@@ -707,6 +707,25 @@ static void close_folders(struct daemon *d)
 		cleanup_closep(fds[i]);
 }
 
+/* A worker writes its warnings to the terminal until it serves, and reads nothing there: a terminal's descriptors can do both. */
+static void leave_terminal(const struct daemon *d)
+{
+	char path[32];
+
+	if (d->null_fd >= 0)
+		dup2(d->null_fd, STDIN_FILENO);
+	for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+		_cleanup_close_ int write_fd = -1;
+
+		if (!isatty(fd))
+			continue;
+		snprintf(path, sizeof(path), "self/fd/%d", fd);
+		write_fd = openat(d->proc_dirfd, path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+		if (write_fd >= 0 || d->null_fd >= 0)
+			dup2(write_fd >= 0 ? write_fd : d->null_fd, fd);
+	}
+}
+
 /* From here on it has no privileges. Then, and only then, it reads the card, and what a worker that
  * died has left. */
 static int drop(struct daemon *d, unsigned *missing)
@@ -722,6 +741,7 @@ static int drop(struct daemon *d, unsigned *missing)
 	if (exit != EXIT_OK)
 		return exit;
 	munmap(d->link.root, SUPERVISOR_ROOT_BYTES);
+	leave_terminal(d);
 	close_folders(d);
 	transport_make_room(d->link.kernel_fd);
 	if (sandbox_enter_mounts(d->link.mounts_fd) < 0 && !d->link.from_ram)

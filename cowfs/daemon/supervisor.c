@@ -201,7 +201,7 @@ static void let_go(struct parent *p)
 {
 	int abort_fd = p->kept[SUPERVISOR_ABORT], none[SUPERVISOR_KEPT_MAX];
 
-	if (abort_fd >= 0 && !p->ending && write(abort_fd, "1", 1) < 0)
+	if (abort_fd >= 0 && write(abort_fd, "1", 1) < 0)
 		msg(MSG_ERR, "cannot abort the FUSE connection: %s", strerror(errno));
 	p->ended = true;
 	if (p->kernel_fd >= 0)

@@ -213,6 +213,34 @@ search_attacked() {
 	detach
 }
 
+# a FAT32 without serial number, label and kind, which a driver mounts all the same: only the geometry is left
+@test "away: a card that says nothing of whose it is is not found again, and code in its worker gets no other one" {
+	local other size=$((100 * 1024 + ODD_KIB))
+	! ldd "$COWFS_BUILD/cowfs" | grep -Eq 'libasan|libtsan' || skip "no filter in builds with sanitizers"
+	unset COWFS_SECCOMP
+	IMG=$T/card.img
+	truncate -s "${size}K" "$IMG" "$T/other.img"
+	mkfs.vfat -F 32 -i 11111111 "$IMG" >/dev/null
+	mkfs.vfat -F 32 -i DEADBEEF -n OTHER "$T/other.img" >/dev/null
+	dd if=/dev/zero of="$IMG" bs=1 seek=66 count=38 conv=notrunc status=none
+	other=$(image_sum "$T/other.img")
+	CARD=$(losetup -f --show "$IMG")
+	truncate -s "$((40 * 1024 + ODD_KIB + 4))K" "$T/log.img"
+	LOG=$(losetup -f --show "$T/log.img")
+	cow prepare --log "$LOG" "$CARD" >/dev/null
+	truncate -s 65536 "$T/hostile"
+	ATTACKER=$COWFS_BUILD/tests/hostile.so COWFS_HOSTILE_FILE=$T/hostile with_gone attach --away-limit $AWAY_LIMIT --log "$LOG"
+	pull
+	back "$T/other.img"
+	wait_for 5 is_away
+	printf 4 | dd of="$T/hostile" conv=notrunc status=none
+	wait_for 60 grep -aqx 'done' "$T/hostile"
+	grep -aq 'search answered SUCCEEDED' "$T/hostile"
+	grep -aqx 'search another device refused' "$T/hostile"
+	[ "$(image_sum "$T/other.img")" = "$other" ]
+	cow detach --discard "$NAME"
+}
+
 @test "away: a card comes back among 24 others of its size" {
 	local i
 	protected

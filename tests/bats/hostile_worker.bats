@@ -122,6 +122,23 @@ answered() {
 	cow detach other
 }
 
+@test "hostile worker: it can write to the terminal where root has started it, and cannot read what root types there" {
+	umount_volume
+	cow detach vol
+	background python3 -c 'import pty, sys
+pty.spawn(sys.argv[1:])' "$COWFS_BUILD/cowfs" --foreground --name vol "$CARD" >"$T/out" </dev/null
+	wait_for 20 test -e "$COWFS_RUNDIR/vol/pid"
+	wait_for 20 cow status vol
+	pid=$(worker_pid)
+	[ "$(readlink "/proc/$pid/fd/0")" = /dev/null ]
+	[[ $(readlink "/proc/$pid/fd/2") == /dev/pts/* ]]
+	grep -q '^flags:.*1$' "/proc/$pid/fdinfo/1"
+	grep -q '^flags:.*1$' "/proc/$pid/fdinfo/2"
+	umount "$T/other"
+	cow detach other
+	cow detach vol
+}
+
 # What can be written of a file system that is the machine's could fill it.
 @test "hostile worker: what it has open for writing is its volume's only, also where a service manager starts it" {
 	local fd

@@ -75,6 +75,8 @@ static long answered(long r, int error)
 	X(owner, fcntl(0, F_SETOWN, getppid()))                                                      \
 	X(signal_of_fd, fcntl(0, F_SETSIG, SIGKILL))                                                 \
 	/* on no descriptor, or without memory for the answer: the kernel answers, not the filter */ \
+	X(fchmod, answered(fchmod(-1, 0644), EBADF))                                                 \
+	X(fchmod_setuid, answered(fchmod(-1, 04755), EBADF))                                         \
 	X(send_urgent, send(-1, "", 1, MSG_OOB | MSG_NOSIGNAL))                                      \
 	X(loop_configure, answered(ioctl(-1, LOOP_CONFIGURE, NULL), EBADF))                          \
 	X(flush, answered(ioctl(-1, BLKFLSBUF, 0), EBADF))                                           \
@@ -166,7 +168,7 @@ static long (*const never[])(void) = {
 	call_userfaultfd, call_memory_of_others, call_setuid,	     call_mknod,
 	call_slack,	  call_tiocsti,		 call_blksecdiscard, call_async,
 	call_owner,	  call_signal_of_fd,	 call_send_urgent,   call_receive_errors,
-	call_peek,
+	call_peek,	  call_fchmod_setuid,
 };
 
 /* The broker forks what reads metadata. */
@@ -240,6 +242,7 @@ static const struct {
 	{ call_openat, WORKERS | BROKER },
 	{ call_syncfs, BROKER },
 	{ call_thread, ALL },
+	{ call_fchmod, BROKER },
 #ifndef SYS_socketcall
 	{ call_sendmsg, PARENT | BROKER },
 #endif

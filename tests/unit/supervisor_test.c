@@ -601,7 +601,7 @@ static void worker_serves_once(struct supervisor_link *l, int go_fd)
 	for (unsigned i = 0; i < SUPERVISOR_KEPT_MAX; i++)
 		kept[i] = -1;
 	kept[SUPERVISOR_KERNEL] = l->kernel_fd;
-	if (!l->replaces && supervisor_serving(l, kept) == 0)
+	if (!l->replaces && supervisor_keep(l->root_fd, kept, 0) == 0 && supervisor_serving(l) == 0)
 		raise(SIGKILL);
 	fails->started++;
 	fails->sock_fd = l->sock_fd;
