@@ -554,7 +554,9 @@ class Walk:
         self.start()
         for step in self.EACH:
             had = HAD[step.__name__]
-            for _ in range(30):
+            for n in range(30):
+                if n and not self.replaced:  # pressure may have committed what it is for
+                    self.make(Walk.write)
                 self.make(step)
                 if HAD[step.__name__] > had:
                     break
