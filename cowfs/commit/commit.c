@@ -584,10 +584,15 @@ int commit_set_image(struct log *log, struct card *base, uint32_t image, uint8_t
 	return end_write(log, base, begin_write(log, base) ?: log_set_image(log, image, boots));
 }
 
-int commit_set_imported(struct log *log, struct card *base, uint64_t time_s, bool on_trial)
+int commit_put_order(struct log *log, struct card *base, const struct log_hold *h)
+{
+	return end_write(log, base, begin_write(log, base) ?: log_put_order(log, h));
+}
+
+int commit_set_imported(struct log *log, struct card *base, uint64_t imported_s, uint64_t offered_s)
 {
 	return end_write(log, base,
-			 begin_write(log, base) ?: log_set_imported(log, time_s, on_trial));
+			 begin_write(log, base) ?: log_set_imported(log, imported_s, offered_s));
 }
 
 int commit_note(struct log *log, struct card *base)

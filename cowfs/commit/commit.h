@@ -162,8 +162,10 @@ int commit_go_back(struct log *log, struct card *base, bool on) MUST_CHECK;
 int commit_set_image(struct log *log, struct card *base, uint32_t image,
 		     uint8_t boots) MUST_CHECK;				       /* log_set_image */
 int commit_try(struct log *log, struct card *base, unsigned boots) MUST_CHECK; /* log_try */
-int commit_set_imported(struct log *log, struct card *base, uint64_t time_s,
-			bool on_trial) MUST_CHECK; /* log_set_imported */
+int commit_put_order(struct log *log, struct card *base,
+		     const struct log_hold *h) MUST_CHECK; /* log_put_order */
+int commit_set_imported(struct log *log, struct card *base, uint64_t imported_s,
+			uint64_t offered_s) MUST_CHECK; /* log_set_imported */
 /* Writes an empty record (log_note). */
 int commit_note(struct log *log, struct card *base) MUST_CHECK;
 /* Adds what was written to the card since the totals were `before`. */

@@ -136,7 +136,9 @@ int log_release(struct log *l)
 	l->super.imported_s = max_u64(l->super.imported_s, l->super.offered_s);
 	l->super.offered_s = 0;
 	l->home_done = !log_index_blks(l->index);
-	return hold_set_feature(l, false);
+	/* the hold has ended: a feature that stays goes with the next job that writes */
+	(void)!hold_set_feature(l, false);
+	return 0;
 }
 
 /* All that H reads from the log. */
@@ -192,6 +194,11 @@ int log_go_back(struct log *l, bool on)
 int log_try(struct log *l, unsigned boots)
 {
 	return holds_firmly(l) ? put_order(l, false, boots + 1) : -ENOENT;
+}
+
+int log_put_order(struct log *l, const struct log_hold *h)
+{
+	return holds_firmly(l) ? put_order(l, h->back, h->trial ? h->boots + 1 : 0) : -ENOENT;
 }
 
 uint32_t hold_flags(const struct log *l)

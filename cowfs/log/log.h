@@ -282,7 +282,7 @@ int log_note(struct log *l) MUST_CHECK;
  * -ENOSPC: no room.
  */
 int log_hold(struct log *l, struct log_index **ret_index) MUST_CHECK;
-/* Ends the hold. -ENOENT: there is none. */
+/* Ends the hold. -ENOENT: there is none. After any other error it is still held. */
 int log_release(struct log *l) MUST_CHECK;
 /*
  * on: from the next log_open on the held generation is the newest one, and is no longer held. This log
@@ -291,10 +291,12 @@ int log_release(struct log *l) MUST_CHECK;
  * -EBADMSG: it is damaged, and nothing was written.
  */
 int log_go_back(struct log *l, bool on) MUST_CHECK;
+/* What log_go_back and log_try order is as h says. Errors as log_go_back. */
+int log_put_order(struct log *l, const struct log_hold *h) MUST_CHECK;
 /* An initramfs (a CRC of its name) is on trial: boots as in log_super. Writes the superblock. */
 int log_set_image(struct log *l, uint32_t image, uint8_t boots) MUST_CHECK;
-/* A generation of that time is imported (imported_s of log_super; on_trial: offered_s, and one is held). Writes the superblock. */
-int log_set_imported(struct log *l, uint64_t time_s, bool on_trial) MUST_CHECK;
+/* Those of log_super: the time of a generation that is imported, or (one is held) on trial. Writes the superblock. */
+int log_set_imported(struct log *l, uint64_t imported_s, uint64_t offered_s) MUST_CHECK;
 /* The newest generation, and all that follow while this one is held, are on trial for so many boots (at
  * most RECORD_BOOTS_MAX), which whoever boots them counts. The same record ends an order to go back.
  * Errors as log_go_back. */

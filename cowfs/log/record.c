@@ -485,11 +485,10 @@ int log_set_image(struct log *l, uint32_t image, uint8_t boots)
 	return log_prepare(l);
 }
 
-int log_set_imported(struct log *l, uint64_t time_s, bool on_trial)
+int log_set_imported(struct log *l, uint64_t imported_s, uint64_t offered_s)
 {
-	l->super.offered_s = on_trial ? time_s : 0;
-	if (!on_trial)
-		l->super.imported_s = max_u64(l->super.imported_s, time_s);
+	l->super.imported_s = imported_s;
+	l->super.offered_s = offered_s;
 	l->super_due = true;
 	return log_prepare(l);
 }

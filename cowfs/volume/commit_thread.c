@@ -49,10 +49,10 @@ static bool goes_on_unread(const struct volume_request *rq)
 static struct commit_options options_for(struct volume *v, const struct volume_request *rq,
 					 const struct images *im)
 {
-	bool single = rq->job == JOB_COMMIT_SCRATCH;
+	bool single = v->committing;
 
 	return (struct commit_options){
-		.dry_run = im->dry,
+		.dry_run = rq->job == JOB_DRY_RUN,
 		.only_changed = single,
 		.checkpoint_asked = rq->checkpoint || v->always_checkpoint || rq->job == JOB_DETACH,
 		.cause = rq->cause,
@@ -83,10 +83,10 @@ static bool give_up_replay(struct volume *v, struct volume_result *res)
 static int try_commit(struct volume *v, const struct volume_request *rq, enum unread unread,
 		      struct volume_result *res, struct log_index **ret_index)
 {
-	bool dry = rq->job == JOB_DRY_RUN, single = rq->job == JOB_COMMIT_SCRATCH;
+	bool dry = rq->job == JOB_DRY_RUN, single = v->committing;
 	struct images im = { .v = v,
 			     .from = single ? v->committing : v->view,
-			     .dry = dry,
+			     .dry = dry && !single,
 			     .shut_out = rq->cause == CAUSE_PRESSURE || res->quiesce.stopped,
 			     /* a live image changes while its checksums are verified */
 			     .force = rq->force || dry,
@@ -100,7 +100,7 @@ static int try_commit(struct volume *v, const struct volume_request *rq, enum un
 		im.raw |= give_up_replay(v, res);
 	r = images_open(&im, res);
 
-	if (r == 0 && single)
+	if (r == 0 && single && !dry)
 		r = single_keep_live(v, &im, res);
 	if (r == 0 && v->diverged)
 		fsmap_set_log_sequence(im.committed, diverged_log_sequence(v->diverged));
@@ -529,6 +529,8 @@ static int commit_and_hold(struct volume *v, const struct volume_request *rq,
 {
 	struct commit_report before = { 0 };
 	char why[sizeof(res->why)] = "";
+	struct log_hold was = { 0 };
+	bool held = log_holds(v->log, &was);
 	int r;
 
 	if (single_replaced(v)) /* it is refused, and so is a change of the hold */
@@ -541,6 +543,8 @@ static int commit_and_hold(struct volume *v, const struct volume_request *rq,
 		*res = (struct volume_result){ .job = res->job };
 		r = do_commit(v, rq, res);
 	}
+	if (r < 0 && rq->trial)
+		held_take_back(v, held, &was, r, res);
 	if (r == 0 && *why && !res->why[0])
 		memcpy(res->why, why, sizeof(why));
 	add_bill(&res->report, &before);

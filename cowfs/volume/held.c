@@ -11,6 +11,7 @@
 #define RATE_NS 60000000000ull
 #define RATE_LEAST_NS 10000000000ull
 #define SOON_S 600u
+#define NO_SYNC "had no sync, so it may be the half of what was written"
 
 int held_check(struct volume *v, const struct volume_request *rq, char *why, size_t n)
 {
@@ -110,9 +111,7 @@ int held_end(struct volume *v, struct volume_result *res)
 		     : 0;
 }
 
-/* A commit that is refused whatever is held. One that fits after all, because something was deleted, has the remark. */
-static bool is_too_large(struct volume *v, const struct volume_request *rq,
-			 struct volume_result *res, char *why, size_t n)
+bool held_too_large(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	const struct volume_request dry = { .job = JOB_DRY_RUN,
 					    .cause = rq->cause,
@@ -121,14 +120,21 @@ static bool is_too_large(struct volume *v, const struct volume_request *rq,
 	int r;
 
 	/* what fits in any case is not planned twice */
-	if (view_changed_blks(v->view) < super_capacity_blks(log_super(v->log)) / 4)
+	if (view_changed_blks(v->committing ? v->committing : v->view) <
+	    super_capacity_blks(log_super(v->log)) / 4)
 		return false;
 	r = volume_write_sealed(v, &dry, rq->force, res, &ix);
 	log_index_unref(ix);
-	if (r != -EFBIG || res->report.held)
-		return false;
-	snprintf(why, n, "the hold has not moved, because this commit seemed too large at first");
-	return true;
+	return r == -EFBIG && !res->report.held;
+}
+
+/* Will there be a commit, as far as the seal is concerned? A sync that does not end keeps it from none that bears a power cut. */
+static bool is_sealed(struct volume *v, const struct volume_request *rq)
+{
+	struct volume_result unused = { 0 };
+	int r = volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused);
+
+	return r == 0 || ((r == -ETIMEDOUT || r == -EALREADY) && !v->kept->needs_sync);
 }
 
 /* A hold that an undo waits for stays. Without changes, or room for them, there will be no commit, and the hold
@@ -144,14 +150,16 @@ static bool moves(struct volume *v, const struct volume_request *rq, char *why, 
 	if (rq->checkpoint)
 		return log_holds(v->log, NULL);
 	if (v->kept->loose) {
-		snprintf(
-			why, n,
-			"the generation before is not held: it had no sync, so it may be the half of what was written");
+		snprintf(why, n, "the generation before is not held: it " NO_SYNC);
 		return false;
 	}
-	return !(log_holds(v->log, &h) && h.back) &&
-	       volume_quiesce(v, SEAL_NOTHING, rq->cause, &unused) == 0 &&
-	       !is_too_large(v, rq, &unused, why, n);
+	if ((log_holds(v->log, &h) && h.back) || !is_sealed(v, rq))
+		return false;
+	if (!held_too_large(v, rq, &unused))
+		return true;
+	/* one that fits after all, because something was deleted */
+	snprintf(why, n, "the hold has not moved, because this commit seemed too large at first");
+	return false;
 }
 
 void held_previous(struct volume *v, const struct volume_request *rq, struct commit_report *rep,
@@ -183,9 +191,20 @@ int held_try(struct volume *v, const struct volume_request *rq, struct volume_re
 	     char *why, size_t n)
 {
 	struct log_hold h = { 0 };
+	struct volume_result plan = { 0 };
+	bool holds = log_holds(v->log, &h);
 	int r = 0;
 
-	if (!log_holds(v->log, &h)) {
+	if (!holds && v->kept->loose)
+		return volume_why(res, -EAGAIN,
+				  "nothing is on trial: the generation before " NO_SYNC
+				  ": commit without a trial first");
+	/* an import has been planned */
+	if (!v->committing && is_sealed(v, rq) && held_too_large(v, rq, &plan)) {
+		res->report = plan.report;
+		return -EFBIG;
+	}
+	if (!holds) {
 		r = home_write(v, rq->cause, 0, false, NULL, res);
 		if (r == 0)
 			r = held_begin(v, res);
@@ -197,6 +216,36 @@ int held_try(struct volume *v, const struct volume_request *rq, struct volume_re
 	return r < 0 ? volume_why(res, r, "not committed: the generation before cannot be held: %s",
 				  strerror(-r))
 		     : 0;
+}
+
+int held_put_back(struct volume *v, bool held, const struct log_hold *was)
+{
+	struct log_hold h;
+
+	if (!log_holds(v->log, &h))
+		return 0;
+	if (!held)
+		return commit_release(v->log, v->base);
+	return h.back == was->back && h.trial == was->trial && h.boots == was->boots
+		       ? 0
+		       : commit_put_order(v->log, v->base, was);
+}
+
+void held_take_back(struct volume *v, bool held, const struct log_hold *was, int error,
+		    struct volume_result *res)
+{
+	int r = held_put_back(v, held, was);
+
+	if (r < 0)
+		volume_why(res, error, "not committed: %s, and it is still on trial: %s",
+			   strerror(-error), strerror(-r));
+	else if (error == -EFBIG && res->report.held && !held)
+		volume_why(
+			res, error,
+			"not committed, and nothing is on trial: the log has no room for this commit while "
+			"the generation before it is held: %s needed, %s available; everything stays in RAM",
+			FORMAT_SIZE(blk_to_bytes(res->report.need_blks)),
+			FORMAT_SIZE(blk_to_bytes(res->report.room_blks)));
 }
 
 bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n)

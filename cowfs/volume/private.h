@@ -82,7 +82,7 @@ struct volume_kept {
 	/* an import is under way: what holds again unless it is on the card (single_end_import) */
 	_Atomic bool importing;
 	bool armed_before, held_before;
-	uint64_t replaced_before;
+	uint64_t replaced_before, imported_before;
 };
 
 struct volume {
@@ -390,6 +390,13 @@ void held_previous(struct volume *v, const struct volume_request *rq, struct com
 /* Before a commit on trial. why: a remark. */
 int held_try(struct volume *v, const struct volume_request *rq, struct volume_result *res,
 	     char *why, size_t n) MUST_CHECK;
+/* Would the commit, or what is imported, be refused whatever is held? Asked ahead of each change of a hold; res: the plan. */
+bool held_too_large(struct volume *v, const struct volume_request *rq, struct volume_result *res);
+/* Behind a commit or an import that has failed: what it began is taken back. held, was: of before. */
+int held_put_back(struct volume *v, bool held, const struct log_hold *was) MUST_CHECK;
+/* The same behind a commit on trial; res: says so. */
+void held_take_back(struct volume *v, bool held, const struct log_hold *was, int error,
+		    struct volume_result *res);
 /* A commit was refused for the sake of such a generation (rep): ends the hold. False: it must stay. */
 bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why, size_t n);
 int held_undo(struct volume *v, bool cancel, struct volume_result *res) MUST_CHECK;

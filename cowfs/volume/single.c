@@ -161,13 +161,16 @@ static int may_import(struct volume *v, const struct volume_request *rq, struct 
 static int hold_before(struct volume *v, const struct volume_request *rq, struct volume_result *res)
 {
 	char why[sizeof(res->why)] = "";
+	struct volume_result plan = { 0 };
 	struct log_hold h;
 	int r = 0;
 
-	if (v->hold_previous && log_holds(v->log, &h) && !h.trial && !h.back) {
-		r = held_end(v, res);
-		v->kept->held_before = r < 0;
+	if ((v->hold_previous || rq->trial) && held_too_large(v, rq, &plan)) {
+		res->report = plan.report;
+		return -EFBIG;
 	}
+	if (v->hold_previous && log_holds(v->log, &h) && !h.trial && !h.back)
+		r = held_end(v, res);
 	if (r == 0 && rq->trial)
 		return held_try(v, rq, res, why, sizeof(why));
 	if (r < 0 || !v->hold_previous || log_holds(v->log, NULL))
@@ -181,10 +184,13 @@ static int hold_before(struct volume *v, const struct volume_request *rq, struct
 static int before_import(struct volume *v, const struct volume_request *rq,
 			 struct volume_result *res)
 {
+	uint64_t newest_s = max_u64(v->kept->imported_before, rq->replaces_s);
 	int r = hold_before(v, rq, res);
 
 	if (r == 0)
-		r = commit_set_imported(v->log, v->base, rq->replaces_s, rq->trial);
+		r = commit_set_imported(v->log, v->base,
+					rq->trial ? v->kept->imported_before : newest_s,
+					rq->trial ? rq->replaces_s : 0);
 	v->kept->replaced_by = log_ledger(v->log)->commits + 1;
 	volume_arm_discard(v, true);
 	return r;
@@ -192,16 +198,22 @@ static int before_import(struct volume *v, const struct volume_request *rq,
 
 static void take_import_back(struct volume *v)
 {
+	const struct log_super *s = log_super(v->log);
 	struct volume_kept *k = v->kept;
+	int r = 0;
 
 	k->replaced_by = k->replaced_before;
 	volume_arm_discard(v, k->armed_before);
-	/* what is not there is not accepted with the end of the hold */
-	if (!k->held_before && log_holds(v->log, NULL) &&
-	    (commit_set_imported(v->log, v->base, 0, true) < 0 ||
-	     commit_release(v->log, v->base) < 0))
-		msg(MSG_WARN, "%s: the generation before an import that failed is still held",
-		    v->name);
+	/* what is not there is not accepted with the end of the hold, and nothing is older than that */
+	if (s->imported_s != k->imported_before || s->offered_s)
+		r = commit_set_imported(v->log, v->base, k->imported_before, 0);
+	/* neither a trial nor an undo: may_import. A hold that has moved stays where it is */
+	if (r == 0)
+		r = held_put_back(v, k->held_before, &(struct log_hold){ 0 });
+	if (r < 0)
+		msg(MSG_WARN,
+		    "%s: the generation before an import that failed may still be held: %s",
+		    v->name, strerror(-r));
 }
 
 void single_end_import(struct volume *v)
@@ -226,6 +238,7 @@ static int import_image(struct volume *v, const struct volume_request *rq,
 	k->replaced_before = k->replaced_by;
 	k->armed_before = v->discard_armed;
 	k->held_before = log_holds(v->log, NULL);
+	k->imported_before = log_super(v->log)->imported_s;
 	k->importing = true;
 	r = before_import(v, rq, res);
 	if (r == 0)

@@ -501,6 +501,24 @@ was_killed() { [ "$(head -c 1 "$T/at" | od -An -tu1)" -eq 0 ]; }
 	detach
 }
 
+@test "an import that is too large leaves what hold = previous holds" {
+	local held
+	LOG=6M two_cards ext4 60 110
+	change_master
+	export_delta --all
+	attach_mounted --hold previous
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=6 conv=notrunc,fsync status=none
+	cow commit
+	echo more >"$MNT/more"
+	cow commit
+	held=$(status_of .held.generation)
+	[ "$held" != null ]
+	fails 1 'nothing was imported: the log is too small for it: .* needed, .* available' import "$T/delta"
+	[ "$(status_of '"\(.held.generation) \(.replaced_by)"')" = "$held null" ]
+	umount_volume
+	detach
+}
+
 @test "after an import without a trial, commit --trial does not put it on trial" {
 	root_cards ext4 60 110
 	cow import root "$T/delta"

@@ -148,6 +148,27 @@ fails_thrice() {
 	detach
 }
 
+@test "trial: a commit that is refused leaves nothing on trial, and an undo as it was" {
+	card_prepared ext4 60 100 -b 4096 -J size=4 -- --log-size 8M --erase-block 1M
+	boots
+	random_file "$MNT/big" 44
+	cow commit root --hold
+	cow undo root
+	# no commit begins by itself, and hardly a block is free
+	cow discard root
+	dd if=/dev/urandom of="$MNT/big" bs=1M count=40 conv=notrunc status=none
+	sync -f "$MNT"
+	cow discard --cancel root
+	fails 1 "too small for this commit" commit root --trial 3
+	[ "$(status_of '"\(.held.trial) \(.held.undo_pending)"')" = "false true" ]
+	cow undo --cancel root
+	cow accept root
+	fails 1 "too small for this commit" commit root --trial 3
+	[ "$(status_of .held)" = null ]
+	umount_volume
+	cow detach root --discard
+}
+
 @test "trial: a kernel that only one of the two generations has modules for" {
 	local modules=$MNT/usr/lib/modules where
 	export COWFS_ROOTDIR=$MNT
