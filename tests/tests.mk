@@ -21,8 +21,8 @@ TEST_CFLAGS = $(if $(filter tests/% lab/bench/%,$<),-Itests -Wno-unused-paramete
 	$(if $(filter tests/unit/flash_profile_test.c,$<),-DCARDS='"$(CURDIR)/lab/sim/cards.conf"') \
 	$(if $(filter tests/unit/golden_test.c,$<),-DGOLDEN_DIR='"$(CURDIR)/tests/golden"')
 
-# of all generators: another one with each commit
-COWFS_SEED := $(or $(COWFS_SEED),$(shell tests/seed.sh))
+# of all generators: another one with each commit, and with each night
+COWFS_SEED := $(or $(COWFS_SEED),$(if $(filter check-night,$(MAKECMDGOALS)),$(shell date +%Y%m%d),$(shell tests/seed.sh)))
 export COWFS_SEED
 
 .PHONY: demo ready check check-night check-release check-cross check-unit check-unit-san crash check-crash check-mutants check-model check-model-short check-crash-short check-fuzz check-fuzz-san fuzz fuzz-run fuzz-all check-oss-fuzz fuzz-programs \
@@ -107,7 +107,7 @@ check: ready
 		exec tests/check.sh "$(MAKE)" $(CHECKS) -- $(CHECKS_BESIDE) -- $(CHECKS_BESIDE_TOO)
 
 check-night: ready
-	$(Q)COWFS_CHECK_SECONDS=$${COWFS_CHECK_SECONDS:-28800} COWFS_SEED=$${COWFS_SEED:-$$(date +%Y%m%d0000)} \
+	$(Q)COWFS_CHECK_SECONDS=$${COWFS_CHECK_SECONDS:-28800} \
 		exec tests/check.sh "$(MAKE)" $(NIGHT) -- $(NIGHT_BESIDE) -- $(NIGHT_BESIDE_TOO)
 
 # One after another, in a day or two; goes on where it was interrupted. Other architectures need a chroot.
@@ -131,20 +131,16 @@ NATIVE ?= build
 check-cross: cross
 	$(Q)B=$(B) tests/cross.sh "$(QEMU)" $(CROSS_IMAGES) $(NATIVE)
 
-# Each commit has workloads of its own, and a run can be repeated: COWFS_SEED=N.
-CRASH_SEED = $(or $(COWFS_SEED),$(patsubst %,0x%,$(shell $(GIT) rev-parse --short=8 HEAD 2>/dev/null)),1)
-
 check-crash-short: $(B)/tests/crash
-	$(Q)seed=$$(($(CRASH_SEED))) && echo "check-crash-short: simulated card, power cuts, named attacks; COWFS_SEED=$$seed" && \
-		$< --images 3000 --seed $$seed && \
-		$< --no-attacks --images 3000 --thin 8 --seed $$seed
+	@echo "check-crash-short: simulated card, power cuts, named attacks; COWFS_SEED=$(COWFS_SEED)"
+	$(Q)$< --images 3000 --seed $(COWFS_SEED) && $< --no-attacks --images 3000 --thin 8 --seed $(COWFS_SEED)
 
 # With --thin the histories are others: they go on from images that the full runs seldom keep.
 check-crash: $(B)/tests/crash
-	$(Q)seed=$$(($(CRASH_SEED))) && echo "check-crash: COWFS_SEED=$$seed" && \
-		$< --images 1000000 --forgeries 100000 --seed $$seed && \
+	@echo "check-crash: COWFS_SEED=$(COWFS_SEED)"
+	$(Q)$< --images 1000000 --forgeries 100000 --seed $(COWFS_SEED) && \
 		for form in --away "--away --thin 5" --ext4 "--lag 1 --thin 5" "--thin 2" "--thin 3" "--thin 5" "--thin 8" "--thin 12"; do \
-			echo "check-crash: $$form" && $< --no-attacks $$form --images 200000 --seed $$seed || exit 1; \
+			echo "check-crash: $$form" && $< --no-attacks $$form --images 200000 --seed $(COWFS_SEED) || exit 1; \
 		done
 
 # The protocol in Promela, every interleaving of a few operations: docs/model.
