@@ -302,7 +302,9 @@ void judge(struct world *w, struct cards *c);
 void cards_clone(struct cards *ret, const struct cards *c);
 void cards_close(struct cards *c);
 void cards_account_reset(struct cards *c);
-void ledger_check(const struct wear_ledger *old, const struct wear_ledger *new);
+/* Of a log that was opened: no counter went back. */
+void ledger_check(const struct world *w, const struct log *l, const struct wear_ledger *old,
+		  const struct wear_ledger *new);
 
 /* ---- workload.c ---- */
 void workload_run(uint64_t seed);

@@ -316,6 +316,18 @@ static void ledger_equal(const struct wear_ledger *sent, const struct wear_ledge
 		     (unsigned long long)found->visits);
 }
 
+/* A card that lies may go on from either of two ledgers (ledger_check). */
+static void acked_least(struct world *w, const struct wear_ledger *found)
+{
+	uint64_t *a = (uint64_t *)&w->acked, *before = (uint64_t *)&w->acked_before;
+	const uint64_t *b = (const uint64_t *)found;
+
+	for (size_t i = 0; w->lie && i < sizeof(*found) / sizeof(*b); i++) {
+		a[i] = min_u64(a[i], b[i]);
+		before[i] = min_u64(before[i], b[i]);
+	}
+}
+
 void world_open(struct world *w)
 {
 	struct log_super super;
@@ -357,7 +369,8 @@ void world_open(struct world *w)
 		w->unconfirmed = true;
 	}
 	if (!measure)
-		ledger_check(&w->acked, &w->rep.ledger);
+		ledger_check(w, w->log, &w->acked, &w->rep.ledger);
+	acked_least(w, &w->rep.ledger);
 	if (w->ended)
 		ledger_equal(&w->sent, &w->rep.ledger);
 	say("attach (%s): state %d, newest %llu type %d, highest %llu, rejected %u, live %llu: generation %u of %u",
@@ -386,6 +399,7 @@ static void after_cut(struct world *w)
 	/* a rejected record is visible only until its place is used again */
 	w->acked = w->acked_before = w->lie || w->rep.rejected ? w->rep.newest.ledger
 							       : w->rep.ledger;
+	acked_least(w, &w->rep.ledger);
 	w->n_tried = w->rep.back_seq != 0; /* what was left */
 	w->hold_age = HOLD_SETTLED;	   /* what was found is durable */
 	w->unconfirmed = false;
