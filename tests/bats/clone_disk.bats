@@ -184,6 +184,19 @@ clones() { # LABEL MIB
 	[ "$(tree_sum "$MNT")" = "$SUM" ]
 }
 
+@test "clone disk: partitions begin at erase blocks, however cowctl is told their size" {
+	local size start
+	disk_make
+	for size in 4M 4m 4096KiB 0x400000 4.0mib; do
+		rm -f "$T/new.img"
+		truncate -s 300M "$T/new.img"
+		cow clone vol "$T/new.img" --disk --yes --erase-block "$size" >/dev/null
+		start=$(sfdisk --json "$T/new.img" | jq '.partitiontable.partitions[] | select(.node | endswith("img2")).start')
+		echo "$size: $start"
+		[ $((start % 8192)) = 0 ]
+	done
+}
+
 @test "clone disk: without a table that could be copied" {
 	volume_attached ext4 60 100
 	truncate -s 300M "$T/new.img"
