@@ -185,8 +185,8 @@ int volume_do_view(struct volume *v, struct volume_image *im, struct volume_resu
 		return volume_why(
 			res, -ENOSPC,
 			"changes take RAM twice once they are written again after a view of now, and "
-			"this volume does not commit when RAM is full: commit first, or view "
-			"--committed");
+			"this volume does not commit when RAM is full: commit first, or look "
+			"at what is committed: cowctl view");
 	im->generation = log_ledger(v->log)->commits;
 	r = take_image(v, im, res, &l);
 	if (r < 0)

@@ -290,7 +290,7 @@ reads_fail() { ! timeout "$VIEW_LIMIT" dd if="$1" of=/dev/null bs=1M iflag=direc
 	random_file "$MNT/big" 28
 	sync -f "$MNT"
 	mkdir "$T/no"
-	fails 1 'take RAM twice.*commit first' view --now "$NAME" "$T/no"
+	fails 1 'take RAM twice.*commit first, or look at what is committed: cowctl view' view --now "$NAME" "$T/no"
 	view_on b
 	dd if=/dev/urandom of="$MNT/big" bs=1M count=28 conv=notrunc,fsync status=none
 	cow commit "$NAME"
