@@ -96,7 +96,10 @@ static int read_logged(void *ctx, uint64_t blk, uint64_t blks, void *buf)
 		r = log_index_read(im->ix, blk, 1, buf);
 	else
 		memset(buf, 0, blk_to_bytes(blks));
-	return r == -EBADMSG || r == -EIO ? read_written(im, blk, buf) : r;
+	/* with lag the card may have lost it: the older candidate counts */
+	if (r == -EBADMSG || r == -EIO)
+		return lag_on(im->l) ? r : read_written(im, blk, buf);
+	return r;
 }
 
 /* Block 0 on the base of a shrink has tags, or is garbage: the content of the log replaces it
