@@ -475,6 +475,8 @@ lint-form:
 		grep -zvE '^(tests/fuzz/corpus|tests/golden|tools/wear/wear/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
 	$(Q)tests/paths.py
 	$(Q)tests/asserts.py $(wildcard tests/bats/*.bats tests/bats/*.bash tests/fleet/*.bats)
+	# of what is installed, Python reads no module of the caller's environment or folder
+	$(Q)! grep -rnIE '^#!.*python|python3"?,? +["$$-]' cowfs tools systemd initramfs | grep -vE '"?-I\>'
 	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply
 	$(Q)tests/crash/invariants.sh --apply

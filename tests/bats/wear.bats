@@ -194,7 +194,14 @@ jsonschema_is_kept() {
 		[[ $output == *"jq: not found: install the package jq"* ]]
 	done
 	echo 'raise ImportError("No module named jinja2")' >"$T/no/jinja2.py"
-	PYTHONPATH=$T/no fails 1 'wear-html: No module named jinja2: install the package python3-jinja2' wear --html "$T/page.html"
+	# a program in Python has its modules from the system only, and none of the caller's
+	PYTHONPATH=$T/no cow wear --html "$T/page.html"
+	rm "$T/page.html"
+	for f in "$COWFS_BUILD"/libexec/*; do ln -s "$f" "$T/no/"; done
+	sed '1s| -I$| -IS|' "$COWFS_BUILD/libexec/cowctl-wear-html" >"$T/html" # without the packages
+	chmod 755 "$T/html"
+	mv "$T/html" "$T/no/cowctl-wear-html"
+	COWFS_LIBEXEC=$T/no fails 1 'wear-html: No module named .jinja2.: install the package python3-jinja2' wear --html "$T/page.html"
 	# a program that is put there is a command; one that fails changes no file
 	mkdir "$T/tools"
 	printf '#!/bin/sh\necho "my own: $*"\n' >"$T/tools/cowctl-mine"

@@ -268,7 +268,7 @@ static int become_tables(struct json_object *rq, struct failure *f)
 	path[n] = '\0';
 	strcpy(strrchr(path, '/') + 1, "measure/tables.py");
 	signal(SIGCHLD, SIG_DFL); /* ignored, as some starters leave it, fio's end would be lost */
-	execlp("python3", "python3", "-B", path,
+	execlp("python3", "python3", "-I", "-B", path,
 	       json_object_to_json_string_ext(rq, JSON_C_TO_STRING_PLAIN), NULL);
 	return failure_set(f, EXIT_FAILED, -errno, "python3: %s: install the package python3",
 			   strerrordesc_np(errno));
