@@ -314,7 +314,9 @@ static bool replay_sane(const struct reader *x, const struct fsimage_move *list,
 
 int reader_replay(struct reader *x, struct fsimage_move **ret, size_t *ret_n)
 {
-	const uint64_t max = x->journal.size_bytes / x->block_bytes;
+	/* each has a block of the journal, of which a session reads this much, whatever the card claims */
+	const uint64_t max = min_u64(x->journal.size_bytes, blk_to_bytes(READS_REPLAY_BLKS)) /
+			     x->block_bytes;
 	const struct fsimage_move *list;
 	void *all = NULL;
 	size_t n;

@@ -345,6 +345,60 @@ TEST(test_moves)
 	assert_int_equal(moves_open(7, 1ull << 62, 9, 2), -EOWNERDEAD);
 }
 
+/* The list of a journal that claims 3 GiB, in blocks of 1 KiB. */
+static uint64_t long_n;
+
+static void *answer_long(void *ctx)
+{
+	static struct fsimage_move some[ITEMS_PER_ANSWER];
+	const struct fsimage_facts f = { .blocks = 4u << 20,
+					 .block_shift = 10,
+					 .first_data_block = 1,
+					 .blocks_per_group = 8192,
+					 .journal = { .sb_block = 100, .size_bytes = 3ull << 30 } };
+	struct question q;
+
+	while (recv(other_fd, &q, sizeof(q), MSG_WAITALL) == sizeof(q)) {
+		uint64_t n = q.what == ASK_REPLAY ? long_n : 0,
+			 now = min_u64(n - min_u64(q.number, n), ARRAY_SIZE(some));
+		struct answer a = { .bytes = q.what == ASK_OPEN ? sizeof(f) : now * sizeof(*some),
+				    .blks = n };
+		struct iovec iov[2] = { { &a, sizeof(a) },
+					{ q.what == ASK_OPEN ? (void *)&f : (void *)some,
+					  (size_t)a.bytes } };
+		struct msghdr m = { .msg_iov = iov, .msg_iovlen = 2 };
+
+		for (uint64_t i = 0; i < now; i++)
+			some[i] = (struct fsimage_move){ q.number + i, 8 };
+		if (sendmsg(other_fd, &m, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	close(other_fd);
+	return ctx;
+}
+
+static int long_open(uint64_t n)
+{
+	const struct blk_reader r = { image_read, NULL, 1u << 20 };
+	struct replay *y;
+	int e;
+
+	long_n = n;
+	session = answer_long;
+	e = replay_open(&y, &r, NULL);
+	session = NULL;
+	if (!e)
+		replay_close(y);
+	return e;
+}
+
+/* Not more than a session may read of a journal, however long the card says that it is. */
+TEST(test_long_list)
+{
+	assert_int_equal(long_open(1u << 20), 0);
+	assert_int_equal(long_open((1u << 20) + 1), -EOWNERDEAD);
+}
+
 /* Groups whose bits do not fill their last byte, or fill the block: the answer of a run is the
  * answer of each block. */
 static struct fsimage_facts odd;
