@@ -59,7 +59,8 @@ static bool head_sane(const struct delta_head *h)
 	return !h->fs_type[sizeof(h->fs_type) - 1] && h->volume_blks && h->time_s <= UINT32_MAX &&
 	       h->base_s <= UINT32_MAX && h->volume_blks <= UINT32_MAX && h->file_bytes >= least &&
 	       h->file_bytes <= INT64_MAX && h->kept_blks <= h->volume_blks &&
-	       h->data_blks <= h->volume_blks - h->kept_blks;
+	       h->data_blks <= h->volume_blks - h->kept_blks &&
+	       h->sections <= (h->kept_blks + h->data_blks) / SECTION_LEAST_BLKS + 1;
 }
 
 int delta_get_head(const uint8_t buf[DELTA_HEAD_BYTES], struct delta_head *ret)

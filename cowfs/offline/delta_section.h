@@ -13,6 +13,8 @@
 	(16u + DELTA_SUM_BYTES + 8u * SECTION_RUNS + DELTA_SUM_BYTES * SECTION_DATA_BLKS)
 #define SECTION_BYTES (SECTION_META_BYTES + SECTION_DATA_BLKS * COW_BLK_BYTES)
 #define SECTION_RUN_BLKS 256u /* of a run at most */
+/* all but the last section have as many: they end when no other run has room. So the head bounds the table */
+#define SECTION_LEAST_BLKS (SECTION_DATA_BLKS - SECTION_RUN_BLKS)
 
 struct section_run {
 	uint64_t blk;

@@ -294,6 +294,17 @@ TEST(test_heads)
 									  ? -EPROTO
 									  : -EPROTONOSUPPORT);
 		}
+	/* a table that is longer than these blocks need, in a file of that size */
+	for (uint32_t blks = 255; blks < 258; blks++)
+		for (uint32_t sections = 1; sections < 4; sections++) {
+			m.head.kept_blks = blks - 2;
+			m.head.data_blks = 2;
+			m.head.sections = sections;
+			m.head.file_bytes = 1ull << 40;
+			delta_put_head(buf, &m.head);
+			assert_int_equal(delta_get_head(buf, &h),
+					 sections <= (blks < 256 ? 1 : 2) ? 0 : -EBADMSG);
+		}
 	m.head.volume_blks = 0;
 	delta_put_head(buf, &m.head);
 	assert_int_equal(delta_get_head(buf, &h), -EBADMSG);
