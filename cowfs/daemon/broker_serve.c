@@ -183,7 +183,7 @@ static int publish(struct broker_message *m)
 		own.stale = facts_write(&d, &own.f.root->facts) < 0;
 	if (!own.released)
 		r = m->n[0] ? rundir_publish_pid(&d, own.worker)
-			    : rundir_publish(&d, RUNDIR_STATUS, m->data, m->bytes);
+			    : rundir_publish_status(&d, m->data, m->bytes);
 	pthread_mutex_unlock(&own.run_lock);
 	m->bytes = 0;
 	return r;

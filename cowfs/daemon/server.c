@@ -38,7 +38,7 @@ static int write_status(const struct server *s, const char *text, size_t len)
 	struct broker_message m = { .op = BROKER_PUBLISH };
 
 	if (!broker_on())
-		return rundir_publish(s->p.dir, RUNDIR_STATUS, text, len);
+		return rundir_publish_status(s->p.dir, text, len);
 	m.bytes = (uint32_t)min_u64(len, sizeof(m.data));
 	memcpy(m.data, text, m.bytes);
 	return broker_ask(BROKER_LOOK, &m, NULL);

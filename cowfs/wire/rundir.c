@@ -133,14 +133,18 @@ int rundir_write(const char *file, const char *text)
 int rundir_publish(const struct rundir *d, const char *file, const char *text, size_t len_bytes)
 {
 	static const struct timespec never[2] = { { 0 }, { 0 } };
-	int e;
+	int e = replace(d->fd, TEMP, file, text, len_bytes);
 
-	if (!len_bytes)
-		return unlinkat(d->fd, file, 0) < 0 ? -errno : 0;
-	e = replace(d->fd, TEMP, file, text, len_bytes);
 	if (e < 0)
 		(void)!utimensat(d->fd, file, never, 0);
 	return e;
+}
+
+int rundir_publish_status(const struct rundir *d, const char *text, size_t len_bytes)
+{
+	if (len_bytes)
+		return rundir_publish(d, RUNDIR_STATUS, text, len_bytes);
+	return unlinkat(d->fd, RUNDIR_STATUS, 0) < 0 ? -errno : 0;
 }
 
 bool rundir_is_old(const struct stat *st)

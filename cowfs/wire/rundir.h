@@ -48,10 +48,11 @@ struct rundir {
  * system.
  */
 int rundir_claim(struct rundir *ret, const char *name) MUST_CHECK;
-/* Replaces a file atomically, or removes it (no bytes): readers see the old or the new content. If there is no room for that, the old one
- * gets a time that says so. */
+/* Replaces a file atomically: readers see the old or the new content. If there is no room for that, the old one gets a time that says so. */
 int rundir_publish(const struct rundir *d, const char *file, const char *text,
 		   size_t len_bytes) MUST_CHECK;
+/* The same for the status. No bytes: there is none any more. */
+int rundir_publish_status(const struct rundir *d, const char *text, size_t len_bytes) MUST_CHECK;
 bool rundir_is_old(const struct stat *st);
 /* The next pid needs no room: /run may be full. */
 int rundir_publish_pid(const struct rundir *d, pid_t pid) MUST_CHECK;
