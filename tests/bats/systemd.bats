@@ -648,8 +648,8 @@ drop_in() { cat "$T/out/n/$1.d/50-cowfs.conf"; }
 	chmod +x "$T/event.d/a"
 	printf '#!/bin/sh\necho "root pressure full 3.0 MiB"; echo "root commit 7 1.0 MiB"; echo "root gone"\n' >"$T/cowctl"
 	chmod +x "$T/cowctl"
-	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -0 "$SRC/events"
-	[ "$output" = $'<3>root: pressure full 3.0 MiB\n<6>root: commit 7 1.0 MiB\n<5>root: gone' ]
+	COWFS_CTL=$T/cowctl COWFS_EVENT_D=$T/event.d run -1 "$SRC/events" # a unit whose events have ended has failed
+	[ "$output" = $'<3>root: pressure full 3.0 MiB\n<6>root: commit 7 1.0 MiB\n<5>root: gone\n<3>cowctl status --follow has ended' ]
 	[ "$(cat "$T/got")" = $'3:root:pressure:full 3.0 MiB\n3:root:commit:7 1.0 MiB\n3:root:gone:' ]
 }
 
