@@ -63,6 +63,8 @@ $(B)/tests/rulecost: LIBS := $(call wrap,ram_store_open ram_store_file ram_store
 $(B)/tests/alloc_test: LIBS += $(call wrap,malloc calloc realloc aligned_alloc posix_memalign strdup)
 $(WEAR): LIBS += $(call wrap,time __time64)
 $(B)/tests/client_test: LIBS += $(call wrap,poll clock_gettime __clock_gettime64)
+$(B)/tests/follow_test: $(B)/obj/cowfs/cli/status_follow.o
+$(B)/tests/follow_test: LIBS += $(call wrap,poll clock_gettime __clock_gettime64 client_volumes client_status_file leftover_volumes)
 $(B)/tests/powercut_test: | $(SHIM)
 
 # Preloaded into other programs: no sanitizer, no library of ours. pwrite and pwrite64, open and open64 are two symbols, and
@@ -475,7 +477,7 @@ lint-form:
 		grep -zvE '^(tests/fuzz/corpus|tests/golden|tools/wear/wear/uPlot|docs/pictures/.*\.svg$$)' | xargs -0 codespell -L $(WORDS)
 	$(Q)tests/paths.py
 	$(Q)tests/asserts.py $(wildcard tests/bats/*.bats tests/bats/*.bash tests/fleet/*.bats)
-	# of what is installed, Python reads no module of the caller's environment or folder
+# of what is installed, Python reads no module of the caller's environment or folder
 	$(Q)! grep -rnIE '^#!.*python|python3"?,? +["$$-]' cowfs tools systemd initramfs | grep -vE '"?-I\>'
 	$(Q)tests/measured.sh
 	$(Q)tests/crash/mutants.sh --apply

@@ -18,19 +18,21 @@
 
 #define LOOK_ANYWAY_MS 60000 /* a daemon that died publishes nothing */
 #define SETTLE_MS 200
-#define AWAY_TELL_NS (60 * 1000000000ull)
+#define TELL_NS (60 * 1000000000ull)
 
 struct seen {
 	char name[RUNDIR_NAME_BYTES], level[16], alarm[256], view_end[256], undo[64];
 	bool degraded, log_low, here, dead, away;
 	uint64_t generation, checkpoints;
-	uint64_t away_s, away_told_ns; /* of the last away event; 0: none */
+	uint64_t away_s;
+	uint64_t away_told_ns, alarm_told_ns, degraded_told_ns; /* 0: never */
 };
 
 struct watch {
 	struct seen seen[CLIENT_VOLUMES];
 	size_t n;
 	bool first;
+	int wait_ms; /* at most, until the next look */
 };
 
 static bool as_json;
@@ -85,19 +87,32 @@ static void look_at_room(struct seen *s, struct json_object *status)
 	s->log_low = low;
 }
 
-/* A flapping contact is told once a minute. */
-static void look_at_away(struct seen *s, struct json_object *status)
+/*
+ * What a card, or who has taken over a worker, can make begin and end at any rate is told once a minute: each
+ * line starts programs. What still holds is told at the end of that minute.
+ */
+static bool may_tell(struct watch *w, uint64_t *told_ns)
+{
+	uint64_t now = now_ns(), left_ns = *told_ns ? *told_ns + TELL_NS : 0;
+
+	left_ns -= min_u64(left_ns, now);
+	if (left_ns)
+		w->wait_ms = (int)min_u64((uint64_t)w->wait_ms, left_ns / 1000000 + 1);
+	else
+		*told_ns = now;
+	return !left_ns;
+}
+
+static void look_at_away(struct watch *w, struct seen *s, struct json_object *status)
 {
 	struct json_object *a = json_object_object_get(status, "away");
 	char text[512];
 	bool away = away_text(status, text, sizeof(text));
-	uint64_t now = now_ns();
 
 	if (away)
 		s->away_s = json_u64(a, "seconds");
-	if (away && !s->away && (!s->away_told_ns || now - s->away_told_ns >= AWAY_TELL_NS)) {
+	if (away && !s->away && may_tell(w, &s->away_told_ns)) {
 		s->away = true;
-		s->away_told_ns = now;
 		event(s, "away", text);
 	} else if (!away && s->away) {
 		s->away = false;
@@ -123,13 +138,18 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 			 FORMAT_SIZE(json_u64(status, "ram_used_bytes")));
 		event(s, "pressure", text);
 	}
-	if (strcmp(alarm, s->alarm))
+	if (strncmp(alarm, s->alarm, sizeof(s->alarm) - 1) &&
+	    (!*alarm || may_tell(w, &s->alarm_told_ns))) {
 		event(s, *alarm ? "alarm" : "alarm-over", *alarm ? alarm : s->alarm);
-	look_at_away(s, status);
+		snprintf(s->alarm, sizeof(s->alarm), "%s", alarm);
+	}
+	look_at_away(w, s, status);
 	if (away_text(status, text, sizeof(text)))
 		degraded = s->degraded; /* that is known */
-	if (degraded != s->degraded)
+	if (degraded != s->degraded && (!degraded || may_tell(w, &s->degraded_told_ns))) {
 		event(s, degraded ? "degraded" : "healthy", *alarm ? alarm : "see cowctl status");
+		s->degraded = degraded;
+	}
 	look_at_undo(w, s, status);
 	look_at_room(s, status);
 	if (strcmp(view_end, s->view_end) && !w->first)
@@ -144,9 +164,7 @@ static void look_at(struct watch *w, struct seen *s, struct json_object *status)
 		event(s, "checkpoint", "");
 	}
 	snprintf(s->level, sizeof(s->level), "%s", level);
-	snprintf(s->alarm, sizeof(s->alarm), "%s", alarm);
 	snprintf(s->view_end, sizeof(s->view_end), "%s", view_end);
-	s->degraded = degraded;
 	s->generation = generation;
 	s->checkpoints = checkpoints;
 }
@@ -188,6 +206,7 @@ static void look(struct watch *w)
 	size_t n = client_volumes(names);
 	struct failure err;
 
+	w->wait_ms = LOOK_ANYWAY_MS;
 	for (size_t i = 0; i < w->n; i++)
 		w->seen[i].here = false;
 	look_at_dead(w);
@@ -249,7 +268,7 @@ int status_follow(const struct options *o)
 			return EXIT_FAILED;
 		if (has_option(o, OPT_ONCE))
 			return EXIT_OK;
-		poll(&pfd, 1, LOOK_ANYWAY_MS);
+		poll(&pfd, 1, w.wait_ms);
 		poll(NULL, 0, SETTLE_MS);
 		while (read(fd, buf, sizeof(buf)) > 0)
 			;
