@@ -78,10 +78,12 @@ attach_other() {
 		run cow commit "$MNT/app"
 		[ "$status" -ne 0 ]
 		[ ! -e /dev/app ]
-			run cow view vol "$T/view"
+		run cow view vol "$T/view"
 		[ "$status" -ne 0 ]
 		run ! mountpoint -q "$T/view"
-		fails 1 'the kernel does not support unknown' diff vol
+		# vfat is a kind that cowfs knows: what is said of it depends on the kernel
+		run -1 cow diff vol
+		[ "$kind" = vfat ] || [[ $output == *"the kernel does not support unknown"* ]]
 		umount_volume
 		cow detach --discard vol
 	done
