@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 int io_pread_full(int fd, void *buf, size_t len_bytes, uint64_t off_bytes)
@@ -90,6 +91,17 @@ int io_read_text(int dirfd, const char *path, char *buf, size_t size_bytes)
 		len--;
 	buf[len] = '\0';
 	return (int)len;
+}
+
+dev_t io_read_rdev(int dirfd, const char *path)
+{
+	unsigned major_no, minor_no;
+	char text[32];
+
+	return io_read_text(dirfd, path, text, sizeof(text)) > 0 &&
+			       sscanf(text, "%u:%u", &major_no, &minor_no) == 2
+		       ? makedev(major_no, minor_no)
+		       : 0;
 }
 
 int io_read_u64(int dirfd, const char *path, uint64_t *ret)

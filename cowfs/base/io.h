@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/util.h"
 
@@ -27,6 +28,8 @@ int io_write_full(int fd, const void *buf, size_t len_bytes) MUST_CHECK;
  */
 int io_read_text(int dirfd, const char *path, char *buf, size_t size_bytes) MUST_CHECK;
 int io_read_u64(int dirfd, const char *path, uint64_t *ret) MUST_CHECK;
+/* "8:1", as sysfs has the number of a device. 0: it cannot be read. */
+dev_t io_read_rdev(int dirfd, const char *path);
 int io_write_text(int dirfd, const char *path, const char *text) MUST_CHECK;
 
 /*

@@ -299,8 +299,7 @@ static bool last_mount(struct wanted *w)
 
 dev_t mounts_device_number(const char *device)
 {
-	unsigned dev_major, dev_minor;
-	char path[64], text[32];
+	char path[64];
 	struct stat st;
 
 	if (stat(device, &st) == 0)
@@ -308,10 +307,7 @@ dev_t mounts_device_number(const char *device)
 	if (strncmp(device, "/dev/", 5) != 0)
 		return 0;
 	snprintf(path, sizeof(path), "/sys/class/block/%.40s/dev", device + 5);
-	return io_read_text(AT_FDCWD, path, text, sizeof(text)) > 0 &&
-			       sscanf(text, "%u:%u", &dev_major, &dev_minor) == 2
-		       ? makedev(dev_major, dev_minor)
-		       : 0;
+	return io_read_rdev(AT_FDCWD, path);
 }
 
 bool mounts_device_is_on(const char *dir, const char *device, char *ret_dir)

@@ -66,18 +66,6 @@ static uint64_t number_of(int devdir, dev_t rdev)
 	return seq << 32 | (uint32_t)rdev;
 }
 
-static bool read_rdev(int devdir, dev_t *ret)
-{
-	unsigned major_no, minor_no;
-	char text[32];
-
-	if (io_read_text(devdir, "dev", text, sizeof(text)) <= 0 ||
-	    sscanf(text, "%u:%u", &major_no, &minor_no) != 2)
-		return false;
-	*ret = makedev(major_no, minor_no);
-	return true;
-}
-
 /* The disk or a view of a volume may wait for the card that is looked for. */
 static bool is_of_cowfs(int devdir)
 {
@@ -92,7 +80,8 @@ static bool may_be(const struct find *f, int devdir, struct find_result *ret, de
 	struct card_geometry geo = { 0 };
 	uint64_t sectors;
 
-	if (io_read_u64(devdir, "size", &sectors) < 0 || !read_rdev(devdir, ret_rdev) ||
+	*ret_rdev = io_read_rdev(devdir, "dev");
+	if (io_read_u64(devdir, "size", &sectors) < 0 || !*ret_rdev ||
 	    round_down_u64(sectors * SECTOR_BYTES, COW_BLK_BYTES) != f->size_bytes ||
 	    (major(*ret_rdev) == LOOP_MAJOR && !f->loop))
 		return false;

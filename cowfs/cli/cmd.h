@@ -351,7 +351,7 @@ int commit_all(const struct options *o) NOT_IN_INITRAMFS;
 
 /* ---- turns.c ---- */
 
-/* Volumes in the order in which they are committed: data volumes, the root, those on /boot. */
+/* Volumes in the order in which they are committed: data volumes, the root, those on /boot; before each those that lie on it. */
 struct turns {
 	char name[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
 	bool on_boot[CLIENT_VOLUMES];
@@ -366,6 +366,8 @@ typedef int turn_fn(void *ctx, const char *name, bool left_out, bool *ret_commit
 void turns_of_all(struct turns *ret);
 /* The root and this volume, if that is on /boot and has changes; false: it is not, or there is no root. */
 bool turns_of_boot(struct turns *ret, const char *which);
+/* Does one of them lie on this volume? */
+bool turns_has_inner(const struct turns *t, const char *name);
 /* Adds one at the end. */
 void turns_add(struct turns *t, const char *name, bool on_boot);
 /*

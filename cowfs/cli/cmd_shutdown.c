@@ -297,11 +297,12 @@ static int shutdown_turn(void *ctx, const char *name, bool left_out, bool *ret_c
 	}
 	if (!left_out)
 		exit = last_commit(a->o, name, a->t, a->limit_ns, a->ask_ns, ret_committed);
-	if (exit != COMES_LATER)
+	/* a card that hangs does not hold up what it lies on, which is committed once more behind it */
+	if (exit != COMES_LATER && !turns_has_inner(&a->late, name))
 		return exit;
-	a->root_is_late |= !strcmp(name, ROOT_NAME);
+	a->root_is_late |= exit == COMES_LATER && !strcmp(name, ROOT_NAME);
 	turns_add(&a->late, name, left_out);
-	return EXIT_OK;
+	return exit == COMES_LATER ? EXIT_OK : exit;
 }
 
 static int commit_all_volumes(const struct options *o, const struct times *t)

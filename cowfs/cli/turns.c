@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Several volumes are committed one after another, each by itself: data volumes, the root, and last the volumes that are mounted
+ * Several volumes are committed one after another, each by itself. What lies on another volume (its card or its log is an image
+ * file there) comes before that one, which has what it wrote in RAM until then. Else data volumes, the root, and last those mounted
  * on /boot, where a boot loader finds kernels whose modules are in the root. A power cut between two of them leaves a root that
  * is newer than its /boot: the kernel of before, and modules for both. What is written to /boot after the root was sealed, with
  * modules that this commit of the root lacks, makes another one.
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/backing.h"
 #include "base/mounts.h"
 
 #define ROOT_AGAIN 3u
@@ -31,15 +33,13 @@ static int look_at_mount(void *ctx, int root_dirfd, struct mount_entry *m)
 }
 
 /* Is one of its mounts there? Its daemon is not asked, because it might not answer. */
-static bool is_on_boot(const char *name)
+static bool is_on_boot(const struct facts *f)
 {
 	_cleanup_close_ int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct facts f;
-	dev_t *disk = &f.device[FACT_LOOP].rdev;
+	dev_t disk = f->device[FACT_LOOP].rdev;
 
-	client_facts(name, false, &f);
-	return *disk && (mounts_each(proc_fd, "self", look_at_mount, disk) == 1 ||
-			 mounts_each(proc_fd, "1", look_at_mount, disk) == 1);
+	return disk && (mounts_each(proc_fd, "self", look_at_mount, &disk) == 1 ||
+			mounts_each(proc_fd, "1", look_at_mount, &disk) == 1);
 }
 
 static bool is_root(const char *name)
@@ -53,19 +53,69 @@ void turns_add(struct turns *t, const char *name, bool on_boot)
 	t->on_boot[t->n++] = on_boot;
 }
 
+static bool lies_on(const struct facts *inner, const struct facts *outer)
+{
+	dev_t disk = outer->device[FACT_LOOP].rdev;
+
+	return backing_lies_on(inner->device[FACT_DEVICE].rdev, disk) ||
+	       backing_lies_on(inner->device[FACT_LOG_DEVICE].rdev, disk);
+}
+
+bool turns_has_inner(const struct turns *t, const char *name)
+{
+	struct facts inner, outer;
+	bool yes = false;
+
+	client_facts(name, false, &outer);
+	for (size_t i = 0; i < t->n && !yes; i++) {
+		client_facts(t->name[i], false, &inner);
+		yes = strcmp(t->name[i], name) && lies_on(&inner, &outer);
+	}
+	return yes;
+}
+
+struct volumes {
+	char name[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
+	struct facts facts[CLIENT_VOLUMES];
+	bool on_boot[CLIENT_VOLUMES], taken[CLIENT_VOLUMES];
+	size_t n;
+};
+
+static bool has_inner(const struct volumes *v, size_t nth)
+{
+	for (size_t i = 0; i < v->n; i++)
+		if (i != nth && !v->taken[i] && lies_on(&v->facts[i], &v->facts[nth]))
+			return true;
+	return false;
+}
+
+/* Mounts can be such that a circle is seen: then in spite of it. */
+static size_t next_of(const struct volumes *v)
+{
+	for (unsigned in_spite = 0; in_spite < 2; in_spite++)
+		for (unsigned last = 0; last < 2; last++)
+			for (size_t i = 0; i < v->n; i++)
+				if (!v->taken[i] && v->on_boot[i] == last &&
+				    (in_spite || !has_inner(v, i)))
+					return i;
+	return v->n;
+}
+
 void turns_of_all(struct turns *ret)
 {
-	char names[CLIENT_VOLUMES][RUNDIR_NAME_BYTES];
-	bool on_boot[CLIENT_VOLUMES];
-	size_t n = client_volumes(names);
+	struct volumes v = { 0 };
+	size_t i;
 
+	v.n = client_volumes(v.name);
+	for (i = 0; i < v.n; i++) {
+		client_facts(v.name[i], false, &v.facts[i]);
+		v.on_boot[i] = !is_root(v.name[i]) && is_on_boot(&v.facts[i]);
+	}
 	ret->n = 0;
-	for (size_t i = 0; i < n; i++)
-		on_boot[i] = !is_root(names[i]) && is_on_boot(names[i]);
-	for (unsigned last = 0; last < 2; last++)
-		for (size_t i = 0; i < n; i++)
-			if (on_boot[i] == last)
-				turns_add(ret, names[i], last);
+	while ((i = next_of(&v)) < v.n) {
+		turns_add(ret, v.name[i], v.on_boot[i]);
+		v.taken[i] = true;
+	}
 }
 
 /*
@@ -101,12 +151,13 @@ bool turns_of_boot(struct turns *ret, const char *which)
 {
 	struct json_object *status = fresh_status(which);
 	const char *name = json_fact(status, FACT_NAME);
-	struct facts root;
+	struct facts root, f;
 	bool both;
 
 	client_facts(ROOT_NAME, true, &root);
+	client_facts(name, false, &f);
 	/* what has not changed does not cost a commit of the root */
-	both = *root.device[FACT_DEVICE].path && is_on_boot(name) && has_changes(name);
+	both = *root.device[FACT_DEVICE].path && is_on_boot(&f) && has_changes(name);
 	ret->n = 0;
 	if (both) {
 		turns_add(ret, ROOT_NAME, false);
@@ -128,11 +179,11 @@ static uint64_t writes_to(const char *name, bool *known)
 	return ret;
 }
 
-static uint64_t writes_to_boot(const struct turns *t, bool *known)
+static uint64_t writes_to_boot(const struct turns *t, size_t from, bool *known)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < t->n; i++)
+	for (size_t i = from; i < t->n; i++)
 		sum += t->on_boot[i] ? writes_to(t->name[i], known) : 0;
 	return sum;
 }
@@ -143,17 +194,16 @@ int turns_take(const struct turns *t, bool again, turn_fn *turn, void *ctx)
 	int exit = EXIT_OK;
 
 	for (size_t i = 0; i < t->n; i++) {
-		bool committed, known = true,
-				leads = again && is_root(t->name[i]) && t->on_boot[t->n - 1];
+		bool committed, known = true, leads = again && is_root(t->name[i]);
 		uint64_t before = 0, after = 0;
 		unsigned rounds = 0;
 		int e;
 
 		do {
 			committed = false;
-			before = rounds ? after : leads ? writes_to_boot(t, &known) : 0;
+			before = rounds ? after : leads ? writes_to_boot(t, i, &known) : 0;
 			e = turn(ctx, t->name[i], t->on_boot[i] && root_is_old, &committed);
-			after = leads && committed ? writes_to_boot(t, &known) : before;
+			after = leads && committed ? writes_to_boot(t, i, &known) : before;
 		} while (after != before && ++rounds < ROOT_AGAIN);
 		root_is_old |= is_root(t->name[i]) && (!committed || after != before || !known);
 		exit = exit == EXIT_OK ? e : exit;

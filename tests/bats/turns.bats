@@ -6,6 +6,15 @@
 load lib
 
 teardown() {
+	local name
+	for name in c b; do # the cards of these are on other volumes
+		[ ! -e "$T/$name.on" ] || {
+			timeout 60 umount -q "$T/$name" || true
+			cow detach --discard "$name" || true
+			[ ! -e "/sys/class/block/${CARDS[$name]#/dev/}/partition" ] || delpart "${CARDS[$name]%p1}" 1 || true
+			loop_end "${CARDS[$name]%p1}" || true
+		}
+	done
 	umount -q /boot || true # of the namespace of this file
 	cow_teardown
 }
@@ -355,5 +364,57 @@ down() {
 	[[ $output == *"cowfs: a: takes long, so the other volumes come first"*"cowfs: b: everything"*"cowfs: root: everything"*"out of time"* ]]
 	works a
 	cow commit --all
+	down
+}
+
+# lies_on NAME OUTER MIB [START LENGTH]: the card of a volume is an image file on the other one, or a partition in that
+lies_on() {
+	local image
+	image=$(where "$2")/image
+	truncate -s "$3M" "$image"
+	CARDS[$1]=$(losetup -f --show "$image")
+	[ $# = 3 ] || {
+		addpart "${CARDS[$1]}" 1 "$4" "$5"
+		CARDS[$1]+=p1
+	}
+	touch "$T/$1.on"
+	mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0 -J size=4 "${CARDS[$1]}" 40M
+	cow prepare "${CARDS[$1]}"
+	up "$1"
+}
+
+@test "turns: a volume whose card is a file on another one comes before that" {
+	local name
+	IMG=$T/a.img
+	card_prepared ext4 300 400 -J size=4
+	declare -gA CARDS=([a]=$CARD) DEVS=()
+	up a
+	lies_on b a 200 2048 $((190 * 2048))
+	lies_on c b 90
+	new 1
+	run -0 --separate-stderr cow commit --all --json
+	[ "$(jq -c '[.volumes[].name]' <<<"$output")" = '["c","b","a"]' ]
+	new 2
+	run -0 cow shutdown --within 300s
+	[[ $output == "cowfs: c: everything is on the card"*"cowfs: b: every"*"cowfs: a: every"* ]]
+	# one that fails does not keep them; they are committed behind it once more
+	fails_to_write c
+	new 3
+	run -1 cow shutdown
+	new 4
+	run -1 cow shutdown
+	[[ $output == "cowfs: b: every"*"cowfs: a: every"*"cowfs: c: NOT COMMITTED: "*"cowfs: b: every"*"cowfs: a: every"* ]]
+	works c
+	new 5
+	run -0 cow shutdown
+	for name in c b; do
+		wait_for 30 timeout 300 umount "$T/$name"
+		cow detach "$name"
+		fsck ext4 "${CARDS[$name]}"
+		[ $name = c ] || delpart "${CARDS[b]%p1}" 1
+		loop_end "${CARDS[$name]%p1}"
+		rm "$T/$name.on"
+	done
+	unset 'CARDS[b]' 'CARDS[c]'
 	down
 }
