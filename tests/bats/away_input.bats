@@ -82,7 +82,7 @@ again() {
 @test "prepare: a log of which one superblock was written is made without --force, a used one is not" {
 	card_make ext4 100 150
 	stays
-	pull 9
+	pull 10
 	run -5 with_gone cow prepare "$CARD"
 	stays
 	run -3 cow check "$CARD"
