@@ -136,9 +136,7 @@ int log_release(struct log *l)
 	l->super.imported_s = max_u64(l->super.imported_s, l->super.offered_s);
 	l->super.offered_s = 0;
 	l->home_done = !log_index_blks(l->index);
-	/* the hold has ended: a feature that stays goes with the next job that writes */
-	(void)!hold_set_feature(l, false);
-	return 0;
+	return hold_set_feature(l, false);
 }
 
 /* All that H reads from the log. */

@@ -282,7 +282,8 @@ int log_note(struct log *l) MUST_CHECK;
  * -ENOSPC: no room.
  */
 int log_hold(struct log *l, struct log_index **ret_index) MUST_CHECK;
-/* Ends the hold. -ENOENT: there is none. After any other error it is still held. */
+/* Ends the hold. -ENOENT: there is none. After any other error log_holds says whether it has ended: the record is durable before
+ * the superblock is written. */
 int log_release(struct log *l) MUST_CHECK;
 /*
  * on: from the next log_open on the held generation is the newest one, and is no longer held. This log

@@ -102,9 +102,17 @@ int held_accept(struct volume *v, bool on_trial, struct volume_result *res)
 	return r;
 }
 
-int held_end(struct volume *v, struct volume_result *res)
+/* The hold ends with its record. A feature of the superblock that stays behind goes with the next job that writes. */
+static int release(struct volume *v)
 {
 	int r = commit_release(v->log, v->base);
+
+	return r == -ENOENT || log_holds(v->log, NULL) ? r : 0;
+}
+
+int held_end(struct volume *v, struct volume_result *res)
+{
+	int r = release(v);
 
 	return r < 0 ? volume_why(res, r, "the generation is still held: %s",
 				  r == -ENOSPC ? "the log has no room for a record" : strerror(-r))
@@ -225,7 +233,7 @@ int held_put_back(struct volume *v, bool held, const struct log_hold *was)
 	if (!log_holds(v->log, &h))
 		return 0;
 	if (!held)
-		return commit_release(v->log, v->base);
+		return release(v);
 	return h.back == was->back && h.trial == was->trial && h.boots == was->boots
 		       ? 0
 		       : commit_put_order(v->log, v->base, was);
@@ -253,7 +261,7 @@ bool held_makes_way(struct volume *v, const struct commit_report *rep, char *why
 	struct log_hold h = { 0 };
 
 	if (!v->hold_previous || !rep->held || !log_holds(v->log, &h) || h.back || h.trial ||
-	    commit_release(v->log, v->base) < 0)
+	    release(v) < 0)
 		return false;
 	snprintf(why, n,
 		 "generation %llu is no longer held: the log had no room for this commit beside it",
