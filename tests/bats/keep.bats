@@ -129,7 +129,6 @@ card_holds() {
 }
 
 @test "keep: a path that cannot be kept is an alarm, and neither an umount nor a detach drops it" {
-	needs_paths
 	kiosk
 	detach
 	timeout 300 "$COWFS_BUILD/mount.cowfs" "$CARD" "$MNT" -o name=vol
